@@ -48,7 +48,8 @@ class Compilers:
         with self._lock:
             if self._server is None:
                 compiler = {"CC": os.environ["CC"]} if "CC" in os.environ else {}
-                self._server = Server(f"{self.module}:serve", [self.module], {**compiler, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"})
+                self._server = Server(f"{self.module}:serve", [self.module], {**compiler, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+                                      shares=True)
                 atexit.register(self._server.close)
             return self._server
 

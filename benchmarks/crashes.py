@@ -1,10 +1,11 @@
 """`kill -9` at random points of `lineage`, `learn`, `optimize`, `tune` and `corpus`, alone or two on one store; then full disks, folders that cannot be
 written, a clock set back, and two versions of KIR on one store.
 
-`python -m benchmarks.crashes [--points N] [--only JOB ..] [--seed N] [--minutes M] [--jobs N] [--write]`. A command is first let run and
+`python -m benchmarks.crashes [--points N] [--only JOB ..] [--seed N] [--minutes M] [--jobs N] [--log FILE] [--write]`. A command is first let run and
 measured: points are drawn between its first write and its end, less what earlier processes on this store have done; so most are kills. At each point: every
-accepted step that was on disk before is there afterwards, every file that a reader would look at is whole, and the command goes on. `--write` writes
-docs/tables/crashes.md. Exit code 1 where something was lost.
+accepted step that was on disk before is there afterwards, every file that a reader would look at is whole, and the command goes on. What comes of each
+command on each store is a line that is added to the log, so that runs add up; `--write` writes docs/tables/crashes.md of the whole log. Exit code 1 where
+something was lost.
 """
 from __future__ import annotations
 
@@ -26,11 +27,13 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import field
 from pathlib import Path
+from typing import Any
 
 from kir.base.dataclass import dataclass
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "tables" / "crashes.md"
+LOG = ROOT / "benchmarks" / "results" / "crashes.jsonl"
 PROBLEM = str(ROOT / "tests" / "red_team" / "problems" / "narrowed")
 KERNEL = """kir 1
 program narrowed
@@ -102,16 +105,22 @@ def started(arguments: Sequence[str], before: Callable[[], None] | None = None) 
                             stderr=subprocess.PIPE, start_new_session=True, preexec_fn=before)
 
 
-def ended(child: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Whether it ended by itself within so many seconds; else its group is killed, with SIGKILL."""
+def ended(child: subprocess.Popen[bytes], seconds: float) -> str | None:
+    """What it said where it ended by itself within so many seconds; else None: its group is killed, with SIGKILL."""
     try:
-        child.communicate(timeout=seconds)
-        return True
+        return child.communicate(timeout=seconds)[1].decode(errors="replace")
     except subprocess.TimeoutExpired:
         with suppress(ProcessLookupError):  # it has just ended by itself
             os.killpg(child.pid, signal.SIGKILL)
         child.communicate()
-        return False
+        return None
+
+
+def unwell(child: subprocess.Popen[bytes], said: str) -> str:
+    """What is wrong with the end of a command: it is killed, or it ends with an error of its own."""
+    if child.returncode not in (0, 1):
+        return f"exit code {child.returncode}"
+    return "" if _well(said) else _first(said)
 
 
 def whole_lines(path: Path) -> list[bytes]:
@@ -152,12 +161,13 @@ def measured(job: Job, at: Path, row: Row) -> Clock:
     while child.poll() is None and not begins and time.monotonic() - start < LONGEST:
         time.sleep(SOON)
         begins = time.monotonic() - start if _names(at) != before else 0.0
-    if not ended(child, LONGEST):
+    said = ended(child, LONGEST)
+    if said is None:
         row.faults.append(f"{job.name}: did not end in {LONGEST:.0f} s")
     whole = time.monotonic() - start
     if not begins:
         row.faults.append(f"{job.name}: wrote nothing, so that no kill falls into its writes (exit code {child.returncode})")
-    _end(job, at, row, child)
+    _end(job, at, row, child, said or "")
     return Clock(begins or whole / 2, whole)
 
 
@@ -174,9 +184,10 @@ def point(job: Job, at: Path, r: random.Random, row: Row, clock: Clock) -> None:
     second = started(job.arguments(at)) if r.random() < TOGETHER else None
     row.counts["two processes"] += second is not None
     until = clock.drawn(r)
-    done = ended(first, until)
+    said = ended(first, until)
+    done = said is not None
     if second is not None:
-        row.counts["killed"] += not ended(second, r.uniform(0.0, clock.begins))
+        row.counts["killed"] += ended(second, r.uniform(0.0, clock.begins)) is None
     row.counts["killed"] += not done
     row.faults += [f"{job.name}: {x}" for x in damaged(at)]
     if job.accepted and not done and whole_lines(at / job.accepted)[:len(before)] != before:
@@ -184,16 +195,16 @@ def point(job: Job, at: Path, r: random.Random, row: Row, clock: Clock) -> None:
     if job.kept and not done and any(files_of(at / job.kept).get(name) != text for name, text in held.items()):
         row.faults.append(f"{job.name}: {len(held)} files were there, and are not the same now")
     clock.spent += max(until - clock.begins, 0.0)
-    if done:
+    if said is not None:
         row.finished += 1
-        _end(job, at, row, first)
+        _end(job, at, row, first, said)
         clock.spent = 0.0
 
 
-def _end(job: Job, at: Path, row: Row, child: subprocess.Popen[bytes]) -> None:
+def _end(job: Job, at: Path, row: Row, child: subprocess.Popen[bytes], said: str) -> None:
     """A command that came to its end did so well; the store begins anew."""
-    if child.returncode not in (0, 1):
-        row.faults.append(f"{job.name}: exit code {child.returncode}")
+    if wrong := unwell(child, said):
+        row.faults.append(f"{job.name}: {wrong}")
     prepared(at)
 
 
@@ -212,10 +223,11 @@ def prepared(at: Path) -> None:
 def goes_on(job: Job, at: Path, row: Row) -> None:
     """After its last point the command is let run to its end."""
     child = started(job.arguments(at))
-    if not ended(child, LONGEST):
+    said = ended(child, LONGEST)
+    if said is None:
         row.faults.append(f"{job.name}: did not end in {LONGEST:.0f} s")
-    elif child.returncode not in (0, 1):
-        row.faults.append(f"{job.name}: exit code {child.returncode} after a kill")
+    elif wrong := unwell(child, said):
+        row.faults.append(f"{job.name}: {wrong} after a kill")
     else:
         row.counts["came to the end after the last kill"] += 1
     row.faults += [f"{job.name}: {x}" for x in damaged(at)]
@@ -236,6 +248,10 @@ def accidents(at: Path) -> list[tuple[str, str, bool]]:
     return rows
 
 
+def _well(text: str) -> bool:
+    return "Traceback" not in text and "internal error" not in text
+
+
 def _answer(child: subprocess.Popen[bytes]) -> tuple[int, str]:
     _, text = child.communicate(timeout=LONGEST)
     return child.returncode, text.decode(errors="replace")
@@ -247,7 +263,7 @@ def _limited(at: Path, most: int) -> tuple[str, bool]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
     code, text = _answer(started(JOBS[0].arguments(at), limit))
     again, _ = _answer(started(JOBS[0].arguments(at)))
-    return f"exit code {code}, then {again} with room: {_first(text)}", "internal error" not in text and code in (1, 2) and again == 0
+    return f"exit code {code}, then {again} with room: {_first(text)}", _well(text) and code in (1, 2) and again == 0
 
 
 def _small_files(at: Path) -> tuple[str, bool]:
@@ -261,7 +277,7 @@ def _tiny_files(at: Path) -> tuple[str, bool]:
 def _read_only(at: Path) -> tuple[str, bool]:
     (at / "walk").write_text("a file where a folder should be\n")
     code, text = _answer(started(JOBS[0].arguments(at)))
-    return f"exit code {code}: {_first(text)}", "Traceback" not in text and code in (1, 2)
+    return f"exit code {code}: {_first(text)}", _well(text) and code in (1, 2)
 
 
 def _half(at: Path) -> None:
@@ -280,7 +296,7 @@ def _old_clock(at: Path) -> tuple[str, bool]:
         os.utime(path, (ahead, ahead))
     code, text = _answer(started(JOBS[0].arguments(at)))
     kept = whole_lines(at / JOBS[0].accepted)[:len(before)] == before
-    return f"exit code {code}, {len(before)} lines kept: {_first(text) or 'nothing said'}", code == 0 and kept
+    return f"exit code {code}, {len(before)} lines kept: {_first(text) or 'nothing said'}", code == 0 and kept and len(before) > 0
 
 
 def _later(at: Path) -> tuple[str, bool]:
@@ -291,14 +307,14 @@ def _later(at: Path) -> tuple[str, bool]:
         with journal.open("ab") as file:
             file.write(b'{"kind": "of a later version", "version": 99}\n')
     code, text = _answer(started(JOBS[0].arguments(at)))
-    return f"exit code {code}: {_first(text) or 'went on'}", "Traceback" not in text and code in (0, 1)
+    return f"exit code {code}: {_first(text) or 'went on'}", _well(text) and code in (0, 1)
 
 
 def _first(text: str) -> str:
     return next((line.strip().replace(f"{ROOT}/", "")[:140] for line in text.splitlines() if line.strip()), "")
 
 
-def page(rows: dict[str, Row], other: Sequence[tuple[str, str, bool]], stores: int = 1) -> str:
+def page(rows: dict[str, Row], stores: dict[str, int], other: Sequence[tuple[str, str, bool]]) -> str:
     """The generated page."""
     lines = ["# Crashes", "", "Made by `python -m benchmarks.crashes --write`: commands killed with SIGKILL at random moments between their "
              "first write and their end, alone or two on one store, and other accidents. A fault is an accepted step that is lost, a file that is "
@@ -306,7 +322,7 @@ def page(rows: dict[str, Row], other: Sequence[tuple[str, str, bool]], stores: i
              "| command | points | processes killed | with a second process | ended by itself | let run to its end at last | "
              "faults |", "| --- | ---: | ---: | ---: | ---: | --- | --- |"]
     for name, row in rows.items():
-        last = "yes" if row.counts["came to the end after the last kill"] == stores else "no"
+        last = "yes" if row.counts["came to the end after the last kill"] == stores[name] else "no"
         lines.append(f"| `{name}` | {row.points} | {row.counts['killed']} | {row.counts['two processes']} | {row.finished} | {last} | "
                      f"{'; '.join(dict.fromkeys(row.faults))[:200] or 'none'} |")
     lines += ["", f"{sum(r.points for r in rows.values())} points, {sum(r.counts['killed'] for r in rows.values())} kills, "
@@ -317,8 +333,8 @@ def page(rows: dict[str, Row], other: Sequence[tuple[str, str, bool]], stores: i
     return "\n".join(lines) + "\n"
 
 
-def share(names: Sequence[str], points: int, seed: int, minutes: float) -> dict[str, Row]:
-    """One process's share of the points, spread over the jobs, on stores of its own."""
+def share(names: Sequence[str], points: int, seed: int, minutes: float, log: Path) -> None:
+    """One process's share of the points, spread over the jobs, on stores of its own; a line of the log for each."""
     r, jobs = random.Random(seed), [j for j in JOBS if j.name in names]
     rows = {j.name: Row() for j in jobs}
     with tempfile.TemporaryDirectory() as folder:
@@ -334,20 +350,43 @@ def share(names: Sequence[str], points: int, seed: int, minutes: float) -> dict[
                     point(job, at, r, rows[job.name], clock)
             goes_on(job, at, rows[job.name])
             print(job.name, rows[job.name].points, dict(rows[job.name].counts), rows[job.name].faults, flush=True)
-    return rows
+            noted(log, {"command": job.name, **vars(rows[job.name])})
 
 
-def together(shares: Sequence[dict[str, Row]]) -> dict[str, Row]:
-    """The shares of several processes as one: a command was let run to its end where each of them let it."""
-    out: dict[str, Row] = {}
-    for rows in shares:
-        for name, row in rows.items():
-            whole = out.setdefault(name, Row())
-            whole.points += row.points
-            whole.finished += row.finished
-            whole.counts += row.counts
-            whole.faults += row.faults
-    return out
+def others(log: Path) -> None:
+    """The other accidents; a line of the log for each."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, said, right in accidents(Path(folder) / "store"):
+            print(name, "|", said, "|", "right" if right else "WRONG", flush=True)
+            noted(log, {"accident": name, "said": said, "right": right})
+
+
+def noted(log: Path, line: dict[str, Any]) -> None:
+    """Add a line, whole, beside what other processes add."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab", buffering=0) as file:
+        file.write(json.dumps(line, sort_keys=True).encode() + b"\n")
+
+
+def together(lines: Sequence[dict[str, Any]]) -> tuple[dict[str, Row], dict[str, int], list[tuple[str, str, bool]]]:
+    """The lines of a log as one: a row for each command, on how many stores, and the last word on each accident."""
+    rows, stores, other = {j.name: Row() for j in JOBS}, Counter[str](), dict[str, tuple[str, str, bool]]()
+    for line in lines:
+        if "accident" in line:
+            other[line["accident"]] = (line["accident"], line["said"], line["right"])
+            continue
+        row = rows[line["command"]]
+        stores[line["command"]] += 1
+        row.points += line["points"]
+        row.finished += line["finished"]
+        row.counts += Counter(line["counts"])
+        row.faults += line["faults"]
+    return {name: row for name, row in rows.items() if stores[name]}, stores, list(other.values())
+
+
+def lines_of(log: Path) -> list[dict[str, Any]]:
+    """The whole lines of a log."""
+    return [json.loads(line) for line in whole_lines(log)]
 
 
 def main() -> int:
@@ -359,21 +398,21 @@ def main() -> int:
     arguments.add_argument("--minutes", type=float, default=1e9, help="no more points after so long")
     arguments.add_argument("--jobs", type=int, default=1, help="processes, each with its share of the points and its own stores")
     arguments.add_argument("--no-accidents", action="store_true")
-    arguments.add_argument("--write", action="store_true", help="write docs/tables/crashes.md")
+    arguments.add_argument("--log", type=Path, default=LOG, help="the file that lines are added to")
+    arguments.add_argument("--write", action="store_true", help="write docs/tables/crashes.md of the whole log")
     chosen = arguments.parse_args()
-    with ProcessPoolExecutor(max_workers=chosen.jobs) as pool:
-        parts = [pool.submit(share, chosen.only, chosen.points * (k + 1) // chosen.jobs - chosen.points * k // chosen.jobs, chosen.seed + k, chosen.minutes)
-                 for k in range(chosen.jobs)]
-        rows = together([part.result() for part in parts])
-    other = []
-    if not chosen.no_accidents:
-        with tempfile.TemporaryDirectory() as folder:
-            other = accidents(Path(folder) / "store")
-    for name, said, right in other:
-        print(name, "|", said, "|", "right" if right else "WRONG", flush=True)
+    before = len(lines_of(chosen.log))
+    with ProcessPoolExecutor(max_workers=chosen.jobs + 1) as pool:
+        parts = [pool.submit(share, chosen.only, chosen.points * (k + 1) // chosen.jobs - chosen.points * k // chosen.jobs, chosen.seed + k, chosen.minutes,
+                             chosen.log) for k in range(chosen.jobs if chosen.points else 0)]
+        if not chosen.no_accidents:
+            parts.append(pool.submit(others, chosen.log))
+        for part in parts:
+            part.result()
+    lines = lines_of(chosen.log)
     if chosen.write:
-        PAGE.write_text(page(rows, other, len(parts)))
-    return 1 if any(row.faults for row in rows.values()) or not all(ok for *_, ok in other) else 0
+        PAGE.write_text(page(*together(lines)))
+    return 1 if any(line.get("faults") or line.get("right") is False for line in lines[before:]) else 0
 
 
 if __name__ == "__main__":

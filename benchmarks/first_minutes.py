@@ -1,11 +1,14 @@
 """What one command shows of a kernel that nobody here wrote, within a minute: `docs/tables/first-minutes.md`.
 
-    python -m benchmarks.first_minutes [--seconds 60] [--only WORD ..] [--print]
+    python -m benchmarks.first_minutes [--seconds 60] [--jobs 1] [--only WORD ..] [--print]
+    python -m benchmarks.first_minutes --run ROWS [--of FILE] [--jobs N]    # a row a line as they come, on another machine
+    python -m benchmarks.first_minutes --take ROWS                          # the page of such rows
 
 Each kernel stands in an installed package (the extra `zoo`, and torch) and is given to `kir lineage FILE::KERNEL --seconds S` as a new user would: no
 binding, no problem, no answer to a question, one process, a folder of its own. The page says how many keys that takes (the command and its return, and
 a line for each question that is left open), how long, what was kept, what had to be assumed, and what was left open; beside it what the first record of
 `benchmarks/data/first_minutes.json` says. Each whole run is added there, with its commit. Times are of the machine that ran it, which the page describes.
+`--jobs` runs so many kernels side by side, where there are processors enough; `--of` names a file of other kernels, a surface and a kernel a line.
 """
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -70,11 +74,14 @@ def minute(surface: str, kernel: str, seconds: float) -> Minute:
     with tempfile.TemporaryDirectory() as folder:
         start = [sys.executable, "-c", "from kir.faces.cli import main; main()"]
         command = [*start, "lineage", kernel, "-o", f"{folder}/walk", "--seconds", f"{seconds:g}", "--json"]
-        begun, before = time.monotonic(), os.times()
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-        wall, after = time.monotonic() - begun, os.times()
-    own = after.children_user + after.children_system - before.children_user - before.children_system
-    return told(surface, kernel, wall, own, done.stdout, done.stderr)
+        out, err = Path(folder, "out"), Path(folder, "err")
+        begun = time.monotonic()
+        with out.open("w") as first, err.open("w") as second:
+            child = subprocess.Popen(command, cwd=folder, stdout=first, stderr=second)
+            _, _, used = os.wait4(child.pid, 0)  # its own processors' time, that of its children included
+        wall, own = time.monotonic() - begun, used.ru_utime + used.ru_stime
+        said = out.read_text(encoding="utf-8", errors="replace"), err.read_text(encoding="utf-8", errors="replace")
+    return told(surface, kernel, wall, own, *said)
 
 
 def told(surface: str, kernel: str, wall: float, own: float, out: str, err: str) -> Minute:
@@ -94,14 +101,30 @@ def told(surface: str, kernel: str, wall: float, own: float, out: str, err: str)
     return Minute(surface, kernel, wall, own, count, str(said.get("ended") or said.get("stopped") or first or "no answer")[:160], assumed, left)
 
 
-def page(rows: list[Minute], seconds: float, before: Mapping[str, Minute] = MappingProxyType({}), since: str = "") -> str:
+@dataclass(frozen=True)
+class Machine:
+    """Where rows were measured: processors, their kind, and kernels side by side."""
+
+    cores: int
+    kind: str
+    jobs: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.cores} cores ({self.kind}), {'one kernel' if self.jobs == 1 else f'{self.jobs} kernels'} at a time"
+
+
+HERE = Machine(os.cpu_count() or 1, platform.machine())
+
+
+def page(rows: list[Minute], seconds: float, before: Mapping[str, Minute] = MappingProxyType({}), since: str = "", on: Machine = HERE) -> str:
     """The table; `before` is what the commit `since` gave, by kernel."""
-    shown = sum(r.within for r in rows)
+    shown, whole = sum(r.within for r in rows), sum(r.ended == "naive" for r in rows)
     lines = ["# The first minute", "",
              "For users: what `kir lineage FILE::KERNEL` shows of kernels that nobody here wrote, with nothing but the command. The launch is found in the",
              "host code of the package; what nothing says is assumed, and named. A walk that needs longer is ended, and the same command goes on.", "",
-             f"Made by `python -m benchmarks.first_minutes --seconds {seconds:g}` on {os.cpu_count()} cores ({platform.machine()}), one kernel at a time;",
-             f"{shown} of {len(rows)} kernels gave a walk." + (f" Before: commit {since}." if before else ""), "",
+             f"Made by `python -m benchmarks.first_minutes --seconds {seconds:g}` on {on};",
+             f"{shown} of {len(rows)} kernels gave a walk, {whole} of them one that ends in the naive program."
+             + (f" Before: commit {since}." if before else ""), "",
              "| surface | kernel | keys | seconds (of processors) | steps back | it ended | assumed | left open | before |",
              "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
     for r in rows:
@@ -125,19 +148,43 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--only", nargs="*", default=())
     parser.add_argument("--print", action="store_true", help="print the page instead of writing it")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--run", type=Path, metavar="ROWS")
+    parser.add_argument("--of", type=Path, metavar="FILE")
+    parser.add_argument("--take", type=Path, metavar="ROWS")
+    parser.add_argument("--commit", default="", help="what the tree is called where there is no repository")
     given = parser.parse_args()
-    rows = []
-    for surface, kernel in KERNELS:
-        if not given.only or any(word in kernel for word in given.only):
-            rows.append(minute(surface, kernel, given.seconds))
-            print(rows[-1], file=sys.stderr, flush=True)
+    rows, on, commit = [], Machine(HERE.cores, HERE.kind, given.jobs), ""
+    if given.take:
+        told, *lines = given.take.read_text(encoding="utf-8").splitlines()
+        head = json.loads(told)
+        on, commit = Machine(**head["machine"]), head["commit"]
+        order = {kernel: k for k, (_, kernel) in enumerate(KERNELS)}
+        rows = sorted((Minute(**json.loads(line)) for line in lines), key=lambda row: order.get(row.kernel, len(order)))
+        given.seconds = head["seconds"]
+    else:
+        chosen = [tuple(line.split()) for line in given.of.read_text(encoding="utf-8").splitlines() if line.strip()] if given.of else KERNELS
+        wanted = [(*surface, kernel) for *surface, kernel in chosen if not given.only or any(word in kernel for word in given.only)]
+        if given.run:
+            given.run.write_text(json.dumps({"machine": asdict(on), "commit": given.commit or _commit(), "seconds": given.seconds}) + "\n", encoding="utf-8")
+        def one(each: tuple[str, ...]) -> Minute:
+            row = minute(" ".join(each[:-1]), each[-1], given.seconds)
+            print(row, file=sys.stderr, flush=True)
+            if given.run:
+                with given.run.open("a", encoding="utf-8") as out:  # as they come: a run that is ended early has said what it knows
+                    out.write(json.dumps(asdict(row)) + "\n")
+            return row
+        with ThreadPoolExecutor(given.jobs) as pool:
+            rows = list(pool.map(one, wanted))
+        if given.run:
+            return
     records = recorded()
     before = {row["kernel"]: Minute(**row) for row in records[0]["rows"]} if records else {}
-    text = page(rows, given.seconds, before, records[0]["commit"] if records else "")
-    if given.print or given.only:
+    text = page(rows, given.seconds, before, records[0]["commit"] if records else "", on)
+    if given.print or given.only or given.of:
         print(text)
         return
-    made = {"commit": _commit(), "seconds": given.seconds, "cores": os.cpu_count(), "rows": [asdict(row) for row in rows]}
+    made = {"commit": commit or _commit(), "seconds": given.seconds, "cores": on.cores, "jobs": on.jobs, "rows": [asdict(row) for row in rows]}
     RECORDS.write_text(json.dumps([*records[:1], made], indent=1) + "\n", encoding="utf-8")
     PAGE.write_text(text, encoding="utf-8")
 

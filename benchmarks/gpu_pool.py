@@ -59,7 +59,8 @@ STAGES = {"compiling": ("cpu gate", "compile"), "starting": ("start",), "checkin
 """What the gate's stages are counted as; waiting for a turn is within the others."""
 STEP = 0.25
 """Seconds between two looks at the load."""
-COLUMNS = ("GPUs", "engine", "workers a GPU", "candidates", "accepted", "seconds", "a minute", "times one GPU", "GPUs busy", "cores busy",
+COLUMNS = ("GPUs", "engine", "workers a GPU", "candidates", "accepted", "seconds", "a minute", "times one GPU", "in the middle", "times one GPU", "GPUs busy",
+           "cores busy",
            "of a worker's time: compiling, starting, checking, timing; of these waiting for its turn", "GPU held for timing",
            "time beside others, of the time alone", "workers lost", "machine")
 
@@ -251,7 +252,8 @@ def gated(candidates: list[Task], numbers: tuple[int, ...], each: int, cache: Pa
                                "accepted": sum(m.accepted for _, m in said), "seconds": round(took, 1),
                                "gpus_busy": [round(b, 1) for b in busy], "cores_busy": round(cores, 1),
                                "spent": {k: round(v, 4) for k, v in spent.items()},
-                               "stages": stages, "beside": [], "beyond": round(time.time() - entered - took, 1), "lost": lost, "ended": lose,
+                               "stages": stages, "steady": round(steady([e["ended"] for e in whole]), 1),
+                               "beside": [], "beyond": round(time.time() - entered - took, 1), "lost": lost, "ended": lose,
                                "retired": {str(k): v for k, v in engine.retired.items()} if isinstance(engine, Devices) else {},
                                **_here()}
         keep(row)
@@ -260,6 +262,14 @@ def gated(candidates: list[Task], numbers: tuple[int, ...], each: int, cache: Pa
             _say(entered, f"{len(row['beside'])} of them once more, alone")
         engine.close()
     return {**row, "beyond": round(time.time() - entered - took, 1)}
+
+
+def steady(ends: Sequence[float]) -> float:
+    """Candidates a minute between the first fifth and the last, without how a run starts and how it runs dry; 0 for too few."""
+    ordered = sorted(ends)
+    cut = len(ordered) // 5
+    middle = ordered[cut:len(ordered) - cut]
+    return 60.0 * (len(middle) - 1) / (middle[-1] - middle[0]) if len(middle) > 2 and middle[-1] > middle[0] else 0.0
 
 
 def _say(since: float, what: str) -> None:
@@ -325,7 +335,8 @@ def page(rows: Sequence[Mapping[str, Any]], packages: Sequence[Mapping[str, Any]
              f"Made by `python -m benchmarks.gpu_pool`: the candidates of a fixed list of {MOST} (eight problems, three surfaces) gated by a pool of local",
              "processes, several for each GPU, which were up when the clock began, with an empty cache; where a row has fewer, its time was over.",
              "They compile and compare side by side and",
-             "take turns on their GPU: what is timed has it alone. *GPUs busy* is the driver's count of the time in which a kernel ran. *Starting* is waiting",
+             "take turns on their GPU: what is timed has it alone. *In the middle* are candidates a minute without the first fifth and the last, in which",
+             "a run loads compilers and runs dry. *GPUs busy* is the driver's count of the time in which a kernel ran. *Starting* is waiting",
              "for processes with a context, *checking* all calls that are not timed, and the oracle, which is asked once for each problem and its inputs.",
              "What lacks of a worker's time to the whole is what was cut off, and idle ends.", ""]
     if absent:
@@ -335,12 +346,14 @@ def page(rows: Sequence[Mapping[str, Any]], packages: Sequence[Mapping[str, Any]
     for r in sorted(rows, key=_key):
         rate, one = 60 * r["candidates"] / r["seconds"], single.get(_key(r)[1:])
         times = f"{rate / (60 * one['candidates'] / one['seconds']):.2f}" if one else ""
+        middle, first = r.get("steady", 0.0), (one or {}).get("steady", 0.0)
         beside = f"{min(r['beside']):.3f} to {max(r['beside']):.3f}" if r["beside"] else ""
         busy = ", ".join(f"{b:.0f} %" for b in r["gpus_busy"])
         left = f"; GPU {', '.join(r['retired'])} left" if r["retired"] else ""
         lost = f"{r['lost']} with a candidate, {r['ended']} ended by hand{left}" if r["lost"] else "0"
         share = [f"{r['spent'].get(name, 0.0):.0%}" for name in STAGES]
-        cells = (r["gpus"], r["engine"], r["each"], r["candidates"], r["accepted"], r["seconds"], f"{rate:.1f}", times, busy,
+        cells = (r["gpus"], r["engine"], r["each"], r["candidates"], r["accepted"], r["seconds"], f"{rate:.1f}", times,
+                 f"{middle:.1f}" if middle else "", f"{middle / first:.2f}" if middle and first else "", busy,
                  f"{r['cores_busy']:.0f} %", f"{', '.join(share[:4])}; {share[4]}",
                  f"{r['each'] * r['spent']['alone']:.0%}" if "alone" in r["spent"] else "", beside, lost, f"{r['machine']}, {r['when']}")
         lines.append("| " + " | ".join(map(str, cells)) + " |")

@@ -48,7 +48,7 @@ def main() -> int:
     end = time.monotonic() + 60 * chosen.minutes
     saved = time.monotonic()
     following = itertools.chain(state.left, itertools.count(state.seed))
-    with ProcessPoolExecutor(chosen.jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=200) as pool:
+    with ProcessPoolExecutor(chosen.jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=2000) as pool:
         running: dict[Future[Done], int] = {}
         while (left := end - time.monotonic()) > 0:
             while len(running) < 2 * chosen.jobs:

@@ -69,8 +69,9 @@ def page(state: State, mended: str) -> str:
     """docs/tables/fuzz.md: counts, rates and faults by kind, and what was `mended` (text of a file)."""
     hours = max(state.seconds, 1e-9) / 3600
     checked = sum(v for k, v in state.counts.items() if "refused" not in k and "left out" not in k and "reason" not in k and "another form" not in k)
-    lines = ["# Random programs", "", "Made by `python -m benchmarks.fuzz --write` (`make fuzz` adds to its state): programs of "
-             "`benchmarks/fuzz/making.py`, through everything that reads, rewrites, runs and writes programs, each result checked against the others.", "",
+    lines = ["# Random programs", "", "Made by `python -m benchmarks.fuzz --state benchmarks/results/fuzz --write` (`make fuzz` goes on in a folder of its "
+             "own): programs of `benchmarks/fuzz/making.py`, "
+             "through everything that reads, rewrites, runs and writes programs, each result checked against the others.", "",
              f"{state.seed - len(state.left):,} programs, {checked:,} checked applications, {state.seconds / 60:.0f} minutes of processor time "
              f"({checked / hours:,.0f} an hour).", "", "| what | times |", "| --- | ---: |"]
     lines += [f"| {k} | {v:,} |" for k, v in sorted(state.counts.items(), key=lambda kv: (-kv[1], kv[0]))]

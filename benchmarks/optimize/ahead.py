@@ -4,15 +4,16 @@ rivals' autotuned kernels compiled into Triton's."""
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, field
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,12 @@ from kir.base.diagnostic import KirError
 from kir.base.store import write_atomic
 from kir.hardware.target import target as named
 from kir.ir.canonical import content_hash
+from kir.learning.optimize.search import Candidate
 
-PROPOSALS = 32
-"""Candidates that the search names for an instance."""
+BUILT, PROPOSALS = 400, 96
+"""Candidates that the search names for an instance, and those of them that are kept."""
+FRESH = 0.93
+"""What the forecast of one is multiplied with, when those are chosen, for each value of a parameter that none has yet of its family."""
 MEANT = 0.9
 """The part of a plan's steps that is taken where it is what was meant."""
 
@@ -45,6 +49,8 @@ class Proposed:
     left: int
     kin: bool = False
     """Whether it is of a family that was learned on the same operator, and was taken nearly whole."""
+    point: Mapping[str, Any] = field(default_factory=dict)
+    """The parameters of its plan."""
 
 
 def proposals(number: int, device: str) -> list[Proposed]:
@@ -59,12 +65,27 @@ def proposals(number: int, device: str) -> list[Proposed]:
     problem = one.posed()
     setting = Setting(problem, one.shape, named(device), "")
     search = Search(problem.naive, setting, CpuJudge(setting, measures=True), budget=Budget(seconds=1e4, plans=400), policy=load())
-    found = search.proposals(PROPOSALS)
+    found = spread(search.proposals(BUILT), PROPOSALS)
     kin = [c.plan.family in search.kin and c.share >= MEANT for c in found]
     return [
-        Proposed(c.key, c.plan.key, c.plan.family, c.surface, program_text(c.program), c.seconds, len(c.steps), len(c.left), near)
+        Proposed(c.key, c.plan.key, c.plan.family, c.surface, program_text(c.program), c.seconds, len(c.steps), len(c.left), near, dict(c.plan.point))
         for c, near in zip(found, kin, strict=True)
     ]
+
+
+def spread(found: Sequence[Candidate], count: int) -> list[Candidate]:
+    """So many of what was found, of each family in turn: what seems fastest first, sooner where it has values of parameters that none has before it."""
+    families: dict[tuple[str, str], list[Candidate]] = {}
+    for c in found:
+        families.setdefault((c.plan.family, c.surface), []).append(c)
+    for key, rest in families.items():
+        seen, chosen, left = set[tuple[str, Any]](), list[Candidate](), rest
+        while left and len(chosen) < count:
+            best = min(left, key=lambda c: c.seconds * FRESH ** len({*c.plan.point.items()} - seen))
+            seen |= {*best.plan.point.items()}
+            chosen, left = [*chosen, best], [c for c in left if c is not best]
+        families[key] = chosen
+    return [c for row in itertools.zip_longest(*families.values()) for c in row if c is not None][:count]
 
 
 def keep(folder: Path, wanted: list[int], device: str) -> None:
@@ -162,4 +183,5 @@ def rivals_compiling(folder: Path, share: int, wanted: list[Instance]) -> list[s
 
 def told(one: Proposed) -> dict[str, Any]:
     """A proposal without its text."""
-    return {"candidate": one.key, "plan": one.plan, "surface": one.surface, "forecast": one.forecast, "taken": one.taken, "left": one.left}
+    return {"candidate": one.key, "plan": one.plan, "surface": one.surface, "forecast": one.forecast, "taken": one.taken, "left": one.left,
+            "point": dict(one.point)}

@@ -25,6 +25,7 @@ from kir.gate.gpu.oracle import Oracle
 from kir.gate.gpu.panel import Timed, timed_in
 from kir.hardware.device.client import Child, ChildGone
 from kir.ir.parser import parse_program
+from kir.learning.optimize.estimates import Known, estimated, untried
 from kir.learning.optimize.judge import GpuJudge
 from kir.learning.optimize.plan import Setting
 from kir.learning.optimize.pool.engines import Devices, Lost
@@ -34,8 +35,8 @@ AHEAD_SHARE = 0.3
 """The part of the time that may go by before anything is measured."""
 EACH_SECONDS = 180.0
 """What an instance may take: seconds of its search, its candidates and the compilers, waiting for the device included."""
-TOGETHER = 4
-"""Candidates of an instance that are timed in one go; the fastest goes through the whole gate then."""
+TOGETHER = 7
+"""Candidates of an instance that are timed in one go; the fastest goes through the whole gate then, which may take longer than they did."""
 MOST = 20
 """Candidates that may be measured of an instance."""
 GATING = 8.0
@@ -278,16 +279,18 @@ def _judged(judge: GpuJudge, proposed: Proposed) -> dict[str, Any]:
 
 
 def _in_order(proposed: list[Proposed], tried: list[dict[str, Any]]) -> Iterator[Proposed]:
-    """What was not tried yet, what seems fastest first: by the forecast, times what those of its family (else of its surface, else all) were wrong by. A
-    family of which nothing was measured gets its turn somewhat before; one that was learned on the same operator is measured once before all others."""
+    """What was not tried yet, what seems fastest first: by the forecast and what those most like it were wrong by. A family of which nothing was measured
+    gets its turn somewhat before, and so does a value of a parameter; one that was learned on the same operator is measured once before all others."""
     done = {t["candidate"] for t in tried}
-    off = [(t["family"], t["surface"], math.log(t["seconds"] / t["forecast"])) for t in tried if t["accepted"] and t["forecast"]]
-    refused = {(t["family"], t["surface"]) for t in tried} - {x[:2] for x in off}
+    known = [Known(t["family"], t["surface"], t.get("point", {}), math.log(t["seconds"] / t["forecast"])) for t in tried if t["accepted"] and t["forecast"]]
+    whole = math.exp(sum(k.off for k in known) / max(1, len(known)))
+    families, surfaces = {(k.family, k.surface) for k in known}, {k.surface for k in known}
+    refused = {(t["family"], t["surface"]) for t in tried} - families
 
     def seems(p: Proposed) -> float:
-        kin = [o for f, s, o in off if (f, s) == (p.family, p.surface)]
-        alike = kin or [o for _, s, o in off if s == p.surface] or [o for *_, o in off]
-        return p.forecast * math.exp(sum(alike) / max(1, len(alike))) * (1.0 if kin else UNSEEN)
+        about = p.family, p.surface, p.point
+        near = estimated(p.forecast, *about, known) if p.surface in surfaces else p.forecast * whole
+        return near * (untried(*about, known) if about[:2] in families else UNSEEN)
 
     def first(p: Proposed) -> bool:
         return p.kin and not any((t["family"], t["surface"]) == (p.family, p.surface) for t in tried)

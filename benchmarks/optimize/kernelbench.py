@@ -247,7 +247,8 @@ def proposals(path: str, device: str, surface: str = "") -> tuple[int, list[Prop
     setting = Setting(one.posed(), one.shape, target(device), surface)
     made = Search(setting.problem.naive, setting, CpuJudge(setting, measures=True), sources(), policy=load(), budget=Budget(seconds=1e4, plans=PLANS))
     found = made.proposals(PROPOSALS)
-    told = [Proposed(c.key, c.plan.key, c.plan.family, c.surface, program_text(c.program), c.seconds, len(c.steps), len(c.left)) for c in found]
+    told = [Proposed(c.key, c.plan.key, c.plan.family, c.surface, program_text(c.program), c.seconds, len(c.steps), len(c.left),
+                     point=dict(c.plan.point)) for c in found]
     return len(setting.problem.naive.kernels), told
 
 

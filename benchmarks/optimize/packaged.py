@@ -40,23 +40,24 @@ RATE = 6
 
 def packages(out: Path, only: str, seconds: float, workers: int = 0, keep: str = "") -> int:
     """Record the calls of each package, search all of them under one budget, and keep rows, patches, evidence and overlay in the folder `keep`, from which the
-    same command goes on: with the calls that lie there, behind those that were searched. With 0 seconds only the page is made of them. 1 where there is
-    nothing."""
+    same command goes on: with the calls that lie there, behind those that were searched. What the page has a row of is not searched again: calls of kernels
+    without one come first, and once there are none the other calls. With 0 seconds only the page is made of them. 1 where there is nothing."""
     until = time.monotonic() + seconds
     with contextlib.ExitStack() as held:
         state = Path(keep or held.enter_context(tempfile.TemporaryDirectory(prefix="kir-packages-")))
-        calls, found = state / "calls", state / "found"
+        calls, found, asked = state / "calls", state / "found", state / "asked"
         if seconds > 0:
             _recorded(calls, [name for name in CALLS if any(word in name for word in only.split(","))], seconds, workers)
+            _waiting(calls, asked, [*_known(out / "optimize-packages.json").get("rows", ())])
             left, gpus = max(10.0, until - time.monotonic() - LEFT), max(1, len(machine.gpus()))
             before = [json.loads(file.read_text(encoding="utf-8")) for file in (found / "results").glob("*.json")]  # which the budget of a run counts
             seconds_of_all = left + sum(r["took"] for r in before) / (gpus * workers_each(gpus, SEARCHING))
             budget = f"candidates={round(RATE * gpus * left) + sum(len(r['tried']) for r in before)},seconds={seconds_of_all:g}"
             with contextlib.suppress(subprocess.TimeoutExpired):  # what was found by then is there
-                subprocess.run([*KIR, "optimize", str(calls), "--package", "any", "--on", "gpu", "--budget", budget, "-o", str(found),
+                subprocess.run([*KIR, "optimize", str(asked), "--package", "any", "--on", "gpu", "--budget", budget, "-o", str(found),
                                 "--cache", str(state / "cache")], check=False, timeout=max(20.0, until - time.monotonic() + LEFT))
             shutil.rmtree(state / "cache", ignore_errors=True)
-        return _table(out, found, seconds)
+        return _table(out, found, seconds, len([*calls.glob("*.toml")]) - len([*asked.glob("*.toml")]))
 
 
 def _recorded(calls: Path, wanted: Sequence[str], seconds: float, workers: int) -> None:
@@ -82,6 +83,22 @@ def _recorded(calls: Path, wanted: Sequence[str], seconds: float, workers: int) 
                     shutil.copyfile(file, next(x for k in itertools.count() if not (x := calls / f"{p}-{file.stem}{f'-{k}' * bool(k)}.toml").exists()))
 
 
+def _known(file: Path) -> dict[str, Any]:
+    """What a page is made of; nothing where there is none."""
+    return dict(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else {}
+
+
+def _waiting(calls: Path, asked: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Put the calls that are to be searched beside those that already were in this folder: of kernels without a row, else without a row of their own."""
+    asked.mkdir(parents=True, exist_ok=True)
+    done, kernels = {(r["kernel"], r["call"]) for r in rows}, {r["kernel"] for r in rows}
+    new = {file: named(file.read_text(encoding="utf-8").split("\n", 1)[0].removeprefix("#").strip()) for file in sorted(calls.glob("*.toml"))
+           if not (asked / file.name).exists()}
+    fresh = [file for file, kernel in new.items() if kernel not in kernels]
+    for file in fresh or [file for file, kernel in new.items() if (kernel, file.stem) not in done]:
+        shutil.copyfile(file, asked / file.name)
+
+
 def _located(binding: Path) -> bool:
     """Whether the kernel of a recorded call is on this machine."""
     with contextlib.suppress(KirError):
@@ -89,11 +106,11 @@ def _located(binding: Path) -> bool:
     return False
 
 
-def _table(out: Path, found: Path, seconds: float) -> int:
+def _table(out: Path, found: Path, seconds: float, left: int = 0) -> int:
     """The page, of the rows of a run, finished or not, beside those of other calls that an earlier page has."""
     results = [json.loads(file.read_text(encoding="utf-8")) for file in sorted((found / "results").glob("*.json"))]
     file, report = out / "optimize-packages.json", found / "report.json"
-    before = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"about": {}, "rows": []}
+    before = _known(file) or {"about": {}, "rows": []}
     rows = {(r["kernel"], r["call"]): r for r in [*before["rows"], *map(_row, results)]}
     if not rows:
         return 1
@@ -101,21 +118,32 @@ def _table(out: Path, found: Path, seconds: float) -> int:
     skipped = json.loads(report.read_text(encoding="utf-8"))["skipped"] if report.is_file() else []
     device = next((gpu.name for gpu in machine.gpus()), "no device")
     about = {"command": f"python -m benchmarks.optimize packages --seconds {seconds:g}", "device": device, "when": time.strftime("%Y-%m-%d"),
-             "calls": len(order), "skipped": len(skipped),
-             "brought": before["about"].get("brought", 0)} if seconds > 0 or not before["about"] else before["about"]
+             "calls": len(order), "skipped": len(skipped), "left": left,
+             "earlier": [*before["about"].get("earlier", ()), *([_alone(before["about"])] if before["about"] else [])],
+             } if seconds > 0 or not before["about"] else before["about"]
     write_atomic(file, json.dumps({"about": about, "rows": [*rows.values()]}, indent=1) + "\n")
     write_atomic(out / "optimize-packages.md", "\n".join(page([*rows.values()], about)) + "\n")
     print("\n".join(page([*rows.values()], about)))
     return 0
 
 
-def _row(r: Mapping[str, Any]) -> dict[str, Any]:
-    """A kernel's row, with its place by its package's name alone."""
-    file, _, kernel = str(r["kernel"]).partition("::")
+def _alone(about: Mapping[str, Any]) -> dict[str, Any]:
+    """What is said of a run, without what it says of those before."""
+    return {k: v for k, v in about.items() if k != "earlier"}
+
+
+def named(place: str) -> str:
+    """A kernel's place by its package's name alone."""
+    file, _, kernel = place.partition("::")
     package = next((p for p in CALLS if p in Path(file).parts), "")
     inside = "/".join(Path(file).parts[Path(file).parts.index(package) + 1:]) if package else file
+    return f"{package}:{inside}::{kernel}"
+
+
+def _row(r: Mapping[str, Any]) -> dict[str, Any]:
+    """A kernel's row, with its place by its package's name alone."""
     best, base = r.get("best"), r.get("baseline")
-    return {"kernel": f"{package}:{inside}::{kernel}", "call": r["binding"], "launches": r["launches"], "given": base["seconds"] if base else None,
+    return {"kernel": named(str(r["kernel"])), "call": r["binding"], "launches": r["launches"], "given": base["seconds"] if base else None,
             "seconds": best["seconds"] if best else None, "speedup": r["speedup"], "plan": best["plan"] if best else "", "gated": len(r["tried"]),
             "took": r["took"], "remark": r["remark"]}
 
@@ -127,18 +155,18 @@ def page(rows: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> Iterato
     yield "# Kernels of packages, at calls that were recorded"
     yield ""
     mean = math.exp(sum(map(math.log, faster)) / len(faster)) if faster else 1.0
-    brought = about.get("brought", 0)
-    elsewhere = f" {brought} of the calls were recorded before, on a machine without a device, and brought to the run: the command alone records its own." if (
-        brought) else ""
     yield (
-        f"Made by `{about['command']}` on {about['device']}, {about['when']}. {about['calls']} calls were recorded and read, {about['skipped']} were not read; "
-        f"where a tuner chooses a configuration, it had done so on the device.{elsewhere} A kernel's launch as it was recorded, and what "
+        f"Made by `{about['command']}` on {about['device']}, {about['when']}. {_recording(about)} Where a tuner chooses a configuration, it had done so on the "
+        f"device. A kernel's launch as it was recorded, and what "
         "`kir optimize --package` found for it: medians of many launches in a row, in turns; all outputs compared on random tensors, those of what is "
         "given once more on others, whose time "
         f"it is. {len(rows)} calls of {len(kernels)} kernels were searched with {sum(r['gated'] for r in rows)} candidates: {sum(x >= ENOUGH for x in faster)} "
         f"calls of {len(enough)} kernels are at least {ENOUGH:g} times as fast, {len(faster)} faster at all (geometric mean {mean:.3f}); where nothing is "
         "faster, the overlay leaves the kernel alone."
     )
+    for run in about.get("earlier", ()):
+        yield ""
+        yield f"Rows of an earlier run stay: `{run['command']}` on {run['device']}, {run['when']}. {_recording(run)}"
     yield ""
     yield "| kernel | call | its own | found | times as fast | by | candidates | remark |"
     yield "| --- | --- | ---: | ---: | ---: | --- | ---: | --- |"
@@ -146,6 +174,14 @@ def page(rows: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> Iterato
         cells = (f"`{r['kernel']}`", r["call"], _us(r["given"]), _us(r["seconds"]), f"{r['speedup']:.3f}" if r["plan"] else "", r["plan"], r["gated"],
                  r["remark"] or ("" if r["plan"] else "nothing is faster"))
         yield "| " + " | ".join(str(c).replace("|", "\\|").replace("\n", " ") for c in cells) + " |"
+
+
+def _recording(about: Mapping[str, Any]) -> str:
+    """How many calls a run had."""
+    said = f"{about['calls']} calls were recorded and read, {about['skipped']} were not read"
+    said += f", {left} of kernels that have a row were left out" if (left := about.get("left")) else ""
+    elsewhere = " of the calls were recorded before, on a machine without a device, and brought to the run: the command alone records its own."
+    return f"{said}.{f' {brought}{elsewhere}' if (brought := about.get('brought')) else ''}"
 
 
 def _us(x: float | None) -> str:

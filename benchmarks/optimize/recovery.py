@@ -31,15 +31,17 @@ from kir.learning.optimize.sources import LineageSource, PassSource, PipelineSou
 from kir.lineage.records.folder import Folder
 from kir.problem import load_problem, numpy_dtype
 
-PROBLEMS = ("gemm", "fmha", "topk", "gdn", "conv2d", "softmax", "rmsnorm", "layernorm", "fmha_causal")
+PROBLEMS = ("gemm", "fmha", "topk", "gdn_d128", "conv2d", "softmax", "rmsnorm", "layernorm", "fmha_causal", "gdn")
 WORKLOADS = PROBLEMS[:5]
-"""Those that are tried with every seed."""
+"""Those that are tried with every seed, and by every arm before the others."""
 SEEDS = 5
 TRIES, RANDOM = (tuple(f"{what} {k}" for k in range(SEEDS)) for what in ("try", "random order"))
 """Whole searches whose forecasts are drawn from what the forecaster thinks possible, and searches in an order that is drawn."""
 ARMS = ("whole", *TRIES, "without skills", "without forecasts", "without the policy", *RANDOM)
 ORDER = (*TRIES, ARMS[0], "without forecasts", "without the policy", RANDOM[0], "without skills", *RANDOM[1:])
 """In which the arms are run: the tries, then each kind once, before the other orders."""
+ONCE = len(ORDER) - len(RANDOM) + 1
+"""Arms of that order that are run on the workloads before anything is on other problems."""
 ENOUGH = 0.95
 """The part of the expert's speed that counts as recovered."""
 BUDGET = Budget(candidates=4, seconds=180.0, plans=48)
@@ -82,8 +84,8 @@ def recovery(out: Path, only: str, seconds: float, workers: int = 1) -> int:
     file = out / "optimize-recovery.json"
     rows: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["rows"] if file.is_file() else []
     done = {(r["problem"], r["surface"], r["arm"]) for r in rows}
-    tasks = [(p, s, a, str(out)) for a in ORDER for p in PROBLEMS for s in SURFACES if (p, s, a) not in done and any(w in p for w in only.split(","))
-             and (a not in TRIES or p in WORKLOADS)]
+    asked = [*((a, p) for a in ORDER[:ONCE] for p in WORKLOADS), *((a, p) for a in ORDER for p in PROBLEMS if a not in TRIES)]
+    tasks = [(p, s, a, str(out)) for a, p in dict.fromkeys(asked) for s in SURFACES if (p, s, a) not in done and any(w in p for w in only.split(","))]
     for (name, surface, arm, _), row in each(one, tasks, workers, seconds):
         rows.append({"problem": name, "surface": surface, "arm": arm, **row})
         rows.sort(key=lambda r: (PROBLEMS.index(r["problem"]), SURFACES.index(r["surface"]), ARMS.index(r["arm"])))

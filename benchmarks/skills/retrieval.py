@@ -110,9 +110,14 @@ def first(given: Given, walk: Walked, before: Program, arm: str, offers: Collect
             words = " ".join((walk.family, *re.findall(r"[a-z0-9]+", walk.kernel.rpartition("::")[2].lower())))
             rank = Rank({name: float(name == "words") for name in rank.weights})
             query, offers = Query(frozenset(), frozenset(), words=words), {c.name for c in given.admitted}
-    index = Index.of(given.admitted, rank)
+    index = _indices.get((arm, walk.family))
+    if index is None or index.cards != given.admitted or index.rank != rank:  # what it works out on first use serves all states of a family
+        index = _indices[arm, walk.family] = Index.of(given.admitted, rank)
     found = [(given.admitted[k].name, score) for k, score in index.best(query, len(given.admitted)) if given.admitted[k].name in offers]
     return [name for k, (name, score) in enumerate(found) if every or (k < TOP and (k == 0 or score >= rank.least))]
+
+
+_indices: dict[tuple[str, str], Index] = {}
 
 
 def _timed(_: int, given: Given) -> list[tuple[float]]:

@@ -12,6 +12,7 @@ from kir.ir import nodes as n
 from kir.surface.launches.record import HostLaunch
 from kir.surface.launches.values import Array, Unknown, Value, variables
 
+from .host_parts import optional
 from .host_run import Follower, Fork, HostFile, Kernel
 from .host_values import Lazy
 
@@ -20,6 +21,8 @@ MOST_BYTES = 400_000
 """Files of a folder that are looked through, and how large they may be."""
 MOST_WAYS = 8
 """Ways through the branches of one entry that are followed."""
+MOST_OPTIONAL = 8
+"""Arguments that may be None that are None one beside the other."""
 MOST_CALLERS = 3
 """Calls between a launch and the function whose defaults are taken."""
 OnCall = Callable[[Follower, HostFile, Kernel, ast.Call, list[Value], dict[str, Value]], Value]
@@ -28,27 +31,36 @@ OnCall = Callable[[Follower, HostFile, Kernel, ast.Call, list[Value], dict[str, 
 def host_launches(source: Path, kernel: str, is_kernel: Callable[[ast.FunctionDef], bool], on_call: OnCall) -> list[HostLaunch]:
     """The launches of a kernel in its file, and in other files of its folder that name it or its file. What a main program or a test calls comes
     first: there the sizes are known. Of one place in the text the launch of which the most is known, of equals the first; where something is open, whoever
-    calls the function that launches is followed too, since its defaults may say it, and then the usual call, without the arguments that are None by default."""
+    calls the function that launches is followed too, since its defaults may say it, and then the usual call, without the arguments that are None by default;
+    so is that call where no other comes to the launch. A file that defines a kernel of the same name launches its own."""
     load = cache(partial(_loaded, is_kernel=is_kernel))
     files = list(islice(_files(source, kernel, load), MOST_FILES))
+    others = {str(f.path) for f in files if f.path != source and kernel in f.kernels}
     found: dict[str, HostLaunch] = {}
 
-    def follow(starts: Iterator[Callable[[Follower], None]], usual: bool = False) -> None:
+    def follow(starts: Iterator[Callable[[Follower], None]], usual: frozenset[str] | None = frozenset()) -> None:
         for start in starts:
             ways = [frozenset[Fork]()]
             for way in ways:  # each by itself: what one part of a branch checks says nothing of the other
                 follower = Follower({f.path.stem: f for f in files}, on_call, load, usual, way)
                 start(follower)
                 for each in follower.launches:
-                    if each.kernel == kernel and (each.place not in found or _left(each) < _left(found[each.place])):
+                    if each.kernel == kernel and each.file not in others and (each.place not in found or _left(each) < _left(found[each.place])):
                         found[each.place] = each
                 ways += [more for fork in follower.forks if (more := way | {fork}) not in ways][:MOST_WAYS - len(ways)]
 
     follow(_entries(files, kernel))
     if any(_open(each) or _apart(each) for each in found.values()):
         follow(_callers(files, kernel))
-    if any(map(_open, found.values())):
-        follow(_entries(files, kernel), usual=True)
+    if not found or any(map(_open, found.values())):
+        follow(_entries(files, kernel), None)
+    without = frozenset[str]()
+    for name in dict.fromkeys(x for _, f in _launching(files, kernel) for x in sorted(optional(f))):  # not all are None where the kernel is launched
+        before = sorted(map(_left, found.values()))
+        if len(without) > MOST_OPTIONAL or not before or not before[0][0]:
+            break
+        follow((lambda follower, file=file, f=f: follower.entry(file, f) for file, f in _launching(files, kernel)), without | {name})  # type: ignore[misc]  # of this turn
+        without |= {name} if sorted(map(_left, found.values())) < before else frozenset()
     return list(found.values())
 
 
@@ -105,10 +117,14 @@ def _entries(files: list[HostFile], kernel: str) -> Iterator[Callable[[Follower]
         for f in file.functions.values():
             if f.name not in file.kernels and (f.name.startswith("test") or not (f.args.args or f.args.kwonlyargs)):
                 yield lambda follower, file=file, f=f: follower.entry(file, f)  # type: ignore[misc]  # the function of this turn
-    for file in files:
-        for f in file.functions.values():
-            if f.name not in file.kernels and any(isinstance(x, ast.Name) and x.id == kernel for x in ast.walk(f)):
-                yield lambda follower, file=file, f=f: follower.entry(file, f)  # type: ignore[misc]  # the function of this turn
+    for file, f in _launching(files, kernel):
+        yield lambda follower, file=file, f=f: follower.entry(file, f)  # type: ignore[misc]  # the function of this turn
+
+
+def _launching(files: list[HostFile], kernel: str) -> Iterator[tuple[HostFile, ast.FunctionDef]]:
+    """Every function that names the kernel."""
+    yield from ((file, f) for file in files for f in file.functions.values()
+                if f.name not in file.kernels and any(isinstance(x, ast.Name) and x.id == kernel for x in ast.walk(f)))
 
 
 def _callers(files: list[HostFile], kernel: str) -> Iterator[Callable[[Follower], None]]:

@@ -1,10 +1,40 @@
-"""Parts of Python host code by themselves: where a module that it imports may lie, the defaults of a function."""
+"""Parts of Python host code by themselves: a file, where a module that it imports may lie, the defaults of a function."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
+
+from kir.base.dataclass import dataclass
+
+
+@dataclass(frozen=True)
+class HostFile:
+    """A Python file: its functions and classes by name, and which of its functions are kernels (or factories of them)."""
+
+    path: Path
+    tree: ast.Module
+    kernels: frozenset[str]
+
+    @cached_property
+    def functions(self) -> dict[str, ast.FunctionDef]:
+        """Functions on the first level, and methods as `Class.method`."""
+        out: dict[str, ast.FunctionDef] = {}
+        for s in self._top(self.tree.body):
+            if isinstance(s, ast.FunctionDef):
+                out[s.name] = s
+            elif isinstance(s, ast.ClassDef):
+                out.update({f"{s.name}.{m.name}": m for m in s.body if isinstance(m, ast.FunctionDef)})
+        return out
+
+    def _top(self, body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+        for s in body:
+            if isinstance(s, (ast.If, ast.Try, ast.With)):
+                yield from self._top(s.body)
+            else:
+                yield s
 
 
 def module_files(at: Path, module: str, level: int) -> Iterator[Path]:
@@ -34,6 +64,27 @@ def defaults(f: ast.FunctionDef | ast.Lambda) -> dict[str, ast.expr]:
 def parameters(f: ast.FunctionDef | ast.Lambda) -> list[ast.arg]:
     """The parameters of a function that are passed one by one."""
     return [*f.args.posonlyargs, *f.args.args, *f.args.kwonlyargs]
+
+
+def optional(f: ast.FunctionDef | ast.Lambda) -> frozenset[str]:
+    """The parameters that may be None: by default, or as their annotation says (`X | None`, `Optional[X]`)."""
+    pairs = defaults(f)
+    return frozenset(p.arg for p in parameters(f) if _is_none(pairs.get(p.arg)) or (p.arg not in pairs and p.annotation is not None and _none_in(p.annotation)))
+
+
+def _none_in(annotation: ast.expr) -> bool:
+    """Whether an annotation admits None."""
+    match annotation:
+        case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+            return _is_none(left) or _is_none(right) or _none_in(left)
+        case ast.Subscript(value=ast.Name(id="Optional") | ast.Attribute(attr="Optional")):
+            return True
+        case _:
+            return False
+
+
+def _is_none(e: ast.expr | None) -> bool:
+    return isinstance(e, ast.Constant) and e.value is None
 
 
 def leaves(body: Sequence[ast.stmt]) -> bool:

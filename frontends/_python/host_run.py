@@ -6,10 +6,9 @@ Nothing is imported or executed. Of a loop one turn is followed, of a branch tha
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
-from functools import cached_property
 from pathlib import Path
 
 from kir.base.dataclass import dataclass
@@ -20,8 +19,9 @@ from kir.ir.types import I32
 from kir.surface.launches.record import HostLaunch
 from kir.surface.launches.values import Array, Dtype, Known, Quotient, Unknown, Value, decided, floored, is_condition, number_chosen
 
-from .host_parts import defaults, is_main, leaves, module_files, parameters
-from .host_values import External, Lazy, Limits, Method, Shape, array, attribute, called, external, method, number
+from .host_parts import HostFile as HostFile
+from .host_parts import defaults, is_main, leaves, module_files, optional, parameters
+from .host_values import RANK, External, Lazy, Limits, Method, Shape, array, attribute, called, external, method, number
 
 DEEPEST = 8
 """Calls inside one another that are followed."""
@@ -33,33 +33,6 @@ OF_DEVICE = {"multi_processor_count": DEVICE.device.sm_count, "max_threads_per_m
 """What torch's properties of a device are taken for, as nothing says which one it will be."""
 _ORDER = {ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne"}
 _NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
-
-
-@dataclass(frozen=True)
-class HostFile:
-    """A Python file: its functions and classes by name, and which of its functions are kernels (or factories of them)."""
-
-    path: Path
-    tree: ast.Module
-    kernels: frozenset[str]
-
-    @cached_property
-    def functions(self) -> dict[str, ast.FunctionDef]:
-        """Functions on the first level, and methods as `Class.method`."""
-        out: dict[str, ast.FunctionDef] = {}
-        for s in self._top(self.tree.body):
-            if isinstance(s, ast.FunctionDef):
-                out[s.name] = s
-            elif isinstance(s, ast.ClassDef):
-                out.update({f"{s.name}.{m.name}": m for m in s.body if isinstance(m, ast.FunctionDef)})
-        return out
-
-    def _top(self, body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-        for s in body:
-            if isinstance(s, (ast.If, ast.Try, ast.With)):
-                yield from self._top(s.body)
-            else:
-                yield s
 
 
 @dataclass(frozen=True)
@@ -81,6 +54,13 @@ class Kernel:
     given: Mapping[str, Value] | None = None
 
 
+@dataclass(frozen=True)
+class Starred:
+    """A value with a star whose number of elements is not known yet."""
+
+    of: Value
+
+
 class _Return(Exception):
     def __init__(self, value: Value) -> None:
         self.value = value
@@ -100,11 +80,12 @@ class _Raised(Exception):
 
 class Follower:
     """One entry of host code, followed. `on_call` turns the call of a kernel into a launch, or a value; `load` reads a file that another one imports;
-    `usual`: an entry's arguments that are None by default are None, else they are what they turn out to be. `forks` are the branches that nothing decides
-    and that launch either way; the first part is taken, of those in `otherwise` the second."""
+    `usual` are those of an entry's arguments that may be None that are None (None: each), the others are what they turn out to be. `forks` are
+    the branches that nothing decides and that launch either way; the first part is taken, of those in `otherwise` the second."""
 
     def __init__(self, files: Mapping[str, HostFile], on_call: Callable[[Follower, HostFile, Kernel, ast.Call, list[Value], dict[str, Value]], Value],
-                 load: Callable[[Path], HostFile | None] = lambda path: None, usual: bool = False, otherwise: frozenset[Fork] = frozenset()) -> None:
+                 load: Callable[[Path], HostFile | None] = lambda path: None, usual: frozenset[str] | None = frozenset(),
+                 otherwise: frozenset[Fork] = frozenset()) -> None:
         self.files, self.on_call, self.load, self.usual, self.otherwise = files, on_call, load, usual, otherwise
         self.forks: list[Fork] = []
         self.known = Known()
@@ -144,10 +125,10 @@ class Follower:
             if names[0] is not None and names[1] is not None:
                 scope = {**scope, **{f"{names[1].arg}.{k.partition('.')[2]}": v for k, v in held.items()}}
         given = {**{p.arg: Lazy(self.known, p.arg, self._default(file, f, p, scope)) for p in parameters(f)}, **self._marked(file, f, scope)}
-        optional = defaults(f)
+        without = {x for x in optional(f) if self.usual is None or x in self.usual}
         for p in parameters(f):
             default = self._default(file, f, p, scope)
-            left_out = isinstance(default, (bool, str)) or (self.usual and default is None and p.arg in optional)
+            left_out = isinstance(default, (bool, str)) or p.arg in without
             if p.arg not in given or (isinstance(given[p.arg], Lazy) and left_out):
                 given[p.arg] = default
         kept: dict[str, Value] = {}
@@ -263,6 +244,10 @@ class Follower:
                 return list(v.of.of_rank(len(into)) or [Unknown("an extent")] * len(into))
             after = len(into) - starred - 1
             return [*(v.of.extent(k) for k in range(starred)), Unknown("extents"), *(v.of.extent(k - after) for k in range(after))]
+        stars = [k for k, x in enumerate(v) if isinstance(x, Starred)] if isinstance(v, (list, tuple)) else []
+        if isinstance(v, (list, tuple)) and len(stars) == 1 and isinstance(x := v[stars[0]], Starred) and isinstance(x.of, Shape) and len(v) <= len(into):
+            rank = len(into) - len(v) + 1
+            v = [*v[:stars[0]], *(x.of.of.of_rank(rank) or [Unknown("an extent")] * rank), *v[stars[0] + 1:]]
         if isinstance(v, (list, tuple)) and len(v) == len(into):
             return list(v)
         if isinstance(v, Called | Kernel):
@@ -289,7 +274,8 @@ class Follower:
             if first and (second or isinstance(s.body[-1], ast.Return)):  # either may be taken: the other way is followed by itself
                 self.forks.append((str(file.path), s.lineno))
                 refuses = refuses or self.forks[-1] in self.otherwise
-            answer = not refuses and (first or not s.orelse or not second)
+            other_rank = isinstance(test, Unknown) and test.reason == RANK and not first and not s.orelse  # most tensors have the rank that nothing is done for
+            answer = not refuses and not other_rank and (first or not s.orelse or not second)
         self.run(file, s.body if answer else s.orelse, scope)
 
     def _holds(self, test: Value) -> None:
@@ -354,7 +340,7 @@ class Follower:
             case ast.Attribute(value=owner, attr=attr):
                 return self._attribute(file, e, self.value(file, owner, scope), attr, scope)
             case ast.Tuple(elts=elts) | ast.List(elts=elts):
-                return [self.value(file, x, scope) for x in elts]
+                return [v for x in elts for v in self._element(file, x, scope)]
             case ast.Dict(keys=keys, values=values):
                 return {k.value: self.value(file, v, scope) for k, v in zip(keys, values) if isinstance(k, ast.Constant)}
             case ast.BinOp(left=left, op=op, right=right):
@@ -382,6 +368,15 @@ class Follower:
                 return [self.value(file, elt, inner)]
             case _:
                 return Unknown(type(e).__name__.lower())
+
+    def _element(self, file: HostFile, e: ast.expr, scope: Mapping[str, Value]) -> list[Value]:
+        """What an element of a tuple stands for: with a star all that it has, or, as a shape whose rank nobody knows yet, itself."""
+        if not isinstance(e, ast.Starred):
+            return [self.value(file, e, scope)]
+        found = self.value(file, e.value, scope)
+        if isinstance(found, Shape):
+            return list(found.of.shape) if found.of.shape is not None else [Starred(found)]
+        return list(found) if isinstance(found, (list, tuple)) else [Starred(found)]
 
     def _chosen(self, file: HostFile, test: ast.expr, body: ast.expr, orelse: ast.expr, scope: Mapping[str, Value]) -> Value:
         found = self.value(file, test, scope)
@@ -491,7 +486,7 @@ class Follower:
             return build.compare(_ORDER[type(op)], self.known.resolved(first), self.known.resolved(second))
         if isinstance(op, (ast.Eq, ast.NotEq)) and isinstance(a, str) and isinstance(b, str):
             return (a == b) == isinstance(op, ast.Eq)
-        return Unknown("a comparison")
+        return Unknown(RANK if RANK in (getattr(a, "reason", ""), getattr(b, "reason", "")) and isinstance(op, ast.Eq) else "a comparison")
 
     def _logic(self, op: ast.boolop, values: list[Value]) -> Value:
         answers = [self.truth(v) for v in values]

@@ -30,6 +30,8 @@ PLAIN = frozenset({"Tensor", "int", "float", "bool", "str", "list", "tuple", "di
 """Classes that arguments usually are of."""
 OTHER_DEVICES = frozenset({"torch.version.hip", "torch.version.xpu"})
 """What torch says of devices that KIR's targets are not."""
+RANK = "the rank of a tensor"
+"""What is said of a rank that nothing shows."""
 CASTS = frozenset({"half", "float", "double", "bfloat16", "int", "long", "bool", "short"})
 
 
@@ -159,6 +161,8 @@ def called(known: Known, f: External, args: Sequence[Value], named: Mapping[str,
         return build.ceildiv(a, b) if a is not None and b is not None else Unknown(word)
     if word in ("next_power_of_2", "next_pow2", "next_power_of_two") and args and (e := number(args[0])) is not None:
         return known.power_of_two(e)
+    if word in ("sqrt", "isqrt") and f.dotted.split(".")[0] in ("math", "np", "numpy") and args and (e := number(args[0])) is not None:
+        return known.root(e)
     if word in ("min", "max") and len(args) >= 2 and all(number(a) is not None for a in args):
         return _extreme(known, word, [e for a in args if (e := number(a)) is not None])
     if word == "ceil" and args:
@@ -238,7 +242,7 @@ def attribute(a: Array, name: str) -> Value:
     if name == "dtype":
         return Dtype(a.dtype)
     if name == "ndim":
-        return build.const(len(a.shape)) if a.shape is not None else Unknown("the rank of a tensor")
+        return build.const(len(a.shape)) if a.shape is not None else Unknown(RANK)
     if name in ("T", "mT"):
         return method(a, "t", (), {})
     if name == "is_cuda":
@@ -279,6 +283,10 @@ def method(a: Array, name: str, args: Sequence[Value], named: Mapping[str, Value
         return a.elements()
     if name in ("dim", "ndimension"):
         return attribute(a, "ndim")
+    if name == "contiguous" and (a.turned is not None or a.strides is not None):
+        made = Array(known, a.hint, a.shape, a.dtype)
+        made.like = a if a.shape is None else None
+        return made
     if name in ("data_ptr", "view_as", "expand_as") or name in SAME:
         return a
     if name in ("to", "type", "astype"):
@@ -292,9 +300,19 @@ def method(a: Array, name: str, args: Sequence[Value], named: Mapping[str, Value
         return _made(known, name.removeprefix("new_"), args, {"dtype": Dtype(a.dtype), **named})
     if name == "element_size":
         return Unknown("bytes of an element")
+    if name in ("transpose", "swapaxes") and len(axes := [int(e.value) for e in map(number, args) if isinstance(e, n.Const)]) == 2 and (
+            a.shape is None or len(a.shape) != 2):
+        turned = Array(known, a.hint, None, a.dtype)
+        turned.turned = a, axes[0], axes[1]
+        if a.shape is not None:
+            turned.of_rank(len(a.shape))
+        return turned
     if name in ("t", "transpose"):
         shape = a.of_rank(2)
         return Array(known, "", (shape[1], shape[0]), a.dtype, (a.stride(1), a.stride(0))) if shape is not None else Unknown("a transposed tensor")
+    if name == "unsqueeze" and axis is not None and (shape := _shape(a)) is not None and -len(shape) <= axis <= len(shape):
+        at = axis if axis >= 0 else len(shape) + 1 + axis
+        return Array(known, a.hint, [*shape[:at], build.const(1), *shape[at:]], a.dtype)
     if name in ("view", "reshape", "flatten"):
         return _viewed(a, args)
     return Unknown(f".{name}(..)")

@@ -136,6 +136,8 @@ class Binding:
     """What it was read from; None for one made in Python. `changed` keeps it."""
     computed: ClassVar[frozenset[str]] = frozenset()
     """The metas whose values its heuristics gave."""
+    unsaid: ClassVar[frozenset[str]] = frozenset()
+    """Facts that were taken for true because nothing says them. `changed` keeps them."""
     kernel: str = ""
     problem: str = ""
     elsewhere: Literal["", "zero"] = ""
@@ -195,7 +197,13 @@ class Binding:
 
     def changed(self, **fields: Any) -> Binding:
         """The binding with fields replaced, of which one still knows where the others were written."""
-        return replace(self, **fields)._read_from(self.source)
+        return replace(self, **fields)._read_from(self.source).assuming(self.unsaid)
+
+    def assuming(self, facts: frozenset[str]) -> Binding:
+        """The binding, some of whose facts nothing says."""
+        if facts:
+            object.__setattr__(self, "unsaid", facts & frozenset(self.facts))
+        return self
 
     def settled(self, metas: dict[str, Setting]) -> Binding:
         """The binding with its heuristics worked out: `metas` are all that there are then."""
@@ -223,7 +231,7 @@ class Binding:
         try:
             held = tomllib.loads(text.removeprefix("\ufeff"))
         except tomllib.TOMLDecodeError as bad:
-            line, column = _place_of(str(bad))
+            line, column = _place_of(str(bad), text)
             raise error("KIR-F010", f"{file} is no TOML: {str(bad).partition(' (at ')[0].lower()}", needs="a binding as `kir bind` writes one",
                         origin=Origin(file, line, column, line, column + 1) if line else None) from bad
         own: Any = cls
@@ -304,15 +312,22 @@ def _misfit(held: Mapping[str, object], source: Source) -> KirError:
         known = [name for cls in (Binding, Tensor, Map) for name in hints(cls)]
         unknown = first["type"] in ("extra_forbidden", "unexpected_keyword_argument")
         hint = did_you_mean(str(first["loc"][-1]), known) if unknown else ""
-        return error("KIR-F010", f"{source.file}: field '{'.'.join(map(str, first['loc']))}': {first['msg'].lower()}", attempt=hint,
+        return error("KIR-F010", f"{source.file}: field '{'.'.join(map(str, first['loc']))}': {_WORDS.get(first['type'], first['msg'].lower())}", attempt=hint,
                      origin=source.at(first["loc"], unknown))
     raise AssertionError(f"{source.file} fits")
 
 
-def _place_of(words: str) -> tuple[int, int]:
-    """Line and column that tomllib's words end with; zeros where they name none."""
+def _place_of(words: str, text: str) -> tuple[int, int]:
+    """Line and column that tomllib's words end with, which may be the last of the text; zeros where they name none."""
+    if words.endswith("(at end of document)") and (lines := text.rstrip().splitlines()):
+        return len(lines), len(lines[-1])
     found = re.search(r"at line (\d+), column (\d+)", words)
     return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+_WORDS = {"list_type": "it takes a list, in brackets", "dict_type": "it takes a table", "string_type": "it takes a text, in quotes"}
+"""What a field takes, in TOML's words."""
+
 
 
 def unfilled(binding: Binding) -> tuple[str, ...]:

@@ -55,7 +55,7 @@ def _whole(reader: Frontend, path: Path, kernel: str, found: Found) -> Found:
     wanted, made = open_shapes(found.binding), under(reader, path, kernel)
     if len(found.open) > len(wanted):
         return found
-    binding = with_shapes(found.binding, made)
+    binding = with_shapes(found.binding, made, found.guessed)
     said = [Assumed(f"{name} has {' x '.join(map(str, binding.tensors[name].shape))} element{'s' * (binding.tensors[name].shape != [1])}: all that the kernel "
                     "reaches", ("tensors", name, "shape")) for name in wanted if "?" not in binding.tensors[name].shape]
     said += [Assumed(f"{name} is {' x '.join(map(str, t.shape))}: as far as the kernel reaches") for name, t in binding.tensors.items()
@@ -70,7 +70,8 @@ def _whole(reader: Frontend, path: Path, kernel: str, found: Found) -> Found:
         binding = with_axes(binding, made) if binding is not shaped else binding
         said += [Assumed(f"{fact}, or {'the grid leaves a rest out' if '%' in fact else 'numbers do not stay within 32 bits'}")
                  for fact in binding.facts if fact not in shaped.facts]
-    return replace(found, binding=binding, assumed=(*found.assumed, *said))
+    unsaid = frozenset(fact for fact in binding.facts if fact not in found.binding.facts and not re.fullmatch(r"\w+ >= \d+", fact))
+    return replace(found, binding=binding.changed().assuming(unsaid), assumed=(*found.assumed, *said))
 
 
 def _counted(found: Found, program: Program) -> Found:

@@ -53,13 +53,14 @@ class Reading:
 
 @dataclass(frozen=True)
 class Expert:
-    """K* and where it came from: ``name`` for people, ``source`` as given, ``surface``, and the binding's text."""
+    """K* and where it came from: ``name`` for people, ``source`` as given, ``surface``, the binding's text, and which of its facts nothing says."""
 
     program: Program
     name: str
     source: str
     surface: str
     binding: str = ""
+    unsaid: frozenset[str] = frozenset()
 
 
 def read_text(path: Path) -> str:
@@ -135,7 +136,8 @@ def load_expert(text: str, binding: Path | Binding | None = None) -> Expert:
     source = text if Path(text.partition("::")[0]).suffix != ".kir" else path.name
     program = normal_form(read, manifest(text) if binding is None else (), text)
     held = _binding_text(binding) if isinstance(binding, Path) else read.binding.text() if read.binding is not None else ""
-    return Expert(program, name, source, own_surface(program, read.surface), held)
+    unsaid = read.binding.unsaid if read.binding is not None else frozenset()
+    return Expert(program, name, source, own_surface(program, read.surface), held, unsaid)
 
 
 def as_launched(text: str, read: Reading) -> Reading:
@@ -177,7 +179,7 @@ def as_found(text: str) -> tuple[Found | None, tuple[Diagnostic, ...]]:
         return None, ()
     first, command = found[0], f"kir bind {quote(text)} --ask"
     if first.open:
-        raise error("KIR-S061", f"{first.place} launches {name}, and leaves open: {', '.join(first.open)}",
+        raise error("KIR-S061", f"{first.place} launches {name}, and leaves open: {_some(first.open)}",
                     needs="an answer for each, once", attempt=f"{command} asks for them and keeps the answers")
     return first, (notice(first, found[1:], name, command),)
 
@@ -318,11 +320,12 @@ def kernel_of(path: Path, kernel: str) -> tuple[Frontend, KernelRef]:
     raise usage(
         "KIR-S018",
         f"there is no kernel '{kernel}' in {path}{f'; {hint}' if hint else ''}" if kernel else f"{path} has several kernels; {hint}",
+        attempt="" if kernel else f"{path}::{names[0]}",
     )
 
 
 def _some(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:8])}{', ..' if len(names) > 8 else ''}"
+    return f"{', '.join(names[:8])}{f', and {len(names) - 8} more' if len(names) > 8 else ''}"
 
 
 def normal_form(read: Reading, known: Sequence[Path] = (), text: str = "") -> Program:

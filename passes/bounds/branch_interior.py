@@ -37,11 +37,16 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import replace
+from functools import reduce
 from typing import ClassVar, Literal
 
+from kir.analysis.facts import Facts
+from kir.analysis.solver import decide
 from kir.base.dataclass import dataclass
+from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import BOOL, dtype_of
+from kir.ir.visit import walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import node_at
 from kir.rewrite.match import edited, matched, node_as
@@ -49,6 +54,8 @@ from kir.rewrite.match.local_buffers import team_level
 from kir.rewrite.view import expression_at, text_of
 
 Edge = Literal["same", "store", "copy"]
+MOST_AXES = 3
+"""Axes along which a move may end early of which conditions are offered."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +72,12 @@ class BranchInterior(Pass):
     edge: Edge = "same"
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a copy or store of the whole CTA; the condition is given."""
-        if not self.when or not isinstance(node, (n.Copy, n.Store)) or team_level(program, path) != "cta":
+        """At a copy or store of the whole CTA; the condition is given, or it is that what ends where its tensor does ends before: all of it, or one axis."""
+        if not isinstance(node, (n.Copy, n.Store)) or team_level(program, path) != "cta":
             return None
+        if not self.when:
+            made = [replace(self, when=text_of(each)) for each in _inside(program, path, node)] if _other(node, self.edge) is not None else []
+            return tuple(Site(path, each) for each in made if expression_at(program, path, each.when) is not None) or Miss("nothing of it may end early")
         cond = expression_at(program, path, self.when)
         if cond is None or cond.type != BOOL:
             return Miss("the condition is none here")
@@ -96,6 +106,17 @@ class BranchInterior(Pass):
         """What both branches do."""
         node = node_as(program, site.path, n.If)
         return edited(program, site.path, (copy(node.then[0]),))
+
+
+def _inside(program: n.Program, path: Path, s: n.Copy | n.Store) -> list[n.Expr]:
+    """Conditions under which nothing of a move lies past the end of a tensor, where that is not known: along all axes together, then along each by itself."""
+    target = s.dst if isinstance(s, n.Copy) else s.at
+    regions = [x.at for x in walk(s) if isinstance(x, n.Load) and x.clip] + ([target] if s.clip else [])
+    ends = [build.compare("le", build.add(i.lo, i.extent), d) for r in regions for i, d in zip(r.index, r.buffer.shape, strict=False)
+            if isinstance(i, n.Span) and build.int_value(i.step) == 1]
+    known = Facts.at(program, path)
+    open_ = [each for each in dict.fromkeys(ends) if not build.is_const(each) and decide(each, known).kind not in ("always", "never")][:MOST_AXES]
+    return [reduce(build.logical_and, open_), *open_] if len(open_) > 1 else open_
 
 
 def _other(s: n.Copy | n.Store, edge: Edge) -> n.Stmt | None:

@@ -37,6 +37,7 @@ kernel main grid (row: M) threads 1
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 from typing import ClassVar
 
 from kir.analysis.elements import NotElementwise, element
@@ -132,14 +133,28 @@ class GuardValue(Pass):
         return made if isinstance(made, n.Select) and made.type == value.type else None
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a statement that computes the value; the other value is given, the condition too, or it is that a loop around has not ended."""
-        if not isinstance(node, (n.Let, n.Store)) or not (self.value and self.other):
+        """At a statement that computes the value; the other value is given, the condition too, or it is that a loop around has not ended. Of an element that
+        is loaded with another value past the end of its tensor, both may be left open: that value, and that no index lies past the end."""
+        if not isinstance(node, (n.Let, n.Store)) or not self.value:
             return None
+        if not self.other:
+            within = self._within(program, path, node)
+            return Site(path, within) if within is not None and within.guarded(program, path) is not None else Miss("it loads no such element")
         if not self.when:
             loops = [x for _, x in enclosing(program, path) if isinstance(x, n.For) and x.kind == "serial" and x.var.name in names_read(node)]
             made = [replace(self, when=expr_text(build.compare("lt", x.var, x.hi))) for x in loops]
             return tuple(Site(path, each) for each in made if each.guarded(program, path) is not None) or Miss("it computes no such value in a loop")
         return Site(path, self) if self.guarded(program, path) is not None else Miss("it computes no such value, or knows no such condition")
+
+    def _within(self, program: n.Program, path: Path, s: n.Let | n.Store) -> GuardValue | None:
+        """With the condition and the other value of a load that knows them; None where no index may lie past the end."""
+        x = next((x for x in _values(s) if expr_text(x) == self.value), None)
+        if not isinstance(x, n.Load) or not x.clip or x.other is None or not all(isinstance(i, n.Expr) and i.type == I32 for i in x.at.index):
+            return None
+        known = Facts.at(program, path)
+        bounds = [build.compare("lt", i, d) for i, d in zip(x.at.index, x.at.buffer.shape, strict=True) if isinstance(i, n.Expr)]
+        open_ = [each for each in bounds if not build.is_const(each) and decide(each, known).kind != "always"]
+        return replace(self, when=expr_text(reduce(build.logical_and, open_)), other=expr_text(x.other)) if open_ else None
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The value under the condition, wherever the statement has it."""

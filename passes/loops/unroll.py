@@ -50,11 +50,12 @@ from kir.ir.types import dtype_of
 from kir.ir.visit import substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, decided, proved, refuted
 from kir.rewrite.match import edited, fresh_names, names_at, node_as, params_as
+from kir.rewrite.match.independence import independent
 
 
 def _remainder(program: n.Program, site: Site, context: Context) -> Verdict:
     loop, item = node_as(program, site.path, n.For), params_as(site, Unroll)
-    if item.form == "hint":
+    if item.form != "copies":
         return proved("the compiler handles the remainder of a hinted loop")
     known, chunk = Facts.at(program, site.path), (int_value(loop.step) or 1) * item.factor
     span = sub(loop.hi, loop.lo)
@@ -77,7 +78,8 @@ MOST = 1 << 16
 
 @dataclass(frozen=True)
 class Unroll(Pass):
-    """`factor` iterations become one. `form`: `copies` writes the body that often, `hint` only marks the loop (0: all iterations)."""
+    """`factor` iterations become one. `form`: `copies` writes the body that often, `hint` only marks the loop (0: all iterations), `vector` marks it
+    for instructions on several elements at once."""
 
     intent: ClassVar[str] = "unroll"
     catalogue: ClassVar[tuple[int, ...]] = (52,)
@@ -88,11 +90,15 @@ class Unroll(Pass):
     )
 
     factor: int = 4
-    form: Literal["copies", "hint"] = "copies"
+    form: Literal["copies", "hint", "vector"] = "copies"
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         if not isinstance(node, n.For) or node.kind != "serial":
             return None
+        if self.form == "vector":
+            if self.factor or node.attrs or int_value(node.hi) is None:
+                return Miss("a loop of vectors has a known length")
+            return Site(path, self) if independent(program, path, node) else Miss("an iteration may touch what another writes")
         if self.factor < 2 and (self.factor, self.form) != (0, "hint"):
             return Miss("a factor below 2 changes nothing")
         if self.form == "copies":
@@ -106,6 +112,8 @@ class Unroll(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         loop = node_as(program, site.path, n.For)
+        if self.form == "vector":
+            return edited(program, site.path, (replace(loop, kind="vectorize"),))
         if self.form == "hint":
             attrs = n.attrs(**{**dict(loop.attrs), "factor": self.factor}) if self.factor else loop.attrs
             made = replace(loop, kind="unroll", attrs=attrs)
@@ -124,6 +132,8 @@ class Unroll(Pass):
         if node.kind == "unroll":
             factor = dict(node.attrs).get("factor", 0)
             return Site(path, Unroll(factor, "hint")) if isinstance(factor, int) and factor != 1 else Miss("the hint names a factor of 1")
+        if node.kind == "vectorize":
+            return Site(path, Unroll(0, "vector"))
         step, size = int_value(node.step), len(node.body)
         if node.kind != "serial" or step is None:
             return None
@@ -133,7 +143,7 @@ class Unroll(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         loop = node_as(program, site.path, n.For)
-        if self.form == "hint":
+        if self.form != "copies":
             made = replace(loop, kind="serial", attrs=tuple((k, v) for k, v in loop.attrs if k != "factor"))
         else:
             step = (int_value(loop.step) or 1) // self.factor

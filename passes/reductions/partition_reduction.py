@@ -47,7 +47,7 @@ kernel main grid (row: M) threads 128
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from kir.analysis.loops.cyclic_loop import gathered, spread
 from kir.analysis.loops.reductions import identity
@@ -60,11 +60,11 @@ from kir.ir.visit import substitute, substitute_buffers, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, fresh
-from kir.rewrite.match import block_and_index, fresh_var, matched, matched_as, names_at, params_as, splice
+from kir.rewrite.match import block_and_index, counting, fresh_var, matched, matched_as, names_at, params_as, splice
 from kir.rewrite.match.exchange import IDEMPOTENT, REDUCTIONS, Exchange, accumulation, exchange_at, is_read_later
 from kir.rewrite.match.local_buffers import mentions
 from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
-from kir.rewrite.match.thread_team import barrier, everyone_arrives, is_call, is_in_loop, is_scalar, team_at
+from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_call, is_in_loop, is_scalar, team_at
 
 
 def _same_loop(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -101,7 +101,7 @@ def _own_values(program: n.Program, site: Site, context: Context) -> Verdict:
     if not item.own:
         return proved("the barrier before the fold stays")
     found = matched(_folding(block, i, True))
-    part = spread(found[1], team.thread, team.threads)
+    part = _share(item, found[1], team)
     for x in walk(part):
         if isinstance(x, n.Load) and x.at.buffer.space in ("shared", "global") and _writes(block[:i], x.at.buffer) and not _wrote(block[:i], x.at, part):
             return refuted(f"a thread folds elements of '{x.at.buffer.name}' that others write", region_text(x.at),
@@ -144,6 +144,26 @@ def _canonical(loop: n.For, buffer: str, kind: type[n.Load] | type[n.Store]) -> 
     return frozenset(out)
 
 
+def _share(item: PartitionReduction, loop: n.For, team: ThreadTeam) -> n.For:
+    """A thread's part of the loop."""
+    return spread(loop, team.thread, team.threads) if item.dealt == "every" else matched(_turn(loop, team))
+
+
+def _turn(loop: n.For, team: ThreadTeam) -> n.For | None:
+    """The iteration of a thread's number, of a loop of as many loops as there are threads."""
+    inner = loop.body[0]
+    if build.int_value(loop.hi) != team.threads or len(loop.body) != 1 or loop.attrs or loop.var.of != team.thread.of or not isinstance(inner, n.For):
+        return None
+    return substitute(replace(inner, label=loop.label), {loop.var.name: team.thread})
+
+
+def _all_turns(loop: n.For, team: ThreadTeam, var: n.Var) -> n.For | None:
+    """The loop of which a thread's loop is its turn: one that its number has a say in."""
+    if not depends(loop, {team.thread.name}):
+        return None
+    return counting(var, team.threads, (substitute(replace(loop, label=None), {team.thread.name: var}),), label=loop.label)
+
+
 def _exchange_after(block: n.Block, i: int) -> int | None:
     """The statement after the loop at `i + 1` that writes a thread's result to shared memory; what stands between has nothing to do with it."""
     acc = matched_as(block[i], n.Alloc)
@@ -159,7 +179,8 @@ def _exchange_after(block: n.Block, i: int) -> int | None:
 @dataclass(frozen=True)
 class PartitionReduction(Pass):
     """`fresh`: the result of the CTA is a scalar of its own; otherwise it replaces the thread's partial one. `own`: the barrier before the
-    fold goes, since each thread then folds only what it wrote itself."""
+    fold goes, since each thread then folds only what it wrote itself. `dealt`: each thread takes `every` T-th iteration; or its `turn`, the one of its
+    number, of a loop of T loops."""
 
     intent: ClassVar[str] = "partition-reduction"
     catalogue: ClassVar[tuple[int, ...]] = (47, 84)
@@ -174,6 +195,7 @@ class PartitionReduction(Pass):
 
     fresh: bool = False
     own: bool = False
+    dealt: Literal["every", "turn"] = "every"
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At an accumulator that the next statement, a loop of each thread, folds into."""
@@ -182,6 +204,8 @@ class PartitionReduction(Pass):
         found = _folding(block_at(program, path), int(path[-1]), self.own)
         if found is None or (self.own and is_in_loop(program, path)):
             return None
+        if self.dealt == "turn" and _turn(found[1], matched(team_at(program, path))) is None:
+            return Miss("it is no loop of as many loops as there are threads")
         return Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
@@ -196,7 +220,7 @@ class PartitionReduction(Pass):
         made = Exchange(slots, team.thread, acc.buffer, "barrier", result, self.fresh, op, build.const(0), team.threads)
         tail = made.statements(fresh_var("u", taken), is_in_loop(program, site.path))
         rest = tuple(substitute_buffers(s, {acc.buffer.name: result}) if self.fresh else s for s in block[i + 2 + self.own:])
-        out = splice(program, site.path, (acc, spread(loop, team.thread, team.threads), *tail, *rest), 0, None)
+        out = splice(program, site.path, (acc, _share(self, loop, team), *tail, *rest), 0, None)
         return Rewritten(with_shared(out, team, slots), shifted(site.path, int(team.path[1]), 1))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -213,8 +237,9 @@ class PartitionReduction(Pass):
         x = made[0]
         if (x.at, x.sync, x.op, x.count) != (team.thread, "barrier", found[2], team.threads) or not build.is_const(x.base, 0):
             return Miss("the slots are not folded by all threads, or with another operation")
-        if gathered(found[1], team.thread, team.threads) is None:
-            return Miss("its loop does not take every T-th value")
+        dealt: Literal["every", "turn"] = "every" if gathered(found[1], team.thread, team.threads) is not None else "turn"
+        if dealt == "turn" and _all_turns(found[1], team, team.thread) is None:
+            return Miss("its loop takes no values of the thread's own")
         home = declaration(program, path, x.slots.name)
         if home is None or home.init is not None or uses(program, path, x.slots.name) > 2:
             return Miss(f"'{x.slots.name}' serves more than the reduction")
@@ -222,7 +247,7 @@ class PartitionReduction(Pass):
             return Miss("the thread's own value is used afterwards")
         read = {y.at.buffer.name for y in walk(found[1]) if isinstance(y, n.Load) and y.at.buffer.space == "shared"}
         own = not is_in_loop(program, path) and not all(_published(block[:i], name) for name in read)
-        return Site(path, PartitionReduction(x.fresh, own))
+        return Site(path, PartitionReduction(x.fresh, own, dealt))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One loop over all values, which every thread runs."""
@@ -232,7 +257,8 @@ class PartitionReduction(Pass):
         assert found is not None and team is not None
         acc, loop, _ = found
         item = params_as(site, PartitionReduction)
-        whole_loop = matched(gathered(loop, team.thread, team.threads))
+        every = gathered(loop, team.thread, team.threads) if item.dealt == "every" else _all_turns(loop, team, fresh_var("u", names_at(program, site.path)))
+        whole_loop = matched(every)
         x, size = made
         rest = tuple(substitute_buffers(s, {x.result.name: acc.buffer}) if x.fresh else s for s in block[at + size:])
         between = block[i + 2:at]

@@ -50,18 +50,22 @@ kernel main grid (row: M) threads 64
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import ClassVar
 
 from kir.analysis.loops.reductions import identity
+from kir.analysis.uniform import varying
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.visit import transform, walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
+from kir.ir.types import TileType
+from kir.ir.visit import buffers_named, names_read, substitute, transform, walk
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, fresh
-from kir.rewrite.match import block_and_index, counting, fresh_var, matched, matched_as, names_at, splice
+from kir.rewrite.edit import block_at, fresh, kernel_of
+from kir.rewrite.match import block_and_index, counting, fresh_var, matched, matched_as, names_at, params_as, splice
 from kir.rewrite.match.exchange import REDUCTIONS, accumulation, folded
+from kir.rewrite.match.materialize import is_pure
 from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_scalar, team_at, whole
 
@@ -74,21 +78,43 @@ def _written_once(program: n.Program, site: Site, context: Context) -> Verdict:
     return proved("nothing writes the sum again")
 
 
+def _same_for_all(program: n.Program, site: Site, context: Context) -> Verdict:
+    team, item = matched(team_at(program, site.path)), params_as(site, ParallelScan)
+    found = matched(item.running(program, site.path))
+    private = sorted((names_read(found.value) | buffers_named(found.value)) & (varying(team.loop)[site.path[2:]] - {team.thread.name}))
+    if private:
+        return refuted(f"another thread has another '{private[0]}'", "thread 1 adds what it holds itself in place of what thread 0 put in",
+                       needs="values that follow from a thread's number")
+    written = {x.buffer.name for s in kernel_of(program, site.path).body for x in _places_written(s)}
+    loads = [x.at.buffer for x in walk(found.value) if isinstance(x, n.Load)]
+    if any(b.space == "global" and b.name in written for b in loads):
+        return unknown("what is added up is read from memory that the kernel writes", needs="tensors that are only read")
+    return proved("what each thread puts in follows from its number")
+
+
 def _places_written(s: n.Stmt) -> tuple[n.Region, ...]:
     return tuple(x.at if isinstance(x, n.Store) else x.dst for x in walk(s) if isinstance(x, (n.Store, n.Copy)))
 
 
 @dataclass(frozen=True)
 class Running:
-    """A running reduction with `op` of `source`, one place for each thread."""
+    """A running reduction with `op` of `value`, what the thread of a number `t` puts in; `flipped`: what comes from the other thread stands behind a
+    thread's own, and `late`: only threads that there is another for add up."""
 
-    source: n.Buffer
+    value: n.Expr
     op: str
+    flipped: bool = False
+    late: bool = False
+
+    def of(self, t: n.Var, other: n.Expr) -> n.Expr:
+        """What another thread puts in."""
+        return substitute(self.value, {t.name: other})
 
 
 @dataclass(frozen=True)
 class ParallelScan(Pass):
-    """`reverse`: from each thread's own place to the end; otherwise from the start up to it."""
+    """`reverse`: from each thread's own place to the end; otherwise from the start up to it. `flipped`: a thread adds what comes from the other one to its
+    own, not its own to that; `late`: only threads for which there is another add up in a step."""
 
     intent: ClassVar[str] = "parallel-scan"
     catalogue: ClassVar[tuple[int, ...]] = (64, 45)
@@ -98,9 +124,12 @@ class ParallelScan(Pass):
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P640", "validity", "pipeline", "all threads of the CTA come to the barriers", everyone_arrives),
         Precondition("KIR-P641", "validity", "storage", "nothing else writes the sum", _written_once),
+        Precondition("KIR-P955", "validity", "storage", "a thread may compute what another puts in", _same_for_all),
     )
 
     reverse: bool = False
+    flipped: bool = False
+    late: bool = False
 
     def running(self, program: n.Program, path: Path) -> Running | None:
         """What the accumulator at a path and the loop after it compute, when it is each thread's running reduction."""
@@ -114,11 +143,12 @@ class ParallelScan(Pass):
         if step is None or acc.init != identity(REDUCTIONS[step[0]], acc.buffer.dtype):
             return None
         op, source = step
-        if not (isinstance(source, n.Load) and source.at.buffer.space == "shared"
-                and source.at.buffer.shape == (build.const(team.threads),)):
+        at = n.Var("%at", team.thread.of)
+        value = substitute(source, {loop.var.name: build.sub(at, team.thread) if self.reverse else at})
+        if not _is_put_in(value):
             return None
-        made = _serial(Running(source.at.buffer, op), acc.buffer, loop.var, team, self.reverse)
-        return Running(source.at.buffer, op) if made == (acc, loop) else None
+        found = Running(substitute(value, {at.name: team.thread}), op, self.flipped, self.late)
+        return found if _serial(found, acc.buffer, loop.var, team, self.reverse) == (acc, loop) else None
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At an accumulator that the next loop gives a thread's running reduction."""
@@ -148,8 +178,7 @@ class ParallelScan(Pass):
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At the store that copies a thread's element to an array whose running reductions the next statements compute."""
         team = team_at(program, path)
-        if team is None or not (isinstance(node, n.Store) and node.at.buffer.space == "shared" and isinstance(node.value, n.Load)
-                                and node.value.at.buffer.space == "shared"):
+        if team is None or not (isinstance(node, n.Store) and node.at.buffer.space == "shared" and _is_put_in(node.value)):
             return None
         (block, i), sums = block_and_index(program, path), node.at.buffer
         if not (i + 2 < len(block) and isinstance(block[i + 2], n.For)):
@@ -163,7 +192,7 @@ class ParallelScan(Pass):
         home = declaration(program, path, sums.name)
         if rest + inside != uses(program, path, sums.name) or home is None or home.init is not None:
             return Miss(f"'{sums.name}' is used elsewhere, or by other threads")
-        return Site(path, ParallelScan(found[1]))
+        return Site(path, ParallelScan(found[1], found[0].flipped, found[0].late))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Each thread folds what its sum is made of."""
@@ -192,22 +221,28 @@ class ParallelScan(Pass):
 def _scan_at(block: n.Block, i: int, team: ThreadTeam) -> tuple[Running, bool] | None:
     """(what is reduced, whether from the end) of a scan whose first statement is `i`."""
     node, loop = block[i], block[i + 2]
-    if not (isinstance(node, n.Store) and isinstance(node.value, n.Load) and isinstance(loop, n.For) and len(loop.body) == 5
+    if not (isinstance(node, n.Store) and isinstance(loop, n.For) and len(loop.body) == 5
             and isinstance(loop.body[0], n.Alloc)):
         return None
-    for op in REDUCTIONS:
-        found = Running(node.value.at.buffer, op)
-        for reverse in (False, True):
-            if _doubling(found, node.at.buffer, loop.var, loop.body[0].buffer, team, reverse) == block[i:i + 3]:
-                return found, reverse
+    for op, flipped, late, reverse in product(REDUCTIONS, (False, True), (False, True), (False, True)):
+        found = Running(node.value, op, flipped, late)
+        if _doubling(found, node.at.buffer, loop.var, loop.body[0].buffer, team, reverse) == (replace(node, label=None, origin=None), *block[i + 1:i + 3]):
+            return found, reverse
     return None
+
+
+def _is_put_in(value: n.Expr) -> bool:
+    """Whether a value is one that a thread may put in: an element of shared memory, or something made of tensors."""
+    loads = [x for x in walk(value) if isinstance(x, n.Load)]
+    shared = isinstance(value, n.Load) and value.at.buffer.space == "shared"
+    return is_pure(value) and not isinstance(value.type, TileType) and bool(loads) and (shared or all(x.at.buffer.space == "global" for x in loads))
 
 
 def _serial(found: Running, acc: n.Buffer, u: n.Var, team: ThreadTeam, reverse: bool) -> tuple[n.Alloc, n.For]:
     """A thread's own running reduction."""
     t, place = team.thread, n.Region(acc)
     index, count = (build.add(t, u), build.sub(build.const(team.threads), t)) if reverse else (u, build.add(t, 1))
-    step = n.Store(place, build.binary(found.op, whole(acc), n.Load(build.region(found.source, index))))
+    step = n.Store(place, build.binary(found.op, whole(acc), found.of(t, index)))
     return (n.Alloc(acc, identity(REDUCTIONS[found.op], acc.dtype)),
             counting(u, count, (step,)))
 
@@ -218,8 +253,10 @@ def _doubling(found: Running, sums: n.Buffer, s: n.Var, other: n.Buffer, team: T
     there = build.add(t, reach) if reverse else build.sub(t, reach)
     exists = build.compare("lt", there, team.threads) if reverse else build.compare("ge", t, reach)
     own = build.region(sums, t)
+    both = build.binary(found.op, n.Load(own), whole(other)) if found.flipped else build.binary(found.op, whole(other), n.Load(own))
+    adding: n.Stmt = n.Store(own, both)
     body = (n.Alloc(other, identity(REDUCTIONS[found.op], sums.dtype)),
             n.If(exists, (n.Store(n.Region(other), n.Load(build.region(sums, there))),)), barrier(),
-            n.Store(own, build.binary(found.op, whole(other), n.Load(own))), barrier())
+            n.If(exists, (adding,)) if found.late else adding, barrier())
     steps = build.const((team.threads - 1).bit_length())
-    return (n.Store(own, n.Load(build.region(found.source, t))), barrier(), counting(s, steps, body))
+    return (n.Store(own, found.value), barrier(), counting(s, steps, body))

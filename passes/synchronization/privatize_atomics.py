@@ -47,9 +47,12 @@ from dataclasses import replace
 from functools import partial
 from typing import ClassVar, Literal, get_args
 
+from kir.analysis.facts import Facts
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.paths import block_paths
+from kir.ir.printer import region_text
 from kir.ir.types import I32
 from kir.ir.visit import statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
@@ -79,9 +82,9 @@ def neutral(fn: str, b: n.Buffer) -> n.Const | None:
 
 def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
     item, kernel = params_as(site, PrivatizeAtomics), kernel_of(program, site.path)
-    used = matched(_used(node_at(program, site.path), item.buffer))
+    used = matched(_used(node_at(program, site.path), item.buffer, item.count))
     held = [b.buffer for b in kernel.body if isinstance(b, n.Alloc) and b.buffer.space == "shared"]
-    total = sum(math.prod(build.int_value(d) or 0 for d in b.shape) * b.dtype.bytes for b in (*held, used[0]))
+    total = sum(math.prod(build.int_value(d) or 0 for d in b.shape) * b.dtype.bytes for b in (*held, item.own(used[0], "%own")))
     return within_shared(total, context, "fewer counters")
 
 
@@ -95,7 +98,7 @@ def _everyone_stays(program: n.Program, site: Site, context: Context) -> Verdict
 
 def _exact(program: n.Program, site: Site, context: Context) -> Verdict:
     item = params_as(site, PrivatizeAtomics)
-    used = matched(_used(node_at(program, site.path), item.buffer))
+    used = matched(_used(node_at(program, site.path), item.buffer, item.count))
     if used[0].dtype.is_float and used[1] == "atomic_add":
         return unknown("sums of floats are rounded in another order", needs="integers, or a tolerance that allows it")
     return proved("the order of updates does not matter")
@@ -115,11 +118,30 @@ def _nothing_lost(program: n.Program, site: Site, context: Context) -> Verdict:
     return proved("a counter that is not added is 0")
 
 
+def _first_ones(program: n.Program, site: Site, context: Context) -> Verdict:
+    item = params_as(site, PrivatizeAtomics)
+    b = matched(_used(node_at(program, site.path), item.buffer, item.count))[0]
+    if not item.count:
+        return proved("each element has a counter")
+    for path, s in block_paths(node_as(program, site.path, n.For).body, (*site.path, "body")):
+        known = Facts.at(program, path)
+        for at in (x.call.args[0] for x in (s,) if isinstance(x, n.Eval)):
+            if isinstance(at, n.Region) and at.buffer.name == b.name:
+                place = known.domain(known.expanded(matched_as(at.index[0], n.Expr)))
+                if place.lo is None or place.hi is None or place.lo < 0 or place.hi >= item.count:
+                    return unknown(f"an element that is updated may have no counter: {region_text(at)}", needs=f"places from 0 to {item.count - 1}")
+    least = Facts.at(program, site.path).domain(matched_as(b.shape[0], n.Expr)).lo
+    if not item.skip and (least is None or least < item.count):
+        return unknown(f"'{b.name}' may have fewer elements than there are counters, and all are added", attempt="skip=ne")
+    return proved("only elements that have a counter are updated")
+
+
 @dataclass(frozen=True)
 class PrivatizeAtomics(Pass):
     """`buffer` is the array of counters in global memory; without it, one site for each. `clear` and `flush` say how the threads go through the
     counters: in `steps` of their number, in `rounds` of all of them, by a `branch` of as many threads as there are counters, or one `each`; cleared with
-    their declaration, they are `declared`. `skip`: counters are added only where they are greater than 0 (`gt`), or not 0 (`ne`)."""
+    their declaration, they are `declared`, as an array before the threads do anything, `whole`. `skip`: counters are added only where they are greater
+    than 0 (`gt`), or not 0 (`ne`). `count`: only so many elements, the first ones, have counters (0: all)."""
 
     intent: ClassVar[str] = "atomics"
     catalogue: ClassVar[tuple[int, ...]] = (49,)
@@ -129,12 +151,18 @@ class PrivatizeAtomics(Pass):
         Precondition("KIR-P495", "validity", "hardware", "shared memory holds the counters", _fits),
         Precondition("KIR-P496", "validity", "pipeline", "all threads reach the barriers", _everyone_stays),
         Precondition("KIR-P940", "validity", "numerics", "a counter that is not added has counted nothing", _nothing_lost),
+        Precondition("KIR-P952", "validity", "shape", "each element that is updated has a counter, and each counter an element", _first_ones),
         Precondition("KIR-P497", "profit", "numerics", "the order of the updates does not change the result", _exact))
 
     buffer: str = ""
-    clear: Literal["steps", "rounds", "branch", "each", "declared"] = "steps"
+    clear: Literal["steps", "rounds", "branch", "each", "declared", "whole"] = "steps"
     flush: Literal["steps", "rounds", "branch", "each"] = "steps"
     skip: Skip = ""
+    count: int = 0
+
+    def own(self, b: n.Buffer, name: str) -> n.Buffer:
+        """The counters of a CTA."""
+        return n.Buffer(name, b.dtype, (build.const(self.count),) if self.count else b.shape, "shared")
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop over all threads that only updates an array of known size, by one operation whose results nobody keeps."""
@@ -143,8 +171,8 @@ class PrivatizeAtomics(Pass):
         names = dict.fromkeys(a.buffer.name for x in walk(node) if isinstance(x, n.Call) and x.fn in NEUTRAL
                               for a in x.args if isinstance(a, n.Region) and a.buffer.space == "global")
         team = matched(whole_team(program, path, node))
-        found = [b for b in names if self.buffer in ("", b) and (used := _used(node, b)) is not None and all(
-            _fits_form(form, build.int_value(used[0].shape[0]) or 0, team.threads) for form in (self.clear, self.flush))]
+        found = [b for b in names if self.buffer in ("", b) and (used := _used(node, b, self.count)) is not None and all(
+            _fits_form(form, self.count or build.int_value(used[0].shape[0]) or 0, team.threads) for form in (self.clear, self.flush))]
         return tuple(Site(path, replace(self, buffer=b)) for b in found) or (Miss("an array is used otherwise, or its size is not known") if names else None)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
@@ -152,15 +180,16 @@ class PrivatizeAtomics(Pass):
         loop, top, taken = node_at(program, site.path), int(site.path[1]), names_at(program, site.path)
         team = whole_team(program, site.path, loop) if isinstance(loop, n.For) else None
         assert isinstance(loop, n.For) and team is not None
-        used = matched(_used(loop, self.buffer))
+        used = matched(_used(loop, self.buffer, self.count))
         old, fn = used
-        own = n.Buffer(fresh(f"{old.name}_own", taken), old.dtype, old.shape, "shared")
-        start = matched(neutral(fn, old))
+        own = self.own(old, fresh(f"{old.name}_own", taken))
+        start, ahead = matched(neutral(fn, old)), 1 + (self.clear == "whole")
 
         first, second = (fresh_var("i", taken, team.thread.of) for _ in range(2))
-        cleared = _gone_through(self.clear, team, old.shape[0], first, lambda i: n.Store(build.region(own, i), start)) if self.clear != "declared" else None
+        by_threads = self.clear not in ("declared", "whole")
+        cleared = _gone_through(self.clear, team, own.shape[0], first, lambda i: n.Store(build.region(own, i), start)) if by_threads else None
         clear = () if cleared is None else (cleared, barrier())
-        flush = _gone_through(self.flush, team, old.shape[0], second, lambda i: self._added(fn, old, own, i))
+        flush = _gone_through(self.flush, team, own.shape[0], second, lambda i: self._added(fn, old, own, i))
 
         def leave(_: n.Node, x: n.Node) -> n.Node:
             if isinstance(x, n.Call) and x.fn == fn and isinstance(x.args[0], n.Region) and x.args[0].buffer.name == old.name:
@@ -168,17 +197,20 @@ class PrivatizeAtomics(Pass):
             return x
         counted = tuple(transform(s, leave) for s in loop.body)
         made = replace(loop, body=(*clear, *counted, barrier(), flush))
-        hints: dict[Path, tuple[Path, ...]] = {(*site.path, "body", k): ((site.path[0], top + 1, "body", k + len(clear)),) for k in range(len(counted))}
-        hints[site.path] = ((site.path[0], top + 1),)
+        hints: dict[Path, tuple[Path, ...]] = {(*site.path, "body", k): ((site.path[0], top + ahead, "body", k + len(clear)),) for k in range(len(counted))}
+        hints[site.path] = ((site.path[0], top + ahead),)
         counters = n.Alloc(own, start if self.clear == "declared" else None)
-        return edited(program, site.path, (counters, made), at=1, hints=hints)
+        return edited(program, site.path, (counters, *((n.Store(n.Region(own), start),) if self.clear == "whole" else ()), made), at=ahead, hints=hints)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop over all threads that ends by adding an array of shared memory to one in global memory."""
         team = whole_team(program, path, node) if isinstance(node, n.For) and len(path) == 2 else None
         if not isinstance(node, n.For) or team is None or not path[1] or len(node.body) < 3:
             return None
-        alloc = kernel_of(program, path).body[int(path[1]) - 1]
+        body, top = kernel_of(program, path).body, int(path[1])
+        before = body[top - 1]
+        at_once = isinstance(before, n.Store) and before.at == n.Region(before.at.buffer) and before.mask is None and top > 1
+        alloc = body[top - 2] if at_once else before
         if not (isinstance(alloc, n.Alloc) and alloc.buffer.space == "shared" and is_call(node.body[-2], "barrier")):
             return None
         own = alloc.buffer
@@ -186,20 +218,25 @@ class PrivatizeAtomics(Pass):
         if last is None or not isinstance(last.args[0], n.Region) or len(own.shape) != 1 or neutral(last.fn, own) is None:
             return None
         place, start = last.args[0].buffer, matched(neutral(last.fn, own))
+        count = (build.int_value(own.shape[0]) or 0) if place.shape != own.shape else 0
         found = next(((form, skip) for form in ROUNDS for skip in SKIPS if node.body[-1] == _gone_through(
             form, team, own.shape[0], _counter(node.body[-1]), partial(PrivatizeAtomics(skip=skip)._added, last.fn, place, own))), None)
         if found is None:
             return Miss(f"the counters are not all added to '{place.name}' at the end")
+        if at_once and (alloc.init is not None or before != replace(n.Store(n.Region(own), start), label=before.label, origin=before.origin)):
+            return Miss("the counters do not start from nothing")
+        if at_once:
+            return Site(path, PrivatizeAtomics(place.name, "whole", *found, count), {"own": own.name, "cleared": 0, "ahead": 2})
         if alloc.init is not None:
             if alloc.init != start:
                 return Miss("the counters do not start from nothing")
-            return Site(path, PrivatizeAtomics(place.name, "declared", *found), {"own": own.name, "cleared": 0})
+            return Site(path, PrivatizeAtomics(place.name, "declared", *found, count), {"own": own.name, "cleared": 0, "ahead": 1})
         if len(node.body) < 5 or not is_call(node.body[1], "barrier"):
             return None
         clear = next((form for form in ROUNDS if node.body[0] == _gone_through(
             form, team, own.shape[0], _counter(node.body[0]), lambda i: n.Store(build.region(own, i), start))), None)
         return Miss("the counters are not all cleared first") if clear is None else Site(
-            path, PrivatizeAtomics(place.name, clear, *found), {"own": own.name, "cleared": 2})
+            path, PrivatizeAtomics(place.name, clear, *found, count), {"own": own.name, "cleared": 2, "ahead": 1})
 
     def _added(self, fn: str, counters: n.Buffer, own: n.Buffer, i: n.Expr) -> n.Stmt:
         """One of the CTA's counters added to that of all."""
@@ -217,12 +254,13 @@ class PrivatizeAtomics(Pass):
                 return replace(x, args=(n.Region(place.buffer, x.args[0].index), *x.args[1:]))
             return x
         made = replace(loop, body=tuple(transform(s, leave) for s in loop.body[site.captures["cleared"]:-2]))
-        return edited(program, site.path, (made,), -1, at=-1)
+        ahead: int = site.captures["ahead"]
+        return edited(program, site.path, (made,), -ahead, at=-ahead)
 
     def effect(self, program: n.Program, site: Site) -> Effect:
         """The counters come to shared memory."""
-        used = _used(node_at(program, site.path), self.buffer)
-        return Effect(shared_bytes=(build.int_value(used[0].shape[0]) or 0) * used[0].dtype.bytes) if used else Effect()
+        used = _used(node_at(program, site.path), self.buffer, self.count)
+        return Effect(shared_bytes=(self.count or build.int_value(used[0].shape[0]) or 0) * used[0].dtype.bytes) if used else Effect()
 
 
 def _fits_form(form: str, count: int, threads: int) -> bool:
@@ -246,14 +284,14 @@ def _gone_through(form: str, team: ThreadTeam, count: n.Expr, var: n.Var, each: 
     return n.If(build.compare("lt", t, count), (each(t),)) if form == "branch" else each(t)
 
 
-def _used(node: Place, name: str) -> tuple[n.Buffer, str] | None:
-    """The array and the one operation that updates it, if that is all that happens to it."""
+def _used(node: Place, name: str, count: int = 0) -> tuple[n.Buffer, str] | None:
+    """The array and the one operation that updates it, if that is all that happens to it, and it has a known length or only the first `count` matter."""
     calls = [x for x in walk(node) if isinstance(x, n.Call) and x.fn in NEUTRAL and isinstance(x.args[0], n.Region) and x.args[0].buffer.name == name]
     evals = [x.call for x in walk(node) if isinstance(x, n.Eval)]
     places = regions_of(node, name)
     if not calls or len(places) != len(calls) or len({c.fn for c in calls}) != 1 or any(not any(c is e for e in evals) for c in calls):
         return None
     b = places[0].buffer
-    if len(b.shape) != 1 or build.int_value(b.shape[0]) is None or b.layout is not None or any(c.attrs for c in calls):
+    if len(b.shape) != 1 or not (count or build.int_value(b.shape[0])) or b.layout is not None or any(c.attrs for c in calls):
         return None
     return (b, calls[0].fn) if neutral(calls[0].fn, b) is not None else None

@@ -38,7 +38,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from kir.analysis.access import Aliases, accesses, independent
+from kir.analysis.access import Access, Aliases, accesses, independent
 from kir.analysis.elements import NotElementwise
 from kir.analysis.facts import Facts
 from kir.analysis.tiles.retile import CannotRetile, Narrow
@@ -50,9 +50,10 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, dtype_of, shape_of
 from kir.ir.visit import names_read, statements, walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import edit_block, kernel_of, names_in
 from kir.rewrite.match import block_and_index, counting, edited, fresh_var, is_counted, matched, node_as
+from kir.rewrite.match.independence import elsewhere, own_place
 from kir.rewrite.match.local_buffers import team_level
 
 from .partition_rows import narrowed
@@ -69,11 +70,21 @@ def _apart(program: n.Program, site: Site, context: Context) -> Verdict:
     aliases, own = Aliases(program), _own(loop.body)
     found = [a for s in loop.body for a in accesses(s) if a.buffer not in own]
     for a in found:
+        if a.writes and (a.at is None or not own_place(program, (*site.path, "body", 0), a.at, loop)):
+            return unknown(f"several iterations may write one place of '{a.buffer}', and only their order says what stays",
+                           needs="a place that moves with each iteration")
+    for a in found:
         for b in found:
-            if a.writes and aliases.may_be_one(a.buffer, b.buffer) and (a.buffer != b.buffer or a.at != b.at):
+            if a.writes and aliases.may_be_one(a.buffer, b.buffer) and (a.buffer != b.buffer or a.at != b.at) and not _always_apart(program, site.path, a, b):
                 return refuted(f"an iteration touches '{b.buffer}' where another writes '{a.buffer}'", f"{loop.var.name} = 1 may touch what 0 has written",
                                needs="one place for each iteration, the same in every statement")
     return proved("each iteration touches what it writes at a place of its own")
+
+
+def _always_apart(program: n.Program, path: Path, a: Access, b: Access) -> bool:
+    """Whether no iteration reaches with one access what any reaches with the other: the halves of a row, say."""
+    loop = node_as(program, path, n.For)
+    return a.buffer == b.buffer and a.at is not None and b.at is not None and elsewhere(program, (*path, "body", 0), a.at, b.at, loop)
 
 
 @dataclass(frozen=True)

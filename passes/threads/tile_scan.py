@@ -161,7 +161,7 @@ class TileScan(Pass):
         return edited(program, site.path, self._tiles(matched(_running(block, i))), 0, 2)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a named scan of a tile that only the stores after it use."""
+        """At a named scan of a tile that only stores after it use."""
         if not (isinstance(node, n.Let) and isinstance(node.value, n.Call) and node.value.fn == "scan" and len(node.names) == 1):
             return None
         options = dict(node.value.attrs)
@@ -174,24 +174,22 @@ class TileScan(Pass):
         block, i = block_and_index(program, path)
         used = self._users(block, i, node.names[0])
         if not used:
-            return Miss(f"'{node.names[0]}' is used by more than the stores after it")
+            return Miss(f"'{node.names[0]}' is used by more than stores")
         try:
             shape = shape_of(node.value.type)
-            item = TileScan(int(options.get("axis", 0)), all(s.mask is None or shape_of(s.mask.type) == shape for s in used))
+            masks = [s.mask for k in used if isinstance(s := block[k], n.Store)]
+            item = TileScan(int(options.get("axis", 0)), all(mask is None or shape_of(mask.type) == shape for mask in masks))
             item._slices(program, path)
         except (CannotRetile, NotElementwise) as bad:
             return Miss(str(bad))
         return Site(path, item)
 
     @staticmethod
-    def _users(block: n.Block, i: int, name: str) -> tuple[n.Store, ...]:
-        """The stores of tiles right after statement `i` that use a name; none where anything else does."""
-        out: list[n.Store] = []
-        for s in block[i + 1:]:
-            if not (isinstance(s, n.Store) and s.at.buffer.space == "global" and name in names_read(s.value)):
-                break
-            out.append(s)
-        return () if any(name in names_read(s) for s in block[i + 1 + len(out):]) else tuple(out)
+    def _users(block: n.Block, i: int, name: str) -> tuple[int, ...]:
+        """The numbers of the stores of tiles after statement `i` that use a name; none where anything else does."""
+        using = tuple(k for k in range(i + 1, len(block)) if name in names_read(block[k]))
+        stores = (s.at.buffer.space == "global" and name in names_read(s.value) if isinstance(s := block[k], n.Store) else False for k in using)
+        return using if all(stores) else ()
 
     def _slices(self, program: n.Program, path: Path) -> n.Block:
         """The accumulator and the loop. Raises CannotRetile, NotElementwise."""
@@ -206,7 +204,7 @@ class TileScan(Pass):
         own = n.Region(acc)
         fold = n.Store(own, build.binary(OPS[op], n.Load(own), slice_of(source, self.axis, j)))
         stores: list[n.Stmt] = []
-        for s in self._users(block, i, name):
+        for s in (matched_as(block[k], n.Store) for k in self._users(block, i, name)):
             if shape_of(s.at.type) != tuple(shape) or shape_of(s.value.type) != tuple(shape):
                 raise CannotRetile("what is stored has another shape than the scan")
             held = transform(s, lambda old, new: n.Load(n.Region(whole)) if isinstance(new, n.Var) and new.name == name else new)
@@ -216,7 +214,8 @@ class TileScan(Pass):
         return (n.Alloc(acc, identity(op, dtype), label=node.label, origin=node.origin), counting(j, shape[self.axis], (fold, *stores)))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
-        """One element after the other."""
+        """One element after the other, after what stands between."""
         block, i = block_and_index(program, site.path)
-        count = len(self._users(block, i, matched_as(block[i], n.Let).names[0]))
-        return edited(program, site.path, self._slices(program, site.path), 0, 1 + count)
+        used = self._users(block, i, matched_as(block[i], n.Let).names[0])
+        between = [block[k] for k in range(i + 1, used[-1]) if k not in used]
+        return edited(program, site.path, (*between, *self._slices(program, site.path)), 0, 1 + used[-1] - i, at=len(between))

@@ -39,6 +39,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import reduce
 from typing import ClassVar
 
 from kir.analysis import Aliases, Facts
@@ -56,6 +57,7 @@ from kir.rewrite.match import block_and_index, fresh_at, from_zero, loads_of, ma
 from kir.rewrite.match.local_buffers import mentions
 from kir.rewrite.match.materialize import buffers_written, suggested_name
 from kir.rewrite.match.thread_team import team_at
+from kir.rewrite.precondition import decided
 
 from ._vector_loop import offset_of
 
@@ -92,10 +94,12 @@ def _aligned(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _whole(program: n.Program, site: Site, context: Context) -> Verdict:
-    _, _, vector = _site(program, site)
+    loop, element, vector = _site(program, site)
     last, known = matched_as(vector.at.index[-1], n.Span), Facts.at(program, site.path)
     assert isinstance(last.extent, int)
     edge = vector.at.buffer.shape[-1]
+    if not vector.clip and element not in set(_elements(loop, always=True)):
+        return decided(_within(vector.at), known, "the vector is in bounds", "the vector reaches out of bounds, where the loop reads only in some iterations")
     if not vector.clip:
         return proved("the loop reads every element of the vector")
     if known.divides(last.extent, edge) and known.divides(last.extent, last.lo):
@@ -117,11 +121,21 @@ def _unwritten(program: n.Program, site: Site, context: Context) -> Verdict:
     return proved("the loop writes nothing that it reads")
 
 
-def _elements(loop: n.For) -> Iterator[n.Load]:
-    """The different loads of single elements that every iteration does, at neighboring places one after another."""
+def _within(at: n.Region) -> n.Expr:
+    """That a place lies inside its buffer."""
+    claims = []
+    for i, d in zip(at.index, at.buffer.shape, strict=True):
+        first = i.lo if isinstance(i, n.Span) else i
+        end = build.add(first, i.extent if isinstance(i, n.Span) else 1)
+        claims += [build.compare("ge", first, 0), build.compare("le", end, build.cast(d, dtype_of(first.type)))]
+    return reduce(build.logical_and, claims)
+
+
+def _elements(loop: n.For, always: bool = False) -> Iterator[n.Load]:
+    """The different loads of single elements at neighboring places, one after another: those that every iteration does `always`, and those in branches."""
     inner, seen = set(bound_names(loop.body)), set()
     for s in loop.body:
-        if not isinstance(s, (n.Let, n.Store)):
+        if not isinstance(s, (n.Let, n.Store) if always else (n.Let, n.Store, n.If)):
             continue
         for x in walk(s):
             if not isinstance(x, n.Load) or x in seen or x.at.buffer.space not in ("global", "shared") or not x.at.index:

@@ -37,7 +37,7 @@ class Here:
 
 
 def test_instances_are_measured_some_candidates_at_a_time_beside_their_rivals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All proposals of an instance are measured, four at a time; the rival's time comes when it comes; what lost its worker is a row that says so."""
+    """All proposals of an instance are measured, seven at a time; the rival's time comes when it comes; what lost its worker is a row that says so."""
     asked: list[int] = []
 
     def more(gpu: Any, one: Any, proposed: Any, row: dict[str, Any], until: float, most: int) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def test_instances_are_measured_some_candidates_at_a_time_beside_their_rivals(tm
     monkeypatch.setattr(held._Panel, "timed", lambda self, one, secret: {"rival": one.rival, "rival_seconds": 24e-6})
     assert held.heldout(tmp_path, 60.0, "mm 2048,grouped 8", 2) == 0
     rows = {row["instance"]: row for row in json.loads((tmp_path / "optimize-heldout.json").read_text())["rows"]}
-    assert asked == [0, 4, 8] and len(rows["mm 2048"]["tried"]) == len(PROPOSED), "nothing is measured twice, and nothing is left out"
+    assert asked == [0, 7] and len(rows["mm 2048"]["tried"]) == len(PROPOSED), "nothing is measured twice, and nothing is left out"
     assert rows["mm 2048"]["times_faster"] == pytest.approx(2.0) and rows["mm 2048"]["rival"] == "flag_gems.mm"
     assert rows["grouped 8"]["remark"] == "it ended its process" and rows["grouped 8"]["rival_seconds"] == 24e-6 and not rows["grouped 8"]["seconds"]
     page = (tmp_path / "optimize-heldout.md").read_text()

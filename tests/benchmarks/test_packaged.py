@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.optimize import calls
+from benchmarks.optimize import calls, packaged
 from benchmarks.optimize.packaged import _row, packages, page
 
 ROW: dict[str, Any] = {
@@ -62,3 +62,16 @@ def test_the_page_is_made_of_what_a_run_that_was_cut_off_has_left_beside_what_an
     assert [(r["call"], r["speedup"]) for r in rows] == [("liger_kernel-k-1", 1.5), ("liger_kernel-k-2", 1.25), ("liger_kernel-j-1", 1.5)]
     assert "3 calls of 2 kernels were searched with 6 candidates" in (tmp_path / "optimize-packages.md").read_text()
     assert packages(tmp_path / "none", "", 0.0, 1, str(tmp_path / "nothing")) == 1
+
+
+def test_what_has_a_row_is_not_searched_again_and_kernels_without_one_come_first(tmp_path: Path) -> None:
+    """Of recorded calls those of new kernels are taken; where there are none, new calls of known kernels; what was taken before stays."""
+    calls_, asked = tmp_path / "calls", tmp_path / "asked"
+    calls_.mkdir()
+    for stem, kernel in (("liger_kernel-k-1", "k"), ("liger_kernel-k-2", "k"), ("liger_kernel-j-1", "j")):
+        (calls_ / f"{stem}.toml").write_text(f"# {ROW['kernel'].replace('::k', f'::{kernel}')}\n")
+    rows = [_row(ROW)]
+    packaged._waiting(calls_, asked, rows)
+    assert [f.stem for f in asked.iterdir()] == ["liger_kernel-j-1"]
+    packaged._waiting(calls_, asked, [*rows, {**rows[0], "kernel": rows[0]["kernel"].replace("::k", "::j"), "call": "liger_kernel-j-1"}])
+    assert sorted(f.stem for f in asked.iterdir()) == ["liger_kernel-j-1", "liger_kernel-k-2"]

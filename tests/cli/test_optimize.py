@@ -16,6 +16,8 @@ from kir.learning.optimize.pool.tasks import judged, task_of
 from kir.problem import load_problem
 from tests.command_line import called
 
+SKILLS = Path(__file__).parents[2] / "skills"
+NAIVE, BOUND = str(SKILLS / "problems/softmax/naive_triton.py"), str(SKILLS / "bindings/softmax_naive_triton.toml")
 QUICK = ("--shape", "small", "--no-compile", "--surface", "cuda", "--budget", "candidates=1,seconds=500,plans=14")
 
 
@@ -45,6 +47,8 @@ def test_a_naive_program_becomes_a_kernel_with_its_report_and_a_log(tmp_path: Pa
     ((str(Path(__file__).parents[2] / "README.md"),), "KIR-S018"),
     (("--problem", "softmax", "--on", "gpu"), "KIR-G004"),
     (("--problem", "softmax", "--gpus", "0"), "KIR-C002"),
+    (("--problem", "softmax", "--in-place"), "KIR-C105"),
+    ((NAIVE, "--bind", BOUND, "--problem", "softmax", "-o", NAIVE), "KIR-C002"),
     (("--learn", "log.jsonl"), "KIR-C002"),
     (("--problem", "softmax", "--shape", "small", "--shape", "long", "--log", "log.jsonl"), "KIR-C002"),
     (("--problem", "softmax", "--shape", "small", "--shape", "nowhere"), "KIR-G902"),
@@ -150,10 +154,13 @@ def test_a_recorded_call_names_its_kernel(tmp_path: Path) -> None:
 
 
 def test_a_result_that_is_no_edit_of_the_file_is_written_whole_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    skills = Path(__file__).parents[2] / "skills"
-    patch = tmp_path / "out.patch"
-    code, said, err = called(capsys, "optimize", str(skills / "problems/softmax/naive_triton.py"), "--bind", str(skills / "bindings/softmax_naive_triton.toml"),
-                             "--problem", "softmax", "--shape", "small", "--no-compile", "--budget", "candidates=1,seconds=500,plans=14", "-o", str(patch))
-    assert code == 0 and "times as fast" in said
-    assert not patch.exists() and "triton.jit" in (tmp_path / "out.py").read_text()
-    assert "no patch of the file" in err and "KIR-C102" in err
+    """In a file of its own: the user's, which may be called as the patch is, stays as it is, also where it was to be edited itself."""
+    mine, log = tmp_path / "out.py", tmp_path / "log.jsonl"
+    mine.write_text(before := Path(NAIVE).read_text())
+    for how in (("-o", str(tmp_path / "out.patch")), ("--in-place",)):
+        code, said, err = called(capsys, "optimize", str(mine), "--bind", BOUND, "--problem", "softmax", "--shape", "small", "--no-compile",
+                                 "--budget", "candidates=1,seconds=500,plans=14", "--log", str(log), *how)
+        assert code == 0 and "times as fast" in said
+        assert mine.read_text() == before and not (tmp_path / "out.patch").exists() and "triton.jit" in (tmp_path / "out_faster.py").read_text()
+        assert "but the whole kernel" in err and "KIR-C102" in err
+        (tmp_path / "out_faster.py").unlink()

@@ -51,7 +51,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("parse empty.py", 2, "a function under @triton.jit with an effect, such as a store (triton)"),
     ("parse empty.cu", 2, "a __global__ function (cuda)"),
     ("parse words.txt", 2, "no frontend reads files that end in .txt"),
-    ("parse two.py", 2, "several kernels; name one: one, two"),
+    ("parse two.py", 2, "several kernels; name one: one, two"), ("parse two.py", 2, "two.py::one"),
     ("parse one.py::oen", 2, "there is no kernel 'oen' in one.py; did you mean 'one'?"),
     ("parse one.py::zzz", 2, "it has one"),
     ("parse one.py --bind nois.toml", 2, "there is no binding nois.toml"),

@@ -404,3 +404,12 @@ def test_an_epilogue_is_split_off_where_nothing_else_writes_its_result_and_all_n
     found = [s for s in sites(item, program, "backward") if s.path[:2] == ("main", 1 + ("seen" in value))]
     near = [why for _, why in misses(item, program, "backward")]
     assert bool(found) == (not said) and (not said or any(why.startswith(said) for why in near)), near
+
+
+def test_a_loop_that_carries_something_becomes_no_vectors() -> None:
+    """A mark for vectors promises that no iteration reads what another writes, and no run shows it: only a loop of which that is proved gets one."""
+    text = "kir 1\nprogram p\n  inout X: f32[65]\n  out Y: f32[64]\nkernel main grid (b: 1) threads 1\n  for i in 0..64\n    {body}\n"
+    item = next(p for p in passes() if p.name == "unroll").with_options({"factor": 0, "form": "vector"})
+    carried, apart = (parse_program(text.format(body=body)) for body in ("X[i + 1] = X[i] * 2.0", "Y[i] = X[i] * 2.0"))
+    assert sites(item, carried) == () and "an iteration may touch what another writes" in [said for _, said in misses(item, carried)]
+    assert len(sites(item, apart)) == 1

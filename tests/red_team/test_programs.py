@@ -110,7 +110,8 @@ def test_a_grid_that_cannot_be_launched_is_shown_with_its_sizes() -> None:
     import kir
 
     found = kir.prove(parse_program(ROWS.format(extent="N", more=""), "rows.kir")).findings
-    assert [(f.status, f.what, dict(f.sizes)) for f in found if "launched" in f.what] == [("refuted", "N CTAs along 'j' can be launched", {"N": 65536})]
+    assert [(f.status, f.what, dict(f.sizes)) for f in found if "launched" in f.what] == [
+        ("refuted", "N CTAs along 'j' can be launched, at most 65,535", {"N": 65536})]
     assert not [f for f in kir.prove(parse_program(ROWS.format(extent="min(N, 64)", more=""), "rows.kir")).findings if "launched" in f.what]
     product = ROWS.format(extent="ceildiv(M * N, 8)", more="")
     (large,) = [f for f in kir.prove(parse_program(product, "rows.kir")).findings if "launched" in f.what]

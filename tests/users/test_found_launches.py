@@ -226,6 +226,10 @@ def test_answers_are_asked_for_one_at_a_time(tmp_path: Path, capsys: pytest.Capt
     code, _, err = called(capsys, "bind", str(file), "--ask")
     assert code == 0 and "no dtype 'float17'" in err and err.count("which dtype has X?") == 2
     kept = Binding.read(tmp_path / "rms._rms_fwd.bind.toml")
+    monkeypatch.setattr("sys.stdin", io.StringIO("f16\n"))
+    (tmp_path / "rms._rms_fwd.bind.toml").unlink()
+    code, _, err = called(capsys, "bind", str(file), "--ask")
+    assert code == 2 and "there was no answer to 'which dtype has W?'" in err and "--yes" in err and not list(tmp_path.glob("*.toml"))
     assert {t.dtype for t in kept.tensors.values()} == {"f16"} and kept.tensors["W"].shape == ["N"]
 
 
@@ -458,3 +462,19 @@ def called_binding(file: Path) -> Binding:
     path, name = located(str(file))
     reader, ref = kernel_of(path, name)
     return launches_of(reader, path, ref.name)[0].binding
+
+
+@pytest.mark.parametrize(("name", "text"), [
+    ("none.cu", "__global__ void k(float* x, int n) {\n  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i < n) x[i] = 2.f * x[i];\n}\n"),
+    ("none.py", "import triton\nimport triton.language as tl\n\n\n@triton.jit\ndef k(x, n, B: tl.constexpr):\n    i = tl.program_id(0) * B + tl.arange(0, B)\n"
+                "    tl.store(x + i, 2.0 * tl.load(x + i, mask=i < n), mask=i < n)\n")])
+def test_a_file_beside_with_a_kernel_of_the_same_name_launches_its_own(name: str, text: str, tmp_path: Path) -> None:
+    file, other = tmp_path / name, tmp_path / f"other{Path(name).suffix}"
+    file.write_text(text, encoding="utf-8")
+    launch = ("\nvoid go(float* x, int n) { k<<<(n + 255) / 256, 256>>>(x, n); }\n" if name.endswith(".cu") else
+              "\n\ndef go(x):\n    n = x.numel()\n    k[(triton.cdiv(n, 256),)](x, n, B=256)\n")
+    other.write_text(text + launch, encoding="utf-8")
+    assert launched(str(file)) == (None, ()) and launched(str(other))[0] is not None
+    declared = "__global__ void k(float* x, int n);\n" if name.endswith(".cu") else "import triton\nfrom none import k\n"
+    other.write_text(declared + launch, encoding="utf-8")
+    assert launched(str(file))[0] is not None

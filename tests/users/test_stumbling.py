@@ -20,7 +20,8 @@ SOFTMAX = "softmax with a scale (Triton)"
 
 @pytest.mark.parametrize("was, made, said", [
     ("BLOCK = 1024", 'BLOCK = "abc"', "the kernel takes a whole number"), ("BLOCK = 1024", "BLOCK = 3.5", "the kernel takes a whole number"),
-    ('dtype = "f32"', 'dtype = "float17"', "there is no dtype 'float17'"), ('grid = ["m"]', "grid = 7", "field 'grid'")])
+    ('dtype = "f32"', 'dtype = "float17"', "there is no dtype 'float17'"), ('grid = ["m"]', "grid = 7", "field 'grid': it takes a list, in brackets"),
+    ("[tensors.y_ptr]", 'grid = [', "is no TOML")])
 def test_values_of_a_binding_are_checked_at_their_line(was: str, made: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, toml = laid(tmp_path, SOFTMAX), tmp_path / "b.toml"
     assert called(capsys, "bind", str(file), "-o", str(toml))[0] == 0
@@ -50,6 +51,9 @@ def test_a_problem_that_lacks_a_scalar_says_so_at_once_with_a_suggestion(tmp_pat
     file = laid(tmp_path, SOFTMAX)
     code, _, err = called(capsys, "lineage", str(file), "--problem", "softmax", "-o", str(tmp_path / "out"))
     assert code == 2 and "the scalar 'scale'" in err and "--set scale=1.0" in err and not (tmp_path / "out").exists()
+    code, _, err = called(capsys, "run", str(file), "--problem", "softmax")
+    assert code == 2 and "the scalar 'scale'" in err and "--set scale=1.0" in err
+    assert called(capsys, "run", str(file), "--problem", "softmax", "--set", "scale=1.0")[0] == 0
     code, out, err = called(capsys, "gate", str(file), "--problem", "softmax", "--set", "scale=1.0", "--target", "sm_90a")
     assert code == 0 and "accepted" in out, err
     code, _, err = called(capsys, "gate", str(file), "--problem", "softmax", "--set", "skale=1.0")

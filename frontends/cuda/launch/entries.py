@@ -10,7 +10,7 @@ from kir.surface.launches.record import HostLaunch
 from ..source.source import Node, Sources, Unit
 from .dispatch import host_instantiations
 from .host_code import Follower
-from .host_parts import Passed, beside, function_name, given, template_names
+from .host_parts import Passed, beside, defines, function_name, given, template_names
 from .host_parts import functions as functions_of
 
 MOST_LAUNCHES = 4_000
@@ -18,8 +18,11 @@ MOST_LAUNCHES = 4_000
 
 
 def cuda_launches(sources: Sources, main: Unit, source: Path, kernel: str) -> list[HostLaunch]:
-    """Every launch of a kernel that its own file and its folder show; those of a main program first, of one place in the text the first."""
-    units = [*sources.units, *beside(source, kernel, {u.path.resolve() for u in sources.units})]
+    """Every launch of a kernel that its own file and its folder show; those of a main program first, of one place in the text the first. A file of the
+    folder that defines a kernel of the same name launches its own."""
+    around = beside(source, kernel, {u.path.resolve() for u in sources.units})
+    others = {str(u.path) for u in around if defines(u, kernel)}
+    units = [*sources.units, *around]
     functions = _launching_functions(units, main)
     names = sorted(functions, key=lambda name: (name != "main", list(functions).index(name)))
     found: dict[str, HostLaunch] = {}
@@ -28,7 +31,7 @@ def cuda_launches(sources: Sources, main: Unit, source: Path, kernel: str) -> li
         follower = Follower(functions, units)
         follower.entry(unit, node)
         for each in follower.launches:
-            if each.kernel == kernel:
+            if each.kernel == kernel and each.file not in others:
                 found.setdefault(each.place, each)
     return list(found.values())
 

@@ -171,6 +171,11 @@ def beside(source: Path, kernel: str, seen: set[Path]) -> list[Unit]:
     return out
 
 
+def defines(unit: Unit, kernel: str) -> bool:
+    """Whether a file has a kernel of this name itself: with its body, not only declared. (In parsed text `__thread` stands for `__global__`.)"""
+    return re.search(rb"\b__thread\b[^;{}]*?\b" + re.escape(kernel.encode()) + rb"\s*\([^;{}]*\{", unit.text) is not None
+
+
 def combined(known: Known, op: str, a: Value, b: Value) -> Value:
     """What an operator of two operands gives."""
     if isinstance(a, Rank) and isinstance(b, n.Const) and op in ("==", "!="):

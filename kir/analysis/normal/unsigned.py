@@ -2,11 +2,12 @@
 
 CUDA counts threads and blocks in unsigned numbers. Sums and products wrap alike in both, so only the result (and the operands of divisions
 and comparisons) must be known to fit; the rest of the analyses then see one kind of index. What is below the extent of a tensor fits, too: an
-extent is an i32.
+extent is an i32. Of an access with a mask only the elements that the mask lets through are asked about: no other is touched.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -121,9 +122,8 @@ def substitute_block(body: n.Block, values: dict[str, n.Expr]) -> n.Block:
     return tuple(substitute(s, values) for s in body)
 
 
-def _statement(s: n.Stmt, known: Facts, ends: Ends) -> Any:
-    """A statement with the expressions of its own (not of blocks below it) in i32."""
-
+def _leaving(known: Facts, ends: Ends) -> Callable[[n.Node, n.Node], n.Node]:
+    """What stands for an expression, its parts done."""
     def leave(old: n.Node, new: n.Node) -> n.Node:
         match new:
             case n.Binary() if new.op in n.COMPARISONS and _is_unsigned(new.a):
@@ -141,8 +141,15 @@ def _statement(s: n.Stmt, known: Facts, ends: Ends) -> Any:
             case n.Region() if any(isinstance(i, n.Expr) and not shape_of(i.type) and _is_unsigned(i) for i in new.index):
                 made = [as_signed(i, known, ends) if isinstance(i, n.Expr) else None for i in new.index]
                 return n.Region(new.buffer, tuple(i if m is None else m for i, m in zip(new.index, made, strict=True)))
+            case n.Load() if new.mask is not None and not shape_of(new.mask.type):
+                return replace(new, at=transform(new.at, _leaving(known.knowing(new.mask), ends)))
         return new
+    return leave
 
+
+def _statement(s: n.Stmt, known: Facts, ends: Ends) -> Any:
+    """A statement with the expressions of its own (not of blocks below it) in i32."""
+    leave = _leaving(known, ends)
     match s:
         case n.For():
             head = transform(replace(s, body=()), leave)
@@ -153,5 +160,9 @@ def _statement(s: n.Stmt, known: Facts, ends: Ends) -> Any:
             return updated(s, cond=transform(s.cond, leave))
         case n.Roles() | n.Opaque():
             return s
+        case n.Store(mask=n.Expr() as mask) if not shape_of(mask.type):
+            return replace(transform(s, leave), at=transform(s.at, _leaving(known.knowing(mask), ends)))
+        case n.Copy(mask=n.Expr() as mask) if not shape_of(mask.type):
+            return replace(transform(s, leave), dst=transform(s.dst, _leaving(known.knowing(mask), ends)))
         case _:
             return transform(s, leave)

@@ -20,8 +20,9 @@ Axes = list[tuple[str, range]]
 
 
 def covered(reading: Access, writes: Iterable[Access], holds: Callable[[n.Expr], bool]) -> bool:
-    """Whether stores before an access define all of its memory, or all of the part with an index that both have in common. `holds` says whether
-    a condition follows from what holds at the access: what guards a store, said of its index, must hold of the index that is read."""
+    """Whether stores before an access define all of its memory, or all of the part with an index that both have in common, or as much of these as the access
+    reaches. `holds` says whether a condition follows from what holds at the access: what guards a store, said of its index, must hold of the index that is
+    read."""
     shape = [int_value(d) for d in reading.buffer.shape]
     if not reading.plain or any(d is None for d in shape):
         return False
@@ -38,7 +39,51 @@ def covered(reading: Access, writes: Iterable[Access], holds: Callable[[n.Expr],
         if dims not in fixed:
             fixed[dims] = np.zeros([1 if k in dims else d for k, d in enumerate(sizes)], np.bool_)
         fixed[dims] |= hit
-    return any(bool(f.all()) for f in fixed.values())
+    if any(bool(f.all()) for f in fixed.values()):
+        return True
+    return any(need is not None and not bool((need & ~f).any()) for f, need in ((f, _reached(reading, sizes, dims)) for dims, f in fixed.items()))
+
+
+def _reached(r: Access, sizes: Sequence[int], dims: tuple[int, ...]) -> Any | None:
+    """Where an access may read, in all dimensions but `dims`, which it has in common with the stores: by every value of constant ranges, and all conditions
+    that speak of these alone; None where its index takes more than that."""
+    index = [i for k, i in enumerate(r.index) if k not in dims]
+    wanted = {name for i in index for name in names_read(i)}
+    axes: Axes = []
+    for v, lo, hi in (*((h.var, h.lo, h.hi) for h in r.place.holding if isinstance(h, Ranging)), *((v, build.const(0), d) for v, d in r.elements)):
+        first, last = int_value(lo), hi if isinstance(hi, int) else int_value(hi)
+        if v.name in wanted:
+            if first is None or last is None:
+                return None
+            axes.append((v.name, range(first, last)))
+    at = _spread(axes)
+    if at is None:
+        return None
+    keep: Any = np.ones((1,) * len(axes), np.bool_)
+    for c in (x for each in (*(h for h in r.place.holding if not isinstance(h, Ranging)), r.mask) for x in _conjuncts(each)):
+        if names_read(c) <= at.keys() and (found := numbers(c, at)) is not None:
+            keep = keep & found
+    where = [np.zeros((1,) * len(axes), np.int64) if k in dims else numbers(i, at) for k, i in enumerate(r.index)]
+    return None if any(x is None for x in where) else _marked(keep, where, sizes, dims)
+
+
+def _spread(axes: Axes) -> dict[str, Any] | None:
+    """Each variable's values along an axis of its own; None for more than `MOST` together."""
+    if np.prod([len(a) for _, a in axes], dtype=np.float64) > MOST:
+        return None
+    return {name: np.arange(a.start, a.stop).reshape((-1,) + (1,) * (len(axes) - 1 - k)) for k, (name, a) in enumerate(axes)}
+
+
+def _marked(keep: Any, where: Sequence[Any], sizes: Sequence[int], dims: tuple[int, ...]) -> Any:
+    """The places of an index within its memory where `keep` holds; one for all in `dims`."""
+    hit = np.zeros([1 if k in dims else d for k, d in enumerate(sizes)], np.bool_)
+    chosen, *places = np.broadcast_arrays(keep, *where)
+    picked = tuple(np.asarray(x)[chosen] for x in places)
+    inside = np.ones(int(chosen.sum()), np.bool_)
+    for x, d in zip(picked, hit.shape, strict=True):
+        inside &= (x >= 0) & (x < d)
+    hit[tuple(x[inside] for x in picked)] = True
+    return hit
 
 
 def _of_index(c: n.Expr, w: Access, r: Access, own: frozenset[str]) -> n.Expr | None:
@@ -93,9 +138,9 @@ def _hits(w: Access, r: Access, sizes: Sequence[int], common: set[str],
         if size is None:
             return None
         axes.append((v.name, range(size)))
-    if np.prod([len(a) for _, a in axes], dtype=np.float64) > MOST:
+    at = _spread(axes)
+    if at is None:
         return None
-    at = {name: np.arange(a.start, a.stop).reshape((-1,) + (1,) * (len(axes) - 1 - k)) for k, (name, a) in enumerate(axes)}
     conditions = [*(h for h in w.place.holding if not isinstance(h, Ranging) and (h not in shared or names_read(h) & at.keys())), w.mask]
     keep: Any = np.ones((1,) * len(axes), np.bool_)
     for c in (x for each in conditions for x in _conjuncts(each)):
@@ -113,19 +158,20 @@ def _hits(w: Access, r: Access, sizes: Sequence[int], common: set[str],
         if found is None:
             return None
         where.append(found)
-    hit = np.zeros([1 if k in dims else d for k, d in enumerate(sizes)], np.bool_)
-    spread = np.broadcast_arrays(keep, *where)
-    chosen = spread[0]
-    picked = tuple(np.asarray(x)[chosen] for x in spread[1:])
-    inside = np.ones(int(chosen.sum()), np.bool_)
-    for x, d in zip(picked, hit.shape, strict=True):
-        inside &= (x >= 0) & (x < d)
-    hit[tuple(x[inside] for x in picked)] = True
-    return dims, hit
+    return dims, _marked(keep, where, sizes, dims)
 
 
 def numbers(e: n.Expr, at: Mapping[str, Any]) -> Any | None:
-    """An integer expression at many values of its variables; None for one that is not of these alone."""
+    """An integer expression at many values of its variables; None for one that is not of these alone, or wraps at one of them."""
+    found = _number(e, at)
+    of = dtype_of(e.type)
+    if found is None or of.is_bool or not found.size:
+        return found
+    least, most = of.range if of.is_integer else (0, 0)
+    return found if of.is_integer and found.min() >= least and found.max() <= most else None
+
+
+def _number(e: n.Expr, at: Mapping[str, Any]) -> Any | None:
     match e:
         case n.Const():
             return np.asarray(e.value)

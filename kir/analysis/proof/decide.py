@@ -206,7 +206,7 @@ class _Kernel:
         reply = self.ask((*c.place.holding, *c.holding), condition, c.place)
         unknown = [x.partition(" ")[2] for x in names_read(c.condition) if x.startswith("%defined ") and x.partition(" ")[2] not in self.defined]
         if reply.kind == "fails" and unknown:
-            return Obligation(c.kind, "open", c.what, c.place.anchor, f"whether '{unknown[0]}' has been written there before")
+            return Obligation(c.kind, "open", c.what, c.place.anchor, f"whether '{unknown[0]}' has been written there before", reply.values)
         return self._told(c.kind, c.what, c.place, reply, condition)
 
     def _told(self, kind: Kind, what: str, place: Place, reply: Reply, claim: n.Expr, other: str = "") -> Obligation:
@@ -395,7 +395,7 @@ class _Kernel:
     def _of_grid(self) -> Iterator[Obligation]:
         """CTAs along the axes of a grid, which a launch takes up to 65,535 of beyond the first axis."""
         for axis, most in zip(self.kernel.grid, MOST_CTAS, strict=False):
-            what = f"{expr_text(axis.extent)[:60]} CTAs along '{axis.name}' can be launched"
+            what = f"{expr_text(axis.extent)[:60]} CTAs along '{axis.name}' can be launched, at most {most:,}"
             if most == MOST_CTAS[0] and dtype_of(axis.extent.type).bits <= 32:
                 yield Obligation("overflow", "proved", what, self.kernel.name)  # a number of 32 bits, where it fits them
                 continue

@@ -55,6 +55,8 @@ class Trouble:
     kinds: tuple[Kind, ...]
     stmt: n.Stmt
     why: str
+    families: frozenset[str] = frozenset()
+    """Of what may be in flight at the end of an instance."""
 
 
 def troubles(program: n.Program, kernel: n.Kernel) -> tuple[Trouble, ...]:
@@ -98,8 +100,8 @@ class _One:
 
     def ended(self, state: State, s: n.Stmt | None) -> None:
         """An instance is at its end: nothing may be in flight."""
-        if any(k not in state.read for k in state.pending):
-            self.note("something may be in flight at the end", s if s is not None else self.last)
+        if left := frozenset(k[0] for k in state.pending if k not in state.read):
+            self.troubles.append(Trouble(("wait",), s if s is not None else self.last, "something may be in flight at the end", left))
         self.released(state, s if s is not None else self.last)
 
     def released(self, state: State, s: n.Stmt) -> None:

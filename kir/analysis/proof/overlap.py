@@ -24,7 +24,11 @@ from kir.ir.types import I64, dtype_of
 from kir.ir.visit import names_read, substitute, walk
 
 COMMITS = {"async_commit": "group cp_async", "bulk_commit": "group bulk", "wgmma_commit": "group wgmma"}
+ENDING = {"cp_async": "write", "bulk": "read"}
+"""What must be over when an instance ends, by family: memory that is filled, or sources that are read."""
 MOST_ELEMENTS = 1 << 21
+OLDER = 4
+"""Groups, from the newest one that a wait leaves none of in flight on, that may have brought what is read after it."""
 APART = "\""
 """What names of another instance's variables end with."""
 ASYNCHRONOUS: tuple[Kind, ...] = ("race", "wait", "ring", "undefined", "barrier")
@@ -69,6 +73,8 @@ class Overlap:
             self.order.rings = {}
         for t in troubles(program, kernel):
             place = next((s.place for s in sites if s.place.stmt is t.stmt), None)
+            if t.families and t.families <= ENDING.keys() and all(self._landed(s, t.families) for s in sites):
+                continue
             self.broken.append((t.kinds, "what is in flight", place, t.why))
 
     def _steps(self, i: Item) -> Mapping[str, int]:
@@ -81,6 +87,17 @@ class Overlap:
 
     def _positive(self, e: n.Expr, place: Place) -> bool:
         return self.proves(place.holding, compared("ge", e, const(0, dtype_of(e.type))), place)
+
+    def _landed(self, x: Site, families: frozenset[str]) -> bool:
+        """Whether what an access leaves in flight is waited for by a group of its own before the end, wherever it is executed."""
+        item = x.item
+        if not isinstance(item, Access) or item.late is None or item.late.family not in families or item.verb != ENDING[item.late.family]:
+            return True
+        moment = self.order.first(x)
+        over = FALSE
+        for _, when, _ in self.order.ends(moment, moment):
+            over = either(over, when)
+        return over != FALSE and self.proves(self._holding(x, lambda e: e), over, x.place)
 
     def meeting_splits(self) -> list[Split]:
         """Splits whose instances meet at barriers of their own."""
@@ -159,8 +176,9 @@ class Overlap:
         constant = [v for v in own if isinstance(v, (Loop, Split)) and None not in bounds.get(_var(v).name, (None, None))]
         if any(isinstance(v, Split) and v not in constant for v in own):
             return FALSE, []
+        each = _solved(w, {v.name for v in x.variables()} - {_var(v).name for v in constant})
         for by_round in (None, *(v for v in reversed(constant) if isinstance(v, Loop))):
-            free: dict[str, range] = {v.name: range(d) for v, d in w.elements if isinstance(d, int)}
+            free: dict[str, range] = {v.name: range(d) for v, d in w.elements if isinstance(d, int) and v.name not in each}
             free |= {_var(v).name: range(*bounds[_var(v).name]) for v in constant if v is not by_round}  # type: ignore[arg-type]  # numbers alone come here
             ranged = [k for k, i in enumerate(w.index) if int_value(i) is None and _numeric(i, free)]
             guards = [h for h in (*w.place.holding, w.mask) if not isinstance(h, Ranging) and names_read(h) & free.keys()]
@@ -178,10 +196,15 @@ class Overlap:
             for values in self._values(x, y, found) if found is not None else ():
                 now: dict[str, n.Expr] = {**{v.name: v for v in x.variables()}, **values, **names}
                 moment = self.order.elsewhere(x, now)
+                inside = []
+                for name, (k, offset, d) in each.items():
+                    now[name] = build.sub(r.index[k], moment.named(offset))
+                    inside += [compared("ge", now[name], const(0, dtype_of(now[name].type))), compared("lt", now[name], const(d, dtype_of(now[name].type)))]
+                moment = self.order.elsewhere(x, now)
                 rest = [compared("eq", moment.named(i), j) for k, (i, j) in enumerate(zip(w.index, r.index, strict=True)) if k not in ranged]
                 needed = [*(h for h in w.place.holding if not (isinstance(h, Ranging) and h.var.name in free)), w.mask]
                 there = both(*(moment.condition(h) for h in needed if h not in guards))
-                told = either(told, both(*rest, there, self.order.ordered(moment, self.order.first(y))))
+                told = either(told, both(*rest, *inside, there, self.order.ordered(moment, self.order.first(y))))
         ranges: list[Holding] = [Ranging(names[k], const(v.start), const(v.stop)) for k, v in free.items()]
         return told, [*ranges, *(substitute(h, names) for h in guards)]
 
@@ -220,8 +243,23 @@ class Overlap:
                 if any(v.name not in common for v in site.variables()):
                     continue
                 now = self.order.counts.at[id(site.item)].get(f"group {w.late.family}")
-                if now is not None:
-                    yield build.sub(now, const(int(int_value(site.item.number) or 0) + 1, I64)), begun
+                if now is None:
+                    continue
+                for older in range(OLDER):
+                    yield build.sub(now, const(int(int_value(site.item.number) or 0) + 1 + older, I64)), begun
+
+
+def _solved(w: Access, moving: set[str]) -> dict[str, tuple[int, n.Expr, int]]:
+    """Elements of a write that an index determines, being added once to what its instance and trip are: the axis, what is added, and how many there are."""
+    out: dict[str, tuple[int, n.Expr, int]] = {}
+    for v, d in w.elements:
+        at = [k for k, i in enumerate(w.index) if v.name in names_read(i)]
+        if isinstance(d, int) and len(at) == 1 and v.name not in names_read(w.mask) and names_read(w.index[at[0]]) & moving:
+            i = w.index[at[0]]
+            offset = build.sub(i, v if v.type == i.type else build.cast(v, dtype_of(i.type)))
+            if v.name not in names_read(offset):
+                out[v.name] = (at[0], offset, d)
+    return out
 
 
 def _var(v: Loop | Split) -> n.Var:

@@ -199,8 +199,12 @@ class Widen:
         if local:
             at = build.region(self.buffer(s.at.buffer)) if not s.at.index else None
         else:
-            found = tile_region(as_region(self._opened(n.Load(element_region(s.at, index)))), self._with_row(rest))
-            at = None if found is None or found[1] != list(range(len(rest) + 1)) else found[0]
+            place, axes = as_region(self._opened(n.Load(element_region(s.at, index)))), self._with_row(rest)
+            found = tile_region(place, axes)
+            at = found[0] if found is not None and found[1] == list(range(len(axes))) else None
+            if found is None:  # indices that scatter
+                spread = build.region(place.buffer, *(tile(i, axes, False) for i in place.index if isinstance(i, n.Expr)))
+                at = spread if shape_of(spread.type) == tuple(d for _, d in axes) else None
         if at is None:
             raise CannotRetile(f"the place of a store has no form with the axis {'last' if self.back else 'first'}", s)
         value = self.expr(s.value) if self.depends(s.value) else self._broadcast(s.value, at)

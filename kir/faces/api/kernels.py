@@ -29,6 +29,7 @@ from kir.faces.report.page import page
 from kir.faces.report.written import write_report
 from kir.gate import Verdict, gate_cpu
 from kir.gate.proved import Proved, proved
+from kir.gate.proved.unsaid import require_said
 from kir.hardware import machine
 from kir.hardware.target import target as named
 from kir.interp import Result
@@ -73,13 +74,14 @@ class _Told:
 @dataclass(frozen=True, repr=False)
 class Kernel(_Told):
     """A program with the steps that were taken to it. `surface` is the language that it came in (`kir` for IR text), `binding` the text of the binding
-    that it was read under."""
+    that it was read under, `unsaid` those of its facts that nothing says."""
 
     trace: Trace
     name: str
     surface: str = "kir"
     source: str = ""
     binding: str = ""
+    unsaid: frozenset[str] = frozenset()
 
     @property
     def program(self) -> Program:
@@ -224,7 +226,7 @@ def read(source: Source, binding: str | Path | Binding | None = None, problem: s
         verified(program)
         return Kernel(Trace(program), program.name, source=text)
     expert = load_expert(text, Path(binding) if isinstance(binding, str) else binding)
-    return Kernel(Trace(expert.program), expert.name, expert.surface, expert.source, expert.binding)
+    return Kernel(Trace(expert.program), expert.name, expert.surface, expert.source, expert.binding, expert.unsaid)
 
 
 def run(kernel: Source, problem: str = "", sizes: Mapping[str, int | float] | None = None, *, check: bool = False, shape: str = "",
@@ -244,7 +246,8 @@ def check(kernel: Source, problem: str = "", sizes: Mapping[str, int | float] | 
 def prove(kernel: Source, runs: int = 6) -> Proved:
     """What holds for every size, grid and order of threads: races, bounds, barriers, undefined values, alignment; each proved, refuted by sizes at which
     one of at most `runs` runs shows the hazard, or not decided, with why. Raises KirError KIR-Y001 for facts that exclude one another."""
-    return proved(read(kernel).program, runs)
+    held = read(kernel)
+    return proved(held.program, runs, held.unsaid)
 
 
 def sites(kernel: Source, only: Sequence[str] = (), direction: str = "forward") -> Sites:
@@ -268,14 +271,14 @@ def apply(kernel: Source, pipeline: str) -> Kernel:
     trace = held.trace
     for step in pipeline_of(pipeline).steps:
         trace = trace.then(step)
-    return Kernel(trace, held.name, held.surface, held.source, held.binding)
+    return replace(held, trace=trace)
 
 
 def undo(kernel: Kernel, steps: int = 1) -> Kernel:
     """The kernel without the last steps that were taken to it."""
     if not 0 <= steps <= len(kernel.trace.steps):
         raise usage("KIR-C002", f"{steps} steps cannot be undone: {len(kernel.trace.steps)} were taken")
-    return Kernel(kernel.trace.undo(steps), kernel.name, kernel.surface, kernel.source, kernel.binding)
+    return replace(kernel, trace=kernel.trace.undo(steps))
 
 
 def judge(kernel: Source, problem: str = "", against: Source | None = None, targets: Sequence[str] = TARGETS, surface: str = "") -> Verdict:
@@ -286,7 +289,9 @@ def judge(kernel: Source, problem: str = "", against: Source | None = None, targ
     held = read(kernel)
     other = read(against).program if against is not None else None
     own = surface or own_surface(held.program, held.surface)
-    return gate_cpu(held.program, load_problem(problem) if problem else None, own, [named(t) for t in targets], other, algebra=True)
+    wanted = load_problem(problem) if problem else None
+    require_said(held.program, held.unsaid, wanted, other)
+    return gate_cpu(held.program, wanted, own, [named(t) for t in targets], other, algebra=True)
 
 
 def nvcc_would(program: Program, surface: str) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from kir.base.diagnostic import Diagnostic
     from kir.ir.binding import Binding
@@ -30,6 +30,16 @@ def read(file: str, bind: Path | Binding | None = None, problem: str = "") -> Pr
         check(program)
         return program
     return load_expert(file, binding_of(file, bind, problem)).program
+
+
+def read_with(file: str, bind: Path | Binding | None = None) -> tuple[Program, frozenset[str]]:
+    """The program of `read`, and its facts that nothing says."""
+    from kir.surface.reading import binding_of, load_expert
+
+    if file.endswith(".kir") and bind is None:
+        return read(file), frozenset()
+    expert = load_expert(file, binding_of(file, bind))
+    return expert.program, expert.unsaid
 
 
 def against_function(file: str, bind: Path | None, function: str) -> tuple[str, Binding]:
@@ -83,8 +93,15 @@ def for_problem(file: str, bind: Path | None, problem: str, against: str = "", n
     if numbers:
         chosen = held = _with_numbers(held, numbers, load_expert(file, held).program)
     if problem:
-        _scalars_given(load_expert(file, held).program, problem)
+        scalars_given(load_expert(file, held).program, problem)
     return problem, chosen if chosen is not None else held
+
+
+def quoted_bind(file: str) -> str:
+    """The command that writes down what is assumed of a kernel."""
+    from shlex import quote
+
+    return f"kir bind {quote(file)} --ask"
 
 
 def named_for(file: str, problem: str) -> tuple[str, Path | Binding | None]:
@@ -143,14 +160,14 @@ def _named_for(binding: Binding, program: Program, problem: str) -> tuple[str, B
     return problem, binding.changed(tensors={k: replace(t, name=names.get(t.name or k, t.name)) for k, t in binding.tensors.items()})
 
 
-def _scalars_given(program: Program, problem: str) -> None:
-    """Raises UsageError KIR-C002 for a scalar of a program that no case of the problem has."""
+def scalars_given(program: Program, problem: str, given: Collection[str] = ()) -> None:
+    """Raises UsageError KIR-C002 for a scalar of a program that neither a case of the problem has, nor the command line gives."""
     from kir.base.diagnostic import usage
     from kir.ir.types import DType
     from kir.problem import load_problem
 
     known = load_problem(problem)
-    there = {*known.spec.scalars, *known.shapes[0].sizes} if known.shapes else set()
+    there = {*known.spec.scalars, *known.shapes[0].sizes, *given} if known.shapes else set(given)
     missing = [p for p in program.params if isinstance(p.of, DType) and p.role == "scalar" and p.value is None and p.name not in there]
     if missing:
         p = missing[0]

@@ -23,11 +23,11 @@ class Ahead:
     """An oracle with its problem loaded, `processes` for candidates, and waiting sanitizers. Leaving the block ends those not taken, and
     the oracle."""
 
-    def __init__(self, gpu: Gpu, problem: Problem, processes: int, sanitize: bool, shared: Shared | None = None) -> None:
-        self.gpu, self.problem, self.sanitize, self.shared = gpu, problem, sanitize, shared
+    def __init__(self, gpu: Gpu, problem: Problem, processes: int, sanitize: bool, shared: Shared | None = None, reuse: bool = False) -> None:
+        self.gpu, self.problem, self.sanitize, self.shared, self.reuse = gpu, problem, sanitize, shared, reuse
         self._pool = ThreadPoolExecutor(max_workers=processes + 2)
         self._oracle: Future[tuple[Child, Oracle]] = self._pool.submit(self._loaded)
-        self._processes: list[Future[Opened]] = [self._pool.submit(gpu.opened, door) for door in range(processes)]
+        self._processes: list[Future[Opened]] = [self._pool.submit(gpu.opened, door, reuse) for door in range(processes)]
         if sanitize:
             gpu.sanitizers.refill()
 
@@ -69,5 +69,9 @@ class Ahead:
             self._oracle.result()[0].close()
         for each in self._processes:
             with contextlib.suppress(ChildGone):
-                each.result()[0].close()
+                child, about = each.result()
+                if self.reuse:
+                    self.gpu.keep(child, about)
+                else:
+                    child.close()
         self._pool.shutdown()

@@ -110,7 +110,8 @@ class Candidate:
         try:
             rows, cubins = self.opening()
             with self.gpu.turns.beside():
-                return Running(self, child, {**about, **child.ask({"op": "load", "images": rows}, cubins, OPEN_SECONDS)[0]})
+                said = child.ask({"op": "load", "images": rows}, cubins, OPEN_SECONDS)[0]
+                return Running(self, child, {**about, **said}, about)
         except BaseException:
             child.close()
             raise
@@ -198,7 +199,11 @@ class Running:
     candidate: Candidate
     child: Child
     about: dict[str, Any]
+    opening: dict[str, Any] = field(default_factory=dict)
+    """What its process said of itself before it had a candidate."""
     spent: float = 0.0
+    keeps: bool = False
+    """Whether its process goes on to the next candidate when this one is done."""
 
     def call(self, s: Shape, secret: random.Random, inputs: Mapping[str, Array] | int, with_inputs: bool = False,
              seconds: float = CALL_SECONDS, with_outputs: bool = True, key: int | None = None, shifted: bool = False) -> Reply:
@@ -229,6 +234,9 @@ class Running:
         return self
 
     def __exit__(self, *_: Any) -> None:
+        if self.keeps and not self.child.ended:
+            self.candidate.gpu.keep(self.child, self.opening)
+            return
         with self.candidate.gpu.turns.beside():
             self.child.close()
 

@@ -33,7 +33,8 @@ from kir.ir.nodes import Program
 from kir.problem import Problem, Shape
 from kir.surface import Backend, Emitted, backend
 
-ISOLATION = "candidate: fork server, one process a verdict, {level}; oracle: a process of its own; compilers confined; the parent measures"
+ISOLATION = "candidate: fork server, one process {each}, {level}; oracle: a process of its own; compilers confined; the parent measures"
+EACH, TURNS = "a verdict", "for candidates of a search in turn"
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Options:
     """What is measured: names of timed shapes (none: all of the problem's that the program allows), the panel, compute-sanitizer, seconds
     for the samples of a kernel at a shape, `interpret`, whether the CPU gate's interpreter runs first, and `replay`, whether timed calls are made again and
     compared. A verdict without one of these only orders candidates. `shared` is what the gates of
-    one search have in common, none for one that stands alone."""
+    one search have in common, none for one that stands alone; with `reuse` the process of a candidate that was right serves the next that is asked about so."""
 
     shapes: tuple[str, ...] = ()
     panel: bool = True
@@ -51,6 +52,7 @@ class Options:
     secret: int | None = None
     replay: bool = True
     shared: Shared | None = None
+    reuse: bool = False
 
 
 @dataclass
@@ -104,7 +106,7 @@ def gate_gpu(gpu: Gpu, program: Program, problem: Problem, surface: str, against
     for name in chosen.shapes:
         problem.shape(name)
     seen = _Seen(chosen.secret if chosen.secret is not None else secrets.randbits(64))
-    with Ahead(gpu, problem, 1 + chosen.replay + (against is not None), chosen.sanitize, chosen.shared) as ahead:
+    with Ahead(gpu, problem, 1 + chosen.replay + (against is not None), chosen.sanitize, chosen.shared, chosen.reuse) as ahead:
         return _gated(gpu, program, problem, surface, against, dict(names or {}), chosen, first, seen, ahead)
 
 
@@ -147,7 +149,7 @@ def _verdict(gpu: Gpu, first: Verdict, seen: _Seen, accepted: bool, stage: Stage
                     reason="" if accepted or stage == "profile" else reason)
     level = Level.from_json(seen.isolation["level"]).text if seen.isolation.get("level") else "nothing but a process of its own"
     return replace(first, accepted=accepted, stage=stage, reason=reason, correctness=right, profile=(*first.profile, *seen.rows),
-                   isolation=ISOLATION.format(level=level), device=seen.record(gpu))
+                   isolation=ISOLATION.format(level=level, each=seen.isolation.get("each", EACH)), device=seen.record(gpu))
 
 
 @dataclass(frozen=True)
@@ -185,6 +187,7 @@ def _measured(gpu: Gpu, prepared: _Prepared, surface: str, problem: Problem, aga
             oracle = ahead.oracle()
             running = held.enter_context(_opened(me, ahead))
             fresh = held.enter_context(_opened(me, ahead)) if chosen.replay else None
+            seen.isolation["each"] = TURNS if chosen.reuse else EACH
             seen.isolation.update({k: running.about[k] for k in ("level", "functions") if k in running.about})
             seen.driver.update({"driver": running.about["device"]["cuda"]} if "cuda" in running.about.get("device", {}) else {})
         with seen.spending("correctness"):
@@ -212,6 +215,7 @@ def _measured(gpu: Gpu, prepared: _Prepared, surface: str, problem: Problem, aga
         if chosen.panel and timed_shapes:
             with seen.spending("panel"):
                 _panel(gpu, problem, oracle, timed_shapes, samples, secret, seen)
+        running.keeps = chosen.reuse  # it was right in all that was seen of it
     seen.clocks.append(gpu.clocks())
 
 

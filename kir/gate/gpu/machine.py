@@ -28,7 +28,7 @@ from kir.gate.gpu.standby import Standbys
 from kir.hardware import machine
 from kir.hardware.confine import Limits, command_line
 from kir.hardware.device import clocks as nvml
-from kir.hardware.device.client import Child, Server
+from kir.hardware.device.client import Child, ChildGone, Server
 from kir.hardware.device.turns import Turns
 from kir.hardware.target import ARCHITECTURES, DEVICES, Target, target
 from kir.surface import Artifact, Backend, Emitted
@@ -37,11 +37,16 @@ EXECUTOR, ORACLE, PANEL = "kir.hardware.device.executor:serve", "kir.gate.gpu.or
 HARNESS = Path(kir.hardware.device.__file__).parent / "harness.cu"
 LAUNCHER = ("numpy", "pycuda.driver")
 """What candidates' processes need, imported before they are forked and confined; the import touches no device."""
+CONNECTIONS = {"CUDA_DEVICE_MAX_CONNECTIONS": "1", "CUDA_DEVICE_MAX_COPY_CONNECTIONS": "1"}
+"""One queue of launches and one of copies: a candidate has one stream, and a host opens 711 contexts a minute so, of the usual eight queues 277 (H200, 16
+cores, eight processes at once, 2026-11-28)."""
 THREADS = "OPENBLAS_NUM_THREADS"
 """Says how many threads an oracle's products take; those of several oracles side by side would wait for one another."""
 COMPILE_SECONDS = 120
 OPEN_SECONDS = 60.0
 """How long a child may take to start and load its modules."""
+USES, MOST_KEPT = 32, 1
+"""Candidates of a search that one process serves in turn, and how many processes wait for one."""
 
 
 def lead(below: Callable[[int], int]) -> int:
@@ -74,6 +79,7 @@ class Gpu:
     given: dict[str, Any] | None = None
     workers: int = 4
     _open: list[Server] = field(default_factory=list)
+    _kept: list[tuple[Child, dict[str, Any]]] = field(default_factory=list)
 
     @classmethod
     def open(cls, folder: Path | None = None, number: int = 0, attempt: str = "--on cpu") -> Gpu:
@@ -140,7 +146,7 @@ class Gpu:
     @cached_property
     def executors(self) -> Server:
         """The fork server of candidates."""
-        return self._served(Server(self.task, [self.task.partition(":")[0], *(LAUNCHER if self.task == EXECUTOR else ())], {THREADS: "1"}))
+        return self._served(Server(self.task, [self.task.partition(":")[0], *(LAUNCHER if self.task == EXECUTOR else ())], {THREADS: "1", **CONNECTIONS}))
 
     @cached_property
     def oracles(self) -> Server:
@@ -182,8 +188,12 @@ class Gpu:
         with self.turns.opening(door):
             return child.ask(opening, [self.harness, *cubins], seconds)[0]
 
-    def opened(self, door: int = 0) -> tuple[Child, dict[str, Any]]:
-        """A fresh process for a candidate, confined, with a context and without cubins yet, and what it says of itself. Raises ChildGone."""
+    def opened(self, door: int = 0, kept: bool = False) -> tuple[Child, dict[str, Any]]:
+        """A fresh process for a candidate, confined, with a context and without cubins yet, and what it says of itself; where one that was `kept` will do,
+        one that others have left. Raises ChildGone."""
+        with contextlib.suppress(IndexError):
+            if kept:
+                return self._kept.pop()
         child = self.child()
         try:
             return child, self.ask_open(child, [], [], door=door)
@@ -191,8 +201,22 @@ class Gpu:
             child.close()
             raise
 
+    def keep(self, child: Child, about: dict[str, Any]) -> None:
+        """Take back a process whose candidate was right in all that was seen of it: emptied, for the next one that a search asks about, and for no verdict
+        that counts. One that has served `USES` of them, or does not answer, ends."""
+        served = int(about.get("served", 0)) + 1
+        with self.turns.beside():
+            if served < USES and len(self._kept) < MOST_KEPT:
+                with contextlib.suppress(ChildGone):
+                    child.ask({"op": "clear", "lead": lead(secrets.randbelow)}, seconds=OPEN_SECONDS)
+                    self._kept.append((child, {**about, "served": served}))
+                    return
+            child.close()
+
     def close(self) -> None:
-        """End all servers."""
+        """End all processes that wait, and all servers."""
+        while self._kept:
+            self._kept.pop()[0].close()
         for server in self._open:
             server.close()
         self._open.clear()

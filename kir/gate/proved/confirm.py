@@ -26,6 +26,8 @@ MOST_STEPS = 6_000
 """Statements of one run."""
 MOST_ELEMENTS = 1 << 21
 """Elements that the tensors of one run have together."""
+MOST_MAYBE = 2
+"""Sizes that are run first of what may be a counterexample, depending on what memory holds."""
 BASES = (3, 20)
 """Where sizes begin that are tried for what is not decided."""
 LEFT_OUT = "store of other elements"
@@ -38,9 +40,10 @@ OF_RUN: Mapping[str, Kind] = {
 Sizes = Mapping[str, int]
 
 
-def proved(program: n.Program, runs: int = MOST_RUNS) -> Proved:
-    """Every obligation of a program decided, with at most so many runs of the interpreter. Raises KirError KIR-Y001 for facts that exclude one another,
-    and KIR-I003 for a generic program."""
+def proved(program: n.Program, runs: int = MOST_RUNS, unsaid: Iterable[str] = ()) -> Proved:
+    """Every obligation of a program decided, with at most so many runs of the interpreter; nothing says the facts `unsaid`.
+
+    Raises KirError KIR-Y001 for facts that exclude one another, and KIR-I003 for a generic program."""
     if is_generic(program):
         raise error("KIR-I003", f"program '{program.name}' is generic", needs="a binding")
     try:
@@ -49,13 +52,17 @@ def proved(program: n.Program, runs: int = MOST_RUNS) -> Proved:
         facts = tuple(expr_text(f) for f in program.facts)
         raise error("KIR-Y001", f"the facts of '{program.name}' hold for no sizes at all: everything would be proved", witness=facts,
                     needs="facts that some sizes meet") from None
-    return _joined(program, proofs, *_ran(program, proofs, runs))
+    return replace(_joined(program, proofs, *_ran(program, proofs, runs)), unsaid=tuple(sorted(unsaid)))
 
 
 def _given(program: n.Program, values: Sizes) -> dict[str, int]:
     """Values of a model for what a caller gives."""
     free = {p.name for p in program.params if isinstance(p.of, DType) and p.of.is_integer and p.value is None}
     return {k: v for k, v in values.items() if k in free}
+
+
+def _different(sizes: Iterable[Sizes]) -> list[Sizes]:
+    return list({tuple(sorted(each.items())): each for each in sizes}.values())
 
 
 def _fits(program: n.Program, sizes: Sizes) -> bool:
@@ -79,7 +86,9 @@ def _ran(program: n.Program, proofs: Iterable[KernelProof], runs: int) -> tuple[
     """What runs at the values of counterexamples, and at a few sizes of our own, found; and why some could not be run."""
     open_ones = [o for p in proofs for o in p.obligations if o.status != "proved"]
     base = size_sets(program, BASES)
-    tries: list[Sizes] = [{**(base[0] if base else {}), **given} for o in open_ones if o.status == "refuted" and (given := _given(program, o.values))]
+    found, maybe = ([{**(base[0] if base else {}), **given} for o in open_ones if (o.status == "refuted") is sure and (given := _given(program, o.values))]
+                    for sure in (True, False))
+    tries: list[Sizes] = [*found, *_different(maybe)[:MOST_MAYBE]]
     tries += base if any(o.kind != "overflow" for o in open_ones) else base[-1:]
     done: list[tuple[Sizes, tuple[Seen, ...]]] = []
     not_run = ""

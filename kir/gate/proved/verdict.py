@@ -39,7 +39,8 @@ class Finding:
         """An error KIR-Y002 for a counterexample, a warning KIR-Y003 for what is not decided."""
         at = ", ".join(f"{k} = {v}" for k, v in self.sizes.items())
         if self.status == "refuted":
-            message = f"{self.what}: {self.shown}" if self.shown else self.what
+            claim = f"not at all sizes: {self.what}" if self.kind == "overflow" else self.what
+            message = f"{claim}: {self.shown}" if self.shown else claim
             return Diagnostic("KIR-Y002", message, self.origin, self.anchor, self.kernel, tuple(x for x in (at, self.other) if x),
                               severity="warning" if self.kind == "overflow" else "error")
         return Diagnostic("KIR-Y003", f"{self.what}: not decided", self.origin, self.anchor, self.kernel, tuple(x for x in (self.why, self.other) if x),
@@ -56,6 +57,8 @@ class Proved:
     findings: tuple[Finding, ...]
     tried: tuple[Mapping[str, int], ...] = ()
     not_run: str = ""
+    unsaid: tuple[str, ...] = ()
+    """Facts that were taken for true because nothing says them: it is decided for sizes at which they hold."""
 
     def status(self, kind: Kind) -> Status:
         """The worst of a kind over all kernels."""
@@ -84,4 +87,4 @@ class Proved:
         findings = [{k: v for k, v in asdict(f).items() if k != "origin"} | {"origin": f.origin.to_json() if f.origin is not None else None}
                     for f in self.findings]
         return {"program": self.program, "verdict": self.verdict, "kinds": {k: self.status(k) for k in KINDS}, "kernels": rows, "findings": findings,
-                "tried": [dict(t) for t in self.tried], "not_run": self.not_run}
+                "tried": [dict(t) for t in self.tried], "not_run": self.not_run, "unsaid": list(self.unsaid)}

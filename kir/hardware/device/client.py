@@ -2,14 +2,18 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import hashlib
 import os
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -22,6 +26,17 @@ START_SECONDS = 60.0
 """How long a server may take to import its modules."""
 LAST_WORDS_SECONDS = 5.0
 """How long a server that has closed its end may take to end."""
+COMMON = "KIR_SERVERS"
+"""The environment variable that names a folder of servers which several processes share."""
+OWNER = "owner"
+
+
+@contextmanager
+def common() -> Iterator[str]:
+    """A folder for servers that processes share whose `COMMON` names it. They end with the block, and with this process."""
+    with tempfile.TemporaryDirectory(prefix="kir-servers-", ignore_cleanup_errors=True) as folder, open(Path(folder) / OWNER, "wb") as owner:
+        fcntl.flock(owner, fcntl.LOCK_EX)
+        yield folder
 
 
 class ChildGone(Exception):
@@ -72,37 +87,68 @@ class Child:
 
 
 class Server:
-    """A fork server whose children run `task` (`module:function`). `modules` are imported before the first fork, `later` ones before the second."""
+    """A fork server whose children run `task` (`module:function`). `modules` are imported before the first fork, `later` ones before the second. One that
+    `shares` is the same for all processes whose environment names a folder in `COMMON`; the first that asks starts it."""
 
-    def __init__(self, task: str, modules: Sequence[str] = (), environment: dict[str, str] | None = None, later: Sequence[str] = ()) -> None:
+    def __init__(self, task: str, modules: Sequence[str] = (), environment: dict[str, str] | None = None, later: Sequence[str] = (),
+                 shares: bool = False) -> None:
         self.task, self._modules, self._later, self._environment = task, list(modules), list(later), dict(environment or {})
         self._lock, self._starting = threading.Lock(), threading.Lock()
         self._served = False
+        folder = os.environ.get(COMMON, "") if shares else ""
+        self._common = Path(folder) if folder and (Path(folder) / OWNER).exists() else None
+        self._process: Any = None  # what was started here, of a shared server perhaps nothing
         self._start()
 
     def _start(self) -> None:
         self._late = 0
         self._said = ""
+        self._lost = False
+        if self._common is not None:
+            self._control = self._joined(self._common)
+            return
         mine, theirs = socket.socketpair()
         self._control = mine
+        self._process = self._spawned(theirs, "", subprocess.PIPE)
+        theirs.close()
+
+    def _spawned(self, served: socket.socket, owner: str, says: Any) -> subprocess.Popen[bytes]:
         roots = list(dict.fromkeys([str(Path(kir.__file__).parents[1]), *(p for p in sys.path if p)]))
-        code = f"import sys; sys.path[:] = {roots!r}; from kir.hardware.device.server import main; main({theirs.fileno()}, {self._modules!r}, {self._later!r})"
+        asked = f"{served.fileno()}, {self._modules!r}, {self._later!r}, {owner!r}"
+        code = f"import sys; sys.path[:] = {roots!r}; from kir.hardware.device.server import main; main({asked})"
         kept = {k: v for k, v in os.environ.items() if k in ("PATH", "LD_LIBRARY_PATH", "LANG", "HOME", "CUDA_VISIBLE_DEVICES", "CUDA_HOME",
                                                             "CUDA_INJECTION64_PATH")}
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-B", "-c", code], pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE, env={**kept, "CUDA_CACHE_DISABLE": "1", "PYTHONDONTWRITEBYTECODE": "1", **self._environment})
-        theirs.close()
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", "-B", "-c", code], pass_fds=(served.fileno(),), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=says, env={**kept, "CUDA_CACHE_DISABLE": "1", "PYTHONDONTWRITEBYTECODE": "1", **self._environment})
+
+    def _joined(self, folder: Path) -> socket.socket:
+        """A connection to the server that a folder has, started here where there is none that answers."""
+        name = folder / hashlib.sha256(repr((self.task, self._modules, self._later, sorted(self._environment.items()))).encode()).hexdigest()[:16]
+        with open(name.with_suffix(".lock"), "ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            mine = socket.socket(socket.AF_UNIX)
+            try:
+                mine.connect(str(name))
+            except OSError:
+                name.unlink(missing_ok=True)
+                with socket.socket(socket.AF_UNIX) as listening, open(name.with_suffix(".said"), "wb") as says:
+                    listening.bind(str(name))
+                    listening.listen(256)
+                    self._process = self._spawned(listening, str(folder / OWNER), says)
+                mine.connect(str(name))
+        self._words = name.with_suffix(".said")
+        return mine
 
     def child(self, seconds: float = START_SECONDS) -> Child:
         """A fresh child. A server that has served and was killed since is started again. Raises ChildGone when it dies all the same."""
-        asked = self._process
+        asked = self._control
         try:
             made = self._forked(seconds)
         except ChildGone:
             with self._starting:
-                if self._process is asked:  # no other thread has started it again
-                    if not self._served or asked.poll() is None:
+                if self._control is asked:  # no other thread has started it again
+                    if not self._served or not self._lost:
                         raise
                     self.close()
                     self._start()
@@ -140,13 +186,24 @@ class Server:
                 answer = self._answer()
                 self._late -= 1
             except OSError as gone:
-                with contextlib.suppress(subprocess.TimeoutExpired):  # one that has closed its end is ending, and its last words say why
-                    self._process.wait(LAST_WORDS_SECONDS)
-                if self._process.poll() is not None and self._process.stderr is not None:
-                    with contextlib.suppress(ValueError):  # another thread has read them, and starts the server again
-                        self._said = self._said or self._process.stderr.read().decode(errors="replace").strip()[-600:]
-                raise ChildGone("crash", f"the fork server is gone: {self._said or gone}") from None
+                raise ChildGone("crash", f"the fork server is gone: {self._last_words(gone) or gone}") from None
         return answer.decode().strip()
+
+    def _last_words(self, gone: OSError) -> str:
+        """What a server said that has ended; one that closes its end is ending."""
+        if self._common is not None:
+            self._lost = not isinstance(gone, TimeoutError)
+            with contextlib.suppress(OSError):
+                self._said = self._said or self._words.read_text(errors="replace").strip()[-600:]
+            return self._said
+        assert self._process is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(LAST_WORDS_SECONDS)
+        self._lost = self._process.poll() is not None
+        if self._lost and self._process.stderr is not None:
+            with contextlib.suppress(ValueError):  # another thread has read them, and starts the server again
+                self._said = self._said or self._process.stderr.read().decode(errors="replace").strip()[-600:]
+        return self._said
 
     def _answer(self) -> bytearray:
         """The next answer, of 64 bytes. One that came too late for its request is read, and left, before the next request is made."""
@@ -159,9 +216,11 @@ class Server:
         return answer
 
     def close(self) -> None:
-        """End the server and with it all children."""
+        """End the server and with it all children; one that is shared goes on without them."""
         with contextlib.suppress(OSError):
             self._control.close()
+        if self._common is not None or self._process is None:
+            return
         try:
             self._process.wait(timeout=10)
         except subprocess.TimeoutExpired:

@@ -120,6 +120,9 @@ def serve(channel: socket.socket) -> None:
                 case "call" if state is not None:
                     answer, back = called(state, message, blobs)
                     wire.send(channel, answer, back)
+                case "clear" if state is not None:
+                    emptied(state, int(message["lead"]))
+                    wire.send(channel, {})
                 case "peaks" if state is not None:
                     wire.send(channel, _peaks(state))
                 case other:
@@ -167,6 +170,22 @@ def loaded(s: State, images: Sequence[Mapping[str, Any]], cubins: Sequence[bytes
         about.append(kernel.about())
         s.local = max(s.local, about[-1]["local_bytes"])
     return about
+
+
+def emptied(s: State, lead: int) -> None:
+    """Forget the candidate: its kernels and all memory that it was given; the next one's memory begins `lead` bytes further. Raises CudaError where its work
+    has left an error behind."""
+    s.driver.synchronize()
+    for each in (*s.buffers.values(), *s.scratch):
+        s.driver.free(each.base)
+    s.buffers.clear()
+    s.scratch.clear()
+    s.watched.clear()
+    s.images.clear()
+    s.local = 0
+    s.driver.more.unload()
+    s.driver.allocate(lead)
+    s.driver.synchronize()
 
 
 # -------------------------------------------------------------------------------------------------------------------------- call

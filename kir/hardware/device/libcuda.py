@@ -83,6 +83,12 @@ class Libcuda:
             self("cuFuncSetAttribute", out, c_int(ANY_CLUSTER), c_int(1))
         return out
 
+    def unload(self) -> None:
+        """Give back the modules of all functions."""
+        for module in self.modules.values():
+            self("cuModuleUnload", module)
+        self.modules.clear()
+
     def variable(self, function: c_void_p, name: str) -> int:
         """Where a variable of a kernel's module is."""
         pointer, size = c_uint64(), c_uint64()

@@ -72,8 +72,9 @@ class Happened:
         assert child.agents is not None and parent.agents is not None and parent.rows is not None
         if self.steps:
             self._all_in_step(child)
-        known = clocks.know[..., : clocks.count]
-        joined = known[:, child.rows, child.agents].reshape(clocks.layers, parent.lanes, -1, clocks.count).max(axis=2)
+        known, whole = clocks.know[..., : clocks.count], clocks.span(child.rows, child.agents)
+        own = known[:, child.rows, child.agents] if whole is None else known[:, :, whole]
+        joined = own.reshape(clocks.layers, parent.lanes, -1, clocks.count).max(axis=2)
         known[:, parent.rows, parent.agents] = np.maximum(known[:, parent.rows, parent.agents], joined)
         clocks.tick(child.rows, child.agents)
 

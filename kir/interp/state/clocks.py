@@ -37,6 +37,8 @@ class Clocks:
         """The first agents of the blocks for what the same lanes have issued, in the order in which these were made."""
         self.names: list[str] = [""]
         self.foreign: list[Knowledge] = [{} for _ in numbers]
+        self.leasts: dict[int, tuple[int, int, Array, Array]] = {}
+        """By layer, what some agents all knew of each when they were last asked: the version, the room, which agents, and the clocks."""
 
     def block(self, key: tuple[Any, ...], size: int, name: str, of: Array | None = None) -> int:
         """The first of `size` agents that belong to `key`; made when they are new. Each is called `name` and its number in `of`, or its
@@ -74,12 +76,16 @@ class Clocks:
         return first + place, issuing[place] == index if len(issuing) else np.zeros(len(index), np.bool_)
 
     def least(self, layer: int, rows: Array, agents: Array, of: Array) -> int:
-        """The least that any of some agents, by row, knows of those of `of`; 0 where one of these is no agent of this CTA."""
+        """No more than the least that any of some agents, by row, knows of those of `of`, and just that since they last learned; 0 where one of these is
+        no agent of this CTA."""
         width = self.know.shape[-1]
         if not len(of) or int(of.max()) >= width:
             return 0
         pairs = np.flatnonzero(np.bincount(rows * width + agents))
-        return int(self.know[layer].reshape(-1, width)[pairs][:, of].min())
+        held = self.leasts.get(layer)
+        if held is None or held[:2] != (self.version, width) or not np.array_equal(held[2], pairs):
+            held = self.leasts[layer] = self.version, width, pairs, self.know[layer].reshape(-1, width)[pairs].min(axis=0)
+        return int(held[3][of].min())
 
     def now(self, rows: Array, agents: Array) -> Array:
         """The agents' own clocks."""
@@ -94,9 +100,12 @@ class Clocks:
         """Each agent learns what the agent at the same position of `of` knows (and did)."""
         self.version += 1
         known = self.know[..., : self.count]
-        a, b = self._range(rows, agents), self._range(rows, of)
+        a, b = self.span(rows, agents), self.span(rows, of)
         if a is not None and b is not None:
             np.maximum(known[:, :, a], known[:, :, b], out=known[:, :, a])
+            return
+        if a is not None and every(of == of[0]):
+            np.maximum(known[:, :, a], known[:, :, int(of[0]), None], out=known[:, :, a])
             return
         known[:, rows, agents] = np.maximum(known[:, rows, agents], known[:, rows, of])
 
@@ -104,7 +113,7 @@ class Clocks:
         """As `learn`, where an earlier call has passed on all that `of` had learned, and only its own accesses are new."""
         self.know[ORDERED:PROXIED, rows, agents, of] = self.know[ORDERED:PROXIED, rows, of, of]
 
-    def _range(self, rows: Array, agents: Array) -> slice | None:
+    def span(self, rows: Array, agents: Array) -> slice | None:
         """The agents as a range, when they are the same consecutive ones in every row."""
         count = len(agents) // len(self.numbers)
         if not count or count * len(self.numbers) != len(agents):
@@ -117,7 +126,7 @@ class Clocks:
     def meet(self, rows: Array, agents: Array, group: Array, layers: slice = EVERY) -> None:
         """Agents of one `group` (sorted numbers) learn from each other."""
         self.version += 1
-        whole, size = self._range(rows, agents), int((group == group[0]).sum())
+        whole, size = self.span(rows, agents), int((group == group[0]).sum())
         if whole is not None and len(group) % size == 0 and every(group.reshape(-1, size) == group[::size, None]) and every(
                 group[::size][1:] != group[::size][:-1]):
             known = self.know[layers, :, whole, : self.count]

@@ -74,8 +74,8 @@ class Crowd:
         self.site[g] = site
         if crowded:
             column = self._columns(agent)
-            np.maximum.at(self.clock.reshape(-1), g * self.clock.shape[1] + column, clock)
-            np.maximum.at(self.latest, g, clock)
+            _raised(self.clock.reshape(-1), g * self.clock.shape[1] + column, clock)
+            _raised(self.latest, g, clock)
             before = self.only[g]
             if not every(before == agent):
                 self.only[g] = np.where((before == NOBODY) | (before == agent), agent, MANY)
@@ -159,6 +159,14 @@ class Crowd:
         return np.where(own, np.iinfo(np.int32).max, known)
 
 
+def _raised(of: Array, at: Array, to: Array) -> None:
+    """Elements of `of`, some of them perhaps several times, are at least `to` from now on."""
+    if len(to) and every(to == to[0]):
+        of[at] = np.maximum(of[at], to)
+    else:
+        np.maximum.at(of, at, to)
+
+
 def _earlier(cta: Array, overlapping: bool, chained: bool) -> Array | int:
     """Who accessed, as the next launch sees it."""
     if not overlapping:
@@ -218,7 +226,7 @@ class Shadow:
         width = clocks.know.shape[-1]
         if since is None and not proxy and every(mine):
             others = writer != agent
-            if not some(others) or int(clock[others].max()) <= clocks.least(ORDERED, rows[others], agent[others], np.flatnonzero(np.bincount(writer[others]))):
+            if not some(others) or int(clock[others].max()) <= clocks.least(ORDERED, rows, agent, np.flatnonzero(np.bincount(writer[others]))):
                 return None  # one's own, or known
         known = np.minimum(writer, width - 1)
         late = mine & (writer != agent) & (clocks.know[ORDERED, rows, agent, known] < clock)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import fields
 from itertools import islice, product
 
 from kir.base.dataclass import dataclass
@@ -43,11 +43,13 @@ MOST_APPLIED = 64
 
 @dataclass(frozen=True)
 class Application:
-    """A card at a place of a program: the steps that carry it out, in order, and why these."""
+    """A card at a place of a program: the steps that carry it out, in order, and why these; `varied` where a parameter is not as all kernels had it, though
+    the card has other places."""
 
     card: Card
     steps: tuple[Step, ...]
     reason: str
+    varied: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,18 +85,19 @@ def looked(card: Card, program: Program, context: Context = ANYWHERE) -> Iterato
         yield from _composite(card, program, context)
         return
     for move in card.carrier.steps:
-        for site, refusals in _sites(card, move, program, context):
+        for site, refusals, varied in _sites(card, move, program, context):
             at = anchor_text(program, site.path)
             if refusals:
                 yield NearMiss(card, at, refusals)
             else:
                 step = Step.of(site.params, at, path=site.path, hash=content_hash(program))
-                yield Application(card, (step,), f"{len(card.evidence.uses)} uses in {card.evidence.kernels} kernels; {site.params} at {at}")
+                of = f"{len(card.evidence.uses)} uses in {card.evidence.kernels} kernels{', none with this parameter' if varied else ''}"
+                yield Application(card, (step,), f"{of}; {site.params} at {at}", varied)
 
 
 def judged(card: Card, program: Program, context: Context = ANYWHERE) -> Iterator[tuple[Site, tuple[tuple[str, Verdict], ...]]]:
     """The places of a card of one step with parameters in its ranges, each with the verdicts on its validity conditions that do not hold there."""
-    for site, _ in _sites(card, card.carrier.steps[0], program, context):
+    for site, *_ in _sites(card, card.carrier.steps[0], program, context):
         yield site, tuple(_failing(program, site, context))
 
 
@@ -104,7 +107,7 @@ def _composite(card: Card, program: Program, context: Context) -> Iterator[Appli
     first, *others = card.carrier.steps
     missed: list[NearMiss] = []
     begun = 0
-    for step, after in _made_by(card, first, program, context, missed):
+    for step, after in _made_by(card, first, program, context, missed, vary=True):
         begun += 1
         known = set[tuple[str, ...]]()
         for everywhere in (True, False):
@@ -123,9 +126,12 @@ def _composite(card: Card, program: Program, context: Context) -> Iterator[Appli
         yield NearMiss(card, "", (f"there is no place for {first.step}",))
 
 
-def _made_by(card: Card, move: Move, program: Program, context: Context, missed: list[NearMiss]) -> Iterator[tuple[Step, Program]]:
-    """A step at each place where every check lets it, and what it makes; the places where a condition fails are added to the missed."""
-    for site, refusals in _sites(card, move, program, context):
+def _made_by(card: Card, move: Move, program: Program, context: Context, missed: list[NearMiss], vary: bool = False) -> Iterator[tuple[Step, Program]]:
+    """A step at each place where every check lets it, and what it makes, last (`vary`) with what no kernel varied varied; the places where a condition fails
+    are added to the missed."""
+    for site, refusals, varied in _sites(card, move, program, context):
+        if varied and not vary:
+            return
         at = anchor_text(program, site.path)
         if refusals:
             missed.append(NearMiss(card, at, refusals))
@@ -188,9 +194,10 @@ def _is_there(move: Move, program: Program) -> bool:
     return any(_fits(move, site.params) for site in cls.with_options({}).inverse_sites(program))
 
 
-def _sites(card: Card, move: Move, program: Program, context: Context) -> Iterator[tuple[Site, tuple[str, ...]]]:
+def _sites(card: Card, move: Move, program: Program, context: Context) -> Iterator[tuple[Site, tuple[str, ...], bool]]:
     """The sites of a step with parameters in the card's ranges, each with the validity conditions that do not hold there; those at which the
-    card's relations hold first. Where there is none, each switch that no kernel turned is tried turned: what a kernel needs it for others may lack."""
+    card's relations hold first. Last (and marked so) come those with one parameter varied that no kernel varied, where every check lets them: what all
+    had the same others may need otherwise."""
     try:
         cls = pass_class(move.step)
     except KirError:
@@ -207,12 +214,14 @@ def _sites(card: Card, move: Move, program: Program, context: Context) -> Iterat
             if own and not _related(own, site, program):
                 later.append(site)
             else:
-                yield site, _refusals(program, site, context)
+                yield site, _refusals(program, site, context), False
     for site in later:
-        yield site, _refusals(program, site, context)
-    if not seen:
-        for site in dict.fromkeys(_turned(cls, move, card, program)):
-            yield site, _refusals(program, site, context)
+        yield site, _refusals(program, site, context), False
+    for site in dict.fromkeys(_varied(cls, move, card, program, everywhere=not seen)):
+        if not seen:
+            yield site, _refusals(program, site, context), False
+        elif (site.path, str(site.params)) not in seen and not _refusals(program, site, context) and _carried_out(program, site, context):
+            yield site, (), True
 
 
 def _matched(item: Pass, path: Path | None, program: Program) -> tuple[Site, ...]:
@@ -222,16 +231,35 @@ def _matched(item: Pass, path: Path | None, program: Program) -> tuple[Site, ...
     return ()
 
 
-def _turned(cls: type[Pass], move: Move, card: Card, program: Program) -> Iterator[Site]:
-    """The sites of a step with one switch (a truth value that was the same in every use) turned."""
+def _varied(cls: type[Pass], move: Move, card: Card, program: Program, everywhere: bool) -> Iterator[Site]:
+    """The sites of a step with one parameter varied that was the same in every use: a switch (a truth value) turned; where the step has other sites, also a
+    power of two doubled or halved, all else as most kernels had it. What tells cards of one pass apart is never varied where the step has other sites."""
     known = {each.name: each for each in move.parameters}
-    switches = [name for name, of in parameter_types(cls).items() if of is bool and (name not in known or len(known[name].values) == 1)]
-    for name in switches:
+    own = [name for name, of in parameter_types(cls).items() if of in (bool, int) and name != NAMING and (name not in known or len(known[name].values) == 1)]
+    for name in own if everywhere else [name for name in own if name not in known or known[name].role == "chosen"]:
         rest = move.model_copy(update={"parameters": tuple(each for each in move.parameters if each.name != name)})
-        for item in _choices(cls, move, card, program):
-            for site in _matched(replace(item, **{name: not getattr(item, name)}), None, program):
-                if _fits(rest, site.params):
-                    yield site
+        for item in islice(_choices(cls, move, card, program), None if everywhere else 1):
+            for value in _otherwise(getattr(item, name), everywhere):
+                with suppress(KirError):
+                    for site in _matched(cls.with_options({**item.options(), name: value}), None, program):
+                        if _fits(rest, site.params):
+                            yield site
+
+
+def _otherwise(value: object, switches: bool) -> tuple[bool | int, ...]:
+    """What a parameter may be instead: a truth value the other one, a power of two twice and half of it."""
+    if isinstance(value, bool):
+        return (not value,)
+    power = isinstance(value, int) and value > 1 and value & (value - 1) == 0
+    return (2 * value, value // 2) if power and not switches else ()
+
+
+def _carried_out(program: Program, site: Site, context: Context) -> bool:
+    """Whether every check lets a step: what no kernel used may have no exact inverse."""
+    with suppress(KirError):
+        apply(program, site.params, site, context=context)
+        return True
+    return False
 
 
 def _refusals(program: Program, site: Site, context: Context) -> tuple[str, ...]:
@@ -355,7 +383,8 @@ def materialized(card: Card, program: Program, context: Context = ANYWHERE, at: 
     done: list[Step] = []
     current, taken = program, set[str]()
     while len(done) < MOST_APPLIED:
-        uses = (each for each in applicable(card, current, context) if (not at or each.steps[0].at == at) and _told(each.steps[0]) not in taken)
+        uses = (each for each in applicable(card, current, context)
+                if (not at or each.steps[0].at == at) and _told(each.steps[0]) not in taken and not (done and each.varied))
         made = next(_made(uses, current, context), None)
         if made is None:
             break

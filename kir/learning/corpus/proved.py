@@ -124,10 +124,9 @@ def one(job: Job, runs: int = 6) -> Row:
     """The verdict on a kernel, as a row; `refused` where it cannot be read, or its launch is not found."""
     try:
         if job.text.endswith(".kir"):
-            program = parse_program(read_text(Path(job.text)), job.text)
-        else:
-            program = load_expert(job.text, job.binding).program
-        return proved(program, runs).to_json()
+            return proved(parse_program(read_text(Path(job.text)), job.text), runs).to_json()
+        expert = load_expert(job.text, job.binding)
+        return proved(expert.program, runs, expert.unsaid).to_json()
     except KirError as bad:
         return {"verdict": "refused", "id": bad.diagnostics[0].id, "why": bad.diagnostics[0].message}
     except RecursionError:
@@ -173,7 +172,8 @@ def table(rows: Sequence[Row]) -> list[str]:
     lines += ["", "| kernel | verdict | why | s |", "| --- | --- | --- | --- |"]
     for r in rows:
         if r["verdict"] != "refused":
-            why = reason(r) if r["verdict"] != "proved" else "" if r["kinds"]["overflow"] == "proved" else "where indices fit 32 bits"
+            where = [*(f"{fact}, which nothing says" for fact in r.get("unsaid", ())), *(["indices fit 32 bits"] if r["kinds"]["overflow"] != "proved" else [])]
+            why = reason(r) if r["verdict"] != "proved" else f"where {', and where '.join(where)}" if where else ""
             lines.append(f"| {r['kernel']} | {r['verdict']} | {_cell(why)} | {r['seconds']} |")
     refused = Counter(r.get("id", "") for r in rows if r["verdict"] == "refused")
     if refused:

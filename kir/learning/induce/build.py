@@ -1,14 +1,19 @@
 """The library that evidence makes: hypotheses, their trials, and the cards as files; the same evidence gives the same files."""
 from __future__ import annotations
 
+import hashlib
 import json
 import multiprocessing
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
+import kir
+from kir.base.diagnostic import KirError
 from kir.base.store import write_atomic
-from kir.learning.cards.card import Card
+from kir.learning.cards.card import Card, card_text, read_card
 from kir.learning.cards.library import CardStore
 from kir.learning.cards.search import RANK
 from kir.learning.evidence.walked import Walked, parsed_ahead
@@ -20,17 +25,25 @@ from kir.learning.induce.transfers import transferred
 from kir.learning.induce.trials import LEAST_TRIALS, decided, tried
 from kir.learning.induce.uses import distinct, uses
 
+NO_CODE = ("faces", "skills/bindings", "skills/cards", "skills/evidence", "skills/lineages", "skills/packages")
+"""Folders that no card of given evidence depends on."""
 
-def build(walks: Sequence[Walked], workers: int = 1, trials: bool = True, advance: Callable[[str], None] = lambda text: None) -> tuple[Card, ...]:
-    """The cards of walked kernels, in order of name. Programs are parsed and trials run side by side in so many processes."""
+
+def build(walks: Sequence[Walked], workers: int = 1, trials: bool = True, advance: Callable[[str], None] = lambda text: None,
+          kept: Path | None = None) -> tuple[Card, ...]:
+    """The cards of walked kernels, in order of name. Programs are parsed and trials run side by side in so many processes. A card is `kept` in a folder as
+    soon as it was tried, and taken from there by the same code on the same evidence: a killed run is taken up again."""
     some = distinct(walks)
     parsed_ahead((each.programs[key] for each in some for key in _read(each)), workers)
     found = hypotheses(some, uses(some))
-    if workers < 2 or not trials:
-        return tuple(_told(_finished(each, some if trials else ()), advance) for each in found)
+    if not trials:
+        return tuple(_told(_finished(each, ()), advance) for each in found)
+    of = hashlib.sha256(f"{_code()} {' '.join(sorted(each.digest for each in some))}".encode()).hexdigest() if kept is not None else ""
+    if workers < 2:
+        return tuple(_told(_tried(each, some, kept, of), advance) for each in found)
     context = multiprocessing.get_context("fork")  # the evidence is inherited, not sent
     order = sorted(range(len(found)), key=lambda k: (len(found[k].uses), found[k].card.name))  # what few kernels use is tried on others: that takes longest
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(found, some)) as pool:
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(found, some, kept, of)) as pool:
         made = [_told(card, advance) for card in pool.map(_at, order)]
     return tuple(sorted(made, key=lambda card: card.name))
 
@@ -48,15 +61,38 @@ def _told(card: Card, advance: Callable[[str], None]) -> Card:
 
 _FOUND: list[Hypothesis] = []
 _WALKS: list[Walked] = []
+_KEPT: list[tuple[Path | None, str]] = []
 """What a process of the pool works on; filled once when it begins."""
 
 
-def _begin(found: Sequence[Hypothesis], walks: Sequence[Walked]) -> None:
-    _FOUND[:], _WALKS[:] = found, walks
+def _begin(found: Sequence[Hypothesis], walks: Sequence[Walked], kept: Path | None, of: str) -> None:
+    _FOUND[:], _WALKS[:], _KEPT[:] = found, walks, [(kept, of)]
 
 
 def _at(number: int) -> Card:
-    return _finished(_FOUND[number], _WALKS)
+    return _tried(_FOUND[number], _WALKS, *_KEPT[0])
+
+
+def _tried(each: Hypothesis, walks: Sequence[Walked], kept: Path | None, of: str) -> Card:
+    """The finished card, the one that is kept where code and evidence are as they were."""
+    if kept is None:
+        return _finished(each, walks)
+    place = kept / hashlib.sha256(f"{of} {card_text(each.card)}".encode()).hexdigest()[:16] / f"{each.card.name}.md"
+    with suppress(KirError):
+        return read_card(place)
+    card = _finished(each, walks)
+    write_atomic(place, card_text(card))
+    return card
+
+
+def _code() -> str:
+    """A digest of what cards are made by: KIR's source, without what people see of it, and the data that it forecasts by."""
+    home, total = Path(kir.__file__).parent, hashlib.sha256()
+    for folder, inner, files in os.walk(home, followlinks=True):
+        inner[:] = sorted(name for name in inner if name != "__pycache__" and Path(folder, name).relative_to(home).as_posix() not in NO_CODE)
+        for name in sorted(files):
+            total.update(f"{Path(folder, name).relative_to(home)} {hashlib.sha256(Path(folder, name).read_bytes()).hexdigest()}\n".encode())
+    return total.hexdigest()
 
 
 def _finished(each: Hypothesis, walks: Sequence[Walked]) -> Card:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import takewhile
+from statistics import median
 from textwrap import wrap
 
 from kir.base.diagnostic import KirError
@@ -18,6 +19,7 @@ from kir.ir.printer import program_text
 from kir.learning.cards.card import Card, Counterexample, Parameter, Relation, Spread
 from kir.learning.cards.facts import SAYS, words_of
 from kir.learning.induce.hypotheses import PLACES
+from kir.learning.induce.transfers import FASTER
 from kir.learning.induce.trials import fault
 from kir.learning.induce.uses import Use
 from kir.rewrite import pass_class
@@ -38,12 +40,14 @@ COUNTED = {"global_bytes": "bytes of global traffic", "flops": "operations on fl
 MOST_NAMED = 8
 FEW = 5
 """Kernels and values named in a sentence."""
+LEAST_OF_A_KIND = 3
+"""Uses of which it is told how many gain, and in kernels of one kind what their median is."""
 
 
 def told(card: Card, group: Sequence[Use]) -> str:
     """The Markdown before the record."""
     parts = [f"# {_title(card.title)}", _lead(card), *_what(card),
-             "## When it is right", *_right(card), "## When it pays", *_pays(card), *_then(card, group),
+             "## When it is right", *_right(card), "## When it pays", *_pays(card), *_where(card, group), *_then(card, group),
              "## What can go wrong", *_wrong(card), "## Before and after", *_shown(card, group), "## How it is known", *_known(card)]
     return "\n\n".join(parts) + "\n"
 
@@ -63,9 +67,9 @@ def _lead(card: Card) -> str:
     lost = sum(bool(t.without) for t in trials)
     state += f" (without it {lost})" if trials else ""
     how, found = ("measured", card.effect.measured) if card.effect.measured else ("forecast", card.effect.forecast)
-    best = max(found.items(), key=lambda row: row[1].median, default=None)
-    gain = (f"; {how} to make a kernel {best[1].median:.3g} times as fast ({best[0]}, median of {best[1].uses} use{_s(best[1].uses)})"
-            if best is not None and best[1].median > 1.005 else "")
+    most = max(found.items(), key=lambda row: row[1].uses, default=None)
+    gain = (f"; {how} to make a kernel {most[1].median:.3g} times as fast ({most[0]}, median of {most[1].uses} use{_s(most[1].uses)})"
+            if most is not None and most[1].median > 1.005 else "")
     return _paragraph(f"*{state}. Seen in {kernels} kernel{_s(kernels)} on {_and([CALLED.get(each, 'the IR') for each in card.scope.surfaces])}{gain}.*")
 
 
@@ -100,26 +104,50 @@ def _what(card: Card) -> Iterator[str]:
         yield from map(_paragraph, said[1:])
     yield _paragraph(_place(card.anchor.node, card.anchor.pattern))
     chosen = [(move.step, p) for move in card.carrier.steps for p in move.parameters if p.role in ("fixed", "chosen")]
+    for name in [each.step for each in card.carrier.steps if each.parameters]:
+        if meant := _meant(name):
+            yield _paragraph(f"{f'Of `{name}`: ' if len(card.passes) > 1 else ''}{meant}")
     if chosen:
-        yield _list([_parameter(step if len(card.passes) > 1 else "", p) for step, p in chosen])
+        yield _list([_parameter(step if len(card.passes) > 1 else "", p, card.evidence.kernels) for step, p in chosen])
     found = [p.name for move in card.carrier.steps for p in move.parameters if p.role == "found"]
     if found:
         yield _paragraph(f"The place itself decides {_and([f'`{name}`' for name in found])}.")
     drawn = [p for move in card.carrier.steps for p in move.parameters if p.role == "drawn"]
     for p in drawn:
-        yield _paragraph(f"`{p.name}` is an expression of the statement there, or of one just after it ({_and(list(map(str, p.values)))}); "
+        kinds_ = " or ".join(_article(str(each)).replace("`", "") for each in p.values)
+        yield _paragraph(f"`{p.name}` is an expression of the statement there, or of one just after it ({kinds_}); "
                          "what is computed most often and costs most is tried first.")
     if card.carrier.relations:
         yield "What its parameters, and the places where it acts, have in common:"
         open_ = {p.name for move in card.carrier.steps for p in move.parameters}
-        yield _list([_relation(r) for r in card.carrier.relations])
-        free = [any(word in open_ for word in words_of(r.text)) for r in card.carrier.relations]
-        drawn_from = [] if all(free) else ["at as many places of this kind, drawn at random"]
-        drawn_from += ["if each kernel had the parameters of another one"] if any(free) else []
-        yield _paragraph(f"In brackets stands how likely that is by chance: {' or, for what names a parameter, '.join(drawn_from)}.")
-        named = [word for word in SAYS if any(word in words_of(r.text) for r in card.carrier.relations)]
+        said_ = _telling(card.carrier.relations)
+        yield _list([_relation(r) for r in said_])
+        free = [any(word in open_ for word in words_of(r.text)) for r in said_]
+        drawn_from = [] if all(free) else ["as many places of this kind, drawn at random, would have it in common"]
+        drawn_from += ["the kernels would keep it if each had the parameters of another one"] if any(free) else []
+        yield _paragraph(f"In brackets stands how likely it is that {' or, for what names a parameter, that '.join(drawn_from)}.")
+        named = [word for word in SAYS if any(word in words_of(r.text) for r in said_)]
         if named:
             yield _paragraph(f"Here {_and([f'`{word}` is {SAYS[word]}' for word in named])}.")
+
+
+def _meant(name: str) -> str:
+    """What a pass says of its parameters; nothing where it says that it has none."""
+    entry = next((each for each in registry("kir.passes") if each.name == name), None)
+    said = " ".join(described(entry).parameters.split()) if entry is not None else ""
+    return "" if said.startswith("No parameters") else said
+
+
+def _telling(relations: Sequence[Relation]) -> list[Relation]:
+    """The relations that say more than another one: a product is a multiple of what one of its factors is a multiple of."""
+    multiples = {(left.strip(), int(of)) for r in relations if not r.of
+                 for left, _, of in (r.text.removesuffix(" == 0").rpartition(" % "),) if left and of.isdigit()}
+
+    def follows(r: Relation) -> bool:
+        left, _, of = r.text.removesuffix(" == 0").rpartition(" % ")
+        factors = left.split(" * ")
+        return bool(left and of.isdigit() and len(factors) > 1) and any(factor in factors and not more % int(of) for factor, more in multiples)
+    return [r for r in relations if not follows(r)]
 
 
 def _says_the_same(said: str, claim: str) -> bool:
@@ -140,17 +168,27 @@ def _relation(r: Relation) -> str:
     """A relation in words, in how many kernels it holds, and how likely that is by chance."""
     left, _, of = r.text.removesuffix(" == 0").rpartition(" % ")
     said = f"`{left}` is a multiple of {of if of.isdigit() else f'`{of}`'}" if left else f"`{r.text}`"
-    return f"{said} in {f'{r.kernels} of {r.of} kernels' if r.of else f'every use, in {r.kernels} kernels'} ({r.chance:.2g})."
+    return f"{said} in {f'{r.kernels} of {r.of} kernels' if r.of else f'every use, in {r.kernels} kernels'} (chance {_chance(r.chance)})."
+
+
+def _chance(share: float) -> str:
+    """A probability as people say it: in percent, or one in so many; what is beyond a million is not told apart."""
+    if share >= 0.01:
+        return f"{100 * share:.0f} %"
+    return f"1 in {float(f'{1 / share:.1g}'):,.0f}" if share > 1e-6 else "less than 1 in a million"
 
 
 def _article(word: str) -> str:
     return f"{'an' if word[0] in 'aeiou' else 'a'} `{word}`"
 
 
-def _parameter(step: str, p: Parameter) -> str:
+def _parameter(step: str, p: Parameter, kernels: int) -> str:
     name = f"`{step}` `{p.name}`" if step else f"`{p.name}`"
     if p.role == "fixed":
         return f"{name} is always {f'`{_value(p.values[0])}`' if p.values[0] != '' else 'left empty'}."
+    if len(p.values) == 1 and p.kernels:
+        seen = p.kernels[0]
+        return f"{name} is `{_value(p.values[0])}` in {f'all {kernels}' if seen == kernels > 1 else seen} kernel{_s(seen)}."
     shown = ", ".join(f"`{_value(v)}` in {f'{n} kernel{_s(n)}' if k == 0 else n}" for k, (v, n) in enumerate(zip(p.values[:FEW], p.kernels, strict=False)))
     left = len(p.values) - FEW
     more = f" and {left} other value{_s(left)}" if left > 0 else ""
@@ -179,7 +217,7 @@ def _right(card: Card) -> Iterator[str]:
                      for p in validity])
     for says, some in (("It needs, in the program before it,", card.scope.requires), ("It is not for a program that has", card.scope.conflicts)):
         if some:
-            yield _paragraph(f"{says} {_and([f'`{each}` ({KINDS.get(each, each)})' for each in some])}.")
+            yield _paragraph(f"{says} {_and([f'`{each}`' + (f' ({KINDS[each]})' if each in KINDS else '') for each in some])}.")
     if card.scope.prior:
         yield _paragraph(f"In every use these had been done before: {_and([f'`{each}`' for each in card.scope.prior])}.")
 
@@ -190,7 +228,9 @@ def _came_out(proved: int, guarded: int, assumed: int, left: int, uses: int) -> 
     if len(said) == 1 and said[0][0] == uses > 1:
         return f"{said[0][1].capitalize()} in all {uses} uses."
     text = _and([f"{how} in {n}" for n, how in said]) if said else ""
-    return f"{text[:1].upper()}{text[1:]} of {uses} use{_s(uses)}." if said else "No use has a verdict on it."
+    others = uses - sum(n for n, _ in said)
+    left_ = f"; {'the other has' if others == 1 else f'the other {others} have'} no verdict on it" if others > 0 else ""
+    return f"{text[:1].upper()}{text[1:]} of {uses} use{_s(uses)}{left_}." if said else "No use has a verdict on it."
 
 
 def _pays(card: Card) -> Iterator[str]:
@@ -216,6 +256,28 @@ def _pays(card: Card) -> Iterator[str]:
     if seen := [p for p in profit if not p.id]:
         yield "Walks tell where it belongs. In all uses these held, and in most programs on which the step could not be undone they did not:"
         yield _list([f"{_sentence(p.sentence)} ({_sentence(p.example).removesuffix('.')}.)" for p in seen])
+
+
+def _where(card: Card, group: Sequence[Use]) -> Iterator[str]:
+    """In how many uses the step is forecast to gain and to lose, on the target of most uses, in which most, and how that goes by kind of kernel."""
+    aim = max(card.effect.forecast.items(), key=lambda row: row[1].uses, default=("",))[0]
+    products: dict[tuple[str, int], tuple[float, Use]] = {}
+    for use in group:
+        if aim in use.transition.speedups:
+            key = (use.walked.key, -1 if card.carrier.kind == "composite" else use.transition.number)
+            products[key] = (products.get(key, (1.0, use))[0] * use.transition.speedups[aim], use)
+    seen = list(products.values())
+    if len(seen) < LEAST_OF_A_KIND:
+        return
+    gains, losses = [row for row in seen if row[0] >= FASTER], [row for row in seen if row[0] <= 1 / FASTER]
+    best = max(seen, key=lambda row: row[0])
+    most = f", most in `{best[1].kernel}` ({best[0]:.3g} times as fast)" if gains else ""
+    yield _paragraph(f"On {aim} it is forecast to gain {100 * FASTER - 100:.0f} % or more in {len(gains) or 'none'} of {len(seen)} uses{most}, and to lose as "
+                     f"much in {len(losses) or 'none'}.")
+    kinds = {name: [ratio for ratio, use in seen if use.walked.family == name] for name in sorted({use.walked.family for _, use in seen})}
+    ranked = sorted(((median(found), name, len(found)) for name, found in kinds.items() if len(found) >= LEAST_OF_A_KIND), key=lambda row: (-row[0], row[1]))
+    if len(ranked) > 1 and f"{ranked[0][0]:.2f}" != f"{ranked[-1][0]:.2f}":
+        yield _paragraph(f"By kind of kernel (median): {_and([f'{name} {value:.2f} ({count} uses)' for value, name, count in ranked])}.")
 
 
 def _then(card: Card, group: Sequence[Use]) -> Iterator[str]:

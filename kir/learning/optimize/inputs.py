@@ -22,6 +22,8 @@ from kir.surface.reading import binding_of, load_expert, located, read_text
 
 USUAL = (8192, 4096, 2048, 1024, 512, 256, 128, 64)
 """Sizes that a kernel is made fast at where none are asked for: the first of them, all alike but for what facts say, that are not too large."""
+LONG = (1 << 24, 1 << 22, 1 << 20, 1 << 17)
+"""Sizes that are tried before these, all alike: of a kernel of one axis, which has next to nothing to do at the others."""
 LARGEST, SECONDS = 1 << 26, 10.0
 """Elements of the largest tensor at such sizes, and seconds that the interpreter may need, as they are foreseen."""
 
@@ -125,7 +127,7 @@ def shape_for(one: Subject, text: str) -> Shape:
 def _usual(program: Program, problem: Problem) -> Shape | None:
     """Large sizes at which the kernel may be called: all the same where its facts allow that; None where it takes none."""
     names = [p.name for p in program.params if p.role == "size" and p.value is None]
-    alike, apart = [dict.fromkeys(names, base) for base in USUAL if names], size_sets(program, USUAL)
+    alike, apart = [dict.fromkeys(names, base) for base in (*LONG, *USUAL) if names], size_sets(program, USUAL)
     for some in (alike, apart):
         shapes = [Shape(name=", ".join(f"{k}={v}" for k, v in sizes.items()), tags=("timed", "asked"), sizes=sizes) for sizes in some if sizes]
         small = [s for s in shapes if with_shape(problem, s).shapes_for(program)[-1:] == (s,) and elements_of(problem, s) <= LARGEST]

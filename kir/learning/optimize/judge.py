@@ -91,9 +91,10 @@ class CpuJudge:
 @dataclass
 class GpuJudge:
     """Right at secret shapes and timed on a device. Of each candidate the interpreter and the panel are left out, as `kir gate --on gpu` has them, and but
-    with `replays` the timed calls made again in a process of their own and compared at their whole size, which takes longer than all else: `again` has all
-    of these, and what it refuses is no result. `spent` says where the last candidate's seconds went, by the gate's stages; `turn` are those for which it
-    waited for the device and `alone` those for which it had it alone, within the others. `shared` is what a search's gates have in common."""
+    with `replays` the timed calls made again in a process of their own and compared at their whole size, which takes longer than all else; and one that was
+    right leaves its process to the next. `again` has all of these and a fresh process, and what it refuses is no result. `spent` says where the last
+    candidate's seconds went, by the gate's stages; `turn` are those for which it waited for the device and `alone` those for which it had it alone, within
+    the others. `shared` is what a search's gates have in common."""
 
     gpu: Gpu
     setting: Setting
@@ -118,7 +119,7 @@ class GpuJudge:
 
     def judge(self, program: Program, surface: str) -> Measured:
         """Correctness at secret shapes, then the time at the shape."""
-        return self._told(program, surface, sanitize=False, interpret=False, replay=self.replays, shared=self.shared)
+        return self._told(program, surface, sanitize=False, interpret=False, replay=self.replays, shared=self.shared, reuse=True)
 
     def again(self, program: Program, surface: str) -> Measured:
         """The whole gate, compute-sanitizer and interpreter too, with a secret of its own: other seeds and other shapes."""

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
@@ -16,12 +16,15 @@ from kir.ir.canonical import content_hash
 from kir.ir.nodes import Param, Program
 from kir.ir.printer import expr_text, program_text
 from kir.ir.types import DType
+from kir.learning.optimize.hosts import followed
 from kir.learning.optimize.inputs import Subject
+from kir.learning.optimize.python import python_expression
 from kir.learning.optimize.search import Candidate
 from kir.problem import Shape
 from kir.rewrite.guard import by_sizes, with_otherwise
 from kir.surface import Emitted, backend
 from kir.surface.edits import SourceEdit, edit_source
+from kir.surface.edits.splice import unified
 from kir.surface.reading import kernel_of, located, read_text
 
 
@@ -80,7 +83,8 @@ def _called_alike(given: Program, other: Program) -> tuple[Param, ...]:
 
 
 def edited(one: Subject, best: Candidate) -> SourceEdit:
-    """The edit of the user's file that makes its kernel the result. Raises KirError KIR-C101 to KIR-C103, KIR-C105 where there is none."""
+    """The edit of the user's file that makes its kernel the result. Raises KirError KIR-C101 to KIR-C103, KIR-C105 where there is none: host code that was read
+    for the launch is edited with the kernel where that changes, and would else launch it as before."""
     if not one.file or one.binding is None:
         raise error("KIR-C105", "there is no source to edit", needs="FILE::KERNEL of a source file, and --bind BINDING.toml")
     path, name = located(one.file)
@@ -88,7 +92,21 @@ def edited(one: Subject, best: Candidate) -> SourceEdit:
     _, ref = kernel_of(path, name)
     if best.surface != ref.surface:
         raise error("KIR-C102", f"the result is written for {best.surface}, and the file is {ref.surface}", attempt=f"--surface {ref.surface}, or -o OUT")
-    return edit_source(ref.surface, path, ref.name, binding, one.program, best.program)
+    edit = edit_source(ref.surface, path, ref.name, binding, one.program, best.program)
+    if isinstance(one.binding, Binding) and (changed := launch_changes(edit)):
+        if ref.surface == "triton" and (whole := followed(edit, best.program, changed)) is not None:
+            return whole
+        raise error("KIR-C102", f"the result is launched with {changed}, and no edit of the host code that launches the kernel says so",
+                    attempt="-o OUT, which has a launch")
+    return edit
+
+
+def launch_changes(edit: SourceEdit) -> str:
+    """What an edited kernel is launched with that it was not before; "" for nothing."""
+    before, after = edit.binding, edit.new_binding
+    grid = [f"grid ({', '.join(map(str, after.grid))})"] if after.grid != before.grid else []
+    options = (f"{k}={v}" for k, v in after.options.items() if before.options.get(k) != v)
+    return ", ".join([*grid, *options, *(f"no {k}" for k in before.options if k not in after.options)])
 
 
 def written(one: Subject, found: Sequence[tuple[Shape, Candidate | None]], out: Path) -> Written:
@@ -99,7 +117,7 @@ def written(one: Subject, found: Sequence[tuple[Shape, Candidate | None]], out: 
         if len(found) > 1:
             raise error("KIR-C105", "a table of several shapes is no edit of one kernel", needs="one --shape, or -o OUT.py, OUT.cu or OUT.kir")
         edit = edited(one, best)
-        return Written(edit.diff(), "patch", told_of(edit, one, best), edit)
+        return Written(edit.diff() + _of_the_binding(one, edit), "patch", told_of(edit, one, best), edit)
     program, notes = for_all_sizes(best, one.program, best.surface) if len(found) == 1 else for_shapes(found, one.program, best.surface)
     if out.suffix == ".kir":
         return Written(program_text(program), "kir", notes)
@@ -113,10 +131,18 @@ def written(one: Subject, found: Sequence[tuple[Shape, Candidate | None]], out: 
     return Written(emitted.text + (f"\n{launch}" if launch else ""), "kernel", (*notes, *_decorators(one)))
 
 
+def _of_the_binding(one: Subject, edit: SourceEdit) -> str:
+    """The change of the binding's file that goes with an edit; "" for none."""
+    if not isinstance(one.binding, Path) or edit.new_binding == edit.binding:
+        return ""
+    return unified(read_text(one.binding), edit.new_binding.text(), one.binding.name)
+
+
 def told_of(edit: SourceEdit, one: Subject, best: Candidate) -> tuple[str, ...]:
     """What a reader of an edit must know: what it passes over, and the sizes beyond which the edited kernel may not be launched any more."""
-    extra = [expr_text(f) for f in best.program.facts if f not in one.program.facts]
-    return (*edit.passed_over, *([f"the edited kernel is right only where {' and '.join(extra)}"] if extra else []))
+    extra, changed = [expr_text(f) for f in best.program.facts if f not in one.program.facts], launch_changes(edit)
+    launch = [f"the edited kernel is launched with {changed}, as its binding says: host code must follow"] if changed else []
+    return (*edit.passed_over, *launch, *([f"the edited kernel is right only where {' and '.join(extra)}"] if extra else []))
 
 
 def _decorators(one: Subject) -> tuple[str, ...]:
@@ -128,10 +154,6 @@ def _decorators(one: Subject) -> tuple[str, ...]:
     lost = [ast.unparse(d.func) for d in found.decorator_list if isinstance(d, ast.Call)] if found is not None else []
     lost = [x for x in lost if x.rpartition(".")[2] in ("autotune", "heuristics")]
     return tuple(f"@{x} of '{name}' is left out: this text has the configuration of the binding, or one for each --shape" for x in lost)
-
-
-OPERATORS = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
-             "and": "and", "or": "or"}
 
 
 def python_launch(program: Program, emitted: Emitted) -> str:
@@ -146,7 +168,7 @@ def python_launch(program: Program, emitted: Emitted) -> str:
         if strange := next((a for a in e.arguments if a.kind == "map" or a.source not in {**names, **spaces}), None):
             raise KeyError(f"'{strange.source}' of '{kernel}'")
         given = [*(names.get(a.source, a.source.lstrip("%")) for a in e.arguments), *(f"{k}={v!r}" for k, v in e.options)]
-        lines.append(f"{pad}{e.function}[({', '.join(_python(x, names) for x in e.grid)},)]({', '.join(given)})")
+        lines.append(f"{pad}{e.function}[({', '.join(python_expression(x, names) for x in e.grid)},)]({', '.join(given)})")
 
     def planned(plan: Sequence[n.Launch | n.Dispatch], pad: str) -> None:
         for step in plan:
@@ -154,7 +176,7 @@ def python_launch(program: Program, emitted: Emitted) -> str:
                 launched(step.kernel, pad)
                 continue
             for number, (guard, arm) in enumerate(step.arms):
-                lines.append(f"{pad}{'elif' if number else 'if'} {_python(guard, names)}:")
+                lines.append(f"{pad}{'elif' if number else 'if'} {python_expression(guard, names)}:")
                 planned(arm, pad + "    ")
             if step.orelse:
                 lines.append(f"{pad}else:")
@@ -163,30 +185,9 @@ def python_launch(program: Program, emitted: Emitted) -> str:
     tensor = next(names[p.name] for p in program.params if not isinstance(p.of, DType))
     for name, b in spaces.items():
         torch_dtype = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "f64": "float64", "i32": "int32", "i64": "int64"}[b.dtype.name]
-        shape = ", ".join(_python(d, names) for d in b.shape)
+        shape = ", ".join(python_expression(d, names) for d in b.shape)
         lines.append(f"    {name.lstrip('%')} = torch.empty(({shape},), dtype=torch.{torch_dtype}, device={tensor}.device)")
     planned(program.plan or [n.Launch(k.name) for k in program.kernels], "    ")
     text = "\n".join([f"def launch({', '.join(names.values())}):", *lines, ""])
     return f"\nimport torch\n\n\n{text}" if spaces else f"\n{text}"
 
-
-def _python(e: n.Expr, names: Mapping[str, str]) -> str:
-    match e:
-        case n.Const():
-            return repr(e.value)
-        case n.Var():
-            return names[e.name]
-        case n.Cast():
-            return _python(e.x, names)
-        case n.Binary(op="ceildiv"):
-            return f"-(-({_python(e.a, names)}) // {_python(e.b, names)})"
-        case n.Binary(op="min" | "max"):
-            return f"{e.op}({_python(e.a, names)}, {_python(e.b, names)})"
-        case n.Binary() if e.op in OPERATORS:
-            sides = [_python(x, names) for x in (e.a, e.b)]
-            for k, x in enumerate((e.a, e.b)):
-                if isinstance(x, n.Binary) and x.op in OPERATORS and not (k == 0 and x.op == e.op == "and"):
-                    sides[k] = f"({sides[k]})"
-            return f" {OPERATORS[e.op]} ".join(sides)
-        case _:
-            raise KeyError(expr_text(e))

@@ -160,7 +160,7 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
     for c in sorted(report["tried"], key=lambda c: c["seconds"] or math.inf):
         if best is None or c["candidate"] != best["candidate"]:
             yield f"  tried {c['plan']} from {_start(report, c)}: {_time(c['seconds']) if c['accepted'] else c['refusal']}"
-    yield f"{len(report['tried'])} candidates gated, {report['built']} plans built; {report['ended']}"
+    yield f"{len(report['tried'])} candidate{'s' * (len(report['tried']) != 1)} gated, {report['built']} plans built; {report['ended']}"
 
 
 def _start(report: Mapping[str, Any], row: Mapping[str, Any]) -> str:
@@ -171,4 +171,4 @@ def _start(report: Mapping[str, Any], row: Mapping[str, Any]) -> str:
 
 
 def _time(seconds: float) -> str:
-    return f"{seconds * 1e6:.1f} us" if seconds < 1e-3 else f"{seconds * 1e3:.3f} ms"
+    return f"{seconds * 1e9:.0f} ns" if seconds < 1e-7 else f"{seconds * 1e6:.1f} us" if seconds < 1e-3 else f"{seconds * 1e3:.3f} ms"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
@@ -17,12 +18,13 @@ from kir.analysis import normalize
 from kir.analysis.target.legalize import legalize
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error
-from kir.base.working import doing
+from kir.base.working import doing, ending, late
 from kir.gate.gpu.relative import ProgramProblem
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
 from kir.learning.forecast import Analytic, Forecast, Forecaster, Pair
 from kir.learning.forecast.choosing import Counted, Spent
+from kir.learning.optimize.estimates import Known, estimated, promise, untried
 from kir.learning.optimize.events import LogEnds, Recorder
 from kir.learning.optimize.judge import CpuJudge, Judge, least, modelled
 from kir.learning.optimize.lift import FAULTS, Left, Lifted, Prefixes, lifted
@@ -55,14 +57,10 @@ HOPELESS = 2.5
 """A candidate that seems so many times slower than the best gated one is not gated."""
 UNSEEN = 0.6
 """What the estimate of a family of which nothing was gated is multiplied with, so that each gets its turn."""
-LEFT_OUT = 1.0
-"""How many times worse a candidate is thought of whose plan was left out whole: a plan that is cut short is seldom what was meant."""
 GAIN = 0.995
 """Where times are modelled, a candidate is gated when its forecast is below this part of the best."""
 AGAIN = 3
 """Candidates that are right once more, of which the best is taken, where the time of now differs from that of before."""
-ALIKE = 0.02
-"""Forecasts whose logarithms differ by less say the same."""
 KERNELS = "kernels"
 """The family of plans that make each kernel of a program fast by itself."""
 EACH = 56
@@ -504,7 +502,8 @@ class Search:
         begun = self.recorder.clock
         doing(f"gating a candidate for {self.setting.problem.name}", len(self.gated), self.budget.candidates)
         before = self._best()
-        c.measured = Measured.from_json(self.recorder.gated(c.key, partial(self._word, self.judge.judge, c)))
+        with ending(time.monotonic() + max(0.0, self.budget.seconds - self.recorder.clock)):
+            c.measured = Measured.from_json(self.recorder.gated(c.key, partial(self._word, self.judge.judge, c)))
         self.gated.append(c)
         self.gating = max(self.gating, self.recorder.clock - begun)
         best = self._best()
@@ -514,7 +513,10 @@ class Search:
     def _word(self, of: Callable[[Program, str], Measured], c: Candidate) -> dict[str, Any]:
         """A judge's word, as JSON. What a judge cannot say (a device that is gone, a worker that was killed) is raised: the log has what came before."""
         try:
-            return of(c.program, c.surface).to_json()
+            said = of(c.program, c.surface).to_json()
+            if late() and not said["accepted"]:  # what the gate broke off is no word on the candidate
+                raise _Over(f"{self.budget.seconds:g} s are over")
+            return said
         except KirError as bad:
             if any(d.id.startswith(("KIR-G00", "KIR-G9")) for d in bad.diagnostics):
                 raise
@@ -533,8 +535,9 @@ class Search:
             rest = [c for c in rest if self._estimate(c) < limit or c.plan.source.endswith(SHORTENED)]
         elif not self.judge.measures:
             rest = [c for c in rest if c.seconds < GAIN * self.baseline.seconds]
-        seen = {c.plan.family for c in self.gated}
+        seen, measured = {c.plan.family for c in self.gated}, [*self._measured()] if self.judge.measures else []
         order = sorted(rest, key=lambda c: (self._estimate(c) * (UNSEEN if c.plan.family not in seen and self.judge.measures else 1.0)
+                                            * untried(c.plan.family, c.surface, c.plan.point, measured)
                                             * math.exp(-0.3 * self.policy.score(c.features)), c.number))
         batch: list[Candidate] = []
         for c in order:
@@ -543,13 +546,12 @@ class Search:
         return batch[:min(left, BATCH if self.judge.measures else getattr(self.judge, "parallel", 1))]
 
     def _estimate(self, c: Candidate) -> float:
-        """Forecast seconds, times what forecasts of the same family (else the same surface) were wrong by, in the mean of logarithms."""
-        right = [(x, math.log(x.measured.seconds / x.seconds)) for x in self.gated if x.measured is not None and x.measured.accepted]
-        same = [(x, off) for x, off in right if x.surface == c.surface]
-        for alike in ([(x, off) for x, off in same if x.plan.family == c.plan.family], same):
-            if wrong := [off for _, off in alike]:
-                return c.seconds * math.exp(sum(wrong) / len(wrong))
-        return c.seconds
+        """Forecast seconds, times what forecasts of those most like it were wrong by."""
+        return estimated(c.seconds, c.plan.family, c.surface, c.plan.point, self._measured())
+
+    def _measured(self) -> Iterator[Known]:
+        return (Known(x.plan.family, x.surface, x.plan.point, math.log(x.measured.seconds / x.seconds)) for x in self.gated
+                if x.measured is not None and x.measured.accepted)
 
     def _forecast(self, before: Program, after: Program, surface: str) -> Forecast:
         return self.forecaster(Pair(before, after, self.setting.shape.sizes, self.setting.target, surface=surface))
@@ -587,9 +589,7 @@ class Search:
 
 
 def _promise(c: Candidate) -> tuple[int, int]:
-    """What candidates are ordered by before any is gated: the forecast in steps of `ALIKE`, worse the more of the plan had to be left out; then who came
-    first: the sources give what they think best first, and a forecast that is a hair shorter is no better word than theirs."""
-    return round(math.log(c.seconds * (1 + LEFT_OUT * (1 - c.share))) / ALIKE), c.number
+    return promise(c.seconds, c.share, c.number)
 
 
 def _said(bad: BaseException) -> str:

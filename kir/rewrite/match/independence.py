@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
+from kir.analysis.elements import element_region
 from kir.analysis.facts import Facts
 from kir.base.dataclass import dataclass
 from kir.ir import build
@@ -14,7 +15,7 @@ from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.paths import block_paths
 from kir.ir.printer import region_text
-from kir.ir.types import DType, dtype_of
+from kir.ir.types import I32, DType, dtype_of, shape_of
 from kir.ir.visit import names_read, statements, substitute, walk
 from kir.rewrite import Path, Verdict, proved, refuted, unknown
 
@@ -67,11 +68,11 @@ def independent(program: n.Program, path: Path, loop: n.For) -> Verdict:
         if s.at.buffer.space == "register":
             return refuted(f"'{s.at.buffer.name}' is carried from one iteration to the next", f"each iteration writes {region_text(s.at)}",
                            needs="iterations that only write places of their own")
-        if not (_own_place(program, where, s.at, loop) or _ticket(s.at, loop, found.tickets)):
+        if not (own_place(program, where, s.at, loop) or _ticket(s.at, loop, found.tickets)):
             return unknown(f"several iterations of the loop over '{loop.var.name}' may write one place of '{s.at.buffer.name}'",
                            needs="a place that moves with each iteration")
         others = written.setdefault(s.at.buffer.name, [])
-        if s.at not in others and not _ticket(s.at, loop, found.tickets) and not all(_elsewhere(program, where, s.at, r, loop) for r in others):
+        if s.at not in others and not _ticket(s.at, loop, found.tickets) and not all(elsewhere(program, where, s.at, r, loop) for r in others):
             return unknown(f"two statements write '{s.at.buffer.name}' at different places", needs="one place for each iteration")
         others.append(s.at)
     for r in found.loads:
@@ -90,24 +91,47 @@ def order_free(program: n.Program, path: Path, loop: n.For) -> Verdict:
     if names:
         return unknown(f"what '{names[0]}' is depends on which iteration comes first", needs="a result that does not depend on it")
     own = [a for p, s in block_paths(loop.body, (*path, "body")) if isinstance(s, n.Eval) for a in s.call.args
-           if isinstance(a, n.Region) and _own_place(program, p, a, loop)]
+           if isinstance(a, n.Region) and own_place(program, p, a, loop)]
     floats = [r for r in _touches(path, loop).atomics if dtype_of(r.type).is_float and r not in own]
     if floats:
         return unknown(f"sums in '{floats[0].buffer.name}' are rounded in the order in which they come", needs="a tolerance for it")
     return proved("nothing depends on the order")
 
 
-def _elsewhere(program: n.Program, where: Path, a: n.Region, b: n.Region, loop: n.For) -> bool:
-    """Whether no iteration reaches with one place what any iteration reaches with another."""
+def elsewhere(program: n.Program, where: Path, a: n.Region, b: n.Region, loop: n.For) -> bool:
+    """Whether no iteration reaches with one place, or any element of it, what any iteration reaches with another."""
     other = n.Var("%other", loop.var.of)
     known = Facts.at(program, where).ranging(other, loop.lo, loop.hi, loop.step)
     inner = set(bound_names(loop.body))
+    (a, known), (b, known) = (first := _one_of(a, "%a", known)), _one_of(b, "%b", first[1])
     for i, j in zip(a.index, b.index, strict=True):
         if isinstance(i, n.Expr) and isinstance(j, n.Expr) and isinstance(i.type, DType) and i.type == j.type and (
-                not (names_read(i) | names_read(j)) & inner):
-            apart = known.domain(known.expanded(build.sub(i, substitute(j, {loop.var.name: other}))))
-            if (apart.lo is not None and apart.lo > 0) or (apart.hi is not None and apart.hi < 0) or (apart.modulus and apart.residue % apart.modulus):
-                return True
+                not (names_read(i) | names_read(j)) & inner) and (
+                _never_zero(known.expanded(build.sub(i, substitute(j, {loop.var.name: other}))), known)):
+            return True
+    return False
+
+
+def _one_of(r: n.Region, name: str, known: Facts) -> tuple[n.Region, Facts]:
+    """An element of a place, by numbers in the extents of its tile, and what is known of these."""
+    names: list[n.Expr] = []
+    for k, d in enumerate(shape_of(r.type)):
+        v = n.Var(f"{name}{k}", I32)
+        known = known.ranging(v, build.const(0), build.const(d) if isinstance(d, int) else d, build.const(1))
+        names.append(v)
+    return (element_region(r, names) if names else r), known
+
+
+def _never_zero(e: n.Expr, known: Facts) -> bool:
+    """Whether a number is never 0: by its range, or since all but a part of it is a multiple of something of which that part never is one."""
+    found = known.domain(e)
+    if (found.lo is not None and found.lo > 0) or (found.hi is not None and found.hi < 0) or (found.modulus and found.residue % found.modulus):
+        return True
+    terms = build.polynomial(e)
+    for by in sorted({abs(c) for m, c in terms.items() if m and abs(c) > 1}):
+        rest = known.domain(build.from_polynomial({m: c for m, c in terms.items() if not m or c % by}, dtype_of(e.type)))
+        if rest.lo is not None and rest.hi is not None and rest.hi // by == (rest.lo - 1) // by:
+            return True
     return False
 
 
@@ -129,13 +153,19 @@ def _carries(i: n.Expr | n.Span, var: n.Var, inner: Collection[str]) -> bool:
     return fixed and abs(terms.get((var,), 0)) >= max(reach, 1)
 
 
-def _own_place(program: n.Program, where: Path, r: n.Region, loop: n.For) -> bool:
-    """Whether a place differs from iteration to iteration: in some dimension the loop's variable moves it further than everything that
-    is bound inside the loop can."""
-    inner = set(bound_names(loop.body))
+def own_place(program: n.Program, where: Path, r: n.Region, loop: n.For) -> bool:
+    """Whether a place, with each of its elements, differs from iteration to iteration: in some dimension the loop's variable moves it further than
+    everything that is bound inside the loop can."""
     known = Facts.at(program, where)
+    one, more = _one_of(r, "%e", known)
+    inner = set(bound_names(loop.body))
+    return _has_own(r, loop, inner, known) or (one != r and _has_own(one, loop, {*inner, *(x.name for x in walk(one) if isinstance(x, n.Var)
+                                                                                           and x.name.startswith("%e"))}, more))
+
+
+def _has_own(r: n.Region, loop: n.For, inner: set[str], known: Facts) -> bool:
     r, counts = _counted(r, loop)
-    inner |= counts
+    inner = inner | counts
     whole = replace(r, index=tuple(known.expanded(i) if isinstance(i, n.Expr) and names_read(i) & inner else i for i in r.index))
     return separated((r,), loop.var, inner) or any(
         _moves(x, loop, inner, known) for x in (r, *([whole] if whole != r else []), *_numbered(r), *_numbered(whole)))
@@ -181,8 +211,12 @@ def _moves(r: n.Region, loop: n.For, inner: set[str], known: Facts) -> bool:
             elif any(names_read(a) & inner or any(isinstance(x, n.Load) for x in walk(a)) for a in monomial):
                 rest[monomial] = c
         past = (build.int_value(loop.hi) or 0) if build.is_const(loop.lo, 0) and build.is_const(loop.step, 1) else 0
-        if linear and step and past and abs(step) * (past - 1) < math.gcd(*rest.values()):
-            return True  # the rest of the place is a multiple of more than the variable moves it by in all
+        small = {m: c for m, c in rest.items() if abs(c) < abs(step)}
+        reach = known.domain(build.from_polynomial(small, dtype_of(i.type)))
+        across = reach.hi - reach.lo if reach.lo is not None and reach.hi is not None else None
+        if linear and step and past and across is not None and across < abs(step) and (
+                abs(step) * (past - 1) + across < math.gcd(*(c for m, c in rest.items() if m not in small))):
+            return True  # what moves it less than one step stays within a step, and the rest is a multiple of more than both move it by in all
         spread = known.domain(build.from_polynomial(rest, dtype_of(i.type)))
         if linear and step and spread.lo is not None and spread.hi is not None and spread.hi - spread.lo < abs(step):
             return True

@@ -33,7 +33,8 @@ class Assumed:
 @dataclass(frozen=True)
 class Found:
     """A binding that the host code at `place` gives, what it left open ("?" in the binding), and what was assumed where nothing says it.
-    `examples` are sizes as a call that was seen has them, `numbers` its other arguments, `tuned` the compile-time values that it leaves to a tuner."""
+    `examples` are sizes as a call that was seen has them, `numbers` its other arguments, `tuned` the compile-time values that it leaves to a tuner,
+    `guessed` the tensors whose last axes alone the host code speaks of."""
 
     binding: Binding
     place: str
@@ -41,6 +42,7 @@ class Found:
     examples: Mapping[str, int] | None = None
     numbers: Mapping[str, float] | None = None
     tuned: tuple[str, ...] = ()
+    guessed: tuple[str, ...] = ()
 
     @property
     def open(self) -> tuple[str, ...]:
@@ -119,7 +121,7 @@ class _Assembly:
         self.assumed += [Assumed(x) for x in dict.fromkeys(self.known.remarks)]
         self.assumed += [Assumed(f"{self.sizes[x]} up to {self.known.examples[x]}") for x in self.known.assumed if x in self.sizes]
         return Found(binding, self.launch.place, tuple(self.assumed), examples, {k: v for k, v in self.named.items() if isinstance(v, float)},
-                     tuple(k for k in self.skeleton.metas if k not in self.given))
+                     tuple(k for k in self.skeleton.metas if k not in self.given), tuple(k for k, a in arrays.items() if a.guessed))
 
     def _tensors(self) -> dict[str, Tensor]:
         arrays = {k: v for k, v in self.named.items() if isinstance(v, Array)}

@@ -59,11 +59,12 @@ class _Runs:
         return self.made[key]
 
 
-def with_shapes(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding:
+def with_shapes(binding: Binding, made: Callable[[Binding], n.Program], guessed: Collection[str] = ()) -> Binding:
     """The binding with a shape for each tensor that has none: the smallest, of those that its sizes give, in which runs at small sizes stay. Where tiles
     reach beyond every one of them, or beyond a shape that is stated, a fact says that a size is a multiple of its tile; a tensor that is looked up by
     numbers of another is a table with a length of its own; one whose first axes alone are stated gets another. One that no shape fits keeps its
-    question mark. `made` gives the program under a binding."""
+    question mark. Of a tensor that is `guessed` only the last axes are stated: where the kernel leaves these, it is taken for one that has no shape.
+    `made` gives the program under a binding."""
     names = open_shapes(binding)
     binding = binding.changed(facts=[*binding.facts, *dict.fromkeys(quotients(binding))])
     try:
@@ -72,6 +73,10 @@ def with_shapes(binding: Binding, made: Callable[[Binding], n.Program]) -> Bindi
         return binding
     runs = _Runs(program)
     best = _fitted(binding, runs, names)
+    if best.ran and (short := [name for name in best.wrong if name in guessed]):
+        other = with_shapes(_shaped(binding, dict.fromkeys(short, (UNSTATED,))), made)
+        if not open_shapes(other):
+            return other
     if best.ran and best.amiss != (0, 0):
         tiled = binding.changed(facts=[*binding.facts, *divisions(binding, program)])
         other = _fitted(tiled, runs, names)

@@ -69,7 +69,7 @@ def answered(binding: Binding, question: Question, answer: str) -> Binding:
 
 def all_answered(binding: Binding, assumed: Sequence[Assumed], made: Callable[[Binding], n.Program], ask: Callable[[Question, str], str]) -> Binding:
     """The binding once every question is answered. `ask` is given a question and what was wrong with the last answer ("" at first). Raises the last
-    refusal of an answer where none of three could be taken."""
+    refusal of an answer where none of three could be taken, and what `ask` raises."""
     done: set[Field] = set()
     while True:
         question = next((q for q in questions(binding, assumed, made) if q.field not in done), None)
@@ -77,8 +77,9 @@ def all_answered(binding: Binding, assumed: Sequence[Assumed], made: Callable[[B
             return binding
         said = ""
         for attempt in range(ATTEMPTS):
+            reply = ask(question, said) or question.proposal
             try:
-                binding = answered(binding, question, ask(question, said) or question.proposal)
+                binding = answered(binding, question, reply)
                 break
             except KirError as bad:
                 if attempt == ATTEMPTS - 1:

@@ -34,6 +34,8 @@ STRIDES = (101, 211, 431, 863, 1733, 3467)
 """What strides are: each exceeds the extent that it strides over, and rows of one end beyond those of another."""
 FACTORS: Sequence[int] = (*(1 << k for k in range(10)), *range(3, 512))
 """By how much those sizes that facts and the grid speak of are enlarged until all hold; powers of two first."""
+MOST_PART = 64
+"""Up to what the first of two sizes is tried whose product is a number."""
 ALONE = 8
 """How many of the factors are tried on one size after the other first."""
 TRIES = 1000
@@ -62,6 +64,11 @@ def small_sizes(binding: Binding, primes: Sequence[int] = PRIMES[0]) -> Mapping[
         match f:
             case n.Binary(op="eq", a=n.Binary(op="mod", a=n.Var(name=a), b=n.Var(name=b)), b=n.Const(value=0)) if a in base and b in base and base[a] % base[b]:
                 base[a] *= base[b]
+            case n.Binary(op="eq", a=n.Binary(op="mul", a=n.Var(name=a), b=n.Var(name=b)), b=n.Const(value=int() as whole)) if a in base and b in base:
+                parts = [d for d in range(2, MOST_PART) if whole % d == 0 and d not in base.values()]
+                if parts:
+                    base[a] = parts[min(primes != PRIMES[0], len(parts) - 1)]
+                    base[b] = whole // base[a]
             case _:
                 pass
     grid = [g for g in grid_extents(binding) if not isinstance(g, (n.Const, n.Var))]

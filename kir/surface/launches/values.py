@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 
@@ -67,12 +68,21 @@ class Array:
         """Its shape with all axes before the last as one, where the host views it so."""
         self.like: Array | None = None
         """The tensor that it was made like."""
+        self.turned: tuple[Array, int, int] | None = None
+        """The tensor that it is with two axes exchanged, while the rank is open."""
+        self.guessed = False
+        """Whether its rank is only what its last axes ask for: it may have more before them."""
 
     def of_rank(self, rank: int) -> tuple[n.Expr, ...] | None:
         """The shape, once it is known to have so many axes; None where it has others."""
+        if self.shape is None and self.turned is not None:
+            self._turn(self.turned[0].of_rank(rank))
+        if self.shape is None and self.like is not None and not self.asked and not self.stepped and self.count is None:
+            self.shape = self.like.of_rank(rank)
         if self.shape is None:
             dims = [self.known.fresh(f"{self.hint}_{k}" if self.hint else "") for k in range(rank)]
             self.shape = tuple(dims)
+            self.known.short += dims if rank > 2 else []
             for axis, asked in self.asked.items():
                 if -rank <= axis < rank:
                     self.known.same(asked, dims[axis])
@@ -83,11 +93,27 @@ class Array:
                 self.known.same(self.count, self.elements())
         return self.shape if len(self.shape) == rank else None
 
+    def _turn(self, shape: tuple[n.Expr, ...] | None) -> None:
+        """Take the shape and the strides of the tensor that it is with two axes exchanged."""
+        if self.turned is not None and shape is not None and all(-len(shape) <= k < len(shape) for k in self.turned[1:]):
+            of, a, b = self.turned
+            order = list(range(len(shape)))
+            order[a], order[b] = order[b], order[a]
+            self.shape, self.strides, self.dtype = tuple(shape[k] for k in order), tuple(of.stride(k) for k in order), self.dtype or of.dtype
+            self.known.ranks[a, b] = len(shape)
+
     def extent(self, axis: int) -> n.Expr | None:
         """The extent of an axis."""
+        if self.shape is None and self.turned is not None and len({k < 0 for k in (axis, *self.turned[1:])}) == 1:
+            of, a, b = self.turned
+            found = of.extent(b if axis == a else a if axis == b else axis)
+            self.known.short += [found] if found is not None and max(axis, a, b) > 1 else []
+            return found
         if self.shape is not None:
             return self.shape[axis] if -len(self.shape) <= axis < len(self.shape) else None
-        return self.asked.setdefault(axis, self.known.fresh(self.hint and f"{self.hint}_{axis if axis >= 0 else f'last{-axis}'}"))
+        made = self.asked.setdefault(axis, self.known.fresh(self.hint and f"{self.hint}_{axis if axis >= 0 else f'last{-axis}'}"))
+        self.known.short += [made] if axis > 1 or axis < -2 else []
+        return made
 
     def elements(self) -> n.Expr:
         """How many elements it has."""
@@ -109,9 +135,23 @@ class Array:
 
     def settle(self) -> None:
         """Decide a rank that nobody named, from the axes that were asked for; one that nobody asked anything of stays open."""
+        if self.shape is None and self.turned is not None:
+            of, a, b = self.turned
+            if of.shape is None and (a, b) in self.known.ranks:
+                of.of_rank(self.known.ranks[a, b])
+                self.known.remarks.append(f"{of.hint or 'a tensor'} has {self.known.ranks[a, b]} axes, as another one has of which the same are exchanged")
+            of.settle()
+            self._turn(self.turned[0].shape)
         if self.shape is None and self.like is not None:
             self.like.settle()
-            self.shape, self.dtype = self.like.shape, self.dtype or self.like.dtype
+            self.shape, self.dtype, self.guessed = self.like.shape, self.dtype or self.like.dtype, self.like.guessed
+            rank = len(self.shape or ())
+            for axis, asked in self.asked.items():
+                if self.shape is not None and -rank <= axis < rank:
+                    self.known.same(asked, self.shape[axis])
+            for axis, step in self.stepped.items():
+                if -rank <= axis < rank:
+                    self.known.same(step, self.stride(axis))
         if self.shape is None and self.folded is not None:
             self.shape = self.folded
         if self.shape is not None:
@@ -125,6 +165,7 @@ class Array:
         if not rank and self.count is not None:
             rank = 1
         if rank:
+            self.guessed = all(k < 0 for k in axes) and self.count is None
             self.of_rank(rank)
 
 
@@ -143,6 +184,10 @@ class Known:
     facts: list[n.Expr] = field(default_factory=list)
     assumed: list[str] = field(default_factory=list)
     """Sizes that were taken to be this or that at most (`taken_for`)."""
+    short: list[n.Expr] = field(default_factory=list)
+    """Extents of tensors of more than two axes."""
+    ranks: dict[tuple[int, int], int] = field(default_factory=dict)
+    """How many axes a tensor has of which these two are exchanged."""
     remarks: list[str] = field(default_factory=list)
     """What else was taken for true because nothing says it."""
     number: int = 0
@@ -216,8 +261,9 @@ class Known:
             return value
         if (cap := self.capped(e)) is not None:
             return cap
+        short = {x for d in self.short for x in variables(self.resolved(d))}  # tensors of many axes have short ones
         for name in dict.fromkeys(self.unseen(e)):
-            self.examples[name] = taken_for(sizes)
+            self.examples[name] = taken_for(max(sizes, 2) if name in short else sizes)
             self.assumed.append(name)
         return self.example(e) or 0
 
@@ -235,10 +281,21 @@ class Known:
         self.fact(build.compare("le", e, made))
         return build.const(made)
 
+    def root(self, e: n.Expr) -> n.Expr:
+        """The square root of a number: a number of its own, of which what the call that was seen has, rounded up, is an example."""
+        if isinstance(e := self.resolved(e), n.Const):
+            return build.const(_root(int(e.value)))
+        return self.fresh("", _root(self.pinned(e)))
+
     def fact(self, condition: n.Expr) -> None:
         """Something that every call keeps."""
         if isinstance(condition, n.Binary) and condition.op in _DECIDED:
             self.facts.append(condition)
+
+
+def _root(value: int) -> int:
+    """A square root, rounded up."""
+    return math.isqrt(max(value, 1) - 1) + 1
 
 
 def evaluated(e: n.Expr, values: Mapping[str, int]) -> int | None:

@@ -174,3 +174,28 @@ def test_what_a_stride_does_not_divide_goes_on_to_the_next_axis(shape: str, plac
         assert "A_flat[i * 32768 +: 1024]" in text
     else:
         assert f"C[{raised_to}] = A[{raised_to}] * 2.0" in text
+
+
+THREADS = """kir 1
+program p
+  size M: i32
+  size N: i32
+  in A: f32[M * N]
+  out C: f32[M * N]
+  fact M >= 1
+  fact N >= 1
+kernel main grid (i: ceildiv(M, 16), j: ceildiv(N, 16)) threads 256
+  for t in 0..256 parallel thread
+    let r = i * 16 + t // 16
+"""
+
+
+@pytest.mark.parametrize(("load", "store", "signed"), [
+    ("where r < M & j * 16 + t % 16 < N else 0.0", "where r < M & j * 16 + t % 16 < N", (True, True)),
+    ("where r < M & j * 16 + t % 16 < N else 0.0", "where r < M", (True, False)),
+    ("where j * 16 + t % 16 < N else 0.0", "where j * 16 + t % 16 < N", (False, False))])
+def test_an_unsigned_index_of_elements_that_a_mask_lets_through_is_signed(load: str, store: str, signed: tuple[bool, bool]) -> None:
+    """`A[r * n + k + threadIdx.x]` in C++ is unsigned; it does not wrap where the mask keeps it within the tensor, and only there."""
+    stored, read = "(cast(r, u32) * cast(N, u32) + cast(j * 16, u32)) + cast(t % 16, u32)", "cast(r * N + j * 16, u32) + cast(t % 16, u32)"
+    text = program_text(raised(parse_program(f"{THREADS}    C[cast({stored}, i64)] = load(A[cast({read}, i64)] {load}) {store}\n")))
+    assert ("u32" not in text.partition(" = load(")[2], "u32" not in text.partition(" = load(")[0]) == signed, text

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kir.faces.cli._options import belong, can_be_written
-from kir.faces.cli._program import read
+from kir.faces.cli._program import read_with
 from kir.faces.cli._result import Result
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def command(
                                                     help="with --package: the folder of the records and of report.md")] = None,
     seconds: Annotated[float, typer.Option(help="with --package: how long one kernel may take")] = 60.0,
     runs: Annotated[int, typer.Option(min=0, help="how many sizes a program may be run at")] = 6,
-    strict: Annotated[bool, typer.Option("--strict", help="exit 1 also for what is not decided")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="exit 1 also for what is not decided, and for facts that nothing says")] = False,
 ) -> Result:
     """Decide races, bounds, barriers and undefined values for every size."""
     from kir.base.diagnostic import usage
@@ -42,9 +42,9 @@ def command(
     belong("check", "--package", {"-o": output})
     if not file:
         raise usage("KIR-C002", "there is nothing to check", attempt="kir check FILE, or kir check --package NAME -o FOLDER")
-    program = read(file, bind)
-    done = proved(program, runs)
-    wrong = done.verdict == "refuted" or (strict and done.verdict != "proved")
+    program, unsaid = read_with(file, bind)
+    done = proved(program, runs, unsaid)
+    wrong = done.verdict == "refuted" or (strict and (done.verdict != "proved" or bool(done.unsaid)))
     return Result(done.to_json(), _shown(done), int(wrong), tuple(f.diagnostic() for f in done.findings if f.status == "refuted"))
 
 
@@ -59,7 +59,11 @@ def _shown(done: Proved) -> Group:
     styles = {"proved": "bold green", "refuted": "bold red", "undecided": "bold yellow"}
     words = {"proved": "proved for all sizes", "refuted": "a counterexample", "undecided": "not decided"}
     narrow = done.verdict == "proved" and done.status("overflow") != "proved"
-    head = Text.assemble((done.program, "bold"), " ", (words[done.verdict] + (" at which indices fit 32 bits" if narrow else ""), styles[done.verdict]))
+    sizes = [*(["indices fit 32 bits"] if narrow else []), *(done.unsaid if done.verdict == "proved" else ())]
+    said = words[done.verdict] + (f" at which {' and '.join(sizes)}" if sizes else "")
+    head = Text.assemble((done.program, "bold"), " ", (said, styles["undecided" if done.unsaid and done.verdict == "proved" else done.verdict]))
+    if done.unsaid:
+        head.append(f"; nothing says that {' and '.join(done.unsaid)}", "bold yellow")
     table = Table("obligations", "proved", "of", "", box=None, header_style="dim")
     for kind, word in WORDS.items():
         rows = [row[kind] for row in done.kernels.values() if kind in row]

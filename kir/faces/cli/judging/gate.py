@@ -50,7 +50,9 @@ def command(
     from kir.base.diagnostic import usage
     from kir.base.store import write_atomic
     from kir.faces.api.kernels import nvcc_would
+    from kir.faces.cli._program import quoted_bind
     from kir.gate import gate_cpu, realized, summary
+    from kir.gate.proved.unsaid import require_said
     from kir.hardware.target import target as named
     from kir.problem import load_problem
     from kir.surface import backend
@@ -74,9 +76,10 @@ def command(
     function = against if not problem and is_function(against) else ""
     against = "" if function else against
     problem, under = for_problem(file, bind, problem, function, numbers or [])
-    kernel, own = _read(file, under, problem)
-    other, others = _read(against, against_bind or bind) if against else (None, "")
+    kernel, own, unsaid = _read(file, under, problem)
+    other, others, _ = _read(against, against_bind or bind) if against else (None, "", None)
     wanted = load_problem(problem) if problem else None
+    require_said(kernel, unsaid, wanted, other, quoted_bind(file))
     if wanted is not None:
         from kir.gate.gpu.panel import require_known
         require_known(wanted)
@@ -119,16 +122,16 @@ def _on_gpu(kernel: Program, problem: Problem | None, surface: str, other: Progr
         return gate_gpu(gpu, kernel, judged_by, surface, other, options=Options(shapes, panel, sanitize))
 
 
-def _read(file: str, bind: Path | Binding | None, problem: str = "") -> tuple[Program, str]:
-    """A program and the surface that it is emitted on (`kir` for IR text that any backend may take)."""
+def _read(file: str, bind: Path | Binding | None, problem: str = "") -> tuple[Program, str, frozenset[str]]:
+    """A program, the surface that it is emitted on (`kir` for IR text that any backend may take), and its facts that nothing says."""
     from kir.faces.cli._program import read
     from kir.surface.reading import binding_of, load_expert, own_surface
 
     if file.endswith(".kir"):
         program = read(file, bind)
-        return program, own_surface(program, "kir")
+        return program, own_surface(program, "kir"), frozenset()
     expert = load_expert(file, binding_of(file, bind, problem))
-    return expert.program, expert.surface
+    return expert.program, expert.surface, expert.unsaid
 
 
 def _shown(name: str, verdict: Verdict, reached: Realized | None) -> Group:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kir.faces.cli._options import belong
-from kir.faces.cli._program import for_problem, named_for, read
+from kir.faces.cli._program import for_problem, named_for, read, scalars_given
 from kir.faces.cli._result import Result
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def command(
     given = _values(sizes or [], program)
     if problem:
         meets(program, problem, given)
+        scalars_given(program, problem, given)
     else:
         belong("run", "--problem", {"--shape": shape, "--distribution": distribution})
     if check and problem:

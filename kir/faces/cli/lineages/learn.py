@@ -17,7 +17,7 @@ from kir.faces.cli._result import Result
 
 def command(
     what: Annotated[list[str] | None, typer.Argument(help="packages, lists, folders, lineages, 'experts', 'pipelines'; none: the shipped evidence")] = None,
-    output: Annotated[Path, typer.Option("-o", "--output", help="the folder to write: evidence/ and cards/")] = Path("learned"),
+    output: Annotated[Path, typer.Option("-o", "--output", help="the folder to write: evidence/, cards/, and tried/ until all are made")] = Path("learned"),
     walks: Annotated[Path | None, typer.Option(help="where walks are kept whole (default: OUTPUT/walks)")] = None,
     workers: Annotated[int, typer.Option(help="kernels walked side by side; changes nothing but the time")] = 1,
     seconds: Annotated[float, typer.Option(help="how long one kernel may take")] = 120.0,
@@ -56,7 +56,7 @@ def command(
         from kir.learning.induce.build import build, write_cards
 
         with bar("skills lifted and tried") as advance:
-            cards = build(known, workers, trials, advance)
+            cards = build(known, workers, trials, advance, output / "tried")
         write_cards(output / "cards", cards, known, workers)
         states = Counter(card.state for card in cards)
         said.append(f"{len(cards)} cards: {', '.join(f'{n} {state}' for state, n in states.most_common())}, of {len({c.intent for c in cards})} intents")

@@ -94,6 +94,13 @@ def _taken(question: Question, wrong: str) -> str:
 
 
 def _asked(question: Question, wrong: str) -> str:
-    """One question at the terminal. An empty answer takes the proposal."""
-    answer: str = typer.prompt(f"{f'{wrong}. ' if wrong else ''}{question.text}", default=question.proposal or None, err=True)
+    """One question at the terminal. An empty answer takes the proposal. Raises UsageError KIR-C002 where no answer comes any more."""
+    from kir.base.diagnostic import usage
+
+    try:
+        answer: str = typer.prompt(f"{f'{wrong}. ' if wrong else ''}{question.text}", default=question.proposal or None, err=True)
+    except typer.Abort:
+        typer.echo(err=True)
+        raise usage("KIR-C002", f"there was no answer to '{question.text}': nothing is written", subject="kir bind",
+                    needs="an answer on standard input for each question, or --yes, which takes every proposal") from None
     return answer

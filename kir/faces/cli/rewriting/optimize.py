@@ -23,7 +23,7 @@ from kir.faces.cli._options import belong
 from kir.faces.cli._result import Result
 
 if TYPE_CHECKING:
-    from kir.base.diagnostic import Diagnostic
+    from kir.base.diagnostic import Diagnostic, KirError
     from kir.learning.optimize.inputs import Subject
     from kir.learning.optimize.outputs import Written
     from kir.learning.optimize.search import Budget, Found
@@ -79,6 +79,7 @@ def command(
         belong("optimize", "a single kernel", {"--problem": problem, "--bind": bind, "--shape": shape, "--in-place": in_place, "--log": log})
         return package_run(file, package, named(target), allowed, output, where)
     one = subject(file, bind, problem)
+    _can_be_written(one, output, in_place)
     asked = [shape_for(one, text) for text in shape or [""]]
     if len(asked) > 1:
         belong("optimize", "one --shape", {"--log": log, "--in-place": in_place, "--surface any": surface == "any"})
@@ -89,6 +90,17 @@ def command(
         with claimed(log) if log is not None else nullcontext():
             found.append(search_run(one, setting, _share(allowed, len(asked), number), load(policy), log, where))
     return _told(found, one, output, in_place, where.notes)
+
+
+def _can_be_written(one: Subject, output: Path | None, in_place: bool) -> None:
+    """Nothing is written over the input but by `--in-place`, and that needs a source file. Raises UsageError KIR-C002, KirError KIR-C105."""
+    from kir.base.diagnostic import error, usage
+
+    given = one.file.partition("::")[0]
+    if in_place and (not given or one.binding is None):
+        raise error("KIR-C105", "there is no source to edit", needs="FILE::KERNEL of a source file, and --bind BINDING.toml where its launch is not found")
+    if given and output is not None and output.resolve() == Path(given).resolve():
+        raise usage("KIR-C002", f"-o {output} is the input", needs="another file", attempt="--in-place")
 
 
 def _share(allowed: Budget, parts: int, number: int) -> Budget:
@@ -128,21 +140,27 @@ def _written(one: Subject, found: Sequence[Found], output: Path) -> tuple[Writte
     from kir.base.diagnostic import KirError
     from kir.learning.optimize.outputs import written
 
-    rows = [(f.setting.shape, f.best) for f in found]
     try:
-        return written(one, rows, output), output
+        return written(one, [(f.setting.shape, f.best) for f in found], output), output
     except KirError as bad:
         if output.suffix != ".patch":
             raise
-        place = output.with_suffix(".cu" if next(b.surface for _, b in rows if b is not None) == "cuda" else ".py")
-        whole = written(one, rows, place)
-        first = bad.diagnostics[0]
-        return replace(whole, notes=(f"no patch of the file, but the whole kernel: {first.id}: {first.message}", *whole.notes)), place
+        return _whole(one, found, output, "no patch of the file", bad)
+
+
+def _whole(one: Subject, found: Sequence[Found], beside: Path, instead: str, why: KirError) -> tuple[Written, Path]:
+    """The whole kernel in the place of an edit that cannot say it, in a file that the user's is not: OUT.cu may well be what OUT.patch is of."""
+    from kir.learning.optimize.outputs import written
+
+    rows, first = [(f.setting.shape, f.best) for f in found], why.diagnostics[0]
+    place = beside.with_name(f"{beside.stem}_faster{'.cu' if next(b.surface for _, b in rows if b is not None) == 'cuda' else '.py'}")
+    whole = written(one, rows, place)
+    return replace(whole, notes=(f"{instead}, but the whole kernel: {first.id}: {first.message}", *whole.notes)), place
 
 
 def _told(found: Sequence[Found], one: Subject, output: Path | None, in_place: bool, told: Sequence[Diagnostic] = ()) -> Result:
     """The report, and the files that were asked for."""
-    from kir.base.diagnostic import Diagnostic
+    from kir.base.diagnostic import Diagnostic, KirError
     from kir.base.store import write_atomic
     from kir.learning.optimize.outputs import edited, told_of
     from kir.learning.optimize.report import data, lines
@@ -152,20 +170,26 @@ def _told(found: Sequence[Found], one: Subject, output: Path | None, in_place: b
     notes = list(told)
     files: list[str] = []
     best = next((f.best for f in found if f.best is not None), None)
+    made: tuple[Written, Path] | None = None
     if best is not None and in_place:
-        edit = edited(one, best)
-        edit.write(one.program)
-        notes += [Diagnostic("KIR-U028", text, severity="warning") for text in told_of(edit, one, best)]
-        files.append(edit.file)
-        if isinstance(one.binding, Path) and edit.new_binding != edit.binding:
-            write_atomic(one.binding, edit.new_binding.text())
-            files.append(str(one.binding))
+        try:
+            edit = edited(one, best)
+        except KirError as bad:  # what was found is kept
+            made = _whole(one, found, Path(one.file.partition("::")[0]), "no edit of the file", bad)
+        else:
+            edit.write(one.program)
+            notes += [Diagnostic("KIR-U028", text, severity="warning") for text in told_of(edit, one, best)]
+            files.append(edit.file)
+            if isinstance(one.binding, Path) and edit.new_binding != edit.binding:
+                write_atomic(one.binding, edit.new_binding.text())
+                files.append(str(one.binding))
     if best is not None and output is not None:
-        made, place = _written(one, found, output)
-        write_atomic(place, made.text)
-        report["form"] = made.form
-        notes += [Diagnostic("KIR-U028", text, severity="warning") for text in made.notes]
-        files.append(str(place))
+        made = _written(one, found, output)
+    if made is not None:
+        write_atomic(made[1], made[0].text)
+        report["form"] = made[0].form
+        notes += [Diagnostic("KIR-U028", text, severity="warning") for text in made[0].notes]
+        files.append(str(made[1]))
     if output is not None:
         beside = output.with_name(f"{output.name}.json")
         write_atomic(beside, json.dumps(report, indent=1) + "\n")

@@ -171,4 +171,4 @@ def _point(point: Any) -> str:
 
 
 def _time(seconds: float) -> str:
-    return f"{seconds * 1e6:.1f} us" if seconds < 1e-3 else f"{seconds * 1e3:.3f} ms"
+    return f"{seconds * 1e9:.0f} ns" if seconds < 1e-7 else f"{seconds * 1e6:.1f} us" if seconds < 1e-3 else f"{seconds * 1e3:.3f} ms"

@@ -62,7 +62,7 @@ def command(id: Annotated[str, typer.Argument(help="an id such as KIR-T001, or a
         means = OF_EXPRESSIONS[id]
         return Result({"id": id, "expression": means}, f"{id}  (an expression of the IR: kir/ir/nodes.py)\n\n{means}")
     if re.fullmatch(r"KIR-\w+|[A-Z]\d+", id.upper()):
-        hint = did_you_mean(wanted, rows)
+        hint = did_you_mean(wanted, [each for each in rows if each[:5] == wanted[:5]])  # another area's is never meant
         raise usage("KIR-C004", f"there is no diagnostic '{id}'{f'; {hint}' if hint else ''}", attempt="kir explain")
     raise usage("KIR-C004", f"'{id}' is no id of a diagnostic, and no instruction of the IR",
                 attempt=did_you_mean(id, [*table(), *OF_EXPRESSIONS]) or "kir explain")

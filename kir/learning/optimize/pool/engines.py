@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error
+from kir.hardware.device.client import COMMON, common
 
 FAULTS = 3
 """Workers that a GPU may lose one after another, each with another candidate, before it is taken for broken."""
@@ -69,6 +70,7 @@ class Processes:
 
     parallel: int
     _pool: ProcessPoolExecutor | None = None
+    _servers: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     def begin(self, work: Work, task: Any) -> Future[dict[str, Any]]:
         """Begin a task; in a new pool where this one was broken since."""
@@ -98,7 +100,8 @@ class Processes:
 
     def _open(self) -> ProcessPoolExecutor:
         if self._pool is None:
-            self._pool = ProcessPoolExecutor(self.parallel, mp_context=get_context("spawn"))
+            folder = self._servers.enter_context(common())
+            self._pool = ProcessPoolExecutor(self.parallel, mp_context=get_context("spawn"), initializer=_shares, initargs=(folder,))
         return self._pool
 
     def close(self) -> None:
@@ -107,6 +110,7 @@ class Processes:
             _end(self._pool)
             self._pool.shutdown(wait=False, cancel_futures=True)
         self._pool = None
+        self._servers.close()
 
 
 @dataclass
@@ -136,6 +140,8 @@ class Devices:
     _running: dict[tuple[int, int], Begun] = field(default_factory=dict)
     _faults: dict[int, int] = field(default_factory=dict)
     _closed: bool = False
+    _servers: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    _folder: str = ""
     _lock: RLock = field(default_factory=RLock)
     _after: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "pool"))
     """Does what follows a task. The thread of a process that was lost may not: since Python 3.12 it holds a lock of its executor meanwhile, which the
@@ -161,7 +167,9 @@ class Devices:
         while self._ready and (place := self._free(self._ready[0].single)) is not None:
             begun = self._ready.popleft()
             if place not in self._pools:
-                self._pools[place] = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_sees, initargs=(place[0], self.parallel))
+                self._folder = self._folder or self._servers.enter_context(common())
+                given = (place[0], self.parallel, self._folder)
+                self._pools[place] = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_sees, initargs=given)
             self._running[place] = begun
             begun.placed.set()
             try:
@@ -264,6 +272,8 @@ class Devices:
         for pool in pools:
             _end(pool)
             pool.shutdown(wait=False, cancel_futures=True)
+        self._servers.close()
+        self._folder = ""
 
 
 def _crowded(said: Mapping[str, Any]) -> bool:
@@ -278,8 +288,14 @@ def _end(pool: ProcessPoolExecutor) -> None:
             each.kill()
 
 
-def _sees(number: int, beside: int) -> None:
+def _shares(folder: str) -> None:
+    """In a worker, before anything else: compilers are loaded once for all workers, by servers in a folder."""
+    os.environ[COMMON] = folder
+
+
+def _sees(number: int, beside: int, folder: str) -> None:
     """In a worker, before anything else: it sees one GPU, and its share of the cores is what oracles take, where nothing else is said."""
+    _shares(folder)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // beside)))
     known = [x for x in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if x]
     os.environ["CUDA_VISIBLE_DEVICES"] = known[number] if number < len(known) else str(number)

@@ -43,6 +43,9 @@ def serve(channel: socket.socket) -> None:
             level = confine(Limits(**limits))
             program = parse_program(bytes(blobs[1]).decode(), "image") if len(blobs) > 1 else None
             wire.send(channel, {"level": level.to_json(), "device": {}, "functions": []})
+        elif message["op"] == "clear":
+            program = None
+            wire.send(channel, {})
         elif message["op"] == "peaks":
             wire.send(channel, {"bandwidth": 1e12, "launch": 2e-6})
         else:

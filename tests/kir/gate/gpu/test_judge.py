@@ -321,6 +321,40 @@ def test_of_two_gates_on_one_device_nothing_overlaps_what_one_of_them_times(gpu:
     assert not [(a, b) for a in timed for b in seen if a is not b and a[1] < b[2] and b[1] < a[2]]
 
 
+def test_a_search_keeps_the_process_of_a_candidate_that_was_right_and_of_no_other(gpu: Gpu, problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that counts is judged in a process which another candidate had, and none that was refused, crashed or served long leaves one behind."""
+    used, asking = list[int](), Child.ask
+
+    def noted(self: Child, message: Mapping[str, Any], *rest: Any, **more: Any) -> Any:
+        if message["op"] == "load" and "images" in message:
+            used.append(self.pid)
+        return asking(self, message, *rest, **more)  # type: ignore[arg-type]  # as it came
+    monkeypatch.setattr(Child, "ask", noted)
+    searching = replace(FAST, replay=False, reuse=True)
+
+    def served(name: str, options: Options = searching, value: str = "X[i] + X[i]") -> tuple[Verdict, int]:
+        used.clear()
+        return gate(gpu, program(name, value), problem, options), used[0] if used else 0
+    first, one = served("double_one")
+    second, two = served("double_two")
+    assert first.accepted and second.accepted and one == two, "the second had the first one's process"
+    assert "for candidates of a search in turn" in second.isolation
+    whole, fresh = served("double_three", FAST)
+    assert whole.accepted and fresh != one and "one process a verdict" in whole.isolation, "what counts has one of its own"
+    for name in ("spoil", "keeps", "lucky"):
+        refused, last = served(name)
+        _, after = served("double_after")
+        assert not refused.accepted and after != last, f"{name}: {refused.reason}"
+    wrong, none = served("double_wrong", value="X[i] + 1.0")
+    _, after = served("double_last")
+    assert not wrong.accepted and not none and after == served("double_again")[1], "one that no candidate has had is kept too"
+    monkeypatch.setattr("kir.gate.gpu.machine.USES", 2)
+    assert len({served(f"double_{k}")[1] for k in range(4)}) >= 2, "none serves for ever"
+    assert len(gpu._kept) <= 1
+    gpu.close()
+    assert not gpu._kept
+
+
 def test_a_judge_says_where_a_candidate_s_seconds_went(gpu: Gpu, problem: Problem) -> None:
     shape = problem.tagged("timed")[0]
     judge = GpuJudge(gpu, Setting(problem, shape, gpu.target, "text"), seconds=0.05)

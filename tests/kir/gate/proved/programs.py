@@ -50,6 +50,25 @@ kernel main grid (b: M) threads 32
     for j in t..N // 4 step 32
       copy X[b, j * 4 +: 4] -> Y[b, j * 4 +: 4] via vector(4)
 """,
+    "leaders of warps": """  size N: i32
+  in X: f32[N, 256]
+  out Y: f32[N]
+kernel main grid (b: N) threads 256
+  shared s: f32[32]
+  @t for t in 0..256 parallel thread
+    let lane = t % 32
+    let w = t // 32
+    register part: f32 = X[b, t]
+    if lane == 0
+      s[w] = part
+    barrier()
+    if w == 0
+      part = load(s[lane] where lane < 8 else 0.0)
+      let last = shfl_xor(part, 7)
+      let none = shfl_xor(part, 8)
+      if lane == 0
+        Y[b] = part + last + none
+""",
     "leader": """  size N: i32
   in X: f32[N]
   out Y: f32[N]
@@ -96,6 +115,9 @@ WRONG = {
     "the second barrier dropped": ("ping-pong", "      barrier()\n    Y", "    Y", "race"),
     "the first barrier dropped": ("ping-pong", "      barrier()\n      sum", "      sum", "race"),
     "no promise of whole vectors": ("vectors", "  fact N % 4 == 0\n", "", "alignment"),
+    "a warp more than there are": ("leaders of warps", "where lane < 8", "where lane < 9", "undefined"),
+    "a leader that says nothing": ("leaders of warps", "if lane == 0\n      s", "if lane == 0 & w < 7\n      s", "undefined"),
+    "leaders in one place": ("leaders of warps", "s[w] =", "s[w // 2] =", "race"),
     "every thread a leader": ("leader", "if t == 0", "if t < 2", "race"),
     "a branch that divides": ("uniform branch", "if b % 2 == 0", "if t % 2 == 0", "barrier"),
     "an index beyond 32 bits": ("flat", "  fact M <= 30000\n", "", "overflow"),

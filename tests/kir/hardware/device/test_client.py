@@ -1,13 +1,19 @@
-"""Fork servers, as several threads use one."""
+"""Fork servers, as several threads and several processes use one."""
 from __future__ import annotations
 
+import os
+import signal
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
-from kir.hardware.device.client import ChildGone, Server
+from kir.hardware.device.client import COMMON, ChildGone, Server, common
 
-TASK = "time:sleep"
+TASK, WAITS = "time:sleep", "kir.hardware.device.wire:receive"
 
 
 def test_a_server_that_another_thread_closes_is_gone() -> None:
@@ -32,3 +38,48 @@ def test_threads_start_a_killed_server_again_once() -> None:
             for made in [each.result() for each in [pool.submit(server.child, 30) for _ in range(4)]]:
                 made.close()
             assert server._process is not killed
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()[1])
+
+
+def _alive(pid: int) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()[0] != "Z"
+    return False
+
+
+def _comes_true(said: Callable[[], bool]) -> bool:
+    until = time.monotonic() + 20
+    while not said() and time.monotonic() < until:
+        time.sleep(0.05)
+    return said()
+
+
+def test_a_server_is_shared_by_those_who_name_one_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    with common() as folder:
+        monkeypatch.setenv(COMMON, folder)
+        one, two = Server(WAITS, shares=True), Server(WAITS, shares=True)
+        first, second = one.child(30), two.child(30)
+        server = _parent(first.pid)
+        assert _parent(second.pid) == server != os.getpid(), "both were forked by the same process"
+        with Server(WAITS) as own, own.child(30) as third, Server(WAITS, environment={"A": "1"}, shares=True) as other, other.child(30) as fourth:
+            assert len({_parent(third.pid), _parent(fourth.pid), server}) == 3, "one of its own, and one for another environment"
+        assert two.end(first.pid) == "exit 0" and _alive(first.pid), "nobody ends the children of another"
+        one.close()
+        assert _comes_true(lambda: not _alive(first.pid)) and _alive(second.pid), "who leaves takes his children along, and nobody else's"
+        os.kill(server, signal.SIGKILL)
+        assert _comes_true(lambda: not _alive(server))
+        again = two.child(30)
+        assert _parent(again.pid) != server and _alive(again.pid), "one that was killed is started again"
+        server = _parent(again.pid)
+    assert _comes_true(lambda: not _alive(server) and not _alive(again.pid)), "it ends with its owner"
+    two.close()
+
+
+def test_a_shared_server_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    with common() as folder:
+        monkeypatch.setenv(COMMON, folder)
+        with Server(TASK, ["no_such_module_at_all"], shares=True) as server, pytest.raises(ChildGone, match="No module named 'no_such_module_at_all'"):
+            server.child(30)

@@ -8,7 +8,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -43,7 +43,7 @@ from kir.learning.induce import build as build_
 from kir.learning.induce.build import build, write_cards
 from kir.learning.induce.composites import MOST_GAP, together
 from kir.learning.induce.hypotheses import Hypothesis, hypotheses, joined_name
-from kir.learning.induce.prose import told
+from kir.learning.induce.prose import _where, told
 from kir.learning.induce.rank import learned, seen
 from kir.learning.induce.relate import related
 from kir.learning.induce.transfers import _contained, _in_words_of, _likeness, led, parts, problems, said_by, simplest, starts, transferred
@@ -335,7 +335,7 @@ def test_an_equality_of_most_kernels_gives_values_but_none_that_was_never_seen()
         "  out", "  size N: i32\n  out")), ("main", 0))
     card = a_card()
     soft = card.model_copy(update={"carrier": card.carrier.model_copy(update={"relations": (Relation(text="factor == power", kernels=3, of=4, chance=0.01),)})})
-    assert {each.steps[0].options["factor"] for each in applications(soft, program)} <= set(card.carrier.steps[0].parameters[0].values)
+    assert {each.steps[0].options["factor"] for each in applications(soft, program) if not each.varied} <= set(card.carrier.steps[0].parameters[0].values)
 
 
 def test_what_is_drawn_is_tried_by_what_it_saves() -> None:
@@ -379,17 +379,20 @@ def test_a_relation_gives_a_parameter_that_was_never_seen() -> None:
     assert first.steps[0].options["factor"] == 8
 
 
-def test_a_switch_that_no_kernel_turned_is_tried_where_nothing_else_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_no_kernel_varied_is_varied_last(monkeypatch: pytest.MonkeyPatch) -> None:
     @dataclass(frozen=True)
     class Switched(Unroll):
         whole: bool = False
 
         def match(self, program: Program, path: Path_, node: Place) -> Found:
             return super().match(program, path, node) if self.whole else None
-    assert [each.steps[0].options.get("whole") for each in applications(a_card(), parse_program(NAIVE))] == [None]
+    plain, doubled = applications(a_card(), parse_program(NAIVE))
+    assert not plain.varied and plain.steps[0].options == {"factor": 2} and "none with" not in plain.reason
+    assert doubled.varied and not doubled.steps[0].options and "none with this parameter" in doubled.reason, "4, the pass's own"
+    assert len(materialized(a_card(), parse_program(NAIVE)).steps) == 1, "what was carried out is not carried out again otherwise"
     monkeypatch.setattr("kir.learning.cards.use.pass_class", lambda name: Switched)
     (turned,) = applications(a_card(), parse_program(NAIVE))
-    assert turned.steps[0].options == {"factor": 2, "whole": True}
+    assert turned.steps[0].options == {"factor": 2, "whole": True} and not turned.varied, "where nothing else fits, a switch is turned"
 
 
 def test_places_are_looked_at_by_program_and_what_was_run_is_not_run_again(found: dict[str, Hypothesis], walks: Sequence[Walked], tmp_path: Path,
@@ -560,6 +563,18 @@ def test_an_order_is_learned_where_there_are_states_enough(found: dict[str, Hypo
         assert rank_of(tmp_path / "made") == Rank(), "what cannot be read teaches nothing"
 
 
+def test_a_card_says_in_how_many_uses_it_gains_and_loses(found: dict[str, Hypothesis]) -> None:
+    each = found["multi-threaded-block.kernel"]
+    uses_ = [replace(use, transition=use.transition.model_copy(update={"speedups": {"sm_90a": ratio}}))
+             for use, ratio in zip(each.uses, (1.5, 1.0, 0.9, 2.0), strict=False)]
+    seen = {"sm_90a": Spread(median=1.0, low=1.0, high=1.0, uses=4)}
+    made = each.card.model_copy(update={"effect": each.card.effect.model_copy(update={"forecast": seen, "measured": {}})})
+    said = " ".join(" ".join(_where(made, uses_)).split())
+    assert said.startswith("On sm_90a it is forecast to gain 2 % or more in 2 of 4 uses, most in `") and f"`{uses_[3].kernel}` (2 times as fast)" in said
+    assert "and to lose as much in 1." in said
+    assert not list(_where(made, uses_[:2])), "of few uses nothing is told"
+
+
 def test_each_sentence_of_a_card_says_what_the_card_holds(found: dict[str, Hypothesis]) -> None:
     each = found["multi-threaded-block.kernel"]
     failed = [Entry(what="trial", kernel=f"k{n}", outcome=f"lifted from 3 other kernels: {how}", skill=won, without=False)
@@ -575,8 +590,9 @@ def test_each_sentence_of_a_card_says_what_the_card_holds(found: dict[str, Hypot
     flat = " ".join(said.split())
     for sentence in ("it succeeded on 1 of 4 kernels that it was not made from (without it 0)",
                      "measured to make a kernel 1.5 times as fast (H200, median of 1 use)",
-                     "`trips` is a multiple of 4 in every use, in 4 kernels (0.01).", "`threads == k` in 3 of 4 kernels (0.02).",
-                     "how likely that is by chance: at as many places of this kind, drawn at random or, for what names a parameter, if each kernel had",
+                     "`trips` is a multiple of 4 in every use, in 4 kernels (chance 1 %).", "`threads == k` in 3 of 4 kernels (chance 2 %).",
+                     "that as many places of this kind, drawn at random, would have it in common or, for what names a parameter, that the kernels would",
+                     "`threads` of the CTA.",
                      "`trips` is the number of iterations", "In none of the 5 uses that were compiled before and after it did the machine code change",
                      "Measured on H200: 1.5 times as fast, in one use.", "- The step itself predicts 1 fewer register a thread.",
                      "The result may differ in its last bits: terms are added in another order (k).",

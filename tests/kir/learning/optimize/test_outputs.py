@@ -1,6 +1,7 @@
 """What is written of several shapes: a table of kernels by size, and the host code that chooses."""
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,9 +11,10 @@ import pytest
 from kir.base.diagnostic import KirError
 from kir.gate import gate_cpu
 from kir.gate.gpu.relative import program_problem
+from kir.ir.binding import Binding
 from kir.ir.parser import parse_program
-from kir.learning.optimize.inputs import Subject
-from kir.learning.optimize.outputs import for_shapes, python_launch, told_of, written
+from kir.learning.optimize.inputs import Subject, subject
+from kir.learning.optimize.outputs import edited, for_shapes, python_launch, told_of, written
 from kir.learning.optimize.search import Candidate
 from kir.problem import Shape
 from kir.surface import backend
@@ -99,6 +101,47 @@ def test_a_tuner_that_the_written_text_does_not_have_is_told(source: str, told: 
 
 
 def test_an_edit_tells_the_sizes_beyond_which_the_kernel_may_not_be_launched_any_more() -> None:
-    edit, one, best = (cast(Any, SimpleNamespace(**words)) for words in ({"passed_over": ("a line",)}, {"program": GIVEN}, {"program": EVEN}))
+    bound = {"binding": Binding(), "new_binding": Binding()}
+    edit, one, best = (cast(Any, SimpleNamespace(**words)) for words in ({"passed_over": ("a line",), **bound}, {"program": GIVEN}, {"program": EVEN}))
     assert told_of(edit, one, best) == ("a line", "the edited kernel is right only where N % 2 == 0")
     assert told_of(edit, one, one) == ("a line",)
+
+
+LAUNCHED = """import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def doubled(x, y, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + at, mask=at < n) * 2.0, mask=at < n)
+
+
+def run(x: torch.Tensor) -> torch.Tensor:
+    y = torch.empty_like(x)
+    n = x.numel()
+    doubled[(triton.cdiv(n, 64),)](x, y, n, BLOCK=64, num_warps=4)
+    return y
+"""
+
+
+def test_the_host_code_of_an_edited_kernel_launches_it_as_the_result_is_launched(tmp_path: Path) -> None:
+    """Or there is no edit, where it is launched at two places; under a binding of one's own a reader is told that host code must follow."""
+    file, wider, bound = tmp_path / "doubled.py", tmp_path / "wider.py", tmp_path / "doubled.toml"
+    file.write_text(LAUNCHED)
+    wider.write_text(LAUNCHED.replace("64", "256").replace("num_warps=4", "num_warps=2"))
+    one = subject(f"{file}::doubled")
+    best = cast(Any, SimpleNamespace(program=subject(f"{wider}::doubled").program, surface="triton"))
+    edit = edited(one, best)
+    assert "doubled[(triton.cdiv(n, 256),)](x, y, n, BLOCK=64, num_warps=2)" in edit.after and edit.undone() == LAUNCHED
+    assert "in another file must follow" in told_of(edit, one, best)[-1]
+
+    assert isinstance(one.binding, Binding)
+    bound.write_text(one.binding.text())
+    made = written(replace(one, binding=bound), [(table((8, 4, GIVEN))[0][0], best)], tmp_path / "out.patch")
+    assert "+num_warps = 2" in made.text and "host code must follow" in made.notes[-1]
+
+    file.write_text(f"{LAUNCHED}\n\ndef other(x, y, n):\n    doubled[(triton.cdiv(n, 64),)](x, y, n, BLOCK=64, num_warps=4)\n")
+    with pytest.raises(KirError, match="no edit of the host code"):
+        edited(one, best)

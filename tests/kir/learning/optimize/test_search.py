@@ -4,6 +4,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error
+from kir.base.working import late
 from kir.gate import cases
 from kir.gate.cost import program_cost
 from kir.gate.gpu.relative import program_problem
@@ -119,6 +121,21 @@ def test_the_budget_stops_hard_and_keeps_the_best(tmp_path: Path) -> None:
     assert len(done.tried) == 1 == len(judge.asked) and done.best is done.tried[0] and done.ended == "1 candidates were gated"
     few = searched(Stopwatch(), budget="plans=3")
     assert few.built == 3 and few.ended == "3 plans were built" and few.best is not None, "what was built is gated all the same"
+
+
+def test_a_gate_that_outlasts_the_budget_is_broken_off_and_says_nothing_of_its_candidate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [time.monotonic()]
+    for module in ("kir.base.working", "kir.learning.optimize.events", "kir.learning.optimize.search"):
+        monkeypatch.setattr(f"{module}.time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    class Endless(Stopwatch):
+        def judge(self, program: Program, surface: str) -> Measured:
+            now[0] += 1000.0 * (len(self.asked) == 2)
+            return Measured(math.inf, accepted=False, reason="not all cases were run") if late() else super().judge(program, surface)
+
+    done = searched(Endless(), tmp_path / "log.jsonl", budget="candidates=9,seconds=180")
+    assert done.ended == "180 s are over" and [c.measured is not None and c.measured.accepted for c in done.tried] == [True, True]
+    assert "not all cases" not in (tmp_path / "log.jsonl").read_text(), "it is gated again where the search goes on"
 
 
 def test_what_the_gate_refuses_does_not_count() -> None:

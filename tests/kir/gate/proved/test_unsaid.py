@@ -1,0 +1,63 @@
+"""A kernel that lacks a mask is not taken for one that is launched at whole tiles only: what nothing says is refused by the gate, and named by the check."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import kir
+
+SUMS = """
+#include <cuda_fp16.h>
+__global__ void sums(const half* __restrict__ x, half* __restrict__ y, int M, int N) {{
+  int row = blockIdx.x, t = threadIdx.x; float v = 0.f;
+  for (int j0 = 0; j0 < N; j0 += 32) v += {masked}__half2float(x[(long)row * N + j0 + t]);
+  for (int o = 16; o > 0; o >>= 1) v += __shfl_xor_sync(0xffffffff, v, o);
+  for (int j = t; j < N; j += 32) y[(long)row * N + j] = __float2half(v);
+}}
+void run(const half* x, half* y, int M, int N) {{ {test}sums<<<M, 32>>>(x, y, M, N); }}
+"""
+MASK = "j0 + t >= N ? 0.f : "
+
+
+def written(folder: Path, masked: str = "", test: str = "") -> kir.Kernel:
+    """The kernel as a file with its launch, read."""
+    file = folder / "sums.cu"
+    file.write_text(SUMS.format(masked=masked, test=test))
+    return kir.read(str(file))
+
+
+def test_what_nothing_says_is_named_by_the_check_and_refused_against_a_program_for_all_sizes(tmp_path: Path) -> None:
+    lacking, whole = written(tmp_path), written(tmp_path, MASK)
+    assert lacking.unsaid == {"N % 32 == 0"} and not whole.unsaid
+    found = kir.prove(lacking, 0)
+    assert found.unsaid == ("N % 32 == 0",) and found.to_json()["unsaid"] == ["N % 32 == 0"] and not kir.prove(whole, 0).unsaid
+    with pytest.raises(kir.KirError, match="only where N % 32 == 0, which nothing says"):
+        kir.judge(lacking, against=whole, targets=())
+
+
+def test_what_host_code_or_a_binding_says_is_no_assumption(tmp_path: Path) -> None:
+    said = written(tmp_path, test="if (N % 32 != 0) return; ")
+    assert not said.unsaid and "fact N % 32 == 0" in said.text
+    lacking = written(tmp_path)
+    held = tmp_path / "sums.toml"
+    held.write_text(lacking.binding)
+    assert not kir.read(str(tmp_path / "sums.cu"), binding=str(held)).unsaid
+
+
+def test_a_problem_with_sizes_that_nothing_leaves_out_refuses_with_one_of_them(tmp_path: Path) -> None:
+    from kir.gate.proved.unsaid import require_said
+    from kir.ir.parser import parse_program
+    from kir.problem import load_problem
+
+    text = ("kir 1\nprogram p\n  size M: i32\n  size N: i32\n  fact {}\n  in X: f32[M, N]\n  out Y: f32[M, N]\n"
+            "kernel main grid (i: M) threads 1\n  for j in 0..N\n    Y[i, j] = X[i, j]\n")
+    softmax, odd = load_problem("softmax:f32"), parse_program(text.format("N % 32 == 0"))
+    with pytest.raises(kir.KirError) as refused:
+        require_said(odd, {"N % 32 == 0"}, softmax, None)
+    (said,) = refused.value.diagnostics
+    assert said.id == "KIR-G137" and "N = " in said.witness[0] and int(said.witness[0].rpartition("N = ")[2]) % 32
+    require_said(odd, (), softmax, None)
+    require_said(parse_program(text.format("N <= 1048576")), {"N <= 1048576"}, softmax, None)
+    require_said(odd, {"N % 32 == 0"}, None, odd)

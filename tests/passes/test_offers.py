@@ -1,0 +1,51 @@
+"""What passes offer by themselves where a parameter is left open: conditions that the place decides."""
+from __future__ import annotations
+
+from kir.ir.nodes import Copy, If, Store
+from kir.ir.parser import parse_program
+from kir.ir.visit import walk
+from kir.passes.bounds.branch_interior import BranchInterior
+from kir.passes.bounds.guard_value import GuardValue
+from kir.rewrite import sites
+from kir.rewrite.driver import apply
+
+PANELS = """kir 1
+program panels
+  in X: f32[M, N]
+  out Y: f32[M, N]
+  size M: i32
+  size N: i32
+kernel main grid (i: ceildiv(M, 16), j: ceildiv(N, 64)) threads 64
+  shared kept: f32[16, 64]
+  @fill copy load(X[i * 16 +: 16, j * 64 +: 64] else 0.0 clip) -> kept
+  @put Y[i * 16 +: 16, j * 64 +: 64] = kept clip
+"""
+ELEMENT = """kir 1
+program rows
+  in X: f32[M, 24]
+  out Y: f32[M, 24]
+  size M: i32
+kernel main grid (i: M) threads 1
+  for j in 0..32
+    let x = load(X[i, j] else 0.0 clip)
+    Y[i, j] = x clip
+"""
+
+
+def test_a_move_that_may_end_early_offers_the_conditions_under_which_it_does_not() -> None:
+    program = parse_program(PANELS)
+    rows, columns = "i * 16 + 16 <= M", "j * 64 + 64 <= N"
+    offered = [each for each in sites(BranchInterior(edge="store"), program) if each.path == ("main", 1)]
+    assert [each.params.options()["when"] for each in offered] == [f"{rows} & {columns}", rows, columns], "all axes, then each by itself"
+    for each in offered:
+        (branch,) = [x for x in walk(apply(program, each.params, each).program.kernels[0]) if isinstance(x, If)]
+        assert isinstance(branch.then[0], Copy) and isinstance(branch.orelse[0], Store), "carried out, and undone exactly"
+    facts = PANELS.replace("kernel", "  fact M % 16 == 0\n  fact N % 64 == 0\nkernel")
+    assert not sites(BranchInterior(edge="store"), parse_program(facts)), "what never ends early has nothing to branch on"
+
+
+def test_a_loaded_element_offers_the_bounds_and_the_value_past_them() -> None:
+    program = parse_program(ELEMENT)
+    (site,) = sites(GuardValue(value="load(X[i, j] else 0.0 clip)"), program)
+    assert site.params.options() == {"value": "load(X[i, j] else 0.0 clip)", "when": "j < 24", "other": "0.0"}
+    assert not sites(GuardValue(value="load(X[i, j] else 0.0 clip)"), parse_program(ELEMENT.replace("0..32", "0..24"))), "no index lies past the end"
