@@ -285,7 +285,7 @@ def run(given: argparse.Namespace) -> None:
             inside = f"{name}:{Path(place.partition('::')[0]).relative_to(folder).as_posix()}::{place.partition('::')[2]}"
             if inside not in skip and given.only in inside and not any(fnmatch(inside.partition(":")[2], w) for w in given.without):
                 lines.append({"case": inside, "place": place, "home": source})
-    lines.sort(key=lambda x: hash_of(x["case"]))
+    lines.sort(key=lambda x: (bool(x["home"]), hash_of(x["case"])))  # installed packages first: what they import is here
     write_atomic(given.out / "kernels.jsonl", "".join(json.dumps(x) + "\n" for x in lines))
     end = time.monotonic() + given.limit
     running: dict[int, subprocess.Popen[bytes]] = {}
