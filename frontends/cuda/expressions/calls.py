@@ -6,7 +6,7 @@ from kir.ir import build
 
 from ..intrinsics import cuda_calls, cuda_math
 from ..intrinsics.ptx_wrappers import counted_bits, part, rounded, wrapped
-from ..names.lookup import of_declarations
+from ..names.lookup import of_declarations, of_values
 from ..names.mutation_analysis import mutated
 from ..names.overloads import defaulted, fitting
 from ..source.source import Node
@@ -50,6 +50,8 @@ def call(r: Reading, node: Node, scope: Scope) -> Value:
     assert fn is not None and listed is not None
     if fn.type == "template_function" and (name := fn.child_by_field_name("name")) is not None and text(name) in CASTS:
         return _named_cast(r, fn, listed, scope)
+    if fn.type == "template_function" and (meant := of_values(r, node, scope)) is not None:
+        return r.value(meant, scope)
     if listed.type == "initializer_list":
         return r.braced(listed, r.types.base_type(fn, scope), scope)
     callee = _callee(r, fn, scope)

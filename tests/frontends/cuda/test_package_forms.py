@@ -169,6 +169,10 @@ COMPUTED = {
         "  D best = cub::BlockReduce<D, 64>(temp.block.all).Sum<2>(own);\n  if (t == 0) temp.kept.best = best;\n  __syncthreads();\n"
         "  D got = temp.kept.best;\n  y[t] = got.at + 1000 * (got.data == x[got.at] * 128 + got.at);\n",
         np.full(64, np.argmax(X * 128 + np.arange(128)) + 1000)),
+    "comparisons that read as a template": (
+        "", "  int i = t, n = 40, j = t - 2;\n  float out = 0.f;\n  if (i < n && j > -1) out += 1.f;\n  if (i < n - 10 && j > -1 && i != 7) out += 2.f;\n"
+            "  if ((i < n && i > (j)) || n < i) out += 4.f;\n  y[t] = out + 0.f * x[t];\n",
+        1 * ((T < 40) & (T > 1)) + 2 * ((T < 30) & (T > 1) & (T != 7)) + 4 * (T != 40)),
     "lists inside lists": (
         "struct P { float head[4]; float rows[2][2]; };\n",
         "  float a[3][2] = {{1.f, 2.f}, {3.f, 4.f}};\n  P p[2] = {};\n  p[1] = P{{5.f}, {{6.f, 7.f}, {8.f, x[t]}}};\n"
