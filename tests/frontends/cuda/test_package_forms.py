@@ -173,6 +173,11 @@ COMPUTED = {
         "", "  int i = t, n = 40, j = t - 2;\n  float out = 0.f;\n  if (i < n && j > -1) out += 1.f;\n  if (i < n - 10 && j > -1 && i != 7) out += 2.f;\n"
             "  if ((i < n && i > (j)) || n < i) out += 4.f;\n  y[t] = out + 0.f * x[t];\n",
         1 * ((T < 40) & (T > 1)) + 2 * ((T < 30) & (T > 1) & (T != 7)) + 4 * (T != 40)),
+    "two numbers of eight bits at once": (
+        "", "  __half2 own = __floats2half2_rn(x[t], x[t + 64] * 0.5f);\n"
+            "  __nv_fp8x2_storage_t bits = __nv_cvt_halfraw2_to_fp8x2(__half2_raw(own), __NV_SATFINITE, __NV_E4M3);\n"
+            "  __half2 back = __half2(__nv_cvt_fp8x2_to_halfraw2(bits, __NV_E4M3));\n  y[t] = __low2float(back) + 100.f * __high2float(back);\n",
+        X[:64] + 50 * X[64:]),
     "lists inside lists": (
         "struct P { float head[4]; float rows[2][2]; };\n",
         "  float a[3][2] = {{1.f, 2.f}, {3.f, 4.f}};\n  P p[2] = {};\n  p[1] = P{{5.f}, {{6.f, 7.f}, {8.f, x[t]}}};\n"
