@@ -178,6 +178,10 @@ COMPUTED = {
             "  __nv_fp8x2_storage_t bits = __nv_cvt_halfraw2_to_fp8x2(__half2_raw(own), __NV_SATFINITE, __NV_E4M3);\n"
             "  __half2 back = __half2(__nv_cvt_fp8x2_to_halfraw2(bits, __NV_E4M3));\n  y[t] = __low2float(back) + 100.f * __high2float(back);\n",
         X[:64] + 50 * X[64:]),
+    "unions of a function's own": (
+        "", "  union Both { float f; unsigned u; };\n  union { half2 pair; uint32_t word; } val;\n  Both b;\n  b.f = x[t] + 0.5f;\n"
+            "  b.u ^= 0x80000000u;\n  val.word = 0x3c004000u + t;\n  y[t] = b.f + __low2float(val.pair) + __high2float(val.pair);\n",
+        -(X[:64] + 0.5) + 3 + (T / 512).astype(np.float32)),
     "lists inside lists": (
         "struct P { float head[4]; float rows[2][2]; };\n",
         "  float a[3][2] = {{1.f, 2.f}, {3.f, 4.f}};\n  P p[2] = {};\n  p[1] = P{{5.f}, {{6.f, 7.f}, {8.f, x[t]}}};\n"
