@@ -19,7 +19,8 @@ from kir.surface import frontend
 from tests.frontends.cuda.reading import read
 from tests.frontends.reading import opaque_statements
 
-BINDING = 'kernel = "k"\ngrid = [1]\n[metas]\nthreads_x = 64\nshared_bytes = 1024\n[tensors]\nx = {shape = [128], dtype = "f32"}\ny = {shape = [64], dtype = "f32", role = "out"}\n'
+BINDING = ('kernel = "k"\ngrid = [1]\n[metas]\nthreads_x = 64\nshared_bytes = 1024\n[tensors]\nx = {shape = [128], dtype = "f32"}\n'
+           'y = {shape = [64], dtype = "f32", role = "out"}\n')
 HEAD = "__global__ void k(const float* x, float* y) {\n  const int t = threadIdx.x;\n"
 X = np.random.default_rng(3).integers(-9, 9, 128).astype(np.float32)
 
