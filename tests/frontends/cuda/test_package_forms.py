@@ -235,6 +235,9 @@ WRITTEN = {
         "#pragma unroll\n  for (int i = 0; i < 4; ++i) {\n    float s, c, at = own[i] * r;\n    __sincosf(at, &s, &c);\n"
         "    own[i] = own[i] * c + (t < 8 ? -own[i] : own[i]) * s;\n"
         "  }\n  y[t] = *(float4*)own;\n}\nvoid go(const float4* x, float4* y, float r) { k<<<1, 64>>>(x, y, r); }\n"),
+    "vectors that are added atomically": (
+        "__global__ void k(const half2* x, half2* y, float4* z) {\n  const int t = threadIdx.x;\n  atomicAdd(&y[t / 2], x[t]);\n"
+        "  atomicAdd(z + t % 4, make_float4(1.f, 2.f, 3.f, t));\n}\nvoid go(const half2* x, half2* y, float4* z) { k<<<1, 64>>>(x, y, z); }\n"),
     "rows that are longer than what is used of them": (
         "__global__ void k(const float* x, float* y) {\n  __shared__ float tile[8][9];\n  const int a = threadIdx.x / 8, b = threadIdx.x % 8;\n"
         "  tile[a][b] = x[threadIdx.x];\n  __syncthreads();\n  y[threadIdx.x] = tile[b][a];\n}\nvoid go(const float* x, float* y) { k<<<1, 64>>>(x, y); }\n"),
