@@ -8,7 +8,7 @@ from ..intrinsics import cuda_calls, cuda_math
 from ..intrinsics.ptx_wrappers import counted_bits, part, rounded, wrapped
 from ..names.lookup import of_declarations, of_values
 from ..names.mutation_analysis import mutated
-from ..names.overloads import defaulted, fitting
+from ..names.overloads import defaulted, fitting, type_of_value
 from ..source.source import Node
 from ..source.syntax import declared_name, text
 from ..symbols.classes import Rec
@@ -71,6 +71,8 @@ def apply(r: Reading, callee: Value, args: list[Value], node: Node) -> Value:
             return cuda_calls.method(r, callee, args, node)
         case Overloads():
             found = fitting(r, callee.functions, callee.args, args, node)
+            if found is not None and found.fn.params and callee.args is None and callee.this is None and _declared_for(callee, args):
+                return cuda_calls.call(r, Builtin(callee.name, None), args, node)
             if found is None:
                 known = cuda_calls.known(callee.name)
                 if known and callee.this is None:
@@ -87,6 +89,18 @@ def apply(r: Reading, callee: Value, args: list[Value], node: Node) -> Value:
             if found is not None:
                 return invoke(r, found, args, callee, node)
     raise NotUnderstood(f"a call of {type_text(callee)}", node)
+
+
+def _declared_for(callee: Overloads, args: list[Value]) -> bool:
+    """Whether CUDA declares a function for exactly such numbers, which the file's own templates stand beside: it is then the better match."""
+    kinds = {str(type_of_value(a)) for a in args}
+    kind = type_of_value(args[0]) if len(kinds) == 1 else None
+    beside = all(f.scope.parent is None for f in callee.functions)  # those of a namespace hide it
+    return beside and isinstance(kind, Prim) and kind.dtype.name in _DECLARED and cuda_calls.known(callee.name)
+
+
+_DECLARED = frozenset({"i32", "u32", "i64", "u64", "f32", "f64"})
+"""Numbers that CUDA's own functions are overloaded for."""
 
 
 def _callee(r: Reading, fn: Node, scope: Scope) -> Value:

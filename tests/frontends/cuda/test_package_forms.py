@@ -183,6 +183,20 @@ COMPUTED = {
         "", "  union Both { float f; unsigned u; };\n  union { half2 pair; uint32_t word; } val;\n  Both b;\n  b.f = x[t] + 0.5f;\n"
             "  b.u ^= 0x80000000u;\n  val.word = 0x3c004000u + t;\n  y[t] = b.f + __low2float(val.pair) + __high2float(val.pair);\n",
         -(X[:64] + 0.5) + 3 + (T / 512).astype(np.float32)),
+    "CUDA's own functions beside templates of their names": (
+        "template <typename T> __device__ T max(const T& a, const T& b) { return T{max(a.x, b.x), max(a.y, b.y)}; }\n"
+        "namespace own { template <typename T> __device__ T min(const T& a, const T& b) { return a < b ? a - 100 : b - 100; }\n"
+        "template <typename T> __device__ T least(T a, T b) { return min(a, b); } }\n",
+        "  float2 both = max(make_float2(x[t], 1.f), make_float2(0.f, x[t]));\n  at::opmath_type<__half> wide = both.x + own::least(t, 7);\n"
+        "  y[t] = wide + both.y;\n",
+        np.maximum(X[:64], 0) + np.minimum(T, 7) - 100 + np.maximum(1, X[:64])),
+    "a constant array behind a pointer, and an operator called by its name": (
+        "__constant__ float odd[3] = {1.f, 3.f, 5.f};\n__constant__ float even[2] = {2.f, 4.f};\ntemplate <int N> __device__ const float* of();\n"
+        "template <> __device__ const float* of<3>() { return odd; }\ntemplate <> __device__ const float* of<2>() { return even; }\n"
+        "__device__ float plain(const __half v) { return __half2float(v.operator __half()); }\n",
+        "  const float* p = of<3>();\n  float sum = 0.f;\n  for (int i = 0; i < 3; ++i) sum += p[i];\n"
+        "  y[t] = sum + of<2>()[t % 2] + plain(__float2half(x[t]));\n",
+        X[:64] + 9 + np.array([2, 4])[T % 2]),
     "lists inside lists": (
         "struct P { float head[4]; float rows[2][2]; };\n",
         "  float a[3][2] = {{1.f, 2.f}, {3.f, 4.f}};\n  P p[2] = {};\n  p[1] = P{{5.f}, {{6.f, 7.f}, {8.f, x[t]}}};\n"

@@ -49,7 +49,7 @@ def _part(held: n.Expr, at: n.Const) -> n.Expr | None:
     """An element of a vector as an element of what the vector is loaded from, or made of."""
     place = held.at.index[0] if isinstance(held, n.Load) and len(held.at.index) == 1 and held.mask is None and not held.clip else None
     if isinstance(held, n.Load) and isinstance(place, n.Span) and place.step == 1:
-        return replace(held, at=n.Region(held.at.buffer, (build.add(place.lo, at),)))
+        return replace(held, at=n.Region(held.at.buffer, (build.add(place.lo, build.const(at.value, dtype_of(place.lo.type))),)))
     if isinstance(held, n.Load) and held == n.Load(n.Region(held.at.buffer)) and held.at.buffer.space == "register" and len(held.at.buffer.shape) == 1:
         return n.Load(n.Region(held.at.buffer, (at,)))
     if isinstance(held, n.Cast) and shape_of(held.x.type) == shape_of(held.type):
