@@ -25,19 +25,25 @@ from kir.learning.corpus.roundtrip.numbers import of_value
 
 def same_thread(a: n.Program, b: n.Program) -> bool:
     """Whether two programs of threads are one, up to what a language must name and another need not; the second may have zeros where the first says nothing."""
-    one, filled_in, other = thread_form(a), thread_form(filled(a)), thread_form(b)
+    return any(_same_in(partial(thread_form, further=further), a, b) for further in (False, True))
+
+
+def _same_in(form: Callable[[n.Program], n.Program], a: n.Program, b: n.Program) -> bool:
+    one, filled_in, other = form(a), form(filled(a)), form(b)
     # A value that is named once stands where it is used only when names are settled; conversions that then meet are one.
-    return same_program(one, other) or same_program(filled_in, other) or same_program(thread_form(settled(filled_in)), thread_form(settled(other)))
+    return same_program(one, other) or same_program(filled_in, other) or same_program(form(settled(filled_in)), form(settled(other)))
 
 
-def thread_form(p: n.Program) -> n.Program:
-    """The program in that form."""
-    return replace(p, kernels=tuple(replace(k, body=_of_thread(k.body)) for k in p.kernels))
+def thread_form(p: n.Program, further: bool = True) -> n.Program:
+    """The program in that form; `further`, also with numbers in views as those of what they show, and with values where one statement alone uses them.
+    Programs that are one in either are one."""
+    return replace(p, kernels=tuple(replace(k, body=_of_thread(k.body, further)) for k in p.kernels))
 
 
-def _of_thread(body: n.Block) -> n.Block:
-    named = without_snapshots(_at_once(_loaded(_numbers(_single(_rows(_small(_bytes(body))))))))
-    return _at_once(_valued(_branched(_joined_up(_numbers(named)))), values=True)
+def _of_thread(body: n.Block, further: bool) -> n.Block:
+    begun = _loaded(_numbers(_single(_rows(_small(_bytes(body) if further else body)))))
+    made = _valued(_branched(_joined_up(_numbers(without_snapshots(_at_once(begun) if further else begun)))))
+    return _at_once(made, values=True) if further else made
 
 
 def _small(body: n.Block) -> n.Block:
