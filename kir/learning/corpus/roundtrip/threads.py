@@ -43,7 +43,7 @@ def thread_form(p: n.Program, further: bool = True) -> n.Program:
 def _of_thread(body: n.Block, further: bool) -> n.Block:
     begun = _loaded(_numbers(_single(_rows(_small(_bytes(body) if further else body)))))
     made = _valued(_branched(_joined_up(_numbers(without_snapshots(_at_once(begun) if further else begun)))))
-    return _at_once(made, values=True) if further else made
+    return _numbers(_at_once(made, values=True)) if further else made
 
 
 def _small(body: n.Block) -> n.Block:
