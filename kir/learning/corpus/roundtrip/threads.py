@@ -241,6 +241,9 @@ def _joined_up(body: n.Block) -> n.Block:
     rest = list(body)
     while rest:
         s = rest.pop(0)
+        if isinstance(s, n.If) and isinstance(s.cond, n.Const):
+            rest = [*(s.then if s.cond.value else s.orelse), *rest]
+            continue
         if (once := _once(s)) is not None:
             rest = [*once, *rest]
             continue
