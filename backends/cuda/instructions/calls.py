@@ -153,9 +153,11 @@ class InstructionCalls:
         assert isinstance(region, n.Region)
         if str(attrs.get("order", "relaxed")) != "relaxed" or str(attrs.get("scope", "gpu")) not in ("gpu", "cta"):
             raise refuse("KIR-B008", f"the CUDA backend writes relaxed atomics, not {attrs.get('order')} ones")
-        vector = _VECTORS.get((dtype_of(region.type).name, *sizes_of(region.type))) if e.fn == "atomic_add" and not result and len(operands) == 1 else None
+        sizes = sizes_of(region.type)
+        whole = e.fn == "atomic_add" and not result and len(operands) == 1 and len(sizes) == 1
+        vector = _VECTORS.get((dtype_of(region.type).name, int(sizes[0]))) if whole else None
         if vector is not None:
-            name, count = w.fresh("m"), sizes_of(region.type)[0]
+            name, count = w.fresh("m"), sizes[0]
             w.put(f"alignas(16) {c_type(region.buffer.dtype)} {name}[{count}];")
             to.fill(name, operands[0], (count,))
             w.put(f"atomicAdd(reinterpret_cast<{vector}*>(&{self.memory.element(to, region, ('0',))}), *reinterpret_cast<const {vector}*>({name}));")

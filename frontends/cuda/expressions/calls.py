@@ -15,10 +15,11 @@ from ..symbols.classes import Rec
 from ..symbols.symbols import Alias, Bindings, Candidate, ClassTemplate, Function, Scope, Value
 from ..types.c_types import AUTO, Arr, Auto, CType, Named, Prim, Ptr, Vec
 from ..types.errors import NotUnderstood, endless
+from ..values import objects
 from ..values.conversions import cast, convert, type_text, zero_of
 from ..values.emitter import reads_memory
 from ..values.loads import load, rvalue
-from ..values.objects import assign, initialized, new_object, pinned_value, spilled
+from ..values.objects import assign, initialized, new_object, pinned_value
 from ..values.reading import MAX_CALLS, Reading
 from ..values.values import (
     Aimed,
@@ -219,7 +220,7 @@ def invoke(r: Reading, c: Candidate, args: list[Value], this: Value | None, node
         raise endless(f"the calls of '{f.name}'", f.unit.origin(f.node))
     scope = Scope(f.scope, f.unit, f.name, values=dict(c.bindings))
     if this is not None and not f.static:
-        this = spilled(r, this) if isinstance(this, Wide) else this
+        this = objects.spilled(r, this) if isinstance(this, Wide) else this
         scope.this = this
         _bring_members(scope, this)
     r.depth += 1
@@ -415,6 +416,11 @@ def initialize(r: Reading, made: Value, t: Rec, args: list[Value]) -> None:
             r.statements.function(r, f, outer)
     finally:
         r.depth -= 1
+
+
+def spilled(r: Reading, v: Wide) -> Located:
+    """A value put in memory of its own."""
+    return objects.spilled(r, v)
 
 
 def conversion(r: Reading, v: Value, to: Prim | None, other: CType | None = None) -> Value | None:
