@@ -74,6 +74,8 @@ def apply(r: Reading, callee: Value, args: list[Value], node: Node) -> Value:
             found = fitting(r, callee.functions, callee.args, args, node)
             if found is not None and found.fn.params and callee.args is None and callee.this is None and _declared_for(callee, args):
                 return cuda_calls.call(r, Builtin(callee.name, None), args, node)
+            if found is not None and callee.this is None and cuda_calls.known(callee.name) and _stands_in(node, found.fn.node):  # two types that are one here
+                return cuda_calls.call(r, Builtin(callee.name, None), args, node)
             if found is None:
                 known = cuda_calls.known(callee.name)
                 if known and callee.this is None:
@@ -90,6 +92,13 @@ def apply(r: Reading, callee: Value, args: list[Value], node: Node) -> Value:
             if found is not None:
                 return invoke(r, found, args, callee, node)
     raise NotUnderstood(f"a call of {type_text(callee)}", node)
+
+
+def _stands_in(node: Node, whole: Node) -> bool:
+    at: Node | None = node
+    while at is not None and at != whole:
+        at = at.parent
+    return at is not None
 
 
 def _declared_for(callee: Overloads, args: list[Value]) -> bool:

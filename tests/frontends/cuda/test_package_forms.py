@@ -197,6 +197,11 @@ COMPUTED = {
         "  const float* p = of<3>();\n  float sum = 0.f;\n  for (int i = 0; i < 3; ++i) sum += p[i];\n"
         "  y[t] = sum + of<2>()[t % 2] + plain(__float2half(x[t]));\n",
         X[:64] + 9 + np.array([2, 4])[T % 2]),
+    "a function of CUDA's for a type that is another of its types here": (
+        "__device__ at::Half __shfl_up_sync(const unsigned mask, const at::Half v, const unsigned by) {\n"
+        "  return __shfl_up_sync(mask, v.operator __half(), by);\n}\n",
+        "  at::Half h = __float2half(x[t]);\n  y[t] = __half2float(__shfl_up_sync(0xffffffffu, h, 1u)) + 0.f * blockDim.x * (sizeof(c10::Half) == 2);\n",
+        X[np.where(T % 32, T - 1, T)]),
     "lists inside lists": (
         "struct P { float head[4]; float rows[2][2]; };\n",
         "  float a[3][2] = {{1.f, 2.f}, {3.f, 4.f}};\n  P p[2] = {};\n  p[1] = P{{5.f}, {{6.f, 7.f}, {8.f, x[t]}}};\n"
