@@ -354,7 +354,8 @@ def page(rows: Sequence[Row], device: str) -> str:
              f"Made by `python -m benchmarks.packages.bound`{f' on {device}' if device else ''}: kernels that the page of packages does not hold. No case was "
              "written for them: the launch is what KIR reads of the host code (docs/using/your-own-kernel.md), the tensors are filled by chance, and the "
              "package's own kernel is the oracle.", "",
-             "| package | kernels that were begun | launched both ways | equal | leave memory as it was | differ |", "| --- | ---: | ---: | ---: | ---: | ---: |"]
+             "| package | kernels that were begun | launched both ways | equal | leave memory as it was | differ |",
+             "| --- | ---: | ---: | ---: | ---: | ---: |"]
     for package in sorted({r["case"].partition(":")[0] for r in rows}):
         states = Counter(r["state"] for r in rows if r["case"].startswith(f"{package}:"))
         lines.append(f"| {package} | {states.total()} | {states['equal'] + states['idle'] + states['differs']} | {states['equal']} | {states['idle']} | "
