@@ -285,7 +285,7 @@ def run(given: argparse.Namespace) -> None:
             inside = f"{name}:{Path(place.partition('::')[0]).relative_to(folder).as_posix()}::{place.partition('::')[2]}"
             if inside not in skip and given.only in inside and not any(fnmatch(inside.partition(":")[2], w) for w in given.without):
                 lines.append({"case": inside, "place": place, "home": source})
-    lines.sort(key=lambda x: hash_of(x["case"]))
+    lines.sort(key=lambda x: (bool(x["home"]), hash_of(x["case"])))  # installed packages first: what they import is here
     write_atomic(given.out / "kernels.jsonl", "".join(json.dumps(x) + "\n" for x in lines))
     end = time.monotonic() + given.limit
     running: dict[int, subprocess.Popen[bytes]] = {}
@@ -354,7 +354,8 @@ def page(rows: Sequence[Row], device: str) -> str:
              f"Made by `python -m benchmarks.packages.bound`{f' on {device}' if device else ''}: kernels that the page of packages does not hold. No case was "
              "written for them: the launch is what KIR reads of the host code (docs/using/your-own-kernel.md), the tensors are filled by chance, and the "
              "package's own kernel is the oracle.", "",
-             "| package | kernels | launched both ways | equal | leave memory as it was | differ |", "| --- | ---: | ---: | ---: | ---: | ---: |"]
+             "| package | kernels that were begun | launched both ways | equal | leave memory as it was | differ |",
+             "| --- | ---: | ---: | ---: | ---: | ---: |"]
     for package in sorted({r["case"].partition(":")[0] for r in rows}):
         states = Counter(r["state"] for r in rows if r["case"].startswith(f"{package}:"))
         lines.append(f"| {package} | {states.total()} | {states['equal'] + states['idle'] + states['differs']} | {states['equal']} | {states['idle']} | "
@@ -394,7 +395,7 @@ def main(words: Sequence[str]) -> int:
     if given.packages != ["page"]:
         run(given)
         write_atomic(given.out / "device.txt", device_name())
-    made = {r["case"]: r for r in rows_of(given.out)}
+    made = {r["case"]: r for r in rows_of(given.out) if r["state"] != "waiting"}
     kept = RESULTS.with_suffix(".jsonl")
     old = {r["case"]: r for line in (kept.read_text(encoding="utf-8").splitlines() if kept.exists() else []) if (r := json.loads(line))}
     rows = [{**old, **made}[k] for k in sorted({**old, **made})]

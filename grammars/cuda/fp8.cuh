@@ -29,3 +29,26 @@ __device__ inline __half_raw __nv_cvt_fp8_to_halfraw(const __nv_fp8_storage_t x,
   if (kind == __NV_E4M3) return __float2half(static_cast<float>(reinterpret_cast<__nv_fp8_e4m3&>(bits)));
   return __float2half(static_cast<float>(reinterpret_cast<__nv_fp8_e5m2&>(bits)));
 }
+
+__device__ inline __nv_fp8x2_storage_t __nv_cvt_float2_to_fp8x2(const float2 x, const __nv_saturation_t saturate, const __nv_fp8_interpretation_t kind) {
+  return static_cast<unsigned>(__nv_cvt_float_to_fp8(x.x, saturate, kind)) | static_cast<unsigned>(__nv_cvt_float_to_fp8(x.y, saturate, kind)) << 8;
+}
+
+template <typename Raw>
+__device__ inline __nv_fp8x2_storage_t __nv_cvt_halfraw2_to_fp8x2(const Raw x, const __nv_saturation_t saturate, const __nv_fp8_interpretation_t kind) {
+  const __half2 numbers = x;
+  return __nv_cvt_float2_to_fp8x2(__half22float2(numbers), saturate, kind);
+}
+
+template <typename Raw>
+__device__ inline __nv_fp8x2_storage_t __nv_cvt_bfloat16raw2_to_fp8x2(const Raw x, const __nv_saturation_t saturate, const __nv_fp8_interpretation_t kind) {
+  const __nv_bfloat162 numbers = x;
+  return __nv_cvt_float2_to_fp8x2(__bfloat1622float2(numbers), saturate, kind);
+}
+
+__device__ inline __half2_raw __nv_cvt_fp8x2_to_halfraw2(const __nv_fp8x2_storage_t x, const __nv_fp8_interpretation_t kind) {
+  __half2_raw made;
+  made.x = __nv_cvt_fp8_to_halfraw(x & 255, kind).x;
+  made.y = __nv_cvt_fp8_to_halfraw(x >> 8, kind).x;
+  return made;
+}

@@ -20,6 +20,8 @@ from . import hopper
 
 ATOMICS = {"atomic_add": "atomicAdd", "atomic_max": "atomicMax", "atomic_min": "atomicMin", "atomic_and": "atomicAnd",
             "atomic_or": "atomicOr", "atomic_xor": "atomicXor", "atomic_exch": "atomicExch", "atomic_cas": "atomicCAS"}
+_VECTORS = {("f16", 2): "__half2", ("bf16", 2): "__nv_bfloat162", ("f32", 2): "float2", ("f32", 4): "float4"}
+"""Vectors that are added atomically, element by element."""
 _PRODUCTS = {("m16n8k16", "f16", "f32"): "mma_m16n8k16_f16", ("m16n8k16", "bf16", "f32"): "mma_m16n8k16_bf16",
              ("m16n8k16", "f16", "f16"): "mma_m16n8k16_f16_f16", ("m16n8k8", "f32", "f32"): "mma_m16n8k8_tf32",
              ("m16n8k32", "i8", "i32"): "mma_m16n8k32_i8", ("m16n8k32", "u8", "i32"): "mma_m16n8k32_u8"}
@@ -151,6 +153,15 @@ class InstructionCalls:
         assert isinstance(region, n.Region)
         if str(attrs.get("order", "relaxed")) != "relaxed" or str(attrs.get("scope", "gpu")) not in ("gpu", "cta"):
             raise refuse("KIR-B008", f"the CUDA backend writes relaxed atomics, not {attrs.get('order')} ones")
+        sizes = sizes_of(region.type)
+        whole = e.fn == "atomic_add" and not result and len(operands) == 1 and len(sizes) == 1
+        vector = _VECTORS.get((dtype_of(region.type).name, int(sizes[0]))) if whole else None
+        if vector is not None:
+            name, count = w.fresh("m"), sizes[0]
+            w.put(f"alignas(16) {c_type(region.buffer.dtype)} {name}[{count}];")
+            to.fill(name, operands[0], (count,))
+            w.put(f"atomicAdd(reinterpret_cast<{vector}*>(&{self.memory.element(to, region, ('0',))}), *reinterpret_cast<const {vector}*>({name}));")
+            return
         if sizes_of(region.type) or isinstance(e.type, TileType):
             raise refuse("KIR-B002", "an atomic operation on a tile", "a loop over its elements")
         wanted = 2 if e.fn == "atomic_cas" else 1

@@ -6,19 +6,20 @@ from kir.ir import build
 
 from ..intrinsics import cuda_calls, cuda_math
 from ..intrinsics.ptx_wrappers import counted_bits, part, rounded, wrapped
-from ..names.lookup import of_declarations
+from ..names.lookup import of_declarations, of_values
 from ..names.mutation_analysis import mutated
-from ..names.overloads import defaulted, fitting
+from ..names.overloads import defaulted, fitting, type_of_value
 from ..source.source import Node
 from ..source.syntax import declared_name, text
 from ..symbols.classes import Rec
 from ..symbols.symbols import Alias, Bindings, Candidate, ClassTemplate, Function, Scope, Value
 from ..types.c_types import AUTO, Arr, Auto, CType, Named, Prim, Ptr, Vec
 from ..types.errors import NotUnderstood, endless
+from ..values import objects
 from ..values.conversions import cast, convert, type_text, zero_of
 from ..values.emitter import reads_memory
 from ..values.loads import load, rvalue
-from ..values.objects import assign, initialized, new_object, pinned_value, spilled
+from ..values.objects import assign, initialized, new_object, pinned_value
 from ..values.reading import MAX_CALLS, Reading
 from ..values.values import (
     Aimed,
@@ -50,6 +51,8 @@ def call(r: Reading, node: Node, scope: Scope) -> Value:
     assert fn is not None and listed is not None
     if fn.type == "template_function" and (name := fn.child_by_field_name("name")) is not None and text(name) in CASTS:
         return _named_cast(r, fn, listed, scope)
+    if fn.type == "template_function" and (meant := of_values(r, node, scope)) is not None:
+        return r.value(meant, scope)
     if listed.type == "initializer_list":
         return r.braced(listed, r.types.base_type(fn, scope), scope)
     callee = _callee(r, fn, scope)
@@ -69,6 +72,10 @@ def apply(r: Reading, callee: Value, args: list[Value], node: Node) -> Value:
             return cuda_calls.method(r, callee, args, node)
         case Overloads():
             found = fitting(r, callee.functions, callee.args, args, node)
+            if found is not None and found.fn.params and callee.args is None and callee.this is None and _declared_for(callee, args):
+                return cuda_calls.call(r, Builtin(callee.name, None), args, node)
+            if found is not None and callee.this is None and cuda_calls.known(callee.name) and _stands_in(node, found.fn.node):  # two types that are one here
+                return cuda_calls.call(r, Builtin(callee.name, None), args, node)
             if found is None:
                 known = cuda_calls.known(callee.name)
                 if known and callee.this is None:
@@ -85,6 +92,25 @@ def apply(r: Reading, callee: Value, args: list[Value], node: Node) -> Value:
             if found is not None:
                 return invoke(r, found, args, callee, node)
     raise NotUnderstood(f"a call of {type_text(callee)}", node)
+
+
+def _stands_in(node: Node, whole: Node) -> bool:
+    at: Node | None = node
+    while at is not None and at != whole:
+        at = at.parent
+    return at is not None
+
+
+def _declared_for(callee: Overloads, args: list[Value]) -> bool:
+    """Whether CUDA declares a function for exactly such numbers, which the file's own templates stand beside: it is then the better match."""
+    kinds = {str(type_of_value(a)) for a in args}
+    kind = type_of_value(args[0]) if len(kinds) == 1 else None
+    beside = all(f.scope.parent is None for f in callee.functions)  # those of a namespace hide it
+    return beside and isinstance(kind, Prim) and kind.dtype.name in _DECLARED and cuda_calls.known(callee.name)
+
+
+_DECLARED = frozenset({"i32", "u32", "i64", "u64", "f32", "f64"})
+"""Numbers that CUDA's own functions are overloaded for."""
 
 
 def _callee(r: Reading, fn: Node, scope: Scope) -> Value:
@@ -203,7 +229,7 @@ def invoke(r: Reading, c: Candidate, args: list[Value], this: Value | None, node
         raise endless(f"the calls of '{f.name}'", f.unit.origin(f.node))
     scope = Scope(f.scope, f.unit, f.name, values=dict(c.bindings))
     if this is not None and not f.static:
-        this = spilled(r, this) if isinstance(this, Wide) else this
+        this = objects.spilled(r, this) if isinstance(this, Wide) else this
         scope.this = this
         _bring_members(scope, this)
     r.depth += 1
@@ -399,6 +425,11 @@ def initialize(r: Reading, made: Value, t: Rec, args: list[Value]) -> None:
             r.statements.function(r, f, outer)
     finally:
         r.depth -= 1
+
+
+def spilled(r: Reading, v: Wide) -> Located:
+    """A value put in memory of its own."""
+    return objects.spilled(r, v)
 
 
 def conversion(r: Reading, v: Value, to: Prim | None, other: CType | None = None) -> Value | None:

@@ -9,7 +9,7 @@ from kir.ir import nodes as n
 from kir.ir.types import BOOL, U64, dtype_of
 
 from ..intrinsics.inline_ptx import assembly
-from ..names.lookup import named_value, of_declarations
+from ..names.lookup import named_value, of_declarations, of_values
 from ..source.source import Node, fragment
 from ..source.syntax import text
 from ..symbols.classes import Rec, align_of, leaf, size_of
@@ -122,6 +122,8 @@ def _binary(r: Reading, node: Node, scope: Scope) -> Value:
     left, op, right = node.child_by_field_name("left"), node.child_by_field_name("operator"), node.child_by_field_name("right")
     if left is None or op is None or right is None:
         raise NotUnderstood("an operator of unusual form", node)
+    if (meant := of_values(r, node, scope)) is not None:
+        return value(r, meant, scope)
     if text(op) == ">" and (meant := _compared(r, node, scope) or _called(r, left, node, scope)) is not None:
         return value(r, meant, scope)
     if (kind := _cast_of(r, left, op, right, scope)) is not None:

@@ -17,13 +17,14 @@ from ..symbols.symbols import Function, Scope, Value
 from ..types.c_types import VOID, Arr, Prim, Vec, promoted, usual
 from ..types.errors import NotUnderstood
 from ..types.number_conversions import converted, divided
-from ..values import descriptors, residues
+from ..values import descriptors
 from ..values.conversions import as_tile, condition, present, scalar, type_text
 from ..values.emitter import has_effect
 from ..values.loads import rvalue
 from ..values.objects import assign, initialized, new_object, pinned, spilled
 from ..values.reading import Reading
 from ..values.values import Aimed, Chosen, Located, Members, Null, Pointer, Record, Scalar, Wide, constant
+from . import residues
 
 ARITHMETIC = {"+": "add", "-": "sub", "*": "mul", "/": "div", "%": "mod", "&": "and", "|": "or", "^": "xor", "<<": "shl", ">>": "shr"}
 COMPARING = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}

@@ -64,6 +64,9 @@ def method(r: Reading, f: Overloads, args: list[Value], node: Node) -> Value:
     this = rvalue(r, f.this) if f.this is not None else None
     if isinstance(f.this, Located) and isinstance(f.this.type, Arr) and f.name == "size":
         return Scalar(build.const(f.this.type.n))
+    to = named_type(f.name) if isinstance(this, Scalar) and not args else None
+    if this is not None and isinstance(to, Prim) and b"operator" in (node.text or b""):  # `x.operator __half()`
+        return convert(r, this, to)
     if this is not None and f.name.startswith("operator"):
         raise NotUnderstood(f"an explicit call of {f.name}", node)
     raise NotUnderstood(f"the method '{f.name}' of {type_text(this) if this is not None else 'nothing'}", node)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kir.ir import build
-from kir.ir.types import BOOL, DTYPES, F32, F64
+from kir.ir.types import BOOL, DTYPES, F32, F64, I64
 
 from ..source.source import Node
 from ..source.syntax import text
@@ -150,6 +150,9 @@ class Library:
                 return types[0] if types else named_type("void")
             case "remove_cv_t" | "remove_const_t" | "remove_reference_t" | "decay_t" | "remove_cvref_t" | "type_identity_t" | "remove_volatile_t":
                 return types[0] if types else None
+            case "opmath_type" | "acc_type" if types and isinstance(types[0], Prim) and (len(args) < 2 or constant(args[1]) != 0):
+                narrow = types[0].dtype.is_float and types[0].dtype.bits < 32
+                return Prim(F32) if narrow else Prim(I64) if name == "acc_type" and types[0].dtype.is_integer else types[0]
             case "remove_pointer_t":
                 return types[0].to if types and isinstance(types[0], Ptr) else types[0]
             case "add_pointer_t":

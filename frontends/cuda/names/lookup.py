@@ -8,7 +8,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I64
 
-from ..source.source import Node
+from ..source.source import Node, fragment
 from ..source.syntax import text
 from ..symbols.classes import Rec, is_static, leaf
 from ..symbols.symbols import Alias, ClassTemplate, Enumerator, EnumType, Function, Scope, Value, Variable
@@ -18,7 +18,7 @@ from ..values.conversions import convert
 from ..values.loads import rvalue
 from ..values.memory import Place, Store
 from ..values.reading import MAX_CALLS, Reading
-from ..values.values import Located, Overloads, Scalar, TypeName, integer
+from ..values.values import Builtin, Lambda, Located, Overloads, Scalar, TypeName, integer
 
 
 def named_value(r: Reading, node: Node, scope: Scope) -> Value | list[object]:
@@ -41,6 +41,21 @@ def named_value(r: Reading, node: Node, scope: Scope) -> Value | list[object]:
     if found is not None:
         return found
     return r.library.value(text(node), node)
+
+
+def of_values(r: Reading, node: Node, scope: Scope) -> Node | None:
+    """`a < b && c > -1`, `a < b && c > (d)` as what they are where `a` is a value: a grammar of C++ without names takes `a<b && c>` for a template."""
+    first: Node | None = node
+    while first is not None and first.type in ("binary_expression", "call_expression"):
+        first = first.child_by_field_name("left" if first.type == "binary_expression" else "function")
+    name = first.child_by_field_name("name") if first is not None and first is not node and first.type == "template_function" else None
+    if name is None or name.type != "identifier":
+        return None
+    found = scope.find(text(name))
+    if found is None or isinstance(found, (list, Builtin, Overloads, TypeName, Lambda)):
+        return None
+    words, begin, end = (node.text or b""), name.start_byte - node.start_byte, name.end_byte - node.start_byte
+    return fragment(f"{words[:begin].decode()}({text(name)}){words[end:].decode()}")
 
 
 def seen_from(scope: Scope, inner: Scope) -> Scope:

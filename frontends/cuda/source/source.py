@@ -317,7 +317,7 @@ def unit_of(source: Path, target: str) -> tuple[Sources, Unit]:
 _NAMED_IN = {
     "words.cuh": re.compile(rb"\b(?:atomicInc|atomicDec|__syncthreads_(?:or|and|count)|frexpf?)\b"),
     "cub.cuh": re.compile(rb"\bcub::|\bcuda::(?:max|min)imum\b"),
-    "fp8.cuh": re.compile(rb"\b__nv_cvt_(?:float|halfraw|bfloat16raw)_to_fp8\b|\b__nv_cvt_fp8_to_halfraw\b"),
+    "fp8.cuh": re.compile(rb"\b__nv_cvt_(?:float|halfraw|bfloat16raw)2?_to_fp8(?:x2)?\b|\b__nv_cvt_fp8(?:x2)?_to_halfraw2?\b"),
     "std.cuh": re.compile(rb"\bstd::(?:(?:unary|binary)_function|(?:make_)?pair|optional|array|nullopt)\b|\bfast_mod_div\b"),
     "pipeline.cuh": re.compile(rb"\bcuda::(?:pipeline|make_pipeline|memcpy_async|aligned_size_t)\b|\b(?:cg|cooperative_groups)::memcpy_async\b"),
     "curand.cuh": re.compile(rb"\bcurandState(?:_t|XORWOW(?:_t)?|Philox4_32_10(?:_t)?)?\b"),

@@ -197,7 +197,7 @@ def _statement(r: Reading, node: Node, scope: Scope, frame: Frame, rest: list[No
 
 
 _DECLARING = frozenset(
-    {"alias_declaration", "type_definition", "using_declaration", "class_specifier", "struct_specifier", "enum_specifier",
+    {"alias_declaration", "type_definition", "using_declaration", "class_specifier", "struct_specifier", "union_specifier", "enum_specifier",
      "namespace_alias_definition"}
 )  # fmt: skip
 

@@ -145,6 +145,8 @@ def _to_pointer(r: Reading, v: Value, to: Ptr) -> Value:
                 while len(place.outer) < len(place.store.dims):
                     place = place.inside()
             return Pointer(place, to)
+        case Wide() if isinstance(v.type, Arr) and v.type.of == to.to:  # a constant array, in memory of its own
+            return _to_pointer(r, rvalue(r, r.calls.spilled(r, v)), to)
         case Null():
             return v
         case Remote():

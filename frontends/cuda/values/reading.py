@@ -17,6 +17,7 @@ from ..symbols.symbols import Bindings, Candidate, ClassTemplate, Function, Scop
 from ..types.c_types import CType, Prim
 from .emitter import Emitter
 from .memory import Parts, Store
+from .values import Located, Wide
 
 MAX_CALLS = 96
 """How deep device functions may call one another."""
@@ -143,6 +144,10 @@ class Calls(Protocol):
 
     def construct(self, r: Reading, t: CType, args: list[Value]) -> Value:
         """`T(args)`."""
+        ...
+
+    def spilled(self, r: Reading, v: Wide) -> Located:
+        """A value put in memory of its own."""
         ...
 
     def conversion(self, r: Reading, v: Value, to: Prim | None) -> Value | None:

@@ -282,14 +282,14 @@ class _Specializer:
         buffer = n.Buffer(t.name or p.name, DTYPES[t.dtype], shape, "global", None, None if strides == row_major(shape) else strides, t.align)
         return n.Param(buffer.name, t.role or "in", buffer, attrs=n.attrs(**dict(p.attrs), exact=True) if t.exact else p.attrs)  # type: ignore[arg-type]  # a role
 
-    def aligned(self, p: n.Param, align: int) -> n.Param:
-        """A parameter without what the source was read to be aligned to. Raises KirError KIR-F011 where the binding gives less."""
+    def aligned(self, p: n.Param, align: int) -> n.Attrs:
+        """The attributes of a parameter without what the source was read to be aligned to. Raises KirError KIR-F011 where the binding gives less."""
         attrs = dict(p.attrs)
         if (taken := attrs.pop("aligned", 0)) and (not isinstance(taken, int) or taken > align):
             raise self.binding.refusal(("tensors", p.name, "align"), "KIR-F011",
                                        f"tensor '{p.name}' is aligned to {align} bytes, and the kernel was read where it is aligned to {taken}",
                                        needs="the kernel read under this binding")
-        return replace(p, attrs=n.attrs(**attrs))
+        return n.attrs(**attrs)
 
     def tensors(self, known: Mapping[str, n.Expr]) -> list[n.Param]:
         b = self.binding
@@ -329,11 +329,10 @@ class _Specializer:
                 strides = self.whole(p.name, "strides", t.strides, known)
                 if strides == row_major(shape):
                     strides = None
-            name, p = t.name or p.name, self.aligned(p, t.align)
-            assert isinstance(p.of, n.Buffer)  # as before
+            name, attrs = t.name or p.name, self.aligned(p, t.align)
             buffer = n.Buffer(name, dtype, shape, "global", None, strides, t.align)
             role = t.role or p.role
-            exact = n.attrs(**dict(p.attrs), exact=True) if t.exact else p.attrs
+            exact = n.attrs(**dict(attrs), exact=True) if t.exact else attrs
             out.append(n.Param(name, role, buffer, attrs=exact))  # type: ignore[arg-type]  # checked above
             if self.is_stated(p.of) and len(p.of.shape) > 1 and (seen := self.as_written(p.of, buffer)) is not None:
                 self.buffers[p.name] = seen
@@ -425,10 +424,10 @@ class _Specializer:
             raise self.binding.refusal(("tensors", p.name, "strides"), "KIR-F011", f"the source says itself what the strides of '{p.name}' are",
                                        needs="no such line")
         buffer = replace(buffer, name=name, strides=strides, align=t.align if t is not None else 16)
-        p = self.aligned(p, buffer.align)
+        attrs = self.aligned(p, buffer.align)
         self.dtypes[p.name] = buffer.dtype
         self.buffers[p.name] = buffer
-        exact = n.attrs(**dict(p.attrs), exact=True) if t is not None and t.exact else p.attrs
+        exact = n.attrs(**dict(attrs), exact=True) if t is not None and t.exact else attrs
         return n.Param(name, role, buffer, attrs=exact)  # type: ignore[arg-type]  # checked above
 
     def grid(self, known: Mapping[str, n.Expr]) -> None:

@@ -20,7 +20,8 @@ from kir.surface import frontend
 from tests.frontends.cuda.reading import read
 from tests.frontends.reading import opaque_statements
 
-BINDING = 'kernel = "k"\ngrid = [1]\n[metas]\nthreads_x = 64\nshared_bytes = 1024\n[tensors]\nx = {shape = [128], dtype = "f32"}\ny = {shape = [64], dtype = "f32", role = "out"}\n'
+BINDING = ('kernel = "k"\ngrid = [1]\n[metas]\nthreads_x = 64\nshared_bytes = 1024\n[tensors]\nx = {shape = [128], dtype = "f32"}\n'
+           'y = {shape = [64], dtype = "f32", role = "out"}\n')
 HEAD = "__global__ void k(const float* x, float* y) {\n  const int t = threadIdx.x;\n"
 X = np.random.default_rng(3).integers(-9, 9, 128).astype(np.float32)
 
@@ -170,6 +171,38 @@ COMPUTED = {
         "  D best = cub::BlockReduce<D, 64>(temp.block.all).Sum<2>(own);\n  if (t == 0) temp.kept.best = best;\n  __syncthreads();\n"
         "  D got = temp.kept.best;\n  y[t] = got.at + 1000 * (got.data == x[got.at] * 128 + got.at);\n",
         np.full(64, np.argmax(X * 128 + np.arange(128)) + 1000)),
+    "comparisons that read as a template": (
+        "", "  int i = t, n = 40, j = t - 2;\n  float out = 0.f;\n  if (i < n && j > -1) out += 1.f;\n  if (i < n - 10 && j > -1 && i != 7) out += 2.f;\n"
+            "  if ((i < n && i > (j)) || n < i) out += 4.f;\n  y[t] = out + 0.f * x[t];\n",
+        1 * ((T < 40) & (T > 1)) + 2 * ((T < 30) & (T > 1) & (T != 7)) + 4 * (T != 40)),
+    "two numbers of eight bits at once": (
+        "", "  __half2 own = __floats2half2_rn(x[t], x[t + 64] * 0.5f);\n"
+            "  __nv_fp8x2_storage_t bits = __nv_cvt_halfraw2_to_fp8x2(__half2_raw(own), __NV_SATFINITE, __NV_E4M3);\n"
+            "  __half2 back = __half2(__nv_cvt_fp8x2_to_halfraw2(bits, __NV_E4M3));\n  y[t] = __low2float(back) + 100.f * __high2float(back);\n",
+        X[:64] + 50 * X[64:]),
+    "unions of a function's own": (
+        "", "  union Both { float f; unsigned u; };\n  union { half2 pair; uint32_t word; } val;\n  Both b;\n  b.f = x[t] + 0.5f;\n"
+            "  b.u ^= 0x80000000u;\n  val.word = 0x3c004000u + t;\n  y[t] = b.f + __low2float(val.pair) + __high2float(val.pair);\n",
+        -(X[:64] + 0.5) + 3 + (T / 512).astype(np.float32)),
+    "CUDA's own functions beside templates of their names": (
+        "template <typename T> __device__ T max(const T& a, const T& b) { return T{max(a.x, b.x), max(a.y, b.y)}; }\n"
+        "namespace own { template <typename T> __device__ T min(const T& a, const T& b) { return a < b ? a - 100 : b - 100; }\n"
+        "template <typename T> __device__ T least(T a, T b) { return min(a, b); } }\n",
+        "  float2 both = max(make_float2(x[t], 1.f), make_float2(0.f, x[t]));\n  at::opmath_type<__half> wide = both.x + own::least(t, 7);\n"
+        "  y[t] = wide + both.y;\n",
+        np.maximum(X[:64], 0) + np.minimum(T, 7) - 100 + np.maximum(1, X[:64])),
+    "a constant array behind a pointer, and an operator called by its name": (
+        "__constant__ float odd[3] = {1.f, 3.f, 5.f};\n__constant__ float even[2] = {2.f, 4.f};\ntemplate <int N> __device__ const float* of();\n"
+        "template <> __device__ const float* of<3>() { return odd; }\ntemplate <> __device__ const float* of<2>() { return even; }\n"
+        "__device__ float plain(const __half v) { return __half2float(v.operator __half()); }\n",
+        "  const float* p = of<3>();\n  float sum = 0.f;\n  for (int i = 0; i < 3; ++i) sum += p[i];\n"
+        "  y[t] = sum + of<2>()[t % 2] + plain(__float2half(x[t]));\n",
+        X[:64] + 9 + np.array([2, 4])[T % 2]),
+    "a function of CUDA's for a type that is another of its types here": (
+        "__device__ at::Half __shfl_up_sync(const unsigned mask, const at::Half v, const unsigned by) {\n"
+        "  return __shfl_up_sync(mask, v.operator __half(), by);\n}\n",
+        "  at::Half h = __float2half(x[t]);\n  y[t] = __half2float(__shfl_up_sync(0xffffffffu, h, 1u)) + 0.f * blockDim.x * (sizeof(c10::Half) == 2);\n",
+        X[np.where(T % 32, T - 1, T)]),
     "lists inside lists": (
         "struct P { float head[4]; float rows[2][2]; };\n",
         "  float a[3][2] = {{1.f, 2.f}, {3.f, 4.f}};\n  P p[2] = {};\n  p[1] = P{{5.f}, {{6.f, 7.f}, {8.f, x[t]}}};\n"
@@ -222,6 +255,9 @@ WRITTEN = {
         "#pragma unroll\n  for (int i = 0; i < 4; ++i) {\n    float s, c, at = own[i] * r;\n    __sincosf(at, &s, &c);\n"
         "    own[i] = own[i] * c + (t < 8 ? -own[i] : own[i]) * s;\n"
         "  }\n  y[t] = *(float4*)own;\n}\nvoid go(const float4* x, float4* y, float r) { k<<<1, 64>>>(x, y, r); }\n"),
+    "vectors that are added atomically": (
+        "__global__ void k(const half2* x, half2* y, float4* z) {\n  const int t = threadIdx.x;\n  atomicAdd(&y[t / 2], x[t]);\n"
+        "  atomicAdd(z + t % 4, make_float4(1.f, 2.f, 3.f, t));\n}\nvoid go(const half2* x, half2* y, float4* z) { k<<<1, 64>>>(x, y, z); }\n"),
     "rows that are longer than what is used of them": (
         "__global__ void k(const float* x, float* y) {\n  __shared__ float tile[8][9];\n  const int a = threadIdx.x / 8, b = threadIdx.x % 8;\n"
         "  tile[a][b] = x[threadIdx.x];\n  __syncthreads();\n  y[threadIdx.x] = tile[b][a];\n}\nvoid go(const float* x, float* y) { k<<<1, 64>>>(x, y); }\n"),
@@ -392,11 +428,12 @@ def test_what_has_no_form_is_refused_by_its_name(tmp_path: Path, body: str, reas
 def test_what_an_address_was_taken_to_be_aligned_to_is_promised(tmp_path: Path) -> None:
     """A kernel that was read for tensors at multiples of 16 bytes is none for others; read under a binding that says less, it is kept as text."""
     (tmp_path / "k.cu").write_text(f"{HEAD}  y[t] = x[t] + ((uintptr_t)(x + t) % 16 == 0);\n}}\n")
-    less = Binding.parse(BINDING.replace('dtype = "f32"}', 'dtype = "f32", align = 4}', 1))
+    plain = BINDING.replace("shared_bytes = 1024\n", "")
+    less = Binding.parse(plain.replace('dtype = "f32"}', 'dtype = "f32", align = 4}', 1))
     generic = frontend("cuda").parse(tmp_path / "k.cu", "k")
     with pytest.raises(KirError, match=r"KIR-F011.*aligned to 4 bytes"):
         specialize(generic, less)
-    assert not opaque_statements(specialize(generic, Binding.parse(BINDING)))
+    assert not opaque_statements(specialize(generic, Binding.parse(plain)))
     reasons = [s.reason for s in opaque_statements(read(tmp_path / "k.cu", "k", less.text()))]
     assert any("aligned to: 16 bytes, where 4" in r for r in reasons)
 

@@ -49,7 +49,7 @@ def _part(held: n.Expr, at: n.Const) -> n.Expr | None:
     """An element of a vector as an element of what the vector is loaded from, or made of."""
     place = held.at.index[0] if isinstance(held, n.Load) and len(held.at.index) == 1 and held.mask is None and not held.clip else None
     if isinstance(held, n.Load) and isinstance(place, n.Span) and place.step == 1:
-        return replace(held, at=n.Region(held.at.buffer, (build.add(place.lo, at),)))
+        return replace(held, at=n.Region(held.at.buffer, (build.add(place.lo, build.const(at.value, dtype_of(place.lo.type))),)))
     if isinstance(held, n.Load) and held == n.Load(n.Region(held.at.buffer)) and held.at.buffer.space == "register" and len(held.at.buffer.shape) == 1:
         return n.Load(n.Region(held.at.buffer, (at,)))
     if isinstance(held, n.Cast) and shape_of(held.x.type) == shape_of(held.type):
@@ -72,7 +72,7 @@ def _exactly_widened(e: n.Expr, beside: int | float | bool) -> n.Expr | None:
 
 
 def _all_of(parts: Sequence[n.Expr | n.Region]) -> n.Expr | None:
-    """The vector whose elements these are, one after the other and all of them."""
+    """The vector whose elements these are, one after the other; the piece of one, where they are not all of them."""
     first = parts[0]
     if isinstance(first, n.Load) and len(first.at.index) == 1:
         b = first.at.buffer
@@ -80,9 +80,13 @@ def _all_of(parts: Sequence[n.Expr | n.Region]) -> n.Expr | None:
             x == n.Load(n.Region(b, (build.const(k),))) for k, x in enumerate(parts))
         return n.Load(n.Region(b)) if whole else None
     held = first.args[0] if isinstance(first, n.Call) and first.fn == "pick" and first.of is None else None
-    if not isinstance(held, n.Expr) or shape_of(held.type) != (len(parts),):
+    lo = int_value(first.args[1]) if isinstance(first, n.Call) and isinstance(held, n.Expr) and isinstance(first.args[1], n.Expr) else None
+    if not isinstance(held, n.Expr) or lo is None or len(shape_of(held.type)) != 1 or any(
+            x != build.call("pick", held, build.const(k)) for k, x in enumerate(parts, lo)):
         return None
-    return held if all(x == build.call("pick", held, build.const(k)) for k, x in enumerate(parts)) else None
+    if shape_of(held.type) == (len(parts),):
+        return held
+    return build.call("pick", held, build.add(build.iota(len(parts)), lo) if lo else build.iota(len(parts))) if len(parts) > 1 else None
 
 
 def _wide(e: n.Expr) -> n.Expr:

@@ -17,7 +17,7 @@ from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.rebuild.padded_rows import with_padding
 from kir.ir.rebuild.promote import pure, without_snapshots
-from kir.ir.types import DType, TileType, dtype_of, shape_of
+from kir.ir.types import I32, DType, TileType, dtype_of, shape_of
 from kir.ir.visit import substitute, transform, walk
 from kir.learning.corpus.roundtrip.equal import same_program, settled
 from kir.learning.corpus.roundtrip.numbers import of_value
@@ -25,19 +25,25 @@ from kir.learning.corpus.roundtrip.numbers import of_value
 
 def same_thread(a: n.Program, b: n.Program) -> bool:
     """Whether two programs of threads are one, up to what a language must name and another need not; the second may have zeros where the first says nothing."""
-    one, filled_in, other = thread_form(a), thread_form(filled(a)), thread_form(b)
+    return any(_same_in(partial(thread_form, further=further), a, b) for further in (False, True))
+
+
+def _same_in(form: Callable[[n.Program], n.Program], a: n.Program, b: n.Program) -> bool:
+    one, filled_in, other = form(a), form(filled(a)), form(b)
     # A value that is named once stands where it is used only when names are settled; conversions that then meet are one.
-    return same_program(one, other) or same_program(filled_in, other) or same_program(thread_form(settled(filled_in)), thread_form(settled(other)))
+    return same_program(one, other) or same_program(filled_in, other) or same_program(form(settled(filled_in)), form(settled(other)))
 
 
-def thread_form(p: n.Program) -> n.Program:
-    """The program in that form."""
-    return replace(p, kernels=tuple(replace(k, body=_of_thread(k.body)) for k in p.kernels))
+def thread_form(p: n.Program, further: bool = True) -> n.Program:
+    """The program in that form; `further`, also with numbers in views as those of what they show, and with values where one statement alone uses them.
+    Programs that are one in either are one."""
+    return replace(p, kernels=tuple(replace(k, body=_of_thread(k.body, further)) for k in p.kernels))
 
 
-def _of_thread(body: n.Block) -> n.Block:
-    named = without_snapshots(_at_once(_loaded(_numbers(_single(_rows(_small(body)))))))
-    return _valued(_branched(_joined_up(_numbers(named))))
+def _of_thread(body: n.Block, further: bool) -> n.Block:
+    begun = _loaded(_numbers(_single(_rows(_small(_bytes(body) if further else body)))))
+    made = _valued(_branched(_joined_up(_numbers(without_snapshots(_at_once(begun) if further else begun)))))
+    return _numbers(_at_once(made, values=True)) if further else made
 
 
 def _small(body: n.Block) -> n.Block:
@@ -57,6 +63,53 @@ def _quotient(var: n.Var, count: int, old: n.Node, new: n.Node) -> n.Node:
     if by is None or by < count:
         return new
     return build.const(0, dtype_of(var.type)) if isinstance(new, n.Binary) and new.op == "floordiv" else var
+
+
+def _bytes(body: n.Block) -> n.Block:
+    """The block with numbers that a view shows in an array of narrower ones as those, where each use of the view is a number, or a row of them that is
+    stored."""
+    for v in [s for s in body if isinstance(s, n.View) and s.at.buffer.space in ("shared", "register", "global")]:
+        pool, many = v.at.buffer, v.buffer.dtype.bytes // max(1, v.at.buffer.dtype.bytes)
+        first = v.at.index[0] if len(v.at.index) == 1 else build.const(0)
+        lo = first.lo if isinstance(first, n.Span) else first
+        uses = sum(isinstance(x, n.Region) and x.buffer == v.buffer for s in body for x in walk(s))
+        plain = sum(_plain_use(x, v.buffer) for s in body for x in walk(s))
+        if many < 2 or len(pool.shape) != 1 or len(v.buffer.shape) != 1 or uses != plain or isinstance(lo.type, TileType) or pool.dtype.is_bool:
+            continue
+        body = tuple(transform(s, partial(_through_view, v.buffer, pool, lo, many)) for s in body if s is not v)
+    return body
+
+
+def _plain_use(x: n.Node, b: n.Buffer) -> bool:
+    """Whether a node loads or stores one number of a buffer, or stores a row of them that a private array holds."""
+    if not isinstance(x, (n.Load, n.Store)) or x.at.buffer != b or x.clip or x.mask is not None or len(x.at.index) != 1 or (isinstance(x, n.Load) and x.cache):
+        return False
+    at = x.at.index[0]
+    if isinstance(at, n.Span):
+        held = x.value if isinstance(x, n.Store) else None
+        whole = isinstance(held, n.Load) and held == n.Load(n.Region(held.at.buffer)) and len(held.at.buffer.shape) == 1
+        return at.step == 1 and isinstance(at.extent, int) and at.extent <= 16 and whole
+    return not isinstance(at.type, TileType)
+
+
+def _through_view(b: n.Buffer, pool: n.Buffer, lo: n.Expr, many: int, old: n.Node, new: n.Node) -> n.Node:
+    """A use of a view as one of what it shows."""
+    if not isinstance(new, (n.Load, n.Store)) or new.at.buffer != b:
+        return new
+    at = new.at.index[0]
+
+    def place(i: n.Expr) -> n.Region:
+        return n.Region(pool, (n.Span(build.add(build.cast(lo, dtype_of(i.type)), build.mul(i, many)), many),))
+    if isinstance(new, n.Load):
+        assert isinstance(at, n.Expr)
+        return build.call("pack", n.Load(place(at)), dtype=b.dtype.name)
+    if isinstance(at, n.Expr):
+        return replace(new, at=place(at), value=build.call("unpack", new.value, dtype=pool.dtype.name))
+    assert isinstance(new.value, n.Load) and isinstance(at.extent, int)
+    e = n.Var(f"%part{id(old)}", I32)
+    held = n.Load(n.Region(new.value.at.buffer, (e,)))
+    each = replace(new, at=place(build.add(at.lo, build.cast(e, dtype_of(at.lo.type)))), value=build.call("unpack", held, dtype=pool.dtype.name))
+    return n.For(e, build.const(0), build.const(at.extent), build.const(1), (each,), "unroll")
 
 
 def _rows(body: n.Block) -> n.Block:
@@ -123,17 +176,27 @@ def _loaded(body: n.Block) -> n.Block:
     return tuple(out)
 
 
-def _at_once(body: n.Block) -> n.Block:
-    """The block with loads that only the next statement uses, which evaluates all of its parts before it writes, where they are used."""
+def _at_once(body: n.Block, values: bool = False) -> n.Block:
+    """The block with loads that only the next statement uses, which evaluates all of its parts before it writes, where they are used;
+    with `values` so any value that it uses once."""
     out: list[n.Stmt] = []
     for s in reversed(body):
-        s = _inside(s, _at_once)
-        if isinstance(s, n.Let) and len(s.names) == 1 and isinstance(s.value, n.Load) and out and isinstance(out[-1], (n.Store, n.Let)) and _times(
-                s.names[0], out[-1:]) and not _times(s.names[0], out[:-1]):
-            out[-1] = substitute(out[-1], {s.names[0]: s.value})
-            continue
+        s = _inside(s, partial(_at_once, values=values))
+        at = next((k for k in reversed(range(len(out))) if not (isinstance(x := out[k], n.Alloc) and x.init is None)), None)
+        if isinstance(s, n.Let) and len(s.names) == 1 and at is not None and (user := _first_of(out[at])) is not None:
+            times = _times(s.names[0], [user])
+            if times and times == _times(s.names[0], out) and (isinstance(s.value, n.Load) or (
+                    values and times == 1 and pure(s.value) and (_own(s.value) or user is out[at]))):  # lanes that meet do so before the branch
+                out[at] = substitute(out[at], {s.names[0]: s.value})
+                continue
         out.append(s)
     return tuple(reversed(out))
+
+
+def _first_of(s: n.Stmt) -> n.Stmt | None:
+    """The statement that is carried out first: of a branch the first of its first arm, where that is a plain one; None where it is no plain one."""
+    s = s.then[0] if isinstance(s, n.If) and s.then else s
+    return s if isinstance(s, (n.Store, n.Let)) else None
 
 
 def _constant(e: n.Expr) -> bool:
@@ -178,6 +241,9 @@ def _joined_up(body: n.Block) -> n.Block:
     rest = list(body)
     while rest:
         s = rest.pop(0)
+        if isinstance(s, n.If) and isinstance(s.cond, n.Const):
+            rest = [*(s.then if s.cond.value else s.orelse), *rest]
+            continue
         if (once := _once(s)) is not None:
             rest = [*once, *rest]
             continue
@@ -361,11 +427,21 @@ def _elementwise(s: n.For) -> n.Store | None:
         return None if filled_at is None else n.Store(filled_at, number, cache=store.cache, origin=s.origin)
     if isinstance(store.value.type, TileType):
         return None
-    if not _own(store.value) or not pure(store.value) or any(isinstance(x, n.Load) and x.at.buffer == store.at.buffer for x in walk(store.value)):
+    if not pure(store.value) or any(isinstance(x, n.Load) and x.at.buffer == store.at.buffer for x in walk(store.value)):
+        return None
+    held: dict[str, n.Expr] = {}
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:  # a number that parts are made of is one whatever the turn
+        if not isinstance(new, n.Call) or new.fn != "pack" or new.of is not None or not isinstance(new.type, DType) or _names(new, s.var):
+            return new
+        held[f"%held{len(held)}"] = new
+        return n.Var(f"%held{len(held) - 1}", new.type)
+    each: n.Expr = transform(store.value, leave)
+    if not _own(each):
         return None
     at = _joined(store.at, s.var, turns)
     try:
-        value = tile(store.value, [(s.var, turns)])
+        value: n.Expr = substitute(tile(each, [(s.var, turns)]), held)
     except (NotElementwise, KirError):
         return None
     return None if at is None or _names(value, s.var) or shape_of(value.type) != (turns,) else n.Store(at, value, cache=store.cache, origin=s.origin)

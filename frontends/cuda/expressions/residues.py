@@ -16,9 +16,9 @@ from ..source.source import Node
 from ..symbols.symbols import Value
 from ..types.errors import NotUnderstood
 from ..types.number_conversions import converted
-from .memory import Store
-from .reading import Reading
-from .values import Pointer, Residue, Scalar, constant
+from ..values.memory import Store
+from ..values.reading import Reading
+from ..values.values import Pointer, Residue, Scalar, constant
 
 ALIGN = 16
 """Bytes that a tensor is aligned to where no binding says it (`kir.ir.binding.Tensor`)."""

@@ -1,0 +1,66 @@
+"""Kernels launched as their host code says: which are found, with what they are launched, and what counts on the page."""
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.packages.bound import bound, kernels_of, numbers, page
+
+SOURCE = """import triton
+import triton.language as tl
+
+
+@triton.jit
+def helper(x):
+    return x + 1
+
+
+@triton.jit
+def add_one(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, helper(tl.load(x_ptr + at, mask=at < n)), mask=at < n)
+
+
+@triton.jit
+def nobody(x_ptr):
+    tl.store(x_ptr, 1)
+
+
+def run(x):
+    y = torch.empty_like(x)
+    add_one[(triton.cdiv(x.numel(), 64),)](x, y, x.numel(), BLOCK=64)
+    return y
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    made = tmp_path / "own" / "ops.py"
+    made.parent.mkdir()
+    made.write_text(SOURCE)
+    return made
+
+
+def test_the_kernels_are_those_that_some_file_launches(file: Path) -> None:
+    assert list(kernels_of("own", file.parent)) == [f"{file}::add_one"]
+
+
+def test_a_launch_is_what_host_code_says_at_the_largest_sizes_that_fit(file: Path) -> None:
+    binding, sizes, left = bound(f"{file}::add_one")
+    assert numbers({"grid": binding.grid[0]}, binding, sizes) == {"grid": 16} and list(sizes.values()) == [1024] and left == {}
+    with pytest.raises(LookupError, match="no host code"):
+        bound(f"{file}::nobody")
+
+
+def row(name: str, state: str, equal: bool = True, seconds: tuple[float, float] = (1e-6, 1e-6)) -> dict[str, Any]:
+    return {"case": f"own:ops.py::{name}", "state": state, "reason": "" if equal else "3 of 4", "hash": "0" * 16,
+            "measured": {"equal": equal, "seconds": list(seconds)}}
+
+
+def test_what_differs_or_changes_nothing_is_no_kernel_that_is_right() -> None:
+    made = page([row("a", "equal"), row("b", "equal", False, (1e-6, 2e-6)), row("c", "idle"), row("d", "differs", False)], "a GPU")
+    assert "| own | 4 | 4 | 2 | 1 | 1 |" in made
+    assert "2 kernels are right, 1 of them bit for bit. 2 were timed; 1 (50 %)" in made
+    assert "`own:ops.py::c`" not in made and "| differs | 3 of 4 | 1 |" in made
