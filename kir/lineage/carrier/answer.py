@@ -101,11 +101,11 @@ def _fragment(answer: Answer) -> n.Program:
     except KirError as missing:
         raise error("KIR-H110", f"no frontend reads '{answer.surface}' here: {missing.diagnostics[0].message}", origin=_start(answer),
                     needs="an answer in another surface, or the plugin", attempt="kir plugins") from missing
-    binding = Binding.parse(answer.binding, BINDING)
     with tempfile.TemporaryDirectory(prefix="kir-answer-") as folder:
         path = Path(folder) / f"answer{SUFFIXES[answer.surface]}"
         path.write_text(answer.text, encoding="utf-8")
         try:
+            binding = Binding.parse(answer.binding, BINDING)
             names = [k.name for k in reader.kernels(path)]
             wanted = binding.kernel or (names[0] if len(names) == 1 else "")
             if wanted not in names:
