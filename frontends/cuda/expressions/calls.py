@@ -74,7 +74,7 @@ def apply(r: Reading, callee: Value, args: list[Value], node: Node) -> Value:
             found = fitting(r, callee.functions, callee.args, args, node)
             if found is not None and found.fn.params and callee.args is None and callee.this is None and _declared_for(callee, args):
                 return cuda_calls.call(r, Builtin(callee.name, None), args, node)
-            if found is not None and callee.this is None and cuda_calls.known(callee.name) and _stands_in(node, found.fn.node):  # two types that are one here
+            if found is not None and callee.this is None and cuda_calls.known(callee.name) and _twofold(args) and _stands_in(node, found.fn.node):
                 return cuda_calls.call(r, Builtin(callee.name, None), args, node)
             if found is None:
                 known = cuda_calls.known(callee.name)
@@ -92,6 +92,12 @@ def apply(r: Reading, callee: Value, args: list[Value], node: Node) -> Value:
             if found is not None:
                 return invoke(r, found, args, callee, node)
     raise NotUnderstood(f"a call of {type_text(callee)}", node)
+
+
+def _twofold(args: list[Value]) -> bool:
+    """Whether a number has a type that is one of two in C++ (`__half` and torch's) and one here: a function of one of them may call CUDA's of the other."""
+    kinds = [type_of_value(a) for a in args]
+    return any(isinstance(k, Prim) and k.dtype.name in ("f16", "bf16") for k in kinds)
 
 
 def _stands_in(node: Node, whole: Node) -> bool:
