@@ -34,7 +34,7 @@ from benchmarks.gpu_workloads.table import RESULTS
 from kir.base.dataclass import dataclass
 from kir.base.store import write_atomic
 from kir.gate.gpu import Gpu
-from kir.gate.gpu import machine as gating
+from kir.gate.gpu import machine as gate_machine
 from kir.gate.gpu.oracle import sharing
 from kir.hardware import machine
 from kir.hardware.device import turns
@@ -110,7 +110,7 @@ def opened(task: tuple[str, int, int, int]) -> dict[str, Any]:
     """Processes with a context, opened and ended one after another: seconds of each. `task` has the cache's folder, a number of its own, how many, and of
     how many queues."""
     folder, number, count, queues = task
-    gating.CONNECTIONS.update(dict.fromkeys(gating.CONNECTIONS, str(queues)))
+    gate_machine.CONNECTIONS.update(dict.fromkeys(gate_machine.CONNECTIONS, str(queues)))
     turns.DOORS = number + 1  # none waits for another's
     gpu, seconds = tasks._gpu(folder), dict[str, list[float]](opening=[], ending=[])
     for _ in range(count):

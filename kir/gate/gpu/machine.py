@@ -38,8 +38,8 @@ HARNESS = Path(kir.hardware.device.__file__).parent / "harness.cu"
 LAUNCHER = ("numpy", "pycuda.driver")
 """What candidates' processes need, imported before they are forked and confined; the import touches no device."""
 CONNECTIONS = {"CUDA_DEVICE_MAX_CONNECTIONS": "1", "CUDA_DEVICE_MAX_COPY_CONNECTIONS": "1"}
-"""One queue of launches and one of copies: a candidate has one stream, and a host opens 711 contexts a minute so, of the usual eight queues 277 (H200, 16
-cores, eight processes at once, 2026-11-28)."""
+"""One queue of launches and one of copies instead of eight: a candidate has one stream, and fewer queues are set up sooner (`python -m
+benchmarks.gpu_pool contexts` opens both)."""
 THREADS = "OPENBLAS_NUM_THREADS"
 """Says how many threads an oracle's products take; those of several oracles side by side would wait for one another."""
 COMPILE_SECONDS = 120
