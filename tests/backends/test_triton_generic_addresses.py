@@ -63,6 +63,22 @@ KERNELS = {
         cols = n + tl.arange(0, BN)[None, :]
         tl.store(y + rows * N + cols, tl.load(x + cols, mask=cols < N), mask=cols < N)
 """, ["tl.load(x + x_1 + cols", "tl.store(y + N * rows + cols"], ["x + (", "y + ("]),
+    "an extreme and its index of a variable are one, too": (
+        """x, y, i, N, B: tl.constexpr):
+    v = tl.load(x + tl.arange(0, B)).to(tl.float32)
+    for k in range(N):
+        best = tl.min(v, axis=0)
+        where = tl.argmin(v, axis=0)
+        tl.store(y + k, best)
+        tl.store(i + k, where)
+        v = tl.where(tl.arange(0, B) == where, float("inf"), v)
+""", ["best, where = tl.min(", "return_indices=True)"], ["argmin"]),
+    "an index that is a wide number alone stays one": (
+        """x, y, N, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    row = at // N
+    tl.store(y + at, tl.load(x + row.to(tl.int64)))
+""", ["x + row.to(tl.int64)", "y + at"], []),
     "an extreme and its index are one reduction": (
         """x, y, i, B: tl.constexpr):
     v = tl.load(x + tl.arange(0, B)[:, None] * B + tl.arange(0, B)[None, :]).to(tl.float32)

@@ -42,7 +42,7 @@ class GenericMemory(Memory):
         assert isinstance(index, n.Expr)
         if isinstance(index, n.Const) and index.value == 0:
             return to.names[at.buffer.name]
-        if dtype_of(index.type) != I64:
+        if dtype_of(index.type) != I64 or _narrow(index) is not index:  # one term, without a sum that would widen it
             return f"{to.names[at.buffer.name]} + {to.text(index, SUM + 1)}"
         return self.plus(to, at.buffer, terms(index))
 

@@ -108,7 +108,7 @@ def run(given: argparse.Namespace) -> None:
     done = {case: row["state"] for case, row in found(given.out, stage).items()}
     usable = {} if given.prepare else {case: row["state"] for case, row in found(given.out, STAGES[True]).items()}
     for i, line in enumerate(lines):
-        if done.get(line["case"], BEGUN) != BEGUN or usable.get(line["case"], "ready") not in ("ready", BEGUN):
+        if done.get(line["case"], BEGUN) != BEGUN or usable.get(line["case"]) in ("unwritten", "unbound"):
             (claims / str(i)).touch()
     end = time.monotonic() + given.limit
     running: dict[int, subprocess.Popen[bytes]] = {}

@@ -23,17 +23,25 @@ AGAIN = 4
 
 def launched(place: str, ready: Row, folder: Path) -> Row:
     """What came of one kernel: `state` is `equal`, `differs`, `idle` (it left its memory as it was), `unsteady` (the package's own kernel does not
-    agree with itself: it is given overlapping memory, or its order of sums is open) or `failed`, with `reason`. Both are compiled before
-    the device is asked for, so that nobody waits for a compiler."""
-    from kir.learning.corpus.measured import compare
+    agree with itself: it is given overlapping memory, or its order of sums is open), `unfit` (the package's own kernel is none under what was found for
+    it) or `failed`, with `reason`. Both are compiled before the device is asked for, so that nobody waits for a compiler."""
+    import torch
+
+    from kir.hardware.device.turns import Turns
+    from kir.learning.corpus.measured import compare, copied
 
     path, kernel = Path(place.partition("::")[0]), place.partition("::")[2]
-    out = {k: ready[k] for k in ("hash", "sizes", "binding")}
+    out, whose = {k: ready[k] for k in ("hash", "sizes", "binding")}, "unfit"
     try:
-        theirs, ours = original(path, kernel), written(ready, kernel, folder)
-        given, grid, options = arguments(theirs, ready), tuple(ready["grid"]), ready["options"]
-        for one in (theirs, ours):
-            one.warmup(**given, **options, grid=grid)
+        theirs, grid, options = original(path, kernel), tuple(ready["grid"]), ready["options"]
+        given = arguments(theirs, ready)
+        theirs.warmup(**given, **options, grid=grid)
+        with Turns.of().beside():
+            theirs[grid](**copied(given), **options)
+            torch.cuda.synchronize()
+        whose = "failed"
+        ours = written(ready, kernel, folder)
+        ours.warmup(**given, **options, grid=grid)
         made = compare(given, lambda v: theirs[grid](**v, **options), lambda v: ours[grid](**v, **options))
         right = made["equal"] or made["difference"] <= WITHIN * max(made["scale"], 1e-3)
         if right:
@@ -42,7 +50,7 @@ def launched(place: str, ready: Row, folder: Path) -> Row:
             state = "differs" if _steady(given, lambda v: theirs[grid](**v, **options)) else "unsteady"
     except Exception as bad:  # whatever a package's module, Triton or the device says
         said = [line.strip() for line in str(bad).splitlines() if line.strip(" ^")]
-        return {**out, "state": "failed", "reason": f"{type(bad).__name__}: {' .. '.join(dict.fromkeys([*said[:1], *said[-1:]]))}"[:300]}
+        return {**out, "state": whose, "reason": f"{type(bad).__name__}: {' .. '.join(dict.fromkeys([*said[:1], *said[-1:]]))}"[:300]}
     return {**out, "state": state, "reason": "" if right else f"{made['difference']:.3g} of {made['scale']:.3g}", "measured": made}
 
 

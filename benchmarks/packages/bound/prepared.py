@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from kir.ir.binding import Binding, expressions
 from kir.ir.types import BOOL, F32, I32, DType
 from kir.learning.corpus.patched_kernels import read_again
 from kir.surface.finding import proposed, under
+from kir.surface.launches.assembled import Found
 from kir.surface.launches.questions import Question, all_answered
 from kir.surface.reading import kernel_of, read_source
 
@@ -83,11 +85,7 @@ def bound(place: str) -> tuple[Binding, dict[str, int], dict[str, int | float]]:
 def _read(place: str, instead: Mapping[str, str], small: bool) -> tuple[Binding, n.Program]:
     """A kernel under the binding of its host code, with the answers in `instead` to the questions about those names; with `small`, extents that were
     assumed and are fixed when it is compiled are small."""
-    path, kernel = Path(place.partition("::")[0]), place.partition("::")[2]
-    reader, _ = kernel_of(path, kernel)
-    found = proposed(reader, path, kernel)
-    if not found.place:
-        raise LookupError("no host code that is read launches it")
+    found, made = _found(place)
 
     def answer(question: Question, wrong: str) -> str:
         """What `kir bind --ask --yes` answers; where nothing is proposed, a compile-time value is false, or 16 where it may not be, a grid has 16 CTAs
@@ -102,8 +100,19 @@ def _read(place: str, instead: Mapping[str, str], small: bool) -> tuple[Binding,
         if not said:
             raise ValueError(f"nothing proposes {kind} {name}: {wrong}"[:120])
         return said
-    binding = settled(all_answered(found.binding, found.assumed, under(reader, path, kernel), answer))
+    binding = settled(all_answered(found.binding, found.assumed, made, answer))
     return binding, read_source(place, binding).specialized()
+
+
+@lru_cache(maxsize=1)
+def _found(place: str) -> tuple[Found, Callable[[Binding], n.Program]]:
+    """What host code says of a kernel, and the kernel as a function of its binding. Raises LookupError where none launches it."""
+    path, kernel = Path(place.partition("::")[0]), place.partition("::")[2]
+    reader, _ = kernel_of(path, kernel)
+    found = proposed(reader, path, kernel)
+    if not found.place:
+        raise LookupError("no host code that is read launches it")
+    return found, under(reader, path, kernel)
 
 
 def _unsuited(bad: KirError) -> str | None:
