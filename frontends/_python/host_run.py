@@ -271,6 +271,9 @@ class Follower:
                 self._holds(_opposite(test))
                 return
             first, second = self._launching(file, s.body), bool(s.orelse) and self._launching(file, s.orelse)
+            if not first and not s.orelse and isinstance(s.body[-1], ast.Return):  # what is launched below is launched where this is not taken
+                self._holds(_opposite(test))
+                return
             if first and (second or isinstance(s.body[-1], ast.Return)):  # either may be taken: the other way is followed by itself
                 self.forks.append((str(file.path), s.lineno))
                 refuses = refuses or self.forks[-1] in self.otherwise
