@@ -427,6 +427,45 @@ def test_a_parameter_of_a_factory_that_nothing_uses_is_no_fault_of_its_launch(tm
     assert not is_generic(load_expert(str(file)).program)
 
 
+BARRED = """import torch, triton
+import triton.language as tl
+
+
+@triton.jit
+def twice_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr, BACK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + (n - 1 - at if BACK else at), tl.load(x_ptr + at, mask=at < n) * 2, mask=at < n)
+
+
+@triton.jit
+def thrice_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n) * 3, mask=at < n)
+
+
+def run(x, out, thrice: bool = False):
+    x_own = x.contiguous()
+    n = x_own.numel()
+    if n == 0:
+        if out is not x_own:
+            out.copy_(x_own)
+        return out
+    if thrice:
+        thrice_kernel[(triton.cdiv(n, 128),)](x_own, out, n, BLOCK=128)
+    else:
+        twice_kernel[(triton.cdiv(n, 128),)](x_own, out, n, BLOCK=128, BACK=thrice)
+    return out
+"""
+
+
+def test_what_returns_before_a_launch_is_no_way_to_it_and_a_flag_is_what_its_branch_needs(tmp_path: Path) -> None:
+    (tmp_path / "barred.py").write_text(BARRED)
+    first, second = (launched(f"{tmp_path / 'barred.py'}::{name}_kernel")[0] for name in ("twice", "thrice"))
+    assert first is not None and first.grid == ["ceildiv(n, 128)"] and first.metas == {"BLOCK": 128, "BACK": False}
+    assert second is not None and second.grid == ["ceildiv(n, 128)"] and second.metas == {"BLOCK": 128}
+    assert first.tensors["x_ptr"].shape == second.tensors["x_ptr"].shape == ["n"]
+
+
 BLOCKS = """#pragma once
 namespace launch {
 constexpr int THREADS = 512;
