@@ -204,7 +204,8 @@ class GenericStatements(Statements):
                 if s.orelse:
                     self.put("else:", depth, path)
                     self.block(s.orelse, (*path, "orelse"), depth + 1)
-                self._outside = outside
+                if outside is None:  # within another branch the place has moved past what was named since
+                    self._outside = None
             case n.Copy() if s.via == "tma" and _boxed(s.src.at) and s.src.other is not None and _is_zero(s.src.other):
                 self.put(f"{to.names[s.dst.buffer.name]} = {_call(to, s.src.at)}.load([{_corner(to, s.src.at)}])", depth, path)
             case n.Copy() if s.via == "tma" and _boxed(s.dst):
