@@ -8,7 +8,8 @@ import pytest
 from kir.base.diagnostic import KirError
 from kir.ir.binding import Binding
 from kir.ir.rules.generic import is_generic
-from kir.surface.finding import launches_of
+from kir.surface.finding import launches_of, under
+from kir.surface.launches.questions import Question, all_answered
 from kir.surface.reading import kernel_of, launched, load_expert, located
 from tests.command_line import called
 from tests.users.own_kernels import KERNELS, laid
@@ -425,6 +426,35 @@ def test_a_parameter_of_a_factory_that_nothing_uses_is_no_fault_of_its_launch(tm
     binding, _ = launched(str(file))
     assert binding is not None and binding.metas == {"block": 256, "threads": 128}
     assert not is_generic(load_expert(str(file)).program)
+
+
+BOXED = """import torch, triton
+import triton.language as tl
+
+
+@triton.jit
+def boxed_kernel(x, y, M, N, BM: tl.constexpr, BN: tl.constexpr):
+    i, j = tl.program_id(0) * BM, tl.program_id(1) * BN
+    y.store([i, j], x.load([i, j]) * 2)
+
+
+def run(x, y, M, N):
+    boxed_kernel[(triton.cdiv(M, 32), triton.cdiv(N, 32))](described(x), described(y), M, N, BM=32, BN=32)
+"""
+
+
+def test_an_answer_of_too_few_axes_for_a_box_leaves_the_other_questions(tmp_path: Path) -> None:
+    file = tmp_path / "boxed.py"
+    file.write_text(BOXED)
+    reader, _ = kernel_of(file, "boxed_kernel")
+    found = launches_of(reader, file, "boxed_kernel")[0]
+    asked: list[str] = []
+
+    def answer(question: Question, wrong: str) -> str:
+        asked.append(".".join(question.field))
+        return "64" if question.field == ("tensors", "x", "shape") else question.proposal or "ceildiv(M, 4), N"
+    made = all_answered(found.binding, found.assumed, under(reader, file, "boxed_kernel"), answer)
+    assert {k: t.shape for k, t in made.tensors.items()} == {"x": [64], "y": ["ceildiv(M, 4)", "N"]}, asked
 
 
 BARRED = """import torch, triton

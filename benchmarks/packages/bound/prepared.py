@@ -67,10 +67,10 @@ def bound(place: str) -> tuple[Binding, dict[str, int], dict[str, int | float]]:
                 binding, program = _read(place, instead, small)
                 break
             except KirError as bad:  # one of the values that nobody could know does not suit the kernel
-                name = _unsuited(bad)
-                if name is None or name in instead:
+                name, value = _suited(bad)
+                if not name or name in instead:
                     raise
-                instead[name] = "16"
+                instead[name] = value
         else:
             raise ValueError("too many values that nobody could know do not suit it")
         for base in SIZES:
@@ -100,7 +100,8 @@ def _read(place: str, instead: Mapping[str, str], small: bool) -> tuple[Binding,
         if not said:
             raise ValueError(f"nothing proposes {kind} {name}: {wrong}"[:120])
         return said
-    binding = settled(all_answered(found.binding, found.assumed, made, answer))
+    answered = all_answered(found.binding, found.assumed, made, answer)
+    binding = settled(answered.changed(metas={**answered.metas, **{k: v == "16" and 16 for k, v in instead.items()}}))
     return binding, read_source(place, binding).specialized()
 
 
@@ -115,11 +116,11 @@ def _found(place: str) -> tuple[Found, Callable[[Binding], n.Program]]:
     return found, under(reader, path, kernel)
 
 
-def _unsuited(bad: KirError) -> str | None:
-    """The compile-time value that a refusal says is not what the kernel takes."""
+def _suited(bad: KirError) -> tuple[str, str]:
+    """The compile-time value that a refusal says is not what the kernel takes, and one that is."""
     first = bad.diagnostics[0]
-    said = re.match(r"'(\w+)' = false: the kernel takes ", first.message) if first.id == "KIR-F011" else None
-    return said[1] if said else None
+    said = re.match(r"'(\w+)' = \S+: the kernel takes (true or false)?", first.message) if first.id == "KIR-F011" else None
+    return (said[1], "false" if said[2] else "16") if said else ("", "")
 
 
 def numbers(texts: Mapping[str, str | int], binding: Binding, sizes: Mapping[str, int]) -> dict[str, int]:
