@@ -18,11 +18,11 @@ from ..types.c_types import Arr, Auto, CType, Prim, Ptr, Vec
 from ..types.errors import NotUnderstood
 from ..values.conversions import component, convert, type_text
 from ..values.loads import rvalue
-from ..values.objects import assign, initialized, new_object, pinned_value
+from ..values.objects import assign, choosing, initialized, new_object, pinned_value
 from ..values.reading import Reading
 from ..values.shared_arrays import shared_array
 from ..values.shared_pool_views import carved
-from ..values.values import Aimed, Located, Members, Nothing, Null, Pointer, Record, Scalar, Wide
+from ..values.values import Aimed, Chosen, Located, Members, Nothing, Null, Pointer, Record, Scalar, Wide
 
 
 def declaration(r: Reading, node: Node, scope: Scope, within: Node | None = None) -> None:
@@ -115,6 +115,8 @@ def local_value(r: Reading, name: str, v: Value, kind: CType, changed: bool) -> 
     if not isinstance(v, (Scalar, Wide, Record, Pointer, Members)):
         if isinstance(kind, Prim | Ptr | Rec) and not isinstance(kind, Auto):
             v = convert(r, v, kind)
+        if isinstance(v, Chosen) and isinstance(kind, Ptr) and changed:
+            return choosing(r, name, v, kind)
         if isinstance(v, Null) and isinstance(kind, Ptr) and changed:
             return new_object(r, name, kind)  # it points nowhere until it is set
         return v if not isinstance(v, Nothing) else _nothing(name)
