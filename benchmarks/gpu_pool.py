@@ -7,7 +7,7 @@ as they need them, those of a package alike, those repeats and the start of proc
 run, as a GPU that fails does.
 ``python -m benchmarks.gpu_pool package [--calls 6] [--gpus ..] [--seconds N]`` optimizes recorded calls of a package instead, and
 ``python -m benchmarks.gpu_pool contexts [--gpus ..] [--queues 1,8]`` measures how many processes a minute get a context of a GPU when several ask at
-once, which bounds how many candidates can have one of their own. Counts that the machine does not have are left out, and named.
+once, which bounds how many candidates can have one of their own; ``page`` makes the page of what is kept. Counts that the machine does not have are left out, and named.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ from kir.learning.optimize.pool.judge import LIVES
 from kir.learning.optimize.pool.tasks import Task
 from kir.learning.tune.search import Measured
 
+FILES = {"list": "gpu-pool.jsonl", "package": "gpu-pool-packages.jsonl", "contexts": "gpu-pool-contexts.jsonl"}
+"""What a run keeps, by what is run."""
 LIST = Path(__file__).parent / "data" / "pool" / "candidates.jsonl.xz"
 MOST = 200
 FROM = (("gemm", 60), ("softmax", 30), ("rmsnorm", 30), ("layernorm", 30), ("fmha", 20), ("transpose", 20), ("fused_add_rmsnorm", 20), ("addmm", 30))
@@ -63,7 +65,7 @@ STAGES = {"compiling": ("cpu gate", "compile"), "starting": ("start",), "checkin
 STEP = 0.25
 """Seconds between two looks at the load."""
 COLUMNS = ("GPUs", "engine", "workers a GPU", "candidates", "accepted", "seconds", "a minute", "times one GPU", "in the middle", "times one GPU", "GPUs busy",
-           "cores busy",
+           "cores busy", "core-seconds a candidate", "a minute with all cores busy",
            "of a worker's time: compiling, starting, checking, timing; of these waiting for its turn", "GPU held for timing",
            "time beside others, of the time alone", "time alone, of it once more", "workers lost", "machine")
 
@@ -355,7 +357,8 @@ def page(rows: Sequence[Mapping[str, Any]], packages: Sequence[Mapping[str, Any]
              "a run loads compilers and runs dry; rows that lack it are of a pool whose workers each loaded compilers of their own, and opened a context for",
              "each candidate. *GPUs busy* is the driver's count of the time in which a kernel ran. *Starting* is waiting",
              "for processes with a context, *checking* all calls that are not timed, and the oracle, which is asked once for each problem and its inputs.",
-             "What lacks of a worker's time to the whole is what was cut off, and idle ends. *Time beside others*: the median over some of the candidates, and",
+             "What lacks of a worker's time to the whole is what was cut off, and idle ends. *A minute with all cores busy*: where the cores bind, however many",
+             "GPUs there are; most of a candidate's core-seconds are its compiler's. *Time beside others*: the median over some of the candidates, and",
              "the ends, of what the run measured by what the same GPU gives when nothing else works on the host; beside it how far two such times differ.", ""]
     if absent:
         lines += [f"Not run, for want of a machine with as many: {', '.join(map(str, absent))} GPUs.", ""]
@@ -370,9 +373,11 @@ def page(rows: Sequence[Mapping[str, Any]], packages: Sequence[Mapping[str, Any]
         left = f"; GPU {', '.join(r['retired'])} left" if r["retired"] else ""
         lost = f"{r['lost']} with a candidate, {r['ended']} ended by hand{left}" if r["lost"] else "0"
         share = [f"{r['spent'].get(name, 0.0):.0%}" for name in STAGES]
+        cores = int(r["machine"].split()[-2])
+        each = r["seconds"] * cores * r["cores_busy"] / 100 / r["candidates"]
         cells = (r["gpus"], r["engine"], r["each"], r["candidates"], r["accepted"], r["seconds"], f"{rate:.1f}", times,
                  f"{middle:.1f}" if middle else "", f"{middle / first:.2f}" if middle and first else "", busy,
-                 f"{r['cores_busy']:.0f} %", f"{', '.join(share[:4])}; {share[4]}",
+                 f"{r['cores_busy']:.0f} %", f"{each:.1f}", f"{60 * cores / each:.0f}", f"{', '.join(share[:4])}; {share[4]}",
                  f"{r['each'] * r['spent']['alone']:.0%}" if "alone" in r["spent"] else "", beside, repeated, lost, f"{r['machine']}, {r['when']}")
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     if packages:
@@ -409,10 +414,20 @@ def kept(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
 
 
+def _write(out: Path, counts: Sequence[int]) -> int:
+    """The page of the rows in a folder."""
+    rows = {which: kept(out / name) for which, name in FILES.items()}
+    done = {r["gpus"] for r in rows["list"]}
+    write_atomic(out / "gpu-pool.md", page(rows["list"], rows["package"], [n for n in counts if n not in done], rows["contexts"]))
+    return 0
+
+
 def main(words: list[str]) -> int:
     """0, or 2 for words that are none."""
     if words == ["list"]:
         return make_list()
+    if words == ["page"]:
+        return _write(RESULTS, [1, 2, 4, 8])
     part, words = (words[0], words[1:]) if words[:1] in (["package"], ["contexts"]) else ("list", words)
     given = {"--gpus": "1,2,4,8", "--candidates": str(MOST), "--seconds": "3600", "--cluster": "", "--out": str(RESULTS), "--each": "0", "--again": str(AGAIN),
              "--lose": "0",
@@ -421,11 +436,11 @@ def main(words: list[str]) -> int:
         option, value, *words = words
         given[option] = value
     if words:
-        print(f"no word {words[0]}; there are list, package, {', '.join(given)}", file=sys.stderr)
+        print(f"no word {words[0]}; there are list, package, contexts, page, {', '.join(given)}", file=sys.stderr)
         return 2
     out, there = Path(given["--out"]), chosen(machine.gpus()).numbers
     counts = [int(n) for n in given["--gpus"].split(",")]
-    files = {"list": out / "gpu-pool.jsonl", "package": out / "gpu-pool-packages.jsonl", "contexts": out / "gpu-pool-contexts.jsonl"}
+    files = {which: out / name for which, name in FILES.items()}
     rows = {which: kept(file) for which, file in files.items()}
     runs = [count for count in counts if count <= len(there)]
     each = int(given["--each"]) or max(1, len(_cores()) // max(1, len(there)) - 1)
@@ -438,8 +453,7 @@ def main(words: list[str]) -> int:
         key = keys[part]
         rows[part] = [r for r in rows[part] if key(r) != key(row)] + [row]
         write_atomic(files[part], "".join(json.dumps(r) + "\n" for r in rows[part]))
-        done = {r["gpus"] for r in rows["list"]}
-        write_atomic(out / "gpu-pool.md", page(rows["list"], rows["package"], [n for n in counts if n not in done], rows["contexts"]))
+        _write(out, counts)
     for place, count in enumerate(runs):
         share = (until - time.monotonic()) / (len(runs) - place if part == "package" else count * sum(1 / n for n in runs[place:]))
         if part == "contexts":
