@@ -7,8 +7,8 @@ as they need them, those of a package alike, those repeats and the start of proc
 run, as a GPU that fails does.
 ``python -m benchmarks.gpu_pool package [--calls 6] [--gpus ..] [--seconds N]`` optimizes recorded calls of a package instead, and
 ``python -m benchmarks.gpu_pool contexts [--gpus ..] [--queues 1,8]`` measures how many processes a minute get a context of a GPU when several ask at
-once, which bounds how many candidates can have one of their own; ``page`` makes the page of what is kept. Counts that the machine does not have are left out, and named.
-"""
+once, which bounds how many candidates can have one of their own; ``page`` makes the page of what is kept. Counts that the machine does not have are left
+out, and named."""
 
 from __future__ import annotations
 
@@ -357,7 +357,7 @@ def page(rows: Sequence[Mapping[str, Any]], packages: Sequence[Mapping[str, Any]
              "a run loads compilers and runs dry; rows that lack it are of a pool whose workers each loaded compilers of their own, and opened a context for",
              "each candidate. *GPUs busy* is the driver's count of the time in which a kernel ran. *Starting* is waiting",
              "for processes with a context, *checking* all calls that are not timed, and the oracle, which is asked once for each problem and its inputs.",
-             "What lacks of a worker's time to the whole is what was cut off, and idle ends. *A minute with all cores busy*: where the cores bind, however many",
+             "What lacks of a worker's time to the whole is what was cut off, and idle ends. *A minute with all cores busy*: where cores bind, however many",
              "GPUs there are; most of a candidate's core-seconds are its compiler's. *Time beside others*: the median over some of the candidates, and",
              "the ends, of what the run measured by what the same GPU gives when nothing else works on the host; beside it how far two such times differ.", ""]
     if absent:
