@@ -287,8 +287,8 @@ def _for(m: Machine, s: n.For, f: Frame) -> Steps:
         if short is not None:
             if m.coverage is not None:
                 m.coverage.loop(s, len(range(lo, hi, step)))
-                for loop, trips in loops_inside(s):
-                    m.coverage.loop(loop, trips)
+                for nested, often in loops_inside(s):
+                    m.coverage.loop(nested, often)
             yield from block(m, (short,), f)
             f.broken, f.continued = saved
             return

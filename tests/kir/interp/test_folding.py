@@ -101,7 +101,7 @@ def test_loops_inside_a_shortcut_count_as_run() -> None:
     p, _ = nest("kept[i, j] = kept[i, j] + X[row, i, j]")
     x = np.zeros((3, 6, 8), np.float32)
     for mode in ("fast", "check"):
-        reached = run(p, {"X": x}, {"M": 3}, mode=mode, cover=True, compiles=False).reached  # type: ignore[arg-type]
+        reached = run(p, {"X": x}, {"M": 3}, mode=mode, cover=True, compiles=False).reached
         assert {reached["loop", f"main/{name}"] for name in ("k", "k/i", "k/i/j")} == {MORE} and reached["trips", "main/k/i/j"] == 4
 
 
