@@ -8,8 +8,10 @@ os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"  # befo
 
 import gc
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,9 @@ from hypothesis.internal.conjecture import providers
 from kir.hardware import machine
 from tests.carrier_answers import recorded
 
+TESTS = Path(__file__).parent
+gc.disable()
+"""Until all tests are collected: what is made by then stays."""
 settings.register_profile("kir", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("kir")
 """The same examples on every machine, however slow it is."""
@@ -101,9 +106,25 @@ def pytest_report_header(config: pytest.Config) -> str:
     return f"left out for want of: {', '.join(absent) or 'nothing'}"
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Of several workers each first reads its part of the test files: what pytest makes of a file's assertions is kept, and the others find it there."""
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None or sys.dont_write_bytecode or [Path(given).resolve() for given in session.config.args] != [TESTS]:
+        return
+    for file in sorted(TESTS.rglob("test_*.py"))[int(worker["workerid"].removeprefix("gw"))::worker["workercount"]]:
+        with suppress(Exception):  # it is collected, and told of, like any other
+            import_module(".".join(file.relative_to(TESTS.parent).with_suffix("").parts))
+
+
 def pytest_collection_finish() -> None:
     """As the command line does, garbage is sought seldom, and not in what all tests share: trees are large and hold no cycles."""
     gc.set_threshold(100_000, 20, 20)
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    """Nor is it sought in what a process that ends has kept."""
     gc.freeze()
 
 
