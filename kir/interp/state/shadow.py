@@ -34,13 +34,17 @@ class Crowd:
     """Accesses of many agents to each granule: reads, or atomic updates."""
 
     def __init__(self, granules: int) -> None:
+        self.granules = granules
         self.used = False
-        """Whether there was any access."""
+        """Whether there was any access. Until then there is no more: most memory is never updated, and much of it never read."""
+
+    def _begin(self) -> None:
+        """The first access."""
+        granules, self.used = self.granules, True
         self.cta = np.full(granules, NOBODY, np.int32)
         self.other = np.full(granules, NOBODY, np.int32)
         self.site = np.zeros(granules, np.int32)
         self.other_site = np.zeros(granules, np.int32)
-        self.columns: dict[int, int] = {}
         self.column_agents = np.zeros(0, np.int64)
         self.column_of = np.zeros(0, np.int64)
         self.clock = np.zeros((granules, 0), np.int32)
@@ -51,6 +55,8 @@ class Crowd:
 
     def forget(self, overlapping: bool, chained: bool) -> None:
         """A new launch (see `Shadow.forget`)."""
+        if not self.used:
+            return
         self.cta[:] = _earlier(self.cta, overlapping, chained)
         self.other[:] = _earlier(self.other, overlapping, chained)
         self.clock[:] = 0
@@ -59,7 +65,8 @@ class Crowd:
 
     def note(self, g: Array, cta: Array, agent: Array, clock: Array, site: int, crowded: bool) -> None:
         """Accesses to granules `g` by agents at their clocks."""
-        self.used = True
+        if not self.used:
+            self._begin()
         old = self.cta[g]
         fresh = old != cta
         if some(fresh):
