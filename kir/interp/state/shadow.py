@@ -131,12 +131,11 @@ class Crowd:
         theirs = (last != NOBODY) & ~mine
         if some(theirs) and (found := self._of_others(g, seen, clocks, rows[lanes], theirs, verb)) is not None:
             return found
-        own = self.column_agents == agents[:, None]
-        late = seen > self._known(clocks, ORDERED, rows, agents, own)[lanes]
+        late = self._late(seen, clocks, ORDERED, rows[lanes], agent)
         if not every(mine):
             late &= mine[:, None]
         if some(late):
-            loose = late & (seen > self._known(clocks, SHUFFLED, rows, agents, own)[lanes])
+            loose = late & self._late(seen, clocks, SHUFFLED, rows[lanes], agent)
             pick = loose if some(loose) else late
             at, column = np.unravel_index(int(pick.argmax()), pick.shape)
             weak = Conflict(int(at), int(self.site[g[at]]), int(cta[at]), int(self.column_agents[column]), verb, not some(loose))
@@ -158,12 +157,22 @@ class Crowd:
                     return Conflict(int(at), int(self.site[g[at]]), int(other), int(self.column_agents[column]), verb)
         return None
 
-    def _known(self, clocks: Clocks, layer: int, rows: Array, agents: Array, own: Array) -> Array:
-        """Per lane and column the clock up to which the lane knows the column's agent; everything of itself."""
+    def _late(self, seen: Array, clocks: Clocks, layer: int, rows: Array, agents: Array) -> Array:
+        """By access and column, whether what was seen of the column's agent is later than what the one that accesses knows of it; never of itself."""
         width = clocks.know.shape[-1]
-        known: Array = clocks.know[layer, rows[:, None], agents[:, None], np.minimum(self.column_agents, width - 1)]
-        known = np.where(self.column_agents < width, known, 0)
-        return np.where(own, np.iinfo(np.int32).max, known)
+        columns = np.minimum(self.column_agents, width - 1)
+        known: Array
+        if every(rows == rows[0]):
+            known = np.take(clocks.know[layer, int(rows[0])], agents, axis=0).take(columns, axis=1)
+        else:
+            known = clocks.know[layer, rows[:, None], agents[:, None], columns]
+        if not every(columns == self.column_agents):
+            known = np.where(self.column_agents < width, known, 0)
+        late: Array = seen > known
+        own = self.column_of[np.minimum(agents, len(self.column_of) - 1)]
+        has = (agents < len(self.column_of)) & (own >= 0)
+        late[has, own[has]] = False
+        return late
 
 
 def _raised(of: Array, at: Array, to: Array) -> None:
