@@ -93,6 +93,15 @@ def once(n: Node, key: str, make: Callable[[], V]) -> V:
     return value
 
 
+def once_for_each(make: Callable[..., V]) -> Callable[..., V]:
+    """A function of a program, and perhaps of one of its kernels, that follows from these alone: worked out once for each (see `once`)."""
+    key = f"_{make.__module__}.{make.__name__}"
+
+    def found(program: Node, *kernel: Any) -> V:
+        return once(program, f"{key} {kernel[0].name}" if kernel else key, lambda: make(program, *kernel))
+    return found
+
+
 def updated(old: N, **fields: Any) -> N:
     """`old` with fields replaced; `old` itself where none of them differs, so that what was worked out for it stays with it."""
     if all(_is_same(old.__dict__[name], value) for name, value in fields.items()):
