@@ -50,8 +50,10 @@ class Crowd:
         self.clock = np.zeros((granules, 0), np.int32)
         self.latest = np.zeros(granules, np.int32)
         """No less than any clock of a granule."""
-        self.only = np.full(granules, NOBODY, np.int32)
-        """The agent whose clocks alone a granule has, or MANY."""
+        self.last = np.full(granules, NOBODY, np.int32)
+        """The agent that came last, or MANY that came at once."""
+        self.before = np.zeros(granules, np.int32)
+        """No less than any clock of a granule but those of the agent that came last."""
 
     def forget(self, overlapping: bool, chained: bool) -> None:
         """A new launch (see `Shadow.forget`)."""
@@ -60,8 +62,8 @@ class Crowd:
         self.cta[:] = _earlier(self.cta, overlapping, chained)
         self.other[:] = _earlier(self.other, overlapping, chained)
         self.clock[:] = 0
-        self.latest[:] = 0
-        self.only[:] = NOBODY
+        self.latest[:] = self.before[:] = 0
+        self.last[:] = NOBODY
 
     def note(self, g: Array, cta: Array, agent: Array, clock: Array, site: int, crowded: bool) -> None:
         """Accesses to granules `g` by agents at their clocks."""
@@ -74,7 +76,7 @@ class Crowd:
             self.other[g[moved]], self.other_site[g[moved]] = old[moved], self.site[g[moved]]
             if self.clock.shape[1]:
                 self.clock[g[fresh]] = 0
-            self.latest[g[fresh]], self.only[g[fresh]] = 0, NOBODY
+            self.latest[g[fresh]], self.before[g[fresh]], self.last[g[fresh]] = 0, 0, NOBODY
             self.cta[g[::-1]] = cta[::-1]
             several = self.cta[g] != cta
             self.other[g[several]], self.other_site[g[several]] = cta[several], site
@@ -82,11 +84,15 @@ class Crowd:
         if crowded:
             column = self._columns(agent)
             _raised(self.clock.reshape(-1), g * self.clock.shape[1] + column, clock)
+            another = self.last[g] != agent
+            if some(another):
+                changed = g[another]
+                self.before[changed] = self.latest[changed]
+                self.last[g] = agent
+                several = self.last[g] != agent
+                if some(several):
+                    self.last[g[several]] = MANY
             _raised(self.latest, g, clock)
-            before = self.only[g]
-            if not every(before == agent):
-                self.only[g] = np.where((before == NOBODY) | (before == agent), agent, MANY)
-                self.only[g[self.only[g] != agent]] = MANY
 
     def _columns(self, agent: Array) -> Array:
         most = int(agent.max()) + 1
@@ -123,8 +129,9 @@ class Crowd:
         mine = last == cta
         agent = agents[lanes]
         if every(mine):
-            others = self.only[g] != agent
-            if not some(others) or int(self.latest[g[others]].max()) <= clocks.least(ORDERED, rows[lanes[others]], agent[others], self.column_agents):
+            of_others = np.where(self.last[g] == agent, self.before[g], self.latest[g])
+            others = of_others > 0
+            if not some(others) or int(of_others.max()) <= clocks.least(ORDERED, rows[lanes[others]], agent[others], self.column_agents):
                 return None  # whatever it was, it is one's own, or known
         seen = self.clock[g, :n]
         weak: Conflict | None = None
