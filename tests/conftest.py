@@ -19,6 +19,7 @@ import platformdirs
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
+from hypothesis.internal.entropy import deterministic_PRNG
 
 from kir.hardware import machine
 from tests.carrier_answers import recorded
@@ -26,6 +27,8 @@ from tests.carrier_answers import recorded
 TESTS = Path(__file__).parent
 gc.disable()
 """Until all tests are collected: what is made by then stays."""
+with deterministic_PRNG():
+    """Hypothesis seeks garbage when it begins. Now there is little to look through."""
 settings.register_profile("kir", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("kir")
 """The same examples on every machine, however slow it is."""
@@ -73,6 +76,7 @@ def _own_library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     folder = tmp_path_factory.mktemp("library")
     recorded(folder)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)  # no test pulls the plug
         patch.setenv("XDG_DATA_HOME", str(folder))
         patch.setenv("XDG_CACHE_HOME", str(_own_cache(tmp_path_factory.getbasetemp())))
         yield

@@ -2,9 +2,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any, TypeVar
 
+from kir.base.dataclass import replace
 from kir.ir import build
 from kir.ir.nodes import (
     Axis,
