@@ -34,7 +34,7 @@ from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 from kir.ir.printer import expr_text
 from kir.ir.types import DType, TileType
-from kir.ir.visit import walk
+from kir.ir.visit import once, walk
 
 LANE_BUDGET = 1 << 21
 """Elements of the largest value of a kernel, over all CTAs that run as one frame."""
@@ -112,24 +112,27 @@ def _agreeing(first: tuple[Machine, dict[str, Array]], second: tuple[Machine, di
 
 
 def _must_run(program: n.Program) -> None:
+    """Raises KirError KIR-I003 for a generic program, and KIR-I001 for one that has no meaning to run."""
     if program.metas:
         raise error("KIR-I003", f"program '{program.name}' is generic in {', '.join(m.name for m in program.metas)}", needs="a binding")
-    for s in walk(program):
+    for s in once(program, "_meaningless", lambda: [x for x in walk(program) if isinstance(x, (n.Opaque, n.Hole))]):
         if isinstance(s, (n.Opaque, n.Hole)):
             what = f"hole '{s.name}'" if isinstance(s, n.Hole) else f"opaque {s.surface} source ({s.reason})"
             raise error("KIR-I001", f"{what} has no meaning to run", origin=s.origin)
 
 
 def _has_choice(program: n.Program) -> bool:
-    return any((isinstance(x, n.Copy) and (x.grouped or x.signal is not None)) or (isinstance(x, n.Mma) and x.pending)
-               or isinstance(x, n.Roles) or (isinstance(x, n.Call) and (x.fn in _WAITS or x.fn == "wgmma")) for k in program.kernels for x in walk(k))
+    return once(program, "_has_choice", lambda: any((isinstance(x, n.Copy) and (x.grouped or x.signal is not None)) or (isinstance(x, n.Mma) and x.pending)
+               or isinstance(x, n.Roles) or (isinstance(x, n.Call) and (x.fn in _WAITS or x.fn == "wgmma")) for k in program.kernels for x in walk(k)))
 
 
 def _takes_turns(program: n.Program) -> bool:
     """Whether CTAs may learn by atomic operations which of them come first, and none waits for another: then they may come in any order."""
-    inside = [x for root in (*program.kernels, *program.functions) for x in walk(root)]
-    asked = any(isinstance(x, n.Let) and any(isinstance(y, n.Call) and y.fn.startswith("atomic_") for y in walk(x.value)) for x in inside)
-    return asked and not any(isinstance(x, n.While) and polls(x) for x in inside)
+    def found() -> bool:
+        inside = [x for root in (*program.kernels, *program.functions) for x in walk(root)]
+        asked = any(isinstance(x, n.Let) and any(isinstance(y, n.Call) and y.fn.startswith("atomic_") for y in walk(x.value)) for x in inside)
+        return asked and not any(isinstance(x, n.While) and polls(x) for x in inside)
+    return once(program, "_takes_turns", found)
 
 
 def _once(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, int | float], mode: str,
@@ -137,7 +140,7 @@ def _once(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str,
           backward: bool = False, traffic: bool = False) -> tuple[Machine, dict[str, Array]]:
     m = Interpreter(program, lazy=lazy, most_steps=most_steps, coverage=coverage, compiles=compiles and loops.available(),
                     one_error=one_error, backward=backward, traffic=traffic)
-    for text, _, stmt in anchors(program):
+    for text, stmt in once(program, "_anchored", lambda: [(text, stmt) for text, _, stmt in anchors(program)]):
         m.anchors.setdefault(id(stmt), text)
     if mode == "check":
         from kir.interp.checking.checker import Checker
@@ -247,7 +250,7 @@ def _gathered(m: Machine, p: n.Param) -> Array:
 def _kernel(m: Machine, k: n.Kernel, host: Frame, launch: n.Launch) -> None:
     m.kernel = k
     m.forget_barriers()
-    _plan_splits(m, k)
+    m.split_loops.update({id(s): splits for s, splits in once(m.program, f"_splits {k.name}", lambda: _loops_that_split(m, k))})
     extents = [m.uniform(a.extent, host) for a in k.grid]
     threads = m.uniform(k.threads, host)
     if m.coverage is not None:
@@ -255,7 +258,7 @@ def _kernel(m: Machine, k: n.Kernel, host: Frame, launch: n.Launch) -> None:
     total = int(np.prod(extents, dtype=np.int64))
     m.cluster_threads = threads * int(np.prod(k.cluster, dtype=np.int64)) if k.cluster else threads
     m.clusters = cluster.begun(extents, k.cluster, k.name)
-    m.stepping = m.clusters.size > 1 or any(m.split_loops.values()) or any(may_block(x) for x in _reachable(m, k))
+    m.stepping = m.clusters.size > 1 or any(m.split_loops.values()) or _may_wait(m, k)
     if m.checking:
         m.checker.begin(k, launch)
         m.checker.lookahead.begin()
@@ -306,13 +309,19 @@ def _of_a_cluster(m: Machine, k: n.Kernel, f: Frame) -> Steps:
 def _chunk(m: Machine, k: n.Kernel, threads: int) -> int:
     """CTAs that run as one frame: bounded by the elements of the largest value. A CTA that never splits is one lane, however many threads it has."""
     lanes = max(1, threads if m.checking or _splits(m, k) else 1)
-    budget = max(1, LANE_BUDGET // max(lanes, largest_value(k)))
+    budget = max(1, LANE_BUDGET // max(lanes, once(k, "_largest_value", lambda: largest_value(k))))
     return max(1, min(budget, (CHECKED_THREADS if m.checking else THREAD_BUDGET) // lanes))
 
 
 def _splits(m: Machine, k: n.Kernel) -> bool:
     """Whether a kernel, or a function that it calls, runs instances of a level of the machine side by side."""
-    return any(isinstance(x, n.Roles) or (isinstance(x, n.For) and x.kind in LEVELS) for x in _reachable(m, k))
+    return once(m.program, f"_side_by_side {k.name}",
+                lambda: any(isinstance(x, n.Roles) or (isinstance(x, n.For) and x.kind in LEVELS) for x in _reachable(m, k)))
+
+
+def _may_wait(m: Machine, k: n.Kernel) -> bool:
+    """Whether a kernel, or a function that it calls, may wait for another coroutine."""
+    return once(m.program, f"_may_wait {k.name}", lambda: any(may_block(x) for x in _reachable(m, k)))
 
 
 def largest_value(k: n.Kernel) -> int:
@@ -354,11 +363,8 @@ def _reachable(m: Machine, k: n.Kernel) -> Iterator[n.Node]:
         yield from walk(fn)
 
 
-def _plan_splits(m: Machine, k: n.Kernel) -> None:
-    """Finds the loops over a level whose instances wait for one another."""
+def _loops_that_split(m: Machine, k: n.Kernel) -> list[tuple[n.For, bool]]:
+    """The loops over a level, each with whether its instances wait for one another."""
     waiting = {fn.name for fn in m.program.functions if any(isinstance(x, n.Call) and x.fn in _WAITS for x in walk(fn))}
-    for s in walk(k):
-        if isinstance(s, n.For) and s.kind in LEVELS:
-            inside = (x for b in s.body for x in walk(b))
-            m.split_loops[id(s)] = any(isinstance(x, n.Roles) or (isinstance(x, n.Call) and (x.fn in _WAITS or x.fn in waiting))
-                                       for x in inside)
+    return [(s, any(isinstance(x, n.Roles) or (isinstance(x, n.Call) and (x.fn in _WAITS or x.fn in waiting)) for b in s.body for x in walk(b)))
+            for s in walk(k) if isinstance(s, n.For) and s.kind in LEVELS]
