@@ -19,7 +19,7 @@ DEMO ?= { $(LINEAGE) skills/experts/gemm/gemm_sm80.cu --bind skills/bindings/gem
 	$(BIN)/kir learn demo-out/gemm-cuda -o demo-out/learned --no-trials && \
 	$(BIN)/kir skills apply multi-threaded-block.kernel skills/problems/softmax/naive.kir --library demo-out/learned/cards && wait $$first; }
 # A naive LayerNorm, which no stored pipeline or lineage is of, made fast on the modelled gate with the steps of another kernel.
-DEMO_OPTIMIZE ?= $(BIN)/kir optimize --problem layernorm --shape long --surface cuda --no-compile --budget candidates=2,seconds=25 -o demo-out/layernorm.cu
+DEMO_OPTIMIZE ?= $(BIN)/kir optimize --problem layernorm --shape long --surface cuda --no-compile --budget candidates=2,seconds=60 -o demo-out/layernorm.cu
 DEMO_FULL ?= $(DEMO) && \
 	$(LINEAGE) liger_kernel:ops/rms_norm.py::_rms_norm_forward_kernel --bind skills/bindings/liger_rms_norm.toml --problem rmsnorm -o demo-out/rmsnorm && \
 	$(LINEAGE) liger_kernel:ops/softmax.py::_softmax_single_block_forward_kernel --bind skills/bindings/liger_softmax.toml --problem softmax -o demo-out/softmax && \
@@ -33,12 +33,12 @@ help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.core $(VENV)/.zoo ## a matrix product from Triton, CUDA and TileLang walked back to one naive program, and a skill learned from it applied to a softmax
-	rm -rf demo-out
+	rm -rf demo-out && mkdir demo-out
 	$(DEMO)
 	@echo 'the report: demo-out/report.html (and one for each kernel: demo-out/*/report.html)'
 
 demo-full: $(VENV)/.core $(VENV)/.zoo $(VENV)/.full ## the same with everything compiled (installs torch, Triton, TileLang)
-	rm -rf demo-out
+	rm -rf demo-out && mkdir demo-out
 	$(DEMO_FULL)
 
 test: $(VENV)/.core $(VENV)/.zoo ## the test suite, without what needs a GPU
