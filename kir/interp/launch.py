@@ -140,7 +140,7 @@ def _once(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str,
           backward: bool = False, traffic: bool = False) -> tuple[Machine, dict[str, Array]]:
     m = Interpreter(program, lazy=lazy, most_steps=most_steps, coverage=coverage, compiles=compiles and loops.available(),
                     one_error=one_error, backward=backward, traffic=traffic)
-    for text, stmt in once(program, "_anchored", lambda: [(text, stmt) for text, _, stmt in anchors(program)]):
+    for text, _, stmt in once(program, "_anchored", lambda: tuple(anchors(program))):
         m.anchors.setdefault(id(stmt), text)
     if mode == "check":
         from kir.interp.checking.checker import Checker

@@ -67,8 +67,8 @@ def command(id: Annotated[str, typer.Argument(help="an id such as KIR-T001, an i
         told = {name: title(file) for name, file in pages().items()}
         return Result({"pages": told}, "\n".join(f"{name:<26}{words}" for name, words in told.items()))
     if (found := page(id)) is not None:
-        text = found.read_text(encoding="utf-8")
-        return Result({"id": id, "title": title(found), "page": text}, text)
+        whole = found.read_text(encoding="utf-8")
+        return Result({"id": id, "title": title(found), "page": whole}, whole)
     if re.fullmatch(r"KIR-\w+|[A-Z]\d+", id.upper()):
         hint = did_you_mean(wanted, [each for each in rows if each[:5] == wanted[:5]])  # another area's is never meant
         raise usage("KIR-C004", f"there is no diagnostic '{id}'{f'; {hint}' if hint else ''}", attempt="kir explain")
