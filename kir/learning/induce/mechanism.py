@@ -15,7 +15,7 @@ from kir.learning.induce.uses import Use
 
 RESOURCES: Mapping[str, str] = {
     "issue": "issuing instructions", "alu": "integer arithmetic", "fma": "float32 arithmetic", "half": "float16 arithmetic", "double": "float64 arithmetic",
-    "special": "special functions", "convert": "conversions", "memory": "the units that load and store", "shared": "shared memory",
+    "special": "special functions", "convert": "conversions", "memory": "the load-store units", "shared": "shared memory",
     "tensor": "the tensor cores", "latency": "the latency of the waves of CTAs", "l2": "L2", "dram": "DRAM", "ctas": "starting CTAs",
     "fill": "filling a pipeline", "atomics": "atomic operations", "spills": "spilled registers", "launch": "launching kernels"}
 """Resources of the cost model in words; what is added for all of them together has none."""
@@ -50,8 +50,8 @@ def moved(card: Card, group: Sequence[Use]) -> Iterator[str]:
             seen = Analytic()(Pair(each.before, each.after, sizes, target_of(aim), surface=each.use.walked.surface or "cuda"))
         except FAULTS:
             continue
-        if not seen.defer:
-            yield from _told(each.use.kernel, aim, sizes, seen)
+        if not seen.defer and (said := list(_told(each.use.kernel, aim, sizes, seen))):
+            yield from said
             return
 
 
@@ -77,17 +77,11 @@ def _told(kernel: str, aim: str, sizes: Mapping[str, int], seen: Forecast) -> It
     if not noted:
         return
     at = f", at {' and '.join(filter(None, (', '.join(f'{n} = {v:,}' for n, v in row) for row in (list(sizes.items())[:-1], list(sizes.items())[-1:]))))}"
-    moves = [f"{RESOURCES[r.resource]} takes {duration(r.after)} instead of {duration(r.before)}" for r in noted]
+    moves = [f"{RESOURCES[r.resource]}, from {duration(r.before)} to {duration(r.after)}" for r in noted]
     first, last = (max(reasons, key=lambda r: (getattr(r, side), r.resource)).resource for side in ("before", "after"))
-    bound = (f"{RESOURCES[first]}, as before" if first == last else f"{RESOURCES[last]}; before it was {RESOURCES[first]}")
+    bound = f"{RESOURCES[first]}, as before" if first == last else f"{RESOURCES[last]}; before it was {RESOURCES[first]}"
     yield (f"For example `{kernel}` on {aim}{at if sizes else ''}: {duration(before)} before it and {duration(after)} after it, as the cost model has it. "
-           f"{_sentences(moves)} What takes longest is {bound}.")
-
-
-def _sentences(parts: Sequence[str]) -> str:
-    """Parts of what goes on at the same time, as one sentence."""
-    said = "; ".join(parts)
-    return f"{said[:1].upper()}{said[1:]}."
+           f"What changes: {'; '.join(moves)}. What takes longest is {bound}.")
 
 
 def duration(seconds: float) -> str:

@@ -50,8 +50,8 @@ LEAST_OF_A_KIND = 3
 def told(card: Card, group: Sequence[Use]) -> str:
     """The Markdown before the record."""
     parts = [f"# {_title(card.title)}", _lead(card), *_what(card),
-             "## When it is right", *_right(card),
-             "## When it pays", *_pays(card), *_where(card, group), *map(_paragraph, moved(card, group)), *_beside(card, group),
+             "## When it is right", *_right(card, group),
+             "## When it pays", *_pays(card, group), *_where(card, group), *map(_paragraph, moved(card, group)), *_beside(card, group),
              "## What can go wrong", *_wrong(card), "## Before and after", *_shown(card, group), "## How it is known", *_known(card)]
     return "\n\n".join(parts) + "\n"
 
@@ -72,7 +72,7 @@ def _lead(card: Card) -> str:
     state += f" (without it {lost})" if trials else ""
     how, found = ("measured", card.effect.measured) if card.effect.measured else ("forecast", card.effect.forecast)
     most = max(found.items(), key=lambda row: row[1].uses, default=None)
-    gain = (f"; {how} to make a kernel {most[1].median:.3g} times as fast ({most[0]}, median of {most[1].uses} use{_s(most[1].uses)})"
+    gain = (f"; {how} to make a kernel {_factor(most[1].median)} times as fast ({most[0]}, median of {most[1].uses} use{_s(most[1].uses)})"
             if most is not None and most[1].median > 1.005 else "")
     return _paragraph(f"*{state}. Seen in {kernels} kernel{_s(kernels)} on {_and([CALLED.get(each, 'the IR') for each in card.scope.surfaces])}{gain}.*")
 
@@ -212,12 +212,17 @@ def _and(words: Sequence[str]) -> str:
     return ", ".join(words[:-1]) + f" and {words[-1]}" if len(words) > 1 else words[0]
 
 
-def _right(card: Card) -> Iterator[str]:
+def _asked(group: Sequence[Use], id_: str) -> int:
+    """The uses that a condition is asked of: those of the passes that declare it."""
+    return sum(any(p.id == id_ for p in use.item.preconditions) for use in group) or len(group)
+
+
+def _right(card: Card, group: Sequence[Use]) -> Iterator[str]:
     validity = [p for p in card.preconditions if p.kind == "validity"]
     if not validity:
         yield _paragraph("Wherever its pattern matches: the step has no further condition, and its result passed the gate in every use.")
     else:
-        yield _list([f"{_sentence(p.sentence)} {_came_out(p.proved, p.guarded, p.assumed, p.open, len(card.evidence.uses))}" + (f" ({p.id})" if p.id else "")
+        yield _list([f"{_sentence(p.sentence)} {_came_out(p.proved, p.guarded, p.assumed, p.open, _asked(group, p.id))}" + (f" ({p.id})" if p.id else "")
                      for p in validity])
     for says, some in (("It needs, in the program before it,", card.scope.requires), ("It is not for a program that has", card.scope.conflicts)):
         if some:
@@ -237,7 +242,7 @@ def _came_out(proved: int, guarded: int, assumed: int, left: int, uses: int) -> 
     return f"{text[:1].upper()}{text[1:]} of {uses} use{_s(uses)}{left_}." if said else "No use has a verdict on it."
 
 
-def _pays(card: Card) -> Iterator[str]:
+def _pays(card: Card, group: Sequence[Use]) -> Iterator[str]:
     effect = card.effect
     rows = [f"Measured on {name.removeprefix('NVIDIA ')}: {_spread(s)}." for name, s in effect.measured.items()]
     rows += [f"Forecast for {name}: {_spread(s)}." for name, s in effect.forecast.items()]
@@ -256,7 +261,7 @@ def _pays(card: Card) -> Iterator[str]:
     profit = [p for p in card.preconditions if p.kind == "profit"]
     for p in (p for p in profit if p.id):
         so = p.proved + p.guarded + p.assumed
-        of = len(card.evidence.uses)
+        of = _asked(group, p.id)
         yield _paragraph(f"It helps if {p.sentence} ({p.id}): this was so in {f'all {of}' if so == of > 1 else f'{so} of {of}'} use{_s(of)}.")
     if seen := [p for p in profit if not p.id]:
         yield "Walks tell where it belongs. In all uses these held, and in most programs on which the step could not be undone they did not:"
@@ -276,16 +281,16 @@ def _where(card: Card, group: Sequence[Use]) -> Iterator[str]:
         return
     gains, losses = [row for row in seen if row[0] >= FASTER], [row for row in seen if row[0] <= 1 / FASTER]
     best = max(seen, key=lambda row: row[0])
-    most = f", most in `{best[1].kernel}` ({best[0]:.3g} times as fast)" if gains else ""
+    most = f", most in `{best[1].kernel}` ({_factor(best[0])} times as fast)" if gains else ""
     yield _paragraph(f"On {aim} it is forecast to gain {100 * FASTER - 100:.0f} % or more in {len(gains) or 'none'} of {len(seen)} uses{most}, and to lose as "
                      f"much in {len(losses) or 'none'}.")
     kinds = {name: [ratio for ratio, use in seen if use.walked.family == name] for name in sorted({use.walked.family for _, use in seen})}
     ranked = sorted(((median(found), name, len(found)) for name, found in kinds.items() if len(found) >= LEAST_OF_A_KIND), key=lambda row: (-row[0], row[1]))
-    ways = [(how, [f"{name} ({'' if how.startswith('about') else f'{value:.3g} times, '}{count} uses)" for value, name, count in ranked if fits(value)])
+    ways = [(how, [f"{name} ({'' if how.startswith('about') else f'{_factor(value)} times, '}{count} uses)" for value, name, count in ranked if fits(value)])
             for how, fits in (
         ("faster in", lambda v: v >= FASTER), ("about as fast in", lambda v: 1 / FASTER < v < FASTER), ("slower in", lambda v: v <= 1 / FASTER))]
     if len(ranked) > 1 and (ways[0][1] or ways[2][1]):
-        yield _paragraph(f"By kind of kernel (medians) it is {'; '.join(f'{how} {_and(found)}' for how, found in ways if found)}.")
+        yield _paragraph(f"By kind of kernel (medians) it is {'; '.join(f'{how} {_some(found)}' for how, found in ways if found)}.")
 
 
 def _beside(card: Card, group: Sequence[Use]) -> Iterator[str]:
@@ -310,12 +315,12 @@ def _beside(card: Card, group: Sequence[Use]) -> Iterator[str]:
 
 
 def _spread(s: Spread) -> str:
-    speed = f"{'slower, ' if s.median < 1.0 else ''}{s.median:.3g} times as fast"
+    speed = f"{'slower, ' if s.median < 1.0 else ''}{_factor(s.median)} times as fast"
     if abs(s.median - 1.0) < AS_BEFORE:
         speed = "as fast as before" if f"{s.median:.3g}" == "1" else f"about as fast as before, {s.median:.3g} times"
     if s.uses == 1:
         return f"{speed}, in one use"
-    low, high = f"{s.low:.3g}", f"{s.high:.3g}"
+    low, high = _factor(s.low), _factor(s.high)
     return f"{speed} ({s.uses} uses{f', half of them from {low} to {high}' if low != high else ''})"
 
 
@@ -419,6 +424,16 @@ def _difference(before: str, after: str) -> str:
 
 def _fenced(language: str, text: str) -> str:
     return f"```{language}\n{text}\n```"
+
+
+def _factor(value: float) -> str:
+    """How many times, in three digits."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def _some(rows: Sequence[str]) -> str:
+    """The first few of many."""
+    return _and([*rows[:FEW], *([f"{len(rows) - FEW} other kinds"] if len(rows) > FEW + 1 else rows[FEW:])])
 
 
 def _few(families: Sequence[str]) -> str:

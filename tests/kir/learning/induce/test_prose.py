@@ -20,8 +20,8 @@ def test_what_a_step_moves_is_told_by_resource_with_what_takes_longest_before_an
     reasons = (Reason("shared", 1.85e-3, 1.34e-3), Reason("launch", 3e-6, 2.9e-6), Reason("not hidden", 1e-3, 0.5e-3), Reason("tensor", 1.4e-3, 1.4e-3))
     seen = Forecast((0.5,), (0.3,), 0.0, reasons, seconds=(2e-3, 1.5e-3))
     said, = _told("k", "sm_90a", {"M": 4096, "N": 64}, seen)
-    assert said == ("For example `k` on sm_90a, at M = 4,096 and N = 64: 2 ms before it and 1.5 ms after it, as the cost model has it. Shared memory takes "
-                    "1.34 ms instead of 1.85 ms. What takes longest is the tensor cores; before it was shared memory.")
+    assert said == ("For example `k` on sm_90a, at M = 4,096 and N = 64: 2 ms before it and 1.5 ms after it, as the cost model has it. What changes: shared "
+                    "memory, from 1.85 ms to 1.34 ms. What takes longest is the tensor cores; before it was shared memory.")
     assert list(_told("k", "sm_90a", {}, Forecast((0.5,), (0.0,), 0.0, reasons[1:2], seconds=(2e-3, 2e-3)))) == [], "nothing moves by 2 %"
 
 
