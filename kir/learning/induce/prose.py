@@ -286,9 +286,10 @@ def _where(card: Card, group: Sequence[Use]) -> Iterator[str]:
                      f"much in {len(losses) or 'none'}.")
     kinds = {name: [ratio for ratio, use in seen if use.walked.family == name] for name in sorted({use.walked.family for _, use in seen})}
     ranked = sorted(((median(found), name, len(found)) for name, found in kinds.items() if len(found) >= LEAST_OF_A_KIND), key=lambda row: (-row[0], row[1]))
-    ways = [(how, [f"{name} ({'' if how.startswith('about') else f'{_factor(value)} times, '}{count} uses)" for value, name, count in ranked if fits(value)])
-            for how, fits in (
-        ("faster in", lambda v: v >= FASTER), ("about as fast in", lambda v: 1 / FASTER < v < FASTER), ("slower in", lambda v: v <= 1 / FASTER))]
+    ways: list[tuple[str, list[str]]] = [("faster in", []), ("about as fast in", []), ("slower in", [])]
+    for value, name, count in ranked:
+        way = 0 if value >= FASTER else 2 if value <= 1 / FASTER else 1
+        ways[way][1].append(f"{name} ({count} uses)" if way == 1 else f"{name} ({_factor(value)} times, {count} uses)")
     if len(ranked) > 1 and (ways[0][1] or ways[2][1]):
         yield _paragraph(f"By kind of kernel (medians) it is {'; '.join(f'{how} {_some(found)}' for how, found in ways if found)}.")
 
@@ -296,15 +297,15 @@ def _where(card: Card, group: Sequence[Use]) -> Iterator[str]:
 def _beside(card: Card, group: Sequence[Use]) -> Iterator[str]:
     """What the same kernels had done just before, and what they did next; and that the step by itself is forecast to bring nothing, where nothing was measured
     that says otherwise."""
-    spans = {(use.walked.key, use.transition.number): (use.transition.number, use.transition.number, use) for use in group}
-    if card.carrier.kind == "composite":
-        whole: dict[str, list[Use]] = {}
-        for use in group:
-            whole.setdefault(use.walked.key, []).append(use)
-        spans = {(key, 0): (min(u.transition.number for u in some), max(u.transition.number for u in some), some[0]) for key, some in whole.items()}
-    names = {key: {t.number: t.name for t in use.walked.transitions} for (key, _), (_, _, use) in spans.items()}
-    earlier, later = (Counter(names[key][at] for (key, _), span in spans.items() if (at := span[side] + step) in names[key])
-                      for side, step in ((0, -1), (1, 1)))
+    numbers: dict[tuple[str, int], list[Use]] = {}
+    for use in group:
+        numbers.setdefault((use.walked.key, 0 if card.carrier.kind == "composite" else use.transition.number), []).append(use)
+    earlier, later = Counter[str](), Counter[str]()
+    for some in numbers.values():
+        names = {t.number: t.name for t in some[0].walked.transitions}
+        own = [use.transition.number for use in some]
+        for found, at in ((earlier, min(own) - 1), (later, max(own) + 1)):
+            found.update([names[at]] if at in names else [])
     nothing = not any(spread.median > 1.0 for found in (card.effect.forecast, card.effect.measured) for spread in found.values())
     said = [f"{how} {_and([f'`{name}` ({_times(count)})' for name, count in sorted(found.items(), key=lambda row: (-row[1], row[0]))[:3]])}"
             for how, found in (("after", earlier), ("before", later)) if found]
