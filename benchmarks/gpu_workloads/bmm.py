@@ -81,6 +81,9 @@ POINTS = (
     "bmm_triton rows=64 columns=128 depth=64 stages=4 threads=128 raster=8",
     "bmm_tilelang rows=128 columns=256 depth=64 stages=3 threads=256 raster=8",
     "bmm_tilelang rows=128 columns=128 depth=64 stages=4 threads=256 raster=8",
+    "bmm_tilelang_roles rows=128 columns=256 stages=4 rounds=2 raster=16",
+    "bmm_tilelang_roles rows=256 columns=128 stages=4 rounds=1 raster=8",
+    "bmm_tilelang_roles rows=128 columns=128 stages=6 rounds=1 raster=8",
     "bmm_tilelang rows=128 columns=128 depth=64 stages=2 threads=128 raster=8",
     *(f"{point}{EARLY}" for point in (
         "bmm_sm90 rows=128 columns=256 stages=4 raster=16 rounds=2",

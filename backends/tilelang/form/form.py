@@ -25,6 +25,7 @@ from .aliases import read_where_they_lie
 from .chained_products import by_rows
 from .origins import sourced
 from .reducers import is_named_sum
+from .roles import by_threads
 from .thread_vectors import ThreadForm, is_idle
 from .turned import from_copies
 from .unit_dimensions import wholes, within
@@ -77,7 +78,7 @@ def _kernel(k: n.Kernel, taken: set[str], generic: bool) -> n.Kernel:
              if isinstance(x, n.Alloc) and x.buffer.space == "shared" and x.buffer.align and x.buffer.dtype.kind != "token"}
     loose |= {x.buffer.name: replace(x.buffer, layout=layout) for x in statements(k.body)
               if isinstance(x, n.Alloc) and x.buffer.layout is not None and (layout := said(x.buffer)) != x.buffer.layout}
-    k = _dropped(_lone(k if generic else wholes(read_where_they_lie(k))))
+    k = _dropped(_lone(k if generic else wholes(read_where_they_lie(by_threads(k)))))
     k = k if generic else replace(k, body=_begun(_with_their_barriers(k.body)))
     made = replace(k, body=_Form(used, generic).block(tuple(substitute_buffers(s, loose) for s in k.body), {}))
     return made if generic else from_copies(by_rows(made))
@@ -129,7 +130,7 @@ def _begun(block: n.Block) -> n.Block:
 def _lone(k: n.Kernel) -> n.Kernel:
     """The kernel with single elements of shared memory as arrays of one: TileLang's have dimensions."""
     alone = {x.buffer.name for x in statements(k.body)
-             if isinstance(x, n.Alloc) and x.buffer.space == "shared" and not x.buffer.shape and x.buffer.dtype.kind != "token"}
+             if isinstance(x, n.Alloc) and x.buffer.space == "shared" and not x.buffer.shape}
 
     def leave(old: n.Node, new: n.Node) -> n.Node:
         match new:

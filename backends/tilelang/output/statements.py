@@ -19,7 +19,7 @@ from ..spelling.expressions import AXIS, UNARY, Expressions, refuse
 from ..spelling.layouts import annotation
 from ..spelling.names import fresh
 from .element_loops import together
-from .tiles import AXES, Tiles
+from .tiles import AXES, Tiles, is_wiped
 
 Line = tuple[str, StatementPath | None]
 WARP = 32
@@ -114,6 +114,11 @@ class Statements:
                     rest[2], n.Eval) and rest[2].call.fn == "wgmma_commit":
                 self.put(self.tiles.product(product, "wgmma"), depth, path)
                 return 3
+            case n.Store() as wiped, n.Eval(call=n.Call(fn="wgmma_fence")) if len(rest) > 3 and is_wiped(wiped, rest[2]) and isinstance(
+                    rest[3], n.Eval) and rest[3].call.fn == "wgmma_commit":
+                assert isinstance(rest[2], n.Mma)
+                self.put(self.tiles.product(rest[2], "wgmma", clear=True), depth, path)
+                return 4
             case n.Alloc(init=None) as made, _ if made.buffer.dtype.name == "mbarrier":
                 return self._barriers(made.buffer, rest, path, depth)
             case n.Let(names=(_,)) as named, _ if isinstance(named.value.type, TileType) or is_named_sum(named):
