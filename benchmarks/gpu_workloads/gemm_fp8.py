@@ -70,6 +70,9 @@ POINTS = (
     "gemm_fp8_triton rows=64 stages=4 threads=128 raster=8",
     "gemm_fp8_tilelang rows=128 stages=3 threads=256 raster=8",
     "gemm_fp8_tilelang rows=64 stages=4 threads=128 raster=8",
+    "gemm_fp8_tilelang_roles rows=128 stages=4 raster=8 rounds=1",
+    "gemm_fp8_tilelang_roles rows=192 stages=5 raster=8 rounds=2",
+    "gemm_fp8_tilelang_roles rows=64 stages=6 raster=16 rounds=1",
     *(f"{point}{EARLY}" for point in (
         "gemm_fp8_sm90 rows=128 stages=4 raster=8 rounds=1",
         "gemm_fp8_sm90 rows=192 stages=5 raster=8 rounds=2",

@@ -14,6 +14,7 @@ from kir.ir.build import const, int_value
 from kir.ir.canonical import bound_names, rename
 from kir.ir.types import I32, dtype_of, shape_of
 from kir.ir.visit import blocks_of, buffers_named, substitute, walk
+from kir.rewrite.edit import fresh
 from kir.rewrite.match import fresh_names
 
 from ..spelling.expressions import refuse
@@ -26,9 +27,10 @@ FREE = 8
 
 def by_threads(k: n.Kernel) -> n.Kernel:
     """A kernel that ends in roles, in that form; another as it is. Raises KirError KIR-B303 for barriers that no number of arrivals is known of."""
-    if not (k.body and isinstance(k.body[-1], n.Roles)):
+    if not (k.body and isinstance(k.body[-1], n.Roles)) or not any(True for r in k.body[-1].roles for _ in _arrived(r.body)):
         return k
-    k = replace(k, body=(*k.body[:-1], _apart(k.body[-1], {a.name for a in k.grid} | set(bound_names(k.body)))))
+    taken = {a.name for a in k.grid} | set(bound_names(k.body))
+    k = replace(k, body=(*k.body[:-1], _apart(k.body[-1], taken)))
     last = k.body[-1]
     assert isinstance(last, n.Roles)
     teams: dict[str, set[int]] = {}
@@ -37,9 +39,7 @@ def by_threads(k: n.Kernel) -> n.Kernel:
         threads = (r.hi - r.lo) * WARP
         for name in _arrived(r.body):
             teams.setdefault(name, set()).add(threads)
-        roles.append(replace(r, body=_said(_begun(r.body), threads)))
-    if not teams:
-        return k
+        roles.append(replace(r, name=f"warps_{r.lo}_{r.hi}", body=_said(r.body, threads, taken)))
     if any(isinstance(x, n.Call) and x.fn == "bulk_wait" and x.args and int_value(x.args[0]) != 0 for r in last.roles for s in r.body for x in walk(s)):
         raise refuse("KIR-B303", "a wait for all groups of copies but some, which TileLang counts otherwise", "a wait for all of them")
     if uneven := [name for name, sizes in teams.items() if len(sizes) > 1]:
@@ -61,7 +61,7 @@ def _apart(s: n.Roles, taken: set[str]) -> n.Roles:
                 names = fresh_names(body, taken)
                 body = tuple(rename(x, names) for x in body)
             lo = r.lo + i * GROUP
-            out.append(replace(r, name=f"{r.name}{i or ''}", lo=lo, hi=lo + GROUP, body=body))
+            out.append(replace(r, lo=lo, hi=lo + GROUP, body=body))
     return replace(s, roles=tuple(out))
 
 
@@ -89,6 +89,12 @@ def _of_team(block: n.Block) -> Iterator[n.Stmt]:
                 pass
 
 
+def cleared(k: n.Kernel) -> n.Kernel:
+    """A kernel in whose roles sums by warpgroups begin at zero as `clear_accum` says it."""
+    last = k.body[-1] if k.body else None
+    return replace(k, body=(*k.body[:-1], replace(last, roles=tuple(replace(r, body=_begun(r.body)) for r in last.roles)))) if isinstance(last, n.Roles) else k
+
+
 def _begun(block: n.Block) -> n.Block:
     """A block in which a sum by warpgroups that begins at zero is set to it where its first product stands, which does so of its own (`clear_accum`)."""
     out: list[n.Stmt] = [within(s, _begun) if blocks_of(s) else s for s in block]
@@ -103,7 +109,7 @@ def _begun(block: n.Block) -> n.Block:
     return tuple(out)
 
 
-def _said(block: n.Block, threads: int) -> n.Block:
+def _said(block: n.Block, threads: int, taken: set[str]) -> n.Block:
     """A block in which each thread of the team arrives."""
     out: list[n.Stmt] = []
     rest = list(block)
@@ -111,7 +117,7 @@ def _said(block: n.Block, threads: int) -> n.Block:
         s = rest.pop(0)
         match s:
             case n.Eval(call=n.Call(fn="mbar_arrive")):
-                out.append(_each(s.call, threads))
+                out.append(_each(s, threads, taken))
             case n.Eval(call=n.Call(fn="mbar_arrive_expect", args=(n.Region() as bar, n.Expr() as size))):
                 copies = []
                 while rest and (found := _filling(rest[0], bar)) is not None:
@@ -120,7 +126,7 @@ def _said(block: n.Block, threads: int) -> n.Block:
                     raise refuse("KIR-B303", f"'{bar.buffer.name}' expects other bytes than the copies after it bring", "copies right after the expectation")
                 for x, _ in copies:
                     out += _expected(x, bar)
-                out.append(_each(build.call("mbar_arrive", bar), threads))
+                out.append(_each(n.Eval(build.call("mbar_arrive", bar)), threads, taken))
             case n.For(kind="unroll") if rest and _is(rest[0], "bulk_commit") and all(isinstance(x, n.Copy) and x.via == "tma" and x.grouped for x in s.body):
                 done = rest.pop(0)  # each copy is a group of its own
                 out.append(replace(s, body=tuple(y for x in s.body for y in (x, done))))
@@ -132,11 +138,13 @@ def _said(block: n.Block, threads: int) -> n.Block:
             case n.Eval(call=n.Call(fn="named_barrier_sync" | "named_barrier_arrive", args=(n.Expr() as number, *more))):
                 out.append(replace(s, call=replace(s.call, args=(_free(number), *more))))
             case n.For() if s.kind != "thread":
-                out.append(replace(s, body=_said(s.body, threads)))
+                out.append(replace(s, body=_said(s.body, threads, taken)))
             case n.While():
-                out.append(replace(s, body=_said(s.body, threads)))
+                out.append(replace(s, body=_said(s.body, threads, taken)))
+            case n.If(then=(n.Eval(call=n.Call(fn="mbar_arrive")),), orelse=()):
+                out.append(_each(s, threads, taken))
             case n.If():
-                out.append(replace(s, then=_said(s.then, threads), orelse=_said(s.orelse, threads)))
+                out.append(replace(s, then=_said(s.then, threads, taken), orelse=_said(s.orelse, threads, taken)))
             case _:
                 out.append(s)
     return tuple(out)
@@ -158,11 +166,9 @@ def _done(fn: str, *args: n.Expr) -> n.Block:
     return (n.Eval(build.call(fn, *args)),)
 
 
-def _each(call: n.Call, threads: int) -> n.Stmt:
+def _each(s: n.Stmt, threads: int, taken: set[str]) -> n.Stmt:
     """Each thread's own arrival."""
-    used = {x.name for x in walk(call) if isinstance(x, n.Var)}
-    name = next(x for i in range(len(used) + 1) if (x := f"t{i or ''}") not in used)
-    return n.For(n.Var(name, I32), const(0), const(threads), const(1), (n.Eval(call),), "thread")
+    return n.For(n.Var(fresh("t", taken), I32), const(0), const(threads), const(1), (s,), "thread")
 
 
 def _filling(s: n.Stmt, bar: n.Region) -> int | None:
@@ -206,7 +212,7 @@ def _counted(block: n.Block, threads: dict[str, int]) -> n.Block:
                 if not isinstance(at, n.Region) or value is None or at.buffer.name in counts:
                     raise refuse("KIR-B303", "barriers whose arrivals are not one number each", "one `mbar_init` for each, in a loop over them")
                 counts[at.buffer.name] = value
-        elif not (isinstance(s, n.Eval) and s.call.fn == "fence_mbar_init"):
+        else:
             rest.append(s)
     out: list[n.Stmt] = []
     for s in rest:
@@ -217,12 +223,9 @@ def _counted(block: n.Block, threads: dict[str, int]) -> n.Block:
 
 
 def _initialized(b: n.Buffer, count: int) -> n.Block:
-    each = n.Var("s", I32)
     if not b.shape:
         return (n.Eval(build.call("mbar_init", n.Region(b), const(count))),)
-    if len(b.shape) != 1 or int_value(b.shape[0]) is None:
+    number = int_value(b.shape[0])
+    if len(b.shape) != 1 or number is None:
         raise refuse("KIR-B303", f"'{b.name}' is no row of barriers", "one axis")
-    if int_value(b.shape[0]) == 1:
-        return (n.Eval(build.call("mbar_init", build.region(b, 0), const(count))),)
-    return (n.For(each, const(0), b.shape[0] if isinstance(b.shape[0], n.Expr) else const(b.shape[0]), const(1),
-                  (n.Eval(build.call("mbar_init", build.region(b, each), const(count))),), "serial"),)
+    return tuple(n.Eval(build.call("mbar_init", build.region(b, i), const(count))) for i in range(number))

@@ -369,6 +369,12 @@ class Statements:
         if isinstance(alone, n.Eval) and alone.call.fn == "mbar_arrive" and s.var.name not in names_read(alone):
             self.put(f"T.barrier_arrive({self._barrier(alone.call)})", depth, path)
             return
+        if isinstance(alone, n.If) and not alone.orelse and len(alone.then) == 1 and s.var.name not in names_read(alone):
+            inner = alone.then[0]
+            if isinstance(inner, n.Eval) and inner.call.fn == "mbar_arrive":
+                self.put(f"if {self.to.text(alone.cond)}:", depth, path)
+                self.put(f"T.barrier_arrive({self._barrier(inner.call)})", depth + 1, path)
+                return
         self.in_thread, self.to.threads = True, 0
         try:
             first = f" - {self.warps * WARP}" if self.warps else ""
