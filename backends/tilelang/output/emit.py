@@ -47,7 +47,10 @@ def write(program: n.Program) -> Written:
     refusals = program_refusals(program)
     if refusals:
         return Written(None, tuple(refusals))
-    said = prepared(without_idle_views(seen_through(marked(program))), generic)
+    try:
+        said = prepared(without_idle_views(seen_through(marked(program))), generic)
+    except KirError as refused:
+        return Written(None, tuple(refused.diagnostics))
     said = replace(said, kernels=tuple(map(cleared, said.kernels)))
     chunks: list[list[Line]] = []
     entries: list[Entry] = []

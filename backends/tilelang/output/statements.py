@@ -148,7 +148,8 @@ class Statements:
                 arrivals.append(self.to.text(s.call.args[1]))
         if count is None or len(arrivals) != count:
             return 0
-        shown = arrivals[0] if count == 1 else f"[{', '.join(arrivals)}]"
+        alike = f"[{arrivals[0]}] * {count}" if len(set(arrivals)) == 1 else f"[{', '.join(arrivals)}]"
+        shown = arrivals[0] if count == 1 else alike
         self.put(f"{self.to.names[b.name]} = T.alloc_barrier({shown})", depth, path)
         return 1 + count
 
