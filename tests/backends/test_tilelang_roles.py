@@ -16,13 +16,14 @@ from kir.learning.tune.rank import built, given_of
 from kir.learning.tune.space import find_space
 from kir.problem import load_problem
 from kir.surface import Backend, backend
-
-from .test_tilelang import TILELANG
+from tests.round_trips import TILELANG
 
 H200 = target("h200")
 SAID = {
-    "gemm_tilelang_roles": ("T.alloc_barrier([128] * 4)", "T.alloc_barrier([256] * 4)", "T.barrier_arrive(", "policy=T.GemmWarpPolicy.FullRow", "T.wait_wgmma(1)"),
-    "fmha_d128_causal_roles_tilelang": ("elif tx < 256:", "T.sync_threads(9, 256)", "T.named_barrier_arrive(10, 256)", "clear_accum=True", "Qs_full = T.alloc_barrier(128)"),
+    "gemm_tilelang_roles": ("T.alloc_barrier([128] * 4)", "T.alloc_barrier([256] * 4)", "T.barrier_arrive(", "policy=T.GemmWarpPolicy.FullRow",
+                            "T.wait_wgmma(1)"),
+    "fmha_d128_causal_roles_tilelang": ("elif tx < 256:", "T.sync_threads(9, 256)", "T.named_barrier_arrive(10, 256)", "clear_accum=True",
+                                        "Qs_full = T.alloc_barrier(128)"),
     "gemm_fp8_tilelang_roles": ("T.alloc_barrier([256] * 6)", "clear_accum=True"),
 }
 
