@@ -132,7 +132,7 @@ def _begun(block: n.Block) -> n.Block:
 def _lone(k: n.Kernel) -> n.Kernel:
     """The kernel with single elements of shared memory as arrays of one: TileLang's have dimensions."""
     alone = {x.buffer.name for x in statements(k.body)
-             if isinstance(x, n.Alloc) and x.buffer.space == "shared" and not x.buffer.shape}
+             if isinstance(x, n.Alloc) and x.buffer.space == "shared" and not x.buffer.shape and x.buffer.dtype.kind != "token"}
 
     def leave(old: n.Node, new: n.Node) -> n.Node:
         match new:

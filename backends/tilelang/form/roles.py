@@ -13,7 +13,7 @@ from kir.ir import nodes as n
 from kir.ir.build import const, int_value, is_const
 from kir.ir.canonical import bound_names, rename
 from kir.ir.types import I32, dtype_of, shape_of
-from kir.ir.visit import blocks_of, buffers_named, substitute, walk
+from kir.ir.visit import blocks_of, buffers_named, substitute, transform, walk
 from kir.rewrite.edit import fresh
 from kir.rewrite.match import fresh_names
 
@@ -29,10 +29,10 @@ def by_threads(k: n.Kernel) -> n.Kernel:
     """A kernel that ends in roles, in that form; another as it is. Raises KirError KIR-B303 for barriers that no number of arrivals is known of."""
     if not (k.body and isinstance(k.body[-1], n.Roles)) or not any(True for r in k.body[-1].roles for _ in _arrived(r.body)):
         return k
-    taken = {a.name for a in k.grid} | set(bound_names(k.body))
-    k = replace(k, body=(*k.body[:-1], _apart(k.body[-1], taken)))
+    k, taken = _in_rows(k), {a.name for a in k.grid} | set(bound_names(k.body))
     last = k.body[-1]
     assert isinstance(last, n.Roles)
+    last = _apart(last, taken)
     teams: dict[str, set[int]] = {}
     roles = []
     for r in last.roles:
@@ -40,11 +40,28 @@ def by_threads(k: n.Kernel) -> n.Kernel:
         for name in _arrived(r.body):
             teams.setdefault(name, set()).add(threads)
         roles.append(replace(r, name=f"warps_{r.lo}_{r.hi}", body=_said(r.body, threads, taken)))
-    if any(isinstance(x, n.Call) and x.fn == "bulk_wait" and [a for a in x.args if isinstance(a, n.Expr) and not is_const(a, 0)] for r in last.roles for s in r.body for x in walk(s)):
+    waits = [x for r in last.roles for s in r.body for x in walk(s) if isinstance(x, n.Call) and x.fn == "bulk_wait"]
+    if any(isinstance(a, n.Expr) and not is_const(a, 0) for x in waits for a in x.args):
         raise refuse("KIR-B303", "a wait for all groups of copies but some, which TileLang counts otherwise", "a wait for all of them")
     if uneven := [name for name, sizes in teams.items() if len(sizes) > 1]:
         raise refuse("KIR-B303", f"teams of several sizes arrive at '{uneven[0]}'", "teams of one size")
     return replace(k, body=(*_counted(k.body[:-1], {name: sizes.pop() for name, sizes in teams.items()}), replace(last, roles=tuple(roles))))
+
+
+def _in_rows(k: n.Kernel) -> n.Kernel:
+    """The kernel with barriers that stand alone as rows of one."""
+    alone = {x.buffer.name for x in k.body if isinstance(x, n.Alloc) and x.buffer.dtype.name == "mbarrier" and not x.buffer.shape}
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        match new:
+            case n.Buffer() if new.name in alone and not new.shape:
+                return replace(new, shape=(const(1),))
+            case n.Region() if new.buffer.name in alone and not new.index:
+                return n.Region(new.buffer, (const(0),))
+            case _:
+                return new
+    made: n.Kernel = transform(k, leave) if alone else k
+    return made
 
 
 def _apart(s: n.Roles, taken: set[str]) -> n.Roles:
@@ -223,8 +240,6 @@ def _counted(block: n.Block, threads: dict[str, int]) -> n.Block:
 
 
 def _initialized(b: n.Buffer, count: int) -> n.Block:
-    if not b.shape:
-        return (n.Eval(build.call("mbar_init", n.Region(b), const(count))),)
     number = int_value(b.shape[0])
     if len(b.shape) != 1 or number is None:
         raise refuse("KIR-B303", f"'{b.name}' is no row of barriers", "one axis")
