@@ -64,8 +64,8 @@ def begins_early(program: Program, sizes: Mapping[str, n.Expr]) -> bool:
     step = next(step for step, taken in zip(launches(program), made(program, sizes), strict=True) if taken)
     body = next(k.body for k in program.kernels if k.name == step.kernel)
     waits = [i for i, s in enumerate(body) if isinstance(s, n.Eval) and s.call.fn == "grid_dependency_wait"]
-    own = {b.buffer.name for b in body if isinstance(b, n.Alloc)}
-    return bool(dict(step.attrs).get("pdl")) and bool(waits) and all(a.buffer in own for s in body[:waits[0]] for a in accesses(s))
+    outside = {p.of.name for p in program.params if isinstance(p.of, n.Buffer)} | {w.buffer.name for w in program.workspaces}
+    return bool(dict(step.attrs).get("pdl")) and bool(waits) and not any(a.buffer in outside for s in body[:waits[0]] for a in accesses(s))
 
 
 @cache
