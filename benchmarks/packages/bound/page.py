@@ -24,8 +24,8 @@ def page(rows: Sequence[Row], device: str) -> str:
              "| --- | ---: | ---: | ---: | ---: | ---: | ---: |"]
     for package in sorted({r["case"].partition(":")[0] for r in rows}):
         states = Counter(r["state"] for r in rows if r["case"].startswith(f"{package}:"))
-        shown = [states[x] for x in ("equal", "idle", "unsteady", "differs")]
-        lines.append(f"| {package} | {states.total()} | {sum(shown)} | {' | '.join(map(str, shown))} |")
+        counts = [states[x] for x in ("equal", "idle", "unsteady", "differs")]
+        lines.append(f"| {package} | {states.total()} | {sum(counts)} | {' | '.join(map(str, counts))} |")
     lines += ["", f"{len(right)} kernels are right, {sum(r['measured']['equal'] for r in right)} of them bit for bit. {len(timed)} were timed; {within} "
               f"({100 * within / max(1, len(timed)):.0f} %) take at most {SLACK} of the original's time.", "",
               "| kernel | hash | bit for bit | original, us | written, us | ratio |", "| --- | --- | --- | ---: | ---: | ---: |"]
