@@ -150,7 +150,7 @@ class Calls(Protocol):
         """A value put in memory of its own."""
         ...
 
-    def conversion(self, r: Reading, v: Value, to: Prim | None) -> Value | None:
+    def conversion(self, r: Reading, v: Value, to: CType | None) -> Value | None:
         """What a class's conversion operator makes of an object; None when it has none for that type."""
         ...
 
