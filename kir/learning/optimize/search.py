@@ -288,7 +288,8 @@ class Search:
             itself = isinstance(self.setting.problem, ProgramProblem)
             what = "is not right" if itself else f"does not compute '{self.setting.problem.name}'"
             needs = "a kernel without this fault" if itself else "the problem that it solves"
-            raise error("KIR-U025", f"the kernel as given {what}: {said['reason']}", needs=needs)
+            raise error("KIR-U025", f"the kernel as given {what}: {said['reason']}", needs=needs,
+                        attempt="kir check FILE, which says where" if itself else "")
         if self.as_given is not None or not self.judge.measures:
             base.measured = Measured.from_json(said)
         elif self.measure_baseline:
