@@ -46,13 +46,54 @@ def followed(edit: SourceEdit, program: Program, changed: str) -> SourceEdit | N
     return replace(edit, passed_over=(*edit.passed_over, told), after=text, splices=tuple(between(edit.before, text)), new_binding=edit.binding)
 
 
+def narrower(edit: SourceEdit) -> list[str]:
+    """What an edited kernel takes for granted and the kernel as it was did not: parameters that it does not look at any more, with their values by the
+    binding, unless every call in the file gives just a literal; and conversions to a dtype that its tensors have by the binding."""
+    before, after = (_function(ast.parse(text), edit.kernel) for text in (edit.before, edit.after))
+    if before is None or after is None:
+        return []
+    kept = _names(after)
+    lost = [a.arg for a in (*before.args.args, *before.args.kwonlyargs) if a.arg in _names(before) and a.arg not in kept]
+    calls = [_given(call, before) for call in _launches(ast.parse(edit.before), edit.kernel)]
+    values = {**edit.binding.scalars, **edit.binding.metas}
+    named = [name for name in lost if not calls or not all(isinstance(given.get(name), ast.Constant) for given in calls)
+             or len({ast.dump(given[name]) for given in calls}) > 1]
+    return [*(f"{name} = {values[name]}" if name in values else f"no other {name}" for name in named),
+            *(f"tensors that need no conversion to {x}" for x in sorted(_conversions(before) - _conversions(after)))]
+
+
+def _function(tree: ast.Module, name: str) -> ast.FunctionDef | None:
+    return next((x for x in ast.walk(tree) if isinstance(x, ast.FunctionDef) and x.name == name), None)
+
+
+def _names(made: ast.FunctionDef) -> set[str]:
+    """What the statements of a function name."""
+    return {x.id for s in made.body for x in ast.walk(s) if isinstance(x, ast.Name)}
+
+
+def _conversions(made: ast.FunctionDef) -> set[str]:
+    """The floating-point dtypes that a function converts to, as it says them."""
+    said = {ast.unparse(x.args[-1]) for s in made.body for x in ast.walk(s) if isinstance(x, ast.Call) and isinstance(x.func, ast.Attribute) and x.args
+            and x.func.attr in ("to", "cast")}
+    return {x for x in said if "float" in x or "dtype" in x}
+
+
+def _launches(tree: ast.Module, name: str) -> list[ast.Call]:
+    """The calls of a file that launch a kernel."""
+    return [x for x in ast.walk(tree) if isinstance(x, ast.Call) and isinstance(x.func, ast.Subscript) and isinstance(x.func.value, ast.Name)
+            and x.func.value.id == name]
+
+
+def _given(call: ast.Call, made: ast.FunctionDef) -> dict[str, ast.expr]:
+    """What a call gives for each parameter."""
+    return {a.arg: x for a, x in zip(made.args.args, call.args, strict=False)} | {k.arg: k.value for k in call.keywords if k.arg}
+
+
 def _relaunched(edit: SourceEdit, program: Program) -> str | None:
     text, writer = edit.after, backend("triton")
     assert isinstance(writer, EditingBackend)
     tree, launch = ast.parse(text), writer.launch(program)
-    calls = [x for x in ast.walk(tree) if isinstance(x, ast.Call) and isinstance(x.func, ast.Subscript)
-             and isinstance(x.func.value, ast.Name) and x.func.value.id == edit.kernel]
-    made = next((x for x in ast.walk(tree) if isinstance(x, ast.FunctionDef) and x.name == edit.kernel), None)
+    calls, made = _launches(tree, edit.kernel), _function(tree, edit.kernel)
     if not any(isinstance(x, ast.Import) and any(a.name == "triton" and not a.asname for a in x.names) for x in tree.body):
         return None  # CEILDIV is not there
     options = {k: v for k, v in edit.new_binding.options.items() if edit.binding.options.get(k) != v}
@@ -79,7 +120,7 @@ def _relaunched(edit: SourceEdit, program: Program) -> str | None:
 
 def _sizes(text: str, call: ast.Call, made: ast.FunctionDef, binding: Binding) -> Mapping[str, str]:
     """How the call says each size that is a parameter of the kernel."""
-    given = {a.arg: x for a, x in zip(made.args.args, call.args, strict=False)} | {k.arg: k.value for k in call.keywords if k.arg}
+    given = _given(call, made)
     out: dict[str, str] = {}
     for name, size in binding.scalars.items():
         if isinstance(size, str) and name in given and not isinstance(given[name], ast.Starred):
@@ -124,4 +165,4 @@ def python_expression(e: n.Expr, names: Mapping[str, str], ceildiv: str = "") ->
             raise KeyError(expr_text(e))
 
 
-__all__ = ["followed", "python_expression"]
+__all__ = ["followed", "narrower", "python_expression"]

@@ -13,6 +13,8 @@ from kir.gate import gate_cpu
 from kir.gate.gpu.relative import program_problem
 from kir.ir.binding import Binding
 from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
+from kir.learning.optimize.hosts import narrower
 from kir.learning.optimize.inputs import Subject, subject
 from kir.learning.optimize.outputs import edited, for_shapes, python_launch, told_of, written
 from kir.learning.optimize.search import Candidate
@@ -70,6 +72,9 @@ def test_a_table_launches_what_was_fastest_at_its_shapes_and_the_kernel_as_given
     assert [chosen(made, *at)[0] for at in ((8, 4), (8, 6), (9, 5), (8, 5), (10, 6), (9, 4))] == ["main", "main", "main_2", *["main_otherwise"] * 3]
     assert chosen(made, 8, 4)[1:] == ((8,), 2) and chosen(made, 9, 5)[1:] == ((9,), 1)
     assert gate_cpu(made, program_problem(GIVEN, GIVEN), "kir", []).accepted
+    assert chosen(EVEN, 8, 4)[0] == "main"
+    with pytest.raises(ValueError, match="this kernel is for N % 2 == 0"):
+        chosen(EVEN, 8, 5)
 
 
 @pytest.mark.parametrize(("rows", "id"), [
@@ -102,7 +107,7 @@ def test_a_tuner_that_the_written_text_does_not_have_is_told(source: str, told: 
 
 def test_an_edit_tells_the_sizes_beyond_which_the_kernel_may_not_be_launched_any_more() -> None:
     bound = {"binding": Binding(), "new_binding": Binding()}
-    edit, one, best = (cast(Any, SimpleNamespace(**words)) for words in ({"passed_over": ("a line",), **bound}, {"program": GIVEN}, {"program": EVEN}))
+    edit, one, best = (cast(Any, SimpleNamespace(**words)) for words in ({"passed_over": ("a line",), "file": "doubled.cu", **bound}, {"program": GIVEN}, {"program": EVEN}))
     assert told_of(edit, one, best) == ("a line", "the edited kernel is right only where N % 2 == 0")
     assert told_of(edit, one, one) == ("a line",)
 
@@ -145,3 +150,36 @@ def test_the_host_code_of_an_edited_kernel_launches_it_as_the_result_is_launched
     file.write_text(f"{LAUNCHED}\n\ndef other(x, y, n):\n    doubled[(triton.cdiv(n, 64),)](x, y, n, BLOCK=64, num_warps=4)\n")
     with pytest.raises(KirError, match="no edit of the host code"):
         edited(one, best)
+
+
+SPECIAL = "    at = tl.program_id(0) * 64 + tl.arange(0, 64)\n    tl.store(y + at, tl.load(x + at, mask=at < n) * 2.0, mask=at < n)\n"
+
+
+@pytest.mark.parametrize(("source", "only"), [
+    (LAUNCHED, []),  # every launch gives BLOCK = 64
+    (LAUNCHED.replace("BLOCK=64", "BLOCK=block"), ["BLOCK = 64"]),
+    (f"{LAUNCHED}\n\ndef other(x, y, n):\n    doubled[(1,)](x, y, n, BLOCK=128)\n", ["BLOCK = 64"]),
+    (LAUNCHED.replace("n, BLOCK: tl", "n, step, BLOCK: tl").replace("x + at", "x + at * step").replace("(x, y, n, B", "(x, y, n, x.stride(0), B"), ["step = 1"]),
+    (LAUNCHED.replace("mask=at < n) *", "mask=at < n).to(tl.float32) *"), ["tensors that need no conversion to tl.float32"]),
+    (LAUNCHED.replace("    at =", "    BLOCK: tl.constexpr = 64\n    at =").replace("n, BLOCK: tl.constexpr", "n"), []),
+])
+def test_an_edit_is_no_patch_of_a_kernel_that_is_launched_with_more_than_was_read(source: str, only: list[str]) -> None:
+    """What an edited kernel does not look at any more, it takes for granted: only what every call gives in so many words may be."""
+    head, _, _ = source.partition("    at =")
+    after = source.replace(source[source.index("    at ="):source.index("\n\n\ndef run")], SPECIAL.rstrip("\n"))
+    binding = Binding(scalars={"n": "n", "step": 1}, metas={"BLOCK": 64})
+    edit = cast(Any, SimpleNamespace(kernel="doubled", before=source, after=after, binding=binding))
+    assert head and narrower(edit) == only
+
+
+def test_a_kernel_that_takes_other_launches_is_written_beside_its_file(tmp_path: Path) -> None:
+    """Under a binding of one's own it is an edit, which says what it is for."""
+    file, bound = tmp_path / "doubled.py", tmp_path / "doubled.toml"
+    file.write_text(LAUNCHED.replace("n = x.numel()", "n, block = x.numel(), 64").replace("BLOCK=64", "BLOCK=block").replace("mask=at < n) *", "mask=at < n) / 0.5 *"))
+    one = subject(f"{file}::doubled")
+    changed = one.program
+    assert isinstance(one.binding, Binding) and one.binding.metas
+    bound.write_text(one.binding.text())
+    best = cast(Any, SimpleNamespace(program=parse_program(program_text(changed).replace("/ 0.5", "* 2.0"), "doubled.kir"), surface="triton"))
+    notes = written(one, [(table((8, 4, GIVEN))[0][0], best)], tmp_path / "out.py").notes
+    assert any("the text is for BLOCK = 64" in said for said in notes)
