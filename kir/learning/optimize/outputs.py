@@ -27,7 +27,6 @@ from kir.surface.edits import SourceEdit, edit_source
 from kir.surface.edits.splice import unified
 from kir.surface.reading import kernel_of, located, read_text
 
-
 POSITIVE = re.compile(r"\w+ >= \d+")
 """Facts that no call breaks."""
 
@@ -151,7 +150,8 @@ def told_of(edit: SourceEdit, one: Subject, best: Candidate) -> tuple[str, ...]:
     extra, changed = [expr_text(f) for f in best.program.facts if f not in one.program.facts], launch_changes(edit)
     launch = [f"the edited kernel is launched with {changed}, as its binding says: host code must follow"] if changed else []
     only = narrower(edit) if Path(edit.file).suffix == ".py" else []
-    return (*edit.passed_over, *launch, *([f"the edited kernel is for {', '.join(only)}, as its binding says, and for nothing else"] if only else []), *([f"the edited kernel is right only where {' and '.join(extra)}"] if extra else []))
+    bound = [f"the edited kernel is for {', '.join(only)}, as its binding says, and for nothing else"] if only else []
+    return (*edit.passed_over, *launch, *bound, *([f"the edited kernel is right only where {' and '.join(extra)}"] if extra else []))
 
 
 def _of_the_launch(one: Subject) -> tuple[str, ...]:

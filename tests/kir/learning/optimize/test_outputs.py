@@ -106,8 +106,8 @@ def test_a_tuner_that_the_written_text_does_not_have_is_told(source: str, told: 
 
 
 def test_an_edit_tells_the_sizes_beyond_which_the_kernel_may_not_be_launched_any_more() -> None:
-    bound = {"binding": Binding(), "new_binding": Binding()}
-    edit, one, best = (cast(Any, SimpleNamespace(**words)) for words in ({"passed_over": ("a line",), "file": "doubled.cu", **bound}, {"program": GIVEN}, {"program": EVEN}))
+    bound = {"binding": Binding(), "new_binding": Binding(), "file": "doubled.cu"}
+    edit, one, best = (cast(Any, SimpleNamespace(**words)) for words in ({"passed_over": ("a line",), **bound}, {"program": GIVEN}, {"program": EVEN}))
     assert told_of(edit, one, best) == ("a line", "the edited kernel is right only where N % 2 == 0")
     assert told_of(edit, one, one) == ("a line",)
 
@@ -159,7 +159,8 @@ SPECIAL = "    at = tl.program_id(0) * 64 + tl.arange(0, 64)\n    tl.store(y + a
     (LAUNCHED, []),  # every launch gives BLOCK = 64
     (LAUNCHED.replace("BLOCK=64", "BLOCK=block"), ["BLOCK = 64"]),
     (f"{LAUNCHED}\n\ndef other(x, y, n):\n    doubled[(1,)](x, y, n, BLOCK=128)\n", ["BLOCK = 64"]),
-    (LAUNCHED.replace("n, BLOCK: tl", "n, step, BLOCK: tl").replace("x + at", "x + at * step").replace("(x, y, n, B", "(x, y, n, x.stride(0), B"), ["step = 1"]),
+    (LAUNCHED.replace("n, BLOCK: tl", "n, step, BLOCK: tl").replace("x + at", "x + at * step").replace("(x, y, n, B", "(x, y, n, x.stride(0), B"),
+     ["step = 1"]),
     (LAUNCHED.replace("mask=at < n) *", "mask=at < n).to(tl.float32) *"), ["tensors that need no conversion to tl.float32"]),
     (LAUNCHED.replace("    at =", "    BLOCK: tl.constexpr = 64\n    at =").replace("n, BLOCK: tl.constexpr", "n"), []),
 ])
@@ -175,7 +176,8 @@ def test_an_edit_is_no_patch_of_a_kernel_that_is_launched_with_more_than_was_rea
 def test_a_kernel_that_takes_other_launches_is_written_beside_its_file(tmp_path: Path) -> None:
     """Under a binding of one's own it is an edit, which says what it is for."""
     file, bound = tmp_path / "doubled.py", tmp_path / "doubled.toml"
-    file.write_text(LAUNCHED.replace("n = x.numel()", "n, block = x.numel(), 64").replace("BLOCK=64", "BLOCK=block").replace("mask=at < n) *", "mask=at < n) / 0.5 *"))
+    text = LAUNCHED.replace("n = x.numel()", "n, block = x.numel(), 64").replace("BLOCK=64", "BLOCK=block")
+    file.write_text(text.replace("mask=at < n) *", "mask=at < n) / 0.5 *"))
     one = subject(f"{file}::doubled")
     changed = one.program
     assert isinstance(one.binding, Binding) and one.binding.metas
