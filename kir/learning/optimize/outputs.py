@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
@@ -17,7 +16,7 @@ from kir.ir.canonical import content_hash
 from kir.ir.nodes import Param, Program
 from kir.ir.printer import expr_text, program_text
 from kir.ir.types import DType
-from kir.learning.optimize.hosts import followed, narrower, python_expression
+from kir.learning.optimize.hosts import BESIDE, POSITIVE, beside, followed, narrower, python_expression
 from kir.learning.optimize.inputs import Subject
 from kir.learning.optimize.search import Candidate
 from kir.problem import Shape
@@ -26,9 +25,6 @@ from kir.surface import Emitted, backend
 from kir.surface.edits import SourceEdit, edit_source
 from kir.surface.edits.splice import unified
 from kir.surface.reading import kernel_of, located, read_text
-
-POSITIVE = re.compile(r"\w+ >= \d+")
-"""Facts that no call breaks."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +84,7 @@ def _called_alike(given: Program, other: Program) -> tuple[Param, ...]:
 def edited(one: Subject, best: Candidate) -> SourceEdit:
     """The edit of the user's file that makes its kernel the result. Raises KirError KIR-C101 to KIR-C103, KIR-C105 where there is none: host code that was read
     for the launch is edited with the kernel where that changes, and would else launch it as before; a kernel that it launches with more than the one
-    that was read is not made one for that alone."""
+    that was read stays, and the new one is put beside it."""
     if not one.file or one.binding is None:
         raise error("KIR-C105", "there is no source to edit", needs="FILE::KERNEL of a source file, and --bind BINDING.toml")
     path, name = located(one.file)
@@ -96,16 +92,28 @@ def edited(one: Subject, best: Candidate) -> SourceEdit:
     _, ref = kernel_of(path, name)
     if best.surface != ref.surface:
         raise error("KIR-C102", f"the result is written for {best.surface}, and the file is {ref.surface}", attempt=f"--surface {ref.surface}, or -o OUT")
-    edit = edit_source(ref.surface, path, ref.name, binding, one.program, best.program)
-    if isinstance(one.binding, Binding) and ref.surface == "triton" and (only := narrower(edit)):
+    if not isinstance(one.binding, Binding) or ref.surface != "triton":
+        return edit_source(ref.surface, path, ref.name, binding, one.program, best.program)
+    try:
+        return _in_its_place(edit_source(ref.surface, path, ref.name, binding, one.program, best.program), best.program)
+    except KirError:
+        if (made := beside(path, ref.name, binding, best.program)) is not None:
+            return made
+        raise
+
+
+def _in_its_place(edit: SourceEdit, program: Program) -> SourceEdit:
+    """An edit of a kernel and of host code that launches it. Raises KirError KIR-C102 where other launches would be wrong, and where the host code cannot
+    follow."""
+    if only := narrower(edit):
         raise error("KIR-C102", f"the result is for {', '.join(only)}, and the kernel in the file takes others", attempt="-o OUT.py, a kernel beside it; or "
                     "--bind BINDING.toml, if it is launched with nothing else")
-    if isinstance(one.binding, Binding) and (changed := launch_changes(edit)):
-        if ref.surface == "triton" and (whole := followed(edit, best.program, changed)) is not None:
-            return whole
-        raise error("KIR-C102", f"the result is launched with {changed}, and no edit of the host code that launches the kernel says so",
-                    attempt="-o OUT, which has a launch")
-    return edit
+    if not (changed := launch_changes(edit)):
+        return edit
+    if (whole := followed(edit, program, changed)) is not None:
+        return whole
+    raise error("KIR-C102", f"the result is launched with {changed}, and no edit of the host code that launches the kernel says so",
+                attempt="-o OUT, which has a launch")
 
 
 def launch_changes(edit: SourceEdit) -> str:
@@ -147,6 +155,8 @@ def _of_the_binding(one: Subject, edit: SourceEdit) -> str:
 
 def told_of(edit: SourceEdit, one: Subject, best: Candidate) -> tuple[str, ...]:
     """What a reader of an edit must know: what it passes over, and the sizes beyond which the edited kernel may not be launched any more."""
+    if edit.level == BESIDE:
+        return edit.passed_over
     extra, changed = [expr_text(f) for f in best.program.facts if f not in one.program.facts], launch_changes(edit)
     launch = [f"the edited kernel is launched with {changed}, as its binding says: host code must follow"] if changed else []
     only = narrower(edit) if Path(edit.file).suffix == ".py" else []

@@ -106,7 +106,7 @@ def test_a_tuner_that_the_written_text_does_not_have_is_told(source: str, told: 
 
 
 def test_an_edit_tells_the_sizes_beyond_which_the_kernel_may_not_be_launched_any_more() -> None:
-    bound = {"binding": Binding(), "new_binding": Binding(), "file": "doubled.cu"}
+    bound = {"binding": Binding(), "new_binding": Binding(), "file": "doubled.cu", "level": "kernel"}
     edit, one, best = (cast(Any, SimpleNamespace(**words)) for words in ({"passed_over": ("a line",), **bound}, {"program": GIVEN}, {"program": EVEN}))
     assert told_of(edit, one, best) == ("a line", "the edited kernel is right only where N % 2 == 0")
     assert told_of(edit, one, one) == ("a line",)
@@ -173,15 +173,81 @@ def test_an_edit_is_no_patch_of_a_kernel_that_is_launched_with_more_than_was_rea
     assert head and narrower(edit) == only
 
 
-def test_a_kernel_that_takes_other_launches_is_written_beside_its_file(tmp_path: Path) -> None:
-    """Under a binding of one's own it is an edit, which says what it is for."""
-    file, bound = tmp_path / "doubled.py", tmp_path / "doubled.toml"
-    text = LAUNCHED.replace("n = x.numel()", "n, block = x.numel(), 64").replace("BLOCK=64", "BLOCK=block")
-    file.write_text(text.replace("mask=at < n) *", "mask=at < n) / 0.5 *"))
-    one = subject(f"{file}::doubled")
-    changed = one.program
-    assert isinstance(one.binding, Binding) and one.binding.metas
-    bound.write_text(one.binding.text())
-    best = cast(Any, SimpleNamespace(program=parse_program(program_text(changed).replace("/ 0.5", "* 2.0"), "doubled.kir"), surface="triton"))
+ROWS = """import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def scaled(x, y, step, n, bias, BLOCK: tl.constexpr, RELU: tl.constexpr = False):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    v = tl.load(x + row * step + at, mask=at < n, other=0.0).to(tl.float32) / 0.5
+    if RELU:
+        v = tl.maximum(v, 0.0)
+    tl.store(y + row * n + at, v, mask=at < n)
+
+
+def run(x, bias=None, relu=False):
+    rows, n = x.shape
+    y = torch.empty(rows, n, dtype=x.dtype)
+    block = triton.next_power_of_2(n)
+    grid = (rows,)
+    scaled[grid](x, y, x.stride(0), n, bias, BLOCK=block, num_warps=4)
+    return y
+"""
+
+
+class Tensor:
+    """As much of a tensor as host code looks at."""
+
+    def __init__(self, rows: int, n: int, dtype: str = "f32", step: int = 0) -> None:
+        self.shape, self.dtype, self.step = (rows, n), dtype, step or n
+
+    def stride(self, axis: int) -> int:
+        return self.step
+
+
+def launches(text: str, *given: Any) -> str:
+    """The kernel that host code launches."""
+    went: list[str] = []
+
+    class Kernel:
+        def __init__(self, made: Any) -> None:
+            self.name = made.__name__
+
+        def __getitem__(self, grid: Any) -> Any:
+            return lambda *args, **options: went.append(self.name)
+    torch = SimpleNamespace(float32="f32", empty=lambda rows, n, dtype: Tensor(rows, n, dtype))
+    triton = SimpleNamespace(jit=Kernel, next_power_of_2=lambda n: 1 << (n - 1).bit_length(), cdiv=lambda a, b: -(-a // b))
+    scope: dict[str, Any] = {"torch": torch, "triton": triton, "tl": SimpleNamespace(constexpr=int)}
+    exec(compile(text.partition("language as tl\n")[2], "host", "exec"), scope)
+    scope["run"](*given)
+    (name,) = went
+    return name
+
+
+def test_a_kernel_that_takes_other_launches_stays_and_the_new_one_is_put_beside_it(tmp_path: Path) -> None:
+    """The host code takes the new one where all holds that its reading took for granted: values, strides, dtypes, facts. An edit of the kernel would be
+    wrong for all other launches. Under a binding of one's own it is edited, and a reader is told."""
+    file, bound = tmp_path / "scaled.py", tmp_path / "scaled.toml"
+    file.write_text(ROWS)
+    one = subject(f"{file}::scaled")
+    assert isinstance(one.binding, Binding)
+    best = cast(Any, SimpleNamespace(program=parse_program(program_text(one.program).replace("/ 0.5", "* 2.0"), "scaled.kir"), surface="triton"))
+    edit = edited(one, best)
+    assert edit.level == "beside" and edit.undone() == ROWS and "def scaled_faster(" in edit.after and " * 2.0" in edit.after and " / 0.5" in edit.after
+    block = one.binding.metas["BLOCK"]
+    assert isinstance(block, int)
+    assert launches(edit.after, Tensor(8, block)) == "scaled_faster" and launches(ROWS, Tensor(8, block)) == "scaled"
+    for other in ((Tensor(8, block, "f16"),), (Tensor(8, block, step=2 * block),), (Tensor(8, 2 * block),)):
+        assert launches(edit.after, *other) == "scaled"
+    assert told_of(edit, one, best)[0].startswith("the kernel stays, and the launch in this file takes 'scaled_faster' where ")
     notes = written(one, [(table((8, 4, GIVEN))[0][0], best)], tmp_path / "out.py").notes
-    assert any("the text is for BLOCK = 64" in said for said in notes)
+    assert any(f"the text is for BLOCK = {block}" in said for said in notes)
+
+    bound.write_text(one.binding.text())
+    assert any("for nothing else" in said for said in told_of(edited(replace(one, binding=bound), best), one, best))
+
+    file.write_text(ROWS.replace("grid = (rows,)", "grid = lambda meta: (rows,)"))
+    with pytest.raises(KirError, match="the kernel in the file takes others"):
+        edited(subject(f"{file}::scaled"), best)
