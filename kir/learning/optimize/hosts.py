@@ -135,7 +135,8 @@ def _dispatched(text: str, tree: ast.Module, call: ast.Expr, made: ast.FunctionD
         if param in said and said[param] != repr(setting):
             if not (setting is None or isinstance(setting, bool | int)):
                 raise KeyError(param)
-            where.append(f"{said[param]} is None" if setting is None else f"{said[param]} == {setting!r}")
+            where.append(f"{'not ' * (not setting)}{said[param]}" if isinstance(setting, bool) else
+                         f"{said[param]} {'is' if setting is None else '=='} {setting!r}")
     where += [f"{said[x]} is None" for x in binding.absent if x in said and said[x] != "None"]
     for tensor, bound in binding.tensors.items():
         if bound.strides is not None:
