@@ -4,6 +4,7 @@ from __future__ import annotations
 import ast
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -51,19 +52,37 @@ def followed(edit: SourceEdit, program: Program, changed: str) -> SourceEdit | N
 
 
 def narrower(edit: SourceEdit) -> list[str]:
-    """What an edited kernel takes for granted and the kernel as it was did not: parameters that it does not look at any more, with their values by the
-    binding, unless every call in the file gives just a literal; and conversions to a dtype that its tensors have by the binding."""
+    """What an edited kernel takes for granted and the kernel as it was did not, as far as its text shows it: parameters that it does not look at any more, with
+    their values by the binding, unless every call in the file gives just a literal; and conversions to a dtype that its tensors have by the binding."""
     before, after = (_function(ast.parse(text), edit.kernel) for text in (edit.before, edit.after))
     if before is None or after is None:
         return []
-    kept = _names(after)
+    kept, literal = _names(after), _literals(edit, before)
     lost = [a.arg for a in (*before.args.args, *before.args.kwonlyargs) if a.arg in _names(before) and a.arg not in kept]
-    calls = [_given(call, before) for call in _launches(ast.parse(edit.before), edit.kernel)]
     values = {**edit.binding.scalars, **edit.binding.metas}
-    named = [name for name in lost if not calls or not all(isinstance(given.get(name), ast.Constant) for given in calls)
-             or len({ast.dump(given[name]) for given in calls}) > 1]
-    return [*(f"{name} = {values[name]}" if name in values else f"no other {name}" for name in named),
+    return [*(f"{name} = {values[name]}" if name in values else f"no other {name}" for name in lost if name not in literal),
             *(f"tensors that need no conversion to {x}" for x in sorted(_conversions(before) - _conversions(after)))]
+
+
+def granted(edit: SourceEdit) -> list[str]:
+    """What the reading of a kernel as its host code launches it took for granted and no call in the file says in so many words: compile-time values, strides
+    that are other sizes, facts. A changed kernel may rest on each of them, and its text need not show it. Nothing where the kernel did not change."""
+    before, after = (_function(ast.parse(text), edit.kernel) for text in (edit.before, edit.after))
+    if before is None or after is None or ast.dump(before) == ast.dump(after):
+        return []
+    literal, sizes = _literals(edit, before), Counter(map(str, edit.binding.scalars.values()))
+    tied = [f"{name} = {value}" for name, value in edit.binding.scalars.items()
+            if name not in literal and not (isinstance(value, str) and value.isidentifier() and sizes[value] == 1)]
+    args = {a.arg for a in (*before.args.args, *before.args.kwonlyargs)}
+    return [*(f"{name} = {value}" for name, value in edit.binding.metas.items() if name in args and name not in literal), *tied,
+            *(fact for fact in edit.binding.facts if not POSITIVE.fullmatch(fact)), *(x for x in narrower(edit) if x.startswith("tensors"))]
+
+
+def _literals(edit: SourceEdit, made: ast.FunctionDef) -> set[str]:
+    """The parameters for which every call in a file gives one literal."""
+    calls = [_given(call, made) for call in _launches(ast.parse(edit.before), edit.kernel)]
+    return {name for given in calls for name in given if all(isinstance(other.get(name), ast.Constant) for other in calls)
+            and len({ast.dump(other[name]) for other in calls}) == 1}
 
 
 TORCH = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8",
@@ -286,4 +305,4 @@ def python_expression(e: n.Expr, names: Mapping[str, str], ceildiv: str = "") ->
             raise KeyError(expr_text(e))
 
 
-__all__ = ["BESIDE", "POSITIVE", "beside", "followed", "narrower", "python_expression"]
+__all__ = ["BESIDE", "POSITIVE", "beside", "followed", "granted", "narrower", "python_expression"]

@@ -16,7 +16,7 @@ from kir.ir.canonical import content_hash
 from kir.ir.nodes import Param, Program
 from kir.ir.printer import expr_text, program_text
 from kir.ir.types import DType
-from kir.learning.optimize.hosts import BESIDE, POSITIVE, beside, followed, narrower, python_expression
+from kir.learning.optimize.hosts import BESIDE, POSITIVE, beside, followed, granted, narrower, python_expression
 from kir.learning.optimize.inputs import Subject
 from kir.learning.optimize.search import Candidate
 from kir.problem import Shape
@@ -105,8 +105,8 @@ def edited(one: Subject, best: Candidate) -> SourceEdit:
 def _in_its_place(edit: SourceEdit, program: Program) -> SourceEdit:
     """An edit of a kernel and of host code that launches it. Raises KirError KIR-C102 where other launches would be wrong, and where the host code cannot
     follow."""
-    if only := narrower(edit):
-        raise error("KIR-C102", f"the result is for {', '.join(only)}, and the kernel in the file takes others", attempt="-o OUT.py, a kernel beside it; or "
+    if only := granted(edit):
+        raise error("KIR-C102", f"the result is for {', '.join(only)}, and nothing says that the kernel in the file takes no others", attempt="-o OUT.py, a kernel beside it; or "
                     "--bind BINDING.toml, if it is launched with nothing else")
     if not (changed := launch_changes(edit)):
         return edit

@@ -14,7 +14,7 @@ from kir.gate.gpu.relative import program_problem
 from kir.ir.binding import Binding
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
-from kir.learning.optimize.hosts import narrower
+from kir.learning.optimize.hosts import granted, narrower
 from kir.learning.optimize.inputs import Subject, subject
 from kir.learning.optimize.outputs import edited, for_shapes, python_launch, told_of, written
 from kir.learning.optimize.search import Candidate
@@ -168,9 +168,13 @@ def test_an_edit_is_no_patch_of_a_kernel_that_is_launched_with_more_than_was_rea
     """What an edited kernel does not look at any more, it takes for granted: only what every call gives in so many words may be."""
     head, _, _ = source.partition("    at =")
     after = source.replace(source[source.index("    at ="):source.index("\n\n\ndef run")], SPECIAL.rstrip("\n"))
-    binding = Binding(scalars={"n": "n", "step": 1}, metas={"BLOCK": 64})
+    binding = Binding(scalars={"n": "n", **({"step": 1} if "step" in source else {})}, metas={"BLOCK": 64} if "n, BLOCK" in source else {})
     edit = cast(Any, SimpleNamespace(kernel="doubled", before=source, after=after, binding=binding))
-    assert head and narrower(edit) == only
+    assert head and narrower(edit) == only and granted(edit) == only
+    kept = source.replace("* 2.0", "/ 0.5")
+    rests = [x for x in only if not x.startswith("tensors")]
+    assert granted(cast(Any, SimpleNamespace(kernel="doubled", before=source, after=kept, binding=binding))) == rests, "whether its text shows it or not"
+    assert granted(cast(Any, SimpleNamespace(kernel="doubled", before=source, after=source, binding=binding))) == []
 
 
 ROWS = """import torch
@@ -249,5 +253,5 @@ def test_a_kernel_that_takes_other_launches_stays_and_the_new_one_is_put_beside_
     assert any("for nothing else" in said for said in told_of(edited(replace(one, binding=bound), best), one, best))
 
     file.write_text(ROWS.replace("grid = (rows,)", "grid = lambda meta: (rows,)"))
-    with pytest.raises(KirError, match="the kernel in the file takes others"):
+    with pytest.raises(KirError, match="nothing says that the kernel in the file takes no others"):
         edited(subject(f"{file}::scaled"), best)
