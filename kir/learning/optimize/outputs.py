@@ -106,8 +106,8 @@ def _in_its_place(edit: SourceEdit, program: Program) -> SourceEdit:
     """An edit of a kernel and of host code that launches it. Raises KirError KIR-C102 where other launches would be wrong, and where the host code cannot
     follow."""
     if only := granted(edit):
-        raise error("KIR-C102", f"the result is for {', '.join(only)}, and nothing says that the kernel in the file takes no others", attempt="-o OUT.py, a kernel beside it; or "
-                    "--bind BINDING.toml, if it is launched with nothing else")
+        raise error("KIR-C102", f"the result is for {', '.join(only)}, and nothing says that the kernel in the file takes no others",
+                    attempt="-o OUT.py, a kernel beside it; or --bind BINDING.toml, if it is launched with nothing else")
     if not (changed := launch_changes(edit)):
         return edit
     if (whole := followed(edit, program, changed)) is not None:
