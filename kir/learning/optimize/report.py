@@ -138,6 +138,8 @@ def data(found: Found) -> dict[str, Any]:
         "baseline": {"seconds": base, "kind": "measured" if found.measures and found.baseline.measured is not None else "modelled"},
         "limit": {"seconds": near.seconds, "share": near.share, "bound_by": near.bound_by},
         "speedup": found.speedup, "best": None, "tried": [_row(c) for c in found.tried], "pruned": dict(found.pruned)}
+    if found.unjudged is not None:
+        out["unjudged"] = _row(found.unjudged)
     if best is not None and best.measured is not None:
         start = _chain(found, best)[0].start
         begins = Effect(start.name, _seconds(start.program, replace(setting, surface=best.surface)))
@@ -158,7 +160,9 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
     base, best = report["baseline"], report["best"]
     sizes = ", ".join(f"{k}={v}" for k, v in report["sizes"].items())
     yield f"{report['problem']}{' at ' if sizes else ''}{sizes} on {report['target']}: {_time(base['seconds'])} as given ({base['kind']})"
-    if best is None:
+    if best is None and (seems := report.get("unjudged")) is not None:
+        yield f"nothing is known to be faster; not judged any more: {seems['plan']} from {_start(report, seems)}, {_time(seems['forecast'])} by its forecast"
+    elif best is None:
         yield "nothing is faster"
     else:
         yield f"{report['speedup']:.3g} times as fast: {_time(best['seconds'])}, {best['surface']}, from {_start(report, best)}, by {best['plan']}"

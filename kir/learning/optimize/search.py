@@ -40,10 +40,8 @@ SURFACES = ("cuda", "triton", "tilelang")
 """Surfaces that a search without one of its own writes."""
 ROUND = 8
 """Plans of the best family that are built between two gated candidates."""
-EARLY = 12
-"""Plans of the first round after which a candidate may be gated already."""
-EARLY_GATED = 2
-"""Candidates that are gated before every family has been built once."""
+EARLY, EARLY_GATED = 12, 2
+"""Plans of the first round after which a candidate may be gated already, and candidates that are before every family has been built once."""
 BATCH = 4
 """Candidates that are prepared (compiled) together where times are measured."""
 FAILURES = 2
@@ -58,10 +56,8 @@ AGAIN = 3
 """Candidates that are right once more, of which the best is taken, where the time of now differs from that of before."""
 KERNELS = "kernels"
 """The family of plans that make each kernel of a program fast by itself."""
-EACH = 56
-"""Plans that are built for one of several kernels."""
-EACH_KEPT = 6
-"""Of these, so many are tried in company."""
+EACH, EACH_KEPT = 56, 6
+"""Plans that are built for one of several kernels; of these, so many are tried in company."""
 HOMES = ("pipeline", "lineage")
 """Sources whose plans were learned on one program each, which they name."""
 BELIEVED = 0.9
@@ -115,6 +111,8 @@ class Found:
     spent: Spent = field(default_factory=Spent)
     measures: bool = False
     """Whether times were measured, and not modelled."""
+    unjudged: Candidate | None = None
+    """Where nothing is known to be faster: what would have been judged next, and seems to be."""
 
     @property
     def speedup(self) -> float:
@@ -181,7 +179,12 @@ class Search:
         spent = self.forecaster.spent if isinstance(self.forecaster, Counted) else Spent()
         self.recorder.add("end", best=best.key if best else "", reason=ended, built=self.count, gated=len(self.gated), forecasts=spent.forecasts,
                           budget=asdict(self.budget))
-        return Found(self.setting, self.baseline, best, self.gated, self.count, self.pruned, ended, self.recorder.events, spent, self.judge.measures)
+        return Found(self.setting, self.baseline, best, self.gated, self.count, self.pruned, ended, self.recorder.events, spent, self.judge.measures,
+                     min(self._seeming(), key=_promise, default=None) if best is None else None)
+
+    def _seeming(self) -> list[Candidate]:
+        """Candidates that were not judged and seem faster than the kernel as given."""
+        return [c for c in self.known.values() if c.measured is None and c.seconds < GAIN * self.baseline.seconds]
 
     def _begin(self) -> None:
         self.known: dict[tuple[str, str], Candidate] = {}
@@ -190,9 +193,8 @@ class Search:
         self.prefixes: Prefixes = {}
         self.streams: dict[tuple[str, str, str], tuple[Start, Iterator[Plan]]] = {}
         self.failures: dict[tuple[str, str, str], int] = {}
-        self.kin: set[str] = set()
         self.multiplying: dict[int, tuple[Program, bool]] = {}
-        self.foreign: set[tuple[str, str, str]] = set()
+        self.foreign, self.kin = set[tuple[str, str, str]](), set[str]()
         self.count, self.gating = 0, 0.0
 
     def _right_again(self) -> Candidate | None:
@@ -532,7 +534,7 @@ class Search:
             limit = HOPELESS * best.measured.seconds if self.judge.measures else GAIN * best.measured.seconds
             rest = [c for c in rest if self._estimate(c) < limit or c.plan.source.endswith(SHORTENED) or (self.judge.measures and self.meant(c))]
         elif not self.judge.measures:
-            rest = [c for c in rest if c.seconds < GAIN * self.baseline.seconds]
+            rest = self._seeming()
         seen, measured = {c.plan.family for c in self.gated}, [*self._measured()] if self.judge.measures else []
         order = sorted(rest, key=lambda c: (self._estimate(c) * (UNSEEN if c.plan.family not in seen and self.judge.measures else 1.0)
                                             * untried(c.plan.family, c.surface, c.plan.point, measured)

@@ -160,6 +160,15 @@ def test_a_gate_that_outlasts_the_budget_is_broken_off_and_says_nothing_of_its_c
     done = searched(Endless(), tmp_path / "log.jsonl", budget="candidates=9,seconds=180")
     assert done.ended == "180 s are over" and [c.measured is not None and c.measured.accepted for c in done.tried] == [True, True]
     assert "not all cases" not in (tmp_path / "log.jsonl").read_text(), "it is gated again where the search goes on"
+    assert done.unjudged is None, "something was found"
+    now[0] = time.monotonic()
+
+    class Never(Stopwatch):
+        def judge(self, program: Program, surface: str) -> Measured:
+            now[0] += 1000.0
+            return Measured(math.inf, accepted=False, reason="not all cases were run")
+    none = searched(Never(), budget="candidates=9,seconds=180")
+    assert none.best is None and none.unjudged is not None and f"not judged any more: {none.unjudged.plan.key} from " in "\n".join(lines(data(none)))
 
 
 def test_what_the_gate_refuses_does_not_count() -> None:
