@@ -14,7 +14,7 @@ from ..launch.geometry import Geometry
 from ..source.source import Node, Sources
 from ..symbols.index import Index
 from ..symbols.symbols import Bindings, Candidate, ClassTemplate, Function, Scope, TParam, Value
-from ..types.c_types import CType, Prim
+from ..types.c_types import CType
 from .emitter import Emitter
 from .memory import Parts, Store
 from .values import Located, Wide
