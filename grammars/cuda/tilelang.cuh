@@ -1,0 +1,56 @@
+// What TileLang's compiler calls in the CUDA text that it writes (tl_templates/cuda/{common,atomic,reduce}.h of TileLang), in words that KIR has: so that what
+// became of a kernel is read, and checked. A file that includes `tl_templates/` or names `tl::` is read with this one.
+#define TL_DEVICE __device__ inline
+#define uchar unsigned char
+typedef half half_t;
+typedef __nv_bfloat16 bfloat16_t;
+
+template <typename T, typename V> TL_DEVICE void AtomicAdd(T* address, V value) { atomicAdd(address, static_cast<T>(value)); }
+template <typename T, typename V> TL_DEVICE T AtomicAddRet(T* address, V value) { return atomicAdd(address, static_cast<T>(value)); }
+template <typename T, typename V> TL_DEVICE void AtomicMax(T* address, V value) { atomicMax(address, static_cast<T>(value)); }
+template <typename T, typename V> TL_DEVICE void AtomicMin(T* address, V value) { atomicMin(address, static_cast<T>(value)); }
+
+namespace tl {
+
+template <int id, int threads> TL_DEVICE void __sync_thread_partial() { asm volatile("bar.sync %0, %1;" : : "r"(id), "r"(threads) : "memory"); }
+
+struct SumOp {
+  template <typename T> TL_DEVICE T operator()(T const& x, T const& y) { return x + y; }
+};
+struct MaxOp {
+  TL_DEVICE float operator()(float const& x, float const& y) { return fmaxf(x, y); }
+  template <typename T> TL_DEVICE T operator()(T const& x, T const& y) { return x > y ? x : y; }
+};
+struct MinOp {
+  TL_DEVICE float operator()(float const& x, float const& y) { return fminf(x, y); }
+  template <typename T> TL_DEVICE T operator()(T const& x, T const& y) { return x < y ? x : y; }
+};
+
+struct SyncThreadsBarrier {
+  template <int id> static TL_DEVICE void sync() { __syncthreads(); }
+};
+template <int threads> struct NamedBarrier {
+  template <int id> static TL_DEVICE void sync() { asm volatile("bar.sync %0, %1;" : : "r"(id), "r"(threads) : "memory"); }
+};
+
+// One value of each of `threads` threads, `scale` apart: a butterfly, through memory down to a warp, and by shuffles inside of one.
+template <class Op, int threads, int scale, int first = 0, class Barrier = SyncThreadsBarrier> struct AllReduce {
+  template <typename T> static TL_DEVICE T run(T x, T* room = nullptr) {
+    if constexpr (threads == scale) {
+      return x;
+    } else {
+      constexpr int offset = threads / 2;
+      if constexpr (offset >= 32) {
+        Barrier::template sync<1>();
+        room[threadIdx.x - first] = x;
+        Barrier::template sync<2>();
+        x = Op()(x, room[(threadIdx.x - first) ^ offset]);
+      } else {
+        x = Op()(x, __shfl_xor_sync(0xffffffffu, x, offset));
+      }
+      return AllReduce<Op, threads / 2, scale, first, Barrier>::run(x, room);
+    }
+  }
+};
+
+}  // namespace tl
