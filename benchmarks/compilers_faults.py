@@ -1,7 +1,7 @@
 """Barriers that compilers lost: what `kir check` says of the text that a release made of a right kernel.
 
-`python -m benchmarks.compilers_faults [--write]` checks each text of `benchmarks/data/compilers`, and writes docs/tables/compilers-faults.md. `--make` makes the
-texts first, of `kernels.py` there, with the TileLang that is installed (no GPU is needed). Exit code 1 where a text is not judged as its row says.
+`python -m benchmarks.compilers_faults [--write]` checks each text of `benchmarks/data/compilers`, and writes docs/tables/compilers-faults.md. `--make` makes
+the texts, of `kernels.py` there, with the TileLang that is installed (no GPU is needed). Exit code 1 where a text is not judged as its row says.
 """
 from __future__ import annotations
 
