@@ -65,7 +65,7 @@ def _different(sizes: Iterable[Sizes]) -> list[Sizes]:
     return list({tuple(sorted(each.items())): each for each in sizes}.values())
 
 
-def _fits(program: n.Program, sizes: Sizes) -> bool:
+def fits(program: n.Program, sizes: Sizes) -> bool:
     """Whether tensors of these sizes, which the facts allow, are small enough to be run."""
     known = {p.name: const(sizes[p.name], p.of) for p in program.params if p.name in sizes and isinstance(p.of, DType)}
     total = 0
@@ -95,7 +95,7 @@ def _ran(program: n.Program, proofs: Iterable[KernelProof], runs: int) -> tuple[
     for sizes in tries:
         if len(done) >= runs:
             break
-        if any(sizes == each for each, _ in done) or not _fits(program, sizes):
+        if any(sizes == each for each, _ in done) or not fits(program, sizes):
             continue
         try:
             arrays, scalars = random_inputs(program, sizes, 0)
