@@ -10,6 +10,7 @@ from kir.base.diagnostic import KirError, Origin, error
 from kir.gate.inputs.sets import size_sets
 from kir.gate.proved.drawn import random_inputs
 from kir.gate.proved.verdict import Finding, Proved, Status
+from kir.gate.proved.whole import with_whole_barriers
 from kir.interp import run
 from kir.interp.state.result import Finding as Seen
 from kir.ir import nodes as n
@@ -47,7 +48,7 @@ def proved(program: n.Program, runs: int = MOST_RUNS, unsaid: Iterable[str] = ()
     if is_generic(program):
         raise error("KIR-I003", f"program '{program.name}' is generic", needs="a binding")
     try:
-        proofs = decided(program)
+        proofs = with_whole_barriers(program, decided(program))
     except Contradiction:
         facts = tuple(expr_text(f) for f in program.facts)
         raise error("KIR-Y001", f"the facts of '{program.name}' hold for no sizes at all: everything would be proved", witness=facts,
