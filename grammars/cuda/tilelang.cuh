@@ -5,6 +5,22 @@
 typedef half half_t;
 typedef __nv_bfloat16 bfloat16_t;
 
+#define CUDART_INF __longlong_as_double(0x7ff0000000000000LL)
+namespace cutlass {
+typedef half half_t;
+typedef __nv_bfloat16 bfloat16_t;
+}  // namespace cutlass
+
+TL_DEVICE unsigned __pack_half2(const half x, const half y) {
+  return (unsigned)__half_as_ushort(y) << 16 | (unsigned)__half_as_ushort(x);
+}
+TL_DEVICE unsigned __pack_half2(const __nv_bfloat16 x, const __nv_bfloat16 y) {
+  return (unsigned)__bfloat16_as_ushort(y) << 16 | (unsigned)__bfloat16_as_ushort(x);
+}
+TL_DEVICE unsigned __pack_nv_bfloat162(const __nv_bfloat16 x, const __nv_bfloat16 y) {
+  return (unsigned)__bfloat16_as_ushort(y) << 16 | (unsigned)__bfloat16_as_ushort(x);
+}
+
 template <typename T, typename V> TL_DEVICE void AtomicAdd(T* address, V value) { atomicAdd(address, static_cast<T>(value)); }
 template <typename T, typename V> TL_DEVICE T AtomicAddRet(T* address, V value) { return atomicAdd(address, static_cast<T>(value)); }
 template <typename T, typename V> TL_DEVICE void AtomicMax(T* address, V value) { atomicMax(address, static_cast<T>(value)); }

@@ -1,6 +1,7 @@
 """What a surface's compiler made of a kernel, read back: it has every barrier, wait and mask that the kernel needs, and computes the same."""
 from __future__ import annotations
 
+import re
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -113,7 +114,9 @@ def _compared(program: n.Program, again: n.Program, done: Proved) -> Validated:
         wrong = next((f.message for f in second.findings if f.severity == "error"), "")
         if wrong and not any(f.severity == "error" for f in first.findings):
             return Validated("refuted", wrong, done)
-        if found := difference(first, replace(second, outputs={k: second.outputs[k] for k in first.outputs}), "reassociated"):
+        left = next((k for k in first.outputs if k not in second.outputs and k not in arrays), "")
+        made = {k: second.outputs[k] if k in second.outputs else arrays[k] for k in first.outputs if not left}  # a text does not take what it does not use
+        if found := f"it does not write {left}" if left else difference(first, replace(second, outputs=made), "reassociated"):
             return Validated("refuted", found, done)
         sizes.append(dict(each))
     return Validated("holds", "", done, (), tuple(sizes)) if sizes else Validated("unread", f"it is compared at no size: {why}", done)
@@ -125,9 +128,11 @@ def binding_text(program: n.Program, made: Translated) -> str:
     lines = [f'kernel = "{made.function}"', f"sizes = {quoted(p.name for p in program.params if p.role == 'size')}",
              f"facts = {quoted(expr_text(f) for f in program.facts)}", f"grid = {quoted(expr_text(a.extent) for a in k.grid)}", "[metas]",
              f"threads_x = {made.threads}", f"shared_bytes = {made.dynamic_shared}"]
+    head = re.search(rf"\b{re.escape(made.function)}\s*\(([^)]*)\)\s*{{", made.text)
+    taken = set(re.findall(r"\w+", head[1])) if head is not None else set()
     for p in program.params:
-        if isinstance(p.of, DType):
-            continue
+        if isinstance(p.of, DType) or p.name not in taken:
+            continue  # what a kernel does not use is no parameter of its text
         lines += [f"[tensors.{p.name}]", f"shape = {quoted(expr_text(d) for d in p.of.shape)}", f'dtype = "{p.of.dtype}"', f'role = "{p.role}"']
     return "\n".join(lines) + "\n"
 
