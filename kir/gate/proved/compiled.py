@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -124,17 +125,21 @@ def _compared(program: n.Program, again: n.Program, done: Proved) -> Validated:
 
 def binding_text(program: n.Program, made: Translated) -> str:
     """The binding under which a compiler's text of a program's one kernel is read."""
-    k, quoted = program.kernels[0], lambda items: "[" + ", ".join(f'"{x}"' for x in items) + "]"
-    lines = [f'kernel = "{made.function}"', f"sizes = {quoted(p.name for p in program.params if p.role == 'size')}",
-             f"facts = {quoted(expr_text(f) for f in program.facts)}", f"grid = {quoted(expr_text(a.extent) for a in k.grid)}", "[metas]",
+    k = program.kernels[0]
+    lines = [f'kernel = "{made.function}"', f"sizes = {_quoted(p.name for p in program.params if p.role == 'size')}",
+             f"facts = {_quoted(expr_text(f) for f in program.facts)}", f"grid = {_quoted(expr_text(a.extent) for a in k.grid)}", "[metas]",
              f"threads_x = {made.threads}", f"shared_bytes = {made.dynamic_shared}"]
     head = re.search(rf"\b{re.escape(made.function)}\s*\(([^)]*)\)\s*{{", made.text)
     taken = set(re.findall(r"\w+", head[1])) if head is not None else set()
     for p in program.params:
         if isinstance(p.of, DType) or p.name not in taken:
             continue  # what a kernel does not use is no parameter of its text
-        lines += [f"[tensors.{p.name}]", f"shape = {quoted(expr_text(d) for d in p.of.shape)}", f'dtype = "{p.of.dtype}"', f'role = "{p.role}"']
+        lines += [f"[tensors.{p.name}]", f"shape = {_quoted(expr_text(d) for d in p.of.shape)}", f'dtype = "{p.of.dtype}"', f'role = "{p.role}"']
     return "\n".join(lines) + "\n"
+
+
+def _quoted(items: Iterable[str]) -> str:
+    return "[" + ", ".join(f'"{x}"' for x in items) + "]"
 
 
 __all__ = ["Validated", "binding_text", "judged", "validated"]
