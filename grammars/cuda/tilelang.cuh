@@ -5,7 +5,7 @@
 typedef half half_t;
 typedef __nv_bfloat16 bfloat16_t;
 
-#define CUDART_INF __longlong_as_double(0x7ff0000000000000LL)
+__device__ const double CUDART_INF = __longlong_as_double(0x7ff0000000000000LL);
 namespace cutlass {
 typedef half half_t;
 typedef __nv_bfloat16 bfloat16_t;
@@ -21,14 +21,23 @@ TL_DEVICE unsigned __pack_nv_bfloat162(const __nv_bfloat16 x, const __nv_bfloat1
   return (unsigned)__bfloat16_as_ushort(y) << 16 | (unsigned)__bfloat16_as_ushort(x);
 }
 
-template <typename T, typename V> TL_DEVICE void AtomicAdd(T* address, V value) { atomicAdd(address, static_cast<T>(value)); }
-template <typename T, typename V> TL_DEVICE T AtomicAddRet(T* address, V value) { return atomicAdd(address, static_cast<T>(value)); }
-template <typename T, typename V> TL_DEVICE void AtomicMax(T* address, V value) { atomicMax(address, static_cast<T>(value)); }
-template <typename T, typename V> TL_DEVICE void AtomicMin(T* address, V value) { atomicMin(address, static_cast<T>(value)); }
+template <typename T, typename V> TL_DEVICE void AtomicAdd(T* address, V value, int order = 0) { atomicAdd(address, static_cast<T>(value)); }
+template <typename T, typename V> TL_DEVICE T AtomicAddRet(T* address, V value, int order = 0) { return atomicAdd(address, static_cast<T>(value)); }
+template <typename T, typename V> TL_DEVICE void AtomicMax(T* address, V value, int order = 0) { atomicMax(address, static_cast<T>(value)); }
+template <typename T, typename V> TL_DEVICE void AtomicMin(T* address, V value, int order = 0) { atomicMin(address, static_cast<T>(value)); }
 
 namespace tl {
 
 template <int id, int threads> TL_DEVICE void __sync_thread_partial() { asm volatile("bar.sync %0, %1;" : : "r"(id), "r"(threads) : "memory"); }
+
+template <typename T> TL_DEVICE T from_uint1(uint1 v) { return *reinterpret_cast<T*>(&v); }
+template <typename T> TL_DEVICE uint1 to_uint1(T v) { return *reinterpret_cast<uint1*>(&v); }
+template <typename T> TL_DEVICE T add2(T a, T b) { return __hadd2(a, b); }
+template <typename T> TL_DEVICE T sub2(T a, T b) { return __hsub2(a, b); }
+template <typename T> TL_DEVICE T mul2(T a, T b) { return __hmul2(a, b); }
+template <typename T> TL_DEVICE T fma2(T a, T b, T c) { return __hfma2(a, b, c); }
+template <typename T> TL_DEVICE T max2(T a, T b) { return __hmax2(a, b); }
+template <typename T> TL_DEVICE T min2(T a, T b) { return __hmin2(a, b); }
 
 struct SumOp {
   template <typename T> TL_DEVICE T operator()(T const& x, T const& y) { return x + y; }
