@@ -486,8 +486,17 @@ def thrice_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n) * 3, mask=at < n)
 
 
+def width(x):
+    if x.dtype is torch.float32:
+        return 128
+    if x.dtype is torch.float16:
+        return 256
+    raise TypeError("another dtype")
+
+
 def run(x, out, thrice: bool = False):
     x_own = x.contiguous()
+    wide = width(x)
     n = x_own.numel()
     if n == 0:
         if out is not x_own:
@@ -496,7 +505,7 @@ def run(x, out, thrice: bool = False):
     if thrice:
         thrice_kernel[(triton.cdiv(n, 128),)](x_own, out, n, BLOCK=128)
     else:
-        twice_kernel[(triton.cdiv(n, 128),)](x_own, out, n, BLOCK=128, BACK=thrice)
+        twice_kernel[(triton.cdiv(n, wide),)](x_own, out, n, BLOCK=wide, BACK=thrice)
     return out
 """
 
