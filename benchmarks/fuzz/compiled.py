@@ -1,10 +1,10 @@
 """Random programs compiled by TileLang, and what it made of them read back, checked for every size and run beside them (`kir gate --validate`). No GPU is
 needed.
 
-    python -m benchmarks.fuzz.compiled [--minutes M] [--state FILE] [--seed N] [--write]
+    python -m benchmarks.fuzz.compiled [--minutes M] [--state FILE] [--seed N] [--shipped] [--write]
 
-Goes on where the last run ended. `--seed N` does one program and prints what came of it; `--write` writes docs/tables/fuzz-compiled.md. Exit code 1 where
-something compiled is not the program that it is of.
+Goes on where the last run ended. `--shipped` takes the naive programs of all shipped problems instead; `--seed N` does one program and prints what came of it;
+`--write` writes docs/tables/fuzz-compiled.md. Exit code 1 where something compiled is not the program that it is of.
 """
 from __future__ import annotations
 
@@ -19,10 +19,14 @@ from typing import Any
 
 from benchmarks.fuzz.making import Made
 from kir.analysis import normalize
+from kir.base.diagnostic import KirError
 from kir.base.store import write_atomic
 from kir.gate.proved.compiled import validated
 from kir.hardware.target import target
+from kir.ir import nodes as n
 from kir.ir.parser import parse_program
+from kir.problem import load_problem
+from kir.problem.load import problem_names
 from kir.surface import backend
 
 ROOT = Path(__file__).parents[2]
@@ -36,15 +40,20 @@ SHOWN = 90
 def of(seed: int) -> tuple[str, str, str]:
     """The form of a seed's program, what came of it, and why."""
     made = Made(seed)
-    form, program = made.form.__name__, normalize(parse_program(made.text, "p.kir"))
+    status, why = judged(normalize(parse_program(made.text, "p.kir")))
+    return made.form.__name__, status, why
+
+
+def judged(program: n.Program) -> tuple[str, str]:
+    """What comes of a program, and why."""
     if len(program.kernels) > 1:
-        return form, "several", ""
+        return "several", ""
     if refusals := list(backend("tilelang").accepts(program)):
-        return form, "not accepted", refusals[0].message
+        return "not accepted", refusals[0].message
     done = validated(program, "tilelang", target("sm_80"))
     if done.status != "holds":
-        return form, done.status, done.why
-    return form, "proved" if done.checked is not None and done.checked.decided else "holds", ""
+        return done.status, done.why
+    return "proved" if done.checked is not None and done.checked.decided else "holds", ""
 
 
 def page(state: dict[str, Any]) -> str:
@@ -57,6 +66,11 @@ def page(state: dict[str, Any]) -> str:
     lines += ["", "| not the program, not read or refused, by reason | programs | first seed |", "| --- | ---: | ---: |"]
     often = sorted(state["why"].items(), key=lambda kv: (-kv[1], kv[0]))
     lines += [f"| {why.replace('|', '/')} | {count:,} | {state['first'][why]} |" for why, count in often]
+    if shipped := state.get("shipped"):
+        good = sum(status in ("proved", "holds") for status, _ in shipped.values())
+        lines += ["", f"Of the naive programs of {len(shipped)} shipped problems, what was compiled is the program for {good} (`--shipped`).", "",
+                  "| problem | what came of it |", "| --- | --- |"]
+        lines += [f"| `{name}` | {WORDS[status]}{why and ': ' + why[:SHOWN]} |" for name, (status, why) in shipped.items()]
     return "\n".join(lines) + "\n"
 
 
@@ -66,6 +80,7 @@ def main() -> int:
     arguments.add_argument("--minutes", type=float, default=5.0)
     arguments.add_argument("--state", type=Path, default=STATE)
     arguments.add_argument("--seed", type=int)
+    arguments.add_argument("--shipped", action="store_true")
     arguments.add_argument("--write", action="store_true")
     chosen = arguments.parse_args()
     warnings.simplefilter("ignore")
@@ -75,7 +90,15 @@ def main() -> int:
     state: dict[str, Any] = {"seed": 0, "seconds": 0.0, "counts": {}, "why": {}, "first": {}}
     if chosen.state.is_file():
         state = json.loads(chosen.state.read_text())
-    end = time.monotonic() + 60 * chosen.minutes
+    for name in problem_names() if chosen.shipped else ():
+        try:
+            state.setdefault("shipped", {})[name] = judged(load_problem(name).naive)
+        except (KirError, FileNotFoundError) as missing:  # a problem without a program of its own
+            print(f"{name}: {missing}")
+            continue
+        print(f"{name}: {state['shipped'][name]}", flush=True)
+        write_atomic(chosen.state, json.dumps(state, indent=1, sort_keys=True).encode())
+    end = time.monotonic() + 60 * (0.0 if chosen.shipped else chosen.minutes)
     while time.monotonic() < end:
         begun, seed = time.monotonic(), state["seed"]
         form, status, why = of(seed)
