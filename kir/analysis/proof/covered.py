@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kir.analysis.proof.question import Ranging
+from kir.analysis.proof.asking.question import Ranging
 from kir.analysis.proof.sites import Access
 from kir.ir import build
 from kir.ir import nodes as n

@@ -9,14 +9,14 @@ from typing import Any, Literal
 
 from kir.analysis.access import Aliases
 from kir.analysis.facts import Facts
+from kir.analysis.proof.asking.question import Holding, Ranging, Reply, Steps, asked, consistent, fitting
+from kir.analysis.proof.asking.terms import SAME
 from kir.analysis.proof.covered import covered
 from kir.analysis.proof.flight import troubles
 from kir.analysis.proof.intervals import Pair, Reached, Trips, accesses, concurrent, every, has_barrier
+from kir.analysis.proof.numbered import equal_parts, in_turn, of_divisions
 from kir.analysis.proof.overlap import Overlap
-from kir.analysis.proof.places import equal_parts, of_divisions
-from kir.analysis.proof.question import Holding, Ranging, Reply, asked, consistent, fitting
 from kir.analysis.proof.sites import KINDS, Access, Barrier, Branch, Claim, Kind, Loop, Place, Split
-from kir.analysis.proof.terms import SAME
 from kir.analysis.proof.values import FALSE, TRUE, both, compared, either, opposite, wide
 from kir.analysis.proof.walk import Walk
 from kir.analysis.uniform import depends, varying
@@ -88,7 +88,7 @@ class _Kernel:
         self.params = {p.name for p in program.params}
         self.axes = [a.name for a in kernel.grid]
         self.sizes = [p.name for p in program.params if isinstance(p.of, DType)]
-        self.questions = 0
+        self.questions, self.steps = 0, Steps()
         self.kept: dict[Any, Reply] = {}
         self.wraps: dict[n.Expr, tuple[Place, tuple[Holding, ...]]] = {}
         self.defined: set[str] = set()
@@ -104,11 +104,11 @@ class _Kernel:
         key = (holding, claim, beside)
         if key not in self.kept:
             self.questions += 1
-            self.kept[key] = Reply("unknown", {}) if self.questions > MOST_QUESTIONS else asked(self.base, holding, claim, self.sizes, beside)
+            self.kept[key] = Reply("unknown", {}) if self.questions > MOST_QUESTIONS else asked(self.base, holding, claim, self.sizes, beside, self.steps)
             if self.kept[key].kind == "unknown" and (cuts := self._cuts(holding)):
-                self.kept[key] = asked(self.base, (*holding, *cuts), claim, self.sizes, beside)
+                self.kept[key] = asked(self.base, (*holding, *cuts), claim, self.sizes, beside, self.steps)
         for e in self.kept[key].wraps:
-            if not any("'" in name for name in names_read(e)):
+            if not any("'" in name or name.startswith("any.") for name in names_read(e)):
                 self.wraps.setdefault(e, (place, holding))
         return self.kept[key]
 
@@ -117,7 +117,9 @@ class _Kernel:
         if self.divided is None:
             self.divided = ()
             index = [i for a in accesses(self.walk.items) for i in a.index]
-            self.divided = of_divisions(index, self._axes_range(), lambda held, claim: asked(self.base, held, claim, self.sizes).kind == "proved")
+            def asks(held: tuple[Holding, ...], claim: n.Expr) -> bool:
+                return asked(self.base, held, claim, self.sizes, None, self.steps).kind == "proved"
+            self.divided = of_divisions(index, self._axes_range(), asks)
         if not self.divided:
             return ()
         there = {h.var.name for h in holding if isinstance(h, Ranging)}
@@ -229,7 +231,9 @@ class _Kernel:
             yield from self._meetings(split)
         for m in o.meetings(self._may_meet, self._same_place, self._same_value):
             a, b = m.first, m.second
-            proved = self._proves(m.holding, either(m.apart, m.order), a.place)
+            equal = self._equal(a, b, m.named, m.holding, m.apart) if m.order != FALSE else ()
+            proved = bool(equal) and self._proves((*m.holding, opposite(m.apart), *equal), m.order, a.place)
+            proved = proved or self._proves(m.holding, either(m.apart, m.order), a.place)
             for kind in ("race", "wait") if m.late else ("race",):
                 what = f"{a.verb} of '{a.root}' before or after {b.verb}"
                 yield Obligation(kind, "proved" if proved else "open", what, a.place.anchor, "" if proved else "that one is over before the other begins",
@@ -267,15 +271,19 @@ class _Kernel:
         apart = compared("ne", thread, renamed(thread)) if thread is not None else _any(compared("ne", x, renamed(x)) for x in self._grid())
         holding = [*a.place.holding, *(Ranging(v, const(0), _extent(d)) for v, d in a.elements), a.mask, *pair.first.when,
                    *map(renamed, (*second, *(Ranging(v, const(0), _extent(d)) for v, d in b.elements), b.mask, *pair.second.when)), *held, apart]
+        holding += [compared("ge", d, const(0, dtype_of(d.type))) for d in a.buffer.shape if int_value(d) is None and not isinstance(d, n.Var)]  # it is there
         claim = opposite(self._same_place(a, b, renamed))
-        reply = self.ask(holding, claim, a.place, self._same_value(a, b, renamed))
-        if reply.kind == "unknown" and thread is None and (equal := self._equal(a, renamed, (*holding, opposite(claim)))):
-            reply = self.ask((*holding, opposite(claim), *equal), FALSE, a.place)
+        beside = self._same_value(a, b, renamed)
+        equal = self._equal(a, b, renamed, tuple(holding), claim) if thread is None else ()
+        if equal and self._proves((*holding, opposite(claim), *equal), FALSE, a.place):
+            return Obligation("race", "proved", what, a.place.anchor, other=b.place.anchor)
+        reply = self.ask(holding, claim, a.place, beside)
         return self._told("race", what, a.place, reply, claim, b.place.anchor)
 
-    def _equal(self, a: Access, renamed: Any, holding: tuple[Holding, ...]) -> tuple[n.Expr, ...]:
-        """Parts of an index that are equal where two executions touch one place."""
-        return equal_parts(a.index, renamed, holding, lambda held, claim: self.ask(held, claim, a.place).kind == "proved")
+    def _equal(self, a: Access, b: Access, renamed: Any, holding: tuple[Holding, ...], apart: n.Expr) -> tuple[n.Expr, ...]:
+        """Parts of an index that are equal where two executions touch one place, of one that is taken apart by divisions."""
+        alike = a.index == b.index and a.buffer.strides is None
+        return equal_parts(a.index, renamed, holding, apart, lambda held, claim: self._proves(held, claim, a.place), alike) if in_turn(a.index, renamed) else ()
 
     def _grid(self) -> list[n.Var]:
         return [n.Var(x.name, dtype_of(x.extent.type)) for x in self.kernel.grid]
@@ -378,9 +386,9 @@ class _Kernel:
     def _of_widths(self) -> Iterator[Obligation]:
         """Sums that were taken to fit their 32 bits. A counterexample is worked out before it is believed."""
         for e, (place, holding) in self.wraps.items():
-            reply = fitting(self.base, holding, e)
+            reply = fitting(self.base, holding, e, self.steps)
             if reply.kind == "unknown" and (cuts := self._cuts(holding)):
-                reply = fitting(self.base, (*holding, *cuts), e)
+                reply = fitting(self.base, (*holding, *cuts), e, self.steps)
             told = self._told("overflow", f"{expr_text(e)[:60]} fits its 32 bits", place, reply, e)
             values = reply.values if told.status == "refuted" and _overflows(e, holding, reply.values) else None
             if told.status != "proved" and values is None:
@@ -400,7 +408,7 @@ class _Kernel:
                 yield Obligation("overflow", "proved", what, self.kernel.name)  # a number of 32 bits, where it fits them
                 continue
             extent = wide(axis.extent)
-            reply = asked(self.base, (), compared("le", extent, const(most, dtype_of(extent.type))), self.sizes)
+            reply = asked(self.base, (), compared("le", extent, const(most, dtype_of(extent.type))), self.sizes, None, self.steps)
             if reply.kind == "fails":
                 known = {p.name: const(reply.values[p.name], p.of) for p in self.program.params if p.name in reply.values and isinstance(p.of, DType)}
                 found = int_value(substitute(axis.extent, known))

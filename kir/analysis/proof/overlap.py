@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from kir.analysis.proof.asking.question import Holding, Ranging
 from kir.analysis.proof.counting import counted
 from kir.analysis.proof.covered import numbers
 from kir.analysis.proof.flight import troubles
 from kir.analysis.proof.named import ARRIVE, SYNC, Named
 from kir.analysis.proof.order import FAMILY_OF, Around, Moment, Order, Site, sites_of
-from kir.analysis.proof.question import Holding, Ranging
 from kir.analysis.proof.rings import Broken, Proves, Rings, replace_names
 from kir.analysis.proof.sites import Access, Barrier, Branch, Item, Kind, Loop, Place, Split, Sync, Team
 from kir.analysis.proof.values import FALSE, both, compared, either, opposite
@@ -46,6 +46,8 @@ class Meeting:
     """That they do not touch the same element."""
     order: n.Expr
     """That one is done before the other begins."""
+    named: Callable[[n.Expr], n.Expr]
+    """What names of the second are."""
 
     @property
     def late(self) -> bool:
@@ -124,11 +126,11 @@ class Overlap:
                 first, second = self.order.first(x), self.order.second(y)
                 holding = (*self._holding(x, lambda e: e), *self._holding(y, second.named))
                 if a.buffer != b.buffer:
-                    yield Meeting(a, b, holding, FALSE, FALSE)
+                    yield Meeting(a, b, holding, FALSE, FALSE, second.named)
                     continue
                 told = either(self.order.ordered(first, second), self.order.ordered(second, first))
                 told = either(told, self._one(first, second))
-                yield Meeting(a, b, holding, either(opposite(same_place(a, b, second.named)), same_value(a, b, second.named)), told)
+                yield Meeting(a, b, holding, either(opposite(same_place(a, b, second.named)), same_value(a, b, second.named)), told, second.named)
 
     def _one(self, a: Moment, b: Moment) -> n.Expr:
         """That both are of one execution of a statement, which reads before it writes."""

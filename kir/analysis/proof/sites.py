@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from kir.analysis.proof.question import Holding
+from kir.analysis.proof.asking.question import Holding
 from kir.analysis.proof.values import TRUE, Val
 from kir.base.dataclass import dataclass
 from kir.ir import nodes as n

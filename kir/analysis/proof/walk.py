@@ -6,7 +6,7 @@ from functools import partial
 
 from kir.analysis.facts import descends
 from kir.analysis.proof import places
-from kir.analysis.proof.question import Holding, Ranging
+from kir.analysis.proof.asking.question import Holding, Ranging
 from kir.analysis.proof.sites import KINDS, Access, Barrier, Branch, Claim, Flight, Gap, Item, Kind, Loop, Place, Split, Sync, Team
 from kir.analysis.proof.values import (
     FALSE,

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kir.analysis.proof import question
+from kir.analysis.proof.asking import question
 from kir.analysis.proof.decide import decided
 from kir.base.diagnostic import KirError, UsageError
 from kir.gate.mutants import spread

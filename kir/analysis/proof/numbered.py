@@ -1,0 +1,285 @@
+"""Indices of CTAs that take tiles in an order of their own: divisions of a tile's number.
+
+A grid that is taken apart into groups of tiles by divisions by sizes is beyond the solver in one step, and within it in several: facts of divisions, and
+parts of two indices that are equal where the indices are, each proved before it is used. A number that is a sum (a CTA that takes every 132nd tile) is a
+variable of its own in these, once it is proved what it is below; that two numbers are equal tells then of their parts.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from kir.analysis.proof.asking.question import Holding, Ranging
+from kir.analysis.proof.values import FALSE, both, compared, either, opposite, wide
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.build import const, int_value
+from kir.ir.types import dtype_of
+from kir.ir.visit import names_read, transform, walk
+
+MOST_DIVISIONS, MOST_PARTS = 8, 10
+NUMBER = "%tile"
+"""What the variable of a number is called."""
+Asked = Callable[[tuple[Holding, ...], n.Expr], bool]
+Renamed = Callable[[n.Expr], n.Expr]
+
+
+def of_divisions(index: Iterable[n.Expr], ranges: tuple[Ranging, ...], asks: Asked) -> tuple[n.Expr, ...]:
+    """What is proved of divisions of the variables that have these ranges: that divisors which are no numbers are at least 1, and that a quotient times its
+    divisor is below what the dividend is below."""
+    known: list[n.Expr] = []
+    inside = {r.var.name: r for r in ranges}
+    for d in _divisions(index, set(inside)):
+        claims = []
+        if isinstance(d.a, n.Var) and d.a.name in inside:
+            claims.append(compared("lt", _product(build.floordiv(d.a, d.b), d.b), wide(inside[d.a.name].hi)))
+        claims.append(compared("ge", d.b, const(1, dtype_of(d.b.type))))
+        claims += _of_rest(d)
+        for c in claims:
+            if c not in known and asks((*ranges, *known), c):
+                known.append(c)
+    return tuple(known)
+
+
+def in_turn(index: Iterable[n.Expr], renamed: Renamed) -> bool:
+    """Whether an index is made of quotients of what tells executions apart, by what is no number."""
+    return any(renamed(d.a) != d.a for d in _divided(index))
+
+
+def equal_parts(index: Iterable[n.Expr], renamed: Renamed, holding: tuple[Holding, ...], apart: n.Expr, asks: Asked,
+                alike: bool) -> tuple[n.Expr, ...]:
+    """Parts of an index of one execution that are proved to be equal to those of another one, where what says that they are not of one place is false.
+    `alike`: then each of their indices has one value."""
+    index = tuple(index)
+    for t in _numbers(index, renamed):
+        own = {x for x in names_read(t) if renamed(n.Var(x, dtype_of(t.type))) != n.Var(x, dtype_of(t.type))}
+        about = _about(holding, names_read(t))
+        top = next((u for u in _tops(t, holding) if not names_read(u) & own and asks(
+            about, both(compared("ge", t, const(0, dtype_of(t.type))), compared("lt", t, u)))), None)
+        if top is not None and (found := _of_number(t, top, own, index, renamed, holding, apart, asks, alike)):
+            return found
+    plain = [v for v in dict.fromkeys(v for i in index for v in walk(i)) if isinstance(v, n.Var) and renamed(v) != v]
+    ranges = tuple(h for h in holding if isinstance(h, Ranging) and h.var in plain)
+    return _linear(index, renamed, holding, apart, of_divisions(index, ranges, asks), asks, alike) or _steps(index, renamed, (*holding, opposite(apart)), asks)
+
+
+def _of_number(t: n.Expr, top: n.Expr, own: set[str], index: tuple[n.Expr, ...], renamed: Renamed, holding: tuple[Holding, ...], apart: n.Expr,
+               asks: Asked, alike: bool) -> tuple[n.Expr, ...]:
+    """The same, of an index in which a sum is a number from 0 below `top`; and of what it is a sum of."""
+    x, y = (n.Var(f"{NUMBER}{mark}", dtype_of(t.type)) for mark in ("", "'"))
+    pair: dict[n.Expr, n.Expr] = {t: x, renamed(t): y}
+
+    def named(e: n.Expr) -> n.Expr:
+        return _put(renamed(e), {x: y})
+    inside = tuple(_put(i, pair) for i in index)
+    left = {v for i in inside for v in names_read(i)}
+    gone = {*own, *(v for name in own for v in names_read(renamed(n.Var(name, dtype_of(t.type)))))} - left
+    range_ = Ranging(x, const(0, dtype_of(x.of)), _as(top, x))  # type: ignore[arg-type]  # it is of a number
+    cuts = of_divisions(inside, (range_,), asks)
+    kept = tuple(k for h in holding if not names_of(k := _held(h, pair)) & gone)
+    equal = _linear(inside, named, (range_, Ranging(y, range_.lo, range_.hi), *kept), _put(apart, pair), cuts, asks, alike)
+    known = [_put(c, {x: t, y: renamed(t)}) for c in equal]
+    if compared("eq", x, y) in equal:
+        about = _about(holding, {*names_read(t), *names_read(renamed(t))})
+        for v in dict.fromkeys(v for v in walk(t) if isinstance(v, n.Var) and v.name in own):
+            if asks(about, either(same := compared("eq", v, renamed(v)), compared("ne", t, renamed(t)))):
+                known.append(same)
+    return tuple(known)
+
+
+def _linear(index: tuple[n.Expr, ...], renamed: Renamed, holding: tuple[Holding, ...], apart: n.Expr, cuts: tuple[n.Expr, ...], asks: Asked,
+            alike: bool) -> list[n.Expr]:
+    """Parts that are equal because an index is made of them as a number is of its digits, each quotient and remainder being one; and what is divided, where
+    its quotient and its remainder by the same number are. `cuts` is what is known of the divisions."""
+    digits: dict[n.Expr, n.Expr] = {d: n.Var(f"%part{k}", dtype_of(d.type)) for k, d in enumerate(_largest(index))}
+    twins: dict[n.Expr, n.Expr] = {renamed(d): n.Var(f"{v.name}'", v.of) for d, v in digits.items() if isinstance(v, n.Var)}
+    ranges = tuple(h for h in holding if isinstance(h, Ranging))
+    within: dict[n.Expr, tuple[int | None, int | None]] = {h.var: (int_value(h.lo), None if (hi := int_value(h.hi)) is None else hi - 1) for h in ranges}
+    held: list[Holding] = []
+    for d, v in digits.items():
+        known = (*_about(ranges, names_read(d)), *(c for c in cuts if names_read(c) <= names_read(d)))
+        least, most = asks(known, compared("ge", d, const(0, dtype_of(d.type)))), next((e for e in _ends(d) if asks(known, compared("lt", d, e))), None)
+        within[v] = (0 if least else None, (int_value(most) or 1) - 1 if most is not None else None)
+        for x in (v, n.Var(f"{v.name}'", v.of)) if isinstance(v, n.Var) else ():
+            held += [*([compared("ge", x, const(0, dtype_of(d.type)))] if least else []), *([compared("lt", x, most)] if most is not None else [])]
+    back, inside = {v: d for d, v in digits.items()}, [_put(i, digits) for i in index]
+    first = [v for i in inside for v in _digits(i, within, lambda e: e not in back and renamed(e) == e)] if alike else []
+    other = _put(_put(apart, digits), twins)
+    named = {v.name for v in walk(other) if isinstance(v, n.Var)}
+    about = (*(h for h in ranges if h.var.name in named and names_of(h) <= named), *held)
+    equal: list[n.Expr] = [back.get(v, v) for v in first]
+    for v in dict.fromkeys(v for i in inside for v in walk(i)):
+        twin = n.Var(f"{v.name}'", v.of) if isinstance(v, n.Var) and v in back else renamed(v) if isinstance(v, n.Var) else v
+        if twin != v and v not in first and isinstance(v, n.Var) and asks(about, either(compared("eq", v, twin), other)):
+            equal.append(back.get(v, v))
+    same = set(equal)
+    while more := {d.a for d in _divided(index) if d.a not in same and _nonzero(d.b, cuts) and all(
+            _is_same(x, same, renamed) for x in (n.Binary("floordiv", d.a, d.b), n.Binary("mod", d.a, d.b), d.b))}:
+        same |= more
+        equal += more
+    return [compared("eq", e, renamed(e)) for e in dict.fromkeys(equal)]
+
+
+def _digits(i: n.Expr, within: Mapping[n.Expr, tuple[int | None, int | None]], shared: Callable[[n.Expr], bool]) -> list[n.Expr]:
+    """The variables of a sum that are equal wherever two such sums are: each counts for more than all that count for less come to together."""
+    if dtype_of(i.type).kind != "int":
+        return []
+    parts: list[tuple[int, n.Expr]] = []
+    for m, c in build.polynomial(i).items():
+        if all(map(shared, m)):
+            continue
+        if len(m) != 1 or not isinstance(m[0], n.Var):
+            return []
+        parts.append((abs(c), m[0]))
+    parts.sort(key=lambda p: p[0])
+    below, out = 0, list[n.Expr]()
+    for c, v in parts:
+        out = [*out, v] if c > below else []  # else this one is not told from those before it
+        lo, hi = within.get(v, (None, None))
+        if lo is None or hi is None:
+            return out if v is parts[-1][1] else []
+        below += c * (hi - lo)
+    return out
+
+
+def _ends(d: n.Expr) -> list[n.Expr]:
+    """Numbers that a remainder may be below."""
+    assert isinstance(d, n.Binary)
+    ends = [d.b.a, d.b.b] if isinstance(d.b, n.Binary) and d.b.op == "min" else [d.b]
+    return [e for e in ends if isinstance(e, n.Const)] if d.op == "mod" else []
+
+
+def _largest(index: Iterable[n.Expr]) -> list[n.Expr]:
+    """Divisions by what is no number that are part of no other one."""
+    found: dict[n.Expr, None] = {}
+
+    def below(e: n.Node) -> None:
+        if isinstance(e, n.Binary) and e.op in ("floordiv", "mod") and int_value(e.b) is None:
+            found[e] = None
+            return
+        for x in (e.a, e.b) if isinstance(e, n.Binary) else (e.x,) if isinstance(e, (n.Unary, n.Cast)) else ():
+            below(x)
+    for i in index:
+        below(i)
+    return list(found)
+
+
+def _nonzero(b: n.Expr, cuts: tuple[n.Expr, ...]) -> bool:
+    """Whether it is known that a divisor is at least 1."""
+    value = int_value(b)
+    return value > 0 if value is not None else compared("ge", b, const(1, dtype_of(b.type))) in cuts
+
+
+def _is_same(e: n.Expr, known: set[n.Expr], renamed: Renamed) -> bool:
+    """Whether an expression is of one value in both executions: it is known to be, or what it is made of is."""
+    if e in known or renamed(e) == e:
+        return True
+    below = (e.a, e.b) if isinstance(e, n.Binary) else (e.x,) if isinstance(e, (n.Unary, n.Cast)) else ()
+    return bool(below) and all(_is_same(x, known, renamed) for x in below)
+
+
+def _held(h: Holding, pair: dict[n.Expr, n.Expr]) -> Holding:
+    return Ranging(h.var, _put(h.lo, pair), _put(h.hi, pair)) if isinstance(h, Ranging) else _put(h, pair)
+
+
+def names_of(h: Holding) -> set[str]:
+    """The names in what holds."""
+    return {h.var.name, *names_read(h.lo), *names_read(h.hi)} if isinstance(h, Ranging) else set(names_read(h))
+
+
+def _put(e: n.Expr, told: dict[n.Expr, n.Expr]) -> n.Expr:
+    """An expression with others in the place of some of its parts, the largest first."""
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        return told.get(old, new) if isinstance(old, n.Expr) else new
+    made: n.Expr = transform(e, leave) if told else e
+    return made
+
+
+def _as(e: n.Expr, like: n.Expr) -> n.Expr:
+    return e if e.type == like.type else build.cast(e, dtype_of(like.type))
+
+
+def _about(holding: tuple[Holding, ...], names: Iterable[str]) -> tuple[Holding, ...]:
+    """What holds of some variables: their ranges, those of what these are of, and conditions on nothing else."""
+    wanted = set(names)
+    for h in reversed(holding):
+        if isinstance(h, Ranging) and h.var.name in wanted:
+            wanted |= names_of(h)
+    return tuple(h for h in holding if names_of(h) <= wanted)
+
+
+def _numbers(index: Iterable[n.Expr], renamed: Renamed) -> list[n.Expr]:
+    """Sums that are divided by what is no number, and are not made of such quotients."""
+    found = {d.a: None for d in _divided(index) if not isinstance(d.a, n.Var) and renamed(d.a) != d.a and not list(_divided([d.a]))}
+    return list(found)
+
+
+def _divided(index: Iterable[n.Expr]) -> Iterator[n.Binary]:
+    return (x for e in index for x in walk(e) if isinstance(x, n.Binary) and x.op in ("floordiv", "mod") and int_value(x.b) is None
+            and dtype_of(x.type).is_integer)
+
+
+def _tops(t: n.Expr, holding: tuple[Holding, ...]) -> Iterator[n.Expr]:
+    """What a number may be below: what a condition compares it with, or, where it is a multiple of a variable that ends after so many steps, what that
+    comes to."""
+    for h in holding:
+        if isinstance(h, n.Binary) and h.op == "lt" and _bare(h.a) == t:
+            yield h.b
+        if isinstance(h, Ranging) and h.var.name in names_read(t):
+            end = _bare(h.hi)
+            if isinstance(end, n.Binary) and end.op == "ceildiv":
+                step = build.mul(_as(end.b, t), _as(h.var, t))
+                yield build.add(build.sub(t, step), _as(end.a, t))
+
+
+def _bare(e: n.Expr) -> n.Expr:
+    while isinstance(e, n.Cast) and dtype_of(e.type).is_integer and dtype_of(e.x.type).is_integer:
+        e = e.x
+    return e
+
+
+def _steps(index: Iterable[n.Expr], renamed: Renamed, holding: tuple[Holding, ...], asks: Asked) -> tuple[n.Expr, ...]:
+    """Parts of an index that are proved to be equal, each with the help of those before it."""
+    known: list[n.Expr] = []
+    left = [e for e in _parts(index) if renamed(e) != e][:MOST_PARTS]
+    while left:
+        found = [c for e in left if asks((*holding, *known), c := compared("eq", e, renamed(e)))]
+        if not found:
+            break
+        known += found
+        left = [e for e in left if compared("eq", e, renamed(e)) not in known]
+    return tuple(known)
+
+
+def _of_rest(d: n.Binary) -> list[n.Expr]:
+    """Of the remainder of a division by c * z, divided again by at most c (a last group of tiles is smaller): that the quotient is below z."""
+    if d.op != "floordiv" or not isinstance(d.a, n.Binary) or d.a.op != "mod":
+        return []
+    terms = list(build.polynomial(d.a.b))
+    cases = [d.b.a, d.b.b] if isinstance(d.b, n.Binary) and d.b.op == "min" else [d.b]
+    out: list[n.Expr] = []
+    for z in terms[0] if len(terms) == 1 and len(terms[0]) == 1 else ():
+        product = _product(d.b, z)
+        same: n.Expr = FALSE
+        for c in cases:
+            out.append(compared("lt", wide(d.a), _product(c, z)))
+            same = either(same, compared("eq", product, _product(c, z)))
+        out += [same, compared("lt", wide(d.a), product), compared("lt", _product(d, d.b), product), compared("lt", d, z)]
+    return out
+
+
+def _product(a: n.Expr, b: n.Expr) -> n.Expr:
+    """A product of our own, which has room."""
+    return build.mul(wide(a), wide(b))
+
+
+def _divisions(index: Iterable[n.Expr], names: set[str]) -> list[n.Binary]:
+    found = {x: len(list(walk(x))) for e in index for x in walk(e) if isinstance(x, n.Binary) and x.op in ("floordiv", "mod") and int_value(x.b) is None
+             and names_read(x) & names and dtype_of(x.type).is_integer}
+    return sorted(found, key=lambda x: found[x])[:MOST_DIVISIONS]
+
+
+def _parts(index: Iterable[n.Expr]) -> Iterator[n.Expr]:
+    """Quotients, remainders and variables that an index is made of, smallest first."""
+    found = {x: len(list(walk(x))) for e in index for x in walk(e) if (isinstance(x, n.Binary) and x.op in ("floordiv", "mod") and int_value(x.b) is None)
+             or isinstance(x, n.Var)}
+    return iter(sorted(found, key=lambda x: found[x]))
