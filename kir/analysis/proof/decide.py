@@ -119,7 +119,7 @@ class _Kernel:
             index = [i for a in accesses(self.walk.items) for i in a.index]
             def asks(held: tuple[Holding, ...], claim: n.Expr) -> bool:
                 return asked(self.base, held, claim, self.sizes, None, self.steps).kind == "proved"
-            self.divided = of_divisions(index, self._axes_range(), asks)
+            self.divided = of_divisions(index, self._axes_range(), self.params, asks)
         if not self.divided:
             return ()
         there = {h.var.name for h in holding if isinstance(h, Ranging)}
@@ -283,7 +283,9 @@ class _Kernel:
     def _equal(self, a: Access, b: Access, renamed: Any, holding: tuple[Holding, ...], apart: n.Expr) -> tuple[n.Expr, ...]:
         """Parts of an index that are equal where two executions touch one place, of one that is taken apart by divisions."""
         alike = a.index == b.index and a.buffer.strides is None
-        return equal_parts(a.index, renamed, holding, apart, lambda held, claim: self._proves(held, claim, a.place), alike) if in_turn(a.index, renamed) else ()
+        if not in_turn(a.index, renamed):
+            return ()
+        return equal_parts(a.index, renamed, holding, apart, lambda held, claim: self._proves(held, claim, a.place), self.params, alike)
 
     def _grid(self) -> list[n.Var]:
         return [n.Var(x.name, dtype_of(x.extent.type)) for x in self.kernel.grid]
@@ -386,9 +388,10 @@ class _Kernel:
     def _of_widths(self) -> Iterator[Obligation]:
         """Sums that were taken to fit their 32 bits. A counterexample is worked out before it is believed."""
         for e, (place, holding) in self.wraps.items():
-            reply = fitting(self.base, holding, e, self.steps)
+            parts = self._smaller(e, holding)
+            reply = fitting(self.base, holding, e, parts, self.steps)
             if reply.kind == "unknown" and (cuts := self._cuts(holding)):
-                reply = fitting(self.base, (*holding, *cuts), e, self.steps)
+                reply = fitting(self.base, (*holding, *cuts), e, parts, self.steps)
             told = self._told("overflow", f"{expr_text(e)[:60]} fits its 32 bits", place, reply, e)
             values = reply.values if told.status == "refuted" and _overflows(e, holding, reply.values) else None
             if told.status != "proved" and values is None:
@@ -399,6 +402,12 @@ class _Kernel:
                 told = Obligation("overflow", "refuted", told.what, told.anchor, values=given)
             yield told
 
+    def _smaller(self, e: n.Expr, holding: tuple[Holding, ...]) -> list[n.Expr]:
+        """Sums that a sum is made of, or is below, that are questions of their own, and smaller ones."""
+        size = sum(1 for _ in walk(e))
+        around = [e, *(end for h in holding if isinstance(h, Ranging) and h.var.name in names_read(e) for end in (h.lo, h.hi))]
+        found = dict.fromkeys(x for end in around for x in walk(end) if isinstance(x, n.Expr) and x in self.wraps)
+        return [x for x in found if sum(1 for _ in walk(x)) < size]
 
     def _of_grid(self) -> Iterator[Obligation]:
         """CTAs along the axes of a grid, which a launch takes up to 65,535 of beyond the first axis."""

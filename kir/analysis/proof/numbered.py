@@ -6,7 +6,7 @@ variable of its own in these, once it is proved what it is below; that two numbe
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from kir.analysis.proof.asking.question import Holding, Ranging
 from kir.analysis.proof.values import FALSE, both, compared, either, opposite, wide
@@ -23,12 +23,12 @@ Asked = Callable[[tuple[Holding, ...], n.Expr], bool]
 Renamed = Callable[[n.Expr], n.Expr]
 
 
-def of_divisions(index: Iterable[n.Expr], ranges: tuple[Ranging, ...], asks: Asked) -> tuple[n.Expr, ...]:
-    """What is proved of divisions of the variables that have these ranges: that divisors which are no numbers are at least 1, and that a quotient times its
-    divisor is below what the dividend is below."""
+def of_divisions(index: Iterable[n.Expr], ranges: tuple[Ranging, ...], sizes: Collection[str], asks: Asked) -> tuple[n.Expr, ...]:
+    """What is proved of divisions of the variables that have these ranges and of `sizes`: that divisors which are no numbers are at least 1, and that a
+    quotient times its divisor is below what the dividend is below."""
     known: list[n.Expr] = []
     inside = {r.var.name: r for r in ranges}
-    for d in _divisions(index, set(inside)):
+    for d in _divisions(index, set(inside), {*inside, *sizes}):
         claims = []
         if isinstance(d.a, n.Var) and d.a.name in inside:
             claims.append(compared("lt", _product(build.floordiv(d.a, d.b), d.b), wide(inside[d.a.name].hi)))
@@ -46,7 +46,7 @@ def in_turn(index: Iterable[n.Expr], renamed: Renamed) -> bool:
 
 
 def equal_parts(index: Iterable[n.Expr], renamed: Renamed, holding: tuple[Holding, ...], apart: n.Expr, asks: Asked,
-                alike: bool) -> tuple[n.Expr, ...]:
+                sizes: Collection[str], alike: bool) -> tuple[n.Expr, ...]:
     """Parts of an index of one execution that are proved to be equal to those of another one, where what says that they are not of one place is false.
     `alike`: then each of their indices has one value."""
     index = tuple(index)
@@ -55,15 +55,16 @@ def equal_parts(index: Iterable[n.Expr], renamed: Renamed, holding: tuple[Holdin
         about = _about(holding, names_read(t))
         top = next((u for u in _tops(t, holding) if not names_read(u) & own and asks(
             about, both(compared("ge", t, const(0, dtype_of(t.type))), compared("lt", t, u)))), None)
-        if top is not None and (found := _of_number(t, top, own, index, renamed, holding, apart, asks, alike)):
+        if top is not None and (found := _of_number(t, top, own, index, renamed, holding, apart, asks, sizes, alike)):
             return found
     plain = [v for v in dict.fromkeys(v for i in index for v in walk(i)) if isinstance(v, n.Var) and renamed(v) != v]
     ranges = tuple(h for h in holding if isinstance(h, Ranging) and h.var in plain)
-    return _linear(index, renamed, holding, apart, of_divisions(index, ranges, asks), asks, alike) or _steps(index, renamed, (*holding, opposite(apart)), asks)
+    cuts = of_divisions(index, ranges, sizes, asks)
+    return tuple(_linear(index, renamed, holding, apart, cuts, asks, alike)) or _steps(index, renamed, (*holding, opposite(apart)), asks)
 
 
 def _of_number(t: n.Expr, top: n.Expr, own: set[str], index: tuple[n.Expr, ...], renamed: Renamed, holding: tuple[Holding, ...], apart: n.Expr,
-               asks: Asked, alike: bool) -> tuple[n.Expr, ...]:
+               asks: Asked, sizes: Collection[str], alike: bool) -> tuple[n.Expr, ...]:
     """The same, of an index in which a sum is a number from 0 below `top`; and of what it is a sum of."""
     x, y = (n.Var(f"{NUMBER}{mark}", dtype_of(t.type)) for mark in ("", "'"))
     pair: dict[n.Expr, n.Expr] = {t: x, renamed(t): y}
@@ -74,7 +75,7 @@ def _of_number(t: n.Expr, top: n.Expr, own: set[str], index: tuple[n.Expr, ...],
     left = {v for i in inside for v in names_read(i)}
     gone = {*own, *(v for name in own for v in names_read(renamed(n.Var(name, dtype_of(t.type)))))} - left
     range_ = Ranging(x, const(0, dtype_of(x.of)), _as(top, x))  # type: ignore[arg-type]  # it is of a number
-    cuts = of_divisions(inside, (range_,), asks)
+    cuts = of_divisions(inside, (range_,), sizes, asks)
     kept = tuple(k for h in holding if not names_of(k := _held(h, pair)) & gone)
     equal = _linear(inside, named, (range_, Ranging(y, range_.lo, range_.hi), *kept), _put(apart, pair), cuts, asks, alike)
     known = [_put(c, {x: t, y: renamed(t)}) for c in equal]
@@ -272,9 +273,9 @@ def _product(a: n.Expr, b: n.Expr) -> n.Expr:
     return build.mul(wide(a), wide(b))
 
 
-def _divisions(index: Iterable[n.Expr], names: set[str]) -> list[n.Binary]:
+def _divisions(index: Iterable[n.Expr], names: set[str], known: set[str]) -> list[n.Binary]:
     found = {x: len(list(walk(x))) for e in index for x in walk(e) if isinstance(x, n.Binary) and x.op in ("floordiv", "mod") and int_value(x.b) is None
-             and names_read(x) & names and dtype_of(x.type).is_integer}
+             and names_read(x) & names and names_read(x) <= known and dtype_of(x.type).is_integer}
     return sorted(found, key=lambda x: found[x])[:MOST_DIVISIONS]
 
 

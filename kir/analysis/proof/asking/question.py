@@ -157,15 +157,16 @@ def consistent(base: Facts) -> bool:
     return str(solver.check()) != "unsat"
 
 
-def fitting(base: Facts, holding: Iterable[Holding], e: n.Expr, steps: Steps | None = None) -> Reply:
-    """Whether a sum fits its dtype. Its operands are taken to fit theirs."""
+def fitting(base: Facts, holding: Iterable[Holding], e: n.Expr, parts: Iterable[n.Expr], steps: Steps) -> Reply:
+    """Whether a sum fits its dtype. Its operands are taken to fit theirs, and so are sums that it is made of, each of which is a question of its own."""
     import z3
 
-    steps = steps or Steps()
     steps.begun()
     holding = tuple(dict.fromkeys(holding))
     known = facts_of(base, holding)
     terms = Terms(z3, known)
     goal = terms.leaves(e)
     given = [terms.boolean(h) for h in (*known.holds, *(h for h in holding if isinstance(h, n.Expr)))]
+    for part in parts:
+        terms.taken(part)
     return _solved(terms, [goal, *given], (), (), steps)

@@ -107,8 +107,18 @@ class Terms:
         s = self.sum(e.x) if isinstance(e, n.Cast) else scaled(self.sum(e.a), 1 << int(int_value(e.b) or 0)) if (
             isinstance(e, n.Binary) and e.op == "shl") else self._ring(e)
         self._compared += [minus(s, {(): high}), minus(s, {(): low})]
+        self._wrapped.append(s)
         x = self.linear(s)
         return self.z3.Or(x < low, x > high)
+
+    def taken(self, e: n.Expr) -> None:
+        """That a signed sum is within its dtype."""
+        self._within(self.sum(e), dtype_of(e.type))
+
+    def _within(self, s: Sum, dtype: DType) -> None:
+        low, high = dtype.range
+        self._fit.append(s)
+        self.side += [self._made.compared("ge", self.linear(s), low), self._made.compared("le", self.linear(s), high)]
 
     def bounds_of(self, name: str) -> list[Any]:
         """The least and the greatest value of a name."""
@@ -229,9 +239,7 @@ class Terms:
             if dtype.bits < 64:
                 self.wraps.setdefault(e, None)
                 if self.fit and any(len(m) > 1 for m in s) and not any(x.startswith("any.") for x in names_read(e)):
-                    low, high = dtype.range
-                    self._fit.append(s)
-                    self.side += [self._made.compared("ge", self.linear(s), low), self._made.compared("le", self.linear(s), high)]
+                    self._within(s, dtype)
             return s
         wraps, over = self.linear(s), self.z3.Int(f"over{len(self.atoms)}")
         self.modular[e] = over
