@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
-from functools import partial
+from functools import cached_property, partial
 from itertools import product
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ from kir.analysis.proof.asking.terms import SAME
 from kir.analysis.proof.covered import covered
 from kir.analysis.proof.flight import troubles
 from kir.analysis.proof.intervals import Pair, Reached, Trips, accesses, concurrent, every, has_barrier
+from kir.analysis.proof.launched import before, filled
 from kir.analysis.proof.numbered import equal_parts, in_turn, of_divisions
 from kir.analysis.proof.overlap import Overlap
 from kir.analysis.proof.sites import KINDS, Access, Barrier, Branch, Claim, Kind, Loop, Place, Split
@@ -71,20 +72,24 @@ class Contradiction(Exception):
 
 def decided(program: n.Program) -> tuple[KernelProof, ...]:
     """Every kernel's obligations. Raises Contradiction where the facts exclude one another."""
-    out = []
-    for kernel in program.kernels:
-        base = Facts.in_kernel(program, kernel.name)
-        if not consistent(base):
-            raise Contradiction
-        out.append(KernelProof(kernel.name, tuple(_Kernel(program, kernel, base).obligations())))
-    return tuple(out)
+    made: dict[str, _Kernel] = {}
+
+    def of(name: str) -> _Kernel:
+        if name not in made:
+            earlier = [of(x) for x in dict.fromkeys(before(program, name))]
+            base = Facts.in_kernel(program, name)
+            if not consistent(base):
+                raise Contradiction
+            made[name] = _Kernel(program, next(k for k in program.kernels if k.name == name), base, frozenset[str]().union(*(k.fills for k in earlier)))
+        return made[name]
+    return tuple(KernelProof(kernel.name, tuple(of(kernel.name).obligations())) for kernel in program.kernels)
 
 
 class _Kernel:
     """The obligations of one kernel, one after the other."""
 
-    def __init__(self, program: n.Program, kernel: n.Kernel, base: Facts) -> None:
-        self.program, self.kernel, self.base = program, kernel, base
+    def __init__(self, program: n.Program, kernel: n.Kernel, base: Facts, before: frozenset[str]) -> None:
+        self.program, self.kernel, self.base, self.before = program, kernel, base, before
         self.params = {p.name for p in program.params}
         self.axes = [a.name for a in kernel.grid]
         self.sizes = [p.name for p in program.params if isinstance(p.of, DType)]
@@ -145,9 +150,16 @@ class _Kernel:
                 return made
             unsure |= more
 
+    @cached_property
+    def fills(self) -> frozenset[str]:
+        """Global memory that it stores to all of."""
+        given = self.params | {w.buffer.name for w in self.program.workspaces}
+        writes = {name: w for name, w in self.walk.written.items() if name in given}
+        return frozenset(filled(self.kernel, writes, lambda held, claim: self._proves(held, claim, next(iter(writes.values()))[0].place)))
+
     def _covered(self) -> set[str]:
-        """Memory that is defined wherever it is read, because it is given, or because stores before each read cover it."""
-        known = set(self.walk.filled)
+        """Memory that is defined wherever it is read, because it is given, by what is launched before too, or because stores before each read cover it."""
+        known = {*self.walk.filled, *self.before}
         reads: dict[str, list[Access]] = {}
         for a in accesses(self.walk.items):
             if a.verb != "write":
