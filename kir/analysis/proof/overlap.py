@@ -29,7 +29,7 @@ ENDING = {"cp_async": "write", "bulk": "read"}
 """What must be over when an instance ends, by family: memory that is filled, or sources that are read."""
 MOST_ELEMENTS = 1 << 21
 OLDER = 4
-"""Groups, from the newest one that a wait leaves none of in flight on, that may have brought what is read after it."""
+"""Groups, from the newest one that a wait leaves none of in flight on, and rounds of a ring, that may have brought what is read after it."""
 APART = "\""
 """What names of another instance's variables end with."""
 ASYNCHRONOUS: tuple[Kind, ...] = ("race", "wait", "ring", "undefined", "barrier")
@@ -233,7 +233,7 @@ class Overlap:
             yield {**outer, last.name: found if found.type == last.of else build.cast(found, dtype_of(last.of))}
 
     def _rounds(self, first: Moment, y: Moment) -> Iterator[tuple[n.Expr, n.Expr]]:
-        """The newest round or group that an access knows to be over, and that of a write in the first trip of its loop."""
+        """The newest rounds or groups that an access knows to be over, and that of a write in the first trip of its loop."""
         w = first.site.item
         assert isinstance(w, Access)
         if w.late is not None and w.late.family == "signal":
@@ -241,7 +241,8 @@ class Overlap:
             waited = self.order.count(y, f"wait {w.late.barrier}")
             ring = self.order.rings.get(w.late.barrier)
             if begun is not None and waited is not None and ring is not None and y.site.key in ring.credit:
-                yield build.sub(waited, const(1 + ring.credit[y.site.key], I64)), begun
+                for older in range(min(ring.slots, OLDER)):
+                    yield build.sub(waited, const(1 + ring.credit[y.site.key] + older, I64)), begun
         elif w.late is not None:
             begun = self.order.count(first, f"group {w.late.family}")
             for site in self.order.waits:
