@@ -15,7 +15,7 @@ from kir.analysis.proof.covered import covered
 from kir.analysis.proof.flight import troubles
 from kir.analysis.proof.intervals import Pair, Reached, Trips, accesses, concurrent, every, has_barrier
 from kir.analysis.proof.launched import before, filled
-from kir.analysis.proof.numbered import equal_parts, in_turn, of_divisions
+from kir.analysis.proof.numbered import as_number, equal_parts, in_turn, of_divisions
 from kir.analysis.proof.overlap import Overlap
 from kir.analysis.proof.sites import KINDS, Access, Barrier, Branch, Claim, Kind, Loop, Place, Split
 from kir.analysis.proof.values import FALSE, TRUE, both, compared, either, opposite, wide
@@ -32,7 +32,7 @@ from kir.ir.visit import names_read, substitute, walk
 MOST_QUESTIONS = 600
 """Questions to the solver for one kernel; what is left is not decided."""
 LARGEST = tuple((1 << 31) - d for d in (1, 8, 64, 512)) + tuple((1 << 31) // d // 64 * 64 for d in (3, 9))
-SMALLEST = (1, 8, 64)
+SMALLEST = (1, 8, 64, 1 << 16)
 """Sizes that are tried for sums that the solver says nothing of."""
 MOST_CTAS = (2**31 - 1, 65535, 65535)
 """CTAs along the axes of a grid at most (CUDA C++ Programming Guide, technical specifications)."""
@@ -109,11 +109,12 @@ class _Kernel:
         key = (holding, claim, beside)
         if key not in self.kept:
             self.questions += 1
-            self.kept[key] = Reply("unknown", {}) if self.questions > MOST_QUESTIONS else asked(self.base, holding, claim, self.sizes, beside, self.steps)
-            if self.kept[key].kind == "unknown" and (cuts := self._cuts(holding)):
+            enough = self.questions > MOST_QUESTIONS or self.steps.spent
+            self.kept[key] = Reply("unknown", {}) if enough else asked(self.base, holding, claim, self.sizes, beside, self.steps)
+            if not enough and self.kept[key].kind == "unknown" and (cuts := self._cuts(holding)):
                 self.kept[key] = asked(self.base, (*holding, *cuts), claim, self.sizes, beside, self.steps)
         for e in self.kept[key].wraps:
-            if not any("'" in name or name.startswith("any.") for name in names_read(e)):
+            if not any("'" in name or name.startswith(("any.", "%")) for name in names_read(e)):
                 self.wraps.setdefault(e, (place, holding))
         return self.kept[key]
 
@@ -217,7 +218,10 @@ class _Kernel:
 
     def _claimed(self, c: Claim) -> Obligation:
         condition = self._known(c.condition) if c.kind == "undefined" else c.condition
-        reply = self.ask((*c.place.holding, *c.holding), condition, c.place)
+        holding = (*c.place.holding, *c.holding)
+        reply = self.ask(holding, condition, c.place)
+        if reply.kind == "unknown" and (told := as_number(condition, holding, self.params, lambda held, claim: self._proves(held, claim, c.place))):
+            reply = self.ask(told[1], told[0], c.place)
         unknown = [x.partition(" ")[2] for x in names_read(c.condition) if x.startswith("%defined ") and x.partition(" ")[2] not in self.defined]
         if reply.kind == "fails" and unknown:
             return Obligation(c.kind, "open", c.what, c.place.anchor, f"whether '{unknown[0]}' has been written there before", reply.values)
@@ -399,11 +403,11 @@ class _Kernel:
     # ------------------------------------------------------------------------------------------------------------------ widths
     def _of_widths(self) -> Iterator[Obligation]:
         """Sums that were taken to fit their 32 bits. A counterexample is worked out before it is believed."""
-        for e, (place, holding) in self.wraps.items():
-            parts = self._smaller(e, holding)
-            reply = fitting(self.base, holding, e, parts, self.steps)
-            if reply.kind == "unknown" and (cuts := self._cuts(holding)):
-                reply = fitting(self.base, (*holding, *cuts), e, parts, self.steps)
+        done: set[n.Expr] = set()
+        while left := [e for e in self.wraps if e not in done]:
+            done.add(e := left[0])
+            place, holding = self.wraps[e]
+            reply = self._fits(e, place, holding)
             told = self._told("overflow", f"{expr_text(e)[:60]} fits its 32 bits", place, reply, e)
             values = reply.values if told.status == "refuted" and _overflows(e, holding, reply.values) else None
             if told.status != "proved" and values is None:
@@ -413,6 +417,17 @@ class _Kernel:
                 given = {k: v for k, v in values.items() if k in self.params or k in self.axes}
                 told = Obligation("overflow", "refuted", told.what, told.anchor, values=given)
             yield told
+
+    def _fits(self, e: n.Expr, place: Place, holding: tuple[Holding, ...]) -> Reply:
+        """Whether a sum fits its dtype; where the solver does not say so, with what is proved of divisions, and with a number that it is made of as one."""
+        parts = self._smaller(e, holding)
+        reply = fitting(self.base, holding, e, parts, self.steps)
+        if reply.kind == "unknown" and (cuts := self._cuts(holding)):
+            reply = fitting(self.base, (*holding, *cuts), e, parts, self.steps)
+        if reply.kind != "proved" and (told := as_number(e, holding, self.params, lambda held, claim: self._proves(held, claim, place))):
+            other = fitting(self.base, told[1], told[0], parts, self.steps)
+            reply = other if other.kind == "proved" else reply
+        return reply
 
     def _smaller(self, e: n.Expr, holding: tuple[Holding, ...]) -> list[n.Expr]:
         """Sums that a sum is made of, or is below, that are questions of their own, and smaller ones."""

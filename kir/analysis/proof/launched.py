@@ -69,7 +69,7 @@ def _fills(w: Access, asks: Asked) -> bool:
 
 
 def _digits(i: n.Expr, at: n.Expr, own: Mapping[str, Ranging]) -> dict[str, n.Expr] | None:
-    """Values of the variables of a sum at which it may be a number: its digits, each counting for a multiple of what the one before it counts for."""
+    """Values of the variables of a sum at which it may be a number: its digits, from the one that counts for most."""
     offset: n.Expr = const(0, I64)
     places: list[tuple[int, n.Expr, str]] = []
     for m, c in build.polynomial(i).items():
@@ -90,25 +90,12 @@ def _digits(i: n.Expr, at: n.Expr, own: Mapping[str, Ranging]) -> dict[str, n.Ex
     places.sort(key=lambda p: (p[0], int_value(p[1]) or 0))
     rest = build.sub(at, offset)
     out: dict[str, n.Expr] = {}
-    for k, (_, scale, name) in enumerate(places):
+    for k, (_, scale, name) in enumerate(reversed(places)):
         if name in out:
             return None
-        one, more = int_value(scale), places[k + 1][1] if k + 1 < len(places) else None
-        digit = rest if one == 1 else build.floordiv(rest, scale)
-        if more is not None:
-            ratio = _ratio(more, scale)
-            if ratio is None:
-                return None
-            digit = build.mod(digit, ratio)
-        out[name] = digit
+        out[name] = rest if int_value(scale) == 1 else build.floordiv(rest, scale)
+        rest = build.mod(rest, scale) if k + 1 < len(places) else rest
     return out
-
-
-def _ratio(more: n.Expr, less: n.Expr) -> n.Expr | None:
-    a, b = int_value(more), int_value(less)
-    if b == 1:
-        return more
-    return const(a // b, I64) if a is not None and b is not None and a % b == 0 else None
 
 
 def _bare(e: n.Expr) -> n.Expr:

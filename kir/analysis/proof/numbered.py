@@ -6,14 +6,18 @@ variable of its own in these, once it is proved what it is below; that two numbe
 """
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import product
+from math import gcd
 
 from kir.analysis.proof.asking.question import Holding, Ranging
 from kir.analysis.proof.values import FALSE, both, compared, either, opposite, wide
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
-from kir.ir.types import dtype_of
+from kir.ir.printer import expr_text
+from kir.ir.types import I64, dtype_of
 from kir.ir.visit import names_read, transform, walk
 
 MOST_DIVISIONS, MOST_PARTS = 8, 10
@@ -45,6 +49,27 @@ def in_turn(index: Iterable[n.Expr], renamed: Renamed) -> bool:
     return any(renamed(d.a) != d.a for d in _divided(index))
 
 
+def as_number(e: n.Expr, holding: tuple[Holding, ...], sizes: Collection[str], asks: Asked) -> tuple[n.Expr, tuple[Holding, ...]] | None:
+    """An expression with a variable of its own in the place of a number that it is made of by divisions, and what holds of that and of these; None where it
+    is made of no such number."""
+    for t in _numbers((e,), lambda x: n.Binary("add", x, x) if names_read(x) - set(sizes) else x):
+        top = _top(t, names_read(t) - set(sizes), holding, asks)
+        if top is not None:
+            x = n.Var(NUMBER, dtype_of(t.type))
+            pair: dict[n.Expr, n.Expr] = {t: x}
+            inside, range_ = _put(e, pair), Ranging(x, const(0, dtype_of(t.type)), _as(top, x))
+            gone = (names_read(t) - set(sizes)) - names_read(inside)
+            cuts = of_divisions((inside,), (range_,), sizes, asks)
+            return inside, (range_, *cuts, *(k for h in holding if not names_of(k := _held(h, pair)) & gone))
+    return None
+
+
+def _top(t: n.Expr, own: Collection[str], holding: tuple[Holding, ...], asks: Asked) -> n.Expr | None:
+    """What a number from 0 on is proved to be below, by nothing that tells executions apart."""
+    about, least = _about(holding, names_read(t)), compared("ge", t, const(0, dtype_of(t.type)))
+    return next((u for u in _tops(t, holding) if names_read(u).isdisjoint(own) and asks(about, both(least, compared("lt", t, u)))), None)
+
+
 def equal_parts(index: Iterable[n.Expr], renamed: Renamed, holding: tuple[Holding, ...], apart: n.Expr, asks: Asked,
                 sizes: Collection[str], alike: bool) -> tuple[n.Expr, ...]:
     """Parts of an index of one execution that are proved to be equal to those of another one, where what says that they are not of one place is false.
@@ -52,15 +77,13 @@ def equal_parts(index: Iterable[n.Expr], renamed: Renamed, holding: tuple[Holdin
     index = tuple(index)
     for t in _numbers(index, renamed):
         own = {x for x in names_read(t) if renamed(n.Var(x, dtype_of(t.type))) != n.Var(x, dtype_of(t.type))}
-        about = _about(holding, names_read(t))
-        top = next((u for u in _tops(t, holding) if not names_read(u) & own and asks(
-            about, both(compared("ge", t, const(0, dtype_of(t.type))), compared("lt", t, u)))), None)
+        top = _top(t, own, holding, asks)
         if top is not None and (found := _of_number(t, top, own, index, renamed, holding, apart, asks, sizes, alike)):
             return found
     plain = [v for v in dict.fromkeys(v for i in index for v in walk(i)) if isinstance(v, n.Var) and renamed(v) != v]
     ranges = tuple(h for h in holding if isinstance(h, Ranging) and h.var in plain)
     cuts = of_divisions(index, ranges, sizes, asks)
-    return tuple(_linear(index, renamed, holding, apart, cuts, asks, alike)) or _steps(index, renamed, (*holding, opposite(apart)), asks)
+    return tuple(_linear(index, renamed, holding, apart, cuts, asks, sizes, alike)) or _steps(index, renamed, (*holding, opposite(apart)), asks)
 
 
 def _of_number(t: n.Expr, top: n.Expr, own: set[str], index: tuple[n.Expr, ...], renamed: Renamed, holding: tuple[Holding, ...], apart: n.Expr,
@@ -74,10 +97,10 @@ def _of_number(t: n.Expr, top: n.Expr, own: set[str], index: tuple[n.Expr, ...],
     inside = tuple(_put(i, pair) for i in index)
     left = {v for i in inside for v in names_read(i)}
     gone = {*own, *(v for name in own for v in names_read(renamed(n.Var(name, dtype_of(t.type)))))} - left
-    range_ = Ranging(x, const(0, dtype_of(x.of)), _as(top, x))  # type: ignore[arg-type]  # it is of a number
+    range_ = Ranging(x, const(0, dtype_of(x.of)), _as(top, x))
     cuts = of_divisions(inside, (range_,), sizes, asks)
     kept = tuple(k for h in holding if not names_of(k := _held(h, pair)) & gone)
-    equal = _linear(inside, named, (range_, Ranging(y, range_.lo, range_.hi), *kept), _put(apart, pair), cuts, asks, alike)
+    equal = _linear(inside, named, (range_, Ranging(y, range_.lo, range_.hi), *kept), _put(apart, pair), cuts, asks, sizes, alike)
     known = [_put(c, {x: t, y: renamed(t)}) for c in equal]
     if compared("eq", x, y) in equal:
         about = _about(holding, {*names_read(t), *names_read(renamed(t))})
@@ -88,7 +111,7 @@ def _of_number(t: n.Expr, top: n.Expr, own: set[str], index: tuple[n.Expr, ...],
 
 
 def _linear(index: tuple[n.Expr, ...], renamed: Renamed, holding: tuple[Holding, ...], apart: n.Expr, cuts: tuple[n.Expr, ...], asks: Asked,
-            alike: bool) -> list[n.Expr]:
+            sizes: Collection[str], alike: bool) -> list[n.Expr]:
     """Parts that are equal because an index is made of them as a number is of its digits, each quotient and remainder being one; and what is divided, where
     its quotient and its remainder by the same number are. `cuts` is what is known of the divisions."""
     digits: dict[n.Expr, n.Expr] = {d: n.Var(f"%part{k}", dtype_of(d.type)) for k, d in enumerate(_largest(index))}
@@ -96,22 +119,25 @@ def _linear(index: tuple[n.Expr, ...], renamed: Renamed, holding: tuple[Holding,
     ranges = tuple(h for h in holding if isinstance(h, Ranging))
     within: dict[n.Expr, tuple[int | None, int | None]] = {h.var: (int_value(h.lo), None if (hi := int_value(h.hi)) is None else hi - 1) for h in ranges}
     held: list[Holding] = []
-    for d, v in digits.items():
+    for d, v in ((d, v) for d, v in digits.items() if isinstance(v, n.Var)):
         known = (*_about(ranges, names_read(d)), *(c for c in cuts if names_read(c) <= names_read(d)))
         least, most = asks(known, compared("ge", d, const(0, dtype_of(d.type)))), next((e for e in _ends(d) if asks(known, compared("lt", d, e))), None)
         within[v] = (0 if least else None, (int_value(most) or 1) - 1 if most is not None else None)
-        for x in (v, n.Var(f"{v.name}'", v.of)) if isinstance(v, n.Var) else ():
-            held += [*([compared("ge", x, const(0, dtype_of(d.type)))] if least else []), *([compared("lt", x, most)] if most is not None else [])]
+        told = [c for c in cuts if isinstance(c, n.Binary) and c.op == "lt" and c.a == d and names_read(c.b) <= set(sizes)]
+        for x in (v, n.Var(f"{v.name}'", v.of)):
+            held += [*([compared("ge", x, const(0, dtype_of(d.type)))] if least else []), *([compared("lt", x, most)] if most is not None else []),
+                     *(_put(c, {d: x}) for c in told)]
     back, inside = {v: d for d, v in digits.items()}, [_put(i, digits) for i in index]
-    first = [v for i in inside for v in _digits(i, within, lambda e: e not in back and renamed(e) == e)] if alike else []
     other = _put(_put(apart, digits), twins)
     named = {v.name for v in walk(other) if isinstance(v, n.Var)}
     about = (*(h for h in ranges if h.var.name in named and names_of(h) <= named), *held)
+    pieces = [piece for i in inside for piece in _pieces(i, sizes, lambda c: asks(about, c))] if alike else []
+    first = [v for i in pieces for v in _digits(i, within, lambda e: e not in back and renamed(e) == e)]
     equal: list[n.Expr] = [back.get(v, v) for v in first]
-    for v in dict.fromkeys(v for i in inside for v in walk(i)):
-        twin = n.Var(f"{v.name}'", v.of) if isinstance(v, n.Var) and v in back else renamed(v) if isinstance(v, n.Var) else v
-        if twin != v and v not in first and isinstance(v, n.Var) and asks(about, either(compared("eq", v, twin), other)):
-            equal.append(back.get(v, v))
+    for x in dict.fromkeys(x for i in inside for x in walk(i) if isinstance(x, n.Var) and x not in first):
+        twin = n.Var(f"{x.name}'", x.of) if x in back else renamed(x)
+        if twin != x and asks(about, either(compared("eq", x, twin), other)):
+            equal.append(back.get(x, x))
     same = set(equal)
     while more := {d.a for d in _divided(index) if d.a not in same and _nonzero(d.b, cuts) and all(
             _is_same(x, same, renamed) for x in (n.Binary("floordiv", d.a, d.b), n.Binary("mod", d.a, d.b), d.b))}:
@@ -120,17 +146,61 @@ def _linear(index: tuple[n.Expr, ...], renamed: Renamed, holding: tuple[Holding,
     return [compared("eq", e, renamed(e)) for e in dict.fromkeys(equal)]
 
 
+def _pieces(i: n.Expr, sizes: Collection[str], holds: Callable[[n.Expr], bool]) -> list[n.Expr]:
+    """Sums that are equal wherever two of which one is made of them are: the rows and the columns of a flat index, where the columns are those of a row."""
+    terms = _polynomial(i)
+    count = Counter(x for m in terms if len(m) > 1 for x in dict.fromkeys(m) if names_read(x) and names_read(x) <= set(sizes))
+    for x, _ in count.most_common(1):
+        common = gcd(*(c for m, c in terms.items() if x in m))
+        row = {_without(m, x): c // common for m, c in terms.items() if x in m}
+        rows, columns = build.from_polynomial(row, I64), build.from_polynomial({m: c for m, c in terms.items() if x not in m}, I64)
+        if holds(both(compared("ge", columns, const(0, I64)), compared("lt", columns, build.mul(x, const(common, I64))))):
+            return [*_pieces(rows, sizes, holds), *_pieces(columns, sizes, holds)]
+    return [i]
+
+
+def _without(m: tuple[n.Expr, ...], x: n.Expr) -> tuple[n.Expr, ...]:
+    at = m.index(x)
+    return m[:at] + m[at + 1:]
+
+
+def _polynomial(i: n.Expr) -> dict[tuple[n.Expr, ...], int]:
+    """A sum in 64 bits, as products of what is none: signed sums that are widened are taken apart, as they fit."""
+    out: dict[tuple[n.Expr, ...], int] = {}
+    for m, c in build.polynomial(i).items():
+        made: dict[tuple[n.Expr, ...], int] = {(): c}
+        for x in m:
+            inner = _bare(x)
+            signed = all(dtype_of(y.type).kind == "int" for y in (x, inner))
+            wider = isinstance(x, n.Cast) and signed and dtype_of(inner.type).bits <= dtype_of(x.type).bits
+            own: dict[tuple[n.Expr, ...], int] = {(wide(inner if wider else x),): 1}
+            if wider and isinstance(inner, (n.Binary, n.Unary)) and inner.op in ("add", "sub", "mul", "neg", "shl"):
+                own = _polynomial(inner)
+            made = _times(made, own)
+        for key, v in made.items():
+            out[key] = out.get(key, 0) + v
+    return {m: c for m, c in out.items() if c}
+
+
+def _times(a: Mapping[tuple[n.Expr, ...], int], b: Mapping[tuple[n.Expr, ...], int]) -> dict[tuple[n.Expr, ...], int]:
+    out: dict[tuple[n.Expr, ...], int] = {}
+    for (x, c), (y, d) in product(a.items(), b.items()):
+        key = tuple(sorted((*x, *y), key=expr_text))
+        out[key] = out.get(key, 0) + c * d
+    return out
+
+
 def _digits(i: n.Expr, within: Mapping[n.Expr, tuple[int | None, int | None]], shared: Callable[[n.Expr], bool]) -> list[n.Expr]:
     """The variables of a sum that are equal wherever two such sums are: each counts for more than all that count for less come to together."""
     if dtype_of(i.type).kind != "int":
         return []
     parts: list[tuple[int, n.Expr]] = []
-    for m, c in build.polynomial(i).items():
+    for m, c in _polynomial(i).items():
         if all(map(shared, m)):
             continue
-        if len(m) != 1 or not isinstance(m[0], n.Var):
+        if len(m) != 1 or not isinstance(_bare(m[0]), n.Var):
             return []
-        parts.append((abs(c), m[0]))
+        parts.append((abs(c), _bare(m[0])))
     parts.sort(key=lambda p: p[0])
     below, out = 0, list[n.Expr]()
     for c, v in parts:

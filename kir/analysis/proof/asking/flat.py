@@ -2,15 +2,16 @@
 their rows and their columns are. What is claimed of products follows then from conditions on their factors, which are easy; where it does not, nothing is
 said.
 
-Of a sum s = x * row + col, for any integer x:
+Of a sum s = g * x * row + col, for any integer x and a number g > 0 that all of what x is multiplied by has in common:
 
-- s < 0 where x >= 0 and either row < 0 and col < x, or row <= 0 and col < 0;
+- s < 0 where x >= 0 and either row < 0 and col < g * x, or row <= 0 and col < 0;
 - s = 0 where row = 0 and col = 0;
-- s != 0 where row = 0 and col != 0, or row != 0 and -x < col < x.
+- s != 0 where row = 0 and col != 0, or row != 0 and -g * x < col < g * x.
 """
 from __future__ import annotations
 
 from collections import Counter
+from math import gcd
 from typing import Any
 
 from kir.analysis.proof.asking.terms import Sum, Terms, is_number, minus, plus, scaled
@@ -60,23 +61,23 @@ class Apart:
         """From what s < 0 follows."""
         z3, out = self.z3, []
         for x in self._factors(s, depth):
-            row, col = _split(s, x)
+            row, col, step = split(s, x)
             far, near = self.negative(row, depth - 1), self.negative(plus(row, {(): -1}), depth - 1)
-            out.append(z3.And(self.terms.atoms[x] >= 0, z3.Or(z3.And(far, self.negative(minus(col, {(x,): 1}), depth - 1)),
+            out.append(z3.And(self.terms.atoms[x] >= 0, z3.Or(z3.And(far, self.negative(minus(col, step), depth - 1)),
                                                                 z3.And(near, self.negative(col, depth - 1)))))
         return z3.Or(out) if out else self.terms.linear(s) < 0
 
     def zero(self, s: Sum, depth: int) -> Any:
         """From what s = 0 follows."""
-        out = [self.z3.And(self.zero(row, depth - 1), self.zero(col, depth - 1)) for row, col in (_split(s, x) for x in self._factors(s, depth))]
+        out = [self.z3.And(self.zero(row, depth - 1), self.zero(col, depth - 1)) for row, col, _ in (split(s, x) for x in self._factors(s, depth))]
         return self.z3.Or(out) if out else self.terms.linear(s) == 0
 
     def other(self, s: Sum, depth: int) -> Any:
         """From what s != 0 follows."""
         z3, out = self.z3, []
         for x in self._factors(s, depth):
-            row, col = _split(s, x)
-            inside = [self.negative(minus(each, {(x,): 1}), depth - 1) for each in (col, scaled(col, -1))]
+            row, col, step = split(s, x)
+            inside = [self.negative(minus(each, step), depth - 1) for each in (col, scaled(col, -1))]
             out += [z3.And(self.zero(row, depth - 1), self.other(col, depth - 1)), z3.And(self.other(row, depth - 1), *inside)]
         return z3.Or(out) if out else self.terms.linear(s) != 0
 
@@ -87,8 +88,8 @@ class Apart:
         return [x for x, _ in count.most_common(MOST_FACTORS)] if depth > 0 else []
 
 
-def _split(s: Sum, x: str) -> tuple[Sum, Sum]:
-    """What is multiplied by a factor in a sum, and the rest of it. A product that has it once more than once is a row with it."""
+def split(s: Sum, x: str) -> tuple[Sum, Sum, Sum]:
+    """What a factor is multiplied by in a sum, without the number that is common to all of it; the rest; and that number of the factor."""
     row: dict[tuple[str, ...], int] = {}
     col: dict[tuple[str, ...], int] = {}
     for m, c in s.items():
@@ -97,7 +98,8 @@ def _split(s: Sum, x: str) -> tuple[Sum, Sum]:
             row[m[:at] + m[at + 1:]] = c
         else:
             col[m] = c
-    return row, col
+    common = gcd(*row.values())
+    return {m: c // common for m, c in row.items()}, col, {(x,): common}
 
 
 __all__ = ["Apart"]

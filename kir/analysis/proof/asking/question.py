@@ -39,8 +39,13 @@ class Steps:
     """The steps of z3 that are left for the questions of a kernel, and for the one that is asked."""
 
     def __init__(self, left: int = 0) -> None:
-        self.left = left or OF_KERNEL
+        self.left = self.all = left or OF_KERNEL
         self.question = 0
+
+    @property
+    def spent(self) -> bool:
+        """Whether so few are left that no question is worth putting in words."""
+        return self.left < self.all // 100
 
     def begun(self) -> None:
         """Another question."""

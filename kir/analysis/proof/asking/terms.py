@@ -37,6 +37,7 @@ class Terms:
         self.modular: dict[n.Expr, Any] = {}
         self._fit: list[Sum] = []
         self._wrapped: list[Sum] = []
+        self._most: dict[str, int] = {}
         self.atoms: dict[str, Any] = {}
         self.side: list[Any] = []
         self.wraps: dict[n.Expr, None] = {}
@@ -268,11 +269,13 @@ class Terms:
         key = n.Binary(kind, e.a, e.b)
         q = self._quotients.get(key)
         if q is None:
-            if kind == "ceildiv":
-                q = self._quotient(e, a, b, safe=positive, up=True)
-            else:
-                q = self._quotient(e, a, b, kind == "tdiv", positive)
+            q = self._quotient(e, a, b, kind == "tdiv", positive, kind == "ceildiv")
             self._quotients[key] = q
+            most = self.known.domain(key).hi
+            if most is not None and positive:
+                name = next(iter(q))[0]
+                self._most[name] = most
+                self.side.append(self._made.compared("le", self.atoms[name], most))
         if e.op not in ("mod", "trem"):
             return q
         rest = minus(a, _times(q, b))
@@ -372,7 +375,7 @@ class Terms:
         yield z3.Implies(z3.And(a >= 1, b >= 0), ab >= b)
         yield z3.Implies(z3.Or(a == 0, b == 0), ab == 0)
         yield z3.Implies(a == 1, ab == b)
-        most = self.known.domain(self.named[x]).hi if x in self.named else None
+        most = self.known.domain(self.named[x]).hi if x in self.named else self._most.get(x)
         if most is not None and most < 1 << 20:
             yield z3.Implies(b >= 0, ab <= most * b)
 

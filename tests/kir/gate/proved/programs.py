@@ -100,6 +100,46 @@ kernel main grid (b: M) threads 32
   @t for t in 0..32 parallel thread
     for j in t..N step 32
       Y[b * N + j] = X[b, j]
+""",
+    "tiles in turn": """  size M: i32
+  size N: i32
+  in X: f32[M * 2, N * 4]
+  out Y: f32[M * N * 8]
+  fact M >= 1
+  fact M <= 1000
+  fact N >= 1
+  fact N <= 1000
+kernel main grid (b: min(M * N, 3)) threads 8
+  let many = min(M * N, 3)
+  @i for i in 0..ceildiv(M * N - b, many)
+    let tile = i * many + b
+    let panel = tile // (N * 2)
+    let height = min(M - panel * 2, 2)
+    let m = panel * 2 + tile % (N * 2) % height
+    let c = tile % (N * 2) // height
+    @t for t in 0..8 parallel thread
+      Y[(m * 2 + t // 4) * (N * 4) + c * 4 + t % 4] = X[m * 2 + t // 4, c * 4 + t % 4] + cast(b, f32)
+""",
+    "two launches": """  size M: i32
+  size N: i32
+  fact M <= 1000
+  fact N <= 1000
+  in X: f32[M, N]
+  out Y: f32[M * N]
+  workspace S: f32[M, ceildiv(N, 64) * 64]
+  workspace T: f32[M * N]
+kernel first grid (c: ceildiv(N, 64), b: M) threads 64
+  @store_S S[b, c * 64 +: 64] = load(X[b, c * 64 +: 64] else 0.0 clip)
+  @t for t in 0..64 parallel thread
+    if c * 64 + t < N
+      T[b * N + c * 64 + t] = X[b, c * 64 + t]
+kernel second grid (b: M) threads 32
+  @t for t1 in 0..32 parallel thread
+    for j in t1..N step 32
+      Y[b * N + j] = S[b, j] + T[b * N + j]
+plan
+  launch first
+  launch second
 """}
 """Programs all of which is proved."""
 
@@ -121,6 +161,12 @@ WRONG = {
     "every thread a leader": ("leader", "if t == 0", "if t < 2", "race"),
     "a branch that divides": ("uniform branch", "if b % 2 == 0", "if t % 2 == 0", "barrier"),
     "an index beyond 32 bits": ("flat", "  fact M <= 30000\n", "", "overflow"),
+    "tiles in turn: a step too short": ("tiles in turn", "let tile = i * many + b", "let tile = i * (many - 1) + b", "race"),
+    "tiles in turn: panels overlap": ("tiles in turn", "let m = panel * 2 +", "let m = panel +", "race"),
+    "tiles in turn: columns overlap": ("tiles in turn", "(N * 4) + c * 4", "(N * 4) + c * 3", "race"),
+    "two launches: a column less": ("two launches", "c * 64 + t < N\n", "c * 64 + t < N - 1\n", "undefined"),
+    "two launches: half the tiles": ("two launches", "S[b, c * 64 +: 64] =", "S[b, c // 2 * 64 +: 64] =", "undefined"),
+    "two launches: a row less": ("two launches", "grid (c: ceildiv(N, 64), b: M)", "grid (c: ceildiv(N, 64), b: M - 1)", "undefined"),
     "rows overlap": ("flat", "Y[b * N + j]", "Y[b + j]", "race"),
 }
 """What is changed of a right program, and the kind of hazard that comes of it."""

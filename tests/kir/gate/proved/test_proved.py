@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from kir.analysis.proof import decide
 from kir.analysis.proof.asking import question
 from kir.analysis.proof.decide import decided
 from kir.base.diagnostic import KirError, UsageError
@@ -173,6 +174,55 @@ def test_a_solver_that_gives_up_proves_nothing(monkeypatch: pytest.MonkeyPatch) 
     done = proved(right("reversed in shared memory"), 0)
     assert done.verdict == "undecided"
     assert any("gave up" in f.why for f in done.findings)
+
+
+UNSIGNED = HEAD + """  size M: i32
+  size N: i32
+  fact M % 8 == 0
+  fact N % 8 == 0
+  in X: f32[M, N]
+  out Y: f32[M * N]
+kernel main grid (c: N // 8, b: M // 8) threads 64
+  @t for t in 0..64 parallel thread
+    let inner = cast(N, u32) * cast(t // 8, u32) + cast(t % 8, u32)
+    Y[cast(N, i64) * cast(b * 8, i64) + cast(c * 8, i64) + cast(inner, i64)] = X[b * 8 + t // 8, c * 8 + t % 8] + cast(c, f32)
+"""
+
+
+def test_a_kernel_has_so_many_steps_for_all_its_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is decided depends on steps of the solver, never on time: of few steps a hard question gets a part, and the easy ones are answered still."""
+    taken: list[question.Steps] = []
+
+    class Noted(question.Steps):
+        def __init__(self, left: int = 0) -> None:
+            super().__init__(left)
+            taken.append(self)
+    monkeypatch.setattr(decide, "Steps", Noted)
+    monkeypatch.setattr(question, "OF_KERNEL", 40_000)
+    first, second = (proved(parse_program(UNSIGNED), 0) for _ in range(2))
+    assert first.verdict == "undecided" and first.findings == second.findings
+    assert first.status("undefined") == "proved" and any("gave up" in f.why for f in first.findings)
+    assert all(0 < s.left < 40_000 for s in taken)
+
+
+@pytest.mark.parametrize(("old", "new", "kind"), [
+    ("", "", ""), ("cast(c * 8, i64) + cast(inner", "cast(c * 4, i64) + cast(inner", "race"), ("cast(b * 8, i64)", "cast(b * 7, i64)", "race"),
+    ("cast(t % 8, u32)", "cast(t % 8 + 1, u32)", "bounds")])
+def test_an_unsigned_offset_in_a_flat_index_does_not_wrap_where_sizes_fit(old: str, new: str, kind: str) -> None:
+    done = proved(parse_program(UNSIGNED.replace(old, new, 1)))
+    assert done.verdict == ("refuted" if kind else "proved"), done.findings
+    assert not kind or done.status(kind) == "refuted"  # type: ignore[arg-type]  # one of the kinds
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    ("  launch first\n  launch second\n", "  launch second\n  launch first\n"),
+    ("  launch first\n", "  dispatch\n    when N > 3\n      launch first\n    else\n      launch first\n"),
+    ("  launch second\n", "  launch second {pdl=true}\n"),
+    ("  @store_S S", "  if X[b, 0] > 0.0\n    @store_S S")])
+def test_launches_that_may_not_have_filled_it_prove_nothing_of_memory(old: str, new: str) -> None:
+    text = HEAD + RIGHT["two launches"]
+    assert old in text
+    assert proved(parse_program(text.replace(old, new, 1)), 0).status("undefined") == "undecided"
 
 
 def test_a_generic_program_is_refused() -> None:
