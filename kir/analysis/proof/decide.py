@@ -14,10 +14,10 @@ from kir.analysis.proof.asking.terms import SAME
 from kir.analysis.proof.covered import covered
 from kir.analysis.proof.flight import troubles
 from kir.analysis.proof.intervals import Pair, Reached, Trips, accesses, concurrent, every, has_barrier
-from kir.analysis.proof.launched import before, filled
 from kir.analysis.proof.numbered import as_number, equal_parts, in_turn, of_divisions
 from kir.analysis.proof.overlap import Overlap
 from kir.analysis.proof.sites import KINDS, Access, Barrier, Branch, Claim, Kind, Loop, Place, Split
+from kir.analysis.proof.stored import before, filled, reached
 from kir.analysis.proof.values import FALSE, TRUE, both, compared, either, opposite, wide
 from kir.analysis.proof.walk import Walk
 from kir.analysis.uniform import depends, varying
@@ -168,7 +168,8 @@ class _Kernel:
         for root, at in reads.items():
             if root not in known and root not in self.params:
                 writes = self.walk.written.get(root, [])
-                if all(covered(a, writes, partial(self._holds_at, a)) or (self.overlap is not None and self.overlap.filled(a)) for a in at):
+                if all(covered(a, writes, partial(self._holds_at, a)) or (self.overlap is not None and self.overlap.filled(a))
+                       or any(reached(self.kernel, w, a, lambda held, claim, a=a: self._proves(held, claim, a.place)) for w in writes) for a in at):  # type: ignore[misc]
                     known.add(root)
         return known
 
@@ -264,10 +265,10 @@ class _Kernel:
         if has_barrier(split.items):
             yield from self._meetings(split)
         shared = self.params | set(self.axes) | {v.name for v in split.place.scope}
-        seen: set[tuple[int, int, tuple[tuple[str, str], ...]]] = set()
+        seen: set[tuple[int, int, bool, tuple[tuple[str, str], ...]]] = set()
         for pair in concurrent(split.items):
             a, b = pair.first.access, pair.second.access
-            key = (id(a), id(b), tuple(sorted(pair.trips.items())))
+            key = (id(a), id(b), pair.first.shuffled, tuple(sorted(pair.trips.items())))
             if key in seen or (a.verb == "read" and b.verb == "read") or (a.verb == b.verb == "update") or not self._may_meet(a, b):
                 continue
             seen.add(key)
@@ -284,7 +285,7 @@ class _Kernel:
             return Obligation("race", "open", what, a.place.anchor, f"'{a.buffer.name}' and '{b.buffer.name}' may be the same memory", other=b.place.anchor)
         renamed, held = _apart(pair.second, pair.trips, shared)
         second = pair.second.access.place.holding
-        apart = compared("ne", thread, renamed(thread)) if thread is not None else _any(compared("ne", x, renamed(x)) for x in self._grid())
+        apart = _strangers(pair, thread, renamed(thread)) if thread is not None else _any(compared("ne", x, renamed(x)) for x in self._grid())
         holding = [*a.place.holding, *(Ranging(v, const(0), _extent(d)) for v, d in a.elements), a.mask, *pair.first.when,
                    *map(renamed, (*second, *(Ranging(v, const(0), _extent(d)) for v, d in b.elements), b.mask, *pair.second.when)), *held, apart]
         holding += [compared("ge", d, const(0, dtype_of(d.type))) for d in a.buffer.shape if int_value(d) is None and not isinstance(d, n.Var)]  # it is there
@@ -526,6 +527,14 @@ def _relevant(holding: Iterable[Holding], claim: n.Expr, sizes: set[str]) -> tup
         elif names_read(h) <= named:
             out.append(h)
     return tuple(out)
+
+
+def _strangers(pair: Pair, a: n.Var, b: n.Expr) -> n.Expr:
+    """That two threads are not one; and of what one reads before its warp exchanges values, and another writes after that, not of one warp: who writes has
+    what was read, or waits for those who have read."""
+    if pair.first.shuffled and pair.first.access.verb == "read":
+        a, b = (build.floordiv(x, const(32, dtype_of(a.of))) for x in (a, b))  # type: ignore[assignment]  # expressions
+    return compared("ne", a, b)
 
 
 def _memory(data: list[str]) -> str:

@@ -7,13 +7,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
-from kir.analysis.proof.sites import Access, Barrier, Branch, Item, Loop, Split, Sync, Team
+from kir.analysis.proof.sites import SHUFFLE, Access, Barrier, Branch, Item, Loop, Split, Sync, Team
 from kir.analysis.proof.values import FALSE, TRUE, both, either, opposite
 from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.build import const
 from kir.ir.types import dtype_of
-from kir.ir.visit import substitute
+from kir.ir.visit import buffers_named, names_read, substitute
 
 Relation = Literal["same", "next", "later"]
 Trips = Mapping[str, Relation]
@@ -30,6 +30,8 @@ class Reached:
 
     access: Access
     when: Conditions = ()
+    shuffled: bool = False
+    """Whether its warp has exchanged what it read since, all lanes together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +84,7 @@ def concurrent(items: tuple[Item, ...]) -> list[Pair]:
 
 def _further(reached: Iterable[Reached], when: n.Expr) -> list[Reached]:
     """The same, where there is a way on."""
-    return [] if when == FALSE else [Reached(r.access, r.when if when == TRUE else (*r.when, when)) for r in reached]
+    return [] if when == FALSE else [Reached(r.access, r.when if when == TRUE else (*r.when, when), r.shuffled) for r in reached]
 
 
 def _ends(items: tuple[Item, ...], trips: Trips, out: list[Pair]) -> Ends:
@@ -90,12 +92,22 @@ def _ends(items: tuple[Item, ...], trips: Trips, out: list[Pair]) -> Ends:
     last: list[Reached] = []
     is_open: n.Expr = TRUE
     for i in items:
+        if isinstance(i, Sync) and i.fn == SHUFFLE:
+            last = [Reached(r.access, r.when, r.shuffled or _feeds(r.access, i)) for r in last]
+            continue
         part = _part(i, trips, out)
         out += [Pair(a, b, trips) for a in last for b in part.first]
         first += _further(part.first, is_open)
         last = [*_further(last, part.open), *part.last]
         is_open = both(is_open, part.open)
     return Ends(tuple(first), tuple(last), is_open)
+
+
+def _feeds(a: Access, i: Sync) -> bool:
+    """Whether what an access reads is exchanged: it is in a register, or a name, that the exchange takes, or is part of it."""
+    s = a.place.stmt
+    names = {s.at.buffer.name} if isinstance(s, n.Store) else set(s.names) if isinstance(s, n.Let) else set[str]()
+    return a.verb == "read" and (s is i.place.stmt or not names.isdisjoint({*names_read(i.place.stmt), *buffers_named(i.place.stmt)}))
 
 
 def _part(i: Item, trips: Trips, out: list[Pair]) -> Ends:
@@ -106,7 +118,12 @@ def _part(i: Item, trips: Trips, out: list[Pair]) -> Ends:
         return Ends((), (), FALSE)
     if isinstance(i, Sync):
         return Ends((), (), TRUE)
-    if not any(map(has_barrier, below(i))):
+    barred = any(map(has_barrier, below(i)))
+    if isinstance(i, Branch) and not barred:
+        one, other = (_ends(arm, trips, out) for arm in i.arms)
+        out += [Pair(Reached(a), Reached(b), trips) for a in accesses(i.arms[0]) for b in accesses(i.arms[1])]
+        return Ends(one.first + other.first, one.last + other.last, TRUE)
+    if not barred:
         inside = tuple(Reached(a) for inner in below(i) for a in accesses(inner))
         out += [Pair(a, b, trips) for k, a in enumerate(inside) for b in inside[k:]]
         return Ends(inside, inside, TRUE)

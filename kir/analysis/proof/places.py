@@ -3,12 +3,16 @@ from __future__ import annotations
 
 from kir.analysis.access import Aliases, buffers_written
 from kir.analysis.proof.asking.question import Holding, Ranging
-from kir.analysis.proof.values import FALSE, Env, Values, compared, either, extent, wide, within
+from kir.analysis.proof.values import FALSE, Env, Values, compared, either, extent, root, wide, within
+from kir.base.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
 from kir.ir.types import I64, DType, dtype_of, shape_of
-from kir.ir.visit import statements
+from kir.ir.visit import statements, walk
+
+MOST_TRIPS, MOST_STATEMENTS = 8, 6
+"""Of a loop whose trips are walked one by one."""
 
 
 def read_only(program: n.Program, kernel: n.Kernel) -> frozenset[str]:
@@ -27,6 +31,46 @@ def space(name: str, program: n.Program) -> str:
 def declared(name: str, program: n.Program, kernel: n.Kernel) -> DType:
     """The dtype of a buffer of a kernel."""
     return next(s.buffer.dtype for s in statements(kernel.body) if isinstance(s, n.Alloc) and s.buffer.name == name)
+
+
+def changed(s: n.Stmt, env: Env) -> set[str]:
+    """The private memory that a statement writes, through views too."""
+    names: set[str] = set()
+    for x in walk(s):
+        match x:
+            case n.Store():
+                names.add(x.at.buffer.name)
+            case n.Copy():
+                names.add(x.dst.buffer.name)
+            case n.Mma():
+                names.add(x.acc.buffer.name)
+            case n.Call():
+                names |= {a.buffer.name for a in x.args if isinstance(a, n.Region)}
+            case _:
+                pass
+    names |= {root(name, env.views) for name in names}
+    views = {x.buffer.name: x.at.buffer.name for x in walk(s) if isinstance(x, n.View)}
+    for name in tuple(names):
+        while name in views:
+            name = views[name]
+            names.add(name)
+    return {name for name in names if name in env.memory}
+
+
+def few_trips(s: n.For, lo: n.Expr, hi: n.Expr, env: Env) -> range | None:
+    """The trips of a loop that are walked one by one: few, of statements that compute with registers and lanes alone, and leave it nowhere."""
+    first, last, step = int_value(lo), int_value(hi), int_value(s.step)
+    if first is None or last is None or not step or not 0 < len(range(first, last, step)) <= MOST_TRIPS or len(s.body) > MOST_STATEMENTS:
+        return None
+    own = {x.buffer.name for x in s.body if isinstance(x, n.Alloc) and x.buffer.space in ("register", "fragment")} | env.memory.keys()
+    for x in walk(s):
+        if isinstance(x, n.Stmt) and x is not s and not isinstance(x, (n.Let, n.Alloc, n.Store)):
+            return None
+        if isinstance(x, n.Region) and (x.buffer.name not in own or x.buffer.name in env.views):
+            return None
+        if isinstance(x, n.Call) and (x.of is not None or (not instruction(x.fn).is_pure and instruction(x.fn).level != "warp")):
+            return None
+    return range(first, last, step)
 
 
 def width_of(s: n.Copy) -> int | None:

@@ -12,6 +12,8 @@ from kir.ir.paths import Path
 
 Kind = Literal["bounds", "race", "barrier", "undefined", "alignment", "wait", "ring", "overflow"]
 KINDS: tuple[Kind, ...] = ("bounds", "race", "barrier", "undefined", "alignment", "wait", "ring", "overflow")
+SHUFFLE = "shuffle"
+"""What a `Sync` is called where all lanes of a warp exchange values."""
 Verb = Literal["read", "write", "update"]
 
 

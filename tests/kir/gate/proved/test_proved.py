@@ -218,7 +218,7 @@ def test_an_unsigned_offset_in_a_flat_index_does_not_wrap_where_sizes_fit(old: s
     ("  launch first\n  launch second\n", "  launch second\n  launch first\n"),
     ("  launch first\n", "  dispatch\n    when N > 3\n      launch first\n    else\n      launch first\n"),
     ("  launch second\n", "  launch second {pdl=true}\n"),
-    ("  @store_S S", "  if X[b, 0] > 0.0\n    @store_S S")])
+    ("  @store_S S", "  if X[b, 0] > 0.0\n    @store_S S"), ("step 64", "step 65"), ("    if c == 0\n", "    if c == 1\n")])
 def test_launches_that_may_not_have_filled_it_prove_nothing_of_memory(old: str, new: str) -> None:
     text = HEAD + RIGHT["two launches"]
     assert old in text
