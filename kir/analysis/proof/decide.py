@@ -220,10 +220,11 @@ class _Kernel:
     def _claimed(self, c: Claim) -> Obligation:
         condition = self._known(c.condition) if c.kind == "undefined" else c.condition
         holding = (*c.place.holding, *c.holding)
+        told = as_number(condition, holding, self.params, lambda held, claim: self._proves(held, claim, c.place))
+        if told is not None and self._proves(told[1], told[0], c.place):
+            return Obligation(c.kind, "proved", c.what, c.place.anchor)
         reply = self.ask(holding, condition, c.place)
-        if reply.kind == "unknown" and (told := as_number(condition, holding, self.params, lambda held, claim: self._proves(held, claim, c.place))):
-            reply = self.ask(told[1], told[0], c.place)
-        unknown = [x.partition(" ")[2] for x in names_read(c.condition) if x.startswith("%defined ") and x.partition(" ")[2] not in self.defined]
+        unknown = [x.partition(" ")[2] for x in sorted(names_read(c.condition)) if x.startswith("%defined ") and x.partition(" ")[2] not in self.defined]
         if reply.kind == "fails" and unknown:
             return Obligation(c.kind, "open", c.what, c.place.anchor, f"whether '{unknown[0]}' has been written there before", reply.values)
         return self._told(c.kind, c.what, c.place, reply, condition)

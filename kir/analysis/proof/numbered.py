@@ -139,9 +139,9 @@ def _linear(index: tuple[n.Expr, ...], renamed: Renamed, holding: tuple[Holding,
         if twin != x and asks(about, either(compared("eq", x, twin), other)):
             equal.append(back.get(x, x))
     same = set(equal)
-    while more := {d.a for d in _divided(index) if d.a not in same and _nonzero(d.b, cuts) and all(
-            _is_same(x, same, renamed) for x in (n.Binary("floordiv", d.a, d.b), n.Binary("mod", d.a, d.b), d.b))}:
-        same |= more
+    while more := list(dict.fromkeys(d.a for d in _divided(index) if d.a not in same and _nonzero(d.b, cuts) and all(
+            _is_same(x, same, renamed) for x in (n.Binary("floordiv", d.a, d.b), n.Binary("mod", d.a, d.b), d.b)))):
+        same |= set(more)
         equal += more
     return [compared("eq", e, renamed(e)) for e in dict.fromkeys(equal)]
 

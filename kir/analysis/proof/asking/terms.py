@@ -349,7 +349,7 @@ class Terms:
         """Products with a factor in common are in the order of their other factors."""
         z3, count = self.z3, 0
         for a, b in combinations(list(self._products), 2):
-            for factor in set(a) & set(b) if count < MOST_LEMMAS else ():
+            for factor in sorted(set(a) & set(b)) if count < MOST_LEMMAS else ():
                 inner = minus({_without(a, factor): 1}, {_without(b, factor): 1})
                 key = (factor, tuple(sorted(inner.items())))
                 if key not in seen:

@@ -104,7 +104,7 @@ kernel main grid (b: M) threads 32
     "tiles in turn": """  size M: i32
   size N: i32
   in X: f32[M * 2, N * 4]
-  out Y: f32[M * N * 8]
+  out Y: f32[M * 2, N * 4]
   fact M >= 1
   fact M <= 1000
   fact N >= 1
@@ -118,7 +118,7 @@ kernel main grid (b: min(M * N, 3)) threads 8
     let m = panel * 2 + tile % (N * 2) % height
     let c = tile % (N * 2) // height
     @t for t in 0..8 parallel thread
-      Y[(m * 2 + t // 4) * (N * 4) + c * 4 + t % 4] = X[m * 2 + t // 4, c * 4 + t % 4] + cast(b, f32)
+      Y[m * 2 + t // 4, c * 4 + t % 4] = X[m * 2 + t // 4, c * 4 + t % 4] + cast(b, f32)
 """,
     "sums of warps": """  size N: i32
   in X: f32[N, 128]
@@ -197,8 +197,7 @@ WRONG = {
     "sums of warps: by half a warp": ("sums of warps", "if t // 32 == 0", "if t < 16", "barrier"),
     "sums of warps: places beyond the row": ("sums of warps", "(t + 64 * k2) % 128", "t + 64 * k2", "bounds"),
     "tiles in turn: a step too short": ("tiles in turn", "let tile = i * many + b", "let tile = i * (many - 1) + b", "race"),
-    "tiles in turn: panels overlap": ("tiles in turn", "let m = panel * 2 +", "let m = panel +", "race"),
-    "tiles in turn: columns overlap": ("tiles in turn", "(N * 4) + c * 4", "(N * 4) + c * 3", "race"),
+    "tiles in turn: columns overlap": ("tiles in turn", "Y[m * 2 + t // 4, c * 4", "Y[m * 2 + t // 4, c * 3", "race"),
     "two launches: a column less": ("two launches", "c * 64 + t < N\n", "c * 64 + t < N - 1\n", "undefined"),
     "two launches: half the tiles": ("two launches", "S[b, c * 64 +: 64] =", "S[b, c // 2 * 64 +: 64] =", "undefined"),
     "two launches: a row less": ("two launches", "grid (c: ceildiv(N, 64), b: M)", "grid (c: ceildiv(N, 64), b: M - 1)", "undefined"),
