@@ -13,8 +13,9 @@ from kir.analysis.proof.asking.question import Holding, Ranging, Reply, Steps, a
 from kir.analysis.proof.asking.terms import SAME
 from kir.analysis.proof.covered import covered
 from kir.analysis.proof.flight import troubles
-from kir.analysis.proof.intervals import Pair, Reached, Trips, accesses, concurrent, every, has_barrier
-from kir.analysis.proof.numbered import as_number, equal_parts, in_turn, of_divisions
+from kir.analysis.proof.indices.contents import inside, top_of_contents
+from kir.analysis.proof.indices.numbered import as_number, bare, equal_parts, in_turn, of_divisions
+from kir.analysis.proof.intervals import Pair, Reached, accesses, apart_by, concurrent, every, has_barrier, strangers
 from kir.analysis.proof.overlap import Overlap
 from kir.analysis.proof.sites import KINDS, Access, Barrier, Branch, Claim, Kind, Loop, Place, Split
 from kir.analysis.proof.stored import before, filled, reached
@@ -51,6 +52,8 @@ class Obligation:
     values: Mapping[str, int] = field(default_factory=dict)
     other: str = ""
     """The anchor of the other access of a race."""
+    given: str = ""
+    """What the contents of a tensor are taken to be: nothing says so."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,7 @@ class _Kernel:
         self.defined: set[str] = set()
         self.overlap: Overlap | None = None
         self.divided: tuple[n.Expr, ...] | None = None
+        self.contents: dict[str, list[n.Expr]] = {}
         self.walk = self._walked()
 
     def ask(self, holding: Iterable[Holding], claim: n.Expr, place: Place, beside: n.Expr | None = None) -> Reply:
@@ -224,6 +228,10 @@ class _Kernel:
         if told is not None and self._proves(told[1], told[0], c.place):
             return Obligation(c.kind, "proved", c.what, c.place.anchor)
         reply = self.ask(holding, condition, c.place)
+        if reply.kind == "fails" and c.kind == "bounds" and (found := top_of_contents(
+                condition, lambda held: self._proves((*holding, *held), condition, c.place))):
+            self.contents.setdefault(found[0], []).append(found[1])
+            return Obligation(c.kind, "proved", c.what, c.place.anchor, given=f"0 <= {found[0]}[...] < {expr_text(bare(found[1]))}")
         unknown = [x.partition(" ")[2] for x in sorted(names_read(c.condition)) if x.startswith("%defined ") and x.partition(" ")[2] not in self.defined]
         if reply.kind == "fails" and unknown:
             return Obligation(c.kind, "open", c.what, c.place.anchor, f"whether '{unknown[0]}' has been written there before", reply.values)
@@ -284,9 +292,9 @@ class _Kernel:
         what = f"{a.verb} of '{a.root}' against {b.verb}" + (" by another CTA" if thread is None else " by another thread")
         if a.buffer != b.buffer:
             return Obligation("race", "open", what, a.place.anchor, f"'{a.buffer.name}' and '{b.buffer.name}' may be the same memory", other=b.place.anchor)
-        renamed, held = _apart(pair.second, pair.trips, shared)
+        renamed, held = apart_by(pair.second, pair.trips, shared)
         second = pair.second.access.place.holding
-        apart = _strangers(pair, thread, renamed(thread)) if thread is not None else _any(compared("ne", x, renamed(x)) for x in self._grid())
+        apart = strangers(pair, thread, renamed(thread)) if thread is not None else _any(compared("ne", x, renamed(x)) for x in self._grid())
         holding = [*a.place.holding, *(Ranging(v, const(0), _extent(d)) for v, d in a.elements), a.mask, *pair.first.when,
                    *map(renamed, (*second, *(Ranging(v, const(0), _extent(d)) for v, d in b.elements), b.mask, *pair.second.when)), *held, apart]
         holding += [compared("ge", d, const(0, dtype_of(d.type))) for d in a.buffer.shape if int_value(d) is None and not isinstance(d, n.Var)]  # it is there
@@ -396,7 +404,7 @@ class _Kernel:
     def _alike(self, place: Place, cond: n.Expr, split: Split, what: str, count: n.Var | None = None) -> Obligation:
         shared = self.params | set(self.axes) | {v.name for v in split.place.scope} | {v.name for v in place.scope if v != split.var}
         reached = Reached(Access("read", place, n.Buffer("%", BOOL, (), "shared"), "%", ()))
-        renamed, _ = _apart(reached, {}, shared | ({count.name} if count is not None else set()))
+        renamed, _ = apart_by(reached, {}, shared | ({count.name} if count is not None else set()))
         more = [build.compare("ge", count, const(0, dtype_of(count.type)))] if count is not None else []
         holding = [*place.holding, *map(renamed, place.holding), *more, cond]
         claim = renamed(cond)
@@ -423,6 +431,8 @@ class _Kernel:
     def _fits(self, e: n.Expr, place: Place, holding: tuple[Holding, ...]) -> Reply:
         """Whether a sum fits its dtype; where the solver does not say so, with what is proved of divisions, and with a number that it is made of as one."""
         parts = self._smaller(e, holding)
+        read = dict.fromkeys(x for x in walk(e) if isinstance(x, n.Call) and x.fn.startswith("%in "))
+        holding = (*holding, *(inside(x, top) for x in read for top in self.contents.get(x.fn.partition(" ")[2], ())))
         reply = fitting(self.base, holding, e, parts, self.steps)
         if reply.kind == "unknown" and (cuts := self._cuts(holding)):
             reply = fitting(self.base, (*holding, *cuts), e, parts, self.steps)
@@ -530,14 +540,6 @@ def _relevant(holding: Iterable[Holding], claim: n.Expr, sizes: set[str]) -> tup
     return tuple(out)
 
 
-def _strangers(pair: Pair, a: n.Var, b: n.Expr) -> n.Expr:
-    """That two threads are not one; and of what one reads before its warp exchanges values, and another writes after that, not of one warp: who writes has
-    what was read, or waits for those who have read."""
-    if pair.first.shuffled and pair.first.access.verb == "read":
-        a, b = (build.floordiv(x, const(32, dtype_of(a.of))) for x in (a, b))  # type: ignore[assignment]  # expressions
-    return compared("ne", a, b)
-
-
 def _memory(data: list[str]) -> str:
     named = sorted({f"'{x.partition(' ')[2]}'" for x in data if x.startswith("%in ")})
     return " and ".join(named) if named else "memory"
@@ -563,32 +565,6 @@ def _folded(e: n.Expr) -> n.Expr:
             return either(_folded(e.a), _folded(e.b))
         case _:
             return e
-
-
-def _apart(second: Reached, trips: Trips, shared: set[str]) -> tuple[Any, list[n.Expr]]:
-    """How the second of two accesses names what is its own, and what holds between the trips of both."""
-    told: dict[str, n.Expr] = {}
-    held: list[n.Expr] = []
-    scope = {v.name: v for v in second.access.place.scope}
-    for name, relation in trips.items():
-        v = scope[name]
-        if relation == "same":
-            shared = shared | {name}
-        elif relation == "next":
-            told[name] = build.add(v, const(1, dtype_of(v.of)))
-        else:
-            held.append(compared("gt", n.Var(f"{name}'", v.of), v))
-
-    def renamed(x: Any) -> Any:
-        if isinstance(x, Ranging):
-            if x.var.name in shared:
-                return Ranging(x.var, renamed(x.lo), renamed(x.hi))
-            if x.var.name in told:
-                return both(compared("le", renamed(x.lo), told[x.var.name]), compared("lt", told[x.var.name], renamed(x.hi)))
-            return Ranging(n.Var(f"{x.var.name}'", x.var.of), renamed(x.lo), renamed(x.hi))
-        own = {v.name: v for v in walk(x) if isinstance(v, n.Var) and v.name not in shared}
-        return substitute(x, {name: told.get(name, n.Var(f"{name}'", v.of)) for name, v in own.items()})
-    return renamed, held
 
 
 __all__ = ["KINDS", "Contradiction", "KernelProof", "Obligation", "decided"]

@@ -5,15 +5,17 @@ Every thread passes the same barriers in the same order (a claim of its own), so
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Literal
+from typing import Any, Literal
 
+from kir.analysis.proof.asking.question import Ranging
 from kir.analysis.proof.sites import SHUFFLE, Access, Barrier, Branch, Item, Loop, Split, Sync, Team
-from kir.analysis.proof.values import FALSE, TRUE, both, either, opposite
+from kir.analysis.proof.values import FALSE, TRUE, both, compared, either, opposite
 from kir.base.dataclass import dataclass
+from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import const
 from kir.ir.types import dtype_of
-from kir.ir.visit import buffers_named, names_read, substitute
+from kir.ir.visit import buffers_named, names_read, substitute, walk
 
 Relation = Literal["same", "next", "later"]
 Trips = Mapping[str, Relation]
@@ -136,3 +138,37 @@ def _part(i: Item, trips: Trips, out: list[Pair]) -> Ends:
     out += [Pair(a, b, {**trips, i.count.name: "next" if body.open == FALSE else "later"}) for a in body.last for b in body.first]
     never = TRUE if i.runs is None else opposite(substitute(i.runs, {i.count.name: const(0, dtype_of(i.count.type))}))
     return Ends(body.first, body.last, never if body.open == FALSE else TRUE)
+
+
+def strangers(pair: Pair, a: n.Var, b: n.Expr) -> n.Expr:
+    """That two threads are not one; and of what one reads before its warp exchanges values, and another writes after that, not of one warp: who writes has
+    what was read, or waits for those who have read."""
+    if pair.first.shuffled and pair.first.access.verb == "read":
+        a, b = (build.floordiv(x, const(32, dtype_of(a.of))) for x in (a, b))  # type: ignore[assignment]  # expressions
+    return compared("ne", a, b)
+
+
+def apart_by(second: Reached, trips: Trips, shared: set[str]) -> tuple[Any, list[n.Expr]]:
+    """How the second of two accesses names what is its own, and what holds between the trips of both."""
+    told: dict[str, n.Expr] = {}
+    held: list[n.Expr] = []
+    scope = {v.name: v for v in second.access.place.scope}
+    for name, relation in trips.items():
+        v = scope[name]
+        if relation == "same":
+            shared = shared | {name}
+        elif relation == "next":
+            told[name] = build.add(v, const(1, dtype_of(v.of)))
+        else:
+            held.append(compared("gt", n.Var(f"{name}'", v.of), v))
+
+    def renamed(x: Any) -> Any:
+        if isinstance(x, Ranging):
+            if x.var.name in shared:
+                return Ranging(x.var, renamed(x.lo), renamed(x.hi))
+            if x.var.name in told:
+                return both(compared("le", renamed(x.lo), told[x.var.name]), compared("lt", told[x.var.name], renamed(x.hi)))
+            return Ranging(n.Var(f"{x.var.name}'", x.var.of), renamed(x.lo), renamed(x.hi))
+        own = {v.name: v for v in walk(x) if isinstance(v, n.Var) and v.name not in shared}
+        return substitute(x, {name: told.get(name, n.Var(f"{name}'", v.of)) for name, v in own.items()})
+    return renamed, held

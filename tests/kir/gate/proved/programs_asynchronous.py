@@ -309,7 +309,7 @@ WRONG = {
     "a slot that is never made": ("ring", "for i in 0..3 unroll {factor=3}", "for i in 0..2 unroll {factor=2}", "ring"),
     "the round after the next": ("the next round first", "+ s[(k1 + 1) % 3", "+ s[(k1 + 2) % 3", "race"),
     "the next round unwaited for": ("the next round first", "        mbar_wait(&full[(k1 + 1) % 3], (k1 + 1) // 3 % 2)\n", "", "race"),
-    "the next round freed": ("the next round first", "mbar_arrive(&empty[k1 % 3])", "mbar_arrive(&empty[(k1 + 1) % 3])", "ring"),
+    "the next round freed": ("the next round first", "mbar_arrive(&empty[k1 % 3])", "mbar_arrive(&empty[(k1 + 1) % 3])", "barrier"),
     "results not fenced": ("the next round first", "        fence_async()\n", "", "wait"),
     "results over what is read": ("the next round first", "        bulk_wait(0, read=true)\n", "", "race"),
     "one trip less is brought": ("ring", "@k for k in 0..K", "@k for k in 0..K - 1", "barrier"),

@@ -225,6 +225,31 @@ def test_launches_that_may_not_have_filled_it_prove_nothing_of_memory(old: str, 
     assert proved(parse_program(text.replace(old, new, 1)), 0).status("undefined") == "undecided"
 
 
+@pytest.mark.parametrize(("stored", "contents", "race"), [
+    ("Y[b, j] = X[I[b], j]", ("0 <= I[...] < V",), "proved"), ("Y[b, j] = F[I[b] * D + j]", ("0 <= I[...] < V",), "proved"),
+    ("Y[b, j] = X[I[I[b]], j]", ("0 <= I[...] < N", "0 <= I[...] < V"), "proved"), ("Y[I[b], j] = X[0, j]", ("0 <= I[...] < N",), "undecided"),
+    ("Y[b, j] = X[I[b] + 1, j]", (), "proved"), ("Y[b, j] = F[I[b] * D + j + 1]", (), "proved"), ("Y[b, j] = F[I[b] * (D + 1) + j]", (), "proved")])
+def test_indices_that_a_tensor_holds_are_taken_to_be_inside_and_that_is_said(stored: str, contents: tuple[str, ...], race: str) -> None:
+    program = parse_program(HEAD + f"""  size N: i32
+  size V: i32
+  size D: i32
+  in I: i32[N]
+  in X: f32[V, D]
+  in F: f32[V * D]
+  out Y: f32[N, D]
+  fact V >= 1
+  fact V <= 10000
+  fact D <= 10000
+kernel main grid (b: N) threads 32
+  @t for t in 0..32 parallel thread
+    for j in t..D step 32
+      {stored}
+""")
+    done = proved(program, 0)
+    assert done.unsaid == contents
+    assert done.status("race") == race and done.status("bounds") == ("proved" if contents else "undecided")
+
+
 def test_a_generic_program_is_refused() -> None:
     with pytest.raises(KirError) as refused:
         proved(parse_program("kir 1\nprogram p\n  meta B: int\n  size N: i32\n  out Y: f32[N]\nkernel main grid (b: N) threads B\n  Y[b] = 0.0\n"))

@@ -148,12 +148,12 @@ def _linear(index: tuple[n.Expr, ...], renamed: Renamed, holding: tuple[Holding,
 
 def _pieces(i: n.Expr, sizes: Collection[str], holds: Callable[[n.Expr], bool]) -> list[n.Expr]:
     """Sums that are equal wherever two of which one is made of them are: the rows and the columns of a flat index, where the columns are those of a row."""
-    terms = _polynomial(i)
+    terms = products_of(i)
     count = Counter(x for m in terms if len(m) > 1 for x in dict.fromkeys(m) if names_read(x) and names_read(x) <= set(sizes))
     for x, _ in count.most_common(1):
         common = gcd(*(c for m, c in terms.items() if x in m))
         row = {_without(m, x): c // common for m, c in terms.items() if x in m}
-        rows, columns = build.from_polynomial(row, I64), build.from_polynomial({m: c for m, c in terms.items() if x not in m}, I64)
+        rows, columns = build.from_polynomial(row, I64), build.fromproducts_of({m: c for m, c in terms.items() if x not in m}, I64)
         if holds(both(compared("ge", columns, const(0, I64)), compared("lt", columns, build.mul(x, const(common, I64))))):
             return [*_pieces(rows, sizes, holds), *_pieces(columns, sizes, holds)]
     return [i]
@@ -164,18 +164,18 @@ def _without(m: tuple[n.Expr, ...], x: n.Expr) -> tuple[n.Expr, ...]:
     return m[:at] + m[at + 1:]
 
 
-def _polynomial(i: n.Expr) -> dict[tuple[n.Expr, ...], int]:
+def products_of(i: n.Expr) -> dict[tuple[n.Expr, ...], int]:
     """A sum in 64 bits, as products of what is none: signed sums that are widened are taken apart, as they fit."""
     out: dict[tuple[n.Expr, ...], int] = {}
     for m, c in build.polynomial(i).items():
         made: dict[tuple[n.Expr, ...], int] = {(): c}
         for x in m:
-            inner = _bare(x)
+            inner = bare(x)
             signed = all(dtype_of(y.type).kind == "int" for y in (x, inner))
             wider = isinstance(x, n.Cast) and signed and dtype_of(inner.type).bits <= dtype_of(x.type).bits
             own: dict[tuple[n.Expr, ...], int] = {(wide(inner if wider else x),): 1}
             if wider and isinstance(inner, (n.Binary, n.Unary)) and inner.op in ("add", "sub", "mul", "neg", "shl"):
-                own = _polynomial(inner)
+                own = products_of(inner)
             made = _times(made, own)
         for key, v in made.items():
             out[key] = out.get(key, 0) + v
@@ -195,12 +195,12 @@ def _digits(i: n.Expr, within: Mapping[n.Expr, tuple[int | None, int | None]], s
     if dtype_of(i.type).kind != "int":
         return []
     parts: list[tuple[int, n.Expr]] = []
-    for m, c in _polynomial(i).items():
+    for m, c in products_of(i).items():
         if all(map(shared, m)):
             continue
-        if len(m) != 1 or not isinstance(_bare(m[0]), n.Var):
+        if len(m) != 1 or not isinstance(bare(m[0]), n.Var):
             return []
-        parts.append((abs(c), _bare(m[0])))
+        parts.append((abs(c), bare(m[0])))
     parts.sort(key=lambda p: p[0])
     below, out = 0, list[n.Expr]()
     for c, v in parts:
@@ -293,16 +293,17 @@ def _tops(t: n.Expr, holding: tuple[Holding, ...]) -> Iterator[n.Expr]:
     """What a number may be below: what a condition compares it with, or, where it is a multiple of a variable that ends after so many steps, what that
     comes to."""
     for h in holding:
-        if isinstance(h, n.Binary) and h.op == "lt" and _bare(h.a) == t:
+        if isinstance(h, n.Binary) and h.op == "lt" and bare(h.a) == t:
             yield h.b
         if isinstance(h, Ranging) and h.var.name in names_read(t):
-            end = _bare(h.hi)
+            end = bare(h.hi)
             if isinstance(end, n.Binary) and end.op == "ceildiv":
                 step = build.mul(_as(end.b, t), _as(h.var, t))
                 yield build.add(build.sub(t, step), _as(end.a, t))
 
 
-def _bare(e: n.Expr) -> n.Expr:
+def bare(e: n.Expr) -> n.Expr:
+    """An integer without the casts around it."""
     while isinstance(e, n.Cast) and dtype_of(e.type).is_integer and dtype_of(e.x.type).is_integer:
         e = e.x
     return e
