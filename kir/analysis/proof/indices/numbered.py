@@ -153,7 +153,7 @@ def _pieces(i: n.Expr, sizes: Collection[str], holds: Callable[[n.Expr], bool]) 
     for x, _ in count.most_common(1):
         common = gcd(*(c for m, c in terms.items() if x in m))
         row = {_without(m, x): c // common for m, c in terms.items() if x in m}
-        rows, columns = build.from_polynomial(row, I64), build.fromproducts_of({m: c for m, c in terms.items() if x not in m}, I64)
+        rows, columns = build.from_polynomial(row, I64), build.from_polynomial({m: c for m, c in terms.items() if x not in m}, I64)
         if holds(both(compared("ge", columns, const(0, I64)), compared("lt", columns, build.mul(x, const(common, I64))))):
             return [*_pieces(rows, sizes, holds), *_pieces(columns, sizes, holds)]
     return [i]
