@@ -80,23 +80,25 @@ def decided(program: n.Program) -> tuple[KernelProof, ...]:
     def of(name: str) -> _Kernel:
         if name not in made:
             earlier = [of(x) for x in dict.fromkeys(before(program, name))]
-            base = Facts.in_kernel(program, name)
-            if not consistent(base):
-                raise Contradiction
-            made[name] = _Kernel(program, next(k for k in program.kernels if k.name == name), base, frozenset[str]().union(*(k.fills for k in earlier)))
+            made[name] = _Kernel(program, next(k for k in program.kernels if k.name == name), frozenset[str]().union(*(k.fills for k in earlier)))
         return made[name]
-    return tuple(KernelProof(kernel.name, tuple(of(kernel.name).obligations())) for kernel in program.kernels)
+    if FALSE in program.facts:
+        raise Contradiction
+    return tuple(KernelProof(kernel.name, tuple(of(kernel.name).checked())) for kernel in program.kernels)
 
 
 class _Kernel:
     """The obligations of one kernel, one after the other."""
 
-    def __init__(self, program: n.Program, kernel: n.Kernel, base: Facts, before: frozenset[str]) -> None:
-        self.program, self.kernel, self.base, self.before = program, kernel, base, before
+    def __init__(self, program: n.Program, kernel: n.Kernel, before: frozenset[str]) -> None:
+        self.program, self.kernel, self.base, self.before = program, kernel, Facts.in_kernel(program, kernel.name), before
         self.params = {p.name for p in program.params}
         self.axes = [a.name for a in kernel.grid]
         self.sizes = [p.name for p in program.params if isinstance(p.of, DType)]
         self.questions, self.steps = 0, Steps()
+        self.possible = consistent(self.base, self.steps)
+        if self.possible is False:
+            raise Contradiction
         self.kept: dict[Any, Reply] = {}
         self.wraps: dict[n.Expr, tuple[Place, tuple[Holding, ...]]] = {}
         self.defined: set[str] = set()
@@ -199,6 +201,12 @@ class _Kernel:
         return _folded(substitute(e, told)) if told else e
 
     # ------------------------------------------------------------------------------------------------------------ obligations
+    def checked(self) -> Iterator[Obligation]:
+        """All of them; nothing is proved by facts that are not known to hold for any sizes."""
+        for o in self.obligations():
+            proved = o.status == "proved" and not self.possible
+            yield Obligation(o.kind, "open", o.what, o.anchor, "no sizes are found for which the facts hold", other=o.other) if proved else o
+
     def obligations(self) -> Iterator[Obligation]:
         """All of them."""
         for gap in self.walk.gaps:

@@ -150,16 +150,23 @@ def _solved(terms: Terms, goal: list[Any], sizes: Iterable[str], wraps: tuple[n.
     return Reply("fails", model, wraps) if model else Reply("unknown", {}, wraps)
 
 
-def consistent(base: Facts) -> bool:
-    """Whether facts hold for some sizes; true where the solver cannot tell."""
+def consistent(base: Facts, steps: Steps) -> bool | None:
+    """Whether facts hold for some sizes, products and all; None where the solver finds none, and does not say that there are none."""
     import z3
 
+    steps.begun()
     terms = Terms(z3, base)
-    solver = z3.SimpleSolver()
-    solver.set("rlimit", RLIMIT)
-    solver.add(*[terms.boolean(h) for h in base.holds], *[x for e in base.ranges for x in terms.bounds_of(e)])
-    solver.add(*terms.lemmas(), *terms.side)
-    return str(solver.check()) != "unsat"
+    goal = [*(terms.boolean(h) for h in base.holds), *(x for e in base.ranges for x in terms.bounds_of(e))]
+    everything = [*goal, *terms.lemmas(), *terms.side]
+    for _ in range(CORRECTIONS):
+        outcome, solver = steps.check(everything)
+        if outcome != "sat":
+            return False if outcome == "unsat" else None
+        wrong = terms.corrected(solver.model())
+        if not wrong:
+            return True
+        everything += wrong
+    return None
 
 
 def fitting(base: Facts, holding: Iterable[Holding], e: n.Expr, parts: Iterable[n.Expr], steps: Steps) -> Reply:

@@ -149,12 +149,22 @@ def test_turns_at_named_barriers_are_proved_or_not_decided_with_why(begin: str, 
     assert not why or any(why in f.why for f in done.findings), done.findings
 
 
-def test_facts_that_exclude_one_another_are_refused() -> None:
-    text = HEAD + RIGHT["vectors"].replace("  fact N % 4 == 0\n", "  fact N < 4\n  fact N % 8 == 5\n")
+@pytest.mark.parametrize("facts", [("N < 4", "N % 8 == 5"), ("N >= 1", "N * N == 2"), ("N == 3", "N * K == 7"), ("N >= 1", "K >= 1", "K * N <= 0"), ("K * 0 == 1",)])
+def test_facts_that_exclude_one_another_are_refused(facts: tuple[str, ...]) -> None:
+    text = HEAD + RIGHT["ping-pong"].replace("  in X", "".join(f"  fact {f}\n" for f in facts) + "  in X")
     with pytest.raises(KirError) as refused:
         proved(parse_program(text))
     assert refused.value.diagnostics[0].id == "KIR-Y001"
-    assert len(refused.value.diagnostics[0].witness) == 2
+    assert len(refused.value.diagnostics[0].witness) == len(facts)
+
+
+def test_nothing_is_proved_by_facts_that_no_sizes_are_found_for() -> None:
+    """Of facts that exclude one another by their products, which the solver does not see, nothing follows; of those that it finds sizes for, all does."""
+    text = HEAD + RIGHT["ping-pong"].replace("  in X", "  fact N >= 100000\n  fact K >= 100000\n  fact N * K < 2000000\n  in X")
+    done = proved(parse_program(text), 0)
+    assert done.verdict == "undecided" and {done.status(k) for k in ("race", "bounds", "barrier")} == {"undecided"}
+    assert {f.why for f in done.findings} == {"no sizes are found for which the facts hold"}
+    assert proved(parse_program(text.replace("2000000", "1000000 * N")), 0).verdict == "proved"
 
 
 def test_sizes_of_a_negative_extent_are_no_launch() -> None:
