@@ -149,7 +149,8 @@ def test_turns_at_named_barriers_are_proved_or_not_decided_with_why(begin: str, 
     assert not why or any(why in f.why for f in done.findings), done.findings
 
 
-@pytest.mark.parametrize("facts", [("N < 4", "N % 8 == 5"), ("N >= 1", "N * N == 2"), ("N == 3", "N * K == 7"), ("N >= 1", "K >= 1", "K * N <= 0"), ("K * 0 == 1",)])
+@pytest.mark.parametrize("facts", [
+    ("N < 4", "N % 8 == 5"), ("N >= 1", "N * N == 2"), ("N == 3", "N * K == 7"), ("N >= 1", "K >= 1", "K * N <= 0"), ("K * 0 == 1",)])
 def test_facts_that_exclude_one_another_are_refused(facts: tuple[str, ...]) -> None:
     text = HEAD + RIGHT["ping-pong"].replace("  in X", "".join(f"  fact {f}\n" for f in facts) + "  in X")
     with pytest.raises(KirError) as refused:
