@@ -1,4 +1,5 @@
-"""Times of several ways to compute one thing, taken in turns in one process, with CUDA events; the answers are compared first."""
+"""Times of several ways to compute one thing, taken in turns in one process, with CUDA events; the answers are compared first, and while it is timed no other
+process that asks for a turn uses the GPU."""
 
 from __future__ import annotations
 
@@ -6,6 +7,8 @@ import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from kir.hardware.device.turns import Turns
 
 ROUNDS, WARM_UPS, LEAST_SECONDS = 15, 3, 2e-4
 """Samples of each way, calls before the first, and the seconds that a sample lasts at least."""
@@ -66,9 +69,10 @@ def measured(case: Case) -> list[Taken]:
             faults.append(Taken(way, way in case.ours, fault=fault))
     told("")
     samples: dict[str, list[float]] = {way: [] for way in sound}
-    for _ in range(ROUNDS):
-        for way, (call, calls) in sound.items():
-            samples[way].append(_seconds(call, calls) / case.times)
+    with Turns.of().alone():
+        for _ in range(ROUNDS):
+            for way, (call, calls) in sound.items():
+                samples[way].append(_seconds(call, calls) / case.times)
     taken = [Taken(way, way in case.ours, statistics.median(x), min(x), max(x)) for way, x in samples.items()]
     return sorted(taken, key=lambda t: t.median) + faults
 

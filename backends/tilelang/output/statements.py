@@ -232,16 +232,19 @@ class Statements:
         self.tiles.taken.add(name)
         self.put(f"{name} = T.get_thread_binding()", depth, path)
         launched = REGISTERS // whole // 8 * 8
-        for number, r in enumerate(s.roles):
-            head = f"if {name} < {r.hi * WARP}:" if number == 0 else "else:" if r is s.roles[-1] else f"elif {name} < {r.hi * WARP}:"
-            self.put(head, depth, path)
-            if r.registers:
-                self.put(f"T.set_max_nreg({r.registers}, {int(r.registers > launched)})", depth + 1, path)
-            self.tiles.threads, self.warps = (r.hi - r.lo) * WARP, r.lo
-            try:
-                self.block(r.body, path, depth + 1)
-            finally:
-                self.tiles.threads, self.warps = whole, None
+        runs = _together(s.roles)
+        for number, run in enumerate(runs):
+            self.put(_head(name, number, run[-1].hi, len(runs)), depth, path)
+            if registers := run[0].registers:
+                self.put(f"T.set_max_nreg({registers}, {int(registers > launched)})", depth + 1, path)
+            for k, r in enumerate(run):
+                if len(run) > 1:
+                    self.put(_head(name, k, r.hi, len(run)), depth + 1, path)
+                self.tiles.threads, self.warps = (r.hi - r.lo) * WARP, r.lo
+                try:
+                    self.block(r.body, path, depth + 1 + (len(run) > 1))
+                finally:
+                    self.tiles.threads, self.warps = whole, None
 
     def _groups(self, s: n.Roles, path: StatementPath, depth: int) -> None:
         """Parts of the CTA that are whole warpgroups, in whatever order: `with T.ws(..)` for each."""
@@ -439,6 +442,22 @@ class Statements:
         at = call.args[0]
         assert isinstance(at, n.Region)
         return self.to.place(at)
+
+
+def _together(roles: tuple[n.Role, ...]) -> list[list[n.Role]]:
+    """Roles side by side, those of one warpgroup with registers of its own together: all its warps ask for them in one instruction."""
+    out: list[list[n.Role]] = []
+    for r in roles:
+        if r.registers and r.lo % GROUP:
+            out[-1].append(r)
+        else:
+            out.append([r])
+    return out
+
+
+def _head(name: str, number: int, end: int, count: int) -> str:
+    """How the branch of one of so many ranges of threads begins, which lie side by side and end at a warp."""
+    return f"if {name} < {end * WARP}:" if number == 0 else "else:" if number == count - 1 else f"elif {name} < {end * WARP}:"
 
 
 def uniform(e: n.Expr) -> n.Expr:
