@@ -21,6 +21,7 @@ from kir.gate.gpu.images.executable import Executable
 from kir.hardware.device.libcuda import CudaError
 from kir.hardware.target import target
 from kir.ir.nodes import Program
+from kir.learning.tune.rank import promised
 from kir.problem import load_problem
 from kir.rewrite import Context, run
 
@@ -76,6 +77,8 @@ TRITON: dict[str, dict[int, tuple[str, ...]]] = {
     },
 }
 """Answers on whole tiles, by their family and the longest row that they are tried on."""
+ALIGN = 16
+"""Bytes that tensors are aligned to: whole vectors of a tile are loaded where rows are as long."""
 PLAIN = {"tilelang": "histogram", "triton": "bits"}
 """What the pipelines `topk_tilelang` and `topk_triton` answer, which have nothing to choose; tried on every row."""
 SHAPES: tuple[tuple[int, int, int, tuple[str, ...]], ...] = (
@@ -142,7 +145,7 @@ def key(surface: str, answer: str, sizes: tuple[int, int, int]) -> Key:
 
 def program(of: Key) -> Program:
     """The naive program with that answer of radix select in its place; for TileLang with the barriers of its own alone."""
-    made = run(load_problem("topk").naive, f'radix-select{{answer="{of[1]}"}}@main', Context(target("sm_90a")))
+    made = run(promised(load_problem("topk").naive, (), ALIGN), f'radix-select{{answer="{of[1]}"}}@main', Context(target("sm_90a")))
     steps = "; ".join(f'surface-option{{option=tl_disable_thread_storage_sync value="true"}}@{k.name}' for k in made.program.kernels)
     return run(made.program, steps, Context(target("sm_90a"))).program if of[0] == "tilelang" and of[1] != PLAIN["tilelang"] else made.program
 
