@@ -13,7 +13,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.gpu_workloads import asking, bmm, conv2d, fmha, fmha_varlen, gemm, gemm_fp8, gemm_grouped, history, launching, replaying, table, topk, watched
+from benchmarks.gpu_workloads import (
+    asking,
+    bmm,
+    conv2d,
+    fmha,
+    fmha_varlen,
+    gemm,
+    gemm_fp8,
+    gemm_grouped,
+    history,
+    intents,
+    launching,
+    replaying,
+    table,
+    topk,
+    watched,
+)
 from kir.interp import run
 from kir.ir.parser import parse_program
 
@@ -229,3 +245,12 @@ def test_the_course_of_a_workload_is_its_means(capsys: pytest.CaptureFixture[str
     sample = '{"taken": [{"way": "a_triton", "ours": true, "median": 2.0, "fault": ""}, {"way": "theirs", "ours": false, "median": 1.0, "fault": ""}]}'
     assert history.means(sample) == [("triton", pytest.approx(0.5), 0.5, 1)]
     assert history.main(["nothing"]) == 2 and "no workload nothing" in capsys.readouterr().err
+
+
+def test_intents_are_told_for_each_workload_and_surface() -> None:
+    lines = intents.page().splitlines()
+    head = next(i for i, line in enumerate(lines) if line.startswith("| row |"))
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[head + 2:]]
+    assert all(any(row[3 + i] for row in rows) for i in range(len(intents.HOMES)))
+    (wgmma,) = [row for row in rows if "wgmma" in row[2].split(", ")]
+    assert wgmma[3] == "cuda, tilelang"
