@@ -8,8 +8,10 @@ os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"  # befo
 
 import gc
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,16 @@ import platformdirs
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
+from hypothesis.internal.entropy import deterministic_PRNG
 
 from kir.hardware import machine
 from tests.carrier_answers import recorded
 
+TESTS = Path(__file__).parent
+gc.disable()
+"""Until all tests are collected: what is made by then stays."""
+with deterministic_PRNG():
+    """Hypothesis seeks garbage when it begins. Now there is little to look through."""
 settings.register_profile("kir", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("kir")
 """The same examples on every machine, however slow it is."""
@@ -68,6 +76,7 @@ def _own_library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     folder = tmp_path_factory.mktemp("library")
     recorded(folder)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)  # no test pulls the plug
         patch.setenv("XDG_DATA_HOME", str(folder))
         patch.setenv("XDG_CACHE_HOME", str(_own_cache(tmp_path_factory.getbasetemp())))
         yield
@@ -101,9 +110,25 @@ def pytest_report_header(config: pytest.Config) -> str:
     return f"left out for want of: {', '.join(absent) or 'nothing'}"
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Of several workers each first reads its part of the test files: what pytest makes of a file's assertions is kept, and the others find it there."""
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None or sys.dont_write_bytecode or [Path(given).resolve() for given in session.config.args] != [TESTS]:
+        return
+    for file in sorted(TESTS.rglob("test_*.py"))[int(worker["workerid"].removeprefix("gw"))::worker["workercount"]]:
+        with suppress(Exception):  # it is collected, and told of, like any other
+            import_module(".".join(file.relative_to(TESTS.parent).with_suffix("").parts))
+
+
 def pytest_collection_finish() -> None:
     """As the command line does, garbage is sought seldom, and not in what all tests share: trees are large and hold no cycles."""
     gc.set_threshold(100_000, 20, 20)
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    """Nor is it sought in what a process that ends has kept."""
     gc.freeze()
 
 

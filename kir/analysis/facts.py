@@ -6,7 +6,7 @@ IR wraps, and so do domains: each is a fact about the value that a machine compu
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import field
 from functools import lru_cache
 from math import gcd
 from types import MappingProxyType
@@ -14,7 +14,7 @@ from typing import Any
 
 from kir.analysis import domain as d
 from kir.analysis.domain import Domain
-from kir.base.dataclass import dataclass
+from kir.base.dataclass import dataclass, replace
 from kir.ir import nodes as n
 from kir.ir.build import Monomial, int_value, polynomial
 from kir.ir.rebuild.plans import guards_of

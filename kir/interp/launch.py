@@ -34,7 +34,7 @@ from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 from kir.ir.printer import expr_text
 from kir.ir.types import DType, TileType
-from kir.ir.visit import walk
+from kir.ir.visit import once, once_for_each, walk
 
 LANE_BUDGET = 1 << 21
 """Elements of the largest value of a kernel, over all CTAs that run as one frame."""
@@ -114,17 +114,23 @@ def _agreeing(first: tuple[Machine, dict[str, Array]], second: tuple[Machine, di
 def _must_run(program: n.Program) -> None:
     if program.metas:
         raise error("KIR-I003", f"program '{program.name}' is generic in {', '.join(m.name for m in program.metas)}", needs="a binding")
-    for s in walk(program):
-        if isinstance(s, (n.Opaque, n.Hole)):
-            what = f"hole '{s.name}'" if isinstance(s, n.Hole) else f"opaque {s.surface} source ({s.reason})"
-            raise error("KIR-I001", f"{what} has no meaning to run", origin=s.origin)
+    if (s := _without_meaning(program)) is not None:
+        what = f"hole '{s.name}'" if isinstance(s, n.Hole) else f"opaque {s.surface} source ({s.reason})"
+        raise error("KIR-I001", f"{what} has no meaning to run", origin=s.origin)
 
 
+@once_for_each
+def _without_meaning(program: n.Program) -> n.Opaque | n.Hole | None:
+    return next((s for s in walk(program) if isinstance(s, (n.Opaque, n.Hole))), None)
+
+
+@once_for_each
 def _has_choice(program: n.Program) -> bool:
     return any((isinstance(x, n.Copy) and (x.grouped or x.signal is not None)) or (isinstance(x, n.Mma) and x.pending)
                or isinstance(x, n.Roles) or (isinstance(x, n.Call) and (x.fn in _WAITS or x.fn == "wgmma")) for k in program.kernels for x in walk(k))
 
 
+@once_for_each
 def _takes_turns(program: n.Program) -> bool:
     """Whether CTAs may learn by atomic operations which of them come first, and none waits for another: then they may come in any order."""
     inside = [x for root in (*program.kernels, *program.functions) for x in walk(root)]
@@ -137,8 +143,7 @@ def _once(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str,
           backward: bool = False, traffic: bool = False) -> tuple[Machine, dict[str, Array]]:
     m = Interpreter(program, lazy=lazy, most_steps=most_steps, coverage=coverage, compiles=compiles and loops.available(),
                     one_error=one_error, backward=backward, traffic=traffic)
-    for text, _, stmt in anchors(program):
-        m.anchors.setdefault(id(stmt), text)
+    m.anchors = dict(_anchor_of_each(program))
     if mode == "check":
         from kir.interp.checking.checker import Checker
         m.checking, m.checker = True, Checker(m)
@@ -166,6 +171,15 @@ def _once(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str,
             _kernel(m, kernels[launch.kernel], host, launch)
         return m, {p.name: _gathered(m, p) for p in program.params if p.role in ("out", "inout")}
     return m, {}
+
+
+@once_for_each
+def _anchor_of_each(program: n.Program) -> dict[int, str]:
+    """By statement, the anchor of its first occurrence."""
+    found: dict[int, str] = {}
+    for text, _, stmt in anchors(program):
+        found.setdefault(id(stmt), text)
+    return found
 
 
 def _launches(m: Machine, steps: tuple[n.Launch | n.Dispatch, ...], host: Frame) -> Iterator[n.Launch]:
@@ -247,7 +261,7 @@ def _gathered(m: Machine, p: n.Param) -> Array:
 def _kernel(m: Machine, k: n.Kernel, host: Frame, launch: n.Launch) -> None:
     m.kernel = k
     m.forget_barriers()
-    _plan_splits(m, k)
+    m.split_loops.update(_split_loops(m.program, k))
     extents = [m.uniform(a.extent, host) for a in k.grid]
     threads = m.uniform(k.threads, host)
     if m.coverage is not None:
@@ -255,7 +269,7 @@ def _kernel(m: Machine, k: n.Kernel, host: Frame, launch: n.Launch) -> None:
     total = int(np.prod(extents, dtype=np.int64))
     m.cluster_threads = threads * int(np.prod(k.cluster, dtype=np.int64)) if k.cluster else threads
     m.clusters = cluster.begun(extents, k.cluster, k.name)
-    m.stepping = m.clusters.size > 1 or any(m.split_loops.values()) or any(may_block(x) for x in _reachable(m, k))
+    m.stepping = m.clusters.size > 1 or any(m.split_loops.values()) or _may_block(m.program, k)
     if m.checking:
         m.checker.begin(k, launch)
         m.checker.lookahead.begin()
@@ -305,14 +319,15 @@ def _of_a_cluster(m: Machine, k: n.Kernel, f: Frame) -> Steps:
 
 def _chunk(m: Machine, k: n.Kernel, threads: int) -> int:
     """CTAs that run as one frame: bounded by the elements of the largest value. A CTA that never splits is one lane, however many threads it has."""
-    lanes = max(1, threads if m.checking or _splits(m, k) else 1)
-    budget = max(1, LANE_BUDGET // max(lanes, largest_value(k)))
+    lanes = max(1, threads if m.checking or _splits(m.program, k) else 1)
+    budget = max(1, LANE_BUDGET // max(lanes, once(k, "_largest_value", lambda: largest_value(k))))
     return max(1, min(budget, (CHECKED_THREADS if m.checking else THREAD_BUDGET) // lanes))
 
 
-def _splits(m: Machine, k: n.Kernel) -> bool:
+@once_for_each
+def _splits(program: n.Program, k: n.Kernel) -> bool:
     """Whether a kernel, or a function that it calls, runs instances of a level of the machine side by side."""
-    return any(isinstance(x, n.Roles) or (isinstance(x, n.For) and x.kind in LEVELS) for x in _reachable(m, k))
+    return any(isinstance(x, n.Roles) or (isinstance(x, n.For) and x.kind in LEVELS) for x in _reachable(program, k))
 
 
 def largest_value(k: n.Kernel) -> int:
@@ -348,17 +363,20 @@ def polls(s: n.While) -> bool:
     return reads
 
 
-def _reachable(m: Machine, k: n.Kernel) -> Iterator[n.Node]:
+def _reachable(program: n.Program, k: n.Kernel) -> Iterator[n.Node]:
     yield from walk(k)
-    for fn in m.program.functions:
+    for fn in program.functions:
         yield from walk(fn)
 
 
-def _plan_splits(m: Machine, k: n.Kernel) -> None:
-    """Finds the loops over a level whose instances wait for one another."""
-    waiting = {fn.name for fn in m.program.functions if any(isinstance(x, n.Call) and x.fn in _WAITS for x in walk(fn))}
-    for s in walk(k):
-        if isinstance(s, n.For) and s.kind in LEVELS:
-            inside = (x for b in s.body for x in walk(b))
-            m.split_loops[id(s)] = any(isinstance(x, n.Roles) or (isinstance(x, n.Call) and (x.fn in _WAITS or x.fn in waiting))
-                                       for x in inside)
+@once_for_each
+def _may_block(program: n.Program, k: n.Kernel) -> bool:
+    return any(may_block(x) for x in _reachable(program, k))
+
+
+@once_for_each
+def _split_loops(program: n.Program, k: n.Kernel) -> dict[int, bool]:
+    """By loop over a level, whether its instances wait for one another."""
+    waiting = {fn.name for fn in program.functions if any(isinstance(x, n.Call) and x.fn in _WAITS for x in walk(fn))}
+    return {id(s): any(isinstance(x, n.Roles) or (isinstance(x, n.Call) and (x.fn in _WAITS or x.fn in waiting)) for b in s.body for x in walk(b))
+            for s in walk(k) if isinstance(s, n.For) and s.kind in LEVELS}

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from dataclasses import field, fields
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, dataclass_transform
 
 from kir.base.dataclass import dataclass
@@ -44,11 +45,14 @@ class Node:
     tree_fields: ClassVar[tuple[str, ...]] = ()
     """Names of those that may hold nodes."""
 
+    _values: ClassVar[Any]
+    """What an instance's dictionary holds for these."""
+
     def __hash__(self) -> int:
         kept = self.__dict__
         found: int | None = kept.get("_hash")
         if found is None:
-            found = kept["_hash"] = hash((type(self).__name__, *[kept[f] for f in self.compared_fields]))
+            found = kept["_hash"] = hash((type(self).__name__, self._values(kept)))
         return found
 
     def __eq__(self, other: object) -> bool:
@@ -56,8 +60,7 @@ class Node:
             return True
         if type(self) is not type(other) or hash(self) != hash(other):
             return False
-        ours, theirs = self.__dict__, other.__dict__
-        return [ours[f] for f in self.compared_fields] == [theirs[f] for f in self.compared_fields]
+        return bool(self._values(self.__dict__) == self._values(other.__dict__))
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields alone: cached hashes differ from process to process, so they must not travel in a pickle."""
@@ -74,5 +77,6 @@ def node(cls: C) -> C:
     made: Any = dataclass(frozen=True, eq=False)(cls)
     made.all_fields = tuple(f.name for f in fields(made))
     made.compared_fields = tuple(f.name for f in fields(made) if f.compare)
+    made._values = itemgetter(*made.compared_fields)
     made.tree_fields = tuple(f.name for f in fields(made) if f.compare and f.type not in _LEAVES)
     return cast(C, made)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from operator import is_not
 from typing import Any, TypeVar
 
+from kir.base.dataclass import replace
 from kir.ir import nodes as n
 from kir.ir.printer import program_text
 from kir.ir.visit import blocks_of, names_mentioned, once, rebuild, transform, transform_value

@@ -7,9 +7,9 @@ denotes a block. An index equal to the length of its block is the gap at its end
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
+from kir.base.dataclass import replace
 from kir.base.diagnostic import KirError, error
 from kir.ir import nodes as n
 

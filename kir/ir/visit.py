@@ -2,9 +2,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any, TypeVar
 
+from kir.base.dataclass import replace
 from kir.ir import build
 from kir.ir.nodes import (
     Axis,
@@ -91,6 +91,15 @@ def once(n: Node, key: str, make: Callable[[], V]) -> V:
         kept[key] = make()
     value: V = kept[key]
     return value
+
+
+def once_for_each(make: Callable[..., V]) -> Callable[..., V]:
+    """A function of a program, and perhaps of one of its kernels, that follows from these alone: worked out once for each (see `once`)."""
+    key = f"_{make.__module__}.{make.__name__}"
+
+    def found(program: Node, *kernel: Any) -> V:
+        return once(program, f"{key} {kernel[0].name}" if kernel else key, lambda: make(program, *kernel))
+    return found
 
 
 def updated(old: N, **fields: Any) -> N:

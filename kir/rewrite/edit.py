@@ -5,8 +5,8 @@ A path is `("main", 3, "body", 0)`: the kernel's name, then statement index and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
+from kir.base.dataclass import replace
 from kir.base.diagnostic import error
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names

@@ -8,7 +8,8 @@ import pytest
 from kir.base.diagnostic import KirError
 from kir.ir.binding import Binding
 from kir.ir.rules.generic import is_generic
-from kir.surface.finding import launches_of
+from kir.surface.finding import launches_of, under
+from kir.surface.launches.questions import Question, all_answered
 from kir.surface.reading import kernel_of, launched, load_expert, located
 from tests.command_line import called
 from tests.users.own_kernels import KERNELS, laid
@@ -425,6 +426,74 @@ def test_a_parameter_of_a_factory_that_nothing_uses_is_no_fault_of_its_launch(tm
     binding, _ = launched(str(file))
     assert binding is not None and binding.metas == {"block": 256, "threads": 128}
     assert not is_generic(load_expert(str(file)).program)
+
+
+BOXED = """import torch, triton
+import triton.language as tl
+
+
+@triton.jit
+def boxed_kernel(x, y, M, N, BM: tl.constexpr, BN: tl.constexpr):
+    i, j = tl.program_id(0) * BM, tl.program_id(1) * BN
+    y.store([i, j], x.load([i, j]) * 2)
+
+
+def run(x, y, M, N):
+    boxed_kernel[(triton.cdiv(M, 32), triton.cdiv(N, 32))](described(x), described(y), M, N, BM=32, BN=32)
+"""
+
+
+def test_an_answer_of_too_few_axes_for_a_box_leaves_the_other_questions(tmp_path: Path) -> None:
+    file = tmp_path / "boxed.py"
+    file.write_text(BOXED)
+    reader, _ = kernel_of(file, "boxed_kernel")
+    found = launches_of(reader, file, "boxed_kernel")[0]
+    asked: list[str] = []
+
+    def answer(question: Question, wrong: str) -> str:
+        asked.append(".".join(question.field))
+        return "64" if question.field == ("tensors", "x", "shape") else question.proposal or "ceildiv(M, 4), N"
+    made = all_answered(found.binding, found.assumed, under(reader, file, "boxed_kernel"), answer)
+    assert {k: t.shape for k, t in made.tensors.items()} == {"x": [64], "y": ["ceildiv(M, 4)", "N"]}, asked
+
+
+BARRED = """import torch, triton
+import triton.language as tl
+
+
+@triton.jit
+def twice_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr, BACK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + (n - 1 - at if BACK else at), tl.load(x_ptr + at, mask=at < n) * 2, mask=at < n)
+
+
+@triton.jit
+def thrice_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n) * 3, mask=at < n)
+
+
+def run(x, out, thrice: bool = False):
+    x_own = x.contiguous()
+    n = x_own.numel()
+    if n == 0:
+        if out is not x_own:
+            out.copy_(x_own)
+        return out
+    if thrice:
+        thrice_kernel[(triton.cdiv(n, 128),)](x_own, out, n, BLOCK=128)
+    else:
+        twice_kernel[(triton.cdiv(n, 128),)](x_own, out, n, BLOCK=128, BACK=thrice)
+    return out
+"""
+
+
+def test_what_returns_before_a_launch_is_no_way_to_it_and_a_flag_is_what_its_branch_needs(tmp_path: Path) -> None:
+    (tmp_path / "barred.py").write_text(BARRED)
+    first, second = (launched(f"{tmp_path / 'barred.py'}::{name}_kernel")[0] for name in ("twice", "thrice"))
+    assert first is not None and first.grid == ["ceildiv(n, 128)"] and first.metas == {"BLOCK": 128, "BACK": False}
+    assert second is not None and second.grid == ["ceildiv(n, 128)"] and second.metas == {"BLOCK": 128}
+    assert first.tensors["x_ptr"].shape == second.tensors["x_ptr"].shape == ["n"]
 
 
 BLOCKS = """#pragma once

@@ -19,7 +19,7 @@ from ..spelling.expressions import AXIS, UNARY, Expressions, refuse
 from ..spelling.layouts import annotation
 from ..spelling.names import fresh
 from .element_loops import together
-from .tiles import AXES, Tiles
+from .tiles import AXES, Tiles, is_wiped
 
 Line = tuple[str, StatementPath | None]
 WARP = 32
@@ -114,6 +114,11 @@ class Statements:
                     rest[2], n.Eval) and rest[2].call.fn == "wgmma_commit":
                 self.put(self.tiles.product(product, "wgmma"), depth, path)
                 return 3
+            case n.Store() as wiped, n.Eval(call=n.Call(fn="wgmma_fence")) if len(rest) > 3 and is_wiped(wiped, rest[2]) and isinstance(
+                    rest[3], n.Eval) and rest[3].call.fn == "wgmma_commit":
+                assert isinstance(rest[2], n.Mma)
+                self.put(self.tiles.product(rest[2], "wgmma", clear=True), depth, path)
+                return 4
             case n.Alloc(init=None) as made, _ if made.buffer.dtype.name == "mbarrier":
                 return self._barriers(made.buffer, rest, path, depth)
             case n.Let(names=(_,)) as named, _ if isinstance(named.value.type, TileType) or is_named_sum(named):
@@ -143,7 +148,8 @@ class Statements:
                 arrivals.append(self.to.text(s.call.args[1]))
         if count is None or len(arrivals) != count:
             return 0
-        shown = arrivals[0] if count == 1 else f"[{', '.join(arrivals)}]"
+        alike = f"[{arrivals[0]}] * {count}" if len(set(arrivals)) == 1 else f"[{', '.join(arrivals)}]"
+        shown = arrivals[0] if count == 1 else alike
         self.put(f"{self.to.names[b.name]} = T.alloc_barrier({shown})", depth, path)
         return 1 + count
 
@@ -367,6 +373,12 @@ class Statements:
         if isinstance(alone, n.Eval) and alone.call.fn == "mbar_arrive" and s.var.name not in names_read(alone):
             self.put(f"T.barrier_arrive({self._barrier(alone.call)})", depth, path)
             return
+        if isinstance(alone, n.If) and not alone.orelse and len(alone.then) == 1 and s.var.name not in names_read(alone):
+            inner = alone.then[0]
+            if isinstance(inner, n.Eval) and inner.call.fn == "mbar_arrive":
+                self.put(f"if {self.to.text(alone.cond)}:", depth, path)
+                self.put(f"T.barrier_arrive({self._barrier(inner.call)})", depth + 1, path)
+                return
         self.in_thread, self.to.threads = True, 0
         try:
             first = f" - {self.warps * WARP}" if self.warps else ""

@@ -279,7 +279,9 @@ def conditional(r: Reading, cond: n.Expr, then: Callable[[], Value], orelse: Cal
         two += second
         assign(r, at, values[1])
     r.m.emit(n.If(cond, tuple(one), tuple(two)))
-    return at
+    if isinstance(at, Members):
+        return Record({k: rvalue(r, v) for k, v in at.fields.items()}, at.type)
+    return rvalue(r, at)  # a value: what is written to it would be lost
 
 
 def _chosen(cond: n.Expr, a: Value, b: Value) -> Value:

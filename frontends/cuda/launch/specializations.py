@@ -28,6 +28,8 @@ MOST_EACH = 8
 """Specializations of one kernel that are offered; how many more there are is said."""
 MOST_FILES, MOST_BYTES = 6, 400_000
 GUESSED_THREADS, GUESSED_SHARED, MOST_THREADS = 256, 48 << 10, 1024
+_POOL = re.compile(rb"\bextern\s+register\b")
+"""`extern __shared__`, as the grammar is given it."""
 Means = Callable[[Function, TParam, str], bool]
 _ENDINGS = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".h", ".hpp", ".inc")
 
@@ -187,7 +189,7 @@ def _with_block(fn: Function, metas: dict[str, Setting]) -> tuple[dict[str, Sett
             metas.pop(words[b], None)
         metas[words[BLOCK[0]]] = int(bound) if bound.isdigit() and 1 <= int(bound) <= MOST_THREADS else GUESSED_THREADS
         guessed.append("threads")
-    if "extern" in text(fn.node) and words["shared_bytes"] not in metas:
+    if words["shared_bytes"] not in metas and _POOL.search(fn.unit.text) is not None:  # a function that it calls may be the one that declares it
         metas[words["shared_bytes"]] = GUESSED_SHARED
         guessed.append("bytes of shared memory")
     return metas, tuple(guessed)

@@ -165,6 +165,9 @@ def _teams(block: n.Block, threads: int | None) -> Iterator[tuple[n.Stmt, int | 
 def _wgmma_refusal(k: n.Kernel, s: n.Mma, a: Architecture, threads: int | None) -> str:
     if not a.has("wgmma"):
         return f"{a.name} has no wgmma"
+    shared = [x.at.buffer for e in (s.a, s.b) for x in walk(e) if isinstance(x, n.Load) and x.at.buffer.space == "shared"]
+    if shared and all(b.layout is not None and b.layout.name == "auto" for b in shared):
+        return product_refusal(s, threads)  # a surface's compiler lays them out; what is written without one is refused there
     return product_refusal(s, threads) or operand_refusal(k, s.a, True) or operand_refusal(k, s.b, False)
 
 

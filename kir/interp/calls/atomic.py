@@ -14,6 +14,9 @@ from kir.interp.state.machine import Machine, Semantics
 from kir.ir.nodes import Call, Expr, Region
 from kir.ir.types import DType
 
+FEW_TURNS = 8
+"""Updates of one element that are made one by one."""
+
 
 def _apply(fn: str, dtype: DType, old: Array, value: Array, expected: Array | None) -> Array:
     if fn in ("atomic_exch", "atomic_store"):
@@ -26,15 +29,43 @@ def _apply(fn: str, dtype: DType, old: Array, value: Array, expected: Array | No
     return number.binary(fn.removeprefix("atomic_"), dtype, old, value)
 
 
-def rounds(index: Array) -> list[Array]:
-    """Positions of `index` (1-D) split so that no element occurs twice in one part, earlier positions first."""
+def _turns(index: Array) -> tuple[Array, Array]:
+    """The positions of `index` (1-D) by element, earlier ones first, and for each of them how many of its element come before it."""
     order = np.argsort(index, kind="stable")
     ordered = index[order]
     first = np.ones(len(index), np.bool_)
     first[1:] = ordered[1:] != ordered[:-1]
-    starts = np.maximum.accumulate(np.where(first, np.arange(len(index)), 0))
-    rank = np.arange(len(index)) - starts
-    return [order[rank == r] for r in range(int(rank.max()) + 1 if len(index) else 0)]
+    places = np.arange(len(index))
+    return order, places - np.maximum.accumulate(np.where(first, places, 0))
+
+
+def _one_by_one(flat: Array, at: Array, new: Array, expected: Array | None, fn: str, dtype: DType, turns: tuple[Array, Array]) -> Array:
+    """What each update finds. Those of different elements go at once: first the first of each element, then the second of each."""
+    order, rank = turns
+    got = np.empty(len(at), flat.dtype)
+    for part in np.split(order[np.argsort(rank, kind="stable")], np.cumsum(np.bincount(rank))[:-1]):
+        before = flat[at[part]]
+        got[part] = before
+        flat[at[part]] = _apply(fn, dtype, before, new[part], None if expected is None else expected[part])
+    return got
+
+
+def _at_once(flat: Array, at: Array, new: Array, fn: str, dtype: DType, turns: tuple[Array, Array]) -> Array:
+    """The same for an operation that is associative to the bit: what the updates of an element come to, up to each, in twice as long strides each time."""
+    order, rank = turns
+    upto, stride, most = new[order], 1, int(rank.max())
+    while stride <= most:
+        later = np.flatnonzero(rank >= stride)
+        upto[later] = _apply(fn, dtype, upto[later - stride], upto[later], None)
+        stride *= 2
+    begun = flat[at[order]]
+    before, later = begun.copy(), np.flatnonzero(rank > 0)
+    before[later] = _apply(fn, dtype, begun[later], upto[later - 1], None)
+    last = np.flatnonzero(np.append(rank[1:] == 0, True))
+    flat[at[order[last]]] = _apply(fn, dtype, begun[last], upto[last], None)
+    got = np.empty(len(at), flat.dtype)
+    got[order] = before
+    return got
 
 
 def _atomic(m: Machine, e: Call, f: Frame) -> Val | tuple[Val, ...]:
@@ -61,12 +92,10 @@ def _atomic(m: Machine, e: Call, f: Frame) -> Val | tuple[Val, ...]:
     old_ok = m.checker.on_atomic(place, f, want, [*values], dict(e.attrs), shape) if m.checking else None
     old = np.full(int(np.prod(shape)), number.poison(dtype), storage(dtype))
     wanted_old = None if expected is None else np.broadcast_to(lift(expected.data, rank), shape).reshape(-1)[chosen]
-    got = np.empty(len(chosen), flat.dtype)
-    for part in rounds(at):
-        before = flat[at[part]]
-        got[part] = before
-        flat[at[part]] = _apply(e.fn, dtype, before, new[part], None if wanted_old is None else wanted_old[part])
-    old[chosen] = got
+    if len(chosen):
+        turns = _turns(at)
+        associative = not dtype.is_float and expected is None and int(turns[1].max()) >= FEW_TURNS
+        old[chosen] = _at_once(flat, at, new, e.fn, dtype, turns) if associative else _one_by_one(flat, at, new, wanted_old, e.fn, dtype, turns)
     m.counters.count_bytes("atomic", place.memory.space, len(chosen) * flat.itemsize)
     return () if e.fn == "atomic_store" else Val(old.reshape(shape), old_ok)
 

@@ -3,12 +3,13 @@ from __future__ import annotations
 
 from kir.interp.numerics.number import storage
 from kir.ir import nodes as n
-from kir.ir.visit import walk
+from kir.ir.visit import once_for_each, walk
 
 SYNCHRONIZING = frozenset({"volatile", "relaxed", "acquire", "release", "cv", "wt"})
 """Cache policies of loads and stores that may be contended, like atomics."""
 
 
+@once_for_each
 def needs_layers(program: n.Program, k: n.Kernel) -> bool:
     """Whether a kernel has an async proxy, or atomics that may order memory."""
     for x in (y for root in (k, *program.functions) for y in walk(root)):
@@ -24,11 +25,13 @@ def needs_layers(program: n.Program, k: n.Kernel) -> bool:
     return any(True for x in walk(k) if isinstance(x, (n.Load, n.Store)) and x.cache in SYNCHRONIZING)
 
 
+@once_for_each
 def multiplies(program: n.Program, k: n.Kernel) -> bool:
     """Whether a kernel has products in flight, which use registers."""
     return any((isinstance(x, n.Mma) and x.pending) or (isinstance(x, n.Call) and x.fn == "wgmma") for root in (k, *program.functions) for x in walk(root))
 
 
+@once_for_each
 def finest_view(program: n.Program) -> int:
     """Bytes of the smallest element of any view or buffer parameter; 0 when there is none."""
     sizes = [storage(x.buffer.dtype).itemsize for k in (*program.kernels, *program.functions) for x in walk(k) if isinstance(x, n.View)]
@@ -36,6 +39,7 @@ def finest_view(program: n.Program) -> int:
     return min(sizes, default=0)
 
 
+@once_for_each
 def viewed_only(program: n.Program) -> set[str]:
     """Names of buffers that are only accessed through views."""
     viewed: set[str] = set()
@@ -50,6 +54,7 @@ def viewed_only(program: n.Program) -> set[str]:
     return {name for name in viewed if used.get(name, 0) <= 0}
 
 
+@once_for_each
 def written(program: n.Program, k: n.Kernel) -> set[str]:
     """Names of buffers that a kernel may write, views and places passed to calls included."""
     out: set[str] = set()

@@ -9,6 +9,7 @@ from kir.interp.evaluation.loop_invariants import LEAST, invariants
 from kir.interp.state.machine import Machine
 from kir.ir import nodes as n
 from kir.ir.build import is_const
+from kir.ir.visit import once
 
 MOST_ITERATIONS = 10_000_000
 """Iterations of one `while` after which it counts as endless."""
@@ -19,7 +20,7 @@ def entered(m: Machine, s: n.For, count: int) -> list[int]:
     if m.stepping or count < LEAST:
         return []
     if id(s) not in m.invariants:
-        m.invariants[id(s)] = invariants(s)
+        m.invariants[id(s)] = once(s, "_invariants", lambda: invariants(s))
         m.kept.append(s)
     mine = [id(e) for e in m.invariants[id(s)] if id(e) not in m.fixed]
     m.fixed.update(dict.fromkeys(mine))

@@ -62,7 +62,9 @@ def compiled(of: Signature) -> Compiled:
             return ctypes.cast(made, ctypes.c_void_p).value or 0
         emitted = Emitter(of, half, callback).emitted()
         module = llvm.parse_assembly(emitted.text)
-        builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=1))
+        options = llvm.create_pipeline_tuning_options(speed_level=1)
+        options.loop_unrolling = options.loop_vectorization = options.slp_vectorization = False  # they compile twice as long, and run no faster
+        builder = llvm.create_pass_builder(machine, options)
         builder.getModulePassManager().run(module, builder)
         engine = llvm.create_mcjit_compiler(module, llvm.Target.from_default_triple().create_target_machine(
             cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=1))

@@ -20,7 +20,7 @@ from kir.ir.build import int_value
 from kir.ir.types import dtype_of
 from kir.ir.visit import blocks_of, once, statements, walk
 
-LEAST = 1500
+LEAST = 800
 """Statements that loops of one text have run, or will run, from which on they are compiled: that takes about as long as NumPy takes for so many."""
 UNKNOWN = 8
 """Iterations that a loop inside is taken to have where that is not known."""

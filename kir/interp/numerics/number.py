@@ -99,6 +99,9 @@ def _ceildiv(a: Array, b: Array) -> Array:
 
 def _shift(op: Callable[..., Array], dtype: DType, a: Array, b: Array) -> Array:
     wide = (b < 0) | (b >= dtype.bits)
+    if not wide.any():
+        within: Array = op(a, b.astype(a.dtype))
+        return within.astype(a.dtype, copy=False)
     shifted = op(a, np.where(wide, 0, b).astype(a.dtype))
     beyond = np.where(a < 0, -1, 0).astype(a.dtype) if op is np.right_shift and dtype.kind == "int" else np.zeros(1, a.dtype)
     return np.where(wide, beyond, shifted).astype(a.dtype)

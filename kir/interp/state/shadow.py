@@ -34,32 +34,41 @@ class Crowd:
     """Accesses of many agents to each granule: reads, or atomic updates."""
 
     def __init__(self, granules: int) -> None:
+        self.granules = granules
         self.used = False
-        """Whether there was any access."""
+        """Whether there was any access. Until then there is no more: most memory is never updated, and much of it never read."""
+
+    def _begin(self) -> None:
+        """The first access."""
+        granules, self.used = self.granules, True
         self.cta = np.full(granules, NOBODY, np.int32)
         self.other = np.full(granules, NOBODY, np.int32)
         self.site = np.zeros(granules, np.int32)
         self.other_site = np.zeros(granules, np.int32)
-        self.columns: dict[int, int] = {}
         self.column_agents = np.zeros(0, np.int64)
         self.column_of = np.zeros(0, np.int64)
         self.clock = np.zeros((granules, 0), np.int32)
         self.latest = np.zeros(granules, np.int32)
         """No less than any clock of a granule."""
-        self.only = np.full(granules, NOBODY, np.int32)
-        """The agent whose clocks alone a granule has, or MANY."""
+        self.last = np.full(granules, NOBODY, np.int32)
+        """The agent that came last, or MANY that came at once."""
+        self.before = np.zeros(granules, np.int32)
+        """No less than any clock of a granule but those of the agent that came last."""
 
     def forget(self, overlapping: bool, chained: bool) -> None:
         """A new launch (see `Shadow.forget`)."""
+        if not self.used:
+            return
         self.cta[:] = _earlier(self.cta, overlapping, chained)
         self.other[:] = _earlier(self.other, overlapping, chained)
         self.clock[:] = 0
-        self.latest[:] = 0
-        self.only[:] = NOBODY
+        self.latest[:] = self.before[:] = 0
+        self.last[:] = NOBODY
 
     def note(self, g: Array, cta: Array, agent: Array, clock: Array, site: int, crowded: bool) -> None:
         """Accesses to granules `g` by agents at their clocks."""
-        self.used = True
+        if not self.used:
+            self._begin()
         old = self.cta[g]
         fresh = old != cta
         if some(fresh):
@@ -67,7 +76,7 @@ class Crowd:
             self.other[g[moved]], self.other_site[g[moved]] = old[moved], self.site[g[moved]]
             if self.clock.shape[1]:
                 self.clock[g[fresh]] = 0
-            self.latest[g[fresh]], self.only[g[fresh]] = 0, NOBODY
+            self.latest[g[fresh]], self.before[g[fresh]], self.last[g[fresh]] = 0, 0, NOBODY
             self.cta[g[::-1]] = cta[::-1]
             several = self.cta[g] != cta
             self.other[g[several]], self.other_site[g[several]] = cta[several], site
@@ -75,11 +84,15 @@ class Crowd:
         if crowded:
             column = self._columns(agent)
             _raised(self.clock.reshape(-1), g * self.clock.shape[1] + column, clock)
+            another = self.last[g] != agent
+            if some(another):
+                changed = g[another]
+                self.before[changed] = self.latest[changed]
+                self.last[g] = agent
+                several = self.last[g] != agent
+                if some(several):
+                    self.last[g[several]] = MANY
             _raised(self.latest, g, clock)
-            before = self.only[g]
-            if not every(before == agent):
-                self.only[g] = np.where((before == NOBODY) | (before == agent), agent, MANY)
-                self.only[g[self.only[g] != agent]] = MANY
 
     def _columns(self, agent: Array) -> Array:
         most = int(agent.max()) + 1
@@ -116,20 +129,20 @@ class Crowd:
         mine = last == cta
         agent = agents[lanes]
         if every(mine):
-            others = self.only[g] != agent
-            if not some(others) or int(self.latest[g[others]].max()) <= clocks.least(ORDERED, rows[lanes[others]], agent[others], self.column_agents):
+            of_others = np.where(self.last[g] == agent, self.before[g], self.latest[g])
+            others = of_others > 0
+            if not some(others) or int(of_others.max()) <= clocks.least(ORDERED, rows[lanes[others]], agent[others], self.column_agents):
                 return None  # whatever it was, it is one's own, or known
         seen = self.clock[g, :n]
         weak: Conflict | None = None
         theirs = (last != NOBODY) & ~mine
         if some(theirs) and (found := self._of_others(g, seen, clocks, rows[lanes], theirs, verb)) is not None:
             return found
-        own = self.column_agents == agents[:, None]
-        late = seen > self._known(clocks, ORDERED, rows, agents, own)[lanes]
+        late = self._late(seen, clocks, ORDERED, rows[lanes], agent)
         if not every(mine):
             late &= mine[:, None]
         if some(late):
-            loose = late & (seen > self._known(clocks, SHUFFLED, rows, agents, own)[lanes])
+            loose = late & self._late(seen, clocks, SHUFFLED, rows[lanes], agent)
             pick = loose if some(loose) else late
             at, column = np.unravel_index(int(pick.argmax()), pick.shape)
             weak = Conflict(int(at), int(self.site[g[at]]), int(cta[at]), int(self.column_agents[column]), verb, not some(loose))
@@ -151,12 +164,22 @@ class Crowd:
                     return Conflict(int(at), int(self.site[g[at]]), int(other), int(self.column_agents[column]), verb)
         return None
 
-    def _known(self, clocks: Clocks, layer: int, rows: Array, agents: Array, own: Array) -> Array:
-        """Per lane and column the clock up to which the lane knows the column's agent; everything of itself."""
+    def _late(self, seen: Array, clocks: Clocks, layer: int, rows: Array, agents: Array) -> Array:
+        """By access and column, whether what was seen of the column's agent is later than what the one that accesses knows of it; never of itself."""
         width = clocks.know.shape[-1]
-        known: Array = clocks.know[layer, rows[:, None], agents[:, None], np.minimum(self.column_agents, width - 1)]
-        known = np.where(self.column_agents < width, known, 0)
-        return np.where(own, np.iinfo(np.int32).max, known)
+        columns = np.minimum(self.column_agents, width - 1)
+        known: Array
+        if every(rows == rows[0]):
+            known = np.take(clocks.know[layer, int(rows[0])], agents, axis=0).take(columns, axis=1)
+        else:
+            known = clocks.know[layer, rows[:, None], agents[:, None], columns]
+        if not every(columns == self.column_agents):
+            known = np.where(self.column_agents < width, known, 0)
+        late: Array = seen > known
+        own = self.column_of[np.minimum(agents, len(self.column_of) - 1)]
+        has = (agents < len(self.column_of)) & (own >= 0)
+        late[has, own[has]] = False
+        return late
 
 
 def _raised(of: Array, at: Array, to: Array) -> None:

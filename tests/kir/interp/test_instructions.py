@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 from typing import Any
 
 import ml_dtypes
@@ -12,12 +13,14 @@ from hypothesis import strategies as st
 
 from kir.base.instructions import table
 from kir.interp import run
+from kir.interp.calls.atomic import _at_once, _one_by_one, _turns
 from kir.interp.calls.elementwise import philox
 from kir.interp.calls.sync import WAITING
 from kir.interp.evaluation.expressions import CALLS
 from kir.interp.numerics import number
+from kir.interp.numerics.number import storage
 from kir.ir.parser import parse_program
-from kir.ir.types import BF16, DTYPES, F8E4M3, F16, F32, I4, I8, I32, U8, U32
+from kir.ir.types import BF16, BOOL, DTYPES, F8E4M3, F16, F32, I4, I8, I32, U8, U32
 
 Array = np.ndarray[Any, Any]
 
@@ -282,6 +285,24 @@ kernel main grid (g: 1) threads 32
 """, X=x)
     assert got["N"].tolist() == np.bincount(x).tolist() and got["L"].tolist() == [3]
     assert got["T"].tolist() == [int((x[:t] == x[t]).sum()) for t in range(32)]
+
+
+def test_updates_of_one_element_at_once_give_what_they_give_one_by_one() -> None:
+    drawn = np.random.default_rng(0)
+    for dtype, fn in product((I32, U8, BOOL), ("add", "max", "min", "and", "or", "xor", "exch", "store", "load")):
+        if dtype.is_bool and fn == "add":
+            continue
+        at = drawn.integers(0, 5, 300)
+        new = drawn.integers(0, 2**8, 300).astype(storage(dtype))
+        begun = drawn.integers(0, 2**8, 5).astype(storage(dtype))
+        one, other, turns = begun.copy(), begun.copy(), _turns(at)
+        got = _one_by_one(one, at, new, None, f"atomic_{fn}", dtype, turns)
+        assert got.tobytes() == _at_once(other, at, new, f"atomic_{fn}", dtype, turns).tobytes() and one.tobytes() == other.tobytes()
+        alone = begun.copy()
+        for k in range(300):  # nobody comes at once with another
+            assert got[k] == alone[at[k]]
+            _one_by_one(alone, at[k:k + 1], new[k:k + 1], None, f"atomic_{fn}", dtype, _turns(at[k:k + 1]))
+        assert alone.tobytes() == one.tobytes()
 
 
 # -------------------------------------------------------------------------------------------------------- memory and control
