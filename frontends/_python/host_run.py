@@ -20,7 +20,7 @@ from kir.surface.launches.record import HostLaunch
 from kir.surface.launches.values import Array, Dtype, Known, Quotient, Unknown, Value, decided, floored, is_condition, number_chosen
 
 from .host_parts import HostFile as HostFile
-from .host_parts import defaults, is_main, leaves, module_files, optional, parameters
+from .host_parts import defaults, is_main, launched_below, leaves, module_files, optional, parameters
 from .host_values import RANK, External, Lazy, Limits, Method, Shape, array, attribute, called, external, method, number
 
 DEEPEST = 8
@@ -272,7 +272,7 @@ class Follower:
                 self._holds(_opposite(test))
                 return
             first, second = self._launching(file, s.body), bool(s.orelse) and self._launching(file, s.orelse)
-            if not first and not s.orelse and isinstance(s.body[-1], ast.Return):  # what is launched below is launched where this is not taken
+            if not first and not s.orelse and isinstance(s.body[-1], ast.Return) and launched_below(file.functions, file.kernels, s):
                 self._holds(_opposite(test))
                 return
             if first and (second or isinstance(s.body[-1], ast.Return)):  # either may be taken: the other way is followed by itself

@@ -375,6 +375,19 @@ def test_an_extent_that_nobody_compares_is_as_far_as_the_kernel_reaches(tmp_path
     assert f"b_ptr is {binding.sizes[0]} x 1024: all that the kernel reaches" in "".join(told[0].notes)
 
 
+def test_rows_of_a_tensor_that_are_a_stride_apart_are_no_longer_than_that(tmp_path: Path) -> None:
+    """The host code shows the width of one tensor alone: the other is as many rows of its stride, and a row of the kernel fits into it."""
+    text = GATED.replace("c_ptr, stride, N: tl.constexpr", "c_ptr, stride, b_stride, width, N: tl.constexpr")
+    text = text.replace("b_ptr + row * stride", "b_ptr + row * b_stride")
+    text = text.replace("stride + cols)", "stride + cols, mask=cols < width)").replace("a, b = a.view(-1, width), b.view(-1, width)", "a = a.view(-1, width)")
+    text = text.replace("c.stride(-2), N=width", "c.stride(-2), b.stride(-2), width, N=triton.next_power_of_2(width)")
+    (tmp_path / "gated.py").write_text(text, encoding="utf-8")
+    binding, told = launched(str(tmp_path / "gated.py"))
+    assert binding is not None and binding.tensors["b_ptr"].shape[1] == "b_stride"
+    (width,) = (x for x in binding.sizes if x not in binding.tensors["b_ptr"].shape)
+    assert f"b_stride >= {width}" in binding.facts and f"b_stride >= {width}" in "".join(told[0].notes)
+
+
 def test_a_table_that_is_looked_up_keeps_its_length(tmp_path: Path) -> None:
     """How far an index reaches is in its values, so that no small run shows it."""
     text = GATED.replace("tl.load(b_ptr + row * stride + cols)", "tl.load(b_ptr + tl.load(i_ptr + row) * stride + cols)")
@@ -473,8 +486,17 @@ def thrice_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n) * 3, mask=at < n)
 
 
+def width(x):
+    if x.dtype is torch.float32:
+        return 128
+    if x.dtype is torch.float16:
+        return 256
+    raise TypeError("another dtype")
+
+
 def run(x, out, thrice: bool = False):
     x_own = x.contiguous()
+    wide = width(x)
     n = x_own.numel()
     if n == 0:
         if out is not x_own:
@@ -483,7 +505,7 @@ def run(x, out, thrice: bool = False):
     if thrice:
         thrice_kernel[(triton.cdiv(n, 128),)](x_own, out, n, BLOCK=128)
     else:
-        twice_kernel[(triton.cdiv(n, 128),)](x_own, out, n, BLOCK=128, BACK=thrice)
+        twice_kernel[(triton.cdiv(n, wide),)](x_own, out, n, BLOCK=wide, BACK=thrice)
     return out
 """
 
