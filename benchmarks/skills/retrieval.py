@@ -110,8 +110,8 @@ def _offered(case: tuple[str, int], given: Given) -> Rows:
                 used.add(card.name)
             elif any(told(step) in wanted for each in found for step in each.steps) or makes(found, before, later[0], context):
                 relevant.add(card.name)
-    state = Seen(Query.of(before, context.target, walk.surface), *(tuple(card.name in some for card in given.admitted) for some in (offers, used)), walk.family,
-                 walk.kernel.partition("::")[0])
+    held = [tuple(card.name in some for card in given.admitted) for some in (offers, used)]
+    state = Seen(Query.of(before, context.target, walk.surface), held[0], held[1], walk.family, walk.kernel.partition("::")[0])
     return [(*case, frozenset(offers), frozenset(relevant | used), state)]
 
 
