@@ -82,7 +82,7 @@ class Follower:
     """One entry of host code, followed. `on_call` turns the call of a kernel into a launch, or a value; `load` reads a file that another one imports;
     `usual` are those of an entry's arguments that may be None that are None (None: each), the others are what they turn out to be. `forks` are
     the branches that nothing decides and that launch either way; the first part is taken, of those in `otherwise` the second. With `flags` an entry's
-    arguments that are true or false by default are what a branch on them needs."""
+    arguments that are true or false by default, and what else decides a branch, are what its launch needs."""
 
     def __init__(self, files: Mapping[str, HostFile], on_call: Callable[[Follower, HostFile, Kernel, ast.Call, list[Value], dict[str, Value]], Value],
                  load: Callable[[Path], HostFile | None] = lambda path: None, usual: frozenset[str] | None = frozenset(),
@@ -262,12 +262,13 @@ class Follower:
             return
         test = self.value(file, s.test, scope)
         answer = self.truth(test)
-        if answer is None and is_condition(test) and isinstance(test, n.Expr):
+        passed = self.flags and self._launching(file, s.orelse if answer else s.body)
+        if answer is None and not passed and is_condition(test) and isinstance(test, n.Expr):
             example = decided(self.known.resolved(test), self.known.examples)
             if example is not None:
                 answer = example
                 self._holds(test if example else _opposite(test))
-        if answer is None:
+        if answer is None or passed:
             refuses = leaves(s.body)
             if refuses and not s.orelse:
                 dtypes_said(s.test, lambda e: self.value(file, e, scope), holds=False)

@@ -497,6 +497,16 @@ def thrice_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n) * 3, mask=at < n)
 
 
+def newer():
+    return False
+
+
+@triton.jit
+def double_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n) + 1, mask=at < n)
+
+
 def width(x):
     if x.dtype is torch.float32:
         return 128
@@ -513,6 +523,9 @@ def run(x, out, thrice: bool = False):
         if out is not x_own:
             out.copy_(x_own)
         return out
+    if newer():
+        double_kernel[(triton.cdiv(n, 64),)](x_own, out, n, BLOCK=64)
+        return out
     if thrice:
         thrice_kernel[(triton.cdiv(n, 128),)](x_own, out, n, BLOCK=128)
     else:
@@ -523,9 +536,10 @@ def run(x, out, thrice: bool = False):
 
 def test_what_returns_before_a_launch_is_no_way_to_it_and_a_flag_is_what_its_branch_needs(tmp_path: Path) -> None:
     (tmp_path / "barred.py").write_text(BARRED)
-    first, second = (launched(f"{tmp_path / 'barred.py'}::{name}_kernel")[0] for name in ("twice", "thrice"))
+    first, second, third = (launched(f"{tmp_path / 'barred.py'}::{name}_kernel")[0] for name in ("twice", "thrice", "double"))
     assert first is not None and first.grid == ["ceildiv(n, 128)"] and first.metas == {"BLOCK": 128, "BACK": False}
     assert second is not None and second.grid == ["ceildiv(n, 128)"] and second.metas == {"BLOCK": 128}
+    assert third is not None and third.grid == ["ceildiv(n, 64)"] and third.metas == {"BLOCK": 64}
     assert first.tensors["x_ptr"].shape == second.tensors["x_ptr"].shape == ["n"]
 
 

@@ -53,7 +53,8 @@ def proved(program: n.Program, runs: int = MOST_RUNS, unsaid: Iterable[str] = ()
         facts = tuple(expr_text(f) for f in program.facts)
         raise error("KIR-Y001", f"the facts of '{program.name}' hold for no sizes at all: everything would be proved", witness=facts,
                     needs="facts that some sizes meet") from None
-    return replace(_joined(program, proofs, *_ran(program, proofs, runs)), unsaid=tuple(sorted(unsaid)))
+    contents = {o.given for p in proofs for o in p.obligations if o.given}
+    return replace(_joined(program, proofs, *_ran(program, proofs, runs)), unsaid=tuple(sorted({*unsaid, *contents})))
 
 
 def _given(program: n.Program, values: Sizes) -> dict[str, int]:
