@@ -67,6 +67,7 @@ def _whole(reader: Frontend, path: Path, kernel: str, found: Found) -> Found:
         loose, binding = binding, with_ties(binding, made)
         said += [Assumed(f"{name} is {' x '.join(map(str, t.shape))}: all that the kernel reaches") for name, t in binding.tensors.items()
                  if t.shape != loose.tensors[name].shape]
+        said += [Assumed(fact) for fact in binding.facts if fact not in loose.facts]
         shaped = with_axes(binding, made)
         binding = with_counts(shaped, made)
         binding = with_axes(binding, made) if binding is not shaped else binding

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import hashlib
 import importlib.abc
 import importlib.machinery
 import json
@@ -19,11 +18,13 @@ from unittest.mock import MagicMock
 from kir.hardware import machine
 
 ROOT = Path(__file__).parents[3]
+ABOUT = 30
+"""Lines by which kernels are of other lengths."""
 RESULTS = ROOT / "benchmarks" / "results" / "gpu-bound"
 
 
-def kernels_of(folder: Path) -> Iterator[tuple[str, str]]:
-    """File and name of the functions under a decorator that has `jit` in its name which some file of the package launches (`NAME[..](..)`)."""
+def kernels_of(folder: Path) -> Iterator[tuple[str, str, int]]:
+    """File, name and lines of the functions under a decorator that has `jit` in its name which some file of the package launches (`NAME[..](..)`)."""
     files = {path: path.read_text(encoding="utf-8", errors="replace") for path in sorted(folder.rglob("*.py"))}
     launched = {word for text in files.values() for word in re.findall(r"\b(\w+)\s*\[", text)}
     for path, text in files.items():
@@ -33,10 +34,10 @@ def kernels_of(folder: Path) -> Iterator[tuple[str, str]]:
             tree = ast.parse(text)
         except SyntaxError:
             continue
-        names = [f.name for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) and f.name in launched
-                 and any("jit" in ast.unparse(d).partition("(")[0] for d in f.decorator_list)]
-        for name in dict.fromkeys(names):
-            yield path.relative_to(folder).as_posix(), name
+        names = {f.name: (f.end_lineno or f.lineno) - f.lineno for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) and f.name in launched
+                 and any("jit" in ast.unparse(d).partition("(")[0] for d in f.decorator_list)}
+        for name, lines in names.items():
+            yield path.relative_to(folder).as_posix(), name, lines
 
 
 def folder_of(word: str) -> Path:
@@ -48,17 +49,18 @@ def folder_of(word: str) -> Path:
     return folder
 
 
-def listing(words: Sequence[str], only: str, without: Sequence[str], skip: frozenset[str]) -> list[dict[str, str]]:
-    """`case` (PACKAGE:FILE::KERNEL), `place` (FILE::KERNEL here) and `home` (the folder of a package that is not installed) of all kernels."""
-    out = []
+def listing(words: Sequence[str], only: str, without: Sequence[str], skip: frozenset[str]) -> list[dict[str, Any]]:
+    """`case` (PACKAGE:FILE::KERNEL), `place` (FILE::KERNEL here) and `home` (the folder of a package that is not installed) of all kernels, short ones first:
+    where the time is short, more are measured. Those of about one length are together by their package (`group`), which takes its time to import."""
+    out: dict[str, dict[str, Any]] = {}
     for word in words:
         name, _, source = word.partition("=")
         folder = folder_of(word)
-        for file, kernel in kernels_of(folder):
+        for file, kernel, lines in kernels_of(folder):
             inside = f"{name}:{file}::{kernel}"
             if inside not in skip and only in inside and not any(fnmatch(f"{file}::{kernel}", w) for w in without):
-                out.append({"case": inside, "place": f"{folder / file}::{kernel}", "home": source})
-    return sorted(out, key=lambda x: (x["case"].partition(":")[0], hashlib.sha256(x["case"].encode()).hexdigest()))
+                out[inside] = {"case": inside, "place": f"{folder / file}::{kernel}", "home": source, "group": lines // ABOUT}
+    return sorted(out.values(), key=lambda x: (x["group"], x["case"]))
 
 
 def already() -> frozenset[str]:

@@ -30,8 +30,10 @@ class Setting:
 
     @property
     def given(self) -> dict[str, Value]:
-        """What holes of stored pipelines may name: the dtype, SMs, bytes of shared memory a CTA, and the sizes."""
-        return {"dtype": self.problem.dtype, "sms": self.target.device.sm_count, "shared": self.target.architecture.shared_per_cta, **self.shape.sizes}
+        """What holes of stored pipelines may name: the dtype (of a problem that has none of its own, that of its first tensor), SMs, bytes of shared memory
+        a CTA, and the sizes."""
+        dtype = self.problem.dtype or next((self.problem.tensor_dtype(t) for t in self.problem.spec.tensors), "")
+        return {"dtype": dtype, "sms": self.target.device.sm_count, "shared": self.target.architecture.shared_per_cta, **self.shape.sizes}
 
 
 PARTS = ("candidates", "seconds", "usd", "plans")
@@ -50,7 +52,7 @@ class Budget:
     @property
     def all_gated(self) -> str:
         """Why a search ends that has no candidates left."""
-        return f"{self.candidates} candidate{'s were' if self.candidates != 1 else ' was'} gated"
+        return f"the budget is {self.candidates} candidate{'s' * (self.candidates != 1)}"
 
     @classmethod
     def parse(cls, text: str) -> Budget:

@@ -212,12 +212,17 @@ COMPUTED = {
         "  __shared__ float all[128];\n  all[t] = x[t];\n  all[t + 64] = x[t + 64];\n  __syncthreads();\n  y[t] = sum<float, 64>(all, t);\n",
         X[64:128] + X[:64] * 2),
     "stores through a pointer into one of several arrays, which moves": (
-        "", "  __shared__ float4 a[64], b[64];\n  a[t] = b[t] = make_float4(0.f, 0.f, 0.f, 0.f);\n  __syncthreads();\n  float4* p = t % 2 ? a : b;\n  p += t / 2;\n"
-            "  *p = make_float4(x[t], 1.f, 2.f, 3.f);\n  p += 32;\n  p[0] = t % 4 < 2 ? make_float4(x[t], 0.f, 0.f, t) : make_float4(0.f, 0.f, 0.f, -t);\n"
+        "", "  __shared__ float4 a[64], b[64];\n  a[t] = b[t] = make_float4(0.f, 0.f, 0.f, 0.f);\n  __syncthreads();\n  float4* p = t % 2 ? a : b;\n"
+            "  p += t / 2;\n  *p = make_float4(x[t], 1.f, 2.f, 3.f);\n  p += 32;\n"
+            "  p[0] = t % 4 < 2 ? make_float4(x[t], 0.f, 0.f, t) : make_float4(0.f, 0.f, 0.f, -t);\n"
             "  __syncthreads();\n  y[t] = a[t].x + 10.f * b[t].x + a[t].w + 10.f * b[t].w;\n",
         np.where(T < 32, X[(2 * T + 1) % 64] + 10 * X[2 * T % 64] + 33, 0)
         + np.where(T >= 32, (W := 2 * (T - 32)) * 0 + np.where((W + 1) % 4 < 2, X[(W + 1) % 64] + W + 1, -W - 1)
                    + 10 * np.where(W % 4 < 2, X[W % 64] + W, -W), 0)),
+    "objects that become pointers": (
+        "template <typename T> struct Own { T* held; __device__ operator T*() { return held; } };\n",
+        "  __shared__ float all[128];\n  all[t] = x[t];\n  all[t + 64] = x[t + 64];\n  __syncthreads();\n  Own<float> own{all};\n  float* p = own;\n"
+        "  float* q = own + 64;\n  y[t] = p[63 - t] + q[t] * 2;\n", X[63::-1] + 2 * X[64:128]),
     "lists inside lists": (
         "struct P { float head[4]; float rows[2][2]; };\n",
         "  float a[3][2] = {{1.f, 2.f}, {3.f, 4.f}};\n  P p[2] = {};\n  p[1] = P{{5.f}, {{6.f, 7.f}, {8.f, x[t]}}};\n"
