@@ -11,7 +11,8 @@ import operator
 from collections.abc import Callable, Mapping
 
 from kir.base.diagnostic import error
-from kir.ir.nodes import COMPARISONS, Attr, Attrs, Binary, Call, Cast, Const, Expr, Load, Region, Select, Span, Unary, Var, attrs
+from kir.ir.nodes import COMPARISONS, Attr, Attrs, Binary, Buffer, Call, Cast, Const, Expr, Load, Region, Select, Span, Unary, Var, attrs
+from kir.ir.printer import expr_text
 from kir.ir.types import BOOL, F32, FP8, I32, I64, DType, TileType, Type, dtype_of, shape_of
 
 Monomial = tuple[Expr, ...]
@@ -44,9 +45,7 @@ def int_value(e: Expr | int) -> int | None:
 
 # ------------------------------------------------------------------------------------------------- integer sums of products
 
-def _sort_key(e: Expr) -> str:
-    from kir.ir.printer import expr_text
-    return expr_text(e)
+_sort_key = expr_text
 
 
 def polynomial(e: Expr) -> Mapping[Monomial, int]:
@@ -389,7 +388,6 @@ def load(at: Region, mask: Expr | None = None, other: Expr | None = None, clip: 
 
 def region(buffer: object, *index: Expr | Span | int) -> Region:
     """A place in a buffer; integer indices become i32 literals, and the full region of a buffer becomes the index-free form."""
-    from kir.ir.nodes import Buffer
     assert isinstance(buffer, Buffer)
     made = tuple(const(i) if isinstance(i, int) else i for i in index)
     if made and len(made) == len(buffer.shape) and all(
