@@ -9,17 +9,17 @@ ZOO = $(shell $(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproj
 
 # What the demos walk back to naive: FILE::KERNEL of an installed package (read, never imported), its binding and its problem.
 LINEAGE = $(BIN)/kir lineage --on cpu --target sm_90a
-# Three walks that need nothing of one another run side by side.
-DEMO ?= { $(LINEAGE) flag_gems:ops/mm.py::mm_kernel_general --bind skills/bindings/flag_gems_mm.toml --problem gemm -o demo-out/gemm & first=$$!; \
-	$(LINEAGE) skills/experts/gemm/gemm_sm80.cu --bind skills/bindings/gemm_sm80.toml --problem gemm -o demo-out/gemm-cuda & second=$$!; \
-	$(LINEAGE) skills/experts/gemm/tilelang.py --bind skills/bindings/tilelang_gemm.toml --problem gemm -o demo-out/gemm-tilelang & third=$$!; \
-	wait $$first && wait $$second && wait $$third; } && \
-	$(BIN)/kir report demo-out/gemm demo-out/gemm-cuda demo-out/gemm-tilelang -o demo-out/report.html && \
+# Three walks and a search that need nothing of one another run side by side, the longest walk first and before the others; then what needs them.
+DEMO ?= { $(LINEAGE) skills/experts/gemm/gemm_sm80.cu --bind skills/bindings/gemm_sm80.toml --problem gemm -o demo-out/gemm-cuda & first=$$!; \
+	nice $(LINEAGE) flag_gems:ops/mm.py::mm_kernel_general --bind skills/bindings/flag_gems_mm.toml --problem gemm -o demo-out/gemm & second=$$!; \
+	nice $(LINEAGE) skills/experts/gemm/tilelang.py --bind skills/bindings/tilelang_gemm.toml --problem gemm -o demo-out/gemm-tilelang & third=$$!; \
+	nice $(DEMO_OPTIMIZE) & fourth=$$!; \
+	wait $$first && wait $$second && wait $$third && wait $$fourth; } && \
+	{ $(BIN)/kir report demo-out/gemm demo-out/gemm-cuda demo-out/gemm-tilelang -o demo-out/report.html & first=$$!; \
 	$(BIN)/kir learn demo-out/gemm-cuda -o demo-out/learned --no-trials && \
-	$(BIN)/kir skills apply multi-threaded-block.kernel skills/problems/softmax/naive.kir --library demo-out/learned/cards && \
-	$(DEMO_OPTIMIZE)
+	$(BIN)/kir skills apply multi-threaded-block.kernel skills/problems/softmax/naive.kir --library demo-out/learned/cards && wait $$first; }
 # A naive LayerNorm, which no stored pipeline or lineage is of, made fast on the modelled gate with the steps of another kernel.
-DEMO_OPTIMIZE ?= $(BIN)/kir optimize --problem layernorm --shape long --surface cuda --no-compile --budget candidates=2,seconds=25 -o demo-out/layernorm.cu
+DEMO_OPTIMIZE ?= $(BIN)/kir optimize --problem layernorm --shape long --surface cuda --no-compile --budget candidates=2,seconds=60 -o demo-out/layernorm.cu
 DEMO_FULL ?= $(DEMO) && \
 	$(LINEAGE) liger_kernel:ops/rms_norm.py::_rms_norm_forward_kernel --bind skills/bindings/liger_rms_norm.toml --problem rmsnorm -o demo-out/rmsnorm && \
 	$(LINEAGE) liger_kernel:ops/softmax.py::_softmax_single_block_forward_kernel --bind skills/bindings/liger_softmax.toml --problem softmax -o demo-out/softmax && \
@@ -33,12 +33,12 @@ help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.core $(VENV)/.zoo ## a matrix product from Triton, CUDA and TileLang walked back to one naive program, and a skill learned from it applied to a softmax
-	rm -rf demo-out
+	rm -rf demo-out && mkdir demo-out
 	$(DEMO)
 	@echo 'the report: demo-out/report.html (and one for each kernel: demo-out/*/report.html)'
 
 demo-full: $(VENV)/.core $(VENV)/.zoo $(VENV)/.full ## the same with everything compiled (installs torch, Triton, TileLang)
-	rm -rf demo-out
+	rm -rf demo-out && mkdir demo-out
 	$(DEMO_FULL)
 
 test: $(VENV)/.core $(VENV)/.zoo ## the test suite, without what needs a GPU

@@ -1,13 +1,14 @@
 """``python -m benchmarks.gpu_pool list`` writes the fixed list of candidates; ``python -m benchmarks.gpu_pool [--gpus 1,2,4,8] [--candidates 200]
-[--seconds N] [--each N] [--again 5] [--lose 0] [--cluster ADDRESS] [--out DIR]`` gates it on so many GPUs of this machine, with `each` processes a GPU (else
+[--seconds N] [--each N] [--again 8] [--lose 0] [--cluster ADDRESS] [--out DIR]`` gates it on so many GPUs of this machine, with `each` processes a GPU (else
 as many as the cores allow when all GPUs work), or on a Ray cluster, and writes ``gpu-pool.jsonl`` and ``gpu-pool.md``: candidates a minute, how busy each
-GPU and each core was, where the time went, and how far a kernel's time differs when it is gated again with nothing beside it; the runs share the seconds
+GPU and each core was, where the time went, and how far a kernel's time differs when it is gated again with nothing beside it, on the same GPU, and how far
+two such times differ from each other; the runs share the seconds
 as they need them, those of a package alike, those repeats and the start of processes apart. ``--lose 3`` ends a worker of the last GPU three times in each
 run, as a GPU that fails does.
-``python -m benchmarks.gpu_pool package [--calls 6] [--gpus ..] [--seconds N]`` optimizes recorded calls of a package instead, and ``python -m
-benchmarks.gpu_pool contexts [--gpus ..]`` measures how many processes a minute get a context of a GPU when several ask at once, which bounds how many
-candidates can have one of their own. Counts that the machine does not have are left out, and named.
-"""
+``python -m benchmarks.gpu_pool package [--calls 6] [--gpus ..] [--seconds N]`` optimizes recorded calls of a package instead, and
+``python -m benchmarks.gpu_pool contexts [--gpus ..] [--queues 1,8]`` measures how many processes a minute get a context of a GPU when several ask at
+once, which bounds how many candidates can have one of their own; ``page`` makes the page of what is kept. Counts that the machine does not have are left
+out, and named."""
 
 from __future__ import annotations
 
@@ -47,12 +48,14 @@ from kir.learning.optimize.pool.judge import LIVES
 from kir.learning.optimize.pool.tasks import Task
 from kir.learning.tune.search import Measured
 
+FILES = {"list": "gpu-pool.jsonl", "package": "gpu-pool-packages.jsonl", "contexts": "gpu-pool-contexts.jsonl"}
+"""What a run keeps, by what is run."""
 LIST = Path(__file__).parent / "data" / "pool" / "candidates.jsonl.xz"
 MOST = 200
 FROM = (("gemm", 60), ("softmax", 30), ("rmsnorm", 30), ("layernorm", 30), ("fmha", 20), ("transpose", 20), ("fused_add_rmsnorm", 20), ("addmm", 30))
 """Problems, each at its first timed shape, and how many of a search's own proposals are taken of each until there are enough."""
-AGAIN = 5
-"""Candidates that are gated again with nothing beside them."""
+AGAIN = 8
+"""Candidates that are gated again, twice, with nothing beside them."""
 START = 90.0
 """Seconds that processes may take to come up."""
 PACKAGE = "liger_kernel"
@@ -62,9 +65,9 @@ STAGES = {"compiling": ("cpu gate", "compile"), "starting": ("start",), "checkin
 STEP = 0.25
 """Seconds between two looks at the load."""
 COLUMNS = ("GPUs", "engine", "workers a GPU", "candidates", "accepted", "seconds", "a minute", "times one GPU", "in the middle", "times one GPU", "GPUs busy",
-           "cores busy",
+           "cores busy", "core-seconds a candidate", "a minute with all cores busy",
            "of a worker's time: compiling, starting, checking, timing; of these waiting for its turn", "GPU held for timing",
-           "time beside others, of the time alone", "workers lost", "machine")
+           "time beside others, of the time alone", "time alone, of it once more", "workers lost", "machine")
 
 PACKAGE_COLUMNS = ("GPUs", "calls", "candidates", "a minute", "faster", "seconds", "searching", "GPUs busy", "cores busy", "machine")
 
@@ -101,7 +104,8 @@ def judged(one: Noted) -> dict[str, Any]:
         said = tasks.judged(one.task)
         return said
     finally:
-        line = json.dumps({"gpu": os.environ.get("CUDA_VISIBLE_DEVICES", ""), "begun": begun, "ended": time.time(), "spent": said.get("spent", {})})
+        line = json.dumps({"gpu": os.environ.get("CUDA_VISIBLE_DEVICES", ""), "key": one.key, "begun": begun, "ended": time.time(),
+                           "spent": said.get("spent", {})})
         with (Path(one.folder) / f"{os.getpid()}.jsonl").open("a", encoding="utf-8") as out:
             out.write(line + "\n")
 
@@ -257,13 +261,14 @@ def gated(candidates: list[Task], numbers: tuple[int, ...], each: int, cache: Pa
                                "gpus_busy": [round(b, 1) for b in busy], "cores_busy": round(cores, 1),
                                "spent": {k: round(v, 4) for k, v in spent.items()},
                                "stages": stages, "steady": round(steady([e["ended"] for e in whole]), 1),
-                               "beside": [], "beyond": round(time.time() - entered - took, 1), "lost": lost, "ended": lose,
+                               "beside": [], "repeated": [], "beyond": round(time.time() - entered - took, 1), "lost": lost, "ended": lose,
                                "retired": {str(k): v for k, v in engine.retired.items()} if isinstance(engine, Devices) else {},
                                **_here()}
         keep(row)
-        if again and not lose:
-            row["beside"] = list(_again(engine, said, again))
-            _say(entered, f"{len(row['beside'])} of them once more, alone")
+        if again and not lose and isinstance(engine, Devices):
+            alone = list(_again(numbers, said, {e["key"]: e["gpu"] for e in whole}, again))
+            row["beside"], row["repeated"] = [beside for beside, _ in alone], [twice for _, twice in alone]
+            _say(entered, f"{len(row['beside'])} of them twice more, alone")
         engine.close()
     return {**row, "beyond": round(time.time() - entered - took, 1)}
 
@@ -294,14 +299,23 @@ def _lose(engine: Engine, number: int, times: int) -> None:
                 process.kill()
 
 
-def _again(engine: Engine, said: Sequence[tuple[Noted, Measured]], count: int) -> Iterator[float]:
-    """The time of some candidates in the run, of their time alone."""
-    accepted = [(one, m) for one, m in said if m.accepted]
-    for one, before in accepted[:: max(1, len(accepted) // count)][:count]:
-        with suppress(TimeoutError, Lost):
-            after = Measured.from_json(engine.result(engine.begin(judged, one), 60.0))
-            if after.accepted:
-                yield round(before.seconds / after.seconds, 4)
+def _again(numbers: tuple[int, ...], said: Sequence[tuple[Noted, Measured]], where: Mapping[str, str], count: int) -> Iterator[tuple[float, float]]:
+    """The time of some candidates in the run, of their time alone on the same GPU; and that of a second time alone."""
+    alone = {str(n): Devices((n,), 1) for n in numbers}
+    accepted = [(one, m) for one, m in said if m.accepted and where.get(one.key) in alone]
+    chosen = accepted[:: max(1, len(accepted) // count)][:count]
+    try:
+        for engine, up in [(engine, engine.begin(ready, chosen[0][0].task)) for engine in alone.values() if chosen]:
+            engine.result(up, START)
+        for one, before in chosen:
+            engine = alone[where[one.key]]
+            with suppress(TimeoutError, Lost):
+                first, second = (Measured.from_json(engine.result(engine.begin(judged, one), 60.0)) for _ in range(2))
+                if first.accepted and second.accepted:
+                    yield round(before.seconds / first.seconds, 4), round(first.seconds / second.seconds, 4)
+    finally:
+        for engine in alone.values():
+            engine.close()
 
 
 def package_run(calls: int, numbers: tuple[int, ...], seconds: float) -> dict[str, Any]:
@@ -343,7 +357,9 @@ def page(rows: Sequence[Mapping[str, Any]], packages: Sequence[Mapping[str, Any]
              "a run loads compilers and runs dry; rows that lack it are of a pool whose workers each loaded compilers of their own, and opened a context for",
              "each candidate. *GPUs busy* is the driver's count of the time in which a kernel ran. *Starting* is waiting",
              "for processes with a context, *checking* all calls that are not timed, and the oracle, which is asked once for each problem and its inputs.",
-             "What lacks of a worker's time to the whole is what was cut off, and idle ends.", ""]
+             "What lacks of a worker's time to the whole is what was cut off, and idle ends. *A minute with all cores busy*: where cores bind, however many",
+             "GPUs there are; most of a candidate's core-seconds are its compiler's. *Time beside others*: the median over some of the candidates, and",
+             "the ends, of what the run measured by what the same GPU gives when nothing else works on the host; beside it how far two such times differ.", ""]
     if absent:
         lines += [f"Not run, for want of a machine with as many: {', '.join(map(str, absent))} GPUs.", ""]
     lines += ["| " + " | ".join(COLUMNS) + " |", "|" + " --- |" * len(COLUMNS)]
@@ -352,15 +368,17 @@ def page(rows: Sequence[Mapping[str, Any]], packages: Sequence[Mapping[str, Any]
         rate, one = 60 * r["candidates"] / r["seconds"], single.get(_key(r)[1:])
         times = f"{rate / (60 * one['candidates'] / one['seconds']):.2f}" if one else ""
         middle, first = r.get("steady", 0.0), (one or {}).get("steady", 0.0)
-        beside = f"{min(r['beside']):.3f} to {max(r['beside']):.3f}" if r["beside"] else ""
+        beside, repeated = (f"{statistics.median(x):.3f} ({min(x):.3f} to {max(x):.3f})" if x else "" for x in (r["beside"], r.get("repeated", [])))
         busy = ", ".join(f"{b:.0f} %" for b in r["gpus_busy"])
         left = f"; GPU {', '.join(r['retired'])} left" if r["retired"] else ""
         lost = f"{r['lost']} with a candidate, {r['ended']} ended by hand{left}" if r["lost"] else "0"
         share = [f"{r['spent'].get(name, 0.0):.0%}" for name in STAGES]
+        cores = int(r["machine"].split()[-2])
+        each = r["seconds"] * cores * r["cores_busy"] / 100 / r["candidates"]
         cells = (r["gpus"], r["engine"], r["each"], r["candidates"], r["accepted"], r["seconds"], f"{rate:.1f}", times,
                  f"{middle:.1f}" if middle else "", f"{middle / first:.2f}" if middle and first else "", busy,
-                 f"{r['cores_busy']:.0f} %", f"{', '.join(share[:4])}; {share[4]}",
-                 f"{r['each'] * r['spent']['alone']:.0%}" if "alone" in r["spent"] else "", beside, lost, f"{r['machine']}, {r['when']}")
+                 f"{r['cores_busy']:.0f} %", f"{each:.1f}", f"{60 * cores / each:.0f}", f"{', '.join(share[:4])}; {share[4]}",
+                 f"{r['each'] * r['spent']['alone']:.0%}" if "alone" in r["spent"] else "", beside, repeated, lost, f"{r['machine']}, {r['when']}")
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     if packages:
         lines += ["", "## A package", "",
@@ -396,23 +414,33 @@ def kept(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
 
 
+def _write(out: Path, counts: Sequence[int]) -> int:
+    """The page of the rows in a folder."""
+    rows = {which: kept(out / name) for which, name in FILES.items()}
+    done = {r["gpus"] for r in rows["list"]}
+    write_atomic(out / "gpu-pool.md", page(rows["list"], rows["package"], [n for n in counts if n not in done], rows["contexts"]))
+    return 0
+
+
 def main(words: list[str]) -> int:
     """0, or 2 for words that are none."""
     if words == ["list"]:
         return make_list()
+    if words == ["page"]:
+        return _write(RESULTS, [1, 2, 4, 8])
     part, words = (words[0], words[1:]) if words[:1] in (["package"], ["contexts"]) else ("list", words)
     given = {"--gpus": "1,2,4,8", "--candidates": str(MOST), "--seconds": "3600", "--cluster": "", "--out": str(RESULTS), "--each": "0", "--again": str(AGAIN),
              "--lose": "0",
-             "--calls": "6"}
+             "--calls": "6", "--queues": ",".join(map(str, QUEUES))}
     while len(words) > 1 and words[0] in given:
         option, value, *words = words
         given[option] = value
     if words:
-        print(f"no word {words[0]}; there are list, package, {', '.join(given)}", file=sys.stderr)
+        print(f"no word {words[0]}; there are list, package, contexts, page, {', '.join(given)}", file=sys.stderr)
         return 2
     out, there = Path(given["--out"]), chosen(machine.gpus()).numbers
     counts = [int(n) for n in given["--gpus"].split(",")]
-    files = {"list": out / "gpu-pool.jsonl", "package": out / "gpu-pool-packages.jsonl", "contexts": out / "gpu-pool-contexts.jsonl"}
+    files = {which: out / name for which, name in FILES.items()}
     rows = {which: kept(file) for which, file in files.items()}
     runs = [count for count in counts if count <= len(there)]
     each = int(given["--each"]) or max(1, len(_cores()) // max(1, len(there)) - 1)
@@ -425,13 +453,12 @@ def main(words: list[str]) -> int:
         key = keys[part]
         rows[part] = [r for r in rows[part] if key(r) != key(row)] + [row]
         write_atomic(files[part], "".join(json.dumps(r) + "\n" for r in rows[part]))
-        done = {r["gpus"] for r in rows["list"]}
-        write_atomic(out / "gpu-pool.md", page(rows["list"], rows["package"], [n for n in counts if n not in done], rows["contexts"]))
+        _write(out, counts)
     for place, count in enumerate(runs):
         share = (until - time.monotonic()) / (len(runs) - place if part == "package" else count * sum(1 / n for n in runs[place:]))
         if part == "contexts":
             with tempfile.TemporaryDirectory(prefix="kir-pool-cache-") as folder:
-                for at_once, queues in product(AT_ONCE, QUEUES):
+                for at_once, queues in product(AT_ONCE, map(int, given["--queues"].split(","))):
                     row = contexts(there[:count], at_once, folder, queues)
                     keep(row)
                     print(json.dumps(row), flush=True)

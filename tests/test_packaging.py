@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,7 +18,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 LINKED = ("passes", "frontends", "backends", "skills", "grammars")
 DATA = (".lark", ".toml", ".j2", ".kir", ".md", ".json", ".cuh", ".cu", ".scm", ".model")
-SHIPPED = ("kir", *LINKED, "pyproject.toml", "README.md", "LICENSE")
+SHIPPED = ("kir", *LINKED, "docs", "pyproject.toml", "README.md", "LICENSE")
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +59,37 @@ def test_the_wheel_holds_only_kir_with_every_file_of_every_folder(site: Path) ->
     for folder in LINKED:
         files = [file for file in (ROOT / folder).rglob("*") if file.suffix in (".py", *DATA)]
         expected |= {f"kir/{name}" for name in relative(files, ROOT)}
+    expected |= {f"kir/{name}" for name in relative((ROOT / "docs").rglob("*.md"), ROOT)}
     assert expected - relative((site / "kir").rglob("*"), site) == set()
+    assert not [file for file in (site / "kir" / "docs").rglob("*") if file.is_file() and file.suffix != ".md"]
+
+
+def test_the_wheel_carries_every_page_that_a_message_names(site: Path) -> None:
+    known = {name for folder in ("using", "extending", "tables", "decisions") for file in (site / "kir" / "docs" / folder).glob("*.md")
+             for name in (file.stem, f"docs/{folder}/{file.name}")}
+    pages, asked = named_in_messages()
+    assert {"docs/tables/passes.md"} <= pages <= known
+    shown = {word for word in asked if re.fullmatch(r"[a-z]+(-[a-z]+)+", word)}
+    assert {"your-own-kernel", "writing-a-problem", "writing-a-pass", "reading-cuda", "reading-triton", "reading-tilelang"} <= shown <= known
+    assert not known & {"your-own-kernels", "docs/using/your-own-kernels.md"}, "a page that is not there is not found"
+
+
+def named_in_messages() -> tuple[set[str], set[str]]:
+    """What stands in the texts of the code (not in its docstrings) and of the tables: places of pages, and the words after ``kir explain``. A word that is
+    filled in stands for each surface, or for each page of `kir new`."""
+    from kir.faces.cli.setup.new import PAGES
+    filled = {"reading-{s.surface}": [f"reading-{name}" for name in ("cuda", "triton", "tilelang")], "{PAGES[kind]}": [*PAGES.values()]}
+    texts = [file.read_text(encoding="utf-8") for file in (ROOT / "grammars").rglob("*.toml")]
+    for file in (file for folder in ("kir", "passes", "frontends", "backends") for file in (ROOT / folder).rglob("*.py")):
+        text = file.read_text(encoding="utf-8")
+        if "docs/" in text or "kir explain" in text:
+            tree = ast.parse(text)
+            silent = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+            texts += [ast.unparse(node) for node in ast.walk(tree) if isinstance(node, (ast.Constant, ast.JoinedStr)) and id(node) not in silent
+                      and (isinstance(node, ast.JoinedStr) or isinstance(node.value, str))]
+    pages = {found for text in texts for found in re.findall(r"docs/[\w/-]+\.md", text)}
+    words = {found.rstrip(".") for text in texts for found in re.findall(r"kir explain ([\w{}\[\].-]+)", text)}
+    return pages, {each for word in words for each in filled.get(word, [word])}
 
 
 def test_the_wheel_works_where_no_checkout_is(site: Path, tmp_path: Path) -> None:

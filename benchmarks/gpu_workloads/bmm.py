@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.gpu_workloads.cublaslt import algorithms
 from benchmarks.gpu_workloads.launching import compiled, compiled_for, launcher
 from benchmarks.gpu_workloads.measuring import Case, begun, fastest
-from benchmarks.gpu_workloads.replaying import COLD, Made, key, of_rows, replayed, surface
+from benchmarks.gpu_workloads.replaying import COLD, EARLY, Made, early, key, of_rows, replayed, surface
 from kir.base.diagnostic import KirError
 from kir.gate.gpu.images.executable import Executable
 from kir.hardware.device.libcuda import CudaError
@@ -81,10 +81,20 @@ POINTS = (
     "bmm_triton rows=64 columns=128 depth=64 stages=4 threads=128 raster=8",
     "bmm_tilelang rows=128 columns=256 depth=64 stages=3 threads=256 raster=8",
     "bmm_tilelang rows=128 columns=128 depth=64 stages=4 threads=256 raster=8",
-    "bmm_tilelang rows=128 columns=128 depth=64 stages=3 threads=128 raster=8",
-    "bmm_tilelang rows=128 columns=128 depth=64 stages=2 threads=256 raster=8",
+    "bmm_tilelang_roles rows=128 columns=256 stages=4 rounds=2 raster=16",
+    "bmm_tilelang_roles rows=256 columns=128 stages=4 rounds=1 raster=8",
+    "bmm_tilelang_roles rows=128 columns=128 stages=6 rounds=1 raster=8",
     "bmm_tilelang rows=128 columns=128 depth=64 stages=2 threads=128 raster=8",
-    "bmm_tilelang rows=128 columns=128 depth=32 stages=4 threads=128 raster=8",
+    *(f"{point}{EARLY}" for point in (
+        "bmm_sm90 rows=128 columns=256 stages=4 raster=16 rounds=2",
+        "bmm_sm90 rows=256 columns=128 stages=4 raster=8 rounds=2",
+        "bmm_sm90 rows=128 columns=128 stages=6 raster=8 rounds=2",
+        "bmm_sm90 rows=64 columns=128 stages=8 raster=8 rounds=1",
+        "bmm_triton rows=128 columns=128 depth=64 stages=4 threads=256 raster=8",
+        "bmm_triton rows=64 columns=128 depth=64 stages=4 threads=128 raster=8",
+        "bmm_triton_halves rows=128 columns=256 depth=64 stages=3 threads=256 raster=8 flatten=True",
+        "bmm_tilelang rows=128 columns=256 depth=64 stages=3 threads=256 raster=8",
+    )),
 )
 MOST_WRONG = 4e-3
 """The norm of an error over that of the result, which is rounded to 8 bits."""
@@ -111,9 +121,11 @@ def suits(point: str, row: Row) -> bool:
 
 
 def _settings(point: str) -> dict[str, int]:
-    return {name: value == "True" if value in ("True", "False") else int(value) for name, value in (x.split("=") for x in point.split()[1:])}
+    pairs = (x.split("=") for x in point.removesuffix(EARLY).split()[1:])
+    return {name: value == "True" if value in ("True", "False") else int(value) for name, value in pairs}
 
 
+@early
 def candidate(of: Key) -> Program:
     """The naive program after a point of a pipeline. Raises KirError where a step does not apply."""
     space = find_space(of[0].split()[0])

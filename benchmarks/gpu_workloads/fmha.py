@@ -31,7 +31,7 @@ SURFACES = {"sm90": "cuda", "triton": "triton", "tilelang": "tilelang"}
 """How the names of pipelines end, and the surface."""
 WHOLE = 128
 """Keys of the largest tile: pipelines `_even` are for lengths that it divides."""
-WAYS = {False: ("", "_even", "_even_wide"), True: ("", "_even_masked", "_wide", "_wide_masked")}
+WAYS = {False: ("", "_roles", "_even", "_even_wide"), True: ("", "_roles", "_even_masked", "_wide", "_wide_masked")}
 """What stands between a problem and a surface in the names of pipelines, with a mask over the keys and without."""
 
 
@@ -109,7 +109,7 @@ def _points(name: str) -> tuple[tuple[tuple[str, Value], ...], ...]:
     given = given_of(space, problem := load_problem(space.home), problem.shapes[0], target("h200"))
     points = [p for p in space.points() if not space.refusal(space.values(p, given))]
     if space.surface == "tilelang":
-        points = [p for p in points if p["threads"] == 2 * int(p["rows"]) and p["keys"] == WHOLE and int(p["stages"]) < 3]
+        points = [p for p in points if p.get("threads", 2 * int(p["rows"])) == 2 * int(p["rows"]) and p["keys"] == WHOLE and int(p["stages"]) < 3]
     return tuple(tuple(p.items()) for p in points)
 
 

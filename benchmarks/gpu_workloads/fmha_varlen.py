@@ -67,6 +67,7 @@ POINTS = (
     "fmha_varlen_triton rows=128 keys=128 threads=256 stages=2",
     "fmha_varlen_triton rows=128 keys=128 threads=256 stages=1",
     "fmha_varlen_tilelang rows=192 keys=128 threads=384 stages=2",
+    "fmha_varlen_roles_tilelang rows=128 keys=128 stages=2",
     "fmha_varlen_tilelang rows=128 keys=128 threads=256 stages=2",
     *(f"fmha_varlen_causal_{point} last={last}" for last in (True, False) for point in (
         "sm90 rows=128 keys=128 stages=2",
@@ -75,6 +76,7 @@ POINTS = (
         "triton rows=128 keys=64 threads=128 stages=2",
         "triton rows=128 keys=128 threads=256 stages=2",
         "tilelang rows=128 keys=128 threads=256 stages=2",
+        "roles_tilelang rows=128 keys=128 stages=2",
     )),
 )
 Key = tuple[str, Row | None]

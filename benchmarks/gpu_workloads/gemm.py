@@ -40,7 +40,7 @@ SPACES: dict[str, dict[str, dict[str, tuple[int, int]]]] = {
                     "gemm_sm90_nt_wide_multicast": (32, SOME)}},
     "nn": {"cuda": {"gemm_sm90": (128, EVERY), "gemm_sm90_multicast": (128, EVERY), "gemm_sm90_pingpong": (128, EVERY)},
            "triton": {"gemm_triton": (128, EVERY), "gemm_triton_halves": (128, EVERY)},
-           "tilelang": {"gemm_tilelang": (128, EVERY), "gemm_tilelang_persistent": (128, EVERY)}},
+           "tilelang": {"gemm_tilelang": (128, EVERY), "gemm_tilelang_persistent": (128, EVERY), "gemm_tilelang_roles": (128, EVERY)}},
 }
 """The pipelines among which is chosen, by the order of the weights and the surface, each with the fewest and the most rows of A for which it is asked."""
 PROBLEMS = {"nt": "gemm_nt", "nn": "gemm"}

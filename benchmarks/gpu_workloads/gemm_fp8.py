@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.gpu_workloads.launching import compiled, compiled_for, launcher
 from benchmarks.gpu_workloads.measuring import Case, begun, fastest
-from benchmarks.gpu_workloads.replaying import COLD, Made, key, of_rows, replayed, surface
+from benchmarks.gpu_workloads.replaying import COLD, EARLY, Made, early, key, of_rows, replayed, surface
 from kir.base.diagnostic import KirError
 from kir.gate.gpu.images.executable import Executable
 from kir.hardware.device.libcuda import CudaError
@@ -70,6 +70,20 @@ POINTS = (
     "gemm_fp8_triton rows=64 stages=4 threads=128 raster=8",
     "gemm_fp8_tilelang rows=128 stages=3 threads=256 raster=8",
     "gemm_fp8_tilelang rows=64 stages=4 threads=128 raster=8",
+    "gemm_fp8_tilelang_roles rows=128 stages=4 raster=8 rounds=1",
+    "gemm_fp8_tilelang_roles rows=192 stages=5 raster=8 rounds=2",
+    "gemm_fp8_tilelang_roles rows=64 stages=6 raster=16 rounds=1",
+    *(f"{point}{EARLY}" for point in (
+        "gemm_fp8_sm90 rows=128 stages=4 raster=8 rounds=1",
+        "gemm_fp8_sm90 rows=192 stages=5 raster=8 rounds=2",
+        "gemm_fp8_sm90 rows=64 stages=6 raster=16 rounds=1",
+        "gemm_fp8_sm90_split rows=64 stages=6 parts=2",
+        "gemm_fp8_sm90_split rows=128 stages=4 parts=2",
+        "gemm_fp8_sm90_split_pairs rows=64 stages=6 parts=4",
+        "gemm_fp8_sm90_pairs rows=128 stages=4 raster=8 rounds=2",
+        "gemm_fp8_triton rows=64 stages=4 threads=128 raster=8",
+        "gemm_fp8_tilelang rows=64 stages=4 threads=128 raster=8",
+    )),
 )
 SMS, SHARED = 132, 232448
 """Multiprocessors of the device that the points are for, and bytes of shared memory that a CTA may have."""
@@ -101,6 +115,7 @@ def suits(point: str, row: Row) -> bool:
     return row.m >= (256 if "_multicast" in point else 128 if "rows=128" in point else 192 if "rows=192" in point else 1)
 
 
+@early
 def candidate(of: Key) -> Program:
     """The naive program after a point of a pipeline. Raises KirError where a step does not apply."""
     name, *settings = of[0].split()

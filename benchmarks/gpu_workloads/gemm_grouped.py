@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.gpu_workloads.launching import compiled, compiled_for, launcher
 from benchmarks.gpu_workloads.measuring import Case, begun, fastest
-from benchmarks.gpu_workloads.replaying import COLD, Made, key, of_rows, replayed, surface
+from benchmarks.gpu_workloads.replaying import COLD, EARLY, Made, early, key, of_rows, replayed, surface
 from kir.base.diagnostic import KirError
 from kir.gate.gpu.images.executable import Executable
 from kir.hardware.device.libcuda import CudaError
@@ -86,6 +86,13 @@ POINTS = (
     "gemm_grouped_tilelang rows=128 columns=256 stages=3 threads=256 ctas=1",
     "gemm_grouped_tilelang rows=128 columns=256 stages=4 threads=256 ctas=1",
     "gemm_grouped_tilelang rows=64 columns=128 stages=4 threads=128 ctas=2",
+    *(f"{point}{EARLY}" for point in (
+        "gemm_grouped_sm90 rows=128 columns=256 stages=4 panel=16 rounds=2",
+        "gemm_grouped_sm90 rows=128 columns=256 stages=4 panel=0 rounds=2",
+        "gemm_grouped_sm90 rows=64 columns=256 stages=5 panel=0 rounds=2",
+        "gemm_grouped_sm90_few rows=32 columns=128 stages=5",
+        "gemm_grouped_sm90_few rows=32 columns=64 stages=8",
+    )),
 )
 FEW, MANY = 96, 24
 """Rows of a group on average, up to which points for few rows are tried, and from which points for many are."""
@@ -119,6 +126,7 @@ def suits(point: str, row: Row) -> bool:
     return each <= FEW if point.startswith("gemm_grouped_sm90_few") else each >= MANY
 
 
+@early
 def candidate(of: Key) -> Program:
     """The naive program after a point of a pipeline. Raises KirError where a step does not apply."""
     name, *settings = of[0].split()

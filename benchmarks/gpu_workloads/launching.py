@@ -8,10 +8,14 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
+from kir.analysis import accesses
 from kir.gate.gpu.images.executable import Executable, bound
 from kir.hardware.device.libcuda import Libcuda, Map
 from kir.hardware.target import target
+from kir.ir import nodes as n
+from kir.ir.build import const
 from kir.ir.nodes import Program
+from kir.ir.rebuild.plans import launches, made
 from kir.surface import Image, backend
 
 SCALARS = {"i32": ctypes.c_int32, "i64": ctypes.c_int64, "u32": ctypes.c_uint32, "f32": ctypes.c_float, "bool": ctypes.c_bool}
@@ -34,6 +38,7 @@ def launcher(program: Program, tensors: Mapping[str, Any], sizes: Mapping[str, i
     ]
     tensors = {**tensors, **held}
     work: list[tuple[Any, ...]] = []
+    early = begins_early(program, {name: const(v) for name, v in at.values.items()})
     kept: list[Any] = [tensors]  # as long as the call: the addresses that it passes hold nothing
     for row in executable.launches(emitted, at):
         image = executable.images[row["image"]]
@@ -46,10 +51,21 @@ def launcher(program: Program, tensors: Mapping[str, Any], sizes: Mapping[str, i
         driver.stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
         for where, value in fills:
             where.fill_(value)
-        for _, function, row, image, values in work:
-            driver.launch(function, row["grid"], row["threads"], image.dynamic_shared, values, cluster=image.cluster, dependent=row["dependent"])
+        for number, (_, function, row, image, values) in enumerate(work):
+            driver.launch(function, row["grid"], row["threads"], image.dynamic_shared, values, cluster=image.cluster,
+                          dependent=row["dependent"] or (early and not number))
 
     return call
+
+
+def begins_early(program: Program, sizes: Mapping[str, n.Expr]) -> bool:
+    """Whether the first kernel of a call with these sizes may begin before what is ahead of it in the stream has ended: it asks to, and touches no memory of
+    others before it waits."""
+    step = next(step for step, taken in zip(launches(program), made(program, sizes), strict=True) if taken)
+    body = next(k.body for k in program.kernels if k.name == step.kernel)
+    waits = [i for i, s in enumerate(body) if isinstance(s, n.Eval) and s.call.fn == "grid_dependency_wait"]
+    outside = {p.of.name for p in program.params if isinstance(p.of, n.Buffer)} | {w.buffer.name for w in program.workspaces}
+    return bool(dict(step.attrs).get("pdl")) and bool(waits) and not any(a.buffer in outside for s in body[:waits[0]] for a in accesses(s))
 
 
 @cache

@@ -1,4 +1,5 @@
-"""Times of several ways to compute one thing, taken in turns in one process, with CUDA events; the answers are compared first."""
+"""Times of several ways to compute one thing, taken in turns in one process, with CUDA events; the answers are compared first, and while it is timed no other
+process that asks for a turn uses the GPU."""
 
 from __future__ import annotations
 
@@ -7,10 +8,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kir.hardware.device.turns import Turns
+
 ROUNDS, WARM_UPS, LEAST_SECONDS = 15, 3, 2e-4
 """Samples of each way, calls before the first, and the seconds that a sample lasts at least."""
 STOPPED: dict[str, str] = {}
 """Ways that are not run, and why."""
+TRIED: dict[str, float] = {}
+"""Seconds of each way among which `fastest` chose, by the median of a few samples: what else was tried at a row."""
 LISTENERS: list[Callable[[str], None]] = []
 """Told the name of a way before it is run for the first time, and "" when all have been."""
 
@@ -64,9 +69,10 @@ def measured(case: Case) -> list[Taken]:
             faults.append(Taken(way, way in case.ours, fault=fault))
     told("")
     samples: dict[str, list[float]] = {way: [] for way in sound}
-    for _ in range(ROUNDS):
-        for way, (call, calls) in sound.items():
-            samples[way].append(_seconds(call, calls) / case.times)
+    with Turns.of().alone():
+        for _ in range(ROUNDS):
+            for way, (call, calls) in sound.items():
+                samples[way].append(_seconds(call, calls) / case.times)
     taken = [Taken(way, way in case.ours, statistics.median(x), min(x), max(x)) for way, x in samples.items()]
     return sorted(taken, key=lambda t: t.median) + faults
 
@@ -84,6 +90,7 @@ def fastest(ways: Mapping[str, Callable[[], Any]], rounds: int = 3) -> str:
     told("")
     if len(ways) == 1:
         return next(iter(ways))
+    TRIED.update({way: statistics.median(of) for way, of in samples.items()})
     return min(samples, key=lambda way: statistics.median(samples[way]))
 
 

@@ -10,6 +10,7 @@ import pickle
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import wraps
 from multiprocessing import get_context
 from typing import Any
 
@@ -18,12 +19,18 @@ from benchmarks.gpu_workloads.launching import compiled
 from kir.base.diagnostic import KirError
 from kir.base.store import write_atomic
 from kir.gate.gpu.images.executable import Executable
+from kir.hardware.target import target
+from kir.ir import nodes as n
 from kir.ir.nodes import Program
+from kir.ir.rebuild.plans import launches
 from kir.learning.tune.space import find_space
+from kir.rewrite import Context, run
 
 COLD = 160e6
 """Bytes that the copies of a row's tensors have together at least: three times the L2 of an H200."""
 MOST_COPIES, HOT_CALLS = 100, 20
+EARLY = " early"
+"""How a point ends whose kernel begins before the one ahead of it in the stream has ended, and waits for it before it touches memory."""
 AT_ONCE = 40
 """Compiled programs between two writes of what is kept, so that a run that is ended loses few."""
 
@@ -83,6 +90,25 @@ def kept(name: str, keys: Iterable[Any], make: Callable[[Any], Program], build: 
                 if number % AT_ONCE == 0 or number == len(missing):
                     write_atomic(file, pickle.dumps(found))
     return found
+
+
+def begun_early(program: Program) -> Program:
+    """A program whose kernels are launched so: each waits before its roles, or before all that it does, and then lets the next one begin."""
+    first = launches(program)[0].kernel
+    body = next(k.body for k in program.kernels if k.name == first)
+    wait = len(body) - 1 if isinstance(body[-1], n.Roles) else 0
+    return run(program, f"programmatic-dependent-launch{{wait={wait} trigger=start}}@{first}", Context(target("sm_90a"))).program
+
+
+def early(make: Callable[[Any], Program]) -> Callable[[Any], Program]:
+    """`make`, which also takes keys whose point ends in `EARLY`."""
+
+    @wraps(make)
+    def either(of: Any) -> Program:
+        plain = tuple(x.removesuffix(EARLY) if isinstance(x, str) else x for x in of)
+        return make(plain) if plain == of else begun_early(make(plain))
+
+    return either
 
 
 def surface(point: str) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_workloads.measuring import Case, Taken, measured
+from benchmarks.gpu_workloads.measuring import TRIED, Case, Taken, measured
 from kir.base.store import write_atomic
 
 WORKLOADS = {name: f"benchmarks.gpu_workloads.{name}" for name in ("bmm", "conv2d", "fmha", "fmha_varlen", "gdn", "gemm", "gemm_fp8", "gemm_grouped", "topk")}
@@ -27,10 +27,12 @@ def run(names: list[str], out: Path = RESULTS, seconds: float = float("inf"), fi
     for name in names:
         cases: Iterator[Case] = importlib.import_module(WORKLOADS[name]).cases()
         for row, case in enumerate(cases):
+            tried = {**TRIED}
+            TRIED.clear()
             if row < first:
                 continue
             taken = measured(case)
-            keep(out, case, taken, torch.cuda.get_device_name())
+            keep(out, case, taken, torch.cuda.get_device_name(), tried)
             write_atomic(out / "gpu-workloads.md", page(kept(out)))
             faults += [f"{case.workload} {case.shape} {t.way}: {t.fault}" for t in taken if t.ours and t.fault]
             told(row + 1)
@@ -39,8 +41,8 @@ def run(names: list[str], out: Path = RESULTS, seconds: float = float("inf"), fi
     return faults
 
 
-def keep(out: Path, case: Case, taken: list[Taken], device: str) -> None:
-    """Put a case's samples in the place of those that were kept for it."""
+def keep(out: Path, case: Case, taken: list[Taken], device: str, tried: Mapping[str, float]) -> None:
+    """Put a case's samples in the place of those that were kept for it, with what the other ways took that were tried."""
     row = {
         "workload": case.workload,
         "shape": case.shape,
@@ -48,6 +50,7 @@ def keep(out: Path, case: Case, taken: list[Taken], device: str) -> None:
         "operations": case.operations,
         "when": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
         "taken": [vars(t) for t in taken],
+        "tried": {way: seconds / case.times for way, seconds in sorted(tried.items(), key=lambda one: one[1]) if not way.isdigit()},
     }
     rows = [r for r in kept(out, case.workload) if r["shape"] != case.shape]
     out.mkdir(parents=True, exist_ok=True)

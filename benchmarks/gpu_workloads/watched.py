@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.gpu_workloads import measuring, table
 
-SILENT = 45.0
+SILENT = 20.0
 """Seconds that a way may take for what it is first run for: an answer that is compared, and a few calls."""
 
 

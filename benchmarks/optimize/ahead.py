@@ -31,8 +31,6 @@ BUILT, PROPOSALS = 400, 96
 """Candidates that the search names for an instance, and those of them that are kept."""
 FRESH = 0.93
 """What the forecast of one is multiplied with, when those are chosen, for each value of a parameter that none has yet of its family."""
-MEANT = 0.9
-"""The part of a plan's steps that is taken where it is what was meant."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ def proposals(number: int, device: str) -> list[Proposed]:
     setting = Setting(problem, one.shape, named(device), "")
     search = Search(problem.naive, setting, CpuJudge(setting, measures=True), budget=Budget(seconds=1e4, plans=400), policy=load())
     found = spread(search.proposals(BUILT), PROPOSALS)
-    kin = [c.plan.family in search.kin and c.share >= MEANT for c in found]
+    kin = [search.meant(c) for c in found]
     return [
         Proposed(c.key, c.plan.key, c.plan.family, c.surface, program_text(c.program), c.seconds, len(c.steps), len(c.left), near, dict(c.plan.point))
         for c, near in zip(found, kin, strict=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -26,13 +27,15 @@ TURN = Budget(candidates=2, seconds=600.0, plans=6)
 
 
 def turns(out: Path, seconds: float = 1e9, workers: int = 1) -> int:
-    """Train on the first problems, compare on the others; writes the policy, a table and its rows."""
-    half = seconds / 2
-    logs = [row["events"] for _, row in each(one, [(name, "", asdict(TRAINING), "") for name in LEARNED_ON], workers, half)]
-    policy = out / "optimize-policy.json"
-    save(trained(logs), policy)
-    tasks = [(name, "", asdict(TURN), which) for name in TESTED_ON for which in ("", str(policy))]
-    made = {(name, which): row for (name, _, _, which), row in each(one, tasks, workers, half)}
+    """Train on the first problems, compare on the others; writes the policy, a table and its rows. Searches are kept in the folder `turns` as they end, and
+    those that are there are not made again; 1 while some are left."""
+    until, kept, policy = time.monotonic() + seconds, out / "turns", out / "optimize-policy.json"
+    logs = _made([(name, "", asdict(TRAINING), "") for name in LEARNED_ON], kept, workers, until)
+    if len(logs) < len(LEARNED_ON):
+        print(f"{len(logs)} of {len(LEARNED_ON)} searches to learn from")
+        return 1
+    save(trained([log["events"] for log in logs.values()]), policy)
+    made = _made([(name, "", asdict(TURN), which) for name in TESTED_ON for which in ("", str(policy))], kept, workers, until)
     rows = [
         {"problem": name, "given": a["given"], "first": a["seconds"] or a["given"], "second": b["seconds"] or b["given"]}
         for name in TESTED_ON
@@ -41,7 +44,20 @@ def turns(out: Path, seconds: float = 1e9, workers: int = 1) -> int:
     write_atomic(out / "optimize-turns.json", json.dumps({"rows": rows}, indent=1) + "\n")
     write_atomic(out / "optimize-turns.md", "\n".join(_table(rows)) + "\n")
     print("\n".join(_table(rows)))
-    return 0
+    return 0 if len(rows) == len(TESTED_ON) else 1
+
+
+def _made(tasks: Sequence[tuple[Any, ...]], kept: Path, workers: int, until: float) -> dict[tuple[str, str], dict[str, Any]]:
+    """What searches came to, by problem and policy: those that are kept, and as many of the others as end in time."""
+    def place(task: tuple[Any, ...]) -> Path:
+        return kept / f"{task[0]}-{task[2]['plans']}{'-again' * bool(task[3])}.json"
+
+    out = {(task[0], task[3]): json.loads(place(task).read_text(encoding="utf-8")) for task in tasks if place(task).is_file()}
+    left = [task for task in tasks if not place(task).is_file()]
+    for task, row in each(one, left, workers, max(0.0, until - time.monotonic())):
+        write_atomic(place(task), json.dumps(row) + "\n")
+        out[task[0], task[3]] = row
+    return out
 
 
 def one(name: str, surface: str, budget: Mapping[str, Any], policy: str) -> dict[str, Any]:

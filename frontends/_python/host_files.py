@@ -38,11 +38,11 @@ def host_launches(source: Path, kernel: str, is_kernel: Callable[[ast.FunctionDe
     others = {str(f.path) for f in files if f.path != source and kernel in f.kernels}
     found: dict[str, HostLaunch] = {}
 
-    def follow(starts: Iterator[Callable[[Follower], None]], usual: frozenset[str] | None = frozenset()) -> None:
+    def follow(starts: Iterator[Callable[[Follower], None]], usual: frozenset[str] | None = frozenset(), flags: bool = False) -> None:
         for start in starts:
             ways = [frozenset[Fork]()]
             for way in ways:  # each by itself: what one part of a branch checks says nothing of the other
-                follower = Follower({f.path.stem: f for f in files}, on_call, load, usual, way)
+                follower = Follower({f.path.stem: f for f in files}, on_call, load, usual, way, flags)
                 start(follower)
                 for each in follower.launches:
                     if each.kernel == kernel and each.file not in others and (each.place not in found or _left(each) < _left(found[each.place])):
@@ -54,6 +54,8 @@ def host_launches(source: Path, kernel: str, is_kernel: Callable[[ast.FunctionDe
         follow(_callers(files, kernel))
     if not found or any(map(_open, found.values())):
         follow(_entries(files, kernel), None)
+    if not found:  # it may be launched where an argument is not what it is by default
+        follow(_entries(files, kernel), flags=True)
     without = frozenset[str]()
     for name in dict.fromkeys(x for _, f in _launching(files, kernel) for x in sorted(optional(f))):  # not all are None where the kernel is launched
         before = sorted(map(_left, found.values()))

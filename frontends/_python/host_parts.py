@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -95,3 +95,17 @@ def leaves(body: Sequence[ast.stmt]) -> bool:
 def is_main(test: ast.expr) -> bool:
     """Whether a condition holds for a file that is run as a program."""
     return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__"
+
+
+def launched_below(functions: Mapping[str, ast.FunctionDef], kernels: Collection[str], s: ast.stmt) -> bool:
+    """Whether one of the kernels is launched after a statement, by the function that it stands in or by one that this calls."""
+    around = max((f for f in functions.values() if f.lineno <= s.lineno <= (f.end_lineno or f.lineno)), key=lambda f: f.lineno, default=None)
+    found, waiting = set[str](), [x for t in (around.body if around is not None else ()) for x in ast.walk(t) if getattr(x, "lineno", 0) > s.lineno]
+    while waiting:
+        x = waiting.pop()
+        if isinstance(x, ast.Name) and x.id in kernels:
+            return True
+        if isinstance(x, ast.Name) and x.id in functions and x.id not in found:
+            found.add(x.id)
+            waiting += ast.walk(functions[x.id])
+    return False

@@ -20,7 +20,7 @@ from kir.surface.launches.record import HostLaunch
 from kir.surface.launches.values import Array, Dtype, Known, Quotient, Unknown, Value, decided, floored, is_condition, number_chosen
 
 from .host_parts import HostFile as HostFile
-from .host_parts import defaults, is_main, leaves, module_files, optional, parameters
+from .host_parts import defaults, is_main, launched_below, leaves, module_files, optional, parameters
 from .host_values import RANK, External, Lazy, Limits, Method, Shape, array, attribute, called, external, method, number
 
 DEEPEST = 8
@@ -81,12 +81,13 @@ class _Raised(Exception):
 class Follower:
     """One entry of host code, followed. `on_call` turns the call of a kernel into a launch, or a value; `load` reads a file that another one imports;
     `usual` are those of an entry's arguments that may be None that are None (None: each), the others are what they turn out to be. `forks` are
-    the branches that nothing decides and that launch either way; the first part is taken, of those in `otherwise` the second."""
+    the branches that nothing decides and that launch either way; the first part is taken, of those in `otherwise` the second. With `flags` an entry's
+    arguments that are true or false by default are what a branch on them needs."""
 
     def __init__(self, files: Mapping[str, HostFile], on_call: Callable[[Follower, HostFile, Kernel, ast.Call, list[Value], dict[str, Value]], Value],
                  load: Callable[[Path], HostFile | None] = lambda path: None, usual: frozenset[str] | None = frozenset(),
-                 otherwise: frozenset[Fork] = frozenset()) -> None:
-        self.files, self.on_call, self.load, self.usual, self.otherwise = files, on_call, load, usual, otherwise
+                 otherwise: frozenset[Fork] = frozenset(), flags: bool = False) -> None:
+        self.files, self.on_call, self.load, self.usual, self.otherwise, self.flags = files, on_call, load, usual, otherwise, flags
         self.forks: list[Fork] = []
         self.known = Known()
         self.launches: list[HostLaunch] = []
@@ -128,7 +129,7 @@ class Follower:
         without = {x for x in optional(f) if self.usual is None or x in self.usual}
         for p in parameters(f):
             default = self._default(file, f, p, scope)
-            left_out = isinstance(default, (bool, str)) or p.arg in without
+            left_out = isinstance(default, str) or (isinstance(default, bool) and not self.flags) or p.arg in without
             if p.arg not in given or (isinstance(given[p.arg], Lazy) and left_out):
                 given[p.arg] = default
         kept: dict[str, Value] = {}
@@ -271,11 +272,16 @@ class Follower:
                 self._holds(_opposite(test))
                 return
             first, second = self._launching(file, s.body), bool(s.orelse) and self._launching(file, s.orelse)
+            if not first and not s.orelse and isinstance(s.body[-1], ast.Return) and launched_below(file.functions, file.kernels, s):
+                self._holds(_opposite(test))
+                return
             if first and (second or isinstance(s.body[-1], ast.Return)):  # either may be taken: the other way is followed by itself
                 self.forks.append((str(file.path), s.lineno))
                 refuses = refuses or self.forks[-1] in self.otherwise
             other_rank = isinstance(test, Unknown) and test.reason == RANK and not first and not s.orelse  # most tensors have the rank that nothing is done for
             answer = not refuses and not other_rank and (first or not s.orelse or not second)
+            if self.flags and isinstance(test, Lazy) and isinstance(test.default, bool) and isinstance(s.test, ast.Name):
+                scope[s.test.id] = answer
         self.run(file, s.body if answer else s.orelse, scope)
 
     def _holds(self, test: Value) -> None:

@@ -60,13 +60,14 @@ TURNS = (0, TOGETHER)
 
 @dataclass(frozen=True)
 class Tests:
-    """The cases of one program, the most telling first; those that are run in checking mode; names of those that would take too long; and the
-    plan that they come from."""
+    """The cases of one program, the most telling first; those that are run in checking mode; names of those that would take too long; the
+    plan that they come from; and further ones, drawn as they are asked for, where loops whose trips data decide have not run twice."""
 
     cases: tuple[Case, ...]
     checked: tuple[Case, ...] = ()
     left_out: tuple[str, ...] = ()
     plan: Plan | None = None
+    further: Callable[[], Iterator[Case]] = field(default=lambda: iter(()), compare=False)
 
 
 class Case(Protocol):
@@ -202,7 +203,9 @@ def problem_tests(program: n.Program, problem: Problem, given: Mapping[str, str]
     chosen = [*must, *(may[i] for i in kept)]
     cases = tuple(ProblemCase(problem, s, d, seed + fresh, problem.drawn(s, seed + fresh, d), names) for s, d, seed in chosen)
     return Tests(cases, _checked(program, cases, lambda at: _program_sizes(program, problem, names, at), longest=True),
-                 tuple(f"{may[i][0].name} {may[i][1]} {may[i][2]}" for i in left), plan)
+                 tuple(f"{may[i][0].name} {may[i][1]} {may[i][2]}" for i in left), plan,
+                 lambda: (ProblemCase(problem, s, d, fresh, problem.drawn(s, fresh, d), names) for s in sorted(shapes, key=lambda s: elements_of(problem, s))
+                          for d in adverse if (s, d) not in [(at, how) for at, how, _ in chosen]))
 
 
 def _around(program: n.Program, *others: n.Program) -> list[str]:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import field
@@ -26,7 +27,7 @@ from kir.ir.types import DType
 from kir.ir.visit import substitute, walk
 from kir.problem import Comparison
 
-MORE_CHECKED = 2
+MORE_CHECKED, MOST_FURTHER = 2, 24
 Mode = Literal["fast", "check"]
 _FAST: Mode = "fast"
 _CHECK: Mode = "check"
@@ -75,6 +76,18 @@ def check(program: n.Program, tests: Tests | Sequence[Case], reference: str, rel
         plan = [(c, _CHECK) for c in _unchecked(program, given, found_by[:first], joined(*found_by[first:]))] if len(runs) == done else []
     reached, checked = joined(*found_by[:len(given.cases)]), joined(*found_by[len(given.cases):])
     found = covered(program, given.plan, reached) if given.plan is not None else None
+    for case in itertools.islice(given.further(), MOST_FURTHER) if found is not None and found.single else ():
+        with contextlib.closing((runner or in_turn)(program, [(case, _FAST)])) as outcomes:
+            one = next(outcomes)
+        runs.append(one.run)
+        weak += one.weak
+        if not one.run.ok:
+            return CorrectnessRecord(reference, False, tuple(runs), relative=relative, reason=one.run.reason, left_out=out)
+        reached = joined(reached, one.reached)
+        assert given.plan is not None
+        found = covered(program, given.plan, reached)
+        if not found.single or stopped():
+            break
     if found is not None and (refusals := found.refusals()):
         said = f"{refusals[0].id}: {refusals[0].message}"
         return CorrectnessRecord(reference, False, tuple(runs), refusals, tuple(weak), relative, said, out, found)

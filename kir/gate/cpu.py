@@ -255,6 +255,6 @@ def profiled(program: Program, problem: Problem | None) -> list[Shaped]:
     if problem is not None:
         allowed = problem.shapes_for(program)
         return [(s.name, s.sizes) for s in problem.timed_for(program) or allowed[-1:]]
-    shapes: list[Shaped] = [("large", sizes) for sizes in size_sets(program, (4096,)) or size_sets(program, (1024, 256, 64))[:1]]
+    shapes: list[Shaped] = [("large", sizes) for sizes in size_sets(program, (4096,), below=True) or size_sets(program, (1024, 256, 64))[:1]]
     sized = any(p.role == "size" and isinstance(p.of, DType) for p in program.params)
     return shapes or ([] if sized else [("fixed", {})])

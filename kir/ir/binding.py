@@ -182,7 +182,7 @@ class Binding:
             line = next((number for number, row in enumerate(text.splitlines(), start=1) if '"?"' in row.partition("#")[0]), 1)
             column = text.splitlines()[line - 1].find('"?"') + 1
             raise error("KIR-F012", f"the binding is not filled in yet: {', '.join(left)}", origin=Origin(str(path), line, column, line, column + 3),
-                        needs="numbers, dtypes, and expressions over the sizes, in the places of \"?\"; docs/using/your-own-kernel.md goes through them")
+                        needs="numbers, dtypes, and expressions over the sizes, in the places of \"?\"; `kir explain your-own-kernel` goes through them")
         return found
 
     def configured(self, number: int) -> Binding:

@@ -43,10 +43,12 @@ def launches_of(reader: Frontend, path: Path, kernel: str) -> list[Found]:
 def under(reader: Frontend, path: Path, kernel: str) -> Callable[[Binding], Program]:
     """The specialized program of a kernel as a function of its binding. It raises KirError as the frontend and `specialize` do."""
     instantiate = getattr(reader, "instantiate", None)
+    parsed: list[Program] = []
 
     def made(binding: Binding) -> Program:
-        generic = instantiate(path, kernel, binding) if instantiate is not None else reader.parse(path, kernel)
-        return specialize(generic, settled(binding))
+        if instantiate is None and not parsed:
+            parsed.append(reader.parse(path, kernel))
+        return specialize(parsed[0] if instantiate is None else instantiate(path, kernel, binding), settled(binding))
     return made
 
 
@@ -65,6 +67,7 @@ def _whole(reader: Frontend, path: Path, kernel: str, found: Found) -> Found:
         loose, binding = binding, with_ties(binding, made)
         said += [Assumed(f"{name} is {' x '.join(map(str, t.shape))}: all that the kernel reaches") for name, t in binding.tensors.items()
                  if t.shape != loose.tensors[name].shape]
+        said += [Assumed(fact) for fact in binding.facts if fact not in loose.facts]
         shaped = with_axes(binding, made)
         binding = with_counts(shaped, made)
         binding = with_axes(binding, made) if binding is not shaped else binding

@@ -344,7 +344,7 @@ def normal_form(read: Reading, known: Sequence[Path] = (), text: str = "") -> Pr
         skeleton = told if text and ".kir" not in text else ""
         shipped = " or ".join(f"--bind {quote(_short(each))}" for each in known)
         raise error("KIR-S016", f"{program.name} is generic",
-                    needs="a binding: what its sizes, dtypes and compile-time values are (docs/using/your-own-kernel.md)",
+                    needs="a binding: what its sizes, dtypes and compile-time values are (kir explain your-own-kernel)",
                     attempt=shipped or skeleton)
     check(program)
     return raised(program)

@@ -49,6 +49,8 @@ def _buffer(program: n.Program, site: Site) -> n.Buffer:
 
 def _bijection(program: n.Program, site: Site, context: Context) -> Verdict:
     b, item = _buffer(program, site), params_as(site, SwizzleShared)
+    if item.auto:
+        return proved("a compiler that lays a buffer out gives each byte a place of its own")
     total = byte_count(b)
     if total is None:
         return unknown("the buffer has a symbolic extent", needs="literal extents")
@@ -62,6 +64,8 @@ def _bijection(program: n.Program, site: Site, context: Context) -> Verdict:
 
 def _whole_atoms(program: n.Program, site: Site, context: Context) -> Verdict:
     b, item = _buffer(program, site), params_as(site, SwizzleShared)
+    if item.auto:
+        return proved("a compiler that lays a buffer out knows every access to it")
     atom = 1 << item.base
     if b.dtype.bytes > atom:
         return refuted(f"an element of {b.dtype.bytes} bytes is split over atoms of {atom}", f"the first element of '{b.name}'")
@@ -87,7 +91,8 @@ def _row_conflicts(program: n.Program, site: Site, context: Context) -> Verdict:
 @dataclass(frozen=True)
 class SwizzleShared(Pass):
     """Byte addresses have `bits` bits from `base` on xor-ed with those `shift` above. `align`: the bytes that the buffer is aligned to (0:
-    as its elements are), which units that swizzle addresses, not offsets, need."""
+    as its elements are), which units that swizzle addresses, not offsets, need. `auto` leaves all of this to the compiler of a surface, as TileLang's,
+    that lays shared memory out for the instructions and copies that use it."""
 
     intent: ClassVar[str] = "swizzle-shared"
     catalogue: ClassVar[tuple[int, ...]] = (7,)
@@ -105,6 +110,7 @@ class SwizzleShared(Pass):
     base: int = 4
     shift: int = 3
     align: int = 0
+    auto: bool = False
 
     def swizzled(self, offset: int) -> int:
         """The byte offset at which the byte `offset` of the dense buffer lies."""
@@ -114,6 +120,8 @@ class SwizzleShared(Pass):
         """At a declaration of dense shared memory."""
         if not (isinstance(node, n.Alloc) and node.buffer.space == "shared" and node.buffer.dtype.kind != "token"):
             return None
+        if self.auto and replace(self, auto=False) != SwizzleShared():
+            return Miss("a swizzle that is left to a compiler has no bits and no alignment")
         if self.bits < 1 or self.base < 0 or self.shift < 1:
             return Miss("a swizzle has at least one bit, moved up by at least one")
         if self.bits + self.base + self.shift > ADDRESS_BITS:
@@ -129,6 +137,8 @@ class SwizzleShared(Pass):
         if not (isinstance(node, n.Alloc) and node.buffer.space == "shared" and node.buffer.layout is not None):
             return None
         layout = node.buffer.layout
+        if layout.name == "auto" and not node.buffer.align:
+            return Site(path, SwizzleShared(auto=True))
         if layout.name != "swizzle" or len(layout.args) != 3:
             return Miss(f"the layout '{layout.name}' is no swizzle")
         bits, base, shift = (int(a) for a in layout.args if isinstance(a, int))
@@ -136,7 +146,8 @@ class SwizzleShared(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The buffer, swizzled."""
-        made = replace(_buffer(program, site), layout=n.Layout("swizzle", (self.bits, self.base, self.shift)), align=self.align)
+        made = replace(_buffer(program, site), layout=n.Layout("auto") if self.auto else n.Layout("swizzle", (self.bits, self.base, self.shift)),
+                       align=self.align)
         return Rewritten(redeclared(program, site.path, made), site.path)
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:

@@ -94,7 +94,7 @@ from kir.ir.visit import walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, kernel_of, node_at
 from kir.rewrite.match import matched, node_as, sibling
-from kir.rewrite.match.local_buffers import mentions, team_threads
+from kir.rewrite.match.local_buffers import is_left, mentions, team_threads
 from kir.rewrite.match.materialize import buffers_written
 
 from ._rings import NoRing, Rings, counted, slot
@@ -130,6 +130,13 @@ def _regions(e: n.Expr) -> list[n.Region]:
     return [x for x in walk(e) if isinstance(x, n.Region)]
 
 
+def _is_of_warpgroups(s: n.Mma, threads: int | None) -> bool:
+    """Whether a product is one warpgroup's, or one of several whose compiler lays the operands out and lets each thread say that it is done."""
+    regions = [x.at.buffer for e in (s.a, s.b) for x in walk(e) if isinstance(x, n.Load) and x.at.buffer.space == "shared"]
+    left = bool(regions) and all(is_left(b) for b in regions)
+    return threads is not None and (threads == 128 or (left and threads % 128 == 0))
+
+
 @dataclass(frozen=True)
 class OverlapProducts(Pass):
     """One product is in flight when the next is issued. `last`: whether the last stage is given back too, for what comes after the loop."""
@@ -151,7 +158,7 @@ class OverlapProducts(Pass):
         if not (isinstance(node, n.Mma) and node.via == "wgmma" and not node.pending and len(path) > 3):
             return None
         loop = node_at(program, path[:-2])
-        if not isinstance(loop, n.For) or not counted(loop) or team_threads(program, path) != 128:
+        if not isinstance(loop, n.For) or not counted(loop) or not _is_of_warpgroups(node, team_threads(program, path)):
             return Miss("the product is not that of one warpgroup in a counted loop")
         try:
             rings = Rings.of(kernel_of(program, path))

@@ -54,7 +54,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar
 
-from kir.analysis.target.legalize import registers_refusal
+from kir.analysis.target.legalize import registers_refusal, whole_warpgroups
 from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.visit import statements
@@ -83,11 +83,12 @@ def _hardware(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _whole_warpgroups(program: n.Program, site: Site, context: Context) -> Verdict:
-    for r in _given(program, site).roles:
-        if r.registers and (r.lo % 4 or r.hi % 4):
+    given = _given(program, site)
+    for r in given.roles:
+        if not whole_warpgroups(given, r):
             return refuted(f"'{r.name}' is warps {r.lo} up to {r.hi}, no whole warpgroups", f"warp {r.lo if r.lo % 4 else r.hi} shares a warpgroup "
-                           "with another role", needs="roles that begin and end at multiples of 4 warps")
-    return proved("each role is of whole warpgroups, which change their registers together")
+                           "with another role", needs="roles that begin and end at multiples of 4 warps, or as many registers for all of a warpgroup")
+    return proved("all warps of a warpgroup change their registers together")
 
 
 def _adds_up(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -122,7 +123,7 @@ class RedistributeRegisters(Pass):
     provides: ClassVar[tuple[str, ...]] = ("registers",)
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P774", "validity", "storage", "the registers of all warps add up to what there are", _adds_up),
-        Precondition("KIR-P775", "validity", "hardware", "roles are whole warpgroups", _whole_warpgroups),
+        Precondition("KIR-P775", "validity", "hardware", "warps of a warpgroup have as many registers each", _whole_warpgroups),
         Precondition("KIR-P776", "validity", "hardware", "the target redistributes registers", _hardware),
     )
 

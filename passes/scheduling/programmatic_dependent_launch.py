@@ -45,6 +45,7 @@ plan
 """
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar, Literal
 
@@ -52,6 +53,7 @@ from kir.analysis import Aliases, accesses
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.rebuild.plans import Plan, launches, plan_of
 from kir.ir.visit import walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import kernel_of, replace_kernel
@@ -106,8 +108,6 @@ class ProgrammaticDependentLaunch(Pass):
         """At a kernel that is launched without overlap."""
         if not isinstance(node, n.Kernel):
             return None
-        if any(not isinstance(step, n.Launch) for step in program.plan):
-            return Miss("the plan decides at run time what is launched")
         if any(isinstance(x, n.Call) and x.fn in (WAIT, LAUNCH) for x in walk(node)) or _launch(program, node.name) is None:
             return Miss("the kernel waits for others already, or is not launched once")
         if program.plan and tuple(program.plan) == tuple(n.Launch(k.name) for k in program.kernels):
@@ -121,7 +121,7 @@ class ProgrammaticDependentLaunch(Pass):
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a kernel that is launched with overlap, and waits at its own level."""
-        if not isinstance(node, n.Kernel) or any(not isinstance(step, n.Launch) for step in program.plan):
+        if not isinstance(node, n.Kernel):
             return None
         launch = _launch(program, node.name)
         if launch is None or not dict(launch.attrs).get("pdl"):
@@ -145,8 +145,7 @@ class ProgrammaticDependentLaunch(Pass):
         made: n.Block = (*block[:self.wait], wait, *((launch,) if self.trigger == "start" else ()), *block[self.wait:],
                          *((launch,) if self.trigger == "end" else ()))
         after = replace_kernel(program, kernel.name, _with(kernel, made))
-        plan = tuple(replace(s, attrs=n.attrs(**{**dict(s.attrs), "pdl": True})) if isinstance(s, n.Launch) and s.kernel == kernel.name else s
-                     for s in program.plan or tuple(n.Launch(k.name) for k in program.kernels))
+        plan = _planned(plan_of(program), kernel.name, lambda attrs: n.attrs(**{**dict(attrs), "pdl": True}))
         return Rewritten(replace(after, plan=plan), site.path)
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
@@ -154,8 +153,7 @@ class ProgrammaticDependentLaunch(Pass):
         kernel = kernel_of(program, site.path)
         made = tuple(s for s in _block(kernel) if not _is(s, WAIT) and not _is(s, LAUNCH))
         after = replace_kernel(program, kernel.name, _with(kernel, made))
-        plan = tuple(replace(s, attrs=tuple(a for a in s.attrs if a[0] != "pdl")) if isinstance(s, n.Launch) and s.kernel == kernel.name else s
-                     for s in program.plan)
+        plan = _planned(program.plan, kernel.name, lambda attrs: tuple(a for a in attrs if a[0] != "pdl"))
         plain = plan == tuple(n.Launch(k.name) for k in program.kernels)
         return Rewritten(replace(after, plan=() if plain else plan), site.path)
 
@@ -165,13 +163,24 @@ def _is(s: n.Stmt, fn: str) -> bool:
 
 
 def _order(program: n.Program) -> list[str]:
-    """Kernels in the order in which they are launched."""
-    return [s.kernel for s in program.plan if isinstance(s, n.Launch)] or [k.name for k in program.kernels]
+    """Kernels in the order in which they are launched; of arms of which one is taken, all."""
+    return [s.kernel for s in launches(program)]
+
+
+def _planned(plan: Plan, kernel: str, made: Callable[[n.Attrs], n.Attrs]) -> tuple[n.Launch | n.Dispatch, ...]:
+    """A plan in which the launches of a kernel have other attributes."""
+    out: list[n.Launch | n.Dispatch] = []
+    for step in plan:
+        if isinstance(step, n.Dispatch):
+            out.append(replace(step, arms=tuple((guard, _planned(arm, kernel, made)) for guard, arm in step.arms), orelse=_planned(step.orelse, kernel, made)))
+        else:
+            out.append(replace(step, attrs=made(step.attrs)) if step.kernel == kernel else step)
+    return tuple(out)
 
 
 def _launch(program: n.Program, name: str) -> n.Launch | None:
     """The one launch of a kernel."""
-    found = [s for s in program.plan or tuple(n.Launch(k.name) for k in program.kernels) if isinstance(s, n.Launch) and s.kernel == name]
+    found = [s for s in launches(program) if s.kernel == name]
     return found[0] if len(found) == 1 else None
 
 

@@ -48,10 +48,11 @@ from kir.analysis.target.warpgroup import along_k, operand_refusal, product_refu
 from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.types import dtype_of
+from kir.ir.visit import walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import kernel_of
 from kir.rewrite.match import edited, hardware_of, node_as
-from kir.rewrite.match.local_buffers import team_threads
+from kir.rewrite.match.local_buffers import is_left, team_threads
 
 from ..pipelining._rings import NoRing, Rings
 
@@ -92,6 +93,9 @@ def _shape(program: n.Program, site: Site, context: Context) -> Verdict:
 
 def _descriptors(program: n.Program, site: Site, context: Context) -> Verdict:
     s, kernel = node_as(program, site.path, n.Mma), kernel_of(program, site.path)
+    shared = [x.at.buffer for e in (s.a, s.b) for x in walk(e) if isinstance(x, n.Load) and x.at.buffer.space == "shared"]
+    if shared and all(is_left(b) for b in shared):
+        return proved("how the operands lie is left to the compiler of a surface, which makes the descriptors too")
     for e, left in ((s.a, True), (s.b, False)):
         reason = operand_refusal(kernel, e, left)
         if reason:

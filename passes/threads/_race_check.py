@@ -3,11 +3,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TypeVar
 
 from kir.analysis.facts import Facts
+from kir.analysis.order import at_most, less
 from kir.analysis.solver import decide
 from kir.base.dataclass import dataclass
 from kir.base.instructions import instruction
@@ -164,10 +165,12 @@ class _Phases:
             loop = self._ranges[name]
             known = known.ranging(loop.var, loop.lo, build.add(loop.hi, 1))
         compared = False
+        again = tuple(substitute(y, renamed) for y in again)
+        if any(_steps(build.sub(y, x), t, other) or _digits(x, y, t, other, known) for x, y in _divided(index, again)):
+            return
         for x, y in zip(index, again, strict=True):
-            y = substitute(y, renamed)
             if x.type == y.type and not any(isinstance(v, (n.Load, n.Call)) for e in (x, y) for v in walk(e)):
-                if _steps(build.sub(y, x), t, other) or _digits(x, y, t, other, known):
+                if _steps(build.sub(y, x), t, other) or _digits(x, y, t, other, known) or _blocks(x, y, known):
                     return
                 apart, compared = build.logical_or(apart, n.Binary("ne", x, y)), True
         if self._apart_for_all_threads(a, b):
@@ -220,6 +223,42 @@ class _Phases:
         return a.kind != WRITE or a.value is None or any(names & names_read(x) or any(isinstance(y, n.Load) for y in walk(x)) for x in parts[:1]) or any(
             (isinstance(y, n.Var) and y.name == self.team.var.name) or (isinstance(y, n.Load) and y.at.buffer.space in PRIVATE)
             for x in parts for y in walk(x))
+
+
+def _blocks(x: n.Expr, y: n.Expr, known: Facts) -> bool:
+    """Whether two indices, each a remainder by one number and something, are in different blocks of that many."""
+    for op in QUOTIENTS.values():
+        ours, theirs = _term(x, op), _term(y, op)
+        if op == "mod" and ours is not None and theirs is not None and ours[0].b == theirs[0].b and less(build.const(0, dtype_of(x.type)), ours[0].b, known):
+            between = build.sub(ours[1], theirs[1])
+            return at_most(ours[0].b, between, known) or at_most(ours[0].b, build.sub(theirs[1], ours[1]), known)
+    return False
+
+
+QUOTIENTS = {"floordiv": "mod", "tdiv": "trem"}
+"""By the operator of a quotient, that of what remains."""
+
+
+def _divided(index: Sequence[n.Expr], again: Sequence[n.Expr]) -> Iterator[tuple[n.Expr, n.Expr]]:
+    """Numbers that are equal where two places are one: of each, one index has the quotient by something, and another has what remains."""
+    pairs = [{op: part for op in (*QUOTIENTS, *QUOTIENTS.values()) if (part := _part(x, y, op)) is not None} for x, y in zip(index, again, strict=True)
+             if x.type == y.type and not any(isinstance(v, (n.Load, n.Call)) for e in (x, y) for v in walk(e))]
+    for op, rest in QUOTIENTS.items():
+        for whole, left in itertools.product((each[op] for each in pairs if op in each), (each[rest] for each in pairs if rest in each)):
+            if all((a.a, a.b) == (b.a, b.b) for a, b in zip(whole, left, strict=True)) and whole[0].b == whole[1].b:
+                yield whole[0].a, whole[1].a
+
+
+def _part(x: n.Expr, y: n.Expr, op: str) -> tuple[n.Binary, n.Binary] | None:
+    """The only term of each of two indices that is such a quotient or remainder, where they differ in nothing else."""
+    ours, theirs = _term(x, op), _term(y, op)
+    return (ours[0], theirs[0]) if ours is not None and theirs is not None and ours[1] == theirs[1] else None
+
+
+def _term(e: n.Expr, op: str) -> tuple[n.Binary, n.Expr] | None:
+    """The only term of a sum that is such a quotient or remainder, once, and the rest."""
+    found = [m[0] for m, by in build.polynomial(e).items() if by == 1 and len(m) == 1 and isinstance(m[0], n.Binary) and m[0].op == op]
+    return (found[0], build.sub(e, found[0])) if len(found) == 1 else None
 
 
 def _steps(difference: n.Expr, t: n.Var, other: n.Var) -> bool:

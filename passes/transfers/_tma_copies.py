@@ -19,7 +19,7 @@ from kir.ir.visit import statements, walk
 from kir.rewrite import Path, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, enclosing, node_at
 from kir.rewrite.match import matched
-from kir.rewrite.match.local_buffers import kind_of_copy
+from kir.rewrite.match.local_buffers import is_left, kind_of_copy
 
 SPANS = {1: 32, 2: 64, 3: 128}
 """Bits of a swizzle of 16-byte atoms over rows of eight -> bytes that it spans."""
@@ -112,6 +112,8 @@ def without_unused_maps(program: n.Program) -> n.Program:
 def map_fits(s: n.Copy) -> Verdict:
     """Whether a map orders the bytes in shared memory as the buffer's layout does."""
     _, near = far_and_near(s)
+    if is_left(near.buffer):
+        return proved("how the box lies is left to the compiler of a surface, which makes the map too")
     b, swizzle = near.buffer, swizzle_of(near.buffer)
     if swizzle is None:
         return refuted(f"'{b.name}' has a layout that no tensor map has", "maps swizzle 16-byte atoms over rows of 32, 64 or 128 bytes",

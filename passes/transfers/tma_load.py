@@ -51,7 +51,7 @@ from kir.ir.visit import statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved
 from kir.rewrite.edit import block_at, node_at, replace_stmts
 from kir.rewrite.match import block_and_index, edited, node_as, regions_of
-from kir.rewrite.match.local_buffers import mentions, own_parts, team_level
+from kir.rewrite.match.local_buffers import is_left, mentions, own_parts, team_level
 from kir.rewrite.precondition import decided
 
 from ._tensor_descriptor import base_fits, box_fits, has_tma, is_box, strides_fit
@@ -119,7 +119,7 @@ class TmaLoad(Pass):
         if isinstance(node, n.Copy) and is_staging(node, loads=True):
             if team_level(program, path) != "cta":
                 return Miss("a part of the CTA does not wait for a box by itself")
-            if map_for(program, node) is None:
+            if not is_left(node.dst.buffer) and map_for(program, node) is None:
                 return Miss(f"no tensor map shows the view '{node.src.at.buffer.name}'")
             return self._of_load(node.src, path) if is_near(node.dst) else Miss("the place in shared memory is a part of its rows")
         if not (isinstance(node, n.Let) and len(node.names) == 1 and isinstance(node.value, n.Load) and shape_of(node.value.type)):
@@ -140,6 +140,8 @@ class TmaLoad(Pass):
         """A fragment, and a copy that fills it; its value wherever the let was read."""
         s = node_at(program, site.path)
         if isinstance(s, n.Copy):
+            if is_left(s.dst.buffer):
+                return edited(program, site.path, (replace(s, via="tma"),))
             made, name = with_map(program, s)
             return edited(made, site.path, (replace(s, via="tma", attrs=n.attrs(descriptor=name)),))
         assert isinstance(s, n.Let) and isinstance(s.value, n.Load)

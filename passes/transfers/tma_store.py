@@ -49,7 +49,7 @@ from kir.ir.types import shape_of
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved
 from kir.rewrite.edit import block_at, enclosing, node_at
 from kir.rewrite.match import block_and_index, edited, fresh_at, matched_as, sibling, splice
-from kir.rewrite.match.local_buffers import mentions, team_level
+from kir.rewrite.match.local_buffers import is_left, mentions, team_level
 
 from ._tensor_descriptor import base_fits, box_fits, has_tma, is_box, strides_fit
 from ._tma_copies import is_near, is_staging, map_fits, map_for, sends_before, wait_for_all, with_map, without_unused_maps
@@ -129,7 +129,7 @@ class TmaStore(Pass):
             return None
         if team_level(program, path) not in ("cta", "role", "warpgroup"):
             return Miss("a single warp or thread copies")
-        if any(map_for(program, c) is None for c in copies):
+        if any(not is_left(c.src.at.buffer) and map_for(program, c) is None for c in copies):
             return Miss("no tensor map shows the view that is written")
         if sends_before(program, path):
             return Miss("stores before it are not waited for yet, and its wait would be for them too")
@@ -144,6 +144,9 @@ class TmaStore(Pass):
             mapped = program
             changed: dict[n.Copy, n.Copy] = {}
             for c in copies:
+                if is_left(c.src.at.buffer):
+                    changed[c] = replace(c, via="tma", grouped=True)
+                    continue
                 mapped, of = with_map(mapped, c)
                 changed[c] = replace(c, via="tma", grouped=True, attrs=n.attrs(descriptor=of))
             assert isinstance(s, (n.Copy, n.For))

@@ -63,6 +63,46 @@ KERNELS = {
         cols = n + tl.arange(0, BN)[None, :]
         tl.store(y + rows * N + cols, tl.load(x + cols, mask=cols < N), mask=cols < N)
 """, ["tl.load(x + x_1 + cols", "tl.store(y + N * rows + cols"], ["x + (", "y + ("]),
+    "a dtype that a branch within a branch asks of is named before what is made of it": (
+        """x, y, n, ONE: tl.constexpr, B: tl.constexpr):
+    if tl.constexpr(x.dtype.element_ty == tl.float16):
+        wide = tl.float32
+    else:
+        wide = x.dtype.element_ty
+    at = tl.arange(0, B)
+    if ONE:
+        if wide.is_floating():
+            least = float("-inf")
+        else:
+            least = 0
+        v = tl.load(x + at, mask=at < n, other=least)
+        w = tl.full((B,), 0, wide)
+        tl.store(y + at, tl.where(v > w, v, w))
+""", ["dtype_1: tl.constexpr"], []),
+    "an offset that is known when it is compiled has a name or none": (
+        """x, y, N: tl.constexpr):
+    for i in tl.static_range(N):
+        for j in tl.static_range(N):
+            at = x + i * N + j
+            tl.store(y + i * N + j, tl.load(at) * 2)
+            tl.store(at, 0.0)
+""", ["tl.static_range"], []),
+    "an extreme and its index of a variable are one, too": (
+        """x, y, i, N, B: tl.constexpr):
+    v = tl.load(x + tl.arange(0, B)).to(tl.float32)
+    for k in range(N):
+        best = tl.min(v, axis=0)
+        where = tl.argmin(v, axis=0)
+        tl.store(y + k, best)
+        tl.store(i + k, where)
+        v = tl.where(tl.arange(0, B) == where, float("inf"), v)
+""", ["best, where = tl.min(", "return_indices=True)"], ["argmin"]),
+    "an index that is a wide number alone stays one": (
+        """x, y, N, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    row = at // N
+    tl.store(y + at, tl.load(x + row.to(tl.int64)))
+""", ["x + row.to(tl.int64)", "y + at"], []),
     "an extreme and its index are one reduction": (
         """x, y, i, B: tl.constexpr):
     v = tl.load(x + tl.arange(0, B)[:, None] * B + tl.arange(0, B)[None, :]).to(tl.float32)

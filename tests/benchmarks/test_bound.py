@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.packages.bound import bound, kernels_of, numbers, page
+from benchmarks.packages.bound.listed import kernels_of
+from benchmarks.packages.bound.page import page
+from benchmarks.packages.bound.prepared import bound, numbers
 
 SOURCE = """import triton
 import triton.language as tl
@@ -44,7 +46,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_the_kernels_are_those_that_some_file_launches(file: Path) -> None:
-    assert list(kernels_of("own", file.parent)) == [f"{file}::add_one"]
+    assert list(kernels_of(file.parent)) == [("ops.py", "add_one", 2)]
 
 
 def test_a_launch_is_what_host_code_says_at_the_largest_sizes_that_fit(file: Path) -> None:

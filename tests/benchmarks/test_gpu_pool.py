@@ -8,7 +8,7 @@ from benchmarks import gpu_pool
 ROW: dict[str, Any] = {
     "gpus": 1, "engine": "processes", "each": 15, "candidates": 50, "accepted": 30, "seconds": 60.0, "steady": 60.0, "gpus_busy": [12.0], "cores_busy": 80.0,
     "spent": {"compiling": 0.5, "starting": 0.15, "checking": 0.2, "timing": 0.1, "its turn": 0.06, "alone": 0.04},
-    "beside": [0.99, 1.012], "lost": 0, "ended": 0, "retired": {},
+    "beside": [0.99, 1.001, 1.012], "repeated": [0.998, 1.0, 1.004], "lost": 0, "ended": 0, "retired": {},
     "machine": "2 x H100, 32 cores", "when": "now"}
 
 
@@ -18,7 +18,8 @@ def test_the_page_says_how_it_scales_and_what_is_missing() -> None:
     package = {"package": "p", "gpus": 1, "calls": 6, "candidates": 12, "faster": 2, "seconds": 40.0, "searching": 120.0, "gpus_busy": [3.0],
                "cores_busy": 50.0, "machine": "m", "when": "now"}
     told = gpu_pool.page([lost, two, ROW], [package], [4, 8])
-    assert "| 2 | processes | 15 | 95 | 30 | 60.0 | 95.0 | 1.90 | 90.0 | 1.50 | 11 %, 13 % |" in told and "0.990 to 1.012" in told
+    assert "| 2 | processes | 15 | 95 | 30 | 60.0 | 95.0 | 1.90 | 90.0 | 1.50 | 11 %, 13 % | 80 % | 16.2 | 119 |" in told in told
+    assert "| 1.001 (0.990 to 1.012) | 1.000 (0.998 to 1.004) |" in told
     assert "50%, 15%, 20%, 10%; 6%" in told and "| 60% |" in told, "what waits for its turn to time holds no GPU"
     assert "## Contexts" not in told
     assert "3 with a candidate, 3 ended by hand; GPU 1 left" in told and "as many: 4, 8 GPUs" in told and "| 1 | 6 | 12 | 18.0 |" in told

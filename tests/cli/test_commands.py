@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import kir
 import kir.faces.cli.setup.explain
 import kir.faces.cli.setup.plugins
 from kir.base.diagnostic import explanations
@@ -39,6 +40,15 @@ def test_explain_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_explain_lists_every_id(capsys: pytest.CaptureFixture[str]) -> None:
     assert [line.split()[0] for line in output(capsys, "explain").splitlines()] == sorted(explanations())
+
+
+def test_explain_prints_a_page_by_its_name_or_its_place(capsys: pytest.CaptureFixture[str]) -> None:
+    text = output(capsys, "explain", "your-own-kernel")
+    assert text.startswith("# Your own kernel") and kir.explain("your-own-kernel") == text.rstrip("\n")
+    assert {output(capsys, "explain", name) for name in ("using/your-own-kernel", "docs/using/your-own-kernel.md")} == {text}
+    listed = dict(line.split(maxsplit=1) for line in output(capsys, "explain", "pages").splitlines())
+    assert listed["your-own-kernel"] == "Your own kernel" and listed["forecasts"] == "Forecasts" and listed["tables/forecasts"].startswith("Forecasts against")
+    assert run(["explain", "your-own-kernl"]) == 2 and "did you mean 'your-own-kernel'?" in capsys.readouterr().err
 
 
 def test_explain_finds_the_pass_that_declares_a_precondition(

@@ -24,7 +24,7 @@ QUICK = ("--shape", "small", "--no-compile", "--surface", "cuda", "--budget", "c
 def test_a_naive_program_becomes_a_kernel_with_its_report_and_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, log = tmp_path / "softmax.cu", tmp_path / "log.jsonl"
     code, said, err = called(capsys, "optimize", "--problem", "softmax", *QUICK, "-o", str(out), "--log", str(log))
-    assert code == 0 and "times as fast" in said and "1 candidate gated" in said
+    assert code == 0 and "times as fast" in said and "1 candidate gated" in said and "us  as it is\n" in said
     assert "called only where N <= 128\n" in said, "what no step needs is not promised"
     assert "__global__" in out.read_text()
     report = json.loads((tmp_path / "softmax.cu.json").read_text())
@@ -104,7 +104,7 @@ def test_a_kernel_with_a_hazard_is_not_taken_for_what_must_be_computed(tmp_path:
     file.write_text("kir 1\nprogram race\n  size N: i32\n  in X: f32[N]\n  out Y: f32[1]\n  fact N >= 2\n"
                     "kernel race grid (c: 1) threads 32\n  for t in 0..32 parallel thread\n    if t < N\n      Y[0] = X[t]\n")
     code, _, err = called(capsys, "optimize", str(file), *QUICK[2:])
-    assert code == 1 and "KIR-U025" in err and "the kernel as given is not right" in err
+    assert code == 1 and "KIR-U025" in err and "the kernel as given is not right" in err and "kir check FILE, which says where" in err
 
 
 def test_a_wrong_policy_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,6 +121,13 @@ def test_a_kernel_that_computes_something_else_is_refused(tmp_path: Path, capsys
     file.write_text((load_problem("softmax").folder / "naive.kir").read_text().replace("/ total", "- total"))
     code, _, err = called(capsys, "optimize", str(file), "--problem", "softmax", *QUICK)
     assert code == 1 and "KIR-U025" in err
+
+
+def test_a_problem_is_meant_in_the_dtypes_of_the_kernel_unless_it_is_asked_for_in_others(tmp_path: Path) -> None:
+    file = tmp_path / "rows.kir"
+    file.write_text((load_problem("softmax").folder / "naive.kir").read_text().replace("f16", "f32"))
+    asked = ("softmax", "softmax:bf16", "gemm")
+    assert [subject(str(file), problem=name).problem.name for name in asked] == ["softmax:f32", "softmax:bf16", "gemm"], "the others are refused later"
 
 
 DEFINITION = {"name": "my_softmax", "op_type": "softmax", "axes": {"M": {"type": "const", "value": 4}, "N": {"type": "const", "value": 128}},

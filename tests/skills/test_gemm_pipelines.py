@@ -60,6 +60,9 @@ def test_few_rows_few_tiles_and_any_n_are_right_and_lowered(name: str, dtype: st
 @pytest.mark.parametrize(("name", "point"), [
     ("bmm_triton", {"rows": 64, "columns": 128, "depth": 64, "stages": 4, "threads": 128, "raster": 8}),
     ("bmm_tilelang", {"rows": 128, "columns": 128, "depth": 32, "stages": 3, "threads": 128, "raster": 8}),
+    ("bmm_tilelang_roles", {"rows": 128, "columns": 128, "stages": 6, "rounds": 1, "raster": 8}),
+    ("gemm_tilelang_roles", {"rows": 128, "columns": 256, "stages": 4, "rounds": 2, "raster": 16}),
+    ("gemm_fp8_tilelang_roles", {"rows": 64, "stages": 6, "raster": 8, "rounds": 1}),
     ("gemm_fp8_triton", {"rows": 64, "stages": 4, "threads": 128, "raster": 8}),
     ("gemm_fp8_tilelang", {"rows": 128, "stages": 3, "threads": 256, "raster": 8}),
     ("gemm_grouped_triton", {"rows": 64, "columns": 128, "stages": 4, "threads": 128, "ctas": 2}),

@@ -81,6 +81,9 @@ def test_a_kernel_is_read_checked_and_rewritten_by_an_agent(tmp_path: Path) -> N
         assert again.is_error and "KIR-X002" in again.content[0].text
         told = (await client.call_tool("explain", {"id": "KIR-S060"})).structured_content
         assert "binding" in told["text"]
+        page = (await client.call_tool("explain", {"id": "your-own-kernel"})).structured_content
+        assert page["text"].startswith("# Your own kernel") and "characters more: read the resource" in page["text"]
+        assert len((await client.read_resource(page["resource"])).contents[0].text) > len(page["text"])
         skill = await client.read_resource("kir://skill")
         assert "name: kir" in skill.contents[0].text
         with pytest.raises(Exception, match="no answer of this server"):

@@ -8,7 +8,8 @@ import pytest
 from kir.base.diagnostic import KirError
 from kir.ir.binding import Binding
 from kir.ir.rules.generic import is_generic
-from kir.surface.finding import launches_of
+from kir.surface.finding import launches_of, under
+from kir.surface.launches.questions import Question, all_answered
 from kir.surface.reading import kernel_of, launched, load_expert, located
 from tests.command_line import called
 from tests.users.own_kernels import KERNELS, laid
@@ -374,6 +375,19 @@ def test_an_extent_that_nobody_compares_is_as_far_as_the_kernel_reaches(tmp_path
     assert f"b_ptr is {binding.sizes[0]} x 1024: all that the kernel reaches" in "".join(told[0].notes)
 
 
+def test_rows_of_a_tensor_that_are_a_stride_apart_are_no_longer_than_that(tmp_path: Path) -> None:
+    """The host code shows the width of one tensor alone: the other is as many rows of its stride, and a row of the kernel fits into it."""
+    text = GATED.replace("c_ptr, stride, N: tl.constexpr", "c_ptr, stride, b_stride, width, N: tl.constexpr")
+    text = text.replace("b_ptr + row * stride", "b_ptr + row * b_stride")
+    text = text.replace("stride + cols)", "stride + cols, mask=cols < width)").replace("a, b = a.view(-1, width), b.view(-1, width)", "a = a.view(-1, width)")
+    text = text.replace("c.stride(-2), N=width", "c.stride(-2), b.stride(-2), width, N=triton.next_power_of_2(width)")
+    (tmp_path / "gated.py").write_text(text, encoding="utf-8")
+    binding, told = launched(str(tmp_path / "gated.py"))
+    assert binding is not None and binding.tensors["b_ptr"].shape[1] == "b_stride"
+    (width,) = (x for x in binding.sizes if x not in binding.tensors["b_ptr"].shape)
+    assert f"b_stride >= {width}" in binding.facts and f"b_stride >= {width}" in "".join(told[0].notes)
+
+
 def test_a_table_that_is_looked_up_keeps_its_length(tmp_path: Path) -> None:
     """How far an index reaches is in its values, so that no small run shows it."""
     text = GATED.replace("tl.load(b_ptr + row * stride + cols)", "tl.load(b_ptr + tl.load(i_ptr + row) * stride + cols)")
@@ -425,6 +439,83 @@ def test_a_parameter_of_a_factory_that_nothing_uses_is_no_fault_of_its_launch(tm
     binding, _ = launched(str(file))
     assert binding is not None and binding.metas == {"block": 256, "threads": 128}
     assert not is_generic(load_expert(str(file)).program)
+
+
+BOXED = """import torch, triton
+import triton.language as tl
+
+
+@triton.jit
+def boxed_kernel(x, y, M, N, BM: tl.constexpr, BN: tl.constexpr):
+    i, j = tl.program_id(0) * BM, tl.program_id(1) * BN
+    y.store([i, j], x.load([i, j]) * 2)
+
+
+def run(x, y, M, N):
+    boxed_kernel[(triton.cdiv(M, 32), triton.cdiv(N, 32))](described(x), described(y), M, N, BM=32, BN=32)
+"""
+
+
+def test_an_answer_of_too_few_axes_for_a_box_leaves_the_other_questions(tmp_path: Path) -> None:
+    file = tmp_path / "boxed.py"
+    file.write_text(BOXED)
+    reader, _ = kernel_of(file, "boxed_kernel")
+    found = launches_of(reader, file, "boxed_kernel")[0]
+    asked: list[str] = []
+
+    def answer(question: Question, wrong: str) -> str:
+        asked.append(".".join(question.field))
+        return "64" if question.field == ("tensors", "x", "shape") else question.proposal or "ceildiv(M, 4), N"
+    made = all_answered(found.binding, found.assumed, under(reader, file, "boxed_kernel"), answer)
+    assert {k: t.shape for k, t in made.tensors.items()} == {"x": [64], "y": ["ceildiv(M, 4)", "N"]}, asked
+
+
+BARRED = """import torch, triton
+import triton.language as tl
+
+
+@triton.jit
+def twice_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr, BACK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + (n - 1 - at if BACK else at), tl.load(x_ptr + at, mask=at < n) * 2, mask=at < n)
+
+
+@triton.jit
+def thrice_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n) * 3, mask=at < n)
+
+
+def width(x):
+    if x.dtype is torch.float32:
+        return 128
+    if x.dtype is torch.float16:
+        return 256
+    raise TypeError("another dtype")
+
+
+def run(x, out, thrice: bool = False):
+    x_own = x.contiguous()
+    wide = width(x)
+    n = x_own.numel()
+    if n == 0:
+        if out is not x_own:
+            out.copy_(x_own)
+        return out
+    if thrice:
+        thrice_kernel[(triton.cdiv(n, 128),)](x_own, out, n, BLOCK=128)
+    else:
+        twice_kernel[(triton.cdiv(n, wide),)](x_own, out, n, BLOCK=wide, BACK=thrice)
+    return out
+"""
+
+
+def test_what_returns_before_a_launch_is_no_way_to_it_and_a_flag_is_what_its_branch_needs(tmp_path: Path) -> None:
+    (tmp_path / "barred.py").write_text(BARRED)
+    first, second = (launched(f"{tmp_path / 'barred.py'}::{name}_kernel")[0] for name in ("twice", "thrice"))
+    assert first is not None and first.grid == ["ceildiv(n, 128)"] and first.metas == {"BLOCK": 128, "BACK": False}
+    assert second is not None and second.grid == ["ceildiv(n, 128)"] and second.metas == {"BLOCK": 128}
+    assert first.tensors["x_ptr"].shape == second.tensors["x_ptr"].shape == ["n"]
 
 
 BLOCKS = """#pragma once

@@ -35,7 +35,7 @@ def test_the_output_of_a_template_is_an_output(tmp_path: Path, capsys: pytest.Ca
     code, out, err = called(capsys, "parse", str(file), "--normal")
     assert code == 0 and "out y: f32[m, n]" in out and "in x: f32[m, n]" in out, err
     code, out, err = called(capsys, "parse", str(file))
-    assert code == 0 and "opaque cuda" in out and "--normal, which reads it as it is launched" in err and "docs/using/reading-cuda.md" in err
+    assert code == 0 and "opaque cuda" in out and "--normal, which reads it as it is launched" in err and "kir explain reading-cuda" in err
     code, out, _ = called(capsys, "run", str(file), "--check", "--set", "m=2", "--set", "n=40")
     assert code == 0 and "0 error findings" in out
 

@@ -465,6 +465,8 @@ class Statements(InstructionCalls):
         tests = roles.chosen(w, s, self.threads)
         for k, role in enumerate(s.roles):
             first, end = 32 * role.lo, 32 * role.hi
+            if role.registers and (role.lo % 4 or role.hi % 4):
+                raise refuse("KIR-B002", f"registers of '{role.name}', which shares a warpgroup with another role", "roles of whole warpgroups")
             w.path = (*path, "roles", k)
             w.put(f"{'} else ' if k else ''}if ({tests[k]}) {{")
             w.depth += 1

@@ -19,12 +19,14 @@ from kir.ir.canonical import bound_names, outer_names
 from kir.ir.rebuild.promote import promoted
 from kir.ir.types import F32, I32, DType, TileType, dtype_of, shape_of
 from kir.ir.visit import blocks_of, names_read, statements, substitute, substitute_buffers, transform, walk
+from kir.rewrite.match.local_buffers import is_left
 
 from ..spelling.layouts import said
 from .aliases import read_where_they_lie
 from .chained_products import by_rows
 from .origins import sourced
 from .reducers import is_named_sum
+from .roles import by_threads
 from .thread_vectors import ThreadForm, is_idle
 from .turned import from_copies
 from .unit_dimensions import wholes, within
@@ -75,9 +77,10 @@ def _kernel(k: n.Kernel, taken: set[str], generic: bool) -> n.Kernel:
     used = taken | {a.name for a in k.grid} | set(bound_names(k.body))
     loose = {x.buffer.name: replace(x.buffer, align=0) for x in statements(k.body)
              if isinstance(x, n.Alloc) and x.buffer.space == "shared" and x.buffer.align and x.buffer.dtype.kind != "token"}
+    loose |= {x.buffer.name: replace(x.buffer, layout=None) for x in statements(k.body) if isinstance(x, n.Alloc) and is_left(x.buffer)}
     loose |= {x.buffer.name: replace(x.buffer, layout=layout) for x in statements(k.body)
-              if isinstance(x, n.Alloc) and x.buffer.layout is not None and (layout := said(x.buffer)) != x.buffer.layout}
-    k = _dropped(_lone(k if generic else wholes(read_where_they_lie(k))))
+              if isinstance(x, n.Alloc) and x.buffer.layout is not None and not is_left(x.buffer) and (layout := said(x.buffer)) != x.buffer.layout}
+    k = _dropped(_lone(k if generic else wholes(read_where_they_lie(by_threads(k)))))
     k = k if generic else replace(k, body=_begun(_with_their_barriers(k.body)))
     made = replace(k, body=_Form(used, generic).block(tuple(substitute_buffers(s, loose) for s in k.body), {}))
     return made if generic else from_copies(by_rows(made))

@@ -22,6 +22,7 @@ from kir.surface import Argument, Emitted, Entry, Option, SourceLine
 from ..form.form import distributed_arrays, prepared
 from ..form.origins import marked
 from ..form.reducers import sums_of
+from ..form.roles import cleared
 from ..spelling.expressions import Expressions, refuse
 from ..spelling.names import PYTHON, TAKEN, fresh, spelled
 from .counted_between_roles import counted_between_roles
@@ -46,7 +47,11 @@ def write(program: n.Program) -> Written:
     refusals = program_refusals(program)
     if refusals:
         return Written(None, tuple(refusals))
-    said = prepared(without_idle_views(seen_through(marked(program))), generic)
+    try:
+        said = prepared(without_idle_views(seen_through(marked(program))), generic)
+    except KirError as refused:
+        return Written(None, tuple(refused.diagnostics))
+    said = replace(said, kernels=tuple(map(cleared, said.kernels)))
     chunks: list[list[Line]] = []
     entries: list[Entry] = []
     top = spelled(k.name for k in said.kernels)

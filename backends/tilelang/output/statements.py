@@ -19,7 +19,7 @@ from ..spelling.expressions import AXIS, UNARY, Expressions, refuse
 from ..spelling.layouts import annotation
 from ..spelling.names import fresh
 from .element_loops import together
-from .tiles import AXES, Tiles
+from .tiles import AXES, Tiles, is_wiped
 
 Line = tuple[str, StatementPath | None]
 WARP = 32
@@ -114,6 +114,11 @@ class Statements:
                     rest[2], n.Eval) and rest[2].call.fn == "wgmma_commit":
                 self.put(self.tiles.product(product, "wgmma"), depth, path)
                 return 3
+            case n.Store() as wiped, n.Eval(call=n.Call(fn="wgmma_fence")) if len(rest) > 3 and is_wiped(wiped, rest[2]) and isinstance(
+                    rest[3], n.Eval) and rest[3].call.fn == "wgmma_commit":
+                assert isinstance(rest[2], n.Mma)
+                self.put(self.tiles.product(rest[2], "wgmma", clear=True), depth, path)
+                return 4
             case n.Alloc(init=None) as made, _ if made.buffer.dtype.name == "mbarrier":
                 return self._barriers(made.buffer, rest, path, depth)
             case n.Let(names=(_,)) as named, _ if isinstance(named.value.type, TileType) or is_named_sum(named):
@@ -143,7 +148,8 @@ class Statements:
                 arrivals.append(self.to.text(s.call.args[1]))
         if count is None or len(arrivals) != count:
             return 0
-        shown = arrivals[0] if count == 1 else f"[{', '.join(arrivals)}]"
+        alike = f"[{arrivals[0]}] * {count}" if len(set(arrivals)) == 1 else f"[{', '.join(arrivals)}]"
+        shown = arrivals[0] if count == 1 else alike
         self.put(f"{self.to.names[b.name]} = T.alloc_barrier({shown})", depth, path)
         return 1 + count
 
@@ -226,16 +232,19 @@ class Statements:
         self.tiles.taken.add(name)
         self.put(f"{name} = T.get_thread_binding()", depth, path)
         launched = REGISTERS // whole // 8 * 8
-        for number, r in enumerate(s.roles):
-            head = f"if {name} < {r.hi * WARP}:" if number == 0 else "else:" if r is s.roles[-1] else f"elif {name} < {r.hi * WARP}:"
-            self.put(head, depth, path)
-            if r.registers:
-                self.put(f"T.set_max_nreg({r.registers}, {int(r.registers > launched)})", depth + 1, path)
-            self.tiles.threads, self.warps = (r.hi - r.lo) * WARP, r.lo
-            try:
-                self.block(r.body, path, depth + 1)
-            finally:
-                self.tiles.threads, self.warps = whole, None
+        runs = _together(s.roles)
+        for number, run in enumerate(runs):
+            self.put(_head(name, number, run[-1].hi, len(runs)), depth, path)
+            if registers := run[0].registers:
+                self.put(f"T.set_max_nreg({registers}, {int(registers > launched)})", depth + 1, path)
+            for k, r in enumerate(run):
+                if len(run) > 1:
+                    self.put(_head(name, k, r.hi, len(run)), depth + 1, path)
+                self.tiles.threads, self.warps = (r.hi - r.lo) * WARP, r.lo
+                try:
+                    self.block(r.body, path, depth + 1 + (len(run) > 1))
+                finally:
+                    self.tiles.threads, self.warps = whole, None
 
     def _groups(self, s: n.Roles, path: StatementPath, depth: int) -> None:
         """Parts of the CTA that are whole warpgroups, in whatever order: `with T.ws(..)` for each."""
@@ -364,6 +373,12 @@ class Statements:
         if isinstance(alone, n.Eval) and alone.call.fn == "mbar_arrive" and s.var.name not in names_read(alone):
             self.put(f"T.barrier_arrive({self._barrier(alone.call)})", depth, path)
             return
+        if isinstance(alone, n.If) and not alone.orelse and len(alone.then) == 1 and s.var.name not in names_read(alone):
+            inner = alone.then[0]
+            if isinstance(inner, n.Eval) and inner.call.fn == "mbar_arrive":
+                self.put(f"if {self.to.text(alone.cond)}:", depth, path)
+                self.put(f"T.barrier_arrive({self._barrier(inner.call)})", depth + 1, path)
+                return
         self.in_thread, self.to.threads = True, 0
         try:
             first = f" - {self.warps * WARP}" if self.warps else ""
@@ -427,6 +442,22 @@ class Statements:
         at = call.args[0]
         assert isinstance(at, n.Region)
         return self.to.place(at)
+
+
+def _together(roles: tuple[n.Role, ...]) -> list[list[n.Role]]:
+    """Roles side by side, those of one warpgroup with registers of its own together: all its warps ask for them in one instruction."""
+    out: list[list[n.Role]] = []
+    for r in roles:
+        if r.registers and r.lo % GROUP:
+            out[-1].append(r)
+        else:
+            out.append([r])
+    return out
+
+
+def _head(name: str, number: int, end: int, count: int) -> str:
+    """How the branch of one of so many ranges of threads begins, which lie side by side and end at a warp."""
+    return f"if {name} < {end * WARP}:" if number == 0 else "else:" if number == count - 1 else f"elif {name} < {end * WARP}:"
 
 
 def uniform(e: n.Expr) -> n.Expr:

@@ -303,8 +303,8 @@ class Tiles:
         return lines if not axes else [(self.parallel(axes), 0), *((t, d + 1) for t, d in lines)]
 
     # --------------------------------------------------------------------------------------------------------------- products
-    def product(self, s: n.Mma, via: str = "auto") -> str:
-        """`T.gemm(a, b, acc)`, or what leaves its products to a wait."""
+    def product(self, s: n.Mma, via: str = "auto", clear: bool = False) -> str:
+        """`T.gemm(a, b, acc)`, or what leaves its products to a wait; `clear`: into an accumulator that begins at zero."""
         options = dict(s.attrs)
         policy = options.pop("policy", None)
         if s.via != via or s.pending != (via == "wgmma") or options:
@@ -316,7 +316,8 @@ class Tiles:
         b, second = self._operand(s.b)
         text = f"T.{'gemm' if via == 'auto' else 'wgmma_gemm'}({a}, {b}, {self.region(s.acc)}"
         text += "".join(f", {name}=True" for name, on in (("transpose_A", first), ("transpose_B", second)) if on)
-        return text + (f", policy=T.GemmWarpPolicy.{policy})" if policy else ")")
+        text += f", policy=T.GemmWarpPolicy.{policy}" if policy else ""
+        return text + (", clear_accum=True)" if clear else ")")
 
     def _operand(self, e: n.Expr) -> tuple[str, bool]:
         """An operand's place, and whether it stands there transposed."""
@@ -335,6 +336,12 @@ def _between(i: n.Span) -> tuple[n.Expr, n.Expr] | None:
     if isinstance(extent, n.Binary) and extent.op == "sub" and extent.b == i.lo and not is_const(i.lo, 0):
         return i.lo, extent.a
     return None
+
+
+def is_wiped(s: n.Store, product: n.Stmt) -> bool:
+    """Whether a store sets to zero all that a product by warpgroups, left in flight, adds to."""
+    return (isinstance(product, n.Mma) and product.via == "wgmma" and product.pending and s.at == product.acc and s.mask is None and is_whole(s.at)
+            and isinstance(s.value, n.Const) and not s.value.value)
 
 
 def is_whole(at: n.Region) -> bool:

@@ -42,7 +42,7 @@ class GenericMemory(Memory):
         assert isinstance(index, n.Expr)
         if isinstance(index, n.Const) and index.value == 0:
             return to.names[at.buffer.name]
-        if dtype_of(index.type) != I64:
+        if dtype_of(index.type) != I64 or _narrow(index) is not index:  # one term, without a sum that would widen it
             return f"{to.names[at.buffer.name]} + {to.text(index, SUM + 1)}"
         return self.plus(to, at.buffer, terms(index))
 
@@ -204,7 +204,8 @@ class GenericStatements(Statements):
                 if s.orelse:
                     self.put("else:", depth, path)
                     self.block(s.orelse, (*path, "orelse"), depth + 1)
-                self._outside = outside
+                if outside is None:  # within another branch the place has moved past what was named since
+                    self._outside = None
             case n.Copy() if s.via == "tma" and _boxed(s.src.at) and s.src.other is not None and _is_zero(s.src.other):
                 self.put(f"{to.names[s.dst.buffer.name]} = {_call(to, s.src.at)}.load([{_corner(to, s.src.at)}])", depth, path)
             case n.Copy() if s.via == "tma" and _boxed(s.dst):

@@ -13,7 +13,7 @@ from ..source.source import Node
 from ..source.syntax import declared_name, text
 from ..symbols.classes import Rec
 from ..symbols.symbols import Alias, Bindings, Candidate, ClassTemplate, Function, Scope, Value
-from ..types.c_types import AUTO, Arr, Auto, CType, Named, Prim, Ptr, Vec
+from ..types.c_types import ANY_POINTER, AUTO, Arr, Auto, CType, Named, Prim, Ptr, Vec
 from ..types.errors import NotUnderstood, endless
 from ..values import objects
 from ..values.conversions import cast, convert, type_text, zero_of
@@ -438,15 +438,19 @@ def spilled(r: Reading, v: Wide) -> Located:
     return objects.spilled(r, v)
 
 
-def conversion(r: Reading, v: Value, to: Prim | None, other: CType | None = None) -> Value | None:
-    """What a conversion operator makes of an object."""
+def conversion(r: Reading, v: Value, to: CType | None, other: CType | None = None) -> Value | None:
+    """What a conversion operator makes of an object: of one number any other, of a pointer (`to` is one) the first that makes one, as it is for ANY_POINTER."""
     if not isinstance(v, (Members, Record, Located, Wide)) or not isinstance(v.type, Rec):
         return None
     for f in v.type.instance.conversions():
         kind = r.types.base_type(f.result, v.type.instance.scope)
-        if (other is not None and kind == other) or (other is None and (to is None or kind == to or isinstance(kind, Prim))):
+        if f.pointer or isinstance(to, Ptr):
+            fits = f.pointer and isinstance(to, Ptr)
+        else:
+            fits = (other is not None and kind == other) or (other is None and (to is None or kind == to or isinstance(kind, Prim)))
+        if fits:
             made = invoke(r, Candidate(f.function, {}, 0), [], v, f.function.node)
-            return convert(r, made, to) if to is not None else made
+            return convert(r, made, to) if to is not None and to != ANY_POINTER else made
     return None
 
 

@@ -23,8 +23,27 @@ from ..values.emitter import reads_memory
 from ..values.loads import rvalue
 from ..values.memory import Place
 from ..values.objects import assign, begun, new_object, pinned_value
+from ..values.pointers import ChoosingPointer
 from ..values.reading import Reading
-from ..values.values import Aimed, Builtin, Group, Lambda, Located, Members, Nothing, Null, Overloads, Pack, Pointer, Record, Scalar, TypeName, Wide, Word
+from ..values.values import (
+    Aimed,
+    Builtin,
+    Chosen,
+    Group,
+    Lambda,
+    Located,
+    Members,
+    Nothing,
+    Null,
+    Overloads,
+    Pack,
+    Pointer,
+    Record,
+    Scalar,
+    TypeName,
+    Wide,
+    Word,
+)
 from . import calls, operators, places
 from .calls import expanded
 
@@ -189,6 +208,8 @@ def _assignment(r: Reading, node: Node, scope: Scope) -> Value:
     left, op, right = node.child_by_field_name("left"), node.child_by_field_name("operator"), node.child_by_field_name("right")
     assert left is not None and op is not None and right is not None
     sign = text(op)
+    if (made := _through_choice(r, left, sign, right, scope, node)) is not None:
+        return made
     at = value(r, left, scope)
     if right.type == "initializer_list" and isinstance(at, (Located, Members)):
         assign(r, at, braced(r, right, at.type, scope))
@@ -211,6 +232,37 @@ def _assignment(r: Reading, node: Node, scope: Scope) -> Value:
         raise NotUnderstood(f"an assignment to {text(left)}", node)
     assign(r, at, b)
     return at
+
+
+def _through_choice(r: Reading, left: Node, sign: str, right: Node, scope: Scope, node: Node) -> Value | None:
+    """`p[i] = v` and `*p = v` for a pointer into one of several arrays: a branch, with the store into each; None for other places."""
+    base = left.child_by_field_name("argument") if left.type in ("subscript_expression", "pointer_expression") else None
+    if base is None or base.type != "identifier" or text(left).startswith("&"):
+        return None
+    found = scope.find(text(base))
+    if not isinstance(found, (Chosen, ChoosingPointer)):
+        return None
+    held = rvalue(r, found)
+    at: Value = Scalar(build.const(0))
+    if left.type == "subscript_expression":
+        listed = left.child_by_field_name("indices")
+        if listed is None or len(listed.named_children) != 1:
+            return None
+        at = rvalue(r, value(r, listed.named_children[0], scope))
+    given = rvalue(r, value(r, right, scope))  # each way works it out once
+
+    def store(pointer: Value) -> None:
+        if isinstance(pointer, Chosen):
+            with r.m.capture() as one:
+                store(pointer.then)
+            with r.m.capture() as other:
+                store(pointer.orelse)
+            r.m.emit(n.If(pointer.cond, tuple(one), tuple(other)))
+            return
+        place = places.element(r, pointer, at, node)
+        assign(r, place, given if sign == "=" else operators.binary(r, sign[:-1], rvalue(r, place), given, node))
+    store(held)
+    return given
 
 
 def _conditional(r: Reading, node: Node, scope: Scope) -> Value:

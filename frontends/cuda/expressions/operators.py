@@ -14,7 +14,7 @@ from ..names import overloads
 from ..source.source import Node
 from ..symbols.classes import Rec, size_of
 from ..symbols.symbols import Function, Scope, Value
-from ..types.c_types import VOID, Arr, Prim, Vec, promoted, usual
+from ..types.c_types import ANY_POINTER, VOID, Arr, Prim, Vec, promoted, usual
 from ..types.errors import NotUnderstood
 from ..types.number_conversions import converted, divided
 from ..values import descriptors
@@ -45,6 +45,8 @@ def binary(r: Reading, sign: str, a: Value, b: Value, node: Node) -> Value:
         return residues.combined(r, sign, a, b, node)
     if descriptors.is_word(a, b, sign):
         return descriptors.combined(r, sign, a, b, node)
+    if sign in "+-" and isinstance(b, Scalar) and (made := r.calls.conversion(r, a, ANY_POINTER)) is not None:
+        a = rvalue(r, made)
     if isinstance(a, (Pointer, Null)) or isinstance(b, (Pointer, Null)):
         return _pointers(r, sign, a, b, node)
     if isinstance(a, Wide) and isinstance(b, Wide):
@@ -279,7 +281,9 @@ def conditional(r: Reading, cond: n.Expr, then: Callable[[], Value], orelse: Cal
         two += second
         assign(r, at, values[1])
     r.m.emit(n.If(cond, tuple(one), tuple(two)))
-    return at
+    if isinstance(at, Members):
+        return Record({k: rvalue(r, v) for k, v in at.fields.items()}, at.type)
+    return rvalue(r, at)  # a value: what is written to it would be lost
 
 
 def _chosen(cond: n.Expr, a: Value, b: Value) -> Value:

@@ -28,6 +28,8 @@ MOST_EACH = 8
 """Specializations of one kernel that are offered; how many more there are is said."""
 MOST_FILES, MOST_BYTES = 6, 400_000
 GUESSED_THREADS, GUESSED_SHARED, MOST_THREADS = 256, 48 << 10, 1024
+_POOL = re.compile(rb"\bextern\s+register\b")
+"""`extern __shared__`, as the grammar is given it."""
 Means = Callable[[Function, TParam, str], bool]
 _ENDINGS = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".h", ".hpp", ".inc")
 
@@ -38,9 +40,12 @@ def specializations(
     """Each specialization of each kernel, in the order of the kernels. `reads` says whether a kernel is read under template arguments (text): what is
     guessed is the first of its samples that is. `means` says whether the text of one argument is one where the kernel stands: the host's own local names are
     none, and are guessed."""
-    units = [*sources.units, *_elsewhere(sources, source, [f.name for f in kernels])]
-    launches = every_launch(units, main)
-    named = [(name, text(given)[1:-1].strip(), f"{o.file}:{o.line}") for name, given, node, unit in instantiations(units) for o in [unit.origin(node)]]
+    beside = _elsewhere(sources, source, [f.name for f in kernels])
+    units = [*sources.units, *beside]
+    others = {(f.name, str(u.path)) for u in beside for f in kernels if _defines(u, f.name)}  # those launch their own kernel of that name
+    launches = [each for each in every_launch(units, main) if (each.kernel, each.file) not in others]
+    named = [(name, text(given)[1:-1].strip(), f"{o.file}:{o.line}") for name, given, node, unit in instantiations(units) for o in [unit.origin(node)]
+             if (name, o.file) not in others]
     told: set[str] = set()
     for fn in kernels:
         if fn.name in told:  # an overload: which one it is says each specialization
@@ -187,10 +192,15 @@ def _with_block(fn: Function, metas: dict[str, Setting]) -> tuple[dict[str, Sett
             metas.pop(words[b], None)
         metas[words[BLOCK[0]]] = int(bound) if bound.isdigit() and 1 <= int(bound) <= MOST_THREADS else GUESSED_THREADS
         guessed.append("threads")
-    if "extern" in text(fn.node) and words["shared_bytes"] not in metas:
+    if words["shared_bytes"] not in metas and _POOL.search(fn.unit.text) is not None:  # a function that it calls may be the one that declares it
         metas[words["shared_bytes"]] = GUESSED_SHARED
         guessed.append("bytes of shared memory")
     return metas, tuple(guessed)
+
+
+def _defines(unit: Unit, kernel: str) -> bool:
+    """Whether a file defines a kernel of that name; `__thread` stands for `__global__` in the text that the grammar is given."""
+    return re.search(rb"\b__thread\b[^;{}]*\b" + re.escape(kernel.encode()) + rb"\s*\([^;{}]*\)\s*\{", unit.text) is not None
 
 
 def _elsewhere(sources: Sources, source: Path, kernels: Sequence[str]) -> list[Unit]:

@@ -371,6 +371,14 @@ def fragment_arguments(words: str) -> Node | None:
     return None
 
 
+def fragment_declaration(words: str) -> Node:
+    """A declaration that stands by itself, whatever else it could be. Raises ValueError where it can be none."""
+    body = _parser().parse(f"void f() {{ typename {words} }}".encode()).root_node.named_children[0].child_by_field_name("body")
+    if body is None or not body.named_children or body.named_children[0].type != "declaration" or body.has_error:
+        raise ValueError(words)
+    return body.named_children[0]
+
+
 def fragment_type(words: str) -> Node:
     """A type that stands by itself. Raises ValueError where it is none."""
     listed = fragment_arguments(words)

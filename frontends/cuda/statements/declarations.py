@@ -18,15 +18,15 @@ from ..types.c_types import Arr, Auto, CType, Prim, Ptr, Vec
 from ..types.errors import NotUnderstood
 from ..values.conversions import component, convert, type_text
 from ..values.loads import rvalue
-from ..values.objects import assign, initialized, new_object, pinned_value
+from ..values.objects import assign, choosing, initialized, new_object, pinned_value
 from ..values.reading import Reading
 from ..values.shared_arrays import shared_array
 from ..values.shared_pool_views import carved
-from ..values.values import Aimed, Located, Members, Nothing, Null, Pointer, Record, Scalar, Wide
+from ..values.values import Aimed, Chosen, Located, Members, Nothing, Null, Pointer, Record, Scalar, Wide
 
 
-def declaration(r: Reading, node: Node, scope: Scope) -> None:
-    """Local variables."""
+def declaration(r: Reading, node: Node, scope: Scope, within: Node | None = None) -> None:
+    """Local variables; `within` is a node of the function that they are in, where that is not the declaration's own tree."""
     words = {text(c) for c in node.children if c.type in ("storage_class_specifier", "type_qualifier")}
     kind_node = node.child_by_field_name("type")
     if kind_node is not None and kind_node.type in ("struct_specifier", "class_specifier", "union_specifier", "enum_specifier") and (
@@ -59,10 +59,10 @@ def declaration(r: Reading, node: Node, scope: Scope) -> None:
             scope.declare(name, Variable(name, node, d, init, scope, scope.unit))
             scope.values.pop(name, None)
             continue
-        _variable(r, node, d, init, name, words, scope)
+        _variable(r, node, d, init, name, words, scope, within or node)
 
 
-def _variable(r: Reading, node: Node, d: Node, init: Node | None, name: str, words: set[str], scope: Scope) -> None:
+def _variable(r: Reading, node: Node, d: Node, init: Node | None, name: str, words: set[str], scope: Scope, within: Node) -> None:
     kind, reference = r.types.declared_type(node, d, scope)
     r.hint = name
     if init is None:
@@ -99,11 +99,12 @@ def _variable(r: Reading, node: Node, d: Node, init: Node | None, name: str, wor
         if isinstance(v, (Located, Members)) and (isinstance(kind, Auto) or v.type == kind or isinstance(kind, Rec)):
             scope.values[name] = v
             return
-    changed = mutated(r, function_body(node), scope)
-    scope.values[name] = _local(r, name, v, kind, name in changed)
+    changed = mutated(r, function_body(within), scope)
+    scope.values[name] = local_value(r, name, v, kind, name in changed)
 
 
-def _local(r: Reading, name: str, v: Value, kind: CType, changed: bool) -> Value:
+def local_value(r: Reading, name: str, v: Value, kind: CType, changed: bool) -> Value:
+    """What a local variable is bound to: a place of its own where it changes."""
     if isinstance(v, Aimed) and isinstance(kind, (Auto, Ptr)):
         return v
     if isinstance(v, Members) and (isinstance(kind, Auto) or v.type == kind):
@@ -114,6 +115,8 @@ def _local(r: Reading, name: str, v: Value, kind: CType, changed: bool) -> Value
     if not isinstance(v, (Scalar, Wide, Record, Pointer, Members)):
         if isinstance(kind, Prim | Ptr | Rec) and not isinstance(kind, Auto):
             v = convert(r, v, kind)
+        if isinstance(v, Chosen) and isinstance(kind, Ptr) and changed:
+            return choosing(r, name, v, kind)
         if isinstance(v, Null) and isinstance(kind, Ptr) and changed:
             return new_object(r, name, kind)  # it points nowhere until it is set
         return v if not isinstance(v, Nothing) else _nothing(name)
@@ -189,4 +192,4 @@ def _vexing(r: Reading, node: Node, d: Node, name: str, scope: Scope) -> Value:
         made = new_object(r, name, kind)
         calls.initialize(r, made, kind, args)
         return made
-    return _local(r, name, r.construct(kind, args), kind, True)
+    return local_value(r, name, r.construct(kind, args), kind, True)

@@ -10,19 +10,21 @@ from kir.ir.types import BOOL, I32, DType, dtype_of
 from kir.ir.visit import walk
 
 from ..expressions.operators import numbers
+from ..expressions.places import element
 from ..names.mutation_analysis import mutated
 from ..source.source import Node, fragment
 from ..source.syntax import contains, declared_name, text
 from ..symbols.symbols import Scope
-from ..types.c_types import Prim
+from ..types.c_types import Arr, Prim
 from ..types.errors import NotUnderstood
 from ..types.number_conversions import converted
-from ..values.conversions import condition, scalar
+from ..values.conversions import condition, scalar, type_text
 from ..values.emitter import has_effect, reads_memory
 from ..values.loads import rvalue
-from ..values.objects import initialized, pinned
+from ..values.objects import initialized, pinned, spilled
 from ..values.reading import Frame, Reading
-from ..values.values import Scalar, constant
+from ..values.values import Located, Members, Scalar, TypeName, Wide, constant
+from .declarations import local_value
 
 MAX_STEPS = 64
 """Steps of a loop whose counter is multiplied or shifted: more than the bits of an integer are none of these."""
@@ -53,6 +55,8 @@ def loop(r: Reading, node: Node, scope: Scope, frame: Frame, rest: list[Node], u
                 _for(r, node, scope.inner(), frame, unroll)
             case "while_statement":
                 _while(r, node, scope.inner(), frame)
+            case "for_range_loop":
+                _over(r, node, scope.inner(), frame, unroll)
             case _:
                 _do(r, node, scope.inner(), frame)
     finally:
@@ -91,6 +95,28 @@ def _for(r: Reading, node: Node, scope: Scope, frame: Frame, unroll: Node | None
         _counting(r, counter, body, scope, frame, kind, attrs)
     else:
         _scaling(r, counter, cond, update, body, scope, frame, kind, attrs)
+
+
+def _over(r: Reading, node: Node, scope: Scope, frame: Frame, unroll: Node | None) -> None:
+    """`for (T x : array)`: the elements of an array whose length is known, one after the other."""
+    right, d, body = (node.child_by_field_name(k) for k in ("right", "declarator", "body"))
+    name = declared_name(d) if d is not None else None
+    if right is None or d is None or body is None or name is None or name.type != "identifier":
+        raise NotUnderstood("a loop over a range in this form", node)
+    held = r.value(right, scope)
+    held = spilled(r, held) if isinstance(held, Wide) else held
+    of = held.fields.get("#array") if isinstance(held, Members) else held
+    whole = of.type if isinstance(of, (Located, TypeName)) else None
+    if not isinstance(whole, Arr) or not whole.n:
+        raise NotUnderstood(f"a loop over {type_text(held)}", right)
+    kind, attrs = _unrolling(r, unroll, scope)
+    type_, reference = r.types.declared_type(node, d, scope)
+    var = n.Var(r.m.fresh("k"), I32)
+    r.m.ranges[var.name] = (0, whole.n - 1)
+    with r.m.capture() as before:
+        each = element(r, held, Scalar(var), node)
+        scope.values[text(name)] = each if reference else local_value(r, text(name), rvalue(r, each), type_, text(name) in mutated(r, body, scope))
+    r.m.emit(n.For(var, build.const(0), build.const(whole.n), build.const(1), (*before, *_body(r, body, scope, frame)), kind, attrs))
 
 
 def _unrolling(r: Reading, unroll: Node | None, scope: Scope) -> tuple[str, n.Attrs]:

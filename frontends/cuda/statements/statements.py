@@ -10,7 +10,7 @@ from kir.ir.types import BOOL, dtype_of
 
 from ..names.class_instances import using_enum
 from ..names.lookup import named_value
-from ..source.source import Node
+from ..source.source import Node, fragment_declaration, fragment_type
 from ..source.syntax import contains, declared_name, text
 from ..symbols.symbols import Enumerator, Function, Scope, Value
 from ..types.c_types import VOID, Auto, CType, Named, Prim, Ptr
@@ -152,7 +152,9 @@ def statement(r: Reading, node: Node, scope: Scope, frame: Frame, rest: list[Nod
 def _statement(r: Reading, node: Node, scope: Scope, frame: Frame, rest: list[Node], unroll: Node | None) -> bool:
     match node.type:
         case "expression_statement":
-            if node.named_children:
+            if (made := _array_pointer(r, node, scope)) is not None:
+                declarations.declaration(r, made, scope, node)
+            elif node.named_children:
                 r.value(node.named_children[0], scope)
             _unused_result(r)
         case "declaration":
@@ -161,10 +163,8 @@ def _statement(r: Reading, node: Node, scope: Scope, frame: Frame, rest: list[No
             return block(r, node.named_children, scope.inner(), frame)
         case "if_statement":
             return _if(r, node, scope, frame, rest)
-        case "for_statement" | "while_statement" | "do_statement":
+        case "for_statement" | "while_statement" | "do_statement" | "for_range_loop":
             return loops.loop(r, node, scope, frame, rest, unroll)
-        case "for_range_loop":
-            raise NotUnderstood("a loop over a range", node)
         case "return_statement":
             return _return(r, node, scope, frame)
         case "break_statement":
@@ -200,6 +200,25 @@ _DECLARING = frozenset(
     {"alias_declaration", "type_definition", "using_declaration", "class_specifier", "struct_specifier", "union_specifier", "enum_specifier",
      "namespace_alias_definition"}
 )  # fmt: skip
+
+
+def _array_pointer(r: Reading, node: Node, scope: Scope) -> Node | None:
+    """`T (*p)[N] = q;` as the declaration that it is where T is a type: the grammar takes it for an assignment to an element of what `T(*p)` gives."""
+    held = node.named_children[0] if node.named_children else None
+    left = held.child_by_field_name("left") if held is not None and held.type == "assignment_expression" else None
+    if left is None or left.type != "subscript_expression":
+        return None
+    while left is not None and left.type == "subscript_expression":
+        left = left.child_by_field_name("argument")
+    fn, args = (left.child_by_field_name(k) if left is not None else None for k in ("function", "arguments"))
+    if fn is None or args is None or [(c.type, text(c)[0]) for c in args.named_children] != [("pointer_expression", "*")]:
+        return None
+    try:
+        if fn.type != "primitive_type":
+            r.types.base_type(fragment_type(text(fn)), scope)
+        return fragment_declaration(text(node))
+    except (NotUnderstood, ValueError):
+        return None
 
 
 def _unused_result(r: Reading) -> None:

@@ -61,10 +61,11 @@ class Together:
 
 @dataclass(frozen=True)
 class Conversion:
-    """`operator T()`."""
+    """`operator T()`; `pointer` says that it is `operator T*()`."""
 
     function: Function
     result: Node
+    pointer: bool = False
 
 
 @dataclass(eq=False)
@@ -110,8 +111,9 @@ class ClassInstance:
             if isinstance(d, Function):
                 cast = d.node.child_by_field_name("declarator")
                 result = cast.child_by_field_name("type") if cast is not None else None
+                inner = cast.child_by_field_name("declarator") if cast is not None else None
                 if result is not None:
-                    out.append(Conversion(d, result))
+                    out.append(Conversion(d, result, inner is not None and inner.type == "abstract_pointer_declarator"))
         return out
 
     @property

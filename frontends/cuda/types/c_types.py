@@ -87,6 +87,8 @@ class Named(CType):
 
 INT, UNSIGNED, FLOAT, DOUBLE, BOOLEAN, LONG, ULONG = (Prim(d) for d in (I32, U32, F32, F64, BOOL, I64, U64))
 VOID, AUTO = Void(), Auto()
+ANY_POINTER = Ptr(AUTO)
+"""A pointer, to whatever it is."""
 NAMES = {"i32": "int", "u32": "unsigned", "f32": "float", "f64": "double", "i64": "long long", "u64": "unsigned long long", "f16": "half",
          "bf16": "nv_bfloat16", "i8": "signed char", "u8": "unsigned char", "i16": "short", "u16": "unsigned short"}  # fmt: skip
 

@@ -155,6 +155,9 @@ def _to_pointer(r: Reading, v: Value, to: Ptr) -> Value:
             return Null()
         case Chosen():
             return Chosen(v.cond, _to_pointer(r, v.then, to), _to_pointer(r, v.orelse, to))
+    found = r.calls.conversion(r, v, to)
+    if found is not None:
+        return found
     raise NotUnderstood(f"a pointer made of {type_text(v)}")
 
 

@@ -12,15 +12,17 @@ from ..symbols.symbols import Value
 from ..types.c_types import Arr, CType, Named, Prim, Ptr
 from ..types.errors import NotUnderstood
 from .memory import Place
-from .pointers import Apart, MovingPointer
+from .pointers import Apart, ChoosingPointer, MovingPointer
 from .reading import Reading
-from .values import Located, Pointer, Record, Scalar, Wide
+from .values import Chosen, Located, Pointer, Record, Scalar, Wide
 
 
 def rvalue(r: Reading, v: Value) -> Value:
     """The value of a place; arrays become pointers to their first element."""
     if isinstance(v, MovingPointer):
         return v.variable.remote or v.variable.current()
+    if isinstance(v, ChoosingPointer):
+        return Chosen(v.cond, rvalue(r, v.then), rvalue(r, v.orelse))
     if isinstance(v, Apart):
         return Scalar(n.Load(v.at))
     if not isinstance(v, Located):

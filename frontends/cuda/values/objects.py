@@ -19,9 +19,9 @@ from .conversions import convert
 from .emitter import lanes, reads_memory
 from .loads import rvalue
 from .memory import Place, declare, start
-from .pointers import Apart, MovingPointer, PointerArray, PointerVariable
+from .pointers import Apart, ChoosingPointer, MovingPointer, PointerArray, PointerVariable
 from .reading import Reading
-from .values import Located, Members, Null, Pointer, Record, Remote, Scalar, TypeName, Wide, Word, constant
+from .values import Chosen, Located, Members, Null, Pointer, Record, Remote, Scalar, TypeName, Wide, Word, constant
 
 
 def new_object(r: Reading, name: str, t: CType, space: str = "register") -> Value:
@@ -98,6 +98,13 @@ def initialized(r: Reading, name: str, v: Value, t: CType) -> Value:
     return made
 
 
+def choosing(r: Reading, name: str, v: Chosen, t: Ptr) -> Located:
+    """A pointer variable that starts as one of several."""
+    arms = [choosing(r, name, x, t) if isinstance(x, Chosen) else initialized(r, name, x, t) for x in (v.then, v.orelse)]
+    then, orelse = (x for x in arms if isinstance(x, Located))
+    return ChoosingPointer(r.m.let(f"{name}_first", v.cond), then, orelse)
+
+
 def assign(r: Reading, to: Value, v: Value) -> None:
     """Write a value to a place of a known type."""
     match to:
@@ -124,6 +131,12 @@ def assign(r: Reading, to: Value, v: Value) -> None:
             r.m.emit(n.Store(to.place.region(own or kind.dtype, None), value))
         case MovingPointer():
             _set_pointer(r, to.variable, rvalue(r, v))
+        case ChoosingPointer():
+            given = rvalue(r, v)
+            if not isinstance(given, Chosen) or given.cond != to.cond:
+                raise NotUnderstood("a pointer into one of several arrays, which is set again")
+            assign(r, to.then, given.then)
+            assign(r, to.orelse, given.orelse)
         case Members():
             _assign_members(r, to, v)
         case Located():

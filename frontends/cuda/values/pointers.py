@@ -65,6 +65,21 @@ class MovingPointer(Located):
     variable: PointerVariable
 
 
+class ChoosingPointer(Located):
+    """A pointer variable that was given one of two objects' by a condition: it moves within the one that it points into."""
+
+    def __init__(self, cond: n.Expr, then: Located, orelse: Located) -> None:
+        object.__setattr__(self, "cond", cond)
+        object.__setattr__(self, "then", then)
+        object.__setattr__(self, "orelse", orelse)
+        object.__setattr__(self, "type", then.type)
+        object.__setattr__(self, "place", then.place)
+
+    cond: n.Expr
+    then: Located
+    orelse: Located
+
+
 class PointerArray(Located):
     """An array of pointers into one object, as a value."""
 

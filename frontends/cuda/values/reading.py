@@ -14,7 +14,7 @@ from ..launch.geometry import Geometry
 from ..source.source import Node, Sources
 from ..symbols.index import Index
 from ..symbols.symbols import Bindings, Candidate, ClassTemplate, Function, Scope, TParam, Value
-from ..types.c_types import CType, Prim
+from ..types.c_types import CType
 from .emitter import Emitter
 from .memory import Parts, Store
 from .values import Located, Wide
@@ -150,7 +150,7 @@ class Calls(Protocol):
         """A value put in memory of its own."""
         ...
 
-    def conversion(self, r: Reading, v: Value, to: Prim | None) -> Value | None:
+    def conversion(self, r: Reading, v: Value, to: CType | None) -> Value | None:
         """What a class's conversion operator makes of an object; None when it has none for that type."""
         ...
 

@@ -76,10 +76,10 @@ def extreme(r: State, op: str, a: Arguments) -> Value:
     keep_dims = keep(a.get(4, "keep_dims", False))
     if indices is True:
         e = build.cast(e, rounded(dtype_of(e.type)))
-        e = r.out.let("input", e)
-        values = reduced(r, op, e, a.get(1, "axis"), keep_dims)
-        where = reduced(r, f"arg{op}", e, a.get(1, "axis"), keep_dims)
-        return Items((values, where))
+        held = isinstance(e, n.Load) and e.at.buffer.space != "global" and e.mask is None  # a variable's value: it needs no second name
+        e = e if held else r.out.let("input", e)
+        both = [reduced(r, word, e, a.get(1, "axis"), keep_dims) for word in (op, f"arg{op}")]
+        return Items(tuple(Run(r.out.let("found", tile_of(x, op))) for x in both) if held else tuple(both))
     if indices is not False:
         raise NotUnderstood("'return_indices' that the binding decides")
     return reduced(r, op, build.cast(e, widened(dtype_of(e.type))), a.get(1, "axis"), keep_dims)

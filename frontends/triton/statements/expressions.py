@@ -239,6 +239,8 @@ def call(r: State, fn: Value, args: Sequence[Value], named: dict[str, Value]) ->
     if isinstance(fn, Jit):
         return inline(r, fn, args, named)
     keys = tuple(named)
+    if isinstance(fn, Builtin) and fn.name in ("torch.finfo", "torch.iinfo") and len(args) == 1 and isinstance(args[0], TypeOf) and not named:
+        return Builtin(f"{fn.name}.{args[0].dtype.name}")
     if isinstance(fn, Builtin):
         lazy = fn.name.rsplit(".", 1)[-1] in ("static_assert", "device_print", "device_assert", "static_print", "print")
         if lazy:

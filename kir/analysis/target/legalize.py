@@ -125,7 +125,7 @@ def cluster_refusal(k: n.Kernel, a: Architecture) -> str:
 
 def registers_refusal(k: n.Kernel, s: n.Roles, a: Architecture) -> str:
     """Why roles cannot have their registers ("" when they can, or have none of their own): they are given to whole warpgroups, 24 to 256 a
-    thread in steps of 8, and what some take others must have given back (PTX ISA, setmaxnreg)."""
+    thread in steps of 8, and what some take others must have given back (PTX ISA, setmaxnreg). Roles of one warpgroup ask for as many each."""
     threads = build.int_value(k.threads)
     if threads is None or not any(r.registers for r in s.roles):
         return ""
@@ -136,10 +136,17 @@ def registers_refusal(k: n.Kernel, s: n.Roles, a: Architecture) -> str:
     for r in s.roles:
         if r.registers and (r.registers % 8 or not 24 <= r.registers <= 256):
             return f"'{r.name}' has {r.registers} registers a thread, which is no multiple of 8 from 24 to 256"
-        if r.registers and (r.lo % 4 or r.hi % 4):
+        if not whole_warpgroups(s, r):
             return f"'{r.name}' is warps {r.lo} up to {r.hi}, and registers belong to whole warpgroups"
         total += 32 * (r.hi - r.lo) * (r.registers or launched)
     return f"the roles take {total} registers, and there are {a.registers_per_sm}" if total > a.registers_per_sm else ""
+
+
+def whole_warpgroups(s: n.Roles, r: n.Role) -> bool:
+    """Whether all warps of each warpgroup that a role is in ask for as many registers as it does, as they must in the one instruction that they execute
+    together; so they do for a role that asks for none."""
+    asked = {warp: each.registers for each in s.roles for warp in range(each.lo, each.hi)}
+    return not r.registers or all(asked.get(warp) == r.registers for warp in range(r.lo // 4 * 4, -(-r.hi // 4) * 4))
 
 
 def _teams(block: n.Block, threads: int | None) -> Iterator[tuple[n.Stmt, int | None]]:
@@ -158,6 +165,9 @@ def _teams(block: n.Block, threads: int | None) -> Iterator[tuple[n.Stmt, int | 
 def _wgmma_refusal(k: n.Kernel, s: n.Mma, a: Architecture, threads: int | None) -> str:
     if not a.has("wgmma"):
         return f"{a.name} has no wgmma"
+    shared = [x.at.buffer for e in (s.a, s.b) for x in walk(e) if isinstance(x, n.Load) and x.at.buffer.space == "shared"]
+    if shared and all(b.layout is not None and b.layout.name == "auto" for b in shared):
+        return product_refusal(s, threads)  # a surface's compiler lays them out; what is written without one is refused there
     return product_refusal(s, threads) or operand_refusal(k, s.a, True) or operand_refusal(k, s.b, False)
 
 

@@ -1,4 +1,4 @@
-"""The server: tools with typed schemas, progress and cancelling, and programs, cards, problems and reports as resources."""
+"""The server: tools with typed schemas, progress and cancelling, and programs, cards, reports and pages as resources."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import kir.skills
 from kir.base.diagnostic import usage
 from kir.faces.agents.calling import Call, Kept, Refused
 from kir.faces.agents.tools import TOOLS
+from kir.faces.api.pages import page as page_of
 
 INSTRUCTIONS = """KIR reads GPU kernels (CUDA C++, Triton, TileLang) as programs, finds hazards on the CPU, applies checked optimizing passes, and
 walks an expert kernel back to the naive program. Begin with `parse` of FILE::KERNEL; `run` with check finds races; `sites` lists steps, `opt`
@@ -58,8 +59,15 @@ def made(folder: Path, version: str) -> Any:
     def skill() -> str:
         """How an agent uses KIR."""
         return (Path(next(iter(kir.skills.__path__))) / "agent" / "SKILL.md").read_text(encoding="utf-8")
+
+    def page(name: str) -> str:
+        """A page of the documentation, whole."""
+        found = page_of(name)
+        if found is None:
+            raise ResourceNotFoundError(f"there is no page {name}")
+        return found.read_text(encoding="utf-8")
     for uri, f, kind in (("kir://program/{hash}", program, "text/plain"), ("kir://report/{name}", report, "text/html"),
-                         ("kir://card/{name}", card, "text/markdown"), ("kir://skill", skill, "text/markdown")):
+                         ("kir://card/{name}", card, "text/markdown"), ("kir://skill", skill, "text/markdown"), ("kir://page/{name}", page, "text/markdown")):
         server.resource(uri, mime_type=kind)(f)
     return server
 

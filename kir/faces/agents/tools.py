@@ -141,9 +141,10 @@ class Faster(BaseModel):
 
 
 class Text(BaseModel):
-    """A text."""
+    """A text; of a longer one the beginning, and the resource that is all of it."""
 
     text: str
+    resource: str = ""
 
 
 async def parse(call: Call, file: File, bind: Bind = "") -> Program:
@@ -263,9 +264,11 @@ async def optimize(call: Call, output: Annotated[str, Field(description="the fil
                   file=found["files"][0] if found["best"] and found["files"] else "", notes=_notes(found))
 
 
-async def explain(call: Call, id: Annotated[str, Field(description="an id such as KIR-P520")]) -> Text:
-    """Say what a diagnostic or a precondition means, and what to do about it."""
+async def explain(call: Call, id: Annotated[str, Field(description="an id such as KIR-P520, or a page such as your-own-kernel")]) -> Text:
+    """Say what a diagnostic or a precondition means, and what to do about it; or give a page of the documentation (`pages` lists them)."""
     found = await call.command("explain", id)
+    if "page" in found:
+        return Text(text=short(str(found["page"])), resource=f"kir://page/{id}")
     told = [str(found.get(key)) for key in ("title", "explain", "mend") if found.get(key)]
     told += [f"{d['pass']}: {d['sentence']} ({d['kind']})" for d in found.get("declared", [])]
     return Text(text="\n\n".join(told) or str({k: v for k, v in found.items() if k not in ("schema", "exit")}))

@@ -1,4 +1,4 @@
 """What KIR does, as functions: what `import kir` offers, what the command line and the server for agents call.
 
-Order: pipelines, places, inputs, kernels.
+Order: pages, pipelines, places, inputs, kernels.
 """

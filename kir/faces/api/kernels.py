@@ -23,6 +23,7 @@ from kir.base.diagnostic import Diagnostic, KirError, explanations, usage
 from kir.base.registry import registry
 from kir.base.store import write_atomic
 from kir.faces.api.inputs import inputs_of
+from kir.faces.api.pages import page as page_of
 from kir.faces.api.pipelines import pipeline_of
 from kir.faces.api.places import BOTH, asked
 from kir.faces.report.page import page
@@ -342,7 +343,9 @@ def forecast(before: Source, after: Source, sizes: Mapping[str, int], target: st
 
 
 def explain(id: str) -> str:
-    """What the id of a diagnostic means, and what to do about it."""
+    """What the id of a diagnostic means, and what to do about it; or the text of a page of the documentation."""
+    if (found := page_of(id)) is not None:
+        return found.read_text(encoding="utf-8").rstrip("\n")
     wanted = id.upper() if id.upper().startswith("KIR-") else f"KIR-{id.upper()}"
     row = explanations().get(wanted)
     if row is None:

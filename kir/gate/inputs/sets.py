@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 
 from kir.gate.goals import promised
 from kir.ir import nodes as n
@@ -10,8 +11,9 @@ from kir.ir.types import DType
 from kir.ir.visit import names_read, substitute
 
 
-def size_sets(program: n.Program, bases: tuple[int, ...] = (3, 20, 64, 130), apart: int = 1) -> list[dict[str, int]]:
-    """Values of the sizes at which every fact holds: from each base upward, one size after the other, so far apart."""
+def size_sets(program: n.Program, bases: tuple[int, ...] = (3, 20, 64, 130), apart: int = 1, below: bool = False) -> list[dict[str, int]]:
+    """Values of the sizes at which every fact holds: from each base upward, one size after the other, so far apart. With `below` a size that the facts hold
+    under its base has the most that they allow, a multiple of eight where there is one."""
     sizes = [(p.name, p.of) for p in program.params if p.role == "size" and p.value is None and isinstance(p.of, DType)]
     out: list[dict[str, int]] = []
     facts = promised(program)
@@ -22,7 +24,9 @@ def size_sets(program: n.Program, bases: tuple[int, ...] = (3, 20, 64, 130), apa
             if any(_truth(fact, known) is False for fact in facts if name not in names_read(fact)):
                 continue  # whatever this size is
             about = [fact for fact in facts if name in names_read(fact)]
-            for candidate in range(base + offset * apart, base + offset * apart + 4097):
+            least = base + offset * apart
+            under = (range(least // 8 * 8, 0, -8), range(least - 1, 0, -1)) if below else ()
+            for candidate in chain(range(least, least + 4097), *under):
                 trial = {**known, name: const(candidate, of)}
                 if not any(_truth(fact, trial) is False for fact in about):
                     values[name], known = candidate, trial

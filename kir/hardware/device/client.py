@@ -39,6 +39,29 @@ def common() -> Iterator[str]:
         yield folder
 
 
+def join(name: str) -> bool:
+    """For a process of which another is in charge (a worker of a cluster): share servers with all of this machine and user that join `name`, until the last
+    of them has ended. False where that cannot be; then it has its own."""
+    folder = joined(name)
+    if os.environ.get(COMMON) == str(folder):
+        return True
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+            return False
+        owner = os.open(folder / OWNER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)  # open, and locked, while this process lives
+        fcntl.flock(owner, fcntl.LOCK_SH)
+    except OSError:
+        return False
+    os.environ[COMMON] = str(folder)
+    return True
+
+
+def joined(name: str) -> Path:
+    """The folder of those who join `name` on this machine."""
+    return Path(tempfile.gettempdir()) / f"kir-servers-{os.getuid()}-{name}"
+
+
 class ChildGone(Exception):
     """A child that did not answer: `how` is `crash`, `timeout` or `refused`, `said` a sentence."""
 

@@ -10,11 +10,13 @@ import contextlib
 import fcntl
 import os
 import select
+import shutil
 import signal
 import socket
 import sys
 import time
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from kir.hardware.device import wire
@@ -42,6 +44,7 @@ def main(handle: int, modules: list[str], later: list[str], owner: str = "") -> 
                     _end_all(children.pop(one))
                     one.close()
             if owner and not _held(owner):
+                shutil.rmtree(Path(owner).parent, ignore_errors=True)
                 break
     finally:
         for own in children.values():
@@ -49,10 +52,10 @@ def main(handle: int, modules: list[str], later: list[str], owner: str = "") -> 
 
 
 def _held(owner: str) -> bool:
-    """Whether somebody has the lock of a file."""
+    """Whether somebody has the lock of a file, alone or with others."""
     try:
         with open(owner, "rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     except OSError:

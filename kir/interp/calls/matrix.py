@@ -9,7 +9,7 @@ import re
 import numpy as np
 
 from kir.base.diagnostic import error
-from kir.interp.calls.warp import WARP_SIZE, lanes_of
+from kir.interp.calls.warp import WARP_SIZE, in_order
 from kir.interp.memory_access import load_store
 from kir.interp.memory_access.regions import resolve
 from kir.interp.memory_access.tile_product import product
@@ -31,8 +31,7 @@ def _by_warps(v: Val, f: Frame) -> tuple[Array, Mask]:
 
 
 def _whole_warps(m: Machine, e: Call, f: Frame) -> None:
-    lane, _ = lanes_of(f)
-    if f.lanes % WARP_SIZE or not (lane == np.arange(f.lanes) % WARP_SIZE).all():
+    if f.lanes % WARP_SIZE or not in_order(f):
         raise error("KIR-I002", f"'{e.fn}' needs whole warps of 32 lanes")
     m.must_converge(f, e.fn)
 
@@ -54,10 +53,11 @@ def _mma_sync(m: Machine, e: Call, f: Frame) -> Val:
         tile = np.zeros((len(data), *held.shape), data.dtype)
         tile[:, rows, cols] = data
         tiles.append(tile)
-        good = np.ones(tile.shape, np.bool_)
-        if ok is not None:
-            good[:, rows, cols] = ok
-        defined.append(good)
+        if m.checking:
+            good = np.ones(tile.shape, np.bool_)
+            if ok is not None:
+                good[:, rows, cols] = ok
+            defined.append(good)
     precision = "tf32" if of == F32 else "ieee"
     out = (tiles[2].astype(np.float32) if narrow(dtype_of(e.args[2].type)) else tiles[2]) + product(tiles[0], tiles[1], of, precision)
     m.counters.count_flops("tensor", 2 * 16 * 8 * k * len(out))

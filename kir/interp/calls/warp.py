@@ -30,8 +30,16 @@ def lanes_of(f: Frame) -> tuple[Array, Array]:
     own, kept = f.thread_numbers(), f.warps
     if kept is None or kept[0] is not own:
         lane = own % WARP_SIZE
-        kept = f.warps = own, lane, np.arange(f.lanes) - lane
-    return kept[1:]
+        starts = np.arange(f.lanes) - lane
+        kept = f.warps = own, lane, starts, every(starts % WARP_SIZE == 0)
+    return kept[1:3]
+
+
+def in_order(f: Frame) -> bool:
+    """Whether the lanes of a thread frame are those of its warps, one warp after another. Raises KirError KIR-I002 outside a loop over threads."""
+    lanes_of(f)
+    assert f.warps is not None
+    return f.warps[3]
 
 
 def taking_part(m: Machine, e: Call, f: Frame) -> Array:

@@ -8,6 +8,7 @@ is beside all of them either way.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from functools import lru_cache
 
 from kir.analysis.elements import NotElementwise, tile, tile_region
@@ -86,6 +87,15 @@ def spread(loop: n.For, lo: int, hi: int, step: int) -> n.Store | None:
         return n.Store(found[0], tile(whole.value, axes), None if whole.mask is None else tile(whole.mask, axes), origin=s.origin)
     except NotElementwise:
         return None
+
+
+def loops_inside(loop: n.For) -> Iterator[tuple[n.For, int]]:
+    """The loops directly inside one that has a shortcut, with how often each runs: their bounds are numbers."""
+    inner = loop.body[0]
+    while isinstance(inner, n.For):
+        lo, hi, step = (build.int_value(x) or 0 for x in (inner.lo, inner.hi, inner.step))
+        yield inner, len(range(lo, hi, step))
+        inner = inner.body[0]
 
 
 def _is_simple(x: n.Expr, acc: str) -> bool:

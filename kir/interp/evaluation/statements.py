@@ -11,6 +11,7 @@ from kir.interp.calls.functions import call_steps
 from kir.interp.calls.sync import WAITING
 from kir.interp.calls.warp import absent
 from kir.interp.evaluation.convergence import Convergence, arms, both_meet, collective, goes_apart, may_wait
+from kir.interp.evaluation.loop_folding import loops_inside
 from kir.interp.evaluation.loops import count_iteration, entered, left, shortcut
 from kir.interp.evaluation.teams import roles, split, together
 from kir.interp.memory_access import load_store
@@ -286,6 +287,8 @@ def _for(m: Machine, s: n.For, f: Frame) -> Steps:
         if short is not None:
             if m.coverage is not None:
                 m.coverage.loop(s, len(range(lo, hi, step)))
+                for nested, often in loops_inside(s):
+                    m.coverage.loop(nested, often)
             yield from block(m, (short,), f)
             f.broken, f.continued = saved
             return

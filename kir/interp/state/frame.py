@@ -81,7 +81,7 @@ class Frame:
     name: str = ""
     numbers: Array | None = None
     """The number of each lane among its siblings, as the loop over threads counts them."""
-    warps: tuple[Array, Array, Array] | None = None
+    warps: tuple[Array, Array, Array, bool] | None = None
     """What `kir.interp.calls.warp.lanes_of` found for these numbers."""
     threads: int = 1
     """Threads of one instance."""

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -150,9 +151,16 @@ def _lanes(slots: int) -> tuple[Ints, Ints, Ints]:
 
 def _fragment(shape: tuple[int, int], rows: Ints, cols: Ints) -> Fragment:
     both = np.broadcast_shapes(rows.shape, cols.shape)
-    return Fragment(shape, np.broadcast_to(rows, both).astype(np.int64), np.broadcast_to(cols, both).astype(np.int64))
+    return Fragment(shape, _shared(np.broadcast_to(rows, both).astype(np.int64)), _shared(np.broadcast_to(cols, both).astype(np.int64)))
 
 
+def _shared(table: Ints) -> Ints:
+    """A table that many hold, so that none may write to it."""
+    table.setflags(write=False)
+    return table
+
+
+@cache
 def mma_a(k: int, bits: int) -> Fragment:
     """Operand A, 16 x k, of mma.m16n8k<k> with elements of `bits` bits (PTX ISA 9.7.14.5, "Matrix Fragments")."""
     per = 32 // bits
@@ -160,6 +168,7 @@ def mma_a(k: int, bits: int) -> Fragment:
     return _fragment((16, k), group + 8 * (i // per % 2), thread * per + i % per + 4 * per * (i // (2 * per)))
 
 
+@cache
 def mma_b(k: int, bits: int) -> Fragment:
     """Operand B, k x 8, of mma.m16n8k<k>."""
     per = 32 // bits
@@ -167,12 +176,14 @@ def mma_b(k: int, bits: int) -> Fragment:
     return _fragment((k, 8), thread * per + i % per + 4 * per * (i // per), group)
 
 
+@cache
 def mma_c() -> Fragment:
     """Accumulator, 16 x 8, of every mma.m16n8 shape."""
     group, thread, i = _lanes(4)
     return _fragment((16, 8), group + 8 * (i // 2), thread * 2 + i % 2)
 
 
+@cache
 def wgmma_acc(n: int) -> Fragment:
     """Accumulator, 64 x n, of wgmma.m64n<n>: 128 threads, warp w has rows 16 w .. (PTX ISA, "Matrix Fragments for wgmma")."""
     thread, i = np.arange(4 * WARP, dtype=np.int64)[:, None], np.arange(n // 2, dtype=np.int64)[None]
@@ -268,6 +279,7 @@ def _atom_shape(name: str, dtype: DType) -> tuple[int, int]:
     raise error("KIR-L002", f"'{name}' is no atom", needs="mma_.., wgmma_a or wgmma_acc(n)")
 
 
+@cache
 def ldmatrix(num: int, trans: bool = False) -> tuple[Ints, Ints, Ints]:
     """(matrix, row, column) of each 16-bit element that a lane receives from ldmatrix.x<num>, arrays [32, 2 num]. Lane l names row l % 8
     of matrix l // 8 (PTX ISA 9.7.14, "ldmatrix"). Raises KirError KIR-L002 for another number of matrices."""
@@ -277,4 +289,4 @@ def ldmatrix(num: int, trans: bool = False) -> tuple[Ints, Ints, Ints]:
     shape = (WARP, 2 * num)
     row, column = np.broadcast_to(group, shape), np.broadcast_to(thread * 2 + i % 2, shape)
     matrix = np.broadcast_to(i // 2, shape)
-    return matrix.copy(), (column if trans else row).copy(), (row if trans else column).copy()
+    return _shared(matrix.copy()), _shared((column if trans else row).copy()), _shared((row if trans else column).copy())

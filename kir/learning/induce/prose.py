@@ -19,6 +19,7 @@ from kir.ir.printer import program_text
 from kir.learning.cards.card import Card, Counterexample, Parameter, Relation, Spread
 from kir.learning.cards.facts import SAYS, words_of
 from kir.learning.induce.hypotheses import PLACES
+from kir.learning.induce.mechanism import moved
 from kir.learning.induce.transfers import FASTER
 from kir.learning.induce.trials import fault
 from kir.learning.induce.uses import Use
@@ -40,6 +41,8 @@ COUNTED = {"global_bytes": "bytes of global traffic", "flops": "operations on fl
 MOST_NAMED = 8
 FEW = 5
 """Kernels and values named in a sentence."""
+AS_BEFORE = 0.005
+"""Within which of 1x a program is said to be about as fast as before."""
 LEAST_OF_A_KIND = 3
 """Uses of which it is told how many gain, and in kernels of one kind what their median is."""
 
@@ -47,7 +50,8 @@ LEAST_OF_A_KIND = 3
 def told(card: Card, group: Sequence[Use]) -> str:
     """The Markdown before the record."""
     parts = [f"# {_title(card.title)}", _lead(card), *_what(card),
-             "## When it is right", *_right(card), "## When it pays", *_pays(card), *_where(card, group), *_then(card, group),
+             "## When it is right", *_right(card, group),
+             "## When it pays", *_pays(card, group), *_where(card, group), *map(_paragraph, moved(card, group)), *_beside(card, group),
              "## What can go wrong", *_wrong(card), "## Before and after", *_shown(card, group), "## How it is known", *_known(card)]
     return "\n\n".join(parts) + "\n"
 
@@ -68,7 +72,7 @@ def _lead(card: Card) -> str:
     state += f" (without it {lost})" if trials else ""
     how, found = ("measured", card.effect.measured) if card.effect.measured else ("forecast", card.effect.forecast)
     most = max(found.items(), key=lambda row: row[1].uses, default=None)
-    gain = (f"; {how} to make a kernel {most[1].median:.3g} times as fast ({most[0]}, median of {most[1].uses} use{_s(most[1].uses)})"
+    gain = (f"; {how} to make a kernel {_factor(most[1].median)} times as fast ({most[0]}, median of {most[1].uses} use{_s(most[1].uses)})"
             if most is not None and most[1].median > 1.005 else "")
     return _paragraph(f"*{state}. Seen in {kernels} kernel{_s(kernels)} on {_and([CALLED.get(each, 'the IR') for each in card.scope.surfaces])}{gain}.*")
 
@@ -115,8 +119,8 @@ def _what(card: Card) -> Iterator[str]:
     drawn = [p for move in card.carrier.steps for p in move.parameters if p.role == "drawn"]
     for p in drawn:
         kinds_ = " or ".join(_article(str(each)).replace("`", "") for each in p.values)
-        yield _paragraph(f"`{p.name}` is an expression of the statement there, or of one just after it ({kinds_}); "
-                         "what is computed most often and costs most is tried first.")
+        yield _paragraph(f"Tried for `{p.name}` are expressions of the statement there, or of one just after it ({kinds_}), first what is computed most often "
+                         "and costs most.")
     if card.carrier.relations:
         yield "What its parameters, and the places where it acts, have in common:"
         open_ = {p.name for move in card.carrier.steps for p in move.parameters}
@@ -125,7 +129,7 @@ def _what(card: Card) -> Iterator[str]:
         free = [any(word in open_ for word in words_of(r.text)) for r in said_]
         drawn_from = [] if all(free) else ["as many places of this kind, drawn at random, would have it in common"]
         drawn_from += ["the kernels would keep it if each had the parameters of another one"] if any(free) else []
-        yield _paragraph(f"In brackets stands how likely it is that {' or, for what names a parameter, that '.join(drawn_from)}.")
+        yield _paragraph(f"The chance is that {' or, for what names a parameter, that '.join(drawn_from)}: the smaller, the less likely an accident.")
         named = [word for word in SAYS if any(word in words_of(r.text) for r in said_)]
         if named:
             yield _paragraph(f"Here {_and([f'`{word}` is {SAYS[word]}' for word in named])}.")
@@ -192,7 +196,7 @@ def _parameter(step: str, p: Parameter, kernels: int) -> str:
     shown = ", ".join(f"`{_value(v)}` in {f'{n} kernel{_s(n)}' if k == 0 else n}" for k, (v, n) in enumerate(zip(p.values[:FEW], p.kernels, strict=False)))
     left = len(p.values) - FEW
     more = f" and {left} other value{_s(left)}" if left > 0 else ""
-    span = f"; all lie between {p.low} and {p.high}" if p.low is not None and p.low != p.high else ""
+    span = f"; all lie between {p.low} and {p.high}" if left > 0 and p.low is not None and p.low != p.high else ""
     return f"{name} is chosen for each kernel: {shown}{more}{span}."
 
 
@@ -208,12 +212,17 @@ def _and(words: Sequence[str]) -> str:
     return ", ".join(words[:-1]) + f" and {words[-1]}" if len(words) > 1 else words[0]
 
 
-def _right(card: Card) -> Iterator[str]:
+def _asked(group: Sequence[Use], id_: str) -> int:
+    """The uses that a condition is asked of: those of the passes that declare it."""
+    return sum(any(p.id == id_ for p in use.item.preconditions) for use in group) or len(group)
+
+
+def _right(card: Card, group: Sequence[Use]) -> Iterator[str]:
     validity = [p for p in card.preconditions if p.kind == "validity"]
     if not validity:
         yield _paragraph("Wherever its pattern matches: the step has no further condition, and its result passed the gate in every use.")
     else:
-        yield _list([f"{_sentence(p.sentence)} {_came_out(p.proved, p.guarded, p.assumed, p.open, len(card.evidence.uses))}" + (f" ({p.id})" if p.id else "")
+        yield _list([f"{_sentence(p.sentence)} {_came_out(p.proved, p.guarded, p.assumed, p.open, _asked(group, p.id))}" + (f" ({p.id})" if p.id else "")
                      for p in validity])
     for says, some in (("It needs, in the program before it,", card.scope.requires), ("It is not for a program that has", card.scope.conflicts)):
         if some:
@@ -233,7 +242,7 @@ def _came_out(proved: int, guarded: int, assumed: int, left: int, uses: int) -> 
     return f"{text[:1].upper()}{text[1:]} of {uses} use{_s(uses)}{left_}." if said else "No use has a verdict on it."
 
 
-def _pays(card: Card) -> Iterator[str]:
+def _pays(card: Card, group: Sequence[Use]) -> Iterator[str]:
     effect = card.effect
     rows = [f"Measured on {name.removeprefix('NVIDIA ')}: {_spread(s)}." for name, s in effect.measured.items()]
     rows += [f"Forecast for {name}: {_spread(s)}." for name, s in effect.forecast.items()]
@@ -252,7 +261,8 @@ def _pays(card: Card) -> Iterator[str]:
     profit = [p for p in card.preconditions if p.kind == "profit"]
     for p in (p for p in profit if p.id):
         so = p.proved + p.guarded + p.assumed
-        yield _paragraph(f"It helps if {p.sentence} ({p.id}): this was so in {so} of {len(card.evidence.uses)} use{_s(len(card.evidence.uses))}.")
+        of = _asked(group, p.id)
+        yield _paragraph(f"It helps if {p.sentence} ({p.id}): this was so in {f'all {of}' if so == of > 1 else f'{so} of {of}'} use{_s(of)}.")
     if seen := [p for p in profit if not p.id]:
         yield "Walks tell where it belongs. In all uses these held, and in most programs on which the step could not be undone they did not:"
         yield _list([f"{_sentence(p.sentence)} ({_sentence(p.example).removesuffix('.')}.)" for p in seen])
@@ -271,29 +281,47 @@ def _where(card: Card, group: Sequence[Use]) -> Iterator[str]:
         return
     gains, losses = [row for row in seen if row[0] >= FASTER], [row for row in seen if row[0] <= 1 / FASTER]
     best = max(seen, key=lambda row: row[0])
-    most = f", most in `{best[1].kernel}` ({best[0]:.3g} times as fast)" if gains else ""
+    most = f", most in `{best[1].kernel}` ({_factor(best[0])} times as fast)" if gains else ""
     yield _paragraph(f"On {aim} it is forecast to gain {100 * FASTER - 100:.0f} % or more in {len(gains) or 'none'} of {len(seen)} uses{most}, and to lose as "
                      f"much in {len(losses) or 'none'}.")
     kinds = {name: [ratio for ratio, use in seen if use.walked.family == name] for name in sorted({use.walked.family for _, use in seen})}
     ranked = sorted(((median(found), name, len(found)) for name, found in kinds.items() if len(found) >= LEAST_OF_A_KIND), key=lambda row: (-row[0], row[1]))
-    if len(ranked) > 1 and f"{ranked[0][0]:.2f}" != f"{ranked[-1][0]:.2f}":
-        yield _paragraph(f"By kind of kernel (median): {_and([f'{name} {value:.2f} ({count} uses)' for value, name, count in ranked])}.")
+    ways: list[tuple[str, list[str]]] = [("faster in", []), ("about as fast in", []), ("slower in", [])]
+    for value, name, count in ranked:
+        way = 0 if value >= FASTER else 2 if value <= 1 / FASTER else 1
+        ways[way][1].append(f"{name} ({count} uses)" if way == 1 else f"{name} ({_factor(value)} times, {count} uses)")
+    if len(ranked) > 1 and (ways[0][1] or ways[2][1]):
+        yield _paragraph(f"By kind of kernel (medians) it is {'; '.join(f'{how} {_some(found)}' for how, found in ways if found)}.")
 
 
-def _then(card: Card, group: Sequence[Use]) -> Iterator[str]:
-    """What the same kernels did next, where the step by itself is forecast to bring nothing, and nothing was measured."""
-    if any(spread.median > 1.0 for found in (card.effect.forecast, card.effect.measured) for spread in found.values()):
-        return
-    later = Counter(t.name for use in group for t in use.walked.transitions if t.number == use.transition.number + 1)
-    rows = [f"`{name}` ({_times(count)})" for name, count in sorted(later.items(), key=lambda row: (-row[1], row[0]))[:3]]
-    yield _paragraph("By itself it is not forecast to gain anything." + (f" What came next was most often {_and(rows)}." if rows else ""))
+def _beside(card: Card, group: Sequence[Use]) -> Iterator[str]:
+    """What the same kernels had done just before, and what they did next; and that the step by itself is forecast to bring nothing, where nothing was measured
+    that says otherwise."""
+    numbers: dict[tuple[str, int], list[Use]] = {}
+    for use in group:
+        numbers.setdefault((use.walked.key, 0 if card.carrier.kind == "composite" else use.transition.number), []).append(use)
+    earlier, later = Counter[str](), Counter[str]()
+    for some in numbers.values():
+        names = {t.number: t.name for t in some[0].walked.transitions}
+        own = [use.transition.number for use in some]
+        for found, at in ((earlier, min(own) - 1), (later, max(own) + 1)):
+            found.update([names[at]] if at in names else [])
+    nothing = not any(spread.median > 1.0 for found in (card.effect.forecast, card.effect.measured) for spread in found.values())
+    said = [f"{how} {_and([f'`{name}` ({_times(count)})' for name, count in sorted(found.items(), key=lambda row: (-row[1], row[0]))[:3]])}"
+            for how, found in (("after", earlier), ("before", later)) if found]
+    text = "By itself it is not forecast to gain anything. " if nothing else ""
+    text += f"In the lineages it stands most often {_and(said)}." if said else ""
+    if text:
+        yield _paragraph(text.strip())
 
 
 def _spread(s: Spread) -> str:
-    speed = "as fast as before" if f"{s.median:.3g}" == "1" else f"{s.median:.3g} times as fast"
+    speed = f"{'slower, ' if s.median < 1.0 else ''}{_factor(s.median)} times as fast"
+    if abs(s.median - 1.0) < AS_BEFORE:
+        speed = "as fast as before" if f"{s.median:.3g}" == "1" else f"about as fast as before, {s.median:.3g} times"
     if s.uses == 1:
         return f"{speed}, in one use"
-    low, high = f"{s.low:.3g}", f"{s.high:.3g}"
+    low, high = _factor(s.low), _factor(s.high)
     return f"{speed} ({s.uses} uses{f', half of them from {low} to {high}' if low != high else ''})"
 
 
@@ -399,11 +427,27 @@ def _fenced(language: str, text: str) -> str:
     return f"```{language}\n{text}\n```"
 
 
+def _factor(value: float) -> str:
+    """How many times, in three digits."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def _some(rows: Sequence[str]) -> str:
+    """The first few of many."""
+    return _and([*rows[:FEW], *([f"{len(rows) - FEW} other kinds"] if len(rows) > FEW + 1 else rows[FEW:])])
+
+
 def _few(families: Sequence[str]) -> str:
     return _and(families) if len(families) <= MOST_NAMED else f"{len(families)} families, among them {_and(families[:FEW])}"
 
 
 STATES = {"hypothesis": "a hypothesis", "admitted": "admitted", "negative": "known not to help", "deprecated": "deprecated", "retired": "retired"}
+
+
+def _short(kernel: str) -> str:
+    """A kernel of a package by its own name, and the package's."""
+    place, _, name = kernel.rpartition("::")
+    return f"`{name}` of {place.partition(':')[0]}" if ":" in place else f"`{kernel}`"
 
 
 def _known(card: Card) -> Iterator[str]:
@@ -415,6 +459,6 @@ def _known(card: Card) -> Iterator[str]:
     yield _paragraph(f"It is {STATES[card.state]}{f': {card.why}' if card.why else ''}.")
     trials = [entry for entry in card.log if entry.what == "trial"]
     if trials:
-        yield "\n".join(["| tried on | with it | without it | forecast of the step | how |", "| --- | --- | --- | --- | --- |", *(
-            f"| `{t.kernel}` | {'succeeded' if t.skill else 'failed'} | {'succeeded' if t.without else 'failed'} | "
+        yield "\n".join(["| tried on | with it | without | forecast | how |", "| --- | --- | --- | --- | --- |", *(
+            f"| {_short(t.kernel)} | {'yes' if t.skill else 'no'} | {'yes' if t.without else 'no'} | "
             f"{f'{t.speedup[0]:.3g}x ({t.speedup[1]:.3g} to {t.speedup[2]:.3g})' if t.speedup else 'none'} | {t.outcome} |" for t in trials)])

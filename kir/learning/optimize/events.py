@@ -34,6 +34,7 @@ class Recorder:
     events: list[dict[str, Any]] = field(default_factory=list)
     _stored: list[dict[str, Any]] = field(default_factory=list)
     _again: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _end: Mapping[str, Any] = field(default_factory=dict)
     _begun: float = field(default_factory=time.monotonic)
     _spent: float = 0.0
 
@@ -48,7 +49,8 @@ class Recorder:
             if row.get("schema") != SCHEMA:
                 raise error("KIR-U021", f"{path} is a log of the form '{row.get('schema', 'unknown')}'", needs=f"one of the form '{SCHEMA}', or another file")
         kept = [row for row in stored if row["event"] not in ENDING]
-        out = cls(log, only, _stored=kept, _again={row["candidate"]: row for row in stored if row["event"] == "again"})
+        out = cls(log, only, _stored=kept, _again={row["candidate"]: row for row in stored if row["event"] == "again"},
+                  _end=stored[-1] if stored and stored[-1]["event"] == "end" else {})
         out._spent = float(stored[-1]["clock"]) if stored else 0.0
         return out
 
@@ -59,8 +61,21 @@ class Recorder:
 
     @property
     def clock(self) -> float:
-        """Seconds spent on the search, those of earlier runs included."""
+        """Seconds spent on the search, those of earlier runs included. What is taken from the log has taken what it took then, and nothing now."""
+        if self.replaying:
+            return float(self.events[-1]["clock"]) if self.events else 0.0
         return self._spent + time.monotonic() - self._begun
+
+    def ended(self, budget: Mapping[str, Any]) -> str:
+        """Why the search ended by the log, under the same budget; "" where it did not, or has more to spend now."""
+        return str(self._end["reason"]) if self._end.get("budget") == budget and not self.replaying else ""
+
+    def _taken(self, stored: Mapping[str, Any]) -> Mapping[str, Any]:
+        """An event of the log, which has happened now."""
+        self.events.append(dict(stored))
+        if not self.replaying:
+            self._begun = time.monotonic()
+        return stored
 
     def next_stored(self) -> Mapping[str, Any] | None:
         """The event that comes next by the log; None at its end."""
@@ -80,7 +95,10 @@ class Recorder:
                 told = tuple(f"{k}: {stored.get(k)!r} in the log, {row.get(k)!r} now" for k in row if stored.get(k) != row[k])[:3]
                 raise error("KIR-U022", f"event {len(self.events) + 1} of the log is another than this search comes to", witness=told,
                             needs="the inputs and the version of KIR that the log was made with, or another log")
-            self.events.append(dict(stored))
+            self._taken(stored)
+            return
+        if event == "end" and {k: v for k, v in self._end.items() if k != "clock"} == row:
+            self.events.append(dict(self._end))
             return
         if self.only and event not in ENDING:
             raise LogEnds
@@ -93,8 +111,7 @@ class Recorder:
         """The gate's word on a candidate: from the log where it is there, else asked for and recorded."""
         stored = self.next_stored()
         if stored is not None and stored["event"] == "gate" and stored["candidate"] == key:
-            self.events.append(dict(stored))
-            return stored
+            return self._taken(stored)
         if self.only and stored is None:
             raise LogEnds
         said = dict(judge())

@@ -2,7 +2,9 @@
 from __future__ import annotations
 
 import ast
+import re
 import tempfile
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,11 +12,12 @@ from pathlib import Path
 from kir.analysis import normalize
 from kir.base.diagnostic import KirError
 from kir.ir import nodes as n
-from kir.ir.binding import Binding
+from kir.ir.binding import Binding, expressions
 from kir.ir.canonical import alpha_equal
 from kir.ir.nodes import Program
 from kir.ir.printer import expr_text
-from kir.surface import EditingBackend, backend
+from kir.ir.types import I32
+from kir.surface import EditingBackend, Entry, backend
 from kir.surface.edits import SourceEdit
 from kir.surface.edits.splice import between
 from kir.surface.reading import launched, load_expert
@@ -24,6 +27,8 @@ CEILDIV = "triton.cdiv"
 OPERATORS = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
              "and": "and", "or": "or"}
 """How Python writes operators."""
+POSITIVE = re.compile(r"\w+ >= \d+")
+"""Facts that no call breaks."""
 
 
 def followed(edit: SourceEdit, program: Program, changed: str) -> SourceEdit | None:
@@ -46,13 +51,189 @@ def followed(edit: SourceEdit, program: Program, changed: str) -> SourceEdit | N
     return replace(edit, passed_over=(*edit.passed_over, told), after=text, splices=tuple(between(edit.before, text)), new_binding=edit.binding)
 
 
+def narrower(edit: SourceEdit) -> list[str]:
+    """What an edited kernel takes for granted and the kernel as it was did not, as far as its text shows it: parameters that it does not look at any more, with
+    their values by the binding, unless every call in the file gives just a literal; and conversions to a dtype that its tensors have by the binding."""
+    before, after = (_function(ast.parse(text), edit.kernel) for text in (edit.before, edit.after))
+    if before is None or after is None:
+        return []
+    kept, literal = _names(after), _literals(edit, before)
+    lost = [a.arg for a in (*before.args.args, *before.args.kwonlyargs) if a.arg in _names(before) and a.arg not in kept]
+    values = {**edit.binding.scalars, **edit.binding.metas}
+    return [*(f"{name} = {values[name]}" if name in values else f"no other {name}" for name in lost if name not in literal),
+            *(f"tensors that need no conversion to {x}" for x in sorted(_conversions(before) - _conversions(after)))]
+
+
+def granted(edit: SourceEdit) -> list[str]:
+    """What the reading of a kernel as its host code launches it took for granted and no call in the file says in so many words: compile-time values, strides
+    that are other sizes, facts. A changed kernel may rest on each of them, and its text need not show it. Nothing where the kernel did not change."""
+    before, after = (_function(ast.parse(text), edit.kernel) for text in (edit.before, edit.after))
+    if before is None or after is None or ast.dump(before) == ast.dump(after):
+        return []
+    literal, sizes = _literals(edit, before), Counter(map(str, edit.binding.scalars.values()))
+    tied = [f"{name} = {value}" for name, value in edit.binding.scalars.items()
+            if name not in literal and not (isinstance(value, str) and value.isidentifier() and sizes[value] == 1)]
+    args = {a.arg for a in (*before.args.args, *before.args.kwonlyargs)}
+    return [*(f"{name} = {value}" for name, value in edit.binding.metas.items() if name in args and name not in literal), *tied,
+            *(fact for fact in edit.binding.facts if not POSITIVE.fullmatch(fact)), *(x for x in narrower(edit) if x.startswith("tensors"))]
+
+
+def _literals(edit: SourceEdit, made: ast.FunctionDef) -> set[str]:
+    """The parameters for which every call in a file gives one literal."""
+    calls = [_given(call, made) for call in _launches(ast.parse(edit.before), edit.kernel)]
+    return {name for given in calls for name in given if all(isinstance(other.get(name), ast.Constant) for other in calls)
+            and len({ast.dump(other[name]) for other in calls}) == 1}
+
+
+TORCH = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8",
+         "bool": "bool", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
+"""What torch calls dtypes."""
+BESIDE = "beside"
+"""How far an edit reached that leaves the kernel as it was."""
+
+
+def beside(path: Path, kernel: str, binding: Binding, program: Program) -> SourceEdit | None:
+    """The edit of a file that puts a program's kernel beside the one that it was made of, and has the one call in the file that launches that launch the new
+    one where all holds that the binding takes for granted: values, strides, dtypes, facts. None where there is no such call, where Python's side does not
+    say it all, or where the new kernel does not read back as the program."""
+    text = path.read_text(encoding="utf-8")
+    tree, name = ast.parse(text), f"{kernel}_faster"
+    made, calls = _function(tree, kernel), _launches(tree, kernel)
+    call = next((s for s in ast.walk(tree) if isinstance(s, ast.Expr) and calls[:1] == [s.value]), None)
+    if made is None or call is None or len(calls) != 1 or len(made.decorator_list) != 1 or made not in tree.body or name in text:
+        return None
+    if len(program.kernels) != 1 or program.plan or program.workspaces or program.tensor_maps or binding.maps or binding.arrays or binding.heuristics:
+        return None
+    renamed = replace(program, name=name, kernels=(replace(program.kernels[0], name=name),))
+    try:
+        emitted = backend("triton").emit(renamed)
+        written, told = _dispatched(text, tree, call, made, binding, renamed, emitted.entries[0])
+    except (KeyError, KirError):
+        return None
+    kernels = ast.parse(emitted.text)
+    imports, rest = ([x for x in kernels.body if isinstance(x, ast.Import | ast.ImportFrom) is here] for here in (True, False))
+    if {ast.unparse(x) for x in imports} - {ast.unparse(x) for x in tree.body} or "multiple_of" in emitted.text or len(rest) != 1:
+        return None
+    lines = text.splitlines(keepends=True)
+    assert call.end_lineno is not None and made.end_lineno is not None
+    if made.end_lineno > call.lineno:
+        return None
+    new = "".join(emitted.text.splitlines(keepends=True)[min(d.lineno for d in rest[0].decorator_list) - 1:])  # type: ignore[attr-defined]  # a function
+    after = "".join([*lines[:made.end_lineno], "\n\n", new.rstrip("\n") + "\n", *lines[made.end_lineno:call.lineno - 1], written, *lines[call.end_lineno:]])
+    with tempfile.TemporaryDirectory(prefix="kir-edit-") as folder:
+        there = Path(folder) / path.name
+        there.write_text(after, encoding="utf-8")
+        try:
+            read = load_expert(f"{there}::{name}", Binding.parse(dict(emitted.bindings)[name])).program
+        except (KirError, KeyError):
+            return None
+    if not alpha_equal(normalize(read), normalize(renamed)):
+        return None
+    said = f"the kernel stays, and the launch in this file takes '{name}' where {told}" if told else f"the launch in this file takes '{name}'"
+    return SourceEdit(str(path), kernel, text, after, tuple(between(text, after)), BESIDE, (said,), binding, binding)
+
+
+def _dispatched(text: str, tree: ast.Module, call: ast.Expr, made: ast.FunctionDef, binding: Binding, program: Program, entry: Entry) -> tuple[str, str]:
+    """The statement that launches the new kernel where it may be, and the old one elsewhere; and its condition. Raises KeyError for what it cannot say."""
+    launch = call.value
+    assert isinstance(launch, ast.Call) and isinstance(launch.func, ast.Subscript)
+    said = _arguments(text, launch, made)
+    names, where = {**said}, list[str]()
+    for param, value in sorted(binding.scalars.items(), key=lambda x: not said[x[0]].isidentifier()):  # of what gives a size a name tells it best
+        if isinstance(value, str) and value.isidentifier():
+            names.setdefault(value, said[param])
+            where += [f"{said[param]} == {names[value]}"] if names[value] != said[param] else []
+    for size, place in zip(binding.grid, _grid(text, tree, launch.func.slice), strict=False):
+        names.setdefault(str(size), place)
+    sizes = {x: n.Var(x, I32) for x in binding.sizes}
+    for param, value in binding.scalars.items():
+        if not (isinstance(value, str) and value.isidentifier()):
+            number = str(value) if not isinstance(value, str) else python_expression(expressions({param: value}, sizes, "scalar")[param], names)
+            where += [f"{said[param]} == {number}"] if said[param] != number else []
+    for param, setting in binding.metas.items():
+        if param in said and said[param] != repr(setting):
+            if not (setting is None or isinstance(setting, bool | int)):
+                raise KeyError(param)
+            where.append(f"{'not ' * (not setting)}{said[param]}" if isinstance(setting, bool) else
+                         f"{said[param]} {'is' if setting is None else '=='} {setting!r}")
+    where += [f"{said[x]} is None" for x in binding.absent if x in said and said[x] != "None"]
+    for tensor, bound in binding.tensors.items():
+        if bound.strides is not None:
+            raise KeyError(tensor)
+        names.setdefault(bound.name or tensor, said[tensor])
+        where.append(f"{said[tensor]}.dtype == torch.{TORCH[bound.dtype]}")
+    if any(isinstance(x, ast.Import) and any(a.name == "torch" and not a.asname for a in x.names) for x in tree.body) is False:
+        raise KeyError("torch")
+    where += [python_expression(f, names, CEILDIV) for f in program.facts if not POSITIVE.fullmatch(expr_text(f))]
+    if any(a.kind == "map" for a in entry.arguments):
+        raise KeyError("a tensor map")
+    given = [*(names[a.of] for a in entry.arguments), *(f"{k}={v!r}" for k, v in entry.options)]
+    pad, lines = " " * call.col_offset, text.splitlines(keepends=True)[call.lineno - 1:call.end_lineno]
+    new = f"{entry.function}[({', '.join(python_expression(e, names, CEILDIV) for e in entry.grid)},)]({', '.join(given)})"
+    if not where:
+        return f"{pad}{new}\n", ""
+    where = [f"({x})" if " or " in x else x for x in dict.fromkeys(where)]
+    held = f"\n{pad}    and ".join(where)
+    old = "".join(f"    {line}" if line.strip() else line for line in lines)
+    return f"{pad}if (\n{pad}    {held}\n{pad}):\n{pad}    {new}\n{pad}else:\n{old}", " and ".join(where)
+
+
+def _arguments(text: str, call: ast.Call, made: ast.FunctionDef) -> dict[str, str]:
+    """What a call gives for each parameter of a kernel, as it says it; where it gives nothing, the kernel's own."""
+    given = {a.arg: x for a, x in zip(made.args.args[::-1], made.args.defaults[::-1], strict=False)} | _given(call, made)
+    if any(isinstance(x, ast.Starred) for x in call.args) or any(k.arg is None for k in call.keywords):
+        raise KeyError("*")
+    out = dict[str, str]()
+    for name, x in given.items():
+        said = ast.unparse(x)
+        out[name] = said if isinstance(x, ast.Name | ast.Attribute | ast.Constant | ast.Call | ast.Subscript) else f"({said})"
+    return out
+
+
+def _grid(text: str, tree: ast.Module, said: ast.expr) -> list[str]:
+    """How host code says the extents of a grid: a tuple, or a name that is given one. Raises KeyError for another."""
+    if isinstance(said, ast.Name):
+        given = [s.value for s in ast.walk(tree) if isinstance(s, ast.Assign) and [ast.unparse(x) for x in s.targets] == [said.id]]
+        if not given or not all(isinstance(x, ast.Tuple) for x in given):
+            raise KeyError(said.id)
+        return [f"{said.id}[{k}]" for k in range(min(len(x.elts) for x in given if isinstance(x, ast.Tuple)))]
+    if not isinstance(said, ast.Tuple):
+        raise KeyError(ast.unparse(said))
+    return [ast.unparse(x) for x in said.elts]
+
+
+def _function(tree: ast.Module, name: str) -> ast.FunctionDef | None:
+    return next((x for x in ast.walk(tree) if isinstance(x, ast.FunctionDef) and x.name == name), None)
+
+
+def _names(made: ast.FunctionDef) -> set[str]:
+    """What the statements of a function name."""
+    return {x.id for s in made.body for x in ast.walk(s) if isinstance(x, ast.Name)}
+
+
+def _conversions(made: ast.FunctionDef) -> set[str]:
+    """The floating-point dtypes that a function converts to, as it says them."""
+    said = {ast.unparse(x.args[-1]) for s in made.body for x in ast.walk(s) if isinstance(x, ast.Call) and isinstance(x.func, ast.Attribute) and x.args
+            and x.func.attr in ("to", "cast")}
+    return {x for x in said if "float" in x or "dtype" in x}
+
+
+def _launches(tree: ast.Module, name: str) -> list[ast.Call]:
+    """The calls of a file that launch a kernel."""
+    return [x for x in ast.walk(tree) if isinstance(x, ast.Call) and isinstance(x.func, ast.Subscript) and isinstance(x.func.value, ast.Name)
+            and x.func.value.id == name]
+
+
+def _given(call: ast.Call, made: ast.FunctionDef) -> dict[str, ast.expr]:
+    """What a call gives for each parameter."""
+    return {a.arg: x for a, x in zip(made.args.args, call.args, strict=False)} | {k.arg: k.value for k in call.keywords if k.arg}
+
+
 def _relaunched(edit: SourceEdit, program: Program) -> str | None:
     text, writer = edit.after, backend("triton")
     assert isinstance(writer, EditingBackend)
     tree, launch = ast.parse(text), writer.launch(program)
-    calls = [x for x in ast.walk(tree) if isinstance(x, ast.Call) and isinstance(x.func, ast.Subscript)
-             and isinstance(x.func.value, ast.Name) and x.func.value.id == edit.kernel]
-    made = next((x for x in ast.walk(tree) if isinstance(x, ast.FunctionDef) and x.name == edit.kernel), None)
+    calls, made = _launches(tree, edit.kernel), _function(tree, edit.kernel)
     if not any(isinstance(x, ast.Import) and any(a.name == "triton" and not a.asname for a in x.names) for x in tree.body):
         return None  # CEILDIV is not there
     options = {k: v for k, v in edit.new_binding.options.items() if edit.binding.options.get(k) != v}
@@ -79,7 +260,7 @@ def _relaunched(edit: SourceEdit, program: Program) -> str | None:
 
 def _sizes(text: str, call: ast.Call, made: ast.FunctionDef, binding: Binding) -> Mapping[str, str]:
     """How the call says each size that is a parameter of the kernel."""
-    given = {a.arg: x for a, x in zip(made.args.args, call.args, strict=False)} | {k.arg: k.value for k in call.keywords if k.arg}
+    given = _given(call, made)
     out: dict[str, str] = {}
     for name, size in binding.scalars.items():
         if isinstance(size, str) and name in given and not isinstance(given[name], ast.Starred):
@@ -124,4 +305,4 @@ def python_expression(e: n.Expr, names: Mapping[str, str], ceildiv: str = "") ->
             raise KeyError(expr_text(e))
 
 
-__all__ = ["followed", "python_expression"]
+__all__ = ["BESIDE", "POSITIVE", "beside", "followed", "granted", "narrower", "python_expression"]

@@ -13,7 +13,7 @@ from kir.gate.goals import predicted
 from kir.gate.gpu.relative import ProgramProblem, program_problem
 from kir.gate.inputs.sets import size_sets
 from kir.ir.binding import Binding
-from kir.ir.nodes import Program
+from kir.ir.nodes import Buffer, Program
 from kir.learning.tune.device import with_shape
 from kir.problem import Problem, Shape, load_problem
 from kir.problem.load import problem_names
@@ -59,7 +59,19 @@ def subject(file: str, bind: Path | None = None, problem: str = "") -> Subject:
     if named is None:
         binding = binding or (Binding.parse(expert.binding) if expert.binding else None)
     posed = named if named is not None else program_problem(expert.program, expert.program)
+    if named is not None and ":" not in problem:
+        posed = _in_its_dtypes(named, expert.program)
     return Subject(expert.program, posed, "" if expert.surface == "kir" else expert.surface, "" if file.endswith(".kir") else file, binding)
+
+
+def _in_its_dtypes(named: Problem, program: Program) -> Problem:
+    """The problem in the dtypes of the kernel's tensors, where it has them: of a problem of several dtypes its name alone asks for none."""
+    dtypes = {p.name: str(p.of.dtype) for p in program.params if isinstance(p.of, Buffer)}
+
+    def agree(problem: Problem) -> bool:
+        return all(dtypes.get(t.name, problem.tensor_dtype(t)) == problem.tensor_dtype(t) for t in problem.spec.tensors)
+
+    return named if agree(named) else next((p for d in named.spec.dtypes if agree(p := load_problem(f"{named.folder}:{d}"))), named)
 
 
 def captured(path: Path, problem: str) -> Subject:

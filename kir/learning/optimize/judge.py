@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kir.analysis.target.legalize import legalize
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.ir.build import const, int_value
@@ -15,7 +16,9 @@ from kir.ir.types import DType
 from kir.ir.visit import substitute
 from kir.learning.forecast.analytic import modelled as costs_of
 from kir.learning.optimize.plan import Setting
+from kir.learning.tune.rank import holds
 from kir.learning.tune.search import Measured
+from kir.surface import backend
 
 if TYPE_CHECKING:
     from kir.gate import Verdict
@@ -140,6 +143,16 @@ class GpuJudge:
 def modelled(program: Program, setting: Setting, surface: str) -> Sequence[Cost]:
     """What the cost model says of a program that was not compiled, at a setting's sizes."""
     return costs_of(program, tuple(sorted(setting.shape.sizes.items())), setting.target, surface or "cuda")
+
+
+def refusal(program: Program, setting: Setting, surface: str) -> str:
+    """Why a program cannot run: not on the target, not at the shape, not on the surface ("" where it can)."""
+    if found := legalize(program, setting.target.architecture):
+        return f"{found[0].id}: {found[0].message}"
+    if not holds(program, setting.shape):
+        return "its facts do not hold at these sizes"
+    said = backend(surface).accepts(program)
+    return f"{said[0].id}: {said[0].message}" if said else ""
 
 
 def least(program: Program, setting: Setting, surface: str) -> float:

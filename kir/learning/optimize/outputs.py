@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
@@ -16,7 +16,7 @@ from kir.ir.canonical import content_hash
 from kir.ir.nodes import Param, Program
 from kir.ir.printer import expr_text, program_text
 from kir.ir.types import DType
-from kir.learning.optimize.hosts import followed, python_expression
+from kir.learning.optimize.hosts import BESIDE, POSITIVE, beside, followed, granted, narrower, python_expression
 from kir.learning.optimize.inputs import Subject
 from kir.learning.optimize.search import Candidate
 from kir.problem import Shape
@@ -83,7 +83,8 @@ def _called_alike(given: Program, other: Program) -> tuple[Param, ...]:
 
 def edited(one: Subject, best: Candidate) -> SourceEdit:
     """The edit of the user's file that makes its kernel the result. Raises KirError KIR-C101 to KIR-C103, KIR-C105 where there is none: host code that was read
-    for the launch is edited with the kernel where that changes, and would else launch it as before."""
+    for the launch is edited with the kernel where that changes, and would else launch it as before; a kernel that it launches with more than the one
+    that was read stays, and the new one is put beside it."""
     if not one.file or one.binding is None:
         raise error("KIR-C105", "there is no source to edit", needs="FILE::KERNEL of a source file, and --bind BINDING.toml")
     path, name = located(one.file)
@@ -91,13 +92,28 @@ def edited(one: Subject, best: Candidate) -> SourceEdit:
     _, ref = kernel_of(path, name)
     if best.surface != ref.surface:
         raise error("KIR-C102", f"the result is written for {best.surface}, and the file is {ref.surface}", attempt=f"--surface {ref.surface}, or -o OUT")
-    edit = edit_source(ref.surface, path, ref.name, binding, one.program, best.program)
-    if isinstance(one.binding, Binding) and (changed := launch_changes(edit)):
-        if ref.surface == "triton" and (whole := followed(edit, best.program, changed)) is not None:
-            return whole
-        raise error("KIR-C102", f"the result is launched with {changed}, and no edit of the host code that launches the kernel says so",
-                    attempt="-o OUT, which has a launch")
-    return edit
+    if not isinstance(one.binding, Binding) or ref.surface != "triton":
+        return edit_source(ref.surface, path, ref.name, binding, one.program, best.program)
+    try:
+        return _in_its_place(edit_source(ref.surface, path, ref.name, binding, one.program, best.program), best.program)
+    except KirError:
+        if (made := beside(path, ref.name, binding, best.program)) is not None:
+            return made
+        raise
+
+
+def _in_its_place(edit: SourceEdit, program: Program) -> SourceEdit:
+    """An edit of a kernel and of host code that launches it. Raises KirError KIR-C102 where other launches would be wrong, and where the host code cannot
+    follow."""
+    if only := granted(edit):
+        raise error("KIR-C102", f"the result is for {', '.join(only)}, and nothing says that the kernel in the file takes no others",
+                    attempt="-o OUT.py, a kernel beside it; or --bind BINDING.toml, if it is launched with nothing else")
+    if not (changed := launch_changes(edit)):
+        return edit
+    if (whole := followed(edit, program, changed)) is not None:
+        return whole
+    raise error("KIR-C102", f"the result is launched with {changed}, and no edit of the host code that launches the kernel says so",
+                attempt="-o OUT, which has a launch")
 
 
 def launch_changes(edit: SourceEdit) -> str:
@@ -127,7 +143,7 @@ def written(one: Subject, found: Sequence[tuple[Shape, Candidate | None]], out: 
             launch = python_launch(program, emitted)
         except KeyError as bad:
             notes = (*notes, f"without host code that launches it: {bad.args[0]} is nothing that Python's side says")
-    return Written(emitted.text + (f"\n{launch}" if launch else ""), "kernel", (*notes, *_decorators(one)))
+    return Written(emitted.text + (f"\n{launch}" if launch else ""), "kernel", (*notes, *_of_the_launch(one), *_decorators(one)))
 
 
 def _of_the_binding(one: Subject, edit: SourceEdit) -> str:
@@ -139,9 +155,20 @@ def _of_the_binding(one: Subject, edit: SourceEdit) -> str:
 
 def told_of(edit: SourceEdit, one: Subject, best: Candidate) -> tuple[str, ...]:
     """What a reader of an edit must know: what it passes over, and the sizes beyond which the edited kernel may not be launched any more."""
+    if edit.level == BESIDE:
+        return edit.passed_over
     extra, changed = [expr_text(f) for f in best.program.facts if f not in one.program.facts], launch_changes(edit)
     launch = [f"the edited kernel is launched with {changed}, as its binding says: host code must follow"] if changed else []
-    return (*edit.passed_over, *launch, *([f"the edited kernel is right only where {' and '.join(extra)}"] if extra else []))
+    only = narrower(edit) if Path(edit.file).suffix == ".py" else []
+    bound = [f"the edited kernel is for {', '.join(only)}, as its binding says, and for nothing else"] if only else []
+    return (*edit.passed_over, *launch, *bound, *([f"the edited kernel is right only where {' and '.join(extra)}"] if extra else []))
+
+
+def _of_the_launch(one: Subject) -> tuple[str, ...]:
+    """What a text that is written anew takes for granted of a kernel of a file: compile-time values, and facts."""
+    bound = one.binding if isinstance(one.binding, Binding) else None
+    only = [*(f"{k} = {v}" for k, v in bound.metas.items()), *(f for f in bound.facts if not POSITIVE.fullmatch(f))] if bound is not None else []
+    return (f"the text is for {', '.join(only)}: other launches need the kernel as it is",) if only else ()
 
 
 def _decorators(one: Subject) -> tuple[str, ...]:
@@ -155,8 +182,18 @@ def _decorators(one: Subject) -> tuple[str, ...]:
     return tuple(f"@{x} of '{name}' is left out: this text has the configuration of the binding, or one for each --shape" for x in lost)
 
 
+def _said(fact: n.Expr, names: Mapping[str, str]) -> str:
+    """A fact as Python's side says it; "" for what it does not."""
+    try:
+        said = python_expression(fact, names)
+    except KeyError:
+        return ""
+    return f"({said})" if " or " in said else said
+
+
 def python_launch(program: Program, emitted: Emitted) -> str:
-    """A function `launch` of a program's parameters, which launches a Triton text's kernels by its launch plan, with memory for workspaces. Raises KeyError
+    """A function `launch` of a program's parameters, which launches a Triton text's kernels by its launch plan, with memory for workspaces, and refuses
+    sizes that its facts leave out. Raises KeyError
     for what such a function does not say: tensor maps, and expressions that are no arithmetic of whole numbers."""
     entries, lines = {e.kernel: e for e in emitted.entries}, list[str]()
     names = {p.name: p.name.lstrip("%") for p in program.params}
@@ -181,6 +218,10 @@ def python_launch(program: Program, emitted: Emitted) -> str:
                 lines.append(f"{pad}else:")
                 planned(step.orelse, pad + "    ")
 
+    needed = [(fact, said) for f in program.facts if not POSITIVE.fullmatch(fact := expr_text(f)) and (said := _said(f, names))]
+    if needed:
+        lines.append(f"    if not ({' and '.join(said for _, said in needed)}):")
+        lines.append(f"        raise ValueError({'this kernel is for ' + ' and '.join(fact for fact, _ in needed)!r})")
     tensor = next(names[p.name] for p in program.params if not isinstance(p.of, DType))
     for name, b in spaces.items():
         torch_dtype = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "f64": "float64", "i32": "int32", "i64": "int64"}[b.dtype.name]

@@ -50,7 +50,7 @@ class Budget:
     @property
     def all_gated(self) -> str:
         """Why a search ends that has no candidates left."""
-        return f"{self.candidates} candidate{'s were' if self.candidates != 1 else ' was'} gated"
+        return f"the budget is {self.candidates} candidate{'s' * (self.candidates != 1)}"
 
     @classmethod
     def parse(cls, text: str) -> Budget:

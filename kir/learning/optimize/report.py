@@ -29,6 +29,10 @@ class Effect:
     step: str
     seconds: float
 
+    def to_json(self) -> dict[str, Any]:
+        """As the report has it: null for a state in between that has no time of its own."""
+        return {"step": self.step, "seconds": None if math.isnan(self.seconds) else self.seconds}
+
 
 @dataclass(frozen=True)
 class Limit:
@@ -57,12 +61,9 @@ def limit(program: Program, setting: Setting, surface: str, given: Program | Non
 def effects(found: Found, best: Candidate) -> list[Effect]:
     """The steps from the start of the best to it, each with the modelled seconds after it. The plan is taken again, step by step."""
     setting, out = replace(found.setting, surface=best.surface), []
-    parents = {c.key: c for c in found.tried}
-    chain = [best]
-    while chain[-1].parent and chain[-1].parent in parents:
-        chain.append(parents[chain[-1].parent])
-    now = chain[-1].start.program
-    for c in reversed(chain):
+    chain = _chain(found, best)
+    now = chain[0].start.program
+    for c in chain:
         parts = c.plan.parts or (("", c.plan),)
         for name, plan in parts:
             whole = now
@@ -74,6 +75,15 @@ def effects(found: Found, best: Candidate) -> list[Effect]:
             now = around(done)
             out += more
     return out
+
+
+def _chain(found: Found, best: Candidate) -> list[Candidate]:
+    """The candidates that the best was made of, each on top of the one before."""
+    parents = {c.key: c for c in found.tried}
+    chain = [best]
+    while chain[-1].parent and chain[-1].parent in parents:
+        chain.append(parents[chain[-1].parent])
+    return chain[::-1]
 
 
 def _taken(program: Program, plan: Plan, setting: Setting, around: Callable[[Program], Program]) -> tuple[Program, list[Effect]]:
@@ -128,8 +138,12 @@ def data(found: Found) -> dict[str, Any]:
         "baseline": {"seconds": base, "kind": "measured" if found.measures and found.baseline.measured is not None else "modelled"},
         "limit": {"seconds": near.seconds, "share": near.share, "bound_by": near.bound_by},
         "speedup": found.speedup, "best": None, "tried": [_row(c) for c in found.tried], "pruned": dict(found.pruned)}
+    if found.unjudged is not None:
+        out["unjudged"] = _row(found.unjudged)
     if best is not None and best.measured is not None:
-        out["best"] = {**_row(best), "steps": [{"step": e.step, "seconds": None if math.isnan(e.seconds) else e.seconds} for e in effects(found, best)],
+        start = _chain(found, best)[0].start
+        begins = Effect(start.name, _seconds(start.program, replace(setting, surface=best.surface)))
+        out["best"] = {**_row(best), "back": list(start.steps), "begins": begins.to_json(), "steps": [e.to_json() for e in effects(found, best)],
                        "losses": losses(best, found.baseline.program)}
     return out
 
@@ -146,13 +160,17 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
     base, best = report["baseline"], report["best"]
     sizes = ", ".join(f"{k}={v}" for k, v in report["sizes"].items())
     yield f"{report['problem']}{' at ' if sizes else ''}{sizes} on {report['target']}: {_time(base['seconds'])} as given ({base['kind']})"
-    if best is None:
+    if best is None and (seems := report.get("unjudged")) is not None:
+        yield f"nothing is known to be faster; not judged any more: {seems['plan']} from {_start(report, seems)}, {_time(seems['forecast'])} by its forecast"
+    elif best is None:
         yield "nothing is faster"
     else:
         yield f"{report['speedup']:.3g} times as fast: {_time(best['seconds'])}, {best['surface']}, from {_start(report, best)}, by {best['plan']}"
         if best["reason"]:
             yield f"  {best['reason']}"
-        for each in best["steps"]:
+        if best["back"]:
+            yield f"  walked back by {', '.join(text.partition('{')[0].partition('@')[0] for text in best['back'])}"
+        for each in (best["begins"], *best["steps"]):
             yield f"  {_time(each['seconds']) if each['seconds'] is not None else '':>11}  {each['step']}"
         yield from (f"  {text}" for text in best["losses"])
     near = report["limit"]

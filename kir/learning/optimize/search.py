@@ -10,12 +10,11 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import asdict, field, replace
 from functools import partial
 from typing import Any
 
 from kir.analysis import normalize
-from kir.analysis.target.legalize import legalize
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error
 from kir.base.working import doing, ending, late
@@ -25,7 +24,7 @@ from kir.ir.nodes import Program
 from kir.learning.forecast import Analytic, Forecast, Forecaster, Pair
 from kir.learning.forecast.choosing import Counted, Spent
 from kir.learning.optimize.events import LogEnds, Recorder
-from kir.learning.optimize.judge import CpuJudge, Judge, least, modelled
+from kir.learning.optimize.judge import CpuJudge, Judge, least, modelled, refusal
 from kir.learning.optimize.lift import FAULTS, Left, Lifted, Prefixes
 from kir.learning.optimize.plan import Budget, Plan, PlanSource, Setting, streams_of
 from kir.learning.optimize.policy import NO_POLICY, Known, Policy, estimated, features_of, promise, untried
@@ -33,20 +32,16 @@ from kir.learning.optimize.several import alone, narrowed, taken, together
 from kir.learning.optimize.sources import multiplies
 from kir.learning.optimize.sources import sources as usual_sources
 from kir.learning.optimize.starts import Start, starts
-from kir.learning.tune.rank import holds
 from kir.learning.tune.search import Measured
 from kir.rewrite import Step
 from kir.rewrite.pipelines.pipeline import pass_of
-from kir.surface import backend
 
 SURFACES = ("cuda", "triton", "tilelang")
 """Surfaces that a search without one of its own writes."""
 ROUND = 8
 """Plans of the best family that are built between two gated candidates."""
-EARLY = 12
-"""Plans of the first round after which a candidate may be gated already."""
-EARLY_GATED = 2
-"""Candidates that are gated before every family has been built once."""
+EARLY, EARLY_GATED = 12, 2
+"""Plans of the first round after which a candidate may be gated already, and candidates that are before every family has been built once."""
 BATCH = 4
 """Candidates that are prepared (compiled) together where times are measured."""
 FAILURES = 2
@@ -61,10 +56,8 @@ AGAIN = 3
 """Candidates that are right once more, of which the best is taken, where the time of now differs from that of before."""
 KERNELS = "kernels"
 """The family of plans that make each kernel of a program fast by itself."""
-EACH = 56
-"""Plans that are built for one of several kernels."""
-EACH_KEPT = 6
-"""Of these, so many are tried in company."""
+EACH, EACH_KEPT = 56, 6
+"""Plans that are built for one of several kernels; of these, so many are tried in company."""
 HOMES = ("pipeline", "lineage")
 """Sources whose plans were learned on one program each, which they name."""
 BELIEVED = 0.9
@@ -73,6 +66,8 @@ SAME, SHORTENED = 1e-3, " shortened"
 """Modelled times whose logarithms differ by less are the same; what the source of a plan is called of which steps were taken that bring nothing."""
 UNPRICED = ("swizzle-shared", "pad-shared", "transpose-shared", "cache-policy")
 """Intents of passes whose effect a model prices too little to leave them out where it sees none."""
+MEANT = 0.9
+"""The part of a plan's steps that is taken where it is what was meant."""
 WIDTH = 2
 """Gated states that single passes are tried on."""
 
@@ -116,6 +111,8 @@ class Found:
     spent: Spent = field(default_factory=Spent)
     measures: bool = False
     """Whether times were measured, and not modelled."""
+    unjudged: Candidate | None = None
+    """Where nothing is known to be faster: what would have been judged next, and seems to be."""
 
     @property
     def speedup(self) -> float:
@@ -180,8 +177,14 @@ class Search:
         best = self._right_again()
         best = best if best is None else self._for_all_sizes(best)
         spent = self.forecaster.spent if isinstance(self.forecaster, Counted) else Spent()
-        self.recorder.add("end", best=best.key if best else "", reason=ended, built=self.count, gated=len(self.gated), forecasts=spent.forecasts)
-        return Found(self.setting, self.baseline, best, self.gated, self.count, self.pruned, ended, self.recorder.events, spent, self.judge.measures)
+        self.recorder.add("end", best=best.key if best else "", reason=ended, built=self.count, gated=len(self.gated), forecasts=spent.forecasts,
+                          budget=asdict(self.budget))
+        return Found(self.setting, self.baseline, best, self.gated, self.count, self.pruned, ended, self.recorder.events, spent, self.judge.measures,
+                     min(self._seeming(), key=_promise, default=None) if best is None else None)
+
+    def _seeming(self) -> list[Candidate]:
+        """Candidates that were not judged and seem faster than the kernel as given."""
+        return [c for c in self.known.values() if c.measured is None and c.seconds < GAIN * self.baseline.seconds]
 
     def _begin(self) -> None:
         self.known: dict[tuple[str, str], Candidate] = {}
@@ -190,9 +193,8 @@ class Search:
         self.prefixes: Prefixes = {}
         self.streams: dict[tuple[str, str, str], tuple[Start, Iterator[Plan]]] = {}
         self.failures: dict[tuple[str, str, str], int] = {}
-        self.kin: set[str] = set()
         self.multiplying: dict[int, tuple[Program, bool]] = {}
-        self.foreign: set[tuple[str, str, str]] = set()
+        self.foreign, self.kin = set[tuple[str, str, str]](), set[str]()
         self.count, self.gating = 0, 0.0
 
     def _right_again(self) -> Candidate | None:
@@ -225,7 +227,7 @@ class Search:
         made = replace(best, program=narrowed(begun.start.program, plans, best.program, self._taken))
         made.key = self._key(made.program, best.surface)
         over = self.recorder.clock + self.gating > self.budget.seconds or self.recorder.knows_again(best.key)  # of a log that ends with the best as it was
-        if made.program == best.program or (over and not self.recorder.knows_again(made.key)) or self._refusal(made.program, best.surface):
+        if made.program == best.program or (over and not self.recorder.knows_again(made.key)) or refusal(made.program, self.setting, best.surface):
             return best
         with contextlib.suppress(LogEnds):
             said = Measured.from_json(self.recorder.again(made.key, partial(self._word, self.judge.again, made)))
@@ -252,14 +254,19 @@ class Search:
         with contextlib.suppress(_BuiltOut):
             self._first()
             best = sorted(self.known.values(), key=_promise)
-            for key in dict.fromkeys((c.start.name, c.plan.family, c.surface) for c in best if c.seconds < HOPELESS * best[0].seconds):
+            for key in dict.fromkeys((c.start.name, c.plan.family, c.surface) for c in best if c.seconds < HOPELESS * best[0].seconds or self.meant(c)):
                 self._grow(key, ROUND)
         families: dict[tuple[str, str], list[Candidate]] = {}
         for c in sorted(self.known.values(), key=_promise):
             families.setdefault((c.plan.family, c.surface), []).append(c)
         least = min((c.seconds for c in self.known.values()), default=math.inf)
         rows = itertools.zip_longest(*families.values())
-        return [c for row in rows for c in row if c is not None and c.seconds < HOPELESS * least][:count]
+        return [c for row in rows for c in row if c is not None and (c.seconds < HOPELESS * least or self.meant(c))][:count]
+
+    def meant(self, c: Candidate) -> bool:
+        """Whether it is a plan learned on the same operator, taken nearly whole, of a family of which nothing was gated on its surface: a forecast alone
+        does not make it hopeless, for what is wrong with the forecasts of a family is found out by gating one."""
+        return c.plan.family in self.kin and c.share >= MEANT and not any((g.plan.family, g.surface) == (c.plan.family, c.surface) for g in self.gated)
 
     def _subject(self) -> dict[str, Any]:
         s = self.setting
@@ -283,7 +290,8 @@ class Search:
             itself = isinstance(self.setting.problem, ProgramProblem)
             what = "is not right" if itself else f"does not compute '{self.setting.problem.name}'"
             needs = "a kernel without this fault" if itself else "the problem that it solves"
-            raise error("KIR-U025", f"the kernel as given {what}: {said['reason']}", needs=needs)
+            raise error("KIR-U025", f"the kernel as given {what}: {said['reason']}", needs=needs,
+                        attempt="kir check FILE, which says where" if itself else "")
         if self.as_given is not None or not self.judge.measures:
             base.measured = Measured.from_json(said)
         elif self.measure_baseline:
@@ -468,7 +476,7 @@ class Search:
         key = self._key(done.program, surface)
         if (key, surface) in self.known:
             return key, None, None, "the same program as another plan's"
-        if why := self._refusal(done.program, surface):
+        if why := refusal(done.program, self.setting, surface):
             return key, None, None, why
         try:
             forecast = self._forecast(self.program, done.program, surface)
@@ -480,15 +488,6 @@ class Search:
 
     def _taken(self, program: Program, plan: Plan) -> Lifted:
         return taken(program, plan, self.setting.context, self.prefixes)
-
-    def _refusal(self, program: Program, surface: str) -> str:
-        """Why a program cannot run: not on the target, not at the shape, not on the surface ("" where it can)."""
-        if found := legalize(program, self.setting.target.architecture):
-            return f"{found[0].id}: {found[0].message}"
-        if not holds(program, self.setting.shape):
-            return "its facts do not hold at these sizes"
-        said = backend(surface).accepts(program)
-        return f"{said[0].id}: {said[0].message}" if said else ""
 
     def _prune(self, start: Start, plan: Plan, surface: str, why: str, key: str = "") -> None:
         self.pruned[why] = self.pruned.get(why, 0) + 1
@@ -533,9 +532,9 @@ class Search:
         best = self._best()
         if best is not None and best.measured is not None:
             limit = HOPELESS * best.measured.seconds if self.judge.measures else GAIN * best.measured.seconds
-            rest = [c for c in rest if self._estimate(c) < limit or c.plan.source.endswith(SHORTENED)]
+            rest = [c for c in rest if self._estimate(c) < limit or c.plan.source.endswith(SHORTENED) or (self.judge.measures and self.meant(c))]
         elif not self.judge.measures:
-            rest = [c for c in rest if c.seconds < GAIN * self.baseline.seconds]
+            rest = self._seeming()
         seen, measured = {c.plan.family for c in self.gated}, [*self._measured()] if self.judge.measures else []
         order = sorted(rest, key=lambda c: (self._estimate(c) * (UNSEEN if c.plan.family not in seen and self.judge.measures else 1.0)
                                             * untried(c.plan.family, c.surface, c.plan.point, measured)
@@ -577,6 +576,8 @@ class Search:
             self.within()
         if self.recorder.replaying:
             return
+        if why := self.recorder.ended(asdict(self.budget)):
+            raise _Over(why)
         if isinstance(self.forecaster, Counted) and self.forecaster.spent.dollars > self.budget.usd:
             raise _Over(f"{self.budget.usd:g} dollars were spent")
         if self.recorder.clock > self.budget.seconds:

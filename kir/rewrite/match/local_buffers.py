@@ -116,6 +116,11 @@ def own_parts(s: n.Stmt) -> Iterator[n.Node]:
             yield from (x for x in (value if isinstance(value, tuple) else (value,)) if isinstance(x, n.Node))
 
 
+def is_left(b: n.Buffer) -> bool:
+    """Whether the compiler of a surface lays a buffer out."""
+    return b.layout is not None and b.layout.name == "auto"
+
+
 def redeclared(program: n.Program, path: Path, buffer: n.Buffer) -> n.Program:
     """`program` with the buffer of that name, in the kernel of `path`, replaced wherever it is mentioned."""
     kernel = kernel_of(program, path)

@@ -283,13 +283,15 @@ def _candidates(binding: Binding, tried: Sequence[Mapping[str, int]], parts: Seq
 
 def with_ties(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding:
     """The binding without sizes that only extents speak of, of one tensor or of several that the host code makes alike, where the kernel says what they
-    are (see `_tied`); what is alike is tied for each tensor by itself, and only if that ties all."""
+    are (see `_tied`); what is alike is tied for each tensor by itself, and only if that ties all. With facts on strides of those that are tied
+    (see `_of_rows`)."""
     apart = _apart(binding)
-    if apart is not binding:
-        tied = _tied(apart, made)
-        if set(tied.sizes) <= set(binding.sizes):
-            return tied
-    return _tied(binding, made)
+    tied = _tied(apart, made) if apart is not binding else binding
+    if apart is binding or not set(tied.sizes) <= set(binding.sizes):
+        tied = _tied(binding, made)
+    sizes, names = small_sizes(tied), [name for name, t in tied.tensors.items() if t.shape != binding.tensors[name].shape]
+    rows = _of_rows(tied, made, sizes, names) if sizes is not None else ()
+    return tied.changed(facts=list(dict.fromkeys([*tied.facts, *rows])))
 
 
 def _apart(binding: Binding) -> Binding:
@@ -412,7 +414,7 @@ def _lone(binding: Binding) -> list[tuple[str, int, str]]:
 def _of_rows(binding: Binding, made: Callable[[Binding], n.Program], sizes: Mapping[str, int], names: Sequence[str]) -> Iterator[str]:
     """Facts on the strides of tensors that are as large as rows times a stride: no row runs into the next, and each begins as its length divides."""
     for name in names:
-        parts = str(binding.tensors[name].shape[0]).split(" * ")
+        parts = " * ".join(map(str, binding.tensors[name].shape)).split(" * ")
         strides = [x for x in parts if "stride" in x]
         if len(parts) != 2 or len(strides) != 1:
             continue

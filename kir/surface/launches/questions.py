@@ -50,10 +50,10 @@ def answered(binding: Binding, question: Question, answer: str) -> Binding:
             check_dtype(text, f"tensor '{name}'")
             return _tensor(binding, name, dtype=text)
         case ("tensors", name, "shape" | "strides"):
-            binding, shape = _over(binding, [x for x in re.split(r"\s*,\s*", text.strip("[]() ")) if x], name)
+            binding, shape = _over(binding, _listed(text), name)
             return _tensor(binding, name, **{field[2]: shape})
         case ("grid",):
-            binding, extents = _over(binding, [x for x in re.split(r",(?![^(]*\))", text.strip("[] ")) if x.strip()], "grid")
+            binding, extents = _over(binding, _listed(text), "grid")
             return binding.changed(grid=extents)
         case ("dtypes", name):
             check_dtype(text, f"'{name}'")
@@ -86,6 +86,31 @@ def all_answered(binding: Binding, assumed: Sequence[Assumed], made: Callable[[B
                     raise
                 said = bad.diagnostics[0].message
         done.add(question.field)
+
+
+def _listed(text: str) -> list[str]:
+    """The expressions between the commas of a list, which may stand in brackets; a comma in brackets within is one of its expression."""
+    parts, depth = [""], 0
+    for c in text.strip():
+        depth += (c in "([") - (c in ")]")
+        if c == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += c
+    only = parts[0].strip()
+    if len(parts) == 1 and only[:1] + only[-1:] in ("[]", "()") and _closes(only):
+        return _listed(only[1:-1])
+    return [x.strip() for x in parts if x.strip()]
+
+
+def _closes(text: str) -> bool:
+    """Whether the bracket that a text begins with is closed by its last character."""
+    depth = 0
+    for k, c in enumerate(text):
+        depth += (c in "([") - (c in ")]")
+        if not depth:
+            return k == len(text) - 1
+    return False
 
 
 def _tensor(binding: Binding, name: str, **fields: object) -> Binding:

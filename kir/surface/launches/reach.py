@@ -16,7 +16,7 @@ from kir.ir import nodes as n
 from kir.ir.binding import Binding, expressions, fact_expressions
 from kir.ir.build import compare, const, int_value
 from kir.ir.types import I32, DType
-from kir.ir.visit import substitute, walk
+from kir.ir.visit import regions, substitute, walk
 from kir.surface.launches.values import decided
 
 MOST_ELEMENTS = 1 << 22
@@ -160,6 +160,8 @@ def quotients(binding: Binding) -> Iterator[str]:
 def ran(program: n.Program, sizes: Mapping[str, int], places: int = PLACES) -> Result | None:
     """A run at small sizes, which says how far it reached; None where it cannot be made. Tensors of whole numbers count down from
     `places` (modulo it) and so again, the first from 0, the second from the largest, ..: two of them reach as far as all."""
+    if any(len(r.index) not in (0, len(r.buffer.shape)) for k in program.kernels for r in regions(k)):
+        return None  # a box of a tensor that is none of so many axes
     scalars: dict[str, int | float] = {
         p.name: sizes.get(p.name, 0.5 if p.of.is_float else 1) for p in program.params if isinstance(p.of, DType) and p.value is None}
     known = {p.name: const(scalars[p.name], p.of) for p in program.params if p.name in scalars and isinstance(p.of, DType)}

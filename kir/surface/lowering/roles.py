@@ -29,6 +29,8 @@ WAITS = frozenset({"mbar_wait", "wgmma_fence", "wgmma_commit", "wgmma_wait", "fe
 """What every thread of a team does."""
 MEETS = frozenset({"cluster_arrive", "cluster_wait"})
 """What every thread of the cluster takes part in: CTAs that meet."""
+DEPENDS = frozenset({"grid_dependency_wait", "grid_dependency_launch"})
+"""What every thread of the CTA does before the roles: it waits for the kernel before this one, and lets the next one begin."""
 Lower = Callable[[State, n.Block], None]
 
 
@@ -79,6 +81,11 @@ def is_cluster_barrier(s: n.Stmt) -> bool:
     return isinstance(s, n.Eval) and s.call.of is None and s.call.fn in MEETS
 
 
+def _depends(s: n.Stmt) -> bool:
+    """Whether a statement waits for another kernel, or lets one begin."""
+    return isinstance(s, n.Eval) and s.call.of is None and s.call.fn in DEPENDS
+
+
 def lowered_roles(start: State, k: n.Kernel, lower: Lower) -> n.Block:
     """The body of such a kernel. Raises KirError KIR-B030."""
     *front, last = k.body
@@ -87,28 +94,29 @@ def lowered_roles(start: State, k: n.Kernel, lower: Lower) -> n.Block:
     values: list[n.Stmt] = []
     first: list[n.Stmt] = []
     waiting: list[n.Stmt] = []
+    later: list[n.Stmt] = []
     facts = start.facts
     for s in front:
         if (isinstance(s, n.Alloc) and s.buffer.space == "shared" and s.init is None) or (
                 isinstance(s, n.View) and s.buffer.space in ("global", "cluster")):
             values.append(s)
         elif isinstance(s, n.Let) and (is_one_threads(s) or _is_read_alike(s, written)):
-            values.append(s)
+            (later if any(map(_depends, waiting)) else values).append(s)  # what is read is read after the wait
             facts = facts.after((s,))
         elif is_one_threads(s) and not waiting:
             first.append(s)
-        elif is_cluster_barrier(s):
+        elif is_cluster_barrier(s) or (_depends(s) and not later):
             waiting.append(s)
         else:
             raise refuse("a statement of the whole CTA before its roles that one thread cannot do", "values, shared memory and mbarriers alone")
     every = _loop(start, start.threads)
-    known = {x for s in values if isinstance(s, n.Let) for x in s.names}
+    known = {x for s in (*values, *later) if isinstance(s, n.Let) for x in s.names}
     roles = tuple(replace(r, body=_team(start, r.body, 32 * (r.hi - r.lo), facts, known, lower))
                   for r in last.roles)
     first = [*begun(start.boxes), *first]
     alone: n.Block = (n.If(build.compare("eq", every.var, 0), tuple(first)),) if first else ()
     init: n.Block = (replace(every, body=(*alone, *waiting), label="init"),) if first or waiting else ()
-    return (*values, *(n.Alloc(bar) for bar, _ in start.boxes), *init, replace(last, roles=roles))
+    return (*values, *(n.Alloc(bar) for bar, _ in start.boxes), *init, *later, replace(last, roles=roles))
 
 
 def _loop(start: State, threads: int) -> n.For:

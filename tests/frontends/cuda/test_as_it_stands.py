@@ -300,6 +300,13 @@ def test_a_launch_in_another_file_of_the_project_counts(tmp_path: Path) -> None:
     assert [each.label for each in reader().specializations(file)] == HOSTS["a switch"][1]
 
 
+def test_a_file_beside_with_a_kernel_of_the_same_name_launches_its_own(tmp_path: Path) -> None:
+    file = written(tmp_path, KERNEL + HOSTS["a switch"][0])
+    before = [each.label for each in reader().specializations(file)]
+    (tmp_path / "other.cu").write_text(KERNEL + "void own(double* x) { k<double, 3><<<1, 96>>>(x, x, 1); }\n")
+    assert [each.label for each in reader().specializations(file)] == before
+
+
 def test_ten_thousand_instantiations_are_capped_and_counted(tmp_path: Path) -> None:
     many = "".join(f"template __global__ void k<float, {k}>(const float*, float*, int);\n" for k in range(10_000))
     found = reader().specializations(written(tmp_path, KERNEL + many))

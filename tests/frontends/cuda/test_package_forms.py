@@ -203,6 +203,26 @@ COMPUTED = {
         "  return __shfl_up_sync(mask, v.operator __half(), by);\n}\n",
         "  at::Half h = __float2half(x[t]);\n  y[t] = __half2float(__shfl_up_sync(0xffffffffu, h, 1u)) + 0.f * blockDim.x * (sizeof(c10::Half) == 2);\n",
         X[np.where(T % 32, T - 1, T)]),
+    "loops over the elements of an array": (
+        "", "  float own[3] = {2.f, x[t], 1e30f};\n  float sum = 0.f;\n  for (auto& v : own) v *= 2.f;\n"
+            "  for (const float v : own) {\n    if (v > 1e29f) break;\n    sum += v;\n  }\n  y[t] = sum;\n", X[:64] * 2 + 4),
+    "pointers to rows, which move": (
+        "template <typename T, int N> __device__ T sum(T* all, int t) {\n  T (*rows)[N] = reinterpret_cast<T (*)[N]>(all);\n  rows += 1;\n"
+        "  return rows[0][t] + rows[-1][t] * 2;\n}\n",
+        "  __shared__ float all[128];\n  all[t] = x[t];\n  all[t + 64] = x[t + 64];\n  __syncthreads();\n  y[t] = sum<float, 64>(all, t);\n",
+        X[64:128] + X[:64] * 2),
+    "stores through a pointer into one of several arrays, which moves": (
+        "", "  __shared__ float4 a[64], b[64];\n  a[t] = b[t] = make_float4(0.f, 0.f, 0.f, 0.f);\n  __syncthreads();\n  float4* p = t % 2 ? a : b;\n"
+            "  p += t / 2;\n  *p = make_float4(x[t], 1.f, 2.f, 3.f);\n  p += 32;\n"
+            "  p[0] = t % 4 < 2 ? make_float4(x[t], 0.f, 0.f, t) : make_float4(0.f, 0.f, 0.f, -t);\n"
+            "  __syncthreads();\n  y[t] = a[t].x + 10.f * b[t].x + a[t].w + 10.f * b[t].w;\n",
+        np.where(T < 32, X[(2 * T + 1) % 64] + 10 * X[2 * T % 64] + 33, 0)
+        + np.where(T >= 32, (W := 2 * (T - 32)) * 0 + np.where((W + 1) % 4 < 2, X[(W + 1) % 64] + W + 1, -W - 1)
+                   + 10 * np.where(W % 4 < 2, X[W % 64] + W, -W), 0)),
+    "objects that become pointers": (
+        "template <typename T> struct Own { T* held; __device__ operator T*() { return held; } };\n",
+        "  __shared__ float all[128];\n  all[t] = x[t];\n  all[t + 64] = x[t + 64];\n  __syncthreads();\n  Own<float> own{all};\n  float* p = own;\n"
+        "  float* q = own + 64;\n  y[t] = p[63 - t] + q[t] * 2;\n", X[63::-1] + 2 * X[64:128]),
     "lists inside lists": (
         "struct P { float head[4]; float rows[2][2]; };\n",
         "  float a[3][2] = {{1.f, 2.f}, {3.f, 4.f}};\n  P p[2] = {};\n  p[1] = P{{5.f}, {{6.f, 7.f}, {8.f, x[t]}}};\n"
@@ -352,6 +372,11 @@ WRITTEN = {
         "  asm volatile(\"cp.async.cg.shared.global [%0], [%1], 16;\" :: \"r\"(at), \"l\"(x + t));\n"
         "  asm volatile(\"cp.async.commit_group;\");\n  asm volatile(\"cp.async.wait_group 0;\");\n  __syncthreads();\n  y[t] = s[63 - t].y;\n}\n"
         "void go(const uint4* x, float* y) { k<<<1, 64>>>(x, y); }\n"),
+    "shared memory of a size that the launch says, in a function that the kernel calls": (
+        "template <int N, typename T> __device__ void turned(const T* x, T* y, int t) {\n  extern __shared__ __align__(16) unsigned char raw[];\n"
+        "  T (*rows)[N] = reinterpret_cast<T (*)[N]>(raw);\n  rows[1][t] = x[t];\n  __syncthreads();\n  y[t] = rows[1][N - 1 - t];\n}\n"
+        "template <typename T> __global__ void k(const T* x, T* y) { turned<64, T>(x, y, threadIdx.x); }\n"
+        "void go(const float* x, float* y, int bytes) { k<float><<<1, 64, bytes>>>(x, y); }\n"),
     "an array inside a struct": (
         "struct S { float v[2]; int n; };\n__global__ void k(const float* x, float* y, S s) { y[threadIdx.x] = x[threadIdx.x] * s.v[0] + s.v[1]; }\n"
         "void go(const float* x, float* y, S s) { k<<<1, 64>>>(x, y, s); }\n"),
@@ -418,6 +443,9 @@ def test_what_computes_something_else_is_not_the_same(tmp_path: Path, what: str)
     ("  P* at = &a;\n  if (n > 3) at = &b;\n  y[t] = at->x.y + at->n;", "set again"),
     ("  P* at = n > 3 ? &a : &b;\n  y[t] = at->x.y + at->n;", "a choice between pointers to objects"),
     ("  y[t] = (&a)->x.y + (&a == &b ? 1.f : 0.f);", "on a pointer to an object"),
+    ("  for (auto v : a) y[t] = v;", "a loop over"),
+    ("  (n > 3 ? a : b).n = 4;\n  y[t] = a.n;", "no place"),
+    ("  float* p = n > 3 ? x : y;\n  p += t;\n  p = x;\n  *p = 1.f;", "set again"),
 ])
 def test_what_has_no_form_is_refused_by_its_name(tmp_path: Path, body: str, reason: str) -> None:
     head = "  P a, b;\n  a.n = t;\n  b.n = n;\n  a.x = b.x = ((const float2*)x)[t];\n"

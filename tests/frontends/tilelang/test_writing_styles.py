@@ -365,6 +365,32 @@ def test_options_that_settings_decide_are_written_and_read_back(tmp_path: Path) 
     assert dict(loop.attrs)["stages"] == 2
 
 
+def test_warps_of_a_warpgroup_ask_for_registers_in_one_branch(tmp_path: Path) -> None:
+    """They must execute one instruction together: their roles are branches of the one that asks."""
+    program = read(written(tmp_path, """
+@T.prim_func
+def kernel(X: T.Tensor((4, 128), "float32"), Y: T.Tensor((4, 128), "float32")):
+    with T.Kernel(1, threads=256) as b:
+        tx = T.get_thread_binding()
+        if tx < 128:
+            T.set_max_nreg(232, 1)
+            for i in T.Parallel(128):
+                Y[0, i] = X[0, i]
+        else:
+            T.set_max_nreg(40, 0)
+            if tx < 160:
+                for i in T.Parallel(128):
+                    Y[1, i] = X[1, i]
+            else:
+                for i in T.Parallel(128):
+                    Y[2, i] = X[2, i]
+"""))
+    roles = next(s for s in statements(program.kernels[0].body) if isinstance(s, n.Roles)).roles
+    assert [(r.lo, r.hi, r.registers) for r in roles] == [(0, 4, 232), (4, 5, 40), (5, 8, 40)]
+    assert backend("tilelang").emit(program).text.count("set_max_nreg(40") == 1
+    assert same_program(program, again(tmp_path, program))
+
+
 def test_a_ratio_of_hits_in_l2_is_that_of_a_tensor(tmp_path: Path) -> None:
     """Its name is one that callers know, under which other programs have it."""
     ratio = "            T.annotate_l2_hit_ratio({A: 0.5})\n"

@@ -1,6 +1,8 @@
 """Sizes solved from a program's structure: what is foreseen is reached, and what only a second tile shows is refused."""
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -128,6 +130,16 @@ def test_a_loop_that_never_runs_again_is_refused_by_name() -> None:
     assert refusal.id == "KIR-G112" and "main/c" in refusal.message
     assert "loop main/c: two trips" in found.missing and any(d.id == "KIR-G113" for d in found.warnings())
     assert not covered(good, plan, {("loop", "main/c"): ONE | TWO}).refusals()
+
+
+def test_further_cases_are_drawn_where_a_loop_has_not_run_twice() -> None:
+    good, bad = (parse_program(SCAN.replace("CARRY", each), "scan") for each in ("carry[0]", "0.0"))
+    every = problem_tests(good, load_problem("scan"), {})
+    short, long = ([c for c in every.cases if (c.sizes["N"] > 1024) is far] for far in (False, True))
+    few = replace(every, cases=tuple(short), checked=tuple(short[:1]), further=lambda: iter(()))
+    assert "KIR-G112" in check(good, few, "scan").reason
+    more = replace(few, further=lambda: iter(long))
+    assert check(good, more, "scan").ok and not check(bad, more, "scan").ok
 
 
 def test_the_second_trip_is_run_however_long_it_takes() -> None:

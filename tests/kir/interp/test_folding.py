@@ -6,6 +6,7 @@ import pytest
 
 from kir.interp import run
 from kir.interp.evaluation.loop_folding import folded, spread
+from kir.interp.state.coverage import MORE
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program
 
@@ -93,6 +94,15 @@ def test_a_nest_of_one_store_is_a_tile_in_both_modes(store: str) -> None:
         assert any(f.kind == "bounds" for f in checked.findings)
     else:
         assert not checked.findings and np.array_equal(fast.outputs["Y"], wanted) and np.array_equal(checked.outputs["Y"], wanted)
+
+
+def test_loops_inside_a_shortcut_count_as_run() -> None:
+    """The tile of a nest reaches what its loops reach, in either mode: a gate refuses a loop that no test ran twice."""
+    p, _ = nest("kept[i, j] = kept[i, j] + X[row, i, j]")
+    x = np.zeros((3, 6, 8), np.float32)
+    for mode in ("fast", "check"):
+        reached = run(p, {"X": x}, {"M": 3}, mode=mode, cover=True, compiles=False).reached
+        assert {reached["loop", f"main/{name}"] for name in ("k", "k/i", "k/i/j")} == {MORE} and reached["trips", "main/k/i/j"] == 4
 
 
 @pytest.mark.parametrize("store", ["kept[i, j] = kept[i, j - 1]", "kept[i, 0] = X[row, i, j]", "kept[j % 6, j] = 1.0", "Y[row, i, j] = 1.0"])

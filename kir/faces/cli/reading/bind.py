@@ -2,7 +2,7 @@
 
 The binding is TOML. Where host code in the same file or folder launches the kernel, that says it all; --ask goes through what is still
 open, one question at a time, and keeps the answers beside the source. Where nothing launches it, a "?" stands where a person must
-decide. What stands in a binding, and what for: docs/using/your-own-kernel.md.
+decide. What stands in a binding, and what for: `kir explain your-own-kernel`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kir.surface.launches.questions import Question
 
 HEADER = """\
-# {place}: put values in the places of "?" (docs/using/your-own-kernel.md).
+# {place}: put values in the places of "?" (kir explain your-own-kernel).
 # sizes = ["M", "N"]                 names that you choose: shapes, scalars and the grid are expressions over them;
 #                                    an extent under [metas] may be named here instead, and is a size then
 # facts = ["N >= 1", "N % 8 == 0"]   what callers promise of the sizes; the more, the more passes are legal

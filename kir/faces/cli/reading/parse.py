@@ -56,6 +56,6 @@ def command(
         "findings": [d.to_json() for d in found],
     }
     kept = tuple(Diagnostic("KIR-F403", f"kept as text: {s.reason}", severity="warning", origin=s.origin,
-                            needs=f"words that KIR reads: docs/using/reading-{s.surface}.md",
+                            needs=f"words that KIR reads: kir explain reading-{s.surface}",
                             attempt="" if normal or bind else f"kir parse {quote(file)} --normal, which reads it as it is launched") for s in opaque)
     return Result(data, text, 1 if any(d.severity == "error" for d in found) else 0, diagnostics=(*found, *kept))

@@ -1,6 +1,7 @@
 """say what a diagnostic's id means, and what to do about it
 
-With no id, lists all of them. An instruction of the IR (`trans`) is explained too.
+With no id, lists all of them. An instruction of the IR (`trans`) is explained too, and a page of the documentation
+(`your-own-kernel`) is printed; `kir explain pages` lists those.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import typer
 from kir.base.diagnostic import AREAS, ID_PATTERN, Explanation, did_you_mean, explanations, usage
 from kir.base.instructions import Instruction, table
 from kir.base.registry import registry
+from kir.faces.api.pages import page, pages, title
 from kir.faces.cli._result import Result
 
 OF_KIND = {
@@ -38,7 +40,7 @@ OF_EXPRESSIONS = {
 """Expressions that look like calls and are no rows of the instruction table."""
 
 
-def command(id: Annotated[str, typer.Argument(help="an id such as KIR-T001, or an instruction of the IR; without it, all ids are listed")] = "") -> Result:
+def command(id: Annotated[str, typer.Argument(help="an id such as KIR-T001, an instruction of the IR, or a page; without it, all ids")] = "") -> Result:
     """Say what a diagnostic's id means, and what to do about it."""
     rows = explanations()
     if not id:
@@ -61,11 +63,17 @@ def command(id: Annotated[str, typer.Argument(help="an id such as KIR-T001, or a
     if id in OF_EXPRESSIONS:
         means = OF_EXPRESSIONS[id]
         return Result({"id": id, "expression": means}, f"{id}  (an expression of the IR: kir/ir/nodes.py)\n\n{means}")
+    if id == "pages":
+        told = {name: title(file) for name, file in pages().items()}
+        return Result({"pages": told}, "\n".join(f"{name:<26}{words}" for name, words in told.items()))
+    if (found := page(id)) is not None:
+        whole = found.read_text(encoding="utf-8")
+        return Result({"id": id, "title": title(found), "page": whole}, whole)
     if re.fullmatch(r"KIR-\w+|[A-Z]\d+", id.upper()):
         hint = did_you_mean(wanted, [each for each in rows if each[:5] == wanted[:5]])  # another area's is never meant
         raise usage("KIR-C004", f"there is no diagnostic '{id}'{f'; {hint}' if hint else ''}", attempt="kir explain")
-    raise usage("KIR-C004", f"'{id}' is no id of a diagnostic, and no instruction of the IR",
-                attempt=did_you_mean(id, [*table(), *OF_EXPRESSIONS]) or "kir explain")
+    raise usage("KIR-C004", f"'{id}' is no id of a diagnostic, no instruction of the IR and no page",
+                attempt=did_you_mean(id, [*table(), *OF_EXPRESSIONS, *pages()]) or "kir explain")
 
 
 def _instruction(row: Instruction) -> Result:

@@ -56,7 +56,7 @@ def command(
     for place, text in made.items():
         write_atomic(folder / place, text)
     steps = f"pip install -e {folder} && pytest {folder}" if kind != "problem" else f"pytest {folder}; kir run {folder}/naive.kir --problem {folder}"
-    said = [*(f"  {folder / place}" for place in sorted(made)), f"next: {steps}", f"how it is made: docs/extending/{PAGES[kind]}.md"]
+    said = [*(f"  {folder / place}" for place in sorted(made)), f"next: {steps}", f"how it is made: kir explain {PAGES[kind]}"]
     return Result({"kind": kind, "name": name, "folder": str(folder), "files": sorted(made)}, "\n".join([f"{kind} {name}:", *said]))
 
 

@@ -198,12 +198,28 @@ def _fold_block(body: n.Block, uses: Counter[str]) -> n.Block:
 
 def _ordered(body: n.Block, metas: frozenset[str], by_content: bool) -> n.Block:
     """The body with choices settled where their branch is known, values folded, and what has no order of its own in a fixed one."""
-    folded = _widened(_folded(_started(_decided(body, ()))), metas)
+    folded = _widened(_folded(_started(_decided(_unnamed(body, metas), ()))), metas)
     nameless = _contents(folded)
     if by_content:
         names = _told_apart(nameless, bound_names(folded))
         folded, nameless = tuple(rename(s, names) for s in folded), {names.get(x, x): told for x, told in nameless.items()}
     return _sunk(_stores_sorted(folded, nameless))
+
+
+def _unnamed(block: n.Block, static: frozenset[str]) -> n.Block:
+    """The block with each value that is known when it is compiled (of metas and the counters of static loops) in place of its name: Triton gives such a
+    value no variable."""
+    out: list[n.Stmt] = []
+    rest = list(block)
+    while rest:
+        s = rest.pop(0)
+        if isinstance(s, n.Let) and len(s.names) == 1 and isinstance(s.value, n.Binary) and all(
+                x.name in static if isinstance(x, n.Var) else isinstance(x, (n.Const, n.Binary)) for x in walk(s.value)):
+            rest = [substitute(t, {s.names[0]: s.value}) for t in rest]
+            continue
+        inner = static | {s.var.name} if isinstance(s, n.For) and s.kind == "static" else static
+        out.append(_with_blocks(s, lambda b, known=inner: _unnamed(b, known)))  # type: ignore[misc]  # of this turn
+    return tuple(out)
 
 
 def _told_apart(contents: dict[str, str], bound: Iterable[str]) -> dict[str, str]:

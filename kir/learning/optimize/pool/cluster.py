@@ -2,11 +2,13 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import field
+import os
+import shutil
 from typing import Any
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import error
+from kir.hardware.device.client import join, joined
 from kir.learning.optimize.pool.engines import Lost, Work
 
 LOCAL = "local"
@@ -25,7 +27,7 @@ class Cluster:
     devices: int = 0
     parallel: int = 1
     _ray: Any = None
-    _remote: dict[Work, Any] = field(default_factory=dict)
+    _remote: Any = None
 
     def __post_init__(self) -> None:
         try:
@@ -46,9 +48,9 @@ class Cluster:
 
     def begin(self, work: Work, task: Any) -> Any:
         """Begin a task; Ray makes no second try by itself, so that what ends its workers is known."""
-        if work not in self._remote:
-            self._remote[work] = self._ray.remote(num_cpus=0 if self.gpus else 1, num_gpus=self.gpus or None, max_retries=0)(work)
-        return self._remote[work].remote(task)
+        if self._remote is None:
+            self._remote = self._ray.remote(num_cpus=0 if self.gpus else 1, num_gpus=self.gpus or None, max_retries=0)(_beside)
+        return self._remote.remote(work, task, max(1, self.parallel // max(1, len(self._ray.nodes()))))
 
     def result(self, begun: Any, seconds: float) -> dict[str, Any]:
         """What came of it. Raises KirError KIR-U034 where the cluster itself is gone."""
@@ -77,4 +79,23 @@ class Cluster:
     def close(self) -> None:
         """Leave the cluster; one of its own ends."""
         if self._ray is not None and self._ray.is_initialized():
+            folder = joined(_name(self._ray))
             self._ray.shutdown()
+            if self.address == LOCAL:
+                shutil.rmtree(folder, ignore_errors=True)  # where no server was started, nothing else does
+
+
+def _name(ray: Any) -> str:
+    """What a driver and its workers on one machine have in common."""
+    here = ray.get_runtime_context()
+    return f"{here.get_node_id()}-{here.get_job_id()}"
+
+
+def _beside(work: Work, task: Any, workers: int) -> dict[str, Any]:
+    """In a worker, one of so many on its machine: compilers are loaded once for all of them, and oracles take this one's share of the cores, where nothing
+    else is said."""
+    import ray
+
+    join(_name(ray))
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // workers)))
+    return work(task)

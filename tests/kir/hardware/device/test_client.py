@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kir.hardware.device.client import COMMON, ChildGone, Server, common
+from kir.hardware.device.client import COMMON, ChildGone, Server, common, join
 
 TASK, WAITS = "time:sleep", "kir.hardware.device.wire:receive"
 
@@ -76,6 +78,39 @@ def test_a_server_is_shared_by_those_who_name_one_folder(monkeypatch: pytest.Mon
         server = _parent(again.pid)
     assert _comes_true(lambda: not _alive(server) and not _alive(again.pid)), "it ends with its owner"
     two.close()
+
+
+JOINS = """
+import sys
+from kir.hardware.device.client import Server, join
+assert join("test") and join("test")
+with Server("kir.hardware.device.wire:receive", shares=True) as server, server.child(30) as child:
+    print(child.pid, flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_workers_that_join_share_a_server_until_the_last_has_ended(tmp_path: Path) -> None:
+    there = {**os.environ, "TMPDIR": str(tmp_path)}
+    one, two = (subprocess.Popen([sys.executable, "-c", JOINS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=there) for _ in range(2))
+    assert one.stdout and two.stdout
+    servers = {_parent(int(each.stdout.readline())) for each in (one, two) if each.stdout}
+    assert len(servers) == 1 and not servers & {one.pid, two.pid}
+    one.communicate("\n")
+    time.sleep(1.5)  # it has looked for its owners meanwhile
+    assert _alive(*servers)
+    two.kill()
+    two.communicate()
+    assert _comes_true(lambda: not _alive(*servers)) and not list(tmp_path.iterdir()), "nothing of it is left"
+
+
+def test_who_may_not_write_there_joins_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(COMMON, raising=False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
+    assert not join("test") and COMMON not in os.environ
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / f"kir-servers-{os.getuid()}-test").symlink_to(tmp_path)
+    assert not join("test") and COMMON not in os.environ, "a link may be another's"
 
 
 def test_a_shared_server_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

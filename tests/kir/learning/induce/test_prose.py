@@ -1,8 +1,12 @@
 """Sentences of a card's prose."""
 from __future__ import annotations
 
-from kir.learning.cards.card import Relation
-from kir.learning.induce.prose import _chance, _telling
+import pytest
+
+from kir.learning.cards.card import Relation, Spread
+from kir.learning.forecast.distribution import Forecast, Reason
+from kir.learning.induce.mechanism import _told, duration
+from kir.learning.induce.prose import _chance, _short, _spread, _telling
 
 
 def test_chances_are_said_as_people_say_them_and_what_follows_from_another_relation_is_left_out() -> None:
@@ -10,3 +14,23 @@ def test_chances_are_said_as_people_say_them_and_what_follows_from_another_relat
     texts = ("threads % 128 == 0", "threads * itemsize % 128 == 0", "threads * itemsize % 256 == 0", "k * itemsize % 64 == 0", "k % 64 == 0")
     some = [Relation(text=text, kernels=5, of=7 if text == texts[-1] else 0, chance=0.01) for text in texts]
     assert _telling(some) == [some[0], *some[2:]], "what most kernels keep says nothing of what all keep"
+
+
+def test_what_a_step_moves_is_told_by_resource_with_what_takes_longest_before_and_after() -> None:
+    reasons = (Reason("shared", 1.85e-3, 1.34e-3), Reason("launch", 3e-6, 2.9e-6), Reason("not hidden", 1e-3, 0.5e-3), Reason("tensor", 1.4e-3, 1.4e-3))
+    seen = Forecast((0.5,), (0.3,), 0.0, reasons, seconds=(2e-3, 1.5e-3))
+    said, = _told("k", "sm_90a", {"M": 4096, "N": 64}, seen)
+    assert said == ("For example `k` on sm_90a, at M = 4,096 and N = 64: 2 ms before it and 1.5 ms after it, as the cost model has it. What changes: shared "
+                    "memory, from 1.85 ms to 1.34 ms. What takes longest is the tensor cores; before it was shared memory.")
+    assert list(_told("k", "sm_90a", {}, Forecast((0.5,), (0.0,), 0.0, reasons[1:2], seconds=(2e-3, 2e-3)))) == [], "nothing moves by 2 %"
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(21.4, "21.4 s"), (2.5e-4, "250 us"), (3.04e-9, "3.04 ns")])
+def test_times_are_in_the_unit_that_suits_them(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_effects_within_half_a_percent_are_as_good_as_none_and_kernels_of_packages_go_by_their_own_name() -> None:
+    said = [_spread(Spread(low=x, median=x, high=x, uses=2)) for x in (1.0, 0.998, 0.9, 1.3)]
+    assert said == [f"{x} (2 uses)" for x in ("as fast as before", "about as fast as before, 0.998 times", "slower, 0.9 times as fast", "1.3 times as fast")]
+    assert _short("fla:ops/x.py::k") == "`k` of fla" and _short("gemm.kir") == "`gemm.kir`"

@@ -13,6 +13,8 @@ from kir.gate import gate_cpu
 from kir.gate.gpu.relative import program_problem
 from kir.ir.binding import Binding
 from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
+from kir.learning.optimize.hosts import granted, narrower
 from kir.learning.optimize.inputs import Subject, subject
 from kir.learning.optimize.outputs import edited, for_shapes, python_launch, told_of, written
 from kir.learning.optimize.search import Candidate
@@ -70,6 +72,9 @@ def test_a_table_launches_what_was_fastest_at_its_shapes_and_the_kernel_as_given
     assert [chosen(made, *at)[0] for at in ((8, 4), (8, 6), (9, 5), (8, 5), (10, 6), (9, 4))] == ["main", "main", "main_2", *["main_otherwise"] * 3]
     assert chosen(made, 8, 4)[1:] == ((8,), 2) and chosen(made, 9, 5)[1:] == ((9,), 1)
     assert gate_cpu(made, program_problem(GIVEN, GIVEN), "kir", []).accepted
+    assert chosen(EVEN, 8, 4)[0] == "main"
+    with pytest.raises(ValueError, match="this kernel is for N % 2 == 0"):
+        chosen(EVEN, 8, 5)
 
 
 @pytest.mark.parametrize(("rows", "id"), [
@@ -101,7 +106,7 @@ def test_a_tuner_that_the_written_text_does_not_have_is_told(source: str, told: 
 
 
 def test_an_edit_tells_the_sizes_beyond_which_the_kernel_may_not_be_launched_any_more() -> None:
-    bound = {"binding": Binding(), "new_binding": Binding()}
+    bound = {"binding": Binding(), "new_binding": Binding(), "file": "doubled.cu", "level": "kernel"}
     edit, one, best = (cast(Any, SimpleNamespace(**words)) for words in ({"passed_over": ("a line",), **bound}, {"program": GIVEN}, {"program": EVEN}))
     assert told_of(edit, one, best) == ("a line", "the edited kernel is right only where N % 2 == 0")
     assert told_of(edit, one, one) == ("a line",)
@@ -145,3 +150,108 @@ def test_the_host_code_of_an_edited_kernel_launches_it_as_the_result_is_launched
     file.write_text(f"{LAUNCHED}\n\ndef other(x, y, n):\n    doubled[(triton.cdiv(n, 64),)](x, y, n, BLOCK=64, num_warps=4)\n")
     with pytest.raises(KirError, match="no edit of the host code"):
         edited(one, best)
+
+
+SPECIAL = "    at = tl.program_id(0) * 64 + tl.arange(0, 64)\n    tl.store(y + at, tl.load(x + at, mask=at < n) * 2.0, mask=at < n)\n"
+
+
+@pytest.mark.parametrize(("source", "only"), [
+    (LAUNCHED, []),  # every launch gives BLOCK = 64
+    (LAUNCHED.replace("BLOCK=64", "BLOCK=block"), ["BLOCK = 64"]),
+    (f"{LAUNCHED}\n\ndef other(x, y, n):\n    doubled[(1,)](x, y, n, BLOCK=128)\n", ["BLOCK = 64"]),
+    (LAUNCHED.replace("n, BLOCK: tl", "n, step, BLOCK: tl").replace("x + at", "x + at * step").replace("(x, y, n, B", "(x, y, n, x.stride(0), B"),
+     ["step = 1"]),
+    (LAUNCHED.replace("mask=at < n) *", "mask=at < n).to(tl.float32) *"), ["tensors that need no conversion to tl.float32"]),
+    (LAUNCHED.replace("    at =", "    BLOCK: tl.constexpr = 64\n    at =").replace("n, BLOCK: tl.constexpr", "n"), []),
+])
+def test_an_edit_is_no_patch_of_a_kernel_that_is_launched_with_more_than_was_read(source: str, only: list[str]) -> None:
+    """What an edited kernel does not look at any more, it takes for granted: only what every call gives in so many words may be."""
+    head, _, _ = source.partition("    at =")
+    after = source.replace(source[source.index("    at ="):source.index("\n\n\ndef run")], SPECIAL.rstrip("\n"))
+    binding = Binding(scalars={"n": "n", **({"step": 1} if "step" in source else {})}, metas={"BLOCK": 64} if "n, BLOCK" in source else {})
+    edit = cast(Any, SimpleNamespace(kernel="doubled", before=source, after=after, binding=binding))
+    assert head and narrower(edit) == only and granted(edit) == only
+    kept = source.replace("* 2.0", "/ 0.5")
+    rests = [x for x in only if not x.startswith("tensors")]
+    assert granted(cast(Any, SimpleNamespace(kernel="doubled", before=source, after=kept, binding=binding))) == rests, "whether its text shows it or not"
+    assert granted(cast(Any, SimpleNamespace(kernel="doubled", before=source, after=source, binding=binding))) == []
+
+
+ROWS = """import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def scaled(x, y, step, n, bias, BLOCK: tl.constexpr, RELU: tl.constexpr = False):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    v = tl.load(x + row * step + at, mask=at < n, other=0.0).to(tl.float32) / 0.5
+    if RELU:
+        v = tl.maximum(v, 0.0)
+    tl.store(y + row * n + at, v, mask=at < n)
+
+
+def run(x, bias=None, relu=False):
+    rows, n = x.shape
+    y = torch.empty(rows, n, dtype=x.dtype)
+    block = triton.next_power_of_2(n)
+    grid = (rows,)
+    scaled[grid](x, y, x.stride(0), n, bias, BLOCK=block, num_warps=4)
+    return y
+"""
+
+
+class Tensor:
+    """As much of a tensor as host code looks at."""
+
+    def __init__(self, rows: int, n: int, dtype: str = "f32", step: int = 0) -> None:
+        self.shape, self.dtype, self.step = (rows, n), dtype, step or n
+
+    def stride(self, axis: int) -> int:
+        return self.step
+
+
+def launches(text: str, *given: Any) -> str:
+    """The kernel that host code launches."""
+    went: list[str] = []
+
+    class Kernel:
+        def __init__(self, made: Any) -> None:
+            self.name = made.__name__
+
+        def __getitem__(self, grid: Any) -> Any:
+            return lambda *args, **options: went.append(self.name)
+    torch = SimpleNamespace(float32="f32", empty=lambda rows, n, dtype: Tensor(rows, n, dtype))
+    triton = SimpleNamespace(jit=Kernel, next_power_of_2=lambda n: 1 << (n - 1).bit_length(), cdiv=lambda a, b: -(-a // b))
+    scope: dict[str, Any] = {"torch": torch, "triton": triton, "tl": SimpleNamespace(constexpr=int)}
+    exec(compile(text.partition("language as tl\n")[2], "host", "exec"), scope)
+    scope["run"](*given)
+    (name,) = went
+    return name
+
+
+def test_a_kernel_that_takes_other_launches_stays_and_the_new_one_is_put_beside_it(tmp_path: Path) -> None:
+    """The host code takes the new one where all holds that its reading took for granted: values, strides, dtypes, facts. An edit of the kernel would be
+    wrong for all other launches. Under a binding of one's own it is edited, and a reader is told."""
+    file, bound = tmp_path / "scaled.py", tmp_path / "scaled.toml"
+    file.write_text(ROWS)
+    one = subject(f"{file}::scaled")
+    assert isinstance(one.binding, Binding)
+    best = cast(Any, SimpleNamespace(program=parse_program(program_text(one.program).replace("/ 0.5", "* 2.0"), "scaled.kir"), surface="triton"))
+    edit = edited(one, best)
+    assert edit.level == "beside" and edit.undone() == ROWS and "def scaled_faster(" in edit.after and " * 2.0" in edit.after and " / 0.5" in edit.after
+    block = one.binding.metas["BLOCK"]
+    assert isinstance(block, int)
+    assert launches(edit.after, Tensor(8, block)) == "scaled_faster" and launches(ROWS, Tensor(8, block)) == "scaled"
+    for other in ((Tensor(8, block, "f16"),), (Tensor(8, block, step=2 * block),), (Tensor(8, 2 * block),)):
+        assert launches(edit.after, *other) == "scaled"
+    assert told_of(edit, one, best)[0].startswith("the kernel stays, and the launch in this file takes 'scaled_faster' where ")
+    notes = written(one, [(table((8, 4, GIVEN))[0][0], best)], tmp_path / "out.py").notes
+    assert any(f"the text is for BLOCK = {block}" in said for said in notes)
+
+    bound.write_text(one.binding.text())
+    assert any("for nothing else" in said for said in told_of(edited(replace(one, binding=bound), best), one, best))
+
+    file.write_text(ROWS.replace("grid = (rows,)", "grid = lambda meta: (rows,)"))
+    with pytest.raises(KirError, match="nothing says that the kernel in the file takes no others"):
+        edited(subject(f"{file}::scaled"), best)

@@ -23,6 +23,7 @@ from kir.hardware.target import target
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
+from kir.learning.forecast import Forecast, Pair
 from kir.learning.optimize.events import Recorder
 from kir.learning.optimize.judge import CpuJudge, Judge
 from kir.learning.optimize.plan import Plan, Setting
@@ -90,6 +91,29 @@ def test_the_same_search_writes_the_same_log_and_replays_to_the_same_result(tmp_
     assert without_clocks(tmp_path / "a") == without_clocks(tmp_path / "b"), "a replay writes nothing"
 
 
+def test_a_finished_search_ends_as_it_ended_and_what_is_replayed_takes_nothing_of_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search that had no time left, replayed in much longer than was left of its budget: the same end, nothing written. With more seconds it goes on."""
+    now = [time.monotonic()]
+    for module in ("kir.base.working", "kir.learning.optimize.events", "kir.learning.optimize.search"):
+        monkeypatch.setattr(f"{module}.time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    class Slow(Stopwatch):
+        def judge(self, program: Program, surface: str) -> Measured:
+            now[0] += 40.0
+            return super().judge(program, surface)
+
+    log, budget = tmp_path / "log", "candidates=9,seconds=180"
+    first = searched(Slow(), log, budget)
+    text = log.read_bytes()
+    assert first.ended == "too little of 180 s is left for another candidate" and len(first.tried) < 9
+    told = Recorder.add
+    monkeypatch.setattr(Recorder, "add", lambda self, event, **fields: (now.__setitem__(0, now[0] + 1.0), told(self, event, **fields))[1])
+    again = searched(Stopwatch(lasts=0), log, budget)
+    assert again.ended == first.ended and [*lines(data(again))] == [*lines(data(first))] and log.read_bytes() == text
+    more = searched(Stopwatch(), log, "candidates=9,seconds=360")
+    assert len(more.tried) > len(first.tried), "what it took to come there again is not counted"
+
+
 def test_a_device_that_is_gone_keeps_the_best_so_far_and_the_search_resumes(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with pytest.raises(KirError, match="the device is gone"):
@@ -118,7 +142,7 @@ def test_a_log_that_was_cut_short_goes_on_where_it_ends(tmp_path: Path) -> None:
 def test_the_budget_stops_hard_and_keeps_the_best(tmp_path: Path) -> None:
     judge = Stopwatch()
     done = searched(judge, budget="candidates=1")
-    assert len(done.tried) == 1 == len(judge.asked) and done.best is done.tried[0] and done.ended == "1 candidate was gated"
+    assert len(done.tried) == 1 == len(judge.asked) and done.best is done.tried[0] and done.ended == "the budget is 1 candidate"
     few = searched(Stopwatch(), budget="plans=3")
     assert few.built == 3 and few.ended == "3 plans were built" and few.best is not None, "what was built is gated all the same"
 
@@ -136,6 +160,15 @@ def test_a_gate_that_outlasts_the_budget_is_broken_off_and_says_nothing_of_its_c
     done = searched(Endless(), tmp_path / "log.jsonl", budget="candidates=9,seconds=180")
     assert done.ended == "180 s are over" and [c.measured is not None and c.measured.accepted for c in done.tried] == [True, True]
     assert "not all cases" not in (tmp_path / "log.jsonl").read_text(), "it is gated again where the search goes on"
+    assert done.unjudged is None, "something was found"
+    now[0] = time.monotonic()
+
+    class Never(Stopwatch):
+        def judge(self, program: Program, surface: str) -> Measured:
+            now[0] += 1000.0
+            return Measured(math.inf, accepted=False, reason="not all cases were run")
+    none = searched(Never(), budget="candidates=9,seconds=180")
+    assert none.best is None and none.unjudged is not None and f"not judged any more: {none.unjudged.plan.key} from " in "\n".join(lines(data(none)))
 
 
 def test_what_the_gate_refuses_does_not_count() -> None:
@@ -361,6 +394,43 @@ def test_a_time_that_is_less_than_moving_the_tensors_takes_is_not_believed(monke
     monkeypatch.setattr("kir.learning.optimize.search.modelled", lambda p, *x: given if p == program else [replace(c, seconds=1e-9) for c in given])
     search = Search(program, setting, CpuJudge(setting), (TileSource(),), budget=Budget(seconds=1e4, plans=6), from_starts=[Start("as it is", program)])
     assert not search.proposals(8) and search.pruned["the cost model does not see all that it moves"] >= 4
+
+
+@dataclass
+class Learned:
+    """A family that was learned on the operator of this name, one that was not, and one that seems ten times as fast as both."""
+
+    operator: str
+    name: str = "learned"
+
+    def streams(self, program: Program, setting: Setting) -> Iterator[tuple[str, str, Iterator[Plan]]]:
+        for family, operator, threads in (("fast", "", 256), ("kin", self.operator, 128), ("other", "", 64)):
+            steps = (Step("multi-threaded-block", {"threads": threads}, program.kernels[0].name),)
+            yield family, operator, iter([Plan(family, steps, family=family, surface="cuda")])
+
+    def plans(self, program: Program, setting: Setting) -> Iterator[Plan]:
+        return (plan for _, _, plans in self.streams(program, setting) for plan in plans)
+
+
+class Thinking:
+    """A forecaster that thinks much of 256 threads."""
+
+    name = "thinking"
+
+    def __call__(self, pair: Pair) -> Forecast:
+        return Forecast((0.5,), (0.0,), model="thinking", seconds=(1e-4, 1e-6 if "threads 256" in program_text(pair.after) else 1e-5))
+
+
+def test_what_was_learned_on_the_same_operator_is_gated_once_however_slow_it_seems() -> None:
+    """The forecasts of a family may be wrong by the same factor for all of it: one that is gated shows it. Others that seem as slow are hopeless."""
+    def gated(operator: str) -> list[str]:
+        search = Search(PROBLEM.naive, SETTING, Stopwatch(), (Learned(operator),), Thinking(), budget=Budget(seconds=1e4), given_surface="cuda",
+                        measure_baseline=False, from_starts=[Start("the naive program", PROBLEM.naive)])
+        named = [c.plan.family for c in search.proposals(9)]
+        assert named == [c.plan.family for c in search.run().tried][:len(named)]
+        return named
+
+    assert gated("matrix product") == ["fast"] and gated(PROBLEM.spec.operator) == ["fast", "kin"]
 
 
 class Wordy:

@@ -21,7 +21,7 @@ from kir.learning.optimize.lift import lifted
 from kir.learning.optimize.plan import Plan, Setting
 from kir.learning.optimize.report import data
 from kir.learning.optimize.search import KERNELS, Budget, Search
-from kir.learning.optimize.several import alone, put_back, together
+from kir.learning.optimize.several import alone, put_back, taken, together
 from kir.learning.optimize.sources import LineageSource, TileSource
 from kir.learning.optimize.starts import Start, fused, starts
 from kir.learning.tune.rank import promised
@@ -247,3 +247,30 @@ def test_a_kernel_that_is_its_own_problem_is_walked_back_to_rows_of_a_thread() -
     (kernel,) = found[1].program.kernels
     assert kernel.threads == const(1) and "shared" not in program_text(found[1].program)
     assert {family for family, _, _ in TileSource().streams(found[1].program, setting)} >= {"tiles folded"}
+
+
+GUARDED = """kir 1
+program sums
+  size C: i32
+  size N: i32
+  in X: f32[N, C]
+  out Y: f32[N]
+  fact C >= 1
+  fact N >= 1
+kernel sums grid (block: ceildiv(N, 16)) threads 1
+  for t in 0..16
+    register sum: f32 = 0.0
+    for c in 0..C
+      sum = sum + load(X[block * 16 + t, c] else 0.0 clip)
+    if block * 16 + t < N
+      Y[block * 16 + t] = sum
+"""
+
+
+def test_what_walking_back_gives_has_no_guards_left_that_its_grid_makes_needless() -> None:
+    """A mask that only a tile needs is gone with the tile: no plan could take it up."""
+    program = parse_program(GUARDED, "sums.kir")
+    setting = Setting(program_problem(program, program), Shape(name="timed", tags=("timed",), sizes={"C": 4096, "N": 4096}), target("h200"), "cuda")
+    back = starts(program, setting, 200.0)[1].program
+    assert "clip" not in program_text(back) and "block_el: N" in program_text(back)
+    assert taken(back, Plan("tile", (Step("tile", {"extent": 64}, "sums"),)), setting.context, {}).left == ()

@@ -1,0 +1,1 @@
+"""Kernels beside what KIR writes of them, launched as their own host code says."""

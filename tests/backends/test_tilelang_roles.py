@@ -1,0 +1,92 @@
+"""Roles in TileLang: what passes make of a program, said as its compiler takes it, and read back as the same."""
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kir.analysis.normal.normal_form import normalize
+from kir.backends.tilelang.form.form import form
+from kir.hardware.target import target
+from kir.ir.canonical import alpha_equal
+from kir.ir.nodes import Program
+from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
+from kir.learning.tune.rank import built, given_of
+from kir.learning.tune.space import find_space
+from kir.problem import load_problem
+from kir.surface import Backend, backend
+from tests.round_trips import TILELANG
+
+H200 = target("h200")
+SAID = {
+    "gemm_tilelang_roles": ("T.alloc_barrier([128] * 4)", "T.alloc_barrier([256] * 4)", "T.barrier_arrive(", "policy=T.GemmWarpPolicy.FullRow",
+                            "T.wait_wgmma(1)"),
+    "fmha_d128_causal_roles_tilelang": ("elif tx < 256:", "T.sync_threads(9, 256)", "T.named_barrier_arrive(10, 256)", "clear_accum=True",
+                                        "Qs_full = T.alloc_barrier(128)"),
+    "gemm_fp8_tilelang_roles": ("T.alloc_barrier([256] * 6)", "clear_accum=True"),
+}
+
+
+@pytest.fixture
+def tilelang() -> Backend:
+    return backend("tilelang")
+
+
+def made(name: str) -> Program:
+    """The first point of a space."""
+    space = find_space(name)
+    problem = load_problem(space.home)
+    given = given_of(space, problem, problem.shapes[0], H200)
+    point = next(p for p in space.points() if not space.refusal(space.values(p, given)))
+    return built(space, space.values(point, given), problem, H200)
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_roles_that_passes_make_are_said_and_read_back(tilelang: Backend, name: str, tmp_path: Path) -> None:
+    p = made(name)
+    text = tilelang.emit(p).text
+    assert [words for words in SAID[name] if words not in text] == []
+    again = TILELANG.read_back(form(normalize(p)), tmp_path)
+    assert alpha_equal(again, form(normalize(p))), program_text(again)
+    assert form(form(p)) == form(p)
+
+
+ROLES = """kir 1
+program p
+  in X: f16[64, 64]
+  out Y: f16[64, 64]
+kernel main grid (i: 1) threads 384
+  shared S: f16[64, 64]
+  shared full: mbarrier[1]
+  mbar_init(&full[0], {count})
+  fence_mbar_init()
+  roles
+    role producer warps 0..4
+      mbar_arrive_expect(&full[0], {bytes})
+      copy X -> S via tma signal full[0]
+    role consumer warps 4..12
+      {more}
+      mbar_wait(&full[0], 0)
+      @store_Y Y = S
+"""
+
+
+@pytest.mark.parametrize(("count", "size", "more", "why"), [
+    ("1", "4096", "mbar_wait(&full[0], 0)", "expects other bytes"),
+    ("2", "8192", "mbar_arrive(&full[0])", "teams of several sizes"),
+    ("1", "8192", "named_barrier_sync(9, 256)", "number is not from 1 to 7"),
+    ("1", "8192", "bulk_wait(1)", "groups of copies"),
+    ("i + 1", "8192", "mbar_wait(&full[0], 0)", "not one number"),
+])
+def test_arrivals_that_threads_cannot_say_are_refused(tilelang: Backend, count: str, size: str, more: str, why: str) -> None:
+    refused = tilelang.accepts(parse_program(ROLES.format(count=count, bytes=size, more=more), "p.kir"))
+    assert [d.id for d in refused] == ["KIR-B303"] and why in refused[0].message
+
+
+@pytest.mark.tilelang
+@pytest.mark.nvcc
+def test_roles_compile_without_spills(tilelang: Backend) -> None:
+    p = made("gemm_tilelang_roles")
+    (kernel,) = tilelang.compile(tilelang.launched_with(tilelang.emit(p), {"M": 512, "N": 512, "K": 256}), target("sm_90a")).kernels
+    assert kernel.spills == 0 and any(word.startswith("HGMMA") for word in kernel.mix)
