@@ -54,11 +54,15 @@ def polynomial(e: Expr) -> Mapping[Monomial, int]:
     kept = e.__dict__
     found: Mapping[Monomial, int] | None = kept.get("_polynomial")
     if found is None:
-        found = kept["_polynomial"] = _polynomial(e)
+        found = _polynomial(e)
+        if found is None:
+            return {(e,): 1}  # kept, it would hold its own expression
+        kept["_polynomial"] = found
     return found
 
 
-def _polynomial(e: Expr) -> dict[Monomial, int]:
+def _polynomial(e: Expr) -> dict[Monomial, int] | None:
+    """As `polynomial`; None of an atom."""
     if isinstance(e, Const):
         return {(): int(e.value)} if e.value else {}
     if isinstance(e, Unary) and e.op == "neg":
@@ -78,7 +82,7 @@ def _polynomial(e: Expr) -> dict[Monomial, int]:
                     m = tuple(sorted(ma + mb, key=_sort_key)) if ma and mb else ma or mb
                     out[m] = out.get(m, 0) + ca * cb
             return {m: c for m, c in out.items() if c}
-    return {(e,): 1}
+    return None
 
 
 def from_polynomial(terms: Mapping[Monomial, int], dtype: DType) -> Expr:
@@ -108,9 +112,7 @@ def from_polynomial(terms: Mapping[Monomial, int], dtype: DType) -> Expr:
     return out
 
 
-def _ring(op: str, a: Expr, b: Expr) -> Expr:
-    raw = Binary(op, a, b)
-    dtype = dtype_of(raw.type)
+def _ring(raw: Binary, dtype: DType) -> Expr:
     out = from_polynomial(polynomial(raw), dtype)
     return out if out.type == raw.type else broadcast(out, raw.type)
 
@@ -148,7 +150,7 @@ def binary(op: str, a: Expr, b: Expr) -> Expr:
         if folded is not None:
             return folded
     if da.is_integer and op in ("add", "sub", "mul"):
-        return _ring(op, a, b)
+        return _ring(raw, da)
     shaped = isinstance(raw_type, TileType)
     if not shaped:
         simpler = _identity(op, a, b)
