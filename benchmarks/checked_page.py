@@ -9,8 +9,10 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
+import platform
 import tomllib
 from collections.abc import Iterator, Sequence
+from datetime import date
 from itertools import islice
 from pathlib import Path
 
@@ -54,6 +56,13 @@ def beside(jobs: Sequence[Job], folder: Path, processes: int) -> None:
         to.writelines((part / "kernels.jsonl").read_text(encoding="utf-8") for part in parts if (part / "kernels.jsonl").exists())
 
 
+def _machine() -> str:
+    """The processor that this runs on, and how many there are."""
+    info = Path("/proc/cpuinfo")
+    names = [x.partition(":")[2].strip() for x in info.read_text(encoding="utf-8").splitlines() if x.startswith("model name")] if info.exists() else []
+    return f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} cores of {names[0] if names else platform.machine()}"
+
+
 def main(words: Sequence[str] | None = None) -> None:
     """Check the sample, and write the page."""
     parser = argparse.ArgumentParser(description="What `kir check` proves over a sample of kernels.")
@@ -69,8 +78,9 @@ def main(words: Sequence[str] | None = None) -> None:
         jobs = list(islice((j for j in kernels_of(package) if j.binding is not None), given.recorded))
         parts.append((package, f"The first {len(jobs)} of the recorded kernels (`skills/packages/{package}.jsonl`): for all data and all orders of threads "
                       "and CTAs, at the sizes of their binding, where that has numbers.", jobs))
-    lines = ["# Checked for every size", "", f"Made by `python -m benchmarks.checked_page OUT --recorded {given.recorded}`; what the words mean: "
-             "[checking](../using/checking.md).", f"A program was run at {RUNS} sizes at most."]
+    lines = ["# Checked for every size", "", f"Made by `python -m benchmarks.checked_page OUT --recorded {given.recorded}` on {_machine()}, "
+             f"{date.today().isoformat()}, in {given.jobs} processes; what the words mean: [checking](../using/checking.md). What is decided depends on no "
+             f"machine, but for what takes more than {SECONDS:g} seconds; the seconds do.", f"A program was run at {RUNS} sizes at most."]
     if given.jobs > 1:
         beside([job for _, _, jobs in parts for job in jobs], given.folder, given.jobs)
     for title, what, jobs in parts:

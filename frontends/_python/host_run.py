@@ -21,7 +21,7 @@ from kir.surface.launches.values import Array, Dtype, Known, Quotient, Unknown, 
 
 from .host_parts import HostFile as HostFile
 from .host_parts import defaults, is_main, launched_below, leaves, module_files, optional, parameters
-from .host_values import RANK, External, Lazy, Limits, Method, Shape, array, attribute, called, external, method, number
+from .host_values import RANK, External, Lazy, Limits, Method, Shape, array, attribute, called, dtypes_said, external, method, number
 
 DEEPEST = 8
 """Calls inside one another that are followed."""
@@ -200,6 +200,7 @@ class Follower:
                 case ast.Raise():
                     raise _Raised
                 case ast.Assert(test=test):
+                    dtypes_said(test, lambda e: self.value(file, e, scope))
                     self._holds(self.value(file, test, scope))
                 case ast.If():
                     self._branch(file, s, scope)
@@ -270,6 +271,7 @@ class Follower:
         if answer is None or passed:
             refuses = leaves(s.body)
             if refuses and not s.orelse:
+                dtypes_said(s.test, lambda e: self.value(file, e, scope), holds=False)
                 self._holds(_opposite(test))
                 return
             first, second = self._launching(file, s.body), bool(s.orelse) and self._launching(file, s.orelse)

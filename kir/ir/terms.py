@@ -301,4 +301,6 @@ def _literal(text: str) -> n.Const:
     dtype = DTYPES[suffix] if suffix else F32 if is_float else I32
     if dtype.kind == "token" or (is_float and not dtype.is_float):
         raise error("KIR-V003", f"'{body}' is no literal of {dtype}")
+    if dtype.is_integer and not dtype.is_bool and int(body) > max(dtype.range[1], -dtype.range[0]):  # that of the least number is its own
+        raise error("KIR-V003", f"{body} is beyond what {dtype} holds", attempt=f"{body}:i64" if dtype == I32 else "")
     return build.const(float(body) if is_float or dtype.is_float else int(body), dtype)

@@ -375,6 +375,17 @@ def test_an_extent_that_nobody_compares_is_as_far_as_the_kernel_reaches(tmp_path
     assert f"b_ptr is {binding.sizes[0]} x 1024: all that the kernel reaches" in "".join(told[0].notes)
 
 
+@pytest.mark.parametrize("said", [
+    "assert a.dtype == torch.bfloat16 and b.dtype == torch.float16",
+    "if a.dtype != torch.bfloat16 or not b.dtype == torch.float16:\n        raise TypeError",
+])
+def test_a_dtype_that_every_call_must_have_is_said(said: str, tmp_path: Path) -> None:
+    (tmp_path / "gated.py").write_text(GATED.replace("    width =", f"    {said}\n    width ="), encoding="utf-8")
+    binding, told = launched(str(tmp_path / "gated.py"))
+    assert binding is not None and [binding.tensors[x].dtype for x in ("a_ptr", "b_ptr", "c_ptr")] == ["bf16", "f16", "bf16"]
+    assert not any(word in note for note in told[0].notes for word in ("a_ptr is bf16", "b_ptr is f16")), "nothing of it is assumed"
+
+
 def test_rows_of_a_tensor_that_are_a_stride_apart_are_no_longer_than_that(tmp_path: Path) -> None:
     """The host code shows the width of one tensor alone: the other is as many rows of its stride, and a row of the kernel fits into it."""
     text = GATED.replace("c_ptr, stride, N: tl.constexpr", "c_ptr, stride, b_stride, width, N: tl.constexpr")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kir.analysis.proof.question import Ranging
+from kir.analysis.proof.asking.question import Ranging
 from kir.analysis.proof.sites import Access
 from kir.ir import build
 from kir.ir import nodes as n
@@ -29,7 +29,7 @@ def covered(reading: Access, writes: Iterable[Access], holds: Callable[[n.Expr],
     sizes = [int(d) for d in shape if d is not None]
     fixed: dict[tuple[int, ...], Any] = {}
     for w in writes:
-        if w.verb != "write" or not w.plain or w.late or w.buffer != reading.buffer or not _before(w, reading):
+        if w.verb != "write" or not w.plain or w.late or w.buffer != reading.buffer or not stands_before(w, reading):
             continue
         common = {v.name for v in w.place.scope} & {v.name for v in reading.place.scope} - {w.place.thread, reading.place.thread}
         told = _hits(w, reading, sizes, common, holds)
@@ -110,14 +110,14 @@ def _conjuncts(e: n.Expr) -> Iterator[n.Expr]:
         yield e
 
 
-def _before(w: Access, r: Access) -> bool:
-    """Whether a store stands before an access in one of the blocks around it."""
+def stands_before(w: Access, r: Access) -> bool:
+    """Whether a store stands before an access in one of the blocks around it: roles run beside one another."""
     a, b = w.place.path, r.place.path
     k = next((k for k, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), None)
     if k is None:
         return False
     x, y = a[k], b[k]
-    return isinstance(x, int) and isinstance(y, int) and x < y
+    return isinstance(x, int) and isinstance(y, int) and x < y and (k == 0 or a[k - 1] != "roles")
 
 
 def _hits(w: Access, r: Access, sizes: Sequence[int], common: set[str],

@@ -3,20 +3,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
-from functools import partial
+from functools import cached_property, partial
 from itertools import product
 from typing import Any, Literal
 
 from kir.analysis.access import Aliases
 from kir.analysis.facts import Facts
+from kir.analysis.proof.asking.question import Holding, Ranging, Reply, Steps, asked, consistent, fitting
+from kir.analysis.proof.asking.terms import SAME
 from kir.analysis.proof.covered import covered
 from kir.analysis.proof.flight import troubles
-from kir.analysis.proof.intervals import Pair, Reached, Trips, accesses, concurrent, every, has_barrier
+from kir.analysis.proof.indices.contents import inside, top_of_contents
+from kir.analysis.proof.indices.numbered import as_number, bare, equal_parts, in_turn, of_divisions
+from kir.analysis.proof.intervals import Pair, Reached, accesses, apart_by, concurrent, every, has_barrier, strangers
 from kir.analysis.proof.overlap import Overlap
-from kir.analysis.proof.places import equal_parts, of_divisions
-from kir.analysis.proof.question import Holding, Ranging, Reply, asked, consistent, fitting
 from kir.analysis.proof.sites import KINDS, Access, Barrier, Branch, Claim, Kind, Loop, Place, Split
-from kir.analysis.proof.terms import SAME
+from kir.analysis.proof.stored import before, filled, reached
 from kir.analysis.proof.values import FALSE, TRUE, both, compared, either, opposite, wide
 from kir.analysis.proof.walk import Walk
 from kir.analysis.uniform import depends, varying
@@ -31,7 +33,7 @@ from kir.ir.visit import names_read, substitute, walk
 MOST_QUESTIONS = 600
 """Questions to the solver for one kernel; what is left is not decided."""
 LARGEST = tuple((1 << 31) - d for d in (1, 8, 64, 512)) + tuple((1 << 31) // d // 64 * 64 for d in (3, 9))
-SMALLEST = (1, 8, 64)
+SMALLEST = (1, 8, 64, 1 << 16)
 """Sizes that are tried for sums that the solver says nothing of."""
 MOST_CTAS = (2**31 - 1, 65535, 65535)
 """CTAs along the axes of a grid at most (CUDA C++ Programming Guide, technical specifications)."""
@@ -50,6 +52,8 @@ class Obligation:
     values: Mapping[str, int] = field(default_factory=dict)
     other: str = ""
     """The anchor of the other access of a race."""
+    given: str = ""
+    """What the contents of a tensor are taken to be: nothing says so."""
 
 
 @dataclass(frozen=True)
@@ -71,29 +75,36 @@ class Contradiction(Exception):
 
 def decided(program: n.Program) -> tuple[KernelProof, ...]:
     """Every kernel's obligations. Raises Contradiction where the facts exclude one another."""
-    out = []
-    for kernel in program.kernels:
-        base = Facts.in_kernel(program, kernel.name)
-        if not consistent(base):
-            raise Contradiction
-        out.append(KernelProof(kernel.name, tuple(_Kernel(program, kernel, base).obligations())))
-    return tuple(out)
+    made: dict[str, _Kernel] = {}
+
+    def of(name: str) -> _Kernel:
+        if name not in made:
+            earlier = [of(x) for x in dict.fromkeys(before(program, name))]
+            made[name] = _Kernel(program, next(k for k in program.kernels if k.name == name), frozenset[str]().union(*(k.fills for k in earlier)))
+        return made[name]
+    if FALSE in program.facts:
+        raise Contradiction
+    return tuple(KernelProof(kernel.name, tuple(of(kernel.name).checked())) for kernel in program.kernels)
 
 
 class _Kernel:
     """The obligations of one kernel, one after the other."""
 
-    def __init__(self, program: n.Program, kernel: n.Kernel, base: Facts) -> None:
-        self.program, self.kernel, self.base = program, kernel, base
+    def __init__(self, program: n.Program, kernel: n.Kernel, before: frozenset[str]) -> None:
+        self.program, self.kernel, self.base, self.before = program, kernel, Facts.in_kernel(program, kernel.name), before
         self.params = {p.name for p in program.params}
         self.axes = [a.name for a in kernel.grid]
         self.sizes = [p.name for p in program.params if isinstance(p.of, DType)]
-        self.questions = 0
+        self.questions, self.steps = 0, Steps()
+        self.possible = consistent(self.base, self.steps)
+        if self.possible is False:
+            raise Contradiction
         self.kept: dict[Any, Reply] = {}
         self.wraps: dict[n.Expr, tuple[Place, tuple[Holding, ...]]] = {}
         self.defined: set[str] = set()
         self.overlap: Overlap | None = None
         self.divided: tuple[n.Expr, ...] | None = None
+        self.contents: dict[str, list[n.Expr]] = {}
         self.walk = self._walked()
 
     def ask(self, holding: Iterable[Holding], claim: n.Expr, place: Place, beside: n.Expr | None = None) -> Reply:
@@ -104,11 +115,12 @@ class _Kernel:
         key = (holding, claim, beside)
         if key not in self.kept:
             self.questions += 1
-            self.kept[key] = Reply("unknown", {}) if self.questions > MOST_QUESTIONS else asked(self.base, holding, claim, self.sizes, beside)
-            if self.kept[key].kind == "unknown" and (cuts := self._cuts(holding)):
-                self.kept[key] = asked(self.base, (*holding, *cuts), claim, self.sizes, beside)
+            enough = self.questions > MOST_QUESTIONS or self.steps.spent
+            self.kept[key] = Reply("unknown", {}) if enough else asked(self.base, holding, claim, self.sizes, beside, self.steps)
+            if not enough and self.kept[key].kind == "unknown" and (cuts := self._cuts(holding)):
+                self.kept[key] = asked(self.base, (*holding, *cuts), claim, self.sizes, beside, self.steps)
         for e in self.kept[key].wraps:
-            if not any("'" in name for name in names_read(e)):
+            if not any("'" in name or name.startswith(("any.", "%")) for name in names_read(e)):
                 self.wraps.setdefault(e, (place, holding))
         return self.kept[key]
 
@@ -117,7 +129,9 @@ class _Kernel:
         if self.divided is None:
             self.divided = ()
             index = [i for a in accesses(self.walk.items) for i in a.index]
-            self.divided = of_divisions(index, self._axes_range(), lambda held, claim: asked(self.base, held, claim, self.sizes).kind == "proved")
+            def asks(held: tuple[Holding, ...], claim: n.Expr) -> bool:
+                return asked(self.base, held, claim, self.sizes, None, self.steps).kind == "proved"
+            self.divided = of_divisions(index, self._axes_range(), self.params, asks)
         if not self.divided:
             return ()
         there = {h.var.name for h in holding if isinstance(h, Ranging)}
@@ -143,9 +157,16 @@ class _Kernel:
                 return made
             unsure |= more
 
+    @cached_property
+    def fills(self) -> frozenset[str]:
+        """Global memory that it stores to all of."""
+        given = self.params | {w.buffer.name for w in self.program.workspaces}
+        writes = {name: w for name, w in self.walk.written.items() if name in given}
+        return frozenset(filled(self.kernel, writes, lambda held, claim: self._proves(held, claim, next(iter(writes.values()))[0].place)))
+
     def _covered(self) -> set[str]:
-        """Memory that is defined wherever it is read, because it is given, or because stores before each read cover it."""
-        known = set(self.walk.filled)
+        """Memory that is defined wherever it is read, because it is given, by what is launched before too, or because stores before each read cover it."""
+        known = {*self.walk.filled, *self.before}
         reads: dict[str, list[Access]] = {}
         for a in accesses(self.walk.items):
             if a.verb != "write":
@@ -153,7 +174,8 @@ class _Kernel:
         for root, at in reads.items():
             if root not in known and root not in self.params:
                 writes = self.walk.written.get(root, [])
-                if all(covered(a, writes, partial(self._holds_at, a)) or (self.overlap is not None and self.overlap.filled(a)) for a in at):
+                if all(covered(a, writes, partial(self._holds_at, a)) or (self.overlap is not None and self.overlap.filled(a))
+                       or any(reached(self.kernel, w, a, lambda held, claim, a=a: self._proves(held, claim, a.place)) for w in writes) for a in at):  # type: ignore[misc]
                     known.add(root)
         return known
 
@@ -179,6 +201,12 @@ class _Kernel:
         return _folded(substitute(e, told)) if told else e
 
     # ------------------------------------------------------------------------------------------------------------ obligations
+    def checked(self) -> Iterator[Obligation]:
+        """All of them; nothing is proved by facts that are not known to hold for any sizes."""
+        for o in self.obligations():
+            proved = o.status == "proved" and not self.possible
+            yield Obligation(o.kind, "open", o.what, o.anchor, "no sizes are found for which the facts hold", other=o.other) if proved else o
+
     def obligations(self) -> Iterator[Obligation]:
         """All of them."""
         for gap in self.walk.gaps:
@@ -203,8 +231,16 @@ class _Kernel:
 
     def _claimed(self, c: Claim) -> Obligation:
         condition = self._known(c.condition) if c.kind == "undefined" else c.condition
-        reply = self.ask((*c.place.holding, *c.holding), condition, c.place)
-        unknown = [x.partition(" ")[2] for x in names_read(c.condition) if x.startswith("%defined ") and x.partition(" ")[2] not in self.defined]
+        holding = (*c.place.holding, *c.holding)
+        told = as_number(condition, holding, self.params, lambda held, claim: self._proves(held, claim, c.place))
+        if told is not None and self._proves(told[1], told[0], c.place):
+            return Obligation(c.kind, "proved", c.what, c.place.anchor)
+        reply = self.ask(holding, condition, c.place)
+        if reply.kind == "fails" and c.kind == "bounds" and (found := top_of_contents(
+                condition, lambda held: self._proves((*holding, *held), condition, c.place))):
+            self.contents.setdefault(found[0], []).append(found[1])
+            return Obligation(c.kind, "proved", c.what, c.place.anchor, given=f"0 <= {found[0]}[...] < {expr_text(bare(found[1]))}")
+        unknown = [x.partition(" ")[2] for x in sorted(names_read(c.condition)) if x.startswith("%defined ") and x.partition(" ")[2] not in self.defined]
         if reply.kind == "fails" and unknown:
             return Obligation(c.kind, "open", c.what, c.place.anchor, f"whether '{unknown[0]}' has been written there before", reply.values)
         return self._told(c.kind, c.what, c.place, reply, condition)
@@ -229,7 +265,9 @@ class _Kernel:
             yield from self._meetings(split)
         for m in o.meetings(self._may_meet, self._same_place, self._same_value):
             a, b = m.first, m.second
-            proved = self._proves(m.holding, either(m.apart, m.order), a.place)
+            equal = self._equal(a, b, m.named, m.holding, m.apart) if m.order != FALSE else ()
+            proved = bool(equal) and self._proves((*m.holding, opposite(m.apart), *equal), m.order, a.place)
+            proved = proved or self._proves(m.holding, either(m.apart, m.order), a.place)
             for kind in ("race", "wait") if m.late else ("race",):
                 what = f"{a.verb} of '{a.root}' before or after {b.verb}"
                 yield Obligation(kind, "proved" if proved else "open", what, a.place.anchor, "" if proved else "that one is over before the other begins",
@@ -244,10 +282,10 @@ class _Kernel:
         if has_barrier(split.items):
             yield from self._meetings(split)
         shared = self.params | set(self.axes) | {v.name for v in split.place.scope}
-        seen: set[tuple[int, int, tuple[tuple[str, str], ...]]] = set()
+        seen: set[tuple[int, int, bool, tuple[tuple[str, str], ...]]] = set()
         for pair in concurrent(split.items):
             a, b = pair.first.access, pair.second.access
-            key = (id(a), id(b), tuple(sorted(pair.trips.items())))
+            key = (id(a), id(b), pair.first.shuffled, tuple(sorted(pair.trips.items())))
             if key in seen or (a.verb == "read" and b.verb == "read") or (a.verb == b.verb == "update") or not self._may_meet(a, b):
                 continue
             seen.add(key)
@@ -262,20 +300,26 @@ class _Kernel:
         what = f"{a.verb} of '{a.root}' against {b.verb}" + (" by another CTA" if thread is None else " by another thread")
         if a.buffer != b.buffer:
             return Obligation("race", "open", what, a.place.anchor, f"'{a.buffer.name}' and '{b.buffer.name}' may be the same memory", other=b.place.anchor)
-        renamed, held = _apart(pair.second, pair.trips, shared)
+        renamed, held = apart_by(pair.second, pair.trips, shared)
         second = pair.second.access.place.holding
-        apart = compared("ne", thread, renamed(thread)) if thread is not None else _any(compared("ne", x, renamed(x)) for x in self._grid())
+        apart = strangers(pair, thread, renamed(thread)) if thread is not None else _any(compared("ne", x, renamed(x)) for x in self._grid())
         holding = [*a.place.holding, *(Ranging(v, const(0), _extent(d)) for v, d in a.elements), a.mask, *pair.first.when,
                    *map(renamed, (*second, *(Ranging(v, const(0), _extent(d)) for v, d in b.elements), b.mask, *pair.second.when)), *held, apart]
+        holding += [compared("ge", d, const(0, dtype_of(d.type))) for d in a.buffer.shape if int_value(d) is None and not isinstance(d, n.Var)]  # it is there
         claim = opposite(self._same_place(a, b, renamed))
-        reply = self.ask(holding, claim, a.place, self._same_value(a, b, renamed))
-        if reply.kind == "unknown" and thread is None and (equal := self._equal(a, renamed, (*holding, opposite(claim)))):
-            reply = self.ask((*holding, opposite(claim), *equal), FALSE, a.place)
+        beside = self._same_value(a, b, renamed)
+        equal = self._equal(a, b, renamed, tuple(holding), claim) if thread is None else ()
+        if equal and self._proves((*holding, opposite(claim), *equal), FALSE, a.place):
+            return Obligation("race", "proved", what, a.place.anchor, other=b.place.anchor)
+        reply = self.ask(holding, claim, a.place, beside)
         return self._told("race", what, a.place, reply, claim, b.place.anchor)
 
-    def _equal(self, a: Access, renamed: Any, holding: tuple[Holding, ...]) -> tuple[n.Expr, ...]:
-        """Parts of an index that are equal where two executions touch one place."""
-        return equal_parts(a.index, renamed, holding, lambda held, claim: self.ask(held, claim, a.place).kind == "proved")
+    def _equal(self, a: Access, b: Access, renamed: Any, holding: tuple[Holding, ...], apart: n.Expr) -> tuple[n.Expr, ...]:
+        """Parts of an index that are equal where two executions touch one place, of one that is taken apart by divisions."""
+        alike = a.index == b.index and a.buffer.strides is None
+        if not in_turn(a.index, renamed):
+            return ()
+        return equal_parts(a.index, renamed, holding, apart, lambda held, claim: self._proves(held, claim, a.place), self.params, alike)
 
     def _grid(self) -> list[n.Var]:
         return [n.Var(x.name, dtype_of(x.extent.type)) for x in self.kernel.grid]
@@ -368,7 +412,7 @@ class _Kernel:
     def _alike(self, place: Place, cond: n.Expr, split: Split, what: str, count: n.Var | None = None) -> Obligation:
         shared = self.params | set(self.axes) | {v.name for v in split.place.scope} | {v.name for v in place.scope if v != split.var}
         reached = Reached(Access("read", place, n.Buffer("%", BOOL, (), "shared"), "%", ()))
-        renamed, _ = _apart(reached, {}, shared | ({count.name} if count is not None else set()))
+        renamed, _ = apart_by(reached, {}, shared | ({count.name} if count is not None else set()))
         more = [build.compare("ge", count, const(0, dtype_of(count.type)))] if count is not None else []
         holding = [*place.holding, *map(renamed, place.holding), *more, cond]
         claim = renamed(cond)
@@ -377,10 +421,11 @@ class _Kernel:
     # ------------------------------------------------------------------------------------------------------------------ widths
     def _of_widths(self) -> Iterator[Obligation]:
         """Sums that were taken to fit their 32 bits. A counterexample is worked out before it is believed."""
-        for e, (place, holding) in self.wraps.items():
-            reply = fitting(self.base, holding, e)
-            if reply.kind == "unknown" and (cuts := self._cuts(holding)):
-                reply = fitting(self.base, (*holding, *cuts), e)
+        done: set[n.Expr] = set()
+        while left := [e for e in self.wraps if e not in done]:
+            done.add(e := left[0])
+            place, holding = self.wraps[e]
+            reply = self._fits(e, place, holding)
             told = self._told("overflow", f"{expr_text(e)[:60]} fits its 32 bits", place, reply, e)
             values = reply.values if told.status == "refuted" and _overflows(e, holding, reply.values) else None
             if told.status != "proved" and values is None:
@@ -391,6 +436,25 @@ class _Kernel:
                 told = Obligation("overflow", "refuted", told.what, told.anchor, values=given)
             yield told
 
+    def _fits(self, e: n.Expr, place: Place, holding: tuple[Holding, ...]) -> Reply:
+        """Whether a sum fits its dtype; where the solver does not say so, with what is proved of divisions, and with a number that it is made of as one."""
+        parts = self._smaller(e, holding)
+        read = dict.fromkeys(x for x in walk(e) if isinstance(x, n.Call) and x.fn.startswith("%in "))
+        holding = (*holding, *(inside(x, top) for x in read for top in self.contents.get(x.fn.partition(" ")[2], ())))
+        reply = fitting(self.base, holding, e, parts, self.steps)
+        if reply.kind == "unknown" and (cuts := self._cuts(holding)):
+            reply = fitting(self.base, (*holding, *cuts), e, parts, self.steps)
+        if reply.kind != "proved" and (told := as_number(e, holding, self.params, lambda held, claim: self._proves(held, claim, place))):
+            other = fitting(self.base, told[1], told[0], parts, self.steps)
+            reply = other if other.kind == "proved" else reply
+        return reply
+
+    def _smaller(self, e: n.Expr, holding: tuple[Holding, ...]) -> list[n.Expr]:
+        """Sums that a sum is made of, or is below, that are questions of their own, and smaller ones."""
+        size = sum(1 for _ in walk(e))
+        around = [e, *(end for h in holding if isinstance(h, Ranging) and h.var.name in names_read(e) for end in (h.lo, h.hi))]
+        found = dict.fromkeys(x for end in around for x in walk(end) if isinstance(x, n.Expr) and x in self.wraps)
+        return [x for x in found if sum(1 for _ in walk(x)) < size]
 
     def _of_grid(self) -> Iterator[Obligation]:
         """CTAs along the axes of a grid, which a launch takes up to 65,535 of beyond the first axis."""
@@ -400,7 +464,7 @@ class _Kernel:
                 yield Obligation("overflow", "proved", what, self.kernel.name)  # a number of 32 bits, where it fits them
                 continue
             extent = wide(axis.extent)
-            reply = asked(self.base, (), compared("le", extent, const(most, dtype_of(extent.type))), self.sizes)
+            reply = asked(self.base, (), compared("le", extent, const(most, dtype_of(extent.type))), self.sizes, None, self.steps)
             if reply.kind == "fails":
                 known = {p.name: const(reply.values[p.name], p.of) for p in self.program.params if p.name in reply.values and isinstance(p.of, DType)}
                 found = int_value(substitute(axis.extent, known))
@@ -509,32 +573,6 @@ def _folded(e: n.Expr) -> n.Expr:
             return either(_folded(e.a), _folded(e.b))
         case _:
             return e
-
-
-def _apart(second: Reached, trips: Trips, shared: set[str]) -> tuple[Any, list[n.Expr]]:
-    """How the second of two accesses names what is its own, and what holds between the trips of both."""
-    told: dict[str, n.Expr] = {}
-    held: list[n.Expr] = []
-    scope = {v.name: v for v in second.access.place.scope}
-    for name, relation in trips.items():
-        v = scope[name]
-        if relation == "same":
-            shared = shared | {name}
-        elif relation == "next":
-            told[name] = build.add(v, const(1, dtype_of(v.of)))
-        else:
-            held.append(compared("gt", n.Var(f"{name}'", v.of), v))
-
-    def renamed(x: Any) -> Any:
-        if isinstance(x, Ranging):
-            if x.var.name in shared:
-                return Ranging(x.var, renamed(x.lo), renamed(x.hi))
-            if x.var.name in told:
-                return both(compared("le", renamed(x.lo), told[x.var.name]), compared("lt", told[x.var.name], renamed(x.hi)))
-            return Ranging(n.Var(f"{x.var.name}'", x.var.of), renamed(x.lo), renamed(x.hi))
-        own = {v.name: v for v in walk(x) if isinstance(v, n.Var) and v.name not in shared}
-        return substitute(x, {name: told.get(name, n.Var(f"{name}'", v.of)) for name, v in own.items()})
-    return renamed, held
 
 
 __all__ = ["KINDS", "Contradiction", "KernelProof", "Obligation", "decided"]

@@ -6,7 +6,7 @@ neighboring threads execute together is under no condition that parts them.
 """
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
 from itertools import product
 
@@ -16,7 +16,7 @@ from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.paths import block_paths
-from kir.ir.visit import names_read, statements, substitute, walk
+from kir.ir.visit import blocks_of, names_read, statements, substitute, walk
 
 PRIVATE = frozenset({"register", "fragment"})
 LEVELS = frozenset({"thread", "warp", "warpgroup"})
@@ -28,6 +28,8 @@ MOST_CHOICES = 4
 RELEASES = frozenset({"barrier", "mbar_arrive", "mbar_arrive_expect", "named_barrier_sync", "named_barrier_arrive", "cluster_arrive", "warp_sync"})
 TOGETHER = {"ldmatrix": 32, "stmatrix": 32, "mma_sync": 32, "wgmma": 128, "wgmma_fence": 128, "wgmma_commit": 128, "wgmma_wait": 128, "set_registers": 128}
 """Calls that so many neighboring threads execute together (PTX ISA: those with `.sync.aligned`)."""
+Team = tuple[str, ...]
+"""The roles and splits around a statement, outermost first."""
 Flying = tuple[str, str, str]
 """A family; what it is of memory (`acc` is written, `src` read, `copy` moved); and the memory."""
 
@@ -81,6 +83,8 @@ class _One:
         body = list(statements(kernel.body))
         self.views = {s.buffer.name: s.at.buffer.name for s in body if isinstance(s, n.View)}
         self.proxied = {self.root(r) for s in body for r in _proxied(s)}
+        self.team: Team = ()
+        self.own = _owners(kernel.body, self.root)
         given = {p.name for p in program.params} | {w.buffer.name for w in program.workspaces}
         self.given = given - {self.root(s.src.at) for s in body if isinstance(s, n.Copy) and s.via in ("bulk", "tma")}
         self.lets = {s.names[0]: s.value for s in body if isinstance(s, n.Let) and len(s.names) == 1}
@@ -106,8 +110,8 @@ class _One:
 
     def released(self, state: State, s: n.Stmt) -> None:
         """Others may go on from here: what they read through the async proxy must have been fenced."""
-        if state.memory:
-            self.note(f"'{min(state.memory)}' is written and not fenced for the async proxy", s)
+        if shared := {m for m in state.memory if self.own.get(m) != self.team}:
+            self.note(f"'{min(shared)}' is written and not fenced for the async proxy", s)
 
     def block(self, block: n.Block, state: State) -> State:
         """The state after a block."""
@@ -146,8 +150,10 @@ class _One:
         match s:
             case n.For() if s.kind in LEVELS:
                 self.released(state, s)
+                outer, self.team = self.team, (*self.team, s.var.name)
                 inside = self.block(s.body, replace(state, pending={}, read=frozenset()))
                 self.ended(inside, s)
+                self.team = outer
                 return replace(state, registers=inside.registers)
             case n.For() | n.While():
                 for e in (s.lo, s.hi, s.step) if isinstance(s, n.For) else (s.cond,):
@@ -160,8 +166,11 @@ class _One:
                 return self.block(s.then, state).joined(self.block(s.orelse, state))
             case n.Roles():
                 self.released(state, s)
+                outer = self.team
                 for r in s.roles:
+                    self.team = (*outer, f"role {r.name}")
                     self.ended(self.block(r.body, replace(state, pending={}, read=frozenset())), s)
+                self.team = outer
                 return state
             case n.Jump():
                 if state.pending:
@@ -298,6 +307,44 @@ class _One:
             return replace(state, read=state.read | done)
         landed = {k[2].split()[1] for k in done if k[0] == "cp_async"} & self.proxied
         return replace(state, pending={k: v for k, v in state.pending.items() if k not in done}, read=state.read - done, memory=state.memory | landed)
+
+
+def _owners(body: n.Block, root: Callable[[n.Region], str]) -> Mapping[str, Team]:
+    """Memory that instances of one team alone touch through the async proxy, each another part of it where there are several: others need no fence of it.
+    Such a part is an index that is the number of the instance, wherever the memory is named."""
+    teams: dict[str, set[Team]] = {}
+    parts: dict[str, list[n.Region]] = {}
+    viewed: set[str] = set()
+
+    def below(block: n.Block, team: Team) -> None:
+        for s in block:
+            for r in _proxied(s):
+                teams.setdefault(root(r), set()).add(team)
+            if isinstance(s, n.View):
+                viewed.add(root(s.at))
+            if isinstance(s, n.Roles):
+                for each in s.roles:
+                    below(each.body, (*team, f"role {each.name}"))
+                continue
+            held = blocks_of(s)
+            inner = (*team, s.var.name) if isinstance(s, n.For) and s.kind in LEVELS else team
+            for b in held:
+                below(b, inner)
+            if not held:
+                for x in walk(s):
+                    if isinstance(x, n.Region):
+                        parts.setdefault(x.buffer.name, []).append(x)
+    below(body, ())
+    out: dict[str, Team] = {}
+    for name, found in teams.items():
+        team = next(iter(found))
+        splits = [v for v in team if not v.startswith("role ")]
+        named = [{k for k, i in enumerate(r.index) if isinstance(i, n.Var) and i.name == v} for v in splits for r in parts.get(name, ())]
+        per = len(parts.get(name, ()))
+        apart = all(set[int].intersection(*named[k * per:(k + 1) * per]) for k in range(len(splits))) if per else False
+        if len(found) == 1 and (not splits or (apart and name not in viewed)):
+            out[name] = team
+    return out
 
 
 def _proxied(s: n.Stmt) -> Iterator[n.Region]:

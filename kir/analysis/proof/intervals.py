@@ -5,15 +5,17 @@ Every thread passes the same barriers in the same order (a claim of its own), so
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Literal
+from typing import Any, Literal
 
-from kir.analysis.proof.sites import Access, Barrier, Branch, Item, Loop, Split, Sync, Team
-from kir.analysis.proof.values import FALSE, TRUE, both, either, opposite
+from kir.analysis.proof.asking.question import Ranging
+from kir.analysis.proof.sites import SHUFFLE, Access, Barrier, Branch, Item, Loop, Split, Sync, Team
+from kir.analysis.proof.values import FALSE, TRUE, both, compared, either, opposite
 from kir.base.dataclass import dataclass
+from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import const
 from kir.ir.types import dtype_of
-from kir.ir.visit import substitute
+from kir.ir.visit import buffers_named, names_read, substitute, walk
 
 Relation = Literal["same", "next", "later"]
 Trips = Mapping[str, Relation]
@@ -30,6 +32,8 @@ class Reached:
 
     access: Access
     when: Conditions = ()
+    shuffled: bool = False
+    """Whether its warp has exchanged what it read since, all lanes together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +86,7 @@ def concurrent(items: tuple[Item, ...]) -> list[Pair]:
 
 def _further(reached: Iterable[Reached], when: n.Expr) -> list[Reached]:
     """The same, where there is a way on."""
-    return [] if when == FALSE else [Reached(r.access, r.when if when == TRUE else (*r.when, when)) for r in reached]
+    return [] if when == FALSE else [Reached(r.access, r.when if when == TRUE else (*r.when, when), r.shuffled) for r in reached]
 
 
 def _ends(items: tuple[Item, ...], trips: Trips, out: list[Pair]) -> Ends:
@@ -90,12 +94,22 @@ def _ends(items: tuple[Item, ...], trips: Trips, out: list[Pair]) -> Ends:
     last: list[Reached] = []
     is_open: n.Expr = TRUE
     for i in items:
+        if isinstance(i, Sync) and i.fn == SHUFFLE:
+            last = [Reached(r.access, r.when, r.shuffled or _feeds(r.access, i)) for r in last]
+            continue
         part = _part(i, trips, out)
         out += [Pair(a, b, trips) for a in last for b in part.first]
         first += _further(part.first, is_open)
         last = [*_further(last, part.open), *part.last]
         is_open = both(is_open, part.open)
     return Ends(tuple(first), tuple(last), is_open)
+
+
+def _feeds(a: Access, i: Sync) -> bool:
+    """Whether what an access reads is exchanged: it is in a register, or a name, that the exchange takes, or is part of it."""
+    s = a.place.stmt
+    names = {s.at.buffer.name} if isinstance(s, n.Store) else set(s.names) if isinstance(s, n.Let) else set[str]()
+    return a.verb == "read" and (s is i.place.stmt or not names.isdisjoint({*names_read(i.place.stmt), *buffers_named(i.place.stmt)}))
 
 
 def _part(i: Item, trips: Trips, out: list[Pair]) -> Ends:
@@ -106,7 +120,12 @@ def _part(i: Item, trips: Trips, out: list[Pair]) -> Ends:
         return Ends((), (), FALSE)
     if isinstance(i, Sync):
         return Ends((), (), TRUE)
-    if not any(map(has_barrier, below(i))):
+    barred = any(map(has_barrier, below(i)))
+    if isinstance(i, Branch) and not barred:
+        one, other = (_ends(arm, trips, out) for arm in i.arms)
+        out += [Pair(Reached(a), Reached(b), trips) for a in accesses(i.arms[0]) for b in accesses(i.arms[1])]
+        return Ends(one.first + other.first, one.last + other.last, TRUE)
+    if not barred:
         inside = tuple(Reached(a) for inner in below(i) for a in accesses(inner))
         out += [Pair(a, b, trips) for k, a in enumerate(inside) for b in inside[k:]]
         return Ends(inside, inside, TRUE)
@@ -119,3 +138,37 @@ def _part(i: Item, trips: Trips, out: list[Pair]) -> Ends:
     out += [Pair(a, b, {**trips, i.count.name: "next" if body.open == FALSE else "later"}) for a in body.last for b in body.first]
     never = TRUE if i.runs is None else opposite(substitute(i.runs, {i.count.name: const(0, dtype_of(i.count.type))}))
     return Ends(body.first, body.last, never if body.open == FALSE else TRUE)
+
+
+def strangers(pair: Pair, a: n.Var, b: n.Expr) -> n.Expr:
+    """That two threads are not one; and of what one reads before its warp exchanges values, and another writes after that, not of one warp: who writes has
+    what was read, or waits for those who have read."""
+    if pair.first.shuffled and pair.first.access.verb == "read":
+        a, b = (build.floordiv(x, const(32, dtype_of(a.of))) for x in (a, b))  # type: ignore[assignment]  # expressions
+    return compared("ne", a, b)
+
+
+def apart_by(second: Reached, trips: Trips, shared: set[str]) -> tuple[Any, list[n.Expr]]:
+    """How the second of two accesses names what is its own, and what holds between the trips of both."""
+    told: dict[str, n.Expr] = {}
+    held: list[n.Expr] = []
+    scope = {v.name: v for v in second.access.place.scope}
+    for name, relation in trips.items():
+        v = scope[name]
+        if relation == "same":
+            shared = shared | {name}
+        elif relation == "next":
+            told[name] = build.add(v, const(1, dtype_of(v.of)))
+        else:
+            held.append(compared("gt", n.Var(f"{name}'", v.of), v))
+
+    def renamed(x: Any) -> Any:
+        if isinstance(x, Ranging):
+            if x.var.name in shared:
+                return Ranging(x.var, renamed(x.lo), renamed(x.hi))
+            if x.var.name in told:
+                return both(compared("le", renamed(x.lo), told[x.var.name]), compared("lt", told[x.var.name], renamed(x.hi)))
+            return Ranging(n.Var(f"{x.var.name}'", x.var.of), renamed(x.lo), renamed(x.hi))
+        own = {v.name: v for v in walk(x) if isinstance(v, n.Var) and v.name not in shared}
+        return substitute(x, {name: told.get(name, n.Var(f"{name}'", v.of)) for name, v in own.items()})
+    return renamed, held

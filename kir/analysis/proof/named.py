@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import product
 
+from kir.analysis.proof.asking.question import Holding, Ranging
 from kir.analysis.proof.counting import ZERO, Counted, counted
 from kir.analysis.proof.intervals import has_barrier
 from kir.analysis.proof.order import Order, Site
-from kir.analysis.proof.question import Holding, Ranging
 from kir.analysis.proof.rings import ARRIVALS, FARTHEST, Broken, Proves, Rings, replace_names
 from kir.analysis.proof.sites import Item, Split, Sync
 from kir.analysis.proof.values import FALSE, both, compared, either

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from kir.analysis.proof.asking.question import Holding, Ranging
 from kir.analysis.proof.counting import ZERO, Counted, folded
-from kir.analysis.proof.question import Holding, Ranging
 from kir.analysis.proof.sites import Access, Branch, Item, Loop, Place, Split, Sync, Team
 from kir.analysis.proof.values import FALSE, TRUE, both, compared, either, wide
 from kir.base.dataclass import dataclass

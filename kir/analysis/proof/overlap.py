@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from kir.analysis.proof.asking.question import Holding, Ranging
 from kir.analysis.proof.counting import counted
 from kir.analysis.proof.covered import numbers
 from kir.analysis.proof.flight import troubles
 from kir.analysis.proof.named import ARRIVE, SYNC, Named
 from kir.analysis.proof.order import FAMILY_OF, Around, Moment, Order, Site, sites_of
-from kir.analysis.proof.question import Holding, Ranging
 from kir.analysis.proof.rings import Broken, Proves, Rings, replace_names
 from kir.analysis.proof.sites import Access, Barrier, Branch, Item, Kind, Loop, Place, Split, Sync, Team
 from kir.analysis.proof.values import FALSE, both, compared, either, opposite
@@ -29,7 +29,7 @@ ENDING = {"cp_async": "write", "bulk": "read"}
 """What must be over when an instance ends, by family: memory that is filled, or sources that are read."""
 MOST_ELEMENTS = 1 << 21
 OLDER = 4
-"""Groups, from the newest one that a wait leaves none of in flight on, that may have brought what is read after it."""
+"""Groups, from the newest one that a wait leaves none of in flight on, and rounds of a ring, that may have brought what is read after it."""
 APART = "\""
 """What names of another instance's variables end with."""
 ASYNCHRONOUS: tuple[Kind, ...] = ("race", "wait", "ring", "undefined", "barrier")
@@ -46,6 +46,8 @@ class Meeting:
     """That they do not touch the same element."""
     order: n.Expr
     """That one is done before the other begins."""
+    named: Callable[[n.Expr], n.Expr]
+    """What names of the second are."""
 
     @property
     def late(self) -> bool:
@@ -124,11 +126,11 @@ class Overlap:
                 first, second = self.order.first(x), self.order.second(y)
                 holding = (*self._holding(x, lambda e: e), *self._holding(y, second.named))
                 if a.buffer != b.buffer:
-                    yield Meeting(a, b, holding, FALSE, FALSE)
+                    yield Meeting(a, b, holding, FALSE, FALSE, second.named)
                     continue
                 told = either(self.order.ordered(first, second), self.order.ordered(second, first))
                 told = either(told, self._one(first, second))
-                yield Meeting(a, b, holding, either(opposite(same_place(a, b, second.named)), same_value(a, b, second.named)), told)
+                yield Meeting(a, b, holding, either(opposite(same_place(a, b, second.named)), same_value(a, b, second.named)), told, second.named)
 
     def _one(self, a: Moment, b: Moment) -> n.Expr:
         """That both are of one execution of a statement, which reads before it writes."""
@@ -231,7 +233,7 @@ class Overlap:
             yield {**outer, last.name: found if found.type == last.of else build.cast(found, dtype_of(last.of))}
 
     def _rounds(self, first: Moment, y: Moment) -> Iterator[tuple[n.Expr, n.Expr]]:
-        """The newest round or group that an access knows to be over, and that of a write in the first trip of its loop."""
+        """The newest rounds or groups that an access knows to be over, and that of a write in the first trip of its loop."""
         w = first.site.item
         assert isinstance(w, Access)
         if w.late is not None and w.late.family == "signal":
@@ -239,7 +241,8 @@ class Overlap:
             waited = self.order.count(y, f"wait {w.late.barrier}")
             ring = self.order.rings.get(w.late.barrier)
             if begun is not None and waited is not None and ring is not None and y.site.key in ring.credit:
-                yield build.sub(waited, const(1 + ring.credit[y.site.key], I64)), begun
+                for older in range(min(ring.slots, OLDER)):
+                    yield build.sub(waited, const(1 + ring.credit[y.site.key] + older, I64)), begun
         elif w.late is not None:
             begun = self.order.count(first, f"group {w.late.family}")
             for site in self.order.waits:

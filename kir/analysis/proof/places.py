@@ -1,23 +1,18 @@
-"""Memory: which a name means, what a kernel only reads, which addresses wide copies need; and indices of CTAs in an order of their own.
-
-A grid that is taken apart into groups of tiles by divisions by sizes is beyond the solver in one step, and within it in several: facts of divisions, and
-parts of two indices that are equal where the indices are, each proved before it is used.
-"""
+"""Memory: which a name means, what a kernel only reads, and which addresses wide copies need."""
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-
 from kir.analysis.access import Aliases, buffers_written
-from kir.analysis.proof.question import Holding, Ranging
-from kir.analysis.proof.values import FALSE, Env, Values, compared, either, extent, wide, within
+from kir.analysis.proof.asking.question import Holding, Ranging
+from kir.analysis.proof.values import FALSE, Env, Values, compared, either, extent, root, wide, within
+from kir.base.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
 from kir.ir.types import I64, DType, dtype_of, shape_of
-from kir.ir.visit import names_read, statements, walk
+from kir.ir.visit import statements, walk
 
-MOST_DIVISIONS, MOST_PARTS = 8, 10
-Asked = Callable[[tuple[Holding, ...], n.Expr], bool]
+MOST_TRIPS, MOST_STATEMENTS = 8, 6
+"""Of a loop whose trips are walked one by one."""
 
 
 def read_only(program: n.Program, kernel: n.Kernel) -> frozenset[str]:
@@ -36,6 +31,46 @@ def space(name: str, program: n.Program) -> str:
 def declared(name: str, program: n.Program, kernel: n.Kernel) -> DType:
     """The dtype of a buffer of a kernel."""
     return next(s.buffer.dtype for s in statements(kernel.body) if isinstance(s, n.Alloc) and s.buffer.name == name)
+
+
+def changed(s: n.Stmt, env: Env) -> set[str]:
+    """The private memory that a statement writes, through views too."""
+    names: set[str] = set()
+    for x in walk(s):
+        match x:
+            case n.Store():
+                names.add(x.at.buffer.name)
+            case n.Copy():
+                names.add(x.dst.buffer.name)
+            case n.Mma():
+                names.add(x.acc.buffer.name)
+            case n.Call():
+                names |= {a.buffer.name for a in x.args if isinstance(a, n.Region)}
+            case _:
+                pass
+    names |= {root(name, env.views) for name in names}
+    views = {x.buffer.name: x.at.buffer.name for x in walk(s) if isinstance(x, n.View)}
+    for name in tuple(names):
+        while name in views:
+            name = views[name]
+            names.add(name)
+    return {name for name in names if name in env.memory}
+
+
+def few_trips(s: n.For, lo: n.Expr, hi: n.Expr, env: Env) -> range | None:
+    """The trips of a loop that are walked one by one: few, of statements that compute with registers and lanes alone, and leave it nowhere."""
+    first, last, step = int_value(lo), int_value(hi), int_value(s.step)
+    if first is None or last is None or not step or not 0 < len(range(first, last, step)) <= MOST_TRIPS or len(s.body) > MOST_STATEMENTS:
+        return None
+    own = {x.buffer.name for x in s.body if isinstance(x, n.Alloc) and x.buffer.space in ("register", "fragment")} | env.memory.keys()
+    for x in walk(s):
+        if isinstance(x, n.Stmt) and x is not s and not isinstance(x, (n.Let, n.Alloc, n.Store)):
+            return None
+        if isinstance(x, n.Region) and (x.buffer.name not in own or x.buffer.name in env.views):
+            return None
+        if isinstance(x, n.Call) and (x.of is not None or (not instruction(x.fn).is_pure and instruction(x.fn).level != "warp")):
+            return None
+    return range(first, last, step)
 
 
 def width_of(s: n.Copy) -> int | None:
@@ -123,70 +158,3 @@ def _keeps(layout: n.Layout, width: int) -> bool:
         return False
     base = layout.args[1]
     return isinstance(base, int) and (1 << base) >= width
-
-
-# -------------------------------------------------------------------------------------------------------------- divisions
-
-def of_divisions(index: Iterable[n.Expr], ranges: tuple[Ranging, ...], asks: Asked) -> tuple[n.Expr, ...]:
-    """What is proved of divisions of the variables that have these ranges: that divisors which are no numbers are at least 1, and that a quotient times its
-    divisor is below what the dividend is below."""
-    known: list[n.Expr] = []
-    inside = {r.var.name: r for r in ranges}
-    for d in _divisions(index, set(inside)):
-        claims = []
-        if isinstance(d.a, n.Var) and d.a.name in inside:
-            claims.append(compared("lt", _product(build.floordiv(d.a, d.b), d.b), wide(inside[d.a.name].hi)))
-        claims.append(compared("ge", d.b, const(1, dtype_of(d.b.type))))
-        claims += _of_rest(d)
-        for c in claims:
-            if c not in known and asks((*ranges, *known), c):
-                known.append(c)
-    return tuple(known)
-
-
-def equal_parts(index: Iterable[n.Expr], renamed: Callable[[n.Expr], n.Expr], holding: tuple[Holding, ...], asks: Asked) -> tuple[n.Expr, ...]:
-    """Parts of an index of one execution that are proved to be equal to those of another one, the small ones first."""
-    known: list[n.Expr] = []
-    left = [e for e in _parts(index) if renamed(e) != e][:MOST_PARTS]
-    while left:
-        found = [c for e in left if asks((*holding, *known), c := compared("eq", e, renamed(e)))]
-        if not found:
-            break
-        known += found
-        left = [e for e in left if compared("eq", e, renamed(e)) not in known]
-    return tuple(known)
-
-
-def _of_rest(d: n.Binary) -> list[n.Expr]:
-    """Of the remainder of a division by c * z, divided again by at most c (a last group of tiles is smaller): that the quotient is below z."""
-    if d.op != "floordiv" or not isinstance(d.a, n.Binary) or d.a.op != "mod":
-        return []
-    terms = list(build.polynomial(d.a.b))
-    cases = [d.b.a, d.b.b] if isinstance(d.b, n.Binary) and d.b.op == "min" else [d.b]
-    out: list[n.Expr] = []
-    for z in terms[0] if len(terms) == 1 and len(terms[0]) == 1 else ():
-        product = _product(d.b, z)
-        same: n.Expr = FALSE
-        for c in cases:
-            out.append(compared("lt", wide(d.a), _product(c, z)))
-            same = either(same, compared("eq", product, _product(c, z)))
-        out += [same, compared("lt", wide(d.a), product), compared("lt", _product(d, d.b), product), compared("lt", d, z)]
-    return out
-
-
-def _product(a: n.Expr, b: n.Expr) -> n.Expr:
-    """A product of our own, which has room."""
-    return build.mul(wide(a), wide(b))
-
-
-def _divisions(index: Iterable[n.Expr], names: set[str]) -> list[n.Binary]:
-    found = {x: len(list(walk(x))) for e in index for x in walk(e) if isinstance(x, n.Binary) and x.op in ("floordiv", "mod") and int_value(x.b) is None
-             and names_read(x) & names and dtype_of(x.type).is_integer}
-    return sorted(found, key=lambda x: found[x])[:MOST_DIVISIONS]
-
-
-def _parts(index: Iterable[n.Expr]) -> Iterator[n.Expr]:
-    """Quotients, remainders and variables that an index is made of, smallest first."""
-    found = {x: len(list(walk(x))) for e in index for x in walk(e) if (isinstance(x, n.Binary) and x.op in ("floordiv", "mod") and int_value(x.b) is None)
-             or isinstance(x, n.Var)}
-    return iter(sorted(found, key=lambda x: found[x]))

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from kir.analysis.proof.asking.question import Holding, Ranging
 from kir.analysis.proof.counting import ZERO, Counted, counted, folded
 from kir.analysis.proof.covered import numbers
 from kir.analysis.proof.order import Order, Ring, Site
-from kir.analysis.proof.question import Holding, Ranging
 from kir.analysis.proof.sites import Access, Item, Loop, Place, Split, Sync
 from kir.analysis.proof.values import FALSE, both, compared, either, wide
 from kir.ir import build

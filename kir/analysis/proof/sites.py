@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from kir.analysis.proof.question import Holding
+from kir.analysis.proof.asking.question import Holding
 from kir.analysis.proof.values import TRUE, Val
 from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
@@ -12,6 +12,8 @@ from kir.ir.paths import Path
 
 Kind = Literal["bounds", "race", "barrier", "undefined", "alignment", "wait", "ring", "overflow"]
 KINDS: tuple[Kind, ...] = ("bounds", "race", "barrier", "undefined", "alignment", "wait", "ring", "overflow")
+SHUFFLE = "shuffle"
+"""What a `Sync` is called where all lanes of a warp exchange values."""
 Verb = Literal["read", "write", "update"]
 
 

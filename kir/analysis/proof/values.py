@@ -10,7 +10,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
 from kir.ir.types import BOOL, I32, I64, DType, StructType, TileType, TupleType, Type, dtype_of, shape_of
-from kir.ir.visit import substitute
+from kir.ir.visit import substitute, walk
 
 Index = tuple[n.Expr, ...]
 Pair = tuple[n.Expr, n.Expr]
@@ -18,6 +18,9 @@ Pair = tuple[n.Expr, n.Expr]
 Shape = tuple[int | n.Expr, ...]
 TRUE: n.Expr = const(True, BOOL)
 FALSE: n.Expr = const(False, BOOL)
+BUTTERFLY = frozenset({"add", "mul", "min", "max"})
+"""Operations that give the same bits for both orders of their operands."""
+WARP = frozenset({1, 2, 4, 8, 16})
 OTHER = DType("other", "symbolic", 0)
 """The dtype of what holds no number."""
 
@@ -28,6 +31,10 @@ class Val:
     def __init__(self, shape: Shape, at: Callable[[Index], Pair]) -> None:
         self.shape, self._at = shape, at
         self._kept: dict[Index, Pair] = {}
+        self.alike: frozenset[int] = frozenset()
+        """Masks under which the lanes of a warp have one value: that of lane l is that of lane l ^ mask."""
+        self.shuffled: tuple[Val, int] | None = None
+        """The value that this is of lane l ^ mask."""
 
     def at(self, index: Index) -> Pair:
         """The element of an index."""
@@ -157,6 +164,10 @@ class Values:
     def __init__(self, read_only: frozenset[str]) -> None:
         self.read_only = read_only
         self.count = 0
+        self.lane: n.Var | None = None
+        """The number of the thread; None where that is none from 0 on."""
+        self.parted = False
+        """Whether threads of one warp may not all be here."""
 
     # ----------------------------------------------------------------------------------------------------------------- fresh
     def unknown(self, env: Env, shape: Shape, dtype: DType, ok: Callable[[Index], n.Expr] = lambda i: TRUE) -> Val:
@@ -182,7 +193,7 @@ class Values:
             case n.Unary():
                 return self._each(e, (e.x,), lambda x: build.unary(e.op, x), env)
             case n.Binary():
-                return self._each(e, (e.a, e.b), lambda a, b: build.binary(e.op, a, b), env)
+                return self._binary(e, env)
             case n.Cast():
                 return self._each(e, (e.x,), lambda x: build.cast(x, e.dtype, e.rounding), env)
             case n.Select():
@@ -202,6 +213,31 @@ class Values:
             return make(*(p[0] for p in pairs)), both(*(p[1] for p in pairs))
         return Val(shape_of(e.type), at)
 
+    def _binary(self, e: n.Binary, env: Env) -> Val:
+        """An operation of two values. A butterfly makes lanes alike: `x op x of lane l ^ mask`, whatever the order, is of one value for both; after all of
+        five masks for the whole warp."""
+        made = self._each(e, (e.a, e.b), lambda a, b: build.binary(e.op, a, b), env)
+        if e.op not in BUTTERFLY or made.shape or self.lane is None or self.parted:
+            return made
+        a, b = (self.value(x, env) for x in (e.a, e.b))
+        for x, y in ((a, b), (b, a)):
+            if y.shuffled is not None and y.shuffled[0] is x:
+                masks = x.alike | {y.shuffled[1]}
+                made = self._of_warp(self.lane, element_type(e.type), both(x.scalar[1], y.scalar[1]), env) if masks >= WARP else made
+                made.alike = masks
+        return made
+
+    def _of_warp(self, lane: n.Var, dtype: DType, ok: n.Expr, env: Env) -> Val:
+        """An unknown scalar that all lanes of a warp have."""
+        self.count += 1
+        made = n.Call(f"%data{self.count}", tuple(build.floordiv(v, const(32, dtype_of(v.of))) if v == lane else v for v in env.scope), (), dtype)
+        return Val((), lambda i: (made, ok))
+
+    def exchanges(self, e: n.Node) -> bool:
+        """Whether all lanes of a warp exchange values in an expression, which none leaves before the others have come to it."""
+        return self.lane is not None and not self.parted and any(
+            isinstance(x, n.Call) and x.of is None and x.fn.startswith("shfl_") and not x.attrs for x in walk(e))
+
     def _choice(self, e: n.Select, env: Env) -> Val:
         cond, a, b = (self.value(x, env) for x in (e.cond, e.a, e.b))
 
@@ -220,9 +256,16 @@ class Values:
         shape = shape_of(e.type)
         if e.fn == "iota":
             return Val(shape, lambda i: (i[0], TRUE))
+        if e.fn == "pick" and len(below) == 2 and len(shape_of(below[0].type)) == 1 and not shape:
+            return self._picked(self.value(below[0], env), self.value(below[1], env))
         if known.level == "element" and known.effect == "" and len(below) == len(e.args):
             dtype = dtype_of(e.type)
             return self._each(e, below, lambda *x: n.Call(e.fn, x, e.attrs, dtype), env)
+        if e.fn == "shfl_xor" and not attrs and len(below) == 2 and not shape and (mask := int_value(self.value(below[1], env).scalar[0])) is not None:
+            x = self.value(below[0], env)
+            made = self._folded(e, [x], env)
+            made.shuffled, made.alike = (x, mask), x.alike
+            return made
         if e.fn in ("multiple_of", "max_contiguous", "max_constancy"):
             return self.value(below[0], env)
         if known.level == "tile" and below:
@@ -232,6 +275,15 @@ class Values:
                 return moved
             return self._folded(e, [self.value(b, env) for b in below], env)
         return self._folded(e, [self.value(b, env) for b in below], env)
+
+    @staticmethod
+    def _picked(vector: Val, number: Val) -> Val:
+        """One element of a vector."""
+        def at(i: Index) -> Pair:
+            k, known = number.at(())
+            value, ok = vector.at((k,))
+            return value, both(known, ok)
+        return Val((), at)
 
     def _moved(self, fn: str, attrs: Mapping[str, n.Attr], below: Sequence[n.Expr], x: Val, shape: Shape) -> Val | None:
         match fn:
@@ -270,6 +322,8 @@ class Values:
         mask = self.value(e.mask, env) if e.mask is not None else None
         other = self.value(e.other, env) if e.other is not None else None
         blank = env.memory.get(name)
+        if blank is not None and not shape and not e.at.index and not blank.shape and mask is None and not e.clip:
+            return blank
         data = self.unknown(env, shape, e.at.buffer.dtype)
 
         def inner(i: Index) -> Pair:
@@ -316,7 +370,7 @@ class Values:
     def stored(self, old: Val, r: n.Region, value: Val, mask: Val | None, env: Env) -> Val:
         """The contents of a private buffer after a store to a region of it."""
         if not r.index and mask is None:
-            return Val(old.shape, value.stretched)
+            return value if not old.shape and not value.shape else Val(old.shape, value.stretched)
         if not r.index:
             assert mask is not None
             def whole(i: Index) -> Pair:

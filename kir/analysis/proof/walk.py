@@ -6,8 +6,8 @@ from functools import partial
 
 from kir.analysis.facts import descends
 from kir.analysis.proof import places
-from kir.analysis.proof.question import Holding, Ranging
-from kir.analysis.proof.sites import KINDS, Access, Barrier, Branch, Claim, Flight, Gap, Item, Kind, Loop, Place, Split, Sync, Team
+from kir.analysis.proof.asking.question import Holding, Ranging
+from kir.analysis.proof.sites import KINDS, SHUFFLE, Access, Barrier, Branch, Claim, Flight, Gap, Item, Kind, Loop, Place, Split, Sync, Team
 from kir.analysis.proof.values import (
     FALSE,
     TRUE,
@@ -31,6 +31,7 @@ from kir.analysis.proof.values import (
     wide,
     within,
 )
+from kir.analysis.uniform import of_whole_groups
 from kir.base.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
@@ -39,7 +40,7 @@ from kir.ir.build import const, int_value
 from kir.ir.paths import Path
 from kir.ir.rebuild.plans import launches
 from kir.ir.types import BOOL, I64, DType, TupleType, dtype_of, shape_of
-from kir.ir.visit import statements, walk
+from kir.ir.visit import names_read, statements, walk
 
 PRIVATE = frozenset({"register", "fragment"})
 LEVELS = frozenset({"thread", "warp", "warpgroup"})
@@ -183,7 +184,7 @@ class Walk:
                 self._picked(x, place, env)
             elif isinstance(x, n.Address):
                 self.gap(("bounds", "race", "undefined"), "an address is taken", place.stmt)
-        return items
+        return [*items, Sync(place, SHUFFLE)] if self.values.exchanges(e) else items
 
     def _picked(self, x: n.Call, place: Place, env: Env) -> None:
         source = shape_of(x.args[0].type)
@@ -481,9 +482,11 @@ class Walk:
         items: list[Item] = self.reads(s.cond, place, env)
         cond, ok = self.values.value(s.cond, env).scalar
         self.claim("undefined", place, "a condition", ok)
+        parted, self.values.parted = self.values.parted, self.values.parted or self._parts(cond)
         then, after, gone = self.block(s.then, (*place.path, "then"), env, (*place.holding, cond))
         other, otherwise, left = self.block(s.orelse, (*place.path, "orelse"), env, (*place.holding, opposite(cond)))
         items.append(Branch(place, cond, (then, other)))
+        self.values.parted = self.values.parted if gone or left else parted
         if gone and left:
             return items, env, True, ()
         if gone:
@@ -498,6 +501,8 @@ class Walk:
         self.claim("undefined", place, "a bound of the loop", both(lo_ok, hi_ok, step_ok))
         if s.kind in LEVELS:
             return [*items, *self._split(s, place, env, lo, hi)], self._forgotten(s, env)
+        if (trip := places.few_trips(s, lo, hi, env)) is not None:
+            return self._unrolled(s, place, env, trip, items)
         dtype = dtype_of(s.var.type)
         count = self.values.variable(s.var.name, dtype)
         value = added(lo, scaled(count, step if (each := int_value(step)) is None else each))
@@ -510,12 +515,22 @@ class Walk:
         if known == 0 or (known is None and not descends(step)):
             ranging = (build.compare("ge", count, const(0, dtype)), runs)
             self.claim("bounds", place, "the step of the loop", compared("ge", step, const(1, dtype_of(step.type))))
+        parted, self.values.parted = self.values.parted, self.values.parted or self._parts(runs)
         head = self._head(s, count, env)
         inner = replace(head, names={**head.names, s.var.name: Val((), lambda i: (value, TRUE))}, scope=(*env.scope, count))
         body, after, _ = self.block(s.body, (*place.path, "body"), inner, (*place.holding, *ranging))
+        self.values.parted = parted
         trips = build.sub(wide(hi), wide(lo)) if known is not None and known > 0 else None
         items.append(Loop(place, count, runs, body, build.ceildiv(trips, known) if trips is not None and known is not None and known > 1 else trips))
         return items, self._exit(s, env, head, after, count, lo, hi, known)
+
+    def _unrolled(self, s: n.For, place: Place, env: Env, trips: range, items: list[Item]) -> tuple[list[Item], Env]:
+        """A short loop that touches registers alone, trip by trip."""
+        for k in trips:
+            named = env.naming(s.var.name, Val((), lambda i, k=k: (const(k, dtype_of(s.var.type)), TRUE)))  # type: ignore[misc]  # bound at once
+            more, after, _ = self.block(s.body, (*place.path, "body"), named, place.holding)
+            items, env = [*items, *more], outer(after, env)
+        return items, env
 
     def _while(self, s: n.While, place: Place, env: Env) -> tuple[list[Item], Env]:
         count = self.values.variable("round")
@@ -525,37 +540,17 @@ class Walk:
         cond, ok = self.values.value(s.cond, inner).scalar
         self.claim("undefined", place, "a condition", ok)
         held = (*place.holding, build.compare("ge", count, const(0)), cond)
+        parted, self.values.parted = self.values.parted, self.values.parted or self._parts(cond)
         body, after, _ = self.block(s.body, (*place.path, "body"), inner, held)
+        self.values.parted = parted
         return [Loop(place, count, None, (*head_reads, *body))], self._exit(s, env, head, after, count, const(0), const(0), None)
-
-    def _changed(self, s: n.Stmt, env: Env) -> set[str]:
-        names: set[str] = set()
-        for x in walk(s):
-            match x:
-                case n.Store():
-                    names.add(x.at.buffer.name)
-                case n.Copy():
-                    names.add(x.dst.buffer.name)
-                case n.Mma():
-                    names.add(x.acc.buffer.name)
-                case n.Call():
-                    names |= {a.buffer.name for a in x.args if isinstance(a, n.Region)}
-                case _:
-                    pass
-        names |= {root(name, env.views) for name in names}
-        views = {x.buffer.name: x.at.buffer.name for x in walk(s) if isinstance(x, n.View)}
-        for name in tuple(names):
-            while name in views:
-                name = views[name]
-                names.add(name)
-        return {name for name in names if name in env.memory}
 
     def _head(self, s: n.Stmt, count: n.Var, env: Env) -> Env:
         """What is known at the start of any trip: what the loop changes holds something, which is defined where it was before, as long as no trip
         stores what is not."""
         scoped = replace(env, scope=(*env.scope, count))
         memory = dict(env.memory)
-        for name in self._changed(s, env):
+        for name in places.changed(s, env):
             old = env.memory[name]
             buffer = places.declared(name, self.program, self.kernel)
             memory[name] = self.values.unknown(scoped, old.shape, buffer, partial(as_before, None if name in self.unsure else old))
@@ -567,7 +562,7 @@ class Walk:
         trips = len(range(first, last, step)) if first is not None and last is not None and step else 0
         jumps = any(isinstance(x, n.Jump) for x in statements(s.body))
         memory = dict(env.memory)
-        for name in self._changed(s, env):
+        for name in places.changed(s, env):
             old = head.memory[name]
             shape, dtype = old.shape, places.declared(name, self.program, self.kernel)
             ok = defined_by(old, after.memory[name], count, trips) if 0 < trips <= MOST_TRIPS and not jumps and name in after.memory else (
@@ -582,19 +577,24 @@ class Walk:
         self.level += 1
         self.owned.append(set())
         var = n.Var(s.var.name, dtype_of(s.var.type))
-        changed = self._changed(s, env)
+        changed = places.changed(s, env)
         visible = replace(env, memory={k: v for k, v in env.memory.items() if k not in changed}, scope=(*env.scope, var),
                           names={k: v for k, v in env.names.items() if k != var.name})
-        outer, self.thread = self.thread, var.name
+        kept, lane = (self.thread, self.values.lane, self.values.parted), var if s.kind == "thread" and int_value(lo) == 0 else None
+        self.thread, self.values.lane, self.values.parted = var.name, lane, False
         items, _, _ = self.block(s.body, (*place.path, "body"), visible, (*place.holding, Ranging(var, lo, hi)))
-        self.thread = outer
+        self.thread, self.values.lane, self.values.parted = kept
         self.owned.pop()
         self.level -= 1
         return [Split(place, s, var, items)]
 
+    def _parts(self, cond: n.Expr) -> bool:
+        """Whether a condition may part the threads of a warp."""
+        return (lane := self.values.lane) is not None and lane.name in names_read(of_whole_groups(cond, lane.name, 32))
+
     def _forgotten(self, s: n.Stmt, env: Env) -> Env:
         """After sub-teams: of what they change nothing is known."""
         memory = dict(env.memory)
-        for name in self._changed(s, env):
+        for name in places.changed(s, env):
             memory[name] = self.values.unknown(env, memory[name].shape, places.declared(name, self.program, self.kernel), lambda i: FALSE)
         return replace(env, memory=memory)

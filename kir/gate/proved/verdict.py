@@ -58,7 +58,7 @@ class Proved:
     tried: tuple[Mapping[str, int], ...] = ()
     not_run: str = ""
     unsaid: tuple[str, ...] = ()
-    """Facts that were taken for true because nothing says them: it is decided for sizes at which they hold."""
+    """Facts that were taken for true because nothing says them: it is decided for sizes at which they hold, and for tensors that hold such indices."""
 
     def status(self, kind: Kind) -> Status:
         """The worst of a kind over all kernels."""

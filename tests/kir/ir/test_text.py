@@ -142,6 +142,8 @@ BAD = [
     (HEAD, "KIR-T001", 6),
     (HEAD.replace("kir 1", "kir 99") + "  let x = 1\n", "KIR-T004", 1),
     (HEAD + "  C[i] = A[i] + 1\n", "KIR-V002", 7),
+    (HEAD + "  let x = 2147483649\n", "KIR-V003", 7),
+    (HEAD + "  let x = 256:u8\n", "KIR-V003", 7),
     (HEAD + "  let x = iota(4) + iota(8)\n", "KIR-V003", 7),
     (HEAD + "  let x = barrier() + 1\n", "KIR-V003", 7),
     (HEAD + "  let x = expp(A[i])\n", "KIR-V001", 7),

@@ -100,6 +100,74 @@ kernel main grid (b: M) threads 32
   @t for t in 0..32 parallel thread
     for j in t..N step 32
       Y[b * N + j] = X[b, j]
+""",
+    "tiles in turn": """  size M: i32
+  size N: i32
+  in X: f32[M * 2, N * 4]
+  out Y: f32[M * 2, N * 4]
+  fact M >= 1
+  fact M <= 1000
+  fact N >= 1
+  fact N <= 1000
+kernel main grid (b: min(M * N, 3)) threads 8
+  let many = min(M * N, 3)
+  @i for i in 0..ceildiv(M * N - b, many)
+    let tile = i * many + b
+    let panel = tile // (N * 2)
+    let height = min(M - panel * 2, 2)
+    let m = panel * 2 + tile % (N * 2) % height
+    let c = tile % (N * 2) // height
+    @t for t in 0..8 parallel thread
+      Y[m * 2 + t // 4, c * 4 + t % 4] = X[m * 2 + t // 4, c * 4 + t % 4] + cast(b, f32)
+""",
+    "sums of warps": """  size N: i32
+  in X: f32[N, 128]
+  out Y: f32[N, 128]
+kernel main grid (b: N) threads 128
+  shared s: f32[4]
+  @t for t in 0..128 parallel thread
+    register part: f32 = X[b, t]
+    for k in 0..5 unroll
+      let other = shfl_xor(part, 16 >> k)
+      part = part + other
+    s[t // 32] = part
+    barrier()
+    if t // 32 == 0
+      part = load(s[t % 32] where t % 32 < 4 else 0.0)
+      for k1 in 0..5 unroll
+        let other1 = shfl_xor(part, 16 >> k1)
+        part = part + other1
+      s[0] = part
+    barrier()
+    register at: i32[2]
+    for k2 in 0..2 unroll
+      at[k2] = (t + 64 * k2) % 128
+    Y[b, at[1]] = s[0]
+""",
+    "two launches": """  size M: i32
+  size N: i32
+  fact M <= 1000
+  fact N <= 1000
+  in X: f32[M, N]
+  out Y: f32[M * N]
+  workspace S: f32[M, ceildiv(N, 64) * 64]
+  workspace T: f32[M * N]
+  workspace V: f32[N * M]
+kernel first grid (c: ceildiv(N, 64), b: M) threads 64
+  @store_S S[b, c * 64 +: 64] = load(X[b, c * 64 +: 64] else 0.0 clip)
+  @t for t in 0..64 parallel thread
+    if c * 64 + t < N
+      T[b * N + c * 64 + t] = X[b, c * 64 + t]
+    if c == 0
+      for j0 in t..N step 64
+        V[j0 * M + b] = X[b, j0]
+kernel second grid (b: M) threads 32
+  @t for t1 in 0..32 parallel thread
+    for j in t1..N step 32
+      Y[b * N + j] = S[b, j] + T[b * N + j] + V[j * M + b]
+plan
+  launch first
+  launch second
 """}
 """Programs all of which is proved."""
 
@@ -121,6 +189,18 @@ WRONG = {
     "every thread a leader": ("leader", "if t == 0", "if t < 2", "race"),
     "a branch that divides": ("uniform branch", "if b % 2 == 0", "if t % 2 == 0", "barrier"),
     "an index beyond 32 bits": ("flat", "  fact M <= 30000\n", "", "overflow"),
+    "sums of warps: a mask less": ("sums of warps", "for k in 0..5 unroll", "for k in 0..4 unroll", "race"),
+    "sums of warps: differences": ("sums of warps", "part = part + other\n", "part = part - other\n", "race"),
+    "sums of warps: one mask twice": ("sums of warps", "shfl_xor(part, 16 >> k)", "shfl_xor(part, 16 >> k // 2 * 2)", "race"),
+    "sums of warps: written before they are summed": ("sums of warps", "      for k1", "      s[0] = part\n      for k1", "race"),
+    "sums of warps: read after the exchange": ("sums of warps", "      s[0] = part\n", "      let late = s[0]\n      s[0] = part + late\n", "race"),
+    "sums of warps: by half a warp": ("sums of warps", "if t // 32 == 0", "if t < 16", "barrier"),
+    "sums of warps: places beyond the row": ("sums of warps", "(t + 64 * k2) % 128", "t + 64 * k2", "bounds"),
+    "tiles in turn: a step too short": ("tiles in turn", "let tile = i * many + b", "let tile = i * (many - 1) + b", "race"),
+    "tiles in turn: columns overlap": ("tiles in turn", "Y[m * 2 + t // 4, c * 4", "Y[m * 2 + t // 4, c * 3", "race"),
+    "two launches: a column less": ("two launches", "c * 64 + t < N\n", "c * 64 + t < N - 1\n", "undefined"),
+    "two launches: half the tiles": ("two launches", "S[b, c * 64 +: 64] =", "S[b, c // 2 * 64 +: 64] =", "undefined"),
+    "two launches: a row less": ("two launches", "grid (c: ceildiv(N, 64), b: M)", "grid (c: ceildiv(N, 64), b: M - 1)", "undefined"),
     "rows overlap": ("flat", "Y[b * N + j]", "Y[b + j]", "race"),
 }
 """What is changed of a right program, and the kind of hazard that comes of it."""

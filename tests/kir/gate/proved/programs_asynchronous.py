@@ -110,6 +110,38 @@ kernel main grid (b: N) threads 96
           mbar_arrive(&empty[k1 % 3])
         Y[b, w * 32 +: 32] = sum
 """,
+    "the next round first": """  size N: i32
+  size K: i32
+  in X: f32[N, K, 64]
+  out Y: f32[N, K, 64]
+  map Y_map of Y box [1, 1, 64]
+kernel main grid (b: N) threads 64
+  shared s: f32[3, 64]
+  shared o: f32[64] align 128
+  shared full: mbarrier[3]
+  shared empty: mbarrier[3]
+  @init for i in 0..3 unroll {factor=3}
+    mbar_init(&full[i], 1)
+    mbar_init(&empty[i], 1)
+  fence_mbar_init()
+  roles
+    role producer warps 0..1
+      @k for k in 0..K + 1
+        mbar_wait(&empty[k % 3], (k // 3 + 1) % 2)
+        mbar_arrive_expect(&full[k % 3], 256)
+        copy load(X[b, k, 0 +: 64] else 0.0 clip) -> s[k % 3, 0 +: 64] via bulk signal full[k % 3]
+    role consumer warps 1..2
+      mbar_wait(&full[0], 0)
+      @k for k1 in 0..K
+        mbar_wait(&full[(k1 + 1) % 3], (k1 + 1) // 3 % 2)
+        bulk_wait(0, read=true)
+        o = s[k1 % 3, 0 +: 64] + s[(k1 + 1) % 3, 0 +: 64]
+        mbar_arrive(&empty[k1 % 3])
+        fence_async()
+        copy o -> Y[b, k1, 0 +: 64] via tma grouped {descriptor=Y_map}
+        bulk_commit()
+      bulk_wait(0)
+""",
     "products": """  size M: i32
   size K: i32
   in A: f16[M, K]
@@ -275,6 +307,11 @@ WRONG = {
     "too many bytes": ("ring", "mbar_arrive_expect(&full[k % 3], 256)", "mbar_arrive_expect(&full[k % 3], 512)", "barrier"),
     "no fence after the mbarriers are made": ("ring", "  fence_mbar_init()\n", "", "wait"),
     "a slot that is never made": ("ring", "for i in 0..3 unroll {factor=3}", "for i in 0..2 unroll {factor=2}", "ring"),
+    "the round after the next": ("the next round first", "+ s[(k1 + 1) % 3", "+ s[(k1 + 2) % 3", "race"),
+    "the next round unwaited for": ("the next round first", "        mbar_wait(&full[(k1 + 1) % 3], (k1 + 1) // 3 % 2)\n", "", "race"),
+    "the next round freed": ("the next round first", "mbar_arrive(&empty[k1 % 3])", "mbar_arrive(&empty[(k1 + 1) % 3])", "barrier"),
+    "results not fenced": ("the next round first", "        fence_async()\n", "", "wait"),
+    "results over what is read": ("the next round first", "        bulk_wait(0, read=true)\n", "", "race"),
     "one trip less is brought": ("ring", "@k for k in 0..K", "@k for k in 0..K - 1", "barrier"),
     "freed while a product reads it": ("products", "wgmma_wait(1)", "wgmma_wait(2)", "race"),
     "freed a trip early": ("products", "if k2 > 0 & t2 == 0\n            mbar_arrive(&empty[(it2 + 1) % 2])",

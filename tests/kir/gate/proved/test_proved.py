@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kir.analysis.proof import question
+from kir.analysis.proof import decide
+from kir.analysis.proof.asking import question
 from kir.analysis.proof.decide import decided
 from kir.base.diagnostic import KirError, UsageError
 from kir.gate.mutants import spread
@@ -148,12 +149,23 @@ def test_turns_at_named_barriers_are_proved_or_not_decided_with_why(begin: str, 
     assert not why or any(why in f.why for f in done.findings), done.findings
 
 
-def test_facts_that_exclude_one_another_are_refused() -> None:
-    text = HEAD + RIGHT["vectors"].replace("  fact N % 4 == 0\n", "  fact N < 4\n  fact N % 8 == 5\n")
+@pytest.mark.parametrize("facts", [
+    ("N < 4", "N % 8 == 5"), ("N >= 1", "N * N == 2"), ("N == 3", "N * K == 7"), ("N >= 1", "K >= 1", "K * N <= 0"), ("K * 0 == 1",)])
+def test_facts_that_exclude_one_another_are_refused(facts: tuple[str, ...]) -> None:
+    text = HEAD + RIGHT["ping-pong"].replace("  in X", "".join(f"  fact {f}\n" for f in facts) + "  in X")
     with pytest.raises(KirError) as refused:
         proved(parse_program(text))
     assert refused.value.diagnostics[0].id == "KIR-Y001"
-    assert len(refused.value.diagnostics[0].witness) == 2
+    assert len(refused.value.diagnostics[0].witness) == len(facts)
+
+
+def test_nothing_is_proved_by_facts_that_no_sizes_are_found_for() -> None:
+    """Of facts that exclude one another by their products, which the solver does not see, nothing follows; of those that it finds sizes for, all does."""
+    text = HEAD + RIGHT["ping-pong"].replace("  in X", "  fact N >= 100000\n  fact K >= 100000\n  fact N * K < 2000000\n  in X")
+    done = proved(parse_program(text), 0)
+    assert done.verdict == "undecided" and {done.status(k) for k in ("race", "bounds", "barrier")} == {"undecided"}
+    assert {f.why for f in done.findings} == {"no sizes are found for which the facts hold"}
+    assert proved(parse_program(text.replace("2000000", "1000000 * N")), 0).verdict == "proved"
 
 
 def test_sizes_of_a_negative_extent_are_no_launch() -> None:
@@ -173,6 +185,80 @@ def test_a_solver_that_gives_up_proves_nothing(monkeypatch: pytest.MonkeyPatch) 
     done = proved(right("reversed in shared memory"), 0)
     assert done.verdict == "undecided"
     assert any("gave up" in f.why for f in done.findings)
+
+
+UNSIGNED = HEAD + """  size M: i32
+  size N: i32
+  fact M % 8 == 0
+  fact N % 8 == 0
+  in X: f32[M, N]
+  out Y: f32[M * N]
+kernel main grid (c: N // 8, b: M // 8) threads 64
+  @t for t in 0..64 parallel thread
+    let inner = cast(N, u32) * cast(t // 8, u32) + cast(t % 8, u32)
+    Y[cast(N, i64) * cast(b * 8, i64) + cast(c * 8, i64) + cast(inner, i64)] = X[b * 8 + t // 8, c * 8 + t % 8] + cast(c, f32)
+"""
+
+
+def test_a_kernel_has_so_many_steps_for_all_its_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is decided depends on steps of the solver, never on time: of few steps a hard question gets a part, and the easy ones are answered still."""
+    taken: list[question.Steps] = []
+
+    class Noted(question.Steps):
+        def __init__(self, left: int = 0) -> None:
+            super().__init__(left)
+            taken.append(self)
+    monkeypatch.setattr(decide, "Steps", Noted)
+    monkeypatch.setattr(question, "OF_KERNEL", 40_000)
+    first, second = (proved(parse_program(UNSIGNED), 0) for _ in range(2))
+    assert first.verdict == "undecided" and first.findings == second.findings
+    assert first.status("undefined") == "proved" and any("gave up" in f.why for f in first.findings)
+    assert all(0 < s.left < 40_000 for s in taken)
+
+
+@pytest.mark.parametrize(("old", "new", "kind"), [
+    ("", "", ""), ("cast(c * 8, i64) + cast(inner", "cast(c * 4, i64) + cast(inner", "race"), ("cast(b * 8, i64)", "cast(b * 7, i64)", "race"),
+    ("cast(t % 8, u32)", "cast(t % 8 + 1, u32)", "bounds")])
+def test_an_unsigned_offset_in_a_flat_index_does_not_wrap_where_sizes_fit(old: str, new: str, kind: str) -> None:
+    done = proved(parse_program(UNSIGNED.replace(old, new, 1)))
+    assert done.verdict == ("refuted" if kind else "proved"), done.findings
+    assert not kind or done.status(kind) == "refuted"  # type: ignore[arg-type]  # one of the kinds
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    ("  launch first\n  launch second\n", "  launch second\n  launch first\n"),
+    ("  launch first\n", "  dispatch\n    when N > 3\n      launch first\n    else\n      launch first\n"),
+    ("  launch second\n", "  launch second {pdl=true}\n"),
+    ("  @store_S S", "  if X[b, 0] > 0.0\n    @store_S S"), ("step 64", "step 65"), ("    if c == 0\n", "    if c == 1\n")])
+def test_launches_that_may_not_have_filled_it_prove_nothing_of_memory(old: str, new: str) -> None:
+    text = HEAD + RIGHT["two launches"]
+    assert old in text
+    assert proved(parse_program(text.replace(old, new, 1)), 0).status("undefined") == "undecided"
+
+
+@pytest.mark.parametrize(("stored", "contents", "race"), [
+    ("Y[b, j] = X[I[b], j]", ("0 <= I[...] < V",), "proved"), ("Y[b, j] = F[I[b] * D + j]", ("0 <= I[...] < V",), "proved"),
+    ("Y[b, j] = X[I[I[b]], j]", ("0 <= I[...] < N", "0 <= I[...] < V"), "proved"), ("Y[I[b], j] = X[0, j] + cast(b, f32)", ("0 <= I[...] < N",), "undecided"),
+    ("Y[b, j] = X[I[b] + 1, j]", (), "proved"), ("Y[b, j] = F[I[b] * D + j + 1]", (), "proved"), ("Y[b, j] = F[I[b] * (D + 1) + j]", (), "proved")])
+def test_indices_that_a_tensor_holds_are_taken_to_be_inside_and_that_is_said(stored: str, contents: tuple[str, ...], race: str) -> None:
+    program = parse_program(HEAD + f"""  size N: i32
+  size V: i32
+  size D: i32
+  in I: i32[N]
+  in X: f32[V, D]
+  in F: f32[V * D]
+  out Y: f32[N, D]
+  fact V >= 1
+  fact V <= 10000
+  fact D <= 10000
+kernel main grid (b: N) threads 32
+  @t for t in 0..32 parallel thread
+    for j in t..D step 32
+      {stored}
+""")
+    done = proved(program, 0)
+    assert done.unsaid == contents
+    assert done.status("race") == race and done.status("bounds") == ("proved" if contents else "undecided")
 
 
 def test_a_generic_program_is_refused() -> None:

@@ -11,6 +11,7 @@ from kir.ir import nodes as n
 from kir.ir.build import int_value, polynomial
 from kir.ir.printer import expr_text
 from kir.ir.types import DType, dtype_of
+from kir.ir.visit import names_read
 
 Product = tuple[str, ...]
 Sum = Mapping[Product, int]
@@ -28,10 +29,15 @@ def is_number(e: n.Expr) -> bool:
 
 
 class Terms:
-    """The translation of one question. `wraps` collects signed sums and narrowings that may leave their dtype: they are taken as if they did not."""
+    """The translation of one question. `wraps` collects signed sums and narrowings that may leave their dtype: they are taken as if they did not (`fit`: and
+    that is said of products). `modular` are unsigned ones that may wrap, but for those that are known to be `exact`."""
 
-    def __init__(self, z3: Any, known: Facts) -> None:
-        self.z3, self.known, self._made = z3, known, _Made(z3)
+    def __init__(self, z3: Any, known: Facts, fit: bool = False, exact: frozenset[n.Expr] = frozenset()) -> None:
+        self.z3, self.known, self._made, self.fit, self.exact = z3, known, _Made(z3), fit, exact
+        self.modular: dict[n.Expr, Any] = {}
+        self._fit: list[Sum] = []
+        self._wrapped: list[Sum] = []
+        self._most: dict[str, int] = {}
         self.atoms: dict[str, Any] = {}
         self.side: list[Any] = []
         self.wraps: dict[n.Expr, None] = {}
@@ -81,7 +87,7 @@ class Terms:
 
     def compared(self, op: str, a: n.Expr, b: n.Expr) -> Any:
         """A comparison of two integers."""
-        between = _minus(self.sum(a), self.sum(b))
+        between = minus(self.sum(a), self.sum(b))
         self._compared.append(between)
         return self._made.compared(op, self.linear(between), 0)
 
@@ -99,11 +105,21 @@ class Terms:
     def leaves(self, e: n.Expr) -> Any:
         """That a sum, or a narrowed value, is not within its dtype."""
         low, high = dtype_of(e.type).range
-        s = self.sum(e.x) if isinstance(e, n.Cast) else _scaled(self.sum(e.a), 1 << int(int_value(e.b) or 0)) if (
+        s = self.sum(e.x) if isinstance(e, n.Cast) else scaled(self.sum(e.a), 1 << int(int_value(e.b) or 0)) if (
             isinstance(e, n.Binary) and e.op == "shl") else self._ring(e)
-        self._compared += [_minus(s, {(): high}), _minus(s, {(): low})]
+        self._compared += [minus(s, {(): high}), minus(s, {(): low})]
+        self._wrapped.append(s)
         x = self.linear(s)
         return self.z3.Or(x < low, x > high)
+
+    def taken(self, e: n.Expr) -> None:
+        """That a signed sum is within its dtype."""
+        self._within(self.sum(e), dtype_of(e.type))
+
+    def _within(self, s: Sum, dtype: DType) -> None:
+        low, high = dtype.range
+        self._fit.append(s)
+        self.side += [self._made.compared("ge", self.linear(s), low), self._made.compared("le", self.linear(s), high)]
 
     def bounds_of(self, name: str) -> list[Any]:
         """The least and the greatest value of a name."""
@@ -142,13 +158,13 @@ class Terms:
             case n.Unary() if e.op == "neg":
                 return self._fitted(e, self._ring(e))
             case n.Binary() if e.op == "shl" and (places := int_value(e.b)) is not None and 0 <= places < dtype_of(e.type).bits:
-                return self._fitted(e, _scaled(self.sum(e.a), 1 << places))
+                return self._fitted(e, scaled(self.sum(e.a), 1 << places))
             case n.Binary() if e.op in ("shl", "shr") and (first := int_value(e.a)) is not None and (told := self._shifted(e, first)) is not None:
                 return told
             case n.Binary() if e.op == "shr" and (places := int_value(e.b)) is not None and 0 <= places < dtype_of(e.type).bits:
                 return self._quotient(e, self.sum(e.a), {(): 1 << places})
             case n.Binary() if e.op == "and" and (mask := _low_bits(e.b)) is not None:
-                return _minus(self.sum(e.a), _times(self._quotient(e, self.sum(e.a), {(): mask + 1}), {(): mask + 1}))
+                return minus(self.sum(e.a), _times(self._quotient(e, self.sum(e.a), {(): mask + 1}), {(): mask + 1}))
             case n.Binary() if e.op in ("floordiv", "mod", "ceildiv", "tdiv", "trem"):
                 return self._divided(e)
             case n.Binary() if e.op in ("min", "max"):
@@ -203,7 +219,7 @@ class Terms:
             term: Sum = {(): c - (1 << dtype.bits) if dtype.kind == "uint" and c >> (dtype.bits - 1) else c}
             for atom in monomial:
                 term = _times(term, self._only(atom) if atom is e else self.sum(atom))
-            out = _plus(out, term)
+            out = plus(out, term)
         return out
 
     def _only(self, e: n.Expr) -> Sum:
@@ -217,14 +233,18 @@ class Terms:
 
     def _fitted(self, e: n.Expr, s: Sum, exact: bool | None = None) -> Sum:
         """What a machine makes of a sum: itself where it fits its dtype. A signed one is taken to fit, and noted; an unsigned one wraps."""
-        if self.known.is_exact(e) if exact is None else exact:
+        if e in self.exact or (self.known.is_exact(e) if exact is None else exact):
             return s
         dtype = dtype_of(e.type)
         if dtype.kind == "int":
             if dtype.bits < 64:
                 self.wraps.setdefault(e, None)
+                if self.fit and any(len(m) > 1 for m in s) and not any(x.startswith("any.") for x in names_read(e)):
+                    self._within(s, dtype)
             return s
         wraps, over = self.linear(s), self.z3.Int(f"over{len(self.atoms)}")
+        self.modular[e] = over
+        self._wrapped.append(s)
         return self._atom(e, lambda x: [x == wraps - over * (1 << dtype.bits), x >= 0, x < 1 << dtype.bits])
 
     def _quotient(self, e: n.Expr, a: Sum, b: Sum, truncates: bool = False, safe: bool = True, up: bool = False) -> Sum:
@@ -232,8 +252,8 @@ class Terms:
         symbol is of the sign of the sum, so that what is known of products with factors of at least 0 is of use."""
         z3, name = self.z3, f"q{len(self.atoms)}"
         symbol = self.atoms[name] = z3.Int(name)
-        back = _minus(_times({(name,): 1}, b), a) if up else _minus(a, _times({(name,): 1}, b))
-        self._compared += [back, _minus(back, b)]
+        back = minus(_times({(name,): 1}, b), a) if up else minus(a, _times({(name,): 1}, b))
+        self._compared += [back, minus(back, b)]
         rest, divisor, whole, of = self.linear(back), self.linear(b), self.linear(a), self._made.compared
         down, positive, negative = z3.And(of("ge", rest, 0), of("lt", rest, divisor)), of("ge", whole, 0), of("lt", whole, 0)
         told = [z3.Or(z3.And(positive, down), z3.And(negative, of("le", rest, 0), rest > -divisor)) if truncates else down,
@@ -249,14 +269,16 @@ class Terms:
         key = n.Binary(kind, e.a, e.b)
         q = self._quotients.get(key)
         if q is None:
-            if kind == "ceildiv":
-                q = self._quotient(e, a, b, safe=positive, up=True)
-            else:
-                q = self._quotient(e, a, b, kind == "tdiv", positive)
+            q = self._quotient(e, a, b, kind == "tdiv", positive, kind == "ceildiv")
             self._quotients[key] = q
+            most = self.known.domain(key).hi
+            if most is not None and positive:
+                name = next(iter(q))[0]
+                self._most[name] = most
+                self.side.append(self._made.compared("le", self.atoms[name], most))
         if e.op not in ("mod", "trem"):
             return q
-        rest = _minus(a, _times(q, b))
+        rest = minus(a, _times(q, b))
         if positive:
             return rest
         below, left = self.linear(b), self.linear(rest)
@@ -301,7 +323,7 @@ class Terms:
         """What is known of the products that were made: signs, and that a sum of at least 1 times a factor is at least the factor."""
         z3, count = self.z3, 0
         seen: set[tuple[str, tuple[tuple[Product, int], ...]]] = set()
-        for between in list(self._compared):
+        for between in (*self._compared, *(minus(a, b) for a in self._fit for b in self._wrapped)):
             for factor in dict.fromkeys(x for m in between if len(m) > 1 for x in m):
                 inner = {_without(m, factor): c for m, c in between.items() if len(m) > 1 and factor in m}
                 key = (factor, tuple(sorted(inner.items())))
@@ -327,8 +349,8 @@ class Terms:
         """Products with a factor in common are in the order of their other factors."""
         z3, count = self.z3, 0
         for a, b in combinations(list(self._products), 2):
-            for factor in set(a) & set(b) if count < MOST_LEMMAS else ():
-                inner = _minus({_without(a, factor): 1}, {_without(b, factor): 1})
+            for factor in sorted(set(a) & set(b)) if count < MOST_LEMMAS else ():
+                inner = minus({_without(a, factor): 1}, {_without(b, factor): 1})
                 key = (factor, tuple(sorted(inner.items())))
                 if key not in seen:
                     seen.add(key)
@@ -353,7 +375,7 @@ class Terms:
         yield z3.Implies(z3.And(a >= 1, b >= 0), ab >= b)
         yield z3.Implies(z3.Or(a == 0, b == 0), ab == 0)
         yield z3.Implies(a == 1, ab == b)
-        most = self.known.domain(self.named[x]).hi if x in self.named else None
+        most = self.known.domain(self.named[x]).hi if x in self.named else self._most.get(x)
         if most is not None and most < 1 << 20:
             yield z3.Implies(b >= 0, ab <= most * b)
 
@@ -413,23 +435,26 @@ def _without(m: Product, x: str) -> Product:
     return m[:at] + m[at + 1:]
 
 
-def _plus(a: Sum, b: Sum) -> Sum:
+def plus(a: Sum, b: Sum) -> Sum:
+    """The sum of two."""
     out = dict(a)
     for m, c in b.items():
         out[m] = out.get(m, 0) + c
     return {m: c for m, c in out.items() if c}
 
 
-def _scaled(a: Sum, c: int) -> Sum:
+def scaled(a: Sum, c: int) -> Sum:
+    """A multiple of one."""
     return {m: v * c for m, v in a.items()}
 
 
-def _minus(a: Sum, b: Sum) -> Sum:
-    return _plus(a, _scaled(b, -1))
+def minus(a: Sum, b: Sum) -> Sum:
+    """The difference of two."""
+    return plus(a, scaled(b, -1))
 
 
 def _times(a: Sum, b: Sum) -> Sum:
     out: Sum = {}
     for ma, ca in a.items():
-        out = _plus(out, {tuple(sorted(ma + mb)): ca * cb for mb, cb in b.items()})
+        out = plus(out, {tuple(sorted(ma + mb)): ca * cb for mb, cb in b.items()})
     return out

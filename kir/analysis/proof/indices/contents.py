@@ -1,0 +1,60 @@
+"""Indices that a tensor holds: what its contents must be for an access to be inside, where that is that they are numbers from 0 below an extent."""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from kir.analysis.proof.asking.question import Holding
+from kir.analysis.proof.indices.numbered import products_of
+from kir.analysis.proof.values import both, compared
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.build import const
+from kir.ir.types import I64, dtype_of
+from kir.ir.visit import walk
+
+
+def top_of_contents(claim: n.Expr, proves: Callable[[tuple[Holding, ...]], bool]) -> tuple[str, n.Expr] | None:
+    """The one tensor whose contents a claim of bounds depends on, and what they are to be below, from 0 on; None where no such range of them proves it."""
+    data = list(dict.fromkeys(x for x in walk(claim) if isinstance(x, n.Call) and x.fn.startswith("%")))
+    names = {x.fn for x in data}
+    if len(names) != 1 or not all(x.fn.startswith("%in ") and dtype_of(x.type).is_integer for x in data):
+        return None
+    for top in dict.fromkeys(_tops(claim, data)):
+        if proves(tuple(inside(x, top) for x in data)):
+            return names.pop().partition(" ")[2], top
+    return None
+
+
+def inside(x: n.Expr, top: n.Expr) -> n.Expr:
+    """That what is read is from 0 on and below something."""
+    return both(compared("ge", x, const(0, dtype_of(x.type))), compared("lt", x, top))
+
+
+def _tops(claim: n.Expr, data: list[n.Call]) -> Iterator[n.Expr]:
+    """What contents may be below: what their index is below, or how often what they are multiplied by fits in that."""
+    for c in walk(claim):
+        if not isinstance(c, n.Binary) or c.op != "lt" or not any(x in data for x in walk(c.a)):
+            continue
+        yield c.b
+        whole = products_of(c.b)
+        for m, k in products_of(c.a).items():
+            if k > 0 and sum(any(x in data for x in walk(f)) for f in m) == 1:
+                factors = [f for f in m if not any(x in data for x in walk(f))]
+                left: dict[tuple[n.Expr, ...], int] | None = {}
+                for product, v in whole.items():
+                    rest = list(product)
+                    for f in factors:
+                        if f in rest:
+                            rest.remove(f)
+                        else:
+                            rest.append(f)
+                    if len(rest) != len(product) - len(factors) or v % k:
+                        left = None
+                        break
+                    left[tuple(rest)] = v // k  # type: ignore[index]  # it is no None yet
+                if left:
+                    made = build.from_polynomial(dict(left.items()), I64)
+                    yield made
+
+
+__all__ = ["inside", "top_of_contents"]
