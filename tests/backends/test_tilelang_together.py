@@ -41,7 +41,17 @@ def test_a_vote_behind_the_edge_of_a_tensor_is_refused_in_what_was_compiled() ->
 }
 """
     program = parse_program(VOTED.format("select(vote_any(x < 0.5), x, 2.0)"), "voted.kir")
-    asked = "__any_sync((uint)4294967295, (x < 0.5f)) != 0"
-    late = text.replace(f"  bool any = {asked};\n", "").replace("any ?", f"({asked}) ?")
+    vote = "__any_sync((uint)4294967295, (x < 0.5f)) != 0"
+    late = text.replace(f"  bool any = {vote};\n", "").replace("any ?", f"({vote}) ?")
     assert judged(program, Translated("main", "main_kernel", text, 32)).status == "holds"
     assert judged(program, Translated("main", "main_kernel", late, 32)).status == "refuted"
+
+
+@pytest.mark.parametrize(("threads", "size", "can"), [(32, 16, True), (64, 16, True), (128, 16, False), (128, 32, True), (96, 16, False)])
+def test_a_product_is_written_where_its_warps_can_share_it_out(threads: int, size: int, can: bool) -> None:
+    """Each has multiples of 16 rows and 8 columns; TileLang's compiler ends with an error otherwise."""
+    text = (f"kir 1\nprogram p\n  in A: f16[{size}, 16]\n  in B: f16[16, {size}]\n  out C: f32[{size}, {size}]\nkernel main grid (b: 1) threads {threads}\n"
+            f"  shared sA: f16[{size}, 16]\n  shared sB: f16[16, {size}]\n  fragment acc: f32[{size}, {size}] = 0.0\n  copy A -> sA\n  copy B -> sB\n"
+            "  mma acc += sA * sB\n  copy acc -> C\n")
+    refusals = backend("tilelang").accepts(parse_program(text, "p.kir"))
+    assert bool(refusals) != can and (can or "shared out" in refusals[0].message)

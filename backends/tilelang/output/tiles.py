@@ -312,12 +312,23 @@ class Tiles:
         dtype = dtype_of(s.a.type)
         if dtype.name == "f32" and s.precision != "tf32":
             raise refuse("KIR-B004", f"TileLang multiplies tiles of f32 as tf32, not as {s.precision}", "precision tf32, or via fma")
+        self._shared_out([int_value(d) if isinstance(d, n.Expr) else d for d in shape_of(s.acc.type)])
         a, first = self._operand(s.a)
         b, second = self._operand(s.b)
         text = f"T.{'gemm' if via == 'auto' else 'wgmma_gemm'}({a}, {b}, {self.region(s.acc)}"
         text += "".join(f", {name}=True" for name, on in (("transpose_A", first), ("transpose_B", second)) if on)
         text += f", policy=T.GemmWarpPolicy.{policy}" if policy else ""
         return text + (", clear_accum=True)" if clear else ")")
+
+    def _shared_out(self, extents: Sequence[int | None]) -> None:
+        """Refuses a product that TileLang cannot share out: each warp has a multiple of 16 rows and of 8 columns (`ComputeDefaultWarpPartition`)."""
+        warps = self.threads // 32
+        if warps < 2 or len(extents) != 2 or None in extents:
+            return
+        rows, columns = (int(d or 0) for d in extents)
+        if not any(warps % m == 0 and rows % (16 * m) == 0 and columns % (8 * (warps // m)) == 0 for m in range(1, warps + 1)):
+            raise refuse("KIR-B306", f"a product of {rows} x {columns} cannot be shared out to {warps} warps, each with multiples of 16 rows and 8 columns",
+                         "fewer threads, or a larger tile")
 
     def _operand(self, e: n.Expr) -> tuple[str, bool]:
         """An operand's place, and whether it stands there transposed."""
