@@ -90,8 +90,9 @@ def recovery(out: Path, only: str, seconds: float, workers: int = 1) -> int:
         rows.append({"problem": name, "surface": surface, "arm": arm, **row})
         rows.sort(key=lambda r: (PROBLEMS.index(r["problem"]), SURFACES.index(r["surface"]), ARMS.index(r["arm"])))
         write_atomic(file, json.dumps({"rows": rows}, indent=1) + "\n")
-        write_atomic(out / "optimize-recovery.md", "\n".join(_table(rows)) + "\n")
-    print("\n".join(_table(rows)))
+    page = "\n".join(_table(rows))  # also where no row is new: what experts take may be
+    write_atomic(out / "optimize-recovery.md", page + "\n")
+    print(page)
     return 0
 
 

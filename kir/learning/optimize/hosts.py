@@ -120,7 +120,8 @@ def beside(path: Path, kernel: str, binding: Binding, program: Program) -> Sourc
         return None
     lines = text.splitlines(keepends=True)
     assert call.end_lineno is not None and made.end_lineno is not None
-    if made.end_lineno > call.lineno:
+    alone = lines[call.lineno - 1][:call.col_offset].isspace() and lines[call.end_lineno - 1].encode()[call.end_col_offset:].partition(b"#")[0].strip() == b""
+    if made.end_lineno > call.lineno or not alone:
         return None
     new = "".join(emitted.text.splitlines(keepends=True)[min(d.lineno for d in rest[0].decorator_list) - 1:])  # type: ignore[attr-defined]  # a function
     after = "".join([*lines[:made.end_lineno], "\n\n", new.rstrip("\n") + "\n", *lines[made.end_lineno:call.lineno - 1], written, *lines[call.end_lineno:]])

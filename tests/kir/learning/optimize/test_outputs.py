@@ -252,9 +252,10 @@ def test_a_kernel_that_takes_other_launches_stays_and_the_new_one_is_put_beside_
     bound.write_text(one.binding.text())
     assert any("for nothing else" in said for said in told_of(edited(replace(one, binding=bound), best), one, best))
 
-    file.write_text(ROWS.replace("grid = (rows,)", "grid = lambda meta: (rows,)"))
-    with pytest.raises(KirError, match="nothing says that the kernel in the file takes no others"):
-        edited(subject(f"{file}::scaled"), best)
+    for changed in (("grid = (rows,)", "grid = lambda meta: (rows,)"), ("    scaled[grid]", "    if n: scaled[grid]")):
+        file.write_text(ROWS.replace(*changed))
+        with pytest.raises(KirError, match="nothing says that the kernel in the file takes no others"):
+            edited(subject(f"{file}::scaled"), best)
 
 
 def test_what_a_descriptor_needs_is_given_by_the_host_code_that_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
