@@ -69,7 +69,8 @@ def _found(program: n.Program, many: tuple[dict[str, int], ...] = SIZES) -> set[
     return kinds
 
 
-def test_no_mutant_that_a_run_finds_is_proved() -> None:
+def test_no_mutant_that_a_run_finds_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(question, "OF_KERNEL", 600_000)  # what is right takes less
     missed, found = [], 0
     for name, program in _mutants():
         kinds = _found(program)
