@@ -11,7 +11,7 @@ from kir.base.diagnostic import Diagnostic, KirError
 from kir.hardware.target import Target
 from kir.ir.nodes import Program
 from kir.ir.visit import once
-from kir.surface import Artifact, Emitted, Entry
+from kir.surface import Artifact, Emitted, Entry, Translated
 
 from .output.emit import Written, fixed, write
 
@@ -42,6 +42,11 @@ class TileLangBackend:
         """Runs TileLang's lowering and nvcc in processes of their own."""
         from .compile import compile_for
         return compile_for(emitted, target)
+
+    def translated(self, emitted: Emitted, target: Target) -> tuple[Translated, ...]:
+        """The CUDA text that TileLang's lowering writes of each kernel."""
+        from .compile import translate
+        return translate(emitted, target)
 
 
 def _written(program: Program) -> Written:

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kir.base.diagnostic import Diagnostic, KirError
+from kir.base.diagnostic import Diagnostic, KirError, error
 from kir.hardware.device.libcuda import TENSOR_DTYPES
 from kir.hardware.machine import Toolkit, binary_tool, package_version, toolkit
 from kir.hardware.target import Target
-from kir.surface import Artifact, CompiledKernel, Emitted, Entry, Image, Passed
+from kir.surface import Artifact, CompiledKernel, Emitted, Entry, Image, Passed, Translated
 
 from .. import _cubin
 from .._process import run
@@ -50,6 +50,19 @@ def compile_for(emitted: Emitted, target: Target) -> Artifact:
     tools = [("tilelang", str(result["version"])), ("nvcc", found.nvcc.version),
              *((t.name, t.version) for x in ("cuobjdump", "nvdisasm") if (t := binary_tool(x)))]
     return Artifact("tilelang", name, kernels, tuple(tools))
+
+
+def translate(emitted: Emitted, target: Target) -> tuple[Translated, ...]:
+    """The CUDA text of every kernel; nvcc is not needed. Raises KirError as `compile_for` does, and KIR-B013 where TileLang is not here."""
+    if package_version("tilelang") is None:
+        raise error("KIR-B013", "TileLang is not here", needs="`make full`, or pip install tilelang==0.1.15")
+    entries = list({e.function: e for e in emitted.entries}.values())
+    with tempfile.TemporaryDirectory(prefix="kir-tilelang-") as at:
+        rows = _lowered(emitted, entries, target.architecture.name, Path(at))["kernels"]
+    if faults := [_fault(emitted, each) for each in rows if "error" in each]:
+        raise KirError(*faults)
+    return tuple(Translated(e.kernel, str(each["function"]), str(each["source"]), int(each["threads"]), int(each["dynamic_shared"]))
+                 for e, each in zip(entries, rows, strict=True))
 
 
 def _lowered(emitted: Emitted, entries: list[Entry], architecture: str, folder: Path) -> dict[str, Any]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,8 @@ def default_folder() -> Path:
 
 @dataclass
 class State:
-    """Seeds from 0 to `seed` are done but for those that are `left`; `seconds` of processor time were spent on them. `faults` by kind: how many, and the
-    first cases."""
+    """Seeds from 0 to `seed` are done but for those that are `left`; `seconds` of processor time were spent on them. Faults by kind: how many, and the
+    first cases; and of each kind how many were there when it was `mended`."""
 
     seed: int = 0
     left: list[int] = field(default_factory=list)
@@ -34,12 +35,24 @@ class State:
     forms: Counter[str] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)
     cases: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    mended: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def open(self) -> Counter[str]:
+        """Faults that are not mended, by kind."""
+        return self.kinds - self.mended
+
+    def mend(self, kinds: Iterable[str]) -> None:
+        """What was found of some kinds by now is mended: their cases are let go but for the first, what is found from now on is new."""
+        for kind in kinds:
+            self.mended[kind] = self.kinds[kind]
+            self.cases[kind] = [{**self.cases[kind][0], "before": "", "after": "", "done": "", "shrunk": ""}]
 
     def add(self, fault: Fault, seed: int, shrunk: str) -> None:
         """Count a fault, and keep it where few of its kind are kept."""
         self.kinds[fault.kind] += 1
         kept = self.cases.setdefault(fault.kind, [])
-        if len(kept) < SHOWN:
+        if len(kept) < SHOWN + (1 if self.mended[fault.kind] else 0):
             kept.append({**asdict(fault), "seed": seed, "shrunk": shrunk})
 
     def take(self, seed: int, form: str, counts: Counter[str], seconds: float) -> None:
@@ -62,7 +75,8 @@ class State:
         if not file.is_file():
             return cls()
         held = json.loads(file.read_text())
-        return cls(held["seed"], held["left"], held["seconds"], Counter(held["counts"]), Counter(held["forms"]), Counter(held["kinds"]), held["cases"])
+        return cls(held["seed"], held["left"], held["seconds"], Counter(held["counts"]), Counter(held["forms"]), Counter(held["kinds"]), held["cases"],
+                   Counter(held.get("mended", {})))
 
 
 def page(state: State, mended: str) -> str:
@@ -76,12 +90,12 @@ def page(state: State, mended: str) -> str:
              f"({checked / hours:,.0f} an hour).", "", "| what | times |", "| --- | ---: |"]
     lines += [f"| {k} | {v:,} |" for k, v in sorted(state.counts.items(), key=lambda kv: (-kv[1], kv[0]))]
     lines += ["", "| form of the program | programs |", "| --- | ---: |", *(f"| {k} | {v:,} |" for k, v in sorted(state.forms.items()))]
-    lines += ["", "## Faults by kind", "", "| kind | times | first seed | in words |", "| --- | ---: | ---: | --- |"]
+    lines += ["", "## Faults by kind", "", "| kind | times | first seed | in words | mended |", "| --- | ---: | ---: | --- | --- |"]
     for kind, times in sorted(state.kinds.items(), key=lambda kv: (-kv[1], kv[0])):
         first = state.cases[kind][0]
-        lines.append(f"| {_cell(kind)} | {times:,} | {first['seed']} | {_cell(first['why'])[:160]} |")
+        lines.append(f"| {_cell(kind)} | {times:,} | {first['seed']} | {_cell(first['why'])[:160]} | {'no' if state.open[kind] else 'yes'} |")
     if not state.kinds:
-        lines.append("| none | | | |")
+        lines.append("| none | | | | |")
     return "\n".join(lines) + "\n" + (f"\n{mended}" if mended else "")
 
 

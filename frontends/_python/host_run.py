@@ -21,7 +21,7 @@ from kir.surface.launches.values import Array, Dtype, Known, Quotient, Unknown, 
 
 from .host_parts import HostFile as HostFile
 from .host_parts import defaults, is_main, launched_below, leaves, module_files, optional, parameters
-from .host_values import RANK, External, Lazy, Limits, Method, Shape, array, attribute, called, external, method, number
+from .host_values import RANK, External, Lazy, Limits, Method, Shape, array, attribute, called, dtypes_said, external, method, number
 
 DEEPEST = 8
 """Calls inside one another that are followed."""
@@ -82,7 +82,7 @@ class Follower:
     """One entry of host code, followed. `on_call` turns the call of a kernel into a launch, or a value; `load` reads a file that another one imports;
     `usual` are those of an entry's arguments that may be None that are None (None: each), the others are what they turn out to be. `forks` are
     the branches that nothing decides and that launch either way; the first part is taken, of those in `otherwise` the second. With `flags` an entry's
-    arguments that are true or false by default are what a branch on them needs."""
+    arguments that are true or false by default, and what else decides a branch, are what its launch needs."""
 
     def __init__(self, files: Mapping[str, HostFile], on_call: Callable[[Follower, HostFile, Kernel, ast.Call, list[Value], dict[str, Value]], Value],
                  load: Callable[[Path], HostFile | None] = lambda path: None, usual: frozenset[str] | None = frozenset(),
@@ -200,6 +200,7 @@ class Follower:
                 case ast.Raise():
                     raise _Raised
                 case ast.Assert(test=test):
+                    dtypes_said(test, lambda e: self.value(file, e, scope))
                     self._holds(self.value(file, test, scope))
                 case ast.If():
                     self._branch(file, s, scope)
@@ -261,14 +262,16 @@ class Follower:
             return
         test = self.value(file, s.test, scope)
         answer = self.truth(test)
-        if answer is None and is_condition(test) and isinstance(test, n.Expr):
+        passed = self.flags and self._launching(file, s.orelse if answer else s.body)
+        if answer is None and not passed and is_condition(test) and isinstance(test, n.Expr):
             example = decided(self.known.resolved(test), self.known.examples)
             if example is not None:
                 answer = example
                 self._holds(test if example else _opposite(test))
-        if answer is None:
+        if answer is None or passed:
             refuses = leaves(s.body)
             if refuses and not s.orelse:
+                dtypes_said(s.test, lambda e: self.value(file, e, scope), holds=False)
                 self._holds(_opposite(test))
                 return
             first, second = self._launching(file, s.body), bool(s.orelse) and self._launching(file, s.orelse)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Mapping, Sequence
 
 import ml_dtypes
@@ -360,3 +361,25 @@ def _over(whole: n.Expr, part: n.Expr) -> n.Expr:
                 made = build.mul(made, x)
             return made
     return floored(whole, part)
+
+
+def dtypes_said(test: ast.expr, value: Callable[[ast.expr], Value], holds: bool = True) -> None:
+    """What a condition that every call keeps (with `holds` false, that every call breaks) says of dtypes: `x.dtype == torch.float16`, or one of several in a
+    row. A tensor of which nothing else does has that one."""
+    match test:
+        case ast.BoolOp(op=ast.And(), values=values) if holds:
+            for each in values:
+                dtypes_said(each, value)
+        case ast.BoolOp(op=ast.Or(), values=values) if not holds:
+            for each in values:
+                dtypes_said(each, value, False)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            dtypes_said(operand, value, not holds)
+        case ast.Compare(left=left, ops=ops, comparators=others) if holds or len(ops) == 1:
+            sides = [left, *others] if all(isinstance(op, ast.Eq if holds else ast.NotEq) for op in ops) else []
+            names = {x.name for e in sides if isinstance(x := value(e), Dtype) and x.name}
+            for e in sides if len(names) == 1 else ():
+                owner = value(e.value) if isinstance(e, ast.Attribute) and e.attr == "dtype" else None
+                of = owner.array() if isinstance(owner, Lazy) and owner.number_ is None else owner
+                if isinstance(of, Array) and not of.dtype:
+                    of.dtype = next(iter(names))

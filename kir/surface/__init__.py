@@ -321,6 +321,28 @@ class Backend(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Translated:
+    """What a surface's compiler writes of one kernel in a language that KIR reads: the function there, threads a CTA, bytes of dynamic shared memory, and
+    how files of the language end."""
+
+    kernel: str
+    function: str
+    text: str
+    threads: int
+    dynamic_shared: int = 0
+    suffix: str = ".cu"
+
+
+@runtime_checkable
+class TranslatingBackend(Protocol):
+    """A backend whose compiler writes another language on its way."""
+
+    def translated(self, emitted: Emitted, target: Target) -> tuple[Translated, ...]:
+        """What is written of each kernel. Raises KirError as `Backend.compile` does, and KIR-B013 where the compiler is not here."""
+        ...
+
+
 @runtime_checkable
 class DisassemblingBackend(Protocol):
     """A backend that knows which line of its text each machine instruction comes from."""

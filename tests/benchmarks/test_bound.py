@@ -62,7 +62,8 @@ def row(name: str, state: str, equal: bool = True, seconds: tuple[float, float] 
 
 
 def test_what_differs_or_changes_nothing_is_no_kernel_that_is_right() -> None:
-    made = page([row("a", "equal"), row("b", "equal", False, (1e-6, 2e-6)), row("c", "idle"), row("d", "differs", False)], "a GPU")
-    assert "| own | 4 | 4 | 2 | 1 | 1 |" in made
+    made = page([row("a", "equal"), row("b", "equal", False, (1e-6, 2e-6)), row("c", "idle"), row("d", "differs", False),
+                 row("e", "unsteady", False)], "a GPU")
+    assert "| own | 5 | 5 | 2 | 1 | 1 | 1 |" in made
     assert "2 kernels are right, 1 of them bit for bit. 2 were timed; 1 (50 %)" in made
     assert "`own:ops.py::c`" not in made and "| differs | 3 of 4 | 1 |" in made

@@ -99,7 +99,12 @@ def test_the_state_goes_on(tmp_path: Path) -> None:
     state.add(Fault("kind", "why", "done", "before"), 2, "small\n")
     state.write(tmp_path)
     again = State.read(tmp_path)
-    assert again == state and "3 programs" in page(again, "") and "| kind | 1 | 2 | why |" in page(again, "")
+    assert again == state and "3 programs" in page(again, "") and "| kind | 1 | 2 | why | no |" in page(again, "")
+    again.mend(["kind"])
+    assert not again.open and "| kind | 1 | 2 | why | yes |" in page(again, "")
+    again.add(Fault("kind", "anew", "done", "before"), 3, "")
+    again.write(tmp_path)
+    assert State.read(tmp_path).open == {"kind": 1} and [c["seed"] for c in again.cases["kind"]] == [2, 3]
 
 
 def test_seeds_end_in_any_order_and_those_that_did_not_are_left(tmp_path: Path) -> None:

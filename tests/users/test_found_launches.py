@@ -375,6 +375,17 @@ def test_an_extent_that_nobody_compares_is_as_far_as_the_kernel_reaches(tmp_path
     assert f"b_ptr is {binding.sizes[0]} x 1024: all that the kernel reaches" in "".join(told[0].notes)
 
 
+@pytest.mark.parametrize("said", [
+    "assert a.dtype == torch.bfloat16 and b.dtype == torch.float16",
+    "if a.dtype != torch.bfloat16 or not b.dtype == torch.float16:\n        raise TypeError",
+])
+def test_a_dtype_that_every_call_must_have_is_said(said: str, tmp_path: Path) -> None:
+    (tmp_path / "gated.py").write_text(GATED.replace("    width =", f"    {said}\n    width ="), encoding="utf-8")
+    binding, told = launched(str(tmp_path / "gated.py"))
+    assert binding is not None and [binding.tensors[x].dtype for x in ("a_ptr", "b_ptr", "c_ptr")] == ["bf16", "f16", "bf16"]
+    assert not any(word in note for note in told[0].notes for word in ("a_ptr is bf16", "b_ptr is f16")), "nothing of it is assumed"
+
+
 def test_rows_of_a_tensor_that_are_a_stride_apart_are_no_longer_than_that(tmp_path: Path) -> None:
     """The host code shows the width of one tensor alone: the other is as many rows of its stride, and a row of the kernel fits into it."""
     text = GATED.replace("c_ptr, stride, N: tl.constexpr", "c_ptr, stride, b_stride, width, N: tl.constexpr")
@@ -486,6 +497,16 @@ def thrice_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n) * 3, mask=at < n)
 
 
+def newer():
+    return False
+
+
+@triton.jit
+def double_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n) + 1, mask=at < n)
+
+
 def width(x):
     if x.dtype is torch.float32:
         return 128
@@ -502,6 +523,9 @@ def run(x, out, thrice: bool = False):
         if out is not x_own:
             out.copy_(x_own)
         return out
+    if newer():
+        double_kernel[(triton.cdiv(n, 64),)](x_own, out, n, BLOCK=64)
+        return out
     if thrice:
         thrice_kernel[(triton.cdiv(n, 128),)](x_own, out, n, BLOCK=128)
     else:
@@ -512,9 +536,10 @@ def run(x, out, thrice: bool = False):
 
 def test_what_returns_before_a_launch_is_no_way_to_it_and_a_flag_is_what_its_branch_needs(tmp_path: Path) -> None:
     (tmp_path / "barred.py").write_text(BARRED)
-    first, second = (launched(f"{tmp_path / 'barred.py'}::{name}_kernel")[0] for name in ("twice", "thrice"))
+    first, second, third = (launched(f"{tmp_path / 'barred.py'}::{name}_kernel")[0] for name in ("twice", "thrice", "double"))
     assert first is not None and first.grid == ["ceildiv(n, 128)"] and first.metas == {"BLOCK": 128, "BACK": False}
     assert second is not None and second.grid == ["ceildiv(n, 128)"] and second.metas == {"BLOCK": 128}
+    assert third is not None and third.grid == ["ceildiv(n, 64)"] and third.metas == {"BLOCK": 64}
     assert first.tensors["x_ptr"].shape == second.tensors["x_ptr"].shape == ["n"]
 
 

@@ -28,6 +28,7 @@ from .origins import sourced
 from .reducers import is_named_sum
 from .roles import by_threads
 from .thread_vectors import ThreadForm, is_idle
+from .together import done_together
 from .turned import from_copies
 from .unit_dimensions import wholes, within
 
@@ -81,7 +82,7 @@ def _kernel(k: n.Kernel, taken: set[str], generic: bool) -> n.Kernel:
     loose |= {x.buffer.name: replace(x.buffer, layout=layout) for x in statements(k.body)
               if isinstance(x, n.Alloc) and x.buffer.layout is not None and not is_left(x.buffer) and (layout := said(x.buffer)) != x.buffer.layout}
     k = _dropped(_lone(k if generic else wholes(read_where_they_lie(by_threads(k)))))
-    k = k if generic else replace(k, body=_begun(_with_their_barriers(k.body)))
+    k = k if generic else replace(k, body=done_together(_begun(_with_their_barriers(k.body)), used))
     made = replace(k, body=_Form(used, generic).block(tuple(substitute_buffers(s, loose) for s in k.body), {}))
     return made if generic else from_copies(by_rows(made))
 

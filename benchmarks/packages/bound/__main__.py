@@ -49,7 +49,7 @@ def found(folder: Path, stage: str) -> dict[str, Row]:
 
 
 def worker(given: argparse.Namespace) -> None:
-    """Take kernels that nobody has taken, from an own place of the list on, until the time is over."""
+    """Take kernels that nobody has taken, of each length from an own place of the list on, until the time is over."""
     stage, end = STAGES[given.prepare], time.monotonic() + given.limit
     os.environ.setdefault("GEMS_VENDOR", "nvidia")
     os.environ.setdefault("FLA_DISABLE_BACKEND_DISPATCH", "1")
@@ -60,12 +60,16 @@ def worker(given: argparse.Namespace) -> None:
         sys.path[:0] = folders
         sys.meta_path.append(StandIn(folders))
     own, count = (int(x) for x in given.shard.split("/"))
-    first = own * len(jobs) // count
+    order: list[int] = []
+    for group in sorted({j["group"] for j in jobs}):
+        those = [i for i, j in enumerate(jobs) if j["group"] == group]
+        first = own * len(those) // count
+        order += [*those[first:], *those[:first]]
     with (given.out / f"{stage}{own}.jsonl").open("a", encoding="utf-8") as out:
         def say(job: Row, row: Row, begun: float) -> None:
             out.write(json.dumps({**job, **row, "seconds": round(time.perf_counter() - begun, 2)}) + "\n")
             out.flush()
-        for at in [*range(first, len(jobs)), *range(first)]:
+        for at in order:
             if time.monotonic() > end:
                 return
             if not _taken(given.out / f"taken-{stage}" / str(at)):
@@ -83,7 +87,7 @@ def worker(given: argparse.Namespace) -> None:
 def given_row(job: Row, before: Row | None) -> Row:
     """What is prepared of a kernel: what an earlier run found, where the source is the same."""
     if before is not None and before["state"] != BEGUN and before.get("source") in (None, source_hash(Path(job["place"].partition("::")[0]))):
-        return {k: v for k, v in before.items() if k not in ("place", "home")}
+        return {k: v for k, v in before.items() if k not in ("place", "home", "group")}
     return prepared(job["place"])
 
 
@@ -149,7 +153,7 @@ def rows_of(folder: Path) -> list[Row]:
     """The last line about each kernel of a run that came to an end, and of those that could not be prepared, why."""
     rows = {case: row for case, row in found(folder, STAGES[True]).items() if row["state"] not in ("ready", BEGUN)}
     rows |= {case: row for case, row in found(folder, STAGES[False]).items() if row["state"] != BEGUN}
-    return [{k: v for k, v in row.items() if k not in ("place", "home", "text")} for _, row in sorted(rows.items())]
+    return [{k: v for k, v in row.items() if k not in ("place", "home", "text", "group")} for _, row in sorted(rows.items())]
 
 
 def main(words: Sequence[str]) -> int:

@@ -18,6 +18,8 @@ from unittest.mock import MagicMock
 from kir.hardware import machine
 
 ROOT = Path(__file__).parents[3]
+ABOUT = 30
+"""Lines by which kernels are of other lengths."""
 RESULTS = ROOT / "benchmarks" / "results" / "gpu-bound"
 
 
@@ -47,18 +49,18 @@ def folder_of(word: str) -> Path:
     return folder
 
 
-def listing(words: Sequence[str], only: str, without: Sequence[str], skip: frozenset[str]) -> list[dict[str, str]]:
-    """`case` (PACKAGE:FILE::KERNEL), `place` (FILE::KERNEL here) and `home` (the folder of a package that is not installed) of all kernels, each package's
-    shortest first: where the time is short, more are measured."""
-    out: dict[str, tuple[tuple[str, int], dict[str, str]]] = {}
+def listing(words: Sequence[str], only: str, without: Sequence[str], skip: frozenset[str]) -> list[dict[str, Any]]:
+    """`case` (PACKAGE:FILE::KERNEL), `place` (FILE::KERNEL here) and `home` (the folder of a package that is not installed) of all kernels, short ones first:
+    where the time is short, more are measured. Those of about one length are together by their package (`group`), which takes its time to import."""
+    out: dict[str, dict[str, Any]] = {}
     for word in words:
         name, _, source = word.partition("=")
         folder = folder_of(word)
         for file, kernel, lines in kernels_of(folder):
             inside = f"{name}:{file}::{kernel}"
             if inside not in skip and only in inside and not any(fnmatch(f"{file}::{kernel}", w) for w in without):
-                out[inside] = (name, lines), {"case": inside, "place": f"{folder / file}::{kernel}", "home": source}
-    return [job for _, job in sorted(out.values(), key=lambda x: (x[0], x[1]["case"]))]
+                out[inside] = {"case": inside, "place": f"{folder / file}::{kernel}", "home": source, "group": lines // ABOUT}
+    return sorted(out.values(), key=lambda x: (x["group"], x["case"]))
 
 
 def already() -> frozenset[str]:

@@ -9,7 +9,7 @@ from kir.ir import nodes as n
 from kir.ir.types import BOOL, U64, dtype_of
 
 from ..intrinsics.inline_ptx import assembly
-from ..names.lookup import named_value, of_declarations, of_values
+from ..names.lookup import name_of, named_value, of_declarations, of_values
 from ..source.source import Node, fragment
 from ..source.syntax import text
 from ..symbols.classes import Rec, align_of, leaf, size_of
@@ -69,7 +69,7 @@ def _name(r: Reading, node: Node, scope: Scope) -> Value:
     if isinstance(found, list):
         args = None
         last = node
-        while last.type == "qualified_identifier" and (inner := last.child_by_field_name("name")) is not None:
+        while last.type == "qualified_identifier" and (inner := name_of(last)) is not None:
             last = inner
         if last.type in ("template_function", "template_type"):
             listed = last.child_by_field_name("arguments")

@@ -67,6 +67,8 @@ def method(r: Reading, f: Overloads, args: list[Value], node: Node) -> Value:
     to = named_type(f.name) if isinstance(this, Scalar) and not args else None
     if this is not None and isinstance(to, Prim) and b"operator" in (node.text or b""):  # `x.operator __half()`
         return convert(r, this, to)
+    if isinstance(this, Scalar) and not args and f.name in ("to_half", "to_nv_bfloat16"):  # CUTLASS's own types, which are CUDA's here
+        return this
     if this is not None and f.name.startswith("operator"):
         raise NotUnderstood(f"an explicit call of {f.name}", node)
     raise NotUnderstood(f"the method '{f.name}' of {type_text(this) if this is not None else 'nothing'}", node)

@@ -25,7 +25,7 @@ def named_value(r: Reading, node: Node, scope: Scope) -> Value | list[object]:
     """What a plain or qualified name stands for; a list of declarations for types and functions."""
     if node.type == "qualified_identifier":
         inner = scope_of(r, node, scope)
-        name = node.child_by_field_name("name")
+        name = name_of(node)
         assert name is not None
         if isinstance(inner, Scope):
             if name.type == "qualified_identifier":
@@ -41,6 +41,14 @@ def named_value(r: Reading, node: Node, scope: Scope) -> Value | list[object]:
     if found is not None:
         return found
     return r.library.value(text(node), node)
+
+
+def name_of(node: Node) -> Node | None:
+    """What stands last in a qualified name: also behind the word `template`."""
+    name = node.child_by_field_name("name")
+    while name is not None and name.type == "dependent_name":
+        name = name.named_children[0]
+    return name
 
 
 def of_values(r: Reading, node: Node, scope: Scope) -> Node | None:

@@ -169,7 +169,7 @@ class Types:
                     return found
                 if isinstance(found, list) and not any(isinstance(d, (ClassTemplate, Alias, EnumType)) for d in found):
                     return rvalue(self.r, of_declarations(self.r, found, text(kind), kind))
-                if isinstance(found, list) and any(isinstance(d, ClassTemplate) and d.params for d in found):
+                if isinstance(found, list) and any(isinstance(d, ClassTemplate) and d.params for d in found) and not _has_arguments(kind):
                     return Overloads((), (), None, text(kind))
         if a.type == "type_descriptor":
             kind = a.child_by_field_name("type")
@@ -418,6 +418,14 @@ def argument_key(v: Value) -> tuple[str, object]:
             return "pack", tuple(argument_key(a) for a in v.items)
         case _:
             return type(v).__name__, id(v)
+
+
+def _has_arguments(name: Node) -> bool:
+    """Whether what stands last in a name is a template with its arguments."""
+    last = name
+    while last.type == "qualified_identifier" and (inner := last.child_by_field_name("name")) is not None:
+        last = inner
+    return last.type in ("template_type", "template_function")
 
 
 def _bind(found: Bindings, name: str, v: Value) -> bool:

@@ -321,6 +321,7 @@ _NAMED_IN = {
     "std.cuh": re.compile(rb"\bstd::(?:(?:unary|binary)_function|(?:make_)?pair|optional|array|nullopt)\b|\bfast_mod_div\b"),
     "pipeline.cuh": re.compile(rb"\bcuda::(?:pipeline|make_pipeline|memcpy_async|aligned_size_t)\b|\b(?:cg|cooperative_groups)::memcpy_async\b"),
     "curand.cuh": re.compile(rb"\bcurandState(?:_t|XORWOW(?:_t)?|Philox4_32_10(?:_t)?)?\b"),
+    "tilelang.cuh": re.compile(rb"\btl::\w|#include <tl_templates/"),
     "torch.cuh": re.compile(rb"\b(?:TensorInfo|IndexToOffset|(?:Generic)?PackedTensorAccessor(?:32|64)?)\b"),
 }
 """Own headers that no include names, by what a file that needs them says."""

@@ -256,6 +256,8 @@ class Values:
         shape = shape_of(e.type)
         if e.fn == "iota":
             return Val(shape, lambda i: (i[0], TRUE))
+        if e.fn == "pick" and len(below) == 2 and len(shape_of(below[0].type)) == 1 and not shape:
+            return self._picked(self.value(below[0], env), self.value(below[1], env))
         if known.level == "element" and known.effect == "" and len(below) == len(e.args):
             dtype = dtype_of(e.type)
             return self._each(e, below, lambda *x: n.Call(e.fn, x, e.attrs, dtype), env)
@@ -273,6 +275,15 @@ class Values:
                 return moved
             return self._folded(e, [self.value(b, env) for b in below], env)
         return self._folded(e, [self.value(b, env) for b in below], env)
+
+    @staticmethod
+    def _picked(vector: Val, number: Val) -> Val:
+        """One element of a vector."""
+        def at(i: Index) -> Pair:
+            k, known = number.at(())
+            value, ok = vector.at((k,))
+            return value, both(known, ok)
+        return Val((), at)
 
     def _moved(self, fn: str, attrs: Mapping[str, n.Attr], below: Sequence[n.Expr], x: Val, shape: Shape) -> Val | None:
         match fn:

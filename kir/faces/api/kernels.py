@@ -30,7 +30,7 @@ from kir.faces.report.page import page
 from kir.faces.report.written import write_report
 from kir.gate import Verdict, gate_cpu
 from kir.gate.proved import Proved, proved
-from kir.gate.proved.unsaid import as_one, require_apart, require_said
+from kir.gate.proved.unsaid import as_one, require_apart, require_own, require_said
 from kir.hardware import machine
 from kir.hardware.target import target as named
 from kir.interp import Result
@@ -323,6 +323,7 @@ def walk(kernel: Source, folder: str | Path = "", problem: str = "", *, steps: i
     """Walk a kernel back to naive, a gated step at a time, into a folder (``NAME.lineage`` here): the lineage, its programs, cards and report. `told` is
     called with a line for each program that is judged. The same call goes on with a walk that was stopped."""
     held = read(kernel)
+    require_own(held.program, held.unsaid, held.joined, load_problem(problem) if problem else None)
     root = Path(folder or f"{held.name}.lineage")
     budget = Budget(steps, 1000, seconds)
     own = surface or own_surface(held.program, held.surface)

@@ -10,6 +10,7 @@ from kir.base.diagnostic import KirError, Origin, error
 from kir.gate.inputs.sets import size_sets
 from kir.gate.proved.drawn import random_inputs
 from kir.gate.proved.verdict import Finding, Proved, Status
+from kir.gate.proved.whole import with_whole_barriers
 from kir.interp import run
 from kir.interp.state.result import Finding as Seen
 from kir.ir import nodes as n
@@ -47,7 +48,7 @@ def proved(program: n.Program, runs: int = MOST_RUNS, unsaid: Iterable[str] = ()
     if is_generic(program):
         raise error("KIR-I003", f"program '{program.name}' is generic", needs="a binding")
     try:
-        proofs = decided(program)
+        proofs = with_whole_barriers(program, decided(program))
     except Contradiction:
         facts = tuple(expr_text(f) for f in program.facts)
         raise error("KIR-Y001", f"the facts of '{program.name}' hold for no sizes at all: everything would be proved", witness=facts,
@@ -66,7 +67,7 @@ def _different(sizes: Iterable[Sizes]) -> list[Sizes]:
     return list({tuple(sorted(each.items())): each for each in sizes}.values())
 
 
-def _fits(program: n.Program, sizes: Sizes) -> bool:
+def fits(program: n.Program, sizes: Sizes) -> bool:
     """Whether tensors of these sizes, which the facts allow, are small enough to be run."""
     known = {p.name: const(sizes[p.name], p.of) for p in program.params if p.name in sizes and isinstance(p.of, DType)}
     total = 0
@@ -96,7 +97,7 @@ def _ran(program: n.Program, proofs: Iterable[KernelProof], runs: int) -> tuple[
     for sizes in tries:
         if len(done) >= runs:
             break
-        if any(sizes == each for each, _ in done) or not _fits(program, sizes):
+        if any(sizes == each for each, _ in done) or not fits(program, sizes):
             continue
         try:
             arrays, scalars = random_inputs(program, sizes, 0)

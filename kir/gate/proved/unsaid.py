@@ -61,8 +61,16 @@ def require_apart(program: n.Program, pairs: Iterable[tuple[str, str]]) -> None:
                     needs="a tensor of its own for what is written, or an order between those who read and those who write")
 
 
+def require_own(program: n.Program, unsaid: Iterable[str], joined: Iterable[tuple[str, str]], problem: Problem | None, attempt: str = "") -> None:
+    """What a walk or a search begins with is refused as the gate refuses it: KIR-G137 where a problem is given, KIR-G138. Without a problem a program is
+    compared with itself, at sizes for which it says that it is made."""
+    if problem is not None:
+        require_said(program, unsaid, problem, None, attempt)
+    require_apart(program, joined)
+
+
 def _plain(text: str) -> str:
     return "".join(text.split())
 
 
-__all__ = ["as_one", "require_apart", "require_said"]
+__all__ = ["as_one", "require_apart", "require_own", "require_said"]

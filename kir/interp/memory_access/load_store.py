@@ -1,6 +1,8 @@
 """Reading and writing places: masks, clipping, undefined values, and what the checker wants to know of each access."""
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from kir.interp.memory_access.regions import resolve
@@ -74,6 +76,8 @@ def read(m: Machine, place: Place, f: Frame, mask: Val | None = None, other: Val
          cache: str = "") -> Val:
     """The elements of a place; `other` (else the view's fill, else an undefined value) where they are masked off or outside."""
     want = wanted(m, place, f, mask, clip, "read")
+    if clip and m.checking:
+        place = replace(place, contiguous=1)  # each element by itself, as far as the tensor goes: no vector
     dtype = place.dtype
     data = place.memory.typed(dtype)[place.index]
     ok: Mask = None
@@ -100,6 +104,8 @@ def read(m: Machine, place: Place, f: Frame, mask: Val | None = None, other: Val
 def write(m: Machine, place: Place, f: Frame, value: Val, mask: Val | None = None, clip: bool = False) -> None:
     """Stores a value of the place's shape (or one that broadcasts to it) in the active lanes."""
     want = wanted(m, place, f, mask, clip, "write")
+    if clip and m.checking:
+        place = replace(place, contiguous=1)
     rank = max(place.index.ndim, value.data.ndim) - 1
     if f.live is not None:
         want = both(want, lift(f.live, rank)) if want is None or want.ndim == rank + 1 else both(lift(want, rank), lift(f.live, rank))

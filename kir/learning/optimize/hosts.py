@@ -17,7 +17,7 @@ from kir.ir.canonical import alpha_equal
 from kir.ir.nodes import Program
 from kir.ir.printer import expr_text
 from kir.ir.types import I32
-from kir.surface import EditingBackend, Entry, backend
+from kir.surface import EditingBackend, Emitted, backend
 from kir.surface.edits import SourceEdit
 from kir.surface.edits.splice import between
 from kir.surface.reading import launched, load_expert
@@ -88,6 +88,10 @@ def _literals(edit: SourceEdit, made: ast.FunctionDef) -> set[str]:
 TORCH = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8",
          "bool": "bool", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
 """What torch calls dtypes."""
+DESCRIBED = "make_tensor_descriptor"
+"""What needs memory at a launch, and tensors aligned to 16 bytes."""
+ALLOCATOR = 'triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device="cuda"))'
+"""How host code says where that memory comes from."""
 BESIDE = "beside"
 """How far an edit reached that leaves the kernel as it was."""
 
@@ -95,7 +99,7 @@ BESIDE = "beside"
 def beside(path: Path, kernel: str, binding: Binding, program: Program) -> SourceEdit | None:
     """The edit of a file that puts a program's kernel beside the one that it was made of, and has the one call in the file that launches that launch the new
     one where all holds that the binding takes for granted: values, strides, dtypes, facts. None where there is no such call, where Python's side does not
-    say it all, or where the new kernel does not read back as the program."""
+    say it all, or where the new kernel is not read in the file as it is by itself."""
     text = path.read_text(encoding="utf-8")
     tree, name = ast.parse(text), f"{kernel}_faster"
     made, calls = _function(tree, kernel), _launches(tree, kernel)
@@ -107,7 +111,7 @@ def beside(path: Path, kernel: str, binding: Binding, program: Program) -> Sourc
     renamed = replace(program, name=name, kernels=(replace(program.kernels[0], name=name),))
     try:
         emitted = backend("triton").emit(renamed)
-        written, told = _dispatched(text, tree, call, made, binding, renamed, emitted.entries[0])
+        written, told = _dispatched(text, tree, call, made, binding, renamed, emitted)
     except (KeyError, KirError):
         return None
     kernels = ast.parse(emitted.text)
@@ -121,21 +125,22 @@ def beside(path: Path, kernel: str, binding: Binding, program: Program) -> Sourc
     new = "".join(emitted.text.splitlines(keepends=True)[min(d.lineno for d in rest[0].decorator_list) - 1:])  # type: ignore[attr-defined]  # a function
     after = "".join([*lines[:made.end_lineno], "\n\n", new.rstrip("\n") + "\n", *lines[made.end_lineno:call.lineno - 1], written, *lines[call.end_lineno:]])
     with tempfile.TemporaryDirectory(prefix="kir-edit-") as folder:
-        there = Path(folder) / path.name
-        there.write_text(after, encoding="utf-8")
-        try:
-            read = load_expert(f"{there}::{name}", Binding.parse(dict(emitted.bindings)[name])).program
-        except (KirError, KeyError):
-            return None
-    if not alpha_equal(normalize(read), normalize(renamed)):
+        read = list[Program]()
+        for place, held in (("edited", after), ("alone", emitted.text)):
+            (there := Path(folder) / f"{place}.py").write_text(held, encoding="utf-8")
+            try:
+                read.append(load_expert(f"{there}::{name}", Binding.parse(dict(emitted.bindings)[name])).program)
+            except (KirError, KeyError):
+                return None
+    if not alpha_equal(*map(normalize, read)):
         return None
     said = f"the kernel stays, and the launch in this file takes '{name}' where {told}" if told else f"the launch in this file takes '{name}'"
     return SourceEdit(str(path), kernel, text, after, tuple(between(text, after)), BESIDE, (said,), binding, binding)
 
 
-def _dispatched(text: str, tree: ast.Module, call: ast.Expr, made: ast.FunctionDef, binding: Binding, program: Program, entry: Entry) -> tuple[str, str]:
+def _dispatched(text: str, tree: ast.Module, call: ast.Expr, made: ast.FunctionDef, binding: Binding, program: Program, emitted: Emitted) -> tuple[str, str]:
     """The statement that launches the new kernel where it may be, and the old one elsewhere; and its condition. Raises KeyError for what it cannot say."""
-    launch = call.value
+    launch, entry, described = call.value, emitted.entries[0], DESCRIBED in emitted.text
     assert isinstance(launch, ast.Call) and isinstance(launch.func, ast.Subscript)
     said = _arguments(text, launch, made)
     names, where = {**said}, list[str]()
@@ -161,7 +166,7 @@ def _dispatched(text: str, tree: ast.Module, call: ast.Expr, made: ast.FunctionD
         if bound.strides is not None:
             raise KeyError(tensor)
         names.setdefault(bound.name or tensor, said[tensor])
-        where.append(f"{said[tensor]}.dtype == torch.{TORCH[bound.dtype]}")
+        where += [f"{said[tensor]}.dtype == torch.{TORCH[bound.dtype]}", *([f"{said[tensor]}.data_ptr() % 16 == 0"] if described else [])]
     if any(isinstance(x, ast.Import) and any(a.name == "torch" and not a.asname for a in x.names) for x in tree.body) is False:
         raise KeyError("torch")
     where += [python_expression(f, names, CEILDIV) for f in program.facts if not POSITIVE.fullmatch(expr_text(f))]
@@ -170,6 +175,7 @@ def _dispatched(text: str, tree: ast.Module, call: ast.Expr, made: ast.FunctionD
     given = [*(names[a.of] for a in entry.arguments), *(f"{k}={v!r}" for k, v in entry.options)]
     pad, lines = " " * call.col_offset, text.splitlines(keepends=True)[call.lineno - 1:call.end_lineno]
     new = f"{entry.function}[({', '.join(python_expression(e, names, CEILDIV) for e in entry.grid)},)]({', '.join(given)})"
+    new = f"{ALLOCATOR}\n{pad}    {new}" if described else new
     if not where:
         return f"{pad}{new}\n", ""
     where = [f"({x})" if " or " in x else x for x in dict.fromkeys(where)]
@@ -305,4 +311,4 @@ def python_expression(e: n.Expr, names: Mapping[str, str], ceildiv: str = "") ->
             raise KeyError(expr_text(e))
 
 
-__all__ = ["BESIDE", "POSITIVE", "beside", "followed", "granted", "narrower", "python_expression"]
+__all__ = ["ALLOCATOR", "BESIDE", "DESCRIBED", "POSITIVE", "beside", "followed", "granted", "narrower", "python_expression"]

@@ -12,6 +12,7 @@ from kir.gate.cases import elements_of
 from kir.gate.goals import predicted
 from kir.gate.gpu.relative import ProgramProblem, program_problem
 from kir.gate.inputs.sets import size_sets
+from kir.gate.proved.unsaid import require_own
 from kir.ir.binding import Binding
 from kir.ir.nodes import Buffer, Program
 from kir.learning.tune.device import with_shape
@@ -56,6 +57,7 @@ def subject(file: str, bind: Path | None = None, problem: str = "") -> Subject:
     named = load_problem(problem) if problem else None
     binding: Path | Binding | None = binding_of(file, bind, named.spec.name if named is not None else "")
     expert = load_expert(file, binding)
+    require_own(expert.program, expert.unsaid, expert.joined, named)
     if named is None:
         binding = binding or (Binding.parse(expert.binding) if expert.binding else None)
     posed = named if named is not None else program_problem(expert.program, expert.program)

@@ -16,7 +16,7 @@ from kir.ir.canonical import content_hash
 from kir.ir.nodes import Param, Program
 from kir.ir.printer import expr_text, program_text
 from kir.ir.types import DType
-from kir.learning.optimize.hosts import BESIDE, POSITIVE, beside, followed, granted, narrower, python_expression
+from kir.learning.optimize.hosts import ALLOCATOR, BESIDE, DESCRIBED, POSITIVE, beside, followed, granted, narrower, python_expression
 from kir.learning.optimize.inputs import Subject
 from kir.learning.optimize.search import Candidate
 from kir.problem import Shape
@@ -227,7 +227,9 @@ def python_launch(program: Program, emitted: Emitted) -> str:
         torch_dtype = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "f64": "float64", "i32": "int32", "i64": "int64"}[b.dtype.name]
         shape = ", ".join(python_expression(d, names) for d in b.shape)
         lines.append(f"    {name.lstrip('%')} = torch.empty(({shape},), dtype=torch.{torch_dtype}, device={tensor}.device)")
+    described = DESCRIBED in emitted.text
+    lines += [f"    {ALLOCATOR}"] if described else []
     planned(program.plan or [n.Launch(k.name) for k in program.kernels], "    ")
     text = "\n".join([f"def launch({', '.join(names.values())}):", *lines, ""])
-    return f"\nimport torch\n\n\n{text}" if spaces else f"\n{text}"
+    return f"\nimport torch\n\n\n{text}" if spaces or described else f"\n{text}"
 

@@ -30,8 +30,10 @@ class Setting:
 
     @property
     def given(self) -> dict[str, Value]:
-        """What holes of stored pipelines may name: the dtype, SMs, bytes of shared memory a CTA, and the sizes."""
-        return {"dtype": self.problem.dtype, "sms": self.target.device.sm_count, "shared": self.target.architecture.shared_per_cta, **self.shape.sizes}
+        """What holes of stored pipelines may name: the dtype (of a problem that has none of its own, that of its first tensor), SMs, bytes of shared memory
+        a CTA, and the sizes."""
+        dtype = self.problem.dtype or next((self.problem.tensor_dtype(t) for t in self.problem.spec.tensors), "")
+        return {"dtype": dtype, "sms": self.target.device.sm_count, "shared": self.target.architecture.shared_per_cta, **self.shape.sizes}
 
 
 PARTS = ("candidates", "seconds", "usd", "plans")

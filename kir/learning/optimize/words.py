@@ -30,9 +30,11 @@ class InWords:
 
 
 def in_words_of(source: n.Program, program: n.Program) -> InWords:
-    """`program` with the names of `source` for what stands in the same places; names of its own for the rest."""
+    """`program` with the names of `source` for what stands in the same places; names of its own for the rest. A grid of single threads has its axes in the
+    order of that of `source`: steps know an axis by its number, and who launches columns first computes the same."""
     if len(source.kernels) != len(program.kernels):
         return InWords(program, {})
+    program = replace(program, kernels=tuple(_ordered_as(*pair) for pair in zip(source.kernels, program.kernels, strict=True)))
     votes: Counter[tuple[str, str]] = Counter()
     kernels: dict[str, str] = {}
     for theirs, mine in zip(source.kernels, program.kernels, strict=True):
@@ -60,6 +62,29 @@ def in_words_of(source: n.Program, program: n.Program) -> InWords:
     made, applied = _renamed(program, {**names, **kernels})
     own = {*outer, *(k.name for k in program.kernels)}
     return InWords(made, {new: old for old, new in applied.items() if old in own and new != old})
+
+
+def _ordered_as(source: n.Kernel, kernel: n.Kernel) -> n.Kernel:
+    """A kernel with its grid in the order of another's, by where both have the axes among the indices of what they store, counted from the last."""
+    if int_value(source.threads) != 1 or int_value(kernel.threads) != 1 or len(kernel.grid) < 2:
+        return kernel
+    theirs, mine = _places(source), _places(kernel)
+    order = {theirs[a.name]: number for number, a in enumerate(source.grid) if a.name in theirs}
+    if len(order) < len(source.grid) or not all(mine.get(a.name) in order for a in kernel.grid):
+        return kernel
+    return replace(kernel, grid=tuple(sorted(kernel.grid, key=lambda a: order[mine[a.name]])))
+
+
+def _places(kernel: n.Kernel) -> dict[str, int]:
+    """Where stores to global memory have the names of a kernel among their indices, counted from the last."""
+    out: dict[str, int] = {}
+    for s in statements(kernel.body):
+        if isinstance(s, n.Store) and s.at.buffer.space == "global":
+            for at, index in enumerate(s.at.index):
+                for x in walk(index):
+                    if isinstance(x, n.Var):
+                        out.setdefault(x.name, at - len(s.at.index))
+    return out
 
 
 def numbers_of(source: n.Program, program: n.Program) -> dict[str, int]:

@@ -169,6 +169,13 @@ def test_a_hazard_is_found(name: str) -> None:
     assert [f for f in check(program(body), one_error=True) if f.severity == "error"] == errors[:1], "the same one, when the run ends with the first"
 
 
+def test_elements_that_are_stored_as_far_as_a_tensor_goes_are_no_vector() -> None:
+    """Backends write each of them by itself: nothing is asked of where the first one lies."""
+    body = "for t in 0..31 parallel thread\n  Y[t*2 + 1 +: 2] = load(X[t*2 + 1 +: 2]{0}){0}\nfor u in 0..64 parallel thread\n  Y[u] = X[u]"
+    for clip, found in (("", True), (" clip", False)):
+        assert ("KIR-I011" in {f.id for f in check(program(body.format(clip)))}) == found
+
+
 def test_each_cta_has_rounds_of_its_own() -> None:
     text = """kir 1
 program p

@@ -42,6 +42,7 @@ def command(
     shape: Annotated[list[str] | None, typer.Option(help="on a GPU: a shape to time (may be repeated); by default all timed ones")] = None,
     panel: Annotated[bool | None, typer.Option(help="on a GPU: time the problem's references too (it does)", show_default=False)] = None,
     sanitize: Annotated[bool | None, typer.Option(help="on a GPU: run compute-sanitizer once (it does)", show_default=False)] = None,
+    validate: Annotated[bool, typer.Option("--validate", help="read back what the compiler made: no barrier, wait or mask lost, same values")] = False,
     trace: Annotated[Path | None, typer.Option(callback=can_be_written, help="a folder for definition, solution and traces (FlashInfer-Trace)")] = None,
     numbers: Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE: a scalar of the kernel that the problem does not have")] = None,
     records: Annotated[Path | None, typer.Option(callback=can_be_written, help="a file to which the verdict is added as one JSON line")] = None,
@@ -52,6 +53,7 @@ def command(
     from kir.faces.api.kernels import nvcc_would
     from kir.faces.cli._program import quoted_bind
     from kir.gate import gate_cpu, realized, summary
+    from kir.gate.proved.compiled import validated
     from kir.gate.proved.unsaid import require_apart, require_said
     from kir.hardware.target import target as named
     from kir.problem import load_problem
@@ -99,6 +101,8 @@ def command(
         reached = summary({a.target: realized(b, a) for a, b in zip(verdict.artifacts, before, strict=False)})
     json: dict[str, Any] = dict(verdict.record)
     json["realized"] = None if reached is None else reached.to_json()
+    read_back = validated(kernel, verdict.compile.surface, targets[0]) if validate and verdict.accepted else None
+    json["validated"] = None if read_back is None else read_back.to_json()
     json["emitted"] = "" if verdict.emitted is None else verdict.emitted.text
     if records is not None:
         from kir.gate.records import append
@@ -110,7 +114,10 @@ def command(
     shown = _shown(kernel.name, verdict, reached)
     if verdict.compile.absent and not any(a.kernels for a in verdict.artifacts) and nvcc_would(kernel, verdict.compile.surface):
         shown.renderables.append("--surface cuda compiles it with the nvcc that is here")
-    return Result(json, shown, 0 if verdict.accepted else 1, verdict.diagnostics())
+    if read_back is not None:
+        shown.renderables.append(read_back.line)
+    good = verdict.accepted and (read_back is None or read_back.status == "holds")
+    return Result(json, shown, 0 if good else 1, (*verdict.diagnostics(), *(read_back.diagnostics() if read_back is not None else ())))
 
 
 def _on_gpu(kernel: Program, problem: Problem | None, surface: str, other: Program | None, cache: Path | None, shapes: tuple[str, ...],

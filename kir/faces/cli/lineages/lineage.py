@@ -49,8 +49,10 @@ def command(
     """Walk an expert kernel back to naive, one gated step at a time, and rebuild it from the stored steps."""
     from kir.base.diagnostic import Diagnostic
     from kir.faces.api.pipelines import names_pipeline
+    from kir.faces.cli._program import quoted_bind
     from kir.faces.report.terminal import summary, table
     from kir.faces.report.written import write_report
+    from kir.gate.proved.unsaid import require_own
     from kir.lineage.along import AlongEngine
     from kir.lineage.engine import PassEngine
     from kir.lineage.judge import judge_on
@@ -58,6 +60,7 @@ def command(
     from kir.lineage.records.record import Header
     from kir.lineage.run import tools, usual_targets, walk_back
     from kir.lineage.walk import Budget
+    from kir.problem import load_problem
     from kir.surface.reading import Expert, load_expert
 
     if on == "gpu":
@@ -71,6 +74,7 @@ def command(
     else:
         problem, under = for_problem(file, bind, problem, against, numbers or [])
         expert = load_expert(file, under)
+        require_own(expert.program, expert.unsaid, expert.joined, load_problem(problem) if problem else None, quoted_bind(file))
     output = output or can_be_written(Path(f"{expert.name}.lineage"))
     assert output is not None
     budget = Budget(steps, attempts, seconds)

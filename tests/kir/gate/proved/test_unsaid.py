@@ -63,6 +63,32 @@ def test_a_problem_with_sizes_that_nothing_leaves_out_refuses_with_one_of_them(t
     require_said(odd, {"N % 32 == 0"}, None, odd)
 
 
+LACKING = """
+#include <cuda_fp16.h>
+__global__ void twice(const half* __restrict__ x, half* __restrict__ y, int M, int N) {
+  int row = blockIdx.x, t = threadIdx.x;
+  for (int j0 = 0; j0 < N; j0 += 32) y[(long)row * N + j0 + t] = __float2half(__half2float(x[(long)row * N + j0 + t]) * 2.f);
+}
+void run(const half* x, half* y, int M, int N) { twice<<<M, 32>>>(x, y, M, N); }
+"""
+
+
+def test_no_walk_and_no_search_begins_with_a_kernel_that_the_gate_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """KIR-G137 where a problem has sizes that nothing leaves out; without a problem the same kernel is only compared with itself."""
+    from kir.learning.optimize.inputs import subject
+    from tests.command_line import called
+
+    file = tmp_path / "twice.cu"
+    file.write_text(LACKING)
+    assert kir.read(str(file)).unsaid == {"N % 32 == 0"}
+    for command in ("lineage", "optimize"):
+        code, _, said = called(capsys, command, str(file), "--problem", "softmax", "-o", str(tmp_path / "out"))
+        assert code == 1 and "KIR-G137" in said
+    with pytest.raises(kir.KirError, match="which nothing says"):
+        kir.walk(str(file), tmp_path / "walk", "softmax")
+    assert subject(str(file)).program.facts
+
+
 INTO = """
 __global__ void into(const float* x, float* y, int n) {{
   int i = blockIdx.x * 128 + threadIdx.x;
@@ -74,6 +100,8 @@ void run(float* x, float* y, int n) {{ into<<<(n + 127) / 128, 128>>>(x, {out}, 
 
 def test_one_tensor_for_two_is_checked_as_one(tmp_path: Path) -> None:
     """Beside a kernel that is right in place, since each element is of one thread."""
+    from kir.learning.optimize.inputs import subject
+
     file, apart = tmp_path / "into.cu", tmp_path / "apart.cu"
     found = {}
     for value in ("x[i] * 2.f", "(i > 0 ? x[i - 1] : 0.f) + x[i]"):
@@ -84,8 +112,9 @@ def test_one_tensor_for_two_is_checked_as_one(tmp_path: Path) -> None:
         if "- 1" not in value:
             assert kir.judge(str(file), against=str(apart), targets=()).accepted
     assert list(found.values()) == [("proved", "proved"), ("refuted", "proved")]
-    with pytest.raises(kir.KirError, match="one tensor for 'x' and 'y', and threads race on it"):
-        kir.judge(str(file), against=str(apart), targets=())
+    for begun in (lambda: kir.judge(str(file), against=str(apart), targets=()), lambda: kir.walk(str(file), tmp_path / "walk"), lambda: subject(str(file))):
+        with pytest.raises(kir.KirError, match="one tensor for 'x' and 'y', and threads race on it"):
+            begun()
 
 
 TAIL = """

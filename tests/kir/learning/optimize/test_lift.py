@@ -9,6 +9,7 @@ import pytest
 
 from kir.hardware.target import target
 from kir.ir import nodes as n
+from kir.ir.build import const
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.ir.visit import statements, walk
@@ -48,6 +49,19 @@ def test_a_product_with_a_bias_takes_the_whole_hopper_pipeline() -> None:
     done = of_family("addmm:bf16", "square", "gemm_sm90", "cuda")
     assert not done.left and len(done.steps) == 26 and not done.unproved
     assert "wgmma" in via(done.program)
+
+
+def test_a_product_that_launches_columns_first_is_said_rows_first_as_its_plans_are() -> None:
+    """Steps know an axis by its number; what has threads already is left as it is launched."""
+    naive = load_problem("gemm").naive
+    (kernel,) = naive.kernels
+    turned = replace(kernel, grid=kernel.grid[::-1])
+    for threads, grid in ((kernel.threads, kernel.grid), (const(32), turned.grid)):
+        own = replace(naive, kernels=(replace(turned, threads=threads),))
+        assert [a.extent for a in in_words_of(naive, own).program.kernels[0].grid] == [a.extent for a in grid]
+    attention, (rows, heads, _) = load_problem("fmha").naive, load_problem("fmha").naive.kernels[0].grid
+    own = parse_program(program_text(attention).replace("grid (i: L, h: H, b: B)", "grid (b: B, h: H, i: L)"), "turned.kir")
+    assert [a.name for a in in_words_of(attention, own).program.kernels[0].grid][:2] == [rows.name, heads.name]
 
 
 def test_a_batched_product_takes_the_whole_hopper_pipeline_in_one_line_of_tiles() -> None:

@@ -14,7 +14,7 @@ from kir.gate.gpu.relative import program_problem
 from kir.ir.binding import Binding
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
-from kir.learning.optimize.hosts import granted, narrower
+from kir.learning.optimize.hosts import ALLOCATOR, granted, narrower
 from kir.learning.optimize.inputs import Subject, subject
 from kir.learning.optimize.outputs import edited, for_shapes, python_launch, told_of, written
 from kir.learning.optimize.search import Candidate
@@ -255,3 +255,17 @@ def test_a_kernel_that_takes_other_launches_stays_and_the_new_one_is_put_beside_
     file.write_text(ROWS.replace("grid = (rows,)", "grid = lambda meta: (rows,)"))
     with pytest.raises(KirError, match="nothing says that the kernel in the file takes no others"):
         edited(subject(f"{file}::scaled"), best)
+
+
+def test_what_a_descriptor_needs_is_given_by_the_host_code_that_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory at the launch, and tensors that begin at 16 bytes: here every store counts as one through a descriptor."""
+    file = tmp_path / "scaled.py"
+    file.write_text(ROWS)
+    one = subject(f"{file}::scaled")
+    best = cast(Any, SimpleNamespace(program=parse_program(program_text(one.program).replace("/ 0.5", "* 2.0"), "scaled.kir"), surface="triton"))
+    for module in ("hosts", "outputs"):
+        monkeypatch.setattr(f"kir.learning.optimize.{module}.DESCRIBED", "tl.store")
+    after = edited(one, best).after
+    assert f"{ALLOCATOR}\n        scaled_faster[" in after and "and x.data_ptr() % 16 == 0" in after and "and y.data_ptr() % 16 == 0" in after
+    text = written(one, [(table((8, 4, GIVEN))[0][0], best)], tmp_path / "out.py").text
+    assert ALLOCATOR in text and "import torch\n" in text

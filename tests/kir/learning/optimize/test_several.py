@@ -271,6 +271,7 @@ def test_what_walking_back_gives_has_no_guards_left_that_its_grid_makes_needless
     """A mask that only a tile needs is gone with the tile: no plan could take it up."""
     program = parse_program(GUARDED, "sums.kir")
     setting = Setting(program_problem(program, program), Shape(name="timed", tags=("timed",), sizes={"C": 4096, "N": 4096}), target("h200"), "cuda")
+    assert setting.given["dtype"] == "f32", "a kernel that is its own problem has a dtype for the holes of stored pipelines"
     back = starts(program, setting, 200.0)[1].program
     assert "clip" not in program_text(back) and "block_el: N" in program_text(back)
     assert taken(back, Plan("tile", (Step("tile", {"extent": 64}, "sums"),)), setting.context, {}).left == ()

@@ -1,0 +1,145 @@
+"""What a surface's compiler made of a kernel, read back: it has every barrier, wait and mask that the kernel needs, and computes the same."""
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import Diagnostic, KirError
+from kir.gate.inputs.sets import size_sets
+from kir.gate.proved.confirm import fits, proved
+from kir.gate.proved.drawn import random_inputs
+from kir.gate.proved.verdict import Finding, Proved
+from kir.hardware.target import Target
+from kir.interp import run
+from kir.ir import nodes as n
+from kir.ir.printer import expr_text
+from kir.ir.types import DType
+from kir.ir.visit import walk
+from kir.rewrite.meaning import difference
+from kir.surface import Translated, TranslatingBackend, backend
+from kir.surface.reading import load_expert
+
+SIZES, STEPS = (3, 20, 67, 130), 200_000
+"""Where the sizes begin at which both are run; and how many statements one run may take."""
+
+
+@dataclass(frozen=True)
+class Validated:
+    """`holds`: no hazard in what was compiled that the kernel does not have, and the same values at `sizes`. `refuted`: `findings`, or other values, as
+    `why` says. `unread`: what was compiled is not read, and `why`; nothing is known of it."""
+
+    status: Literal["holds", "refuted", "unread"]
+    why: str = ""
+    checked: Proved | None = None
+    findings: tuple[Finding, ...] = ()
+    sizes: tuple[dict[str, int], ...] = ()
+
+    @property
+    def line(self) -> str:
+        """For a terminal."""
+        if self.status == "unread":
+            return f"not validated: {self.why}"
+        if self.status == "refuted":
+            return f"what was compiled is not the kernel: {self.why}"
+        known = "every hazard decided for all sizes" if self.checked is not None and self.checked.decided else "no hazard in its runs"
+        at = "; ".join(", ".join(f"{k}={v}" for k, v in s.items()) or "its only size" for s in self.sizes)
+        return f"what was compiled, read back: {known}, and the same values at {at}"
+
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
+        """KIR-G139 for what was lost, KIR-G140 where nothing is known."""
+        if self.status == "unread":
+            return (Diagnostic("KIR-G140", f"what was compiled is not validated: {self.why}"),)
+        if self.status == "holds":
+            return ()
+        rows = tuple(Diagnostic("KIR-G139", f"what was compiled has what the kernel has not: {f.shown or f.what}", anchor=f.anchor) for f in self.findings)
+        return rows or (Diagnostic("KIR-G139", f"what was compiled computes something else: {self.why}"),)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {"status": self.status, "why": self.why, "sizes": [dict(s) for s in self.sizes],
+                "checked": None if self.checked is None else self.checked.to_json()}
+
+
+def validated(program: n.Program, surface: str, target: Target) -> Validated:
+    """What the compiler of `surface` makes of a program, read back, checked and compared with it."""
+    by = backend(surface)
+    if not isinstance(by, TranslatingBackend):
+        return Validated("unread", f"KIR does not read what the compiler of {surface} writes")
+    if len(program.kernels) != 1:
+        return Validated("unread", f"the program has {len(program.kernels)} kernels, and one is read at a time")
+    try:
+        made = by.translated(by.emit(program), target)
+        if len(made) != 1:
+            return Validated("unread", f"its compiler made {len(made)} kernels of it")
+        return judged(program, made[0])
+    except KirError as refused:
+        return Validated("unread", f"{refused.diagnostics[0].id}: {refused.diagnostics[0].message}")
+
+
+def judged(program: n.Program, made: Translated) -> Validated:
+    """A compiler's text against the program that it is of. Raises KirError for a text that is not read at all."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, binding = Path(folder) / f"compiled{made.suffix}", Path(folder) / "compiled.toml"
+        source.write_text(made.text, encoding="utf-8")
+        binding.write_text(binding_text(program, made), encoding="utf-8")
+        again = load_expert(f"{source}::{made.function}", binding).program
+    text = next((x for x in walk(again) if isinstance(x, n.Opaque)), None)
+    if text is not None:
+        return Validated("unread", f"a part of it stays text: {text.reason}")
+    done, before = proved(again), proved(program)
+    own = {f.kind for f in before.findings if f.status == "refuted"}
+    lost = tuple(f for f in done.findings if f.status == "refuted" and f.kind != "overflow" and f.kind not in own)
+    if lost:
+        return Validated("refuted", lost[0].shown or lost[0].what, done, lost)
+    return _compared(program, again, done)
+
+
+def _compared(program: n.Program, again: n.Program, done: Proved) -> Validated:
+    """Both run on the same inputs, in the checking mode, at sizes below and beyond a tile."""
+    sizes: list[dict[str, int]] = []
+    why = "no size is small enough to be run"
+    for each in size_sets(program, SIZES) or [{}]:
+        if not fits(program, each):
+            continue
+        arrays, scalars = random_inputs(program, each, 0)
+        try:
+            first, second = (run(p, {k: v.copy() for k, v in arrays.items()}, scalars, mode="check", most_steps=STEPS) for p in (program, again))
+        except KirError as stopped:
+            why = stopped.diagnostics[0].message
+            continue
+        wrong = next((f.message for f in second.findings if f.severity == "error"), "")
+        if wrong and not any(f.severity == "error" for f in first.findings):
+            return Validated("refuted", wrong, done)
+        left = next((k for k in first.outputs if k not in second.outputs and k not in arrays), "")
+        made = {k: second.outputs[k] if k in second.outputs else arrays[k] for k in first.outputs if not left}  # a text does not take what it does not use
+        if found := f"it does not write {left}" if left else difference(first, replace(second, outputs=made), "reassociated"):
+            return Validated("refuted", found, done)
+        sizes.append(dict(each))
+    return Validated("holds", "", done, (), tuple(sizes)) if sizes else Validated("unread", f"it is compared at no size: {why}", done)
+
+
+def binding_text(program: n.Program, made: Translated) -> str:
+    """The binding under which a compiler's text of a program's one kernel is read."""
+    k = program.kernels[0]
+    lines = [f'kernel = "{made.function}"', f"sizes = {_quoted(p.name for p in program.params if p.role == 'size')}",
+             f"facts = {_quoted(expr_text(f) for f in program.facts)}", f"grid = {_quoted(expr_text(a.extent) for a in k.grid)}", "[metas]",
+             f"threads_x = {made.threads}", f"shared_bytes = {made.dynamic_shared}"]
+    head = re.search(rf"\b{re.escape(made.function)}\s*\(([^)]*)\)\s*{{", made.text)
+    taken = set(re.findall(r"\w+", head[1])) if head is not None else set()
+    for p in program.params:
+        if isinstance(p.of, DType) or p.name not in taken:
+            continue  # what a kernel does not use is no parameter of its text
+        lines += [f"[tensors.{p.name}]", f"shape = {_quoted(expr_text(d) for d in p.of.shape)}", f'dtype = "{p.of.dtype}"', f'role = "{p.role}"']
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(items: Iterable[str]) -> str:
+    return "[" + ", ".join(f'"{x}"' for x in items) + "]"
+
+
+__all__ = ["Validated", "binding_text", "judged", "validated"]
