@@ -175,7 +175,7 @@ class _Kernel:
             if root not in known and root not in self.params:
                 writes = self.walk.written.get(root, [])
                 if all(covered(a, writes, partial(self._holds_at, a)) or (self.overlap is not None and self.overlap.filled(a))
-                       or any(reached(self.kernel, w, a, lambda held, claim, a=a: self._proves(held, claim, a.place)) for w in writes) for a in at):  # type: ignore[misc]
+                       or any(reached(self.kernel, w, a, partial(self._proves, place=a.place)) for w in writes) for a in at):
                     known.add(root)
         return known
 
