@@ -201,6 +201,13 @@ kernel main grid (c: N // 8, b: M // 8) threads 64
 """
 
 
+def test_sums_of_a_claim_that_is_proved_of_a_number_must_fit_too() -> None:
+    text = HEAD + RIGHT["tiles in turn"].replace("  fact M <= 1000\n", "").replace("m * 2 + t // 4", "m * 4096 + t // 4").replace("[M * 2,", "[M * 4096,")
+    done = proved(parse_program(text), 0)
+    assert done.status("bounds") == "proved" and done.verdict == "proved"
+    assert any(f.kind == "overflow" and "4096" in f.what and f.status == "refuted" for f in done.findings)
+
+
 def test_a_kernel_has_so_many_steps_for_all_its_questions(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is decided depends on steps of the solver, never on time: of few steps a hard question gets a part, and the easy ones are answered still."""
     taken: list[question.Steps] = []
