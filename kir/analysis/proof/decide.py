@@ -244,7 +244,9 @@ class _Kernel:
         if reply.kind == "fails" and c.kind == "bounds" and (found := top_of_contents(
                 condition, lambda held: self._proves((*holding, *held), condition, c.place))):
             self.contents.setdefault(found[0], []).append(found[1])
-            return Obligation(c.kind, "proved", c.what, c.place.anchor, given=f"0 <= {found[0]}[...] < {expr_text(bare(found[1]))}")
+            top = int_value(found[1])
+            given = f"0 <= {found[0]}[...] < {expr_text(bare(found[1])) if top is None else top}"
+            return Obligation(c.kind, "proved", c.what, c.place.anchor, given=given)
         unknown = [x.partition(" ")[2] for x in sorted(names_read(c.condition)) if x.startswith("%defined ") and x.partition(" ")[2] not in self.defined]
         if reply.kind == "fails" and unknown:
             return Obligation(c.kind, "open", c.what, c.place.anchor, f"whether '{unknown[0]}' has been written there before", reply.values)

@@ -246,6 +246,7 @@ def test_launches_that_may_not_have_filled_it_prove_nothing_of_memory(old: str, 
 
 @pytest.mark.parametrize(("stored", "contents", "race"), [
     ("Y[b, j] = X[I[b], j]", ("0 <= I[...] < V",), "proved"), ("Y[b, j] = F[I[b] * D + j]", ("0 <= I[...] < V",), "proved"),
+    ("Y[b, j] = F[b % V * D + I[b]]", ("0 <= I[...] < D",), "proved"), ("Y[b, j] = F[b % V * D + I[b] + 1]", (), "proved"),
     ("Y[b, j] = X[I[I[b]], j]", ("0 <= I[...] < N", "0 <= I[...] < V"), "proved"), ("Y[I[b], j] = X[0, j] + cast(b, f32)", ("0 <= I[...] < N",), "undecided"),
     ("Y[b, j] = X[I[b] + 1, j]", (), "proved"), ("Y[b, j] = F[I[b] * D + j + 1]", (), "proved"), ("Y[b, j] = F[I[b] * (D + 1) + j]", (), "proved")])
 def test_indices_that_a_tensor_holds_are_taken_to_be_inside_and_that_is_said(stored: str, contents: tuple[str, ...], race: str) -> None:
