@@ -5,9 +5,10 @@
     python -m benchmarks.first_minutes --take ROWS                          # the page of such rows
 
 Each kernel stands in an installed package (the extra `zoo`, and torch) and is given to `kir lineage FILE::KERNEL --seconds S` as a new user would: no
-binding, no problem, no answer to a question, one process, a folder of its own. The page says how many keys that takes (the command and its return, and
-a line for each question that is left open), how long, what was kept, what had to be assumed, and what was left open; beside it what the first record of
-`benchmarks/data/first_minutes.json` says. Each whole run is added there, with its commit. Times are of the machine that ran it, which the page describes.
+binding, no problem, no answer to a question, one process, a folder and a cache of its own. The page says how many keys that takes (the command and its
+return, and a line for each question that is left open), how long, what was kept, what had to be assumed, and what was left open; beside it what the first
+record of `benchmarks/data/first_minutes.json` says. Each whole run is added there, with its commit. Times are of the machine that ran it, which the page
+describes.
 `--jobs` runs so many kernels side by side, where there are processors enough; `--of` names a file of other kernels, a surface and a kernel a line.
 """
 from __future__ import annotations
@@ -77,7 +78,7 @@ def minute(surface: str, kernel: str, seconds: float) -> Minute:
         out, err = Path(folder, "out"), Path(folder, "err")
         begun = time.monotonic()
         with out.open("w") as first, err.open("w") as second:
-            child = subprocess.Popen(command, cwd=folder, stdout=first, stderr=second)
+            child = subprocess.Popen(command, cwd=folder, stdout=first, stderr=second, env={**os.environ, "XDG_CACHE_HOME": f"{folder}/cache"})
             _, _, used = os.wait4(child.pid, 0)  # its own processors' time, that of its children included
         wall, own = time.monotonic() - begun, used.ru_utime + used.ru_stime
         said = out.read_text(encoding="utf-8", errors="replace"), err.read_text(encoding="utf-8", errors="replace")
@@ -108,9 +109,12 @@ class Machine:
     cores: int
     kind: str
     jobs: int = 1
+    shared: bool = False
+    """Whether other work ran on them at the same time."""
 
     def __str__(self) -> str:
-        return f"{self.cores} cores ({self.kind}), {'one kernel' if self.jobs == 1 else f'{self.jobs} kernels'} at a time"
+        return f"{self.cores} cores ({self.kind}), {'one kernel' if self.jobs == 1 else f'{self.jobs} kernels'} at a time" + (
+            ", beside other work, so seconds of the clock are too many" if self.shared else "")
 
 
 HERE = Machine(os.cpu_count() or 1, platform.machine())
@@ -152,9 +156,10 @@ def main() -> None:
     parser.add_argument("--run", type=Path, metavar="ROWS")
     parser.add_argument("--of", type=Path, metavar="FILE")
     parser.add_argument("--take", type=Path, metavar="ROWS")
+    parser.add_argument("--shared", action="store_true", help="other work runs on this machine at the same time; the page says so")
     parser.add_argument("--commit", default="", help="what the tree is called where there is no repository")
     given = parser.parse_args()
-    rows, on, commit = [], Machine(HERE.cores, HERE.kind, given.jobs), ""
+    rows, on, commit = [], Machine(HERE.cores, HERE.kind, given.jobs, given.shared), ""
     if given.take:
         told, *lines = given.take.read_text(encoding="utf-8").splitlines()
         head = json.loads(told)

@@ -121,8 +121,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """As the command line does, garbage is sought seldom, and not in what all tests share: trees are large and hold no cycles."""
-    gc.set_threshold(100_000, 20, 20)
+    """Garbage is sought seldom, and not in what all tests share: trees are large and hold no cycles."""
+    gc.set_threshold(400_000, 20, 20)
     gc.freeze()
     gc.enable()
 

@@ -61,7 +61,8 @@ def translate(emitted: Emitted, target: Target) -> tuple[Translated, ...]:
         rows = _lowered(emitted, entries, target.architecture.name, Path(at))["kernels"]
     if faults := [_fault(emitted, each) for each in rows if "error" in each]:
         raise KirError(*faults)
-    return tuple(Translated(e.kernel, str(each["function"]), str(each["source"]), int(each["threads"]), int(each["dynamic_shared"]))
+    return tuple(Translated(e.kernel, str(each["function"]), str(each["source"]), int(each["threads"]), int(each["dynamic_shared"]),
+                            renamed=tuple((a.name, a.source) for a in e.arguments if a.name != a.source))
                  for e, each in zip(entries, rows, strict=True))
 
 

@@ -1,4 +1,8 @@
-"""``python -m benchmarks.gpu_workloads [--out DIR] [--seconds N] WORKLOAD ..``; without names, all workloads."""
+"""``python -m benchmarks.gpu_workloads [--out DIR] [--seconds N] [--known TEXTS] [--rows TEXTS] WORKLOAD ..``; without names, all workloads.
+
+`--rows`: those whose names contain one of these texts, with commas between. `--known`: only candidates that were the fastest of a row that is kept, and
+those whose names contain one of these texts. A workload's module compiles ahead: ``python -m benchmarks.gpu_workloads.WORKLOAD [ROWS] [--known TEXTS]``.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +15,15 @@ from benchmarks.gpu_workloads.watched import run
 
 def main(words: list[str]) -> int:
     """0, or 1 where one of KIR's kernels was wrong or did not run, or 2 for words that are none."""
-    given = {"--out": str(RESULTS), "--seconds": "inf"}
+    given = {"--out": str(RESULTS), "--seconds": "inf", "--known": "", "--rows": ""}
     while len(words) > 1 and words[0] in given:
         option, value, *words = words
         given[option] = value
     if unknown := [w for w in words if w not in WORKLOADS]:
         print(f"no workload {unknown[0]}; there are {', '.join(WORKLOADS)}", file=sys.stderr)
         return 2
-    faults = run(words or list(WORKLOADS), Path(given["--out"]), float(given["--seconds"]))
+    rows = tuple(x for x in given["--rows"].split(",") if x)
+    faults = run(words or list(WORKLOADS), Path(given["--out"]), float(given["--seconds"]), rows, tuple(x for x in given["--known"].split(",") if x))
     for fault in faults:
         print(fault, file=sys.stderr)
     return 1 if faults else 0

@@ -7,10 +7,12 @@ candidates beforehand.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.gpu_workloads.asking import ask_words, asked, worth
 from benchmarks.gpu_workloads.cublaslt import algorithms
 from benchmarks.gpu_workloads.launching import compiled, compiled_for, launcher
 from benchmarks.gpu_workloads.measuring import Case, begun, fastest
@@ -105,17 +107,19 @@ Key = tuple[str, Row | None]
 def cases() -> Iterator[Case]:
     """The rows."""
     made = prepared()
-    for row in ROWS:
+    for row in asked(ROWS):
         yield case(row, made)
 
 
 def prepared() -> dict[Key, Made]:
     """All candidates, compiled."""
-    return of_rows("bmm", ROWS, POINTS, suits, candidate, executable)
+    return of_rows("bmm", asked(ROWS), POINTS, suits, candidate, executable)
 
 
 def suits(point: str, row: Row) -> bool:
     """Whether a point is tried at a row: a tile is no larger than a product, whose rows descriptors describe."""
+    if not worth("bmm", point):
+        return False
     at = _settings(point)
     return at["rows"] <= row.m and at["columns"] <= row.n
 
@@ -191,4 +195,5 @@ def case(row: Row, made: dict[Key, Made]) -> Case:
 if __name__ == "__main__":
     from benchmarks.gpu_workloads import bmm
 
+    ask_words(sys.argv[1:])
     bmm.prepared()  # by its own name: what is kept is read by other modules

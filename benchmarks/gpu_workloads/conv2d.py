@@ -7,9 +7,11 @@ on each surface.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from benchmarks.gpu_workloads.asking import ask_words, asked, worth
 from benchmarks.gpu_workloads.launching import compiled, compiled_for, launcher
 from benchmarks.gpu_workloads.measuring import Case, begun, fastest
 from benchmarks.gpu_workloads.replaying import EARLY, HOT_CALLS, Made, copies, early, kept, replayed
@@ -25,7 +27,9 @@ from kir.rewrite import Context, Pipeline, run
 
 Kind = tuple[int, int]
 """Taps along each side, and the stride; padding keeps the middle tap inside."""
-SHAPES: tuple[tuple[int, int, int, int, int, Kind], ...] = (
+Shape = tuple[int, int, int, int, int, Kind]
+"""Images, height, width, channels, filters and the kind of filter."""
+SHAPES: tuple[Shape, ...] = (
     (8, 56, 56, 64, 128, (3, 1)),
     (32, 56, 56, 64, 64, (1, 1)),
     (32, 56, 56, 64, 256, (1, 1)),
@@ -94,7 +98,7 @@ MOST_WRONG = 2e-3
 def cases() -> Iterator[Case]:
     """Each shape, in L2 and from memory."""
     made = prepared()
-    for n, h, w, c, f, kind in SHAPES:
+    for n, h, w, c, f, kind in asked(SHAPES, name):
         yield from _cases(n, h, w, c, f, kind, made)
 
 
@@ -104,7 +108,7 @@ Key = tuple[Kind, str, tuple[int, ...]]
 
 def prepared() -> dict[Key, Made]:
     """All candidates, compiled; TileLang's compiler is the slowest."""
-    keys = dict.fromkeys(key(point, s) for s in SHAPES for point in POINTS if suits(point, *s))
+    keys = dict.fromkeys(key(point, s) for s in asked(SHAPES, name) for point in POINTS if suits(point, *s))
     return kept("conv2d", sorted(keys, key=lambda k: surface(k[1]) != "tilelang"), candidate, executable)
 
 
@@ -130,8 +134,16 @@ def executable(of: Key, program: Program) -> Executable:
                         {"X": (n, h, w, c), "Wt": (f, taps, taps, c) if taps > 1 else (f, c), "Y": out})
 
 
+def name(shape: Shape) -> str:
+    """What a row calls a shape."""
+    n, h, w, c, f, (taps, stride) = shape
+    return f"N{n} {h}x{w} C{c} F{f} {taps}x{taps} /{stride}"
+
+
 def suits(point: str, n: int, h: int, w: int, c: int, f: int, kind: Kind) -> bool:
     """Whether a point is tried at a shape: its tiles are no wider than the filters; the sum is split, and a CTA has one tile alone, where there are few."""
+    if not worth("conv2d", point):
+        return False
     (taps, stride), at = kind, _settings(point)
     tiles = -(-n * -(-h // stride) * -(-w // stride) // at["rows"]) * -(-f // at["columns"])
     steps, parts = taps * taps * c // 64, at.get("parts", 1)
@@ -223,9 +235,10 @@ def _cases(n: int, h: int, w: int, c: int, f: int, kind: Kind, made: dict[Key, M
                 missing[point] = str(refused).splitlines()[0]
         named = [fastest(of) for s in SURFACES if (of := {p: way for p, way in ours.items() if surface(p) == s})]
         ways |= {name: ours[name] for name in named}
-        shape = f"N{n} {h}x{w} C{c} F{f} {taps}x{taps} /{stride}, {'in L2' if hot else 'from memory'}"
+        shape = f"{name((n, h, w, c, f, kind))}, {'in L2' if hot else 'from memory'}"
         yield Case("conv2d", shape, ways, (*named, *missing), wrong, 2.0 * n * p * q * f * c * taps * taps, dict(missing), len(used))
 
 
 if __name__ == "__main__":
+    ask_words(sys.argv[1:])
     prepared()

@@ -6,12 +6,14 @@ what stored pipelines make of the naive programs: the fastest point of a surface
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from benchmarks.gpu_parts.session import ROOT
+from benchmarks.gpu_workloads.asking import ask_words, asked, worth
 from benchmarks.gpu_workloads.launching import compiled, compiled_for, launcher
 from benchmarks.gpu_workloads.measuring import Case, begun, fastest
 from benchmarks.gpu_workloads.replaying import Made, kept
@@ -99,7 +101,8 @@ def kernels(row: Row) -> tuple[Kernel, ...]:
     experts = () if row.group else (Kernel(f"{row.home}_sm90", expert=True),)
     ways = [way for way in WAYS[row.causal] if "even" not in way or row.length % WHOLE == 0]
     spaces = [(f"{row.home}{way}_{end}", row if end == "tilelang" else None) for end in SURFACES for way in ways if f"{row.home}{way}_{end}" in space_names()]
-    return (*experts, *(Kernel(name, row=of, point=point) for name, of in spaces for point in _points(name)))
+    every = (*experts, *(Kernel(name, row=of, point=point) for name, of in spaces for point in _points(name)))
+    return tuple(k for k in every if worth("fmha", k.title))
 
 
 @cache
@@ -116,13 +119,13 @@ def _points(name: str) -> tuple[tuple[tuple[str, Value], ...], ...]:
 def cases() -> Iterator[Case]:
     """The rows."""
     made = prepared()
-    for row in ROWS:
+    for row in asked(ROWS):
         yield _case(row, made)
 
 
 def prepared() -> dict[Kernel, Made]:
     """All kernels, compiled."""
-    every = dict.fromkeys(k for row in ROWS for k in kernels(row))
+    every = dict.fromkeys(k for row in asked(ROWS) for k in kernels(row))
     return kept("fmha", sorted(every, key=lambda k: k.surface == "tilelang"), program, executable)  # TileLang's compiler is the slowest
 
 
@@ -226,4 +229,5 @@ def _flashinfer(q: Any, k: Any, v: Any, row: Row) -> Callable[[], Any]:
 if __name__ == "__main__":
     from benchmarks.gpu_workloads import fmha
 
+    ask_words(sys.argv[1:])
     fmha.prepared()  # by its own name: what is kept is read by other modules

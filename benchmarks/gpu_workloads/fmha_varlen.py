@@ -7,12 +7,14 @@ Ours takes sequences padded to the longest, and references take them one after t
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from benchmarks.gpu_workloads.asking import ask_words, asked, worth
 from benchmarks.gpu_workloads.fmha import MOST_WRONG, writing
 from benchmarks.gpu_workloads.launching import compiled, compiled_for, launcher
 from benchmarks.gpu_workloads.measuring import Case, begun, fastest
@@ -86,17 +88,19 @@ Key = tuple[str, Row | None]
 def cases() -> Iterator[Case]:
     """The rows."""
     made = prepared()
-    for row in ROWS:
+    for row in asked(ROWS):
         yield case(row, made)
 
 
 def prepared() -> dict[Key, Made]:
     """All candidates, compiled."""
-    return of_rows("fmha_varlen", ROWS, POINTS, suits, candidate, executable)
+    return of_rows("fmha_varlen", asked(ROWS), POINTS, suits, candidate, executable)
 
 
 def suits(point: str, row: Row) -> bool:
     """Whether a point computes what a row asks."""
+    if not worth("fmha_varlen", point):
+        return False
     return ("_causal_" in point) == row.causal
 
 
@@ -172,4 +176,5 @@ def case(row: Row, made: dict[Key, Made]) -> Case:
 if __name__ == "__main__":
     from benchmarks.gpu_workloads import fmha_varlen
 
+    ask_words(sys.argv[1:])
     fmha_varlen.prepared()  # by its own name: what is kept is read by other modules

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from benchmarks.gpu_parts.session import ROOT
+from benchmarks.gpu_workloads.asking import asked
 from benchmarks.gpu_workloads.launching import compiled, compiled_for, launcher
 from benchmarks.gpu_workloads.measuring import Case, begun
 from benchmarks.gpu_workloads.replaying import Made, kept, replayed
@@ -21,7 +22,7 @@ from kir.hardware.device.libcuda import CudaError
 from kir.hardware.target import target
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
-from kir.learning.tune.rank import built
+from kir.learning.tune.rank import built, promised
 from kir.learning.tune.space import find_space
 from kir.problem import load_problem
 
@@ -34,15 +35,24 @@ KERNELS: tuple[Kernel, ...] = (("gdn_d128_sm90", "cuda", None), ("gdn_d128_sm90_
                                *(("gdn_d128_tilelang", "tilelang", shape) for shape in SHAPES))
 ROUNDOFF = 2.0**-8
 """The unit roundoff of bf16."""
+ALIGN = 16
+"""Bytes that tensors are aligned to, as the pipelines ask that make the experts."""
 FOREIGN = 4.0
 """How many of our bounds a reference may be away: its roundings are its own affair."""
 
 
 def cases() -> Iterator[Case]:
     """Each shape."""
-    made = kept("gdn", KERNELS, program, executable)
-    for b, length, h, g in SHAPES:
+    shapes = asked(SHAPES, name)
+    made = kept("gdn", [k for k in KERNELS if k[2] is None or k[2] in shapes], program, executable)
+    for b, length, h, g in shapes:
         yield _case(b, length, h, g, made)
+
+
+def name(shape: Shape) -> str:
+    """What a row calls a shape."""
+    b, length, h, g = shape
+    return f"B{b} L{length} {h} heads of q and k, {h * g} of v, d128"
 
 
 def program(kernel: Kernel) -> Program:
@@ -51,7 +61,7 @@ def program(kernel: Kernel) -> Program:
         space, problem = find_space(kernel[0]), load_problem("gdn_d128")
         return built(space, space.values({"form": "tiles"}, {"dtype": "bf16"}), problem, target("h200"))
     file = ROOT / "skills" / "experts" / "gdn" / f"{kernel[0]}.kir"
-    return parse_program(file.read_text(), str(file))
+    return promised(parse_program(file.read_text(), str(file)), (), ALIGN)
 
 
 def executable(kernel: Kernel, program: Program) -> Executable:
@@ -72,31 +82,31 @@ def _case(b: int, length: int, h: int, g: int, made: dict[Kernel, Made]) -> Case
     want, bound = _exact(**tensors)
     ways: dict[str, Callable[[], Any]] = {}
     missing: dict[str, str] = {}
-    for name, make in _references(tensors).items():
+    for reference, make in _references(tensors).items():
         try:
             call = make()
             call()
             try:
-                ways[name] = replayed([call])
+                ways[reference] = replayed([call])
             except Exception:  # it waits for the host in between
                 torch.cuda.synchronize()
-                ways[f"{name} (calls)"] = call
+                ways[f"{reference} (calls)"] = call
         except Exception as absent:
-            missing[name] = f"{type(absent).__name__}: {str(absent).splitlines()[0] if str(absent) else ''}"
+            missing[reference] = f"{type(absent).__name__}: {str(absent).splitlines()[0] if str(absent) else ''}"
     ours = []
     for kernel, found in made.items():
         if kernel[2] not in (None, (b, length, h, g)):
             continue
-        name = f"{kernel[0]}, {kernel[1]}"
-        ours.append(name)
+        way = f"{kernel[0]}, {kernel[1]}"
+        ours.append(way)
         try:
             if isinstance(found, str):
                 raise OSError(found)
-            begun(name)
+            begun(way)
             run = launcher(found[0], {**tensors, "o": o}, {"B": b, "L": length, "H": h, "G": g}, executable=found[1])
-            ways[name] = replayed([_writing(run, o)])
+            ways[way] = replayed([_writing(run, o)])
         except (KirError, CudaError, OSError) as refused:
-            missing[name] = str(refused).splitlines()[0]
+            missing[way] = str(refused).splitlines()[0]
 
     def wrong(out: Any) -> str:
         foreign = out is not o
@@ -105,7 +115,7 @@ def _case(b: int, length: int, h: int, g: int, made: dict[Kernel, Made]) -> Case
         return "" if far <= (FOREIGN if foreign else 1) else f"{far:.3g} times the error bound from the run in float64"
 
     work = 2.0 * b * h * g * length * (3 * 128 * 128 + 2 * 64 * 128 + 2 * 64 * 128)
-    return Case("gdn", f"B{b} L{length} {h} heads of q and k, {h * g} of v, d128", ways, tuple(ours), wrong, work, missing)
+    return Case("gdn", name((b, length, h, g)), ways, tuple(ours), wrong, work, missing)
 
 
 def _inputs(b: int, length: int, h: int, g: int) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """GEMM at shapes of today's models, beside cuBLASLt's best of its first eight heuristics and torch; which of KIR's pipelines runs is forecast.
 
 Weights come as [N, K], as models store them, unless a row says `nn`. Operands of a row take turns among several copies, so that none is found in L2, and
-calls are replayed from a graph, so that no launch waits for the host. ``python -m benchmarks.gpu_workloads.gemm [DIR]`` makes and compiles the candidates
-of all rows beforehand, on as many processors as there are, and keeps them in DIR (``build/gemm``).
+calls are replayed from a graph, so that no launch waits for the host. ``python -m benchmarks.gpu_workloads.gemm`` makes and compiles the candidates
+of all rows beforehand, on as many processors as there are, and keeps them in ``build/gemm``.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu_parts.session import ROOT
+from benchmarks.gpu_workloads.asking import KNOWN, ask_words, asked, worth
 from benchmarks.gpu_workloads.cublaslt import algorithms
 from benchmarks.gpu_workloads.launching import compiled_for, launcher
 from benchmarks.gpu_workloads.measuring import Case, fastest
@@ -28,7 +29,7 @@ from kir.hardware.target import target
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
 from kir.learning.tune import ranked
-from kir.learning.tune.rank import given_of
+from kir.learning.tune.rank import built, given_of
 from kir.learning.tune.space import Point, find_space
 from kir.problem import Shape, load_problem
 
@@ -126,7 +127,7 @@ Made = list[tuple[str, str, Program, Executable | str]]
 def cases() -> Iterator[Case]:
     """The rows, each with the first candidate by the forecast (`forecast`) and the fastest of the first few (`measured`)."""
     made = prepared(KEPT)
-    for row in ROWS:
+    for row in asked(ROWS):
         yield case(row, made[row.name])
 
 
@@ -135,15 +136,15 @@ def prepared(folder: Path) -> dict[str, Made]:
     file = folder / "candidates.pickle"
     if not file.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        kinds = sorted({(r.order, r.dtype) for r in ROWS})
-        asked = [(order, dtype, surface, space, i) for order, dtype in kinds for surface, spaces in SPACES[order].items() for space in spaces
-                 for i in range(0, sum((r.order, r.dtype) == (order, dtype) for r in ROWS), AT_ONCE)]
+        kinds = sorted({(r.order, r.dtype) for r in asked(ROWS)})
+        parts = [(order, dtype, surface, space, i) for order, dtype in kinds for surface, spaces in SPACES[order].items() for space in spaces
+                 for i in range(0, sum((r.order, r.dtype) == (order, dtype) for r in asked(ROWS)), AT_ONCE)]
         with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-            found = [one for many in pool.map(_ranked, *zip(*asked, strict=True)) for one in many]
-            rows = {r.name: [(s, *x) for s in SPACES[r.order] for x in chosen([f for f in found if f[:2] == (r.name, s)])] for r in ROWS}
-            wanted = {_key(row, surface, program): (row, surface, program) for row in ROWS for surface, _, program in rows[row.name]}
+            found = [one for many in (pool.map(_ranked, *zip(*parts, strict=True)) if not KNOWN else pool.map(_known, asked(ROWS))) for one in many]
+            rows = {r.name: [(s, *x) for s in SPACES[r.order] for x in chosen([f for f in found if f[:2] == (r.name, s)])] for r in asked(ROWS)}
+            wanted = {_key(row, surface, program): (row, surface, program) for row in asked(ROWS) for surface, _, program in rows[row.name]}
             executables = dict(zip(wanted, pool.map(_executable, *zip(*wanted.values(), strict=True)), strict=True))
-        made = {row.name: [(s, name, p, executables[_key(row, s, p)]) for s, name, p in rows[row.name]] for row in ROWS}
+        made = {row.name: [(s, name, p, executables[_key(row, s, p)]) for s, name, p in rows[row.name]] for row in asked(ROWS)}
         file.write_bytes(pickle.dumps(made))
     kept: dict[str, Made] = pickle.loads(file.read_bytes())
     return kept
@@ -162,7 +163,7 @@ def _ranked(order: str, dtype: str, surface: str, space: str, begin: int) -> lis
     """The candidates of a pipeline at `AT_ONCE` rows of a kind, from the one of this number: one point of each tile is forecast, then all of the best few."""
     problem, of, device = load_problem(f"{PROBLEMS[order]}:{dtype}"), find_space(space), target("h200")
     known, found = dict[tuple[str, ...], Program](), list[Found]()
-    for row in [r for r in ROWS if (r.order, r.dtype) == (order, dtype)][begin:begin + AT_ONCE]:
+    for row in [r for r in asked(ROWS) if (r.order, r.dtype) == (order, dtype)][begin:begin + AT_ONCE]:
         if not suits(space, row, SPACES[order][surface][space]):
             continue
         given = given_of(of, problem, row.shape, device)
@@ -172,6 +173,20 @@ def _ranked(order: str, dtype: str, surface: str, space: str, begin: int) -> lis
         every, _ = ranked(of, problem, row.shape, device, known=known, points=[p for p in points if _tile(_named(space, p)) in best])
         found += [(row.name, surface, c.seconds, _named(space, c.point), c.program) for c in (*every, *one[TILES:])]
     return found
+
+
+def _known(row: Row) -> list[Found]:
+    """The candidates at a row that a command asks for by name, of each pipeline and surface."""
+    problem, device = load_problem(f"{PROBLEMS[row.order]}:{row.dtype}"), target("h200")
+    out = list[Found]()
+    for surface, spaces in SPACES[row.order].items():
+        for space in spaces:
+            of = find_space(space)
+            given = given_of(of, problem, row.shape, device)
+            points = [p for p in of.points() if not of.refusal(of.values(p, given)) and worth("gemm", _named(space, p))]
+            for i, p in enumerate(points[:MEASURED // 4]):
+                out.append((row.name, surface, float(i), _named(space, p), built(of, of.values(p, given), problem, device)))
+    return out
 
 
 def _named(space: str, point: Point) -> str:
@@ -270,4 +285,5 @@ def case(row: Row, made: Made) -> Case:
 
 
 if __name__ == "__main__":
-    prepared(Path(sys.argv[1]) if len(sys.argv) > 1 else KEPT)
+    ask_words(sys.argv[1:])
+    prepared(KEPT)

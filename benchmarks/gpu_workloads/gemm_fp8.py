@@ -7,10 +7,12 @@ fastest is shown. ``python -m benchmarks.gpu_workloads.gemm_fp8`` makes and comp
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.gpu_workloads.asking import ask_words, asked, worth
 from benchmarks.gpu_workloads.launching import compiled, compiled_for, launcher
 from benchmarks.gpu_workloads.measuring import Case, begun, fastest
 from benchmarks.gpu_workloads.replaying import COLD, EARLY, Made, early, key, of_rows, replayed, surface
@@ -95,7 +97,7 @@ MOST_WRONG = 4e-3
 def cases() -> Iterator[Case]:
     """The rows, each with the fastest of its candidates."""
     made = prepared()
-    for row in ROWS:
+    for row in asked(ROWS):
         yield case(row, made)
 
 
@@ -105,11 +107,13 @@ Key = tuple[str, Row | None]
 
 def prepared() -> dict[Key, Made]:
     """All candidates, compiled."""
-    return of_rows("gemm_fp8", ROWS, POINTS, suits, candidate, executable)
+    return of_rows("gemm_fp8", asked(ROWS), POINTS, suits, candidate, executable)
 
 
 def suits(point: str, row: Row) -> bool:
     """Whether a point is tried at a row: tiles are no higher than A, clusters have two of them, and K is shared where they are few."""
+    if not worth("gemm_fp8", point):
+        return False
     if "_split" in point and -(-row.m // 64) * -(-row.n // 128) > SMS:
         return False
     return row.m >= (256 if "_multicast" in point else 128 if "rows=128" in point else 192 if "rows=192" in point else 1)
@@ -196,4 +200,5 @@ def case(row: Row, made: dict[Key, Made]) -> Case:
 if __name__ == "__main__":
     from benchmarks.gpu_workloads import gemm_fp8
 
+    ask_words(sys.argv[1:])
     gemm_fp8.prepared()  # by its own name: what is kept is read by other modules

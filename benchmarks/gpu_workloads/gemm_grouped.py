@@ -7,12 +7,14 @@ take turns among copies. ``python -m benchmarks.gpu_workloads.gemm_grouped`` mak
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from benchmarks.gpu_workloads.asking import ask_words, asked, worth
 from benchmarks.gpu_workloads.launching import compiled, compiled_for, launcher
 from benchmarks.gpu_workloads.measuring import Case, begun, fastest
 from benchmarks.gpu_workloads.replaying import COLD, EARLY, Made, early, key, of_rows, replayed, surface
@@ -105,7 +107,7 @@ MOST_WRONG = 4e-3
 def cases() -> Iterator[Case]:
     """The rows, each with the fastest of its candidates."""
     made = prepared()
-    for row in ROWS:
+    for row in asked(ROWS):
         yield case(row, made)
 
 
@@ -115,11 +117,13 @@ Key = tuple[str, Row | None]
 
 def prepared() -> dict[Key, Made]:
     """All candidates, compiled."""
-    return of_rows("gemm_grouped", ROWS, POINTS, suits, candidate, executable)
+    return of_rows("gemm_grouped", asked(ROWS), POINTS, suits, candidate, executable)
 
 
 def suits(point: str, row: Row) -> bool:
     """Whether a point is tried at a row."""
+    if not worth("gemm_grouped", point):
+        return False
     each = row.rows / row.groups
     if surface(point) != "cuda":
         return each >= MANY or "rows=64" in point
@@ -201,4 +205,5 @@ def case(row: Row, made: dict[Key, Made]) -> Case:
 if __name__ == "__main__":
     from benchmarks.gpu_workloads import gemm_grouped
 
+    ask_words(sys.argv[1:])
     gemm_grouped.prepared()  # by its own name: what is kept is read by other modules

@@ -7,10 +7,12 @@ they are not normal, only the result matters.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
+from benchmarks.gpu_workloads.asking import KNOWN, ask_words, asked, worth
 from benchmarks.gpu_workloads.launching import compiled, compiled_for, launcher
 from benchmarks.gpu_workloads.measuring import Case, begun, fastest
 from benchmarks.gpu_workloads.replaying import HOT_CALLS, Made, copies, kept, replayed
@@ -19,6 +21,7 @@ from kir.gate.gpu.images.executable import Executable
 from kir.hardware.device.libcuda import CudaError
 from kir.hardware.target import target
 from kir.ir.nodes import Program
+from kir.learning.tune.rank import promised
 from kir.problem import load_problem
 from kir.rewrite import Context, run
 
@@ -45,38 +48,37 @@ ANSWERS = {
 """The answers of radix select that are tried, by their family."""
 TILELANG: dict[str, dict[int, tuple[str, ...]]] = {
     "rows": {
-        1024: ("rows(threads=128, items=8, room=1024, bits=8)", "rows(threads=512, items=4, room=1024, bits=11)"),
-        1 << 30: ("rows(threads=1024, items=4, room=4096, bits=11)", "rows(threads=512, items=8, room=4096, bits=10)"),
+        1024: ("rows(threads=128, items=8, room=1024, bits=8)",),
+        1 << 30: ("rows(threads=1024, items=4, room=4096, bits=11)",),
     },
-    "chunks": {1 << 30: ("chunks(threads=512, items=8, blocks=2, bits=11)", "chunks(threads=512, items=4, blocks=1, bits=11)")},
+    "chunks": {1 << 30: ("chunks(threads=512, items=8, blocks=2, bits=11)",)},
 }
 """Those of them that TileLang is given, by their family and the longest row that they are tried on."""
 TRITON: dict[str, dict[int, tuple[str, ...]]] = {
     "tiles": {
-        256: ("tiles(tile=256, threads=32)", "tiles(tile=256, threads=64)"),
-        1024: ("tiles(tile=1024, threads=64)", "tiles(tile=1024, threads=128)", "tiles(tile=1024, threads=256)"),
-        4096: ("tiles(tile=4096, threads=128)", "tiles(tile=4096, threads=256)", "tiles(tile=4096, threads=512)"),
-        8192: ("tiles(tile=8192, threads=256)", "tiles(tile=8192, threads=512)"),
+        256: ("tiles(tile=256, threads=32)",),
+        1024: ("tiles(tile=1024, threads=128)", "tiles(tile=1024, threads=256)"),
+        4096: ("tiles(tile=4096, threads=256)", "tiles(tile=4096, threads=512)"),
+        8192: ("tiles(tile=8192, threads=512)",),
     },
     "sieve": {
         32768: (
             "sieve(tile=1024, room=256, threads=128, groups=128, each=32)",
-            "sieve(tile=1024, room=256, threads=128, groups=64, each=64)",
             "sieve(tile=2048, room=256, threads=256, groups=128, each=16)",
         ),
         131072: (
             "sieve(tile=2048, room=512, threads=256, groups=128, each=64)",
             "sieve(tile=4096, room=512, threads=256, groups=128, each=32)",
-            "sieve(tile=2048, room=1024, threads=128, groups=64, each=64)",
         ),
         1 << 30: (
             "sieve(tile=4096, room=256, threads=256, groups=128, each=64)",
             "sieve(tile=16384, room=4096, threads=512, groups=128, each=64)",
-            "sieve(tile=8192, room=4096, threads=256, groups=128, each=64)",
         ),
     },
 }
 """Answers on whole tiles, by their family and the longest row that they are tried on."""
+ALIGN = 16
+"""Bytes that tensors are aligned to: whole vectors of a tile are loaded where rows are as long."""
 PLAIN = {"tilelang": "histogram", "triton": "bits"}
 """What the pipelines `topk_tilelang` and `topk_triton` answer, which have nothing to choose; tried on every row."""
 SHAPES: tuple[tuple[int, int, int, tuple[str, ...]], ...] = (
@@ -100,15 +102,15 @@ VALUES = ("normal", "a few values", "infinities", "NaN")
 def cases() -> Iterator[Case]:
     """Each shape hot and cold, then the values that are not normal."""
     made = prepared()
-    for r, n, k, families in SHAPES:
+    for r, n, k, families in asked(SHAPES, shape_name):
         yield from _cases(r, n, k, "normal", families, made)
-    for values in VALUES[1:]:
+    for values in VALUES[1:] if asked(SHAPES[:1], shape_name) else ():
         yield from _cases(*SHAPES[0][:3], values, SHAPES[0][3], made)
 
 
 def prepared() -> dict[Key, Made]:
     """All answers, compiled."""
-    every = [key(surface, answer, shape[:3]) for shape in SHAPES for surface, answer in answers(shape[1], shape[3])]
+    every = [key(surface, answer, shape[:3]) for shape in asked(SHAPES, shape_name) for surface, answer in answers(shape[1], shape[3])]
     return kept("topk", sorted(dict.fromkeys(every), key=lambda k: (k[0] != "tilelang", k)), program, executable)  # TileLang's compiler is the slowest
 
 
@@ -123,7 +125,12 @@ def answers(n: int, families: tuple[str, ...]) -> list[tuple[str, str]]:
         for family in families:
             longest = [m for m in by_length.get(family, {}) if m >= n]
             found += [(surface, a) for a in by_length[family][min(longest)]] if longest else []
-    return [*found, *PLAIN.items()]
+    return [(surface, a) for surface, a in (*found, *PLAIN.items()) if worth("topk", title(surface, a)) and not (KNOWN and a in PLAIN.values())]
+
+
+def shape_name(shape: tuple[int, int, int, tuple[str, ...]]) -> str:
+    """What a row calls a shape."""
+    return f"{shape[0]} x {shape[1]} k {shape[2]}"
 
 
 def title(surface: str, answer: str) -> str:
@@ -138,7 +145,7 @@ def key(surface: str, answer: str, sizes: tuple[int, int, int]) -> Key:
 
 def program(of: Key) -> Program:
     """The naive program with that answer of radix select in its place; for TileLang with the barriers of its own alone."""
-    made = run(load_problem("topk").naive, f'radix-select{{answer="{of[1]}"}}@main', Context(target("sm_90a")))
+    made = run(promised(load_problem("topk").naive, (), ALIGN), f'radix-select{{answer="{of[1]}"}}@main', Context(target("sm_90a")))
     steps = "; ".join(f'surface-option{{option=tl_disable_thread_storage_sync value="true"}}@{k.name}' for k in made.program.kernels)
     return run(made.program, steps, Context(target("sm_90a"))).program if of[0] == "tilelang" and of[1] != PLAIN["tilelang"] else made.program
 
@@ -201,7 +208,7 @@ def _cases(r: int, n: int, k: int, values: str, families: tuple[str, ...], made:
         by = {s: {a: way for a, way in ours.items() if tried[a][0] == s} for s in dict.fromkeys(s for s, _ in tried.values())}
         named = [fastest(of) for of in by.values() if of]
         ways |= {name: ours[name] for name in named}
-        shape = f"{r} x {n} k {k}{'' if values == 'normal' else ', ' + values}, {'in L2' if hot else 'from memory'}"
+        shape = f"{shape_name((r, n, k, families))}{'' if values == 'normal' else ', ' + values}, {'in L2' if hot else 'from memory'}"
         yield Case("topk", shape, ways, (*named, *missing), wrong, 0.0, dict(missing), len(used))
 
 
@@ -245,4 +252,5 @@ def _references(k: int) -> dict[str, Callable[[Any], Any]]:
 if __name__ == "__main__":
     from benchmarks.gpu_workloads import topk
 
+    ask_words(sys.argv[1:])
     topk.prepared()  # by its own name: what is kept is read by other modules

@@ -7,20 +7,21 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from benchmarks.gpu_workloads import measuring, table
+from benchmarks.gpu_workloads import asking, measuring, table
 
 SILENT = 20.0
 """Seconds that a way may take for what it is first run for: an answer that is compared, and a few calls."""
 
 
-def run(names: list[str], out: Path, seconds: float) -> list[str]:
-    """As `table.run`. A way that did not end, or ended its process, is a fault of the row at which it did, and left out of the rows after it."""
+def run(names: list[str], out: Path, seconds: float, rows: tuple[str, ...] = (), known: tuple[str, ...] = ()) -> list[str]:
+    """As `table.run`, of the rows and candidates that are asked for. A way that did not end, or ended its process, is a fault of the row at which it did, and
+    left out of the rows after it."""
     until, faults = time.monotonic() + seconds, list[str]()
     for name in names:
         stopped, row = dict[str, str](), 0
         while (left := until - time.monotonic()) > 0:
             mine, its = get_context("spawn").Pipe()
-            child = get_context("spawn").Process(target=_measure, args=(its, name, out, left, stopped, row))
+            child = get_context("spawn").Process(target=_measure, args=(its, name, out, left, stopped, row, rows, known))
             child.start()
             its.close()
             way, row, found = _followed(mine, row)
@@ -57,8 +58,9 @@ def _followed(asking: Connection, row: int) -> tuple[str, int, list[str] | None]
             way = what
 
 
-def _measure(to: Connection, name: str, out: Path, seconds: float, stopped: dict[str, str], row: int) -> None:
+def _measure(to: Connection, name: str, out: Path, seconds: float, stopped: dict[str, str], row: int, rows: tuple[str, ...], known: tuple[str, ...]) -> None:
     """The rows of a workload from one on, saying what is run before it is."""
+    asking.ask(rows, known)
     measuring.STOPPED.update(stopped)
     measuring.LISTENERS.append(lambda way: to.send(("way", way)))
     to.send(("faults", table.run([name], out, seconds, row, lambda done: to.send(("row", done)))))

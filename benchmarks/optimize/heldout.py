@@ -313,7 +313,10 @@ def _table(rows: list[dict[str, Any]], about: Mapping[str, Any]) -> Iterator[str
         f"{sum(r >= 1.0 for r in ratios)} at 1.0 or more, geometric mean {mean:.3f}."
     )
     yield ""
-    yield f"- At most {MOST} measured candidates and {EACH_SECONDS:g} s an instance."
+    yield (
+        f"- At most {MOST} measured candidates an instance, of which none is begun after {EACH_SECONDS:g} s; what was under way then, and the whole gate of "
+        "the best, went on. Of two runs of an instance the better row stays."
+    )
     yield from share(rows, "instances", "the rivals'")
     yield ""
     yield "| " + " | ".join(HEAD) + " |"

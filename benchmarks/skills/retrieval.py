@@ -1,6 +1,7 @@
 """Planted states: are the cards found that an expert uses from there on?"""
 from __future__ import annotations
 
+import hashlib
 import random
 import re
 import time
@@ -16,7 +17,7 @@ from kir.learning.cards.library import CardStore, Library, library
 from kir.learning.cards.search import Index, Query, Rank
 from kir.learning.cards.use import applicable
 from kir.learning.evidence.walked import Walked, parsed_ahead
-from kir.learning.induce.rank import learned, seen
+from kir.learning.induce.rank import Seen, learned, seen
 from kir.learning.induce.trials import told
 from kir.learning.induce.uses import SHORT
 from kir.rewrite import Context, Step
@@ -25,6 +26,8 @@ SYNTHETIC = 100_000
 TOP = 5
 
 ARMS = ("all facets", "no scope", "usual order", "no state", "text only")
+KNOWN, PARTS = "all facets, family seen", 5
+"""The arm whose order was learned from all states but those of kernels in a part of the files: other kernels of the family are known, as to a user's kernel."""
 FACETS = ("case", "surface", "platform", "prior")
 
 
@@ -32,18 +35,21 @@ def retrieval(given: Given) -> str:
     """Precision and recall at five on planted states; the time to search many cards, and to load the library."""
     load = _loaded(given)
     (seconds, *_), = side_by_side(_timed, (0,), replace(given, workers=2, within=0.0))  # a process of its own: what searches words may bring threads
-    given = ranked(given)
-    scores: dict[str, list[tuple[float, ...]]] = defaultdict(list)
-    cases = [(w.key, k) for w in given.walks if w.family in given.ranks for k in range(len(w.transitions))]
+    cases = [(w.key, k) for w in given.walks for k in range(len(w.transitions))]
     random.Random(given.seed).shuffle(cases)
-    for arm, *row in side_by_side(_retrieved, cases[:given.most], given):
+    parsed_ahead((w.programs[t.before_text] for w in given.walks for t in w.transitions), given.workers)
+    found = side_by_side(_offered, cases[:given.most], given)
+    given = _orders(replace(given, states=tuple(state for *_, state in found)))
+    scores: dict[str, list[tuple[float, ...]]] = defaultdict(list)
+    for arm, *row in side_by_side(_retrieved, [row for row in found if row[3]], replace(given, within=0.0)):
         scores[arm].append(tuple(row))
     rows = [f"| {arm} | {len(s)} | {' | '.join(f'{sum(column) / len(s):.2f}' for column in zip(*s, strict=True))} |" for arm, s in scores.items() if s]
     said = [
         "A planted state is a program of a lineage with the steps after it undone; relevant are the admitted cards that apply there and that the expert used "
         "from there on: a step of the expert's is among the uses that the card was lifted from, or the card makes it, or its next program. Of the first "
         f"{TOP} that apply those are listed that recorded outcomes speak for (at least one). The order of cards, and whether outcomes speak for one, is "
-        "learned without the family of the state's kernel. Precision is of those listed, recall of the relevant ones, at most "
+        f"learned without the family of the state's kernel; in *{KNOWN}* without a fifth of all files, the kernel's among them. "
+        f"It is learned from the {len(found)} states that were looked at. Precision is of those listed, recall of the relevant ones, at most "
         f"{TOP}; precision at R is of as many as are relevant. *usual order*: without anything learned; *text only*: by the words of the kernel's name and "
         "family. States are taken in an order that the seed decides, those without a relevant card left out."]
     return "\n".join(["# Retrieval", "", *said, "", f"| arm | states | listed | precision | recall | precision at R, at most {TOP} |",
@@ -55,50 +61,64 @@ def retrieval(given: Given) -> str:
 def ranked(given: Given) -> Given:
     """With the orders of cards that are learned without each family."""
     parsed_ahead((w.programs[t.before_text] for w in given.walks for t in w.transitions), given.workers)
-    given = replace(given, states=seen(given.admitted, given.walks, given.workers))
-    families = sorted({each.family for each in given.states})
-    return replace(given, ranks=dict(zip(families, (rank for rank, in side_by_side(_ranked, families, replace(given, within=0.0))), strict=True)))
+    return _orders(replace(given, states=seen(given.admitted, given.walks, given.workers)))
 
 
-def _ranked(family: str, given: Given) -> Rows:
-    return [(learned(given.admitted, [each for each in given.states if each.family != family]),)]
+def _orders(given: Given) -> Given:
+    """With the orders learned from its states without each family, and without each part of the files."""
+    without = sorted({each.family for each in given.states} | {part_of(each.file) for each in given.states})
+    return replace(given, ranks=dict(zip(without, (rank for rank, in side_by_side(_ranked, without, replace(given, within=0.0))), strict=True)))
 
 
-def _retrieved(case: tuple[str, int], given: Given) -> Rows:
-    """For each arm how many are listed, precision, recall and precision at R, at one state; nothing where no card is relevant."""
-    walk, before, offers, relevant = offered(case, given)
-    if not relevant:
-        return []
+def part_of(file: str) -> str:
+    """The part of the files that one is in, by its hash."""
+    return f"part {int(hashlib.sha256(file.encode()).hexdigest(), 16) % PARTS + 1}"
+
+
+def _ranked(without: str, given: Given) -> Rows:
+    some = [each for each in given.states if any(each.used) and each.used != each.applies and without not in (each.family, part_of(each.file))]
+    return [(learned(given.admitted, some),)]
+
+
+def _retrieved(case: tuple[str, int, frozenset[str], frozenset[str], Seen], given: Given) -> Rows:
+    """For each arm how many are listed, precision, recall and precision at R, at one state."""
+    key, k, offers, relevant, _ = case
+    walk = next(w for w in given.walks if w.key == key)
+    before = walk.program(walk.transitions[k].before_text)
     out: Rows = []
-    for arm in ARMS:
+    for arm in (KNOWN, *ARMS):
         top, order = first(given, walk, before, arm, offers), first(given, walk, before, arm, offers, every=True)
         hits, many = len(relevant & set(top)), min(TOP, len(relevant))
         out.append((arm, len(top), hits / max(1, len(top)), hits / many, len(relevant & set(order[:many])) / many))
     return out
 
 
-def offered(case: tuple[str, int], given: Given) -> tuple[Walked, Program, set[str], set[str]]:
-    """A state of a walk (by its key, and the number of the step after it): the walk, the program, the names of the admitted cards that apply, and of those
-    among them that the expert used from there on."""
+def _offered(case: tuple[str, int], given: Given) -> Rows:
+    """A state of a walk (by its key, and the number of the step after it), the names of the admitted cards that apply there, and of those among them that the
+    expert used from there on; and the state as the order is learned from it."""
     from benchmarks.skills.round_trips import makes
 
     walk = next(w for w in given.walks if w.key == case[0])
     later = walk.transitions[case[1]:]
     before, context = walk.program(later[0].before_text), Context(target(walk.targets[-1]))
     wanted, steps = {told(Step.from_json(t.step)) for t in later}, {(walk.kernel, t.number, t.before[:SHORT]) for t in later}
-    offers, relevant = set[str](), set[str]()
+    offers, used, relevant = set[str](), set[str](), set[str]()
     for card in given.admitted:
         if found := list(applicable(card, before, context)):
             offers.add(card.name)
-            if (not steps.isdisjoint((use.kernel, use.transition, use.before) for use in card.evidence.uses)
-                    or any(told(step) in wanted for each in found for step in each.steps) or makes(found, before, later[0], context)):
+            if not steps.isdisjoint((use.kernel, use.transition, use.before) for use in card.evidence.uses):
+                used.add(card.name)
+            elif any(told(step) in wanted for each in found for step in each.steps) or makes(found, before, later[0], context):
                 relevant.add(card.name)
-    return walk, before, offers, relevant
+    held = [tuple(card.name in some for card in given.admitted) for some in (offers, used)]
+    state = Seen(Query.of(before, context.target, walk.surface), held[0], held[1], walk.family, walk.kernel.partition("::")[0])
+    return [(*case, frozenset(offers), frozenset(relevant | used), state)]
 
 
 def first(given: Given, walk: Walked, before: Program, arm: str, offers: Collection[str], every: bool = False) -> list[str]:
     """The first cards in the order of `search`, of those that apply (without a state, of all); but for `every`, only those that outcomes speak for."""
-    query, rank = Query.of(before, target(walk.targets[-1]), walk.surface), given.ranks.get(walk.family, Rank())
+    without = part_of(walk.kernel.partition("::")[0]) if arm == KNOWN else walk.family
+    query, rank = Query.of(before, target(walk.targets[-1]), walk.surface), given.ranks.get(without, Rank())
     match arm:
         case "no scope":
             rank = replace(rank, weights={name: 0.0 if name in FACETS else value for name, value in rank.weights.items()})
@@ -110,9 +130,9 @@ def first(given: Given, walk: Walked, before: Program, arm: str, offers: Collect
             words = " ".join((walk.family, *re.findall(r"[a-z0-9]+", walk.kernel.rpartition("::")[2].lower())))
             rank = Rank({name: float(name == "words") for name in rank.weights})
             query, offers = Query(frozenset(), frozenset(), words=words), {c.name for c in given.admitted}
-    index = _indices.get((arm, walk.family))
-    if index is None or index.cards != given.admitted or index.rank != rank:  # what it works out on first use serves all states of a family
-        index = _indices[arm, walk.family] = Index.of(given.admitted, rank)
+    index = _indices.get((arm, without))
+    if index is None or index.cards != given.admitted or index.rank != rank:  # what it works out on first use serves all its states
+        index = _indices[arm, without] = Index.of(given.admitted, rank)
     found = [(given.admitted[k].name, score) for k, score in index.best(query, len(given.admitted)) if given.admitted[k].name in offers]
     return [name for k, (name, score) in enumerate(found) if every or (k < TOP and (k == 0 or score >= rank.least))]
 

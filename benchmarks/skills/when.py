@@ -46,6 +46,8 @@ LONGEST = 4000
 """Characters of a program that is interpreted: what is naive and large runs for minutes."""
 TARGET = "sm_90a"
 SAYS = ("applies", "not carried out", "refuses", "unknown")
+LOOKED = "looked at"
+"""The row that each program has, whatever is found in it: those that there was no time for have none."""
 CAME = ("right", "no faster", "wrong", "refused", "not run")
 
 
@@ -72,6 +74,8 @@ def when(given: Given) -> str:
     singles = [card for card in given.admitted if len(card.carrier.steps) == 1]
     cases = list(programs(given))[:given.most]
     rows = side_by_side(_looked, cases, given)
+    seen = sum(said == LOOKED for said, *_ in rows)
+    rows = [row for row in rows if row[0] != LOOKED]
     looked = Counter(said for said, *_ in rows)
     counts = Counter((said, came) for said, came, *_ in rows if came)
     refusals: dict[str, Counter[str]] = defaultdict(Counter)
@@ -85,7 +89,7 @@ def when(given: Given) -> str:
     most = sorted(refusals.items(), key=lambda row: (-row[1]["right"], row[0]))
     return "\n".join([
         "# When a card is right", "",
-        f"{sum(looked.values())} places in {len(cases)} programs of kernels that the card was not made from, by the {len(singles)} admitted cards of one step; "
+        f"{sum(looked.values())} places in {seen} programs of kernels that the card was not made from, by the {len(singles)} admitted cards of one step; "
         f"{sum(tried.values())} of them were tried, {tried['refuses'] + tried['unknown']} by force. Where a card applies (its conditions hold, and the "
         f"framework carries the step out), the program is interpreted and compared with the one before, at up to {APPLIED} places of each program; where a "
         "condition is refuted, or unknown, the step is forced, at every place. *not carried out*: the conditions hold, and the step cannot be undone exactly "
@@ -138,7 +142,7 @@ def _looked(case: tuple[str, frozenset[str], frozenset[str]], given: Given) -> R
     first = {each.card: each for each in sorted(found, key=lambda each: each.turn) if not each.failing}
     chosen = [*islice(sorted(first.values(), key=lambda each: each.turn), APPLIED), *(each for each in found if each.failing)]
     tried = {id(each) for each in chosen}
-    out: Rows = []
+    out: Rows = [(LOOKED, "", "", "", "", ())]
     for each in found:
         came, on = "", tuple[str, ...]()
         if id(each) in tried:

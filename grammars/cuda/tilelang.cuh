@@ -4,6 +4,8 @@
 #define uchar unsigned char
 typedef half half_t;
 typedef __nv_bfloat16 bfloat16_t;
+typedef __nv_fp8_e4m3 fp8_e4_t;
+typedef __nv_fp8_e5m2 fp8_e5_t;
 
 __device__ const double CUDART_INF = __longlong_as_double(0x7ff0000000000000LL);
 namespace cutlass {

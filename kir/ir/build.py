@@ -11,7 +11,8 @@ import operator
 from collections.abc import Callable, Mapping
 
 from kir.base.diagnostic import error
-from kir.ir.nodes import COMPARISONS, Attr, Attrs, Binary, Call, Cast, Const, Expr, Load, Region, Select, Span, Unary, Var, attrs
+from kir.ir.nodes import COMPARISONS, Attr, Attrs, Binary, Buffer, Call, Cast, Const, Expr, Load, Region, Select, Span, Unary, Var, attrs
+from kir.ir.printer import expr_text
 from kir.ir.types import BOOL, F32, FP8, I32, I64, DType, TileType, Type, dtype_of, shape_of
 
 Monomial = tuple[Expr, ...]
@@ -44,9 +45,7 @@ def int_value(e: Expr | int) -> int | None:
 
 # ------------------------------------------------------------------------------------------------- integer sums of products
 
-def _sort_key(e: Expr) -> str:
-    from kir.ir.printer import expr_text
-    return expr_text(e)
+_sort_key = expr_text
 
 
 def polynomial(e: Expr) -> Mapping[Monomial, int]:
@@ -55,11 +54,15 @@ def polynomial(e: Expr) -> Mapping[Monomial, int]:
     kept = e.__dict__
     found: Mapping[Monomial, int] | None = kept.get("_polynomial")
     if found is None:
-        found = kept["_polynomial"] = _polynomial(e)
+        found = _polynomial(e)
+        if found is None:
+            return {(e,): 1}  # kept, it would hold its own expression
+        kept["_polynomial"] = found
     return found
 
 
-def _polynomial(e: Expr) -> dict[Monomial, int]:
+def _polynomial(e: Expr) -> dict[Monomial, int] | None:
+    """As `polynomial`; None of an atom."""
     if isinstance(e, Const):
         return {(): int(e.value)} if e.value else {}
     if isinstance(e, Unary) and e.op == "neg":
@@ -79,7 +82,7 @@ def _polynomial(e: Expr) -> dict[Monomial, int]:
                     m = tuple(sorted(ma + mb, key=_sort_key)) if ma and mb else ma or mb
                     out[m] = out.get(m, 0) + ca * cb
             return {m: c for m, c in out.items() if c}
-    return {(e,): 1}
+    return None
 
 
 def from_polynomial(terms: Mapping[Monomial, int], dtype: DType) -> Expr:
@@ -109,9 +112,7 @@ def from_polynomial(terms: Mapping[Monomial, int], dtype: DType) -> Expr:
     return out
 
 
-def _ring(op: str, a: Expr, b: Expr) -> Expr:
-    raw = Binary(op, a, b)
-    dtype = dtype_of(raw.type)
+def _ring(raw: Binary, dtype: DType) -> Expr:
     out = from_polynomial(polynomial(raw), dtype)
     return out if out.type == raw.type else broadcast(out, raw.type)
 
@@ -149,7 +150,7 @@ def binary(op: str, a: Expr, b: Expr) -> Expr:
         if folded is not None:
             return folded
     if da.is_integer and op in ("add", "sub", "mul"):
-        return _ring(op, a, b)
+        return _ring(raw, da)
     shaped = isinstance(raw_type, TileType)
     if not shaped:
         simpler = _identity(op, a, b)
@@ -389,7 +390,6 @@ def load(at: Region, mask: Expr | None = None, other: Expr | None = None, clip: 
 
 def region(buffer: object, *index: Expr | Span | int) -> Region:
     """A place in a buffer; integer indices become i32 literals, and the full region of a buffer becomes the index-free form."""
-    from kir.ir.nodes import Buffer
     assert isinstance(buffer, Buffer)
     made = tuple(const(i) if isinstance(i, int) else i for i in index)
     if made and len(made) == len(buffer.shape) and all(

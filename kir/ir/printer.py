@@ -102,7 +102,8 @@ def attrs_text(a: n.Attrs) -> str:
 
 def expr_text(e: n.Expr) -> str:
     """An expression; cached on the node."""
-    return _levelled(e)[0]
+    cached: tuple[str, int] | None = e.__dict__.get("_levelled")
+    return _levelled(e)[0] if cached is None else cached[0]
 
 
 def _at(e: n.Expr, least: int) -> str:

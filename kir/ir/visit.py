@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import Any, TypeVar
 
 from kir.base.dataclass import replace
@@ -74,8 +75,19 @@ def _gather(value: Any, out: list[Node]) -> None:
 
 
 def walk(n: Node) -> Iterator[Node]:
-    """`n` and everything below it, parents first."""
-    stack = [n]
+    """`n` and everything below it, parents first. What is below is kept in a row by who is asked a second time."""
+    kept = n.__dict__
+    row: tuple[Node, ...] | None = kept.get("_row")
+    if row is None:
+        kept["_row"] = ()
+        return _walk((n,))
+    if not row:
+        row = kept["_row"] = tuple(_walk(_below(n)))
+    return chain((n,), row)
+
+
+def _walk(nodes: tuple[Node, ...]) -> Iterator[Node]:
+    stack = [*nodes[::-1]]
     while stack:
         top = stack.pop()
         yield top

@@ -323,8 +323,8 @@ class Backend(Protocol):
 
 @dataclass(frozen=True)
 class Translated:
-    """What a surface's compiler writes of one kernel in a language that KIR reads: the function there, threads a CTA, bytes of dynamic shared memory, and
-    how files of the language end."""
+    """What a surface's compiler writes of one kernel in a language that KIR reads: the function there, threads a CTA, bytes of dynamic shared memory, how
+    files of the language end, and parameters that are spelled otherwise there, with their names in the program."""
 
     kernel: str
     function: str
@@ -332,6 +332,7 @@ class Translated:
     threads: int
     dynamic_shared: int = 0
     suffix: str = ".cu"
+    renamed: tuple[tuple[str, str], ...] = ()
 
 
 @runtime_checkable

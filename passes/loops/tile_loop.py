@@ -75,7 +75,9 @@ def _tails(program: n.Program, site: Site, context: Context) -> Verdict:
             ends = [build.cast(d, dtype_of(loop.var.of)) == loop.hi for i, d in zip(s.at.index, s.at.buffer.shape, strict=True) if i == loop.var]
             if True not in ends:
                 size, end = build.int_value(loop.hi), [build.int_value(d) for d in s.at.buffer.shape]
-                if size is not None and None not in end and ends and s in loop.body:  # elsewhere the overhang may be the next one's, or kept away
+                stores = [x for k in program.kernels for x in statements(k.body)
+                          if (isinstance(x, n.Store) and x.at.buffer == s.at.buffer) or (isinstance(x, n.Copy) and x.dst.buffer == s.at.buffer)]
+                if size is not None and None not in end and ends and s in loop.body and stores == [s]:  # else the overhang may be another's, or kept away
                     return refuted(f"the last tile ends at {-(-size // item.extent) * item.extent}, past the {size} iterations",
                                    f"'{s.at.buffer.name}' does not end there", needs="an extent that divides the iterations")
                 said = unknown(f"the last tile may hang over, and '{s.at.buffer.name}' does not end where the loop does",

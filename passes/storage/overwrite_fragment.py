@@ -42,6 +42,7 @@ from typing import ClassVar
 
 from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
+from kir.ir.measures.measure import folds
 from kir.ir.visit import buffers_named, names_read, statements, transform, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import edit_block
@@ -71,7 +72,7 @@ class OverwriteFragment(Pass):
             if isinstance(s, n.Alloc) and s.buffer.space == "fragment" and self.buffer in ("", s.buffer.name) and n.Region(s.buffer).type == node.value.type:
                 if any(s.buffer.name in buffers_named(x) for x in block[i + 1:]):
                     reason = f"'{s.buffer.name}' is still needed"
-                elif _accumulates(s.buffer, node.value) and _goes_on(block, s.buffer):
+                elif folds(s.buffer, node.value) and _goes_on(block, s.buffer):
                     reason = f"'{s.buffer.name}' would go on, and not be another tile"
                 elif any(node.names[0] in names_read(x) for x in block[i + 1:]):
                     out.append(Site(path, OverwriteFragment(s.buffer.name)))
@@ -95,7 +96,7 @@ class OverwriteFragment(Pass):
         (block, i), b = block_and_index(program, path), node.at.buffer
         if not any(isinstance(s, n.Alloc) and s.buffer == b for s in block[:i]) or not is_pure(node.value):
             return None
-        if _accumulates(b, node.value) and _goes_on((*block[:i], *block[i + 1:]), b):
+        if folds(b, node.value) and _goes_on((*block[:i], *block[i + 1:]), b):
             return None
         later = [x for s in block[i + 1:] for x in walk(s) if isinstance(x, n.Region) and x.buffer == b]
         whole = sum(isinstance(x, n.Load) and x == n.Load(n.Region(b)) for s in block[i + 1:] for x in walk(s))
@@ -116,11 +117,6 @@ class OverwriteFragment(Pass):
         return Rewritten(edit_block(program, site.path, lambda x: (*x[:i], let, *(transform(s, leave) for s in x[i + 1:]))), site.path)
 
 
-def _accumulates(b: n.Buffer, value: n.Expr) -> bool:
-    """Whether a value is what a fragment holds, changed by one operation: as in sums that go on."""
-    return isinstance(value, n.Binary) and value.a == n.Load(n.Region(b))
-
-
 def _goes_on(block: n.Block, b: n.Buffer) -> bool:
-    """Whether a block itself, not a loop in it, changes a fragment so: a sum that goes on, statement by statement."""
-    return any(isinstance(s, n.Store) and s.at == n.Region(b) and _accumulates(b, s.value) for s in block)
+    """Whether a block itself, not a loop in it, folds values into a fragment: a sum that goes on, statement by statement."""
+    return any(isinstance(s, n.Store) and s.at == n.Region(b) and folds(b, s.value) for s in block)

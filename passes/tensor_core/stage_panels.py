@@ -105,13 +105,12 @@ def _tails(program: n.Program, site: Site, context: Context) -> Verdict:
             return unless(multiple(loop.hi, extent), known, said)
     indexed = {x.at for x in walk(loop) if isinstance(x, n.Load) and x.at.buffer.space == "global" and loop.var.name in names_read(x.at)}
     for r in indexed:
-        for i, d in zip(r.index, r.buffer.shape, strict=True):
-            if isinstance(i, n.Expr) and loop.var.name in names_read(i) and not (i == loop.var and (d == loop.hi or end.at == (d,))):
-                size = build.int_value(loop.hi)
-                text = f"the last panel reads past the trip count, and '{r.buffer.name}' does not end there"
-                if size is None:
-                    return unless(multiple(loop.hi, extent), known, unknown(text, needs=f"a fact that {extent} divides the trip count"))
-                return refuted(text, f"{loop.var.name} = {size} reads '{r.buffer.name}'", needs="an extent that divides the trip count")
+        if not _ends(r, loop, end):
+            size = build.int_value(loop.hi)
+            text = f"the last panel reads past the trip count, and '{r.buffer.name}' does not end there"
+            if size is None or _meets_zero(r, loop, end):
+                return unless(multiple(loop.hi, extent), known, unknown(text, needs=f"a fact that {extent} divides the trip count"))
+            return refuted(text, f"{loop.var.name} = {size} reads '{r.buffer.name}'", needs="an extent that divides the trip count")
     count, held = build.int_value(loop.hi), [x for x in walk(loop) if isinstance(x, n.Load) and x.at.buffer.space != "global"]
     if count is not None and any(loop.var.name in names_read(x.at) for x in held):
         return refuted(f"{extent} does not divide the {count} iterations", f"the last panel ends at {-(-count // extent) * extent}",
@@ -119,6 +118,22 @@ def _tails(program: n.Program, site: Site, context: Context) -> Verdict:
     if masked:
         return proved("past the end of the loop a mask makes what is folded in zero (of a sum) or the lowest value (of a maximum)")
     return proved("both panels end where the loop ends; past it they are clipped to zero, and zero times zero adds nothing")
+
+
+def _ends(r: n.Region, loop: n.For, end: End) -> bool:
+    """Whether a tensor ends where a loop over its places does, so that what lies past the end is clipped."""
+    return all(not isinstance(i, n.Expr) or loop.var.name not in names_read(i) or (i == loop.var and (d == loop.hi or end.at == (d,)))
+               for i, d in zip(r.index, r.buffer.shape, strict=True))
+
+
+def _meets_zero(r: n.Region, loop: n.For, end: End) -> bool:
+    """Whether what is read is multiplied, wherever it is folded in, by what is clipped to zero past the end: right for all that is finite there, so that no
+    witness is sure."""
+    def reads(e: n.Node) -> list[n.Region]:
+        return [x.at for x in walk(e) if isinstance(x, n.Load) and x.at.buffer.space == "global" and loop.var.name in names_read(x.at)]
+    values = [s.value.b for s in _accumulations(loop) if isinstance(s.value, n.Binary) and r in reads(s.value)]
+    return bool(values) and all(isinstance(v, n.Binary) and v.op == "mul" and any(
+        r in reads(one) and any(_ends(each, loop, end) for each in reads(other)) for one, other in ((v.a, v.b), (v.b, v.a))) for v in values)
 
 
 def _immutable(program: n.Program, site: Site, context: Context) -> Verdict:

@@ -90,3 +90,25 @@ def test_roles_compile_without_spills(tilelang: Backend) -> None:
     p = made("gemm_tilelang_roles")
     (kernel,) = tilelang.compile(tilelang.launched_with(tilelang.emit(p), {"M": 512, "N": 512, "K": 256}), target("sm_90a")).kernels
     assert kernel.spills == 0 and any(word.startswith("HGMMA") for word in kernel.mix)
+
+
+def test_what_a_whole_cta_brings_and_multiplies_is_done_where_it_stands(tilelang: Backend, tmp_path: Path) -> None:
+    """A state of a walk between a program with roles and its naive one."""
+    p = parse_program("""kir 1
+program p
+  size M: i32
+  in A: f16[M, 64] align 16
+  in B: f16[64, 64] align 16
+  out C: f32[M, 64]
+kernel main grid (i: ceildiv(M, 64)) threads 128
+  fragment acc: f32[64, 64] = 0.0
+  shared As: f16[64, 64] layout auto
+  shared Bs: f16[64, 64] layout auto
+  copy load(A[i * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> As via tma
+  copy load(B[0 +: 64, 0 +: 64] else 0.0:f16 clip) -> Bs via tma
+  mma acc += As * Bs via wgmma
+  C[i * 64 +: 64, 0 +: 64] = acc clip
+""", "p.kir")
+    assert "T.gemm(As, Bs, acc)" in tilelang.emit(p).text
+    again = TILELANG.read_back(form(normalize(p)), tmp_path)
+    assert alpha_equal(again, form(normalize(p))), program_text(again)

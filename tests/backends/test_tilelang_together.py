@@ -41,7 +41,7 @@ def test_a_vote_behind_the_edge_of_a_tensor_is_refused_in_what_was_compiled() ->
 }
 """
     program = parse_program(VOTED.format("select(vote_any(x < 0.5), x, 2.0)"), "voted.kir")
-    asked = "__any_sync((uint)4294967295, (x < 0.5f)) != 0"
-    late = text.replace(f"  bool any = {asked};\n", "").replace("any ?", f"({asked}) ?")
+    vote = "__any_sync((uint)4294967295, (x < 0.5f)) != 0"
+    late = text.replace(f"  bool any = {vote};\n", "").replace("any ?", f"({vote}) ?")
     assert judged(program, Translated("main", "main_kernel", text, 32)).status == "holds"
     assert judged(program, Translated("main", "main_kernel", late, 32)).status == "refuted"

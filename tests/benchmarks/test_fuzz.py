@@ -116,3 +116,15 @@ def test_seeds_end_in_any_order_and_those_that_did_not_are_left(tmp_path: Path) 
     again = State.read(tmp_path)
     again.take(1, "rows", Counter(), 0.5)
     assert (again.seed, again.left) == (3, []) and "3 programs" in page(again, "")
+
+
+def test_what_a_compiler_made_of_random_programs_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks.fuzz import compiled
+    from kir.gate.proved.compiled import Validated
+
+    answers = iter([Validated("holds"), Validated("refuted", "read of 's' races"), Validated("unread", "a part of it stays text")])
+    monkeypatch.setattr(compiled, "validated", lambda *given: next(answers))
+    found = [compiled.of(seed)[1] for seed in (6, 7, 8)]  # of one kernel each, which TileLang can say
+    assert found == ["holds", "refuted", "unread"]
+    text = compiled.page({"seed": 3, "seconds": 60.0, "counts": Counter(found), "why": {"refuted: a race": 1}, "first": {"refuted: a race": 10}})
+    assert "3 programs, 2 read back" in text and "| refuted: a race | 1 | 10 |" in text and "| not the program | 1 |" in text

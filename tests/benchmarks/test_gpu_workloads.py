@@ -13,7 +13,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.gpu_workloads import bmm, conv2d, fmha, fmha_varlen, gemm, gemm_fp8, gemm_grouped, launching, replaying, table, topk, watched
+from benchmarks.gpu_workloads import (
+    asking,
+    bmm,
+    conv2d,
+    fmha,
+    fmha_varlen,
+    gemm,
+    gemm_fp8,
+    gemm_grouped,
+    history,
+    intents,
+    launching,
+    replaying,
+    table,
+    topk,
+    watched,
+)
 from kir.interp import run
 from kir.ir.parser import parse_program
 
@@ -213,3 +229,28 @@ sys.modules["torch"] = types.SimpleNamespace(cuda=types.SimpleNamespace(get_devi
     why = "it did not end, or ended its process, at row 2"
     assert rows == {"0": {"theirs": "", "ours": ""}, "1": {"theirs": "", "ours": why}, "2": {"theirs": "", "ours": why}}
     assert faults == [f"stuck {row} ours: {why}" for row in (1, 2)]
+
+
+def test_rows_and_candidates_are_asked_for_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "ROWS", [])
+    monkeypatch.setattr(asking, "KNOWN", [])
+    assert asking.asked(bmm.ROWS) == bmm.ROWS and asking.worth("bmm", "bmm_triton rows=1")
+    asking.ask_words(["16", "of", "2048,odd", "--known", "_roles,early"])
+    assert [row.name.split(" (")[1] for row in asking.asked(bmm.ROWS)] == ["squares)", "odd rows)"]
+    best = next(iter(asking.fastest_titles("bmm")))
+    assert asking.worth("bmm", best) and asking.worth("bmm", f"{best} early") and not asking.worth("bmm", "bmm_triton rows=1")
+
+
+def test_the_course_of_a_workload_is_its_means(capsys: pytest.CaptureFixture[str]) -> None:
+    sample = '{"taken": [{"way": "a_triton", "ours": true, "median": 2.0, "fault": ""}, {"way": "theirs", "ours": false, "median": 1.0, "fault": ""}]}'
+    assert history.means(sample) == [("triton", pytest.approx(0.5), 0.5, 1)]
+    assert history.main(["nothing"]) == 2 and "no workload nothing" in capsys.readouterr().err
+
+
+def test_intents_are_told_for_each_workload_and_surface() -> None:
+    lines = intents.page().splitlines()
+    head = next(i for i, line in enumerate(lines) if line.startswith("| row |"))
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[head + 2:]]
+    assert all(any(row[3 + i] for row in rows) for i in range(len(intents.HOMES)))
+    (wgmma,) = [row for row in rows if "wgmma" in row[2].split(", ")]
+    assert wgmma[3] == "cuda, tilelang"

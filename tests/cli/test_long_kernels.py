@@ -11,6 +11,8 @@ import pytest
 
 from benchmarks.long_kernels import ir_text
 from kir.faces.cli._main import run
+from kir.frontends.cuda.output.cleanup import tidied
+from kir.ir.parser import parse_program
 
 
 def calls(*argv: str) -> tuple[int, Counter[str]]:
@@ -77,3 +79,14 @@ def test_sites_of_what_emitted_kernels_hold(tmp_path: Path, capsys: pytest.Captu
     file.write_text(f"kir 1\nprogram p\n  in X: f32[256]\n  out Y: f32[256]\nkernel main grid (row: 1) threads 32\n{body}")
     assert run(["sites", str(file)]) == 0
     assert "applies" in capsys.readouterr().out
+
+
+def test_tidying_twice_the_statements_takes_twice_the_work() -> None:
+    def work(count: int) -> int:
+        sums = "".join(f"  let v{k + 1} = X[{k}] + v{k}\n" for k in range(count))
+        program = parse_program(f"kir 1\nprogram k\n  in X: f32[{count}]\n  out Y: f32[1]\nkernel main grid (b: 1) threads 1\n  let v0 = X[0]\n{sums}"
+                                f"  Y[0] = v{count}\n")
+        counted = Profile()
+        counted.runcall(tidied, program.kernels[0].body)
+        return sum(entry.callcount for entry in counted.getstats())
+    assert work(600) < 2.1 * work(300)

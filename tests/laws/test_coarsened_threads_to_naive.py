@@ -259,6 +259,21 @@ def example(B, H, L, block_M: int, block_N: int, threads: int, dtype="float16"):
             T.copy(acc, O[bz, by, bx * block_M : (bx + 1) * block_M, :])
 
     return begun_anew
+
+
+@tilelang.jit
+def example(M, threads: int):
+    @T.prim_func
+    def in_place(X: T.Tensor([M, 64], "float32"), R: T.Tensor([M, 64], "float32"), Y: T.Tensor([M, 64], "float32")):
+        with T.Kernel(M, threads=threads) as row:
+            x = T.alloc_fragment([64], "float32")
+            T.copy(X[row, 0], x)
+            for i in T.Parallel(64):
+                x[i] = x[i] * (1.0 / (1.0 + T.exp(-x[i])))
+            for i in T.Parallel(64):
+                x[i] = x[i] + R[row, i]
+            T.copy(x, Y[row, 0])
+    return in_place
 """
 
 
@@ -303,6 +318,8 @@ KERNELS = {
     "begun_anew": Walk("block_M = 32\nblock_N = 16\nthreads = 128", HEADS, Item("row", ("B", "H", "L")), "", frozenset({
         "overwrite-fragment", "begin-with", "online-normalize", "stage-panels"}), ("partition-rows", "partition-block"), {"B": 1, "H": 1, "L": 40},
         source="tilelang"),
+    "in_place": Walk("threads = 128", dict.fromkeys("XRY", "[M, 64]:f32"), Item("row", ("M",)), "", frozenset({"overwrite-fragment", "hold-tile"}), (),
+                     {"M": 3}, source="tilelang"),
 }
 ATTENTION = ("causal", "begun_anew")
 

@@ -9,12 +9,14 @@ import pytest
 
 from kir.analysis.normal.normal_form import normalize
 from kir.backends.cuda.lowering.thread_code import thread_code
+from kir.base.diagnostic import KirError
 from kir.hardware.target import target
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program
 from kir.learning.tune import load_space
 from kir.learning.tune.rank import built, given_of
 from kir.problem import load_problem
+from kir.surface import backend
 from tests.programs import EXPERTS, SKILLS, normal
 from tests.round_trips import CUDA
 
@@ -57,7 +59,7 @@ kernel main grid (g: 1) threads 512
   for t in 0..512 parallel thread
     a[t] = X[t]
   roles
-    role loader warps 0..2 registers 40
+    role loader warps 0..2
       for t0 in 0..64 parallel thread
         X[t0] = a[511 - t0]
         barrier()
@@ -79,6 +81,12 @@ kernel main grid (g: 1) threads 512
 def test_roles_with_gaps_and_code_after_them_are_read_back(tmp_path: Path) -> None:
     """Idle warps, a role that is named by a word of C++, warpgroups that meet, and all threads again."""
     holds(parse_program(ROLES, "roles"), tmp_path, 6)
+
+
+def test_registers_of_a_part_of_a_warpgroup_are_not_written() -> None:
+    """All warps of a warpgroup execute the instruction together; idle ones would not."""
+    with pytest.raises(KirError, match=r"KIR-B002.*registers of 'loader'"):
+        backend("cuda").emit(parse_program(ROLES.replace("warps 0..2", "warps 0..2 registers 40"), "roles"))
 
 
 CLUSTER = """kir 1

@@ -123,6 +123,14 @@ def test_shipped_things_have_names(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0 and "program gemm" in out
 
 
+def test_a_pipeline_whose_holes_are_filled_is_tuned_in_its_space() -> None:
+    from kir.learning.tune.space import find_space
+
+    folder = Path(__file__).parents[2] / "skills" / "pipelines"
+    found, meant = find_space(str(folder / "gemm_sm90.pipeline")), find_space("gemm_sm90")
+    assert (found.name, found.text, found.parameters) == (meant.name, meant.text, meant.parameters)
+
+
 def test_a_lineage_that_is_misspelt_has_a_nearest_name(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (("replay", "topk_row"), ("report", "topk_row", "-o", "x.html")):
         code, _, err = called(capsys, *words)

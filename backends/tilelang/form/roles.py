@@ -16,6 +16,7 @@ from kir.ir.types import I32, dtype_of, shape_of
 from kir.ir.visit import blocks_of, buffers_named, substitute, transform, walk
 from kir.rewrite.edit import fresh
 from kir.rewrite.match import fresh_names
+from kir.rewrite.match.local_buffers import is_left
 
 from ..spelling.expressions import refuse
 from .unit_dimensions import within
@@ -27,6 +28,7 @@ FREE = 8
 
 def by_threads(k: n.Kernel) -> n.Kernel:
     """A kernel that ends in roles, in that form; another as it is. Raises KirError KIR-B303 for barriers that no number of arrivals is known of."""
+    k = _completed(k)
     if not (k.body and isinstance(k.body[-1], n.Roles)) or not any(True for r in k.body[-1].roles for _ in _arrived(r.body)):
         return k
     k, taken = _in_rows(k), {a.name for a in k.grid} | set(bound_names(k.body))
@@ -46,6 +48,25 @@ def by_threads(k: n.Kernel) -> n.Kernel:
     if uneven := [name for name, sizes in teams.items() if len(sizes) > 1]:
         raise refuse("KIR-B303", f"teams of several sizes arrive at '{uneven[0]}'", "teams of one size")
     return replace(k, body=(*_counted(k.body[:-1], {name: sizes.pop() for name, sizes in teams.items()}), replace(last, roles=tuple(roles))))
+
+
+def _completed(k: n.Kernel) -> n.Kernel:
+    """The kernel with boxes that are there where they are brought, and products of a whole CTA that are done where they stand, as TileLang's own: of memory
+    that its compiler lays out, it chooses the instructions too."""
+    if not any(isinstance(s, n.Alloc) and is_left(s.buffer) for s in k.body):
+        return k
+    roles = isinstance(k.body[-1], n.Roles)
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        match new:
+            case n.Copy(via="tma", signal=None, grouped=False) if is_left(new.dst.buffer):
+                return replace(new, via="plain")
+            case n.Mma(via="wgmma", pending=False) if not roles and any(isinstance(x, n.Buffer) and is_left(x) for x in walk(new)):
+                return replace(new, via="auto")
+            case _:
+                return new
+    made: n.Kernel = transform(k, leave)
+    return made
 
 
 def _in_rows(k: n.Kernel) -> n.Kernel:

@@ -111,8 +111,10 @@ def arguments(fn: Any, ready: Row) -> Row:
     for p in fn.params:
         said = ready["arguments"].get(p.name)
         if said is None:
-            if not p.has_default:
+            if not p.has_default and p.is_constexpr:
                 raise LookupError(f"nothing says what '{p.name}' is")
+            if not p.has_default:
+                out[p.name] = 1  # the kernel never reads it
         elif "tensor" in said:
             out[p.name] = _filled(torch, torches[said["tensor"]], said["elements"] + BESIDE, chance)
         else:

@@ -29,7 +29,7 @@ SIZES = (1024, 512, 256, 128, 64, 20, 3)
 MOST = 1 << 24
 """Elements of the largest tensor."""
 RETAKEN = 8
-"""How many values that nobody could know are taken back at most."""
+"""How many values that nobody could know are undone at most."""
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 """Those of a launch."""
 Row = dict[str, Any]

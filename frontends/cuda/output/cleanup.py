@@ -363,24 +363,24 @@ def _joined(a: n.Store, b: n.Store) -> n.Store | None:
 def _begun(body: list[n.Stmt]) -> list[n.Stmt]:
     """A private array that is filled as a whole right after its declaration begins with that value."""
     out: list[n.Stmt] = []
+    empty: set[n.Buffer] = set()  # that nothing has been written to yet
     for s in body:
-        at = next((k for k in range(len(out) - 1, -1, -1) if isinstance(s, n.Store) and _mentions(out[k], s.at.buffer.name)), -1)
-        movable = at == len(out) - 1 or (isinstance(s, n.Store) and isinstance(s.value, n.Const))
-        last = out[at] if at >= 0 and movable else None
-        if (
-            isinstance(s, n.Store)
-            and at >= 0
-            and isinstance(last, n.Alloc)
-            and last.init is None
-            and last.buffer == s.at.buffer
-            and not s.at.index
-            and s.mask is None
-            and s.at.buffer.space == "register"
-            and (not s.at.buffer.shape or isinstance(s.value, n.Const) or s.value.type == n.Region(s.at.buffer).type)
-            and not _mentions(s.value, s.at.buffer.name)
-        ):
-            out[at] = replace(last, init=s.value)
-            continue
+        if isinstance(s, n.Alloc) and s.init is None:
+            empty.add(s.buffer)
+        if isinstance(s, n.Store) and s.at.buffer in empty and not s.at.index and s.mask is None and s.at.buffer.space == "register":
+            empty.discard(s.at.buffer)
+            at = next((k for k in range(len(out) - 1, -1, -1) if _mentions(out[k], s.at.buffer.name)), -1)
+            movable = at == len(out) - 1 or isinstance(s.value, n.Const)
+            last = out[at] if at >= 0 and movable else None
+            if (
+                isinstance(last, n.Alloc)
+                and last.init is None
+                and last.buffer == s.at.buffer
+                and (not s.at.buffer.shape or isinstance(s.value, n.Const) or s.value.type == n.Region(s.at.buffer).type)
+                and not _mentions(s.value, s.at.buffer.name)
+            ):
+                out[at] = replace(last, init=s.value)
+                continue
         out.append(s)
     return out
 

@@ -6,6 +6,7 @@ over whole tiles. How elements share registers: Triton, InlineAsm of `TritonGPUT
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import count
 
@@ -14,7 +15,7 @@ from kir.base.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import DType, dtype_of
-from kir.ir.visit import names_read, substitute, walk
+from kir.ir.visit import names_read, substitute, transform, walk
 from kir.surface.ptx import AsmOperand, Meaning, pack_bits, read_asm, unpack_bits
 from kir.surface.ptx.form.bits import UNSIGNED
 
@@ -37,9 +38,23 @@ def inline_asm(r: State, a: Arguments) -> Value:
     if any(not isinstance(s, n.Let) for s in read.meaning.statements):
         results = _effects(r, read, tiles)
     else:
-        results = [Run(substitute(e, dict(zip(read.first, tiles, strict=True)))) if e is not None else Unknown("asm leaves it undefined")
+        results = [Run(_shared(r, substitute(e, dict(zip(read.first, tiles, strict=True))))) if e is not None else Unknown("asm leaves it undefined")
                    for e in read.elements()]
     return Items(tuple(results)) if isinstance(wanted, Items) else results[0]
+
+
+def _shared(r: State, e: n.Expr) -> n.Expr:
+    """The value with a name for each call in it that stands there more than once, as the asm has a register for it."""
+    while True:
+        often = [x for x, times in Counter(x for x in walk(e) if isinstance(x, n.Call)).items() if times > 1]
+        if not often:
+            return e
+        inner = min(often, key=lambda x: sum(1 for _ in walk(x)))
+        named = r.out.let("part", inner)
+
+        def leave(old: n.Node, new: n.Node, inner: n.Call = inner, named: n.Expr = named) -> n.Node:
+            return named if new == inner else new
+        e = transform(e, leave)
 
 
 def _dtype(v: Value) -> DType:

@@ -2,7 +2,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
+
+import libcst as cst
 
 from kir.ir.types import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType
 
@@ -86,3 +89,16 @@ CALLS: Mapping[str, Value] = {
     "torch.cuda.device_count": 1,
 }
 """What a call gives on the modelled machine, whatever its arguments."""
+
+_MAKER = re.compile(r"vendor|platform|backend", re.IGNORECASE)
+_OWN = ("nvidia", "cuda")
+
+
+def of_the_machine(test: cst.BaseExpression) -> bool | None:
+    """What a comparison of a vendor's or a platform's name with a text gives: KIR reads kernels as an NVIDIA GPU runs them. None for other conditions."""
+    match test:
+        case cst.Comparison(left=left, comparisons=[cst.ComparisonTarget(operator=cst.Equal() | cst.NotEqual() as op, comparator=cst.SimpleString() as text)]):
+            name = left.attr.value if isinstance(left, cst.Attribute) else left.value if isinstance(left, cst.Name) else ""
+            if _MAKER.search(name) is not None:
+                return (str(text.evaluated_value).lower() in _OWN) == isinstance(op, cst.Equal)
+    return None

@@ -34,7 +34,7 @@ from ..values.values import Builtin, Configuration, Host, HostLambda, Items, Jit
 from . import strings
 from .classes import member
 from .element_functions import element_row
-from .known_packages import CALLS, DTYPES, EXTERNAL, MACHINE
+from .known_packages import CALLS, DTYPES, EXTERNAL, MACHINE, of_the_machine
 from .python_functions import HOST_CALLS, LIBDEVICE, PYTHON, TRITON_HAS
 
 MAX_DEPTH = 24
@@ -164,7 +164,8 @@ class HostScope:
                 except _Excluded:
                     raise
                 except NotUnderstood:
-                    pass
+                    if of_the_machine(d.test) is not None and of_the_machine(d.test) != d.expected:
+                        raise _Excluded("this branch is not taken") from None
                 return self._value(d.definition)
             case Imported():
                 return self._imported(d)

@@ -131,10 +131,15 @@ def binding_text(program: n.Program, made: Translated) -> str:
              f"threads_x = {made.threads}", f"shared_bytes = {made.dynamic_shared}"]
     head = re.search(rf"\b{re.escape(made.function)}\s*\(([^)]*)\)\s*{{", made.text)
     taken = set(re.findall(r"\w+", head[1])) if head is not None else set()
+    spelled = {theirs: own for own, theirs in made.renamed}
+    if numbers := [p.name for p in program.params if isinstance(p.of, DType) and spelled.get(p.name) in taken]:
+        lines += ["[scalars]", *(f'{spelled[name]} = "{name}"' for name in numbers)]
     for p in program.params:
-        if isinstance(p.of, DType) or p.name not in taken:
+        own = spelled.get(p.name, p.name)
+        if isinstance(p.of, DType) or own not in taken:
             continue  # what a kernel does not use is no parameter of its text
-        lines += [f"[tensors.{p.name}]", f"shape = {_quoted(expr_text(d) for d in p.of.shape)}", f'dtype = "{p.of.dtype}"', f'role = "{p.role}"']
+        lines += [f"[tensors.{own}]", *([f'name = "{p.name}"'] if own != p.name else []), f"shape = {_quoted(expr_text(d) for d in p.of.shape)}",
+                  f'dtype = "{p.of.dtype}"', f'role = "{p.role}"']
     return "\n".join(lines) + "\n"
 
 

@@ -6,6 +6,9 @@ kept for a CTA as a whole: what one thread acquires from another CTA, all its th
 """
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 
 from kir.interp.checking import exit_checks, quiet_loops
@@ -13,7 +16,7 @@ from kir.interp.checking.access_counters import count_traffic
 from kir.interp.checking.happens_before import Happened
 from kir.interp.checking.program_facts import multiplies, needs_layers, written
 from kir.interp.numerics.number import Array, every, some, storage
-from kir.interp.numerics.values import Mask, Val, lift
+from kir.interp.numerics.values import Mask, Val, lift, spread
 from kir.interp.state.clocks import FENCED
 from kir.interp.state.frame import Frame, Queue
 from kir.interp.state.memory import Handle, Memory, Place
@@ -106,11 +109,11 @@ class Checker(Happened):
         rank = max(index.ndim, 1 if want is None else want.ndim) - 1
         index = lift(index, rank)
         shape = np.broadcast_shapes(index.shape, (f.lanes,) + (1,) * rank, (1,) if want is None else lift(want, rank).shape)
-        chosen = np.ones(shape, np.bool_) if want is None else np.broadcast_to(lift(want, rank), shape)
+        chosen = np.ones(shape, np.bool_) if want is None else spread(lift(want, rank), shape)
         if f.live is not None:
             chosen = chosen & lift(f.live, rank)
         at = chosen.nonzero()
-        g = place.memory.granules(np.broadcast_to(index, shape)[at], width)
+        g = place.memory.granules(spread(index, shape)[at], width)
         return g.reshape(-1), np.repeat(at[0], g.shape[-1])
 
     def on_read(self, place: Place, f: Frame, want: Mask) -> Mask:
@@ -139,13 +142,17 @@ class Checker(Happened):
         shape = np.broadcast_shapes(index.shape, data.shape, (1,) if want is None else lift(want, rank).shape)
         if shape[0] == 1 and f.lanes > 1 and memory.shadow is not None:
             shape = (f.lanes, *shape[1:])
-        chosen = np.ones(shape, np.bool_) if want is None else np.broadcast_to(lift(want, rank), shape)
-        at = chosen.nonzero()
-        elements = np.broadcast_to(index, shape)[at]
-        new = np.broadcast_to(data, shape)[at]
+        at: Any
+        if want is None:
+            at, lanes = ..., np.repeat(np.arange(shape[0]), math.prod(shape[1:]))
+        else:
+            at = spread(lift(want, rank), shape).nonzero()
+            lanes = at[0]
+        elements = spread(index, shape)[at].reshape(-1)
+        new = spread(data, shape)[at].reshape(-1)
         g = memory.granules(elements, width)
         if memory.shadow is not None:
-            self._write(memory, g, at[0], f, new, _same_bits(new, memory.typed(place.dtype)[elements]))
+            self._write(memory, g, lanes, f, new, _same_bits(new, memory.typed(place.dtype)[elements]))
             self._widths(place, f, want)
             if self.m.traffic:
                 count_traffic(self.m.counters, place, f, want)
@@ -154,7 +161,7 @@ class Checker(Happened):
         if value.ok is None:
             memory.valid[g] = True
         else:
-            memory.valid[g] = np.broadcast_to(lift(np.broadcast_to(value.ok, value.data.shape), rank), shape)[at][:, None]
+            memory.valid[g] = spread(lift(spread(value.ok, value.data.shape), rank), shape)[at].reshape(-1)[:, None]
 
     def quiet(self, f: Frame, reads: list[Handle], writes: list[Handle]) -> bool:
         """Whether there is nothing to say of a loop over these buffers, but for what it writes to tensors."""

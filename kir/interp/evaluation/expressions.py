@@ -92,15 +92,21 @@ def _decides(v: Val, outcome: bool, rank: int) -> Any:
 
 def _computed(m: Machine, e: Binary, f: Frame) -> Val:
     a, b = evaluate(m, e.a, f), evaluate(m, e.b, f)
-    dtype = dtype_of(e.a.type)
+    kept = e.__dict__
+    work: tuple[Callable[..., Any], DType] | None = kept.get("_operation")
+    if work is None:
+        work = kept["_operation"] = number.operation(e.op, dtype_of(e.a.type)), dtype_of(e.a.type)
+    do, dtype = work
     if a.data.ndim == b.data.ndim:
         x, y = a.data, b.data
     else:
         x, y = aligned(a, b)
-    out = Val(number.binary(e.op, dtype, x, y), defined(a, b) if m.checking else None)
+    if not m.checking:
+        return Val(do(x, y))
+    out = Val(do(x, y), defined(a, b))
     if out.ok is not None and dtype.is_bool and e.op in ("and", "or"):
         out.ok = out.ok | _decides(a, e.op == "or", x.ndim) | _decides(b, e.op == "or", x.ndim)
-    if m.checking and dtype.is_float:
+    if dtype.is_float:
         m.counters.count_flops("fp" + str(dtype.bits), out.data.size)
     return out
 

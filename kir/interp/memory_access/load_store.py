@@ -7,7 +7,7 @@ import numpy as np
 
 from kir.interp.memory_access.regions import resolve
 from kir.interp.numerics.number import Array, poison, storage
-from kir.interp.numerics.values import Mask, Val, both, lift
+from kir.interp.numerics.values import Mask, Val, both, lift, spread
 from kir.interp.state.frame import Frame
 from kir.interp.state.machine import Machine
 from kir.interp.state.memory import Handle, Place
@@ -121,6 +121,6 @@ def write(m: Machine, place: Place, f: Frame, value: Val, mask: Val | None = Non
         m.counters.count_bytes("write", place.memory.space, index.size * flat.itemsize)
         return
     shape = np.broadcast_shapes(index.shape, data.shape, want.shape)
-    chosen = np.broadcast_to(want, shape)
-    flat[np.broadcast_to(index, shape)[chosen]] = np.broadcast_to(data, shape)[chosen]
+    chosen = spread(want, shape)
+    flat[spread(index, shape)[chosen]] = spread(data, shape)[chosen]
     m.counters.count_bytes("write", place.memory.space, int(chosen.sum()) * flat.itemsize)

@@ -48,8 +48,8 @@ class Compiled:
 
 
 @lru_cache(maxsize=MOST)
-def compiled(of: Signature) -> Compiled:
-    """The code of a loop, made now if it is not there."""
+def compiled(of: Signature, hot: bool = False) -> Compiled:
+    """The code of a loop, made now if it is not there. That of a `hot` one takes several times as long to make, and runs several times as fast."""
     from llvmlite import binding as llvm
     with _LOCK:
         machine, half = _machine()
@@ -62,12 +62,13 @@ def compiled(of: Signature) -> Compiled:
             return ctypes.cast(made, ctypes.c_void_p).value or 0
         emitted = Emitter(of, half, callback).emitted()
         module = llvm.parse_assembly(emitted.text)
-        options = llvm.create_pipeline_tuning_options(speed_level=1)
-        options.loop_unrolling = options.loop_vectorization = options.slp_vectorization = False  # they compile twice as long, and run no faster
-        builder = llvm.create_pass_builder(machine, options)
-        builder.getModulePassManager().run(module, builder)
+        if hot:
+            options = llvm.create_pipeline_tuning_options(speed_level=1)
+            options.loop_unrolling = options.loop_vectorization = options.slp_vectorization = False  # they compile twice as long, and run no faster
+            builder = llvm.create_pass_builder(machine, options)
+            builder.getModulePassManager().run(module, builder)
         engine = llvm.create_mcjit_compiler(module, llvm.Target.from_default_triple().create_target_machine(
-            cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=1))
+            cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=1 if hot else 0))
         engine.finalize_object()
         call = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(engine.get_function_address("loop"))
     return Compiled(call, emitted, failed, (engine, callbacks))

@@ -20,8 +20,11 @@ from kir.ir.build import int_value
 from kir.ir.types import dtype_of
 from kir.ir.visit import blocks_of, once, statements, walk
 
-LEAST = 800
+LEAST = 500
 """Statements that loops of one text have run, or will run, from which on they are compiled: that takes about as long as NumPy takes for so many."""
+HOT = 5_000_000
+"""Statements of single lanes that loops of one text have run, or will run, from which on they are compiled with optimizations: that takes about as long as
+is lost without them for so many."""
 UNKNOWN = 8
 """Iterations that a loop inside is taken to have where that is not known."""
 MOST = 1 << 14
@@ -44,6 +47,7 @@ def ran(m: Machine, s: n.For, trips: int, f: Frame) -> bool:
     work = trips * length * (1 + f.lanes // WIDE)
     heat = _heat(s)
     heat[0] += work
+    heat[1] += trips * length * f.lanes
     if heat[0] < LEAST or not trips:
         return False
     bound = _bound(m, s, f)
@@ -56,7 +60,7 @@ def ran(m: Machine, s: n.For, trips: int, f: Frame) -> bool:
     if not converts_half():
         m.compiles = False
         return False
-    code = compiled(signature(s, values, buffers, f, m.checking))
+    code = compiled(signature(s, values, buffers, f, m.checking), heat[1] > HOT)
     if _called(m, s, code, values, buffers, written, f):
         return True
     m.refused.add(id(s))
@@ -75,8 +79,8 @@ def _statements(s: n.Stmt) -> int:
 
 @lru_cache(maxsize=MOST)
 def _heat(loop: n.For) -> list[int]:
-    """Statements that loops of one text have run in this process."""
-    return [0]
+    """Statements that loops of one text have run in this process, and these times their lanes."""
+    return [0, 0]
 
 
 _Values = list[tuple[str, Any, Val]]

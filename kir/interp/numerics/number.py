@@ -6,6 +6,7 @@ than twice their precision). Integer division by zero gives 0 rather than a trap
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -124,25 +125,41 @@ _COMPARE: dict[str, Callable[..., Array]] = {
 _FLOAT: dict[str, Callable[..., Array]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.true_divide, "min": _least, "max": _greatest, "mod": np.mod,
     "floordiv": np.floor_divide, "trem": np.fmod}
+_BOOL: dict[str, Callable[..., Array]] = {
+    "and": np.logical_and, "min": np.logical_and, "or": np.logical_or, "max": np.logical_or, "xor": np.logical_xor}
 _INTEGER: dict[str, Callable[..., Array]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and,
     "or": np.bitwise_or, "xor": np.bitwise_xor, "floordiv": np.floor_divide, "mod": np.mod, "ceildiv": _ceildiv, "tdiv": _tdiv,
     "trem": lambda a, b: a - _tdiv(a, b) * b}
 
 
-def binary(op: str, dtype: DType, a: Array, b: Array) -> Array:
-    """`a op b` over operands of `dtype`; comparisons give bool. Raises KirError KIR-I002 where the operation has no meaning."""
+def operation(op: str, dtype: DType) -> Callable[[Array, Array], Array]:
+    """What `a op b` does with operands of `dtype`; comparisons give bool. Raises KirError KIR-I002 where the operation has no meaning."""
     if op in _COMPARE:
-        return _COMPARE[op](a.astype(np.float32), b.astype(np.float32)) if narrow(dtype) else _COMPARE[op](a, b)
+        return partial(_narrowly, _COMPARE[op]) if narrow(dtype) else _COMPARE[op]
     if dtype.is_float and op in _FLOAT:
-        return rounded(_FLOAT[op], dtype, a, b)
-    if dtype.is_bool and op in ("and", "or", "xor", "min", "max"):
-        return {"and": np.logical_and, "min": np.logical_and, "or": np.logical_or, "max": np.logical_or, "xor": np.logical_xor}[op](a, b)
+        return partial(rounded, _FLOAT[op], dtype) if narrow(dtype) else _FLOAT[op]
+    if dtype.is_bool and op in _BOOL:
+        return _BOOL[op]
     if dtype.is_integer and op in _INTEGER:
-        return wrap(_INTEGER[op](a, b), dtype)
+        return partial(_wrapping, _INTEGER[op], dtype) if dtype.bits == 4 else _INTEGER[op]
     if dtype.is_integer and op in ("shl", "shr"):
-        return wrap(_shift(np.left_shift if op == "shl" else np.right_shift, dtype, a, b), dtype)
+        shift = partial(_shift, np.left_shift if op == "shl" else np.right_shift, dtype)
+        return partial(_wrapping, shift, dtype) if dtype.bits == 4 else shift
     raise error("KIR-I002", f"'{op}' has no meaning on {dtype}")
+
+
+def _narrowly(op: Callable[..., Array], a: Array, b: Array) -> Array:
+    return op(a.astype(np.float32), b.astype(np.float32))
+
+
+def _wrapping(op: Callable[..., Array], dtype: DType, a: Array, b: Array) -> Array:
+    return wrap(op(a, b), dtype)
+
+
+def binary(op: str, dtype: DType, a: Array, b: Array) -> Array:
+    """`a op b` over operands of `dtype`, as `operation`."""
+    return operation(op, dtype)(a, b)
 
 
 def unary(op: str, dtype: DType, x: Array) -> Array:

@@ -46,6 +46,11 @@ def lift(x: Array, rank: int) -> Array:
     return x if missing <= 0 else x.reshape(x.shape[:1] + (1,) * missing + x.shape[1:])
 
 
+def spread(x: Array, shape: tuple[int, ...]) -> Array:
+    """`np.broadcast_to`, which takes longer than most of what is done with so few lanes, where there is something to do."""
+    return x if x.shape == shape else np.broadcast_to(x, shape)
+
+
 def aligned(*values: Val) -> tuple[Array, ...]:
     """The data of values at one rank."""
     rank = max(v.data.ndim for v in values) - 1

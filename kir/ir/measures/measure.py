@@ -191,7 +191,7 @@ class _Counter:
         whether it stores to global memory."""
         written, declared, prefixed = set[str](), set[str](), False
         for s in block:
-            counts["coupling"] += _overwrites(s, declared)
+            counts["coupling"] += _overwrites(s, declared, block)
             of = self.counted(s, above)
             for name, by in of.counts.items():
                 counts[name] += by
@@ -438,10 +438,24 @@ def _first_uses(s: n.Stmt) -> dict[str, bool]:
     return found
 
 
-def _overwrites(s: n.Stmt, declared: set[str]) -> bool:
-    """Whether a statement makes another tile of a fragment of its block, of what it held before."""
-    return (isinstance(s, n.Store) and s.at.buffer.space == "fragment" and not s.at.index and s.at.buffer.name in declared
-            and s.at.buffer.name in buffers_named(s.value) and not (isinstance(s.value, n.Binary) and s.value.a == n.Load(s.at)))
+def _overwrites(s: n.Stmt, declared: set[str], block: n.Block) -> bool:
+    """Whether a statement makes another tile of a fragment of its block, of what it held before; but for a sum that goes on, from a first value or from
+    statement to statement."""
+    if not (isinstance(s, n.Store) and s.at.buffer.space == "fragment" and not s.at.index and s.at.buffer.name in declared
+            and s.at.buffer.name in buffers_named(s.value)):
+        return False
+    b = s.at.buffer
+    return not folds(b, s.value) or not (sum(_folding(x, b) for x in block) > 1 or any(isinstance(x, n.Alloc) and x.buffer == b and x.init is not None
+                                                                                       for x in block))
+
+
+def folds(b: n.Buffer, value: n.Expr) -> bool:
+    """Whether a value is what a fragment holds with one more folded in: a sum, a maximum or a minimum that goes on."""
+    return isinstance(value, n.Binary) and value.op in ("add", "max", "min") and value.a == n.Load(n.Region(b))
+
+
+def _folding(s: n.Stmt, b: n.Buffer) -> bool:
+    return isinstance(s, n.Store) and s.at == n.Region(b) and folds(b, s.value)
 
 
 def _folded_at_once(s: n.Store) -> int:

@@ -67,6 +67,7 @@ def reads_whole(e: n.Node) -> n.Buffer | None:
 class _Promotion:
     def __init__(self, body: n.Block, names: set[str]) -> None:
         self.names = names
+        self.taken: dict[str, int] = {}
         self.refused: set[str] = set()
         self.stores: dict[str, int] = {}
         for s in body:
@@ -101,11 +102,13 @@ class _Promotion:
             self._scan(c)
 
     def fresh(self, name: str) -> str:
-        k, made = 0, name
+        k = self.taken.get(name, 0)  # all before it are taken for good
+        made = f"{name}_{k}" if k else name
         while made in self.names:
             k += 1
             made = f"{name}_{k}"
         self.names.add(made)
+        self.taken[name] = k
         return made
 
     def block(self, body: n.Block) -> n.Block:

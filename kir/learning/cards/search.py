@@ -52,7 +52,7 @@ _ALL = np.uint64(0)
 class Rank:
     """In which order cards are looked at: the weights of `COLUMNS`; and of each card that outcomes are known of, by name, how what a state has speaks for
     it: the log odds that it is used from a state on that has nothing, and what each feature adds (`at KIND`: a kind of place; `again KIND in KIND`: what is
-    computed more than once; `on SURFACE`; `for TARGET`)."""
+    computed more than once; `on SURFACE`; `for TARGET`; `in FAMILY`)."""
 
     weights: Mapping[str, float] = field(default_factory=lambda: WEIGHTS)
     states: Mapping[str, tuple[float, Mapping[str, float]]] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class Query:
     @property
     def state(self) -> frozenset[str]:
         """What a state has, as `Rank.states` calls it."""
-        own = {f"on {self.surface}", f"for {self.target}"}
+        own = {f"on {self.surface}", f"for {self.target}", f"in {self.case}"}
         return self.features | {f"at {each}" for each in self.places} | {f"again {each}" for each in self.again} | own
 
     @classmethod

@@ -39,12 +39,14 @@ MOST = 1500
 
 @dataclass(frozen=True)
 class Seen:
-    """A state of a lineage: what is asked at it, which of some cards apply there, and which of these the expert used from there on."""
+    """A state of a lineage: what is asked at it, which of some cards apply there, and which of these the expert used from there on; the kernel's family, and
+    the file that it is of."""
 
     query: Query
     applies: tuple[bool, ...] = field(repr=False)
     used: tuple[bool, ...] = field(repr=False)
     family: str = ""
+    file: str = ""
 
 
 def seen(cards: Sequence[Card], walks: Sequence[Walked], workers: int = 1) -> tuple[Seen, ...]:
@@ -82,7 +84,7 @@ def _seen(cards: Sequence[Card], walk: Walked, k: int) -> Seen:
     applies = tuple(next(applicable(card, program, Context(aim)), None) is not None for card in cards)
     used = tuple(held and not steps.isdisjoint((use.kernel, use.transition, use.before) for use in card.evidence.uses)
                  for card, held in zip(cards, applies, strict=True))
-    return Seen(Query.of(program, aim, walk.surface), applies, used, walk.family)
+    return Seen(Query.of(program, aim, walk.surface), applies, used, walk.family, walk.kernel.partition("::")[0])
 
 
 def learned(cards: Sequence[Card], states: Sequence[Seen]) -> Rank:

@@ -166,8 +166,9 @@ def told_of(edit: SourceEdit, one: Subject, best: Candidate) -> tuple[str, ...]:
 
 def _of_the_launch(one: Subject) -> tuple[str, ...]:
     """What a text that is written anew takes for granted of a kernel of a file: compile-time values, and facts."""
-    bound = one.binding if isinstance(one.binding, Binding) else None
-    only = [*(f"{k} = {v}" for k, v in bound.metas.items()), *(f for f in bound.facts if not POSITIVE.fullmatch(f))] if bound is not None else []
+    bound = one.binding if isinstance(one.binding, Binding) else Binding()
+    values = (f"{k} = {v}" for k, v in bound.metas.items() if not k.startswith("threads_"))  # those of a CTA are its own
+    only = [*values, *(f for f in bound.facts if not POSITIVE.fullmatch(f))]
     return (f"the text is for {', '.join(only)}: other launches need the kernel as it is",) if only else ()
 
 

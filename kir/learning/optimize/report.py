@@ -170,7 +170,8 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
             yield f"  {best['reason']}"
         if best["back"]:
             yield f"  walked back by {', '.join(text.partition('{')[0].partition('@')[0] for text in best['back'])}"
-        for each in (best["begins"], *best["steps"]):
+        told = base["kind"] == "modelled" and best["begins"]["step"] == "as it is"  # in the first line
+        for each in (*([] if told else [best["begins"]]), *best["steps"]):
             yield f"  {_time(each['seconds']) if each['seconds'] is not None else '':>11}  {each['step']}"
         yield from (f"  {text}" for text in best["losses"])
     near = report["limit"]

@@ -167,8 +167,9 @@ def load_space(file: Path) -> Space:
 
 
 def _beside(file: Path) -> Path:
+    """The space of a text with holes, or of one whose holes are filled: `gemm_sm90.pipeline` is of the space of `gemm_sm90.pipeline.in`."""
     name = file.name
-    for suffix in (".kir.in", ".pipeline.in", ".in"):
+    for suffix in (".kir.in", ".pipeline.in", ".in", ".pipeline"):
         name = name.removesuffix(suffix)
     return file.with_name(f"{name}.toml")
 

@@ -10,7 +10,7 @@ import pytest
 from kir.ir import nodes as n
 from kir.ir.visit import statements, walk
 from tests.frontends.reading import opaque
-from tests.frontends.triton.reading import execute, read
+from tests.frontends.triton.reading import execute, read, written_back
 
 KERNEL = """
 @triton.jit
@@ -33,6 +33,11 @@ def test_a_chain_under_predicates_is_a_select(tmp_path: Path) -> None:
                @!p mul.f32 $0, $0, 0.6931471805599453; }"""
     out = execute(tmp_path, kernel(asm), {"x": x, "y": np.zeros(16, np.float32)}, metas={"B": 16})
     np.testing.assert_allclose(out["y"], np.where(x > 20, x, np.log1p(np.exp(x.astype(np.float64)))), rtol=1e-5)
+
+
+def test_a_register_that_is_used_again_is_worked_out_once(tmp_path: Path) -> None:
+    asm = "{ .reg .f32 r, e; rcp.approx.f32 r, $1; fma.rn.f32 e, $1, r, 0fBF800000; neg.f32 e, e; fma.rn.f32 $0, r, e, r; }"
+    assert written_back(tmp_path, kernel(asm)).count("rcp.approx") == 1
 
 
 def test_halves_that_share_a_register_are_elements_again(tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kir.backends.triton import BACKEND
 from kir.base.diagnostic import KirError
+from kir.frontends.triton.frontend import TritonFrontend
 from kir.ir import nodes as n
 from kir.ir.binding import Binding, Tensor
 from kir.ir.bindings.specialize import specialize
@@ -171,3 +173,45 @@ def kernel(x, w, y, B: tl.constexpr):
         return
     w = next(p for p in specialize(read(tmp_path, source), binding).params if p.name == "w")
     assert isinstance(w.of, n.Buffer) and (w.of.dtype.name, len(w.of.shape)) == ("f16", 2)
+
+
+@pytest.mark.parametrize(("test", "factor"), [
+    ('device.vendor_name == "other"', "3.0"), ('device.vendor_name == "nvidia"', "2.0"), ('BACKEND != "cuda"', "3.0"), ('"cuda" == BACKEND', "2.0"),
+])
+def test_a_vendor_that_host_code_asks_for_is_that_of_the_machine(tmp_path: Path, test: str, factor: str) -> None:
+    (tmp_path / "k.py").write_text(f"""import triton
+import triton.language as tl
+from nowhere import BACKEND, device
+
+
+@triton.jit
+def twice(x):
+    return x * 2.0
+
+
+@triton.jit
+def thrice(x):
+    return x * 3.0
+
+
+if {test}:
+    many = twice
+else:
+    many = thrice
+
+
+@triton.jit
+def kernel(x, y, B: tl.constexpr):
+    at = tl.arange(0, B)
+    tl.store(y + at, many(tl.load(x + at)))
+""")
+    assert f"* {factor}" in BACKEND.emit(TritonFrontend().parse(tmp_path / "k.py", "kernel")).text
+
+
+def test_approximations_of_libdevice_stay_what_they_are(tmp_path: Path) -> None:
+    words = ("fast_sinf", "fast_cosf", "fast_log2f", "fast_tanhf")
+    calls = "\n".join(f"    tl.store(y + {k} * B + at, libdevice.{w}(tl.load(x + at).to(tl.float32)))" for k, w in enumerate(words))
+    (tmp_path / "k.py").write_text("import triton\nimport triton.language as tl\nfrom triton.language.extra import libdevice\n\n\n@triton.jit\n"
+                                   f"def kernel(x, y, B: tl.constexpr):\n    at = tl.arange(0, B)\n{calls}\n")
+    text = BACKEND.emit(TritonFrontend().parse(tmp_path / "k.py", "kernel")).text
+    assert all(f"libdevice.{w}(" in text for w in words), text

@@ -45,10 +45,13 @@ def counts(of: Result) -> dict[str, Any]:
 
 
 def same(p: n.Program, arrays: Mapping[str, Any], scalars: Mapping[str, int | float], most_steps: int = sys.maxsize) -> int:
-    """Both ways of running give the same outputs (of NaN only that it is one), reach the same, and find the same, whether or not it is checked; there they
-    count the same too. The statements that NumPy ran."""
-    with np.errstate(all="ignore"):
+    """All ways of running (compiled at once, compiled with optimizations, and by NumPy) give the same outputs (of NaN only that it is one), reach the same,
+    and find the same, whether or not it is checked; there they count the same too. The statements that NumPy ran."""
+    with np.errstate(all="ignore"), pytest.MonkeyPatch.context() as patch:
         ours, theirs = (run(p, arrays, scalars, cover=True, compiles=compiles, most_steps=most_steps) for compiles in (True, False))
+        patch.setattr(loops, "HOT", -1)
+        hot = run(p, arrays, scalars, cover=True, most_steps=most_steps)
+        patch.undo()
         if theirs.counters.steps <= MOST_CHECKED:
             checked, by_numpy = (run(p, arrays, scalars, mode="check", cover=True, compiles=compiles) for compiles in (True, False))
             assert (checked.findings, checked.reached, counts(checked)) == (by_numpy.findings, by_numpy.reached, counts(by_numpy)), program_text(p)
@@ -56,7 +59,7 @@ def same(p: n.Program, arrays: Mapping[str, Any], scalars: Mapping[str, int | fl
                 last = tuple(d - 1 for d in a.shape)
                 assert checked.writer(name, last) == by_numpy.writer(name, last)
                 assert a.dtype.kind in "fV" or np.array_equal(a, by_numpy.outputs[name])
-    for name, a in ours.outputs.items():
+    for name, a in (*ours.outputs.items(), *hot.outputs.items()):
         b = theirs.outputs[name]
         if a.dtype.kind in "fV" or a.dtype.name == "bfloat16":
             x, y = a.astype(np.float64), b.astype(np.float64)
@@ -64,9 +67,9 @@ def same(p: n.Program, arrays: Mapping[str, Any], scalars: Mapping[str, int | fl
             a[np.isnan(x)] = b[np.isnan(y)] = 0
             assert np.array_equal(np.isnan(x), np.isnan(y)), program_text(p)
         assert np.array_equal(a, b), f"{name}\n{program_text(p)}"
-    assert ours.reached == theirs.reached, program_text(p)
-    assert ours.findings == theirs.findings
-    assert ours.counters.steps == theirs.counters.steps or most_steps == sys.maxsize
+    assert ours.reached == hot.reached == theirs.reached, program_text(p)
+    assert ours.findings == hot.findings == theirs.findings
+    assert ours.counters.steps == hot.counters.steps == theirs.counters.steps or most_steps == sys.maxsize
     return theirs.counters.steps
 
 
@@ -198,7 +201,7 @@ def test_every_operation(dtype: DType, monkeypatch: pytest.MonkeyPatch) -> None:
         return ended[-1]
     monkeypatch.setattr(loops, "_called", noted)
     same(p, {"X": values, "Y": values[::-1].copy()}, {})
-    assert ended == [True, True], "the checking mode has nothing to say of it either"
+    assert ended == [True, True, True], "the checking mode has nothing to say of it either"
 
 
 # ---------------------------------------------------------------------------------------------------- programs that people have
@@ -348,7 +351,7 @@ def test_functional_views(fill: str, end: int, load: str, store: str, compiled: 
     monkeypatch.setattr(loops, "_called", noted)
     arrays = {"X": np.arange(32, dtype=np.float32).reshape(4, 8), "Y": np.zeros((4, 12), np.float32)}
     same(p, arrays, {"W": 1})
-    assert ended == ([not fault] if compiled else [])
+    assert ended == ([not fault] * 2 if compiled else [])
 
 
 def test_what_a_view_shows_is_not_held_by_a_cta() -> None:

@@ -1,6 +1,7 @@
 """What a compiler made of a kernel, read back: what has its barriers and masks holds, what lost one is refused, and what is not read is said."""
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -62,6 +63,12 @@ def test_what_lost_a_barrier_or_a_mask_or_computes_something_else_is_refused(gon
     done = of(TEXT.replace(gone, instead))
     assert done.status == "refuted" and said in done.why and {d.id for d in done.diagnostics()} == {"KIR-G139"}
     assert not kind or kind in {f.kind for f in done.findings}
+
+
+def test_a_parameter_may_be_spelled_otherwise() -> None:
+    text = re.sub(r"\bN\b", "N_", re.sub(r"\bA\b", "A_", TEXT))
+    made = Translated("main", "turned_kernel", text, 64, 256, renamed=(("N_", "N"), ("A_", "A")))
+    assert judged(parse_program(TURNED, "turned.kir"), made).status == "holds"
 
 
 def test_what_is_not_read_is_said_and_never_holds() -> None:

@@ -106,9 +106,13 @@ def test_a_finished_search_ends_as_it_ended_and_what_is_replayed_takes_nothing_o
     first = searched(Slow(), log, budget)
     text = log.read_bytes()
     assert first.ended == "too little of 180 s is left for another candidate" and len(first.tried) < 9
-    told = Recorder.add
-    monkeypatch.setattr(Recorder, "add", lambda self, event, **fields: (now.__setitem__(0, now[0] + 1.0), told(self, event, **fields))[1])
+    added = Recorder.add
+    monkeypatch.setattr(Recorder, "add", lambda self, event, **fields: (now.__setitem__(0, now[0] + 1.0), added(self, event, **fields))[1])
     again = searched(Stopwatch(lasts=0), log, budget)
+    report = data(first)
+    report["best"] |= {"back": ["~tile{extent=2}@main"], "begins": {"step": "1 steps back", "seconds": 1e-3}}
+    told = [*lines(report)]
+    assert told[told.index("  walked back by ~tile") + 1] == "     1.000 ms  1 steps back", "where the steps begin"
     assert again.ended == first.ended and [*lines(data(again))] == [*lines(data(first))] and log.read_bytes() == text
     more = searched(Stopwatch(), log, "candidates=9,seconds=360")
     assert len(more.tried) > len(first.tried), "what it took to come there again is not counted"

@@ -50,6 +50,22 @@ def test_a_tile_of_the_whole_cta_before_its_roles_is_refused() -> None:
     assert found.id == "KIR-B030" and "before its roles" in found.message
 
 
+def test_a_wait_for_the_kernel_ahead_stands_before_roles_and_what_is_read_after_it() -> None:
+    """Every thread waits, once barriers are ready; what memory says before the wait is not what a role may use."""
+    text = (EXPERTS / "gemm" / "gemm_sm90.kir").read_text().replace(
+        "  roles\n", "  grid_dependency_wait()\n  grid_dependency_launch()\n  let corner = cast(A[0, 0], f32)\n  roles\n", 1)
+    program = lowered(parse_program(text))
+    check(program)
+    lines = [line.strip() for line in program_text(program).splitlines()]
+    at = [next(i for i, line in enumerate(lines) if line.startswith(words)) for words in ("mbar_init(", "grid_dependency_wait()", "let corner", "roles")]
+    assert at == sorted(at)
+    read, wait = "  let corner = cast(A[0, 0], f32)\n", "  grid_dependency_wait()\n"
+    late = text.replace(read, "").replace(wait, wait + read)
+    with pytest.raises(KirError) as bad:
+        lowered(parse_program(late))
+    assert bad.value.diagnostics[0].id == "KIR-B030"
+
+
 def test_an_operand_that_wgmma_cannot_read_is_refused() -> None:
     text = (EXPERTS / "gemm" / "gemm_sm90.kir").read_text().replace(
         "shared As: f16[3, 128, 64] layout swizzle(3, 4, 3) align 1024", "shared As: f16[3, 128, 64] align 1024")
