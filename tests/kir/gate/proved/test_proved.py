@@ -139,9 +139,9 @@ TURNS = ("    if wg == 0\n      named_barrier_arrive(1, 256)\n    @k for k in 0.
      "arrives for the next"),
     ("    @k for k in 0..K\n      if wg == 0\n        named_barrier_sync(3, 256)\n      else\n        named_barrier_sync(4, 256)\n",
      "      if wg == 0\n        named_barrier_sync(4, 256)\n      else\n        named_barrier_sync(3, 256)\n", "does not wait for itself"),
-    ("    @k for k in 0..K\n      if X[b, k, 0] > 0.0\n        named_barrier_sync(3, 256)\n", "", "how often barrier 3 is used"),
+    ("    @k for k in 0..K\n      if X[b, k, wg] > 0.0\n        named_barrier_sync(3, 256)\n", "", "how often barrier 3 is used"),
     ("    @k for k in 0..K\n      named_barrier_sync(k, 256)\n", "", "which named barrier it is"),
-    ("    @k for k in 0..K\n      barrier()\n      named_barrier_sync(3, 256)\n", "", "meet at others of the CTA too")])
+    ("    @k for k in 0..K\n      barrier()\n      named_barrier_sync(3, 256)\n", "", "")])
 def test_turns_at_named_barriers_are_proved_or_not_decided_with_why(begin: str, end: str, why: str) -> None:
     text = asynchronous.RIGHT["turns"]
     assert TURNS[0] in text and TURNS[1] in text
