@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from kir.analysis.access import Aliases
 from kir.analysis.facts import Facts
-from kir.analysis.proof.asking.question import Holding, Ranging, Reply, Steps, asked, consistent, fitting
+from kir.analysis.proof.asking.question import Holding, Ranging, Reply, Steps, asked, consistent, fitted, fitting
 from kir.analysis.proof.asking.terms import SAME
 from kir.analysis.proof.covered import covered
 from kir.analysis.proof.flight import troubles
@@ -119,10 +119,14 @@ class _Kernel:
             self.kept[key] = Reply("unknown", {}) if enough else asked(self.base, holding, claim, self.sizes, beside, self.steps)
             if not enough and self.kept[key].kind == "unknown" and (cuts := self._cuts(holding)):
                 self.kept[key] = asked(self.base, (*holding, *cuts), claim, self.sizes, beside, self.steps)
-        for e in self.kept[key].wraps:
+        self._note(self.kept[key].wraps, place, holding)
+        return self.kept[key]
+
+    def _note(self, sums: Iterable[n.Expr], place: Place, holding: tuple[Holding, ...]) -> None:
+        """Sums that were taken to fit, but for those of our own."""
+        for e in sums:
             if not any("'" in name or name.startswith(("any.", "%")) for name in names_read(e)):
                 self.wraps.setdefault(e, (place, holding))
-        return self.kept[key]
 
     def _cuts(self, holding: Iterable[Holding]) -> tuple[n.Expr, ...]:
         """What is proved of divisions of the grid, for each CTA whose axes have a range here."""
@@ -234,12 +238,15 @@ class _Kernel:
         holding = (*c.place.holding, *c.holding)
         told = as_number(condition, holding, self.params, lambda held, claim: self._proves(held, claim, c.place))
         if told is not None and self._proves(told[1], told[0], c.place):
+            self._note(fitted(self.base, holding, condition), c.place, holding)
             return Obligation(c.kind, "proved", c.what, c.place.anchor)
         reply = self.ask(holding, condition, c.place)
         if reply.kind == "fails" and c.kind == "bounds" and (found := top_of_contents(
                 condition, lambda held: self._proves((*holding, *held), condition, c.place))):
             self.contents.setdefault(found[0], []).append(found[1])
-            return Obligation(c.kind, "proved", c.what, c.place.anchor, given=f"0 <= {found[0]}[...] < {expr_text(bare(found[1]))}")
+            top = int_value(found[1])
+            given = f"0 <= {found[0]}[...] < {expr_text(bare(found[1])) if top is None else top}"
+            return Obligation(c.kind, "proved", c.what, c.place.anchor, given=given)
         unknown = [x.partition(" ")[2] for x in sorted(names_read(c.condition)) if x.startswith("%defined ") and x.partition(" ")[2] not in self.defined]
         if reply.kind == "fails" and unknown:
             return Obligation(c.kind, "open", c.what, c.place.anchor, f"whether '{unknown[0]}' has been written there before", reply.values)

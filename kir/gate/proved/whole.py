@@ -20,7 +20,8 @@ def with_whole_barriers(program: n.Program, proofs: tuple[KernelProof, ...]) -> 
     for k in program.kernels:
         threads = int_value(k.threads)
         named = [x for x in walk(k) if isinstance(x, n.Call) and x.fn in NAMED]
-        if threads is None or not all(x.fn == NAMED[0] and isinstance(x.args[1], n.Expr) and int_value(x.args[1]) == threads
+        if threads is None or not all(x.fn == NAMED[0] and isinstance(x.args[0], n.Expr) and int_value(x.args[0]) in range(16)
+                                       and isinstance(x.args[1], n.Expr) and int_value(x.args[1]) == threads
                                        for x in named):
             return proofs
         kernels.append(transform(k, _whole))

@@ -150,6 +150,12 @@ def _solved(terms: Terms, goal: list[Any], sizes: Iterable[str], wraps: tuple[n.
     return Reply("fails", model, wraps) if model else Reply("unknown", {}, wraps)
 
 
+def fitted(base: Facts, holding: Iterable[Holding], claim: n.Expr) -> tuple[n.Expr, ...]:
+    """The signed sums of a question that are taken to fit their dtype, where another one was asked in its place."""
+    known = facts_of(base, tuple(dict.fromkeys(holding)))
+    return tuple(_translated(known, (*known.holds, *(h for h in holding if isinstance(h, n.Expr))), claim, frozenset())[0].wraps)
+
+
 def consistent(base: Facts, steps: Steps) -> bool | None:
     """Whether facts hold for some sizes, products and all; None where the solver finds none, and does not say that there are none."""
     import z3

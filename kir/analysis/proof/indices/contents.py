@@ -31,11 +31,16 @@ def inside(x: n.Expr, top: n.Expr) -> n.Expr:
 
 
 def _tops(claim: n.Expr, data: list[n.Call]) -> Iterator[n.Expr]:
-    """What contents may be below: what their index is below, or how often what they are multiplied by fits in that."""
+    """What contents may be below: what their index is below, how often what they are multiplied by fits in that, or what a row that they count within has."""
     for c in walk(claim):
         if not isinstance(c, n.Binary) or c.op != "lt" or not any(x in data for x in walk(c.a)):
             continue
         yield c.b
+        within = {m: k for m, k in products_of(c.a).items() if any(x in data for f in m for x in walk(f))}
+        for m, k in products_of(c.a).items() if [(len(m), k) for m, k in within.items()] == [(1, 1)] else ():
+            if m not in within and k > 0 and m:
+                yield from (build.mul(const(k, I64), f) for f in m if len(m) == 2)
+                yield from [const(k, I64)] if k > 1 else []
         whole = products_of(c.b)
         for m, k in products_of(c.a).items():
             if k > 0 and sum(any(x in data for x in walk(f)) for f in m) == 1:
