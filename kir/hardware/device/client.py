@@ -29,6 +29,8 @@ LAST_WORDS_SECONDS = 5.0
 COMMON = "KIR_SERVERS"
 """The environment variable that names a folder of servers which several processes share."""
 OWNER = "owner"
+NAME_LENGTH, MOST_OF_A_SOCKET = 17, 107
+"""Characters of a server's name with its separator, and of the path of a socket (unix(7))."""
 
 
 @contextmanager
@@ -43,6 +45,8 @@ def join(name: str) -> bool:
     """For a process of which another is in charge (a worker of a cluster): share servers with all of this machine and user that join `name`, until the last
     of them has ended. False where that cannot be; then it has its own."""
     folder = joined(name)
+    if len(str(folder)) + NAME_LENGTH > MOST_OF_A_SOCKET:
+        return False
     if os.environ.get(COMMON) == str(folder):
         return True
     try:
@@ -147,7 +151,7 @@ class Server:
 
     def _joined(self, folder: Path) -> socket.socket:
         """A connection to the server that a folder has, started here where there is none that answers."""
-        name = folder / hashlib.sha256(repr((self.task, self._modules, self._later, sorted(self._environment.items()))).encode()).hexdigest()[:16]
+        name = folder / hashlib.sha256(repr((self.task, self._modules, self._later, sorted(self._environment.items()))).encode()).hexdigest()[:NAME_LENGTH - 1]
         with open(name.with_suffix(".lock"), "ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             mine = socket.socket(socket.AF_UNIX)

@@ -89,7 +89,7 @@ def refused(folder: Path, source: str, text: str, kernel: str = "copied", suffix
     ('"N % 8 == 0"', '"N % 8 == 9"', "the fact 'N % 8 == 9' contradicts"),
     ('"N <= 4096"', '"4 <= 4096"', "says nothing of any size"),
     ('"N <= 4096"', '"M <= 4096"', "'M' is not defined"),
-    ('"N <= 4096"', '"N <= 4294967296"', "does not fit in 32 bits"),
+    ('"N <= 4096"', '"N <= 4294967296"', "beyond what i32 holds"),
     ('"N <= 4096"', '"N + 1"', "is no condition"),
     ('grid = ["ceildiv(N, BLOCK)"]', "grid = 7", "field 'grid'"),
     ('grid = ["ceildiv(N, BLOCK)"]', 'grid = ["ceildiv(N, BLOCK)", 2]', "the grid has 2 axes"),

@@ -5,8 +5,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -90,8 +91,15 @@ with Server("kir.hardware.device.wire:receive", shares=True) as server, server.c
 """
 
 
-def test_workers_that_join_share_a_server_until_the_last_has_ended(tmp_path: Path) -> None:
-    there = {**os.environ, "TMPDIR": str(tmp_path)}
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder whose name leaves room for that of a socket."""
+    with tempfile.TemporaryDirectory(prefix="kir-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+def test_workers_that_join_share_a_server_until_the_last_has_ended(short: Path) -> None:
+    there = {**os.environ, "TMPDIR": str(short)}
     one, two = (subprocess.Popen([sys.executable, "-c", JOINS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=there) for _ in range(2))
     assert one.stdout and two.stdout
     servers = {_parent(int(each.stdout.readline())) for each in (one, two) if each.stdout}
@@ -101,15 +109,17 @@ def test_workers_that_join_share_a_server_until_the_last_has_ended(tmp_path: Pat
     assert _alive(*servers)
     two.kill()
     two.communicate()
-    assert _comes_true(lambda: not _alive(*servers)) and not list(tmp_path.iterdir()), "nothing of it is left"
+    assert _comes_true(lambda: not _alive(*servers)) and not list(short.iterdir()), "nothing of it is left"
 
 
-def test_who_may_not_write_there_joins_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_may_not_write_there_joins_nobody(tmp_path: Path, short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(COMMON, raising=False)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
     assert not join("test") and COMMON not in os.environ
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    (tmp_path / f"kir-servers-{os.getuid()}-test").symlink_to(tmp_path)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / ("long" * 30)))
+    assert not join("test") and COMMON not in os.environ, "no socket has so long a name"
+    monkeypatch.setattr("tempfile.tempdir", str(short))
+    (short / f"kir-servers-{os.getuid()}-test").symlink_to(tmp_path)
     assert not join("test") and COMMON not in os.environ, "a link may be another's"
 
 
