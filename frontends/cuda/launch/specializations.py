@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice, product
 from pathlib import Path
 
@@ -179,6 +180,12 @@ def _setting(launch: HostLaunch, v: Value, of: TParam | None) -> Setting | None:
     return None
 
 
+@lru_cache(maxsize=64)
+def _declares_pool(source: bytes) -> bool:
+    """Whether something in a file is in shared memory of which the launch says how much there is."""
+    return _POOL.search(source) is not None
+
+
 def _with_block(fn: Function, metas: dict[str, Setting]) -> tuple[dict[str, Setting], tuple[str, ...]]:
     """Metas with threads and shared bytes for all that is open, and what of them is guessed."""
     words, guessed = words_of(fn), []
@@ -192,7 +199,7 @@ def _with_block(fn: Function, metas: dict[str, Setting]) -> tuple[dict[str, Sett
             metas.pop(words[b], None)
         metas[words[BLOCK[0]]] = int(bound) if bound.isdigit() and 1 <= int(bound) <= MOST_THREADS else GUESSED_THREADS
         guessed.append("threads")
-    if words["shared_bytes"] not in metas and _POOL.search(fn.unit.text) is not None:  # a function that it calls may be the one that declares it
+    if words["shared_bytes"] not in metas and _declares_pool(fn.unit.text):  # a function that it calls may be the one that declares it
         metas[words["shared_bytes"]] = GUESSED_SHARED
         guessed.append("bytes of shared memory")
     return metas, tuple(guessed)
