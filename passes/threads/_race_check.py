@@ -8,7 +8,6 @@ from dataclasses import field, replace
 from typing import TypeVar
 
 from kir.analysis.facts import Facts
-from kir.analysis.order import at_most, less
 from kir.analysis.solver import decide
 from kir.base.dataclass import dataclass
 from kir.base.instructions import instruction
@@ -20,7 +19,7 @@ from kir.ir.types import TileType, dtype_of
 from kir.ir.visit import children, names_read, statements, substitute, transform, walk
 from kir.rewrite import Verdict, proved, refuted, unknown
 from kir.rewrite.match import matched_as
-from kir.rewrite.match.independence import MOST_CASES, number
+from kir.rewrite.match.independence import MOST_CASES, in_other_blocks, number, only_term
 
 from ._thread_ownership import PRIVATE, is_return
 
@@ -170,7 +169,7 @@ class _Phases:
             return
         for x, y in zip(index, again, strict=True):
             if x.type == y.type and not any(isinstance(v, (n.Load, n.Call)) for e in (x, y) for v in walk(e)):
-                if _steps(build.sub(y, x), t, other) or _digits(x, y, t, other, known) or _blocks(x, y, known):
+                if _steps(build.sub(y, x), t, other) or _digits(x, y, t, other, known) or in_other_blocks(x, y, known):
                     return
                 apart, compared = build.logical_or(apart, n.Binary("ne", x, y)), True
         if self._apart_for_all_threads(a, b):
@@ -225,16 +224,6 @@ class _Phases:
             for x in parts for y in walk(x))
 
 
-def _blocks(x: n.Expr, y: n.Expr, known: Facts) -> bool:
-    """Whether two indices, each a remainder by one number and something, are in different blocks of that many."""
-    for op in QUOTIENTS.values():
-        ours, theirs = _term(x, op), _term(y, op)
-        if op == "mod" and ours is not None and theirs is not None and ours[0].b == theirs[0].b and less(build.const(0, dtype_of(x.type)), ours[0].b, known):
-            between = build.sub(ours[1], theirs[1])
-            return at_most(ours[0].b, between, known) or at_most(ours[0].b, build.sub(theirs[1], ours[1]), known)
-    return False
-
-
 QUOTIENTS = {"floordiv": "mod", "tdiv": "trem"}
 """By the operator of a quotient, that of what remains."""
 
@@ -251,14 +240,8 @@ def _divided(index: Sequence[n.Expr], again: Sequence[n.Expr]) -> Iterator[tuple
 
 def _part(x: n.Expr, y: n.Expr, op: str) -> tuple[n.Binary, n.Binary] | None:
     """The only term of each of two indices that is such a quotient or remainder, where they differ in nothing else."""
-    ours, theirs = _term(x, op), _term(y, op)
+    ours, theirs = only_term(x, op), only_term(y, op)
     return (ours[0], theirs[0]) if ours is not None and theirs is not None and ours[1] == theirs[1] else None
-
-
-def _term(e: n.Expr, op: str) -> tuple[n.Binary, n.Expr] | None:
-    """The only term of a sum that is such a quotient or remainder, once, and the rest."""
-    found = [m[0] for m, by in build.polynomial(e).items() if by == 1 and len(m) == 1 and isinstance(m[0], n.Binary) and m[0].op == op]
-    return (found[0], build.sub(e, found[0])) if len(found) == 1 else None
 
 
 def _steps(difference: n.Expr, t: n.Var, other: n.Var) -> bool:

@@ -107,7 +107,7 @@ def distinct(program: n.Program, site: Site, context: Context) -> Verdict:
 
 def _told(index: Sequence[n.Expr | n.Span], var: n.Var, moving: set[str]) -> bool:
     """Whether a variable follows from the indices of a place: a number that they tell is it, but for a literal factor and for what all iterations share."""
-    return any([m for m in build.polynomial(x) if any(names_read(a) & moving for a in m)] == [(var,)] for x in numbers_told(index))
+    return any([m for m in build.polynomial(x) if any(names_read(a) & moving for a in m)] == [(var,)] for x in numbers_told(index, moving))
 
 
 def _once(points: Sequence[Any], kept: Any, s: n.Store, var: str, outer: int) -> Verdict:

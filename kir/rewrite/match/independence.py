@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from kir.analysis.elements import element_region
 from kir.analysis.facts import Facts
+from kir.analysis.order import at_most, less
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
@@ -107,7 +108,8 @@ def elsewhere(program: n.Program, where: Path, a: n.Region, b: n.Region, loop: n
     for i, j in zip(a.index, b.index, strict=True):
         if isinstance(i, n.Expr) and isinstance(j, n.Expr) and isinstance(i.type, DType) and i.type == j.type and (
                 not (names_read(i) | names_read(j)) & inner) and (
-                _never_zero(known.expanded(build.sub(i, substitute(j, {loop.var.name: other}))), known)):
+                _never_zero(known.expanded(build.sub(i, moved := substitute(j, {loop.var.name: other}))), known)
+                or in_other_blocks(i, moved, known)):
             return True
     return False
 
@@ -133,6 +135,20 @@ def _never_zero(e: n.Expr, known: Facts) -> bool:
         if rest.lo is not None and rest.hi is not None and rest.hi // by == (rest.lo - 1) // by:
             return True
     return False
+
+
+def in_other_blocks(x: n.Expr, y: n.Expr, known: Facts) -> bool:
+    """Whether two indices, each a remainder by one number and something, are in different blocks of that many."""
+    ours, theirs = only_term(x, "mod"), only_term(y, "mod")
+    if ours is None or theirs is None or ours[0].b != theirs[0].b or not less(build.const(0, dtype_of(x.type)), ours[0].b, known):
+        return False
+    return at_most(ours[0].b, build.sub(ours[1], theirs[1]), known) or at_most(ours[0].b, build.sub(theirs[1], ours[1]), known)
+
+
+def only_term(e: n.Expr, op: str) -> tuple[n.Binary, n.Expr] | None:
+    """The only term of a sum that is a result of an operator, once, and the rest of the sum."""
+    found = [m[0] for m, by in build.polynomial(e).items() if by == 1 and len(m) == 1 and isinstance(m[0], n.Binary) and m[0].op == op]
+    return (found[0], build.sub(e, found[0])) if len(found) == 1 else None
 
 
 def separated(places: Sequence[n.Region], var: n.Var, inner: Collection[str]) -> bool:
@@ -168,7 +184,8 @@ def _has_own(r: n.Region, loop: n.For, inner: set[str], known: Facts) -> bool:
     inner = inner | counts
     whole = replace(r, index=tuple(known.expanded(i) if isinstance(i, n.Expr) and names_read(i) & inner else i for i in r.index))
     return separated((r,), loop.var, inner) or any(
-        _moves(x, loop, inner, known) for x in (r, *([whole] if whole != r else []), *_numbered(r), *_numbered(whole), *_widened(r, loop, inner)))
+        _moves(x, loop, inner, known) for x in (
+            r, *([whole] if whole != r else []), *_numbered(r, loop, inner), *_numbered(whole, loop, inner), *_widened(r, loop, inner)))
 
 
 def _widened(r: n.Region, loop: n.For, inner: set[str]) -> Iterator[n.Region]:
@@ -190,15 +207,27 @@ def _counted(r: n.Region, loop: n.For) -> tuple[n.Region, set[str]]:
     return (replace(r, index=index), {f"%{name}" for name in at}) if at else (r, set())
 
 
-def _numbered(r: n.Region) -> list[n.Region]:
-    """The places by the numbers that a place tells: two that differ in one of them differ."""
-    return [n.Region(r.buffer, (x,)) for x in numbers_told(r.index)]
+def _numbered(r: n.Region, loop: n.For, inner: set[str]) -> list[n.Region]:
+    """The places by the numbers that a place tells: two that differ in one of them differ. What is the same in every iteration tells nothing."""
+    moving = {loop.var.name, *inner}
+    return [n.Region(r.buffer, (x,)) for x in numbers_told([*r.index, *(_moving(i, moving) for i in r.index if isinstance(i, n.Expr))], moving)]
 
 
-def numbers_told(index: Sequence[n.Expr | n.Span]) -> list[n.Expr]:
-    """The numbers of which indices tell both the quotient and the remainder by something, and those of which these then tell both."""
+def _moving(i: n.Expr, names: Collection[str]) -> n.Expr:
+    """An index without what some names, and loads and calls, have no part in."""
+    if not isinstance(i.type, DType):
+        return i
+    terms = build.polynomial(i).items()
+    return build.from_polynomial({m: c for m, c in terms if any(
+        names_read(a) & set(names) or any(isinstance(x, (n.Load, n.Call)) for x in walk(a)) for a in m)}, i.type)
+
+
+def numbers_told(index: Sequence[n.Expr | n.Span], moving: Collection[str]) -> list[n.Expr]:
+    """The numbers of which indices tell both the quotient and the remainder by something that none of the `moving` names changes, and those of which
+    these then tell both."""
     known = {i for i in index if isinstance(i, n.Expr)}
-    parts = dict.fromkeys(x for i in index if isinstance(i, n.Expr) for x in walk(i) if isinstance(x, n.Binary) and x.op == "floordiv")
+    parts = dict.fromkeys(x for i in index if isinstance(i, n.Expr) for x in walk(i) if isinstance(x, n.Binary) and x.op == "floordiv"
+                          and not names_read(x.b) & set(moving) and not any(isinstance(y, (n.Load, n.Call)) for y in walk(x.b)))
     found: dict[n.Expr, None] = {}
     while more := [x.a for x in parts if x.a not in known and x in known and build.mod(x.a, x.b) in known]:
         known.update(more)
