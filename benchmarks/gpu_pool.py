@@ -261,7 +261,7 @@ def gated(candidates: list[Task], numbers: tuple[int, ...], each: int, cache: Pa
                                "gpus_busy": [round(b, 1) for b in busy], "cores_busy": round(cores, 1),
                                "spent": {k: round(v, 4) for k, v in spent.items()},
                                "stages": stages, "steady": round(steady([e["ended"] for e in whole]), 1),
-                               "beside": [], "repeated": [], "beyond": round(time.time() - entered - took, 1), "lost": lost, "ended": lose,
+                               "beside": [], "repeated": [], "beyond": round(time.time() - entered - took, 1), "lost": lost, "ended": lose, "shared": True,
                                "retired": {str(k): v for k, v in engine.retired.items()} if isinstance(engine, Devices) else {},
                                **_here()}
         keep(row)
@@ -375,7 +375,8 @@ def page(rows: Sequence[Mapping[str, Any]], packages: Sequence[Mapping[str, Any]
         share = [f"{r['spent'].get(name, 0.0):.0%}" for name in STAGES]
         cores = int(r["machine"].split()[-2])
         each = r["seconds"] * cores * r["cores_busy"] / 100 / r["candidates"]
-        cells = (r["gpus"], r["engine"], r["each"], r["candidates"], r["accepted"], r["seconds"], f"{rate:.1f}", times,
+        engine = "Ray, each worker with compilers of its own" if r["engine"] == "Ray" and not r.get("shared") else r["engine"]
+        cells = (r["gpus"], engine, r["each"], r["candidates"], r["accepted"], r["seconds"], f"{rate:.1f}", times,
                  f"{middle:.1f}" if middle else "", f"{middle / first:.2f}" if middle and first else "", busy,
                  f"{r['cores_busy']:.0f} %", f"{each:.1f}", f"{60 * cores / each:.0f}", f"{', '.join(share[:4])}; {share[4]}",
                  f"{r['each'] * r['spent']['alone']:.0%}" if "alone" in r["spent"] else "", beside, repeated, lost, f"{r['machine']}, {r['when']}")

@@ -22,6 +22,9 @@ def test_the_page_says_how_it_scales_and_what_is_missing() -> None:
     assert "| 1.001 (0.990 to 1.012) | 1.000 (0.998 to 1.004) |" in told
     assert "50%, 15%, 20%, 10%; 6%" in told and "| 60% |" in told, "what waits for its turn to time holds no GPU"
     assert "## Contexts" not in told
+    ray = {**two, "engine": "Ray"}
+    assert "| 2 | Ray, each worker with compilers of its own | 15 |" in gpu_pool.page([ray], [], []), "a row that was kept before they shared them"
+    assert "| 2 | Ray | 15 |" in gpu_pool.page([{**ray, "shared": True}], [], [])
     assert "3 with a candidate, 3 ended by hand; GPU 1 left" in told and "as many: 4, 8 GPUs" in told and "| 1 | 6 | 12 | 18.0 |" in told
     opening = {"gpus": 2, "each": 4, "processes": 48, "opening": 0.5, "ending": 0.1, "seconds": 12.0, "machine": "m", "when": "now"}
     assert "| 2 | 8 | 4 | 48 | 0.500 | 0.100 | 240 | m, now |" in gpu_pool.page([ROW], [], [], [opening])
