@@ -300,7 +300,7 @@ def test_a_planted_circle_is_named(tmp_path: Path) -> None:
 
 
 def test_folders_are_small(house: House) -> None:
-    beside = Counter(file.parent.relative_to(ROOT) for file in house.modules.values() if file.name != "__init__.py")
+    beside = Counter(file.parent.relative_to(ROOT) for file in (*house.modules.values(), *python_files("tests", "benchmarks")) if file.name != "__init__.py")
     assert {str(folder): count for folder, count in beside.items() if count > MOST_FILES} == {}
     first = {name.split(".")[1] for name in house.modules if name.count(".") >= 1} - set(CODE)
     assert len(first) <= MOST_PACKAGES and beside[Path("kir")] == 0, sorted(first)

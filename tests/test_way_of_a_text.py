@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.way_of_a_text import KERNELS, PAGE, way
+from benchmarks.surfaces.way_of_a_text import KERNELS, PAGE, way
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel[0])

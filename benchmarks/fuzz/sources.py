@@ -26,7 +26,7 @@ from typing import Any
 
 from platformdirs import user_state_path
 
-from benchmarks.mutilated import SURFACES, sources
+from benchmarks.bad_input.mutilated import SURFACES, sources
 
 ROOT = Path(__file__).parents[2]
 LOG, PAGE = ROOT / "benchmarks" / "results" / "fuzz" / "sources.jsonl", ROOT / "docs" / "tables" / "fuzz-sources.md"

@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from benchmarks.gpu_workloads.running.watched import run
 from benchmarks.gpu_workloads.table import RESULTS, WORKLOADS
-from benchmarks.gpu_workloads.watched import run
 
 
 def main(words: list[str]) -> int:

@@ -13,10 +13,10 @@ from functools import cache
 from typing import Any
 
 from benchmarks.gpu_parts.session import ROOT
-from benchmarks.gpu_workloads.asking import ask_words, asked, worth
-from benchmarks.gpu_workloads.launching import compiled, compiled_for, launcher
-from benchmarks.gpu_workloads.measuring import Case, begun, fastest
-from benchmarks.gpu_workloads.replaying import Made, kept
+from benchmarks.gpu_workloads.running.asking import ask_words, asked, worth
+from benchmarks.gpu_workloads.running.launching import compiled, compiled_for, launcher
+from benchmarks.gpu_workloads.running.measuring import Case, begun, fastest
+from benchmarks.gpu_workloads.running.replaying import Made, kept
 from kir.base.diagnostic import KirError
 from kir.gate.gpu.images.executable import Executable
 from kir.hardware.device.libcuda import CudaError

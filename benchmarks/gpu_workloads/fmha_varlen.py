@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.gpu_workloads.asking import ask_words, asked, worth
 from benchmarks.gpu_workloads.fmha import MOST_WRONG, writing
-from benchmarks.gpu_workloads.launching import compiled, compiled_for, launcher
-from benchmarks.gpu_workloads.measuring import Case, begun, fastest
-from benchmarks.gpu_workloads.replaying import Made, key, of_rows, surface
+from benchmarks.gpu_workloads.running.asking import ask_words, asked, worth
+from benchmarks.gpu_workloads.running.launching import compiled, compiled_for, launcher
+from benchmarks.gpu_workloads.running.measuring import Case, begun, fastest
+from benchmarks.gpu_workloads.running.replaying import Made, key, of_rows, surface
 from kir.base.diagnostic import KirError
 from kir.gate.gpu.images.executable import Executable
 from kir.hardware.device.libcuda import CudaError

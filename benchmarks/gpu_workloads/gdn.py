@@ -12,10 +12,10 @@ from contextlib import suppress
 from typing import Any
 
 from benchmarks.gpu_parts.session import ROOT
-from benchmarks.gpu_workloads.asking import asked
-from benchmarks.gpu_workloads.launching import compiled, compiled_for, launcher
-from benchmarks.gpu_workloads.measuring import Case, begun
-from benchmarks.gpu_workloads.replaying import Made, kept, replayed
+from benchmarks.gpu_workloads.running.asking import asked
+from benchmarks.gpu_workloads.running.launching import compiled, compiled_for, launcher
+from benchmarks.gpu_workloads.running.measuring import Case, begun
+from benchmarks.gpu_workloads.running.replaying import Made, kept, replayed
 from kir.base.diagnostic import KirError
 from kir.gate.gpu.images.executable import Executable
 from kir.hardware.device.libcuda import CudaError

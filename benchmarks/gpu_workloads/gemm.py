@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu_parts.session import ROOT
-from benchmarks.gpu_workloads.asking import KNOWN, ask_words, asked, worth
-from benchmarks.gpu_workloads.cublaslt import algorithms
-from benchmarks.gpu_workloads.launching import compiled_for, launcher
-from benchmarks.gpu_workloads.measuring import Case, fastest
-from benchmarks.gpu_workloads.replaying import replayed
+from benchmarks.gpu_workloads.running.asking import KNOWN, ask_words, asked, worth
+from benchmarks.gpu_workloads.running.cublaslt import algorithms
+from benchmarks.gpu_workloads.running.launching import compiled_for, launcher
+from benchmarks.gpu_workloads.running.measuring import Case, fastest
+from benchmarks.gpu_workloads.running.replaying import replayed
 from kir.base.diagnostic import KirError
 from kir.gate.gpu.images.executable import Executable
 from kir.hardware.device.libcuda import CudaError

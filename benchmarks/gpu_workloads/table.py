@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_workloads.measuring import TRIED, Case, Taken, measured
+from benchmarks.gpu_workloads.running.measuring import TRIED, Case, Taken, measured
 from kir.base.store import write_atomic
 
 WORKLOADS = {name: f"benchmarks.gpu_workloads.{name}" for name in ("bmm", "conv2d", "fmha", "fmha_varlen", "gdn", "gemm", "gemm_fp8", "gemm_grouped", "topk")}

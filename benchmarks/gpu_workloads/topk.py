@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from benchmarks.gpu_workloads.asking import KNOWN, ask_words, asked, worth
-from benchmarks.gpu_workloads.launching import compiled, compiled_for, launcher
-from benchmarks.gpu_workloads.measuring import Case, begun, fastest
-from benchmarks.gpu_workloads.replaying import HOT_CALLS, Made, copies, kept, replayed
+from benchmarks.gpu_workloads.running.asking import KNOWN, ask_words, asked, worth
+from benchmarks.gpu_workloads.running.launching import compiled, compiled_for, launcher
+from benchmarks.gpu_workloads.running.measuring import Case, begun, fastest
+from benchmarks.gpu_workloads.running.replaying import HOT_CALLS, Made, copies, kept, replayed
 from kir.base.diagnostic import KirError
 from kir.gate.gpu.images.executable import Executable
 from kir.hardware.device.libcuda import CudaError

@@ -96,7 +96,7 @@ def main() -> None:
     if mode is not None:
         stand_in()
         torch.set_num_threads(1)
-    cases = importlib.import_module(f"benchmarks.packages.{given.package}").cases(given.device)
+    cases = importlib.import_module(f"benchmarks.packages.cases.{given.package}").cases(given.device)
     if mode is not None:
         mode.__enter__()
     chosen = None if given.cases is None else frozenset(given.cases.read_text(encoding="utf-8").splitlines())

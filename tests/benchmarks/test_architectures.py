@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.architectures import PAGE, main, row
+from benchmarks.surfaces.architectures import PAGE, main, row
 
 
 @pytest.mark.parametrize("name", [

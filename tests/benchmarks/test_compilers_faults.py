@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.compilers_faults import FOLDER, TEXTS, Text, as_said, judged, page
+from benchmarks.checks.compilers_faults import FOLDER, TEXTS, Text, as_said, judged, page
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
 from kir.ir.visit import walk

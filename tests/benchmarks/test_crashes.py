@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.crashes import Clock, Row, damaged, ended, files_of, lines_of, noted, page, started, together, unwell, whole_lines
+from benchmarks.checks.crashes import Clock, Row, damaged, ended, files_of, lines_of, noted, page, started, together, unwell, whole_lines
 from kir.base.store import Store
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import json
 
-from benchmarks.first_minutes import Minute, page, recorded, told
+from benchmarks.users.first_minutes import Minute, page, recorded, told
 
 
 def test_a_row_is_what_the_run_said() -> None:

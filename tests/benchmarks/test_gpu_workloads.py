@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from benchmarks.gpu_workloads import (
-    asking,
     bmm,
     conv2d,
     fmha,
@@ -24,12 +23,10 @@ from benchmarks.gpu_workloads import (
     gemm_grouped,
     history,
     intents,
-    launching,
-    replaying,
     table,
     topk,
-    watched,
 )
+from benchmarks.gpu_workloads.running import asking, launching, replaying, watched
 from kir.interp import run
 from kir.ir.parser import parse_program
 
@@ -208,8 +205,8 @@ def test_a_kernel_that_does_not_end_is_a_fault_and_the_rows_after_it_are_measure
     """A made-up workload whose second row has a way that never ends, in processes as on a device."""
     (tmp_path / "stuck.py").write_text("""
 import time
-from benchmarks.gpu_workloads import measuring
-from benchmarks.gpu_workloads.measuring import Case
+from benchmarks.gpu_workloads.running import measuring
+from benchmarks.gpu_workloads.running.measuring import Case
 measuring._seconds = lambda call, calls: 1e-3
 def cases():
     for row in range(3):

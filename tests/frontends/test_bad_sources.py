@@ -1,12 +1,12 @@
-"""Sources that nobody means: a program or one located refusal comes out, never an internal error. Samples of `python -m benchmarks.mutilated` and
-`python -m benchmarks.odd_calls`, and what those found once."""
+"""Sources that nobody means: a program or one located refusal comes out, never an internal error. Samples of `python -m benchmarks.bad_input.mutilated` and
+`python -m benchmarks.bad_input.odd_calls`, and what those found once."""
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
 
-from benchmarks import mutilated, odd_calls
+from benchmarks.bad_input import mutilated, odd_calls
 from kir.faces.cli._main import run
 
 TRITON = """import triton

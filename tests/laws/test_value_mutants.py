@@ -1,5 +1,5 @@
 """Mutants that compute the wrong thing: each rule finds the places it should on a small program, what it makes is well formed and computes something else by
-a run in float64, and the gate refuses a fixed sample. All of them: `python -m benchmarks.value_mutants`, for docs/tables/mutants.md."""
+a run in float64, and the gate refuses a fixed sample. All of them: `python -m benchmarks.checks.value_mutants`, for docs/tables/mutants.md."""
 from __future__ import annotations
 
 import re
@@ -7,8 +7,8 @@ import re
 import numpy as np
 import pytest
 
-from benchmarks.mutants_page import PAGE, TITLE, Row, share, values, with_values
-from benchmarks.value_mutants import Subject, subjects, verdict
+from benchmarks.checks.mutants_page import PAGE, TITLE, Row, share, values, with_values
+from benchmarks.checks.value_mutants import Subject, subjects, verdict
 from kir.gate.cases import tensor_names
 from kir.gate.mutants import RULES, Mutant, candidates, mutants, put, sites, spread
 from kir.gate.mutants.truth import Trial, apart, arranged, problem_trials, relative_trials, told

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.cuda_passes import ASKED, PAGE, directions, forced
+from benchmarks.surfaces.cuda_passes import ASKED, PAGE, directions, forced
 from kir.rewrite import passes
 
 ALL = {cls.name: cls for cls in passes()}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.claims import page, said
+from benchmarks.checks.claims import page, said
 from kir.base.diagnostic import KirError
 from kir.problem.schema import Claims
 

@@ -1,5 +1,5 @@
 """The hand-written programs are right against the float64 oracle of their problem, tails included. (That the checker finds nothing in them, and that
-what it ran is right: `tests/kir/interp/test_mutants.py`.)"""
+what it ran is right: `tests/kir/interp/findings/test_mutants.py`.)"""
 from __future__ import annotations
 
 import pytest

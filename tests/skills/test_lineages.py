@@ -5,7 +5,7 @@ from math import log, sqrt
 
 import pytest
 
-from benchmarks import crossing
+from benchmarks.surfaces import crossing
 from kir.faces.cli._main import run
 from kir.lineage.engine import PassEngine
 from kir.lineage.parameter_replay import recover

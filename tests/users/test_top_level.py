@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import kir
-from benchmarks.notebook import FILE, again
+from benchmarks.users.notebook import FILE, again
 from kir.faces.api.kernels import Sites
 from kir.rewrite import Pipeline
 from tests.users.own_kernels import laid

@@ -1,5 +1,5 @@
 """Kernels, right as they are written, of which a release of TileLang makes CUDA text that lacks a barrier, or has one that not all threads reach. What each
-release made of them lies beside this file; `python -m benchmarks.compilers_faults --make` writes it with the release that is installed."""
+release made of them lies beside this file; `python -m benchmarks.checks.compilers_faults --make` writes it with the release that is installed."""
 from typing import Any
 
 import tilelang.language as T

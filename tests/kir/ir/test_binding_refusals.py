@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.bindings import allowed, instances, program_of, run
+from benchmarks.bad_input.bindings import allowed, instances, program_of, run
 from kir.base.diagnostic import Diagnostic, KirError
 from kir.faces.cli._main import run as command
 from kir.ir.binding import Binding
@@ -258,7 +258,7 @@ def test_places_of_a_toml_text() -> None:
 
 
 SAMPLE = 100
-"""Corruptions here; `python -m benchmarks.bindings` tries thousands, of the kernels of packages too."""
+"""Corruptions here; `python -m benchmarks.bad_input.bindings` tries thousands, of the kernels of packages too."""
 
 
 def test_corrupted_bindings_are_refused_at_their_line_or_make_another_program(tmp_path: Path) -> None:

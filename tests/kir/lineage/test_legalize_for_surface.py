@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import emitting
+from benchmarks.surfaces import emitting
 from kir.analysis import normalize
 from kir.base.diagnostic import Diagnostic, KirError
 from kir.faces.cli._main import run as kir

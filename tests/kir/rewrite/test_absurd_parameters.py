@@ -1,4 +1,4 @@
-"""Absurd parameters of passes come to a program or to a refusal, never to an internal error; a sample of `python -m benchmarks.absurd`."""
+"""Absurd parameters of passes come to a program or to a refusal, never to an internal error; a sample of `python -m benchmarks.bad_input.absurd`."""
 from __future__ import annotations
 
 import resource
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from benchmarks.absurd import CASES, Attempt, attempts, fault
+from benchmarks.bad_input.absurd import CASES, Attempt, attempts, fault
 from kir.base.diagnostic import KirError
 from kir.interp import run
 from kir.ir.parser import parse_program

@@ -16,7 +16,7 @@ from kir.gate.proved.drawn import random_inputs
 from kir.interp import run
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program
-from tests.kir.interp.mutation import mutants
+from tests.kir.interp.findings.mutation import mutants
 from tests.programs import EXPERTS
 from tests.red_team.pairs import LAST
 

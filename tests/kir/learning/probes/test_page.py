@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from benchmarks.probes_page import EXPLAINED, page, unexplained
+from benchmarks.checks.probes_page import EXPLAINED, page, unexplained
 from kir.learning.probes.record import Probe, Refusal
 from kir.learning.probes.sampling import Tally
 

@@ -20,7 +20,7 @@ from kir.ir.visit import statements, walk
 from kir.rewrite.meaning import difference, draw, interpreted
 from kir.surface import backend
 from kir.surface.lowering import is_tiled, lowered, lowered_with_places
-from tests.backends.host_cuda import agrees
+from tests.backends.cuda.host_cuda import agrees
 
 HEAD = """kir 1
 program p

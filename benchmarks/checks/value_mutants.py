@@ -1,0 +1,302 @@
+"""Mutants that compute the wrong thing, over all experts, all naive programs, some with wider tiles, and kernels of installed packages: what a run in
+float64 over large shapes tells apart, and what the gate refuses.
+
+    python -m benchmarks.checks.value_mutants                   # everything that is not known yet; writes its part of docs/tables/mutants.md
+    python -m benchmarks.checks.value_mutants --only softmax    # programs with this word in their names
+    python -m benchmarks.checks.value_mutants --list            # the mutants, not run
+
+What came out is kept in build/value-mutants, so that a run that was cut short goes on: a truth by mutant and by `kir.gate.mutants.truth.VERSION`, a
+verdict by mutant and by the text of the gate and of the problems.
+"""
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+import signal
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.checks.mutants_page import PAGE, Row, share, summary, with_values
+from kir.base.diagnostic import KirError
+from kir.faces.cli._program import read
+from kir.gate.cases import RelativeCase, problem_tests, relative_tests, tensor_names
+from kir.gate.correctness import check
+from kir.gate.inputs.sets import size_sets
+from kir.gate.mutants import Mutant, spread
+from kir.gate.mutants.truth import ARRANGED, VERSION, Trial, apart, problem_trials, relative_trials, told, trial
+from kir.gate.verdict import CorrectnessRecord
+from kir.interp import run
+from kir.ir.canonical import content_hash
+from kir.ir.nodes import Program
+from kir.learning.corpus.rank import launched
+from kir.problem import Shape, load_problem
+from kir.surface.reading import load_expert
+
+ROOT = Path(__file__).parents[2]
+SKILLS = ROOT / "skills"
+KEPT = ROOT / "build" / "value-mutants"
+PACKAGES = 117
+"""Kernels of installed packages, a third of them of each package: some are refused themselves, as they leave a part of their outputs unwritten."""
+EACH = {"expert": 20, "beside": 20, "naive": 20, "package": 4}
+"""Mutants of each program, by its kind."""
+WIDER = (
+    ("tilelang_fmha", "fmha/tilelang.py", "fmha", {"block_N": 256}), ("tilelang_gemm", "gemm/tilelang.py", "gemm", {"block_K": 256}),
+    ("triton_gemm", "gemm/triton.py", "gemm", {"BLOCK_K": 256}),
+)
+"""Experts under a binding with wider tiles than the shipped one."""
+LEAST = 0.99
+"""The share of what is told apart that the gate must refuse."""
+SLOW = 60
+"""Seconds after which a verdict is given up."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A right program: `kind` is expert, naive, beside (a program with wider tiles than the experts have) or package; `problem` is what it solves
+    ("" for one that is its own reference)."""
+
+    name: str
+    kind: str
+    problem: str
+    load: Callable[[], Program]
+
+    @cached_property
+    def program(self) -> Program:
+        """The program, loaded once."""
+        return self.load()
+
+    def mutants(self) -> list[Mutant]:
+        """Its mutants: a fixed sample, spread over the rules."""
+        return spread(self.program, EACH[self.kind])
+
+    def trials(self) -> list[Trial]:
+        """The runs that tell its mutants apart."""
+        if self.problem:
+            problem = load_problem(self.problem)
+            return list(problem_trials(self.program, problem, tensor_names(self.program, problem, {})))
+        return list(relative_trials(self.program, size_sets(self.program, (260, 130, 70))[:1] or [{}]))
+
+
+def subjects() -> Iterator[Subject]:
+    """All programs: experts on every surface, naive programs on every surface, kernels of packages."""
+    for name, row in tomllib.loads((SKILLS / "experts" / "experts.toml").read_text()).items():
+        yield Subject(f"{name}.kir", "expert", row["problem"], partial(_read, SKILLS / "experts" / row["file"], row["problem"]))
+    for file in sorted([*(SKILLS / "experts").glob("*/*.cu"), *(SKILLS / "experts").glob("*/*.py")]):
+        name = file.name if file.suffix == ".cu" else f"{file.parent.name}/{file.name}"
+        yield Subject(name, "expert", file.parent.name, partial(_read, file, file.parent.name))
+    for file in sorted((SKILLS / "problems").glob("*/naive*")):
+        yield Subject(f"{file.parent.name}/{file.name}", "naive", file.parent.name, partial(_read, file, file.parent.name))
+    for file in sorted((ROOT / "benchmarks" / "beside").glob("*.kir")):
+        problem = file.stem.partition("_")[0]
+        yield Subject(f"beside/{file.name}", "beside", problem, partial(_read, file, problem))
+    for name, kernel, problem, metas in WIDER:
+        yield Subject(f"{kernel}, {', '.join(f'{k} = {v}' for k, v in metas.items())}", "beside", problem, partial(_tuned, kernel, name, metas))
+    rows = {path.stem: [json.loads(line) for line in path.read_text().splitlines()] for path in sorted((SKILLS / "packages").glob("*.jsonl"))}
+    for package, found in rows.items():
+        turns = sorted(found, key=lambda r: hashlib.sha256(r["kernel"].encode()).digest())
+        for r in turns[: -(-PACKAGES // len(rows))]:
+            yield Subject(f"{package}: {r['kernel'].rpartition('/')[2]}", "package", "", partial(_of_package, r["kernel"], launched(r["binding"])))
+
+
+def _read(file: Path, problem: str) -> Program:
+    surface = {"naive.cu": "cuda", "naive_tilelang.py": "tilelang", "naive_triton.py": "triton"}.get(file.name, "")
+    return read(str(file), SKILLS / "bindings" / f"{problem}_naive_{surface}.toml" if surface else None, problem)
+
+
+def _tuned(kernel: str, binding: str, metas: dict[str, int]) -> Program:
+    told = (SKILLS / "bindings" / f"{binding}.toml").read_text(encoding="utf-8")
+    for name, value in metas.items():
+        told = re.sub(rf"(?m)^{name} = .*$", f"{name} = {value}", told)
+    return _of_package(str(SKILLS / "experts" / kernel), told)
+
+
+def _of_package(kernel: str, binding: str) -> Program:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "binding.toml"
+        path.write_text(binding, encoding="utf-8")
+        return load_expert(kernel, path).program
+
+
+# ------------------------------------------------------------------------------------------------------------- the gate
+
+def verdict(program: Program, original: Program, problem: str) -> CorrectnessRecord:
+    """The gate's correctness stage, as `kir gate FILE --problem P` and `kir gate FILE --against ORIGINAL` run it."""
+    tests = problem_tests(program, load_problem(problem), {}) if problem else relative_tests(program, original)
+    return check(program, tests, problem or "the original", relative=not problem)
+
+
+@cache
+def gate_version() -> str:
+    """What a verdict depends on beside the program."""
+    gate = ROOT / "kir" / "gate"
+    code = [file for folder in (gate, gate / "counts", ROOT / "kir" / "problem") for file in sorted(folder.glob("*.py"))]
+    files = [*code, *sorted((SKILLS / "problems").glob("*/*.[tp]*"))]
+    return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()[:12]
+
+
+def truth_version() -> str:
+    """What a truth depends on beside the program."""
+    return f"v{VERSION}"
+
+
+class Kept:
+    """Results by key, one line each."""
+
+    def __init__(self, name: str) -> None:
+        self.file = KEPT / f"{name}.jsonl"
+        lines = self.file.read_text(encoding="utf-8").splitlines() if self.file.exists() else []
+        self.rows: dict[str, dict[str, Any]] = {r["key"]: r for r in map(json.loads, lines)}
+
+    def get(self, key: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """The result of a key, found now where it is not known."""
+        if key not in self.rows:
+            self.rows[key] = {"key": key, **make()}
+            KEPT.mkdir(parents=True, exist_ok=True)
+            with self.file.open("a", encoding="utf-8") as out:
+                out.write(json.dumps(self.rows[key]) + "\n")
+        return self.rows[key]
+
+
+def _limited(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """A result, or that it took too long, or what broke."""
+    def stop(*_: object) -> None:
+        raise TimeoutError(f"it took more than {SLOW} seconds")
+    begun = time.perf_counter()
+    signal.signal(signal.SIGALRM, stop)
+    signal.alarm(SLOW)
+    try:
+        out = work()
+    except TimeoutError as late:
+        out = {"broken": str(late)}
+    except Exception as fault:  # what breaks on a mutant is a finding of its own, listed on the page
+        out = {"broken": f"{type(fault).__name__}: {fault}"[:200]}
+    finally:
+        signal.alarm(0)
+    return {**out, "seconds": round(time.perf_counter() - begun, 2)}
+
+
+def rows(only: str = "", limit: float = float("inf"), said: Callable[[str], None] = lambda text: None,
+         part: tuple[int, int] = (0, 1)) -> Iterator[Row]:
+    """Every mutant with its truth and verdict, of every N-th program from the I-th on. After `limit` seconds only what is known is given."""
+    truths, verdicts, causes = Kept("truth"), Kept("gate"), Kept("cause")
+    begun = time.perf_counter()
+    for number, s in enumerate(subjects()):
+        if (only and only not in s.name) or number % part[1] != part[0]:
+            continue
+        try:
+            mutants = s.mutants()
+        except KirError as refused:
+            said(f"{s.name} is not read: {refused.diagnostics[0].message}")
+            continue
+        first = content_hash(s.program)
+        trials: list[Trial] = []
+        own = f"{first}-{gate_version()}-{s.problem}"
+        if time.perf_counter() - begun > limit and own not in verdicts.rows:
+            continue
+        itself = verdicts.get(own, partial(_limited, partial(_verdict, s.program, s)))
+        for m in mutants:
+            assert m.program is not None
+            pair = f"{first[:16]}-{content_hash(m.program)[:16]}-{'problem' if s.problem else 'relative'}"
+            keys = f"{pair}-{truth_version()}", f"{pair}-{gate_version()}"
+            late = time.perf_counter() - begun > limit
+            if late and (keys[0] not in truths.rows or (keys[1] not in verdicts.rows and itself.get("ok"))):
+                continue
+            if keys[0] not in truths.rows and not trials:
+                trials = s.trials()
+            truth = truths.get(keys[0], partial(_limited, partial(_truth, m, trials)))
+            gate = verdicts.get(keys[1], partial(_limited, partial(_verdict, m.program, s))) if itself.get("ok") else {
+                "broken": f"the gate refuses the original: {itself.get('broken') or itself['reason']}", "seconds": 0}
+            row = Row(s.name, s.kind, m.rule, m.anchor, m.how, truth, gate, {})
+            if row.is_told and not row.is_refused and (not late or "-".join(keys) in causes.rows):
+                if not trials and "-".join(keys) not in causes.rows:
+                    trials = s.trials()
+                row = replace(row, cause=causes.get("-".join(keys), partial(_limited, partial(_cause, m, s, trials, row.truth["trial"]))))
+            said(f"{time.perf_counter() - begun:6.0f}s {s.name} {m.name}: {row.said}")
+            yield row
+
+
+def _truth(m: Mutant, trials: Sequence[Trial]) -> dict[str, Any]:
+    if not trials:
+        return {"broken": "there is no trial on which the original is right"}
+    assert m.program is not None
+    found = told(m.program, trials)
+    return {"trial": found.trial, "why": found.why[:200], "factor": min(found.factor, 1e300)}
+
+
+def _verdict(program: Program, s: Subject) -> dict[str, Any]:
+    found = verdict(program, s.program, s.problem)
+    return {"ok": found.ok, "reason": (found.reason or "")[:200], "runs": len(found.runs), "worst": max((min(r.worst, 1e300) for r in found.runs), default=0.0)}
+
+
+# ------------------------------------------------------------------------------------------------------------ diagnosis
+
+def _cause(m: Mutant, s: Subject, trials: Sequence[Trial], name: str) -> dict[str, Any]:
+    """Why the gate let a mutant pass that a trial tells apart: its bound at the trial, or the inputs or shapes that it does not reach."""
+    t = next(t for t in trials if t.name == name)
+    assert m.program is not None
+    outputs = run(m.program, {k: v.copy() for k, v in t.arrays.items()}, t.scalars).outputs
+    if not s.problem:
+        worst = RelativeCase("", {}, 0, t.arrays, t.scalars, t.made).compare(outputs).worst
+        return {"cause": "within the bound" if worst <= 1 else "tame inputs", "bound": min(worst, 1e300)}
+    assert t.at is not None and t.inputs is not None
+    worst = _of_bound(s, t, outputs)
+    return {"cause": "within the bound" if worst <= 1 else _unreached(s, m), "bound": min(worst, 1e300)}
+
+
+def _of_bound(s: Subject, t: Trial, outputs: Mapping[str, Any]) -> float:
+    """The worst error of some outputs of a trial as a multiple of the problem's bound."""
+    problem = load_problem(s.problem)
+    names = tensor_names(s.program, problem, {})
+    assert t.at is not None
+    return float(problem.compare({names[k]: v for k, v in outputs.items()}, t.inputs or {}, t.at).worst)
+
+
+def _unreached(s: Subject, m: Mutant) -> str:
+    """`tame inputs` where inputs of a trial tell the mutant apart at a shape of the gate, else `shape never reached`."""
+    problem = load_problem(s.problem)
+    names = tensor_names(s.program, problem, {})
+    assert m.program is not None
+    shapes = {r.shape: Shape(name=r.shape, tags=("asked",), sizes=dict(r.sizes)) for r in verdict(m.program, s.program, s.problem).runs}
+    for at in shapes.values():
+        for distribution in problem.distributions:
+            for how in ARRANGED:
+                for t in trial(s.program, problem, names, at, distribution, how):
+                    made = run(m.program, {k: v.copy() for k, v in t.arrays.items()}, t.scalars).outputs
+                    if apart(t, made)[0] > 1:
+                        worst = _of_bound(s, t, made)
+                        return f"tame inputs ({t.name} shows it)" if worst > 1 else f"within the bound at {t.name}"
+    return "shape never reached"
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", default="", help="programs with this word in their names")
+    parser.add_argument("--list", action="store_true", help="name the mutants, run nothing")
+    parser.add_argument("--limit", type=float, default=float("inf"), help="seconds after which nothing new is run")
+    parser.add_argument("--part", default="0/1", help="I/N: every N-th program from the I-th on, for several machines or processes")
+    given = parser.parse_args()
+    if given.list:
+        for s in subjects():
+            if given.only in s.name:
+                print(*(f"{s.name}: {m.name}" for m in s.mutants()), sep="\n")
+        return 0
+    which, of = map(int, given.part.split("/"))
+    found = list(rows(given.only, given.limit, lambda text: print(text, flush=True), (which, of)))
+    if not given.only and of == 1:
+        PAGE.write_text(with_values(PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
+    print(summary(found))
+    return 0 if share(found) >= LEAST else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""How workloads are prepared, launched and timed on a GPU."""

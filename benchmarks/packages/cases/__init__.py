@@ -1,0 +1,1 @@
+"""The calls of each package's kernels, with their oracles."""

@@ -1,0 +1,1 @@
+"""What a user sees: the first minutes with a kernel, the notebook, pictures of the pages."""

@@ -1,0 +1,175 @@
+"""`kir optimize`: what it takes, what it writes, and what it refuses."""
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kir.base.diagnostic import KirError
+from kir.hardware.target import target
+from kir.ir.printer import program_text
+from kir.learning.optimize.inputs import captured, definition, shape_for, subject
+from kir.learning.optimize.plan import Setting
+from kir.learning.optimize.pool.tasks import judged, task_of
+from kir.problem import load_problem
+from tests.command_line import called
+
+SKILLS = Path(__file__).parents[3] / "skills"
+NAIVE, BOUND = str(SKILLS / "problems/softmax/naive_triton.py"), str(SKILLS / "bindings/softmax_naive_triton.toml")
+QUICK = ("--shape", "small", "--no-compile", "--surface", "cuda", "--budget", "candidates=1,seconds=500,plans=14")
+
+
+def test_a_naive_program_becomes_a_kernel_with_its_report_and_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, log = tmp_path / "softmax.cu", tmp_path / "log.jsonl"
+    code, said, err = called(capsys, "optimize", "--problem", "softmax", *QUICK, "-o", str(out), "--log", str(log))
+    assert code == 0 and "times as fast" in said and "1 candidate gated" in said and "us  as it is\n" not in said
+    assert "called only where N <= 128\n" in said, "what no step needs is not promised"
+    assert "__global__" in out.read_text()
+    report = json.loads((tmp_path / "softmax.cu.json").read_text())
+    assert report["best"]["steps"] and report["best"]["accepted"] and report["form"] == "kernel"
+    assert "for other sizes the kernel as given is launched" in err, "facts narrower than the input's are told"
+    events = [json.loads(line)["event"] for line in log.read_text().splitlines()]
+    assert events[0] == "begin" and events[-1] == "end" and "best" in events
+
+    policy = tmp_path / "policy.json"
+    code, said, _ = called(capsys, "optimize", "--learn", str(log), "-o", str(policy))
+    assert code == 0 and "from 1 searches" in said and json.loads(policy.read_text())["schema"] == "kir.policy/1"
+
+
+@pytest.mark.parametrize(("words", "id"), [
+    ((), "KIR-U026"),
+    (("--problem", "softmax", "--budget", "candidates=0"), "KIR-U024"),
+    (("--problem", "softmax", "--budget", "candidats=3"), "did you mean 'candidates'"),
+    (("--problem", "softmax", "--surface", "metal"), "KIR-C002"),
+    (("--problem", "softmaxx"), "KIR-G901"),
+    (("nowhere.cu", "--problem", "gemm"), "KIR-S018"),
+    ((json.__file__,), "KIR-S018"),
+    ((str(Path(__file__).parents[3] / "README.md"),), "KIR-S018"),
+    (("--problem", "softmax", "--on", "gpu"), "KIR-G004"),
+    (("--problem", "softmax", "--gpus", "0"), "KIR-C002"),
+    (("--problem", "softmax", "--in-place"), "KIR-C105"),
+    ((NAIVE, "--bind", BOUND, "--problem", "softmax", "-o", NAIVE), "KIR-C002"),
+    (("--learn", "log.jsonl"), "KIR-C002"),
+    (("--problem", "softmax", "--shape", "small", "--shape", "long", "--log", "log.jsonl"), "KIR-C002"),
+    (("--problem", "softmax", "--shape", "small", "--shape", "nowhere"), "KIR-G902"),
+])
+def test_what_is_refused_is_one_clear_error(words: tuple[str, ...], id: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, _, err = called(capsys, "optimize", *words)
+    assert code in (1, 2) and err.count("error[") == 1 and id in err
+
+
+ROWS = '''
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def weighted_rows(x, w, out, columns, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    total = 0.0
+    for start in range(0, columns, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        total += tl.sum(tl.load(x + row * columns + at, mask=at < columns, other=0.0) * tl.load(w + at, mask=at < columns, other=0.0), axis=0)
+    tl.store(out + row, total)
+
+
+def run(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    out = torch.empty(x.shape[0], device=x.device)
+    weighted_rows[(x.shape[0],)](x, w, out, x.shape[1], BLOCK=128)
+    return out
+'''
+
+
+def test_a_kernel_that_no_problem_is_named_for_must_compute_what_it_computes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is read as its host code launches it, made fast at large sizes, and may be judged by other processes."""
+    file, out = tmp_path / "rows.py", tmp_path / "rows.cu"
+    file.write_text(ROWS)
+    code, said, err = called(capsys, "optimize", str(file), "--no-compile", "--surface", "cuda", "--budget", "candidates=3,seconds=500,plans=40",
+                             "-o", str(out))
+    assert code == 0 and "times as fast" in said and "columns=8192" in said and "what weighted_rows computes" in said, err
+    assert "KIR-S060" in err and "__global__" in out.read_text()
+    report = json.loads((tmp_path / "rows.cu.json").read_text())
+    assert report["limit"]["seconds"] > 4 * 8192 * 8192 / 5e12, "every tensor is moved once"
+    one = subject(str(file))
+    task = task_of(Setting(one.problem, shape_for(one, ""), target("h200"), "cuda"), one.program, "cuda", compiles=False)
+    wrong = replace(one.program, kernels=tuple(replace(k, body=k.body[:-1]) for k in one.program.kernels))
+    assert judged(task)["accepted"] and not judged(replace(task, text=program_text(wrong)))["accepted"]
+
+
+def test_a_kernel_with_a_hazard_is_not_taken_for_what_must_be_computed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "race.kir"
+    file.write_text("kir 1\nprogram race\n  size N: i32\n  in X: f32[N]\n  out Y: f32[1]\n  fact N >= 2\n"
+                    "kernel race grid (c: 1) threads 32\n  for t in 0..32 parallel thread\n    if t < N\n      Y[0] = X[t]\n")
+    code, _, err = called(capsys, "optimize", str(file), *QUICK[2:])
+    assert code == 1 and "KIR-U025" in err and "the kernel as given is not right" in err and "kir check FILE, which says where" in err
+
+
+def test_a_wrong_policy_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "naive.kir"
+    file.write_text((load_problem("softmax").folder / "naive.kir").read_text())
+    policy = tmp_path / "policy.json"
+    policy.write_text("{}")
+    code, _, err = called(capsys, "optimize", str(file), "--problem", "softmax", *QUICK, "--policy", str(policy))
+    assert code == 1 and "KIR-U023" in err
+
+
+def test_a_kernel_that_computes_something_else_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "wrong.kir"
+    file.write_text((load_problem("softmax").folder / "naive.kir").read_text().replace("/ total", "- total"))
+    code, _, err = called(capsys, "optimize", str(file), "--problem", "softmax", *QUICK)
+    assert code == 1 and "KIR-U025" in err
+
+
+def test_a_problem_is_meant_in_the_dtypes_of_the_kernel_unless_it_is_asked_for_in_others(tmp_path: Path) -> None:
+    file = tmp_path / "rows.kir"
+    file.write_text((load_problem("softmax").folder / "naive.kir").read_text().replace("f16", "f32"))
+    asked = ("softmax", "softmax:bf16", "gemm")
+    assert [subject(str(file), problem=name).problem.name for name in asked] == ["softmax:f32", "softmax:bf16", "gemm"], "the others are refused later"
+
+
+DEFINITION = {"name": "my_softmax", "op_type": "softmax", "axes": {"M": {"type": "const", "value": 4}, "N": {"type": "const", "value": 128}},
+              "inputs": {"X": {"shape": ["M", "N"], "dtype": "bfloat16"}}, "outputs": {"Y": {"shape": ["M", "N"], "dtype": "bfloat16"}}, "reference": ""}
+
+
+def test_a_definition_of_flashinfer_trace_is_read_as_the_problem_that_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "definition.json"
+    file.write_text(json.dumps({**DEFINITION, "name": "softmax_bf16"}))
+    one = definition(file)
+    assert one.problem.name == "softmax:bf16" and one.sizes == {"M": 4, "N": 128}
+    assert shape_for(one, "").sizes == {"M": 4, "N": 128}
+    file.write_text(json.dumps({**DEFINITION, "inputs": {"Q": {"shape": ["M"], "dtype": "bool"}}}))
+    with pytest.raises(KirError) as unknown:
+        definition(file)
+    assert unknown.value.diagnostics[0].id == "KIR-U027"
+    file.write_text("[1]")
+    with pytest.raises(KirError) as broken:
+        definition(file)
+    assert broken.value.diagnostics[0].id == "KIR-U027"
+
+
+def test_a_recorded_call_names_its_kernel(tmp_path: Path) -> None:
+    gemm = Path(__file__).parents[3] / "skills"
+    file = tmp_path / "call.toml"
+    file.write_text(f"# {gemm / 'experts/gemm/triton.py'}::gemm_persistent\n{(gemm / 'bindings/triton_gemm.toml').read_text()}")
+    one = captured(file, "gemm")
+    assert one.surface == "triton" and one.file.endswith("::gemm_persistent") and one.binding == file
+    file.write_text("kernel = 'x'\n")
+    with pytest.raises(KirError) as nameless:
+        subject(str(file), None, "gemm")
+    assert nameless.value.diagnostics[0].id == "KIR-U026"
+
+
+def test_a_result_that_is_no_edit_of_the_file_is_written_whole_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In a file of its own: the user's, which may be called as the patch is, stays as it is, also where it was to be edited itself."""
+    mine, log = tmp_path / "out.py", tmp_path / "log.jsonl"
+    mine.write_text(before := Path(NAIVE).read_text())
+    for how in (("-o", str(tmp_path / "out.patch")), ("--in-place",)):
+        code, said, err = called(capsys, "optimize", str(mine), "--bind", BOUND, "--problem", "softmax", "--shape", "small", "--no-compile",
+                                 "--budget", "candidates=1,seconds=500,plans=14", "--log", str(log), *how)
+        assert code == 0 and "times as fast" in said
+        assert mine.read_text() == before and not (tmp_path / "out.patch").exists() and "triton.jit" in (tmp_path / "out_faster.py").read_text()
+        assert "but the whole kernel" in err and "KIR-C102" in err
+        (tmp_path / "out_faster.py").unlink()
