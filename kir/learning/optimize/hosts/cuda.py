@@ -266,9 +266,9 @@ def _sizes(launch: _Launch, binding: Binding, said: Mapping[str, str], emitted: 
     looked_at = Counter(re.findall(r"\w+", re.sub(r"//[^\n]*", "", emitted.text + emitted.launch)))
     names, where = dict[str, str](), list[str]()
     plain = {param: value for param, value in binding.scalars.items() if isinstance(value, str) and value.isidentifier()}
-    for param, value in sorted(plain.items(), key=lambda x: not said[x[0]].isidentifier()):
-        names.setdefault(value, said[param])
-        where += [f"{said[param]} == {names[value]}"] if names[value] != said[param] else []
+    for param, size in sorted(plain.items(), key=lambda x: not said[x[0]].isidentifier()):
+        names.setdefault(size, said[param])
+        where += [f"{said[param]} == {names[size]}"] if names[size] != said[param] else []
     for size in (x for x in binding.sizes if x not in names):
         names[size] = _of_the_grid(size, launch, binding, names) if looked_at[size] > UNUSED else "0"
     sizes = {x: n.Var(x, I32) for x in binding.sizes}
@@ -285,8 +285,13 @@ def _of_the_grid(size: str, launch: _Launch, binding: Binding, names: Mapping[st
         factors = str(extent).split(" * ")
         if size in factors and all(x == size or x in names for x in factors) and factors.count(size) == 1:
             others = [names[x] for x in factors if x != size]
-            return f"static_cast<int>(dim3({_pure(launch.config[0])}).{axis}{''.join(f' / {x}' for x in others)})"
+            return f"static_cast<int>({_extents(launch.config[0])}.{axis}{''.join(f' / {x}' for x in others)})"
     raise _Not(f"nothing that its launch says is '{size}'")
+
+
+def _extents(words: str) -> str:
+    """What a launch says of grid or block, as three numbers."""
+    return words if _pure(words).startswith("dim3(") else f"dim3({words})"
 
 
 def _of_the_launch(launch: _Launch, made: _Made, binding: Binding, said: Mapping[str, str], names: Mapping[str, str]) -> Iterator[str]:
@@ -294,9 +299,9 @@ def _of_the_launch(launch: _Launch, made: _Made, binding: Binding, said: Mapping
     for axis in "xyz":
         threads = binding.metas.get(f"threads_{axis}")
         if isinstance(threads, int) and not isinstance(threads, bool):
-            block = _pure(launch.config[1])
+            block = launch.config[1]
             if block != str(threads) and (axis == "x" or threads > 1 or not block.isdigit()):
-                yield f"dim3({block}).{axis} == {threads}"
+                yield f"{_extents(block)}.{axis} == {threads}"
     for name, value in binding.metas.items():
         if not name.startswith("threads_"):
             if name not in made.templates:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kir.base.diagnostic import KirError
+from kir.ir.binding import Binding
 from kir.ir.nodes import Program
 from kir.ir.printer import expr_text
 from kir.learning.optimize.hosts.cuda import beside
@@ -33,10 +34,16 @@ template void scale<double>(const double*, const double*, double*, int, int, int
 """
 
 
+def binding_of(path: Path) -> Binding:
+    found, _ = launched(path.as_posix())
+    assert found is not None
+    return found
+
+
 def edit_of(tmp_path: Path, text: str, change: tuple[str, str] = ("", ""), name: str = "scale.cu") -> tuple[SourceEdit, Program]:
     """The edit that puts a kernel as it is read beside itself in a text that is changed after it was read."""
     (path := tmp_path / name).write_text(text)
-    binding, _ = launched(path.as_posix())
+    binding = binding_of(path)
     program = load_expert(path.as_posix(), binding).program
     path.write_text(text.replace(*change) if change[0] else text)
     return beside(path, binding.kernel, binding, program), program
@@ -54,7 +61,7 @@ def test_the_one_launch_of_a_cuda_kernel_chooses_and_the_kernel_stays(tmp_path: 
     assert "where dim3(THREADS).x == 128 and" in edit.passed_over[0]
     (again := tmp_path / "again.cu").write_text(edit.after)
     with pytest.raises(KirError, match="has a 'scale_kernel_faster' already"):
-        beside(again, "scale_kernel", launched(str(tmp_path / "scale.cu"))[0], program)
+        beside(again, "scale_kernel", binding_of(tmp_path / "scale.cu"), program)
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
@@ -88,7 +95,7 @@ def test_a_cuda_file_whose_launch_cannot_choose_is_refused_with_the_reason(chang
 def test_a_size_that_divides_another_one_is_seen_in_what_a_kernel_reaches(tmp_path: Path) -> None:
     """Groups of channels, as no primes show them: the shape is that at whole quotients, and the kernel is tried where there are several groups."""
     edit_of(tmp_path, SCALE)
-    assert [str(f) for f in launched(str(tmp_path / "scale.cu"))[0].tensors["w"].shape] == ["groups"]
+    assert [str(f) for f in binding_of(tmp_path / "scale.cu").tensors["w"].shape] == ["groups"]
     one = subject(str(tmp_path / "scale.cu"), None, "")
     sizes = [s.sizes for s in one.problem.shapes]
     assert sizes and all(s["channels"] % s["groups"] == 0 and s["channels"] > s["groups"] > 1 for s in sizes)
