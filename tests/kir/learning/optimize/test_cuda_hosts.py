@@ -8,11 +8,15 @@ from pathlib import Path
 import pytest
 
 from kir.base.diagnostic import KirError
+from kir.hardware.target import target
 from kir.ir.binding import Binding
 from kir.ir.nodes import Program
-from kir.ir.printer import expr_text
+from kir.ir.printer import expr_text, program_text
 from kir.learning.optimize.hosts.cuda import beside
-from kir.learning.optimize.inputs import subject
+from kir.learning.optimize.inputs import shape_for, subject
+from kir.learning.optimize.judge import CpuJudge, by_nvcc, modelled
+from kir.learning.optimize.plan import Budget, Setting
+from kir.learning.optimize.search import Search
 from kir.surface.edits import SourceEdit
 from kir.surface.reading import launched, load_expert
 
@@ -90,6 +94,30 @@ def test_a_cuda_file_whose_launch_cannot_choose_is_refused_with_the_reason(chang
     with pytest.raises(KirError, match=reason) as said:
         edit_of(tmp_path, SCALE, change)
     assert said.value.diagnostics[0].id == "KIR-C102"
+
+
+SUMS = """
+__global__ void sums(const float* x, float* y, int rows, int cols) {
+  float acc = 0.f;
+  for (int i = threadIdx.x; i < cols; i += 32) acc += x[(long long)blockIdx.x * cols + i];
+  for (int s = 16; s > 0; s >>= 1) acc += __shfl_down_sync(0xffffffffu, acc, s);
+  if (threadIdx.x == 0) y[blockIdx.x] = acc;
+}
+void run(const float* x, float* y, int rows, int cols) { sums<<<rows, 32>>>(x, y, rows, cols); }
+"""
+
+
+def test_what_nvcc_does_by_itself_is_no_gain(tmp_path: Path) -> None:
+    """A loop without a pragma is unrolled four times in the file as it is, so that `unroll` brings nothing: the kernel as given has that time, though what KIR
+    writes of it says at each loop that it is not unrolled."""
+    (path := tmp_path / "sums.cu").write_text(SUMS)
+    one = subject(str(path), None, "")
+    setting = Setting(one.problem, shape_for(one, "rows=2048,cols=4096"), target("h200"), "cuda")
+    times = [sum(c.seconds for c in modelled(p, setting, "cuda")) for p in (one.program, by_nvcc(one.program))]
+    found = Search(one.program, setting, CpuJudge(setting, compiles=False), (), budget=Budget(candidates=1), given_surface="cuda").run()
+    assert found.baseline.measured is not None and found.baseline.measured.seconds == pytest.approx(times[1], rel=1e-5) and times[1] < 0.8 * times[0]
+    assert {text.partition("unroll")[2] for text in program_text(by_nvcc(one.program)).splitlines() if " in 0.." in text and "parallel" not in text} == {
+        " {factor=4}", ""}, "what is known to be a few rounds is written out"
 
 
 def test_a_size_that_divides_another_one_is_seen_in_what_a_kernel_reaches(tmp_path: Path) -> None:
