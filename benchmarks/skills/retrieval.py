@@ -15,7 +15,7 @@ from benchmarks.skills.states import State, seen, states, walk_of
 from kir.hardware.target import target
 from kir.ir.nodes import Program
 from kir.learning.cards.library import CardStore, Library, library
-from kir.learning.cards.search import Index, Query, Rank
+from kir.learning.cards.search import Index, Query, Rank, skill
 from kir.learning.evidence.walked import Walked
 from kir.learning.induce.rank import learned
 
@@ -25,6 +25,7 @@ TOP = 5
 ARMS = ("all facets", "no scope", "usual order", "no state", "text only")
 KNOWN, PARTS = "all facets, family seen", 5
 """The arm whose order was learned from all states but those of kernels in a part of the files: other kernels of the family are known, as to a user's kernel."""
+APART = "the same, each card a hit of its own"
 FACETS = ("case", "surface", "platform", "prior")
 
 
@@ -42,8 +43,9 @@ def retrieval(given: Given) -> str:
     rows = [f"| {arm} | {len(s)} | {' | '.join(f'{sum(column) / len(s):.2f}' for column in zip(*s, strict=True))} |" for arm, s in scores.items() if s]
     said = [
         "A planted state is a program of a lineage with the steps after it undone; relevant are the admitted cards that apply there and that the expert used "
-        "from there on: a step of the expert's is among the uses that the card was lifted from, or the card makes it, or its next program. Of the first "
-        f"{TOP} that apply those are listed that recorded outcomes speak for (at least one). The order of cards, and whether outcomes speak for one, is "
+        "from there on: a step of the expert's is among the uses that the card was lifted from, or the card makes it, or its next program. Cards of the same "
+        f"steps are one hit, as in `kir skills search`, but in *{APART}*. Of the first "
+        f"{TOP} hits that apply those are listed that recorded outcomes speak for (at least one). The order of cards, and whether outcomes speak for one, is "
         f"learned without the family of the state's kernel; in *{KNOWN}* without a fifth of all files, the kernel's among them. "
         f"It is learned from the {len(found)} states that were looked at. Precision is of those listed, recall of the relevant ones, at most "
         f"{TOP}; precision at R is of as many as are relevant. *usual order*: without anything learned; *text only*: by the words of the kernel's name and "
@@ -78,9 +80,10 @@ def _ranked(without: str, given: Given) -> Rows:
 def _retrieved(state: State, given: Given) -> Rows:
     """For each arm how many are listed, precision, recall and precision at R, at one state."""
     walk = walk_of(given, state.case[0])
-    before, relevant = walk.program(walk.transitions[state.case[1]].before_text), state.relevant
+    before, called = walk.program(walk.transitions[state.case[1]].before_text), {card.name: skill(card) for card in given.admitted}
     out: Rows = []
-    for arm in (KNOWN, *ARMS):
+    for arm in (KNOWN, APART, *ARMS):
+        relevant = state.relevant if arm == APART else {called[name] for name in state.relevant}
         top, order = first(given, walk, before, arm, state.offers), first(given, walk, before, arm, state.offers, every=True)
         hits, many = len(relevant & set(top)), min(TOP, len(relevant))
         out.append((arm, len(top), hits / max(1, len(top)), hits / many, len(relevant & set(order[:many])) / many))
@@ -88,8 +91,9 @@ def _retrieved(state: State, given: Given) -> Rows:
 
 
 def first(given: Given, walk: Walked, before: Program, arm: str, offers: Collection[str], every: bool = False) -> list[str]:
-    """The first cards in the order of `search`, of those that apply (without a state, of all); but for `every`, only those that outcomes speak for."""
-    without = part_of(walk.kernel.partition("::")[0]) if arm == KNOWN else walk.family
+    """The first hits in the order of `search`, of those that apply (without a state, of all), by what their cards have in common; but for `every`, only those
+    that outcomes speak for."""
+    without = part_of(walk.kernel.partition("::")[0]) if arm in (KNOWN, APART) else walk.family
     query, rank = Query.of(before, target(walk.targets[-1]), walk.surface), given.ranks.get(without, Rank())
     match arm:
         case "no scope":
@@ -105,8 +109,12 @@ def first(given: Given, walk: Walked, before: Program, arm: str, offers: Collect
     index = _indices.get((arm, without))
     if index is None or index.cards != given.admitted or index.rank != rank:  # what it works out on first use serves all its states
         index = _indices[arm, without] = Index.of(given.admitted, rank)
-    found = [(given.admitted[k].name, score) for k, score in index.best(query, len(given.admitted)) if given.admitted[k].name in offers]
-    return [name for k, (name, score) in enumerate(found) if every or (k < TOP and (k == 0 or score >= rank.least))]
+    found = dict[str, float]()
+    for k, score in index.best(query, len(given.admitted)):
+        card = given.admitted[k]
+        if card.name in offers:
+            found.setdefault(card.name if arm == APART else skill(card), score)
+    return [name for k, (name, score) in enumerate(found.items()) if every or (k < TOP and (k == 0 or score >= rank.least))]
 
 
 _indices: dict[tuple[str, str], Index] = {}

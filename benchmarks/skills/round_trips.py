@@ -10,6 +10,7 @@ from benchmarks.skills.given import Given, Rows, share, side_by_side
 from benchmarks.skills.retrieval import ARMS, first, ranked
 from benchmarks.skills.states import State, states, walk_of
 from kir.hardware.target import Target, target
+from kir.learning.cards.search import skill
 from kir.learning.evidence.walked import Walked
 from kir.learning.forecast import Analytic, Pair
 from kir.learning.induce.transfers import FAULTS
@@ -42,8 +43,8 @@ def round_trips(given: Given) -> str:
     head = [f"{len(found)} lineages that end naive. An admitted card makes {share(sum(row[3] for row in found), steps)} of their steps (pass, parameters "
             f"and place of the expert's, or its program). {whole} lineages come back to their expert's program; in {fast} more the steps that cards make, "
             f"taken alone from the naive program, lead to one that is forecast as fast: {share(whole + fast, len(found))} come back.", "",
-            "A step counts for an arm if a card that makes it is among the first five that apply, in the order of that arm. *without cards*: each pass with "
-            "its own defaults at the expert's place, as a search that knows no lineage would offer it.", "",
+            "A step counts for an arm if a card that makes it is among the first five hits that apply, in the order of that arm. *without cards*: each pass "
+            "with its own defaults at the expert's place, as a search that knows no lineage would offer it.", "",
             "| arm | steps | lineages whole |", "| --- | ---: | ---: |", *(f"| {arm} | {made[arm]} | {trips[arm]} |" for arm in arms)]
     rows = [f"| `{kernel}` | {family} | {count} | {ours} | {'whole' if ours == count else 'as fast' if as_fast else 'no'} | {by_arm['all facets']} | "
             f"{by_arm[WITHOUT]} |" for kernel, family, count, ours, as_fast, by_arm in found]
@@ -55,12 +56,12 @@ def round_trips(given: Given) -> str:
 def _tripped(chain: Sequence[State], given: Given) -> Rows:
     """Of one lineage: how many steps it has, how many admitted cards make, whether those alone give a program as fast, and by arm how many are made."""
     walk = walk_of(given, chain[0].case[0])
-    ours, by_arm = list[Step](), Counter[str]()
+    ours, by_arm, called = list[Step](), Counter[str](), {card.name: skill(card) for card in given.admitted}
     for state, transition in zip(chain, walk.transitions, strict=True):
         step = Step.from_json(transition.step)
         ours += [replace(step, residue=NOTHING, path=None, hash="")] if state.makes else []
         for arm in ARMS if state.makes else ():
-            by_arm[arm] += not state.makes.isdisjoint(first(given, walk, walk.program(transition.before_text), arm, state.offers))
+            by_arm[arm] += not {called[name] for name in state.makes}.isdisjoint(first(given, walk, walk.program(transition.before_text), arm, state.offers))
         by_arm[WITHOUT] += state.plain
     count, aim = len(chain), target(walk.targets[-1]) if walk.targets else target(TARGET)
     return [(walk.kernel, walk.family, count, len(ours), len(ours) < count and _as_fast(walk, ours, aim), by_arm)]
