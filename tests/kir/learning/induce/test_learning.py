@@ -15,8 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.skills import given as given_
+from benchmarks.skills import states as states_
 from benchmarks.skills import when
-from benchmarks.skills.given import Given
+from benchmarks.skills.given import Given, Rows
 from kir.base.diagnostic import KirError, UsageError
 from kir.base.store import EvidenceTable
 from kir.hardware.target import target
@@ -413,6 +415,25 @@ def test_places_are_looked_at_by_program_and_what_was_run_is_not_run_again(found
     assert when.when(asked_) == first
 
 
+def test_states_are_looked_at_once_and_a_defect_that_one_shows_ends_no_run(found: dict[str, Hypothesis], walks: Sequence[Walked], tmp_path: Path,
+                                                                           monkeypatch: pytest.MonkeyPatch) -> None:
+    card = found["partition-rows.for"].card.model_copy(update={"state": "admitted"})
+    walk = next(each for each in walks if any(t.name == "partition-rows" for t in each.transitions))
+    cases = [(walk.key, k) for k in range(len(walk.transitions))]
+    asked_ = Given((card,), (walk,), 9, 1, 0, None, kept=tmp_path / "kept.jsonl")
+    first = states_.states(cases, asked_)
+    at = next(k for k, t in enumerate(walk.transitions) if t.name == "partition-rows")
+    assert list(first) == cases and first[walk.key, at].makes == first[walk.key, at].relevant == {card.name}
+    other = card.model_copy(update={"carrier": card.carrier.model_copy(update={"steps": (Move(step="unroll"),)})})
+
+    def fails(case: tuple[str, int], about: Given) -> Rows:
+        raise ValueError("what was looked at is not looked at again")
+    monkeypatch.setattr(states_, "_looked", fails)
+    monkeypatch.setattr(given_, "RAISED", [])
+    assert states_.states(cases, asked_) == first and not given_.RAISED
+    assert states_.states(cases, replace(asked_, cards=(other,))) == {} and len(given_.RAISED) == len(cases), "other cards: nothing is known of them"
+
+
 def test_a_composite_of_which_a_part_is_there_applies_the_rest(found: dict[str, Hypothesis]) -> None:
     parts = [found[name].card for name in ("multi-threaded-block.kernel", "partition-rows.for")]
     both = parts[0].model_copy(update={"name": "both", "carrier": parts[0].carrier.model_copy(update={
@@ -450,6 +471,9 @@ def test_search_explains_hits_and_near_misses(found: dict[str, Hypothesis]) -> N
     assert "surface: verified on triton" in hit.reasons and "platform: verified on sm_90a" in hit.reasons
     assert all(isinstance(each, Application) for each in hit.applications)
     assert all(hit.near for hit in hits if not hit.applications)
+    twin = hit.card.model_copy(update={"name": "twin.for"})
+    together = next(each for each in search([*cards, twin], use.before, target("sm_90a"), "triton") if each.card.name == "partition-rows.for")
+    assert [each.card.name for each in together.also] == ["twin.for"] and together.also[0].applications, "cards of the same steps are one hit"
 
 
 def test_words_find_cards_and_what_is_blocked_comes_last() -> None:
