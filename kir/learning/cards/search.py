@@ -123,7 +123,8 @@ class Index:
         share = np.where(asked > 0, np.bitwise_count(prior & has) / np.maximum(asked, 1), 0.0)
         words = self._words(query.words) if query.words else np.zeros(len(self.cards))
         names, bias, added = self._states
-        state = bias + added @ np.array([float(name in query.state) for name in names])
+        there = query.state
+        state = bias + added[[k for k, name in enumerate(names) if name in there]].sum(axis=0)
         return np.stack([node, within["case"], within["surface"], platform, share, *self._fixed.T, state, words], axis=1)
 
     def blocked(self, query: Query) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -161,11 +162,14 @@ class Index:
 
     @cached_property
     def _states(self) -> tuple[list[str], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """The features that outcomes are known of; of each card its log odds without any, and what each adds."""
+        """The features that outcomes are known of; of each card its log odds without any; and what each feature adds, one row a feature."""
         known = [self.rank.states.get(card.name, (0.0, {})) for card in self.cards]
         names = sorted({name for _, added in known for name in added})
-        return names, np.array([bias for bias, _ in known], np.float64), np.array(
-            [[added.get(name, 0.0) for name in names] for _, added in known], np.float64).reshape(len(known), len(names))
+        added = np.zeros((len(names), len(known)))
+        rows = {name: k for k, name in enumerate(names)}
+        for card, (_, own) in enumerate(known):
+            added[[rows[name] for name in own], card] = list(own.values())
+        return names, np.array([bias for bias, _ in known], np.float64), added
 
     @cached_property
     def _bm25(self) -> Any:
