@@ -15,10 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.skills import given as given_
-from benchmarks.skills import states as states_
-from benchmarks.skills import when
-from benchmarks.skills.given import Given, Rows
 from kir.base.diagnostic import KirError, UsageError
 from kir.base.store import EvidenceTable
 from kir.hardware.target import target
@@ -61,7 +57,6 @@ from kir.rewrite.edit import Path as Path_
 from tests.kir.learning.cards.test_card import a_card
 
 LINEAGES = Path(__file__).parents[4] / "skills" / "lineages"
-NAMES = ("rmsnorm_tilelang", "softmax_tilelang", "softmax_triton", "transpose_tilelang")
 NAIVE = """kir 1
 program copy
   in X: f32[4, 1024]
@@ -70,16 +65,6 @@ kernel main grid (i: 4) threads 1
   @j for j in 0..1024
     Y[i, j] = X[i, j]
 """
-
-
-@pytest.fixture(scope="module")
-def walks() -> tuple[Walked, ...]:
-    return tuple(finished(LINEAGES / name for name in NAMES))
-
-
-@pytest.fixture(scope="module")
-def found(walks: Sequence[Walked]) -> dict[str, Hypothesis]:
-    return {each.card.name: each for each in hypotheses(walks, uses(distinct(walks)))}
 
 
 def test_walked_kernels_read_back_and_the_same_content_gives_the_same_file(walks: Sequence[Walked], tmp_path: Path) -> None:
@@ -395,43 +380,6 @@ def test_what_no_kernel_varied_is_varied_last(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("kir.learning.cards.use.pass_class", lambda name: Switched)
     (turned,) = applications(a_card(), parse_program(NAIVE))
     assert turned.steps[0].options == {"factor": 2, "whole": True} and not turned.varied, "where nothing else fits, a switch is turned"
-
-
-def test_places_are_looked_at_by_program_and_what_was_run_is_not_run_again(found: dict[str, Hypothesis], walks: Sequence[Walked], tmp_path: Path,
-                                                                            monkeypatch: pytest.MonkeyPatch) -> None:
-    cards = [found[name].lift([use for use in found[name].uses if "softmax_row" not in use.kernel]).model_copy(update={"state": "admitted"})
-             for name in ("partition-rows.for", "tree-reduction.alloc")]
-    some = [each for each in walks if "softmax_row" in each.kernel]
-    asked_ = Given(tuple(cards), tuple(some), 2, 1, 0, None, kept=tmp_path / "kept.jsonl")
-    first = when.when(asked_)
-    assert "100.0 %" in first and "| applies |" in first and (tmp_path / "kept.jsonl").read_text().count("\n")
-    with (tmp_path / "kept.jsonl").open("a") as file:
-        file.write('["cut of')
-
-    def again(*about: object) -> str:
-        raise AssertionError("it is known")
-    monkeypatch.setattr(when, "_run", again)
-    when._known.cache_clear()
-    assert when.when(asked_) == first
-
-
-def test_states_are_looked_at_once_and_a_defect_that_one_shows_ends_no_run(found: dict[str, Hypothesis], walks: Sequence[Walked], tmp_path: Path,
-                                                                           monkeypatch: pytest.MonkeyPatch) -> None:
-    card = found["partition-rows.for"].card.model_copy(update={"state": "admitted"})
-    walk = next(each for each in walks if any(t.name == "partition-rows" for t in each.transitions))
-    cases = [(walk.key, k) for k in range(len(walk.transitions))]
-    asked_ = Given((card,), (walk,), 9, 1, 0, None, kept=tmp_path / "kept.jsonl")
-    first = states_.states(cases, asked_)
-    at = next(k for k, t in enumerate(walk.transitions) if t.name == "partition-rows")
-    assert list(first) == cases and first[walk.key, at].makes == first[walk.key, at].relevant == {card.name}
-    other = card.model_copy(update={"carrier": card.carrier.model_copy(update={"steps": (Move(step="unroll"),)})})
-
-    def fails(case: tuple[str, int], about: Given) -> Rows:
-        raise ValueError("what was looked at is not looked at again")
-    monkeypatch.setattr(states_, "_looked", fails)
-    monkeypatch.setattr(given_, "RAISED", [])
-    assert states_.states(cases, asked_) == first and not given_.RAISED
-    assert states_.states(cases, replace(asked_, cards=(other,))) == {} and len(given_.RAISED) == len(cases), "other cards: nothing is known of them"
 
 
 def test_a_composite_of_which_a_part_is_there_applies_the_rest(found: dict[str, Hypothesis]) -> None:
