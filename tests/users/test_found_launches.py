@@ -52,41 +52,6 @@ def test_strides_are_expressions_over_the_sizes(tmp_path: Path) -> None:
     assert {t.dtype for t in binding.tensors.values()} == {"f16"} and len(binding.configs) == 2
 
 
-ROUTED = """import tilelang
-import tilelang.language as T
-import torch
-
-
-@tilelang.jit
-def routed(count, experts):
-    n = T.dynamic("n")
-
-    @T.prim_func
-    def weights(x: T.Tensor((n, count), "float32"), y: T.Tensor((n, experts), "float32")):
-        with T.Kernel(T.ceildiv(n, 128), threads=128) as b:
-            t = T.get_thread_binding()
-            kept = T.alloc_local((count,), "float32")
-            for i in T.unroll(count):
-                kept[i] = x[b * 128 + t, i]
-            for e in T.serial(experts):
-                y[b * 128 + t, e] = kept[0]
-    return weights
-
-
-def run(x, experts):
-    y = torch.empty(x.shape[0], experts)
-    routed(x.shape[1], experts)(x, y)
-    return y
-"""
-
-
-def test_what_each_thread_holds_is_taken_for_few(tmp_path: Path) -> None:
-    (file := tmp_path / "routed.py").write_text(ROUTED, encoding="utf-8")
-    binding, told = launched(str(file))
-    assert binding is not None and binding.metas == {"count": 8, "experts": 64} and binding.sizes == ["n"]
-    assert "assumed, as nothing says it: count is 8" in str(told[0].notes)
-
-
 def test_what_nothing_says_is_assumed_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = laid(tmp_path, "RMS norm as an autograd function (Triton)")
     code, out, err = called(capsys, "parse", str(file), "--normal")
