@@ -127,10 +127,11 @@ def binding_text(program: n.Program, made: Translated) -> str:
     """The binding under which a compiler's text of a program's one kernel is read."""
     k = program.kernels[0]
     lines = [f'kernel = "{made.function}"', f"sizes = {_quoted(p.name for p in program.params if p.role == 'size')}",
-             f"facts = {_quoted(expr_text(f) for f in program.facts)}", f"grid = {_quoted(expr_text(a.extent) for a in k.grid)}", "[metas]",
-             f"threads_x = {made.threads}", f"shared_bytes = {made.dynamic_shared}"]
-    head = re.search(rf"\b{re.escape(made.function)}\s*\(([^)]*)\)\s*{{", made.text)
-    taken = set(re.findall(r"\w+", head[1])) if head is not None else set()
+             f"facts = {_quoted(expr_text(f) for f in program.facts)}", f"grid = {_quoted(expr_text(a.extent) for a in k.grid)}"]
+    if made.suffix == ".ptx":
+        lines.append(f"absent = {_quoted(_hidden(made))}")
+    lines += ["[metas]", f"threads_x = {made.threads}", f"shared_bytes = {made.dynamic_shared}"]
+    taken = _taken(made)
     spelled = {theirs: own for own, theirs in made.renamed}
     if numbers := [p.name for p in program.params if isinstance(p.of, DType) and spelled.get(p.name) in taken]:
         lines += ["[scalars]", *(f'{spelled[name]} = "{name}"' for name in numbers)]
@@ -141,6 +142,20 @@ def binding_text(program: n.Program, made: Translated) -> str:
         lines += [f"[tensors.{own}]", *([f'name = "{p.name}"'] if own != p.name else []), f"shape = {_quoted(expr_text(d) for d in p.of.shape)}",
                   f'dtype = "{p.of.dtype}"', f'role = "{p.role}"']
     return "\n".join(lines) + "\n"
+
+
+def _hidden(made: Translated) -> list[str]:
+    """Parameters that a compiler adds for its own use: those beyond the kernel's."""
+    numbers = {int(x) for x in re.findall(rf"\b{re.escape(made.function)}_param_(\d+)\b", made.text)}
+    return [f"param_{k}" for k in sorted(numbers) if f"param_{k}" not in dict(made.renamed)]
+
+
+def _taken(made: Translated) -> set[str]:
+    """Words of the parameters that a text takes."""
+    if made.suffix == ".ptx":
+        return {own for own, _ in made.renamed}
+    head = re.search(rf"\b{re.escape(made.function)}\s*\(([^)]*)\)\s*{{", made.text)
+    return set(re.findall(r"\w+", head[1])) if head is not None else set()
 
 
 def _quoted(items: Iterable[str]) -> str:

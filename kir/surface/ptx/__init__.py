@@ -104,7 +104,7 @@ def _step(r: Reader, items: list[Instruction | Label]) -> None:
     """Reads the first of what is left."""
     first = items[0]
     if isinstance(first, Label):
-        taken = _waiting(items)
+        taken = waiting(items)
         if taken is None:
             if any(isinstance(x, Instruction) and x.parts[0] == "bra" for x in items):
                 raise r.form.text.fail("KIR-F304", "a jump other than the loop around a try of an mbarrier", first.span)
@@ -146,7 +146,7 @@ def _under(r: Reader, i: Instruction) -> bool:
     return True
 
 
-def _waiting(items: Sequence[Instruction | Label]) -> tuple[Instruction, int] | None:
+def waiting(items: Sequence[Instruction | Label]) -> tuple[Instruction, int] | None:
     """The try of an mbarrier in a loop until it succeeds, and how many items the loop has: `L: try P; @!P bra L;`, or
     `L: try P; @P bra D; bra L; D:`."""
     label, *rest = items
@@ -172,4 +172,4 @@ def _waiting(items: Sequence[Instruction | Label]) -> tuple[Instruction, int] | 
     return None
 
 
-__all__ = ["AsmOperand", "Descriptor", "Kind", "Matrix", "Meaning", "Opcode", "Pointer", "opcodes", "pack_bits", "read_asm", "unpack_bits"]
+__all__ = ["AsmOperand", "Descriptor", "Kind", "Matrix", "Meaning", "Opcode", "Pointer", "opcodes", "pack_bits", "read_asm", "unpack_bits", "waiting"]

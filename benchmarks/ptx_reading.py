@@ -1,0 +1,141 @@
+"""How much of what compilers write as PTX is read: docs/tables/ptx-reading.md.
+
+`python -m benchmarks.ptx_reading compile --at FOLDER [--only WORDS]` writes the PTX that each backend's compiler makes of each of KIR's own programs (naive
+programs and experts) for sm_80 and sm_90a; `page --at FOLDER [--write]` reads all of it and writes the page. No GPU is needed.
+"""
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from kir.base.diagnostic import KirError
+from kir.gate.proved.assembly import assembled
+from kir.hardware.target import target
+from kir.ir import nodes as n
+from kir.ir.printer import program_text
+from kir.ir.visit import walk
+from kir.surface import Translated, backend
+from kir.surface.reading import load_expert, manifest
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "tables" / "ptx-reading.md"
+SURFACES, TARGETS = ("cuda", "triton", "tilelang"), ("sm_80", "sm_90a")
+
+
+def programs() -> Iterator[tuple[str, str]]:
+    """Names of programs, and where they are."""
+    for file in sorted((ROOT / "skills" / "problems").glob("*/naive.kir")):
+        yield f"naive/{file.parent.name}", str(file)
+    for file in sorted((ROOT / "skills" / "experts").glob("*/*.kir")):
+        yield f"expert/{file.stem}", str(file)
+    for file in sorted((ROOT / "skills" / "experts").glob("*/*.cu")):
+        yield f"expert/{file.stem}-cu", str(file)
+    for file in sorted((ROOT / "skills" / "experts").glob("*/*.py")):
+        yield f"expert/{file.parent.name}-{file.stem}", str(file)
+
+
+def loaded(place: str) -> n.Program:
+    """A program; a source file under its shipped binding."""
+    if place.endswith(".kir"):
+        return load_expert(place).program
+    found = manifest(place)
+    return load_expert(place, found[0] if found else None).program
+
+
+def compile_all(at: Path, only: str, part: int = 0, parts: int = 1) -> None:
+    """Writes PTX and what it is of, one JSON a kernel; what is there stays."""
+    at.mkdir(parents=True, exist_ok=True)
+    for number, (name, place) in enumerate(programs()):
+        if number % parts != part:
+            continue
+        if only and not any(word in name for word in only.split(",")):
+            continue
+        try:
+            program = loaded(place)
+        except KirError as refused:
+            print(f"{name}: {refused.diagnostics[0].message}")
+            continue
+        for surface in SURFACES:
+            for to in TARGETS:
+                file = at / f"{name.replace('/', '_')}.{surface}.{to}.json"
+                if file.exists():
+                    continue
+                begun = time.time()
+                try:
+                    by = backend(surface)
+                    emitted = by.emit(program)
+                    made = by.compile(emitted, target(to))
+                    rows = [vars(t) for t in assembled(emitted, made)] if made.compiled else []
+                    said = made.absent
+                except KirError as refused:
+                    rows, said = [], f"{refused.diagnostics[0].id}: {refused.diagnostics[0].message}"
+                file.write_text(json.dumps({"name": name, "surface": surface, "target": to, "program": program_text(program), "kernels": rows, "why": said}))
+                print(f"{file.stem}: {len(rows)} kernels, {time.time() - begun:.1f} s {said[:100]}", flush=True)
+
+
+def kernels(at: Path) -> Iterator[tuple[dict[str, Any], Translated]]:
+    """Each kernel that was compiled, with the row that it is of."""
+    for file in sorted(at.glob("*.json")):
+        row = json.loads(file.read_text())
+        for each in row["kernels"]:
+            each["renamed"] = tuple(tuple(x) for x in each["renamed"])
+            yield row, Translated(**each)
+
+
+def reason(made: Translated, folder: Path) -> str:
+    """Why a kernel is not read whole; "" where it is."""
+    from kir.surface.reading import read_source
+
+    file = folder / "kernel.ptx"
+    file.write_text(made.text)
+    try:
+        program = read_source(f"{file}::{made.function}").program
+    except KirError as refused:
+        return f"{refused.diagnostics[0].id}: {refused.diagnostics[0].message}"
+    return next((x.reason for k in program.kernels for x in walk(k) if isinstance(x, n.Opaque)), "")
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("compile", "page"))
+    parser.add_argument("--at", type=Path, required=True)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--part", default="0/1", help="which part of how many: several may run side by side")
+    parser.add_argument("--write", action="store_true")
+    given = parser.parse_args()
+    if given.what == "compile":
+        compile_all(given.at, given.only, *map(int, given.part.split("/")))
+        return 0
+    import tempfile
+
+    counts: Counter[tuple[str, str]] = Counter()
+    read: Counter[tuple[str, str]] = Counter()
+    reasons: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as folder:
+        for row, made in kernels(given.at):
+            if given.only and not any(word in row["name"] for word in given.only.split(",")):
+                continue
+            begun = time.time()
+            why = reason(made, Path(folder))
+            counts[row["surface"], row["target"]] += 1
+            read[row["surface"], row["target"]] += not why
+            if why:
+                reasons[why] += 1
+            print(f"{row['name']} {row['surface']} {row['target']} {made.function[:40]} {len(made.text.splitlines())} {time.time() - begun:.1f}s: {why[:150] or 'read'}",
+                  flush=True)
+    for key in counts:
+        print(key, read[key], counts[key])
+    for why, count in reasons.most_common():
+        print(count, why[:200])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
