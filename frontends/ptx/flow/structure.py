@@ -148,7 +148,7 @@ class _Structure:
         if to == then:
             return [], set()
         if to == EXIT:
-            return [Leave("return")], set()
+            return [Leave("break" if around is not None and around.follow == EXIT else "return")], set()
         if not f.is_back(k, to) and f.above[to] == k and to not in self.merges and self._inside(to, around):
             return self.place(to, then, around)
         if around is not None and to == around.head:

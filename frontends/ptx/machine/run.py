@@ -54,7 +54,11 @@ class Run:
                 test = m.bind("p", cond if x.cond[1] else build.invert(cond))
                 then = self.statements(x.then)
                 orelse = self.statements(x.orelse)
-                if then:
+                if orelse and isinstance(orelse[-1], n.Jump):  # what comes then is all that comes
+                    m.steps += [n.If(build.invert(test), orelse), *then]
+                elif then and isinstance(then[-1], n.Jump):
+                    m.steps += [n.If(test, then), *orelse]
+                elif then:
                     m.steps.append(n.If(test, then, orelse))
                 elif orelse:
                     m.steps.append(n.If(build.invert(test), orelse))
