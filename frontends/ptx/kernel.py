@@ -24,6 +24,7 @@ from .machine.run import Run
 from .output.forward import forwarded
 from .output.loops import Loops
 from .output.tidy import tidied
+from .registers.arrays import arrays_of
 from .registers.bases import bases_of, pointer_parameters
 from .registers.kinds import kinds_of
 from .registers.lasting import lasting
@@ -143,7 +144,8 @@ class Kernel:
         if not flow.reducible:
             raise form.text.fail("KIR-F304", "a loop that is entered at several places", self.e.span)
         items = structured(flow)
-        kept = lasting(flow, items)
+        arrays = arrays_of(blocks)
+        kept = lasting(flow, items) | set(arrays)
         given = {}
         if self.binding is not None:
             given = {p.name: self.named[p.name] in self.binding.tensors for p in self.e.parameters
@@ -156,6 +158,7 @@ class Kernel:
         for _ in range(ROUNDS):
             machine = self._machine(bases, found)
             machine.kinds, machine.lasting, machine.bases, machine.loose = kinds, kept, self._known(bases, machine), set(loose)
+            machine.arrays = arrays
             run = Run(machine, blocks)
             made = run.statements(items)
             settled = self._settled(machine)
@@ -213,7 +216,7 @@ class Kernel:
     def _finished(self, machine: Machine, run: Run, made: n.Block) -> n.Block:
         if machine.as_numbers & {s.name for s in machine.symbols.values() if s.views}:
             raise self.e.form.text.fail("KIR-F304", "the number of an address", self.e.span)
-        places: list[n.Stmt] = [n.Alloc(b) for b in machine.places.values()]
+        places: list[n.Stmt] = [n.Alloc(b) for b in machine.declared]
         places += [n.Alloc(b, build.const(False, BOOL)) for b in run.flags.values()]
         places += [d for s in machine.symbols.values() if s.space == "register" for d in s.declarations()]
         plain = tidied(forwarded(tidied((*places, *made))))

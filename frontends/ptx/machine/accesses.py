@@ -69,7 +69,7 @@ def _load(r: Reader, i: Instruction) -> None:
     guard, r.guard = r.guard, None if other is not None else r.guard
     got = r.bind("x", build.load(place, mask, other, cache=cache))
     for target, value in zip(targets, memory.registers(r, got, kind.bits, count), strict=True):
-        narrow = reinterpret(value, kind.dtype) if kind.bits < 32 and kind.dtype.kind == "int" else value
+        narrow = reinterpret(value, kind.dtype) if kind.bits < 16 or (kind.bits < 32 and kind.dtype.kind == "int") else value
         r_result(r, target, narrow)
     r.guard = guard
 
@@ -95,7 +95,7 @@ def _parameter(r: Machine, i: Instruction, name: str, count: int) -> None:
         raise r.refuse("a parameter that is found by an address")
     known = at.base.name
     symbol = r.symbols.get(known)
-    if symbol is not None and not symbol.is_map and kind.bits == 64 and count == 1 and at.offset == 0:
+    if symbol is not None and kind.bits == 64 and count == 1 and at.offset == 0:
         if symbol.name in r.scalars and r.bases.get(str(getattr(i.operands[0], "name", ""))) != known:
             r.write(i.operands[0], r.scalars[known])
             return

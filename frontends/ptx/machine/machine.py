@@ -8,12 +8,13 @@ from dataclasses import field, replace
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import F16, I32, I64, U8, DType, dtype_of
+from kir.ir.types import F16, I32, I64, U8, DType, TileType, dtype_of
 from kir.surface.ptx.form.bits import KINDS, UNSIGNED, Kind, pack, reinterpret, unpack
 from kir.surface.ptx.form.operands import Descriptor, Held, Matrix, Pointer
 from kir.surface.ptx.form.syntax import Memory, Name, Not, Number, Operand, Place
 from kir.surface.ptx.registers.reader import Reader
 
+from ..registers.arrays import Together
 from ..registers.kinds import Kinds
 from .known import Numbers
 from .places import Symbol
@@ -29,9 +30,10 @@ class Machine(Reader):
     bases: Mapping[str, str] = field(default_factory=dict)
     numbers: Numbers = field(default_factory=Numbers)
     scalars: dict[str, n.Expr] = field(default_factory=dict)
-    places: dict[str, n.Buffer] = field(default_factory=dict)
-    units: dict[str, int] = field(default_factory=dict)
-    """Bytes that one step of a lasting address counts."""
+    places: dict[str, n.Region] = field(default_factory=dict)
+    arrays: Mapping[str, Together] = field(default_factory=dict)
+    declared: list[n.Buffer] = field(default_factory=list)
+    """Registers of the thread that are declared where it begins."""
     loose: set[str] = field(default_factory=set)
     """Lasting addresses that must count bytes."""
     wanted: DType | None = None
@@ -52,9 +54,17 @@ class Machine(Reader):
         for name in self.lasting:
             self.registers.pop(name, None)
 
-    def place(self, name: str) -> n.Buffer:
+    def place(self, name: str) -> n.Region:
         """The place of a lasting register."""
         found = self.places.get(name)
+        if found is None and name in self.arrays:
+            own = self.arrays[name]
+            array = n.Buffer(self.fresh("parts"), own.dtype, (build.const(len(own.names) * own.each),), "register")
+            self.declared.append(array)
+            for k, each in enumerate(own.names):
+                at: n.Expr | n.Span = build.const(k) if own.each == 1 else build.span(build.const(k * own.each), own.each)
+                self.places[each] = build.region(array, at)
+            found = self.places[name]
         if found is None:
             base = self.bases.get(name, "")
             if base:
@@ -66,7 +76,9 @@ class Machine(Reader):
                     dtype = own.dtype
                 if own.dtype.is_bool:
                     dtype = own.dtype
-            found = self.places[name] = n.Buffer(self.fresh(name.replace("'", "_")), dtype, (), "register")
+            buffer = n.Buffer(self.fresh(name.replace("'", "_")), dtype, (), "register")
+            self.declared.append(buffer)
+            found = self.places[name] = n.Region(buffer)
         return found
 
     def unit(self, name: str) -> int:
@@ -90,27 +102,30 @@ class Machine(Reader):
         return super().held(o)
 
     def _loaded(self, name: str) -> Held:
-        b = self.place(name)
+        at = self.place(name)
         guard, self.guard = self.guard, None
-        got = self.bind("v", build.load(n.Region(b)))
+        got = self.bind("v", build.load(at))
         self.guard = guard
+        if isinstance(got.type, TileType):
+            return pack(got)
         base = self.bases.get(name, "")
         if not base:
             return got
-        return Pointer(self.symbols[base].start, build.mul(got, build.const(self.unit(name), b.dtype)))
+        return Pointer(self.symbols[base].start, build.mul(got, build.const(self.unit(name), at.buffer.dtype)))
 
     def write(self, o: Operand, value: Held) -> None:
         if not isinstance(o, Name) or o.name not in self.lasting:
             super().write(o, value)
             return
-        name, b = o.name, self.place(o.name)
+        name, at = o.name, self.place(o.name)
         base = self.bases.get(name, "")
         if base:
             made: n.Expr = self._offset(name, value)
         else:
             plain = self.as_value(value)
-            made = reinterpret(pack(plain) if not isinstance(plain.type, DType) else plain, b.dtype)
-        self.steps.append(n.Store(n.Region(b), made, self.condition()))
+            plain = pack(plain) if not isinstance(plain.type, DType) else plain
+            made = unpack(plain, at.buffer.dtype) if isinstance(at.type, TileType) else reinterpret(plain, at.buffer.dtype)
+        self.steps.append(n.Store(at, made, self.condition()))
         if self.guard is None and not (isinstance(value, Pointer) and not isinstance(value.bytes, int)):
             self.registers[name] = [(None, value)]
         else:
@@ -120,7 +135,7 @@ class Machine(Reader):
         """What a lasting address keeps: steps of its unit."""
         if not isinstance(value, Pointer) or value.at.buffer.name != self.bases[name]:
             raise self.refuse("an address that starts from one of several places")
-        by, b, unit = self.bytes_of(value), self.place(name), self.unit(name)
+        by, b, unit = self.bytes_of(value), self.place(name).buffer, self.unit(name)
         if unit > 1:
             shift = unit.bit_length() - 1
             if not self.numbers.divides(by, shift):

@@ -188,6 +188,12 @@ def _selp(r: Reader, i: Instruction) -> None:
         cond = r.value(i.operands[3], PREDICATE)
         r.write(i.operands[0], Pointer(a.at, build.select(cond, r.bytes_of(a), r.bytes_of(b))))
         return
+    to = i.operands[0]
+    if i.parts[1:] in (("b32",), ("b64",)) and isinstance(to, Name) and to.name in r.form.registers:
+        dtype, count = r.kinds.of(to.name)
+        kind = Kind(dtype if count == 1 and dtype.is_float else SIGNED[int(i.parts[1][1:])])
+        r.result(to, build.select(r.value(i.operands[3], PREDICATE), *(r.value(o, kind) for o in i.operands[1:3])))
+        return
     arithmetic.HANDLERS["selp"](r, i)
 
 

@@ -23,7 +23,8 @@ class Symbol:
     shape: tuple[n.Expr, ...] = ()
     views: dict[DType, n.Buffer] = field(default_factory=dict)
     accessed: Counter[DType] = field(default_factory=Counter)
-    is_map: bool = False
+    shaped: dict[str, n.Buffer] = field(default_factory=dict)
+    """Views of shared memory as matrices, by name."""
 
     def buffer(self, dtype: DType) -> n.Buffer:
         """The memory as elements of a dtype."""
@@ -36,6 +37,15 @@ class Symbol:
                 self.views[dtype] = n.Buffer(name, dtype, (size,), self.space)
         return self.views[dtype]
 
+    def matrix(self, dtype: DType, span: int, panel: int, swizzled: bool) -> n.Buffer:
+        """The memory as rows of `span` bytes, in panels of so many bytes (0: one), swizzled within eight rows as wgmma and TMA do."""
+        name = f"{self.name}_{dtype.name}_{span}{f'_{panel}' if panel else ''}{'' if swizzled else '_flat'}"
+        if name not in self.shaped:
+            rows = [build.floordiv(self.bytes, panel), build.const(panel // span)] if panel else [build.floordiv(self.bytes, span)]
+            layout = n.Layout("swizzle", {128: (3, 4, 3), 64: (2, 4, 3), 32: (1, 4, 3)}[span]) if swizzled else None
+            self.shaped[name] = n.Buffer(name, dtype, (*rows, build.const(span // dtype.bytes)), self.space, layout)
+        return self.shaped[name]
+
     @property
     def start(self) -> n.Region:
         """Where an address into it starts."""
@@ -46,13 +56,14 @@ class Symbol:
         if self.space == "global":
             own = self.buffer(self.own or U8)
             return [n.View(b, n.Region(own, (build.const(0, I64),) * len(own.shape))) for d, b in self.views.items() if b is not own]
-        if not self.views:
+        if not self.views and not self.shaped:
             return []
-        if len(self.views) == 1:
+        if len(self.views) == 1 and not self.shaped:
             b = next(iter(self.views.values()))
             return [n.Alloc(n.Buffer(b.name, b.dtype, b.shape, b.space, align=self.align if self.align > b.dtype.bytes else 0))]
-        whole = n.Buffer(self.name, U8, (self.bytes,), self.space, align=max(self.align, 16))
-        return [n.Alloc(whole), *(n.View(b, n.Region(whole, (build.const(0),))) for d, b in self.views.items() if d != U8)]
+        whole = n.Buffer(self.name, U8, (self.bytes,), self.space, align=max(self.align, 1024 if self.shaped else 16))
+        views = [*(b for d, b in self.views.items() if d != U8), *self.shaped.values()]
+        return [n.Alloc(whole), *(n.View(b, n.Region(whole, (build.const(0),))) for b in views)]
 
 
 __all__ = ["Symbol"]

@@ -15,10 +15,10 @@ from kir.surface.ptx.registers.reader import PREDICATE, Handler
 
 from ..flow.blocks import Block
 from ..flow.structure import Branch, Code, Flag, Item, Leave, Loop, When
-from . import accesses, numbers, together
+from . import accesses, numbers, products, together
 from .machine import Machine, located
 
-HANDLERS: dict[str, Handler] = {**INLINE, **numbers.HANDLERS, **accesses.HANDLERS, **together.HANDLERS}
+HANDLERS: dict[str, Handler] = {**INLINE, **numbers.HANDLERS, **accesses.HANDLERS, **together.HANDLERS, **products.HANDLERS}
 UNLISTED = frozenset({"createpolicy"})
 """Opcodes that inline assembly may not hold, for what they make outlives the statement."""
 
@@ -113,6 +113,6 @@ class Run:
         m.guard = None
 
 
-OWN = frozenset({*numbers.HANDLERS, *accesses.HANDLERS, *together.HANDLERS})
+OWN = frozenset({*numbers.HANDLERS, *accesses.HANDLERS, *together.HANDLERS, *products.HANDLERS})
 """Opcodes that are read here otherwise than in inline assembly."""
 __all__ = ["Run"]
