@@ -11,17 +11,20 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from kir.base.diagnostic import KirError
 from kir.gate.proved.assembly import assembled
+from kir.gate.proved.compiled import binding_text
 from kir.hardware.target import target
 from kir.ir import nodes as n
+from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.ir.visit import walk
 from kir.surface import Translated, backend
-from kir.surface.reading import load_expert, manifest
+from kir.surface.reading import load_expert, manifest, read_source
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "tables" / "ptx-reading.md"
@@ -88,14 +91,14 @@ def kernels(at: Path) -> Iterator[tuple[dict[str, Any], Translated]]:
             yield row, Translated(**each)
 
 
-def reason(made: Translated, folder: Path) -> str:
-    """Why a kernel is not read whole; "" where it is."""
-    from kir.surface.reading import read_source
-
-    file = folder / "kernel.ptx"
+def reason(row: dict[str, Any], made: Translated, folder: Path) -> str:
+    """Why a kernel is not read whole, under its launch; "" where it is."""
+    file, binding = folder / "kernel.ptx", folder / "kernel.toml"
     file.write_text(made.text)
+    whole = parse_program(row["program"], row["name"])
+    binding.write_text(binding_text(replace(whole, kernels=tuple(k for k in whole.kernels if k.name == made.kernel)), made))
     try:
-        program = read_source(f"{file}::{made.function}").program
+        program = read_source(f"{file}::{made.function}", binding).program
     except KirError as refused:
         return f"{refused.diagnostics[0].id}: {refused.diagnostics[0].message}"
     return next((x.reason for k in program.kernels for x in walk(k) if isinstance(x, n.Opaque)), "")
@@ -123,7 +126,7 @@ def main() -> int:
             if given.only and not any(word in row["name"] for word in given.only.split(",")):
                 continue
             begun = time.time()
-            why = reason(made, Path(folder))
+            why = reason(row, made, Path(folder))
             counts[row["surface"], row["target"]] += 1
             read[row["surface"], row["target"]] += not why
             if why:

@@ -1,6 +1,6 @@
 """The PTX frontend: kernels as compilers wrote them (nvcc, Triton, TileLang), structured again and read at the level of threads.
 
-Order: suffixes, source, flow, registers, machine, output, kernel, frontend.
+Order: suffixes, source, uses, flow, registers, machine, output, kernel, frontend.
 """
 
 from __future__ import annotations

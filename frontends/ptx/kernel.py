@@ -12,6 +12,7 @@ from kir.ir import nodes as n
 from kir.ir.binding import Binding
 from kir.ir.types import BF16, BOOL, DTYPES, F16, F32, F64, I8, I16, I32, I64, DType
 from kir.ir.visit import walk
+from kir.surface.ptx.form.operands import Descriptor
 from kir.surface.ptx.form.syntax import Variable
 
 from .flow.blocks import Block, blocks_of
@@ -27,7 +28,7 @@ from .output.tidy import tidied
 from .registers.arrays import arrays_of
 from .registers.bases import bases_of, pointer_parameters
 from .registers.kinds import kinds_of
-from .registers.lasting import lasting
+from .registers.lasting import lasting, uses_of
 from .source.module import Entry, Module
 
 BLOCK = ("threads_x", "threads_y", "threads_z")
@@ -135,6 +136,7 @@ class Kernel:
             if t is not None and t.dtype in DTYPES:
                 self.dtypes[p.name] = DTYPES[t.dtype]
         self.pointers: frozenset[str] = frozenset()
+        self.boxed: dict[str, n.Buffer] = {}
 
     def body(self) -> n.Block:
         """The statements. Raises KirError."""
@@ -158,7 +160,7 @@ class Kernel:
         for _ in range(ROUNDS):
             machine = self._machine(bases, found)
             machine.kinds, machine.lasting, machine.bases, machine.loose = kinds, kept, self._known(bases, machine), set(loose)
-            machine.arrays = arrays
+            machine.arrays, machine.read, machine.maps = arrays, frozenset(uses_of(blocks).read), self.maps()
             run = Run(machine, blocks)
             made = run.statements(items)
             settled = self._settled(machine)
@@ -166,6 +168,23 @@ class Kernel:
                 return self._finished(machine, run, made)
             loose, found = machine.loose, settled
         raise form.text.fail("KIR-F304", "memory whose dtype does not settle", self.e.span)
+
+    def maps(self) -> dict[str, Descriptor]:
+        """The tensor maps that the binding describes, by the parameters that hold them."""
+        out = {}
+        b = self.binding
+        for p in self.e.parameters:
+            m = b.maps.get(self.named[p.name]) if b is not None else None
+            if m is None or b is None:
+                continue
+            t = b.tensors.get(m.of)
+            if t is None or t.dtype not in DTYPES:
+                continue
+            made = n.TensorMap(m.name or self.named[p.name], m.of, tuple(m.box), n.attrs(**{**m.attrs, **({"swizzle": m.swizzle} if m.swizzle else {})}))
+            axes = tuple(n.Var(f"{m.of}_extent_{k}", I64) for k in range(len(t.shape)))
+            self.boxed[m.of] = n.Buffer(m.of, DTYPES[t.dtype], axes, "global")
+            out[p.name] = Descriptor(made, self.boxed[m.of])
+        return out
 
     def _known(self, bases: Mapping[str, str], m: Machine) -> dict[str, str]:
         return {k: v for k, v in bases.items() if v in m.symbols}
@@ -232,9 +251,16 @@ class Kernel:
         params: list[n.Param] = []
         sizes: list[n.Param] = []
         buffers = {x.buffer.name: x.buffer for s in body for x in walk(s) if isinstance(x, n.Region) and x.buffer.space == "global"}
+        maps = [d.map for d in self.maps().values()]
+        for name, b in self.boxed.items():
+            role = "inout" if name in read and name in written else "out" if name in written else "in"
+            params.append(n.Param(name, role, b))  # type: ignore[arg-type]  # one of the roles
+            sizes += [n.Param(a.name, "size", I64, attrs=n.attrs(implicit=True)) for a in b.shape if isinstance(a, n.Var)]
         for p in self.e.parameters:
             name = self.named[p.name]
             kind = _SCALARS.get(p.words[0] if p.words else "", I64)
+            if name in self.boxed or name in (self.binding.maps if self.binding is not None else ()):
+                continue
             if p.name in self.pointers or name in buffers:
                 dtype = self.dtypes.get(p.name) or (buffers[name].dtype if name in buffers else DTYPES["u8"])
                 size = n.Var(f"{name}_extent", I64)
@@ -252,7 +278,7 @@ class Kernel:
         if "maxnreg" in self.e.tuning:
             attributes["maxnreg"] = self.e.tuning["maxnreg"][0]
         kernel = n.Kernel(self.e.name, grid, self.geometry.threads, body, attrs=n.attrs(**attributes), origin=self.m.text.at(*self.e.span))
-        return n.Program(self.e.name, self.launch.metas, (*params, *sizes), kernels=(kernel,))
+        return n.Program(self.e.name, self.launch.metas, (*params, *sizes), tensor_maps=tuple(maps), kernels=(kernel,))
 
 
 def _bytes(v: Variable) -> int:

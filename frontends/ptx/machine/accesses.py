@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BF16, F16, F32, MBARRIER, U32, DType, TileType, dtype_of, shape_of
+from kir.ir.types import BF16, BOOL, F16, F32, MBARRIER, U32, DType, TileType, dtype_of, shape_of
 from kir.surface.ptx.form.bits import KINDS, reinterpret
 from kir.surface.ptx.form.operands import Pointer
 from kir.surface.ptx.form.syntax import Instruction, Memory, Name, Operand, Vector
@@ -180,6 +180,7 @@ def _mbarrier(r: Reader, i: Instruction) -> None:
     r.wants(MBARRIER)
     if isinstance(i, Waiting):
         collective.waited(r, i)
+        r.write(i.operands[0], build.const(True, BOOL))
         return
     collective.HANDLERS["mbarrier"](r, i)
 

@@ -8,7 +8,7 @@ from dataclasses import field, replace
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import F16, I32, I64, U8, DType, TileType, dtype_of
+from kir.ir.types import F16, I32, I64, MBARRIER, U8, DType, TileType, dtype_of
 from kir.surface.ptx.form.bits import KINDS, UNSIGNED, Kind, pack, reinterpret, unpack
 from kir.surface.ptx.form.operands import Descriptor, Held, Matrix, Pointer
 from kir.surface.ptx.form.syntax import Memory, Name, Not, Number, Operand, Place
@@ -40,6 +40,9 @@ class Machine(Reader):
     as_numbers: set[str] = field(default_factory=set)
     """Parameters that are addresses and were computed with."""
     threads: int | None = None
+    maps: dict[str, Descriptor] = field(default_factory=dict)
+    read: frozenset[str] = frozenset()
+    """The registers that something reads."""
 
     # ------------------------------------------------------------------------------------------------------------- registers
     def bind(self, stem: str, value: n.Expr) -> n.Expr:
@@ -90,6 +93,8 @@ class Machine(Reader):
 
     def held(self, o: Operand) -> Held:
         if isinstance(o, Name) and not o.special and o.name not in self.form.registers:
+            if o.name in self.maps:
+                return self.maps[o.name]
             symbol = self.symbols.get(o.name)
             if symbol is None:
                 raise self.refuse(f"the address of '{o.name}'")
@@ -231,6 +236,43 @@ class Machine(Reader):
         if self.wanted is not None and whole % self.wanted.bytes == 0:
             return self.wanted
         return UNSIGNED[min(bits, 64)] if bits >= 8 else U8
+
+    def mbarrier(self, o: Operand, remote: bool = False) -> n.Region:
+        if remote:
+            raise self.refuse("an mbarrier of another CTA")
+        p = self.pointer(o)
+        symbol = self.symbols[p.at.buffer.name]
+        self._space(symbol, "shared")
+        return build.region(symbol.buffer(MBARRIER), self.numbers.quotient(self.bytes_of(p), 3))
+
+    def box(self, o: Operand, box: tuple[int, ...], map: n.TensorMap, dtype: DType) -> tuple[n.Region, set[int]]:
+        p = self.pointer(o)
+        symbol = self.symbols[p.at.buffer.name]
+        self._space(symbol, "shared")
+        at, size = self.bytes_of(p), dtype.bytes
+        kept = [k for k, extent in enumerate(box) if extent > 1] or [len(box) - 1]
+        swizzle = dict(map.attrs).get("swizzle", 0)
+        if len(kept) == 1 and not swizzle:
+            return build.region(symbol.buffer(dtype), build.span(self.numbers.quotient(at, size.bit_length() - 1), box[kept[0]])), set(kept)
+        span = box[-1] * size
+        if kept[-1] != len(box) - 1 or span & (span - 1) or span > 1024 or (swizzle and span != swizzle):
+            raise self.refuse(f"a box of {list(box)} whose rows are not the {swizzle or 'bytes'} of its swizzle")
+        shift = span.bit_length() - 1
+        if not self.numbers.divides(at, shift):
+            raise self.refuse("a box that begins inside a row")
+        row = self.numbers.quotient(at, shift)
+        if len(kept) <= 2:
+            b = symbol.matrix(dtype, span, 0, bool(swizzle))
+            rows = box[kept[0]] if len(kept) == 2 else 1
+            index: list[n.Expr | n.Span] = [build.span(row, rows), build.span(build.const(0), box[-1])]
+            return build.region(b, *(index if len(kept) == 2 else (row, index[1]))), set(kept)
+        if len(kept) == 3 and box[kept[1]] & (box[kept[1]] - 1) == 0:
+            rows = box[kept[1]]
+            b = symbol.matrix(dtype, span, span * rows, bool(swizzle))
+            first = self.numbers.quotient(row, rows.bit_length() - 1)
+            if self.numbers.divides(row, rows.bit_length() - 1):
+                return build.region(b, build.span(first, box[kept[0]]), build.span(build.const(0), rows), build.span(build.const(0), box[-1])), set(kept)
+        raise self.refuse(f"a box of {list(box)} as a part of shared memory")
 
     def wants(self, dtype: DType | None) -> None:
         """As what the next access takes memory whose dtype is open."""

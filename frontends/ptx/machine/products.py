@@ -134,14 +134,40 @@ def _atom(r: Machine, e: n.Expr, depth: int) -> n.Expr:
         case n.Binary(op="mod", b=n.Const(value=v)) if v == LOW + 1:
             return _atom(r, e.a, depth + 1)
         case n.Binary(op="floordiv", b=n.Const(value=16)):
-            inner = e.a
-            while isinstance(inner, n.Binary) and inner.op == "mod" and build.is_const(inner.b, (LOW + 1) * 16):
-                inner = inner.a
+            inner = whole(r, e.a, 0)
             if r.numbers.divides(inner, 4):
                 return build.cast(inner, I32)
     if r.numbers.of(e).hi <= LOW and dtype_of(e.type).is_integer:
         return build.mul(build.cast(e, I32), 16)
     raise r.refuse("an operand of wgmma that is not made of an address in shared memory by masks and shifts")
+
+
+def whole(r: Machine, e: n.Expr, depth: int) -> n.Expr:
+    """An address from which masks took only bits that no address in shared memory has."""
+    match e:
+        case n.Var() if e.name in r.numbers.made and depth < 40 and _is_cut(r.numbers.made[e.name]):
+            return whole(r, r.numbers.made[e.name], depth + 1)
+        case n.Binary(op="mod", b=n.Const(value=v)) if v == (LOW + 1) * 16:
+            return whole(r, e.a, depth + 1)
+        case n.Binary(op="mul", a=n.Binary(op="mod", a=n.Binary(op="floordiv", a=inner, b=n.Const(value=d)), b=n.Const(value=m)), b=n.Const(value=f)):
+            if d == f and int(d) * int(m) == (LOW + 1) * 16 and r.numbers.divides(inner, int(d).bit_length() - 1):
+                return whole(r, inner, depth + 1)
+    return e
+
+
+def _summed(r: Machine, e: n.Expr, depth: int) -> n.Expr:
+    """A sum with what its names stand for, as far as they are sums."""
+    match e:
+        case n.Var() if e.name in r.numbers.made and depth < 40:
+            of = r.numbers.made[e.name]
+            return _summed(r, of, depth + 1) if isinstance(of, n.Binary) and of.op in ("add", "sub") else e
+        case n.Binary(op="add" | "sub"):
+            return build.binary(e.op, _summed(r, e.a, depth + 1), _summed(r, e.b, depth + 1))
+    return e
+
+
+def _is_cut(e: n.Expr) -> bool:
+    return isinstance(e, n.Binary) and e.op in ("mod", "mul")
 
 
 def described(r: Machine, o: Operand, of: DType, depth: int, width: int, minor: bool) -> n.Region:
@@ -159,7 +185,7 @@ def described(r: Machine, o: Operand, of: DType, depth: int, width: int, minor: 
         raise r.refuse("a matrix of wgmma in one of several shared arrays")
     if group != 8 * span:
         raise r.refuse(f"groups of eight rows {group} bytes apart, where rows have {span}")
-    at = _bytes(r, units)
+    at = _summed(r, _bytes(r, units), 0)
     row = r.numbers.quotient(_cut(r, at, span), span.bit_length() - 1)
     column = build.sub(at, _cut(r, at, span))
     if not isinstance(column, n.Const) or int(column.value) % size:
@@ -184,7 +210,7 @@ def described(r: Machine, o: Operand, of: DType, depth: int, width: int, minor: 
 
 def _cut(r: Machine, at: n.Expr, span: int) -> n.Expr:
     """The start of the row that an address lies in, where its constant part alone decides its place in the row."""
-    terms = dict(build.polynomial(at))
+    terms = dict(build.polynomial(_summed(r, at, 0)))
     constant = terms.pop((), 0)
     rest = build.from_polynomial(terms, I32)
     if terms and not r.numbers.divides(rest, span.bit_length() - 1):

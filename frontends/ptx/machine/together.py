@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.types import BOOL
 from kir.surface.ptx.form.bits import KINDS
-from kir.surface.ptx.form.syntax import Instruction
+from kir.surface.ptx.form.syntax import Instruction, Name, Pair
 from kir.surface.ptx.instructions import collective
 from kir.surface.ptx.registers.reader import Handler, Reader
 
@@ -24,4 +27,19 @@ def _barrier(r: Reader, i: Instruction) -> None:
     collective.HANDLERS[i.parts[0]](r, i)
 
 
-HANDLERS: dict[str, Handler] = {"bar": _barrier, "barrier": _barrier}
+def _shuffle(r: Reader, i: Instruction) -> None:
+    """Whether the lane that a value is taken from was in range is seldom asked."""
+    assert isinstance(r, Machine)
+    first = i.operands[0]
+    if isinstance(first, Pair):
+        inside = first.second
+        if isinstance(inside, Name) and inside.name in r.read:
+            clamp = r.constant(i.operands[3])
+            if not ({"bfly", "idx"} & set(i.parts)) or clamp != 31:
+                raise r.refuse("a shuffle that says whether its source is in range")
+            r.write(inside, build.const(True, BOOL))
+        i = replace(i, operands=(first.first, *i.operands[1:]))
+    collective.HANDLERS["shfl"](r, i)
+
+
+HANDLERS: dict[str, Handler] = {"bar": _barrier, "barrier": _barrier, "shfl": _shuffle}

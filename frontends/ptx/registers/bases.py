@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from kir.surface.ptx.form.syntax import Form, Instruction, Memory, Name, Operand, Variable, Vector
 
 from ..flow.blocks import Block
-from .uses import registers, written
+from ..uses import registers, written
 
 NUMBER = ""
 """What stands for no address."""

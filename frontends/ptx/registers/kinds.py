@@ -12,10 +12,9 @@ from kir.surface.ptx.form.bits import KINDS, UNSIGNED
 from kir.surface.ptx.form.syntax import Form, Instruction, Memory, Operand, Vector
 
 from ..flow.blocks import Block
-from .uses import registers
+from ..uses import registers
 
-_WHOLE = frozenset({"add", "sub", "mul", "fma", "neg", "abs", "min", "max", "ex2", "lg2", "sin", "cos", "tanh", "sqrt", "rsqrt", "rcp", "div", "rem", "copysign",
-                    "atom", "red", "mad", "testp"})
+_WHOLE = frozenset("add sub mul fma neg abs min max ex2 lg2 sin cos tanh sqrt rsqrt rcp div rem copysign atom red mad testp".split())
 _MATRIX = {"f16": ("f16x2",), "bf16": ("bf16x2",), "tf32": ("f32",), "f32": ("f32",)}
 
 

@@ -10,7 +10,7 @@ from kir.base.dataclass import dataclass
 from ..flow.blocks import Block
 from ..flow.dominators import Flow
 from ..flow.structure import Branch, Code, Item, Loop, When
-from .uses import read, registers, written
+from ..uses import read, registers, written
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """What a surface's compiler made of a kernel, read back: it has every barrier, wait and mask that the kernel needs, and computes the same."""
 from __future__ import annotations
 
+import json
 import re
 import tempfile
 from collections.abc import Iterable
@@ -141,6 +142,17 @@ def binding_text(program: n.Program, made: Translated) -> str:
             continue  # what a kernel does not use is no parameter of its text
         lines += [f"[tensors.{own}]", *([f'name = "{p.name}"'] if own != p.name else []), f"shape = {_quoted(expr_text(d) for d in p.of.shape)}",
                   f'dtype = "{p.of.dtype}"', f'role = "{p.role}"']
+    for w in program.workspaces:
+        if made.suffix == ".ptx":
+            own = spelled.get(w.buffer.name, w.buffer.name)
+            lines += [f"[tensors.{own}]", *([f'name = "{w.buffer.name}"'] if own != w.buffer.name else []),
+                      f"shape = {_quoted(expr_text(d) for d in w.buffer.shape)}", f'dtype = "{w.buffer.dtype}"', 'role = "inout"']
+    for m in program.tensor_maps:
+        if made.suffix == ".ptx" and m.name in spelled:
+            more = {k: v for k, v in dict(m.attrs).items() if k != "swizzle"}
+            lines += [f"[maps.{spelled[m.name]}]", f'of = "{spelled.get(m.of, m.of)}"', f'name = "{m.name}"', f"box = {list(m.box)}",
+                      f"swizzle = {dict(m.attrs).get('swizzle', 0)}"]
+            lines += [f"attrs = {{ {', '.join(f'{k} = {json.dumps(v)}' for k, v in more.items())} }}"] if more else []
     return "\n".join(lines) + "\n"
 
 

@@ -157,7 +157,7 @@ def waiting(items: Sequence[Instruction | Label]) -> tuple[Instruction, int] | N
     after = [x for x in rest[1:4] if not (isinstance(x, Instruction) and x.parts[0] == "nanosleep")]
 
     def jumps(x: Instruction | Label, to: str | None, when: bool | None) -> str | None:
-        if isinstance(x, Instruction) and x.parts == ("bra",) and len(x.operands) == 1 and isinstance(x.operands[0], Name):
+        if isinstance(x, Instruction) and x.parts in (("bra",), ("bra", "uni")) and len(x.operands) == 1 and isinstance(x.operands[0], Name):
             guard = None if x.guard is None else x.guard[1] if x.guard[0] == done else not when
             if guard == when and (to is None or x.operands[0].name == to):
                 return x.operands[0].name

@@ -14,7 +14,7 @@ SILENT = frozenset({"st", "red", "bar", "barrier", "fence", "membar", "cp", "pre
 def registers(o: Operand) -> Iterator[str]:
     """The names in an operand."""
     match o:
-        case Name(special=False):
+        case Name(special=False) if o.name != "_":
             yield o.name
         case Not():
             yield from registers(o.of)
@@ -44,7 +44,7 @@ def written(i: Instruction) -> list[str]:
         return []
     if op == "wmma" and how == "store":
         return []
-    return [name for name in registers(first) if name != "_"]
+    return list(registers(first))
 
 
 def read(i: Instruction) -> list[str]:
