@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -29,6 +30,9 @@ from kir.surface.reading import load_expert, manifest, read_source
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "tables" / "ptx-reading.md"
 SURFACES, TARGETS = ("cuda", "triton", "tilelang"), ("sm_80", "sm_90a")
+TOOLS = {"cuda": "nvcc (CUDA)", "triton": "Triton", "tilelang": "TileLang, nvcc"}
+HEAD = """Made by `python -m benchmarks.ptx_reading compile --at FOLDER`, then `page --at FOLDER --write`: every program of `skills/problems` and `skills/experts`
+that a backend can say is compiled to PTX for both targets, with no GPU. A kernel is read where nothing of it stays text, under the launch that it was compiled for."""
 
 
 def programs() -> Iterator[tuple[str, str]]:
@@ -104,6 +108,38 @@ def reason(row: dict[str, Any], made: Translated, folder: Path) -> str:
     return next((x.reason for k in program.kernels for x in walk(k) if isinstance(x, n.Opaque)), "")
 
 
+def measured(at: Path, only: str) -> Iterator[tuple[dict[str, Any], Translated, str]]:
+    """Each kernel that was compiled, and why it is not read whole."""
+    with tempfile.TemporaryDirectory() as folder:
+        for row, made in kernels(at):
+            if only and not any(word in row["name"] for word in only.split(",")):
+                continue
+            begun = time.time()
+            why = reason(row, made, Path(folder))
+            shown = f"{row['name']} {row['surface']} {row['target']} {made.function[:40]}"
+            print(f"{shown}: {len(made.text.splitlines())} lines, {time.time() - begun:.1f} s, {why[:150] or 'read'}", flush=True)
+            yield row, made, why
+
+
+def markdown(rows: list[tuple[dict[str, Any], Translated, str]]) -> str:
+    """The page."""
+    out = ["# How much PTX is read", "", *HEAD.splitlines(), "", "| compiler | target | kernels | read | share |", "| --- | --- | --- | --- | --- |"]
+    total = sum(not why for _, _, why in rows)
+    for surface in SURFACES:
+        for to in TARGETS:
+            of = [why for row, _, why in rows if (row["surface"], row["target"]) == (surface, to)]
+            if of:
+                out.append(f"| {TOOLS[surface]} | {to} | {len(of)} | {of.count('')} | {of.count('') / len(of):.1%} |")
+    out += [f"| all | | {len(rows)} | {total} | {total / len(rows):.1%} |", "", "Why the others stay text:", "", "| kernels | reason | first |", "| --- | --- | --- |"]
+    reasons = Counter(why for _, _, why in rows if why)
+    for why, count in reasons.most_common():
+        first = next(f"{row['name']} ({row['surface']}, {row['target']})" for row, _, each in rows if each == why)
+        out.append(f"| {count} | {why} | {first} |")
+    if not reasons:
+        out.append("| 0 | | |")
+    return "\n".join(out) + "\n"
+
+
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -116,27 +152,11 @@ def main() -> int:
     if given.what == "compile":
         compile_all(given.at, given.only, *map(int, given.part.split("/")))
         return 0
-    import tempfile
-
-    counts: Counter[tuple[str, str]] = Counter()
-    read: Counter[tuple[str, str]] = Counter()
-    reasons: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory() as folder:
-        for row, made in kernels(given.at):
-            if given.only and not any(word in row["name"] for word in given.only.split(",")):
-                continue
-            begun = time.time()
-            why = reason(row, made, Path(folder))
-            counts[row["surface"], row["target"]] += 1
-            read[row["surface"], row["target"]] += not why
-            if why:
-                reasons[why] += 1
-            print(f"{row['name']} {row['surface']} {row['target']} {made.function[:40]} {len(made.text.splitlines())} {time.time() - begun:.1f}s: {why[:150] or 'read'}",
-                  flush=True)
-    for key in counts:
-        print(key, read[key], counts[key])
-    for why, count in reasons.most_common():
-        print(count, why[:200])
+    page = markdown(list(measured(given.at, given.only)))
+    if given.write:
+        PAGE.write_text(page, encoding="utf-8")
+    else:
+        print(page)
     return 0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 
 from kir.base.dataclass import dataclass
@@ -11,7 +11,8 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
 from kir.ir.types import BF16, BOOL, DTYPES, F16, F32, F64, I8, I16, I32, I64, DType
-from kir.ir.visit import walk
+from kir.ir.visit import transform, walk
+from kir.surface.ptx.form.bits import KINDS
 from kir.surface.ptx.form.operands import Descriptor
 from kir.surface.ptx.form.syntax import Variable
 
@@ -191,7 +192,7 @@ class Kernel:
 
     def _machine(self, bases: Mapping[str, str], found: Mapping[str, DType]) -> Machine:
         form = self.e.form
-        machine = Machine(form, (), _fresh(), self.geometry.special())
+        machine = Machine(form, (), _fresh((*self.named.values(), *self.m.variables, *form.variables)), self.geometry.special())
         machine.numbers = Numbers(self._ranges())
         for p in self.e.parameters:
             name = self.named[p.name]
@@ -272,6 +273,7 @@ class Kernel:
                 params.append(n.Param(name, "scalar", kind))
         used = {x.name for s in body for x in walk(s) if isinstance(x, n.Var)}
         axes = max([0, *(k for k, a in enumerate(AXES) if f"block_{a}" in used or f"grid_{k}" in used)]) + 1
+        axes = max(axes, len(self.binding.grid) if self.binding is not None else 0)
         grid = tuple(n.Axis(f"block_{AXES[k]}", n.Var(f"grid_{k}", I32)) for k in range(axes))
         sizes += [n.Param(f"grid_{k}", "size", I32, attrs=n.attrs(implicit=True)) for k in range(axes)]
         attributes = {}
@@ -282,26 +284,27 @@ class Kernel:
 
 
 def _bytes(v: Variable) -> int:
-    from kir.surface.ptx.form.bits import KINDS
-
     kind = KINDS.get(v.words[-1] if v.words else "b8")
     return (v.count or 0) * (kind.bits // 8 if kind is not None else 1)
 
 
-def _fresh():  # type: ignore[no-untyped-def]  # a counter of names
+def _fresh(taken: Iterable[str]) -> Callable[[str], str]:
+    """A source of names that nothing else has."""
     counts: dict[str, int] = {}
+    used = set(taken)
 
     def fresh(stem: str) -> str:
-        counts[stem] = counts.get(stem, 0) + 1
-        return f"{stem}{counts[stem]}" if not stem[-1].isdigit() else f"{stem}_{counts[stem]}"
+        while True:
+            counts[stem] = counts.get(stem, 0) + 1
+            made = f"{stem}{counts[stem]}" if not stem[-1].isdigit() else f"{stem}_{counts[stem]}"
+            if made not in used:
+                return made
 
     return fresh
 
 
 def _renamed(s: n.Stmt, names: Mapping[str, str]) -> n.Stmt:
     """A statement whose parameters are called without their kernel's name."""
-    from kir.ir.visit import transform
-
     def leave(old: n.Node, new: n.Node) -> n.Node:
         if isinstance(new, n.Buffer) and new.space == "global":
             for long, short in names.items():

@@ -10,7 +10,7 @@ from kir.surface.ptx.form.syntax import Form, Instruction, Label, Name, Number, 
 
 from ..uses import read, written
 
-PURE = frozenset("selp setp mov nanosleep not and or xor add sub mul mad shl shr bfe cvt cvta".split())
+PURE = frozenset(["selp", "setp", "mov", "nanosleep", "not", "and", "or", "xor", "add", "sub", "mul", "mad", "shl", "shr", "bfe", "cvt", "cvta"])
 """Opcodes beside the try of an mbarrier that only compute."""
 EXIT = -1
 """The block after the last: where a thread ends."""

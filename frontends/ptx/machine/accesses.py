@@ -10,7 +10,7 @@ from kir.ir.types import BF16, BOOL, F16, F32, MBARRIER, U32, DType, TileType, d
 from kir.surface.ptx.form.bits import KINDS, reinterpret
 from kir.surface.ptx.form.operands import Pointer
 from kir.surface.ptx.form.syntax import Instruction, Memory, Name, Operand, Vector
-from kir.surface.ptx.instructions import matrices, memory, moves
+from kir.surface.ptx.instructions import collective, matrices, memory, moves
 from kir.surface.ptx.instructions.moves import r_result
 from kir.surface.ptx.registers.policies import policy
 from kir.surface.ptx.registers.reader import Handler, Reader
@@ -175,8 +175,6 @@ def _local(m: Machine) -> DType:
 def _mbarrier(r: Reader, i: Instruction) -> None:
     """Waits are recognized with the loops around them."""
     assert isinstance(r, Machine)
-    from kir.surface.ptx.instructions import collective
-
     r.wants(MBARRIER)
     if isinstance(i, Waiting):
         collective.waited(r, i)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 
 from kir.base.dataclass import dataclass
@@ -12,7 +12,7 @@ from kir.ir.types import F16, I32, I64, MBARRIER, U8, DType, TileType, dtype_of
 from kir.surface.ptx.form.bits import KINDS, UNSIGNED, Kind, pack, reinterpret, unpack
 from kir.surface.ptx.form.operands import Descriptor, Held, Matrix, Pointer
 from kir.surface.ptx.form.syntax import Memory, Name, Not, Number, Operand, Place
-from kir.surface.ptx.registers.reader import Reader
+from kir.surface.ptx.registers.reader import Entry, Guard, Reader
 
 from ..registers.arrays import Together
 from ..registers.kinds import Kinds
@@ -61,11 +61,11 @@ class Machine(Reader):
         """The place of a lasting register."""
         found = self.places.get(name)
         if found is None and name in self.arrays:
-            own = self.arrays[name]
-            array = n.Buffer(self.fresh("parts"), own.dtype, (build.const(len(own.names) * own.each),), "register")
+            whole = self.arrays[name]
+            array = n.Buffer(self.fresh("parts"), whole.dtype, (build.const(len(whole.names) * whole.each),), "register")
             self.declared.append(array)
-            for k, each in enumerate(own.names):
-                at: n.Expr | n.Span = build.const(k) if own.each == 1 else build.span(build.const(k * own.each), own.each)
+            for k, each in enumerate(whole.names):
+                at: n.Expr | n.Span = build.const(k) if whole.each == 1 else build.span(build.const(k * whole.each), whole.each)
                 self.places[each] = build.region(array, at)
             found = self.places[name]
         if found is None:
@@ -149,12 +149,12 @@ class Machine(Reader):
             by = self.numbers.quotient(by, shift)
         return build.cast(by, b.dtype)
 
-    def merged(self, entries, guard):  # type: ignore[no-untyped-def]  # as the reader's
+    def merged(self, entries: Sequence[Entry], guard: Guard | None) -> Held | None:
         """Addresses that start from one place are told apart by their distances."""
-        pointers = [v for _, v in entries if isinstance(v, Pointer)]
-        if len(pointers) == len(entries) > 1 and len({p.at.buffer.name for p in pointers}) == 1:
-            made = super().merged([(g, self.bytes_of(v)) for g, v in entries], guard)
-            return None if made is None else Pointer(pointers[0].at, made)
+        pointers = [(g, v) for g, v in entries if isinstance(v, Pointer)]
+        if len(pointers) == len(entries) > 1 and len({p.at.buffer.name for _, p in pointers}) == 1:
+            made = super().merged([(g, self.bytes_of(v)) for g, v in pointers], guard)
+            return Pointer(pointers[0][1].at, made) if isinstance(made, n.Expr) else None
         return super().merged(entries, guard)
 
     # ---------------------------------------------------------------------------------------------------------------- values
@@ -298,7 +298,8 @@ class Machine(Reader):
 def located(s: n.Stmt, m: Machine) -> n.Stmt:
     """A statement with the place of the instruction that it is of."""
     assert m.here is not None
-    return s if s.origin is not None else replace(s, origin=m.form.text.at(*m.here.span))
+    made: n.Stmt = s if s.origin is not None else replace(s, origin=m.form.text.at(*m.here.span))  # type: ignore[type-var]  # every statement is a dataclass
+    return made
 
 
 HALF = F16

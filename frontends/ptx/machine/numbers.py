@@ -84,7 +84,7 @@ def _field(r: Reader, i: Instruction) -> None:
         position, length = (r.value(o, KINDS["u32"]) for o in i.operands[2:4])
         if isinstance(position, n.Const) and isinstance(length, n.Const):
             low, ones = int(position.value), int(length.value)
-            if 0 < ones and low + ones < bits:
+            if ones > 0 and low + ones < bits:
                 x = _number(r, i.operands[1], bits)
                 part = build.floordiv(x, 1 << low) if low else x
                 r.result(i.operands[0], build.mod(part, 1 << ones))
@@ -202,5 +202,6 @@ def signed(e: n.Expr) -> n.Expr:
     return reinterpret(e, SIGNED[e.type.bits]) if isinstance(e.type, DType) and e.type.kind == "uint" and e.type.bits in SIGNED else e
 
 
-HANDLERS: dict[str, Handler] = {**dict.fromkeys(("and", "or", "xor"), _logic), **dict.fromkeys(("shl", "shr"), _shift),
-                                **dict.fromkeys(("bfe", "bfi"), _field), "mad": _mad, "mul": _mul, "cvt": _cvt, **dict.fromkeys(("add", "sub"), _add), "selp": _selp, "setp": _setp, "not": _not}
+HANDLERS: dict[str, Handler] = {
+    **dict.fromkeys(("and", "or", "xor"), _logic), **dict.fromkeys(("shl", "shr"), _shift), **dict.fromkeys(("bfe", "bfi"), _field),
+    **dict.fromkeys(("add", "sub"), _add), "mad": _mad, "mul": _mul, "cvt": _cvt, "selp": _selp, "setp": _setp, "not": _not}

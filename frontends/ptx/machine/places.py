@@ -41,10 +41,14 @@ class Symbol:
         """The memory as rows of `span` bytes, in panels of so many bytes (0: one), swizzled within eight rows as wgmma and TMA do."""
         name = f"{self.name}_{dtype.name}_{span}{f'_{panel}' if panel else ''}{'' if swizzled else '_flat'}"
         if name not in self.shaped:
-            rows = [build.floordiv(self.bytes, panel), build.const(panel // span)] if panel else [build.floordiv(self.bytes, span)]
+            rows = [build.floordiv(self.bytes, panel), build.const(panel // span)] if panel else [self._rows(span, swizzled)]
             layout = n.Layout("swizzle", {128: (3, 4, 3), 64: (2, 4, 3), 32: (1, 4, 3)}[span]) if swizzled else None
             self.shaped[name] = n.Buffer(name, dtype, (*rows, build.const(span // dtype.bytes)), self.space, layout)
         return self.shaped[name]
+
+    def _rows(self, span: int, swizzled: bool) -> n.Expr:
+        """Rows of so many bytes; whole groups of eight where they are swizzled."""
+        return build.mul(build.floordiv(self.bytes, 8 * span), 8) if swizzled else build.floordiv(self.bytes, span)
 
     @property
     def start(self) -> n.Region:

@@ -70,10 +70,10 @@ class Run:
             case Flag():
                 m.steps.append(n.Store(n.Region(self._flag(x.to)), build.const(x.up, BOOL)))
             case When():
-                test: n.Expr = build.load(n.Region(self._flag(x.flags[0])))
+                up: n.Expr = build.load(n.Region(self._flag(x.flags[0])))
                 for f in x.flags[1:]:
-                    test = build.logical_or(test, build.load(n.Region(self._flag(f))))
-                m.steps.append(n.If(test if x.up else build.invert(test), self.statements(x.body)))
+                    up = build.logical_or(up, build.load(n.Region(self._flag(f))))
+                m.steps.append(n.If(up if x.up else build.invert(up), self.statements(x.body)))
 
     def _flag(self, to: int) -> n.Buffer:
         if to not in self.flags:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from kir.ir import nodes as n
 from kir.ir.types import dtype_of
 from kir.ir.visit import statements, transform, walk
+
+N = TypeVar("N", bound=n.Node)
 
 
 def forwarded(body: n.Block) -> n.Block:
@@ -46,12 +50,7 @@ def _block(body: n.Block, held: dict[str, n.Expr]) -> n.Block:
 
 def _short(e: n.Expr) -> bool:
     """Whether a value is as good as a name: made of a few names, without memory."""
-    count = 0
-    for x in walk(e):
-        count += 1
-        if count > 8 or isinstance(x, (n.Load, n.Call)):
-            return False
-    return True
+    return all(count < 8 and not isinstance(x, (n.Load, n.Call)) for count, x in enumerate(walk(e)))
 
 
 def _forget(s: n.Stmt, held: dict[str, n.Expr]) -> None:
@@ -74,7 +73,7 @@ def _forget(s: n.Stmt, held: dict[str, n.Expr]) -> None:
                 pass
 
 
-def _put(x, held):  # type: ignore[no-untyped-def]  # a node of the same kind
+def _put(x: N, held: Mapping[str, n.Expr]) -> N:
     if not held or not any(isinstance(y, n.Load) and y.at.buffer.name in held for y in walk(x)):
         return x
 
@@ -83,7 +82,8 @@ def _put(x, held):  # type: ignore[no-untyped-def]  # a node of the same kind
             return held[new.at.buffer.name]
         return new
 
-    return transform(x, leave)
+    made: N = transform(x, leave)
+    return made
 
 
 __all__ = ["forwarded"]

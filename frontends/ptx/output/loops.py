@@ -265,9 +265,9 @@ def _holds(known: tuple[n.Expr, ...], began: n.Expr, bound: n.Expr, op: str) -> 
     """Whether the first test would hold, by a condition around the loop."""
     for c in known:
         for x in _both(c):
-            if isinstance(x, n.Binary) and x.op in OPPOSITE and dtype_of(x.a.type) == dtype_of(bound.type):
-                if (x.op, x.a, x.b) == (op, began, bound) or (TURNED[x.op], x.b, x.a) == (op, began, bound):
-                    return True
+            same = isinstance(x, n.Binary) and x.op in OPPOSITE and dtype_of(x.a.type) == dtype_of(bound.type)
+            if same and isinstance(x, n.Binary) and (op, began, bound) in ((x.op, x.a, x.b), (TURNED[x.op], x.b, x.a)):
+                return True
     return False
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import TypeVar
 
+from kir.base.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import BF16, DType, dtype_of, shape_of
 from kir.ir.visit import transform, walk
 
-PURE_LEVELS = frozenset({"", "hint"})
+N = TypeVar("N", bound=n.Node)
 MOST = 60
 """Nodes of an expression beyond which it keeps its name."""
 
@@ -67,8 +70,6 @@ def _fixed(e: n.Expr) -> bool:
 
 
 def _pure(c: n.Call) -> bool:
-    from kir.base.instructions import instruction
-
     return c.of is None and instruction(c.fn).effect == "" and instruction(c.fn).level in ("element", "tile", "static")
 
 
@@ -136,11 +137,12 @@ def _renaming(e: n.Expr) -> bool:
     return isinstance(bare, n.Var) or (isinstance(e, n.Unary) and isinstance(e.x, n.Var))
 
 
-def substituted(x, known):  # type: ignore[no-untyped-def]  # a node of the same kind
+def substituted(x: N, known: Mapping[str, n.Expr]) -> N:
     """A node with what its names stand for."""
     if not any(isinstance(y, n.Var) and y.name in known for y in walk(x)):
         return x
-    return transform(x, lambda old, new: known.get(new.name, new) if isinstance(new, n.Var) else new)
+    made: N = transform(x, lambda old, new: known.get(new.name, new) if isinstance(new, n.Var) else new)
+    return made
 
 
 __all__ = ["build", "substituted", "tidied"]

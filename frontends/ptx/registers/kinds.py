@@ -14,7 +14,9 @@ from kir.surface.ptx.form.syntax import Form, Instruction, Memory, Operand, Vect
 from ..flow.blocks import Block
 from ..uses import registers
 
-_WHOLE = frozenset("add sub mul fma neg abs min max ex2 lg2 sin cos tanh sqrt rsqrt rcp div rem copysign atom red mad testp".split())
+_WHOLE = frozenset({
+    *("add", "sub", "mul", "mad", "fma", "neg", "abs", "min", "max", "div", "rem", "copysign", "testp"),
+    *("ex2", "lg2", "sin", "cos", "tanh", "sqrt", "rsqrt", "rcp", "atom", "red")})
 _MATRIX = {"f16": ("f16x2",), "bf16": ("bf16x2",), "tf32": ("f32",), "f32": ("f32",)}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from dataclasses import field
 from pathlib import Path
@@ -96,8 +97,6 @@ def parsed(text: str, file: str) -> Module:
 
 def _header(lines: Lines) -> tuple[tuple[int, int], str]:
     """Version and target, which a text begins with."""
-    import re
-
     bare = re.sub(r"//[^\n]*|/\*.*?\*/", lambda c: " " * len(c[0]), lines.text[:20_000], flags=re.DOTALL)
     head = re.match(r"\s*\.version\s+(\d+)\.(\d+)\s+\.target\s+(\w+)", bare)
     if head is None:
@@ -117,7 +116,8 @@ def _entry(tree: Tree[Token], lines: Lines) -> Entry:
     tuning: dict[str, tuple[int, ...]] = {}
     name = ""
     rest: list[Tree[Token] | Token] = []
-    for each in tree.children:
+    listed: list[Tree[Token] | Token | None] = [*tree.children]
+    for each in listed:
         match each:
             case Token(type="LINKAGE") | None:
                 pass

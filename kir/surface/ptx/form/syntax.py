@@ -173,8 +173,6 @@ def variable(tree: Tree[Token]) -> Variable:
                 count = None if number is None else (count or 1) * int(_literal(str(number)).value)
             case Tree():
                 filled = True
-            case _:
-                pass
     return Variable(name, space, tuple(words), count, align, ".extern" in linkage, filled, _span(tree))
 
 
