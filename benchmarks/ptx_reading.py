@@ -10,6 +10,7 @@ import json
 import sys
 import tempfile
 import time
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,6 +25,7 @@ from kir.ir import nodes as n
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.ir.visit import walk
+from kir.lineage.records.folder import Folder
 from kir.surface import Translated, backend
 from kir.surface.reading import load_expert, manifest, read_source
 
@@ -32,7 +34,7 @@ PAGE = ROOT / "docs" / "tables" / "ptx-reading.md"
 SURFACES, TARGETS = ("cuda", "triton", "tilelang"), ("sm_80", "sm_90a")
 TOOLS = {"cuda": "nvcc (CUDA)", "triton": "Triton", "tilelang": "TileLang, nvcc"}
 HEAD = """Made by `python -m benchmarks.ptx_reading compile --at FOLDER`, then `page --at FOLDER --write`: every program of `skills/problems` and `skills/experts`
-that a backend can say is compiled to PTX for both targets, with no GPU. A kernel is read where nothing of it stays text, under the launch that it was compiled for."""
+(and the experts of `skills/lineages`, and the packages' kernels of `tests/zoo.toml`) that a backend can say is compiled to PTX for both targets, with no GPU. A kernel is read where nothing of it stays text, under the launch that it was compiled for."""
 
 
 def programs() -> Iterator[tuple[str, str]]:
@@ -45,10 +47,21 @@ def programs() -> Iterator[tuple[str, str]]:
         yield f"expert/{file.stem}-cu", str(file)
     for file in sorted((ROOT / "skills" / "experts").glob("*/*.py")):
         yield f"expert/{file.parent.name}-{file.stem}", str(file)
+    for folder in sorted((ROOT / "skills" / "lineages").iterdir()):
+        yield f"lineage/{folder.name}", str(folder)
+    for name, row in tomllib.loads((ROOT / "tests" / "zoo.toml").read_text()).items():
+        if not row["file"].startswith("skills/"):
+            yield f"zoo/{name}", f"{row['file']}::{row['kernel']}"
 
 
-def loaded(place: str) -> n.Program:
-    """A program; a source file under its shipped binding."""
+def loaded(name: str, place: str) -> n.Program:
+    """A program: a source file under its shipped binding, the expert of a lineage, a kernel of a package under the zoo's."""
+    if name.startswith("lineage/"):
+        folder = Folder(Path(place))
+        return folder.program(folder.read().start)
+    if name.startswith("zoo/"):
+        row = tomllib.loads((ROOT / "tests" / "zoo.toml").read_text())[name.removeprefix("zoo/")]
+        return load_expert(place, ROOT / row["binding"]).program
     if place.endswith(".kir"):
         return load_expert(place).program
     found = manifest(place)
@@ -64,7 +77,7 @@ def compile_all(at: Path, only: str, part: int = 0, parts: int = 1) -> None:
         if only and not any(word in name for word in only.split(",")):
             continue
         try:
-            program = loaded(place)
+            program = loaded(name, place)
         except KirError as refused:
             print(f"{name}: {refused.diagnostics[0].message}")
             continue

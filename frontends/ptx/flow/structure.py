@@ -100,10 +100,10 @@ class _Structure:
             out: list[Item] = [Loop(tuple(body), k)]
             left = set()
             for target in sorted(up, key=f.rank.__getitem__):
-                if target == to or target in behind:
-                    left.add(target)
-                elif around is not None and target == around.head:
+                if around is not None and target == around.head:
                     out.append(When((target,), True, (Flag(target, False), Leave("continue"))))
+                elif target == to or target in behind:
+                    left.add(target)
                 elif around is not None and target not in around.inside:
                     out.append(When((target,), True, (Leave("break"),)))
                     left.add(target)

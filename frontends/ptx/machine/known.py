@@ -136,6 +136,28 @@ class Numbers:
             return made
         return build.floordiv(e, 1 << shift)
 
+    def within(self, e: n.Expr, shift: int) -> n.Expr:
+        """As `quotient`, of an address in shared memory, whose terms may wrap: what would come out otherwise lies far outside of it."""
+        made = self._divided(e, shift, 0) if shift else e
+        if made is not None:
+            return made
+        terms = build.polynomial(self.summed(e))
+        dtype = dtype_of(e.type)
+        even = {k: c >> shift for k, c in terms.items() if c % (1 << shift) == 0}
+        rest = build.from_polynomial({k: c for k, c in terms.items() if c % (1 << shift)}, dtype)
+        left = rest if build.is_const(rest, 0) else self.quotient(rest, shift)
+        return build.add(build.from_polynomial(even, dtype), left)
+
+    def summed(self, e: n.Expr, depth: int = 0) -> n.Expr:
+        """A sum with what its names stand for, as far as they are sums and products."""
+        match e:
+            case n.Var() if e.name in self.made and depth < 40:
+                of = self.made[e.name]
+                return self.summed(of, depth + 1) if isinstance(of, n.Binary) and of.op in ("add", "sub", "mul") else e
+            case n.Binary(op="add" | "sub" | "mul"):
+                return build.binary(e.op, self.summed(e.a, depth + 1), self.summed(e.b, depth + 1))
+        return e
+
     def divides(self, e: n.Expr, shift: int) -> bool:
         """Whether a power of two is known to divide it."""
         return self.of(e).shift >= shift

@@ -220,7 +220,8 @@ class Machine(Reader):
         dtype = self._dtype(symbol, whole, bits)
         symbol.accessed[self.wanted if self.wanted is not None and symbol.space == "global" and whole % self.wanted.bytes == 0 else dtype] += 1
         buffer = symbol.buffer(dtype)
-        at = self.numbers.quotient(self.bytes_of(p), dtype.bytes.bit_length() - 1)
+        divided = self.numbers.quotient if symbol.space == "global" else self.numbers.within
+        at = divided(self.bytes_of(p), dtype.bytes.bit_length() - 1)
         last: n.Expr | n.Span = at if whole == dtype.bytes else build.span(at, whole // dtype.bytes)
         return build.region(buffer, last)
 
@@ -243,7 +244,7 @@ class Machine(Reader):
         p = self.pointer(o)
         symbol = self.symbols[p.at.buffer.name]
         self._space(symbol, "shared")
-        return build.region(symbol.buffer(MBARRIER), self.numbers.quotient(self.bytes_of(p), 3))
+        return build.region(symbol.buffer(MBARRIER), self.numbers.within(self.bytes_of(p), 3))
 
     def box(self, o: Operand, box: tuple[int, ...], map: n.TensorMap, dtype: DType) -> tuple[n.Region, set[int]]:
         p = self.pointer(o)
@@ -253,14 +254,14 @@ class Machine(Reader):
         kept = [k for k, extent in enumerate(box) if extent > 1] or [len(box) - 1]
         swizzle = dict(map.attrs).get("swizzle", 0)
         if len(kept) == 1 and not swizzle:
-            return build.region(symbol.buffer(dtype), build.span(self.numbers.quotient(at, size.bit_length() - 1), box[kept[0]])), set(kept)
+            return build.region(symbol.buffer(dtype), build.span(self.numbers.within(at, size.bit_length() - 1), box[kept[0]])), set(kept)
         span = box[-1] * size
         if kept[-1] != len(box) - 1 or span & (span - 1) or span > 1024 or (swizzle and span != swizzle):
             raise self.refuse(f"a box of {list(box)} whose rows are not the {swizzle or 'bytes'} of its swizzle")
         shift = span.bit_length() - 1
         if not self.numbers.divides(at, shift):
             raise self.refuse("a box that begins inside a row")
-        row = self.numbers.quotient(at, shift)
+        row = self.numbers.within(at, shift)
         if len(kept) <= 2:
             b = symbol.matrix(dtype, span, 0, bool(swizzle))
             rows = box[kept[0]] if len(kept) == 2 else 1

@@ -51,7 +51,12 @@ def _logic(r: Reader, i: Instruction) -> None:
         a, b = b, a
     made: n.Expr | None = None
     if op == "and" and isinstance(b, n.Const):
-        made = masked(r, a, int(b.value) & ((1 << bits) - 1)) if int(b.value) >= 0 else None
+        mask = int(b.value)
+        low = (-mask).bit_length() - 1
+        if mask < 0 and -mask == 1 << low and low < bits - 1:
+            made = build.mul(build.floordiv(a, 1 << low), 1 << low) if low else a
+        elif mask >= 0:
+            made = masked(r, a, mask)
     elif op in ("or", "xor") and r.numbers.disjoint(a, b):
         made = build.add(a, b)
     r.result(i.operands[0], made if made is not None else build.binary(op, a, b))
@@ -69,12 +74,32 @@ def _shift(r: Reader, i: Instruction) -> None:
         arithmetic.HANDLERS[op](r, i)
         return
     x, s = _number(r, i.operands[1], kind.bits), int(amount.value)
+    if op == "shr" and kind.bits == 64 and (whole := _divided(r, x, s)) is not None:
+        r.result(i.operands[0], whole)
+        return
     if op == "shl":
         r.result(i.operands[0], build.mul(x, 1 << s))
     elif kind.dtype.kind == "int" or r.numbers.of(x).lo >= 0:
         r.result(i.operands[0], build.floordiv(x, 1 << s))
     else:
         arithmetic.HANDLERS[op](r, i)
+
+
+def _divided(m: Machine, x: n.Expr, s: int) -> n.Expr | None:
+    """A quotient by a number, which compilers make of a product with its reciprocal and a shift; None for anything else."""
+    of = m.numbers.made.get(x.name) if isinstance(x, n.Var) else x
+    while isinstance(of, n.Cast) and of.rounding in ("rn", "bits"):
+        of = m.numbers.made.get(of.x.name) if isinstance(of.x, n.Var) else of.x
+    if not (isinstance(of, n.Binary) and of.op == "mul" and isinstance(of.b, n.Const)):
+        return None
+    known, factor = m.numbers.of(of.a), int(of.b.value) & ((1 << 64) - 1)
+    if known.lo < 0 or known.hi >= 1 << 32 or factor <= 1 or factor >= 1 << 33:
+        return None
+    divisor = -(-(1 << s) // factor)
+    for d in (divisor - 1, divisor):
+        if d > 1 and factor * d - (1 << s) >= 0 and (factor * d - (1 << s)) * known.hi < 1 << s:  # (Granlund, Montgomery 1994, theorem 4.2)
+            return build.floordiv(build.cast(of.a, I64), d)
+    return None
 
 
 def _field(r: Reader, i: Instruction) -> None:

@@ -25,6 +25,8 @@ class Symbol:
     accessed: Counter[DType] = field(default_factory=Counter)
     shaped: dict[str, n.Buffer] = field(default_factory=dict)
     """Views of shared memory as matrices, by name."""
+    starts: dict[str, int] = field(default_factory=dict)
+    """The byte that each begins at."""
 
     def buffer(self, dtype: DType) -> n.Buffer:
         """The memory as elements of a dtype."""
@@ -37,11 +39,13 @@ class Symbol:
                 self.views[dtype] = n.Buffer(name, dtype, (size,), self.space)
         return self.views[dtype]
 
-    def matrix(self, dtype: DType, span: int, panel: int, swizzled: bool) -> n.Buffer:
-        """The memory as rows of `span` bytes, in panels of so many bytes (0: one), swizzled within eight rows as wgmma and TMA do."""
-        name = f"{self.name}_{dtype.name}_{span}{f'_{panel}' if panel else ''}{'' if swizzled else '_flat'}"
+    def matrix(self, dtype: DType, span: int, panel: int, swizzled: bool, start: int = 0) -> n.Buffer:
+        """The memory from byte `start` on as rows of `span` bytes, in panels of so many bytes (0: one), swizzled within eight rows as wgmma and TMA do."""
+        name = f"{self.name}_{dtype.name}_{span}{f'_{panel}' if panel else ''}{f'_at_{start}' if start else ''}{'' if swizzled else '_flat'}"
         if name not in self.shaped:
-            rows = [build.floordiv(self.bytes, panel), build.const(panel // span)] if panel else [self._rows(span, swizzled)]
+            self.starts[name] = start
+            left = build.sub(self.bytes, start) if start else self.bytes
+            rows = [build.floordiv(left, panel), build.const(panel // span)] if panel else [self._rows(span, swizzled)]
             layout = n.Layout("swizzle", {128: (3, 4, 3), 64: (2, 4, 3), 32: (1, 4, 3)}[span]) if swizzled else None
             self.shaped[name] = n.Buffer(name, dtype, (*rows, build.const(span // dtype.bytes)), self.space, layout)
         return self.shaped[name]
@@ -67,7 +71,7 @@ class Symbol:
             return [n.Alloc(n.Buffer(b.name, b.dtype, b.shape, b.space, align=self.align if self.align > b.dtype.bytes else 0))]
         whole = n.Buffer(self.name, U8, (self.bytes,), self.space, align=max(self.align, 1024 if self.shaped else 16))
         views = [*(b for d, b in self.views.items() if d != U8), *self.shaped.values()]
-        return [n.Alloc(whole), *(n.View(b, n.Region(whole, (build.const(0),))) for b in views)]
+        return [n.Alloc(whole), *(n.View(b, n.Region(whole, (build.const(self.starts.get(b.name, 0)),))) for b in views)]
 
 
 __all__ = ["Symbol"]

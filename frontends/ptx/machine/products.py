@@ -155,17 +155,6 @@ def whole(r: Machine, e: n.Expr, depth: int) -> n.Expr:
     return e
 
 
-def _summed(r: Machine, e: n.Expr, depth: int) -> n.Expr:
-    """A sum with what its names stand for, as far as they are sums."""
-    match e:
-        case n.Var() if e.name in r.numbers.made and depth < 40:
-            of = r.numbers.made[e.name]
-            return _summed(r, of, depth + 1) if isinstance(of, n.Binary) and of.op in ("add", "sub") else e
-        case n.Binary(op="add" | "sub"):
-            return build.binary(e.op, _summed(r, e.a, depth + 1), _summed(r, e.b, depth + 1))
-    return e
-
-
 def _is_cut(e: n.Expr) -> bool:
     return isinstance(e, n.Binary) and e.op in ("mod", "mul")
 
@@ -185,8 +174,8 @@ def described(r: Machine, o: Operand, of: DType, depth: int, width: int, minor: 
         raise r.refuse("a matrix of wgmma in one of several shared arrays")
     if group != 8 * span:
         raise r.refuse(f"groups of eight rows {group} bytes apart, where rows have {span}")
-    at = _summed(r, _bytes(r, units), 0)
-    row = r.numbers.quotient(_cut(r, at, span), span.bit_length() - 1)
+    at = r.numbers.summed(_bytes(r, units))
+    row = r.numbers.within(_cut(r, at, span), span.bit_length() - 1)
     column = build.sub(at, _cut(r, at, span))
     if not isinstance(column, n.Const) or int(column.value) % size:
         raise r.refuse("a matrix of wgmma that begins inside a row, at a place that is not known")
@@ -199,18 +188,39 @@ def described(r: Machine, o: Operand, of: DType, depth: int, width: int, minor: 
         return build.region(b, build.span(row, depth), build.span(build.const(col), width))
     if col or width * size % span or panel % span or not panel:
         raise r.refuse(f"panels of columns {panel} bytes apart")
-    b = shared[0].matrix(of, span, panel, True)
     rows = panel // span
-    known = r.numbers.of(row)
-    if rows & (rows - 1) or known.shift < 0:
-        raise r.refuse(f"panels of {rows} rows")
-    first, inside = build.floordiv(row, rows), build.mod(row, rows)
-    return build.region(b, build.span(first, width * size // span), build.span(inside, depth), build.span(build.const(0), span // size))
+    terms = dict(build.polynomial(r.numbers.summed(row)))
+    start = terms.pop((), 0)
+    rest = build.from_polynomial(terms, I32)
+    first = _whole(r, rest, rows)
+    if first is None and start % depth == rows % depth == rows & (rows - 1) == 0 and r.numbers.divides(rest, depth.bit_length() - 1):
+        b, whole = shared[0].matrix(of, span, panel, True), build.add(rest, start)  # steps of so many rows keep to a panel
+        at = build.span(build.floordiv(whole, rows), width * size // span)
+        return build.region(b, at, build.span(build.mod(whole, rows), depth), build.span(build.const(0), span // size))
+    if first is None or rows % 8:
+        raise r.refuse(f"panels of {rows} rows that begin at a place that is not known")
+    inside = start % rows
+    origin = 0 if inside + depth <= rows else inside // 8 * 8
+    if inside - origin + depth > rows:
+        raise r.refuse(f"a matrix of {depth} rows in panels of {rows}")
+    b = shared[0].matrix(of, span, panel, True, origin * span)
+    first = build.add(first, start // rows)
+    return build.region(b, build.span(first, width * size // span), build.span(build.const(inside - origin), depth), build.span(build.const(0), span // size))
+
+
+def _whole(r: Machine, e: n.Expr, rows: int) -> n.Expr | None:
+    """A number of rows as one of panels; None where it may be no whole number of them."""
+    if rows & (rows - 1) == 0:
+        return r.numbers.quotient(e, rows.bit_length() - 1) if r.numbers.divides(e, rows.bit_length() - 1) else None
+    terms = build.polynomial(e)
+    if any(c % rows for c in terms.values()):
+        return None
+    return build.from_polynomial({k: c // rows for k, c in terms.items()}, I32)
 
 
 def _cut(r: Machine, at: n.Expr, span: int) -> n.Expr:
     """The start of the row that an address lies in, where its constant part alone decides its place in the row."""
-    terms = dict(build.polynomial(_summed(r, at, 0)))
+    terms = dict(build.polynomial(r.numbers.summed(at)))
     constant = terms.pop((), 0)
     rest = build.from_polynomial(terms, I32)
     if terms and not r.numbers.divides(rest, span.bit_length() - 1):

@@ -15,6 +15,8 @@ from kir.ir import nodes as n
 from kir.ir.types import BOOL, I32, I64, U32, U64, DType, dtype_of
 from kir.ir.visit import statements, transform, walk
 
+from .tidy import fixed
+
 UNSIGNED = {32: U32, 64: U64}
 OPPOSITE = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
 TURNED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
@@ -66,7 +68,7 @@ class Loops:
             name = self.fresh("first")
             head.append(n.Let((name,), build.load(n.Region(counter))))
             began = n.Var(name, counter.dtype)
-        early = at == 0 or all(isinstance(x, n.Let) for x in s.body[:at])
+        early = all(isinstance(x, n.Let) and fixed(x.value) for x in s.body[:at])
         rounds = _rounds(op, began, first, bound, step, counter.dtype, not early and at == len(s.body) - 1, known)
         if rounds is None or (not early and at != len(s.body) - 1):
             return None

@@ -59,7 +59,7 @@ def number_of(bits: int, width: int, dtype: DType) -> float | None:
     return None if value != value else value
 
 
-def _fixed(e: n.Expr) -> bool:
+def fixed(e: n.Expr) -> bool:
     """Whether an expression has the same value wherever it stands: it reads no memory, and does nothing."""
     for x in walk(e):
         if isinstance(x, n.Load):
@@ -85,11 +85,11 @@ class _Tidy:
                 name = s.names[0]
                 uses = self.uses[name]
                 value = self.put(s.value, known)
-                fixed = _fixed(value)
-                if uses == 0 and (fixed or (isinstance(value, n.Load) and _fixed_load(value))):
+                still = fixed(value)
+                if uses == 0 and (still or (isinstance(value, n.Load) and _fixed_load(value))):
                     self._gone(value)
                     continue
-                if fixed and (isinstance(value, (n.Var, n.Const)) or (uses == 1 and self._small(value)) or _renaming(value)):
+                if still and (isinstance(value, (n.Var, n.Const)) or (uses == 1 and self._small(value)) or _renaming(value)):
                     known[name] = value
                     continue
                 out.append(replace(s, value=value))

@@ -20,6 +20,8 @@ class Uses:
     read: dict[str, set[int]] = field(default_factory=dict)
     written: dict[str, set[int]] = field(default_factory=dict)
     early: set[str] = field(default_factory=set)
+    guarded: set[str] = field(default_factory=set)
+    """Those that a block may leave as they were."""
 
 
 def uses_of(blocks: Sequence[Block]) -> Uses:
@@ -35,6 +37,8 @@ def uses_of(blocks: Sequence[Block]) -> Uses:
                     u.early.add(name)
             for name in written(i):
                 u.written.setdefault(name, set()).add(k)
+                if i.guard is not None and name not in own:
+                    u.guarded.add(name)
                 own.add(name)
         for name in registers(b.cond[0]) if b.cond is not None else ():
             u.read.setdefault(name, set()).add(k)
@@ -69,6 +73,9 @@ def lasting(flow: Flow, items: Sequence[Item]) -> frozenset[str]:
             out.add(name)
             continue
         at = next(iter(where))
+        if name in u.guarded and any(at in inside for inside in flow.loops.values()):
+            out.add(name)  # an earlier round may have written it
+            continue
         path = scope[at]
         for k in u.read.get(name, ()):
             if k != at and (scope[k][:len(path)] != path or not flow.dominates(at, k)):
