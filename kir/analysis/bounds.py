@@ -84,6 +84,14 @@ def says_chunk(atom: n.Expr, index: n.Expr, extent: n.Expr, known: Facts) -> boo
     return _same(bare(atom.b), d) and a.type == i.type and any(_same(a, first) for first in _firsts(i, d, known))
 
 
+def says_both(atoms: Sequence[n.Expr], index: n.Expr, extent: n.Expr, known: Facts) -> bool:
+    """Whether the conditions that bound an index, and what is known, say of both sides that it lies inside its axis."""
+    def low(a: n.Expr) -> bool:
+        return isinstance(a, n.Binary) and ((a.op == "ge" and build.is_const(a.b, 0)) or (a.op == "le" and build.is_const(a.a, 0)))
+    least = known.domain(known.expanded(index)).lo
+    return ((least is not None and least >= 0) or any(map(low, atoms))) and (inside(index, extent, known) or not all(map(low, atoms)))
+
+
 def inside(index: n.Expr, extent: n.Expr, known: Facts) -> bool:
     """Whether an index is known to be below an extent, be it because the first of its chunk is, or what it is a quotient of below a multiple."""
     return less(index, extent, known) or any(less(first, extent, known) for first in _firsts(index, extent, known)) or _is_quotient(

@@ -46,12 +46,23 @@ class Pair:
 
 
 @dataclass(frozen=True, eq=False)
+class Leap:
+    """A way that leaves some items by a jump: what comes after its last barrier, and under which condition it is reached without one."""
+
+    kind: str
+    last: tuple[Reached, ...]
+    open: n.Expr
+
+
+@dataclass(frozen=True, eq=False)
 class Ends:
-    """What may come before the first barrier of some items, after the last one, and under which condition there is a way through without one."""
+    """What may come before the first barrier of some items, after the last one, and under which condition there is a way through without one; and the
+    ways that leave them by a jump."""
 
     first: tuple[Reached, ...]
     last: tuple[Reached, ...]
     open: n.Expr
+    leaps: tuple[Leap, ...] = ()
 
 
 def has_barrier(items: tuple[Item, ...]) -> bool:
@@ -70,6 +81,35 @@ def every(items: tuple[Item, ...]) -> Iterator[Item]:
         yield i
         for inner in below(i):
             yield from every(inner)
+
+
+def leaving(items: tuple[Item, ...], after: bool = False, loop: bool = False, outer: bool = False) -> Iterator[Branch]:
+    """Branches that a thread may leave by a jump past a barrier that the others come to: `after` the items there is one in what they stand in, in the
+    innermost `loop` around them, or in one around that (`outer`)."""
+    for k, i in enumerate(items):
+        later = after or any(has_barrier((x,)) for x in items[k + 1:])
+        if isinstance(i, Branch):
+            jumps = {x.kind for x in _own_jumps(i.place.stmt)}
+            if ("return" in jumps and (later or loop or outer)) or (jumps and loop):
+                yield i
+            for arm in i.arms:
+                yield from leaving(arm, later, loop, outer)
+        elif isinstance(i, Loop):
+            yield from leaving(i.items, later, has_barrier((i,)), loop or outer)
+        elif isinstance(i, (Split, Team)):
+            yield from leaving(i.items, later, loop, outer)
+
+
+def _own_jumps(s: n.Node) -> Iterator[n.Jump]:
+    """Jumps of a branch that leave it: a `return`, or those to a loop around it."""
+    for block in ((s.then, s.orelse) if isinstance(s, n.If) else ()):
+        for x in block:
+            if isinstance(x, n.Jump):
+                yield x
+            elif isinstance(x, n.If):
+                yield from _own_jumps(x)
+            elif isinstance(x, (n.For, n.While)):
+                yield from (y for y in walk(x) if isinstance(y, n.Jump) and y.kind == "return")
 
 
 def accesses(items: tuple[Item, ...]) -> Iterator[Access]:
@@ -92,6 +132,7 @@ def _further(reached: Iterable[Reached], when: n.Expr) -> list[Reached]:
 def _ends(items: tuple[Item, ...], trips: Trips, out: list[Pair]) -> Ends:
     first: list[Reached] = []
     last: list[Reached] = []
+    leaps: list[Leap] = []
     is_open: n.Expr = TRUE
     for i in items:
         if isinstance(i, Sync) and i.fn == SHUFFLE:
@@ -100,9 +141,10 @@ def _ends(items: tuple[Item, ...], trips: Trips, out: list[Pair]) -> Ends:
         part = _part(i, trips, out)
         out += [Pair(a, b, trips) for a in last for b in part.first]
         first += _further(part.first, is_open)
+        leaps += [Leap(x.kind, (*_further(last, x.open), *x.last), both(is_open, x.open)) for x in part.leaps]
         last = [*_further(last, part.open), *part.last]
         is_open = both(is_open, part.open)
-    return Ends(tuple(first), tuple(last), is_open)
+    return Ends(tuple(first), tuple(last), is_open, tuple(leaps))
 
 
 def _feeds(a: Access, i: Sync) -> bool:
@@ -121,23 +163,43 @@ def _part(i: Item, trips: Trips, out: list[Pair]) -> Ends:
     if isinstance(i, Sync):
         return Ends((), (), TRUE)
     barred = any(map(has_barrier, below(i)))
-    if isinstance(i, Branch) and not barred:
-        one, other = (_ends(arm, trips, out) for arm in i.arms)
-        out += [Pair(Reached(a), Reached(b), trips) for a in accesses(i.arms[0]) for b in accesses(i.arms[1])]
-        return Ends(one.first + other.first, one.last + other.last, TRUE)
+    if isinstance(i, Branch):
+        return _branch(i, trips, out, barred)
     if not barred:
         inside = tuple(Reached(a) for inner in below(i) for a in accesses(inner))
         out += [Pair(a, b, trips) for k, a in enumerate(inside) for b in inside[k:]]
         return Ends(inside, inside, TRUE)
-    if isinstance(i, Branch):
-        a, b = (_ends(arm, trips, out) for arm in i.arms)
-        when = either(both(i.cond, a.open), both(opposite(i.cond), b.open))
-        return Ends(a.first + b.first, a.last + b.last, when)
     assert isinstance(i, Loop)
     body = _ends(i.items, {**trips, i.count.name: "same"}, out)
-    out += [Pair(a, b, {**trips, i.count.name: "next" if body.open == FALSE else "later"}) for a in body.last for b in body.first]
+    again, gone = ([x for x in body.leaps if x.kind == kind] for kind in ("continue", "break"))
+    around = body.open == FALSE and all(x.open == FALSE for x in again)
+    last = (*body.last, *(r for x in again for r in x.last))
+    out += [Pair(a, b, {**trips, i.count.name: "next" if around else "later"}) for a in last for b in body.first]
     never = TRUE if i.runs is None else opposite(substitute(i.runs, {i.count.name: const(0, dtype_of(i.count.type))}))
-    return Ends(body.first, body.last, never if body.open == FALSE else TRUE)
+    never = never if around and all(x.open == FALSE for x in gone) else TRUE
+    head = (Reached(a) for a in i.items if isinstance(a, Access) and a.place.stmt is i.place.stmt)  # a condition is read once more than the body is run
+    return Ends(body.first, (*last, *head, *(r for x in gone for r in x.last)), never, tuple(x for x in body.leaps if x.kind not in ("continue", "break")))
+
+
+def _branch(i: Branch, trips: Trips, out: list[Pair], barred: bool) -> Ends:
+    """The ends of both arms; of one that ends with a jump, where that goes."""
+    s = i.place.stmt
+    ends, leaps = [], list[Leap]()
+    for arm, block, cond in zip(i.arms, (s.then, s.orelse) if isinstance(s, n.If) else ((), ()), (i.cond, opposite(i.cond)), strict=True):
+        made = _ends(arm, trips, out)
+        leaps += [Leap(x.kind, x.last, both(cond, x.open)) for x in made.leaps]
+        jump = block[-1] if block else None
+        if isinstance(jump, n.Jump):
+            leaps.append(Leap(jump.kind, made.last, both(cond, made.open)))
+            made = Ends(made.first, (), FALSE)
+        ends.append(made)
+    one, other = ends
+    if not barred:  # threads of one condition may be in one arm while others are in the other
+        out += [Pair(Reached(a), Reached(b), trips) for a in accesses(i.arms[0]) for b in accesses(i.arms[1])]
+        when = FALSE if one.open == other.open == FALSE else TRUE if not leaps else either(both(i.cond, one.open), both(opposite(i.cond), other.open))
+        return Ends(one.first + other.first, one.last + other.last, when, tuple(leaps))
+    when = either(both(i.cond, one.open), both(opposite(i.cond), other.open))
+    return Ends(one.first + other.first, one.last + other.last, when, tuple(leaps))
 
 
 def strangers(pair: Pair, a: n.Var, b: n.Expr) -> n.Expr:

@@ -1,8 +1,11 @@
 """Memory: which a name means, what a kernel only reads, and which addresses wide copies need."""
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kir.analysis.access import Aliases, buffers_written
 from kir.analysis.proof.asking.question import Holding, Ranging
+from kir.analysis.proof.sites import PRIVATE
 from kir.analysis.proof.values import FALSE, Env, Values, compared, either, extent, root, wide, within
 from kir.base.instructions import instruction
 from kir.ir import build
@@ -99,6 +102,31 @@ def strides(b: n.Buffer) -> tuple[n.Expr, ...] | None:
     if b.strides is not None:
         return b.strides
     return build.row_major(b.shape)
+
+
+def copy_aligned(values: Values, s: n.Copy, env: Env) -> Iterator[tuple[str, n.Expr | None, tuple[Holding, ...]]]:
+    """Conditions on the addresses of a copy that moves several elements at once: what, the condition, and what holds; None for what is not followed."""
+    width = width_of(s)
+    if s.via in ("tma", "bulk"):
+        for r in (s.src.at, s.dst):
+            if s.via == "bulk" and not whole_units(r, 16):
+                yield f"whether a bulk copy of '{r.buffer.name}' moves a multiple of 16 bytes", None, ()
+            if s.via == "bulk" or r.buffer.space == "shared":
+                first = first_at(values, r, 16 if s.via == "bulk" or r.buffer.layout is not None else 128, env)
+                yield (f"where '{r.buffer.name}' begins" if first is None else f"{s.via} of '{r.buffer.name}'"), first, ()
+        return
+    if width is None:
+        if s.via not in ("plain", "vector(1)"):
+            yield f"copies by {s.via.partition('(')[0]} of such shapes", None, ()
+        return
+    for r, clip in ((s.src.at, s.src.clip), (s.dst, s.clip)):
+        if r.buffer.space in PRIVATE:
+            continue
+        told = aligned(values, r, width, env, clip)
+        if told is None:
+            yield f"where '{r.buffer.name}' begins, and how it is laid out", None, ()
+        for condition, held in told or ():
+            yield f"{s.via} of '{r.buffer.name}'", condition, held
 
 
 def aligned(values: Values, r: n.Region, width: int, env: Env, clip: bool) -> list[tuple[n.Expr, tuple[Holding, ...]]] | None:

@@ -233,7 +233,10 @@ class Terms:
 
     def _fitted(self, e: n.Expr, s: Sum, exact: bool | None = None) -> Sum:
         """What a machine makes of a sum: itself where it fits its dtype. A signed one is taken to fit, and noted; an unsigned one wraps."""
-        if e in self.exact or (self.known.is_exact(e) if exact is None else exact):
+        if e in self.exact:  # as it fits, it is one of its dtype
+            self._within(s, dtype_of(e.type))
+            return s
+        if self.known.is_exact(e) if exact is None else exact:
             return s
         dtype = dtype_of(e.type)
         if dtype.kind == "int":
