@@ -347,7 +347,7 @@ class Walk:
             if not bulk or any(not isinstance(d, int) for d in shape) or len(slot) > 1:
                 self.gap(("ring", "wait", "race", "undefined", "barrier"), "how many bytes or arrivals it brings is not known", s)
                 return Flight("cp_async")
-            size = s.dst.buffer.dtype.bytes * prod(int(d) for d in shape)  # type: ignore[arg-type]  # numbers alone come here
+            size = s.dst.buffer.dtype.bytes * prod([int(d) for d in shape if isinstance(d, int)])
             return Flight("signal", root(s.signal.buffer.name, env.views), slot[0] if slot else const(0), size)
         if s.grouped:
             self.asynchronous = True
