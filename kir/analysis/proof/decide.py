@@ -291,10 +291,10 @@ class _Kernel:
         if has_barrier(split.items):
             yield from self._meetings(split)
         shared = self.params | set(self.axes) | {v.name for v in split.place.scope}
-        seen: set[tuple[int, int, bool, tuple[tuple[str, str], ...]]] = set()
+        seen = set[Any]()
         for pair in concurrent(split.items):
             a, b = pair.first.access, pair.second.access
-            key = (id(a), id(b), pair.first.shuffled, tuple(sorted(pair.trips.items())))
+            key = (id(a), id(b), pair.first.shuffled, pair.first.synced, pair.among, tuple(sorted(pair.trips.items())))
             if key in seen or of_one_kind(a, b) or not self._may_meet(a, b):
                 continue
             seen.add(key)

@@ -5,10 +5,11 @@ Every thread passes the same barriers in the same order (a claim of its own), so
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from kir.analysis.proof.asking.question import Ranging
-from kir.analysis.proof.sites import SHUFFLE, Access, Barrier, Branch, Item, Loop, Split, Sync, Team
+from kir.analysis.proof.sites import SHUFFLE, WARP_SYNC, Access, Barrier, Branch, Item, Loop, Split, Sync, Team
 from kir.analysis.proof.values import FALSE, TRUE, both, compared, either, opposite
 from kir.base.dataclass import dataclass
 from kir.ir import build
@@ -34,6 +35,8 @@ class Reached:
     when: Conditions = ()
     shuffled: bool = False
     """Whether its warp has exchanged what it read since, all lanes together."""
+    synced: bool = False
+    """Whether its warp has come together since."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +46,8 @@ class Pair:
     first: Reached
     second: Reached
     trips: Trips
+    among: Literal["threads", "warps", "lanes"] = "threads"
+    """Whose: of any two threads, of two warps, or of two lanes of one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +131,7 @@ def concurrent(items: tuple[Item, ...]) -> list[Pair]:
 
 def _further(reached: Iterable[Reached], when: n.Expr) -> list[Reached]:
     """The same, where there is a way on."""
-    return [] if when == FALSE else [Reached(r.access, r.when if when == TRUE else (*r.when, when), r.shuffled) for r in reached]
+    return [] if when == FALSE else [r if when == TRUE else replace(r, when=(*r.when, when)) for r in reached]
 
 
 def _ends(items: tuple[Item, ...], trips: Trips, out: list[Pair]) -> Ends:
@@ -136,7 +141,10 @@ def _ends(items: tuple[Item, ...], trips: Trips, out: list[Pair]) -> Ends:
     is_open: n.Expr = TRUE
     for i in items:
         if isinstance(i, Sync) and i.fn == SHUFFLE:
-            last = [Reached(r.access, r.when, r.shuffled or _feeds(r.access, i)) for r in last]
+            last = [replace(r, shuffled=r.shuffled or _feeds(r.access, i)) for r in last]
+            continue
+        if isinstance(i, Sync) and i.fn == WARP_SYNC:
+            last = [replace(r, synced=True) for r in last]
             continue
         part = _part(i, trips, out)
         out += [Pair(a, b, trips) for a in last for b in part.first]
@@ -165,11 +173,28 @@ def _part(i: Item, trips: Trips, out: list[Pair]) -> Ends:
     barred = any(map(has_barrier, below(i)))
     if isinstance(i, Branch):
         return _branch(i, trips, out, barred)
+    if isinstance(i, Loop) and not barred and any(isinstance(x, Sync) and x.fn == WARP_SYNC for x in every(i.items)):
+        return _of_warps(i, trips, out)
     if not barred:
         inside = tuple(Reached(a) for inner in below(i) for a in accesses(inner))
         out += [Pair(a, b, trips) for k, a in enumerate(inside) for b in inside[k:]]
         return Ends(inside, inside, TRUE)
     assert isinstance(i, Loop)
+    return _loop(i, trips, out)
+
+
+def _of_warps(i: Loop, trips: Trips, out: list[Pair]) -> Ends:
+    """The ends of a loop in which lanes of each warp come together, but warps do not: these are in any two trips."""
+    inside = tuple(Reached(a) for a in accesses(i.items))
+    out += [Pair(a, b, trips, "warps") for k, a in enumerate(inside) for b in inside[k:]]
+    lanes: list[Pair] = []
+    _loop(i, trips, lanes)
+    out += [replace(p, among="lanes") for p in lanes]
+    return Ends(inside, inside, TRUE)
+
+
+def _loop(i: Loop, trips: Trips, out: list[Pair]) -> Ends:
+    """The ends of a loop whose trips all threads go through together."""
     body = _ends(i.items, {**trips, i.count.name: "same"}, out)
     again, gone = ([x for x in body.leaps if x.kind == kind] for kind in ("continue", "break"))
     around = body.open == FALSE and all(x.open == FALSE for x in again)
@@ -203,11 +228,13 @@ def _branch(i: Branch, trips: Trips, out: list[Pair], barred: bool) -> Ends:
 
 
 def strangers(pair: Pair, a: n.Var, b: n.Expr) -> n.Expr:
-    """That two threads are not one; and of what one reads before its warp exchanges values, and another writes after that, not of one warp: who writes has
-    what was read, or waits for those who have read."""
-    if pair.first.shuffled and pair.first.access.verb == "read":
-        a, b = (build.floordiv(x, const(32, dtype_of(a.of))) for x in (a, b))  # type: ignore[assignment]  # expressions
-    return compared("ne", a, b)
+    """That two threads are not one; and not of one warp where it has come together between what they do, or where one reads before its warp exchanges values,
+    and another writes after that: who writes has what was read, or waits for those who have read."""
+    own, other = (build.floordiv(x, const(32, dtype_of(a.of))) for x in (a, b))
+    apart = pair.among == "warps" or pair.first.synced or (pair.first.shuffled and pair.first.access.verb == "read")
+    if pair.among == "lanes":
+        return FALSE if apart else both(compared("eq", own, other), compared("ne", a, b))
+    return compared("ne", own, other) if apart else compared("ne", a, b)
 
 
 def apart_by(second: Reached, trips: Trips, shared: set[str]) -> tuple[Any, list[n.Expr]]:

@@ -76,6 +76,39 @@ def few_trips(s: n.For, lo: n.Expr, hi: n.Expr, env: Env) -> range | None:
     return range(first, last, step)
 
 
+def counted(s: n.For | n.While, name: str) -> int:
+    """1 or -1 where a scalar register is changed in a loop by one store alone, that adds this to it, in each trip that another one follows; else 0."""
+    at = [k for k, x in enumerate(s.body) if isinstance(x, n.Store) and x.at.buffer.name == name]
+    others = sum(_writes(x, name) for x in statements(s.body))
+    if len(at) != 1 or others != 1 or any(isinstance(x, n.Jump) and x.kind == "continue" for x in statements(s.body[:at[0]])):
+        return 0
+    store = s.body[at[0]]
+    assert isinstance(store, n.Store)
+    if store.at.index or store.mask is not None or not isinstance(store.value.type, DType) or not store.value.type.is_integer:
+        return 0
+    by = build.sub(store.value, build.load(store.at))
+    return found if (found := int_value(by)) in (1, -1) else 0  # type: ignore[return-value]  # it is no None then
+
+
+def _writes(s: n.Stmt, name: str) -> bool:
+    """Whether a statement, but for those inside of it, may write memory of that name."""
+    match s:
+        case n.Store():
+            return s.at.buffer.name == name
+        case n.Copy():
+            return s.dst.buffer.name == name
+        case n.Mma():
+            return s.acc.buffer.name == name
+        case n.Let() | n.Eval():
+            return any(isinstance(x, n.Call) and any(isinstance(a, n.Region) and a.buffer.name == name for a in x.args) for x in walk(s))
+        case n.View():
+            return s.at.buffer.name == name
+        case n.For() | n.While() | n.If() | n.Roles() | n.Jump() | n.Alloc():
+            return False
+        case _:
+            return True
+
+
 def width_of(s: n.Copy) -> int | None:
     """Bytes that a copy moves at once; None where that is not a number of its own."""
     size, vector = s.dst.buffer.dtype.bytes, dict(s.attrs).get("vector")

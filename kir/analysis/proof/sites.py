@@ -13,6 +13,7 @@ from kir.ir.visit import walk
 
 Kind = Literal["bounds", "race", "barrier", "undefined", "alignment", "wait", "ring", "overflow"]
 KINDS: tuple[Kind, ...] = ("bounds", "race", "barrier", "undefined", "alignment", "wait", "ring", "overflow")
+WARP_SYNC = "warp_sync"
 SHUFFLE = "shuffle"
 """What a `Sync` is called where all lanes of a warp exchange values."""
 Verb = Literal["read", "write", "update"]

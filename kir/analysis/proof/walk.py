@@ -6,17 +6,9 @@ from functools import partial
 from math import prod
 
 from kir.analysis.facts import descends
-from kir.analysis.proof import places
+from kir.analysis.proof import places, sites
 from kir.analysis.proof.asking.question import Holding, Ranging
 from kir.analysis.proof.sites import (
-    GROUPS,
-    KINDS,
-    NAMED,
-    OTHERS,
-    PRIVATE,
-    QUIET,
-    RINGS,
-    SHUFFLE,
     Access,
     Barrier,
     Branch,
@@ -154,7 +146,7 @@ class Walk:
                 return [self._role(r, k, place, env) for k, r in enumerate(s.roles)], self._forgotten(s, env), False, ()
             case _:
                 what = f"it is kept as text: {s.reason}" if isinstance(s, n.Opaque) else "it is a hole"
-                self.gap(KINDS, what, s)
+                self.gap(sites.KINDS, what, s)
                 return [], replace(env, memory={}), False, ()
 
     def _role(self, r: n.Role, k: int, place: Place, env: Env) -> Team:
@@ -180,7 +172,7 @@ class Walk:
         env = replace(env, views={k: v for k, v in env.views.items() if k != b.name})
         if s.init is not None:
             self.filled.add(b.name)
-        if b.space not in PRIVATE or b.dtype.kind == "token":
+        if b.space not in sites.PRIVATE or b.dtype.kind == "token":
             return env
         self.owned[-1].add(b.name)
         shape = tuple(d.dimension for d in b.shape)
@@ -202,7 +194,7 @@ class Walk:
                 self.gap(("bounds", "race", "undefined"), "an address is taken", place.stmt)
             if isinstance(x, n.Call):
                 self.lanes.note(x, place)
-        return [*items, Sync(place, SHUFFLE)] if self.values.exchanges(e) else items
+        return [*items, Sync(place, sites.SHUFFLE)] if self.values.exchanges(e) else items
 
     def _picked(self, x: n.Call, place: Place, env: Env) -> None:
         source = shape_of(x.args[0].type)
@@ -378,20 +370,20 @@ class Walk:
         """A call for its effect."""
         places_ = [a for a in c.args if isinstance(a, n.Region)]
         if c.of is not None:
-            self.gap(KINDS, f"it calls '{c.fn}'", place.stmt)
+            self.gap(sites.KINDS, f"it calls '{c.fn}'", place.stmt)
             return []
         if c.fn == "barrier":
             return [Barrier(place)] if self.level else []
-        if c.fn in NAMED:  # its order is left out: more is taken to run at once than does
+        if c.fn in sites.NAMED:  # its order is left out: more is taken to run at once than does
             self.asynchronous = True
             which, threads = (self.values.value(a, env).scalar[0] if isinstance(a, n.Expr) else const(0) for a in c.args[:2])
             return [Sync(place, c.fn, slot=which, number=threads)]
-        if c.fn in OTHERS:
+        if c.fn in sites.OTHERS:
             self.gap(("race", "ring", "wait", "undefined", "barrier"), f"'{c.fn}' orders it", place.stmt)
             return []
-        if c.fn in RINGS:
+        if c.fn in sites.RINGS:
             return self._on_mbarrier(c, place, env)
-        if c.fn in GROUPS:
+        if c.fn in sites.GROUPS:
             self.asynchronous = True
             number = self.values.value(c.args[0], env).scalar[0] if c.args and isinstance(c.args[0], n.Expr) else None
             if c.fn.endswith("_wait") and (number is None or int_value(number) is None):
@@ -400,8 +392,8 @@ class Walk:
             return [Sync(place, c.fn, number=number, read=bool(dict(c.attrs).get("read", False)))]
         if c.fn == "wgmma":
             return self._wgmma(c, places_, place, env)
-        if c.fn in QUIET:
-            return []
+        if c.fn in sites.QUIET:
+            return [Sync(place, c.fn)] if c.fn == sites.WARP_SYNC and self.lanes.whole(c) else []
         items: list[Item] = []
         if c.fn.startswith("atomic_"):
             mask = c.args[-1] if len(c.args) == 3 and c.fn != "atomic_cas" else None
@@ -556,8 +548,11 @@ class Walk:
         memory = dict(env.memory)
         for name in places.changed(s, env):
             old = env.memory[name]
-            buffer = places.declared(name, self.program, self.kernel)
-            memory[name] = self.values.unknown(scoped, old.shape, buffer, partial(as_before, None if name in self.unsure else old))
+            buffer, ok = places.declared(name, self.program, self.kernel), partial(as_before, None if name in self.unsure else old)
+            memory[name] = self.values.unknown(scoped, old.shape, buffer, ok)
+            if isinstance(s, (n.For, n.While)) and not old.shape and (by := places.counted(s, name)):
+                now = added(old.scalar[0], scaled(build.cast(count, buffer), by))
+                memory[name] = Val((), lambda i, now=now, ok=ok: (now, ok(i)))  # type: ignore[misc]  # bound at once
         return replace(env, memory=memory)
 
     def _exit(self, s: n.For | n.While, env: Env, head: Env, after: Env, count: n.Var, lo: n.Expr, hi: n.Expr, step: int | None) -> Env:

@@ -92,6 +92,11 @@ class Lanes:
         """Lanes may be missing in any trip of a loop."""
         self.values.parted = self.behind = True
 
+    def whole(self, call: n.Call) -> bool:
+        """Whether all lanes of each warp that comes to a call come to it, and it names them."""
+        attrs = dict(call.attrs)
+        return self.values.lane is not None and not self.values.parted and int(attrs.get("mask", FULL)) == FULL and "group" not in attrs
+
     def note(self, call: n.Call, place: Place) -> None:
         """An exchange."""
         if self.thread is not None and call.of is None and call.fn in TOGETHER:
