@@ -134,7 +134,7 @@ def test_parts_of_one_tensor_are_apart_where_the_second_begins_behind_the_first(
     apart.write_text(SHARED.format(given="x, y, n").replace("float* x, int", "float* x, float* y, int"))
     assert kir.prove(str(file), 0).verdict == verdict
     if verdict != "proved":
-        with pytest.raises(kir.KirError, match="one tensor for .* and threads may touch"):
+        with pytest.raises(kir.KirError, match=r"one tensor for .* and threads may touch"):
             kir.judge(str(file), against=str(apart), targets=())
 
 
