@@ -14,7 +14,7 @@ from kir.analysis.proof.values import FALSE, TRUE, both, compared, either, oppos
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.build import const
+from kir.ir.build import const, int_value
 from kir.ir.types import dtype_of
 from kir.ir.visit import buffers_named, names_read, substitute, walk
 
@@ -35,8 +35,8 @@ class Reached:
     when: Conditions = ()
     shuffled: bool = False
     """Whether its warp has exchanged what it read since, all lanes together."""
-    synced: bool = False
-    """Whether its warp has come together since."""
+    synced: int = 1
+    """How many neighbors of its warp have come together since."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +144,7 @@ def _ends(items: tuple[Item, ...], trips: Trips, out: list[Pair]) -> Ends:
             last = [replace(r, shuffled=r.shuffled or _feeds(r.access, i)) for r in last]
             continue
         if isinstance(i, Sync) and i.fn == WARP_SYNC:
-            last = [replace(r, synced=True) for r in last]
+            last = [replace(r, synced=max(r.synced, _lanes(i))) for r in last]
             continue
         part = _part(i, trips, out)
         out += [Pair(a, b, trips) for a in last for b in part.first]
@@ -153,6 +153,10 @@ def _ends(items: tuple[Item, ...], trips: Trips, out: list[Pair]) -> Ends:
         last = [*_further(last, part.open), *part.last]
         is_open = both(is_open, part.open)
     return Ends(tuple(first), tuple(last), is_open, tuple(leaps))
+
+
+def _lanes(i: Sync) -> int:
+    return (int_value(i.number) if i.number is not None else None) or 1
 
 
 def _feeds(a: Access, i: Sync) -> bool:
@@ -173,7 +177,7 @@ def _part(i: Item, trips: Trips, out: list[Pair]) -> Ends:
     barred = any(map(has_barrier, below(i)))
     if isinstance(i, Branch):
         return _branch(i, trips, out, barred)
-    if isinstance(i, Loop) and not barred and any(isinstance(x, Sync) and x.fn == WARP_SYNC for x in every(i.items)):
+    if isinstance(i, Loop) and not barred and any(isinstance(x, Sync) and x.fn == WARP_SYNC and _lanes(x) == 32 for x in every(i.items)):
         return _of_warps(i, trips, out)
     if not barred:
         inside = tuple(Reached(a) for inner in below(i) for a in accesses(inner))
@@ -188,9 +192,9 @@ def _of_warps(i: Loop, trips: Trips, out: list[Pair]) -> Ends:
     inside = tuple(Reached(a) for a in accesses(i.items))
     out += [Pair(a, b, trips, "warps") for k, a in enumerate(inside) for b in inside[k:]]
     lanes: list[Pair] = []
-    _loop(i, trips, lanes)
+    made = _loop(i, trips, lanes)
     out += [replace(p, among="lanes") for p in lanes]
-    return Ends(inside, inside, TRUE)
+    return replace(made, open=TRUE)
 
 
 def _loop(i: Loop, trips: Trips, out: list[Pair]) -> Ends:
@@ -230,11 +234,11 @@ def _branch(i: Branch, trips: Trips, out: list[Pair], barred: bool) -> Ends:
 def strangers(pair: Pair, a: n.Var, b: n.Expr) -> n.Expr:
     """That two threads are not one; and not of one warp where it has come together between what they do, or where one reads before its warp exchanges values,
     and another writes after that: who writes has what was read, or waits for those who have read."""
-    own, other = (build.floordiv(x, const(32, dtype_of(a.of))) for x in (a, b))
-    apart = pair.among == "warps" or pair.first.synced or (pair.first.shuffled and pair.first.access.verb == "read")
-    if pair.among == "lanes":
-        return FALSE if apart else both(compared("eq", own, other), compared("ne", a, b))
-    return compared("ne", own, other) if apart else compared("ne", a, b)
+    whole = pair.among == "warps" or (pair.first.shuffled and pair.first.access.verb == "read")
+    size = 32 if whole else pair.first.synced
+    groups, warps = (tuple(x if k == 1 else build.floordiv(x, const(k, dtype_of(a.of))) for x in (a, b)) for k in (size, 32))
+    apart = compared("ne", *groups)
+    return apart if pair.among != "lanes" else FALSE if size == 32 else both(compared("eq", *warps), apart)
 
 
 def apart_by(second: Reached, trips: Trips, shared: set[str]) -> tuple[Any, list[n.Expr]]:

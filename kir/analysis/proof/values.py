@@ -285,7 +285,7 @@ class Values:
         are whole blocks. What others would give is undefined (CUDA C++ Programming Guide, warp shuffle functions)."""
         if self.lane is None:
             return True
-        block = min(int(attrs.get("width", 32)), int(attrs.get("group", 32))) if "group" not in attrs or "width" not in attrs else 32
+        block = int(attrs.get("width", 32))
         mask = int(attrs.get("mask", 0xFFFFFFFF)) & 0xFFFFFFFF
         if fn == "shfl_xor" and by is not None and 0 <= by < 32:
             block = min(block, 1 << by.bit_length())

@@ -393,7 +393,7 @@ class Walk:
         if c.fn == "wgmma":
             return self._wgmma(c, places_, place, env)
         if c.fn in sites.QUIET:
-            return [Sync(place, c.fn)] if c.fn == sites.WARP_SYNC and self.lanes.whole(c) else []
+            return [Sync(place, c.fn, number=const(lanes))] if c.fn == sites.WARP_SYNC and (lanes := self.lanes.whole(c)) else []
         items: list[Item] = []
         if c.fn.startswith("atomic_"):
             mask = c.args[-1] if len(c.args) == 3 and c.fn != "atomic_cas" else None

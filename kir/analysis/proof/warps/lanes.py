@@ -92,10 +92,11 @@ class Lanes:
         """Lanes may be missing in any trip of a loop."""
         self.values.parted = self.behind = True
 
-    def whole(self, call: n.Call) -> bool:
-        """Whether all lanes of each warp that comes to a call come to it, and it names them."""
+    def whole(self, call: n.Call) -> int:
+        """How many neighbors a call brings together: where all lanes of each warp that comes to it do, and it names them; else 0."""
         attrs = dict(call.attrs)
-        return self.values.lane is not None and not self.values.parted and int(attrs.get("mask", FULL)) == FULL and "group" not in attrs
+        every = self.values.lane is not None and not self.values.parted and int(attrs.get("mask", FULL)) == FULL
+        return int(attrs.get("group", WARP_SIZE)) if every else 0
 
     def note(self, call: n.Call, place: Place) -> None:
         """An exchange."""

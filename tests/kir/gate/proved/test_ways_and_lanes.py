@@ -1,8 +1,11 @@
 """Ways past a barrier by a jump, lanes of a warp that do not all come, atomics of one CTA's scope, and guards of an index: right beside wrong."""
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+import kir
 from kir.gate.proved import proved
 from kir.ir.parser import parse_program
 
@@ -87,6 +90,10 @@ RIGHT = {
       Y[m, k, t] = s[t ^ 1]
       warp_sync()
 """,
+    "tiles of a warp": """    s[t] = X[m, 0, t]
+    warp_sync(group=16)
+    Y[m, 0, t] = s[t // 16 * 16 + 15 - t % 16]
+""",
     "halves of a warp added": """    s[t] = X[m, 0, t]
     warp_sync()
     for j in 0..5 unroll
@@ -138,6 +145,8 @@ WRONG = {
     "lanes exchange: with another warp": ("lanes exchange through memory", "t ^ 1", "t ^ 32", "race"),
     "lanes exchange: in some trips": ("lanes exchange through memory", "s[t ^ 1]\n", "s[t ^ 1]\n      if k % 2 == 0\n  ", "race"),
     "lanes exchange: by some lanes": ("lanes exchange through memory", "for k in 0..T", "for k in t % 2..T step 2", "barrier"),
+    "tiles of a warp: over the edge": ("tiles of a warp", "t // 16 * 16 + 15 - t % 16", "t // 32 * 32 + 31 - t % 32", "race"),
+    "tiles of a warp: half as wide": ("tiles of a warp", "group=16", "group=8", "race"),
     "halves added: the last two at once": ("halves of a warp added", "      warp_sync()\n    if", "      if j < 3\n        warp_sync()\n    if", "race"),
     "a number counted from the thread's": ("a number counted in a register", "i32 = 0\n", "i32 = t // 32\n", "barrier"),
     "a number counted by half the trips": ("a number counted in a register", "      q = q + 1\n", "      if q < 3 | m > 0\n        q = q + 1\n", "bounds"),
@@ -151,6 +160,31 @@ WRONG = {
 ONLY_OPEN = frozenset({"a number counted by half the trips", "a number counted down", "lanes leave before the barrier", "lanes leave a loop with a barrier",
                        "lanes leave a loop early", "a guard one too wide", "a guard of one side"})
 """Depends on data that no run has, or is no hazard of a run, which does not wait for lanes that have left the kernel: not decided, and never proved."""
+
+
+TILES = """
+#include <cooperative_groups.h>
+namespace cg = cooperative_groups;
+__global__ void turned(const float* __restrict__ x, float* __restrict__ y, int n) {
+  __shared__ float s[64];
+  auto tile = cg::tiled_partition<16>(cg::this_thread_block());
+  int t = threadIdx.x, i = blockIdx.x * 64 + t;
+  s[t] = i < n ? x[i] : 0.f;
+  tile.sync();
+  float v = s[t / 16 * 16 + 15 - t % 16];
+  if (i < n) y[i] = v + tile.shfl_xor(v, 8);
+}
+void run(const float* x, float* y, int n) { turned<<<(n + 63) / 64, 64>>>(x, y, n); }
+"""
+
+
+@pytest.mark.parametrize(("old", "new", "verdict"), [("", "", "refuted"), ("y[i] = v + tile.shfl_xor(v, 8)", "y[i] = v", "proved"),
+                                                     ("if (i < n) y[i] = v + tile.shfl_xor(v, 8)", "v += tile.shfl_xor(v, 8); if (i < n) y[i] = v", "proved"),
+                                                     ("t / 16 * 16 + 15 - t % 16", "t / 32 * 32 + 31 - t % 32", "refuted")])
+def test_a_tile_of_a_cooperative_group_orders_its_own_lanes_alone(tmp_path: Path, old: str, new: str, verdict: str) -> None:
+    file = tmp_path / "turned.cu"
+    file.write_text(TILES.replace(old, new) if old else TILES)
+    assert kir.prove(str(file), 2).verdict == verdict
 
 
 @pytest.mark.parametrize("name", RIGHT)
