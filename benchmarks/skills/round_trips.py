@@ -60,9 +60,9 @@ def _tripped(chain: Sequence[State], given: Given) -> Rows:
     for state, transition in zip(chain, walk.transitions, strict=True):
         step = Step.from_json(transition.step)
         ours += [replace(step, residue=NOTHING, path=None, hash="")] if state.makes else []
-        about = seen(state, given) if state.makes else None
-        for arm in ARMS if about is not None else ():
-            by_arm[arm] += not {called[name] for name in state.makes}.isdisjoint(first(given, about, state, arm))
+        if state.makes:
+            about = seen(state, given)
+            by_arm.update({arm: not {called[name] for name in state.makes}.isdisjoint(first(given, about, state, arm)) for arm in ARMS})
         by_arm[WITHOUT] += state.plain
     count, aim = len(chain), target(walk.targets[-1]) if walk.targets else target(TARGET)
     return [(walk.kernel, walk.family, count, len(ours), len(ours) < count and _as_fast(walk, ours, aim), by_arm)]
