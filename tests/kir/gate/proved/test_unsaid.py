@@ -207,6 +207,36 @@ def test_what_other_threads_of_a_triton_program_stored_is_loaded_behind_a_barrie
         kir.judge(str(wrong), against=str(right), targets=())
 
 
+LOCKED = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def total(X, Y, L, N, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    s = tl.sum(tl.load(X + i, mask=i < N, other=0.0), axis=0)
+    while tl.atomic_cas(L, 0, 1) == 1:
+        pass
+    tl.store(Y, tl.load(Y) + s)
+    tl.atomic_xchg(L, 0)
+
+
+def run(x, y, lock):
+    n = x.numel()
+    total[(triton.cdiv(n, 128),)](x, y, lock, n, BLOCK=128)
+    return y
+"""
+
+
+@pytest.mark.parametrize(("old", "new", "verdict"), [("", "", "undecided"), ("xchg(L, 0)", "xchg(L, 0, sem='relaxed')", "refuted")])
+def test_an_atomic_of_triton_orders_where_nothing_else_is_said(tmp_path: Path, old: str, new: str, verdict: str) -> None:
+    file = tmp_path / "total.py"
+    file.write_text(LOCKED.replace(old, new) if old else LOCKED)
+    assert kir.prove(str(file), 3).verdict == verdict
+
+
 TAIL = """
 __global__ void tail(const float* __restrict__ x, float* __restrict__ y, int n) {
   int i = blockIdx.x * 128 + threadIdx.x;
