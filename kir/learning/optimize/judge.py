@@ -33,6 +33,10 @@ FEW = 16
 """Rounds up to which nvcc writes out a loop by itself, where it knows how many there are."""
 
 
+WORTH = 0.98
+"""The part of a modelled time from which on another one is no gain that a patch is worth."""
+
+
 class Judge(Protocol):
     """The gate, as a search needs it. `measures`: times are measured, so that candidates whose forecasts are alike may differ."""
 

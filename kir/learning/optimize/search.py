@@ -24,7 +24,7 @@ from kir.ir.nodes import Program
 from kir.learning.forecast import Analytic, Forecast, Forecaster, Pair
 from kir.learning.forecast.choosing import Counted, Spent
 from kir.learning.optimize.events import LogEnds, Recorder
-from kir.learning.optimize.judge import CpuJudge, Judge, at_best, least, modelled, refusal
+from kir.learning.optimize.judge import WORTH, CpuJudge, Judge, at_best, least, modelled, refusal
 from kir.learning.optimize.lift import FAULTS, Left, Lifted, Prefixes
 from kir.learning.optimize.plan import Budget, Plan, PlanSource, Setting, streams_of
 from kir.learning.optimize.policy import NO_POLICY, Known, Policy, estimated, features_of, promise, untried
@@ -241,7 +241,7 @@ class Search:
         """Whether the best is faster than the kernel as given, by a time of the same kind."""
         seconds = best.measured.seconds if best.measured is not None else math.inf
         if not self.judge.measures:
-            return seconds < GAIN * (self.baseline.measured.seconds if self.baseline.measured is not None else self.baseline.seconds)
+            return seconds < WORTH * (self.baseline.measured.seconds if self.baseline.measured is not None else self.baseline.seconds)
         return self.baseline.measured is None or seconds < self.baseline.measured.seconds
 
     def proposals(self, count: int) -> list[Candidate]:

@@ -246,6 +246,10 @@ def test_a_kernel_that_takes_other_launches_stays_and_the_new_one_is_put_beside_
     for other in ((Tensor(8, block, "f16"),), (Tensor(8, block, step=2 * block),), (Tensor(8, 2 * block),)):
         assert launches(edit.after, *other) == "scaled"
     assert told_of(edit, one, best)[0].startswith("the kernel stays, and the launch in this file takes 'scaled_faster' where ")
+    assert "data_ptr" not in edit.after, "what the host code makes itself is no other tensor"
+    file.write_text(ROWS.replace("def run(x,", "def run(x, y,").replace("    y = torch.empty(rows, n, dtype=x.dtype)\n", ""))
+    assert "and y.data_ptr() != x.data_ptr()" in edited(subject(f"{file}::scaled"), best).after
+    file.write_text(ROWS)
     notes = written(one, [(table((8, 4, GIVEN))[0][0], best)], tmp_path / "out.py").notes
     assert any(f"the text is for BLOCK = {block}" in said for said in notes)
 
