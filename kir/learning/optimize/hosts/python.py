@@ -153,6 +153,11 @@ def _dispatched(text: str, tree: ast.Module, call: ast.Expr, made: ast.FunctionD
             where += [f"{said[param]} == {names[value]}"] if names[value] != said[param] else []
     for size, place in zip(binding.grid, _grid(text, tree, launch.func.slice), strict=False):
         names.setdefault(str(size), place)
+    for size, place in zip(binding.grid, _grid(text, tree, launch.func.slice), strict=False):
+        factors = str(size).split(" * ")  # of a product what is left of it
+        for x in (x for x in factors if x in binding.sizes and x not in names and factors.count(x) == 1):
+            if all(y in names for y in factors if y != x):
+                names[x] = f"(({place}) // ({' * '.join(names[y] for y in factors if y != x)}))"
     sizes = {x: n.Var(x, I32) for x in binding.sizes}
     for param, value in binding.scalars.items():
         if not (isinstance(value, str) and value.isidentifier()):

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from kir.base.diagnostic import KirError
+from kir.gate.counts.work import by_nvcc
 from kir.hardware.target import target
 from kir.ir.binding import Binding
 from kir.ir.nodes import Program
 from kir.ir.printer import expr_text, program_text
 from kir.learning.optimize.hosts.cuda import beside
 from kir.learning.optimize.inputs import shape_for, subject
-from kir.learning.optimize.judge import CpuJudge, by_nvcc, modelled
+from kir.learning.optimize.judge import CpuJudge, modelled
 from kir.learning.optimize.plan import Budget, Setting
 from kir.learning.optimize.search import Search
 from kir.surface.edits import SourceEdit
