@@ -58,9 +58,9 @@ def _edited(path: Path, text: str, kernel: str, binding: Binding, program: Progr
         raise _Not(f"its factory is not given '{strange}'")
     where = list(dict.fromkeys([*_conditions(binding, program, known), *_others(factory, {*binding.metas, *binding.sizes})]))
     lines, written = text.splitlines(keepends=True), emitted.text.splitlines(keepends=True)
-    first = min(x.lineno for x in (factory, *factory.decorator_list)) - 1
+    first = _line(factory) - 1
     body = factory.body[1:] if ast.get_docstring(factory) is not None and len(factory.body) > 1 else factory.body
-    at, pad = min(x.lineno for x in (body[0], *getattr(body[0], "decorator_list", ()))) - 1, " " * body[0].col_offset
+    at, pad = _line(body[0]) - 1, " " * body[0].col_offset
     held = f"\n{pad}    and ".join(where)
     call = f"return {new.name}({', '.join(sizes)})"
     choice = f"{pad}if (\n{pad}    {held}\n{pad}):\n{pad}    {call}\n\n" if where else f"{pad}{call}\n\n"
@@ -69,6 +69,11 @@ def _edited(path: Path, text: str, kernel: str, binding: Binding, program: Progr
     _reads_back(path, after, name, emitted)
     said = f"the kernel stays, and '{factory.name}' gives '{name}' where {' and '.join(where)}" if where else f"'{factory.name}' gives '{name}'"
     return SourceEdit(str(path), kernel, text, after, tuple(between(text, after)), BESIDE, (said,), binding, binding)
+
+
+def _line(s: ast.stmt) -> int:
+    """The line that a statement begins at, what decorates it included."""
+    return min([s.lineno, *(d.lineno for d in (s.decorator_list if isinstance(s, ast.FunctionDef) else ()))])
 
 
 def _factory(tree: ast.Module, kernel: str) -> tuple[ast.FunctionDef, ast.FunctionDef]:
