@@ -126,3 +126,28 @@ def test_what_each_thread_holds_is_taken_for_few(tmp_path: Path) -> None:
     binding, told = launched(str(file))
     assert binding is not None and binding.metas == {"count": 8, "experts": 64} and binding.sizes == ["n"]
     assert "assumed, as nothing says it: count is 8" in str(told[0].notes)
+
+
+@pytest.mark.parametrize(("loop", "taken"), [("tl.static_range(K)", 8), ("range(K)", 1024), ("tl.static_range(0, K, 16)", 1024)])
+def test_what_is_unrolled_step_by_step_is_taken_for_few(loop: str, taken: int, tmp_path: Path) -> None:
+    (file := tmp_path / "summed.py").write_text(f"""import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def summed(x, y, n, K: tl.constexpr, B: tl.constexpr):
+    rows = tl.program_id(0) * B + tl.arange(0, B)
+    total = tl.zeros([B], tl.float32)
+    for k in {loop}:
+        total += tl.load(x + rows * K + k, mask=rows < n, other=0.0)
+    tl.store(y + rows, total, mask=rows < n)
+
+
+def run(x):
+    y = torch.empty(x.shape[0])
+    summed[(triton.cdiv(x.shape[0], 64),)](x, y, x.shape[0], x.shape[1], 64)
+    return y
+""", encoding="utf-8")
+    binding, _ = launched(str(file))
+    assert binding is not None and binding.metas == {"K": taken, "B": 64}
