@@ -7,6 +7,7 @@ import pytest
 
 from kir.ir.binding import Binding
 from kir.surface.reading import launched
+from tests.command_line import called
 from tests.users.test_found_launches import called_binding
 
 HEAD = """import math
@@ -151,3 +152,45 @@ def run(x):
 """, encoding="utf-8")
     binding, _ = launched(str(file))
     assert binding is not None and binding.metas == {"K": taken, "B": 64}
+
+
+POOLED = """#include <cuda_runtime.h>
+extern __shared__ float held[];
+__global__ void block_sum(const float* x, float* out, int n) {
+    int t = threadIdx.x, i = blockIdx.x * blockDim.x + t;
+    held[t] = i < n ? x[i] : 0.f;
+    __syncthreads();
+    for (int s = blockDim.x / 2; s > 0; s /= 2) {
+        if (t < s) held[t] += held[t + s];
+        __syncthreads();
+    }
+    if (t == 0) atomicAdd(out, held[0]);
+}
+int main(int argc, char** argv) {
+    int n = atoi(argv[1]), threads = 128;
+    float *x, *out;
+    cudaMalloc(&x, n * sizeof(float));
+    cudaMalloc(&out, sizeof(float));
+    block_sum<<<(n + threads - 1) / threads, threads, threads * sizeof(float)>>>(x, out, n);
+}
+"""
+
+
+def test_a_number_of_the_command_line_is_a_size_and_a_pool_may_stand_outside_of_the_kernel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (file := tmp_path / "pooled.cu").write_text(POOLED, encoding="utf-8")
+    binding, told = launched(str(file))
+    assert binding is not None and binding.grid == ["ceildiv(n, 128)"] and not told[0].notes
+    code, out, _ = called(capsys, "check", str(file))
+    assert code == 0 and "proved for all sizes" in out
+    file.write_text(POOLED.replace("        __syncthreads();\n", ""), encoding="utf-8")
+    code, _, err = called(capsys, "check", str(file))
+    assert code == 1 and "KIR-Y002" in err and "races with" in err
+    file.write_text(POOLED.replace("threads * sizeof(float)>>>", "64>>>"), encoding="utf-8")
+    code, _, err = called(capsys, "check", str(file))
+    assert code == 1 and "outside its shape [16]" in err
+
+
+def test_cuda_in_a_string_is_asked_for_as_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (file := tmp_path / "inline.py").write_text(f'SOURCE = """{POOLED}"""', encoding="utf-8")
+    code, _, err = called(capsys, "check", str(file))
+    assert code == 2 and "KIR-S018" in err and "the CUDA text of its string as a file of its own" in err and "inline.cu" in err

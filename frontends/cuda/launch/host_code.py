@@ -35,6 +35,8 @@ from .host_values import SCALARS, TYPES, Extents, Memory, Pointed, Sizes, alloca
 
 DEEPEST, MOST_STATEMENTS = 8, 20_000
 _CASTS = frozenset({"static_cast", "reinterpret_cast", "const_cast", "std::move", "std::forward"})
+_PARSED = frozenset({"atoi", "atol", "atoll", "stoi", "stol", "stoll", "stoul", "stoull", "strtol", "strtoll", "strtoul", "strtoull"})
+"""What makes a number of a text that whoever runs the program gives: it may be any."""
 _ROUNDED_UP = frozenset({"cdiv", "ceil_div", "ceildiv", "divup", "div_up", "divceil", "ceil_division"})
 
 
@@ -522,6 +524,8 @@ class Follower:
             return (build.ceildiv if last.startswith("ceil") else floored)(args[0].over, args[0].under)
         if last in ("min", "max") and len(args) == 2 and all(is_number(a) for a in args):
             return (build.minimum if last == "min" else build.maximum)(args[0], args[1])  # type: ignore[arg-type]  # both are numbers
+        if last in _PARSED:
+            return self.known.fresh()
         if last == "gcd" and len(args) == 2:
             return divisor(self.known, args)
         if last.lower() in _ROUNDED_UP and len(args) == 2 and all(is_number(a) for a in args):
