@@ -194,3 +194,26 @@ def test_cuda_in_a_string_is_asked_for_as_a_file(tmp_path: Path, capsys: pytest.
     (file := tmp_path / "inline.py").write_text(f'SOURCE = """{POOLED}"""', encoding="utf-8")
     code, _, err = called(capsys, "check", str(file))
     assert code == 2 and "KIR-S018" in err and "the CUDA text of its string as a file of its own" in err and "inline.cu" in err
+
+
+def test_the_length_of_a_container_is_a_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (file := tmp_path / "squares.cu").write_text("""#include <vector>
+__shared__ float last;
+__global__ void squares(const float* x, float* y, size_t n) {
+    size_t step = (size_t)gridDim.x * blockDim.x;
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += step) y[i] = x[i] * x[i];
+}
+int main() {
+    std::vector<float> h(1000000, 1.0f);
+    size_t n = h.size();
+    float *x, *y;
+    cudaMalloc((void**)&x, h.size() * sizeof(float));
+    cudaMalloc((void**)&y, n * sizeof(float));
+    squares<<<120, 256>>>(x, y, n);
+}
+""", encoding="utf-8")
+    binding, told = launched(str(file))
+    assert binding is not None and binding.sizes == ["n"] and binding.tensors["x"].shape == binding.tensors["y"].shape == ["n"] and not told[0].notes
+    assert called(capsys, "check", str(file))[0] == 0
+    file.write_text(POOLED.replace("extern __shared__ float held[];", "__shared__ float held[128];"), encoding="utf-8")
+    assert called(capsys, "check", str(file))[0] == 0, "an array of fixed size may stand there too"

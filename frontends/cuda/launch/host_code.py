@@ -402,6 +402,8 @@ class Follower:
                 return method(owner, text(inner if inner is not None else field), args, self._templates(field, scope))
             if isinstance(owner, Dtype):
                 return next((x for x in args if isinstance(x, Dtype)), owner)
+            if text(field) in ("size", "length") and not args:  # of a container: a number of its own, the same each time
+                return scope.setdefault(f"{text(f.named_children[0])}.size()", self.known.fresh())
             return Unknown("a method")
         if name in _CASTS or (f.type == "template_function" and name.endswith("_cast")):
             kind = text(t) if (t := f.child_by_field_name("arguments")) is not None else ""

@@ -190,8 +190,8 @@ def variable(r: Reading, d: Variable, node: Node, args: tuple[Value, ...] | None
     if not d.params and id(d) in r.constants:
         return r.constants[id(d)]
     words = {text(c) for c in d.node.children if c.type in ("type_qualifier", "storage_class_specifier")}
-    if not d.params and {"extern", "register"} <= words:  # `extern __shared__` outside of the kernel: the pool that its launch gives
-        made = r.constants[id(d)] = shared_array(r, d.node, d.declarator, d.name, True, d.scope)
+    if not d.params and "register" in words:  # `__shared__` outside of the kernel: as if in it
+        made = r.constants[id(d)] = shared_array(r, d.node, d.declarator, d.name, "extern" in words, d.scope)
         return made
     if (not d.params and words & {"inline", "__inline__"} and d.scope.parent is None) or (words & {"inline", "__inline__"} and d.init is None):
         made_tensor = device_tensor(r, d, node, "__inline__" in words)
