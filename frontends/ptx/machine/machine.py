@@ -40,6 +40,8 @@ class Machine(Reader):
     as_numbers: set[str] = field(default_factory=set)
     """Parameters that are addresses and were computed with."""
     threads: int | None = None
+    fence: n.Stmt | None = None
+    """A wgmma.fence that has been read and not yet stands: what only moves registers may still come before it."""
     maps: dict[str, Descriptor] = field(default_factory=dict)
     read: frozenset[str] = frozenset()
     """The registers that something reads."""
@@ -51,6 +53,12 @@ class Machine(Reader):
         if made is not value and isinstance(made, n.Var) and isinstance(made.of, DType) and made.of.is_integer and not isinstance(value, n.Load):
             self.numbers.made[made.name] = value
         return made
+
+    def fenced(self) -> None:
+        """Lets a fence stand here."""
+        if self.fence is not None:
+            self.steps.append(self.fence)
+            self.fence = None
 
     def entered(self) -> None:
         """A block begins: what was read of lasting registers may be of another time."""

@@ -13,7 +13,7 @@ from kir.surface.ptx.instructions.matrices import OPERANDS, SPANS
 from kir.surface.ptx.registers.reader import PREDICATE, Handler, Reader
 
 from .known import Numbers
-from .machine import Machine
+from .machine import Machine, located
 
 LOW = 0x3FFF
 """Bits of a descriptor that hold an address in units of 16 bytes (PTX ISA, "Matrix Descriptor Format")."""
@@ -23,6 +23,8 @@ def _wgmma(r: Reader, i: Instruction) -> None:
     assert isinstance(r, Machine)
     if "mma_async" in i.parts:
         _product(r, i)
+    elif "fence" in i.parts and r.guard is None:
+        r.fence = located(n.Eval(build.call("wgmma_fence")), r)
     else:
         matrices.HANDLERS["wgmma"](r, i)
 
@@ -63,6 +65,7 @@ def _product(r: Machine, i: Instruction) -> None:
         options |= {"trans_a": True} if minor_a else {}
     options |= {} if minor_b else {"trans_b": True}
     _scaled(r, i.operands[3], acc)
+    r.fenced()
     r.steps.append(n.Eval(n.Call("wgmma", (acc, left, right), n.attrs(**options))))
     for o in r.items(i.operands[0], columns // 2):
         r.untouched(o)

@@ -13,8 +13,9 @@ from kir.surface.ptx import opcodes
 from kir.surface.ptx.form.syntax import Instruction
 from kir.surface.ptx.registers.reader import PREDICATE, Handler
 
-from ..flow.blocks import Block
+from ..flow.blocks import PURE, Block
 from ..flow.structure import Branch, Code, Flag, Item, Leave, Loop, When
+from ..uses import written
 from . import accesses, numbers, products, together
 from .machine import Machine, located
 
@@ -48,6 +49,7 @@ class Run:
                 m.entered()
                 for i in self.blocks[x.block].instructions:
                     self._step(i)
+                m.fenced()
             case Branch():
                 m.guard = None
                 cond = m.value(x.cond[0], PREDICATE)
@@ -75,6 +77,11 @@ class Run:
                     up = build.logical_or(up, build.load(n.Region(self._flag(f))))
                 m.steps.append(n.If(up if x.up else build.invert(up), self.statements(x.body)))
 
+    def _moves(self, i: Instruction) -> bool:
+        """Whether an instruction only moves registers, or computes what no tensor core takes: compilers do not keep its order with a fence of wgmma, for
+        whoever hands out registers does."""
+        return i.parts[0] == "mov" or (i.parts[0] in PURE and not any(name in self.m.arrays for name in written(i)))
+
     def _flag(self, to: int) -> n.Buffer:
         if to not in self.flags:
             self.flags[to] = n.Buffer(self.m.fresh("skip"), BOOL, (), "register")
@@ -84,6 +91,8 @@ class Run:
         m = self.m
         at = len(m.steps)
         m.here, m.guard = i, None
+        if m.fence is not None and not self._moves(i) and "mma_async" not in i.parts:
+            m.fenced()
         if i.parts[0] == "call":
             raise m.refuse("a call of a function")
         if i.guard is not None:
