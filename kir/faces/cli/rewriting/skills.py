@@ -32,7 +32,8 @@ def list_(library: Shelves = None, state: Annotated[str, typer.Option(help="only
 
     found = opened(library or ())
     cards = [each for each in found.found if state in ("", each.card.state)]
-    lines = [f"{each.card.name}  ({each.card.state}): {each.card.title}; {each.card.evidence.kernels} kernels" for each in cards]
+    lines = [f"{each.card.name}  ({each.card.state}): {each.card.title}; {each.card.evidence.kernels} kernel{'s' * (each.card.evidence.kernels != 1)}"
+             for each in cards]
     rows = [_row(each.card) | {"file": str(each.path)} for each in cards]
     return Result({"cards": rows}, "\n".join(lines) or EMPTY, diagnostics=found.faults)
 
@@ -71,7 +72,7 @@ def search(
 
 def _hit(hit: Hit) -> dict[str, Any]:
     near = [{"anchor": each.anchor, "conditions": list(each.conditions)} for each in hit.near]
-    return _row(hit.card) | {"score": hit.score, "reasons": list(hit.reasons), "near": near,
+    return _row(hit.card) | {"score": hit.score, "reasons": list(hit.reasons), "near": near, "also": [_hit(each) for each in hit.also],
                              "applications": [{"steps": [step.to_json() for step in each.steps], "reason": each.reason} for each in hit.applications]}
 
 
@@ -79,6 +80,8 @@ def _shown(hit: Hit) -> list[str]:
     lines = [f"{hit.card.name}  ({hit.card.state}, score {hit.score:g})", *(f"    {reason}" for reason in hit.reasons)]
     lines += [f"    applies: {'; '.join(_brief(step) for step in each.steps)}" for each in hit.applications[:4]]
     lines += [f"    and at {len(hit.applications) - 4} more places"] if len(hit.applications) > 4 else []
+    lines += [f"    also {each.card.name}: {'; '.join(_brief(step) for step in each.applications[0].steps)}" + (
+        f" and at {len(each.applications) - 1} more places" if len(each.applications) > 1 else "") for each in hit.also]
     return lines + [_missed(each) for each in hit.near[:3]]
 
 
