@@ -140,6 +140,16 @@ def _atom(r: Machine, e: n.Expr, depth: int) -> n.Expr:
             inner = whole(r, e.a, 0)
             if r.numbers.divides(inner, 4):
                 return build.cast(inner, I32)
+        case n.Binary(op="shr", b=n.Const(value=4)):  # an address in shared memory has no sign
+            inner = whole(r, e.a.x if isinstance(e.a, n.Cast) and e.a.rounding == "bits" else e.a, 0)
+            if r.numbers.divides(inner, 4):
+                return build.cast(inner, I32)
+        case n.Binary(op="add" | "sub"):
+            return build.binary(e.op, _atom(r, e.a, depth + 1), _atom(r, e.b, depth + 1))
+        case n.Binary(op="mul", b=n.Const()):
+            return build.mul(_atom(r, e.a, depth + 1), build.cast(e.b, I32))
+        case n.Const():
+            return build.const(16 * int(e.value))
     if r.numbers.of(e).hi <= LOW and dtype_of(e.type).is_integer:
         return build.mul(build.cast(e, I32), 16)
     raise r.refuse("an operand of wgmma that is not made of an address in shared memory by masks and shifts")

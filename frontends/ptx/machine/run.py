@@ -16,10 +16,10 @@ from kir.surface.ptx.registers.reader import PREDICATE, Handler
 from ..flow.blocks import PURE, Block
 from ..flow.structure import Branch, Code, Flag, Item, Leave, Loop, When
 from ..uses import written
-from . import accesses, numbers, products, together
+from . import accesses, numbers, products, tensor_maps, together
 from .machine import Machine, located
 
-HANDLERS: dict[str, Handler] = {**INLINE, **numbers.HANDLERS, **accesses.HANDLERS, **together.HANDLERS, **products.HANDLERS}
+HANDLERS: dict[str, Handler] = {**INLINE, **numbers.HANDLERS, **accesses.HANDLERS, **together.HANDLERS, **products.HANDLERS, **tensor_maps.HANDLERS}
 UNLISTED = frozenset({"createpolicy"})
 """Opcodes that inline assembly may not hold, for what they make outlives the statement."""
 
@@ -122,6 +122,6 @@ class Run:
         m.guard = None
 
 
-OWN = frozenset({*numbers.HANDLERS, *accesses.HANDLERS, *together.HANDLERS, *products.HANDLERS})
+OWN = frozenset({*numbers.HANDLERS, *accesses.HANDLERS, *together.HANDLERS, *products.HANDLERS, *tensor_maps.HANDLERS})
 """Opcodes that are read here otherwise than in inline assembly."""
 __all__ = ["Run"]
