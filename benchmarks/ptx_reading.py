@@ -33,8 +33,10 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "tables" / "ptx-reading.md"
 SURFACES, TARGETS = ("cuda", "triton", "tilelang"), ("sm_80", "sm_90a")
 TOOLS = {"cuda": "nvcc (CUDA)", "triton": "Triton", "tilelang": "TileLang, nvcc"}
-HEAD = """Made by `python -m benchmarks.ptx_reading compile --at FOLDER`, then `page --at FOLDER --write`: every program of `skills/problems` and `skills/experts`
-(and the experts of `skills/lineages`, and the packages' kernels of `tests/zoo.toml`) that a backend can say is compiled to PTX for both targets, with no GPU. A kernel is read where nothing of it stays text, under the launch that it was compiled for."""
+HEAD = """Made by `python -m benchmarks.ptx_reading compile --at FOLDER`, then `page --at FOLDER --write`: every program of `skills/problems`,
+`skills/experts` and `skills/lineages` (their experts), and every kernel of a package in `tests/zoo.toml`, is compiled to PTX for both targets by each backend
+that can say it, with no GPU. A kernel is read where nothing of it stays text, under the launch that it was compiled for.
+nvcc 13.0, Triton 3.6, TileLang 0.1.15."""
 
 
 def programs() -> Iterator[tuple[str, str]]:
@@ -143,7 +145,8 @@ def markdown(rows: list[tuple[dict[str, Any], Translated, str]]) -> str:
             of = [why for row, _, why in rows if (row["surface"], row["target"]) == (surface, to)]
             if of:
                 out.append(f"| {TOOLS[surface]} | {to} | {len(of)} | {of.count('')} | {of.count('') / len(of):.1%} |")
-    out += [f"| all | | {len(rows)} | {total} | {total / len(rows):.1%} |", "", "Why the others stay text:", "", "| kernels | reason | first |", "| --- | --- | --- |"]
+    out += [f"| all | | {len(rows)} | {total} | {total / len(rows):.1%} |", "", "Why the others stay text:", ""]
+    out += ["| kernels | reason | first |", "| --- | --- | --- |"]
     reasons = Counter(why for _, _, why in rows if why)
     for why, count in reasons.most_common():
         first = next(f"{row['name']} ({row['surface']}, {row['target']})" for row, _, each in rows if each == why)

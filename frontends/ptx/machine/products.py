@@ -208,8 +208,8 @@ def described(r: Machine, o: Operand, of: DType, depth: int, width: int, minor: 
     first = _whole(r, rest, rows)
     if first is None and start % depth == rows % depth == rows & (rows - 1) == 0 and r.numbers.divides(rest, depth.bit_length() - 1):
         b, whole = shared[0].matrix(of, span, panel, True), build.add(rest, start)  # steps of so many rows keep to a panel
-        at = build.span(build.floordiv(whole, rows), width * size // span)
-        return build.region(b, at, build.span(build.mod(whole, rows), depth), build.span(build.const(0), span // size))
+        panels = build.span(build.floordiv(whole, rows), width * size // span)
+        return build.region(b, panels, build.span(build.mod(whole, rows), depth), build.span(build.const(0), span // size))
     if first is None or rows % 8:
         raise r.refuse(f"panels of {rows} rows that begin at a place that is not known")
     inside = start % rows

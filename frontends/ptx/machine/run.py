@@ -112,7 +112,7 @@ class Run:
         if handler is None or (row.why and row.name not in OWN):
             raise m.refuse(f"'{row.name}': {row.why or 'it is not read'}")
         least, most = row.operands
-        extra = 1 if "L2::cache_hint" in i.parts else 0
+        extra = 1 if "L2::cache_hint" in i.parts else 2 if i.parts[:3] == ("fence", "proxy", "tensormap::generic") else 0
         if not least <= len(i.operands) <= most + extra:
             raise m.fail("KIR-F302", f"'{i.opcode}' takes {least} to {most} operands, not {len(i.operands)}")
         m.wanted = None
