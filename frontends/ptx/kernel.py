@@ -112,7 +112,10 @@ def read_kernel(m: Module, e: Entry, binding: Binding | None) -> n.Program:
     body: n.Block
     reader = Kernel(m, e, launch, binding)
     try:
-        body = reader.body()
+        try:
+            body = reader.body()
+        except RecursionError as bad:
+            raise m.text.fail("KIR-F304", "branches nested deeper than can be followed", e.span) from bad
     except KirError as refused:
         first = refused.diagnostics[0]
         if first.id not in ("KIR-F304", "KIR-F306"):
