@@ -133,7 +133,7 @@ class Kernel:
     def __init__(self, m: Module, e: Entry, launch: Launch, binding: Binding | None) -> None:
         self.m, self.e, self.launch, self.binding = m, e, launch, binding
         self.geometry = Geometry(launch.block)
-        self.named = {p.name: p.name.removeprefix(f"{e.name}_") for p in e.parameters}
+        self.named = _called(e)
         self.dtypes: dict[str, DType] = {}
         for p in e.parameters:
             t = binding.tensors.get(self.named[p.name]) if binding is not None else None
@@ -307,6 +307,14 @@ class Kernel:
             attributes["maxnreg"] = self.e.tuning["maxnreg"][0]
         kernel = n.Kernel(self.e.name, grid, self.geometry.threads, body, attrs=n.attrs(**attributes), origin=self.m.text.at(*self.e.span))
         return n.Program(self.e.name, self.launch.metas, (*params, *sizes), tensor_maps=tuple(maps), kernels=(kernel,))
+
+
+def _called(e: Entry) -> dict[str, str]:
+    """What the parameters are called: without their kernel's name, where KIR has no such word of its own for the launch."""
+    short = {p.name: p.name.removeprefix(f"{e.name}_") for p in e.parameters}
+    own = {"t", "shared_bytes", *BLOCK, *(f"block_{a}" for a in AXES), *(f"grid_{k}" for k in range(3))}
+    own |= {f"{name}_extent{rest}" for name in short.values() for rest in ("", *(f"_{k}" for k in range(6)))}
+    return {long: name if name not in own and list(short.values()).count(name) == 1 else long for long, name in short.items()}
 
 
 def _bytes(v: Variable) -> int:

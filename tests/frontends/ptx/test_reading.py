@@ -154,6 +154,15 @@ def test_a_barrier_or_a_mask_that_is_gone_is_found_out(gone: str, instead: str, 
     assert done.status == "refuted" and {d.id for d in done.diagnostics()} == {id}, done.line
 
 
+def test_a_parameter_that_is_called_as_the_threads_are_is_another() -> None:
+    program = parse_program(TURNED.replace("size N", "size t").replace("fact N", "fact t").replace("[N]", "[t]").replace("(N, ", "(t, ")
+                            .replace("for t in", "for i in").replace("s[t]", "s[i]").replace("64 + t]", "64 + i]").replace("63 - t]", "63 - i]"), "t.kir")
+    made = named("main", "turned_kernel", text_of("turned"), 64, 256, ("A", "B", "t"))
+    with pytest.raises(KirError) as refused:
+        judged(program, made)
+    assert "'t'" in refused.value.diagnostics[0].message or refused.value.diagnostics[0].id.startswith("KIR-F")
+
+
 def test_a_barrier_that_no_thread_needs_is_missed_all_the_same() -> None:
     twice = TURNED.replace("    barrier()\n", "    barrier()\n    barrier()\n")
     done = judged(parse_program(twice, "twice.kir"), named("main", "turned_kernel", text_of("turned"), 64, 256, ("A", "B", "N")))
