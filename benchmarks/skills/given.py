@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def side_by_side(work: Callable[[Any, Given], Rows], cases: Sequence[object], gi
         for number, case in enumerate(cases):
             if time.monotonic() > until:
                 break
-            _done(done, number, lambda case=case: work(case, given))
+            _done(done, number, partial(work, case, given))
     else:
         _GIVEN[:] = [given]
         pool = ProcessPoolExecutor(given.workers, mp_context=multiprocessing.get_context("fork"))  # what is given is inherited, not sent

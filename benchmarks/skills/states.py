@@ -115,7 +115,8 @@ def _known(given: Given) -> dict[Case, State]:
         with suppress(ValueError):
             cards, key, k, *by, plain = json.loads(line)
             if cards == of:
-                out[key, k] = State((key, k), *map(frozenset, by), plain)
+                offers, used, later, makes = map(frozenset, by)
+                out[key, k] = State((key, k), offers, used, later, makes, plain)
     return out
 
 

@@ -62,7 +62,7 @@ class Expert:
     surface: str
     binding: str = ""
     unsaid: frozenset[str] = frozenset()
-    joined: frozenset[tuple[str, str]] = frozenset()
+    joined: frozenset[tuple[str, ...]] = frozenset()
 
 
 def read_text(path: Path) -> str:
@@ -141,7 +141,7 @@ def load_expert(text: str, binding: Path | Binding | None = None) -> Expert:
     if read.binding is None:
         return Expert(program, name, source, own_surface(program, read.surface), held)
     called = {k: t.name or k for k, t in read.binding.tensors.items()}
-    pairs = frozenset((called.get(a, a), called.get(b, b)) for a, b in read.binding.joined)
+    pairs = frozenset((called.get(a, a), called.get(b, b), *part) for a, b, *part in read.binding.joined)
     return Expert(program, name, source, own_surface(program, read.surface), held, read.binding.unsaid, pairs)
 
 

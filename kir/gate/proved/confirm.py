@@ -91,8 +91,8 @@ def _ran(program: n.Program, proofs: Iterable[KernelProof], runs: int) -> tuple[
     """What runs at the values of counterexamples, and at a few sizes of our own, found; and why some could not be run."""
     open_ones = [o for p in proofs for o in p.obligations if o.status != "proved"]
     base = size_sets(program, BASES)
-    found, maybe = ([{**(base[0] if base else {}), **given} for o in open_ones if (o.status == "refuted") is sure and (given := _given(program, o.values))]
-                    for sure in (True, False))
+    found, maybe = ([{**(base[0] if base else {}), **given} for o in open_ones if o.kind != "overflow" and (o.status == "refuted") is sure
+                     and (given := _given(program, o.values))] for sure in (True, False))
     tries: list[Sizes] = [*found, *_different(maybe)[:MOST_MAYBE]]
     tries += base if any(o.kind != "overflow" for o in open_ones) else base[-1:]
     done: list[tuple[Sizes, tuple[Seen, ...]]] = []
