@@ -13,6 +13,7 @@ import time
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -125,15 +126,19 @@ def reason(row: dict[str, Any], made: Translated, folder: Path) -> str:
 
 def measured(at: Path, only: str) -> Iterator[tuple[dict[str, Any], Translated, str]]:
     """Each kernel that was compiled, and why it is not read whole."""
-    with tempfile.TemporaryDirectory() as folder:
-        for row, made in kernels(at):
-            if only and not any(word in row["name"] for word in only.split(",")):
-                continue
-            begun = time.time()
-            why = reason(row, made, Path(folder))
+    listed = [(row, made) for row, made in kernels(at) if not only or any(word in row["name"] for word in only.split(","))]
+    with ProcessPoolExecutor(2) as pool:
+        for (row, made), (why, seconds) in zip(listed, pool.map(_timed, listed), strict=True):
             shown = f"{row['name']} {row['surface']} {row['target']} {made.function[:40]}"
-            print(f"{shown}: {len(made.text.splitlines())} lines, {time.time() - begun:.1f} s, {why[:150] or 'read'}", flush=True)
+            print(f"{shown}: {len(made.text.splitlines())} lines, {seconds:.1f} s, {why[:150] or 'read'}", flush=True)
             yield row, made, why
+
+
+def _timed(one: tuple[dict[str, Any], Translated]) -> tuple[str, float]:
+    """Why a kernel is not read whole, and how long that took."""
+    begun = time.time()
+    with tempfile.TemporaryDirectory() as folder:
+        return reason(*one, Path(folder)), time.time() - begun
 
 
 def markdown(rows: list[tuple[dict[str, Any], Translated, str]]) -> str:

@@ -166,6 +166,7 @@ class Kernel:
             machine = self._machine(bases, found)
             machine.kinds, machine.lasting, machine.bases, machine.loose = kinds, kept, self._known(bases, machine), set(loose)
             machine.arrays, machine.read, machine.maps = arrays, frozenset(uses_of(blocks).read), self.maps()
+            machine.again = any(i.parts[:2] == ("mbarrier", "init") for x in frozenset().union(*flow.loops.values()) for i in blocks[x].instructions)
             machine.names, machine.shapes, machine.sizes = self.named, *self._stated()
             run = Run(machine, blocks)
             made = run.statements(items)

@@ -196,7 +196,9 @@ def _mbarrier(r: Reader, i: Instruction) -> None:
     assert isinstance(r, Machine)
     r.wants(MBARRIER)
     if i.parts[1] == "inval":
-        return  # what follows begins with another
+        if r.again:
+            raise r.refuse("an mbarrier that is given up and initialized again")
+        return  # nothing is left to be done with it
     if isinstance(i, Waiting):
         collective.waited(r, i)
         r.write(i.operands[0], build.const(True, BOOL))

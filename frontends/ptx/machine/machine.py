@@ -41,6 +41,8 @@ class Machine(Reader):
     as_numbers: set[str] = field(default_factory=set)
     """Parameters that are addresses and were computed with."""
     threads: int | None = None
+    again: bool = False
+    """Whether mbarriers are initialized in a loop."""
     fence: n.Stmt | None = None
     """A wgmma.fence that has been read and not yet stands: what only moves registers may still come before it."""
     shapes: Mapping[str, tuple[n.Expr, ...]] = field(default_factory=dict)
