@@ -54,6 +54,7 @@ def command(
     from kir.faces.cli._program import quoted_bind
     from kir.gate import gate_cpu, realized, summary
     from kir.gate.proved.compiled import validated
+    from kir.gate.proved.in_turn import require_in_turn
     from kir.gate.proved.unsaid import require_apart, require_said
     from kir.hardware.target import target as named
     from kir.problem import load_problem
@@ -83,6 +84,7 @@ def command(
     wanted = load_problem(problem) if problem else None
     require_said(kernel, unsaid, wanted, other, quoted_bind(file))
     require_apart(kernel, joined)
+    require_in_turn(kernel, own)
     if wanted is not None:
         from kir.gate.gpu.panel import require_known
         require_known(wanted)
