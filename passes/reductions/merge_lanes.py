@@ -59,6 +59,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
+from kir.analysis.access import ANYWHERE, buffers_written
 from kir.analysis.normal.normal_form import is_pure
 from kir.analysis.uniform import depends, varying
 from kir.base.dataclass import dataclass
@@ -202,10 +203,9 @@ def _same_shares(program: n.Program, site: Site, context: Context) -> Verdict:
         if depends(s, names):
             which = sorted(x for x in names if depends(s, {x}))
             return refuted("the threads find different shares", f"the loop depends on {', '.join(which)}", needs="a loop that every thread runs alike")
-    written = {x.at.buffer.name if isinstance(x, n.Store) else x.dst.buffer.name for x in walk(kernel_of(program, site.path)) if isinstance(x, (n.Store, n.Copy))}
-    written |= {a.buffer.name for x in walk(kernel_of(program, site.path)) if isinstance(x, n.Call) for a in x.args if isinstance(a, n.Region)}
+    written = buffers_written(kernel_of(program, site.path).body)
     read = {x.at.buffer for s in made.found for x in walk(s) if isinstance(x, n.Load) and x.at.buffer.space in ("shared", "global")}
-    bad = sorted(b.name for b in read if b.space == "shared" or b.name in written)
+    bad = sorted(b.name for b in read if b.space == "shared" or b.name in written or ANYWHERE in written)
     if bad:
         return unknown(f"a share reads '{bad[0]}', which the kernel writes", needs="shares of what the kernel only reads")
     return proved("every thread finds the same shares")

@@ -100,7 +100,8 @@ def _never_below(program: n.Program, site: Site, context: Context) -> Verdict:
     bad = below_zero(kernel_of(program, site.path), found[0].slots)
     if bad is not None:
         value = bad.value if isinstance(bad, n.Store) else bad.init if isinstance(bad, n.Alloc) else None
-        return refuted(f"nothing shows that no value in '{found[0].slots.name}' is below zero", f"it comes from {kind_of(bad) if value is None else expr_text(value)}",
+        return refuted(f"nothing shows that no value in '{found[0].slots.name}' is below zero",
+                       f"it comes from {kind_of(bad) if value is None else expr_text(value)}",
                        needs="a maximum of values that are at least 0", attempt="zero=false")
     return proved(f"no value in '{found[0].slots.name}' is below zero")
 

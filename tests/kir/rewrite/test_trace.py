@@ -158,8 +158,8 @@ def test_a_residue_holds_names_order_and_labels_and_nothing_else() -> None:
     assert moved is not None and moved.order == ((("", 1, "body", 0), (1, 0)),)
     assert restore(two, moved) == swapped
     assert residue(made, two) is None
-    digits = parse_program(TEXT.replace("x * 2.0", "x * 0.1 + 0.5 * 0.3")), parse_program(TEXT.replace("x * 2.0", "x * 0.10000000149011612 + 0.5 * 0.30000001192092896"))
-    spelled = residue(*digits)  # one number of f32 in other digits: equal, and another text with another hash
+    digits = [parse_program(TEXT.replace("x * 2.0", text)) for text in ("x * 0.1 + 0.5 * 0.3", "x * 0.10000000149011612 + 0.5 * 0.30000001192092896")]
+    spelled = residue(digits[0], digits[1])  # one number of f32 in other digits: equal, and another text with another hash
     assert spelled == Residue(literals=((("", 0, "body", 1), ((0, 0.10000000149011612), (2, 0.30000001192092896))),))
     assert program_text(restore(digits[0], spelled)) == program_text(digits[1])
     assert Residue.from_json(spelled.to_json()) == spelled
