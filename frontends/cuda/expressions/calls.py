@@ -20,6 +20,7 @@ from ..values.conversions import cast, convert, type_text, zero_of
 from ..values.emitter import reads_memory
 from ..values.loads import load, rvalue
 from ..values.objects import assign, initialized, new_object, pinned_value
+from ..values.pointers import MovingPointer
 from ..values.reading import MAX_CALLS, Reading
 from ..values.values import (
     Aimed,
@@ -321,6 +322,8 @@ def _bound(r: Reading, name: str, v: Value, kind: CType, reference: bool, change
             return v
     if isinstance(kind, Rec) and isinstance(v, (Members, Record)) and v.type == kind and not changed:
         return v
+    if isinstance(v, MovingPointer) and v.variable.base is None and isinstance(kind, Ptr | Auto) and not changed:
+        return v  # set on another branch, as the function is told: what it points to is asked for where it is used
     made = convert(r, v, kind) if not isinstance(kind, Auto) else rvalue(r, v)
     shown = name.strip("#") or "x"
     if changed and not reference:

@@ -258,3 +258,14 @@ def test_a_let_over_whole_numbers_stays_out_of_places_of_a_wrapping_dtype() -> N
     known = Facts(lets={"i": build.mul(n.Var("t", WHOLE), 2)})
     inside = n.Cast(n.Binary("add", n.Cast(i, U32), const(1, U32)), WHOLE)
     assert known.expanded(build.add(n.Var("i", WHOLE), inside)) == build.add(build.mul(n.Var("t", WHOLE), 2), inside)
+
+
+def test_a_sum_of_very_many_names_keeps_them() -> None:
+    """A loop that is written out a thousand times: sums of sums would be as deep as Python goes."""
+    lines = "".join(f"  let v{k} = X[i + {k}]\n  let h{k} = {f'h{k - 1} + ' if k else ''}v{k}\n" for k in range(1100))
+    program = parse_program(f"kir 1\nprogram p\n  size N: i32\n  in X: u64[N + 1100]\n  out Y: u64[N]\nkernel k grid (i: N) threads 1\n{lines}  Y[i] = h1099\n")
+    made = normalize(program)
+    assert made == normalize(made)
+    known = Facts.at(made, ("k", len(made.kernels[0].body) - 1))
+    store = made.kernels[0].body[-1]
+    assert isinstance(store, n.Store) and len(build.polynomial(known.expanded(store.value))) < 300
