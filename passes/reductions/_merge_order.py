@@ -109,8 +109,8 @@ class _Run:
                 return e.value if isinstance(e.value, bool) else Fraction(e.value)
             case n.Var() if e.name in self.names:
                 return self.names[e.name]
-            case n.Load() if not e.at.index and e.mask is None and e.at.buffer.name in self.memory:
-                return self.memory[e.at.buffer.name]
+            case n.Load() if not e.at.index and e.at.buffer.name in self.memory and (e.mask is None or e.other is not None):
+                return self.memory[e.at.buffer.name] if e.mask is None or e.other is None or self.value(e.mask) else self.value(e.other)
             case n.Binary():
                 return self.binary(e)
             case n.Unary():

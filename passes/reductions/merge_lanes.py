@@ -56,96 +56,22 @@ kernel main grid (row: M) threads 32
 """
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import ClassVar
 
-from kir.analysis.access import ANYWHERE, buffers_written
-from kir.analysis.normal.normal_form import is_pure
-from kir.analysis.uniform import depends, varying
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, rename
-from kir.ir.visit import names_mentioned, substitute, transform, walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import block_at, fresh, kernel_of
-from kir.rewrite.match import block_and_index, counting, fresh_names, fresh_var, from_zero, matched, names_at, params_as, splice
+from kir.ir.visit import names_mentioned, substitute, transform
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
+from kir.rewrite.edit import block_at
+from kir.rewrite.match import block_and_index, counting, fresh_var, from_zero, matched, names_at, params_as, splice
 from kir.rewrite.match.thread_team import ThreadTeam, is_scalar, team_at, warps_arrive, whole
 
-from ._merge_order import Merge, NotExact, in_any_order
 from ._result_readers import Readers
+from ._shares import Shares, any_order, first_declared, is_merge, same_shares, shares_at, taken_back
 
 WARP = 32
-
-
-@dataclass(frozen=True)
-class Shares:
-    """A loop over shares: statements that find one (`own` holds it, of the share `var`), and those that merge it into what is `held`."""
-
-    var: n.Var
-    count: int
-    found: n.Block
-    own: tuple[n.Buffer, ...]
-    held: tuple[n.Buffer, ...]
-    merge: n.Block
-
-    @property
-    def body(self) -> n.Block:
-        """The loop's: the first share is taken, each later one is merged."""
-        taken = tuple(n.Store(n.Region(to), whole(of)) for to, of in zip(self.held, self.own, strict=True))
-        return (*self.found, n.If(build.compare("eq", self.var, 0), taken, self.merge))
-
-
-def shares_at(block: n.Block, i: int) -> Shares | None:
-    """The loop over shares at a place of a block, after the declarations of what is held."""
-    loop = block[i]
-    if not (isinstance(loop, n.For) and loop.kind == "serial" and from_zero(loop) and not loop.attrs and loop.body):
-        return None
-    count, last = build.int_value(loop.hi), loop.body[-1]
-    if count is None or not (isinstance(last, n.If) and last.then and last.cond == build.compare("eq", loop.var, 0) and not last.static):
-        return None
-    pairs = [(s.at.buffer, s.value.at.buffer) for s in last.then if isinstance(s, n.Store) and not s.at.index and isinstance(s.value, n.Load)]
-    held, own = tuple(a for a, _ in pairs), tuple(b for _, b in pairs)
-    made = Shares(loop.var, count, loop.body[:-1], own, held, last.orelse)
-    if len(pairs) != len(last.then) or made.body != loop.body or not _declared(block, i, held):
-        return None
-    return made if _is_merge(made) else None
-
-
-def _declared(block: n.Block, i: int, held: tuple[n.Buffer, ...]) -> bool:
-    """Whether the statements before one declare what is held, in order, and nothing in it."""
-    before = block[max(0, i - len(held)):i]
-    return tuple(s.buffer for s in before if isinstance(s, n.Alloc) and is_scalar(s) and s.init is None) == held
-
-
-def _is_merge(made: Shares) -> bool:
-    """Whether a share is found by what is its own alone, and the merge reads and writes what is held, the share's parts, and what it declares."""
-    bound = set(bound_names(made.found))
-    inside = {s.buffer.name for s in made.found if isinstance(s, n.Alloc)}
-    if not {b.name for b in made.own} <= inside or not _private(made.found, bound) or not made.merge:
-        return False
-    local = set(bound_names(made.merge)) | {b.name for b in made.held}
-    read = local | {b.name for b in made.own}
-    return _private(made.merge, local) and all(
-        x.name in local if isinstance(x, n.Var) else x.at.buffer.name in read if isinstance(x, n.Load) else True for s in made.merge for x in walk(s))
-
-
-def _private(block: n.Block, names: set[str]) -> bool:
-    """Whether statements write nothing but scalars and arrays of the thread among some names, and no thread waits in them."""
-    for s in block:
-        for x in walk(s):
-            match x:
-                case n.Store() if x.at.buffer.name not in names or x.at.buffer.space not in ("register", "fragment"):
-                    return False
-                case n.Copy() | n.Mma() | n.Eval() | n.Opaque() | n.Hole() | n.Jump() | n.While() | n.Roles() | n.View() | n.Address():
-                    return False
-                case n.Alloc() if x.buffer.space != "register":
-                    return False
-                case n.Call() if not is_pure(x) or x.of is not None or x.fn.startswith("shfl"):
-                    return False
-                case _:
-                    pass
-    return True
 
 
 def _ladder(loop: n.Stmt | None) -> tuple[tuple[n.Buffer, ...], tuple[str, ...], n.Block, bool, bool, int] | None:
@@ -174,41 +100,11 @@ def _distance(s: n.Var, lanes: int, rising: bool) -> n.Expr:
     return build.binary("shl", build.const(1), s) if rising else build.binary("shr", build.const(lanes // 2), s)
 
 
-def _first(block: n.Block, i: int, held: tuple[n.Buffer, ...]) -> int | None:
-    """Where the statements begin that find a lane's share: at the first declaration of what is held."""
-    at = [k for k, s in enumerate(block[:i]) if isinstance(s, n.Alloc) and s.buffer in held]
-    return min(at) if len(at) == len(held) else None
-
-
 def _one_warp(program: n.Program, site: Site, context: Context) -> Verdict:
     team, made = matched(team_at(program, site.path)), matched(shares_at(*block_and_index(program, site.path)))
     if made.count != team.threads or made.count > WARP or made.count < 2 or made.count & (made.count - 1):
         return refuted(f"there are {made.count} shares for {team.threads} threads", needs=f"one share for each lane of the CTA's one warp, up to {WARP}")
     return proved("each lane takes one share")
-
-
-def _any_order(program: n.Program, site: Site, context: Context) -> Verdict:
-    made = matched(shares_at(*block_and_index(program, site.path)))
-    try:
-        same, why = in_any_order(Merge(made.merge, made.held, made.own), made.found)
-    except NotExact as bad:
-        return unknown(f"whether shares may be merged in any order is not computed: {bad}", needs="sums, products, quotients, maxima and choices")
-    return proved(why) if same else refuted("the order in which shares are merged shows in the result", why, needs="a merge that takes them in any order")
-
-
-def _same_shares(program: n.Program, site: Site, context: Context) -> Verdict:
-    team, made = matched(team_at(program, site.path)), matched(shares_at(*block_and_index(program, site.path)))
-    names = varying(team.loop)[site.path[2:]]
-    for s in made.found:
-        if depends(s, names):
-            which = sorted(x for x in names if depends(s, {x}))
-            return refuted("the threads find different shares", f"the loop depends on {', '.join(which)}", needs="a loop that every thread runs alike")
-    written = buffers_written(kernel_of(program, site.path).body)
-    read = {x.at.buffer for s in made.found for x in walk(s) if isinstance(x, n.Load) and x.at.buffer.space in ("shared", "global")}
-    bad = sorted(b.name for b in read if b.space == "shared" or b.name in written or ANYWHERE in written)
-    if bad:
-        return unknown(f"a share reads '{bad[0]}', which the kernel writes", needs="shares of what the kernel only reads")
-    return proved("every thread finds the same shares")
 
 
 def _first_lane_reads(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -235,8 +131,8 @@ class MergeLanes(Pass):
     provides: ClassVar[tuple[str, ...]] = ("lanes",)
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P971", "validity", "shape", "there is one share for each lane of the CTA's one warp", _one_warp),
-        Precondition("KIR-P972", "validity", "numerics", "shares may be merged in any order", _any_order),
-        Precondition("KIR-P973", "validity", "storage", "every thread finds the same shares", _same_shares),
+        Precondition("KIR-P972", "validity", "numerics", "shares may be merged in any order", any_order),
+        Precondition("KIR-P973", "validity", "storage", "every thread finds the same shares", same_shares),
         Precondition("KIR-P974", "validity", "storage", "where only the first lane has the result, nobody else reads it", _first_lane_reads),
         Precondition("KIR-P975", "validity", "pipeline", "all lanes of the warp take part", warps_arrive),
     )
@@ -274,7 +170,7 @@ class MergeLanes(Pass):
             return None
         held, _, _, rising, down, lanes = ladder
         block, i = block_and_index(program, path)
-        first = _first(block, i, held)
+        first = first_declared(block, i, held)
         if lanes != team.threads:
             return Miss("its lanes are not all threads of the CTA")
         if first is None or any(isinstance(s, n.Alloc) and s.buffer in held and not is_scalar(s) for s in block[first:i]):
@@ -282,13 +178,13 @@ class MergeLanes(Pass):
         local = set(bound_names(block[first:i])) - {b.name for b in held}
         if any(local & names_mentioned(s) for s in block[i:]):
             return Miss("something that finds a share is used afterwards")
-        return Site(path, MergeLanes(rising, down)) if _is_merge(_taken_back(program, path, team)) else Miss("more than a share is written before it")
+        return Site(path, MergeLanes(rising, down)) if is_merge(_taken_back(program, path, team)) else Miss("more than a share is written before it")
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Every thread finds all shares and merges them, one after another."""
         block, i = block_and_index(program, site.path)
         made = _taken_back(program, site.path, matched(team_at(program, site.path)))
-        first = matched(_first(block, i, made.held))
+        first = matched(first_declared(block, i, made.held))
         declared = tuple(n.Alloc(b) for b in made.held)
         loop = counting(made.var, made.count, made.body, label=block[i].label)
         out = splice(program, (*site.path[:-1], first), (*declared, loop), 0, i - first + 1)
@@ -299,12 +195,6 @@ def _taken_back(program: n.Program, path: Path, team: ThreadTeam) -> Shares:
     """The loop over shares that a ladder comes from."""
     block, i = block_at(program, path), int(path[-1])
     held, names, merge, _, _, lanes = matched(_ladder(block[i]))
-    taken = names_at(program, path)
-    u = fresh_var("u", taken)
-    lane = block[matched(_first(block, i, held)):i]
-    renamed = {b.name: fresh(b.name, taken) for b in held}
-    others = {x: y for x, y in fresh_names(lane, taken).items() if x not in renamed}
-    found = tuple(rename(substitute(s, {team.thread.name: u}), {**renamed, **others}) for s in lane)
-    own = tuple(replace(b, name=renamed[b.name]) for b in held)
-    parts = {name: whole(b) for name, b in zip(names, own, strict=True)}
-    return Shares(u, lanes, found, own, held, tuple(substitute(s, parts) for s in merge))
+    lane = block[matched(first_declared(block, i, held)):i]
+    return taken_back(names_at(program, path), team, lane, held, held, lanes,
+                      lambda own: tuple(substitute(s, {name: whole(b) for name, b in zip(names, own, strict=True)}) for s in merge))
