@@ -11,7 +11,7 @@ from kir.ir import nodes as n
 from kir.ir.types import DType
 from kir.ir.visit import walk
 
-TRIPLES = 600
+TRIPLES = 400
 """Triples of states that are tried."""
 ENOUGH = 100
 """How many of them must have a value: in the others something is divided by zero."""

@@ -11,9 +11,9 @@ from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, rename
-from kir.ir.visit import substitute, walk
+from kir.ir.visit import once, substitute, walk
 from kir.rewrite import Context, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import fresh, kernel_of
+from kir.rewrite.edit import block_at, fresh, kernel_of
 from kir.rewrite.match import block_and_index, fresh_names, fresh_var, from_zero, matched
 from kir.rewrite.match.thread_team import ThreadTeam, is_scalar, team_at, whole
 
@@ -98,8 +98,9 @@ def first_declared(block: n.Block, i: int, held: tuple[n.Buffer, ...]) -> int | 
 
 def any_order(program: n.Program, site: Site, context: Context) -> Verdict:
     made = matched(shares_at(*block_and_index(program, site.path)))
+    loop = block_at(program, site.path)[int(site.path[-1])]
     try:
-        same, why = in_any_order(Merge(made.merge, made.held, made.own), made.found)
+        same, why = once(loop, "_any_order", lambda: in_any_order(Merge(made.merge, made.held, made.own), made.found))
     except NotExact as bad:
         return unknown(f"whether shares may be merged in any order is not computed: {bad}", needs="sums, products, quotients, maxima and choices")
     return proved(why) if same else refuted("the order in which shares are merged shows in the result", why, needs="a merge that takes them in any order")
