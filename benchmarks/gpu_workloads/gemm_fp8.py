@@ -70,11 +70,21 @@ POINTS = (
     "gemm_fp8_triton rows=128 stages=3 threads=256 raster=8",
     "gemm_fp8_triton rows=128 stages=4 threads=256 raster=8",
     "gemm_fp8_triton rows=64 stages=4 threads=128 raster=8",
+    "gemm_fp8_triton_ahead rows=64 stages=3 threads=128 raster=8",
+    "gemm_fp8_triton_ahead rows=64 stages=4 threads=128 raster=8",
+    "gemm_fp8_triton_ahead rows=128 stages=3 threads=256 raster=8",
+    "gemm_fp8_triton_persistent rows=64 stages=2 threads=128 raster=8 ctas=3 flatten=False",
+    "gemm_fp8_triton_persistent rows=64 stages=3 threads=128 raster=8 ctas=2 flatten=True",
+    "gemm_fp8_triton_persistent rows=128 stages=4 threads=256 raster=8 ctas=1 flatten=True",
+    *(f"gemm_fp8_triton_split rows=64 stages=4 threads=128 parts={parts}" for parts in (2, 4, 8)),
     "gemm_fp8_tilelang rows=128 stages=3 threads=256 raster=8",
     "gemm_fp8_tilelang rows=64 stages=4 threads=128 raster=8",
     "gemm_fp8_tilelang_roles rows=128 stages=4 raster=8 rounds=1",
     "gemm_fp8_tilelang_roles rows=192 stages=5 raster=8 rounds=2",
     "gemm_fp8_tilelang_roles rows=64 stages=6 raster=16 rounds=1",
+    "gemm_fp8_tilelang_pairs rows=128 stages=4 raster=8 rounds=2",
+    "gemm_fp8_tilelang_pairs rows=64 stages=6 raster=16 rounds=2",
+    *(f"gemm_fp8_tilelang_split rows=64 stages=4 threads=128 parts={parts}" for parts in (2, 4, 8)),
     *(f"{point}{EARLY}" for point in (
         "gemm_fp8_sm90 rows=128 stages=4 raster=8 rounds=1",
         "gemm_fp8_sm90 rows=192 stages=5 raster=8 rounds=2",
@@ -124,7 +134,7 @@ def candidate(of: Key) -> Program:
     """The naive program after a point of a pipeline. Raises KirError where a step does not apply."""
     name, *settings = of[0].split()
     space = find_space(name)
-    chosen = {x: int(value) for x, value in (s.split("=") for s in settings)}
+    chosen = {x: value == "True" if value in ("True", "False") else int(value) for x, value in (s.split("=") for s in settings)}
     return built(space, space.values(chosen, {"sms": SMS, "shared": SHARED}), load_problem("gemm_fp8"), target("h200"))
 
 

@@ -79,7 +79,7 @@ class SurfaceOption(Pass):
         """At a kernel, a loop or a copy that has no such option yet; which is given."""
         if not self.option or not isinstance(node, (n.Kernel, n.For, n.Copy)):
             return None
-        reason = _refused(node, self.option)
+        reason = refused(node, self.option)
         if reason or self.option in dict(node.attrs):
             return Miss(reason or f"it has the option {self.option} already")
         return Site(path, self)
@@ -89,7 +89,7 @@ class SurfaceOption(Pass):
         if not isinstance(node, (n.Kernel, n.For, n.Copy)) or not node.attrs:
             return None
         known = OF_COPIES if isinstance(node, n.Copy) else OF_LOOPS if isinstance(node, n.For) else OF_KERNELS | {FAST_MATH, OWN_BARRIERS}
-        reasons = [(name, _refused(node, name)) for name, _ in node.attrs if name in known]
+        reasons = [(name, refused(node, name)) for name, _ in node.attrs if name in known]
         found = tuple(Site(path, SurfaceOption(name, _text(dict(node.attrs)[name]))) for name, reason in reasons if not reason)
         return found or (Miss(reasons[0][1]) if reasons else None)
 
@@ -113,7 +113,7 @@ class SurfaceOption(Pass):
         return edited(program, site.path, (replace(node, attrs=attrs),))
 
 
-def _refused(node: n.Kernel | n.For | n.Copy, option: str) -> str:
+def refused(node: n.Kernel | n.For | n.Copy, option: str) -> str:
     """Why an option may not be set or left out here; "" where it may."""
     if isinstance(node, n.For):
         known = option in OF_LOOPS and node.kind in ("serial", "pipelined")

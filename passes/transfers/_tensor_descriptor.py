@@ -19,13 +19,12 @@ CHUNK, MOST_IN_BOX, MOST_DIMENSIONS = 16, 256, 5
 
 
 def is_box(r: n.Region) -> bool:
-    """Whether a region is a box of neighbors in global memory, of literal extents, that a descriptor could name; before its spans it may have single
-    indices, of a batch or a head."""
+    """Whether a region is a box of neighbors in global memory, of literal extents, that a descriptor could name; its single indices, of a batch or a head,
+    are boxes of one."""
     spans = [i for i in r.index if isinstance(i, n.Span)]
-    first = len(r.index) - len(spans)
-    return r.buffer.space == "global" and bool(spans) and all(
+    return r.buffer.space == "global" and bool(spans) and isinstance(r.index[-1], n.Span) and all(
         isinstance(i.extent, int) and i.step in (1, build.const(1)) for i in spans) and all(
-        isinstance(i, n.Expr) and not isinstance(i.type, TileType) for i in r.index[:first])
+        not isinstance(i.type, TileType) for i in r.index if not isinstance(i, n.Span))
 
 
 def strides_of(b: n.Buffer) -> list[n.Expr]:

@@ -108,6 +108,13 @@ def test_launch_says_warps_stages_and_what_divides_the_arguments(triton: Backend
         ("A", "pointer", "f16", 16), ("B", "pointer", "f16", 16), ("C", "pointer", "f16", 16)]
 
 
+def test_a_workspace_is_an_allocation_of_its_own_and_so_aligned(triton: Backend) -> None:
+    p = parse_program("kir 1\nprogram p\n  in X: f16[64]\n  out Y: f16[64]\n  workspace W: f16[64]\nkernel first grid (i: 1) threads 32\n"
+                      "  W = X\nkernel second grid (i: 1) threads 32\n  Y = W + W\nplan\n  launch first\n  launch second\n", "p.kir")
+    found = {(a.source, a.divisor) for e in triton.emit(p).entries for a in e.arguments}
+    assert found == {("X", 1), ("W", 16), ("Y", 1)}
+
+
 def test_stages_of_loops_that_the_launch_option_does_not_reach_stand_on_the_loop(triton: Backend) -> None:
     text = triton.emit(program("rmsnorm_tile")).text
     assert "tl.range(tl.cdiv(N, 256), num_stages=2)" in text

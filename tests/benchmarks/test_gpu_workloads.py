@@ -28,10 +28,12 @@ from benchmarks.gpu_workloads import (
     replaying,
     table,
     topk,
+    tuned,
     watched,
 )
 from kir.interp import run
 from kir.ir.parser import parse_program
+from kir.learning.tune.space import find_space
 
 
 class Memory:
@@ -255,3 +257,13 @@ def test_intents_are_told_for_each_workload_and_surface() -> None:
     assert all(any(row[3 + i] for row in rows) for i in range(len(intents.HOMES)))
     (wgmma,) = [row for row in rows if "wgmma" in row[2].split(", ")]
     assert wgmma[3] == "cuda, tilelang"
+
+
+def test_each_surface_is_tuned_at_shapes_twice_and_half_as_large() -> None:
+    asked = tuned.searches()
+    assert {s["workload"] for s in asked} == set(tuned.SPACES) and all(find_space(s["space"]).surface for s in asked)
+    assert sorted({s["sizes"]["L"] for s in asked if s["workload"] == "fmha"}) == [1024, 4096]
+    row = {"row": "a", "way": "fmha_d128_sm90 rows=128", "verdict": "accepted", "median": 1e-3, "fault": "", "reference": "cuDNN", "its": 1.1e-3,
+           "device": "NVIDIA H200", "when": "now"}
+    assert "| 1000.0 us | cuDNN | 1100.0 us | 1.100 | H200, now |" in tuned.page([row])
+    assert "not timed: wrong" in tuned.page([{**row, "fault": "wrong"}])

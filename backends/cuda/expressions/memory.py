@@ -15,6 +15,8 @@ from ..spelling import ptx_functions
 from ..spelling.literals import c_type, flat, offset_of, refuse, row_major, sizes_of
 from .expressions import COMPARE, PRODUCT, SUM, Expressions, Places
 
+UNIT = 16
+"""Bytes of a unit in which matrix descriptors count."""
 VECTORS = {4: "unsigned", 8: "uint2", 16: "uint4"}
 """Types that move so many bytes with one instruction."""
 
@@ -94,6 +96,21 @@ class Memory(Places):
     def linear(self, to: Expressions, r: n.Region, at: tuple[str, ...]) -> str:
         """The offset in elements of an element of shared memory, before its swizzle."""
         return self._offset(to, r, at)
+
+    def units(self, to: Expressions, r: n.Region) -> str | None:
+        """The offset of the first element of a region of shared memory, before its swizzle, in units of 16 bytes, each index by itself; None where one of
+        them is not known to be whole units."""
+        terms = []
+        for index, stride in zip(r.index, strides_of(r.buffer), strict=True):
+            first, step = index.lo if isinstance(index, n.Span) else index, int_value(stride)
+            if is_const(first, 0):
+                continue
+            size = (step or 0) * r.buffer.dtype.bytes
+            if not size or isinstance(first.type, TileType) or not (size % UNIT == 0 or (UNIT % size == 0 and to.facts.divides(UNIT // size, first))):
+                return None
+            text = to.scalar(first, SUM if size == UNIT else PRODUCT)
+            terms.append(text if size == UNIT else f"{text} * {size // UNIT}" if size > UNIT else f"{text} / {UNIT // size}")
+        return " + ".join(terms)
 
     def inside(self, to: Expressions, r: n.Region, at: tuple[str, ...]) -> str:
         """`index < extent` (and `>= 0` where it may be negative) for the dimensions in which it is not certain."""

@@ -115,8 +115,9 @@ def descriptor(to: Expressions, memory: Memory, r: n.Region, transposed: bool, c
                      "rows as long as the span, in panels")
     group = 8 * row_step
     panel = steps[0] if len(shape) == 3 else group
-    make = to.header("matrix_descriptor")
-    return f"{make}<{panel}, {group}, {code}>({raw_address(to, memory, r)})", 0 if minor_is_k else 1
+    make, units = to.header("matrix_descriptor"), memory.units(to, r)
+    place = raw_address(to, memory, r) if units is None else f"{to.names[b.name]}, {units}" if units else to.names[b.name]
+    return f"{make}<{panel}, {group}, {code}>({place})", 0 if minor_is_k else 1
 
 
 @cache

@@ -284,12 +284,12 @@ __device__ __forceinline__ void wgmma_wait() {
 }
 
 //@ matrix_descriptor needs shared_address
-// Bytes between panels and between groups of eight rows, and the code of the swizzle (PTX ISA, "Matrix Descriptor Format").
+// Bytes between panels and between groups of eight rows, and the code of the swizzle (PTX ISA, "Matrix Descriptor Format"). The place is so many units of
+// 16 bytes into an array: a sum, so that what does not change is added once for all of them.
 template <unsigned Panel, unsigned Group, unsigned Swizzle>
-__device__ __forceinline__ unsigned long long matrix_descriptor(const void* first) {
-  const unsigned long long at = (shared_address(first) & 0x3ffffu) >> 4;
-  return at | static_cast<unsigned long long>(Panel >> 4) << 16 | static_cast<unsigned long long>(Group >> 4) << 32 |
-         static_cast<unsigned long long>(Swizzle) << 62;
+__device__ __forceinline__ unsigned long long matrix_descriptor(const void* array, unsigned units = 0) {
+  const unsigned low = ((shared_address(array) & 0x3ffffu) >> 4) + (Panel >> 4 << 16) + units;
+  return low | static_cast<unsigned long long>(Group >> 4) << 32 | static_cast<unsigned long long>(Swizzle) << 62;
 }
 
 //@ bulk_commit

@@ -183,13 +183,14 @@ def entry(p: n.Program, k: n.Kernel, function: str, params: list[tuple[str, n.Pa
         raise refuse("KIR-B007", "Triton code cannot shape a cluster", needs="num_ctas")
     if "raster_panel" in dict(k.attrs):
         raise refuse("KIR-B007", "Triton has no option that hands out CTAs in panels", needs="the panels computed in the kernel (raster-l2)")
-    arguments = []
+    arguments, own = [], {w.buffer.name for w in p.workspaces}  # allocations of their own, which Triton's launcher finds aligned
     for name, q in params:
         dtype = q.of if isinstance(q.of, DType) else q.of.dtype
         if dtype.name not in DTYPES:
             raise refuse("KIR-B004", f"Triton has no dtype {dtype} (parameter '{q.name}')")
         if isinstance(q.of, n.Buffer):
-            arguments.append(Argument(name, "pointer", dtype.name, DIVISOR if q.of.align and q.of.align % DIVISOR == 0 else 1, q.name))
+            aligned = q.name in own or bool(q.of.align and q.of.align % DIVISOR == 0)
+            arguments.append(Argument(name, "pointer", dtype.name, DIVISOR if aligned else 1, q.name))
         else:
             known = dtype.is_integer and facts.divides(DIVISOR, n.Var(q.name, dtype))
             arguments.append(Argument(name, "scalar", dtype.name, DIVISOR if known else 1, q.name))

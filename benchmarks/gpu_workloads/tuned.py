@@ -1,0 +1,127 @@
+"""What `kir tune` alone finds at shapes twice and half as large as the issue's, beside the references of the same run.
+
+``python -m benchmarks.gpu_workloads.tuned find`` asks `kir tune` on the GPU for each surface's pipelines at such rows, side by side, and
+``python -m benchmarks.gpu_workloads.tuned measure`` measures what it found, each row in turn, and writes the page.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from benchmarks.gpu_parts.session import ROOT
+from benchmarks.gpu_workloads import bmm, conv2d, fmha, replaying
+from benchmarks.gpu_workloads.measuring import measured
+from benchmarks.gpu_workloads.table import RESULTS
+from kir.base.store import write_atomic
+
+BUDGET, SECONDS = 4, 150
+"""Candidates that a search may measure, and how long it may take."""
+FOUND, KEPT, PAGE = ROOT / "build" / "tuned.json", RESULTS / "tuned.jsonl", ROOT / "docs" / "tables" / "workloads-tuned.md"
+ATTENTION = tuple(row for row in fmha.ROWS if row.b == 8 and row.dim == 128 and row.length in (1024, 4096))
+CONVOLUTION = tuple(s for s in conv2d.SHAPES if s[0] in (4, 16) and s[1:] == (56, 56, 64, 128, (3, 1)))
+BATCHES = tuple(row for row in bmm.ROWS if row.what == "squares" and row.m in (1024, 4096))
+SPACES = {"fmha": ("sm90", "triton", "roles_tilelang"), "conv2d": ("sm90", "triton", "tilelang"), "bmm": ("sm90", "triton", "tilelang_roles")}
+HEAD = ("shape", "found by `kir tune`", "its verdict", "median", "fastest reference", "its median", "times as fast", "measured")
+
+
+def searches() -> list[dict[str, Any]]:
+    """A search for each row and surface: the workload, the row's name, the space, the problem and sizes."""
+    rows: list[tuple[str, str, str, dict[str, int]]] = [("fmha", r.name, r.home, r.sizes) for r in ATTENTION]
+    rows += [("conv2d", conv2d.name(s), "conv2d", dict(zip("NHWCF", s[:5], strict=True))) for s in CONVOLUTION]
+    rows += [("bmm", r.name, "bmm:bf16", r.sizes) for r in BATCHES]
+    return [{"workload": w, "row": name, "space": f"{problem.partition(':')[0]}_{end}", "problem": problem, "sizes": sizes}
+            for w, name, problem, sizes in rows for end in SPACES[w]]
+
+
+def find() -> None:
+    """Ask for all of them, as many at a time as there are processors."""
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        write_atomic(FOUND, json.dumps(list(pool.map(_found, searches()))))
+
+
+def _found(what: dict[str, Any]) -> dict[str, Any]:
+    sizes = ",".join(f"{k}={v}" for k, v in what["sizes"].items())
+    words = ["tune", what["space"], "--problem", what["problem"], "--shape", sizes, "--on", "gpu", "--budget", str(BUDGET), "--no-save", "--json"]
+    try:
+        command = [sys.executable, "-c", "from kir.faces.cli import main; main()", *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+        shape = json.loads(done.stdout)["shapes"][0]
+    except (subprocess.TimeoutExpired, ValueError, KeyError, IndexError) as broken:
+        return {**what, "fault": f"{type(broken).__name__}: {str(broken)[:200]}"}
+    return {**what, "point": shape["best"]["parameters"], "seconds": shape["best"]["seconds"], "verdict": shape["verdict"], "measured": len(shape["measured"])}
+
+
+def measure() -> None:
+    """Each row with what was found for it, beside its references, and the page."""
+    found = [f for f in json.loads(FOUND.read_text()) if "point" in f]
+    kept = {(r["row"], r["way"]): r for r in map(json.loads, KEPT.read_text().splitlines() if KEPT.exists() else [])}
+    for name in dict.fromkeys(f["row"] for f in found):
+        for row in _row([f for f in found if f["row"] == name]):
+            kept[row["row"], row["way"]] = row
+        write_atomic(KEPT, "".join(json.dumps(r) + "\n" for r in kept.values()))
+        write_atomic(PAGE, page(list(kept.values())))
+
+
+def _row(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The candidates of one row, measured in turns."""
+    import torch
+
+    titles = {" ".join([f["space"], *(f"{k}={v}" for k, v in f["point"].items())]): f for f in found}
+    workload, name = found[0]["workload"], found[0]["row"]
+    if workload == "fmha":
+        row = next(r for r in ATTENTION if r.name == name)
+        chosen = tuple(fmha.Kernel(f["space"], row=row if f["space"].endswith("tilelang") else None, point=tuple(f["point"].items())) for f in found)
+        fmha.kernels = lambda _: chosen
+        cases = [fmha._case(row, replaying.kept("tuned-fmha", chosen, fmha.program, fmha.executable))]
+    elif workload == "conv2d":
+        shape = next(s for s in CONVOLUTION if conv2d.name(s) == name)
+        conv2d.POINTS = tuple(titles)
+        made = replaying.kept("tuned-conv2d", [conv2d.key(t, shape) for t in titles], conv2d.candidate, conv2d.executable)
+        cases = list(conv2d._cases(*shape, made))[:1]
+    else:
+        one = next(r for r in BATCHES if r.name == name)
+        bmm.POINTS = tuple(titles)
+        made_bmm = replaying.kept("tuned-bmm", [replaying.key(t, one) for t in titles], bmm.candidate, bmm.executable)
+        cases = [bmm.case(one, made_bmm)]
+    taken = measured(cases[0])
+    reference = min((t for t in taken if not t.ours and not t.fault), key=lambda t: t.median)
+    return [{"row": name, "way": t.way, "verdict": "accepted" if (titles[t.way]["verdict"] or {}).get("accepted") else "none", "median": t.median,
+             "fault": t.fault,
+             "reference": reference.way, "its": reference.median,
+             "device": torch.cuda.get_device_name(), "when": time.strftime("%Y-%m-%d %H:%M", time.gmtime())} for t in taken if t.ours and t.way in titles]
+
+
+def page(rows: list[dict[str, Any]]) -> str:
+    """The table."""
+    lines = ["# What `kir tune` alone finds at shapes twice and half as large", "",
+             "Made by `python -m benchmarks.gpu_workloads.tuned find` and `measure`: of each surface's pipeline `kir tune SPACE --problem P --shape S --on gpu "
+             f"--budget {BUDGET}`; what it found was measured in turns with the references, as the rows of the workloads are. A ratio over 1 means that KIR's "
+             "kernel is faster.", "", "| " + " | ".join(HEAD) + " |", "| " + " | ".join("---" for _ in HEAD) + " |"]
+    for r in rows:
+        measured_at = f"{r['device'].removeprefix('NVIDIA ')}, {r['when']}"
+        if r["fault"]:
+            cells = [r["row"], r["way"], r["verdict"], f"not timed: {r['fault']}", "", "", "", measured_at]
+        else:
+            times = (f"{r['median'] * 1e6:.1f} us", r["reference"], f"{r['its'] * 1e6:.1f} us", f"{r['its'] / r['median']:.3f}")
+            cells = [r["row"], r["way"], r["verdict"], *times, measured_at]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join([*lines, ""])
+
+
+def main(words: list[str]) -> int:
+    """0, or 2 for words that are none."""
+    if words not in (["find"], ["measure"]):
+        print(__doc__, file=sys.stderr)
+        return 2
+    (find if words == ["find"] else measure)()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
