@@ -46,6 +46,7 @@ kernel main grid (row: M) threads 128
 """
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar, Literal
 
@@ -66,6 +67,9 @@ from kir.rewrite.match.exchange import IDEMPOTENT, REDUCTIONS, Exchange, accumul
 from kir.rewrite.match.local_buffers import mentions
 from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_call, is_in_loop, is_scalar, team_at
+
+MOST_AROUND = 4
+"""Loops of a nest that are looked at, at most."""
 
 
 def _same_loop(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -151,7 +155,18 @@ def _share(item: PartitionReduction, loop: n.For, team: ThreadTeam) -> n.Stmt:
         (only,) = loop.body
         made: n.Stmt = substitute(only, {loop.var.name: team.thread})
         return made
-    return spread(loop, team.thread, team.threads) if item.dealt == "every" else matched(_turn(loop, team))
+    if item.dealt == "turn":
+        return matched(_turn(loop, team))
+    return matched(_inside(loop, item.inner, lambda inner: spread(inner, team.thread, team.threads)))
+
+
+def _inside(loop: n.For, depth: int, change: Callable[[n.For], n.For | None]) -> n.For | None:
+    """A nest of loops with another one at a depth of it; None where that is none, or is not changed."""
+    if not depth:
+        return change(loop)
+    inner = loop.body[0]
+    made = _inside(inner, depth - 1, change) if len(loop.body) == 1 and isinstance(inner, n.For) else None
+    return None if made is None else replace(loop, body=(made,))
 
 
 def _turn(loop: n.For, team: ThreadTeam) -> n.For | None:
@@ -203,7 +218,8 @@ def _exchange_after(block: n.Block, i: int, behind: int = 2) -> int | None:
 class PartitionReduction(Pass):
     """`fresh`: the result of the CTA is a scalar of its own; otherwise it replaces the thread's partial one. `own`: the barrier before the
     fold goes, since each thread then folds only what it wrote itself. `dealt`: each thread takes `every` T-th iteration; or its `turn`, the one of its
-    number, of a loop of T loops; or its value of T, `once`, with which its scalar is declared."""
+    number, of a loop of T loops; or its value of T, `once`, with which its scalar is declared. `inner`: how many loops are around that of which it takes
+    every T-th iteration."""
 
     intent: ClassVar[str] = "partition-reduction"
     catalogue: ClassVar[tuple[int, ...]] = (47, 84)
@@ -219,6 +235,7 @@ class PartitionReduction(Pass):
     fresh: bool = False
     own: bool = False
     dealt: Literal["every", "turn", "once"] = "every"
+    inner: int = 0
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At an accumulator that the next statement, a loop of each thread, folds into."""
@@ -231,6 +248,8 @@ class PartitionReduction(Pass):
             return Miss("it is no loop of as many loops as there are threads")
         if self.dealt == "once" and not _is_once(*found, matched(team_at(program, path))):
             return Miss("it does not fold one value for each thread")
+        if self.inner and (self.dealt != "every" or not 0 < self.inner < MOST_AROUND or _inside(found[1], self.inner, lambda x: x) is None):
+            return Miss(f"it is no nest with {self.inner} loops around another")
         return Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
@@ -273,15 +292,15 @@ class PartitionReduction(Pass):
             return Miss("the thread's own value is used afterwards")
         read = {y.at.buffer.name for y in walk(back.share) if isinstance(y, n.Load) and y.at.buffer.space == "shared"}
         own = not is_in_loop(program, path) and not all(_published(block[:i], name) for name in read)
-        return Site(path, PartitionReduction(x.fresh, own, back.dealt))
+        return Site(path, PartitionReduction(x.fresh, own, back.dealt, back.inner))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One loop over all values, which every thread runs."""
         (block, i), team = block_and_index(program, site.path), matched(team_at(program, site.path))
         back, item = matched(_taken_back(program, site.path, team)), params_as(site, PartitionReduction)
         loop = back.share
-        every = loop if item.dealt == "once" else gathered(loop, team.thread, team.threads) if item.dealt == "every" else _all_turns(
-            loop, team, fresh_var("u", names_at(program, site.path)))
+        every = loop if item.dealt == "once" else _all_turns(loop, team, fresh_var("u", names_at(program, site.path))) if item.dealt == "turn" else _inside(
+            loop, item.inner, lambda x: gathered(x, team.thread, team.threads))
         x = back.made
         rest = tuple(substitute_buffers(s, {x.result.name: back.acc.buffer}) if x.fresh else s for s in block[back.at + back.size:])
         between = block[i + (1 if item.dealt == "once" else 2):back.at]
@@ -307,6 +326,7 @@ class _Back:
     made: Exchange
     at: int
     size: int
+    inner: int = 0
 
 
 def _taken_back(program: n.Program, path: Path, team: ThreadTeam) -> _Back | None:
@@ -319,6 +339,9 @@ def _taken_back(program: n.Program, path: Path, team: ThreadTeam) -> _Back | Non
         return None
     if found is not None:
         acc, share, op = found
-        return _Back(acc, share, op, "every" if gathered(share, team.thread, team.threads) is not None else "turn", made[0], at, made[1])
+        for depth in range(MOST_AROUND):
+            if _inside(share, depth, lambda x: gathered(x, team.thread, team.threads)) is not None:
+                return _Back(acc, share, op, "every", made[0], at, made[1], depth)
+        return _Back(acc, share, op, "turn", made[0], at, made[1])
     once = _once(block, i, made[0].op, team, fresh_var("u", names_at(program, path)))
     return None if once is None else _Back(*once, made[0].op, "once", made[0], at, made[1])
