@@ -50,6 +50,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar, Literal
 
+from kir.analysis.access import buffers_written
 from kir.analysis.loops.cyclic_loop import gathered, spread
 from kir.analysis.loops.reductions import identity
 from kir.analysis.normal.normal_form import is_pure
@@ -112,6 +113,34 @@ def _own_values(program: n.Program, site: Site, context: Context) -> Verdict:
             return refuted(f"a thread folds elements of '{x.at.buffer.name}' that others write", region_text(x.at),
                            needs="the barrier between the writes and the fold", attempt="own=false")
     return proved("each thread folds what it wrote itself")
+
+
+def _own_places(program: n.Program, site: Site, context: Context) -> Verdict:
+    item, (block, i), team = params_as(site, PartitionReduction), block_and_index(program, site.path), matched(team_at(program, site.path))
+    if not item.behind:
+        return proved("what stands behind the fold stays there")
+    acc, loop, _ = matched(_folding(block, i, item.own))
+    part, start = _share(item, loop, team), i + 3 + item.own
+    over = block[start:start + _overwriting(block[start:], acc.buffer.name)]
+    folded_from = {x.at.buffer for x in walk(part) if isinstance(x, n.Load) and x.at.buffer.space in ("shared", "global")}
+    for s in over:
+        for b in folded_from:
+            places = _canonical(s, b.name, n.Store)
+            if places and not places <= _canonical(part, b.name, n.Load):
+                return refuted(f"a thread writes elements of '{b.name}' that others fold", "they may not have done so yet", needs="the barrier behind the fold",
+                               attempt="behind=false")
+    for x in (x for s in over for x in walk(s)):
+        if isinstance(x, n.Load) and (b := x.at.buffer).space in ("shared", "global") and _writes(block[:i], b) and not _published(block[:i], b.name):
+            return refuted(f"what stands behind the fold reads '{b.name}', which other threads write before it", region_text(x.at),
+                           needs="the barrier behind the fold", attempt="behind=false")
+    return proved("each thread writes over what it folded itself")
+
+
+def _overwriting(block: n.Block, acc: str) -> int:
+    """How many statements from the start of a block on have nothing to do with an accumulator, and are loops or stores without any meeting of threads."""
+    def apart(s: n.Stmt) -> bool:
+        return isinstance(s, (n.For, n.Store, n.If)) and not mentions(s, acc) and not any(isinstance(x, (n.Eval, n.Jump, n.Copy, n.View)) for x in walk(s))
+    return next((k for k, s in enumerate(block) if not apart(s)), len(block))
 
 
 def _writes(block: n.Block, b: n.Buffer) -> bool:
@@ -219,7 +248,7 @@ class PartitionReduction(Pass):
     """`fresh`: the result of the CTA is a scalar of its own; otherwise it replaces the thread's partial one. `own`: the barrier before the
     fold goes, since each thread then folds only what it wrote itself. `dealt`: each thread takes `every` T-th iteration; or its `turn`, the one of its
     number, of a loop of T loops; or its value of T, `once`, with which its scalar is declared. `inner`: how many loops are around that of which it takes
-    every T-th iteration."""
+    every T-th iteration. `behind`: the barrier after the fold goes, since each thread then writes only over what it folded itself."""
 
     intent: ClassVar[str] = "partition-reduction"
     catalogue: ClassVar[tuple[int, ...]] = (47, 84)
@@ -230,12 +259,14 @@ class PartitionReduction(Pass):
         Precondition("KIR-P474", "validity", "pipeline", "all threads of the CTA come to the barrier", everyone_arrives),
         Precondition("KIR-P475", "validity", "storage", "every thread folds the same values", _same_loop),
         Precondition("KIR-P842", "validity", "pipeline", "without a barrier before the fold, each thread folds what it wrote itself", _own_values),
+        Precondition("KIR-P981", "validity", "storage", "without a barrier behind the fold, each thread writes over what it folded itself", _own_places),
     )
 
     fresh: bool = False
     own: bool = False
     dealt: Literal["every", "turn", "once"] = "every"
     inner: int = 0
+    behind: bool = False
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At an accumulator that the next statement, a loop of each thread, folds into."""
@@ -244,6 +275,9 @@ class PartitionReduction(Pass):
         found = _folding(block_at(program, path), int(path[-1]), self.own)
         if found is None or (self.own and is_in_loop(program, path)):
             return None
+        behind = block_at(program, path)[int(path[-1]) + (3 if self.own else 2):]
+        if self.behind and not (behind and is_call(behind[0], "barrier")):
+            return Miss("no barrier stands behind the fold")
         if self.dealt == "turn" and _turn(found[1], matched(team_at(program, path))) is None:
             return Miss("it is no loop of as many loops as there are threads")
         if self.dealt == "once" and not _is_once(*found, matched(team_at(program, path))):
@@ -263,12 +297,16 @@ class PartitionReduction(Pass):
         result = replace(acc.buffer, name=fresh(acc.buffer.name, taken)) if self.fresh else acc.buffer
         made = Exchange(slots, team.thread, acc.buffer, "barrier", result, self.fresh, op, build.const(0), team.threads)
         tail = made.statements(fresh_var("u", taken), is_in_loop(program, site.path))
-        rest = tuple(substitute_buffers(s, {acc.buffer.name: result}) if self.fresh else s for s in block[i + 2 + self.own:])
+        between: n.Block = ()
+        if self.behind:
+            start = i + 3 + self.own
+            between = block[start:start + _overwriting(block[start:], acc.buffer.name)]
+        rest = tuple(substitute_buffers(s, {acc.buffer.name: result}) if self.fresh else s for s in block[i + 2 + self.own + self.behind + len(between):])
         share = _share(self, loop, team)
         own: n.Block = (acc, share)
         if self.dealt == "once":
             own = (replace(acc, init=matched(folded(share, acc.buffer))[1]),)
-        out = splice(program, site.path, (*own, *tail, *rest), 0, None)
+        out = splice(program, site.path, (*own, *between, *tail, *rest), 0, None)
         return Rewritten(with_shared(out, team, slots), shifted(site.path, int(team.path[1]), 1))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -292,7 +330,12 @@ class PartitionReduction(Pass):
             return Miss("the thread's own value is used afterwards")
         read = {y.at.buffer.name for y in walk(back.share) if isinstance(y, n.Load) and y.at.buffer.space == "shared"}
         own = not is_in_loop(program, path) and not all(_published(block[:i], name) for name in read)
-        return Site(path, PartitionReduction(x.fresh, own, back.dealt, back.inner))
+        between = block[i + (1 if back.dealt == "once" else 2):back.at]
+        reads = {y.at.buffer.name for y in walk(back.share) if isinstance(y, n.Load)}
+        behind = not reads.isdisjoint(buffers_written(between))
+        if behind and (own or is_in_loop(program, path) or _overwriting(between, back.acc.buffer.name) != len(between)):
+            return Miss("what it folds is written over before the threads meet, in another way than here")
+        return Site(path, PartitionReduction(x.fresh, own, back.dealt, back.inner, behind))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One loop over all values, which every thread runs."""
@@ -304,9 +347,11 @@ class PartitionReduction(Pass):
         x = back.made
         rest = tuple(substitute_buffers(s, {x.result.name: back.acc.buffer}) if x.fresh else s for s in block[back.at + back.size:])
         between = block[i + (1 if item.dealt == "once" else 2):back.at]
-        out = splice(program, site.path, (*between, back.acc, *((barrier(),) if item.own else ()), matched(every), *rest), 0, None)
+        fold = (back.acc, *((barrier(),) if item.own else ()), matched(every))
+        made = (*fold, barrier(), *between) if item.behind else (*between, *fold)
+        out = splice(program, site.path, (*made, *rest), 0, None)
         out, home = without_shared(out, str(site.path[0]), x.slots.name)
-        return Rewritten(out, shifted((*site.path[:-1], i + len(between)), home, -1))
+        return Rewritten(out, shifted((*site.path[:-1], i + (0 if item.behind else len(between))), home, -1))
 
     def effect(self, program: n.Program, site: Site) -> Effect:
         """A slot for each thread."""

@@ -189,7 +189,7 @@ class WarpFold(Pass):
         Precondition("KIR-P836", "validity", "shape", "there are no more values than lanes, and all lanes exist", _fits_lanes),
         Precondition("KIR-P837", "validity", "pipeline", "all lanes of a warp take part", warps_arrive),
         Precondition("KIR-P917", "validity", "storage", "where only the first warp or lane has the result, nobody else reads it", _first_warp_reads),
-        Precondition("KIR-P970", "validity", "numerics", "where lanes beyond the values take 0, none of those is below it", _never_below),
+        Precondition("KIR-P980", "validity", "numerics", "where lanes beyond the values take 0, none of those is below it", _never_below),
     )
 
     rising: bool = False
