@@ -343,7 +343,8 @@ def normal_form(read: Reading, known: Sequence[Path] = (), text: str = "") -> Pr
         told = f"kir bind {quote(text)} --ask, which asks for what is open; or -o {program.name}.toml, which writes a skeleton for --bind"
         skeleton = told if text and ".kir" not in text else ""
         shipped = " or ".join(f"--bind {quote(_short(each))}" for each in known)
-        raise error("KIR-S016", f"{program.name} is generic",
+        why = "its binding leaves something open" if read.binding is not None else "no launch of it was found in its file or folder"
+        raise error("KIR-S016", f"{program.name} is generic, and {why}",
                     needs="a binding: what its sizes, dtypes and compile-time values are (kir explain your-own-kernel)",
                     attempt=shipped or skeleton)
     check(program)

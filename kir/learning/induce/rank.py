@@ -14,7 +14,7 @@ import numpy as np
 from kir.base.dataclass import dataclass
 from kir.hardware.target import target
 from kir.learning.cards.card import Card
-from kir.learning.cards.search import COLUMNS, LISTED, WEIGHTS, Index, Query, Rank
+from kir.learning.cards.search import COLUMNS, LISTED, WEIGHTS, Index, Query, Rank, skill
 from kir.learning.cards.use import applicable
 from kir.learning.evidence.walked import Walked
 from kir.learning.induce.uses import SHORT
@@ -33,7 +33,7 @@ LEAST_APPLIED = 5
 SELDOM = -4.0
 PARTS = 5
 """Parts of the families that are held out in turn where the score from which a card is likely is looked for."""
-MOST = 1500
+MOST = 3000
 """States that are looked at, evenly spread over all."""
 
 
@@ -106,9 +106,17 @@ def learned(cards: Sequence[Card], states: Sequence[Seen]) -> Rank:
 
 
 def _scored(cards: Sequence[Card], rank: Rank, states: Sequence[Seen]) -> list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
-    """Of each state the scores of the cards that apply there, and which were used."""
+    """Of each state the scores of the hits that it has (cards of the same steps are one, and the best of them counts), and which were used."""
     index, weights = Index.of(cards, rank), np.array([rank.weights[name] for name in COLUMNS])
-    return [(index.columns(each.query)[np.array(each.applies)] @ weights, np.array(each.used)[np.array(each.applies)]) for each in states]
+    names = [skill(card) for card in cards]
+    out = []
+    for each in states:
+        scores, best, used = index.columns(each.query) @ weights, dict[str, float](), dict[str, bool]()
+        for name, applies, was, score in zip(names, each.applies, each.used, scores, strict=True):
+            if applies:
+                best[name], used[name] = max(score, best.get(name, score)), was or used.get(name, False)
+        out.append((np.array([*best.values()]), np.array([*used.values()])))
+    return out
 
 
 def _ordered(cards: Sequence[Card], states: Sequence[Seen]) -> Rank:

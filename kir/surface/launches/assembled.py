@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
@@ -56,10 +56,10 @@ def assembled(skeleton: Binding, launch: HostLaunch, named: Mapping[str, Value],
     return _Assembly(skeleton, launch, named, metas or {}).found()
 
 
-def as_called(skeleton: Binding, launch: HostLaunch, given: Mapping[str, Value], sizes: Iterable[str]) -> Found:
+def as_called(skeleton: Binding, launch: HostLaunch, given: Mapping[str, Value], sizes: Iterable[str], few: Collection[str] = ()) -> Found:
     """The skeleton of a kernel that a factory makes, with what the factory is `given`: these arguments as sizes of their own names, the others as
-    compile-time values."""
-    made = _Assembly(skeleton, launch, {}, {k: v for k, v in given.items() if k not in sizes})
+    compile-time values, of which those of `few` are small where nothing says how large they are."""
+    made = _Assembly(skeleton, launch, {}, {k: v for k, v in given.items() if k not in sizes}, few)
     metas, absent = made._metas()
     metas = {k: _width(metas.get(k.removesuffix("_bytes"))) or v if v == UNKNOWN and k.endswith("_bytes") else v for k, v in metas.items() if k not in sizes}
     named = [*dict.fromkeys([*(k for k in skeleton.metas if k in sizes), *skeleton.sizes])]
@@ -75,11 +75,12 @@ def _width(dtype: Setting | None) -> int:
 
 
 class _Assembly:
-    def __init__(self, skeleton: Binding, launch: HostLaunch, named: Mapping[str, Value], metas: Mapping[str, Value]) -> None:
+    def __init__(self, skeleton: Binding, launch: HostLaunch, named: Mapping[str, Value], metas: Mapping[str, Value], few: Collection[str] = ()) -> None:
         self.skeleton, self.launch, self.known = skeleton, launch, launch.known
         self.named = {k: self._typed(k, v) for k, v in named.items()}
         self.given = {**self.named, **metas}
         self.assumed: list[Assumed] = []
+        self.few = few
         self.pins = 1
         """How many sizes the compile-time values follow from that no call shows."""
         self.sizes: dict[str, str] = {}
@@ -159,7 +160,7 @@ class _Assembly:
                 continue
             tuned = name in {k for c in self.skeleton.configs for k in c}
             before, capped = len(self.known.assumed), isinstance(v, n.Expr) and is_number(v) and self.known.capped(v) is not None
-            made = default if tuned and not isinstance(v, n.Const) else self._setting(v)
+            made = default if tuned and not isinstance(v, n.Const) else self._setting(v, name in self.few)
             if len(self.known.assumed) > before or capped:
                 self.assumed.append(Assumed(f"{name} is {made}", ("metas", name)))
             if isinstance(v, Dtype) and not v.name:
@@ -167,7 +168,7 @@ class _Assembly:
             out[name] = made if made is not None else default
         return out, absent
 
-    def _setting(self, v: Value) -> Setting | None:
+    def _setting(self, v: Value, few: bool = False) -> Setting | None:
         number, usual = getattr(v, "number", None), getattr(v, "default", None)
         if callable(number):
             v = usual if isinstance(usual, float) else number()
@@ -182,7 +183,7 @@ class _Assembly:
             if isinstance(e, n.Expr) and is_number(e):
                 atoms = {x for term in build.polynomial(e) for x in term}
                 short = any(len(a.shape or ()) > 2 and not atoms.isdisjoint(a.shape or ()) for a in self.named.values() if isinstance(a, Array))
-                value = self.known.pinned(e, max(self.pins, 2) if short else self.pins)  # tensors of many axes have short ones
+                value = self.known.pinned(e, max(self.pins, 2) if short else self.pins, few)  # tensors of many axes have short ones
                 self.known.same(e, build.const(value))
                 return value
         return None

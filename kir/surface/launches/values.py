@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 
-from kir.base.dataclass import dataclass
+from kir.base.dataclass import dataclass, replace
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import BOOL, I32
@@ -14,6 +14,8 @@ from kir.ir.visit import substitute, walk
 
 ASSUMED = (1024, 64, 32)
 """What sizes are taken for where compile-time values follow from them and nobody says how large they are: one alone, each of two, each of more."""
+FEW = 8
+"""What one is taken for of which each step has an instruction, or each element a register, of its own."""
 
 
 def taken_for(sizes: int) -> int:
@@ -192,6 +194,11 @@ class Known:
     """What else was taken for true because nothing says it."""
     number: int = 0
 
+    def fork(self) -> Known:
+        """The same, to which more can be added without this one's knowing."""
+        return replace(self, replaced={**self.replaced}, names={**self.names}, examples={**self.examples}, facts=[*self.facts], assumed=[*self.assumed],
+                       short=[*self.short], ranks={**self.ranks}, remarks=[*self.remarks])
+
     def fresh(self, hint: str = "", example: int | None = None) -> n.Var:
         """A number of which nothing is known yet."""
         self.number += 1
@@ -253,8 +260,8 @@ class Known:
         """The variables of a number that no call shows."""
         return [x.name for x in walk(self.resolved(e)) if isinstance(x, n.Var) and x.name not in self.examples]
 
-    def pinned(self, e: n.Expr, sizes: int = 1) -> int:
-        """A number that is a compile-time value: as in the call that was seen, else with each size as one of so many `sizes` is taken for; of the
+    def pinned(self, e: n.Expr, sizes: int = 1, few: bool = False) -> int:
+        """A number that is a compile-time value: as in the call that was seen, else with each size as one of so many `sizes` is taken for, or `few`; of the
         lesser of a number and a constant the constant, as calls that are worth their time have it."""
         value = self.example(e)
         if value is not None:
@@ -263,7 +270,7 @@ class Known:
             return cap
         short = {x for d in self.short for x in variables(self.resolved(d))}  # tensors of many axes have short ones
         for name in dict.fromkeys(self.unseen(e)):
-            self.examples[name] = taken_for(max(sizes, 2) if name in short else sizes)
+            self.examples[name] = FEW if few else taken_for(max(sizes, 2) if name in short else sizes)
             self.assumed.append(name)
         return self.example(e) or 0
 
