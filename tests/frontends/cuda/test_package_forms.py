@@ -71,6 +71,10 @@ COMPUTED = {
         "template <bool ONE> __device__ float one(const float* x, const float* p, int t) { if constexpr (!ONE) return *p; return x[t]; }\n"
         "template <bool ONE> __device__ float of(const float* x, int t) {\n  const float* p = nullptr;\n  if constexpr (!ONE) p = x + t;\n"
         "  return one<ONE>(x, p, t);\n}\n", "  y[t] = of<true>(x, t) + of<false>(x, t);\n", 2 * X[:64]),
+    "a function of halves beside CUDA's of the same name, which a whole number is not handed to": (
+        "__device__ __inline__ __half __shfl_down_sync(const unsigned mask, const __half v, const unsigned d) {\n"
+        "  return __shfl_down_sync(mask, v, d, 32);\n}\n",
+        "  long long far = 100003 + t;\n  y[t] = float(__shfl_down_sync(~0u, far, 1) - 100000) + 0.f * x[t];\n", np.where(T % 32 < 31, T + 4, T + 3)),
     "collectives of CUB": (
         "using Sums = cub::BlockReduce<float, 64>;\nusing Scan = cub::BlockScan<float, 64>;\n",
         "  __shared__ typename Sums::TempStorage a;\n  __shared__ typename Scan::TempStorage b;\n  __shared__ float all;\n"
