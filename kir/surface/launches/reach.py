@@ -32,8 +32,8 @@ FEW = ((1, 2, 3, 5, 7, 11), (2, 3, 1, 7, 5, 13))
 """How often sizes that are multiples of a number have it."""
 STRIDES = (101, 211, 431, 863, 1733, 3467)
 """What strides are: each exceeds the extent that it strides over, and rows of one end beyond those of another."""
-FACTORS: Sequence[int] = (*(1 << k for k in range(10)), *range(3, 512))
-"""By how much those sizes that facts and the grid speak of are enlarged until all hold; powers of two first."""
+FACTORS: Sequence[int] = (*(1 << k for k in range(10)), *range(3, 512), 1024, 2048, 4096)
+"""By how much those sizes that facts and the grid speak of are enlarged until all hold; powers of two first, and at last what fills a CTA."""
 WINDOW = ("pad", "padding", "dilation", "kernel")
 """What stands beside the step of a window in the names of a convolution's sizes: `pad_h` beside `stride_h`."""
 MOST_PART = 64
@@ -145,8 +145,11 @@ def tiles(program: n.Program, sizes: Sequence[str]) -> Iterator[tuple[str, int]]
 
 
 def divisions(binding: Binding, program: n.Program) -> Iterator[str]:
-    """That a size which is taken in tiles is a multiple of the tile, as facts that the binding does not have."""
-    yield from (fact for x, by in tiles(program, binding.sizes) if (fact := f"{x} % {by} == 0") not in binding.facts)
+    """That a size which is taken in tiles is a multiple of the tile, as facts that the binding does not have. Not of a size that the kernel compares places
+    with: it is made for those that are none, and where it leaves a tensor all the same it is wrong."""
+    ragged = {v.name for k in program.kernels for x in walk(k) if isinstance(x, n.Binary) and x.op in ("lt", "le", "gt", "ge")
+              and not isinstance(x.a, n.Const) and not isinstance(x.b, n.Const) for v in walk(x) if isinstance(v, n.Var)}
+    yield from (fact for x, by in tiles(program, binding.sizes) if x not in ragged and (fact := f"{x} % {by} == 0") not in binding.facts)
 
 
 def parted(program: n.Program, sizes: Sequence[str]) -> Iterator[tuple[str, str]]:
