@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.forecast import answers, card, failures, fresh, heuristics, limits, measures, noise, page, plots
+from benchmarks.forecast import answers, card, failures, fresh, heuristics, limits, measures, noise, page, plots, simple
 from benchmarks.forecast import pools as pooled
 from kir.base.store import write_atomic
 from kir.hardware.target import target as target_of
@@ -38,7 +38,9 @@ TABLES = ROOT / "docs" / "tables"
 COMMAND = "python -m benchmarks.forecast train"
 ABLATIONS = {"shaped": "learned, shaped for calibration", "uncalibrated": "learned, not calibrated", "bare": "learned, without analytic terms",
              "free": "learned, not monotone", "way": "learned, without the forest of which is faster",
-             "drawn": "learned, from any two programs of a kernel too", "few": "learned, half the trees", "nearer": "with less left out"}
+             "drawn": "learned, from any two programs of a kernel too", "few": "learned, half the trees", "more": "learned, twice the trees",
+             "linear": "analytic and a line of its errors",
+             "nearest": "analytic and the errors of the nearest pairs", "nearer": "with less left out"}
 TRIES = 25
 """How often a forecast is timed."""
 SHAPED = 1.0
@@ -135,6 +137,10 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
         def of(models: Sequence[Model], part: Mapping[str, int] = part, split: str = split) -> Callable[[pooled.Pool], Model | None]:
             return lambda pool: models[part[ONE_FAMILY.get(pool.family, pool.family) if split == "family" else pool.device]]
         lines[split], told = _lines(data, found, rows, pairs, folds[split], own, pools, of, models)
+        if split == "family":
+            at = next(i for i, each in enumerate(lines[split]) if each.name == own["analytic"].name)
+            lines[split][at:at] = [page.Line(each.name, measures.figures(each, rows.measured, rows.fault)) for each in (
+                simple.told(name, ABLATIONS[name], rows, folds[split]) for name in simple.MODELS if name in ablations)]
         if split == "family" and spoken is not None:
             both: Array = np.isfinite(spoken.logs[:, 0])
             lines[split] += [page.Line(each.name, measures.figures(each, rows.measured, rows.fault))
@@ -174,7 +180,8 @@ def _fits(rows: Rows, folds: Array, drawn: tuple[Rows, Array], plain: Options, s
         out += answers.without(rows, folds, {ABLATIONS["drawn"]: plain}, *drawn)
     if "bare" in shown:
         out += answers.without(rows.without_analytic(), folds, {ABLATIONS["bare"]: plain})
-    for name, options in (("few", replace(plain, trees=0.5 * plain.trees)), ("free", replace(plain, monotone=False)), ("way", replace(plain, way=False))):
+    for name, options in (("few", replace(plain, trees=0.5 * plain.trees)), ("more", replace(plain, trees=2.0 * plain.trees)),
+                          ("free", replace(plain, monotone=False)), ("way", replace(plain, way=False))):
         if name in shown:
             out += answers.without(rows, folds, {ABLATIONS[name]: options})
     return out

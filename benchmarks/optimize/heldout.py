@@ -24,12 +24,14 @@ from kir.gate.gpu import Gpu
 from kir.gate.gpu.oracle import Oracle
 from kir.gate.gpu.panel import Timed, timed_in
 from kir.hardware.device.client import Child, ChildGone
+from kir.hardware.target import target
 from kir.ir.parser import parse_program
 from kir.learning.optimize.judge import GpuJudge
 from kir.learning.optimize.plan import Setting
 from kir.learning.optimize.policy import Known, estimated, untried
 from kir.learning.optimize.pool.engines import Devices, Lost
-from kir.problem import Problem, Shape
+from kir.problem import Problem, Shape, numpy_dtype
+from kir.problem.schema import evaluate
 
 AHEAD_SHARE = 0.3
 """The part of the time that may go by before anything is measured."""
@@ -49,7 +51,9 @@ UNSEEN = 0.85
 """What is made of the estimate of a family of which nothing was measured, on a surface."""
 RIVALS = 6
 """Processes that compile the rivals' configurations."""
-HEAD = ("instance", "problem", "ours", "95 %", "FlagGems", "times as fast", "surface", "plan", "steps taken, left out", "measured", "on", "remark")
+NEAR = 0.95
+"""The part of the rate that a device allows at most from which nothing is left to be had."""
+HEAD = ("instance", "problem", "ours", "95 %", "FlagGems", "times as fast", "at most", "surface", "plan", "steps taken, left out", "measured", "on", "remark")
 
 
 class Asked(Protocol):
@@ -89,7 +93,7 @@ def heldout(out: Path, seconds: float, only: str = "", workers: int = 0, ahead: 
     with Gpu.open() as gpu:
         gpu.peaks  # noqa: B018  # measured once before anything else works here, which also makes the harness
         about = {"device": gpu.about["name"], "command": f"python -m benchmarks.optimize heldout --on gpu --seconds {seconds:g}",
-                 "when": time.strftime("%Y-%m-%d")}
+                 "when": time.strftime("%Y-%m-%d"), "bandwidth": gpu.peaks["bandwidth"]}
         untimed = [i for i in wanted if not (rows.rows.get(INSTANCES[i].name) or {}).get("rival_seconds")]
         for row in (rows.rows[INSTANCES[i].name] for i in untimed if INSTANCES[i].name in rows.rows):
             rows.rows[row["instance"]] = _again(row)
@@ -301,6 +305,23 @@ def _in_order(proposed: list[Proposed], tried: list[dict[str, Any]]) -> Iterator
     yield from sorted((p for p in proposed if p.key not in done), key=lambda p: ((p.family, p.surface) in refused, not first(p), seems(p), order[p.key]))
 
 
+def _at_most(row: Mapping[str, Any], about: Mapping[str, Any]) -> float | None:
+    """How many times as fast as its rival a kernel could be that moves each tensor once as fast as the device copies, and multiplies at its tabled rate."""
+    one = next((x for x in INSTANCES if x.name == row["instance"]), None)
+    if one is None or not row.get("rival_seconds") or not about.get("bandwidth"):
+        return None
+    problem, device = one.posed(), target("h200").device
+    values = problem.values(one.shape)
+    if problem.spec.operator == "attention" and not problem.spec.flops:  # which multiplies, and does not say how much
+        return None
+    moved = evaluate(problem.spec.bytes, values) if problem.spec.bytes else sum(
+        math.prod(problem.tensor_shape(t, one.shape)) * numpy_dtype(problem.tensor_dtype(t)).itemsize * (2 if t.role == "inout" else 1)
+        for t in problem.spec.tensors)
+    rate = max((getattr(device.tensor, problem.tensor_dtype(t), 0.0) for t in problem.spec.tensors), default=0.0) or device.scalar.f32
+    products = evaluate(problem.spec.flops, values) / rate if problem.spec.flops else 0.0
+    return float(row["rival_seconds"]) / max(moved / float(about["bandwidth"]), products)
+
+
 def _table(rows: list[dict[str, Any]], about: Mapping[str, Any]) -> Iterator[str]:
     ratios = [r["times_faster"] for r in rows if r.get("times_faster")]
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
@@ -318,6 +339,10 @@ def _table(rows: list[dict[str, Any]], about: Mapping[str, Any]) -> Iterator[str
         "the best, went on. Of two runs of an instance the better row stays."
     )
     yield from share(rows, "instances", "the rivals'")
+    if known := [(r, x) for r in rows if r.get("times_faster") and (x := _at_most(r, about)) is not None]:
+        yield (f"- `at most`: a kernel that moves each tensor once, as fast as this device copies ({float(about['bandwidth']) / 1e12:.2f} TB/s read and "
+               f"written), and multiplies at the rate that its maker states. {sum(r['times_faster'] >= NEAR * x for r, x in known)} of {len(known)} rows are "
+               f"within {1 - NEAR:.0%} of it.")
     yield ""
     yield "| " + " | ".join(HEAD) + " |"
     yield "| " + " | ".join("---" for _ in HEAD) + " |"
@@ -334,6 +359,7 @@ def _table(rows: list[dict[str, Any]], about: Mapping[str, Any]) -> Iterator[str
             spread,
             rival,
             f"{r['times_faster']:.3f}" if r.get("times_faster") else "",
+            f"{most_:.2f}" if (most_ := _at_most(r, about)) is not None else "",
             r.get("surface", ""),
             r.get("plan", ""),
             f"{r.get('taken', '')}, {r.get('left', '')}",

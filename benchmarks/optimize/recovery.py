@@ -97,12 +97,12 @@ def recovery(out: Path, only: str, seconds: float, workers: int = 1) -> int:
 
 
 def one(name: str, surface: str, arm: str, folder: str) -> dict[str, Any]:
-    """The row of one search. The policy is the one that `turns` left in the folder, where it did."""
+    """The row of one search. The policy is the one that `turns` left in the folder, where it did; tries have none, and skills alone lead them."""
     sources = (PassSource(),) if arm == "without skills" else (PipelineSource(), LineageSource(), PassSource())
     seed = int(arm.rpartition(" ")[2]) if arm in (*TRIES, *RANDOM) else None
     forecaster = Drawn(seed) if arm in TRIES and seed is not None else Blind(seed) if seed is not None or arm == "without forecasts" else Analytic()
     own = Path(folder) / "optimize-policy.json"
-    policy = NO_POLICY if arm == "without the policy" or arm in RANDOM else load(own if own.is_file() else None)
+    policy = NO_POLICY if arm == "without the policy" or arm in (*RANDOM, *TRIES) else load(own if own.is_file() else None)
     return search(name, surface, sources, BUDGET, forecaster, policy, measures=True)[1]
 
 
@@ -141,7 +141,8 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         f"Made by `python -m benchmarks.optimize recovery` on the modelled H200: {BUDGET.candidates} candidates and {BUDGET.plans} plans a search, from the "
         "problem's naive program alone. A cell is the speed over the expert's of that surface (where it has none, of the surface that is named), which is "
         f"thought no faster than moving each tensor once; an empty cell was not run. {ENOUGH:.0%} counts as recovered. All of it is modelled: a candidate's "
-        "time is known once it was gated by the interpreter. A try draws each forecast, by its number, from what the forecaster thinks possible."
+        "time is known once it was gated by the interpreter. A try draws each forecast, by its number, from what the forecaster thinks possible, and has no "
+        "policy."
     )
     yield ""
     yield "| problem | surface | expert | " + " | ".join(ARMS) + " |"

@@ -139,6 +139,9 @@ class Persistent(Pass):
             except NoRing as why:
                 return Miss(str(why))
             return Site(path, self)
+        if len(node.body) == 1 and isinstance(loop := node.body[0], n.For) and loop.lo == build.var(node.grid[0].name, dtype_of(node.grid[0].extent.type)) and (
+                loop.step == node.grid[0].extent):
+            return Miss("its CTAs stay already, and further ones would have nothing to do")
         if self.named:
             return Miss("it has no roles that would share the number of tiles (named=false)")
         if any(isinstance(s, n.Alloc) and s.buffer.space == "shared" for s in node.body):

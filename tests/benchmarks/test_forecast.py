@@ -3,13 +3,14 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmarks.forecast import answers, failures, fresh, heuristics, limits, measures, noise, page, plots, pools
+from benchmarks.forecast import answers, failures, fresh, heuristics, limits, measures, noise, page, plots, pools, simple
 from benchmarks.forecast.__main__ import DATA as DATA_FOLDER
 from benchmarks.forecast.__main__ import analytic
 from benchmarks.forecast.points import DATA, standings, written
@@ -67,6 +68,22 @@ def test_models_of_one_number_get_the_spread_of_other_parts() -> None:
     for f in range(4):
         rest = at.measured[(folds != f) & np.isfinite(at.measured)]
         assert np.allclose(inside[f], np.quantile(rest, LEVELS))
+
+
+@pytest.mark.parametrize("name", list(simple.MODELS))
+def test_simple_models_learn_errors_that_a_feature_tells_and_see_no_part_that_they_are_asked_of(name: str) -> None:
+    at = rows(each=60)
+    folds, there = dealt(at.family, 4), np.isfinite(at.measured)
+
+    def error(of: answers.Answers) -> float:
+        return float(np.abs(of.median - at.measured)[there].mean())
+    found = simple.told(name, "x", at, folds)
+    base = answers.spread_about("base", math.log(2.0) * at.seen[:, 0], at, folds)
+    assert error(found) < 0.85 * error(base)
+    spoiled = at.measured.copy()
+    spoiled[folds == 2] += 5.0
+    again = simple.told(name, "x", replace(at, measured=spoiled), folds)
+    assert np.array_equal(again.logs[folds == 2], found.logs[folds == 2]) and not np.array_equal(again.logs[folds == 1], found.logs[folds == 1])
 
 
 @pytest.mark.learning

@@ -46,7 +46,7 @@ def test_instances_are_measured_some_candidates_at_a_time_beside_their_rivals(tm
         best = min(t["seconds"] for t in [*row["tried"], *new])
         return {**row, "tried": [*row["tried"], *new], "seconds": best, "low": best, "high": best, "plan": "a plan", "surface": "cuda"}
 
-    gpu = SimpleNamespace(about={"name": "a device"}, peaks=None, folder=tmp_path, target=SimpleNamespace(device=SimpleNamespace(name="h200")))
+    gpu = SimpleNamespace(about={"name": "a device"}, peaks={"bandwidth": 1e12}, folder=tmp_path, target=SimpleNamespace(device=SimpleNamespace(name="h200")))
     monkeypatch.setattr(held, "Devices", lambda gpus, each: Here())
     monkeypatch.setattr(held, "Gpu", SimpleNamespace(open=lambda: nullcontext(gpu)))
     monkeypatch.setattr(held, "opened", lambda: None)
@@ -60,6 +60,7 @@ def test_instances_are_measured_some_candidates_at_a_time_beside_their_rivals(tm
     assert rows["mm 2048"]["times_faster"] == pytest.approx(2.0) and rows["mm 2048"]["rival"] == "flag_gems.mm"
     assert rows["grouped 8"]["remark"] == "it ended its process" and rows["grouped 8"]["rival_seconds"] == 24e-6 and not rows["grouped 8"]["seconds"]
     page = (tmp_path / "optimize-heldout.md").read_text()
+    assert "1.00 TB/s" in page and "| 2.000 | 0.95 |" in page, "25 MB take 25 us at that rate"
     assert "1 of 2 rows have both times: 1 at 1.0 or more, geometric mean 2.000" in page and "it ended its process" in page
     again = held._again({**rows["mm 2048"], "took": 90.0})
     assert not any(t.get("gated", True) for t in again["tried"]) and again["took"] == 0.0, "both sides are of one run"

@@ -13,7 +13,7 @@ import numpy as np
 from kir.gate.counts.frames import BY_ITSELF, LEAST_COLUMNS, UNROLLED, Frame, Stream, changed, increment, is_index, loaded, mma_shape, pipelined, scalar, unit
 from kir.gate.counts.numbers import Values as Known
 from kir.gate.counts.numbers import evaluate, number
-from kir.gate.counts.places import LANES, Instances, Places
+from kir.gate.counts.places import LANES, Instances, Places, leaves
 from kir.gate.counts.trace import Barrier, Loop, Op, Team, Wait
 from kir.gate.counts.values import Values
 from kir.ir import nodes as n
@@ -88,7 +88,7 @@ class _Builder(Values):
         factor = int(dict(s.attrs).get("factor", 0)) if s.kind in UNROLLED else 1
         if s.kind == "pipelined":
             self.out.stages = max(self.out.stages, int(dict(s.attrs).get("stages", 1)))
-        together = float(min(trips, factor) if factor else trips) if s.kind in UNROLLED else 1.0
+        together = float(min(trips, factor) if factor else trips if self._known_ahead(s) else min(trips, BY_ITSELF)) if s.kind in UNROLLED else 1.0
         if not self.as_written and s.kind == "serial" and trips >= BY_ITSELF and scalar(s.body):
             together = BY_ITSELF
         before = self.places.bounds
@@ -96,6 +96,10 @@ class _Builder(Values):
         self._body(s.var.name, float(trips), s.kind in UNROLLED, s.body, lo, step, together,
                    int(dict(s.attrs).get("stages", 1)) if s.kind == "pipelined" else 1)
         self.places.bounds = before
+
+    def _known_ahead(self, s: n.For) -> bool:
+        """Whether a compiler knows how often a loop runs, and so can write out all of it."""
+        return {name for e in (s.lo, s.hi, s.step) for name in leaves(e)} <= {f.var for f in self.frames if f.unrolled}
 
     def _bounds(self, s: n.For) -> tuple[int | None, int | None, int | None]:
         """Bounds that differ between the threads of a team, in the middle."""

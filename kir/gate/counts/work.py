@@ -14,14 +14,15 @@ from kir.gate.counts.register_pressure import Places, live_registers, operand_fr
 from kir.gate.counts.stream import stream
 from kir.gate.counts.trace import Access, operations
 from kir.ir import nodes as n
-from kir.ir.build import const, int_value
+from kir.ir.build import binary, const, int_value
 from kir.ir.types import F32, DType, dtype_of
-from kir.ir.visit import names_read, once, statements, transform, walk
+from kir.ir.visit import names_read, once, statements, substitute, transform, walk
 from kir.surface import backend
 
 LAYING_OUT = frozenset({"triton", "tilelang"})
 """Surfaces whose compilers distribute tiles over threads, and lay shared memory out, by themselves."""
-
+TEAMS = ("thread", "warp", "warpgroup")
+"""Loops whose rounds are threads, or what has threads."""
 
 MERGED = 0.6
 """What L2 is asked for of what several SMs read at about the same time: neighbors' requests are merged on their way."""
@@ -54,7 +55,33 @@ class Work:
 
 def threaded(program: n.Program, surface: str) -> n.Program:
     """The program as threads run it, where the surface's compiler does not decide that; as it is, where it has no such form. Triton has
-    whole warps, and its `tl.dot` looks at the precision alone, whatever unit the product is written for."""
+    whole warps, and its `tl.dot` looks at the precision alone, whatever unit the product is written for. Loops that each thread begins at a place of its
+    own count from 0, so that their places are seen to differ."""
+    made = _threaded(program, surface)
+    out: n.Program = once(made, "_counted_from_zero", lambda: replace(made, kernels=tuple(_from_zero(k) for k in made.kernels)))
+    return out
+
+
+def _from_zero(kernel: n.Kernel) -> n.Kernel:
+    own = {s.var.name for s in statements(kernel.body) if isinstance(s, n.For) and s.kind in TEAMS}
+    for s in statements(kernel.body):
+        if isinstance(s, n.Let) and not own.isdisjoint(names_read(s.value)):
+            own.update(s.names)
+
+    def leave(_: n.Node, s: n.Node) -> n.Node:
+        if not isinstance(s, n.For) or s.kind in TEAMS or own.isdisjoint(names_read(s.lo)):
+            return s
+        dtype = dtype_of(s.var.type)
+        round_ = n.Var(f"{s.var.name} round", s.var.of)
+        at = binary("add", s.lo, binary("mul", round_, s.step))
+        return replace(s, var=round_, lo=const(0, dtype), hi=binary("ceildiv", binary("sub", s.hi, s.lo), s.step), step=const(1, dtype),
+                       body=tuple(substitute(x, {s.var.name: at}) for x in s.body))
+
+    out: n.Kernel = transform(kernel, leave) if own else kernel
+    return out
+
+
+def _threaded(program: n.Program, surface: str) -> n.Program:
     if surface == "triton":
         there: n.Program = once(program, "_counted_warps", lambda: transform(program, _of_triton))
         return there

@@ -1,7 +1,7 @@
 """Sizes at which a program may be called, found from its facts alone."""
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import chain
 
 from kir.gate.goals import promised
@@ -17,22 +17,37 @@ def size_sets(program: n.Program, bases: tuple[int, ...] = (3, 20, 64, 130), apa
     sizes = [(p.name, p.of) for p in program.params if p.role == "size" and p.value is None and isinstance(p.of, DType)]
     out: list[dict[str, int]] = []
     facts = promised(program)
+    parts = wholes(facts)
+    first = sorted(enumerate(sizes), key=lambda x: x[1][0] in parts)  # what others are multiples of, before those
     for base in bases:
         values: dict[str, int] = {}
         known: dict[str, n.Const] = {}
-        for offset, (name, of) in enumerate(sizes):
+        for offset, (name, of) in first:
             if any(_truth(fact, known) is False for fact in facts if name not in names_read(fact)):
                 continue  # whatever this size is
             about = [fact for fact in facts if name in names_read(fact)]
-            least = base + offset * apart
+            least = max([base + offset * apart, *(2 * values[x] for x in parts.get(name, ()) if x in values)])
             under = (range(least // 8 * 8, 0, -8), range(least - 1, 0, -1)) if below else ()
             for candidate in chain(range(least, least + 4097), *under):
                 trial = {**known, name: const(candidate, of)}
                 if not any(_truth(fact, trial) is False for fact in about):
                     values[name], known = candidate, trial
                     break
+        values = {name: values[name] for name, _ in sizes if name in values}
         if len(values) == len(sizes) and all(_truth(fact, known) for fact in facts) and values not in out:
             out.append(values)
+    return out
+
+
+def wholes(facts: Iterable[n.Expr]) -> dict[str, tuple[str, ...]]:
+    """Sizes that facts say are multiples of other sizes, each with those: a number of channels, and one of groups."""
+    out: dict[str, tuple[str, ...]] = {}
+    for fact in facts:
+        match fact:
+            case n.Binary(op="eq", a=n.Binary(op="mod", a=n.Var(name=a), b=n.Var(name=b)), b=n.Const(value=0)) if a != b:
+                out[a] = (*out.get(a, ()), b)
+            case _:
+                pass
     return out
 
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from kir.base.diagnostic import error
+from kir.base.working import late
 from kir.interp.numerics.number import Array, every, some
 from kir.interp.numerics.values import Mask, Val, both, lift
 from kir.interp.state.frame import LEVELS, Frame
@@ -17,6 +18,8 @@ from kir.ir import nodes as n
 from kir.ir.visit import statements
 
 MOST_FINDINGS = 200
+LOOKS = 64
+"""Statements after which it is asked whether there is time left."""
 
 
 class FirstError(Exception):
@@ -124,7 +127,9 @@ class Findings:
                         buffer=name)
 
     def count_step(self, s: n.Stmt) -> None:
-        """Raises KirError KIR-I007 once more statements have run than the caller allows."""
+        """Raises KirError KIR-I007 once more statements have run than the caller allows, or what it is run for is of no use any more (`kir.base.working`)."""
         self.counters.steps += 1
+        if not self.counters.steps % LOOKS and late():
+            raise error("KIR-I007", "the time that there was for it is over", origin=s.origin, anchor=self.anchor(s))
         if self.counters.steps > self.most_steps:
             raise error("KIR-I007", f"more than {self.most_steps} statements have run", origin=s.origin, anchor=self.anchor(s))

@@ -9,9 +9,9 @@ from pathlib import Path
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import error, usage
 from kir.gate.cases import elements_of
-from kir.gate.goals import predicted
+from kir.gate.goals import predicted, promised
 from kir.gate.gpu.relative import ProgramProblem, program_problem
-from kir.gate.inputs.sets import size_sets
+from kir.gate.inputs.sets import size_sets, wholes
 from kir.gate.proved.unsaid import require_own
 from kir.ir.binding import Binding
 from kir.ir.nodes import Buffer, Program
@@ -25,6 +25,8 @@ USUAL = (8192, 4096, 2048, 1024, 512, 256, 128, 64)
 """Sizes that a kernel is made fast at where none are asked for: the first of them, all alike but for what facts say, that are not too large."""
 LONG = (1 << 24, 1 << 22, 1 << 20, 1 << 17)
 """Sizes that are tried before these, all alike: of a kernel of one axis, which has next to nothing to do at the others."""
+GROUPS = 64
+"""What a size is that others are multiples of: groups of channels, and rows that share a scale, are few."""
 LARGEST, SECONDS = 1 << 26, 10.0
 """Elements of the largest tensor at such sizes, and seconds that the interpreter may need, as they are foreseen."""
 
@@ -141,7 +143,9 @@ def shape_for(one: Subject, text: str) -> Shape:
 def _usual(program: Program, problem: Problem) -> Shape | None:
     """Large sizes at which the kernel may be called: all the same where its facts allow that; None where it takes none."""
     names = [p.name for p in program.params if p.role == "size" and p.value is None]
-    alike, apart = [dict.fromkeys(names, base) for base in (*LONG, *USUAL) if names], size_sets(program, USUAL)
+    groups = {x for each in wholes(promised(program)).values() for x in each}
+    alike = [dict.fromkeys(names, base) | dict.fromkeys(groups, GROUPS) for base in (*LONG, *USUAL) if names]
+    apart = size_sets(program, USUAL)
     for some in (alike, apart):
         shapes = [Shape(name=", ".join(f"{k}={v}" for k, v in sizes.items()), tags=("timed", "asked"), sizes=sizes) for sizes in some if sizes]
         small = [s for s in shapes if with_shape(problem, s).shapes_for(program)[-1:] == (s,) and elements_of(problem, s) <= LARGEST]

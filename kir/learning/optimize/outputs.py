@@ -16,7 +16,8 @@ from kir.ir.canonical import content_hash
 from kir.ir.nodes import Param, Program
 from kir.ir.printer import expr_text, program_text
 from kir.ir.types import DType
-from kir.learning.optimize.hosts import ALLOCATOR, BESIDE, DESCRIBED, POSITIVE, beside, followed, granted, narrower, python_expression
+from kir.learning.optimize.hosts.cuda import beside as beside_cuda
+from kir.learning.optimize.hosts.python import ALLOCATOR, BESIDE, DESCRIBED, POSITIVE, beside, followed, granted, narrower, python_expression
 from kir.learning.optimize.inputs import Subject
 from kir.learning.optimize.search import Candidate
 from kir.problem import Shape
@@ -92,6 +93,8 @@ def edited(one: Subject, best: Candidate) -> SourceEdit:
     _, ref = kernel_of(path, name)
     if best.surface != ref.surface:
         raise error("KIR-C102", f"the result is written for {best.surface}, and the file is {ref.surface}", attempt=f"--surface {ref.surface}, or -o OUT")
+    if ref.surface == "cuda":
+        return beside_cuda(path, ref.name, binding, best.program)
     if not isinstance(one.binding, Binding) or ref.surface != "triton":
         return edit_source(ref.surface, path, ref.name, binding, one.program, best.program)
     try:

@@ -24,7 +24,7 @@ from kir.ir.nodes import Program
 from kir.learning.forecast import Analytic, Forecast, Forecaster, Pair
 from kir.learning.forecast.choosing import Counted, Spent
 from kir.learning.optimize.events import LogEnds, Recorder
-from kir.learning.optimize.judge import CpuJudge, Judge, least, modelled, refusal
+from kir.learning.optimize.judge import CpuJudge, Judge, at_best, least, modelled, refusal
 from kir.learning.optimize.lift import FAULTS, Left, Lifted, Prefixes
 from kir.learning.optimize.plan import Budget, Plan, PlanSource, Setting, streams_of
 from kir.learning.optimize.policy import NO_POLICY, Known, Policy, estimated, features_of, promise, untried
@@ -287,16 +287,16 @@ class Search:
             gate = self.as_given or CpuJudge(self.setting, compiles=False)
             said = self.recorder.gated(f"{key} as given", lambda: gate.judge(self.program, surface).to_json())
         if not said["accepted"]:
-            itself = isinstance(self.setting.problem, ProgramProblem)
-            what = "is not right" if itself else f"does not compute '{self.setting.problem.name}'"
-            needs = "a kernel without this fault" if itself else "the problem that it solves"
-            raise error("KIR-U025", f"the kernel as given {what}: {said['reason']}", needs=needs,
-                        attempt="kir check FILE, which says where" if itself else "")
+            name = "" if (itself := isinstance(self.setting.problem, ProgramProblem)) else self.setting.problem.name
+            what, needs = ("is not right", "a kernel without this fault") if itself else (f"does not compute '{name}'", "the problem that it solves")
+            raise error("KIR-U025", f"the kernel as given {what}: {said['reason']}", needs=needs, attempt="kir check FILE, which says where" if itself else "")
         if self.as_given is not None or not self.judge.measures:
             base.measured = Measured.from_json(said)
         elif self.measure_baseline:
             timed = Measured.from_json(self.recorder.gated(key, lambda: self.judge.judge(self.program, surface).to_json()))
             base.measured = timed if timed.accepted else None
+        if self.as_given is None and self.given_surface == "cuda" and (own := base.measured) is not None:
+            base.measured = Measured.from_json(self.recorder.gated(f"{key} by nvcc", lambda: at_best(self.judge, self.program, self.setting, own).to_json()))
         return base
 
     # -------------------------------------------------------------------------------------------------------------------- the course

@@ -16,7 +16,7 @@ from kir.ir.binding import Binding, expressions
 from kir.ir.printer import expr_text
 from kir.ir.types import DTYPES, I32
 from kir.ir.visit import regions
-from kir.surface.launches.reach import LEAN, PLACES, PRIMES, divisions, grid_extents, leaves, quotients, ran, small_sizes, tiles
+from kir.surface.launches.reach import LEAN, PLACES, PRIMES, divisions, grid_extents, leaves, parted, quotients, ran, small_sizes, tiles
 from kir.surface.launches.values import evaluated
 
 ENDLESS = 1 << 20
@@ -74,7 +74,7 @@ def with_shapes(binding: Binding, made: Callable[[Binding], n.Program], guessed:
     except KirError:
         return binding
     runs = _Runs(program)
-    best = _fitted(binding, runs, names)
+    best = _whole_parts(binding, runs, names) or _fitted(binding, runs, names)
     if best.ran and (short := [name for name in best.wrong if name in guessed]):
         measured = with_shapes(_shaped(binding, dict.fromkeys(short, (UNSTATED,))), made)
         if not open_shapes(measured):
@@ -93,6 +93,22 @@ def with_shapes(binding: Binding, made: Callable[[Binding], n.Program], guessed:
     sizes = small_sizes(found)
     rows = _of_rows(found, made, sizes, [name for name in names if "?" not in found.tensors[name].shape]) if sizes is not None else ()
     return found.changed(facts=list(dict.fromkeys([*found.facts, *rows])))
+
+
+def _whole_parts(binding: Binding, runs: _Runs, names: Sequence[str]) -> _Fitted | None:
+    """Shapes where each size that the kernel divides by another one is a multiple of that, which is a fact where the kernel would leave them else; None where
+    it divides none so, or where no shape fits then either. At other sizes a quotient is zero, and what is reached says nothing."""
+    wanted = [fact for a, b in (parted(runs.program, binding.sizes) if names else ()) if (fact := f"{a} % {b} == 0") not in binding.facts]
+    best = _fitted(binding.changed(facts=[*binding.facts, *wanted]), runs, names) if wanted else None
+    if best is None or best.amiss != (0, 0):
+        return None
+    for fact in wanted:
+        loose = best.binding.changed(facts=[f for f in best.binding.facts if f != fact])
+        tried = [sizes for primes in PRIMES if (sizes := small_sizes(loose, primes)) is not None]
+        ends = [found.ends if (found := runs.at(sizes)) is not None else {} for sizes in tried]
+        if tried and all(0 < end.get(name, 0) <= have for name in names for end, have in zip(ends, _elements(loose, name, tried), strict=True)):
+            best = replace(best, binding=loose)
+    return best
 
 
 def _with_axis(binding: Binding, made: Callable[[Binding], n.Program], name: str) -> Binding:
@@ -158,7 +174,7 @@ def _fitted(binding: Binding, made: _Runs, names: Sequence[str]) -> _Fitted:
         runs.append(best[1])
     places = any(t.role != "out" and (t.dtype not in DTYPES or DTYPES[t.dtype].is_integer) for t in binding.tensors.values())
     further = [found for sizes in tried if (found := made.at(sizes, MORE_PLACES)) is not None] if places and names else []
-    taken = [f"{x} // {by}" for x, by in tiles(program, binding.sizes)]
+    taken = [f"{x} // {by}" for x, by in (*tiles(program, binding.sizes), *parted(program, binding.sizes))]
     candidates = list(_candidates(binding, tried, [*dict.fromkeys((*taken, *_parts(binding)))]))
     shapes: dict[str, Sequence[str | int]] = {}
     loose = 0

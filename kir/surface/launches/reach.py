@@ -149,6 +149,23 @@ def divisions(binding: Binding, program: n.Program) -> Iterator[str]:
     yield from (fact for x, by in tiles(program, binding.sizes) if (fact := f"{x} % {by} == 0") not in binding.facts)
 
 
+def parted(program: n.Program, sizes: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Sizes that a program divides by other sizes, each with that one: channels by groups, rows of a matrix by those that share a scale."""
+    seen = set()
+    for e in (x for k in program.kernels for x in walk(k)):
+        if isinstance(e, n.Binary) and e.op in ("floordiv", "tdiv"):
+            a, b = _bare(e.a), _bare(e.b)
+            if isinstance(a, n.Var) and isinstance(b, n.Var) and a.name != b.name and {a.name, b.name} <= set(sizes) and (a.name, b.name) not in seen:
+                seen.add((a.name, b.name))
+                yield a.name, b.name
+
+
+def _bare(e: n.Expr) -> n.Expr:
+    while isinstance(e, n.Cast):
+        e = e.x
+    return e
+
+
 def quotients(binding: Binding) -> Iterator[str]:
     """That a size is a multiple of another one where a scalar counts how often it has it, as facts that the binding does not have."""
     for text in binding.scalars.values():

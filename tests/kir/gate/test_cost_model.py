@@ -383,3 +383,41 @@ def test_what_is_read_again_is_in_l1_where_it_fits_between_the_two_times() -> No
         cost = kernel_cost(program, program.kernels[0], dict(zip("MN", sizes, strict=True)), target("h200"))
         x = 4 * 8192 * 2048
         assert cost.work is not None and cost.work.l2 == pytest.approx((2 + (times - 1) * MERGED) * x, rel=0.03), text
+
+
+STRIDED = """kir 1
+program scaled
+  size N: i32
+  in X: f32[N]
+  out Y: f32[N]
+kernel main grid (b: 1024) threads 256
+  for t in 0..256 parallel thread
+    for i in b * 256 + t..N step min(N, 1024 * 256)
+      Y[i] = X[i] * 2.0
+"""
+IN_TURN = """kir 1
+program summed
+  size M: i32
+  size N: i32
+  in X: f32[M, N]
+  out Y: f32[M]
+kernel main grid (b: M) threads 32
+  for t in 0..32 parallel thread
+    register acc: f32 = 0.0
+    for i in 0..ceildiv(N, 32) unroll {factor=%d}
+      acc = acc + X[b, i * 32 + t]
+    Y[b] = acc
+"""
+
+
+def test_a_loop_that_each_thread_begins_at_its_own_place_moves_all_that_it_walks_over() -> None:
+    """A grid-stride loop reads and writes each element once: by its threads, not by one of them."""
+    p = parse_program(STRIDED, "p.kir")
+    (cost,) = program_cost(p, {"N": 1 << 26}, target("h200"))
+    assert cost.compulsory == pytest.approx(2 * 4 * 2**26, rel=0.05) and cost.parts["dram"] > 1e-4
+
+
+def test_a_loop_of_a_length_that_no_compiler_knows_is_not_written_out_whole() -> None:
+    """`#pragma unroll` alone makes four rounds one where a size decides how many there are."""
+    whole, four, one = (program_cost(parse_program(IN_TURN % k, "p.kir"), {"M": 2048, "N": 8192}, target("h200"))[0].seconds for k in (0, 4, 1))
+    assert whole == pytest.approx(four) and four < one

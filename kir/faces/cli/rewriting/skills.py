@@ -32,7 +32,8 @@ def list_(library: Shelves = None, state: Annotated[str, typer.Option(help="only
 
     found = opened(library or ())
     cards = [each for each in found.found if state in ("", each.card.state)]
-    lines = [f"{each.card.name}  ({each.card.state}): {each.card.title}; {each.card.evidence.kernels} kernels" for each in cards]
+    lines = [f"{each.card.name}  ({each.card.state}): {each.card.title}; {each.card.evidence.kernels} kernel{'s' * (each.card.evidence.kernels != 1)}"
+             for each in cards]
     rows = [_row(each.card) | {"file": str(each.path)} for each in cards]
     return Result({"cards": rows}, "\n".join(lines) or EMPTY, diagnostics=found.faults)
 

@@ -14,7 +14,7 @@ from kir.gate.gpu.relative import program_problem
 from kir.ir.binding import Binding
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
-from kir.learning.optimize.hosts import ALLOCATOR, granted, narrower
+from kir.learning.optimize.hosts.python import ALLOCATOR, granted, narrower
 from kir.learning.optimize.inputs import Subject, subject
 from kir.learning.optimize.outputs import edited, for_shapes, python_launch, told_of, written
 from kir.learning.optimize.search import Candidate
@@ -264,7 +264,7 @@ def test_what_a_descriptor_needs_is_given_by_the_host_code_that_is_written(tmp_p
     file.write_text(ROWS)
     one = subject(f"{file}::scaled")
     best = cast(Any, SimpleNamespace(program=parse_program(program_text(one.program).replace("/ 0.5", "* 2.0"), "scaled.kir"), surface="triton"))
-    for module in ("hosts", "outputs"):
+    for module in ("hosts.python", "outputs"):
         monkeypatch.setattr(f"kir.learning.optimize.{module}.DESCRIBED", "tl.store")
     after = edited(one, best).after
     assert f"{ALLOCATOR}\n        scaled_faster[" in after and "and x.data_ptr() % 16 == 0" in after and "and y.data_ptr() % 16 == 0" in after

@@ -1,0 +1,399 @@
+"""A CUDA file whose one launch of a kernel chooses: the new kernel, put beside the old one, where all holds that it takes for granted, else the old one.
+
+The launch and the definition are found in the text, comments and strings blanked out; what is not as plain as that is refused with the reason. What is
+written is read again: the new kernel in the file is what it is by itself.
+"""
+from __future__ import annotations
+
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn
+
+from kir.analysis import normalize
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError, error
+from kir.ir import nodes as n
+from kir.ir.binding import Binding, expressions, fact_expressions
+from kir.ir.canonical import alpha_equal
+from kir.ir.nodes import Program
+from kir.ir.printer import expr_text
+from kir.ir.types import DTYPES, I32
+from kir.ir.visit import walk
+from kir.learning.optimize.hosts.python import BESIDE, POSITIVE
+from kir.surface import Emitted, backend
+from kir.surface.edits import SourceEdit
+from kir.surface.edits.splice import between
+from kir.surface.reading import load_expert
+
+C_TYPES = {"f16": "__half", "bf16": "__nv_bfloat16", "f32": "float", "f64": "double", "i8": "signed char", "u8": "unsigned char", "i16": "short",
+           "u16": "unsigned short", "i32": "int", "u32": "unsigned int", "i64": "long long", "u64": "unsigned long long", "bool": "bool"}
+"""What a compile-time type of a kernel may be, as C++ says it."""
+OPERATORS = {"add": ("+", 4), "sub": ("-", 4), "mul": ("*", 5), "floordiv": ("/", 5), "tdiv": ("/", 5), "mod": ("%", 5), "trem": ("%", 5), "eq": ("==", 2),
+             "ne": ("!=", 2), "lt": ("<", 3), "le": ("<=", 3), "gt": (">", 3), "ge": (">=", 3), "and": ("&&", 1), "or": ("||", 0)}
+"""How C++ writes operators of whole numbers that are not negative, and how tightly they bind."""
+_BLANK = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'', re.DOTALL)
+_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[<\"][^>\"\n]+[>\"][^\n]*\n", re.MULTILINE)
+_SIMPLE = re.compile(r"[A-Za-z_]\w*|\d+")
+_CHANGES = re.compile(r"\+\+|--|(?<![=!<>])=(?!=)")
+_PURE = frozenset({
+    *("data_ptr", "const_data_ptr", "mutable_data_ptr", "data", "get", "raw_pointer_cast", "size", "sizes", "numel", "stride", "dim", "min", "max", "dim3"),
+    *("static_cast", "reinterpret_cast", "const_cast", "int", "float", "double", "unsigned", "int64_t", "int32_t", "size_t", "sizeof")})
+"""Functions that host code may call once more: they change nothing."""
+UNUSED = 3
+"""How often a written text names a parameter that it does not look at: kernel, function that launches, and what that one passes."""
+
+
+class _Not(Exception):
+    """Why a file is not edited."""
+
+
+def beside(path: Path, kernel: str, binding: Binding, program: Program) -> SourceEdit:
+    """The edit of a file that puts a program's kernel beside the one that it was made of, in a namespace of its own, and has the one launch in the file
+    choose it where all holds that the binding takes for granted: values, facts, threads, alignment, and that nothing is written where something else is read.
+    Raises KirError KIR-C102 with the reason where there is no such edit, and what the backend refuses."""
+    text = path.read_text(encoding="utf-8")
+    try:
+        return _edited(path, text, kernel, binding, program)
+    except _Not as reason:
+        raise error("KIR-C102", f"no launch in {path.name} can choose: {reason}", attempt="-o OUT.cu, a kernel with a function that launches it") from None
+
+
+def _edited(path: Path, text: str, kernel: str, binding: Binding, program: Program) -> SourceEdit:
+    shown = _blanked(text)
+    name = f"{kernel}_faster"
+    if name in text:
+        raise _Not(f"it has a '{name}' already")
+    if re.search(r'extern\s*"C"\s*\{', text):
+        raise _Not("it has a block of C linkage, where templates may not stand")
+    if len(program.kernels) != 1 or program.plan or program.workspaces or binding.maps or binding.arrays:
+        raise _Not("the result is more than one kernel of the same tensors")
+    made, launch = _definition(shown, text, kernel), _launch(shown, text, kernel)
+    if made.end > launch.start:
+        raise _Not("the kernel stands behind its launch")
+    renamed = replace(program, name=name, kernels=(replace(program.kernels[0], name=name),))
+    emitted = backend("cuda").emit(renamed)
+    if not emitted.launch:
+        raise _Not("the result needs host code that only its launcher has")
+    statement, told = _chosen(launch, made, binding, renamed, emitted)
+    includes, body = _parts(emitted)
+    includes += ["<type_traits>"] if "std::is_same<" in statement else []
+    lacking = [x for x in includes if not re.search(rf"^[ \t]*#[ \t]*include[ \t]*{re.escape(x)}", text, re.MULTILINE)]
+    found = [m.end() for m in _INCLUDE.finditer(text) if m.end() <= made.start and m.start() == _masked_line(shown, m.start())]
+    at = found[-1] if found else 0
+    space = f"\n\nnamespace {kernel}_kir {{\n\n{body.strip()}\n\n}}  // namespace {kernel}_kir\n"
+    after = "".join([text[:at], *(f"#include {x}\n" for x in lacking), text[at:made.end], space, text[made.end:launch.start], statement, text[launch.end:]])
+    _reads_back(path, after, name, emitted)
+    said = f"the kernel stays, and the launch in this file takes '{name}' where {told}"
+    return SourceEdit(str(path), kernel, text, after, tuple(between(text, after)), BESIDE, (said,), binding, binding)
+
+
+def _reads_back(path: Path, after: str, name: str, emitted: Emitted) -> None:
+    """Raises _Not where the new kernel is not read in the file as it is by itself."""
+    with tempfile.TemporaryDirectory(prefix="kir-edit-") as folder:
+        read = list[Program]()
+        for stem, held in (("edited", after), ("alone", emitted.text)):
+            (place := Path(folder) / f"{stem}{path.suffix}").write_text(held, encoding="utf-8")
+            try:
+                read.append(load_expert(f"{place}::{name}", Binding.parse(dict(emitted.bindings)[name])).program)
+            except (KirError, KeyError) as bad:
+                raise _Not(f"the new kernel is not read in it ({bad.diagnostics[0].message if isinstance(bad, KirError) else bad})") from None
+    if not alpha_equal(*map(normalize, read)):
+        raise _Not("the new kernel is not read in it as it is by itself")
+
+
+# ------------------------------------------------------------------------------------------------------------------------- text
+def _blanked(text: str) -> str:
+    """The text with comments, strings and characters as spaces: brackets and names in it are code."""
+    return _BLANK.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
+
+
+def _masked_line(shown: str, at: int) -> int:
+    """Where a line begins that is code, as the blanked text has it; -1 for one in a comment."""
+    return at if shown[at:].lstrip(" \t").startswith("#") else -1
+
+
+def _closing(shown: str, at: int) -> int:
+    """The place behind the bracket that closes the one at a place."""
+    pairs, depth = {"(": ")", "[": "]", "{": "}"}, 0
+    for k in range(at, len(shown)):
+        depth += (shown[k] in pairs) - (shown[k] in pairs.values())
+        if depth == 0:
+            return k + 1
+    raise _Not("its brackets are not closed")
+
+
+def _listed(shown: str, text: str, start: int, end: int) -> list[str]:
+    """What stands between commas, brackets and what they hold left alone."""
+    out, depth, begun = list[str](), 0, start
+    for k in range(start, end):
+        depth += (shown[k] in "([{") - (shown[k] in ")]}")
+        if shown[k] == "," and depth == 0:
+            out.append(text[begun:k].strip())
+            begun = k + 1
+    last = text[begun:end].strip()
+    return [*out, last] if last or out else []
+
+
+@dataclass(frozen=True)
+class _Made:
+    """The definition of a kernel: its place, its parameters in order, those of its template."""
+
+    start: int
+    end: int
+    params: Sequence[str]
+    templates: Sequence[str]
+
+
+@dataclass(frozen=True)
+class _Launch:
+    """A launch: its place with the semicolon, its text, template arguments, what stands in `<<<..>>>`, and arguments."""
+
+    start: int
+    end: int
+    text: str
+    templates: Sequence[str]
+    config: Sequence[str]
+    given: Sequence[str]
+    pad: str
+    """What its line begins with."""
+
+
+def _definition(shown: str, text: str, kernel: str) -> _Made:
+    for m in re.finditer(rf"(?:template\s*<([^{{}};]*?)>\s*)?__global__[^;{{}}]*?\b{re.escape(kernel)}\s*\(", shown):
+        close = _closing(shown, m.end() - 1)
+        opened = re.match(r"\s*\{", shown[close:])
+        if opened is None:
+            continue  # a declaration
+        params = [_declared(x) for x in _listed(shown, shown, m.end(), close - 1)]
+        templates = [_declared(x.partition("=")[0]) for x in (m[1] or "").split(",") if x.strip()]
+        return _Made(m.start(), _closing(shown, close + opened.end() - 1), params, templates)
+    raise _Not(f"the definition of '{kernel}' is not in it")
+
+
+def _declared(words: str) -> str:
+    """The name that a parameter declares."""
+    found = re.findall(r"[A-Za-z_]\w*", words.partition("=")[0].partition("[")[0])
+    if not found:
+        raise _Not("a parameter of the kernel has no name")
+    return str(found[-1])
+
+
+def _launch(shown: str, text: str, kernel: str) -> _Launch:
+    found = list(re.finditer(rf"(?<![\w:.>])((?:\w+::)*{re.escape(kernel)})\s*(<[^<>;(){{}}]*>)?\s*<<<", shown))
+    if len(found) != 1:
+        raise _Not(f"it has {len(found)} launches of '{kernel}'" if found else f"no launch of '{kernel}' is in it")
+    m = found[0]
+    line = shown.rfind("\n", 0, m.start()) + 1
+    if shown[line:].lstrip(" \t").startswith("#") or shown[:line].rstrip(" \t\n").endswith("\\"):
+        raise _Not("its launch is in a macro")
+    before = shown[:m.start()].rstrip()
+    if before and before[-1] not in ";{})":
+        raise _Not("its launch is no statement")
+    end = shown.find(">>>", m.end())
+    opened = re.match(r">>>\s*\(", shown[end:]) if end >= 0 else None
+    if opened is None:
+        raise _Not("its launch is not as plain as that")
+    close = _closing(shown, end + opened.end() - 1)
+    semicolon = re.match(r"\s*;", shown[close:])
+    if semicolon is None:
+        raise _Not("its launch is no statement")
+    templates = _listed(shown, text, m.start(2) + 1, m.end(2) - 1) if m[2] else []
+    return _Launch(m.start(), close + semicolon.end(), text[m.start():close + semicolon.end()], templates, _listed(shown, text, m.end(), end),
+                   _listed(shown, text, end + opened.end(), close - 1), " " * (len(shown[line:m.start()]) - len(shown[line:m.start()].lstrip())))
+
+
+def _parts(emitted: Emitted) -> tuple[list[str], str]:
+    """What a written text includes, and its functions, of which none is seen beyond the file."""
+    includes = re.findall(r"^#include\s+([<\"][^>\"\n]+[>\"])", emitted.text, re.MULTILINE)
+    body = re.sub(r"^#include[^\n]*\n", "", emitted.text, flags=re.MULTILINE)
+    if re.search(r"^\s*#", re.sub(r"^\s*#\s*pragma\s+unroll[^\n]*", "", body, flags=re.MULTILINE), re.MULTILINE):
+        raise _Not("the result needs directives of its own")
+    launch = re.sub(r"^cudaError_t launch_", "static inline cudaError_t launch_", emitted.launch, flags=re.MULTILINE)
+    return includes, re.sub(r'^extern "C" __global__', "__global__", f"{body.strip()}\n\n{launch.strip()}", flags=re.MULTILINE)
+
+
+# ---------------------------------------------------------------------------------------------------------------------- choosing
+def _chosen(launch: _Launch, made: _Made, binding: Binding, program: Program, emitted: Emitted) -> tuple[str, str]:
+    """The statement that launches the new kernel where it may be, and the old one elsewhere; and its condition. Raises _Not for what it cannot say."""
+    if len(launch.given) != len(made.params):
+        raise _Not("its launch does not give each parameter")
+    said = {name: x if _SIMPLE.fullmatch(x) else f"({_pure(x)})" for name, x in zip(made.params, launch.given, strict=True)}
+    if len(launch.config) < 2:
+        raise _Not("its launch has no grid and block")
+    names, where = _sizes(launch, binding, said, emitted)
+    where += _of_the_launch(launch, made, binding, said, names)
+    where += _facts(program.facts, names)
+    told = list(dict.fromkeys(where))
+    tensors = {a.source: said[_parameter(binding, a.source)] for a in emitted.entries[0].arguments if a.kind == "pointer"}
+    aligned = [(tensors[a.source], a.divisor) for a in emitted.entries[0].arguments if a.kind == "pointer" and a.divisor > DTYPES[a.dtype].bytes]
+    for bytes_ in dict.fromkeys(by for _, by in aligned):
+        places = " | ".join(f"reinterpret_cast<unsigned long long>({x})" for x, by in aligned if by == bytes_)
+        where.append(f"({places}) % {bytes_} == 0")
+    where += _apart(program, tensors)
+    arguments = [_argument(p, names, tensors, said) for p in program.params if p.value is None]
+    stream = launch.config[3] if len(launch.config) > 3 else "0"
+    call = f"{emitted.entries[0].function.removesuffix('_faster')}_kir::launch_{program.name}({', '.join([*arguments, stream])});"
+    if not _signature(emitted, len(arguments) + 1):
+        raise _Not("the function that launches the result takes something else")
+    pad = launch.pad
+    held = f"\n{pad}    && ".join(dict.fromkeys(f"({x})" if "||" in x else x for x in where)) or "true"
+    old = launch.text.replace("\n", "\n  ")
+    told += ["tensors are aligned to 16 bytes"] if aligned else []
+    statement = f"if ({held}) {{\n{pad}  {call}\n{pad}}} else {{\n{pad}  {old}\n{pad}}}"
+    return statement, " and ".join([*told, "none is written where another one begins"])
+
+
+def _pure(words: str) -> str:
+    """What a launch is given, where it may be worked out more than once."""
+    called = [*re.findall(r"([A-Za-z_]\w*)\s*(?:<[^<>]*>)?\s*\(", words)]
+    if _CHANGES.search(words) or (strange := next((x for x in called if x not in _PURE), "")):
+        raise _Not(f"'{words}' may not be worked out twice" if _CHANGES.search(words) else f"'{strange}(..)' is called in its launch")
+    return words
+
+
+def _signature(emitted: Emitted, count: int) -> bool:
+    """Whether the written function that launches takes so many arguments."""
+    m = re.search(r"cudaError_t launch_\w+\(([^)]*)\)", emitted.launch)
+    return m is not None and len(m[1].split(",")) == count
+
+
+def _sizes(launch: _Launch, binding: Binding, said: Mapping[str, str], emitted: Emitted) -> tuple[dict[str, str], list[str]]:
+    """How the host code says each size, and what must hold of what it says them by. One that the new text takes and does not look at is 0."""
+    looked_at = Counter(re.findall(r"\w+", re.sub(r"//[^\n]*", "", emitted.text + emitted.launch)))
+    names, where = dict[str, str](), list[str]()
+    plain = {param: value for param, value in binding.scalars.items() if isinstance(value, str) and value.isidentifier()}
+    for param, size in sorted(plain.items(), key=lambda x: not said[x[0]].isidentifier()):
+        names.setdefault(size, said[param])
+        where += [f"{said[param]} == {names[size]}"] if names[size] != said[param] else []
+    for size in (x for x in binding.sizes if x not in names):
+        names[size] = _of_the_grid(size, launch, binding, names) if looked_at[size] > UNUSED else "0"
+    sizes = {x: n.Var(x, I32) for x in binding.sizes}
+    for param, value in binding.scalars.items():
+        if param not in plain:
+            number = str(value) if not isinstance(value, str) else cpp_expression(expressions({param: value}, sizes, "scalar")[param], names)
+            where += [f"{said[param]} == {number}"] if said[param] != number else []
+    return names, where
+
+
+def _of_the_grid(size: str, launch: _Launch, binding: Binding, names: Mapping[str, str]) -> str:
+    """A size that the grid alone says: an extent of it, or what is left of one that is a product of it and of sizes that are known."""
+    for axis, extent in zip("xyz", binding.grid, strict=False):
+        factors = str(extent).split(" * ")
+        if size in factors and all(x == size or x in names for x in factors) and factors.count(size) == 1:
+            others = [names[x] for x in factors if x != size]
+            return f"static_cast<int>({_extents(launch.config[0])}.{axis}{''.join(f' / {x}' for x in others)})"
+    raise _Not(f"nothing that its launch says is '{size}'")
+
+
+def _extents(words: str) -> str:
+    """What a launch says of grid or block, as three numbers."""
+    return words if _pure(words).startswith("dim3(") else f"dim3({words})"
+
+
+def _of_the_launch(launch: _Launch, made: _Made, binding: Binding, said: Mapping[str, str], names: Mapping[str, str]) -> Iterator[str]:
+    """What the binding takes for granted of a launch beside its sizes: threads, compile-time values, facts, and what is not passed."""
+    for axis in "xyz":
+        threads = binding.metas.get(f"threads_{axis}")
+        if isinstance(threads, int) and not isinstance(threads, bool):
+            block = launch.config[1]
+            if block != str(threads) and (axis == "x" or threads > 1 or not block.isdigit()):
+                yield f"{_extents(block)}.{axis} == {threads}"
+    for name, value in binding.metas.items():
+        if not name.startswith("threads_"):
+            if name not in made.templates:
+                raise _Not(f"'{name}' is nothing that its launch says")
+            place = made.templates.index(name)
+            if place >= len(launch.templates):
+                raise _Not(f"its launch does not say '{name}'")
+            yield from _template(launch.templates[place], value)
+    for name, dtype in binding.dtypes.items():
+        if name not in made.templates or made.templates.index(name) >= len(launch.templates):
+            raise _Not(f"its launch does not say '{name}'")
+        yield from _template(launch.templates[made.templates.index(name)], str(dtype))
+    yield from (f"{said[x]} == nullptr" for x in binding.absent if x in said and said[x] not in ("nullptr", "NULL"))
+    yield from _facts(fact_expressions(binding.facts, {x: n.Var(x, I32) for x in binding.sizes}), names)
+
+
+def _facts(facts: Sequence[n.Expr], names: Mapping[str, str]) -> Iterator[str]:
+    """Facts as C++ says them, each behind what it divides by not being 0."""
+    for f in facts:
+        if not POSITIVE.fullmatch(expr_text(f)):
+            by = [x.b for x in walk(f) if isinstance(x, n.Binary) and x.op in ("mod", "trem", "floordiv", "tdiv", "ceildiv") and not isinstance(x.b, n.Const)]
+            yield from (f"{cpp_expression(x, names, 4)} > 0" for x in by)
+            yield cpp_expression(f, names)
+
+
+def _template(given: str, value: object) -> Iterator[str]:
+    """That a template argument is a value or a type, where its text does not say so."""
+    if isinstance(value, bool):
+        yield from () if given == str(value).lower() else (f"({given}) == {str(value).lower()}",)
+    elif isinstance(value, int):
+        yield from () if given == str(value) else (f"({given}) == {value}",)
+    elif isinstance(value, str) and value in C_TYPES:
+        yield from () if given == C_TYPES[value] else (f"std::is_same<{given}, {C_TYPES[value]}>::value",)
+    else:
+        raise _Not(f"'{value}' is no compile-time value that C++ compares")
+
+
+def _apart(program: Program, tensors: Mapping[str, str]) -> Iterator[str]:
+    """That no tensor that is written begins where another one does: the new kernel may read ahead of what it writes."""
+    roles = {p.name: p.role for p in program.params if isinstance(p.of, n.Buffer) and p.name in tensors}
+    written = [x for x, role in roles.items() if role != "in"]
+    for k, x in enumerate(written):
+        others = [y for y in roles if y != x and y not in written[:k]]
+        yield from (f"static_cast<const void*>({tensors[x]}) != static_cast<const void*>({tensors[y]})" for y in others)
+
+
+def _parameter(binding: Binding, tensor: str) -> str:
+    """The kernel's parameter that a tensor of the program is."""
+    return next((param for param, t in binding.tensors.items() if (t.name or param) == tensor.lstrip("%")), tensor.lstrip("%"))
+
+
+def _argument(p: n.Param, names: Mapping[str, str], tensors: Mapping[str, str], said: Mapping[str, str]) -> str:
+    """What a function that launches the program is given for a parameter."""
+    if isinstance(p.of, n.Buffer):
+        kind = C_TYPES.get(p.of.dtype.name)
+        if kind is None or p.name not in tensors:
+            raise _Not(f"nothing says what '{p.name}' is")
+        return f"({kind}*){tensors[p.name]}"
+    if (found := names.get(p.name) or said.get(p.name.lstrip("%"))) is None:
+        raise _Not(f"nothing that its launch says is '{p.name}'")
+    return found
+
+
+def cpp_expression(e: n.Expr, names: Mapping[str, str], above: int = 0) -> str:
+    """An expression of whole numbers that are not negative, with these names for its variables. Raises _Not for another."""
+    def side(x: n.Expr, at: int) -> str:
+        return cpp_expression(x, names, at)
+    match e:
+        case n.Const(value=bool() as value):
+            return str(value).lower()
+        case n.Const():
+            return repr(e.value)
+        case n.Var() if e.name in names:
+            return names[e.name]
+        case n.Cast():
+            return cpp_expression(e.x, names, above)
+        case n.Binary(op="ceildiv"):
+            text = f"({side(e.a, 4)} + {side(e.b, 4)} - 1) / {side(e.b, 6)}"
+            return f"({text})" if above > 5 else text
+        case n.Binary(op="min" | "max"):
+            a, b = side(e.a, 3), side(e.b, 3)
+            return f"({a} {'<' if e.op == 'min' else '>'} {b} ? {a} : {b})"
+        case n.Binary() if e.op in OPERATORS:
+            said, tight = OPERATORS[e.op]
+            text = f"{side(e.a, tight)} {said} {side(e.b, tight + 1)}"
+            return f"({text})" if tight < above else text
+        case _:
+            _no(e)
+
+
+def _no(e: n.Expr) -> NoReturn:
+    raise _Not(f"C++ is not told {expr_text(e)}")
+
+
+__all__ = ["beside", "cpp_expression"]
