@@ -77,7 +77,7 @@ def _row(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     if workload == "fmha":
         row = next(r for r in ATTENTION if r.name == name)
         chosen = tuple(fmha.Kernel(f["space"], row=row if f["space"].endswith("tilelang") else None, point=tuple(f["point"].items())) for f in found)
-        fmha.kernels = lambda _: chosen
+        fmha.kernels = lambda row: chosen
         cases = [fmha._case(row, replaying.kept("tuned-fmha", chosen, fmha.program, fmha.executable))]
     elif workload == "conv2d":
         shape = next(s for s in CONVOLUTION if conv2d.name(s) == name)
