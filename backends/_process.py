@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import error
+from kir.base.working import left
 from kir.hardware.confine import Limits, command_line
 
 KEPT = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "CUDA_HOME", "CC")
@@ -29,14 +30,14 @@ class Finished:
 
 
 def run(command: Sequence[str | Path], folder: Path, seconds: float, environment: dict[str, str] | None = None) -> Finished:
-    """Run `command` in `folder`, which alone it may write, and end its whole process group after `seconds`: source text may be anyone's.
-    Raises KirError KIR-B011 when it takes longer."""
+    """Run `command` in `folder`, which alone it may write, and end its whole process group after `seconds`, or when what is done here is of no use any
+    more: source text may be anyone's. Raises KirError KIR-B011 when it takes longer."""
     confined = command_line(command, Limits((str(folder),), int(seconds) * 4, MOST_BYTES, MOST_MEMORY))
     inherited = {name: os.environ[name] for name in KEPT if name in os.environ}
     with subprocess.Popen(confined, cwd=folder, env={**inherited, "TMPDIR": str(folder), **(environment or {})},
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as process:
         try:
-            out, err = process.communicate(timeout=seconds)
+            out, err = process.communicate(timeout=left(seconds))
         except subprocess.TimeoutExpired as late:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from kir.base.diagnostic import Diagnostic, KirError, error
+from kir.base.working import left
 from kir.hardware.confine import Limits, confine
 from kir.hardware.device import wire
 from kir.hardware.device.client import ChildGone, Server
@@ -34,7 +35,7 @@ class Compilers:
         """The job in a folder, in a confined process of its own. Raises KirError KIR-B011 when it takes longer than `seconds`, KIR-B012 when it dies."""
         try:
             with self._started().child() as child:
-                child.ask({"folder": str(folder), "seconds": seconds}, seconds=seconds)
+                child.ask({"folder": str(folder), "seconds": seconds}, seconds=left(seconds))
         except ChildGone as gone:
             if gone.how == "timeout":
                 raise error("KIR-B011", f"{self.called}'s compiler did not end within {seconds:.0f} s",

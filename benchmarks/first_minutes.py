@@ -117,7 +117,7 @@ class Machine:
             ", beside other work, so seconds of the clock are too many" if self.shared else "")
 
 
-HERE = Machine(os.cpu_count() or 1, platform.machine())
+HERE = Machine(len(os.sched_getaffinity(0)), platform.machine())
 
 
 def page(rows: list[Minute], seconds: float, before: Mapping[str, Minute] = MappingProxyType({}), since: str = "", on: Machine = HERE) -> str:

@@ -1,4 +1,4 @@
 """Source -> IR, one sub-package per surface.
 
-Order: _python, cuda, tilelang, triton.
+Order: _python, cuda, ptx, tilelang, triton.
 """

@@ -51,7 +51,7 @@ START_UP = {
     "kir/learning/corpus/hook.py": "it runs inside other programs, and imports what a launch needs when there is one",
     "kir/interp/launch.py": "the adversary, for those who check",
     **{f"{folder}/{name}/__init__.py": "its suffixes are asked before it is needed" for folder in ("frontends", "backends")
-       for name in ("cuda", "triton", "tilelang")},
+       for name in ("cuda", "ptx", "triton", "tilelang") if (folder, name) != ("backends", "ptx")},
 }
 """Modules and folders that import KIR's own modules inside functions, so that a command starts before they are needed; and why."""
 

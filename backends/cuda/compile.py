@@ -83,10 +83,10 @@ def _compiled(e: Entry, of: Used, mixes: dict[str, dict[str, int]], ptx: str, di
 
 
 def _of_kernel(ptx: str, function: str) -> str:
-    """The entry of one kernel in a PTX module."""
-    start = ptx.find(f".entry {function}(")
+    """One kernel of a PTX module, with what the module declares before its kernels."""
+    first, start = ptx.find(".visible .entry"), ptx.find(f".visible .entry {function}(")
     stop = ptx.find(".visible .entry", start + 1)
-    return ptx[start: stop if stop > 0 else len(ptx)] if start >= 0 else ""
+    return ptx[:first] + ptx[start: stop if stop > 0 else len(ptx)] if start >= 0 else ""
 
 
 def _refused_by_ptxas(emitted: Emitted, name: str, folder: Path, found: Toolkit) -> list[Diagnostic]:

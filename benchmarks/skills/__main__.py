@@ -5,19 +5,22 @@
     python -m benchmarks.skills when          # docs/tables/skills-when.md: is a card right where it says so, and where it refuses?
     python -m benchmarks.skills round-trips   # docs/tables/skills-round-trips.md: from naive by admitted skills alone
     python -m benchmarks.skills retrieval     # docs/tables/skills-retrieval.md: planted states, 100,000 cards, loading
+    python -m benchmarks.skills look          # only looks at the states that the last two are made of, into --kept FILE
 
-Each takes --library DIR, --evidence DIR (default: what ships), --most N (cases), --workers N, --within S and --seed; `when` also --kept FILE, in which
-outcomes are kept: a run that was ended goes on from there.
+Each takes --library DIR, --evidence DIR (default: what ships), --most N (cases), --workers N, --within S and --seed; the last three
+also --kept FILE, in which outcomes are kept: a run that was ended goes on from there. Round trips and retrieval look at the same states: one file serves both.
 """
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from benchmarks.skills.coverage import coverage, why
-from benchmarks.skills.given import Given
+from benchmarks.skills.given import RAISED, Given
 from benchmarks.skills.retrieval import retrieval
 from benchmarks.skills.round_trips import round_trips
+from benchmarks.skills.states import look
 from benchmarks.skills.when import when
 from kir.base.store import write_atomic
 from kir.learning.cards.library import CardStore, Library, library
@@ -25,7 +28,8 @@ from kir.learning.evidence.archive import read_archive, shipped
 from kir.learning.induce.uses import distinct
 
 TABLES = Path(__file__).parents[2] / "docs" / "tables"
-PARTS = {"coverage": coverage, "why": why, "when": when, "round-trips": round_trips, "retrieval": retrieval}
+LOOK = "look"
+PARTS = {LOOK: look, "coverage": coverage, "why": why, "when": when, "round-trips": round_trips, "retrieval": retrieval}
 
 
 def main() -> None:
@@ -43,7 +47,12 @@ def main() -> None:
     found = Library((CardStore(asked.library),)) if asked.library else library()
     given = Given(found.cards, distinct(read_archive(asked.evidence)), asked.most, asked.workers, asked.seed, asked.library, asked.within, asked.kept)
     text, more = PARTS[asked.part](given), f" --most {asked.most}" if asked.most != parser.get_default("most") else ""
-    if asked.print:
+    for fault in RAISED:
+        print(fault, file=sys.stderr)
+    if RAISED:
+        print(text)
+        sys.exit(f"{len(RAISED)} cases raised what is a defect (above): no page is written")
+    if asked.print or asked.part == LOOK:
         print(text)
     else:
         write_atomic(TABLES / f"skills-{asked.part}.md", f"{text}\nWritten by `python -m benchmarks.skills {asked.part}{more}`.\n")

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 
 from benchmarks.skills.coverage import SURFACES
-from benchmarks.skills.given import Given, Rows, share, side_by_side
+from benchmarks.skills.given import Given, Rows, added, share, side_by_side
 from kir.analysis.target.legalize import legalize
 from kir.base.diagnostic import KirError
 from kir.gate.cases import relative_tests
@@ -195,7 +195,7 @@ def came_of(program: Program, made: Program, force: bool, known: dict[str, str],
         except _Late:
             known[key] = "not run"
         if kept is not None:
-            _add(kept, json.dumps([key, known[key]]) + "\n")
+            added(kept, json.dumps([key, known[key]]) + "\n")
     return known[key]
 
 
@@ -237,9 +237,3 @@ def _at_most(seconds: int) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, old)
-
-
-def _add(kept: Path, line: str) -> None:
-    """One line at the end of a file, whole, whoever else adds one."""
-    with kept.open("ab", buffering=0) as file:
-        file.write(line.encode())

@@ -24,7 +24,7 @@ from kir.surface.launches.values import is_number
 from .._python.host_values import Lazy
 from .._python.outline import outline
 from .._python.project import Module, Project, decorator_name
-from .launch.host_code import allocated_extents, factory_of, made_of, tensor_extents, tilelang_launches
+from .launch.host_code import allocated_extents, factory_of, made_of, tensor_extents, tilelang_launches, unrolled_extents
 from .output.binding import skeleton
 from .output.binding_check import check_given, check_readable, is_text, mentioned
 from .output.kernel import read_kernel, read_sides
@@ -153,8 +153,16 @@ class TileLangFrontend:
         factories = self.find(source, kernel)[0].owners.get(id(node), ())
         shapes = made_of(tensor_extents(node), factories) & {k for k, v in given.items() if is_number(v)}
         tried = [shapes, shapes - allocated_extents(node), shapes - made_of(allocated_extents(node), factories), set[str]()]
-        made = [as_called(skeleton, call, given, open_) for open_ in tried]
-        return next((each for each in made if not each.open and self._reads(source, kernel, each.binding)), made[-1])
+        small = unrolled_extents(node) & given.keys()
+        made = (as_called(skeleton, replace(call, known=call.known.fork()), given, open_, few) for few in ((small, set[str]()) if small else (small,))
+                for open_ in tried)
+        last = None
+        for each in made:
+            if not each.open and self._reads(source, kernel, each.binding):
+                return each
+            last = each
+        assert last is not None
+        return last
 
     def _reads(self, source: Path, kernel: str, binding: Binding) -> bool:
         """Whether the kernel is read under a binding, with tiles and teams of known size."""

@@ -84,6 +84,32 @@ def says_chunk(atom: n.Expr, index: n.Expr, extent: n.Expr, known: Facts) -> boo
     return _same(bare(atom.b), d) and a.type == i.type and any(_same(a, first) for first in _firsts(i, d, known))
 
 
+def says_both(atoms: Sequence[n.Expr], index: n.Expr, extent: n.Expr, known: Facts) -> bool:
+    """Whether the conditions that bound an index, and what is known, say of both sides that it lies inside its axis."""
+    def low(a: n.Expr) -> bool:
+        return isinstance(a, n.Binary) and ((a.op == "ge" and build.is_const(a.b, 0)) or (a.op == "le" and build.is_const(a.a, 0)))
+    return (any(map(low, atoms)) or _from_zero(known.expanded(index), known)) and (inside(index, extent, known) or not all(map(low, atoms)))
+
+
+def _from_zero(e: n.Expr, known: Facts) -> bool:
+    """Whether an integer is at least 0, by what is known or by what it is made of."""
+    if (least := known.domain(e).lo) is not None and least >= 0:
+        return True
+    match e:
+        case n.Binary(op="add" | "mul" | "min" | "floordiv" | "tdiv" | "ceildiv" | "trem" | "shr" | "shl"):
+            return _from_zero(e.a, known) and _from_zero(e.b, known)
+        case n.Binary(op="max" | "and"):
+            return _from_zero(e.a, known) or _from_zero(e.b, known)
+        case n.Binary(op="mod"):
+            return _from_zero(e.b, known)
+        case n.Select():
+            return _from_zero(e.a, known) and _from_zero(e.b, known)
+        case n.Cast():
+            return dtype_of(e.x.type).is_integer and _from_zero(e.x, known)
+        case _:
+            return False
+
+
 def inside(index: n.Expr, extent: n.Expr, known: Facts) -> bool:
     """Whether an index is known to be below an extent, be it because the first of its chunk is, or what it is a quotient of below a multiple."""
     return less(index, extent, known) or any(less(first, extent, known) for first in _firsts(index, extent, known)) or _is_quotient(

@@ -156,7 +156,7 @@ class Diagnostic:
         gutter = 2
         if self.origin is not None:
             gutter = max(2, len(str(self.origin.line)))
-            place = f"{' ' * gutter}--> {_from_here(self.origin)}"
+            place = f"{' ' * gutter}--> {from_here(self.origin)}"
             lines.append(f"{place:<45} ({self.anchor})" if self.anchor else place)
             lines += _excerpt(self.origin, self.label, source, gutter, paint, tone)
         elif self.anchor:
@@ -333,7 +333,7 @@ def _shown(text: str) -> str:
     return "".join(" " * TAB_WIDTH if char == "\t" else char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
-def _from_here(origin: Origin) -> str:
+def from_here(origin: Origin) -> str:
     """A place as a user would type its file here: relative to the current folder where it lies below it."""
     path = Path(origin.file)
     try:

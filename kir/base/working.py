@@ -40,6 +40,12 @@ def ending(at: float | None) -> Iterator[None]:
         _END.reset(token)
 
 
+def left(seconds: float) -> float:
+    """So many seconds, or those until what is being done here is of no use any more."""
+    at = _END.get()
+    return seconds if at is None else max(0.01, min(seconds, at - time.monotonic()))
+
+
 def late() -> bool:
     """Whether what is being done here is of no use any more."""
     at = _END.get()

@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from kir.gate.cases import as_posed, problem_tests, relative_tests, tensor_names
 from kir.gate.claims import apart, refusals
 from kir.gate.correctness import Runner, check
 from kir.gate.cost import profile
-from kir.gate.inputs.sets import size_sets
+from kir.gate.inputs.sets import size_sets, unrolled_over
 from kir.gate.shapes import ANY, of_problem, of_programs
 from kir.gate.verdict import AlgebraRecord, CompileRecord, CorrectnessRecord, ProfileRecord, Stage, Verdict
 from kir.gate.widths import narrow
@@ -65,8 +66,8 @@ def gate_cpu(program: Program, problem: Problem | None, surface: str, targets: S
     kept = ArtifactCache(cache) if isinstance(cache, Path) else cache
     doing(f"gate: compiling for {', '.join(t.name for t in targets)}, and interpreting")
     with ThreadPoolExecutor(max_workers=1) as beside:
-        compiling = beside.submit(_compile, program, (surface, instead) if instead else (surface,), targets, kept, shapes[0] if shapes else None, wrong,
-                                  written or (lambda by, text: None))
+        compiling = beside.submit(copy_context().run, _compile, program, (surface, instead) if instead else (surface,), targets, kept,
+                                  shapes[0] if shapes else None, wrong, written or (lambda by, text: None))
         begun = time.perf_counter()
         right = CorrectnessRecord(reference, True, relative=problem is None)
         if interpret and not wrong:
@@ -255,6 +256,7 @@ def profiled(program: Program, problem: Problem | None) -> list[Shaped]:
     if problem is not None:
         allowed = problem.shapes_for(program)
         return [(s.name, s.sizes) for s in problem.timed_for(program) or allowed[-1:]]
-    shapes: list[Shaped] = [("large", sizes) for sizes in size_sets(program, (4096,), below=True) or size_sets(program, (1024, 256, 64))[:1]]
+    few = unrolled_over(program)
+    shapes: list[Shaped] = [("large", sizes) for sizes in size_sets(program, (4096,), below=True, few=few) or size_sets(program, (1024, 256, 64), few=few)[:1]]
     sized = any(p.role == "size" and isinstance(p.of, DType) for p in program.params)
     return shapes or ([] if sized else [("fixed", {})])

@@ -282,6 +282,15 @@ def compare(op: str, a: Expr, b: Expr | int | float) -> Expr:
     return binary(op, a, _coerced(a, b))
 
 
+def below(index: Expr, extent: Expr | int) -> Expr:
+    """Whether an index is below an extent, of whatever integer type each is: the sizes of a program may be narrower than its indices, or wider."""
+    if isinstance(extent, int):
+        return compare("lt", index, extent)
+    at, size = dtype_of(index.type), dtype_of(extent.type)
+    wider = size if size.bits > at.bits else at
+    return compare("lt", cast(index, wider), cast(extent, wider))
+
+
 def logical_and(a: Expr, b: Expr) -> Expr:
     """Both (bool), or bitwise and."""
     return binary("and", a, b)

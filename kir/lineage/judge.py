@@ -12,6 +12,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from kir.base.dataclass import dataclass
+from kir.base.working import ending
 from kir.gate import Verdict, gate_cpu, realized
 from kir.gate.artifacts import ArtifactCache
 from kir.gate.correctness import Runner
@@ -112,7 +113,8 @@ class CpuJudge:
         """What was compiled of a program, anew on another surface where neighbors are compared there."""
         if not surface or judgement.surface == surface or judgement.program is None:
             return _artifacts(judgement)
-        verdict = gate_cpu(judgement.program, self.problem, surface, self.targets, against=self.against, cache=self.artifacts, interpret=False)
+        with ending(None):  # a step that is kept is told whole
+            verdict = gate_cpu(judgement.program, self.problem, surface, self.targets, against=self.against, cache=self.artifacts, interpret=False)
         return {each.target: each for each in verdict.artifacts}
 
 

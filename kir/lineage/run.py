@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 
 import kir
 from kir.analysis.target.legalize import unlaunchable
@@ -21,27 +23,49 @@ from kir.lineage.walk import Budget, Judge, Judgement, Walk
 
 USUAL_TARGETS = ("sm_80", "sm_90a")
 """What a lineage is compiled for when nobody says."""
+WALKING = 0.95
+"""The share of a budget of seconds in which steps are taken; the rest is for the last of them to end in, and for the report."""
+FIRST_STORY = 40.0
+"""Seconds after which a walk that has no end says what it has found so far."""
+STILL = "the walk still goes on"
 MOST_FINDINGS = 12
 """Findings told of an expert that the gate refuses."""
 
 
 def walk_back(program: Program, header: Header, engine: PassEngine, judge: Judge, folder: Folder, budget: Budget, *, workers: int = 2,
-              fresh: bool = False, look: int = MOST_PROGRAMS, progress: Callable[[str], None] = lambda text: None) -> Lineage:
+              fresh: bool = False, look: int = MOST_PROGRAMS, progress: Callable[[str], None] = lambda text: None, begun: float | None = None,
+              so_far: Callable[[Lineage], None] | None = None) -> Lineage:
     """Walk an expert back and write ``lineage.json``; an earlier run of the same walk is taken up, unless ``fresh``. An engine that knows the way is
     followed to its end; with any other, an order is looked for first. Nothing is written of an expert that the gate refuses: raises :class:`KirError`
-    KIR-S015, with what its compilers and the checker say, and KIR-C010 where another process walks in this folder. The budget's seconds count from here:
-    a third of them may pass before the last order is looked for."""
-    begun = time.monotonic()
-    judgement = judge.gate(program)
+    KIR-S015, with what its compilers and the checker say, and KIR-C010 where another process walks in this folder. The budget's seconds count from
+    `begun` (of `time.monotonic`; None: now), and what is left of them at the end is for the report: a third of them may pass before the last order is
+    looked for. Without such a budget `so_far` is given what is known once `FIRST_STORY` seconds have passed, and again each time that twice as many have."""
+    begun = time.monotonic() if begun is None else begun
+    until = engine.end if isinstance(engine, AlongEngine) else ""
+    with ThreadPoolExecutor(1, thread_name_prefix="gate") as beside:  # an order is looked for while the compilers load
+        gating = beside.submit(copy_context().run, judge.gate, program)
+
+        def late() -> bool:
+            refused = gating.done() and (gating.exception() is not None or not gating.result().accepted)
+            return refused or 0 < budget.seconds < 3 * (time.monotonic() - begun)
+        delayed = () if until else plan(program, engine, look, late=late).delayed
+        judgement = gating.result()
     if not judgement.accepted:
         raise _refused(header, judgement)
     with claimed(folder.root):
         folder.begin(header, fresh=fresh)
-        until = engine.end if isinstance(engine, AlongEngine) else ""
-        delayed = () if until else plan(program, engine, look, late=lambda: 0 < budget.seconds < 3 * (time.monotonic() - begun)).delayed
-        walk = Walk(program, engine, judge, folder, budget, delayed=delayed, until=until, workers=workers, progress=lambda text, kept, tried: progress(text))
+        due = FIRST_STORY
+
+        def told(text: str, kept: int, tried: int) -> None:
+            nonlocal due
+            if so_far is not None and not budget.seconds and kept and time.monotonic() - begun > due:
+                known = walk.walked(walk.state(program, judgement), judgement, "budget", STILL)
+                so_far(chained(header, known.start, judgement.record, judgement.emitted, known.steps, known.outcome))
+                due = 2 * (time.monotonic() - begun)
+            progress(text)
+        walk = Walk(program, engine, judge, folder, budget, delayed=delayed, until=until, workers=workers, progress=told)
         if budget.seconds:
-            walk.deadline = begun + budget.seconds
+            walk.deadline = begun + budget.seconds * WALKING
         done = walk.run(judgement)
         lineage = chained(header, done.start, judgement.record, judgement.emitted, done.steps, done.outcome)
         folder.finish(lineage)

@@ -208,6 +208,10 @@ class Walk:
         self._resume(first)
         with ending(self.deadline), ThreadPoolExecutor(self.workers, thread_name_prefix="gate") as pool:
             ended, reason = self._loop(pool)
+        return self.walked(first, judgement, ended, reason)
+
+    def walked(self, first: State, judgement: Judgement, ended: Ended, reason: str) -> Walked:
+        """What was found as far as the walk has come: after `run`, or in a call of `progress`."""
         kept = [step for step in self.steps if step.status == "accepted"]
         violations = tuple(self.engine.violations(self.current))
         if not violations:
@@ -221,7 +225,7 @@ class Walk:
             residue_bytes=sum(step.residue_bytes for step in kept),
             expert_bytes=len(self.engine.text(self.start).encode()),
         )
-        return Walked(self.steps, first, judgement, outcome, self.current)
+        return Walked(list(self.steps), first, judgement, outcome, self.current)
 
     def state(self, program: Program, judgement: Judgement | None = None) -> State:
         """The record of a program, whose text is kept."""

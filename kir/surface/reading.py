@@ -62,7 +62,7 @@ class Expert:
     surface: str
     binding: str = ""
     unsaid: frozenset[str] = frozenset()
-    joined: frozenset[tuple[str, str]] = frozenset()
+    joined: frozenset[tuple[str, ...]] = frozenset()
 
 
 def read_text(path: Path) -> str:
@@ -141,7 +141,7 @@ def load_expert(text: str, binding: Path | Binding | None = None) -> Expert:
     if read.binding is None:
         return Expert(program, name, source, own_surface(program, read.surface), held)
     called = {k: t.name or k for k, t in read.binding.tensors.items()}
-    pairs = frozenset((called.get(a, a), called.get(b, b)) for a, b in read.binding.joined)
+    pairs = frozenset((called.get(a, a), called.get(b, b), *part) for a, b, *part in read.binding.joined)
     return Expert(program, name, source, own_surface(program, read.surface), held, read.binding.unsaid, pairs)
 
 
@@ -343,7 +343,8 @@ def normal_form(read: Reading, known: Sequence[Path] = (), text: str = "") -> Pr
         told = f"kir bind {quote(text)} --ask, which asks for what is open; or -o {program.name}.toml, which writes a skeleton for --bind"
         skeleton = told if text and ".kir" not in text else ""
         shipped = " or ".join(f"--bind {quote(_short(each))}" for each in known)
-        raise error("KIR-S016", f"{program.name} is generic",
+        why = "its binding leaves something open" if read.binding is not None else "no launch of it was found in its file or folder"
+        raise error("KIR-S016", f"{program.name} is generic, and {why}",
                     needs="a binding: what its sizes, dtypes and compile-time values are (kir explain your-own-kernel)",
                     attempt=shipped or skeleton)
     check(program)

@@ -49,7 +49,7 @@ from ._carrier import Carrier, meets_contract
 
 @dataclass(frozen=True)
 class BlockedSolve(Carrier):
-    """The answer solves 64 unknowns in four blocks of 16; see `Carrier` for the parameters."""
+    """The answer solves 64 unknowns in four blocks of 16. `answer` is its name, `kernel` that of the kernel it is for."""
 
     intent: ClassVar[str] = "blocked-triangular-solve"
     catalogue: ClassVar[tuple[int, ...]] = (63,)

@@ -60,7 +60,7 @@ from ._carrier import Carrier, meets_contract
 
 @dataclass(frozen=True)
 class ChunkRecurrenceD128(Carrier):
-    """The answer works in chunks of tokens; see `Carrier` for the parameters."""
+    """The answer works in chunks of tokens. `answer` is its name, `kernel` that of the kernel it is for."""
 
     intent: ClassVar[str] = "phase-decomposition"
     catalogue: ClassVar[tuple[int, ...]] = (60,)

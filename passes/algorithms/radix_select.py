@@ -73,7 +73,7 @@ def _order_is_free(program: n.Program, site: Site, context: Context) -> Verdict:
 
 @dataclass(frozen=True)
 class RadixSelect(Carrier):
-    """The answer finds the K-th largest key by digits and takes what is above it; see `Carrier` for the parameters."""
+    """The answer finds the K-th largest key by digits and takes what is above it. `answer` is its name, `kernel` that of the kernel it is for."""
 
     intent: ClassVar[str] = "radix-select"
     catalogue: ClassVar[tuple[int, ...]] = (61,)

@@ -54,7 +54,7 @@ from ._carrier import Carrier, meets_contract
 
 @dataclass(frozen=True)
 class WarpSort(Carrier):
-    """The answer counts and places runs side by side; see `Carrier` for the parameters."""
+    """The answer counts and places runs side by side. `answer` is its name, `kernel` that of the kernel it is for."""
 
     intent: ClassVar[str] = "parallel-counting-sort"
     catalogue: ClassVar[tuple[int, ...]] = (45,)

@@ -94,7 +94,7 @@ def _bounds(made: n.Select, value: n.Expr) -> list[n.Expr]:
     if not (isinstance(value, n.Load) and value.clip and value.other is not None and value.other == made.b):
         return []
     places = [(i, d) for i, d in zip(value.at.index, value.at.buffer.shape, strict=True) if isinstance(i, n.Expr)]
-    return [build.compare("lt", i, d) for i, d in places] + [build.compare("ge", i, 0) for i, _ in places]
+    return [build.below(i, d) for i, d in places] + [build.compare("ge", i, 0) for i, _ in places]
 
 
 def _holds(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -152,7 +152,7 @@ class GuardValue(Pass):
         if not isinstance(x, n.Load) or not x.clip or x.other is None or not all(isinstance(i, n.Expr) and i.type == I32 for i in x.at.index):
             return None
         known = Facts.at(program, path)
-        bounds = [build.compare("lt", i, d) for i, d in zip(x.at.index, x.at.buffer.shape, strict=True) if isinstance(i, n.Expr)]
+        bounds = [build.below(i, d) for i, d in zip(x.at.index, x.at.buffer.shape, strict=True) if isinstance(i, n.Expr)]
         open_ = [each for each in bounds if not build.is_const(each) and decide(each, known).kind != "always"]
         return replace(self, when=expr_text(reduce(build.logical_and, open_)), other=expr_text(x.other)) if open_ else None
 

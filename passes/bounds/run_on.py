@@ -259,7 +259,7 @@ def _at_edges(program: n.Program, path: Path, loop: n.For, x: n.Node) -> Any:
         zero = build.const(0, new.at.buffer.dtype)
         if new.clip and new.other != zero:
             return new
-        over = any(loop.var.name in names_read(i) and decide(build.compare("lt", i, d), known).kind != "always"
+        over = any(loop.var.name in names_read(i) and decide(build.below(i, d), known).kind != "always"
                    for i, d in zip(new.at.index, new.at.buffer.shape, strict=True) if isinstance(i, n.Expr))
         return replace(new, clip=over, other=zero if over else None)
     return transform(x, leave)

@@ -206,7 +206,7 @@ def _mask(at: n.Region) -> n.Expr | None:
     if not spans or len(extents) != len(spans):
         return None
     axes = [(n.Var(f"%{k}", I32), d) for (k, _), d in zip(spans, extents, strict=True)]
-    inside = [build.compare("lt", build.add(i.lo, v), at.buffer.shape[k]) for (k, i), (v, _) in zip(spans, axes, strict=True)]
+    inside = [build.below(build.add(i.lo, v), at.buffer.shape[k]) for (k, i), (v, _) in zip(spans, axes, strict=True)]
     try:
         made = tile(inside[0], list(axes), False)
         for each in inside[1:]:

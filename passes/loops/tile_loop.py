@@ -40,7 +40,7 @@ from typing import ClassVar
 
 from kir.analysis.clipping import divides, settle_clips
 from kir.analysis.facts import Facts
-from kir.analysis.solver import multiple
+from kir.analysis.solver import decide, multiple
 from kir.analysis.tiles.retile import CannotRetile, Narrow
 from kir.analysis.tiles.tile_axes import AxisClass, TileAxes
 from kir.analysis.tiles.widen import Widen
@@ -70,10 +70,11 @@ def _tails(program: n.Program, site: Site, context: Context) -> Verdict:
         return proved(f"{item.extent} divides the number of iterations")
     if item.floor:
         return left_over(item.extent, "the number of iterations", loop.hi, Facts.at(program, site.path))
+    beyond = Facts.at(program, site.path).ranging(loop.var, loop.hi, build.add(loop.hi, item.extent))
     for s in statements(loop.body):
         if isinstance(s, n.Store) and s.at.buffer.space == "global" and s.at.index:
             ends = [build.cast(d, dtype_of(loop.var.of)) == loop.hi for i, d in zip(s.at.index, s.at.buffer.shape, strict=True) if i == loop.var]
-            if True not in ends:
+            if True not in ends and not _is_past(s.at, loop, beyond):
                 size, end = build.int_value(loop.hi), [build.int_value(d) for d in s.at.buffer.shape]
                 stores = [x for k in program.kernels for x in statements(k.body)
                           if (isinstance(x, n.Store) and x.at.buffer == s.at.buffer) or (isinstance(x, n.Copy) and x.dst.buffer == s.at.buffer)]
@@ -84,6 +85,12 @@ def _tails(program: n.Program, site: Site, context: Context) -> Verdict:
                                needs=f"a fact that {item.extent} divides the iterations")
                 return unless(multiple(loop.hi, item.extent), Facts.at(program, site.path), said)
     return proved("every store ends where the loop ends, so the overhang is clipped")
+
+
+def _is_past(r: n.Region, loop: n.For, beyond: Facts) -> bool:
+    """Whether a place lies past the end of its tensor wherever the loop's variable is past its own: a tensor that ends before the loop does."""
+    return any(isinstance(i, n.Expr) and loop.var.name in names_read(i) and decide(build.below(i, d), beyond).kind == "never"
+               for i, d in zip(r.index, r.buffer.shape, strict=True))
 
 
 def _independent(program: n.Program, site: Site, context: Context) -> Verdict:

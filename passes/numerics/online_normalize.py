@@ -213,7 +213,7 @@ def _is_there(x: n.Load, known: Facts) -> bool:
     """Whether a load reads an element of a tensor, and not what is given for those past its end."""
     if x.at.buffer.space != "global" or x.mask is not None:
         return False
-    return not x.clip or all(isinstance(i, n.Expr) and decide(build.compare("lt", i, d), known).kind == "always"
+    return not x.clip or all(isinstance(i, n.Expr) and decide(build.below(i, d), known).kind == "always"
                              for i, d in zip(x.at.index, x.at.buffer.shape, strict=True) if not _is_row(i, d, known))
 
 

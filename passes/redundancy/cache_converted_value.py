@@ -41,7 +41,7 @@ from kir.rewrite.match.materialize import Materialize, inside_where_it_is_read, 
 
 @dataclass(frozen=True)
 class CacheConvertedValue(Materialize):
-    """`value` is the text of the conversion."""
+    """`value` is the text of the conversion; `until` is after how many statements it is written out again, 0 for never."""
 
     intent: ClassVar[str] = "cache-converted-value"
     catalogue: ClassVar[tuple[int, ...]] = (6,)

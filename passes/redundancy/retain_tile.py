@@ -44,7 +44,7 @@ from kir.rewrite.match.materialize import Materialize, inside_where_it_is_read, 
 
 @dataclass(frozen=True)
 class RetainTile(Materialize):
-    """`value` is the text of the load."""
+    """`value` is the text of the load; `until` is after how many statements it is written out again, 0 for never."""
 
     intent: ClassVar[str] = "retain-tile"
     catalogue: ClassVar[tuple[int, ...]] = (3,)

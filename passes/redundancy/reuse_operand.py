@@ -44,7 +44,7 @@ from kir.rewrite.match.materialize import Materialize, inside_where_it_is_read, 
 
 @dataclass(frozen=True)
 class ReuseOperand(Materialize):
-    """`value` is the text of the expression."""
+    """`value` is the text of the expression; `until` is after how many statements it is written out again, 0 for never."""
 
     intent: ClassVar[str] = "operand-reuse"
     catalogue: ClassVar[tuple[int, ...]] = (51,)

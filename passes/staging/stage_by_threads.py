@@ -98,7 +98,7 @@ def _there(program: n.Program, site: Site, found: Template, item: StageByThreads
     all_there: n.Expr = build.const(True, BOOL)
     for i, d in zip(found.load.at.index, found.load.at.buffer.shape, strict=True):
         assert isinstance(i, n.Expr)
-        all_there = build.logical_and(all_there, build.logical_and(build.compare("ge", i, 0), build.compare("lt", i, d)))
+        all_there = build.logical_and(all_there, build.logical_and(build.compare("ge", i, 0), build.below(i, d)))
     return decided(all_there, known, "all elements that are brought exist", "an element that a thread brings lies outside the tensor",
                    attempt="a load that stops at the edges of the tensor")
 

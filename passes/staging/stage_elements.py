@@ -101,7 +101,7 @@ class Template:
         """That the index in a dimension is below its extent."""
         r = self.at(place).at
         index = matched_as(r.index[d], n.Expr)
-        return build.compare("lt", index, r.buffer.shape[d])
+        return build.below(index, r.buffer.shape[d])
 
 
 def hole(k: int) -> n.Var:
@@ -153,7 +153,7 @@ def _there(program: n.Program, site: Site, context: Context) -> Verdict:
         assert isinstance(i, n.Expr)
         claim = build.logical_and(claim, build.compare("ge", i, 0))
         if d not in item.guard:
-            claim = build.logical_and(claim, build.compare("lt", i, r.buffer.shape[d]))
+            claim = build.logical_and(claim, build.below(i, r.buffer.shape[d]))
     return decided(claim, known, "all elements that are copied exist", "an element that is copied lies outside the tensor",
                    attempt="a guard on the dimension")
 

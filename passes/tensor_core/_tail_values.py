@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import Literal
 
 from kir.analysis.clipping import divides
+from kir.analysis.facts import Facts
+from kir.analysis.solver import decide
 from kir.analysis.tiles.tile_axes import TileAxes
 from kir.base.dataclass import dataclass
 from kir.ir import build
@@ -16,6 +18,11 @@ from kir.ir.visit import buffers_named, names_read, walk
 Past = Literal["zero", "lowest"]
 FOLDS_NOTHING: dict[str, Past] = {"add": "zero", "max": "lowest"}
 """What an operation folds in without effect."""
+MOVED = ("expand", "trans", "broadcast", "pick")
+AT_ZERO = (*MOVED, "to_tf32", "abs", "sqrt", "tanh", "erf", "sin")
+"""Functions that are zero at zero."""
+FINITE = (*AT_ZERO, "exp", "exp2", "sigmoid", "cos", "iota")
+"""Functions that are finite where their arguments are; of a root, where it is zero at zero."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +33,21 @@ class End:
     loop: n.For
     at: tuple[n.Expr, ...]
     kernel: n.Kernel | None = None
+    beyond: Facts | None = None
+    """What is known where the loop's variable is past its end."""
 
     @classmethod
-    def of(cls, program: n.Program, kernel: n.Kernel, loop: n.For, extent: int) -> End:
-        """The end of a loop that panels of an extent go through."""
-        return cls(loop, tuple(e for e in _smaller_of(loop.hi) if not divides(extent, e, program.facts)) or (loop.hi,), kernel)
+    def of(cls, program: n.Program, kernel: n.Kernel, loop: n.For, extent: int, known: Facts) -> End:
+        """The end of a loop that panels of an extent go through, where so much is known around it."""
+        beyond = known.ranging(loop.var, loop.hi, build.add(loop.hi, extent))
+        return cls(loop, tuple(e for e in _smaller_of(loop.hi) if not divides(extent, e, program.facts)) or (loop.hi,), kernel, beyond)
+
+    def is_past(self, i: n.Expr | n.Span, d: n.Expr) -> bool:
+        """Whether an index lies past the end of a tensor wherever the loop's variable is past its own: the tensor ends where the loop does, or before."""
+        if i == self.loop.var and (d == self.loop.hi or self.at == (d,)):
+            return True
+        return (isinstance(i, n.Expr) and self.beyond is not None and self.loop.var.name in names_read(i)
+                and decide(build.below(i, d), self.beyond).kind == "never")
 
     def is_bounded(self, cond: n.Expr) -> bool:
         """Whether a condition fails past the end of the loop, in all rows of a tile that the kernel stores."""
@@ -103,23 +120,61 @@ def _past(end: End, lets: dict[str, n.Expr], e: n.Expr) -> Past | None:
             return of(e.b) if end.is_bounded(e.cond) else of(e.a) if of(e.a) == of(e.b) else None
         case n.Cast():
             return of(e.x)
+        case n.Unary(op="neg"):
+            return "zero" if of(e.x) == "zero" else None
         case n.Load() if (start := _begins_with(loop, e.at.buffer.name)) is not None:
             return "lowest" if of(start) == "lowest" else None
         case n.Load():
-            ends = [i == loop.var and (d == loop.hi or end.at == (d,)) for i, d in zip(e.at.index, e.at.buffer.shape, strict=False)]
-            return "zero" if e.at.buffer.space == "global" and any(ends) and e.other is None else None
-        case n.Call(fn="expand" | "trans" | "broadcast" | "pick"):
-            return of(e.args[0])
+            if e.at.buffer.space != "global" or not any(end.is_past(i, d) for i, d in zip(e.at.index, e.at.buffer.shape, strict=False)):
+                return None
+            return "zero" if e.other is None else of(e.other)
+        case n.Call() if e.fn in AT_ZERO:
+            found = of(e.args[0])
+            return found if e.fn in MOVED or found == "zero" else None
         case n.Call(fn="exp" | "exp2"):
             return "zero" if of(e.args[0]) == "lowest" else None
         case n.Binary(op="mul"):
             both = {of(e.a), of(e.b)}
             scaled = of(e.a) if isinstance(e.b, n.Const) and 0 < e.b.value < math.inf else None
-            return scaled or ("zero" if both == {"zero"} else None)
+            zero = any(of(one) == "zero" and _is_finite(end, lets, other) for one, other in ((e.a, e.b), (e.b, e.a)))
+            return scaled or ("zero" if both == {"zero"} or zero else None)
+        case n.Binary(op="div"):
+            return "zero" if of(e.a) == "zero" and loop.var.name not in _depends(lets, e.b) else None
+        case n.Binary(op="add" | "min"):
+            return "zero" if of(e.a) == of(e.b) == "zero" else None
         case n.Binary(op="sub"):
+            if of(e.a) == of(e.b) == "zero":
+                return "zero"
             return "lowest" if of(e.a) == "lowest" and loop.var.name not in _depends(lets, e.b) else None
         case _:
             return None
+
+
+def _is_finite(end: End, lets: dict[str, n.Expr], e: n.Expr | n.Region) -> bool:
+    """Whether a value is finite past the end of the loop, if it is where the loop runs: zero times it is zero."""
+    if isinstance(e, n.Region):
+        return False
+    match e:
+        case n.Const():
+            return math.isfinite(e.value)
+        case n.Var() if e.name in lets:
+            return _is_finite(end, lets, lets[e.name])
+        case n.Var():
+            return True
+        case n.Load():
+            own = any(isinstance(s, n.Alloc) and s.buffer.name == e.at.buffer.name for s in walk(end.loop))
+            return (not own and end.loop.var.name not in _depends(lets, e)) or _past(end, lets, e) == "zero"
+        case n.Cast() | n.Unary():
+            return _is_finite(end, lets, e.x)
+        case n.Select():
+            return _is_finite(end, lets, e.a) and _is_finite(end, lets, e.b)
+        case n.Binary():
+            quotient = e.op in ("add", "sub", "mul", "min", "max") or end.loop.var.name not in _depends(lets, e.b)
+            return quotient and _is_finite(end, lets, e.a) and _is_finite(end, lets, e.b)
+        case n.Call():
+            return end.loop.var.name not in _depends(lets, e) or (e.fn in FINITE and all(_is_finite(end, lets, x) for x in e.args))
+        case _:
+            return False
 
 
 def _begins_with(loop: n.For, name: str) -> n.Expr | None:

@@ -94,14 +94,13 @@ def _tails(program: n.Program, site: Site, context: Context) -> Verdict:
         return proved(f"{extent} divides the trip count")
     if item.floor:
         return left_over(extent, "the trip count", loop.hi, known)
-    masked, end = False, End.of(program, kernel_of(program, site.path), loop, extent)
-    for s in _accumulations(loop):
-        v = s.value
-        if isinstance(v, n.Binary) and past_end(loop, v.b, end) == FOLDS_NOTHING.get(v.op):
-            masked = True
-        elif not (isinstance(v, n.Binary) and v.op == "add" and isinstance(v.b, n.Binary) and v.b.op == "mul"):
+    end = End.of(program, kernel_of(program, site.path), loop, extent, known)
+    divided = f"a fact that {extent} divides the trip count"
+    open_ = [s for s in _accumulations(loop) if not (isinstance(s.value, n.Binary) and past_end(loop, s.value.b, end) == FOLDS_NOTHING.get(s.value.op))]
+    for s in open_:
+        if not (isinstance(v := s.value, n.Binary) and v.op == "add" and isinstance(v.b, n.Binary) and v.b.op == "mul"):
             said = unknown(f"'{s.at.buffer.name}' does not add products, so rows past the end may not add zero",
-                           needs=f"a fact that {extent} divides the trip count, or a mask that makes nothing of what lies past its end")
+                           needs=f"{divided}, or a mask that makes nothing of what lies past its end")
             return unless(multiple(loop.hi, extent), known, said)
     indexed = {x.at for x in walk(loop) if isinstance(x, n.Load) and x.at.buffer.space == "global" and loop.var.name in names_read(x.at)}
     for r in indexed:
@@ -109,20 +108,22 @@ def _tails(program: n.Program, site: Site, context: Context) -> Verdict:
             size = build.int_value(loop.hi)
             text = f"the last panel reads past the trip count, and '{r.buffer.name}' does not end there"
             if size is None or _meets_zero(r, loop, end):
-                return unless(multiple(loop.hi, extent), known, unknown(text, needs=f"a fact that {extent} divides the trip count"))
+                return unless(multiple(loop.hi, extent), known, unknown(text, needs=divided))
             return refuted(text, f"{loop.var.name} = {size} reads '{r.buffer.name}'", needs="an extent that divides the trip count")
     count, held = build.int_value(loop.hi), [x for x in walk(loop) if isinstance(x, n.Load) and x.at.buffer.space != "global"]
     if count is not None and any(loop.var.name in names_read(x.at) for x in held):
         return refuted(f"{extent} does not divide the {count} iterations", f"the last panel ends at {-(-count // extent) * extent}",
                        needs="an extent that divides the trip count")
-    if masked:
-        return proved("past the end of the loop a mask makes what is folded in zero (of a sum) or the lowest value (of a maximum)")
-    return proved("both panels end where the loop ends; past it they are clipped to zero, and zero times zero adds nothing")
+    if open_:
+        said = unknown(f"what is added to '{open_[0].at.buffer.name}' past the loop's end is not known to be zero, though all that is read there is clipped",
+                       needs=f"{divided}, or products of what is zero there")
+        return unless(multiple(loop.hi, extent), known, said)
+    return proved("past the end of the loop what is folded in is zero (of a sum) or the lowest value (of a maximum): it is clipped, or a mask makes it so")
 
 
 def _ends(r: n.Region, loop: n.For, end: End) -> bool:
     """Whether a tensor ends where a loop over its places does, so that what lies past the end is clipped."""
-    return all(not isinstance(i, n.Expr) or loop.var.name not in names_read(i) or (i == loop.var and (d == loop.hi or end.at == (d,)))
+    return all(not isinstance(i, n.Expr) or loop.var.name not in names_read(i) or end.is_past(i, d)
                for i, d in zip(r.index, r.buffer.shape, strict=True))
 
 

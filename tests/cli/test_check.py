@@ -43,6 +43,59 @@ def test_json_names_every_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert found["sizes"]["N"] % 64 and "outside its shape" in found["shown"]
 
 
+AHEAD = """__global__ void ahead(const float* x, float* y, int n) {
+    int i = blockIdx.x * 256 + threadIdx.x;
+    if (i < n) y[i] = x[i + 1] - x[i];
+}
+torch::Tensor launch(torch::Tensor x) {
+    auto y = torch::empty_like(x);
+    int n = x.numel();
+    ahead<<<(n + 255) / 256, 256>>>(x.data_ptr<float>(), y.data_ptr<float>(), n);
+    return y;
+}
+"""
+MISSPELT = """import tilelang
+import tilelang.language as T
+
+
+@tilelang.jit
+def twice(N, block=256):
+    @T.prim_func
+    def main(X: T.Tensor((N,), "float32"), Y: T.Tensor((N,), "float32")):
+        with T.Kernel(T.ceildiv(N, block), threads=128) as b:
+            x = T.alloc_shared((block,), "float32")
+            T.copy(X[b * block], x)
+            for i in T.Parralel(block):
+                x[i] = x[i] * 2.0
+            T.copy(x, Y[b * block])
+    return main
+
+
+k = twice(1 << 20)
+"""
+
+
+def test_one_mistake_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (file := tmp_path / "ahead.cu").write_text(AHEAD, encoding="utf-8")
+    code, _, err = called(capsys, "check", str(file))
+    assert code == 1 and err.count("error[KIR-Y002]") == 1 and "read of x[1] is outside its shape [1]" in err
+    assert "ahead.cu:3:" in err and "undefined when the program ends" not in err
+
+
+def test_what_is_not_followed_is_told_once_with_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (file := tmp_path / "misspelt.py").write_text(MISSPELT, encoding="utf-8")
+    code, out, _ = called(capsys, "check", str(file))
+    said = " ".join(out.split())
+    assert code == 0 and said.count("not decided: ") == 1 and "misspelt.py:12:13 (main/opaque)" in said
+    assert "did you mean 'Parallel'" in said and "(8 kinds of obligations)" in said
+
+
+def test_a_kernel_that_nothing_launches_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (file := tmp_path / "alone.cu").write_text(AHEAD.partition("torch::Tensor launch")[0], encoding="utf-8")
+    code, _, err = called(capsys, "check", str(file))
+    assert code == 1 and "no launch of it was found in its file or folder" in err and "--ask" in err
+
+
 @pytest.mark.parametrize("words", [[], ["--package", "x"], ["--package", "x", "-o", "out", "file.kir"], ["file.kir", "-o", "out"]])
 def test_options_that_do_not_belong_together(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = called(capsys, "check", *words)

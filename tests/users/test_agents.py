@@ -34,6 +34,13 @@ kernel main grid (b: 1) threads 64
     Y[t] = s[63 - t]
 """
 
+OPAQUE = """kir 1
+program open
+  out Y: f32[64]
+kernel main grid (b: 1) threads 64
+  opaque cuda reads nothing writes Y because "a call" text "count();"
+"""
+
 
 def asked(folder: Path, what: Callable[[Any], Awaitable[None]]) -> None:
     """Ask a server over standard input and output."""
@@ -60,6 +67,7 @@ def test_every_tool_has_a_schema_of_what_it_takes_and_gives(tmp_path: Path) -> N
 def test_a_kernel_is_read_checked_and_rewritten_by_an_agent(tmp_path: Path) -> None:
     laid(tmp_path, "softmax with a scale (Triton)")
     (tmp_path / "racy.kir").write_text(RACY, encoding="utf-8")
+    (tmp_path / "opaque.kir").write_text(OPAQUE, encoding="utf-8")
     beats: list[str] = []
 
     async def beat(progress: float, total: float | None, message: str | None) -> None:
@@ -75,10 +83,16 @@ def test_a_kernel_is_read_checked_and_rewritten_by_an_agent(tmp_path: Path) -> N
         assert not ran["ok"] and any("race" in f or "ordered" in f or "s[" in f for f in ran["findings"])
         decided = (await client.call_tool("check", {"file": "racy.kir"})).structured_content
         assert decided["verdict"] == "refuted" and decided["kinds"]["race"] == "refuted" and "KIR-Y002" in decided["findings"][0]
+        open_ = (await client.call_tool("check", {"file": "opaque.kir"})).structured_content
+        assert open_["verdict"] == "undecided" and open_["findings"] == ["not decided: not followed (opaque.kir:5): it is kept as text: a call"]
         fine = (await client.call_tool("check", {"file": "scaled.py"})).structured_content
         assert fine["verdict"] == "proved" and not fine["findings"] and "KIR-S060" in fine["notes"][0]
         again = await client.call_tool("opt", {"file": "scaled.py", "pipeline": "no-such-pass"})
         assert again.is_error and "KIR-X002" in again.content[0].text
+        misnamed = await client.call_tool("opt", {"file": "scaled.py", "pipeline": "unroll", "emits": "cuda"})
+        assert misnamed.is_error and misnamed.content[0].text.startswith("KIR-C002 opt has no argument 'emits'; did you mean 'emit'?")
+        lacking = await client.call_tool("explain", {"what": "KIR-S060"})
+        assert lacking.is_error and "explain needs the argument 'id'" in lacking.content[0].text and "needs: id (required)" in lacking.content[0].text
         told = (await client.call_tool("explain", {"id": "KIR-S060"})).structured_content
         assert "binding" in told["text"]
         page = (await client.call_tool("explain", {"id": "your-own-kernel"})).structured_content

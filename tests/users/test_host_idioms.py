@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from kir.ir.binding import Binding
+from kir.surface.reading import launched
 from tests.users.test_found_launches import called_binding
 
 HEAD = """import math
@@ -90,3 +91,38 @@ def test_tensors_with_two_axes_exchanged_keep_them_all(tmp_path: Path) -> None:
     binding = _bound(tmp_path, EXCHANGED)
     assert len(binding.tensors["x"].shape) == len(binding.tensors["y"].shape) == 4
     assert binding.scalars["T"] == "k_1 * k_3" and binding.tensors["x"].strides is None
+
+
+ROUTED = """import tilelang
+import tilelang.language as T
+import torch
+
+
+@tilelang.jit
+def routed(count, experts):
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def weights(x: T.Tensor((n, count), "float32"), y: T.Tensor((n, experts), "float32")):
+        with T.Kernel(T.ceildiv(n, 128), threads=128) as b:
+            t = T.get_thread_binding()
+            kept = T.alloc_local((count,), "float32")
+            for i in T.unroll(count):
+                kept[i] = x[b * 128 + t, i]
+            for e in T.serial(experts):
+                y[b * 128 + t, e] = kept[0]
+    return weights
+
+
+def run(x, experts):
+    y = torch.empty(x.shape[0], experts)
+    routed(x.shape[1], experts)(x, y)
+    return y
+"""
+
+
+def test_what_each_thread_holds_is_taken_for_few(tmp_path: Path) -> None:
+    (file := tmp_path / "routed.py").write_text(ROUTED, encoding="utf-8")
+    binding, told = launched(str(file))
+    assert binding is not None and binding.metas == {"count": 8, "experts": 64} and binding.sizes == ["n"]
+    assert "assumed, as nothing says it: count is 8" in str(told[0].notes)

@@ -15,6 +15,9 @@ from ..._python.host_files import host_launches
 from ..._python.host_run import Follower, HostFile, Kernel
 from ..._python.signature import nodes_below, parameters
 
+SMALL = ("unroll", "vectorized", "alloc_local")
+"""What TileLang calls loops and memory of which each step, each element, has an instruction or a register of its own."""
+
 
 def factory_of(owners: tuple[cst.FunctionDef, ...], node: cst.FunctionDef) -> cst.FunctionDef:
     """The function that is called for a kernel: the outermost around it, or the kernel itself."""
@@ -43,6 +46,12 @@ def tensor_extents(node: cst.FunctionDef) -> set[str]:
 def allocated_extents(node: cst.FunctionDef) -> set[str]:
     """The names in what a kernel allocates, whose extents are compile-time values."""
     return {x.value for call in _allocations(node) for x in nodes_below(call) if isinstance(x, cst.Name)}
+
+
+def unrolled_extents(node: cst.FunctionDef) -> set[str]:
+    """The names in what a kernel unrolls, has as one vector or holds in a thread's own memory: whoever writes that means a small number."""
+    called = (x for x in nodes_below(node) if isinstance(x, cst.Call) and isinstance(x.func, cst.Attribute) and x.func.attr.value in SMALL)
+    return {x.value for call in called for each in call.args for x in nodes_below(each) if isinstance(x, cst.Name)}
 
 
 def made_of(names: set[str], factories: Sequence[cst.FunctionDef]) -> set[str]:

@@ -29,7 +29,7 @@ def gathered(view: n.View, e: n.Load) -> n.Load:
                     place = build.expand(place, other)
         places[name] = place
         if e.clip:
-            inside = build.compare("lt", place, size)
+            inside = build.below(place, size)
             mask = inside if mask is None else build.logical_and(mask, inside)
     if e.clip and e.other is not None and view.fill is not None and e.other != view.fill:
         raise ValueError(f"outside of '{view.buffer.name}' it gives another value than the view where it shows nothing")

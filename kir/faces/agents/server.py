@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 import socket
 import typing
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import kir.skills
-from kir.base.diagnostic import usage
+from kir.base.diagnostic import did_you_mean, usage
 from kir.faces.agents.calling import Call, Kept, Refused
 from kir.faces.agents.tools import TOOLS
 from kir.faces.api.pages import page as page_of
@@ -28,7 +28,15 @@ def made(folder: Path, version: str) -> Any:
         from mcp.server.mcpserver.exceptions import ResourceNotFoundError, ToolError
     except ImportError as absent:
         raise usage("KIR-C008", "the package mcp is not installed", attempt="pip install 'kernel-lineage[mcp]'") from absent
-    server = MCPServer("kir", instructions=INSTRUCTIONS, version=version)
+
+    class Server(MCPServer):  # type: ignore[misc]  # of a package without types
+        """One that says which arguments a tool takes; others would be left out without a word."""
+
+        async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+            if wrong := misnamed(name, arguments):
+                raise ToolError(wrong)
+            return await super().call_tool(name, arguments, context)
+    server = Server("kir", instructions=INSTRUCTIONS, version=version, log_level="WARNING")
     kept = Kept()
     for tool in TOOLS:
         server.add_tool(_tool(tool, kept, folder, Context, ToolError))
@@ -70,6 +78,19 @@ def made(folder: Path, version: str) -> Any:
                          ("kir://card/{name}", card, "text/markdown"), ("kir://skill", skill, "text/markdown"), ("kir://page/{name}", page, "text/markdown")):
         server.resource(uri, mime_type=kind)(f)
     return server
+
+
+def misnamed(tool: str, given: Mapping[str, Any]) -> str:
+    """What is wrong with the names of a call's arguments; "" for nothing, and for a tool that there is not."""
+    found = next((each for each in TOOLS if each.__name__ == tool), None)
+    own = [p for p in inspect.signature(found).parameters.values() if p.name != "call"] if found is not None else []
+    names, needed = [p.name for p in own], [p.name for p in own if p.default is p.empty]
+    unknown, missing = [x for x in given if x not in names], [x for x in needed if x not in given]
+    if found is None or not (unknown or missing):
+        return ""
+    said = [f"{tool} has no argument '{x}'; {did_you_mean(x, names)}".removesuffix("; ") for x in unknown]
+    said += [f"{tool} needs the argument '{x}'" for x in missing]
+    return f"KIR-C002 {'; '.join(said)}\n  needs: {', '.join(f'{x} (required)' if x in needed else x for x in names)}"
 
 
 def _tool(tool: Callable[..., Awaitable[Any]], kept: Kept, folder: Path, context: Any, failure: Any) -> Any:

@@ -18,7 +18,7 @@ from kir.faces.agents.calling import Call, said, short
 File = Annotated[str, Field(description="FILE[::KERNEL] of CUDA, Triton or TileLang, or FILE.kir; relative to the server's folder")]
 Bind = Annotated[str, Field(description="the binding (TOML) of a generic kernel; by default as the host code beside it launches it")]
 Problem = Annotated[str, Field(description="what it must compute: a name of `kir problems`, a folder, or a KernelBench file")]
-MOST_SITES = 40
+MOST_SITES, MOST_CARDS = 40, 20
 _HAZARD = re.compile(r"KIR-Y00[23]\b")
 """Diagnostics that say what is not so, or not decided, of a kernel."""
 
@@ -57,7 +57,7 @@ class Findings(BaseModel):
 
 
 class Decided(BaseModel):
-    """What holds for every size: proved, refuted (each finding with the sizes that show it) or undecided; and the same of each kind of hazard."""
+    """What holds for every size: proved, refuted (each finding with the sizes that show it) or undecided (with why); and the same of each kind of hazard."""
 
     verdict: str
     kinds: dict[str, str]
@@ -189,8 +189,10 @@ async def run(call: Call, file: File, problem: Problem = "", check: bool = True,
 async def check(call: Call, file: File, bind: Bind = "") -> Decided:
     """Decide for every size, without a run or a problem: races, bounds, barriers, undefined values. What is refuted comes with sizes that show it."""
     found = await call.command("check", file, *_bound(bind))
+    wrong = [each for each in map(said, found.get("diagnostics", [])) if _HAZARD.match(each)]
+    left = [f"not decided: {f['what']}{_line(f['origin'])}: {f['why']}" for f in found["findings"] if f["status"] == "undecided"]
     return Decided(verdict=str(found["verdict"]), kinds=found["kinds"], notes=[each for each in _notes(found) if not _HAZARD.match(each)],
-                   findings=[each for each in map(said, found.get("diagnostics", [])) if _HAZARD.match(each)][:20])
+                   findings=[*wrong, *dict.fromkeys(left)][:20])
 
 
 async def gate(call: Call, file: File, problem: Problem = "",
@@ -223,7 +225,7 @@ async def skills_search(call: Call, words: Annotated[str, Field(description="wor
     found = await call.command("skills", *(("search", *words.split()) if words.split() else ("list",)))
     cards = [Card(name=c["name"], title=c["title"], state=c["state"], steps=[str(s) for s in c["steps"]], kernels=c["kernels"],
                   resource=f"kir://card/{c['name']}") for c in found.get("hits", found.get("cards", []))]
-    return Cards(cards=cards[:MOST_SITES], total=len(cards))
+    return Cards(cards=cards[:MOST_CARDS], total=len(cards))
 
 
 async def skills_apply(call: Call, card: Annotated[str, Field(description="a card's name, as `skills_search` gives it")], file: File, bind: Bind = "",
@@ -277,6 +279,10 @@ async def explain(call: Call, id: Annotated[str, Field(description="an id such a
 TOOLS: tuple[Callable[..., Awaitable[Any]], ...] = (
     parse, sites, opt, diff, run, check, gate, forecast, lineage, optimize, skills_search, skills_apply, explain)
 """In the order in which an agent sees them."""
+
+
+def _line(origin: dict[str, Any] | None) -> str:
+    return f" ({Path(origin['file']).name}:{origin['line']})" if origin else ""
 
 
 def _bound(bind: str) -> tuple[str, ...]:

@@ -84,7 +84,7 @@ class Kernel(_Told):
     source: str = ""
     binding: str = ""
     unsaid: frozenset[str] = frozenset()
-    joined: frozenset[tuple[str, str]] = frozenset()
+    joined: frozenset[tuple[str, ...]] = frozenset()
 
     @property
     def program(self) -> Program:

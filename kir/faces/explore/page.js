@@ -109,12 +109,13 @@ async function draw() {
 }
 
 function place(site) {
-  const row = made("div", "", "site"), button = made("button", site.step), gain = made("span", "", "gain"), seen = site.forecast;
+  const row = made("div", "", "site"), button = made("button"), gain = made("span", "", "gain"), seen = site.forecast;
   if (site.refused.length) row.classList.add("no");
   gain.textContent = site.refused.length || seen && seen.refused ? "refused" : seen ? seen.brief + (seen.fails >= .05 ? ", fails " + Math.round(100 * seen.fails) + " %" : "") : "…";
   if (seen && seen.low > 1) gain.classList.add("good");
   if (seen && seen.high < 1) gain.classList.add("bad");
   if (seen && seen.defer) gain.title = "not to be relied on: " + seen.defer;
+  for (const part of site.step.split(/(?<=[\/@])/)) button.append(part, made("wbr")); // a long place breaks between its parts
   button.onclick = async () => show(await ask("apply", {step: site.step}));
   row.append(button, gain);
   if (site.verdicts.length || seen && seen.refused) {

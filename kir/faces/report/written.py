@@ -12,6 +12,11 @@ from kir.lineage.replay import Replayed, replay
 from kir.lineage.run import write_states
 
 
+def write_so_far(lineage: Lineage, folder: Folder) -> None:
+    """The report of a walk that still goes on, which was not replayed yet."""
+    write_atomic(folder.root / "report.html", page(lineage, folder, lambda a, b: render_html(diff(a, b))))
+
+
 def write_report(lineage: Lineage, folder: Folder, engine: PassEngine) -> Replayed:
     """Replay a lineage forward, then write its states and ``report.html``."""
     replayed = replay(lineage, folder, engine)

@@ -13,7 +13,7 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import error
 from kir.gate.cases import RelativeCase, expected_of
 from kir.gate.inputs.close import rounded_to
-from kir.gate.inputs.sets import size_sets
+from kir.gate.inputs.sets import size_sets, unrolled_over
 from kir.gate.shapes import MOST_ELEMENTS
 from kir.ir import nodes as n
 from kir.ir.build import int_value
@@ -81,7 +81,7 @@ def program_problem(against: n.Program | None, like: n.Program, scale: float = 1
             shape = tuple(str(value) if (value := int_value(d)) is not None else expr_text(d) for d in p.of.shape)
             tensors.append(Tensor(name=p.name, role=p.role, dtype=p.of.dtype.name, shape=shape))
     judged = [x for x in size_sets(like, SMALL) if _elements(tensors, x) <= MOST_ELEMENTS]
-    timed = next((x for x in size_sets(like, LARGE) if _elements(tensors, x) <= MOST_ELEMENTS), judged[-1] if judged else None)
+    timed = next((x for x in size_sets(like, LARGE, few=unrolled_over(like)) if _elements(tensors, x) <= MOST_ELEMENTS), judged[-1] if judged else None)
     shapes = [Shape(name=_label(sizes), tags=("tail",), sizes=sizes) for sizes in judged]
     if timed is not None:
         shapes.append(Shape(name=f"{_label(timed)}{' again' if timed in judged else ''}", tags=("timed",), sizes=timed))

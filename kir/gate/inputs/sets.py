@@ -1,19 +1,29 @@
 """Sizes at which a program may be called, found from its facts alone."""
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
 
 from kir.gate.goals import promised
 from kir.ir import nodes as n
 from kir.ir.build import const, known_value
 from kir.ir.types import DType
-from kir.ir.visit import names_read, substitute
+from kir.ir.visit import names_read, statements, substitute
+
+MOST_UNROLLED = 8
+"""What a size is at most in a profile where each of its steps is a statement of its own."""
 
 
-def size_sets(program: n.Program, bases: tuple[int, ...] = (3, 20, 64, 130), apart: int = 1, below: bool = False) -> list[dict[str, int]]:
-    """Values of the sizes at which every fact holds: from each base upward, one size after the other, so far apart. With `below` a size that the facts hold
-    under its base has the most that they allow, a multiple of eight where there is one."""
+def unrolled_over(program: n.Program) -> frozenset[str]:
+    """The sizes that loops run over which are unrolled, or are one vector: whoever writes that means a small number."""
+    loops = (s for k in program.kernels for s in statements(k.body) if isinstance(s, n.For) and s.kind in ("unroll", "vectorize"))
+    return frozenset(x for s in loops for x in names_read(s.hi))
+
+
+def size_sets(program: n.Program, bases: tuple[int, ...] = (3, 20, 64, 130), apart: int = 1, below: bool = False,
+              few: Collection[str] = ()) -> list[dict[str, int]]:
+    """Values of the sizes at which every fact holds: from each base upward, one size after the other, so far apart; `few` from `MOST_UNROLLED` at most.
+    With `below` a size that the facts hold under its base has the most that they allow, a multiple of eight where there is one."""
     sizes = [(p.name, p.of) for p in program.params if p.role == "size" and p.value is None and isinstance(p.of, DType)]
     out: list[dict[str, int]] = []
     facts = promised(program)
@@ -26,7 +36,8 @@ def size_sets(program: n.Program, bases: tuple[int, ...] = (3, 20, 64, 130), apa
             if any(_truth(fact, known) is False for fact in facts if name not in names_read(fact)):
                 continue  # whatever this size is
             about = [fact for fact in facts if name in names_read(fact)]
-            least = max([base + offset * apart, *(2 * values[x] for x in parts.get(name, ()) if x in values)])
+            usual = min(base, MOST_UNROLLED) if name in few else base + offset * apart
+            least = max([usual, *(2 * values[x] for x in parts.get(name, ()) if x in values)])
             under = (range(least // 8 * 8, 0, -8), range(least - 1, 0, -1)) if below else ()
             for candidate in chain(range(least, least + 4097), *under):
                 trial = {**known, name: const(candidate, of)}

@@ -1,6 +1,7 @@
 """What a surface's compiler made of a kernel, read back: it has every barrier, wait and mask that the kernel needs, and computes the same."""
 from __future__ import annotations
 
+import json
 import re
 import tempfile
 from collections.abc import Iterable
@@ -11,19 +12,23 @@ from typing import Any, Literal
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import Diagnostic, KirError
 from kir.gate.inputs.sets import size_sets
+from kir.gate.proved.assembly import assembled
 from kir.gate.proved.confirm import fits, proved
 from kir.gate.proved.drawn import random_inputs
 from kir.gate.proved.verdict import Finding, Proved
 from kir.hardware.target import Target
 from kir.interp import run
+from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import expr_text
 from kir.ir.types import DType
-from kir.ir.visit import walk
+from kir.ir.visit import substitute, walk
 from kir.rewrite.meaning import difference
 from kir.surface import Translated, TranslatingBackend, backend
 from kir.surface.reading import load_expert
 
+ORDER = frozenset({"race", "barrier", "deadlock", "wait", "ring", "timing"})
+"""Kinds of findings that a barrier or a wait keeps away."""
 SIZES, STEPS = (3, 20, 67, 130), 200_000
 """Where the sizes begin at which both are run; and how many statements one run may take."""
 
@@ -38,6 +43,8 @@ class Validated:
     checked: Proved | None = None
     findings: tuple[Finding, ...] = ()
     sizes: tuple[dict[str, int], ...] = ()
+    dropped: bool = False
+    """Whether what is missing of a kernel's PTX is a barrier or a wait."""
 
     @property
     def line(self) -> str:
@@ -51,11 +58,14 @@ class Validated:
         return f"what was compiled, read back: {known}, and the same values at {at}"
 
     def diagnostics(self) -> tuple[Diagnostic, ...]:
-        """KIR-G139 for what was lost, KIR-G140 where nothing is known."""
+        """KIR-G139 for what was lost, KIR-G141 for a barrier or a wait that PTX lacks, KIR-G140 where nothing is known."""
         if self.status == "unread":
             return (Diagnostic("KIR-G140", f"what was compiled is not validated: {self.why}"),)
         if self.status == "holds":
             return ()
+        if self.dropped:
+            return tuple(Diagnostic("KIR-G141", f"what was compiled lacks a barrier or a wait: {f.shown or f.what}", anchor=f.anchor, origin=f.origin)
+                         for f in self.findings if f.kind in ORDER) or (Diagnostic("KIR-G141", f"what was compiled lacks a barrier or a wait: {self.why}"),)
         rows = tuple(Diagnostic("KIR-G139", f"what was compiled has what the kernel has not: {f.shown or f.what}", anchor=f.anchor) for f in self.findings)
         return rows or (Diagnostic("KIR-G139", f"what was compiled computes something else: {self.why}"),)
 
@@ -68,12 +78,17 @@ class Validated:
 def validated(program: n.Program, surface: str, target: Target) -> Validated:
     """What the compiler of `surface` makes of a program, read back, checked and compared with it."""
     by = backend(surface)
-    if not isinstance(by, TranslatingBackend):
-        return Validated("unread", f"KIR does not read what the compiler of {surface} writes")
     if len(program.kernels) != 1:
         return Validated("unread", f"the program has {len(program.kernels)} kernels, and one is read at a time")
     try:
-        made = by.translated(by.emit(program), target)
+        emitted = by.emit(program)
+        if isinstance(by, TranslatingBackend):
+            made = by.translated(emitted, target)
+        else:
+            artifact = by.compile(emitted, target)
+            if artifact.absent:
+                return Validated("unread", artifact.absent)
+            made = assembled(emitted, artifact)
         if len(made) != 1:
             return Validated("unread", f"its compiler made {len(made)} kernels of it")
         return judged(program, made[0])
@@ -94,13 +109,15 @@ def judged(program: n.Program, made: Translated) -> Validated:
     done, before = proved(again), proved(program)
     own = {f.kind for f in before.findings if f.status == "refuted"}
     lost = tuple(f for f in done.findings if f.status == "refuted" and f.kind != "overflow" and f.kind not in own)
+    assembly = made.suffix == ".ptx"
     if lost:
-        return Validated("refuted", lost[0].shown or lost[0].what, done, lost)
-    return _compared(program, again, done)
+        return Validated("refuted", lost[0].shown or lost[0].what, done, lost, dropped=assembly and any(f.kind in ORDER for f in lost))
+    return _compared(program, again, done, assembly)
 
 
-def _compared(program: n.Program, again: n.Program, done: Proved) -> Validated:
-    """Both run on the same inputs, in the checking mode, at sizes below and beyond a tile."""
+def _compared(program: n.Program, again: n.Program, done: Proved, assembly: bool = False) -> Validated:
+    """Both run on the same inputs, in the checking mode, at sizes below and beyond a tile. Of PTX, each CTA passes as many barriers as one of the kernel:
+    that is counted where a launch has one CTA."""
     sizes: list[dict[str, int]] = []
     why = "no size is small enough to be run"
     for each in size_sets(program, SIZES) or [{}]:
@@ -114,7 +131,10 @@ def _compared(program: n.Program, again: n.Program, done: Proved) -> Validated:
             continue
         wrong = next((f.message for f in second.findings if f.severity == "error"), "")
         if wrong and not any(f.severity == "error" for f in first.findings):
-            return Validated("refuted", wrong, done)
+            return Validated("refuted", wrong, done, dropped=assembly and any(f.kind in ORDER and f.severity == "error" for f in second.findings))
+        if assembly and second.counters.barriers < first.counters.barriers and _alone(program, each):
+            passed = f"{second.counters.barriers} of {first.counters.barriers} barriers are passed"
+            return Validated("refuted", f"{passed} at {', '.join(f'{k}={v}' for k, v in each.items()) or 'its only size'}", done, dropped=True)
         left = next((k for k in first.outputs if k not in second.outputs and k not in arrays), "")
         made = {k: second.outputs[k] if k in second.outputs else arrays[k] for k in first.outputs if not left}  # a text does not take what it does not use
         if found := f"it does not write {left}" if left else difference(first, replace(second, outputs=made), "reassociated"):
@@ -123,16 +143,24 @@ def _compared(program: n.Program, again: n.Program, done: Proved) -> Validated:
     return Validated("holds", "", done, (), tuple(sizes)) if sizes else Validated("unread", f"it is compared at no size: {why}", done)
 
 
+def _alone(program: n.Program, sizes: dict[str, int]) -> bool:
+    """Whether a launch has one CTA."""
+    at = {k: build.const(v) for k, v in sizes.items()}
+    return all(build.int_value(substitute(a.extent, at)) == 1 for a in program.kernels[0].grid)
+
+
 def binding_text(program: n.Program, made: Translated) -> str:
     """The binding under which a compiler's text of a program's one kernel is read."""
     k = program.kernels[0]
     lines = [f'kernel = "{made.function}"', f"sizes = {_quoted(p.name for p in program.params if p.role == 'size')}",
-             f"facts = {_quoted(expr_text(f) for f in program.facts)}", f"grid = {_quoted(expr_text(a.extent) for a in k.grid)}", "[metas]",
-             f"threads_x = {made.threads}", f"shared_bytes = {made.dynamic_shared}"]
-    head = re.search(rf"\b{re.escape(made.function)}\s*\(([^)]*)\)\s*{{", made.text)
-    taken = set(re.findall(r"\w+", head[1])) if head is not None else set()
+             f"facts = {_quoted(expr_text(f) for f in program.facts)}", f"grid = {_quoted(expr_text(a.extent) for a in k.grid)}"]
+    if made.suffix == ".ptx":
+        lines.append(f"absent = {_quoted(_hidden(made))}")
+    lines += ["[metas]", f"threads_x = {made.threads}", f"shared_bytes = {made.dynamic_shared}"]
+    taken = _taken(made)
     spelled = {theirs: own for own, theirs in made.renamed}
-    if numbers := [p.name for p in program.params if isinstance(p.of, DType) and spelled.get(p.name) in taken]:
+    floats = {p.name for p in program.params if isinstance(p.of, DType) and p.of.is_float and spelled.get(p.name) == p.name}
+    if numbers := [p.name for p in program.params if isinstance(p.of, DType) and spelled.get(p.name) in taken and p.name not in floats]:
         lines += ["[scalars]", *(f'{spelled[name]} = "{name}"' for name in numbers)]
     for p in program.params:
         own = spelled.get(p.name, p.name)
@@ -140,7 +168,32 @@ def binding_text(program: n.Program, made: Translated) -> str:
             continue  # what a kernel does not use is no parameter of its text
         lines += [f"[tensors.{own}]", *([f'name = "{p.name}"'] if own != p.name else []), f"shape = {_quoted(expr_text(d) for d in p.of.shape)}",
                   f'dtype = "{p.of.dtype}"', f'role = "{p.role}"']
+    for w in program.workspaces:
+        if made.suffix == ".ptx":
+            own = spelled.get(w.buffer.name, w.buffer.name)
+            lines += [f"[tensors.{own}]", *([f'name = "{w.buffer.name}"'] if own != w.buffer.name else []),
+                      f"shape = {_quoted(expr_text(d) for d in w.buffer.shape)}", f'dtype = "{w.buffer.dtype}"', 'role = "inout"']
+    for m in program.tensor_maps:
+        if made.suffix == ".ptx" and m.name in spelled:
+            more = {k: v for k, v in dict(m.attrs).items() if k != "swizzle"}
+            lines += [f"[maps.{spelled[m.name]}]", f'of = "{spelled.get(m.of, m.of)}"', f'name = "{m.name}"', f"box = {list(m.box)}",
+                      f"swizzle = {dict(m.attrs).get('swizzle', 0)}"]
+            lines += [f"attrs = {{ {', '.join(f'{k} = {json.dumps(v)}' for k, v in more.items())} }}"] if more else []
     return "\n".join(lines) + "\n"
+
+
+def _hidden(made: Translated) -> list[str]:
+    """Parameters that a compiler adds for its own use: those beyond the kernel's."""
+    numbers = {int(x) for x in re.findall(rf"\b{re.escape(made.function)}_param_(\d+)\b", made.text)}
+    return [f"param_{k}" for k in sorted(numbers) if f"param_{k}" not in dict(made.renamed)]
+
+
+def _taken(made: Translated) -> set[str]:
+    """Words of the parameters that a text takes."""
+    if made.suffix == ".ptx":
+        return {own for own, _ in made.renamed}
+    head = re.search(rf"\b{re.escape(made.function)}\s*\(([^)]*)\)\s*{{", made.text)
+    return set(re.findall(r"\w+", head[1])) if head is not None else set()
 
 
 def _quoted(items: Iterable[str]) -> str:

@@ -1,6 +1,7 @@
 """Counterexamples run before they are believed, and a few sizes run for what is not decided."""
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -33,6 +34,8 @@ BASES = (3, 20)
 """Where sizes begin that are tried for what is not decided."""
 LEFT_OUT = "store of other elements"
 """How a run reports an element of an output that is not written: some kernels mean to, and what is missing is for an oracle to say."""
+END = "read by the caller"
+"""How a run says that an element of an output is undefined when the program ends."""
 OF_RUN: Mapping[str, Kind] = {
     "bounds": "bounds", "race": "race", "divergence": "barrier", "deadlock": "barrier", "barrier": "barrier", "poison": "undefined",
     "alignment": "alignment", "async": "wait", "proxy": "wait", "stale": "race", "early load": "race", "mbarrier": "ring", "box": "ring", "lanes": "barrier",
@@ -88,8 +91,8 @@ def _ran(program: n.Program, proofs: Iterable[KernelProof], runs: int) -> tuple[
     """What runs at the values of counterexamples, and at a few sizes of our own, found; and why some could not be run."""
     open_ones = [o for p in proofs for o in p.obligations if o.status != "proved"]
     base = size_sets(program, BASES)
-    found, maybe = ([{**(base[0] if base else {}), **given} for o in open_ones if (o.status == "refuted") is sure and (given := _given(program, o.values))]
-                    for sure in (True, False))
+    found, maybe = ([{**(base[0] if base else {}), **given} for o in open_ones if o.kind != "overflow" and (o.status == "refuted") is sure
+                     and (given := _given(program, o.values))] for sure in (True, False))
     tries: list[Sizes] = [*found, *_different(maybe)[:MOST_MAYBE]]
     tries += base if any(o.kind != "overflow" for o in open_ones) else base[-1:]
     done: list[tuple[Sizes, tuple[Seen, ...]]] = []
@@ -131,15 +134,34 @@ def _joined(program: n.Program, proofs: Iterable[KernelProof], ran: list[tuple[S
             made = _finding(p.kernel, o, seen, used, places)
             key = (made.kernel, made.kind, made.status, made.what, made.anchor, made.other)
             findings[key] = replace(made, count=findings[key].count + 1) if key in findings else made
+    told = {(x.kernel, x.kind, _numberless(x.shown)) for x in findings.values() if x.status == "refuted"}
     for k, (sizes, f) in enumerate(seen):
         kind = OF_RUN.get(f.kind)
-        if k not in used and kind is not None and not any(x.status == "refuted" and x.shown == f.message for x in findings.values()):
-            anchor = f.accesses[0].anchor if f.accesses else f.kernel
-            findings[(f.kernel, kind, anchor, f.message, "run")] = Finding(
-                f.kernel, kind, "refuted", "shown by a run", anchor, sizes=sizes, shown=f.message, origin=places.get(anchor))
+        if k in used or kind is None or (_at_end(f) and _follows(seen, sizes)):
+            continue
+        anchor = f.accesses[0].anchor if f.accesses else f.kernel
+        said = f.kernel, kind, _numberless(f.message)
+        if said not in told:  # at the next size it is the same mistake
+            told.add(said)
+            findings[(*said, anchor, "run")] = Finding(f.kernel, kind, "refuted", "shown by a run", anchor, sizes=sizes, shown=f.message,
+                                                       origin=places.get(anchor))
     order: dict[Status, int] = {"refuted": 0, "undecided": 1, "proved": 2}
     return Proved(program.name, kernels, tuple(sorted(findings.values(), key=lambda f: (order[f.status], KINDS.index(f.kind)))),
                   tuple(dict(s) for s, _ in ran), not_run)
+
+
+def _numberless(message: str) -> str:
+    """What a message says at any size."""
+    return re.sub(r"\d+", "#", message)
+
+
+def _follows(seen: list[tuple[Sizes, Seen]], sizes: Sizes) -> bool:
+    """Whether a run came upon a mistake for which it left out what a statement does: what is not written then is no second one."""
+    return any(at is sizes and not _at_end(f) and OF_RUN.get(f.kind) is not None for at, f in seen)
+
+
+def _at_end(f: Seen) -> bool:
+    return any(a.verb == END for a in f.accesses)
 
 
 def _finding(kernel: str, o: Obligation, seen: list[tuple[Sizes, Seen]], used: set[int], places: Mapping[str, Origin | None]) -> Finding:

@@ -6,7 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from kir.ir.printer import expr_text
 from kir.ir.visit import walk
 from kir.learning.cards.card import Card
 from kir.learning.cards.facts import kind
+from kir.learning.cards.traits import traits
 from kir.learning.cards.use import Application, NearMiss, looked
 from kir.learning.corpus.family import family_of
 from kir.rewrite import Context
@@ -52,7 +53,7 @@ _ALL = np.uint64(0)
 class Rank:
     """In which order cards are looked at: the weights of `COLUMNS`; and of each card that outcomes are known of, by name, how what a state has speaks for
     it: the log odds that it is used from a state on that has nothing, and what each feature adds (`at KIND`: a kind of place; `again KIND in KIND`: what is
-    computed more than once; `on SURFACE`; `for TARGET`; `in FAMILY`)."""
+    computed more than once; `on SURFACE`; `for TARGET`; `in FAMILY`; what it is made of, as `traits` says)."""
 
     weights: Mapping[str, float] = field(default_factory=lambda: WEIGHTS)
     states: Mapping[str, tuple[float, Mapping[str, float]]] = field(default_factory=dict)
@@ -62,19 +63,21 @@ class Rank:
 
 @dataclass(frozen=True)
 class Hit:
-    """A card found for a program: its score (higher is better), why, where it applies, and where it nearly does."""
+    """A card found for a program: its score (higher is better), why, where it applies, and where it nearly does. Cards of the same steps are one hit: `also`
+    are those that apply as well, at places of other kinds or with other parameters."""
 
     card: Card
     score: float
     reasons: tuple[str, ...]
     applications: tuple[Application, ...] = ()
     near: tuple[NearMiss, ...] = ()
+    also: tuple[Hit, ...] = ()
 
 
 @dataclass(frozen=True)
 class Query:
-    """What is asked: state features and kinds of places of a program, its family, the surface, the target and words; and what it computes more than once, as
-    `load in store`: kinds of expressions in kinds of statements."""
+    """What is asked: state features and kinds of places of a program, its family, the surface, the target and words; what it computes more than once, as
+    `load in store`: kinds of expressions in kinds of statements; and what it is made of (`traits`)."""
 
     features: frozenset[str]
     places: frozenset[str]
@@ -83,18 +86,19 @@ class Query:
     target: str = ""
     words: str = ""
     again: frozenset[str] = frozenset()
+    made: frozenset[str] = frozenset()
 
-    @property
+    @cached_property
     def state(self) -> frozenset[str]:
         """What a state has, as `Rank.states` calls it."""
         own = {f"on {self.surface}", f"for {self.target}", f"in {self.case}"}
-        return self.features | {f"at {each}" for each in self.places} | {f"again {each}" for each in self.again} | own
+        return self.features | {f"at {each}" for each in self.places} | {f"again {each}" for each in self.again} | self.made | own
 
     @classmethod
     def of(cls, program: Program, target: Target | None = None, surface: str = "", words: str = "") -> Query:
         """The query that a program makes."""
         return cls(kinds(features(program)), frozenset(kind(node) for _, node in places(program)), family_of(f"{program.name}::{program.name}"), surface,
-                   target.architecture.name if target is not None else "", words, _again(program))
+                   target.architecture.name if target is not None else "", words, _again(program), traits(program))
 
 
 @dataclass(frozen=True)
@@ -121,7 +125,8 @@ class Index:
         share = np.where(asked > 0, np.bitwise_count(prior & has) / np.maximum(asked, 1), 0.0)
         words = self._words(query.words) if query.words else np.zeros(len(self.cards))
         names, bias, added = self._states
-        state = bias + added @ np.array([float(name in query.state) for name in names])
+        there = query.state
+        state = bias + added[[k for k, name in enumerate(names) if name in there]].sum(axis=0)
         return np.stack([node, within["case"], within["surface"], platform, share, *self._fixed.T, state, words], axis=1)
 
     def blocked(self, query: Query) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -159,11 +164,14 @@ class Index:
 
     @cached_property
     def _states(self) -> tuple[list[str], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """The features that outcomes are known of; of each card its log odds without any, and what each adds."""
+        """The features that outcomes are known of; of each card its log odds without any; and what each feature adds, one row a feature."""
         known = [self.rank.states.get(card.name, (0.0, {})) for card in self.cards]
         names = sorted({name for _, added in known for name in added})
-        return names, np.array([bias for bias, _ in known], np.float64), np.array(
-            [[added.get(name, 0.0) for name in names] for _, added in known], np.float64).reshape(len(known), len(names))
+        added = np.zeros((len(names), len(known)))
+        rows = {name: k for k, name in enumerate(names)}
+        for card, (_, own) in enumerate(known):
+            added[[rows[name] for name in own], card] = list(own.values())
+        return names, np.array([bias for bias, _ in known], np.float64), added
 
     @cached_property
     def _bm25(self) -> Any:
@@ -202,7 +210,7 @@ def _again(program: Program) -> frozenset[str]:
 
 def search(cards: Sequence[Card], program: Program, target: Target | None = None, surface: str = "", words: str = "", most: int = 10,
            rank: Rank | None = None) -> tuple[Hit, ...]:
-    """The cards that apply to a program, best first, at most so many; then those that nearly do."""
+    """The cards that apply to a program, best first, at most so many, those of the same steps together; then those that nearly do."""
     index = Index.of(cards, rank)
     query = Query.of(program, target, surface, words)
     hits = []
@@ -215,8 +223,17 @@ def search(cards: Sequence[Card], program: Program, target: Target | None = None
         if uses or near:
             seldom = () if score >= index.rank.least else ("outcomes: in states like this one it was seldom used from there on",)
             hits.append(Hit(card, round(score, 3), (*_reasons(card, query, columns[number]), *seldom), uses, near))
-    hits.sort(key=lambda hit: not hit.applications)
-    return tuple([hit for hit in hits if hit.applications][:most] + [hit for hit in hits if not hit.applications][:most])
+    together: dict[str, list[Hit]] = {}
+    for hit in hits:
+        if hit.applications:
+            together.setdefault(skill(hit.card), []).append(hit)
+    shown = [replace(first, also=tuple(others)) for first, *others in together.values()]
+    return tuple(shown[:most] + [hit for hit in hits if not hit.applications][:most])
+
+
+def skill(card: Card) -> str:
+    """What the cards of one hit have in common: their steps."""
+    return " then ".join(card.passes)
 
 
 def by_words(cards: Sequence[Card], words: str, most: int = 10) -> tuple[Hit, ...]:

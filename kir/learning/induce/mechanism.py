@@ -36,8 +36,9 @@ class _Example:
 
 
 def moved(card: Card, group: Sequence[Use]) -> Iterator[str]:
-    """A sentence or two: which resources' time changes by how much, and what binds before and after, in the use in the middle of those that gain (of all, where
-    none does), on the target of most uses. Nothing where no resource moves, or the model does not count the programs."""
+    """A sentence or two: which resources' time changes by how much, and what binds before and after, in the use in the middle of those that gain (of all,
+    where none does), on the target of most uses. Nothing where no resource moves, the model does not count the programs, or does not agree with what was
+    recorded of the use whether it gains: a card does not contradict itself."""
     aim = max(card.effect.forecast.items(), key=lambda row: row[1].uses, default=("",))[0]
     if not aim:
         return
@@ -50,7 +51,8 @@ def moved(card: Card, group: Sequence[Use]) -> Iterator[str]:
             seen = Analytic()(Pair(each.before, each.after, sizes, target_of(aim), surface=each.use.walked.surface or "cuda"))
         except FAULTS:
             continue
-        if not seen.defer and (said := list(_told(each.use.kernel, aim, sizes, seen))):
+        agree = (seen.median >= FASTER) == (each.ratio >= FASTER)  # what the walk recorded may be of an older model, or of compiled code
+        if agree and not seen.defer and (said := list(_told(each.use.kernel, aim, sizes, seen))):
             yield from said
             return
 

@@ -43,6 +43,9 @@ FEW = 5
 """Kernels and values named in a sentence."""
 AS_BEFORE = 0.005
 """Within which of 1x a program is said to be about as fast as before."""
+DRAWN = {"binary": "arithmetic or a comparison of two values", "unary": "a negation", "call": "a function of values", "cast": "a conversion", "load": "a load",
+         "select": "a selection"}
+"""What kinds of expressions are called."""
 LEAST_OF_A_KIND = 3
 """Uses of which it is told how many gain, and in kernels of one kind what their median is."""
 
@@ -118,7 +121,7 @@ def _what(card: Card) -> Iterator[str]:
         yield _paragraph(f"The place itself decides {_and([f'`{name}`' for name in found])}.")
     drawn = [p for move in card.carrier.steps for p in move.parameters if p.role == "drawn"]
     for p in drawn:
-        kinds_ = " or ".join(_article(str(each)).replace("`", "") for each in p.values)
+        kinds_ = _or([DRAWN.get(str(each), str(each)) for each in p.values])
         yield _paragraph(f"Tried for `{p.name}` are expressions of the statement there, or of one just after it ({kinds_}), first what is computed most often "
                          "and costs most.")
     if card.carrier.relations:
@@ -161,11 +164,11 @@ def _says_the_same(said: str, claim: str) -> bool:
 
 
 def _place(node: str, pattern: str) -> str:
-    if pattern == node or re.fullmatch(r"\w*\(?\.\.\)?", pattern):
+    if pattern == node or re.fullmatch(r"\w*\(?(\.\.|\?\d+)\)?", pattern):
         return f"It acts at {PLACES.get(node, _article(node))}."
     open_ = sorted(set(re.findall(r"\?\d+", pattern)))
     free = f", where {_and([f'`{each}`' for each in open_])} stand{'s' if len(open_) == 1 else ''} for what differed from kernel to kernel" if open_ else ""
-    return f"It acts at {_article(node)} of the form `{pattern}`{free}."
+    return f"It acts at {PLACES.get(node, _article(node))} of the form `{pattern}`{free}."
 
 
 def _relation(r: Relation) -> str:
@@ -186,13 +189,21 @@ def _article(word: str) -> str:
     return f"{'an' if word[0] in 'aeiou' else 'a'} `{word}`"
 
 
+def _all(many: int) -> str:
+    return "both" if many == 2 else f"all {many}"
+
+
+def _or(words: Sequence[str]) -> str:
+    return " or ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+
+
 def _parameter(step: str, p: Parameter, kernels: int) -> str:
     name = f"`{step}` `{p.name}`" if step else f"`{p.name}`"
     if p.role == "fixed":
         return f"{name} is always {f'`{_value(p.values[0])}`' if p.values[0] != '' else 'left empty'}."
     if len(p.values) == 1 and p.kernels:
         seen = p.kernels[0]
-        return f"{name} is `{_value(p.values[0])}` in {f'all {kernels}' if seen == kernels > 1 else seen} kernel{_s(seen)}."
+        return f"{name} is `{_value(p.values[0])}` in {_all(kernels) if seen == kernels > 1 else seen} kernel{_s(seen)}."
     shown = ", ".join(f"`{_value(v)}` in {f'{n} kernel{_s(n)}' if k == 0 else n}" for k, (v, n) in enumerate(zip(p.values[:FEW], p.kernels, strict=False)))
     left = len(p.values) - FEW
     more = f" and {left} other value{_s(left)}" if left > 0 else ""
@@ -235,7 +246,7 @@ def _came_out(proved: int, guarded: int, assumed: int, left: int, uses: int) -> 
     counts = [(proved, "proved"), (guarded, "checked at launch"), (assumed, "assumed"), (left, "left open")]
     said = [(n, how) for n, how in counts if n]
     if len(said) == 1 and said[0][0] == uses > 1:
-        return f"{said[0][1].capitalize()} in all {uses} uses."
+        return f"{said[0][1].capitalize()} in {_all(uses)} uses."
     text = _and([f"{how} in {n}" for n, how in said]) if said else ""
     others = uses - sum(n for n, _ in said)
     left_ = f"; {'the other has' if others == 1 else f'the other {others} have'} no verdict on it" if others > 0 else ""
@@ -262,7 +273,7 @@ def _pays(card: Card, group: Sequence[Use]) -> Iterator[str]:
     for p in (p for p in profit if p.id):
         so = p.proved + p.guarded + p.assumed
         of = _asked(group, p.id)
-        yield _paragraph(f"It helps if {p.sentence} ({p.id}): this was so in {f'all {of}' if so == of > 1 else f'{so} of {of}'} use{_s(of)}.")
+        yield _paragraph(f"It helps if {p.sentence} ({p.id}): this was so in {_all(of) if so == of > 1 else f'{so} of {of}'} use{_s(of)}.")
     if seen := [p for p in profit if not p.id]:
         yield "Walks tell where it belongs. In all uses these held, and in most programs on which the step could not be undone they did not:"
         yield _list([f"{_sentence(p.sentence)} ({_sentence(p.example).removesuffix('.')}.)" for p in seen])

@@ -3,6 +3,7 @@ the others."""
 from __future__ import annotations
 
 import multiprocessing
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import field
@@ -14,7 +15,7 @@ import numpy as np
 from kir.base.dataclass import dataclass
 from kir.hardware.target import target
 from kir.learning.cards.card import Card
-from kir.learning.cards.search import COLUMNS, LISTED, WEIGHTS, Index, Query, Rank
+from kir.learning.cards.search import COLUMNS, LISTED, WEIGHTS, Index, Query, Rank, skill
 from kir.learning.cards.use import applicable
 from kir.learning.evidence.walked import Walked
 from kir.learning.induce.uses import SHORT
@@ -24,8 +25,10 @@ ROUNDS = 400
 RATE = 0.5
 KEPT = 0.02
 """How strongly weights are drawn back to those that are used before any are learned (the prior of the regression)."""
-DRAWN, NEWTON = 1.0, 8
-"""How strongly what a feature adds to a card's log odds is drawn to nothing, and steps of Newton's method that find it."""
+DRAWN, NEWTON, NEAR = 3.0, 8, 1e-3
+"""How strongly what a feature adds to a card's log odds is drawn to nothing, and steps of Newton's method that find it: so many, or until one is so small."""
+LEAST_SEEN, LEAST_ADDED = 8, 0.01
+"""A feature that fewer states have, or lack, teaches nothing; and what adds less is left out."""
 LEAST = 20
 """States from which an order is learned."""
 LEAST_APPLIED = 5
@@ -33,7 +36,7 @@ LEAST_APPLIED = 5
 SELDOM = -4.0
 PARTS = 5
 """Parts of the families that are held out in turn where the score from which a card is likely is looked for."""
-MOST = 1500
+MOST = 3000
 """States that are looked at, evenly spread over all."""
 
 
@@ -106,9 +109,17 @@ def learned(cards: Sequence[Card], states: Sequence[Seen]) -> Rank:
 
 
 def _scored(cards: Sequence[Card], rank: Rank, states: Sequence[Seen]) -> list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
-    """Of each state the scores of the cards that apply there, and which were used."""
+    """Of each state the scores of the hits that it has (cards of the same steps are one, and the best of them counts), and which were used."""
     index, weights = Index.of(cards, rank), np.array([rank.weights[name] for name in COLUMNS])
-    return [(index.columns(each.query)[np.array(each.applies)] @ weights, np.array(each.used)[np.array(each.applies)]) for each in states]
+    names = [skill(card) for card in cards]
+    out = []
+    for each in states:
+        scores, best, used = index.columns(each.query) @ weights, dict[str, float](), dict[str, bool]()
+        for name, applies, was, score in zip(names, each.applies, each.used, scores, strict=True):
+            if applies:
+                best[name], used[name] = max(score, best.get(name, score)), was or used.get(name, False)
+        out.append((np.array([*best.values()]), np.array([*used.values()])))
+    return out
 
 
 def _ordered(cards: Sequence[Card], states: Sequence[Seen]) -> Rank:
@@ -136,14 +147,15 @@ def _least(rows: Sequence[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]) ->
 
 
 def _odds(cards: Sequence[Card], states: Sequence[Seen]) -> Mapping[str, tuple[float, Mapping[str, float]]]:
-    names = sorted({name for each in states for name in each.query.state})
+    counts = Counter(name for each in states for name in each.query.state)
+    names = sorted(name for name, count in counts.items() if LEAST_SEEN <= count <= len(states) - LEAST_SEEN)
     has = np.array([[name in each.query.state for name in names] for each in states], np.float64)
     applies, used = np.array([each.applies for each in states]), np.array([each.used for each in states], np.float64)
     out = {}
     for k, card in enumerate(cards):
         own = applies[:, k]
         added, bias = _regression(has[own], used[own, k]) if own.sum() >= LEAST_APPLIED else (np.zeros(len(names)), SELDOM)
-        out[card.name] = (float(f"{bias:.3g}"), {name: float(f"{value:.3g}") for name, value in zip(names, added, strict=True)})
+        out[card.name] = (float(f"{bias:.3g}"), {name: float(f"{value:.3g}") for name, value in zip(names, added, strict=True) if abs(value) >= LEAST_ADDED})
     return out
 
 
@@ -154,7 +166,10 @@ def _regression(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> tuple[np.nd
     for _ in range(NEWTON):
         said = 1 / (1 + np.exp(-np.clip(wide @ weights, -30, 30)))
         curved = (wide * (said * (1 - said))[:, None]).T @ wide + np.diag(drawn)
-        weights = weights - np.linalg.solve(curved, wide.T @ (said - y) + drawn * weights)
+        step = np.linalg.solve(curved, wide.T @ (said - y) + drawn * weights)
+        weights = weights - step
+        if np.abs(step).max() < NEAR:
+            break
     return weights[:-1], float(weights[-1])
 
 

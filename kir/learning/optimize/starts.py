@@ -51,18 +51,22 @@ def starts(program: Program, setting: Setting, seconds: float = 20.0) -> list[St
     found = [Start("as it is", program), *fused(program, setting)]
     back = list(_walk(program, setting, seconds))
     if back:
-        found.append(Start(f"{len(back)} steps back", normalize(back[-1][1]), tuple(text for text, _ in back)))
+        found.append(Start(_back(len(back)), normalize(back[-1][1]), tuple(text for text, _ in back)))
     naive = _naive(setting.problem)
     if naive is not None and _same_call(naive, program):
         found += [Start(f"the naive program of {setting.problem.name}", naive), *fused(naive, setting)]
     for k in range(1, KEPT + 1):
         at = len(back) * k // (KEPT + 1)
         if 0 < at < len(back):
-            found.append(Start(f"{at} steps back", normalize(back[at - 1][1]), tuple(text for text, _ in back[:at])))
+            found.append(Start(_back(at), normalize(back[at - 1][1]), tuple(text for text, _ in back[:at])))
     unique: dict[str, Start] = {}
     for each in found:
         unique.setdefault(content_hash(normalize(each.program)), each)
     return list(unique.values())
+
+
+def _back(steps: int) -> str:
+    return f"{steps} step{'s' * (steps != 1)} back"
 
 
 def fused(program: Program, setting: Setting) -> list[Start]:

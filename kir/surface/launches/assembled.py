@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
@@ -56,10 +56,10 @@ def assembled(skeleton: Binding, launch: HostLaunch, named: Mapping[str, Value],
     return _Assembly(skeleton, launch, named, metas or {}).found()
 
 
-def as_called(skeleton: Binding, launch: HostLaunch, given: Mapping[str, Value], sizes: Iterable[str]) -> Found:
+def as_called(skeleton: Binding, launch: HostLaunch, given: Mapping[str, Value], sizes: Iterable[str], few: Collection[str] = ()) -> Found:
     """The skeleton of a kernel that a factory makes, with what the factory is `given`: these arguments as sizes of their own names, the others as
-    compile-time values."""
-    made = _Assembly(skeleton, launch, {}, {k: v for k, v in given.items() if k not in sizes})
+    compile-time values, of which those of `few` are small where nothing says how large they are."""
+    made = _Assembly(skeleton, launch, {}, {k: v for k, v in given.items() if k not in sizes}, few)
     metas, absent = made._metas()
     metas = {k: _width(metas.get(k.removesuffix("_bytes"))) or v if v == UNKNOWN and k.endswith("_bytes") else v for k, v in metas.items() if k not in sizes}
     named = [*dict.fromkeys([*(k for k in skeleton.metas if k in sizes), *skeleton.sizes])]
@@ -75,11 +75,12 @@ def _width(dtype: Setting | None) -> int:
 
 
 class _Assembly:
-    def __init__(self, skeleton: Binding, launch: HostLaunch, named: Mapping[str, Value], metas: Mapping[str, Value]) -> None:
+    def __init__(self, skeleton: Binding, launch: HostLaunch, named: Mapping[str, Value], metas: Mapping[str, Value], few: Collection[str] = ()) -> None:
         self.skeleton, self.launch, self.known = skeleton, launch, launch.known
         self.named = {k: self._typed(k, v) for k, v in named.items()}
         self.given = {**self.named, **metas}
         self.assumed: list[Assumed] = []
+        self.few = few
         self.pins = 1
         """How many sizes the compile-time values follow from that no call shows."""
         self.sizes: dict[str, str] = {}
@@ -117,13 +118,27 @@ class _Assembly:
         binding = self.skeleton.changed(
             sizes=sizes, facts=self._facts(sizes), grid=grid, absent=[*self.skeleton.absent, *absent, *more], metas=metas, scalars=scalars, tensors=tensors,
             options=options)
-        binding = binding.joining(frozenset((a, b) for a, b in combinations(arrays, 2) if arrays[a] is arrays[b]))
+        binding = binding.joining(frozenset(self._shared(arrays, a, b, tensors) for a, b in combinations(arrays, 2) if arrays[a].memory is arrays[b].memory))
         names = {v: k for k, v in self.sizes.items()}
         examples = {name: e for name in sizes if (e := self.known.examples.get(names.get(name, ""))) is not None and names.get(name) not in self.known.assumed}
         self.assumed += [Assumed(x) for x in dict.fromkeys(self.known.remarks)]
         self.assumed += [Assumed(f"{self.sizes[x]} up to {self.known.examples[x]}") for x in self.known.assumed if x in self.sizes]
         return Found(binding, self.launch.place, tuple(self.assumed), examples, {k: v for k, v in self.named.items() if isinstance(v, float)},
                      tuple(k for k in self.skeleton.metas if k not in self.given), tuple(k for k, a in arrays.items() if a.guessed))
+
+    def _shared(self, arrays: Mapping[str, Array], a: str, b: str, tensors: Mapping[str, Tensor]) -> tuple[str, ...]:
+        """Two tensors of one memory: both are all of it; or parts, the first of which begins so many elements before the second, where that is known."""
+        x, y = arrays[a], arrays[b]
+        if x is y:
+            return a, b
+        alike = tensors[a].dtype == tensors[b].dtype == x.memory.dtype if a in tensors and b in tensors else False
+        if not alike or x.begins is None or y.begins is None or x.begins.type != y.begins.type:
+            return a, b, "part"
+        between = build.sub(y.begins, x.begins)
+        signs = {c > 0 for c in build.polynomial(between).values()}
+        if len(signs) != 1:
+            return a, b, "part"
+        return (a, b, str(self._text(between))) if signs == {True} else (b, a, str(self._text(build.negate(between))))
 
     def _tensors(self) -> dict[str, Tensor]:
         arrays = {k: v for k, v in self.named.items() if isinstance(v, Array)}
@@ -159,7 +174,7 @@ class _Assembly:
                 continue
             tuned = name in {k for c in self.skeleton.configs for k in c}
             before, capped = len(self.known.assumed), isinstance(v, n.Expr) and is_number(v) and self.known.capped(v) is not None
-            made = default if tuned and not isinstance(v, n.Const) else self._setting(v)
+            made = default if tuned and not isinstance(v, n.Const) else self._setting(v, name in self.few)
             if len(self.known.assumed) > before or capped:
                 self.assumed.append(Assumed(f"{name} is {made}", ("metas", name)))
             if isinstance(v, Dtype) and not v.name:
@@ -167,7 +182,7 @@ class _Assembly:
             out[name] = made if made is not None else default
         return out, absent
 
-    def _setting(self, v: Value) -> Setting | None:
+    def _setting(self, v: Value, few: bool = False) -> Setting | None:
         number, usual = getattr(v, "number", None), getattr(v, "default", None)
         if callable(number):
             v = usual if isinstance(usual, float) else number()
@@ -182,7 +197,7 @@ class _Assembly:
             if isinstance(e, n.Expr) and is_number(e):
                 atoms = {x for term in build.polynomial(e) for x in term}
                 short = any(len(a.shape or ()) > 2 and not atoms.isdisjoint(a.shape or ()) for a in self.named.values() if isinstance(a, Array))
-                value = self.known.pinned(e, max(self.pins, 2) if short else self.pins)  # tensors of many axes have short ones
+                value = self.known.pinned(e, max(self.pins, 2) if short else self.pins, few)  # tensors of many axes have short ones
                 self.known.same(e, build.const(value))
                 return value
         return None

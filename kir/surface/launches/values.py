@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 
-from kir.base.dataclass import dataclass
+from kir.base.dataclass import dataclass, replace
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import BOOL, I32
@@ -14,6 +14,8 @@ from kir.ir.visit import substitute, walk
 
 ASSUMED = (1024, 64, 32)
 """What sizes are taken for where compile-time values follow from them and nobody says how large they are: one alone, each of two, each of more."""
+FEW = 8
+"""What one is taken for of which each step has an instruction, or each element a register, of its own."""
 
 
 def taken_for(sizes: int) -> int:
@@ -70,8 +72,23 @@ class Array:
         """The tensor that it was made like."""
         self.turned: tuple[Array, int, int] | None = None
         """The tensor that it is with two axes exchanged, while the rank is open."""
+        self.of: Array | None = None
+        """The tensor that it is a part of, or another view."""
+        self.begins: n.Expr | None = build.const(0)
+        """How many elements of its memory lie before it; None where that is not known."""
         self.guessed = False
         """Whether its rank is only what its last axes ask for: it may have more before them."""
+
+    @property
+    def memory(self) -> Array:
+        """The tensor that its elements are elements of."""
+        return self if self.of is None else self.of.memory
+
+    def part(self, shape: Sequence[n.Expr] | None = None, strides: Sequence[n.Expr] | None = None, hint: str = "", begins: n.Expr | None = None) -> Array:
+        """Another view of its memory, which `begins` so many elements behind it, where that is known."""
+        made = Array(self.known, hint, shape, self.dtype, strides)
+        made.of, made.begins = self, None if begins is None or self.begins is None or begins.type != self.begins.type else build.add(self.begins, begins)
+        return made
 
     def of_rank(self, rank: int) -> tuple[n.Expr, ...] | None:
         """The shape, once it is known to have so many axes; None where it has others."""
@@ -192,6 +209,11 @@ class Known:
     """What else was taken for true because nothing says it."""
     number: int = 0
 
+    def fork(self) -> Known:
+        """The same, to which more can be added without this one's knowing."""
+        return replace(self, replaced={**self.replaced}, names={**self.names}, examples={**self.examples}, facts=[*self.facts], assumed=[*self.assumed],
+                       short=[*self.short], ranks={**self.ranks}, remarks=[*self.remarks])
+
     def fresh(self, hint: str = "", example: int | None = None) -> n.Var:
         """A number of which nothing is known yet."""
         self.number += 1
@@ -253,8 +275,8 @@ class Known:
         """The variables of a number that no call shows."""
         return [x.name for x in walk(self.resolved(e)) if isinstance(x, n.Var) and x.name not in self.examples]
 
-    def pinned(self, e: n.Expr, sizes: int = 1) -> int:
-        """A number that is a compile-time value: as in the call that was seen, else with each size as one of so many `sizes` is taken for; of the
+    def pinned(self, e: n.Expr, sizes: int = 1, few: bool = False) -> int:
+        """A number that is a compile-time value: as in the call that was seen, else with each size as one of so many `sizes` is taken for, or `few`; of the
         lesser of a number and a constant the constant, as calls that are worth their time have it."""
         value = self.example(e)
         if value is not None:
@@ -263,7 +285,7 @@ class Known:
             return cap
         short = {x for d in self.short for x in variables(self.resolved(d))}  # tensors of many axes have short ones
         for name in dict.fromkeys(self.unseen(e)):
-            self.examples[name] = taken_for(max(sizes, 2) if name in short else sizes)
+            self.examples[name] = FEW if few else taken_for(max(sizes, 2) if name in short else sizes)
             self.assumed.append(name)
         return self.example(e) or 0
 

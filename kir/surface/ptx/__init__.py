@@ -104,7 +104,7 @@ def _step(r: Reader, items: list[Instruction | Label]) -> None:
     """Reads the first of what is left."""
     first = items[0]
     if isinstance(first, Label):
-        taken = _waiting(items)
+        taken = waiting(items)
         if taken is None:
             if any(isinstance(x, Instruction) and x.parts[0] == "bra" for x in items):
                 raise r.form.text.fail("KIR-F304", "a jump other than the loop around a try of an mbarrier", first.span)
@@ -146,7 +146,7 @@ def _under(r: Reader, i: Instruction) -> bool:
     return True
 
 
-def _waiting(items: Sequence[Instruction | Label]) -> tuple[Instruction, int] | None:
+def waiting(items: Sequence[Instruction | Label]) -> tuple[Instruction, int] | None:
     """The try of an mbarrier in a loop until it succeeds, and how many items the loop has: `L: try P; @!P bra L;`, or
     `L: try P; @P bra D; bra L; D:`."""
     label, *rest = items
@@ -157,7 +157,7 @@ def _waiting(items: Sequence[Instruction | Label]) -> tuple[Instruction, int] | 
     after = [x for x in rest[1:4] if not (isinstance(x, Instruction) and x.parts[0] == "nanosleep")]
 
     def jumps(x: Instruction | Label, to: str | None, when: bool | None) -> str | None:
-        if isinstance(x, Instruction) and x.parts == ("bra",) and len(x.operands) == 1 and isinstance(x.operands[0], Name):
+        if isinstance(x, Instruction) and x.parts in (("bra",), ("bra", "uni")) and len(x.operands) == 1 and isinstance(x.operands[0], Name):
             guard = None if x.guard is None else x.guard[1] if x.guard[0] == done else not when
             if guard == when and (to is None or x.operands[0].name == to):
                 return x.operands[0].name
@@ -172,4 +172,4 @@ def _waiting(items: Sequence[Instruction | Label]) -> tuple[Instruction, int] | 
     return None
 
 
-__all__ = ["AsmOperand", "Descriptor", "Kind", "Matrix", "Meaning", "Opcode", "Pointer", "opcodes", "pack_bits", "read_asm", "unpack_bits"]
+__all__ = ["AsmOperand", "Descriptor", "Kind", "Matrix", "Meaning", "Opcode", "Pointer", "opcodes", "pack_bits", "read_asm", "unpack_bits", "waiting"]

@@ -3,15 +3,19 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from kir.backends._process import run
 from kir.base.diagnostic import Diagnostic, KirError
+from kir.base.working import ending, left
 from kir.gate import Verdict, gate_cpu
 from kir.gate.artifacts import ArtifactCache
+from kir.gate.cpu import profiled
 from kir.hardware.target import Target, target
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
@@ -226,3 +230,27 @@ def test_long_loops_are_checked_on_fewer_cases_and_the_record_says_so() -> None:
     assert short.left_out == () and 0 < len(long.left_out) < len(short.runs)
     assert len(long.runs) < len(short.runs) and not {f"{r.shape} {r.distribution} {r.seed}" for r in long.runs} & set(long.left_out)
     assert len({r.shape for r in long.runs}) >= 2 and any(r.distribution != "normal" for r in long.runs) and long.runs[-1].mode == "check"
+
+
+def test_a_size_that_is_unrolled_over_is_small_where_it_is_compiled() -> None:
+    program = parse_program("""kir 1
+program gather
+  size n: i32
+  size k: i32
+  in X: f32[n, k]
+  out Y: f32[n]
+kernel main grid (i: n) threads 1
+  register sum: f32 = 0.0
+  for j in 0..k unroll
+    sum = sum + X[i, j]
+  Y[i] = sum
+""", "gather.kir")
+    assert profiled(program, None) == [("large", {"n": 4096, "k": 8})]
+    assert profiled(edited(program, " unroll", ""), None)[0][1]["k"] > 4096
+
+
+def test_compilers_end_when_nobody_waits_for_them_any_more(tmp_path: Path) -> None:
+    with ending(time.monotonic() - 1), pytest.raises(KirError) as refused:
+        run(["sleep", "600"], tmp_path, 600)
+    assert refused.value.diagnostics[0].id == "KIR-B011"
+    assert left(5.0) == 5.0

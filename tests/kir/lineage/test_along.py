@@ -7,15 +7,17 @@ from typing import Any
 
 import pytest
 
+import kir.lineage.run
 from kir.base.diagnostic import KirError
 from kir.faces.api.pipelines import Stored, stored
+from kir.faces.report.written import write_so_far
 from kir.ir.nodes import Program
 from kir.lineage.along import AlongEngine
 from kir.lineage.engine import PassEngine
 from kir.lineage.records.folder import Folder
 from kir.lineage.records.record import Header, Lineage
 from kir.lineage.replay import replay
-from kir.lineage.run import walk_back
+from kir.lineage.run import STILL, walk_back
 from kir.lineage.walk import Budget, Judgement
 from kir.problem import load_problem
 from kir.rewrite import run
@@ -46,6 +48,20 @@ class Refusing(PaperJudge):
     def gate(self, program: Program) -> Judgement:
         self.refuse = program == self.wrong
         return super().gate(program)
+
+
+def test_a_long_walk_says_what_it_has_found_so_far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kir.lineage.run, "FIRST_STORY", 0.0)
+    of, found, folder = made("gemm_sm80"), list[Lineage](), Folder(tmp_path)
+    asked = header(of)
+    engine = AlongEngine.along(asked, of.trace)
+    for budget in (Budget(steps=4, seconds=600), Budget(steps=4)):  # a budget of seconds is an end of its own
+        walk_back(of.trace.program, asked, engine, PaperJudge(), folder, budget, workers=1, fresh=True, so_far=found.append)
+        assert bool(found) == (not budget.seconds)
+    assert len(found[0].accepted) == 1 and found[0].outcome.ended == "budget" and len(found[0].states) == 2
+    write_so_far(found[0], folder)
+    report = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "walked back 1 step" in report and STILL in report
 
 
 @pytest.mark.parametrize("name", ["gemm_sm80", "conv2d_sm90", "fmha_causal_tilelang", "gdn_d128_triton"])

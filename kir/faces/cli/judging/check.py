@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Group
 
     from kir.gate.proved import Proved
+    from kir.gate.proved.verdict import Finding
 
 
 def command(
@@ -70,14 +71,31 @@ def _shown(done: Proved) -> Group:
         if rows:
             table.add_row(word, str(sum(p for _, p in rows)), str(sum(t for t, _ in rows)), Text(words[done.status(kind)], styles[done.status(kind)]))
     parts: list[Any] = [head, *([table] if table.row_count else [])]
-    for f in done.findings:
-        if f.status == "undecided":
-            where = f" and {f.other}" if f.other and f.other != f.anchor else ""
-            parts.append(Text(f"not decided: {f.what}, at {f.anchor}{where}: {f.why}" + (f" ({f.count} times)" if f.count > 1 else "")))
+    parts += map(Text, _undecided(done))
     tried = "; ".join(", ".join(f"{k}={v}" for k, v in t.items()) or "its only size" for t in done.tried)
     if not done.decided:
         parts.append(Text(f"run instead at {tried}" if tried else f"not run{f': {done.not_run}' if done.not_run else ''}", style="dim"))
     return Group(*parts)
+
+
+def _undecided(done: Proved) -> list[str]:
+    """A sentence for each reason and place of what is not decided, with the kinds of obligations that it leaves open."""
+    from kir.base.diagnostic import from_here
+    from kir.gate.proved.verdict import WORDS
+
+    same: dict[tuple[str, ...], list[Finding]] = {}
+    for f in done.findings:
+        if f.status == "undecided":
+            same.setdefault((f.what, f.anchor, f.other, f.why), []).append(f)
+    out = []
+    for (what, anchor, other, why), found in same.items():
+        kinds = list(dict.fromkeys(WORDS[f.kind] for f in found))
+        origin, count = found[0].origin, sum(f.count for f in found)
+        place = f"{from_here(origin)} ({anchor})" if origin is not None else anchor
+        also = f" and {other}" if other and other != anchor else ""
+        of = f" ({len(kinds)} kinds of obligations)" if len(kinds) > 3 else f" ({', '.join(kinds)})" if len(kinds) > 1 else f" ({count} times)"
+        out.append(f"not decided: {what}, at {place}{also}: {why}{of if count > 1 else ''}")
+    return out
 
 
 def _package(package: str, output: Path, seconds: float, runs: int) -> Result:

@@ -130,7 +130,7 @@ def _on_gpu(kernel: Program, problem: Problem | None, surface: str, other: Progr
         return gate_gpu(gpu, kernel, judged_by, surface, other, options=Options(shapes, panel, sanitize))
 
 
-def _read(file: str, bind: Path | Binding | None, problem: str = "") -> tuple[Program, str, frozenset[str], frozenset[tuple[str, str]]]:
+def _read(file: str, bind: Path | Binding | None, problem: str = "") -> tuple[Program, str, frozenset[str], frozenset[tuple[str, ...]]]:
     """A program, the surface that it is emitted on (`kir` for IR text that any backend may take), its facts that nothing says, and its tensors that are
     one."""
     from kir.faces.cli._program import read

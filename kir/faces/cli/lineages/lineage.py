@@ -3,7 +3,8 @@
 FILE is IR text (.kir) or a source file, FILE::KERNEL where it holds several; package:path names a file of an installed
 package. FILE may also be a stored pipeline (skills/pipelines), such as fmha_sm90, or the file of one: what it makes of its
 problem's naive program is walked back along its own steps, and nothing is searched. The folder receives lineage.json, the
-programs and report.html; `kir learn` makes cards of it. A killed run is taken up again by the same command.
+programs and report.html, which a long walk writes as far as it has come; `kir learn` makes cards of it. A killed run is
+taken up again by the same command.
 """
 
 from __future__ import annotations
@@ -47,11 +48,13 @@ def command(
     fresh: Annotated[bool, typer.Option("--restart", help="begin anew in a folder that holds an older walk")] = False,
 ) -> Result:
     """Walk an expert kernel back to naive, one gated step at a time, and rebuild it from the stored steps."""
+    import time
+
     from kir.base.diagnostic import Diagnostic
     from kir.faces.api.pipelines import names_pipeline
     from kir.faces.cli._program import quoted_bind
     from kir.faces.report.terminal import summary, table
-    from kir.faces.report.written import write_report
+    from kir.faces.report.written import write_report, write_so_far
     from kir.gate.proved.unsaid import require_own
     from kir.lineage.along import AlongEngine
     from kir.lineage.engine import PassEngine
@@ -63,6 +66,7 @@ def command(
     from kir.problem import load_problem
     from kir.surface.reading import Expert, load_expert
 
+    begun = time.monotonic()
     if on == "gpu":
         from kir.gate.gpu.machine import require_device
         require_device()
@@ -92,7 +96,8 @@ def command(
     )
     engine, folder = PassEngine.of(header) if along is None else AlongEngine.along(header, along.trace), Folder(output)
     with judge_on(on, header, expert.program) as judge, bar(f"walking {header.expert} back") as advance:
-        lineage = walk_back(expert.program, header, engine, judge, folder, budget, workers=workers, fresh=fresh, look=look, progress=advance)
+        lineage = walk_back(expert.program, header, engine, judge, folder, budget, workers=workers, fresh=fresh, look=look, progress=advance,
+                            begun=begun, so_far=lambda known: write_so_far(known, folder))
     replayed = write_report(lineage, folder, engine)
     left = lineage.outcome.violations
     shown = tuple(f"{each.anchor}: {each.message} ({each.clause})" for each in left[:MOST_SHOWN])

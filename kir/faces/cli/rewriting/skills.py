@@ -72,7 +72,7 @@ def search(
 
 def _hit(hit: Hit) -> dict[str, Any]:
     near = [{"anchor": each.anchor, "conditions": list(each.conditions)} for each in hit.near]
-    return _row(hit.card) | {"score": hit.score, "reasons": list(hit.reasons), "near": near,
+    return _row(hit.card) | {"score": hit.score, "reasons": list(hit.reasons), "near": near, "also": [_hit(each) for each in hit.also],
                              "applications": [{"steps": [step.to_json() for step in each.steps], "reason": each.reason} for each in hit.applications]}
 
 
@@ -80,6 +80,8 @@ def _shown(hit: Hit) -> list[str]:
     lines = [f"{hit.card.name}  ({hit.card.state}, score {hit.score:g})", *(f"    {reason}" for reason in hit.reasons)]
     lines += [f"    applies: {'; '.join(_brief(step) for step in each.steps)}" for each in hit.applications[:4]]
     lines += [f"    and at {len(hit.applications) - 4} more places"] if len(hit.applications) > 4 else []
+    lines += [f"    also {each.card.name}: {'; '.join(_brief(step) for step in each.applications[0].steps)}" + (
+        f" and at {len(each.applications) - 1} more places" if len(each.applications) > 1 else "") for each in hit.also]
     return lines + [_missed(each) for each in hit.near[:3]]
 
 

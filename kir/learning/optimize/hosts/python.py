@@ -72,7 +72,7 @@ def granted(edit: SourceEdit) -> list[str]:
         return []
     literal, sizes = _literals(edit, before), Counter(map(str, edit.binding.scalars.values()))
     tied = [f"{name} = {value}" for name, value in edit.binding.scalars.items()
-            if name not in literal and not (isinstance(value, str) and value.isidentifier() and sizes[value] == 1)]
+            if name not in literal and name != value and not (isinstance(value, str) and value.isidentifier() and sizes[value] == 1)]
     args = {a.arg for a in (*before.args.args, *before.args.kwonlyargs)}
     return [*(f"{name} = {value}" for name, value in edit.binding.metas.items() if name in args and name not in literal), *tied,
             *(fact for fact in edit.binding.facts if not POSITIVE.fullmatch(fact)), *(x for x in narrower(edit) if x.startswith("tensors"))]

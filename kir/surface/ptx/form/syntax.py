@@ -113,6 +113,21 @@ class Label:
     span: tuple[int, int]
 
 
+@dataclass(frozen=True)
+class Variable:
+    """Memory or a parameter that a text declares: its state space, the types and words between (`u64 ptr global`), how many elements of its last
+    type (None: as many as the launch says), its alignment, and whether it is defined elsewhere or begins with values."""
+
+    name: str
+    space: str
+    words: tuple[str, ...]
+    count: int | None
+    align: int = 0
+    extern: bool = False
+    filled: bool = False
+    span: tuple[int, int] = (0, 0)
+
+
 @dataclass
 class Form:
     """What an asm text holds, in order; registers by name with their type, inner blocks' ones renamed where they hide others."""
@@ -120,6 +135,7 @@ class Form:
     text: Text
     items: list[Instruction | Label] = field(default_factory=list)
     registers: dict[str, str] = field(default_factory=dict)
+    variables: dict[str, Variable] = field(default_factory=dict)
 
 
 def parse(text: Text) -> Form:
@@ -127,13 +143,41 @@ def parse(text: Text) -> Form:
     try:
         tree = parser("ptx_asm", positions=True).parse(text.text.rstrip("\0"))
     except UnexpectedInput as bad:
-        raise _syntax(text, bad) from None
+        raise syntax_error(text, bad) from None
+    return body(tree, text)
+
+
+def body(tree: Tree[Token], text: Text) -> Form:
+    """The form of a tree of declarations, labels and instructions. Raises KirError KIR-F302 (a register that is declared twice)."""
     form = Form(text)
     _block(tree, form, {})
     return form
 
 
-def _syntax(text: Text, bad: UnexpectedInput) -> KirError:
+def variable(tree: Tree[Token]) -> Variable:
+    """A declaration of memory, or a parameter of a function."""
+    space, words, align, count, linkage, filled, name = "", [], 0, 1, [], False, ""
+    for each in tree.children:
+        match each:
+            case Token(type="LINKAGE"):
+                linkage.append(str(each))
+            case Token(type="SPACE" | "REG"):
+                space = str(each)[1:]
+            case Token():
+                name = str(each)
+            case Tree(data="qualifier", children=[Token(type="ALIGN") as token]):
+                align = int(str(token).split()[1])
+            case Tree(data="qualifier", children=[Token() as token]):
+                words.append(str(token)[1:])
+            case Tree(data="extent", children=[number]):
+                count = None if number is None else (count or 1) * int(_literal(str(number)).value)
+            case Tree():
+                filled = True
+    return Variable(name, space, tuple(words), count, align, ".extern" in linkage, filled, _span(tree))
+
+
+def syntax_error(text: Text, bad: UnexpectedInput) -> KirError:
+    """What is wrong where a text stops being PTX."""
     if isinstance(bad, UnexpectedToken) and bad.token.type == "$END":
         return text.fail("KIR-F300", "the text ends in the middle of an instruction", (len(text.text), len(text.text)),
                          needs="an instruction, ended by ;")
@@ -164,6 +208,11 @@ def _block(tree: Tree[Token], form: Form, names: dict[str, str]) -> None:
                 form.items.append(Label(names[f":{str(token)[:-1]}"], _span(each)))
             case "instruction":
                 form.items.append(_instruction(each, names))
+            case "variable":
+                made = variable(each)
+                form.variables[made.name] = made
+            case "call":
+                form.items.append(Instruction(("call",), (), None, _span(each)))
 
 
 def _label(tree: Tree[Token], form: Form, names: dict[str, str]) -> None:
@@ -209,7 +258,7 @@ def _operand(x: Tree[Token] | Token, names: dict[str, str]) -> Operand:
             return Vector(tuple(_value(v, names) for v in x.children if v is not None))
         case "memory":
             base, sign, number, *rest = x.children
-            offset = 0 if number is None else int(_literal(str(number)).value) * (-1 if str(sign) == "-" else 1)
+            offset = 0 if number is None else int(_literal(str(number)).value) * (-1 if "-" in str(sign) else 1)
             beside = tuple(_operand(r, names) for r in rest if r is not None)
             return Memory(_value(base, names), offset, tuple(b for b in beside if not isinstance(b, (Memory, Pair))))
         case "pair":

@@ -86,10 +86,11 @@ def _mul(r: Reader, i: Instruction) -> None:
         r.result(i.operands[0], _rounded(r, m, kind, build.mul(a, b), "mul_rounded", a, b))
         return
     m.done()
-    r.result(i.operands[0], _product(r, part, name, a, b))
+    r.result(i.operands[0], product(r, part, name, a, b))
 
 
-def _product(r: Reader, part: str, name: str, a: n.Expr, b: n.Expr) -> n.Expr:
+def product(r: Reader, part: str, name: str, a: n.Expr, b: n.Expr) -> n.Expr:
+    """The product of two integers: its low half, its high half, or all of it."""
     if part == "wide":
         if name not in WORDS:
             raise r.fail("KIR-F302", f"there is no wide product of {name}")
@@ -112,9 +113,9 @@ def _mad(r: Reader, i: Instruction) -> None:
         raise r.refuse("saturating integer arithmetic")
     m.done()
     a, b = (r.value(o, KINDS[name]) for o in i.operands[1:3])
-    product = _product(r, part, name, a, b)
-    to = Kind(dtype_of(product.type))
-    r.result(i.operands[0], build.add(product, r.value(i.operands[3], to)))
+    made = product(r, part, name, a, b)
+    to = Kind(dtype_of(made.type))
+    r.result(i.operands[0], build.add(made, r.value(i.operands[3], to)))
 
 
 def _fma(r: Reader, i: Instruction) -> None:

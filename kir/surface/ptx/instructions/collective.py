@@ -7,7 +7,7 @@ from kir.ir.types import BOOL
 from kir.surface.ptx.form.bits import KINDS, UNSIGNED, Kind, called
 from kir.surface.ptx.form.operands import Pointer
 from kir.surface.ptx.form.syntax import Instruction, Memory, Name, Operand, Pair, Place, Vector
-from kir.surface.ptx.registers.reader import PREDICATE, Handler, Reader, mbarrier
+from kir.surface.ptx.registers.reader import PREDICATE, Handler, Reader
 
 FULL = 0xFFFFFFFF
 
@@ -161,14 +161,14 @@ def _mbarrier(r: Reader, i: Instruction) -> None:
         m.flag(x)
     m.done()
     if how == "init":
-        r.effect(n.Eval(build.call("mbar_init", mbarrier(r, args[0]), r.value(args[1], KINDS["s32"]))))
+        r.effect(n.Eval(build.call("mbar_init", r.mbarrier(args[0]), r.value(args[1], KINDS["s32"]))))
     elif how == "expect_tx":
-        r.effect(n.Eval(build.call("mbar_expect", mbarrier(r, args[0]), r.value(args[1], KINDS["s32"]))))
+        r.effect(n.Eval(build.call("mbar_expect", r.mbarrier(args[0]), r.value(args[1], KINDS["s32"]))))
     else:
         at = 0 if isinstance(args[0], Memory) else 1
         if not expects and len(args) > at + 1 and r.constant(args[at + 1]) != 1:
             raise r.refuse("several arrivals at once")
-        place = mbarrier(r, args[at], remote)
+        place = r.mbarrier(args[at], remote)
         if expects:
             r.effect(n.Eval(build.call("mbar_arrive_expect", place, r.value(args[at + 1], KINDS["s32"]))))
         else:
@@ -179,7 +179,7 @@ def waited(r: Reader, i: Instruction) -> None:
     """An mbarrier that a loop tries until its phase is complete; `i` is the try."""
     if "parity" not in i.parts:
         raise r.refuse("an mbarrier that is waited for by its state", ".parity")
-    r.effect(n.Eval(build.call("mbar_wait", mbarrier(r, i.operands[1]), r.value(i.operands[2], KINDS["s32"]))))
+    r.effect(n.Eval(build.call("mbar_wait", r.mbarrier(i.operands[1]), r.value(i.operands[2], KINDS["s32"]))))
 
 
 def _peer(r: Reader, i: Instruction) -> None:

@@ -42,7 +42,8 @@ def _matrix(r: Reader, i: Instruction, o: Operand) -> tuple[n.Region, int, dict[
     return place, int(number[1:]), {"trans": True} if trans else {}
 
 
-_OPERANDS = {"f16": "f16", "bf16": "bf16", "tf32": "f32", "e4m3": "f8e4m3", "e5m2": "f8e5m2", "s8": "i8", "u8": "u8", "f64": "f64"}
+OPERANDS = {"f16": "f16", "bf16": "bf16", "tf32": "f32", "e4m3": "f8e4m3", "e5m2": "f8e5m2", "s8": "i8", "u8": "u8", "f64": "f64"}
+"""Dtypes of the elements of matrices by their PTX type."""
 
 
 def _mma(r: Reader, i: Instruction) -> None:
@@ -60,9 +61,9 @@ def _mma(r: Reader, i: Instruction) -> None:
     if layouts != ["row", "col"] or not shape.startswith("m16n8k"):
         raise r.refuse(f"a matrix product of shape {shape} and layouts {', '.join(layouts)}", "m16n8k.., row.col")
     d, a, b, c = types
-    if a not in _OPERANDS or b not in _OPERANDS or a != b or d != c or d not in ("f32", "f16", "s32"):
+    if a not in OPERANDS or b not in OPERANDS or a != b or d != c or d not in ("f32", "f16", "s32"):
         raise r.refuse(f"a matrix product of {a} and {b} into {d}")
-    k, of = int(shape.removeprefix("m16n8k")), DTYPES[_OPERANDS[a]]
+    k, of = int(shape.removeprefix("m16n8k")), DTYPES[OPERANDS[a]]
     if k * of.bits not in (128, 256):
         raise r.fail("KIR-F302", f"there is no mma of shape {shape} on {a}")
     count = 16 * k * of.bits // 1024
@@ -108,9 +109,9 @@ def _product(r: Reader, i: Instruction) -> None:
     if not shape or len(types) != 3:
         raise r.fail("KIR-F302", "wgmma names its shape and three types")
     d, a, b = types
-    if a != b or a not in _OPERANDS or d != "f32":
+    if a != b or a not in OPERANDS or d != "f32":
         raise r.refuse(f"a wgmma of {a} and {b} into {d}")
-    of, columns, depth = DTYPES[_OPERANDS[a]], int(shape[4:].split("k")[0]), int(shape.split("k")[1])
+    of, columns, depth = DTYPES[OPERANDS[a]], int(shape[4:].split("k")[0]), int(shape.split("k")[1])
     if depth * of.bytes != 32 or columns % 8 or not 8 <= columns <= 256:
         raise r.fail("KIR-F302", f"there is no wgmma of shape {shape} on {a}")
     wide = of.bits == 16

@@ -10,7 +10,7 @@ from kir.surface.ptx.form.syntax import Instruction, Memory, Operand
 from kir.surface.ptx.instructions.moves import packed, r_result
 from kir.surface.ptx.instructions.tensors import tensor_copy
 from kir.surface.ptx.registers.policies import policy
-from kir.surface.ptx.registers.reader import Handler, Modifiers, Reader, mbarrier
+from kir.surface.ptx.registers.reader import Handler, Modifiers, Reader
 
 SPACES = ("global", "shared", "shared::cta", "shared::cluster", "local", "param", "const")
 SCOPES = ("cta", "cluster", "gpu", "sys")
@@ -230,7 +230,7 @@ def _bulk(r: Reader, i: Instruction, m: Modifiers) -> None:
     dst, src = (_run(r, o, i.operands[2], space) for o, space in zip(i.operands, spaces, strict=False))
     if dst.buffer.dtype != src.buffer.dtype:
         raise r.refuse(f"a copy of {src.buffer.dtype} to {dst.buffer.dtype}", "a view of one of them")
-    signal = None if grouped else mbarrier(r, i.operands[3])
+    signal = None if grouped else r.mbarrier(i.operands[3])
     r.effect(n.Copy(build.load(src), dst, "bulk", signal=signal, grouped=grouped))
 
 

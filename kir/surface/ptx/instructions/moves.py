@@ -127,9 +127,11 @@ def converted(r: Reader, x: n.Expr, to: DType, rounding: str, whole: str, sat: b
         raise r.refuse(f"rounding ties away from zero to {to}")
     else:
         made = build.cast(x, to, ROUNDINGS[rounding or "rn"])
-    if sat:
+    if not sat:
+        return made
+    if dtype_of(made.type).name not in ("f16", "f32", "f64"):
         raise r.refuse("a conversion that clamps to [0, 1]")
-    return made
+    return called("mul_rounded", {"sat": True}, made, build.broadcast(build.const(1.0, dtype_of(made.type)), made.type))
 
 
 def r_result(r: Reader, o: Operand, value: n.Expr) -> None:

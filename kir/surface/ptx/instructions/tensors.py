@@ -5,8 +5,8 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.surface.ptx.form.bits import KINDS
 from kir.surface.ptx.form.operands import Descriptor
-from kir.surface.ptx.form.syntax import Instruction, Memory, Operand, Vector
-from kir.surface.ptx.registers.reader import Modifiers, Reader, mbarrier
+from kir.surface.ptx.form.syntax import Instruction, Memory, Vector
+from kir.surface.ptx.registers.reader import Modifiers, Reader
 
 
 def tensor_copy(r: Reader, i: Instruction, m: Modifiers, grouped: bool) -> None:
@@ -27,7 +27,7 @@ def tensor_copy(r: Reader, i: Instruction, m: Modifiers, grouped: bool) -> None:
         raise r.fail("KIR-F302", f"{len(at)} coordinates for a tensor map of {len(box)} dimensions")
     if dict(held.map.attrs).get("merge") or dict(held.map.attrs).get("mode", "tiled") != "tiled":
         raise r.refuse("a tensor map that merges dimensions or is im2col, given by its coordinates")
-    inside, kept = _inside(r, here, box)
+    inside, kept = r.box(here, box, held.map, held.buffer.dtype)
     outside = build.region(held.buffer, *(build.span(c, extent) if k in kept else c
                                           for k, (c, extent) in enumerate(zip(reversed(at), box, strict=True))))
     options: dict[str, n.Attr] = {"descriptor": held.map.name}
@@ -39,21 +39,5 @@ def tensor_copy(r: Reader, i: Instruction, m: Modifiers, grouped: bool) -> None:
             raise r.fail("KIR-F302", "a multicast names the CTAs that it goes to")
         options["multicast"] = r.constant(i.operands[3])
     zero = build.const(0, held.buffer.dtype)
-    r.effect(n.Copy(build.load(outside, other=zero, clip=True), inside, "tma", signal=mbarrier(r, i.operands[2]), attrs=n.attrs(**options)))
+    r.effect(n.Copy(build.load(outside, other=zero, clip=True), inside, "tma", signal=r.mbarrier(i.operands[2]), attrs=n.attrs(**options)))
 
-
-def _inside(r: Reader, o: Operand, box: tuple[int, ...]) -> tuple[n.Region, set[int]]:
-    """The part of shared memory that a box fills, and which of its dimensions keep an axis there: all, or those that are longer than one."""
-    p = r.pointer(o)
-    b, index = p.at.buffer, p.at.index
-    shape = [build.int_value(d) for d in b.shape]
-    for kept in (list(range(len(box))), [k for k, extent in enumerate(box) if extent > 1] or [len(box) - 1]):
-        extents = [box[k] for k in kept]
-        lead = len(shape) - len(extents)
-        if lead < 0 or isinstance(p.bytes, n.Expr) or p.bytes or shape[lead + 1:] != extents[1:] or (shape[lead] or 0) < extents[0]:
-            continue
-        if all(build.is_const(x, 0) for x in index[lead + 1:] if isinstance(x, n.Expr)):
-            spans = [build.span(x, extent) for x, extent in zip(index[lead:], extents, strict=True) if isinstance(x, n.Expr)]
-            return build.region(b, *index[:lead], *spans), set(kept)
-    raise r.refuse(f"a box of {list(box)} that is no whole part of '{b.name}'",
-                   f"shared memory shaped as the box ('{b.name}' under [arrays] of the binding)")

@@ -12,7 +12,7 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, did_you_mean
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BOOL, PointerType, TileType, dtype_of
+from kir.ir.types import BOOL, DType, PointerType, TileType, dtype_of
 from kir.surface.ptx.form.bits import KINDS, UNSIGNED, Kind, pack, reinterpret, unpack
 from kir.surface.ptx.form.operands import AsmOperand, Descriptor, Held, Matrix, Pointer
 from kir.surface.ptx.form.syntax import Form, Instruction, Memory, Name, Not, Number, Operand, Place, Vector
@@ -356,6 +356,29 @@ class Reader:
             raise self.refuse(f"a displacement that may not be a multiple of {size} bytes", "an index in elements")
         return (*p.at.index[:-1], build.add(last, build.from_polynomial({m: c // size for m, c in terms.items()}, own)))
 
+    def mbarrier(self, o: Operand, remote: bool = False) -> n.Region:
+        """The mbarrier in a memory operand; one of the CTA itself unless `remote`."""
+        p = self.pointer(o)
+        if p.at.buffer.dtype.name != "mbarrier":
+            raise self.refuse(f"'{p.at.buffer.name}' is used as an mbarrier and declared as {p.at.buffer.dtype}", "shared memory of mbarriers")
+        return self.region(o, 64, 1, "shared::cluster" if remote else "shared")
+
+    def box(self, o: Operand, box: tuple[int, ...], map: n.TensorMap, dtype: DType) -> tuple[n.Region, set[int]]:
+        """The part of shared memory that a tensor map's box fills, and which of its dimensions keep an axis there: all, or those longer than one."""
+        p = self.pointer(o)
+        b, index = p.at.buffer, p.at.index
+        shape = [build.int_value(d) for d in b.shape]
+        for kept in (list(range(len(box))), [k for k, extent in enumerate(box) if extent > 1] or [len(box) - 1]):
+            extents = [box[k] for k in kept]
+            lead = len(shape) - len(extents)
+            if lead < 0 or isinstance(p.bytes, n.Expr) or p.bytes or shape[lead + 1:] != extents[1:] or (shape[lead] or 0) < extents[0]:
+                continue
+            if all(build.is_const(x, 0) for x in index[lead + 1:] if isinstance(x, n.Expr)):
+                spans = [build.span(x, extent) for x, extent in zip(index[lead:], extents, strict=True) if isinstance(x, n.Expr)]
+                return build.region(b, *index[:lead], *spans), set(kept)
+        raise self.refuse(f"a box of {list(box)} that is no whole part of '{b.name}'",
+                          f"shared memory shaped as the box ('{b.name}' under [arrays] of the binding)")
+
     def modifiers(self, skip: int = 1) -> Modifiers:
         """The parts of this instruction's opcode after the first `skip`."""
         assert self.here is not None
@@ -372,14 +395,6 @@ def advanced(p: Pointer, by: n.Expr | int) -> Pointer:
         assert step is not None
         return Pointer(p.at, build.add(step, p.bytes if isinstance(p.bytes, int) else 0))
     return Pointer(p.at, build.add(base, by if step is None else build.cast(step, dtype_of(base.type))))
-
-
-def mbarrier(r: Reader, o: Operand, remote: bool = False) -> n.Region:
-    """The mbarrier in a memory operand; one of the CTA itself unless `remote`."""
-    p = r.pointer(o)
-    if p.at.buffer.dtype.name != "mbarrier":
-        raise r.refuse(f"'{p.at.buffer.name}' is used as an mbarrier and declared as {p.at.buffer.dtype}", "shared memory of mbarriers")
-    return r.region(o, 64, 1, "shared::cluster" if remote else "shared")
 
 
 PREDICATE = Kind(BOOL)

@@ -75,7 +75,7 @@ def test_what_is_not_read_is_said_and_never_holds() -> None:
     program = parse_program(TURNED, "turned.kir")
     done = of(TEXT.replace("  __syncthreads();\n", "  tl::gemm_ss<64, 64>(s, s, s);\n"))
     assert done.status == "unread" and "stays text" in done.why and [d.id for d in done.diagnostics()] == ["KIR-G140"]
-    assert "triton" in validated(program, "triton", target("sm_90a")).why
+    assert "Triton" in validated(program, "triton", target("sm_90a")).why
     two = parse_program(TURNED + "kernel more grid (b: N) threads 1\n  B[b] = 1.0\nplan\n  launch main\n  launch more\n", "two.kir")
     assert "2 kernels" in validated(two, "tilelang", target("sm_90a")).why
 

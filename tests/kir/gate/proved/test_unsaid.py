@@ -117,6 +117,59 @@ def test_one_tensor_for_two_is_checked_as_one(tmp_path: Path) -> None:
             begun()
 
 
+SHARED = """
+__global__ void blend(const float* x, float* y, int n) {{
+  int i = blockIdx.x * 128 + threadIdx.x;
+  if (i < n) y[i] = x[i] * 2.f;
+}}
+void run(float* x, int n) {{ blend<<<(n + 127) / 128, 128>>>({given}); }}
+"""
+
+
+@pytest.mark.parametrize(("given", "verdict"), [("x, x + 1, n - 1", "undecided"), ("x + 1, x, n - 1", "undecided"), ("x, x + n / 2, n", "undecided"),
+                                                ("x, x + n, n", "proved"), ("x + n, x, n", "proved"), ("x, x, n", "proved")])
+def test_parts_of_one_tensor_are_apart_where_the_second_begins_behind_the_first(tmp_path: Path, given: str, verdict: str) -> None:
+    file, apart = tmp_path / "shared.cu", tmp_path / "apart.cu"
+    file.write_text(SHARED.format(given=given))
+    apart.write_text(SHARED.format(given="x, y, n").replace("float* x, int", "float* x, float* y, int"))
+    assert kir.prove(str(file), 0).verdict == verdict
+    if verdict != "proved":
+        with pytest.raises(kir.KirError, match=r"one tensor for .* and threads may touch"):
+            kir.judge(str(file), against=str(apart), targets=())
+
+
+MASKED = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def take(X, I, Y, N, V, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    k = tl.load(I + i, mask=i < N, other=0)
+    ok = (i < N) & (k >= 0) & (k < V)
+    tl.store(Y + i, tl.load(X + k, mask=ok, other=0.0), mask=i < N)
+
+
+def run(x, idx: "torch.int32"):
+    n = idx.numel()
+    y = torch.empty((n,), dtype=torch.float32)
+    take[(triton.cdiv(n, 128),)](x, idx, y, n, x.numel(), BLOCK=128)
+    return y
+"""
+
+
+@pytest.mark.parametrize(("old", "new", "verdict"), [("", "", "proved"), ("k < V)", "k <= V)", "refuted"), ("(k >= 0) & ", "", "undecided"),
+                                                     ("other=0.0), mask=i < N", "other=0.0), mask=i <= N", "refuted")])
+def test_a_mask_of_one_side_or_one_too_wide_is_no_edge_of_a_tensor(tmp_path: Path, old: str, new: str, verdict: str) -> None:
+    """Neither read as an edge at which the tensor ends, nor taken for right at sizes that are whole tiles, nor by what the indices are to be."""
+    file = tmp_path / "take.py"
+    file.write_text(MASKED.replace(old, new) if old else MASKED)
+    done = kir.prove(str(file), 2)
+    assert done.verdict == verdict and not done.unsaid, done.findings
+
+
 TAIL = """
 __global__ void tail(const float* __restrict__ x, float* __restrict__ y, int n) {
   int i = blockIdx.x * 128 + threadIdx.x;

@@ -15,8 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.skills import when
-from benchmarks.skills.given import Given
 from kir.base.diagnostic import KirError, UsageError
 from kir.base.store import EvidenceTable
 from kir.hardware.target import target
@@ -59,7 +57,6 @@ from kir.rewrite.edit import Path as Path_
 from tests.kir.learning.cards.test_card import a_card
 
 LINEAGES = Path(__file__).parents[4] / "skills" / "lineages"
-NAMES = ("rmsnorm_tilelang", "softmax_tilelang", "softmax_triton", "transpose_tilelang")
 NAIVE = """kir 1
 program copy
   in X: f32[4, 1024]
@@ -68,16 +65,6 @@ kernel main grid (i: 4) threads 1
   @j for j in 0..1024
     Y[i, j] = X[i, j]
 """
-
-
-@pytest.fixture(scope="module")
-def walks() -> tuple[Walked, ...]:
-    return tuple(finished(LINEAGES / name for name in NAMES))
-
-
-@pytest.fixture(scope="module")
-def found(walks: Sequence[Walked]) -> dict[str, Hypothesis]:
-    return {each.card.name: each for each in hypotheses(walks, uses(distinct(walks)))}
 
 
 def test_walked_kernels_read_back_and_the_same_content_gives_the_same_file(walks: Sequence[Walked], tmp_path: Path) -> None:
@@ -395,24 +382,6 @@ def test_what_no_kernel_varied_is_varied_last(monkeypatch: pytest.MonkeyPatch) -
     assert turned.steps[0].options == {"factor": 2, "whole": True} and not turned.varied, "where nothing else fits, a switch is turned"
 
 
-def test_places_are_looked_at_by_program_and_what_was_run_is_not_run_again(found: dict[str, Hypothesis], walks: Sequence[Walked], tmp_path: Path,
-                                                                            monkeypatch: pytest.MonkeyPatch) -> None:
-    cards = [found[name].lift([use for use in found[name].uses if "softmax_row" not in use.kernel]).model_copy(update={"state": "admitted"})
-             for name in ("partition-rows.for", "tree-reduction.alloc")]
-    some = [each for each in walks if "softmax_row" in each.kernel]
-    asked_ = Given(tuple(cards), tuple(some), 2, 1, 0, None, kept=tmp_path / "kept.jsonl")
-    first = when.when(asked_)
-    assert "100.0 %" in first and "| applies |" in first and (tmp_path / "kept.jsonl").read_text().count("\n")
-    with (tmp_path / "kept.jsonl").open("a") as file:
-        file.write('["cut of')
-
-    def again(*about: object) -> str:
-        raise AssertionError("it is known")
-    monkeypatch.setattr(when, "_run", again)
-    when._known.cache_clear()
-    assert when.when(asked_) == first
-
-
 def test_a_composite_of_which_a_part_is_there_applies_the_rest(found: dict[str, Hypothesis]) -> None:
     parts = [found[name].card for name in ("multi-threaded-block.kernel", "partition-rows.for")]
     both = parts[0].model_copy(update={"name": "both", "carrier": parts[0].carrier.model_copy(update={
@@ -450,6 +419,9 @@ def test_search_explains_hits_and_near_misses(found: dict[str, Hypothesis]) -> N
     assert "surface: verified on triton" in hit.reasons and "platform: verified on sm_90a" in hit.reasons
     assert all(isinstance(each, Application) for each in hit.applications)
     assert all(hit.near for hit in hits if not hit.applications)
+    twin = hit.card.model_copy(update={"name": "twin.for"})
+    together = next(each for each in search([*cards, twin], use.before, target("sm_90a"), "triton") if each.card.name == "partition-rows.for")
+    assert [each.card.name for each in together.also] == ["twin.for"] and together.also[0].applications, "cards of the same steps are one hit"
 
 
 def test_words_find_cards_and_what_is_blocked_comes_last() -> None:

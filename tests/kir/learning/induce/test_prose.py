@@ -6,7 +6,7 @@ import pytest
 from kir.learning.cards.card import Relation, Spread
 from kir.learning.forecast.distribution import Forecast, Reason
 from kir.learning.induce.mechanism import _told, duration
-from kir.learning.induce.prose import _chance, _short, _spread, _telling
+from kir.learning.induce.prose import _chance, _place, _short, _spread, _telling
 
 
 def test_chances_are_said_as_people_say_them_and_what_follows_from_another_relation_is_left_out() -> None:
@@ -14,6 +14,11 @@ def test_chances_are_said_as_people_say_them_and_what_follows_from_another_relat
     texts = ("threads % 128 == 0", "threads * itemsize % 128 == 0", "threads * itemsize % 256 == 0", "k * itemsize % 64 == 0", "k % 64 == 0")
     some = [Relation(text=text, kernels=5, of=7 if text == texts[-1] else 0, chance=0.01) for text in texts]
     assert _telling(some) == [some[0], *some[2:]], "what most kernels keep says nothing of what all keep"
+
+
+def test_a_place_is_called_what_people_call_it_and_a_form_that_says_nothing_is_left_out() -> None:
+    assert _place("for", "for 0..?1: ..") == "It acts at a loop of the form `for 0..?1: ..`, where `?1` stands for what differed from kernel to kernel."
+    assert _place("let", "let(?1)") == _place("let", "let(..)") == "It acts at a named value."
 
 
 def test_what_a_step_moves_is_told_by_resource_with_what_takes_longest_before_and_after() -> None:

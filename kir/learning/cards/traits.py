@@ -1,0 +1,84 @@
+"""What a program is made of, in names that an order of cards can be learned by: which statements stand in which, what they compute, of which dtypes, how
+large things are in powers of two."""
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from kir.ir import nodes as n
+from kir.ir.build import int_value
+from kir.ir.types import TileType, dtype_of, shape_of
+from kir.ir.visit import children, walk
+from kir.learning.cards.facts import kind
+
+MANY = (2, 4, 8, 16)
+"""Counts of one kind of statement that are told apart."""
+
+
+def traits(program: n.Program) -> frozenset[str]:
+    """The names, of all kernels together."""
+    return frozenset(_traits(program))
+
+
+def _traits(program: n.Program) -> Iterator[str]:
+    for param in program.params:
+        if isinstance(param.of, n.Buffer):
+            yield f"tensor of {param.of.dtype.name}"
+            yield f"{len(param.of.shape)} axes"
+    for kernel in program.kernels:
+        yield f"grid of {len(kernel.grid)}"
+        yield f"threads {_power(kernel.threads)}"
+        counts = Counter[str]()
+        for statement in kernel.body:
+            yield from _in(statement, "kernel", 0, counts)
+        for name, count in counts.items():
+            yield from (f"{least} of {name}" for least in MANY if count >= least)
+
+
+def _in(node: n.Node, around: str, depth: int, counts: Counter[str]) -> Iterator[str]:
+    """A statement, what it computes, and what stands in it."""
+    if isinstance(node, n.Stmt):
+        name = kind(node)
+        counts[name] += 1
+        yield f"{name} in {around}"
+        if isinstance(node, n.For):
+            depth += 1
+            yield f"{node.kind} loop"
+            yield f"loops {depth} deep"
+            yield f"trips {_power(node.hi)}"
+        for part in children(node):
+            yield from _in(part, name, depth, counts)
+    elif isinstance(node, n.Expr):
+        for e in walk(node):
+            yield from _expression(e, around)
+    else:
+        for part in children(node):
+            yield from _in(part, around, depth, counts)
+
+
+def _expression(e: n.Node, around: str) -> Iterator[str]:
+    match e:
+        case n.Call():
+            yield f"{e.fn} in {around}"
+        case n.Binary() | n.Unary():
+            yield f"{e.op} in {around}"
+        case n.Cast():
+            yield f"to {e.dtype.name}"
+        case n.Load():
+            yield f"{e.at.buffer.space} load in {around}"
+            if e.mask is not None or e.clip:
+                yield f"guarded load in {around}"
+        case n.Select():
+            yield f"select in {around}"
+        case _:
+            return
+    if isinstance(e, n.Expr) and isinstance(e.type, TileType):
+        yield f"tile of {len(shape_of(e.type))} axes"
+        if dtype_of(e.type).is_float:
+            yield f"tile of {dtype_of(e.type).name}"
+
+
+def _power(e: n.Expr | int) -> str:
+    """The least power of two from a known number on; else that it is not known."""
+    value = e if isinstance(e, int) else int_value(e)
+    return "unknown" if value is None else str(1 << max(0, value - 1).bit_length())

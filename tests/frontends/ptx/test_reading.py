@@ -1,0 +1,218 @@
+"""PTX as compilers wrote it: texts of nvcc and of Triton compute what their sources say, a text without a barrier or a mask is found out, bad input is named.
+
+`texts/` was made once, without lines of debugging: turned and sums by nvcc 13.0 for sm_80, softmax and product_sm80 by Triton 3.6 for sm_80, product_sm90
+for sm_90.
+"""
+from __future__ import annotations
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from kir.base.diagnostic import KirError
+from kir.gate.proved.assembly import named
+from kir.gate.proved.compiled import Validated, judged
+from kir.interp import run
+from kir.ir import nodes as n
+from kir.ir.binding import Binding
+from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
+from kir.ir.visit import walk
+from kir.surface.reading import read_source
+from tests.kir.gate.proved.test_compiled import TURNED
+
+TEXTS = Path(__file__).parent / "texts"
+
+
+def text_of(name: str) -> str:
+    """A compiler's text."""
+    return (TEXTS / f"{name}.ptx").read_text()
+
+
+def bound(folder: Path, name: str, text: str, binding: str) -> n.Program:
+    """A text under a binding."""
+    file = folder / f"{name}.ptx"
+    file.write_text(text)
+    return read_source(str(file), Binding.parse(binding)).specialized()
+
+
+def sums(folder: Path, text: str) -> n.Program:
+    """Sums of rows."""
+    return bound(folder, "sums", text, """kernel = "sums"
+sizes = ["M", "N"]
+grid = ["M"]
+[metas]
+threads_x = 64
+[scalars]
+param_2 = "N"
+[tensors.param_0]
+name = "X"
+shape = ["M", "N"]
+dtype = "f32"
+[tensors.param_1]
+name = "Y"
+shape = ["M"]
+dtype = "f32"
+""")
+
+
+@pytest.mark.parametrize("size", [1, 63, 64, 200, 321])
+def test_loops_unrolled_with_a_rest_a_tree_and_an_early_exit_of_nvcc(tmp_path: Path, size: int) -> None:
+    program = sums(tmp_path, text_of("sums"))
+    assert {type(x) for k in program.kernels for x in walk(k)} & {n.While, n.Opaque, n.Jump} == set()  # loops that count are loops over rounds
+    x = np.random.default_rng(size).integers(-8, 8, (3, size)).astype(np.float32)
+    done = run(program, {"X": x}, {}, mode="check")
+    assert not done.findings and (done.outputs["Y"] == x.sum(1)).all()
+
+
+def softmax(folder: Path, text: str) -> n.Program:
+    """Rows of a softmax, by Triton."""
+    return bound(folder, "softmax", text, """kernel = "softmax"
+sizes = ["M", "N"]
+facts = ["N <= 256"]
+grid = ["M"]
+absent = ["param_4", "param_5"]
+[metas]
+shared_bytes = 8
+[scalars]
+param_2 = "N"
+param_3 = "N"
+[tensors.param_0]
+name = "X"
+shape = ["M", "N"]
+dtype = "bf16"
+[tensors.param_1]
+name = "Y"
+shape = ["M", "N"]
+dtype = "bf16"
+""")
+
+
+def test_a_softmax_of_triton_with_its_masks_shuffles_and_barriers(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).standard_normal((2, 100)).astype(ml_dtypes.bfloat16)
+    done = run(softmax(tmp_path, text_of("softmax")), {"X": x}, {}, mode="check")
+    wide = x.astype(np.float64)
+    e = np.exp(wide - wide.max(1, keepdims=True))
+    assert not [f for f in done.findings if f.severity == "error"]
+    assert np.abs(done.outputs["Y"].astype(np.float64) - e / e.sum(1, keepdims=True)).max() < 2e-4
+
+
+def product(folder: Path, name: str, text: str, threads: int, shared: int) -> n.Program:
+    """A matrix product, by Triton: its tensor cores by `name`."""
+    rows = 16 if name == "product_sm80" else 64
+    axes = (("A", "M", "K"), ("B", "K", "N"), ("C", "M", "N"))
+    tensors = "".join(f'[tensors.param_{k}]\nname = "{of}"\nshape = ["{a}", "{b}"]\ndtype = "f16"\n' for k, (of, a, b) in enumerate(axes))
+    return bound(folder, name, text, f"""kernel = "mm"
+sizes = ["M", "N", "K"]
+grid = ["ceildiv(M, {rows})", "ceildiv(N, 16)"]
+absent = ["param_6", "param_7"]
+[metas]
+shared_bytes = {shared}
+[scalars]
+param_3 = "M"
+param_4 = "N"
+param_5 = "K"
+{tensors}""")
+
+
+@pytest.mark.parametrize(("name", "threads", "shared", "word"), [("product_sm80", 32, 1024, "mma_sync"), ("product_sm90", 128, 2560, "wgmma")])
+def test_products_of_triton_on_the_tensor_cores_of_two_generations(tmp_path: Path, name: str, threads: int, shared: int, word: str) -> None:
+    program = product(tmp_path, name, text_of(name), threads, shared)
+    assert any(isinstance(x, n.Call) and x.fn == word for k in program.kernels for x in walk(k))
+    r = np.random.default_rng(1)
+    a, b = (r.integers(-3, 4, shape).astype(np.float16) for shape in ((20, 40), (40, 24)))
+    done = run(program, {"A": a, "B": b}, {}, mode="check")
+    assert not [f for f in done.findings if f.severity == "error"]
+    assert (done.outputs["C"] == a.astype(np.float32) @ b.astype(np.float32)).all()
+    assert parse_program(program_text(program), "again.kir") == program
+
+
+def turned(text: str) -> Validated:
+    """A text of the kernel that turns tiles around, against that kernel."""
+    return judged(parse_program(TURNED, "turned.kir"), named("main", "turned_kernel", text, 64, 256, ("A", "B", "N")))
+
+
+def test_what_was_compiled_with_its_barrier_and_masks_is_the_kernel() -> None:
+    done = turned(text_of("turned"))
+    assert done.status == "holds" and done.checked is not None and done.checked.verdict == "proved" and len(done.sizes) > 1 and not done.diagnostics()
+
+
+@pytest.mark.parametrize(("gone", "instead", "id"), [
+    ("bar.sync \t0;", "", "KIR-G141"),
+    ("bar.sync \t0;", "@%p1 bar.sync \t0;", "KIR-G141"),
+    ("bar.sync \t0;\n\t@%p1 bra \t$L__BB0_4;", "@%p1 bra \t$L__BB0_4;\n\tbar.sync \t0;", "KIR-G141"),
+    ("@%p1 bra \t$L__BB0_4;", "", "KIR-G139"),
+    ("@%p1 bra \t$L__BB0_2;", "", "KIR-G139"),
+    ("setp.ge.s32", "setp.gt.s32", "KIR-G139"),
+    ("mov.u32 \t%r9, 63;", "mov.u32 \t%r9, 62;", "KIR-G139"),
+])
+def test_a_barrier_or_a_mask_that_is_gone_is_found_out(gone: str, instead: str, id: str) -> None:
+    assert gone in text_of("turned")
+    done = turned(text_of("turned").replace(gone, instead))
+    assert done.status == "refuted" and {d.id for d in done.diagnostics()} == {id}, done.line
+
+
+def test_a_barrier_that_no_thread_needs_is_missed_all_the_same() -> None:
+    twice = TURNED.replace("    barrier()\n", "    barrier()\n    barrier()\n")
+    done = judged(parse_program(twice, "twice.kir"), named("main", "turned_kernel", text_of("turned"), 64, 256, ("A", "B", "N")))
+    assert done.status == "refuted" and "1 of 2 barriers" in done.why and [d.id for d in done.diagnostics()] == ["KIR-G141"]
+
+
+def test_a_wait_of_tensor_cores_that_is_gone_is_found_out(tmp_path: Path) -> None:
+    text = text_of("product_sm90").replace("wgmma.wait_group.sync.aligned 0;", "")
+    r = np.random.default_rng(1)
+    a, b = (r.integers(-3, 4, shape).astype(np.float16) for shape in ((20, 40), (40, 24)))
+    done = run(product(tmp_path, "product_sm90", text, 128, 2560), {"A": a, "B": b}, {}, mode="check")
+    assert [f for f in done.findings if f.severity == "error"]
+
+
+@pytest.mark.parametrize(("change", "reason"), [
+    (lambda t: t.replace("add.f32", "add.rn.ftz.magic.f32", 1), "KIR-F301"),
+    (lambda t: t.replace("bar.sync \t0;", "call.uni helper, ();", 1), "a call of a function"),
+    (lambda t: t.replace("ret;", "brx.idx %r1, targets;", 1), "a place that is computed"),
+    (lambda t: t.replace("mov.u32 \t%r1, %tid.x;", "mov.u32 \t%r1, %clock;", 1), "the special register %clock"),
+    (lambda t: t.replace("mov.u32 \t%r1, %tid.x;", "", 1), "before anything is written to it"),
+    (lambda t: t.replace("ld.global.nc.f32 \t%f12, [%rd5];", "ld.global.nc.f32 \t%f12, [4096];", 1), "an absolute address"),
+])
+def test_what_is_not_understood_stays_text_with_its_reason(tmp_path: Path, change: object, reason: str) -> None:
+    assert callable(change)
+    text = change(text_of("sums"))
+    assert text != text_of("sums")
+    file = tmp_path / "k.ptx"
+    file.write_text(text)
+    try:
+        program = read_source(str(file)).program
+    except KirError as refused:
+        assert refused.diagnostics[0].id == reason and refused.diagnostics[0].origin is not None
+        return
+    kept = [x for k in program.kernels for x in walk(k) if isinstance(x, n.Opaque)]
+    assert len(kept) == 1 and reason in kept[0].reason and kept[0].origin is not None and kept[0].origin.line > 10
+
+
+@pytest.mark.parametrize(("content", "id"), [
+    (text_of("sums").replace(".version 9.0", ".version 3.1").encode(), "KIR-F311"),
+    (text_of("sums").replace(".version 9.0", ".version 99.0").encode(), "KIR-F311"),
+    (text_of("sums").replace(".address_size 64", ".address_size 32").encode(), "KIR-F311"),
+    (b"", "KIR-F311"),
+    (b"int main() { return 0; }", "KIR-F311"),
+    (text_of("sums").encode()[:1500], "KIR-F300"),
+    (b"\x7fELF\x02\x01\x01\x33\xff\xfe", "KIR-F310"),
+])
+def test_another_version_a_text_cut_short_and_bytes_are_one_named_error(tmp_path: Path, content: bytes, id: str) -> None:
+    file = tmp_path / "k.ptx"
+    file.write_bytes(content)
+    with pytest.raises(KirError) as refused:
+        read_source(f"{file}::sums")
+    assert [d.id for d in refused.value.diagnostics] == [id]
+
+
+def test_a_kernel_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:
+    from kir.frontends.ptx import FRONTEND
+
+    with pytest.raises(KirError) as refused:
+        FRONTEND.parse(TEXTS / "sums.ptx", "sum")
+    assert refused.value.diagnostics[0].id == "KIR-F312" and "'sums'" in refused.value.diagnostics[0].attempt
+    assert [(k.name, k.surface) for k in FRONTEND.kernels(TEXTS / "sums.ptx")] == [("sums", "ptx")]
+    assert FRONTEND.skeleton(TEXTS / "sums.ptx", "sums").tensors["param_1"].role == "out"

@@ -1,0 +1,53 @@
+"""Figures of the library: places where a card is right, and states of lineages, are looked at once."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.skills import given as given_
+from benchmarks.skills import states as states_
+from benchmarks.skills import when
+from benchmarks.skills.given import Given, Rows
+from kir.learning.cards.card import Move
+from kir.learning.evidence.walked import Walked
+from kir.learning.induce.hypotheses import Hypothesis
+
+
+def test_places_are_looked_at_by_program_and_what_was_run_is_not_run_again(found: dict[str, Hypothesis], walks: Sequence[Walked], tmp_path: Path,
+                                                                            monkeypatch: pytest.MonkeyPatch) -> None:
+    cards = [found[name].lift([use for use in found[name].uses if "softmax_row" not in use.kernel]).model_copy(update={"state": "admitted"})
+             for name in ("partition-rows.for", "tree-reduction.alloc")]
+    some = [each for each in walks if "softmax_row" in each.kernel]
+    asked_ = Given(tuple(cards), tuple(some), 2, 1, 0, None, kept=tmp_path / "kept.jsonl")
+    first = when.when(asked_)
+    assert "100.0 %" in first and "| applies |" in first and (tmp_path / "kept.jsonl").read_text().count("\n")
+    with (tmp_path / "kept.jsonl").open("a") as file:
+        file.write('["cut of')
+
+    def again(*about: object) -> str:
+        raise AssertionError("it is known")
+    monkeypatch.setattr(when, "_run", again)
+    when._known.cache_clear()
+    assert when.when(asked_) == first
+
+
+def test_states_are_looked_at_once_and_a_defect_that_one_shows_ends_no_run(found: dict[str, Hypothesis], walks: Sequence[Walked], tmp_path: Path,
+                                                                           monkeypatch: pytest.MonkeyPatch) -> None:
+    card = found["partition-rows.for"].card.model_copy(update={"state": "admitted"})
+    walk = next(each for each in walks if any(t.name == "partition-rows" for t in each.transitions))
+    cases = [(walk.key, k) for k in range(len(walk.transitions))]
+    asked_ = Given((card,), (walk,), 9, 1, 0, None, kept=tmp_path / "kept.jsonl")
+    first = states_.states(cases, asked_)
+    at = next(k for k, t in enumerate(walk.transitions) if t.name == "partition-rows")
+    assert list(first) == cases and first[walk.key, at].makes == first[walk.key, at].relevant == {card.name}
+    other = card.model_copy(update={"carrier": card.carrier.model_copy(update={"steps": (Move(step="unroll"),)})})
+
+    def fails(case: tuple[str, int], about: Given) -> Rows:
+        raise ValueError("what was looked at is not looked at again")
+    monkeypatch.setattr(states_, "_looked", fails)
+    monkeypatch.setattr(given_, "RAISED", [])
+    assert states_.states(cases, asked_) == first and not given_.RAISED
+    assert states_.states(cases, replace(asked_, cards=(other,))) == {} and len(given_.RAISED) == len(cases), "other cards: nothing is known of them"
