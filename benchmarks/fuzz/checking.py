@@ -4,6 +4,7 @@ from __future__ import annotations
 import random
 import signal
 import tempfile
+import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,8 +17,12 @@ from typing import Any
 import numpy as np
 
 from kir.analysis import normalize
+from kir.analysis.proof.decide import decided
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
+from kir.gate.mutants import mutants
+from kir.gate.mutants.make import RULES
+from kir.gate.proved.confirm import MOST_STEPS, OF_RUN
 from kir.interp import Result, run
 from kir.ir import nodes as n
 from kir.ir.canonical import alpha_equal, content_hash
@@ -32,6 +37,7 @@ from kir.rewrite.driver import forward_site, rejection_reason, run_forward
 from kir.rewrite.meaning import EPSILON, difference
 from kir.rewrite.pipelines.text import Direction
 from kir.surface import backend
+from tests.kir.interp.mutation import mutants as weakened
 from tests.round_trips import ROUND_TRIPS
 
 PASSES = [cls for cls in passes() if getattr(cls, "carrier", None) is None and cls.name not in ("templatize", "autotune")]
@@ -39,6 +45,9 @@ PASSES = [cls for cls in passes() if getattr(cls, "carrier", None) is None and c
 NUMBERS, DRAWS, STEPS, SECONDS, TEXTS = (1, 2, 3, 4, 8, 16, 32), 4, 12, 20.0, 0.25
 """Numbers that a parameter is drawn from; sites of a pass that are tried; how many steps are gone from a program; how long one check may take; and how often
 the text of what a pass made is read again."""
+HAZARDS = tuple(r for r in RULES if any(word in r.name for word in ("edge", "bound", "condition", "mask", "loop", "shifted", "neighbor")))
+WRONG, PROVING, AT_THE_END = 6, 10.0, "when the program ends"
+"""Programs made wrong that are tried until a run shows a hazard; how long all questions of one may take; and what is no hazard but a missing result."""
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 """Where what backends write lies for a moment: in memory, where there is such a folder."""
 Arrays = Callable[[], dict[str, Any]]
@@ -64,12 +73,12 @@ def limited(seconds: float) -> Iterator[None]:
     """Raises TooLong in the block once it has taken so long, in processor time. In the main thread only."""
     def stop(number: int, frame: FrameType | None) -> None:
         raise TooLong
-    before = signal.signal(signal.SIGPROF, stop)
-    signal.setitimer(signal.ITIMER_PROF, seconds)
+    before, begun = signal.signal(signal.SIGPROF, stop), time.process_time()
+    around, _ = signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.setitimer(signal.ITIMER_PROF, max(around - (time.process_time() - begun), 0.001) if around else 0)
         signal.signal(signal.SIGPROF, before)
 
 
@@ -81,7 +90,8 @@ def ran(p: n.Program, arrays: Arrays, **how: Any) -> Result:
 
 def checks(p: n.Program, arrays: Arrays, r: random.Random, count: Counter[str]) -> Iterator[Fault]:
     """Every fault of one program; `count` gets the applications by kind."""
-    for name, check in (("text", _text), ("interpreters", _interpreters), ("normal form", _normal), ("passes", _passes), ("surfaces", _surfaces)):
+    for name, check in (("text", _text), ("interpreters", _interpreters), ("normal form", _normal), ("passes", _passes), ("surfaces", _surfaces),
+                        ("prover", _prover)):
         try:
             with limited(SECONDS * (4 if name in ("passes", "surfaces") else 1)):
                 yield from check(p, arrays, r, count)
@@ -208,6 +218,31 @@ def _has_reason(p: n.Program, site: Site) -> bool:
     """Whether what is said of a site before it is tried tells that it does not apply."""
     validity = {each.id for each in site.params.preconditions if each.kind == "validity"}
     return any(not v for id_, v in judge(p, site) if id_ in validity) or bool(rejection_reason(p, site))
+
+
+# --------------------------------------------------------------------------------------------------------------------- prover
+
+def _prover(p: n.Program, arrays: Arrays, r: random.Random, count: Counter[str]) -> Iterator[Fault]:
+    """A program made wrong, of which a run shows a hazard, is not all proved."""
+    broken = [(m.name, m.program) for m in (*mutants(p, HAZARDS), *weakened(p)) if m.program is not None]
+    for name, q in r.sample(broken, min(WRONG, len(broken))):
+        try:
+            errors = ran(q, arrays, mode="check", most_steps=MOST_STEPS).errors
+        except KirError:
+            continue
+        if not any(f.kind in OF_RUN and AT_THE_END not in f.message for f in errors):
+            continue
+        try:
+            with limited(PROVING):
+                open_ones = [o for k in decided(q) for o in k.obligations if o.status != "proved" and o.kind != "overflow"]
+        except TooLong:
+            count["prover: given up"] += 1
+            return
+        count["prover: wrong programs"] += 1
+        if not open_ones:
+            kind = f"prover: all proved, and a run shows {errors[0].kind}"
+            yield Fault(kind, errors[0].diagnostic().message, name, program_text(p), program_text(q))
+        return
 
 
 # ------------------------------------------------------------------------------------------------------------------- surfaces

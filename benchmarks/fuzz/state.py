@@ -82,7 +82,7 @@ class State:
 def page(state: State, mended: str) -> str:
     """docs/tables/fuzz.md: counts, rates and faults by kind, and what was `mended` (text of a file)."""
     hours = max(state.seconds, 1e-9) / 3600
-    checked = sum(v for k, v in state.counts.items() if "refused" not in k and "left out" not in k and "reason" not in k and "another form" not in k)
+    checked = sum(v for k, v in state.counts.items() if not any(word in k for word in ("refused", "left out", "reason", "another form", "given up")))
     lines = ["# Random programs", "", "Made by `python -m benchmarks.fuzz --state benchmarks/results/fuzz --write` (`make fuzz` goes on in a folder of its "
              "own): programs of `benchmarks/fuzz/making.py`, "
              "through everything that reads, rewrites, runs and writes programs, each result checked against the others.", "",

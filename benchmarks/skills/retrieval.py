@@ -6,18 +6,18 @@ import random
 import re
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from statistics import median
+from typing import Any
+
+import numpy as np
 
 from benchmarks.skills.given import Given, Rows, side_by_side
-from benchmarks.skills.states import State, seen, states, walk_of
-from kir.hardware.target import target
-from kir.ir.nodes import Program
+from benchmarks.skills.states import State, seen, states
 from kir.learning.cards.library import CardStore, Library, library
 from kir.learning.cards.search import Index, Query, Rank, skill
-from kir.learning.evidence.walked import Walked
-from kir.learning.induce.rank import learned
+from kir.learning.induce.rank import Seen, learned
 
 SYNTHETIC = 100_000
 TOP = 5
@@ -26,6 +26,10 @@ ARMS = ("all facets", "no scope", "usual order", "no state", "text only")
 KNOWN, PARTS = "all facets, family seen", 5
 """The arm whose order was learned from all states but those of kernels in a part of the files: other kernels of the family are known, as to a user's kernel."""
 APART = "the same, each card a hit of its own"
+HALF = "the same, from half of the lineages"
+NEAREST = "the same, by the states that are most alike"
+ALIKE, PRIOR = 20, 0.3
+"""Of the arm that lets states vote: the power of what two have in common by which one counts, and how much all together count beside them."""
 FACETS = ("case", "surface", "platform", "prior")
 
 
@@ -44,7 +48,8 @@ def retrieval(given: Given) -> str:
     said = [
         "A planted state is a program of a lineage with the steps after it undone; relevant are the admitted cards that apply there and that the expert used "
         "from there on: a step of the expert's is among the uses that the card was lifted from, or the card makes it, or its next program. Cards of the same "
-        f"steps are one hit, as in `kir skills search`, but in *{APART}*. Of the first "
+        f"steps are one hit, as in `kir skills search`, but in *{APART}*. *{HALF}* leaves out every other lineage; in *{NEAREST}* the states "
+        "that share most features with the kernel's vote, and hits are listed that more than half of the votes speak for. Of the first "
         f"{TOP} hits that apply those are listed that recorded outcomes speak for (at least one). The order of cards, and whether outcomes speak for one, is "
         f"learned without the family of the state's kernel; in *{KNOWN}* without a fifth of all files, the kernel's among them. "
         f"It is learned from the {len(found)} states that were looked at. Precision is of those listed, recall of the relevant ones, at most "
@@ -56,10 +61,11 @@ def retrieval(given: Given) -> str:
                       f"{len(given.cards)} cards is loaded in {1000 * load:.0f} ms.", ""])
 
 
-def ranked(given: Given, found: Iterable[State]) -> Given:
-    """With the orders of cards that are learned from states without each family, and without each part of the files."""
+def ranked(given: Given, found: Iterable[State], by_files: bool = True) -> Given:
+    """With the orders of cards that are learned from states without each family, and `by_files` without each part of them (also from half of the lineages)."""
     given = replace(given, seen=tuple(each for each, in side_by_side(_seen, list(found), replace(given, within=0.0))))
-    without = sorted({each.family for each in given.seen} | {part_of(each.file) for each in given.seen})
+    parts = {part_of(each.file) for each in given.seen if by_files}
+    without = sorted({each.family for each in given.seen} | parts | {f"{part} {HALF}" for part in parts})
     return replace(given, ranks=dict(zip(without, (rank for rank, in side_by_side(_ranked, without, replace(given, within=0.0))), strict=True)))
 
 
@@ -73,50 +79,76 @@ def part_of(file: str) -> str:
 
 
 def _ranked(without: str, given: Given) -> Rows:
-    some = [each for each in given.seen if any(each.used) and each.used != each.applies and without not in (each.family, part_of(each.file))]
+    part = without.removesuffix(f" {HALF}")
+    files = {file: number for number, file in enumerate(sorted({each.file for each in given.seen}))}
+    some = [each for each in given.seen if any(each.used) and each.used != each.applies and part not in (each.family, part_of(each.file))
+            and not (without.endswith(HALF) and files[each.file] % 2)]
     return [(learned(given.admitted, some),)]
 
 
 def _retrieved(state: State, given: Given) -> Rows:
     """For each arm how many are listed, precision, recall and precision at R, at one state."""
-    walk = walk_of(given, state.case[0])
-    before, called = walk.program(walk.transitions[state.case[1]].before_text), {card.name: skill(card) for card in given.admitted}
+    query, called = seen(state, given), {card.name: skill(card) for card in given.admitted}
     out: Rows = []
-    for arm in (KNOWN, APART, *ARMS):
+    for arm in (KNOWN, APART, HALF, NEAREST, *ARMS):
         relevant = state.relevant if arm == APART else {called[name] for name in state.relevant}
-        top, order = first(given, walk, before, arm, state.offers), first(given, walk, before, arm, state.offers, every=True)
+        top, order = first(given, query, state, arm), first(given, query, state, arm, every=True)
         hits, many = len(relevant & set(top)), min(TOP, len(relevant))
         out.append((arm, len(top), hits / max(1, len(top)), hits / many, len(relevant & set(order[:many])) / many))
     return out
 
 
-def first(given: Given, walk: Walked, before: Program, arm: str, offers: Collection[str], every: bool = False) -> list[str]:
+def first(given: Given, about: Seen, state: State, arm: str, every: bool = False) -> list[str]:
     """The first hits in the order of `search`, of those that apply (without a state, of all), by what their cards have in common; but for `every`, only those
     that outcomes speak for."""
-    without = part_of(walk.kernel.partition("::")[0]) if arm in (KNOWN, APART) else walk.family
-    query, rank = Query.of(before, target(walk.targets[-1]), walk.surface), given.ranks.get(without, Rank())
+    part, offers, query = part_of(about.file), state.offers, about.query
+    without = {KNOWN: part, APART: part, HALF: f"{part} {HALF}"}.get(arm, about.family)
+    rank = given.ranks.get(without, Rank())
     match arm:
         case "no scope":
             rank = replace(rank, weights={name: 0.0 if name in FACETS else value for name, value in rank.weights.items()})
         case "usual order":
             rank = Rank()
         case "no state":
-            query, rank, offers = replace(query, features=frozenset(), places=frozenset()), replace(rank, states={}), {c.name for c in given.admitted}
+            query, rank, offers = replace(query, features=frozenset(), places=frozenset()), replace(rank, states={}), frozenset(c.name for c in given.admitted)
         case "text only":
-            words = " ".join((walk.family, *re.findall(r"[a-z0-9]+", walk.kernel.rpartition("::")[2].lower())))
+            words = " ".join((about.family, *re.findall(r"[a-z0-9]+", state.case[0].partition("|")[0].rpartition("::")[2].lower())))
             rank = Rank({name: float(name == "words") for name in rank.weights})
-            query, offers = Query(frozenset(), frozenset(), words=words), {c.name for c in given.admitted}
-    index = _indices.get((arm, without))
-    if index is None or index.cards != given.admitted or index.rank != rank:  # what it works out on first use serves all its states
-        index = _indices[arm, without] = Index.of(given.admitted, rank)
+            query, offers = Query(frozenset(), frozenset(), words=words), frozenset(c.name for c in given.admitted)
+    least, scored = rank.least, list[tuple[int, float]]()
+    if arm == NEAREST:
+        least, scored = 0.5, _voted(given, about, part)
+    else:
+        index = _indices.get((arm, without))
+        if index is None or index.cards != given.admitted or index.rank != rank:  # what it works out on first use serves all its states
+            index = _indices[arm, without] = Index.of(given.admitted, rank)
+        scored = index.best(query, len(given.admitted))
     found = dict[str, float]()
-    for k, score in index.best(query, len(given.admitted)):
+    for k, score in scored:
         card = given.admitted[k]
         if card.name in offers:
             found.setdefault(card.name if arm == APART else skill(card), score)
-    return [name for k, (name, score) in enumerate(found.items()) if every or (k < TOP and (k == 0 or score >= rank.least))]
+    return [name for k, (name, score) in enumerate(found.items()) if every or (k < TOP and (k == 0 or score >= least))]
 
 
+def _voted(given: Given, about: Seen, part: str) -> list[tuple[int, float]]:
+    """The cards by the share of the votes of other files' states, each of which counts by the features that it shares with this one."""
+    if part not in _votes:
+        some = [each for each in given.seen if part_of(each.file) != part]
+        names = {name: k for k, name in enumerate(sorted({name for each in some for name in each.query.state}))}
+        has = np.zeros((len(some), len(names)), np.float32)
+        for row, each in enumerate(some):
+            has[row, [names[name] for name in each.query.state]] = 1.0
+        _votes[part] = names, has, np.array([each.applies for each in some], np.float32), np.array([each.used for each in some], np.float32)
+    names, has, applies, used = _votes[part]
+    own = about.query.state
+    both = has[:, [names[name] for name in own if name in names]].sum(axis=1)
+    alike = (both / (has.sum(axis=1) + len(own) - both)) ** ALIKE
+    share = (alike @ used + PRIOR * used.mean(axis=0)) / (alike @ applies + PRIOR * applies.mean(axis=0) + 1e-9)
+    return [(int(k), float(share[k])) for k in np.argsort(-share, kind="stable")]
+
+
+_votes: dict[str, tuple[dict[str, int], np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]] = {}
 _indices: dict[tuple[str, str], Index] = {}
 
 

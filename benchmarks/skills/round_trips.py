@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from benchmarks.skills.given import Given, Rows, share, side_by_side
 from benchmarks.skills.retrieval import ARMS, first, ranked
-from benchmarks.skills.states import State, states, walk_of
+from benchmarks.skills.states import State, seen, states, walk_of
 from kir.hardware.target import Target, target
 from kir.learning.cards.search import skill
 from kir.learning.evidence.walked import Walked
@@ -28,7 +28,7 @@ def round_trips(given: Given) -> str:
     """The table."""
     walks = [w for w in given.walks if w.ended == "naive"][:given.most]
     looked = states([(w.key, k) for w in walks for k in range(len(w.transitions))], given)
-    given = ranked(given, looked.values())
+    given = ranked(given, looked.values(), by_files=False)
     whole_ones = [[looked.get((w.key, k)) for k in range(len(w.transitions))] for w in walks]
     found = side_by_side(_tripped, [each for each in whole_ones if each and None not in each], replace(given, within=0.0))
     arms = (*ARMS, WITHOUT)
@@ -60,8 +60,9 @@ def _tripped(chain: Sequence[State], given: Given) -> Rows:
     for state, transition in zip(chain, walk.transitions, strict=True):
         step = Step.from_json(transition.step)
         ours += [replace(step, residue=NOTHING, path=None, hash="")] if state.makes else []
-        for arm in ARMS if state.makes else ():
-            by_arm[arm] += not {called[name] for name in state.makes}.isdisjoint(first(given, walk, walk.program(transition.before_text), arm, state.offers))
+        if state.makes:
+            about = seen(state, given)
+            by_arm.update({arm: not {called[name] for name in state.makes}.isdisjoint(first(given, about, state, arm)) for arm in ARMS})
         by_arm[WITHOUT] += state.plain
     count, aim = len(chain), target(walk.targets[-1]) if walk.targets else target(TARGET)
     return [(walk.kernel, walk.family, count, len(ours), len(ours) < count and _as_fast(walk, ours, aim), by_arm)]

@@ -432,6 +432,8 @@ class Follower:
             return owner[int(e.value)]
         if isinstance(owner, dict) and isinstance(at, str):
             return owner.get(at, n.Var(at, I32) if at.isidentifier() and owner.get("") == "metas" else Unknown(at))
+        if (of := array(owner)) is not None:
+            return of.part()
         return Unknown("an element")
 
     def _unary(self, op: ast.unaryop, v: Value) -> Value:

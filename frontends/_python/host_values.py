@@ -303,17 +303,17 @@ def method(a: Array, name: str, args: Sequence[Value], named: Mapping[str, Value
         return Unknown("bytes of an element")
     if name in ("transpose", "swapaxes") and len(axes := [int(e.value) for e in map(number, args) if isinstance(e, n.Const)]) == 2 and (
             a.shape is None or len(a.shape) != 2):
-        turned = Array(known, a.hint, None, a.dtype)
+        turned = a.part(hint=a.hint)
         turned.turned = a, axes[0], axes[1]
         if a.shape is not None:
             turned.of_rank(len(a.shape))
         return turned
     if name in ("t", "transpose"):
         shape = a.of_rank(2)
-        return Array(known, "", (shape[1], shape[0]), a.dtype, (a.stride(1), a.stride(0))) if shape is not None else Unknown("a transposed tensor")
+        return a.part((shape[1], shape[0]), (a.stride(1), a.stride(0))) if shape is not None else Unknown("a transposed tensor")
     if name == "unsqueeze" and axis is not None and (shape := _shape(a)) is not None and -len(shape) <= axis <= len(shape):
         at = axis if axis >= 0 else len(shape) + 1 + axis
-        return Array(known, a.hint, [*shape[:at], build.const(1), *shape[at:]], a.dtype)
+        return a.part([*shape[:at], build.const(1), *shape[at:]], hint=a.hint)
     if name in ("view", "reshape", "flatten"):
         return _viewed(a, args)
     return Unknown(f".{name}(..)")
@@ -343,9 +343,9 @@ def _viewed(a: Array, args: Sequence[Value]) -> Value:
     if a.shape is None and len(given) == 2 and build.is_const(given[0], -1):
         rows = a.known.fresh("rows")  # all axes before the last as one
         a.folded = (rows, given[1])
-        return Array(a.known, a.hint, a.folded, a.dtype)
+        return a.part(a.folded, hint=a.hint)
     left = rest if rest is None else _over(a.elements(), rest)
-    return Array(a.known, a.hint, [left if build.is_const(e, -1) else e for e in given], a.dtype)
+    return a.part([left if build.is_const(e, -1) else e for e in given], hint=a.hint)
 
 
 def _over(whole: n.Expr, part: n.Expr) -> n.Expr:

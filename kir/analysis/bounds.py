@@ -9,6 +9,7 @@ from kir.analysis.order import is_positive, less
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, Type, dtype_of, shape_of
+from kir.ir.visit import walk
 
 
 def conjuncts(e: n.Expr | None) -> Iterator[n.Expr]:
@@ -82,6 +83,33 @@ def says_chunk(atom: n.Expr, index: n.Expr, extent: n.Expr, known: Facts) -> boo
     if atom.op == "ge":
         return build.is_const(atom.b, 0) and a.type == i.type and any(_same(a, first) for first in _firsts(i, d, known))
     return _same(bare(atom.b), d) and a.type == i.type and any(_same(a, first) for first in _firsts(i, d, known))
+
+
+def says_both(atoms: Sequence[n.Expr], index: n.Expr, extent: n.Expr, known: Facts) -> bool:
+    """Whether the conditions that bound an index, and what is known, say of both sides that it lies inside its axis."""
+    def low(a: n.Expr) -> bool:
+        return isinstance(a, n.Binary) and ((a.op == "ge" and build.is_const(a.b, 0)) or (a.op == "le" and build.is_const(a.a, 0)))
+    return (any(map(low, atoms)) or _from_zero(known.expanded(index), known)) and (inside(index, extent, known) or not all(map(low, atoms)))
+
+
+def _from_zero(e: n.Expr, known: Facts) -> bool:
+    """Whether an integer is at least 0, by what is known or by what it is made of. What is divided by, or counted round, is above 0, as where it is 0 nothing
+    is said and no grid counts round less; not where memory holds it."""
+    if (least := known.domain(e).lo) is not None and least >= 0:
+        return True
+    match e:
+        case n.Binary(op="floordiv" | "tdiv" | "ceildiv" | "trem" | "mod") if not any(isinstance(x, n.Load) for x in walk(e.b)):
+            return _from_zero(e.a, known) or (e.op == "mod" and _from_zero(e.b, known))
+        case n.Binary(op="add" | "mul" | "min" | "shr" | "shl"):
+            return _from_zero(e.a, known) and _from_zero(e.b, known)
+        case n.Binary(op="max" | "and"):
+            return _from_zero(e.a, known) or _from_zero(e.b, known)
+        case n.Select():
+            return _from_zero(e.a, known) and _from_zero(e.b, known)
+        case n.Cast():
+            return dtype_of(e.x.type).is_integer and _from_zero(e.x, known)
+        case _:
+            return False
 
 
 def inside(index: n.Expr, extent: n.Expr, known: Facts) -> bool:

@@ -138,8 +138,8 @@ class Binding:
     """The metas whose values its heuristics gave."""
     unsaid: ClassVar[frozenset[str]] = frozenset()
     """Facts that were taken for true because nothing says them. `changed` keeps them."""
-    joined: ClassVar[frozenset[tuple[str, str]]] = frozenset()
-    """Tensors for which the host code passes one and the same. `changed` keeps them."""
+    joined: ClassVar[frozenset[tuple[str, ...]]] = frozenset()
+    """Tensors for which the host code passes one and the same, or, with `PART` behind them, parts of one. `changed` keeps them."""
     kernel: str = ""
     problem: str = ""
     elsewhere: Literal["", "zero"] = ""
@@ -213,7 +213,7 @@ class Binding:
         object.__setattr__(made, "computed", frozenset(metas) - frozenset(self.metas))
         return made
 
-    def joining(self, pairs: frozenset[tuple[str, str]]) -> Binding:
+    def joining(self, pairs: frozenset[tuple[str, ...]]) -> Binding:
         """The binding, some of whose tensors are one."""
         if pairs:
             object.__setattr__(self, "joined", pairs)

@@ -63,7 +63,7 @@ class _Resize:
                 raise CannotResize(f"a part of '{old.buffer.name}' is accessed, whose size is spelled out")
             case n.Call(fn="iota" | "broadcast" | "reshape"):
                 assert isinstance(old, n.Call)
-                if self.cls in self.axes.of_expr(old):
+                if any(self.cls in self.axes.of_expr(x) for x in (old, *old.args[:1]) if isinstance(x, n.Expr)):
                     raise CannotResize(f"'{new.fn}' spells the size out")
                 return new
             case _:

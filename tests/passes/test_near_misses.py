@@ -33,6 +33,32 @@ def test_a_scan_is_no_contraction(update: str, read: str) -> None:
     assert "an iteration reads what earlier ones made of 'h'" in [said for _, said in misses(item, program)]
 
 
+PARTED = """kir 1
+program p
+  size M: i32
+  in X: f16[M, 48]
+  in W: f16[48, 48]
+  out Y: f32[M, 48]
+kernel main grid (i: ceildiv(M, 16), j: 3) threads 128
+  fragment acc: f32[16, 16] = 0.0
+  let a = load(X[i * 16 +: 16, 0 +: 48] else 0.0:f16 clip)
+  let b = load(W[0 +: 48, j * 16 +: 16] else 0.0:f16 clip)
+  mma acc += a * b
+  let left, right = split(trans(reshape(acc, 16, 2, 8), 0, 2, 1))
+  let kept = i * 16
+  Y[kept +: 16, j * 16 +: 8] = left clip
+  Y[kept +: 16, j * 16 + 8 +: 8] = right clip
+"""
+
+
+def test_a_tile_that_is_taken_apart_by_numbers_has_no_other_size() -> None:
+    """Random program 6990: the rows of what `reshape` takes grew, and its numbers did not."""
+    program = parse_program(PARTED, "p.kir")
+    item = next(p for p in passes() if p.name == "grow-tile").with_options({})
+    assert sites(item, program) == ()
+    assert any("'reshape' spells the size out" in said for _, said in misses(item, program))
+
+
 WIDE = """kir 1
 program p
   size N: i64

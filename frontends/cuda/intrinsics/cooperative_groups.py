@@ -95,7 +95,8 @@ def method(r: Reading, g: Group, name: str, args: list[Value], node: Node) -> Va
     if name == "sync":
         if g.kind == "grid_group":
             raise NotUnderstood("a barrier of the whole grid", node)
-        r.m.emit(n.Eval(build.call_with("warp_sync", (), n.attrs(**own_lanes(r, g))) if g.size else build.call("barrier")))
+        own: dict[str, n.Attr] = {"group": g.size} if 1 <= g.size < 32 else {}  # it orders the lanes of one tile alone, wherever it stands
+        r.m.emit(n.Eval(build.call_with("warp_sync", (), n.attrs(**own)) if g.size else build.call("barrier")))
         return Nothing()
     x, y, z = r.geometry.block
     threads = build.mul(build.mul(x, y), z)

@@ -188,7 +188,8 @@ def combined(known: Known, op: str, a: Value, b: Value) -> Value:
             return Unknown("a dtype")
         return (a == b) == (op == "==")
     if isinstance(a, Array) and op in ("+", "-"):
-        return a
+        whole = isinstance(b, n.Expr) and is_number(b)
+        return a if whole and build.is_const(b, 0) else a.part(begins=known.resolved(b) if whole and op == "+" else None)
     if op == "/" and (isinstance(a, Quotient) or isinstance(b, Quotient)):
         return unrounded(known, a, b)
     if op == "+" and (up := _one_more(known, a, b) or _one_more(known, b, a)) is not None:

@@ -203,7 +203,7 @@ def boolean(r: Reader, scope: Scope, e: cst.BooleanOperation) -> Value:
         if right == conjunction:
             return Num(found)
         return right
-    right = guarded(r, right)
+    right = guarded(r, right, found if conjunction else build.invert(found))
     return Num((build.logical_and if conjunction else build.logical_or)(found, right))
 
 
@@ -320,4 +320,4 @@ def conditional(r: Reader, scope: Scope, e: cst.IfExp) -> Value:
 def chosen(r: Reader, cond: n.Expr, a: Value, b: Value) -> Value:
     """`a` where a condition of the kernel holds, else `b`; what only one of them reads is read under its condition."""
     left, right = arithmetic.paired(r.settled(a), r.settled(b), r.run)
-    return Num(build.select(cond, guarded(r, left), guarded(r, right)))
+    return Num(build.select(cond, guarded(r, left, cond), guarded(r, right, build.invert(cond))))

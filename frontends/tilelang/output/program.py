@@ -29,7 +29,7 @@ def program(r: Reader, module: Module, node: cst.FunctionDef, name: str) -> n.Pr
     for k, part in enumerate(r.parts or (Part(r.grid, r.threads, r.cluster, r.attrs, ()),)):
         block = (*r.out.block, *part.block)
         body = laid_out(r, in_their_branch(without_unread(block, frozenset(r.joined)), frozenset(r.hoisted)))
-        placing = Placing(part.threads, r.thread, r.thread_name, frozenset(r.reducers), r.out.fresh, opaque, lambda e: guarded(r, e),
+        placing = Placing(part.threads, r.thread, r.thread_name, frozenset(r.reducers), r.out.fresh, opaque, lambda e, where: guarded(r, e, where),
                           part.attrs.get("tl_disable_thread_storage_sync") is not True)
         body = with_known_effects(with_ready_barriers(with_fills(placing.body(body))), frozenset(q.name for q in r.params))
         kernels.append(n.Kernel(f"{name}_{k + 1}" if k else name, part.grid, part.threads, body, part.cluster, n.attrs(**part.attrs),

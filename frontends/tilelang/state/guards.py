@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from kir.analysis.bounds import conjuncts
+from kir.analysis.bounds import conjuncts, says_both
 from kir.analysis.elements import tile
+from kir.analysis.facts import Facts
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, dtype_of
-from kir.ir.visit import transform
+from kir.ir.visit import transform, walk
 
 from ..values.arithmetic import convert
 from ..values.values import Place
@@ -70,15 +71,26 @@ def _positive(r: Reader, e: n.Expr) -> bool:
             return False
 
 
-def guarded(r: Reader, e: n.Expr) -> n.Expr:
-    """An expression that counts only where a condition holds: loads that may lie outside their buffer elsewhere read 0 there."""
+def guarded(r: Reader, e: n.Expr, where: n.Expr | None = None) -> n.Expr:
+    """An expression that counts only `where` a condition holds: loads that may lie outside their buffer elsewhere read 0 there. TileLang keeps accesses to
+    global memory inside itself; what lies outside of memory of a CTA where the condition holds is no element of it, and stays so."""
     def leave(old: n.Node, new: n.Node) -> n.Node:
         if not isinstance(new, n.Load) or new.clip or not new.at.index or plainly_inside(r, new.at):
             return new
+        if where is not None and new.at.buffer.space != "global" and not _by_its_loops(r, new.at):
+            return build.load(new.at, joined(where, new.mask), r.outside_value(new.at.buffer), False)
         return build.load(new.at, new.mask, r.outside_value(new.at.buffer), True)
 
     made: n.Expr = transform(e, leave, lambda x: not isinstance(x, n.Buffer))
     return made
+
+
+def _by_its_loops(r: Reader, at: n.Region) -> bool:
+    """Whether each index of a place lies inside its dimension whatever the trips of the loops that it counts by."""
+    known = Facts()
+    for v in {x.name: x for x in walk(at) if isinstance(x, n.Var) and x.name in r.inside}.values():
+        known = known.ranging(v, build.const(0, dtype_of(v.of)), convert(r.inside[v.name], dtype_of(v.of)))
+    return all(isinstance(i, n.Expr) and says_both((), i, d, known) for i, d in zip(at.index, at.buffer.shape, strict=True))
 
 
 def _wraps_inside(i: n.Expr | n.Span, d: n.Expr) -> bool:

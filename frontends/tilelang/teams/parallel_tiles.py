@@ -55,7 +55,7 @@ class Lanes:
 
     fresh: Callable[[str], str]
     reducers: frozenset[str]
-    guard: Callable[[n.Expr], n.Expr]
+    guard: Callable[[n.Expr, n.Expr], n.Expr]
     values: dict[str, n.Expr] = field(default_factory=dict)
     buffers: dict[str, tuple[n.Buffer, tuple[n.Expr, ...]]] = field(default_factory=dict)
     """Variables that the body declares: the buffer with the axes of the loop, and the indices of those axes."""
@@ -86,7 +86,7 @@ class Lanes:
         match s:
             case n.Let(names=(name,)):
                 value = self.scalar(s.value)
-                yield from self.let(name, value if mask is None else self.guard(value), axes)
+                yield from self.let(name, value if mask is None else self.guard(value, mask), axes)
             case n.Alloc() if s.buffer.space == "register":
                 extents = tuple(build.const(d) if isinstance(d, int) else d for _, d in axes)
                 made = replace(s.buffer, shape=(*extents, *s.buffer.shape), space="fragment" if extents or s.buffer.shape else "register")
@@ -147,7 +147,7 @@ class Lanes:
         if any(isinstance(i, n.Span) for i in at.index):
             raise NoTiles("a region in the body")
         if mask is not None:
-            value = self.guard(value)
+            value = self.guard(value, mask)
         used = [a for a in axes if any(a[0].name in names_in(i) for i in at.index)]
         missing = [a for a in axes if a not in used]
         alone = next(((a, k) for a in axes for k in fixed(mask, a) if a in missing or len(used) > 1), None)
@@ -217,7 +217,7 @@ class Lanes:
         return build.binary(value.op, here, scalar), n.Let((name,), made)
 
     def branch(self, s: n.If, axes: Axes, mask: n.Expr | None) -> Iterator[n.Stmt]:
-        cond = self.scalar(s.cond) if mask is None else self.guard(self.scalar(s.cond))
+        cond = self.scalar(s.cond) if mask is None else self.guard(self.scalar(s.cond), mask)
         if s.static or not self.varies(axes, cond):
             before = dict(self.values)
             then = tuple(self.block(s.then, axes, mask))
@@ -230,7 +230,7 @@ class Lanes:
         whole_store = _same_place(s)
         if whole_store is not None:
             at, value = whole_store
-            yield from self.store(n.Store(at, self.guard(value), None, at.buffer.space == "global", origin=s.origin), axes, mask)
+            yield from self.store(n.Store(at, self.chosen(value, None), None, at.buffer.space == "global", origin=s.origin), axes, mask)
             return
         if seen(cond).loads and (_stores(s.then) or _stores(s.orelse)):
             own = [a for a in axes if a[0].name in names_in(cond)]
@@ -242,19 +242,26 @@ class Lanes:
         other = build.invert(cond)
         yield from self.block(s.orelse, axes, other if mask is None else build.logical_and(mask, other))
 
+    def chosen(self, e: n.Expr, where: n.Expr | None) -> n.Expr:
+        """A number that ways through a branch write, each guarded by its conditions."""
+        if isinstance(e, n.Select):
+            own, other = (c if where is None else build.logical_and(where, c) for c in (e.cond, build.invert(e.cond)))
+            return build.select(e.cond, self.chosen(e.a, own), self.chosen(e.b, other))
+        return e if where is None else self.guard(e, where)
+
     def call(self, s: n.Eval, axes: Axes, mask: n.Expr | None) -> Iterator[n.Stmt]:
         c = s.call
         if c.fn in ("assume", "assertion"):
             cond = self.scalar(c.args[0])  # type: ignore[arg-type]  # an expression
             if mask is not None:
-                cond = build.logical_or(build.invert(mask), self.guard(cond))
+                cond = build.logical_or(build.invert(mask), self.guard(cond, mask))
             yield n.Eval(replace(c, args=(tile(cond, [a for a in axes if a[0].name in names_in(cond)], False),)))
             return
         if not (c.fn.startswith("atomic_") and isinstance(c.args[0], n.Region) and len(c.args) in (2, 3)):
             raise NoTiles(f"'{c.fn}' in the body")
         at, value = self.region(c.args[0]), self.scalar(c.args[1])  # type: ignore[arg-type]  # an expression
         if mask is not None:
-            value = self.guard(value)
+            value = self.guard(value, mask)
         if len(c.args) == 3:
             mask = joined(mask, self.scalar(c.args[2]))  # type: ignore[arg-type]  # an expression
         if any(isinstance(i, n.Span) for i in at.index):

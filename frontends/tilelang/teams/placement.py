@@ -52,7 +52,7 @@ class Placing:
     reducers: frozenset[str]
     fresh: Callable[[str], str]
     opaque: Callable[[n.Stmt, str], n.Stmt]
-    guard: Callable[[n.Expr], n.Expr]
+    guard: Callable[[n.Expr, n.Expr], n.Expr]
     synchronized: bool = True
     """Whether TileLang orders the threads' accesses to shared memory by barriers of its own."""
     shared: frozenset[str] = frozenset()

@@ -262,6 +262,8 @@ def atomic(r: State, word: str, a: Arguments) -> Value:
             if not isinstance(v, str):
                 raise NotUnderstood(f"'{key}' of an atomic that the binding decides")
             options["order" if key == "sem" else "scope"] = v
+    if word in ("atomic_cas", "atomic_xchg"):
+        options.setdefault("order", "acq_rel")  # as Triton has it where nothing is said: locks are made of these
     dtype = p.base.dtype
     r.read.add(p.base.name)
     r.written.add(p.base.name)

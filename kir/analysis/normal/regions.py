@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import Any
 
-from kir.analysis.bounds import axes_of, bare, below, conjuncts, holds, inside, known_axes, says_bound, says_chunk
+from kir.analysis.bounds import axes_of, bare, below, conjuncts, holds, known_axes, says_both, says_bound, says_chunk
 from kir.analysis.elements import NotElementwise, element, element_region, tile, tile_region
 from kir.analysis.facts import Facts
 from kir.analysis.normal.flat_index import outermost, split_index
@@ -368,8 +368,8 @@ class _Raiser:
             base, index = at.buffer, tuple(bare(i) for i in at.index if isinstance(i, n.Expr))
         atoms = tuple(a for a in conjuncts(mask) if not holds(a, known))
         bounds = [[a for a in atoms if says_bound(a, i, d) or says_chunk(a, i, d, known)] for i, d in zip(index, base.shape, strict=True)]
-        if not clip and not all(b or inside(bare(i), bare(d), known) for b, i, d in zip(bounds, index, base.shape, strict=True)):
-            # An axis that nothing bounds: to clip would hide an access outside the tensor.
+        if not clip and not all(says_both(b, bare(i), bare(d), known) for b, i, d in zip(bounds, index, base.shape, strict=True)):
+            # An axis with a side that nothing bounds: to clip would hide an access outside the tensor.
             bounds = []
         said = [a for b in bounds for a in b]
         if base is at.buffer and not said and index == at.index:

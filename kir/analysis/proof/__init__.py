@@ -1,4 +1,4 @@
 """Hazards of a program decided for every size: two arbitrary threads, two arbitrary CTAs, and z3 for what remains.
 
-Order: asking, values, sites, places, indices, walk, intervals, covered, stored, flight, counting, order, rings, named, overlap, decide.
+Order: asking, values, sites, places, indices, warps, walk, intervals, covered, stored, flight, counting, order, rings, named, overlap, decide.
 """

@@ -15,12 +15,13 @@ from kir.analysis.proof.covered import covered
 from kir.analysis.proof.flight import troubles
 from kir.analysis.proof.indices.contents import inside, top_of_contents
 from kir.analysis.proof.indices.numbered import as_number, bare, equal_parts, in_turn, of_divisions
-from kir.analysis.proof.intervals import Pair, Reached, accesses, apart_by, concurrent, every, has_barrier, strangers
+from kir.analysis.proof.intervals import Pair, Reached, accesses, apart_by, concurrent, every, has_barrier, leaving, strangers
 from kir.analysis.proof.overlap import Overlap
-from kir.analysis.proof.sites import KINDS, Access, Barrier, Branch, Claim, Kind, Loop, Place, Split
+from kir.analysis.proof.sites import KINDS, Access, Barrier, Branch, Claim, Kind, Loop, Place, Split, of_one_kind
 from kir.analysis.proof.stored import before, filled, reached
 from kir.analysis.proof.values import FALSE, TRUE, both, compared, either, opposite, wide
 from kir.analysis.proof.walk import Walk
+from kir.analysis.proof.warps.lanes import together
 from kir.analysis.uniform import depends, varying
 from kir.base.dataclass import dataclass
 from kir.ir import build
@@ -230,6 +231,7 @@ class _Kernel:
                     yield from self._of_split(item)
         yield from self._of_ctas()
         yield from self._of_tiles()
+        yield from self._of_lanes()
         yield from self._of_widths()
         yield from self._of_grid()
 
@@ -242,7 +244,7 @@ class _Kernel:
             return Obligation(c.kind, "proved", c.what, c.place.anchor)
         reply = self.ask(holding, condition, c.place)
         if reply.kind == "fails" and c.kind == "bounds" and (found := top_of_contents(
-                condition, lambda held: self._proves((*holding, *held), condition, c.place))):
+                condition, holding, lambda held: self._proves((*holding, *held), condition, c.place))):
             self.contents.setdefault(found[0], []).append(found[1])
             top = int_value(found[1])
             given = f"0 <= {found[0]}[...] < {expr_text(bare(found[1])) if top is None else top}"
@@ -289,11 +291,11 @@ class _Kernel:
         if has_barrier(split.items):
             yield from self._meetings(split)
         shared = self.params | set(self.axes) | {v.name for v in split.place.scope}
-        seen: set[tuple[int, int, bool, tuple[tuple[str, str], ...]]] = set()
+        seen = set[Any]()
         for pair in concurrent(split.items):
             a, b = pair.first.access, pair.second.access
-            key = (id(a), id(b), pair.first.shuffled, tuple(sorted(pair.trips.items())))
-            if key in seen or (a.verb == "read" and b.verb == "read") or (a.verb == b.verb == "update") or not self._may_meet(a, b):
+            key = (id(a), id(b), pair.first.shuffled, pair.first.synced, pair.among, tuple(sorted(pair.trips.items())))
+            if key in seen or of_one_kind(a, b) or not self._may_meet(a, b):
                 continue
             seen.add(key)
             yield self._race(pair, shared, split.var)
@@ -360,7 +362,7 @@ class _Kernel:
         every_one = [a for a in accesses(self.walk.items) if a.root in given]
         for k, a in enumerate(every_one):
             for b in every_one[k:]:
-                if (a.verb == "read" and b.verb == "read") or (a.verb == b.verb == "update") or not self._may_meet(a, b):
+                if of_one_kind(a, b, True) or not self._may_meet(a, b):
                     continue
                 yield self._race(Pair(Reached(a), Reached(b), {}), set(self.params), None)
 
@@ -380,6 +382,15 @@ class _Kernel:
             reply = self.ask(holding, claim, a.place, self._same_value(a, a, renamed))
             yield self._told("race", f"two elements of one store to '{a.root}'", a.place, reply, claim, a.place.anchor)
 
+    def _of_lanes(self) -> Iterator[Obligation]:
+        """Lanes of a warp that do something together all come to it."""
+        for x in self.walk.lanes.exchanges:
+            if (asks := together(x, self.params | set(self.axes))) is None:
+                yield Obligation("barrier", "open", x.what, x.place.anchor, "some of them may have left before" if x.behind else "which of them come to it")
+                continue
+            told = (self._told("barrier", x.what, x.place, self.ask(held, claim, x.place), claim) for held, claim in asks)
+            yield next((o for o in told if o.status != "proved"), Obligation("barrier", "proved", x.what, x.place.anchor))
+
     # --------------------------------------------------------------------------------------------------------------- barriers
     def _meetings(self, split: Split) -> Iterator[Obligation]:
         """Every barrier is reached by all threads: branches and loops around one are taken by all alike."""
@@ -394,8 +405,7 @@ class _Kernel:
                     yield self._alike(item.place, item.cond, split, "a branch around a barrier")
             if isinstance(item, Loop) and has_barrier(item.items):
                 yield self._loop_alike(item, split, differs[item.place.path[start:]])
-        gone = [item for item in every(split.items) if isinstance(item, Branch) and any(isinstance(x, n.Jump) for x in walk(item.place.stmt))]
-        for item in gone:
+        for item in leaving(split.items):
             cond = item.place.stmt.cond if isinstance(item.place.stmt, n.If) else None
             if cond is None or depends(cond, differs[item.place.path[start:]]):
                 yield self._alike(item.place, item.cond, split, "a branch that leaves before a barrier")

@@ -5,15 +5,16 @@ Every thread passes the same barriers in the same order (a claim of its own), so
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from kir.analysis.proof.asking.question import Ranging
-from kir.analysis.proof.sites import SHUFFLE, Access, Barrier, Branch, Item, Loop, Split, Sync, Team
+from kir.analysis.proof.sites import SHUFFLE, WARP_SYNC, Access, Barrier, Branch, Item, Loop, Split, Sync, Team
 from kir.analysis.proof.values import FALSE, TRUE, both, compared, either, opposite
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.build import const
+from kir.ir.build import const, int_value
 from kir.ir.types import dtype_of
 from kir.ir.visit import buffers_named, names_read, substitute, walk
 
@@ -34,6 +35,8 @@ class Reached:
     when: Conditions = ()
     shuffled: bool = False
     """Whether its warp has exchanged what it read since, all lanes together."""
+    synced: int = 1
+    """How many neighbors of its warp have come together since."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,15 +46,28 @@ class Pair:
     first: Reached
     second: Reached
     trips: Trips
+    among: Literal["threads", "warps", "lanes"] = "threads"
+    """Whose: of any two threads, of two warps, or of two lanes of one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Leap:
+    """A way that leaves some items by a jump: what comes after its last barrier, and under which condition it is reached without one."""
+
+    kind: str
+    last: tuple[Reached, ...]
+    open: n.Expr
 
 
 @dataclass(frozen=True, eq=False)
 class Ends:
-    """What may come before the first barrier of some items, after the last one, and under which condition there is a way through without one."""
+    """What may come before the first barrier of some items, after the last one, and under which condition there is a way through without one; and the
+    ways that leave them by a jump."""
 
     first: tuple[Reached, ...]
     last: tuple[Reached, ...]
     open: n.Expr
+    leaps: tuple[Leap, ...] = ()
 
 
 def has_barrier(items: tuple[Item, ...]) -> bool:
@@ -72,6 +88,35 @@ def every(items: tuple[Item, ...]) -> Iterator[Item]:
             yield from every(inner)
 
 
+def leaving(items: tuple[Item, ...], after: bool = False, loop: bool = False, outer: bool = False) -> Iterator[Branch]:
+    """Branches that a thread may leave by a jump past a barrier that the others come to: `after` the items there is one in what they stand in, in the
+    innermost `loop` around them, or in one around that (`outer`)."""
+    for k, i in enumerate(items):
+        later = after or any(has_barrier((x,)) for x in items[k + 1:])
+        if isinstance(i, Branch):
+            jumps = {x.kind for x in _own_jumps(i.place.stmt)}
+            if ("return" in jumps and (later or loop or outer)) or (jumps and loop):
+                yield i
+            for arm in i.arms:
+                yield from leaving(arm, later, loop, outer)
+        elif isinstance(i, Loop):
+            yield from leaving(i.items, later, has_barrier((i,)), loop or outer)
+        elif isinstance(i, (Split, Team)):
+            yield from leaving(i.items, later, loop, outer)
+
+
+def _own_jumps(s: n.Node) -> Iterator[n.Jump]:
+    """Jumps of a branch that leave it: a `return`, or those to a loop around it."""
+    for block in ((s.then, s.orelse) if isinstance(s, n.If) else ()):
+        for x in block:
+            if isinstance(x, n.Jump):
+                yield x
+            elif isinstance(x, n.If):
+                yield from _own_jumps(x)
+            elif isinstance(x, (n.For, n.While)):
+                yield from (y for y in walk(x) if isinstance(y, n.Jump) and y.kind == "return")
+
+
 def accesses(items: tuple[Item, ...]) -> Iterator[Access]:
     """All accesses, in reading order."""
     return (i for i in every(items) if isinstance(i, Access))
@@ -86,23 +131,32 @@ def concurrent(items: tuple[Item, ...]) -> list[Pair]:
 
 def _further(reached: Iterable[Reached], when: n.Expr) -> list[Reached]:
     """The same, where there is a way on."""
-    return [] if when == FALSE else [Reached(r.access, r.when if when == TRUE else (*r.when, when), r.shuffled) for r in reached]
+    return [] if when == FALSE else [r if when == TRUE else replace(r, when=(*r.when, when)) for r in reached]
 
 
 def _ends(items: tuple[Item, ...], trips: Trips, out: list[Pair]) -> Ends:
     first: list[Reached] = []
     last: list[Reached] = []
+    leaps: list[Leap] = []
     is_open: n.Expr = TRUE
     for i in items:
         if isinstance(i, Sync) and i.fn == SHUFFLE:
-            last = [Reached(r.access, r.when, r.shuffled or _feeds(r.access, i)) for r in last]
+            last = [replace(r, shuffled=r.shuffled or _feeds(r.access, i)) for r in last]
+            continue
+        if isinstance(i, Sync) and i.fn == WARP_SYNC:
+            last = [replace(r, synced=max(r.synced, _lanes(i))) for r in last]
             continue
         part = _part(i, trips, out)
         out += [Pair(a, b, trips) for a in last for b in part.first]
         first += _further(part.first, is_open)
+        leaps += [Leap(x.kind, (*_further(last, x.open), *x.last), both(is_open, x.open)) for x in part.leaps]
         last = [*_further(last, part.open), *part.last]
         is_open = both(is_open, part.open)
-    return Ends(tuple(first), tuple(last), is_open)
+    return Ends(tuple(first), tuple(last), is_open, tuple(leaps))
+
+
+def _lanes(i: Sync) -> int:
+    return (int_value(i.number) if i.number is not None else None) or 1
 
 
 def _feeds(a: Access, i: Sync) -> bool:
@@ -121,31 +175,70 @@ def _part(i: Item, trips: Trips, out: list[Pair]) -> Ends:
     if isinstance(i, Sync):
         return Ends((), (), TRUE)
     barred = any(map(has_barrier, below(i)))
-    if isinstance(i, Branch) and not barred:
-        one, other = (_ends(arm, trips, out) for arm in i.arms)
-        out += [Pair(Reached(a), Reached(b), trips) for a in accesses(i.arms[0]) for b in accesses(i.arms[1])]
-        return Ends(one.first + other.first, one.last + other.last, TRUE)
+    if isinstance(i, Branch):
+        return _branch(i, trips, out, barred)
+    if isinstance(i, Loop) and not barred and any(isinstance(x, Sync) and x.fn == WARP_SYNC and _lanes(x) == 32 for x in every(i.items)):
+        return _of_warps(i, trips, out)
     if not barred:
         inside = tuple(Reached(a) for inner in below(i) for a in accesses(inner))
         out += [Pair(a, b, trips) for k, a in enumerate(inside) for b in inside[k:]]
         return Ends(inside, inside, TRUE)
-    if isinstance(i, Branch):
-        a, b = (_ends(arm, trips, out) for arm in i.arms)
-        when = either(both(i.cond, a.open), both(opposite(i.cond), b.open))
-        return Ends(a.first + b.first, a.last + b.last, when)
     assert isinstance(i, Loop)
+    return _loop(i, trips, out)
+
+
+def _of_warps(i: Loop, trips: Trips, out: list[Pair]) -> Ends:
+    """The ends of a loop in which lanes of each warp come together, but warps do not: these are in any two trips."""
+    inside = tuple(Reached(a) for a in accesses(i.items))
+    out += [Pair(a, b, trips, "warps") for k, a in enumerate(inside) for b in inside[k:]]
+    lanes: list[Pair] = []
+    made = _loop(i, trips, lanes)
+    out += [replace(p, among="lanes") for p in lanes]
+    return replace(made, open=TRUE)
+
+
+def _loop(i: Loop, trips: Trips, out: list[Pair]) -> Ends:
+    """The ends of a loop whose trips all threads go through together."""
     body = _ends(i.items, {**trips, i.count.name: "same"}, out)
-    out += [Pair(a, b, {**trips, i.count.name: "next" if body.open == FALSE else "later"}) for a in body.last for b in body.first]
+    again, gone = ([x for x in body.leaps if x.kind == kind] for kind in ("continue", "break"))
+    around = body.open == FALSE and all(x.open == FALSE for x in again)
+    last = (*body.last, *(r for x in again for r in x.last))
+    out += [Pair(a, b, {**trips, i.count.name: "next" if around else "later"}) for a in last for b in body.first]
     never = TRUE if i.runs is None else opposite(substitute(i.runs, {i.count.name: const(0, dtype_of(i.count.type))}))
-    return Ends(body.first, body.last, never if body.open == FALSE else TRUE)
+    never = never if around and all(x.open == FALSE for x in gone) else TRUE
+    head = (Reached(a) for a in i.items if isinstance(a, Access) and a.place.stmt is i.place.stmt)  # a condition is read once more than the body is run
+    return Ends(body.first, (*last, *head, *(r for x in gone for r in x.last)), never, tuple(x for x in body.leaps if x.kind not in ("continue", "break")))
+
+
+def _branch(i: Branch, trips: Trips, out: list[Pair], barred: bool) -> Ends:
+    """The ends of both arms; of one that ends with a jump, where that goes."""
+    s = i.place.stmt
+    ends, leaps = [], list[Leap]()
+    for arm, block, cond in zip(i.arms, (s.then, s.orelse) if isinstance(s, n.If) else ((), ()), (i.cond, opposite(i.cond)), strict=True):
+        made = _ends(arm, trips, out)
+        leaps += [Leap(x.kind, x.last, both(cond, x.open)) for x in made.leaps]
+        jump = block[-1] if block else None
+        if isinstance(jump, n.Jump):
+            leaps.append(Leap(jump.kind, made.last, both(cond, made.open)))
+            made = Ends(made.first, (), FALSE)
+        ends.append(made)
+    one, other = ends
+    if not barred:  # threads of one condition may be in one arm while others are in the other
+        out += [Pair(Reached(a), Reached(b), trips) for a in accesses(i.arms[0]) for b in accesses(i.arms[1])]
+        when = FALSE if one.open == other.open == FALSE else TRUE if not leaps else either(both(i.cond, one.open), both(opposite(i.cond), other.open))
+        return Ends(one.first + other.first, one.last + other.last, when, tuple(leaps))
+    when = either(both(i.cond, one.open), both(opposite(i.cond), other.open))
+    return Ends(one.first + other.first, one.last + other.last, when, tuple(leaps))
 
 
 def strangers(pair: Pair, a: n.Var, b: n.Expr) -> n.Expr:
-    """That two threads are not one; and of what one reads before its warp exchanges values, and another writes after that, not of one warp: who writes has
-    what was read, or waits for those who have read."""
-    if pair.first.shuffled and pair.first.access.verb == "read":
-        a, b = (build.floordiv(x, const(32, dtype_of(a.of))) for x in (a, b))  # type: ignore[assignment]  # expressions
-    return compared("ne", a, b)
+    """That two threads are not one; and not of one warp where it has come together between what they do, or where one reads before its warp exchanges values,
+    and another writes after that: who writes has what was read, or waits for those who have read."""
+    whole = pair.among == "warps" or (pair.first.shuffled and pair.first.access.verb == "read")
+    size = 32 if whole else pair.first.synced
+    groups, warps = (tuple(x if k == 1 else build.floordiv(x, const(k, dtype_of(a.of))) for x in (a, b)) for k in (size, 32))
+    apart = compared("ne", *groups)
+    return apart if pair.among != "lanes" else FALSE if size == 32 else both(compared("eq", *warps), apart)
 
 
 def apart_by(second: Reached, trips: Trips, shared: set[str]) -> tuple[Any, list[n.Expr]]:

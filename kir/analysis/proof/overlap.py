@@ -14,7 +14,7 @@ from kir.analysis.proof.flight import troubles
 from kir.analysis.proof.named import ARRIVE, SYNC, Named
 from kir.analysis.proof.order import FAMILY_OF, Around, Moment, Order, Site, sites_of
 from kir.analysis.proof.rings import Broken, Proves, Rings, replace_names
-from kir.analysis.proof.sites import Access, Barrier, Branch, Item, Kind, Loop, Place, Split, Sync, Team
+from kir.analysis.proof.sites import Access, Barrier, Branch, Item, Kind, Loop, Place, Split, Sync, Team, of_one_kind
 from kir.analysis.proof.values import FALSE, both, compared, either, opposite
 from kir.analysis.proof.walk import Walk
 from kir.base.dataclass import dataclass
@@ -121,7 +121,7 @@ class Overlap:
             for y in accesses[k:]:
                 a, b = x.item, y.item
                 assert isinstance(a, Access) and isinstance(b, Access)
-                if (a.verb == "read" and b.verb == "read") or (a.verb == b.verb == "update") or not may_meet(a, b):
+                if of_one_kind(a, b) or not may_meet(a, b):
                     continue
                 first, second = self.order.first(x), self.order.second(y)
                 holding = (*self._holding(x, lambda e: e), *self._holding(y, second.named))

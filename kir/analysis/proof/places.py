@@ -1,8 +1,11 @@
 """Memory: which a name means, what a kernel only reads, and which addresses wide copies need."""
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kir.analysis.access import Aliases, buffers_written
 from kir.analysis.proof.asking.question import Holding, Ranging
+from kir.analysis.proof.sites import PRIVATE
 from kir.analysis.proof.values import FALSE, Env, Values, compared, either, extent, root, wide, within
 from kir.base.instructions import instruction
 from kir.ir import build
@@ -73,6 +76,39 @@ def few_trips(s: n.For, lo: n.Expr, hi: n.Expr, env: Env) -> range | None:
     return range(first, last, step)
 
 
+def counted(s: n.For | n.While, name: str) -> int:
+    """1 or -1 where a scalar register is changed in a loop by one store alone, that adds this to it, in each trip that another one follows; else 0."""
+    at = [k for k, x in enumerate(s.body) if isinstance(x, n.Store) and x.at.buffer.name == name]
+    others = sum(_writes(x, name) for x in statements(s.body))
+    if len(at) != 1 or others != 1 or any(isinstance(x, n.Jump) and x.kind == "continue" for x in statements(s.body[:at[0]])):
+        return 0
+    store = s.body[at[0]]
+    assert isinstance(store, n.Store)
+    if store.at.index or store.mask is not None or not isinstance(store.value.type, DType) or not store.value.type.is_integer:
+        return 0
+    by = build.sub(store.value, build.load(store.at))
+    return found if (found := int_value(by)) in (1, -1) else 0  # type: ignore[return-value]  # it is no None then
+
+
+def _writes(s: n.Stmt, name: str) -> bool:
+    """Whether a statement, but for those inside of it, may write memory of that name."""
+    match s:
+        case n.Store():
+            return s.at.buffer.name == name
+        case n.Copy():
+            return s.dst.buffer.name == name
+        case n.Mma():
+            return s.acc.buffer.name == name
+        case n.Let() | n.Eval():
+            return any(isinstance(x, n.Call) and any(isinstance(a, n.Region) and a.buffer.name == name for a in x.args) for x in walk(s))
+        case n.View():
+            return s.at.buffer.name == name
+        case n.For() | n.While() | n.If() | n.Roles() | n.Jump() | n.Alloc():
+            return False
+        case _:
+            return True
+
+
 def width_of(s: n.Copy) -> int | None:
     """Bytes that a copy moves at once; None where that is not a number of its own."""
     size, vector = s.dst.buffer.dtype.bytes, dict(s.attrs).get("vector")
@@ -99,6 +135,31 @@ def strides(b: n.Buffer) -> tuple[n.Expr, ...] | None:
     if b.strides is not None:
         return b.strides
     return build.row_major(b.shape)
+
+
+def copy_aligned(values: Values, s: n.Copy, env: Env) -> Iterator[tuple[str, n.Expr | None, tuple[Holding, ...]]]:
+    """Conditions on the addresses of a copy that moves several elements at once: what, the condition, and what holds; None for what is not followed."""
+    width = width_of(s)
+    if s.via in ("tma", "bulk"):
+        for r in (s.src.at, s.dst):
+            if s.via == "bulk" and not whole_units(r, 16):
+                yield f"whether a bulk copy of '{r.buffer.name}' moves a multiple of 16 bytes", None, ()
+            if s.via == "bulk" or r.buffer.space == "shared":
+                first = first_at(values, r, 16 if s.via == "bulk" or r.buffer.layout is not None else 128, env)
+                yield (f"where '{r.buffer.name}' begins" if first is None else f"{s.via} of '{r.buffer.name}'"), first, ()
+        return
+    if width is None:
+        if s.via not in ("plain", "vector(1)"):
+            yield f"copies by {s.via.partition('(')[0]} of such shapes", None, ()
+        return
+    for r, clip in ((s.src.at, s.src.clip), (s.dst, s.clip)):
+        if r.buffer.space in PRIVATE:
+            continue
+        told = aligned(values, r, width, env, clip)
+        if told is None:
+            yield f"where '{r.buffer.name}' begins, and how it is laid out", None, ()
+        for condition, held in told or ():
+            yield f"{s.via} of '{r.buffer.name}'", condition, held
 
 
 def aligned(values: Values, r: n.Region, width: int, env: Env, clip: bool) -> list[tuple[n.Expr, tuple[Holding, ...]]] | None:

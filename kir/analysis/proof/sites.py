@@ -9,12 +9,22 @@ from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.base import Node
 from kir.ir.paths import Path
+from kir.ir.visit import walk
 
 Kind = Literal["bounds", "race", "barrier", "undefined", "alignment", "wait", "ring", "overflow"]
 KINDS: tuple[Kind, ...] = ("bounds", "race", "barrier", "undefined", "alignment", "wait", "ring", "overflow")
+WARP_SYNC = "warp_sync"
 SHUFFLE = "shuffle"
 """What a `Sync` is called where all lanes of a warp exchange values."""
 Verb = Literal["read", "write", "update"]
+PRIVATE = frozenset({"register", "fragment"})
+QUIET = frozenset({"fence", "warp_sync", "set_registers", "nanosleep", "print", "prefetch", "prefetch_descriptor", "assume", "trap"})
+"""Calls that touch no memory that a hazard could be on, and order nothing that is relied on here."""
+GROUPS = frozenset({"async_commit", "async_wait", "bulk_commit", "bulk_wait", "wgmma_fence", "wgmma_commit", "wgmma_wait", "fence_async",
+                    "fence_mbar_init"})
+RINGS = frozenset({"mbar_init", "mbar_expect", "mbar_arrive", "mbar_arrive_expect", "mbar_wait"})
+NAMED = frozenset({"named_barrier_sync", "named_barrier_arrive"})
+OTHERS = frozenset({"cluster_arrive", "cluster_wait", "grid_dependency_wait", "grid_dependency_launch"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +73,14 @@ class Access:
     late: Flight | None = None
     plain: bool = True
     """Whether the index is that of the memory itself, or of a view that reinterprets it."""
+
+
+def of_one_kind(a: Access, b: Access, ctas: bool = False) -> bool:
+    """Whether two accesses may come at the same time wherever they lie: both read, or both update atomically; of two CTAs not where one does so for its own
+    CTA alone."""
+    def narrow(x: Access) -> bool:
+        return any(isinstance(c, n.Call) and c.fn.startswith("atomic_") and dict(c.attrs).get("scope") == "cta" for c in walk(x.place.stmt))
+    return a.verb == b.verb and (a.verb == "read" or (a.verb == "update" and not (ctas and (narrow(a) or narrow(b)))))
 
 
 @dataclass(frozen=True, eq=False)

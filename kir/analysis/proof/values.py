@@ -166,6 +166,8 @@ class Values:
         self.count = 0
         self.lane: n.Var | None = None
         """The number of the thread; None where that is none from 0 on."""
+        self.threads = 0
+        """How many threads it counts; 0 where that is no number."""
         self.parted = False
         """Whether threads of one warp may not all be here."""
 
@@ -261,6 +263,8 @@ class Values:
         if known.level == "element" and known.effect == "" and len(below) == len(e.args):
             dtype = dtype_of(e.type)
             return self._each(e, below, lambda *x: n.Call(e.fn, x, e.attrs, dtype), env)
+        if e.fn.startswith("shfl_") and len(below) == 2 and not self._sources_there(e.fn, attrs, int_value(self.value(below[1], env).scalar[0])):
+            return self.unknown(env, shape, element_type(e.type), lambda i: FALSE)
         if e.fn == "shfl_xor" and not attrs and len(below) == 2 and not shape and (mask := int_value(self.value(below[1], env).scalar[0])) is not None:
             x = self.value(below[0], env)
             made = self._folded(e, [x], env)
@@ -275,6 +279,22 @@ class Values:
                 return moved
             return self._folded(e, [self.value(b, env) for b in below], env)
         return self._folded(e, [self.value(b, env) for b in below], env)
+
+    def _sources_there(self, fn: str, attrs: Mapping[str, n.Attr], by: int | None) -> bool:
+        """Whether each lane that an exchange reads from is a thread of the CTA that its mask names: lanes read within blocks of so many, and threads and mask
+        are whole blocks. What others would give is undefined (CUDA C++ Programming Guide, warp shuffle functions)."""
+        if self.lane is None:
+            return True
+        block = int(attrs.get("width", 32))
+        mask = int(attrs.get("mask", 0xFFFFFFFF)) & 0xFFFFFFFF
+        if fn == "shfl_xor" and by is not None and 0 <= by < 32:
+            block = min(block, 1 << by.bit_length())
+        if fn == "shfl_idx" and by is not None and 0 <= by < int(attrs.get("width", 32)) == 32:
+            return bool(mask >> by & 1) and "group" not in attrs and (self.threads % 32 == 0 or by < self.threads % 32)
+        if "group" in attrs and int(attrs["group"]) % block:
+            return False
+        blocks = [mask >> k & (1 << block) - 1 for k in range(0, 32, block)]
+        return self.threads % block == 0 and all(b in (0, (1 << block) - 1) for b in blocks)
 
     @staticmethod
     def _picked(vector: Val, number: Val) -> Val:

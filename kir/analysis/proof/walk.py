@@ -3,11 +3,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from math import prod
 
 from kir.analysis.facts import descends
-from kir.analysis.proof import places
+from kir.analysis.proof import places, sites
 from kir.analysis.proof.asking.question import Holding, Ranging
-from kir.analysis.proof.sites import KINDS, SHUFFLE, Access, Barrier, Branch, Claim, Flight, Gap, Item, Kind, Loop, Place, Split, Sync, Team
+from kir.analysis.proof.sites import (
+    Access,
+    Barrier,
+    Branch,
+    Claim,
+    Flight,
+    Gap,
+    Item,
+    Kind,
+    Loop,
+    Place,
+    Split,
+    Sync,
+    Team,
+)
 from kir.analysis.proof.values import (
     FALSE,
     TRUE,
@@ -31,7 +46,7 @@ from kir.analysis.proof.values import (
     wide,
     within,
 )
-from kir.analysis.uniform import of_whole_groups
+from kir.analysis.proof.warps.lanes import Lanes
 from kir.base.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
@@ -40,19 +55,11 @@ from kir.ir.build import const, int_value
 from kir.ir.paths import Path
 from kir.ir.rebuild.plans import launches
 from kir.ir.types import BOOL, I64, DType, TupleType, dtype_of, shape_of
-from kir.ir.visit import names_read, statements, walk
+from kir.ir.visit import statements, walk
 
-PRIVATE = frozenset({"register", "fragment"})
 LEVELS = frozenset({"thread", "warp", "warpgroup"})
 MOST_TRIPS = 32
 """Trips of a loop over a constant range whose stores to private memory are told apart after it."""
-QUIET = frozenset({"fence", "warp_sync", "set_registers", "nanosleep", "print", "prefetch", "prefetch_descriptor", "assume", "trap"})
-"""Calls that touch no memory that a hazard could be on, and order nothing that is relied on here."""
-GROUPS = frozenset({"async_commit", "async_wait", "bulk_commit", "bulk_wait", "wgmma_fence", "wgmma_commit", "wgmma_wait", "fence_async",
-                    "fence_mbar_init"})
-RINGS = frozenset({"mbar_init", "mbar_expect", "mbar_arrive", "mbar_arrive_expect", "mbar_wait"})
-NAMED = frozenset({"named_barrier_sync", "named_barrier_arrive"})
-OTHERS = frozenset({"cluster_arrive", "cluster_wait", "grid_dependency_wait", "grid_dependency_launch"})
 
 
 class Walk:
@@ -61,6 +68,7 @@ class Walk:
     def __init__(self, program: n.Program, kernel: n.Kernel, unsure: frozenset[str] = frozenset()) -> None:
         self.program, self.kernel, self.unsure = program, kernel, unsure
         self.values = Values(places.read_only(program, kernel))
+        self.lanes = Lanes(self.values)
         self.claims: list[Claim] = []
         self.kept: list[tuple[str, Claim]] = []
         self.gaps: list[Gap] = []
@@ -77,8 +85,7 @@ class Walk:
         env, holding = Env(), []
         for p in self.program.params:
             if isinstance(p.of, DType) and p.value is not None:
-                value = self.values.value(p.value, env)
-                env = env.naming(p.name, value)
+                env = env.naming(p.name, self.values.value(p.value, env))
         for axis in self.kernel.grid:
             var = n.Var(axis.name, dtype_of(axis.extent.type))
             holding.append(Ranging(var, const(0, var.of) if isinstance(var.of, DType) else const(0), self.values.value(axis.extent, env).scalar[0]))
@@ -131,14 +138,15 @@ class Walk:
                 return self._if(s, place, env)
             case n.While():
                 return (*self._while(s, place, env), False, ())
-            case n.Jump():
+            case n.Jump(kind=kind):
+                self.lanes.jump(kind)
                 return [i for v in s.values for i in self.reads(v, place, env)], env, True, ()
             case n.Roles():
                 self.asynchronous = True
                 return [self._role(r, k, place, env) for k, r in enumerate(s.roles)], self._forgotten(s, env), False, ()
             case _:
                 what = f"it is kept as text: {s.reason}" if isinstance(s, n.Opaque) else "it is a hole"
-                self.gap(KINDS, what, s)
+                self.gap(sites.KINDS, what, s)
                 return [], replace(env, memory={}), False, ()
 
     def _role(self, r: n.Role, k: int, place: Place, env: Env) -> Team:
@@ -164,7 +172,7 @@ class Walk:
         env = replace(env, views={k: v for k, v in env.views.items() if k != b.name})
         if s.init is not None:
             self.filled.add(b.name)
-        if b.space not in PRIVATE or b.dtype.kind == "token":
+        if b.space not in sites.PRIVATE or b.dtype.kind == "token":
             return env
         self.owned[-1].add(b.name)
         shape = tuple(d.dimension for d in b.shape)
@@ -184,7 +192,9 @@ class Walk:
                 self._picked(x, place, env)
             elif isinstance(x, n.Address):
                 self.gap(("bounds", "race", "undefined"), "an address is taken", place.stmt)
-        return [*items, Sync(place, SHUFFLE)] if self.values.exchanges(e) else items
+            if isinstance(x, n.Call):
+                self.lanes.note(x, place)
+        return [*items, Sync(place, sites.SHUFFLE)] if self.values.exchanges(e) else items
 
     def _picked(self, x: n.Call, place: Place, env: Env) -> None:
         source = shape_of(x.args[0].type)
@@ -298,7 +308,11 @@ class Walk:
         items += self.access("read", s.src.at, place, env, mask, s.src.clip, late=late)
         value = self.values.value(s.src, env)
         items += self.access("write", s.dst, place, env, s.mask, s.clip, value, late)
-        self._aligned(s, place, env)
+        for what, condition, held in places.copy_aligned(self.values, s, env):
+            if condition is None:
+                self.gap(("alignment",), what, s)
+            else:
+                self.claim("alignment", place, what, condition, held)
         return items, self._kept(s.dst, value, self.values.value(s.mask, env) if s.mask is not None else None, s.clip, place, env)
 
     def _flight(self, s: n.Copy, env: Env) -> Flight | None:
@@ -325,42 +339,12 @@ class Walk:
             if not bulk or any(not isinstance(d, int) for d in shape) or len(slot) > 1:
                 self.gap(("ring", "wait", "race", "undefined", "barrier"), "how many bytes or arrivals it brings is not known", s)
                 return Flight("cp_async")
-            size = s.dst.buffer.dtype.bytes
-            for d in shape:
-                size *= int(d)  # type: ignore[arg-type]  # numbers alone come here
+            size = s.dst.buffer.dtype.bytes * prod([int(d) for d in shape if isinstance(d, int)])
             return Flight("signal", root(s.signal.buffer.name, env.views), slot[0] if slot else const(0), size)
         if s.grouped:
             self.asynchronous = True
             return Flight("bulk" if bulk else "cp_async")
         return None
-
-    def _aligned(self, s: n.Copy, place: Place, env: Env) -> None:
-        """Claims on the addresses of a copy that moves several elements at once."""
-        width = places.width_of(s)
-        if s.via in ("tma", "bulk"):
-            for r in (s.src.at, s.dst):
-                if s.via == "bulk" and not places.whole_units(r, 16):
-                    self.gap(("alignment",), f"whether a bulk copy of '{r.buffer.name}' moves a multiple of 16 bytes", s)
-                if s.via == "bulk" or r.buffer.space == "shared":
-                    first = places.first_at(self.values, r, 16 if s.via == "bulk" or r.buffer.layout is not None else 128, env)
-                    if first is None:
-                        self.gap(("alignment",), f"where '{r.buffer.name}' begins", s)
-                    else:
-                        self.claim("alignment", place, f"{s.via} of '{r.buffer.name}'", first)
-            return
-        if width is None:
-            if s.via not in ("plain", "vector(1)"):
-                self.gap(("alignment",), f"copies by {s.via.partition('(')[0]} of such shapes", s)
-            return
-        for r, clip in ((s.src.at, s.src.clip), (s.dst, s.clip)):
-            if r.buffer.space in PRIVATE:
-                continue
-            told = places.aligned(self.values, r, width, env, clip)
-            if told is None:
-                self.gap(("alignment",), f"where '{r.buffer.name}' begins, and how it is laid out", s)
-            else:
-                for condition, held in told:
-                    self.claim("alignment", place, f"{s.via} of '{r.buffer.name}'", condition, held)
 
     def _mma(self, s: n.Mma, place: Place, env: Env) -> tuple[list[Item], Env]:
         items = self.reads(s.acc, place, env)
@@ -386,20 +370,20 @@ class Walk:
         """A call for its effect."""
         places_ = [a for a in c.args if isinstance(a, n.Region)]
         if c.of is not None:
-            self.gap(KINDS, f"it calls '{c.fn}'", place.stmt)
+            self.gap(sites.KINDS, f"it calls '{c.fn}'", place.stmt)
             return []
         if c.fn == "barrier":
             return [Barrier(place)] if self.level else []
-        if c.fn in NAMED:  # its order is left out: more is taken to run at once than does
+        if c.fn in sites.NAMED:  # its order is left out: more is taken to run at once than does
             self.asynchronous = True
             which, threads = (self.values.value(a, env).scalar[0] if isinstance(a, n.Expr) else const(0) for a in c.args[:2])
             return [Sync(place, c.fn, slot=which, number=threads)]
-        if c.fn in OTHERS:
+        if c.fn in sites.OTHERS:
             self.gap(("race", "ring", "wait", "undefined", "barrier"), f"'{c.fn}' orders it", place.stmt)
             return []
-        if c.fn in RINGS:
+        if c.fn in sites.RINGS:
             return self._on_mbarrier(c, place, env)
-        if c.fn in GROUPS:
+        if c.fn in sites.GROUPS:
             self.asynchronous = True
             number = self.values.value(c.args[0], env).scalar[0] if c.args and isinstance(c.args[0], n.Expr) else None
             if c.fn.endswith("_wait") and (number is None or int_value(number) is None):
@@ -408,8 +392,8 @@ class Walk:
             return [Sync(place, c.fn, number=number, read=bool(dict(c.attrs).get("read", False)))]
         if c.fn == "wgmma":
             return self._wgmma(c, places_, place, env)
-        if c.fn in QUIET:
-            return []
+        if c.fn in sites.QUIET:
+            return [Sync(place, c.fn, number=const(lanes))] if c.fn == sites.WARP_SYNC and (lanes := self.lanes.whole(c)) else []
         items: list[Item] = []
         if c.fn.startswith("atomic_"):
             mask = c.args[-1] if len(c.args) == 3 and c.fn != "atomic_cas" else None
@@ -482,11 +466,11 @@ class Walk:
         items: list[Item] = self.reads(s.cond, place, env)
         cond, ok = self.values.value(s.cond, env).scalar
         self.claim("undefined", place, "a condition", ok)
-        parted, self.values.parted = self.values.parted, self.values.parted or self._parts(cond)
+        kept = self.lanes.enter(cond)
         then, after, gone = self.block(s.then, (*place.path, "then"), env, (*place.holding, cond))
         other, otherwise, left = self.block(s.orelse, (*place.path, "orelse"), env, (*place.holding, opposite(cond)))
         items.append(Branch(place, cond, (then, other)))
-        self.values.parted = self.values.parted if gone or left else parted
+        self.lanes.leave(kept, gone or left)
         if gone and left:
             return items, env, True, ()
         if gone:
@@ -515,11 +499,9 @@ class Walk:
         if known == 0 or (known is None and not descends(step)):
             ranging = (build.compare("ge", count, const(0, dtype)), runs)
             self.claim("bounds", place, "the step of the loop", compared("ge", step, const(1, dtype_of(step.type))))
-        parted, self.values.parted = self.values.parted, self.values.parted or self._parts(runs)
         head = self._head(s, count, env)
         inner = replace(head, names={**head.names, s.var.name: Val((), lambda i: (value, TRUE))}, scope=(*env.scope, count))
-        body, after, _ = self.block(s.body, (*place.path, "body"), inner, (*place.holding, *ranging))
-        self.values.parted = parted
+        body, after = self._trip(s, place, inner, (*place.holding, *ranging), runs)
         trips = build.sub(wide(hi), wide(lo)) if known is not None and known > 0 else None
         items.append(Loop(place, count, runs, body, build.ceildiv(trips, known) if trips is not None and known is not None and known > 1 else trips))
         return items, self._exit(s, env, head, after, count, lo, hi, known)
@@ -539,11 +521,25 @@ class Walk:
         head_reads = self.reads(s.cond, place, inner)
         cond, ok = self.values.value(s.cond, inner).scalar
         self.claim("undefined", place, "a condition", ok)
-        held = (*place.holding, build.compare("ge", count, const(0)), cond)
-        parted, self.values.parted = self.values.parted, self.values.parted or self._parts(cond)
-        body, after, _ = self.block(s.body, (*place.path, "body"), inner, held)
-        self.values.parted = parted
+        body, after = self._trip(s, place, inner, (*place.holding, build.compare("ge", count, const(0)), cond), cond)
         return [Loop(place, count, None, (*head_reads, *body))], self._exit(s, env, head, after, count, const(0), const(0), None)
+
+    def _trip(self, s: n.For | n.While, place: Place, env: Env, holding: tuple[Holding, ...], runs: n.Expr) -> tuple[tuple[Item, ...], Env]:
+        """Any trip of a loop. Of one that lanes may leave before others the walk is taken twice: lanes may be missing from its begin."""
+        kept, jumped, path = self.lanes.enter(runs), self.lanes.jumped, (*place.path, "body")
+        missing = isinstance(s, n.While) and self.lanes.parts(runs)
+        if self.thread and not missing and any(isinstance(x, n.Jump) for x in statements(s.body)):
+            self.lanes.jumped = False
+            noted = self.claims, self.kept, self.gaps, self.written, self.lanes.exchanges
+            self.claims, self.kept, self.gaps, self.written, self.lanes.exchanges = [], [], [], {k: [*v] for k, v in self.written.items()}, []
+            self.block(s.body, path, env, holding)
+            self.claims, self.kept, self.gaps, self.written, self.lanes.exchanges = noted
+            missing, self.lanes.jumped = self.lanes.jumped, jumped or self.lanes.jumped
+        if missing:
+            self.lanes.left_behind()
+        body, after, _ = self.block(s.body, path, env, holding)
+        self.lanes.leave(kept)
+        return body, after
 
     def _head(self, s: n.Stmt, count: n.Var, env: Env) -> Env:
         """What is known at the start of any trip: what the loop changes holds something, which is defined where it was before, as long as no trip
@@ -552,8 +548,11 @@ class Walk:
         memory = dict(env.memory)
         for name in places.changed(s, env):
             old = env.memory[name]
-            buffer = places.declared(name, self.program, self.kernel)
-            memory[name] = self.values.unknown(scoped, old.shape, buffer, partial(as_before, None if name in self.unsure else old))
+            buffer, ok = places.declared(name, self.program, self.kernel), partial(as_before, None if name in self.unsure else old)
+            memory[name] = self.values.unknown(scoped, old.shape, buffer, ok)
+            if isinstance(s, (n.For, n.While)) and not old.shape and (by := places.counted(s, name)):
+                now = added(old.scalar[0], scaled(build.cast(count, buffer), by))
+                memory[name] = Val((), lambda i, now=now, ok=ok: (now, ok(i)))  # type: ignore[misc]  # bound at once
         return replace(env, memory=memory)
 
     def _exit(self, s: n.For | n.While, env: Env, head: Env, after: Env, count: n.Var, lo: n.Expr, hi: n.Expr, step: int | None) -> Env:
@@ -580,17 +579,13 @@ class Walk:
         changed = places.changed(s, env)
         visible = replace(env, memory={k: v for k, v in env.memory.items() if k not in changed}, scope=(*env.scope, var),
                           names={k: v for k, v in env.names.items() if k != var.name})
-        kept, lane = (self.thread, self.values.lane, self.values.parted), var if s.kind == "thread" and int_value(lo) == 0 else None
-        self.thread, self.values.lane, self.values.parted = var.name, lane, False
+        thread, self.thread, lanes = self.thread, var.name, self.lanes.split(var if s.kind == "thread" else None, int_value(lo) == 0, int_value(hi) or 0)
         items, _, _ = self.block(s.body, (*place.path, "body"), visible, (*place.holding, Ranging(var, lo, hi)))
-        self.thread, self.values.lane, self.values.parted = kept
+        self.thread = thread
+        self.lanes.joined(lanes)
         self.owned.pop()
         self.level -= 1
         return [Split(place, s, var, items)]
-
-    def _parts(self, cond: n.Expr) -> bool:
-        """Whether a condition may part the threads of a warp."""
-        return (lane := self.values.lane) is not None and lane.name in names_read(of_whole_groups(cond, lane.name, 32))
 
     def _forgotten(self, s: n.Stmt, env: Env) -> Env:
         """After sub-teams: of what they change nothing is known."""

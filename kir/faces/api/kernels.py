@@ -30,6 +30,7 @@ from kir.faces.report.page import page
 from kir.faces.report.written import write_report
 from kir.gate import Verdict, gate_cpu
 from kir.gate.proved import Proved, proved
+from kir.gate.proved.in_turn import require_in_turn
 from kir.gate.proved.unsaid import as_one, require_apart, require_own, require_said
 from kir.hardware import machine
 from kir.hardware.target import target as named
@@ -84,7 +85,7 @@ class Kernel(_Told):
     source: str = ""
     binding: str = ""
     unsaid: frozenset[str] = frozenset()
-    joined: frozenset[tuple[str, str]] = frozenset()
+    joined: frozenset[tuple[str, ...]] = frozenset()
 
     @property
     def program(self) -> Program:
@@ -250,7 +251,7 @@ def prove(kernel: Source, runs: int = 6) -> Proved:
     """What holds for every size, grid and order of threads: races, bounds, barriers, undefined values, alignment; each proved, refuted by sizes at which
     one of at most `runs` runs shows the hazard, or not decided, with why. Raises KirError KIR-Y001 for facts that exclude one another."""
     held = read(kernel)
-    return proved(as_one(held.program, held.joined), runs, held.unsaid)
+    return proved(as_one(held.program, held.joined), runs, held.unsaid, held.surface)
 
 
 def sites(kernel: Source, only: Sequence[str] = (), direction: str = "forward") -> Sites:
@@ -295,6 +296,7 @@ def judge(kernel: Source, problem: str = "", against: Source | None = None, targ
     wanted = load_problem(problem) if problem else None
     require_said(held.program, held.unsaid, wanted, other)
     require_apart(held.program, held.joined)
+    require_in_turn(held.program, held.surface)
     return gate_cpu(held.program, wanted, own, [named(t) for t in targets], other, algebra=True)
 
 

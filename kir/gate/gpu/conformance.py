@@ -237,7 +237,7 @@ def conform(gpu: Gpu, only: Sequence[str] = ()) -> Conformance:
     for surface in SURFACES:
         group = [c for c in chosen if c.surface == surface]
         texts = [own_text(c) if c.asm else backend(surface).emit(c.program) for c in group]
-        for c, text, artifact in zip(group, texts, _compiled(gpu, surface, texts), strict=True):
+        for c, text, artifact in zip(group, texts, compiled(gpu, surface, texts), strict=True):
             if isinstance(artifact, str):
                 out.outcomes.append(Outcome(c.rows, surface, False, float("inf"), c.ulp, artifact))
             else:
@@ -247,7 +247,8 @@ def conform(gpu: Gpu, only: Sequence[str] = ()) -> Conformance:
     return out
 
 
-def _compiled(gpu: Gpu, surface: str, texts: Sequence[Emitted]) -> list[Artifact | str]:
+def compiled(gpu: Gpu, surface: str, texts: Sequence[Emitted]) -> list[Artifact | str]:
+    """Each text compiled for the device, or why it is not."""
     by = backend(surface)
 
     def one(text: Emitted) -> Artifact | str:
@@ -261,39 +262,45 @@ def _compiled(gpu: Gpu, surface: str, texts: Sequence[Emitted]) -> list[Artifact
 
 
 def _run(gpu: Gpu, c: Case, text: Emitted, artifact: Artifact) -> Outcome:
-    with np.errstate(all="ignore"):
-        expected = run(c.program, {k: v.copy() for k, v in c.inputs.items()}, dict(c.scalars)).outputs
-    executable = Executable(c.program, text, {Executable.variant(text): artifact})
-    at = bound(c.program, c.scalars, {})
-    rows, cubins = executable.opening()
-    buffers: list[dict[str, Any]] = []
-    blobs: list[bytes] = []
-    back: list[str] = []
-    params = {p.name: p.role for p in c.program.params}
-    for name, layout in at.layouts.items():
-        buffers.append({"name": name, "bytes": layout.size, "elements": layout.span, "dtype": layout.dtype, "fill": {"byte": 0xFF}})
-        if name in c.inputs:
-            buffers[-1]["fill"] = {"blob": len(blobs)}
-            blobs.append(layout.packed(c.inputs[name]))
-        if params.get(name) in ("out", "inout"):
-            back.append(name)
-    message = {"op": "call", "buffers": buffers, "launches": executable.launches(text, at), "memsets": executable.memsets(at), "return": back, "salt": 1,
-               "sizes": dict(at.values)}
     try:
-        with gpu.child() as child, gpu.turns.beside():
-            gpu.ask_open(child, rows, cubins)
-            _, raw = child.ask(message, blobs, 30.0)
+        both = launched(gpu, c.program, c.inputs, c.scalars, text, artifact)
     except ChildGone as gone:
         return Outcome(c.rows, c.surface, False, float("inf"), c.ulp, gone.said)
     worst, said = 0.0, ""
-    for name, data in zip(back, raw, strict=True):
-        got, want = at.layouts[name].unpacked(data), expected[name]
+    for name, (got, want) in both.items():
         apart, where = difference(got, want, c.how, flushes=c.surface == "triton")
         if apart > worst or (apart > c.ulp and not said):
             worst = max(worst, apart)
             operand = ", ".join(f"{k} = {v.reshape(-1)[where]!r}" for k, v in c.inputs.items() if v.size == got.size)
             said = f"{name}[{where}] is {got.reshape(-1)[where]!r}, the interpreter says {want.reshape(-1)[where]!r} of {operand}"
     return Outcome(c.rows, c.surface, worst <= c.ulp, worst, c.ulp, said if worst > c.ulp else "")
+
+
+def launched(gpu: Gpu, program: n.Program, inputs: Mapping[str, Array], scalars: Mapping[str, int], text: Emitted,
+             artifact: Artifact) -> dict[str, tuple[Array, Array]]:
+    """What a compiled program makes on the device, and in the interpreter, of each output. Raises ChildGone where it does not come back."""
+    with np.errstate(all="ignore"):
+        expected = run(program, {k: v.copy() for k, v in inputs.items()}, dict(scalars)).outputs
+    executable = Executable(program, text, {Executable.variant(text): artifact})
+    at = bound(program, scalars, {})
+    rows, cubins = executable.opening()
+    buffers: list[dict[str, Any]] = []
+    blobs: list[bytes] = []
+    back: list[str] = []
+    params = {p.name: p.role for p in program.params}
+    for name, layout in at.layouts.items():
+        buffers.append({"name": name, "bytes": layout.size, "elements": layout.span, "dtype": layout.dtype, "fill": {"byte": 0xFF}})
+        if name in inputs:
+            buffers[-1]["fill"] = {"blob": len(blobs)}
+            blobs.append(layout.packed(inputs[name]))
+        if params.get(name) in ("out", "inout"):
+            back.append(name)
+    message = {"op": "call", "buffers": buffers, "launches": executable.launches(text, at), "memsets": executable.memsets(at), "return": back, "salt": 1,
+               "sizes": dict(at.values)}
+    with gpu.child() as child, gpu.turns.beside():
+        gpu.ask_open(child, rows, cubins)
+        _, raw = child.ask(message, blobs, 30.0)
+    return {name: (at.layouts[name].unpacked(data), expected[name]) for name, data in zip(back, raw, strict=True)}
 
 
 def difference(got: Array, want: Array, how: Mapping[str, Any], flushes: bool = False) -> tuple[float, int]:

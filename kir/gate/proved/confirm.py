@@ -10,6 +10,7 @@ from kir.analysis.proof.sites import KINDS, Kind
 from kir.base.diagnostic import KirError, Origin, error
 from kir.gate.inputs.sets import size_sets
 from kir.gate.proved.drawn import random_inputs
+from kir.gate.proved.in_turn import BETWEEN, crossings
 from kir.gate.proved.verdict import Finding, Proved, Status
 from kir.gate.proved.whole import with_whole_barriers
 from kir.interp import run
@@ -44,8 +45,9 @@ OF_RUN: Mapping[str, Kind] = {
 Sizes = Mapping[str, int]
 
 
-def proved(program: n.Program, runs: int = MOST_RUNS, unsaid: Iterable[str] = ()) -> Proved:
-    """Every obligation of a program decided, with at most so many runs of the interpreter; nothing says the facts `unsaid`.
+def proved(program: n.Program, runs: int = MOST_RUNS, unsaid: Iterable[str] = (), surface: str = "") -> Proved:
+    """Every obligation of a program decided, with at most so many runs of the interpreter; nothing says the facts `unsaid`. `surface` is what it was read
+    from: threads of a Triton program are in order where it says so alone.
 
     Raises KirError KIR-Y001 for facts that exclude one another, and KIR-I003 for a generic program."""
     if is_generic(program):
@@ -57,7 +59,10 @@ def proved(program: n.Program, runs: int = MOST_RUNS, unsaid: Iterable[str] = ()
         raise error("KIR-Y001", f"the facts of '{program.name}' hold for no sizes at all: everything would be proved", witness=facts,
                     needs="facts that some sizes meet") from None
     contents = {o.given for p in proofs for o in p.obligations if o.given}
-    return replace(_joined(program, proofs, *_ran(program, proofs, runs)), unsaid=tuple(sorted({*unsaid, *contents})))
+    done = _joined(program, proofs, *_ran(program, proofs, runs))
+    crossed = tuple(Finding(x.kernel, "race", "undecided", f"read of '{x.tensor}' by other threads than wrote it", x.load, x.store, BETWEEN)
+                    for x in (crossings(program) if surface == "triton" else ()))
+    return replace(done, findings=(*done.findings, *crossed), unsaid=tuple(sorted({*unsaid, *contents})))
 
 
 def _given(program: n.Program, values: Sizes) -> dict[str, int]:
@@ -91,8 +96,8 @@ def _ran(program: n.Program, proofs: Iterable[KernelProof], runs: int) -> tuple[
     """What runs at the values of counterexamples, and at a few sizes of our own, found; and why some could not be run."""
     open_ones = [o for p in proofs for o in p.obligations if o.status != "proved"]
     base = size_sets(program, BASES)
-    found, maybe = ([{**(base[0] if base else {}), **given} for o in open_ones if (o.status == "refuted") is sure and (given := _given(program, o.values))]
-                    for sure in (True, False))
+    found, maybe = ([{**(base[0] if base else {}), **given} for o in open_ones if o.kind != "overflow" and (o.status == "refuted") is sure
+                     and (given := _given(program, o.values))] for sure in (True, False))
     tries: list[Sizes] = [*found, *_different(maybe)[:MOST_MAYBE]]
     tries += base if any(o.kind != "overflow" for o in open_ones) else base[-1:]
     done: list[tuple[Sizes, tuple[Seen, ...]]] = []

@@ -7,7 +7,9 @@ from dataclasses import replace
 
 from kir.analysis.proof.decide import decided
 from kir.base.diagnostic import error
+from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.build import const
 from kir.ir.printer import expr_text
 from kir.ir.visit import transform
 from kir.problem import Problem
@@ -33,11 +35,18 @@ def require_said(program: n.Program, unsaid: Iterable[str], problem: Problem | N
                     "or a fact in its binding that leaves these out")
 
 
-def as_one(program: n.Program, pairs: Iterable[tuple[str, str]]) -> n.Program:
-    """The program with one tensor in the place of two, where a launch passes one for both and they are of one shape and dtype."""
-    for a, b in sorted(pairs):
+def as_one(program: n.Program, pairs: Iterable[tuple[str, ...]]) -> n.Program:
+    """The program with one tensor in the place of two, where a launch passes one for both and they are of one shape and dtype; else, and where it passes
+    parts of one, of which one is written, with the one as another name of the other."""
+    for a, b, *part in sorted(pairs):
         of = {p.name: p.of for p in program.params if isinstance(p.of, n.Buffer)}
-        if a not in of or b not in of or replace(of[b], name=a) != of[a] or any(b == m.of for m in program.tensor_maps):
+        if a not in of or b not in of or (part and _elements(of[a]) == _plain(part[0])):
+            continue
+        if part or replace(of[b], name=a) != of[a] or any(b == m.of for m in program.tensor_maps):
+            if any(p.role != "in" for p in program.params if p.name in (a, b)):
+                named = tuple(replace(p, attrs=(*(x for x in p.attrs if x[0] not in ("alias", "restrict")), ("alias", a))) if p.name == b else p
+                              for p in program.params)
+                program = replace(program, params=named)
             continue
         one, gone = of[a], b
 
@@ -49,24 +58,33 @@ def as_one(program: n.Program, pairs: Iterable[tuple[str, str]]) -> n.Program:
     return program
 
 
-def require_apart(program: n.Program, pairs: Iterable[tuple[str, str]]) -> None:
+def require_apart(program: n.Program, pairs: Iterable[tuple[str, ...]]) -> None:
     """Raises KirError KIR-G138 where a launch passes one tensor for two, and it is not proved that no thread touches what another writes of it."""
     one = as_one(program, pairs)
     if one is program:
         return
     found = [o for p in decided(one) for o in p.obligations if o.kind == "race" and o.status != "proved"]
     if found and all(o.status == "proved" for p in decided(program) for o in p.obligations if o.kind == "race"):
-        said = " and ".join(f"'{a}' and '{b}'" for a, b in sorted(pairs))
-        raise error("KIR-G138", f"'{program.name}' is launched with one tensor for {said}, and threads race on it: {found[0].what}", anchor=found[0].anchor,
+        said = " and ".join(f"'{a}' and '{b}'" for a, b, *_ in sorted(pairs))
+        how = "may touch what others write of it" if "may be the same memory" in found[0].why else "race on it"
+        raise error("KIR-G138", f"'{program.name}' is launched with one tensor for {said}, and threads {how}: {found[0].what}", anchor=found[0].anchor,
                     needs="a tensor of its own for what is written, or an order between those who read and those who write")
 
 
-def require_own(program: n.Program, unsaid: Iterable[str], joined: Iterable[tuple[str, str]], problem: Problem | None, attempt: str = "") -> None:
+def require_own(program: n.Program, unsaid: Iterable[str], joined: Iterable[tuple[str, ...]], problem: Problem | None, attempt: str = "") -> None:
     """What a walk or a search begins with is refused as the gate refuses it: KIR-G137 where a problem is given, KIR-G138. Without a problem a program is
     compared with itself, at sizes for which it says that it is made."""
     if problem is not None:
         require_said(program, unsaid, problem, None, attempt)
     require_apart(program, joined)
+
+
+def _elements(b: n.Buffer) -> str:
+    """How many elements a tensor has, as text."""
+    made: n.Expr = b.shape[0] if b.shape else const(1)
+    for d in b.shape[1:]:
+        made = build.mul(made, d)
+    return _plain(expr_text(made)) if b.strides is None else ""
 
 
 def _plain(text: str) -> str:

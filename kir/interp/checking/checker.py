@@ -21,7 +21,7 @@ from kir.interp.state.clocks import FENCED
 from kir.interp.state.frame import Frame, Queue
 from kir.interp.state.memory import Handle, Memory, Place
 from kir.interp.state.result import Access
-from kir.interp.state.shadow import EARLIER, UNAWAITED, Conflict, Shadow
+from kir.interp.state.shadow import EARLIER, UNAWAITED, Conflict, Shadow, of_two
 from kir.ir import nodes as n
 
 
@@ -209,6 +209,12 @@ class Checker(Happened):
         self._conflict(found, memory, lanes, f, "update", None)
         found = memory.shadow.reads.conflicts(g, clocks, rows, agents, lanes, cta, "read")
         self._conflict(found, memory, lanes, f, "update", None)
+        narrow = attrs.get("scope") == "cta" and memory.space == "global"
+        if narrow or memory.shadow.narrow is not None:  # atomic for the threads of one CTA alone
+            at = np.flatnonzero(memory.shadow.of_cta(g, narrow))
+            found = memory.shadow.updates.conflicts(g[at], clocks, rows, agents, lanes[at], cta[at], "update")
+            found = found if found is not None and found.cta != int(cta[at][found.at]) else of_two(g[at], cta[at], self._site())
+            self._conflict(found, memory, lanes[at], f, "update", None)
         memory.shadow.updates.note(g, cta, agents[lanes], clocks.now(rows[lanes], agents[lanes]), self._site(), clocks.count > 1 or self.m.clusters.size > 1)
         memory.shadow.note_update(g, cta, agents[lanes], clocks.now(rows[lanes], agents[lanes]))
         self._synchronize(memory, g[:: max(1, width // memory.granule)], lanes[:: max(1, width // memory.granule)], f,

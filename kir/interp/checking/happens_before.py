@@ -127,6 +127,8 @@ class Happened:
         if fn == "wgmma_fence":
             self._fence_registers(f)
             return
+        if fn == "fence" and scope == "cta":
+            return  # others of the CTA know what a barrier tells them; threads of other CTAs learn nothing by it
         clocks, rows, agents = self._who(f)
         live = f.active()
         clocks.fence(rows[live], agents[live], FENCED if fn == "fence" else PROXIED)

@@ -190,6 +190,14 @@ def _raised(of: Array, at: Array, to: Array) -> None:
         np.maximum.at(of, at, to)
 
 
+def of_two(g: Array, cta: Array, site: int) -> Conflict | None:
+    """An update of a granule that another CTA updates in the same call."""
+    order = np.argsort(g, kind="stable")
+    g, cta = g[order], cta[order]
+    found = np.flatnonzero((g[1:] == g[:-1]) & (cta[1:] != cta[:-1]))
+    return Conflict(int(order[found[0] + 1]), site, int(cta[found[0]]), -1, "update") if len(found) else None
+
+
 def _earlier(cta: Array, overlapping: bool, chained: bool) -> Array | int:
     """Who accessed, as the next launch sees it."""
     if not overlapping:
@@ -209,8 +217,18 @@ class Shadow:
         self.generic = np.ones(granules, np.bool_)
         self.reads = Crowd(granules)
         self.updates = Crowd(granules)
+        self.narrow: Array | None = None
+        """Where an update was atomic for the threads of its own CTA alone."""
         self.latest: tuple[Array, Array, Array] | None = None
         """CTA, agent and clock of the atomic update of each granule that came last, where there was any."""
+
+    def of_cta(self, g: Array, narrow: bool) -> Array:
+        """Where updates of `g`, atomic for their own CTA alone where `narrow`, may meet what is, or are; and that they are is noted."""
+        if self.narrow is None:
+            self.narrow = np.zeros(len(self.cta), np.bool_)
+        met: Array = self.narrow[g] | narrow
+        self.narrow[g] |= narrow
+        return met
 
     def note_update(self, g: Array, cta: Array, agent: Array, clock: Array) -> None:
         """Atomic updates of granules `g`, one after the other."""
@@ -238,6 +256,7 @@ class Shadow:
         self.reads.forget(overlapping, chained)
         self.updates.forget(overlapping, chained)
         self.latest = None
+        self.narrow = self.narrow if overlapping else None
 
     def after_write(self, g: Array, clocks: Clocks, rows: Array, cta: Array, agent: Array, proxy: int, since: Array | None = None) -> Conflict | None:
         """A write that accesses to `g` are not ordered after. `since`: the clocks up to which the issuer of an operation knows its agents, which stand

@@ -24,6 +24,7 @@ from kir.ir.printer import expr_text
 from kir.ir.visit import walk
 from kir.learning.cards.card import Card
 from kir.learning.cards.facts import kind
+from kir.learning.cards.traits import traits
 from kir.learning.cards.use import Application, NearMiss, looked
 from kir.learning.corpus.family import family_of
 from kir.rewrite import Context
@@ -52,7 +53,7 @@ _ALL = np.uint64(0)
 class Rank:
     """In which order cards are looked at: the weights of `COLUMNS`; and of each card that outcomes are known of, by name, how what a state has speaks for
     it: the log odds that it is used from a state on that has nothing, and what each feature adds (`at KIND`: a kind of place; `again KIND in KIND`: what is
-    computed more than once; `on SURFACE`; `for TARGET`; `in FAMILY`)."""
+    computed more than once; `on SURFACE`; `for TARGET`; `in FAMILY`; what it is made of, as `traits` says)."""
 
     weights: Mapping[str, float] = field(default_factory=lambda: WEIGHTS)
     states: Mapping[str, tuple[float, Mapping[str, float]]] = field(default_factory=dict)
@@ -75,8 +76,8 @@ class Hit:
 
 @dataclass(frozen=True)
 class Query:
-    """What is asked: state features and kinds of places of a program, its family, the surface, the target and words; and what it computes more than once, as
-    `load in store`: kinds of expressions in kinds of statements."""
+    """What is asked: state features and kinds of places of a program, its family, the surface, the target and words; what it computes more than once, as
+    `load in store`: kinds of expressions in kinds of statements; and what it is made of (`traits`)."""
 
     features: frozenset[str]
     places: frozenset[str]
@@ -85,18 +86,19 @@ class Query:
     target: str = ""
     words: str = ""
     again: frozenset[str] = frozenset()
+    made: frozenset[str] = frozenset()
 
-    @property
+    @cached_property
     def state(self) -> frozenset[str]:
         """What a state has, as `Rank.states` calls it."""
         own = {f"on {self.surface}", f"for {self.target}", f"in {self.case}"}
-        return self.features | {f"at {each}" for each in self.places} | {f"again {each}" for each in self.again} | own
+        return self.features | {f"at {each}" for each in self.places} | {f"again {each}" for each in self.again} | self.made | own
 
     @classmethod
     def of(cls, program: Program, target: Target | None = None, surface: str = "", words: str = "") -> Query:
         """The query that a program makes."""
         return cls(kinds(features(program)), frozenset(kind(node) for _, node in places(program)), family_of(f"{program.name}::{program.name}"), surface,
-                   target.architecture.name if target is not None else "", words, _again(program))
+                   target.architecture.name if target is not None else "", words, _again(program), traits(program))
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@ the others."""
 from __future__ import annotations
 
 import multiprocessing
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import field
@@ -24,8 +25,10 @@ ROUNDS = 400
 RATE = 0.5
 KEPT = 0.02
 """How strongly weights are drawn back to those that are used before any are learned (the prior of the regression)."""
-DRAWN, NEWTON = 1.0, 8
-"""How strongly what a feature adds to a card's log odds is drawn to nothing, and steps of Newton's method that find it."""
+DRAWN, NEWTON, NEAR = 3.0, 8, 1e-3
+"""How strongly what a feature adds to a card's log odds is drawn to nothing, and steps of Newton's method that find it: so many, or until one is so small."""
+LEAST_SEEN, LEAST_ADDED = 8, 0.01
+"""A feature that fewer states have, or lack, teaches nothing; and what adds less is left out."""
 LEAST = 20
 """States from which an order is learned."""
 LEAST_APPLIED = 5
@@ -144,14 +147,15 @@ def _least(rows: Sequence[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]) ->
 
 
 def _odds(cards: Sequence[Card], states: Sequence[Seen]) -> Mapping[str, tuple[float, Mapping[str, float]]]:
-    names = sorted({name for each in states for name in each.query.state})
+    counts = Counter(name for each in states for name in each.query.state)
+    names = sorted(name for name, count in counts.items() if LEAST_SEEN <= count <= len(states) - LEAST_SEEN)
     has = np.array([[name in each.query.state for name in names] for each in states], np.float64)
     applies, used = np.array([each.applies for each in states]), np.array([each.used for each in states], np.float64)
     out = {}
     for k, card in enumerate(cards):
         own = applies[:, k]
         added, bias = _regression(has[own], used[own, k]) if own.sum() >= LEAST_APPLIED else (np.zeros(len(names)), SELDOM)
-        out[card.name] = (float(f"{bias:.3g}"), {name: float(f"{value:.3g}") for name, value in zip(names, added, strict=True)})
+        out[card.name] = (float(f"{bias:.3g}"), {name: float(f"{value:.3g}") for name, value in zip(names, added, strict=True) if abs(value) >= LEAST_ADDED})
     return out
 
 
@@ -162,7 +166,10 @@ def _regression(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> tuple[np.nd
     for _ in range(NEWTON):
         said = 1 / (1 + np.exp(-np.clip(wide @ weights, -30, 30)))
         curved = (wide * (said * (1 - said))[:, None]).T @ wide + np.diag(drawn)
-        weights = weights - np.linalg.solve(curved, wide.T @ (said - y) + drawn * weights)
+        step = np.linalg.solve(curved, wide.T @ (said - y) + drawn * weights)
+        weights = weights - step
+        if np.abs(step).max() < NEAR:
+            break
     return weights[:-1], float(weights[-1])
 
 

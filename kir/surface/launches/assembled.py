@@ -51,9 +51,10 @@ class Found:
         return unfilled(self.binding)
 
 
-def assembled(skeleton: Binding, launch: HostLaunch, named: Mapping[str, Value], metas: Mapping[str, Value] | None = None) -> Found:
-    """The skeleton with what a launch says. `named` are its arguments by the kernel's parameters, `metas` further compile-time values."""
-    return _Assembly(skeleton, launch, named, metas or {}).found()
+def assembled(skeleton: Binding, launch: HostLaunch, named: Mapping[str, Value], metas: Mapping[str, Value] | None = None, few: Collection[str] = ()) -> Found:
+    """The skeleton with what a launch says. `named` are its arguments by the kernel's parameters, `metas` further compile-time values; those of `few` are
+    small where nothing says how large they are."""
+    return _Assembly(skeleton, launch, named, metas or {}, few).found()
 
 
 def as_called(skeleton: Binding, launch: HostLaunch, given: Mapping[str, Value], sizes: Iterable[str], few: Collection[str] = ()) -> Found:
@@ -118,13 +119,27 @@ class _Assembly:
         binding = self.skeleton.changed(
             sizes=sizes, facts=self._facts(sizes), grid=grid, absent=[*self.skeleton.absent, *absent, *more], metas=metas, scalars=scalars, tensors=tensors,
             options=options)
-        binding = binding.joining(frozenset((a, b) for a, b in combinations(arrays, 2) if arrays[a] is arrays[b]))
+        binding = binding.joining(frozenset(self._shared(arrays, a, b, tensors) for a, b in combinations(arrays, 2) if arrays[a].memory is arrays[b].memory))
         names = {v: k for k, v in self.sizes.items()}
         examples = {name: e for name in sizes if (e := self.known.examples.get(names.get(name, ""))) is not None and names.get(name) not in self.known.assumed}
         self.assumed += [Assumed(x) for x in dict.fromkeys(self.known.remarks)]
         self.assumed += [Assumed(f"{self.sizes[x]} up to {self.known.examples[x]}") for x in self.known.assumed if x in self.sizes]
         return Found(binding, self.launch.place, tuple(self.assumed), examples, {k: v for k, v in self.named.items() if isinstance(v, float)},
                      tuple(k for k in self.skeleton.metas if k not in self.given), tuple(k for k, a in arrays.items() if a.guessed))
+
+    def _shared(self, arrays: Mapping[str, Array], a: str, b: str, tensors: Mapping[str, Tensor]) -> tuple[str, ...]:
+        """Two tensors of one memory: both are all of it; or parts, the first of which begins so many elements before the second, where that is known."""
+        x, y = arrays[a], arrays[b]
+        if x is y:
+            return a, b
+        alike = tensors[a].dtype == tensors[b].dtype == x.memory.dtype if a in tensors and b in tensors else False
+        if not alike or x.begins is None or y.begins is None or x.begins.type != y.begins.type:
+            return a, b, "part"
+        between = build.sub(y.begins, x.begins)
+        signs = {c > 0 for c in build.polynomial(between).values()}
+        if len(signs) != 1:
+            return a, b, "part"
+        return (a, b, str(self._text(between))) if signs == {True} else (b, a, str(self._text(build.negate(between))))
 
     def _tensors(self) -> dict[str, Tensor]:
         arrays = {k: v for k, v in self.named.items() if isinstance(v, Array)}

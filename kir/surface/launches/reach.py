@@ -145,8 +145,11 @@ def tiles(program: n.Program, sizes: Sequence[str]) -> Iterator[tuple[str, int]]
 
 
 def divisions(binding: Binding, program: n.Program) -> Iterator[str]:
-    """That a size which is taken in tiles is a multiple of the tile, as facts that the binding does not have."""
-    yield from (fact for x, by in tiles(program, binding.sizes) if (fact := f"{x} % {by} == 0") not in binding.facts)
+    """That a size which is taken in tiles is a multiple of the tile, as facts that the binding does not have. Not of a size that the kernel compares places
+    with: it is made for those that are none, and where it leaves a tensor all the same it is wrong."""
+    ragged = {v.name for k in program.kernels for x in walk(k) if isinstance(x, n.Binary) and x.op in ("lt", "le", "gt", "ge")
+              and not isinstance(x.a, n.Const) and not isinstance(x.b, n.Const) for v in walk(x) if isinstance(v, n.Var)}
+    yield from (fact for x, by in tiles(program, binding.sizes) if x not in ragged and (fact := f"{x} % {by} == 0") not in binding.facts)
 
 
 def parted(program: n.Program, sizes: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -72,8 +72,23 @@ class Array:
         """The tensor that it was made like."""
         self.turned: tuple[Array, int, int] | None = None
         """The tensor that it is with two axes exchanged, while the rank is open."""
+        self.of: Array | None = None
+        """The tensor that it is a part of, or another view."""
+        self.begins: n.Expr | None = build.const(0)
+        """How many elements of its memory lie before it; None where that is not known."""
         self.guessed = False
         """Whether its rank is only what its last axes ask for: it may have more before them."""
+
+    @property
+    def memory(self) -> Array:
+        """The tensor that its elements are elements of."""
+        return self if self.of is None else self.of.memory
+
+    def part(self, shape: Sequence[n.Expr] | None = None, strides: Sequence[n.Expr] | None = None, hint: str = "", begins: n.Expr | None = None) -> Array:
+        """Another view of its memory, which `begins` so many elements behind it, where that is known."""
+        made = Array(self.known, hint, shape, self.dtype, strides)
+        made.of, made.begins = self, None if begins is None or self.begins is None or begins.type != self.begins.type else build.add(self.begins, begins)
+        return made
 
     def of_rank(self, rank: int) -> tuple[n.Expr, ...] | None:
         """The shape, once it is known to have so many axes; None where it has others."""

@@ -342,6 +342,9 @@ for t in 0..32 parallel thread
     neither = check(program(body.format(fence="let unused = 0", order=""), 32, header, "b: 2"))
     assert not fenced and not ordered
     assert {(f.id, f.severity) for f in neither} == {("KIR-I014", "error")}
+    for fence, order in (("fence(scope=cta)", ""), ("fence(scope=gpu)", ", scope=cta"), ("let unused = 0", ", order=acq_rel, scope=cta")):
+        of_one_cta = check(program(body.format(fence=fence, order=order), 32, header, "b: 2"))
+        assert {(f.id, f.severity) for f in of_one_cta} == {("KIR-I014", "error")}, fence + order
 
 
 def test_dependent_launches_wait_before_they_read() -> None:

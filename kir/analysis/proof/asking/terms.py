@@ -165,6 +165,8 @@ class Terms:
                 return self._quotient(e, self.sum(e.a), {(): 1 << places})
             case n.Binary() if e.op == "and" and (mask := _low_bits(e.b)) is not None:
                 return minus(self.sum(e.a), _times(self._quotient(e, self.sum(e.a), {(): mask + 1}), {(): mask + 1}))
+            case n.Binary() if e.op == "xor" and (flips := int_value(e.b)) is not None and 0 <= flips < 1 << (dtype_of(e.type).bits - 1):
+                return self._flipped(e, flips)
             case n.Binary() if e.op in ("floordiv", "mod", "ceildiv", "tdiv", "trem"):
                 return self._divided(e)
             case n.Binary() if e.op in ("min", "max"):
@@ -180,6 +182,16 @@ class Terms:
             case _:
                 applied = self._applied(e, False)
                 return self._atom(e, lambda x: [x == applied])
+
+    def _flipped(self, e: n.Binary, flips: int) -> Sum:
+        """A number some bits of which are turned: each that is 0 adds its power, each that is 1 takes it away."""
+        own = out = self.sum(e.a)
+        for k in range(flips.bit_length()):
+            if flips >> k & 1:
+                down, further = (self._quotient(e, own, {(): 1 << at}) for at in (k, k + 1))
+                bit = minus(down, scaled(further, 2))
+                out = minus(plus(out, {(): 1 << k}), scaled(bit, 1 << k + 1))
+        return out
 
     def _shifted(self, e: n.Binary, first: int) -> Sum | None:
         """A number shifted by a few places at most."""
@@ -233,7 +245,10 @@ class Terms:
 
     def _fitted(self, e: n.Expr, s: Sum, exact: bool | None = None) -> Sum:
         """What a machine makes of a sum: itself where it fits its dtype. A signed one is taken to fit, and noted; an unsigned one wraps."""
-        if e in self.exact or (self.known.is_exact(e) if exact is None else exact):
+        if e in self.exact:  # as it fits, it is one of its dtype
+            self._within(s, dtype_of(e.type))
+            return s
+        if self.known.is_exact(e) if exact is None else exact:
             return s
         dtype = dtype_of(e.type)
         if dtype.kind == "int":

@@ -1,7 +1,7 @@
 """Indices that a tensor holds: what its contents must be for an access to be inside, where that is that they are numbers from 0 below an extent."""
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from kir.analysis.proof.asking.question import Holding
 from kir.analysis.proof.indices.numbered import products_of
@@ -13,11 +13,15 @@ from kir.ir.types import I64, dtype_of
 from kir.ir.visit import walk
 
 
-def top_of_contents(claim: n.Expr, proves: Callable[[tuple[Holding, ...]], bool]) -> tuple[str, n.Expr] | None:
-    """The one tensor whose contents a claim of bounds depends on, and what they are to be below, from 0 on; None where no such range of them proves it."""
+def top_of_contents(claim: n.Expr, holding: Iterable[Holding], proves: Callable[[tuple[Holding, ...]], bool]) -> tuple[str, n.Expr] | None:
+    """The one tensor whose contents a claim of bounds depends on, and what they are to be below, from 0 on; None where no such range of them proves it, and
+    where the kernel compares them with a bound itself: then it does not take them to be inside."""
     data = list(dict.fromkeys(x for x in walk(claim) if isinstance(x, n.Call) and x.fn.startswith("%")))
     names = {x.fn for x in data}
     if len(names) != 1 or not all(x.fn.startswith("%in ") and dtype_of(x.type).is_integer for x in data):
+        return None
+    guards = (x for h in holding if isinstance(h, n.Expr) for x in walk(h) if isinstance(x, n.Binary) and x.op in ("lt", "le", "gt", "ge"))
+    if any(x in data for guard in guards for x in walk(guard)):
         return None
     for top in dict.fromkeys(_tops(claim, data)):
         if proves(tuple(inside(x, top) for x in data)):

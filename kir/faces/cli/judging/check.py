@@ -43,8 +43,8 @@ def command(
     belong("check", "--package", {"-o": output})
     if not file:
         raise usage("KIR-C002", "there is nothing to check", attempt="kir check FILE, or kir check --package NAME -o FOLDER")
-    program, unsaid = read_with(file, bind)
-    done = proved(program, runs, unsaid)
+    program, unsaid, surface = read_with(file, bind)
+    done = proved(program, runs, unsaid, surface)
     wrong = done.verdict == "refuted" or (strict and (done.verdict != "proved" or bool(done.unsaid)))
     return Result(done.to_json(), _shown(done), int(wrong), tuple(f.diagnostic() for f in done.findings if f.status == "refuted"))
 

@@ -54,6 +54,7 @@ def command(
     from kir.faces.cli._program import quoted_bind
     from kir.gate import gate_cpu, realized, summary
     from kir.gate.proved.compiled import validated
+    from kir.gate.proved.in_turn import require_in_turn
     from kir.gate.proved.unsaid import require_apart, require_said
     from kir.hardware.target import target as named
     from kir.problem import load_problem
@@ -83,6 +84,7 @@ def command(
     wanted = load_problem(problem) if problem else None
     require_said(kernel, unsaid, wanted, other, quoted_bind(file))
     require_apart(kernel, joined)
+    require_in_turn(kernel, own)
     if wanted is not None:
         from kir.gate.gpu.panel import require_known
         require_known(wanted)
@@ -130,7 +132,7 @@ def _on_gpu(kernel: Program, problem: Problem | None, surface: str, other: Progr
         return gate_gpu(gpu, kernel, judged_by, surface, other, options=Options(shapes, panel, sanitize))
 
 
-def _read(file: str, bind: Path | Binding | None, problem: str = "") -> tuple[Program, str, frozenset[str], frozenset[tuple[str, str]]]:
+def _read(file: str, bind: Path | Binding | None, problem: str = "") -> tuple[Program, str, frozenset[str], frozenset[tuple[str, ...]]]:
     """A program, the surface that it is emitted on (`kir` for IR text that any backend may take), its facts that nothing says, and its tensors that are
     one."""
     from kir.faces.cli._program import read

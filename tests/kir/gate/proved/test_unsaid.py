@@ -117,6 +117,126 @@ def test_one_tensor_for_two_is_checked_as_one(tmp_path: Path) -> None:
             begun()
 
 
+SHARED = """
+__global__ void blend(const float* x, float* y, int n) {{
+  int i = blockIdx.x * 128 + threadIdx.x;
+  if (i < n) y[i] = x[i] * 2.f;
+}}
+void run(float* x, int n) {{ blend<<<(n + 127) / 128, 128>>>({given}); }}
+"""
+
+
+@pytest.mark.parametrize(("given", "verdict"), [("x, x + 1, n - 1", "undecided"), ("x + 1, x, n - 1", "undecided"), ("x, x + n / 2, n", "undecided"),
+                                                ("x, x + n, n", "proved"), ("x + n, x, n", "proved"), ("x, x, n", "proved")])
+def test_parts_of_one_tensor_are_apart_where_the_second_begins_behind_the_first(tmp_path: Path, given: str, verdict: str) -> None:
+    file, apart = tmp_path / "shared.cu", tmp_path / "apart.cu"
+    file.write_text(SHARED.format(given=given))
+    apart.write_text(SHARED.format(given="x, y, n").replace("float* x, int", "float* x, float* y, int"))
+    assert kir.prove(str(file), 0).verdict == verdict
+    if verdict != "proved":
+        with pytest.raises(kir.KirError, match=r"one tensor for .* and threads may touch"):
+            kir.judge(str(file), against=str(apart), targets=())
+
+
+MASKED = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def take(X, I, Y, N, V, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    k = tl.load(I + i, mask=i < N, other=0)
+    ok = (i < N) & (k >= 0) & (k < V)
+    tl.store(Y + i, tl.load(X + k, mask=ok, other=0.0), mask=i < N)
+
+
+def run(x, idx: "torch.int32"):
+    n = idx.numel()
+    y = torch.empty((n,), dtype=torch.float32)
+    take[(triton.cdiv(n, 128),)](x, idx, y, n, x.numel(), BLOCK=128)
+    return y
+"""
+
+
+@pytest.mark.parametrize(("old", "new", "verdict"), [("", "", "proved"), ("k < V)", "k <= V)", "refuted"), ("(k >= 0) & ", "", "undecided"),
+                                                     ("other=0.0), mask=i < N", "other=0.0), mask=i <= N", "refuted")])
+def test_a_mask_of_one_side_or_one_too_wide_is_no_edge_of_a_tensor(tmp_path: Path, old: str, new: str, verdict: str) -> None:
+    """Neither read as an edge at which the tensor ends, nor taken for right at sizes that are whole tiles, nor by what the indices are to be."""
+    file = tmp_path / "take.py"
+    file.write_text(MASKED.replace(old, new) if old else MASKED)
+    done = kir.prove(str(file), 2)
+    assert done.verdict == verdict and not done.unsaid, done.findings
+
+
+TURNED = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def turn(X, S, Y, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    i = tl.arange(0, BLOCK)
+    tl.store(S + row * BLOCK + i, tl.load(X + row * BLOCK + i))
+    tl.debug_barrier()
+    tl.store(Y + row * BLOCK + i, tl.load(S + row * BLOCK + (BLOCK - 1 - i)))
+
+
+def run(x: "torch.float32"):
+    m = x.shape[0]
+    s, y = torch.empty((m, 256)), torch.empty((m, 256))
+    turn[(m,)](x, s, y, BLOCK=256)
+    return y
+"""
+
+
+def test_what_other_threads_of_a_triton_program_stored_is_loaded_behind_a_barrier(tmp_path: Path) -> None:
+    right, wrong = tmp_path / "right.py", tmp_path / "wrong.py"
+    right.write_text(TURNED)
+    wrong.write_text(TURNED.replace("    tl.debug_barrier()\n", ""))
+    assert kir.prove(str(right), 1).verdict == "proved"
+    done = kir.prove(str(wrong), 1)
+    assert done.verdict == "undecided" and [f.kind for f in done.findings if f.status == "undecided"] == ["race"]
+    own = tmp_path / "own.py"
+    own.write_text(TURNED.replace("    tl.debug_barrier()\n", "").replace("(BLOCK - 1 - i)", "i"))
+    assert kir.prove(str(own), 1).verdict == "proved"
+    with pytest.raises(kir.KirError, match="KIR-G142"):
+        kir.judge(str(wrong), against=str(right), targets=())
+
+
+LOCKED = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def total(X, Y, L, N, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    s = tl.sum(tl.load(X + i, mask=i < N, other=0.0), axis=0)
+    while tl.atomic_cas(L, 0, 1) == 1:
+        pass
+    tl.store(Y, tl.load(Y) + s)
+    tl.atomic_xchg(L, 0)
+
+
+def run(x, y, lock):
+    n = x.numel()
+    total[(triton.cdiv(n, 128),)](x, y, lock, n, BLOCK=128)
+    return y
+"""
+
+
+@pytest.mark.parametrize(("old", "new", "verdict"), [("", "", "undecided"), ("xchg(L, 0)", "xchg(L, 0, sem='relaxed')", "refuted")])
+def test_an_atomic_of_triton_orders_where_nothing_else_is_said(tmp_path: Path, old: str, new: str, verdict: str) -> None:
+    file = tmp_path / "total.py"
+    file.write_text(LOCKED.replace(old, new) if old else LOCKED)
+    assert kir.prove(str(file), 3).verdict == verdict
+
+
 TAIL = """
 __global__ void tail(const float* __restrict__ x, float* __restrict__ y, int n) {
   int i = blockIdx.x * 128 + threadIdx.x;
