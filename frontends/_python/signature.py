@@ -1,7 +1,7 @@
 """What the signature of a kernel says of its parameters."""
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import libcst as cst
 
@@ -53,3 +53,18 @@ def stated_kind(p: cst.Param) -> str:
 def is_none(s: cst.BaseSlice) -> bool:
     """Whether an expression is `None`."""
     return isinstance(s, cst.Index) and isinstance(s.value, cst.Name) and s.value.value == "None"
+
+
+def sizes_of_calls(node: cst.FunctionDef, words: Collection[str]) -> set[str]:
+    """The names that stand alone as the one argument of calls of these words, or as an extent in it: `unroll(n)`, `alloc_local((n,))`, not `unroll(n // 8)`."""
+    out = set[str]()
+    for x in nodes_below(node):
+        if isinstance(x, cst.Call) and isinstance(x.func, cst.Attribute) and x.func.attr.value in words:
+            for first in [each.value for each in x.args if each.keyword is None][:1]:
+                extents = [e.value for e in first.elements] if isinstance(first, (cst.Tuple, cst.List)) else [first] if _only(x) else []
+                out |= {e.value for e in extents if isinstance(e, cst.Name)}
+    return out
+
+
+def _only(call: cst.Call) -> bool:
+    return sum(each.keyword is None for each in call.args) == 1

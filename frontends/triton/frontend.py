@@ -14,6 +14,7 @@ from kir.surface.launches.assembled import Found, assembled
 
 from .._python.outline import outline
 from .._python.project import Module, Project, is_jit
+from .._python.signature import sizes_of_calls
 from .host.scope import HostScope
 from .launch.binding import skeleton
 from .launch.host_code import triton_launches
@@ -110,7 +111,8 @@ class TritonFrontend:
         _, node = self.find(source, kernel)
         found = triton_launches(source, node)
         skeleton = self.skeleton(source, kernel) if found else None
-        return [assembled(skeleton, each, each.named) for each in found] if skeleton is not None else []
+        few = sizes_of_calls(node, ("static_range",))
+        return [assembled(skeleton, each, each.named, few=few) for each in found] if skeleton is not None else []
 
 
 FRONTEND = TritonFrontend()

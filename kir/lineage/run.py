@@ -77,7 +77,8 @@ def _refused(header: Header, judgement: Judgement) -> KirError:
     record = judgement.record
     told = [*record.get("compile", {}).get("refusals", ()), *(record.get("correctness") or {}).get("findings", ())]
     reason = Diagnostic("KIR-S015", f"{header.expert} does not pass the gate: {judgement.reason}", subject=judgement.stage)
-    return KirError(reason, *(Diagnostic.from_json(each) for each in told[:MOST_FINDINGS]))
+    found = {(each.id, each.message, str(each.origin)): each for each in map(Diagnostic.from_json, told)}  # for several targets they are the same
+    return KirError(reason, *sorted(found.values(), key=lambda each: each.origin is None)[:MOST_FINDINGS])
 
 
 def write_states(lineage: Lineage, folder: Folder) -> None:

@@ -320,7 +320,8 @@ def kernel_of(path: Path, kernel: str) -> tuple[Frontend, KernelRef]:
         if not wanted:
             raise usage("KIR-S018", f"no frontend reads {f'files that end in {path.suffix}' if path.suffix else 'files without an ending'}: {path}",
                         needs="IR text (.kir), or a source file of one of them", attempt="kir plugins")
-        raise usage("KIR-S018", f"no frontend finds a kernel in {path}", needs=" or ".join(wanted))
+        inline = f"the CUDA text of its string as a file of its own, such as {path.with_suffix('.cu')}" if "__global__" in read_text(path) else ""
+        raise usage("KIR-S018", f"no frontend finds a kernel in {path}", needs=" or ".join(wanted), attempt=inline)
     hint = (did_you_mean(kernel, names) or f"it has {_some(names)}") if kernel else f"name one: {_some(names)}"
     raise usage(
         "KIR-S018",

@@ -81,6 +81,9 @@ def test_a_kernel_is_walked_back_to_naive(expert: Path, judged: object, tmp_path
     for name in ("lineage.json", "report.html", "states/K00.kir"):
         assert (folder / name).is_file()
     assert "parallel" not in (folder / "states" / "K00.kir").read_text()
+    assert walk(expert, folder) == 0  # it is all there: the same again tells people where
+    shown = "".join(capsys.readouterr().out.split("\n"))
+    assert f"the report: {folder / 'report.html'}" in shown and f"as slides: kir explore {folder}" in shown
 
 
 def test_replay_restores_the_expert(lineage: Path, capsys: pytest.CaptureFixture[str]) -> None:

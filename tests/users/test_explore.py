@@ -174,6 +174,7 @@ def settled(page: Any) -> None:
 
 def every_button(page: Any, width: int) -> None:
     """Use the page of a kernel with the keyboard alone."""
+    assert page.query_selector(".site button wbr"), "a long place breaks between its parts"
     page.focus("#ir")
     for _ in range(len(page.query_selector_all("#ir div"))):
         page.keyboard.press("ArrowDown")

@@ -7,6 +7,7 @@ import pytest
 
 from kir.ir.binding import Binding
 from kir.surface.reading import launched
+from tests.command_line import called
 from tests.users.test_found_launches import called_binding
 
 HEAD = """import math
@@ -126,3 +127,93 @@ def test_what_each_thread_holds_is_taken_for_few(tmp_path: Path) -> None:
     binding, told = launched(str(file))
     assert binding is not None and binding.metas == {"count": 8, "experts": 64} and binding.sizes == ["n"]
     assert "assumed, as nothing says it: count is 8" in str(told[0].notes)
+
+
+@pytest.mark.parametrize(("loop", "taken"), [("tl.static_range(K)", 8), ("range(K)", 1024), ("tl.static_range(0, K, 16)", 1024)])
+def test_what_is_unrolled_step_by_step_is_taken_for_few(loop: str, taken: int, tmp_path: Path) -> None:
+    (file := tmp_path / "summed.py").write_text(f"""import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def summed(x, y, n, K: tl.constexpr, B: tl.constexpr):
+    rows = tl.program_id(0) * B + tl.arange(0, B)
+    total = tl.zeros([B], tl.float32)
+    for k in {loop}:
+        total += tl.load(x + rows * K + k, mask=rows < n, other=0.0)
+    tl.store(y + rows, total, mask=rows < n)
+
+
+def run(x):
+    y = torch.empty(x.shape[0])
+    summed[(triton.cdiv(x.shape[0], 64),)](x, y, x.shape[0], x.shape[1], 64)
+    return y
+""", encoding="utf-8")
+    binding, _ = launched(str(file))
+    assert binding is not None and binding.metas == {"K": taken, "B": 64}
+
+
+POOLED = """#include <cuda_runtime.h>
+extern __shared__ float held[];
+__global__ void block_sum(const float* x, float* out, int n) {
+    int t = threadIdx.x, i = blockIdx.x * blockDim.x + t;
+    held[t] = i < n ? x[i] : 0.f;
+    __syncthreads();
+    for (int s = blockDim.x / 2; s > 0; s /= 2) {
+        if (t < s) held[t] += held[t + s];
+        __syncthreads();
+    }
+    if (t == 0) atomicAdd(out, held[0]);
+}
+int main(int argc, char** argv) {
+    int n = atoi(argv[1]), threads = 128;
+    float *x, *out;
+    cudaMalloc(&x, n * sizeof(float));
+    cudaMalloc(&out, sizeof(float));
+    block_sum<<<(n + threads - 1) / threads, threads, threads * sizeof(float)>>>(x, out, n);
+}
+"""
+
+
+def test_a_number_of_the_command_line_is_a_size_and_a_pool_may_stand_outside_of_the_kernel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (file := tmp_path / "pooled.cu").write_text(POOLED, encoding="utf-8")
+    binding, told = launched(str(file))
+    assert binding is not None and binding.grid == ["ceildiv(n, 128)"] and not told[0].notes
+    code, out, _ = called(capsys, "check", str(file))
+    assert code == 0 and "proved for all sizes" in out
+    file.write_text(POOLED.replace("        __syncthreads();\n", ""), encoding="utf-8")
+    code, _, err = called(capsys, "check", str(file))
+    assert code == 1 and "KIR-Y002" in err and "races with" in err
+    file.write_text(POOLED.replace("threads * sizeof(float)>>>", "64>>>"), encoding="utf-8")
+    code, _, err = called(capsys, "check", str(file))
+    assert code == 1 and "outside its shape [16]" in err
+
+
+def test_cuda_in_a_string_is_asked_for_as_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (file := tmp_path / "inline.py").write_text(f'SOURCE = """{POOLED}"""', encoding="utf-8")
+    code, _, err = called(capsys, "check", str(file))
+    assert code == 2 and "KIR-S018" in err and "the CUDA text of its string as a file of its own" in err and "inline.cu" in err
+
+
+def test_the_length_of_a_container_is_a_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (file := tmp_path / "squares.cu").write_text("""#include <vector>
+__shared__ float last;
+__global__ void squares(const float* x, float* y, size_t n) {
+    size_t step = (size_t)gridDim.x * blockDim.x;
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += step) y[i] = x[i] * x[i];
+}
+int main() {
+    std::vector<float> h(1000000, 1.0f);
+    size_t n = h.size();
+    float *x, *y;
+    cudaMalloc((void**)&x, h.size() * sizeof(float));
+    cudaMalloc((void**)&y, n * sizeof(float));
+    squares<<<120, 256>>>(x, y, n);
+}
+""", encoding="utf-8")
+    binding, told = launched(str(file))
+    assert binding is not None and binding.sizes == ["n"] and binding.tensors["x"].shape == binding.tensors["y"].shape == ["n"] and not told[0].notes
+    assert called(capsys, "check", str(file))[0] == 0
+    file.write_text(POOLED.replace("extern __shared__ float held[];", "__shared__ float held[128];"), encoding="utf-8")
+    assert called(capsys, "check", str(file))[0] == 0, "an array of fixed size may stand there too"

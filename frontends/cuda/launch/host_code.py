@@ -35,6 +35,8 @@ from .host_values import SCALARS, TYPES, Extents, Memory, Pointed, Sizes, alloca
 
 DEEPEST, MOST_STATEMENTS = 8, 20_000
 _CASTS = frozenset({"static_cast", "reinterpret_cast", "const_cast", "std::move", "std::forward"})
+_PARSED = frozenset({"atoi", "atol", "atoll", "stoi", "stol", "stoll", "stoul", "stoull", "strtol", "strtoll", "strtoul", "strtoull"})
+"""What makes a number of a text that whoever runs the program gives: it may be any."""
 _ROUNDED_UP = frozenset({"cdiv", "ceil_div", "ceildiv", "divup", "div_up", "divceil", "ceil_division"})
 
 
@@ -400,6 +402,8 @@ class Follower:
                 return method(owner, text(inner if inner is not None else field), args, self._templates(field, scope))
             if isinstance(owner, Dtype):
                 return next((x for x in args if isinstance(x, Dtype)), owner)
+            if text(field) in ("size", "length") and not args:  # of a container: a number of its own, the same each time
+                return scope.setdefault(f"{text(f.named_children[0])}.size()", self.known.fresh())
             return Unknown("a method")
         if name in _CASTS or (f.type == "template_function" and name.endswith("_cast")):
             kind = text(t) if (t := f.child_by_field_name("arguments")) is not None else ""
@@ -522,6 +526,8 @@ class Follower:
             return (build.ceildiv if last.startswith("ceil") else floored)(args[0].over, args[0].under)
         if last in ("min", "max") and len(args) == 2 and all(is_number(a) for a in args):
             return (build.minimum if last == "min" else build.maximum)(args[0], args[1])  # type: ignore[arg-type]  # both are numbers
+        if last in _PARSED:
+            return self.known.fresh()
         if last == "gcd" and len(args) == 2:
             return divisor(self.known, args)
         if last.lower() in _ROUNDED_UP and len(args) == 2 and all(is_number(a) for a in args):

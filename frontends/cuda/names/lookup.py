@@ -18,6 +18,7 @@ from ..values.conversions import convert
 from ..values.loads import rvalue
 from ..values.memory import Place, Store
 from ..values.reading import MAX_CALLS, Reading
+from ..values.shared_arrays import shared_array
 from ..values.values import Builtin, Lambda, Located, Overloads, Scalar, TypeName, integer
 
 
@@ -189,6 +190,9 @@ def variable(r: Reading, d: Variable, node: Node, args: tuple[Value, ...] | None
     if not d.params and id(d) in r.constants:
         return r.constants[id(d)]
     words = {text(c) for c in d.node.children if c.type in ("type_qualifier", "storage_class_specifier")}
+    if not d.params and "register" in words:  # `__shared__` outside of the kernel: as if in it
+        made = r.constants[id(d)] = shared_array(r, d.node, d.declarator, d.name, "extern" in words, d.scope)
+        return made
     if (not d.params and words & {"inline", "__inline__"} and d.scope.parent is None) or (words & {"inline", "__inline__"} and d.init is None):
         made_tensor = device_tensor(r, d, node, "__inline__" in words)
         if made_tensor is not None:

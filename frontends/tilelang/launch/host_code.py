@@ -13,7 +13,7 @@ from kir.surface.launches.values import Unknown, Value
 
 from ..._python.host_files import host_launches
 from ..._python.host_run import Follower, HostFile, Kernel
-from ..._python.signature import nodes_below, parameters
+from ..._python.signature import nodes_below, parameters, sizes_of_calls
 
 SMALL = ("unroll", "vectorized", "alloc_local")
 """What TileLang calls loops and memory of which each step, each element, has an instruction or a register of its own."""
@@ -50,8 +50,7 @@ def allocated_extents(node: cst.FunctionDef) -> set[str]:
 
 def unrolled_extents(node: cst.FunctionDef) -> set[str]:
     """The names in what a kernel unrolls, has as one vector or holds in a thread's own memory: whoever writes that means a small number."""
-    called = (x for x in nodes_below(node) if isinstance(x, cst.Call) and isinstance(x.func, cst.Attribute) and x.func.attr.value in SMALL)
-    return {x.value for call in called for each in call.args for x in nodes_below(each) if isinstance(x, cst.Name)}
+    return sizes_of_calls(node, SMALL)
 
 
 def made_of(names: set[str], factories: Sequence[cst.FunctionDef]) -> set[str]:

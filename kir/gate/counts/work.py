@@ -7,7 +7,7 @@ from dataclasses import field, replace
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
-from kir.gate.counts.frames import Stream, values_at
+from kir.gate.counts.frames import BY_ITSELF, Stream, scalar, values_at
 from kir.gate.counts.numbers import number
 from kir.gate.counts.places import LANES
 from kir.gate.counts.register_pressure import Places, live_registers, operand_fragments
@@ -23,6 +23,9 @@ LAYING_OUT = frozenset({"triton", "tilelang"})
 """Surfaces whose compilers distribute tiles over threads, and lay shared memory out, by themselves."""
 TEAMS = ("thread", "warp", "warpgroup")
 """Loops whose rounds are threads, or what has threads."""
+
+FEW = 16
+"""Rounds up to which nvcc writes out a loop by itself, where it knows how many there are."""
 
 MERGED = 0.6
 """What L2 is asked for of what several SMs read at about the same time: neighbors' requests are merged on their way."""
@@ -109,6 +112,19 @@ def _of_triton(old: n.Node, new: n.Node) -> n.Node:
             return replace(new, via="auto", a=a, b=b)
         case _:
             return new
+
+
+def by_nvcc(program: n.Program) -> n.Program:
+    """A CUDA kernel as nvcc takes the file that it was read from: it makes four rounds of a loop of scalars one where no pragma says otherwise, and all of a
+    few that it knows. What KIR writes has a pragma at each loop, and would be slower than the file without these."""
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if not (isinstance(new, n.For) and isinstance(old, n.For) and old.kind == "serial" and scalar(old.body)):
+            return new
+        lo, hi, step = (int_value(x) for x in (old.lo, old.hi, old.step))
+        few = lo is not None and hi is not None and bool(step) and 0 <= (hi - lo) // (step or 1) <= FEW
+        return replace(new, kind="unroll", attrs=() if few else n.attrs(factor=int(BY_ITSELF)))
+    made: n.Program = transform(program, leave)
+    return made
 
 
 def declared(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int]) -> Declared:

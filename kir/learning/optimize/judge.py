@@ -4,17 +4,17 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kir.analysis.target.legalize import legalize
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
-from kir.gate.counts.frames import BY_ITSELF, scalar
+from kir.gate.counts.work import by_nvcc
 from kir.ir.build import const, int_value
-from kir.ir.nodes import Buffer, For, Node, Program, attrs
+from kir.ir.nodes import Buffer, Program
 from kir.ir.types import DType
-from kir.ir.visit import substitute, transform
+from kir.ir.visit import substitute
 from kir.learning.forecast.analytic import modelled as costs_of
 from kir.learning.optimize.plan import Setting
 from kir.learning.tune.rank import holds
@@ -29,8 +29,12 @@ if TYPE_CHECKING:
     from kir.gate.gpu.oracle import Shared
 
 
-FEW = 16
-"""Rounds up to which nvcc writes out a loop by itself, where it knows how many there are."""
+WORTH = 0.98
+"""The part of a modelled time from which on another one is no gain that a patch is worth."""
+
+
+SURELY = 0.99
+"""The same of a measured time: two of one kernel differ by less than the rest."""
 
 
 class Judge(Protocol):
@@ -143,19 +147,6 @@ class GpuJudge:
         verdict = gate_gpu(self.gpu, program, problem, surface, options=chosen)
         self.spent = {**(verdict.device.seconds if verdict.device else {}), "turn": turns.waited - waited, "alone": turns.had - had}
         return told(verdict, self.setting.shape)
-
-
-def by_nvcc(program: Program) -> Program:
-    """A CUDA kernel as nvcc takes the file that it was read from: it makes four rounds of a loop of scalars one where no pragma says otherwise, and all of a
-    few that it knows. What KIR writes has a pragma at each loop, and would be slower than the file without these."""
-    def leave(old: Node, new: Node) -> Node:
-        if not (isinstance(new, For) and isinstance(old, For) and old.kind == "serial" and scalar(old.body)):
-            return new
-        lo, hi, step = (int_value(x) for x in (old.lo, old.hi, old.step))
-        few = lo is not None and hi is not None and bool(step) and 0 <= (hi - lo) // (step or 1) <= FEW
-        return replace(new, kind="unroll", attrs=() if few else attrs(factor=int(BY_ITSELF)))
-    made: Program = transform(program, leave)
-    return made
 
 
 def at_best(judge: Judge, program: Program, setting: Setting, said: Measured) -> Measured:

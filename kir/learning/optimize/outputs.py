@@ -16,7 +16,7 @@ from kir.ir.canonical import content_hash
 from kir.ir.nodes import Param, Program
 from kir.ir.printer import expr_text, program_text
 from kir.ir.types import DType
-from kir.learning.optimize.hosts.cuda import beside as beside_cuda
+from kir.learning.optimize.hosts import cuda, tilelang
 from kir.learning.optimize.hosts.python import ALLOCATOR, BESIDE, DESCRIBED, POSITIVE, beside, followed, granted, narrower, python_expression
 from kir.learning.optimize.inputs import Subject
 from kir.learning.optimize.search import Candidate
@@ -26,6 +26,9 @@ from kir.surface import Emitted, backend
 from kir.surface.edits import SourceEdit, edit_source
 from kir.surface.edits.splice import unified
 from kir.surface.reading import kernel_of, located, read_text
+
+OTHERS = {"cuda": cuda.beside, "tilelang": tilelang.beside}
+"""Surfaces whose kernels are not edited: what launches or makes them chooses."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +96,8 @@ def edited(one: Subject, best: Candidate) -> SourceEdit:
     _, ref = kernel_of(path, name)
     if best.surface != ref.surface:
         raise error("KIR-C102", f"the result is written for {best.surface}, and the file is {ref.surface}", attempt=f"--surface {ref.surface}, or -o OUT")
-    if ref.surface == "cuda":
-        return beside_cuda(path, ref.name, binding, best.program)
+    if ref.surface in OTHERS:
+        return OTHERS[ref.surface](path, ref.name, binding, best.program)
     if not isinstance(one.binding, Binding) or ref.surface != "triton":
         return edit_source(ref.surface, path, ref.name, binding, one.program, best.program)
     try:

@@ -22,6 +22,10 @@ from kir.learning.tune.rank import promised
 from kir.rewrite import Step
 
 
+TOLD = 4
+"""Steps of a plan that could not be taken, which the text tells one by one."""
+
+
 @dataclass(frozen=True)
 class Effect:
     """One step, and the modelled seconds after it."""
@@ -173,7 +177,11 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
         told = base["kind"] == "modelled" and best["begins"]["step"] == "as it is"  # in the first line
         for each in (*([] if told else [best["begins"]]), *best["steps"]):
             yield f"  {_time(each['seconds']) if each['seconds'] is not None else '':>11}  {each['step']}"
-        yield from (f"  {text}" for text in best["losses"])
+        left = [text for text in best["losses"] if text.startswith("left out ")]
+        yield from (f"  {text}" for text in left[:TOLD])
+        if len(left) > TOLD:
+            yield f"  left out {len(left) - TOLD} further of its steps, which the report as JSON tells"
+        yield from (f"  {text}" for text in best["losses"] if text not in left)
     near = report["limit"]
     yield f"{near['share']:.0%} of what the device allows by the cost model ({_time(near['seconds'])}); it is bound by {near['bound_by']}"
     for c in sorted(report["tried"], key=lambda c: c["seconds"] or math.inf):

@@ -24,7 +24,7 @@ from kir.ir.nodes import Program
 from kir.learning.forecast import Analytic, Forecast, Forecaster, Pair
 from kir.learning.forecast.choosing import Counted, Spent
 from kir.learning.optimize.events import LogEnds, Recorder
-from kir.learning.optimize.judge import CpuJudge, Judge, at_best, least, modelled, refusal
+from kir.learning.optimize.judge import SURELY, WORTH, CpuJudge, Judge, at_best, least, modelled, refusal
 from kir.learning.optimize.lift import FAULTS, Left, Lifted, Prefixes
 from kir.learning.optimize.plan import Budget, Plan, PlanSource, Setting, streams_of
 from kir.learning.optimize.policy import NO_POLICY, Known, Policy, estimated, features_of, promise, untried
@@ -241,8 +241,8 @@ class Search:
         """Whether the best is faster than the kernel as given, by a time of the same kind."""
         seconds = best.measured.seconds if best.measured is not None else math.inf
         if not self.judge.measures:
-            return seconds < GAIN * (self.baseline.measured.seconds if self.baseline.measured is not None else self.baseline.seconds)
-        return self.baseline.measured is None or seconds < self.baseline.measured.seconds
+            return seconds < WORTH * (self.baseline.measured.seconds if self.baseline.measured is not None else self.baseline.seconds)
+        return self.baseline.measured is None or seconds < (1.0 if self.as_given is not None else SURELY) * self.baseline.measured.seconds
 
     def proposals(self, count: int) -> list[Candidate]:
         """What the search would gate first, without gating anything: the best of each family by forecast in turn, then their neighbors."""
@@ -303,7 +303,7 @@ class Search:
     def _first(self, early: bool = False) -> None:
         """Every family of plans once on every start. With `early`, the most promising candidate is gated after every few of them, if it promises to be the
         best so far: a search that ends soon has something then."""
-        begun = list(self.from_starts) if self.from_starts is not None else starts(self.program, self.setting, self.budget.seconds / 6)
+        begun = list(self.from_starts) if self.from_starts is not None else starts(self.program, self.setting, self.budget.seconds / 6, self.given_surface)
         for start in begun:
             self.recorder.add("start", name=start.name, program=content_hash(start.program), back=len(start.steps))
         for start in begun:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from kir.analysis import normalize
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
+from kir.gate.counts.work import by_nvcc
 from kir.gate.gpu.relative import ProgramProblem
 from kir.ir import nodes as n
 from kir.ir.build import int_value
@@ -44,11 +45,12 @@ class Start:
     steps: tuple[str, ...] = ()
 
 
-def starts(program: Program, setting: Setting, seconds: float = 20.0) -> list[Start]:
-    """The kernel as it is, several kernels fused, then the naive end of its walk back, the problem's naive program where its parameters are the kernel's, and
-    ancestors in between, evenly. The walk ends after `seconds` or `MOST_STEPS`; it is not gated here, for each start is, as every candidate, before it
-    counts."""
-    found = [Start("as it is", program), *fused(program, setting)]
+def starts(program: Program, setting: Setting, seconds: float = 20.0, file: str = "") -> list[Start]:
+    """The kernel as it is (of a CUDA `file` also as nvcc takes it), several kernels fused, then the naive end of its walk back, the problem's naive program
+    where its parameters are the kernel's, and ancestors in between, evenly. The walk ends after `seconds` or `MOST_STEPS`; it is not gated here, for each
+    start is, as every candidate, before it counts."""
+    taken = [Start("as nvcc takes it", by_nvcc(program))] if file == "cuda" and setting.surface in ("", "cuda") else []
+    found = [Start("as it is", program), *taken, *fused(program, setting)]
     back = list(_walk(program, setting, seconds))
     if back:
         found.append(Start(_back(len(back)), normalize(back[-1][1]), tuple(text for text, _ in back)))

@@ -51,9 +51,10 @@ class Found:
         return unfilled(self.binding)
 
 
-def assembled(skeleton: Binding, launch: HostLaunch, named: Mapping[str, Value], metas: Mapping[str, Value] | None = None) -> Found:
-    """The skeleton with what a launch says. `named` are its arguments by the kernel's parameters, `metas` further compile-time values."""
-    return _Assembly(skeleton, launch, named, metas or {}).found()
+def assembled(skeleton: Binding, launch: HostLaunch, named: Mapping[str, Value], metas: Mapping[str, Value] | None = None, few: Collection[str] = ()) -> Found:
+    """The skeleton with what a launch says. `named` are its arguments by the kernel's parameters, `metas` further compile-time values; those of `few` are
+    small where nothing says how large they are."""
+    return _Assembly(skeleton, launch, named, metas or {}, few).found()
 
 
 def as_called(skeleton: Binding, launch: HostLaunch, given: Mapping[str, Value], sizes: Iterable[str], few: Collection[str] = ()) -> Found:

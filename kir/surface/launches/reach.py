@@ -32,8 +32,8 @@ FEW = ((1, 2, 3, 5, 7, 11), (2, 3, 1, 7, 5, 13))
 """How often sizes that are multiples of a number have it."""
 STRIDES = (101, 211, 431, 863, 1733, 3467)
 """What strides are: each exceeds the extent that it strides over, and rows of one end beyond those of another."""
-FACTORS: Sequence[int] = (*(1 << k for k in range(10)), *range(3, 512))
-"""By how much those sizes that facts and the grid speak of are enlarged until all hold; powers of two first."""
+FACTORS: Sequence[int] = (*(1 << k for k in range(10)), *range(3, 512), 1024, 2048, 4096)
+"""By how much those sizes that facts and the grid speak of are enlarged until all hold; powers of two first, and at last what fills a CTA."""
 WINDOW = ("pad", "padding", "dilation", "kernel")
 """What stands beside the step of a window in the names of a convolution's sizes: `pad_h` beside `stride_h`."""
 MOST_PART = 64

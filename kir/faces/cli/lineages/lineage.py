@@ -21,7 +21,10 @@ from kir.faces.cli._progress import bar
 from kir.faces.cli._result import Result
 
 if TYPE_CHECKING:
+    from rich.console import Group
+
     from kir.faces.api.pipelines import Stored
+    from kir.lineage.records.record import Lineage
     from kir.lineage.walk import Budget
 
 MOST_SHOWN = 12
@@ -53,7 +56,7 @@ def command(
     from kir.base.diagnostic import Diagnostic
     from kir.faces.api.pipelines import names_pipeline
     from kir.faces.cli._program import quoted_bind
-    from kir.faces.report.terminal import summary, table
+    from kir.faces.report.terminal import summary
     from kir.faces.report.written import write_report, write_so_far
     from kir.gate.proved.unsaid import require_own
     from kir.lineage.along import AlongEngine
@@ -110,10 +113,20 @@ def command(
     files = {"lineage": str(folder.file), "report": str(folder.root / "report.html")}
     return Result(
         {**summary(lineage), "replay_exact": replayed.ok, "files": files},
-        table(lineage),
+        _shown(lineage, folder.root),
         code=0 if replayed.ok else 1,
         diagnostics=(*replayed.diagnostics, *notes, *engine.failures.values()),
     )
+
+
+def _shown(lineage: Lineage, folder: Path) -> Group:
+    """The steps for a terminal, and where the whole of it is."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from kir.faces.report.terminal import table
+
+    return Group(table(lineage), Text(f"the report: {folder / 'report.html'}\nas slides: kir explore {quote(str(folder))}"))
 
 
 def _along(file: str, problem: str, bind: Path | None, against: str, numbers: list[str], targets: tuple[str, ...]) -> Stored:

@@ -38,6 +38,7 @@ OPERATORS = {"add": ("+", 4), "sub": ("-", 4), "mul": ("*", 5), "floordiv": ("/"
 _BLANK = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'', re.DOTALL)
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[<\"][^>\"\n]+[>\"][^\n]*\n", re.MULTILINE)
 _SIMPLE = re.compile(r"[A-Za-z_]\w*|\d+")
+_HALF = re.compile(r"([A-Za-z_]\w*) // (\d+)")
 _CHANGES = re.compile(r"\+\+|--|(?<![=!<>])=(?!=)")
 _PURE = frozenset({
     *("data_ptr", "const_data_ptr", "mutable_data_ptr", "data", "get", "raw_pointer_cast", "size", "sizes", "numel", "stride", "dim", "min", "max", "dim3"),
@@ -269,6 +270,9 @@ def _sizes(launch: _Launch, binding: Binding, said: Mapping[str, str], emitted: 
     for param, size in sorted(plain.items(), key=lambda x: not said[x[0]].isidentifier()):
         names.setdefault(size, said[param])
         where += [f"{said[param]} == {names[size]}"] if names[size] != said[param] else []
+    derived = {m[1]: (param, f"({said[param]} * {m[2]})") for param, value in binding.scalars.items() if (m := _HALF.fullmatch(str(value))) is not None}
+    names |= {size: whole for size, (_, whole) in derived.items() if size not in names}  # the kernel sees the quotient alone
+    plain |= {param: size for size, (param, whole) in derived.items() if names[size] == whole}
     for size in (x for x in binding.sizes if x not in names):
         names[size] = _of_the_grid(size, launch, binding, names) if looked_at[size] > UNUSED else "0"
     sizes = {x: n.Var(x, I32) for x in binding.sizes}

@@ -88,6 +88,8 @@ def _literals(edit: SourceEdit, made: ast.FunctionDef) -> set[str]:
 TORCH = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8",
          "bool": "bool", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
 """What torch calls dtypes."""
+MAKES = frozenset({"empty", "empty_like", "zeros", "zeros_like", "ones", "ones_like", "full", "full_like", "new_empty", "new_zeros", "new_ones", "new_full"})
+"""Functions of torch that give a tensor of its own memory."""
 DESCRIBED = "make_tensor_descriptor"
 """What needs memory at a launch, and tensors aligned to 16 bytes."""
 ALLOCATOR = 'triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device="cuda"))'
@@ -151,6 +153,11 @@ def _dispatched(text: str, tree: ast.Module, call: ast.Expr, made: ast.FunctionD
             where += [f"{said[param]} == {names[value]}"] if names[value] != said[param] else []
     for size, place in zip(binding.grid, _grid(text, tree, launch.func.slice), strict=False):
         names.setdefault(str(size), place)
+    for size, place in zip(binding.grid, _grid(text, tree, launch.func.slice), strict=False):
+        factors = str(size).split(" * ")  # of a product what is left of it
+        for x in (x for x in factors if x in binding.sizes and x not in names and factors.count(x) == 1):
+            if all(y in names for y in factors if y != x):
+                names[x] = f"(({place}) // ({' * '.join(names[y] for y in factors if y != x)}))"
     sizes = {x: n.Var(x, I32) for x in binding.sizes}
     for param, value in binding.scalars.items():
         if not (isinstance(value, str) and value.isidentifier()):
@@ -168,6 +175,7 @@ def _dispatched(text: str, tree: ast.Module, call: ast.Expr, made: ast.FunctionD
             raise KeyError(tensor)
         names.setdefault(bound.name or tensor, said[tensor])
         where += [f"{said[tensor]}.dtype == torch.{TORCH[bound.dtype]}", *([f"{said[tensor]}.data_ptr() % 16 == 0"] if described else [])]
+    where += _apart(binding, said, _made_here(tree, call))
     if any(isinstance(x, ast.Import) and any(a.name == "torch" and not a.asname for a in x.names) for x in tree.body) is False:
         raise KeyError("torch")
     where += [python_expression(f, names, CEILDIV) for f in program.facts if not POSITIVE.fullmatch(expr_text(f))]
@@ -183,6 +191,24 @@ def _dispatched(text: str, tree: ast.Module, call: ast.Expr, made: ast.FunctionD
     held = f"\n{pad}    and ".join(where)
     old = "".join(f"    {line}" if line.strip() else line for line in lines)
     return f"{pad}if (\n{pad}    {held}\n{pad}):\n{pad}    {new}\n{pad}else:\n{old}", " and ".join(where)
+
+
+def _made_here(tree: ast.Module, call: ast.Expr) -> set[str]:
+    """Names that the function around a launch gives nothing but memory of their own."""
+    around = [f for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) and any(s is call for s in ast.walk(f))]
+    given: dict[str, list[ast.expr]] = {}
+    for s in (s for f in around for s in ast.walk(f) if isinstance(s, ast.Assign)):
+        for name in (x.id for t in s.targets for x in ast.walk(t) if isinstance(x, ast.Name)):
+            given.setdefault(name, []).append(s.value)
+    makes = {name: [isinstance(v, ast.Call) and isinstance(v.func, ast.Attribute) and v.func.attr in MAKES for v in values] for name, values in given.items()}
+    return {name for name, each in makes.items() if all(each)}
+
+
+def _apart(binding: Binding, said: Mapping[str, str], own: set[str]) -> list[str]:
+    """That no tensor that is written is one of the others: the new kernel may read ahead of what it writes. What the host code makes itself is none."""
+    written = [x for x, t in binding.tensors.items() if t.role != "in" and x in said and said[x] not in own and x not in binding.absent]
+    return [f"{said[x]}.data_ptr() != {said[y]}.data_ptr()" for k, x in enumerate(written) for y, t in binding.tensors.items()
+            if y in said and y != x and said[y] not in own and y not in binding.absent and y not in written[:k]]
 
 
 def _arguments(text: str, call: ast.Call, made: ast.FunctionDef) -> dict[str, str]:

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from kir.base.diagnostic import KirError
+from kir.gate.counts.work import by_nvcc
 from kir.hardware.target import target
 from kir.ir.binding import Binding
 from kir.ir.nodes import Program
 from kir.ir.printer import expr_text, program_text
 from kir.learning.optimize.hosts.cuda import beside
 from kir.learning.optimize.inputs import shape_for, subject
-from kir.learning.optimize.judge import CpuJudge, by_nvcc, modelled
+from kir.learning.optimize.judge import CpuJudge, modelled
 from kir.learning.optimize.plan import Budget, Setting
 from kir.learning.optimize.search import Search
 from kir.surface.edits import SourceEdit
@@ -94,6 +95,28 @@ def test_a_cuda_file_whose_launch_cannot_choose_is_refused_with_the_reason(chang
     with pytest.raises(KirError, match=reason) as said:
         edit_of(tmp_path, SCALE, change)
     assert said.value.diagnostics[0].id == "KIR-C102"
+
+
+HALVES = """#include <torch/extension.h>
+template <typename scalar_t>
+__global__ void halves(const scalar_t* x, scalar_t* y, const int d) {
+  for (int i = threadIdx.x; i < d; i += blockDim.x)
+    y[(int64_t)blockIdx.x * d + i] = x[(int64_t)blockIdx.x * 2 * d + i] * x[(int64_t)blockIdx.x * 2 * d + d + i];
+}
+void run(torch::Tensor& y, torch::Tensor& x) {
+  int d = x.size(-1) / 2;
+  dim3 grid(x.numel() / x.size(-1));
+  dim3 block(std::min(d, 1024));
+  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "halves", [&] { halves<scalar_t><<<grid, block>>>(x.data_ptr<scalar_t>(), y.data_ptr<scalar_t>(), d); });
+}
+"""
+
+
+def test_a_launch_of_torch_chooses_by_what_the_kernel_is_given(tmp_path: Path) -> None:
+    """Of a size that the kernel sees the half of alone, the half says it; the other is the grid; a block of up to 1024 threads is tried where it is full."""
+    edit, _ = edit_of(tmp_path, HALVES, name="halves.cu")
+    call = "launch_halves_faster(static_cast<int>(dim3(grid).x), (d * 2), (float*)(x.data_ptr<scalar_t>()), (float*)(y.data_ptr<scalar_t>()), 0);"
+    assert call in edit.after and "dim3(block).x == 1024" in edit.after and "std::is_same<scalar_t, float>::value" in edit.after
 
 
 SUMS = """

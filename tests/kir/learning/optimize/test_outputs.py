@@ -14,7 +14,7 @@ from kir.gate.gpu.relative import program_problem
 from kir.ir.binding import Binding
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
-from kir.learning.optimize.hosts.python import ALLOCATOR, granted, narrower
+from kir.learning.optimize.hosts.python import ALLOCATOR, beside, granted, narrower
 from kir.learning.optimize.inputs import Subject, subject
 from kir.learning.optimize.outputs import edited, for_shapes, python_launch, told_of, written
 from kir.learning.optimize.search import Candidate
@@ -246,6 +246,10 @@ def test_a_kernel_that_takes_other_launches_stays_and_the_new_one_is_put_beside_
     for other in ((Tensor(8, block, "f16"),), (Tensor(8, block, step=2 * block),), (Tensor(8, 2 * block),)):
         assert launches(edit.after, *other) == "scaled"
     assert told_of(edit, one, best)[0].startswith("the kernel stays, and the launch in this file takes 'scaled_faster' where ")
+    assert "data_ptr" not in edit.after, "what the host code makes itself is no other tensor"
+    file.write_text(ROWS.replace("def run(x,", "def run(x, y,").replace("    y = torch.empty(rows, n, dtype=x.dtype)\n", ""))
+    assert "and y.data_ptr() != x.data_ptr()" in edited(subject(f"{file}::scaled"), best).after
+    file.write_text(ROWS)
     notes = written(one, [(table((8, 4, GIVEN))[0][0], best)], tmp_path / "out.py").notes
     assert any(f"the text is for BLOCK = {block}" in said for said in notes)
 
@@ -270,3 +274,31 @@ def test_what_a_descriptor_needs_is_given_by_the_host_code_that_is_written(tmp_p
     assert f"{ALLOCATOR}\n        scaled_faster[" in after and "and x.data_ptr() % 16 == 0" in after and "and y.data_ptr() % 16 == 0" in after
     text = written(one, [(table((8, 4, GIVEN))[0][0], best)], tmp_path / "out.py").text
     assert ALLOCATOR in text and "import torch\n" in text
+
+
+PARTS = """import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def scaled(x, y, parts, n, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    v = tl.load(x + row * n + at, mask=at < n, other=0.0) * (row % parts)
+    tl.store(y + row * n + at, v, mask=at < n)
+
+
+def run(x):
+    groups, parts, n = x.shape
+    y = torch.empty_like(x)
+    scaled[(groups * parts,)](x, y, parts, n, BLOCK=triton.next_power_of_2(n))
+    return y
+"""
+
+
+def test_a_size_that_the_grid_alone_says_is_what_is_left_of_a_product(tmp_path: Path) -> None:
+    (file := tmp_path / "scaled.py").write_text(PARTS)
+    one = subject(f"{file}::scaled")
+    assert isinstance(one.binding, Binding)
+    edit = beside(file, "scaled", one.binding, one.program)
+    assert edit is not None and "scaled_faster[(((groups * parts) // (parts)) * parts,)](((groups * parts) // (parts)), parts, n, x, y" in edit.after

@@ -31,7 +31,7 @@ from kir.learning.optimize.policy import NO_POLICY, Policy, load, save, trained
 from kir.learning.optimize.report import data, lines
 from kir.learning.optimize.search import Budget, Found, Search
 from kir.learning.optimize.sources import CardSource, LineageSource, PassSource, TileSource, contiguous_axis, stored_lineages
-from kir.learning.optimize.starts import Start
+from kir.learning.optimize.starts import Start, starts
 from kir.learning.tune.search import Measured
 from kir.problem import Shape, load_problem
 from kir.rewrite import Step
@@ -230,7 +230,7 @@ class Twice:
 
 def test_states_that_are_equal_up_to_normal_form_are_counted_once() -> None:
     done = Search(PROBLEM.naive, SETTING, Stopwatch(), (Twice(),), budget=Budget.parse("candidates=12,seconds=500"), given_surface="cuda",
-                  measure_baseline=False).run()
+                  measure_baseline=False, from_starts=starts(PROBLEM.naive, SETTING)).run()
     keys = [c.key for c in done.tried]
     assert len(keys) == len(set(keys)) == 2
     assert done.pruned["the same program as another plan's"] == 2
@@ -259,6 +259,9 @@ def test_a_naive_softmax_becomes_one_that_reads_each_row_once() -> None:
     report = data(done)
     assert report["best"]["steps"] and report["limit"]["bound_by"]
     assert any("times as fast" in line for line in lines(report))
+    many = {**report, "best": {**report["best"], "losses": [*(f"left out step {k}: no" for k in range(6)), "called only where N % 2 == 0"]}}
+    assert [line for line in lines(many) if "left out" in line or "only" in line][-2:] == [
+        "  left out 2 further of its steps, which the report as JSON tells", "  called only where N % 2 == 0"]
 
 
 def test_nothing_faster_is_said_with_the_limit() -> None:
