@@ -13,6 +13,7 @@ import time
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,10 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "tables" / "ptx-reading.md"
 SURFACES, TARGETS = ("cuda", "triton", "tilelang"), ("sm_80", "sm_90a")
 TOOLS = {"cuda": "nvcc (CUDA)", "triton": "Triton", "tilelang": "TileLang, nvcc"}
-HEAD = """Made by `python -m benchmarks.ptx_reading compile --at FOLDER`, then `page --at FOLDER --write`: every program of `skills/problems` and `skills/experts`
-(and the experts of `skills/lineages`, and the packages' kernels of `tests/zoo.toml`) that a backend can say is compiled to PTX for both targets, with no GPU. A kernel is read where nothing of it stays text, under the launch that it was compiled for."""
+HEAD = """Made by `python -m benchmarks.ptx_reading compile --at FOLDER`, then `page --at FOLDER --write`: every program of `skills/problems`,
+`skills/experts` and `skills/lineages` (their experts), and every kernel of a package in `tests/zoo.toml`, is compiled to PTX for both targets by each backend
+that can say it, with no GPU. A kernel is read where nothing of it stays text, under the launch that it was compiled for.
+nvcc 13.0, Triton 3.6, TileLang 0.1.15."""
 
 
 def programs() -> Iterator[tuple[str, str]]:
@@ -123,15 +126,19 @@ def reason(row: dict[str, Any], made: Translated, folder: Path) -> str:
 
 def measured(at: Path, only: str) -> Iterator[tuple[dict[str, Any], Translated, str]]:
     """Each kernel that was compiled, and why it is not read whole."""
-    with tempfile.TemporaryDirectory() as folder:
-        for row, made in kernels(at):
-            if only and not any(word in row["name"] for word in only.split(",")):
-                continue
-            begun = time.time()
-            why = reason(row, made, Path(folder))
+    listed = [(row, made) for row, made in kernels(at) if not only or any(word in row["name"] for word in only.split(","))]
+    with ProcessPoolExecutor(2) as pool:
+        for (row, made), (why, seconds) in zip(listed, pool.map(_timed, listed), strict=True):
             shown = f"{row['name']} {row['surface']} {row['target']} {made.function[:40]}"
-            print(f"{shown}: {len(made.text.splitlines())} lines, {time.time() - begun:.1f} s, {why[:150] or 'read'}", flush=True)
+            print(f"{shown}: {len(made.text.splitlines())} lines, {seconds:.1f} s, {why[:150] or 'read'}", flush=True)
             yield row, made, why
+
+
+def _timed(one: tuple[dict[str, Any], Translated]) -> tuple[str, float]:
+    """Why a kernel is not read whole, and how long that took."""
+    begun = time.time()
+    with tempfile.TemporaryDirectory() as folder:
+        return reason(*one, Path(folder)), time.time() - begun
 
 
 def markdown(rows: list[tuple[dict[str, Any], Translated, str]]) -> str:
@@ -143,7 +150,8 @@ def markdown(rows: list[tuple[dict[str, Any], Translated, str]]) -> str:
             of = [why for row, _, why in rows if (row["surface"], row["target"]) == (surface, to)]
             if of:
                 out.append(f"| {TOOLS[surface]} | {to} | {len(of)} | {of.count('')} | {of.count('') / len(of):.1%} |")
-    out += [f"| all | | {len(rows)} | {total} | {total / len(rows):.1%} |", "", "Why the others stay text:", "", "| kernels | reason | first |", "| --- | --- | --- |"]
+    out += [f"| all | | {len(rows)} | {total} | {total / len(rows):.1%} |", "", "Why the others stay text:", ""]
+    out += ["| kernels | reason | first |", "| --- | --- | --- |"]
     reasons = Counter(why for _, _, why in rows if why)
     for why, count in reasons.most_common():
         first = next(f"{row['name']} ({row['surface']}, {row['target']})" for row, _, each in rows if each == why)

@@ -224,7 +224,7 @@ def _has_reason(p: n.Program, site: Site) -> bool:
 
 def _prover(p: n.Program, arrays: Arrays, r: random.Random, count: Counter[str]) -> Iterator[Fault]:
     """A program made wrong, of which a run shows a hazard, is not all proved."""
-    broken = [(m.name, m.program) for m in (*mutants(p, HAZARDS), *weakened(p)) if m.program is not None]
+    broken = [*((m.name, m.program) for m in mutants(p, HAZARDS) if m.program is not None), *((m.name, m.program) for m in weakened(p))]
     for name, q in r.sample(broken, min(WRONG, len(broken))):
         try:
             errors = ran(q, arrays, mode="check", most_steps=MOST_STEPS).errors

@@ -60,6 +60,8 @@ POINTS = (
     "gemm_fp8_sm90_pairs rows=128 stages=6 raster=16 rounds=2",
     "gemm_fp8_sm90_pairs rows=128 stages=4 raster=8 rounds=2",
     "gemm_fp8_sm90_pairs rows=64 stages=6 raster=16 rounds=2",
+    "gemm_fp8_sm90_multicast_pairs rows=128 stages=4 size=2 raster=8 rounds=2",
+    "gemm_fp8_sm90_multicast_pairs rows=128 stages=6 size=2 raster=8 rounds=2",
     "gemm_fp8_sm90_split_pairs rows=64 stages=6 parts=2",
     "gemm_fp8_sm90_split_pairs rows=64 stages=6 parts=4",
     "gemm_fp8_sm90_split_pairs rows=128 stages=4 parts=2",

@@ -161,8 +161,15 @@ class Rows:
             yield "| " + " | ".join(str(c).replace("|", "\\|").replace("\n", " ") for c in cells) + " |"
 
     def _counts(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+        from benchmarks.optimize.models import LEVEL_1, LEVEL_2
+
+        if self.about["models"] == OWN:
+            yield f"- {len(rows)} of {len(LEVEL_1) + len(LEVEL_2)} models were run."
         for level in LEVELS:
             mine = [r for r in rows if r["model"].startswith(f"{level}/")]
+            if not mine:
+                yield f"- {level}: not run."
+                continue
             taken = [r for r in mine if r.get("kernels")]
             right = [r for r in taken if r.get("seconds")]
             if not self.about["measured"]:

@@ -140,7 +140,8 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield (
         f"Made by `python -m benchmarks.optimize recovery` on the modelled H200: {BUDGET.candidates} candidates and {BUDGET.plans} plans a search, from the "
         "problem's naive program alone. A cell is the speed over the expert's of that surface (where it has none, of the surface that is named), which is "
-        f"thought no faster than moving each tensor once; an empty cell was not run. {ENOUGH:.0%} counts as recovered. All of it is modelled: a candidate's "
+        f"thought no faster than moving each tensor once; an empty cell was not run, and a time stands where there is "
+        f"no expert. {ENOUGH:.0%} counts as recovered. All of it is modelled: a candidate's "
         "time is known once it was gated by the interpreter. A try draws each forecast, by its number, from what the forecaster thinks possible, and has no "
         "policy."
     )
@@ -157,7 +158,8 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         by_whom = surface if surface in there else min(there, key=lambda s: there[s], default="")
         goal[problem, surface] = there.get(by_whom, 0.0)
         asked = ((problem, surface, arm) in by for arm in ARMS)
-        cells = (f"{goal[problem, surface] / t:.2f}" if t else "none" if ran else "" for t, ran in zip(times, asked, strict=True))
+        best = goal[problem, surface]
+        cells = ((f"{best / t:.2f}" if best else f"{t * 1e6:.1f} us") if t else "none" if ran else "" for t, ran in zip(times, asked, strict=True))
         expert = f"{goal[problem, surface] * 1e6:.1f} us{f' ({by_whom})' * (by_whom != surface)}" if by_whom else "none"
         yield f"| {problem} | {surface} | {expert} | " + " | ".join(cells) + " |"
     yield ""

@@ -51,7 +51,7 @@ def retrieval(given: Given) -> str:
         f"steps are one hit, as in `kir skills search`, but in *{APART}*. *{HALF}* leaves out every other lineage; in *{NEAREST}* the states "
         "that share most features with the kernel's vote, and hits are listed that more than half of the votes speak for. Of the first "
         f"{TOP} hits that apply those are listed that recorded outcomes speak for (at least one). The order of cards, and whether outcomes speak for one, is "
-        f"learned without the family of the state's kernel; in *{KNOWN}* without a fifth of all files, the kernel's among them. "
+        f"learned without a fifth of the families, that of the state's kernel among them; in *{KNOWN}* without a fifth of all files, the kernel's among them. "
         f"It is learned from the {len(found)} states that were looked at. Precision is of those listed, recall of the relevant ones, at most "
         f"{TOP}; precision at R is of as many as are relevant. *usual order*: without anything learned; *text only*: by the words of the kernel's name and "
         "family. States are taken in an order that the seed decides, those without a relevant card left out."]
@@ -62,10 +62,11 @@ def retrieval(given: Given) -> str:
 
 
 def ranked(given: Given, found: Iterable[State], by_files: bool = True) -> Given:
-    """With the orders of cards that are learned from states without each family, and `by_files` without each part of them (also from half of the lineages)."""
+    """With the orders of cards that are learned from states without each part of the families, and `by_files` without each part of the files (also from half of
+    the lineages)."""
     given = replace(given, seen=tuple(each for each, in side_by_side(_seen, list(found), replace(given, within=0.0))))
     parts = {part_of(each.file) for each in given.seen if by_files}
-    without = sorted({each.family for each in given.seen} | parts | {f"{part} {HALF}" for part in parts})
+    without = sorted({_kin(each.family) for each in given.seen} | parts | {f"{part} {HALF}" for part in parts})
     return replace(given, ranks=dict(zip(without, (rank for rank, in side_by_side(_ranked, without, replace(given, within=0.0))), strict=True)))
 
 
@@ -74,14 +75,19 @@ def _seen(state: State, given: Given) -> Rows:
 
 
 def part_of(file: str) -> str:
-    """The part of the files that one is in, by its hash."""
+    """The part of the files (or families) that one is in, by its hash."""
     return f"part {int(hashlib.sha256(file.encode()).hexdigest(), 16) % PARTS + 1}"
+
+
+def _kin(family: str) -> str:
+    """The part of the families that one is in."""
+    return f"families, {part_of(family)}"
 
 
 def _ranked(without: str, given: Given) -> Rows:
     part = without.removesuffix(f" {HALF}")
     files = {file: number for number, file in enumerate(sorted({each.file for each in given.seen}))}
-    some = [each for each in given.seen if any(each.used) and each.used != each.applies and part not in (each.family, part_of(each.file))
+    some = [each for each in given.seen if any(each.used) and each.used != each.applies and part not in (_kin(each.family), part_of(each.file))
             and not (without.endswith(HALF) and files[each.file] % 2)]
     return [(learned(given.admitted, some),)]
 
@@ -102,7 +108,7 @@ def first(given: Given, about: Seen, state: State, arm: str, every: bool = False
     """The first hits in the order of `search`, of those that apply (without a state, of all), by what their cards have in common; but for `every`, only those
     that outcomes speak for."""
     part, offers, query = part_of(about.file), state.offers, about.query
-    without = {KNOWN: part, APART: part, HALF: f"{part} {HALF}"}.get(arm, about.family)
+    without = {KNOWN: part, APART: part, HALF: f"{part} {HALF}"}.get(arm, _kin(about.family))
     rank = given.ranks.get(without, Rank())
     match arm:
         case "no scope":

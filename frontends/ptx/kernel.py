@@ -9,7 +9,7 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.binding import Binding
+from kir.ir.binding import Binding, expressions
 from kir.ir.types import BF16, BOOL, DTYPES, F16, F32, F64, I8, I16, I32, I64, DType
 from kir.ir.visit import transform, walk
 from kir.surface.ptx.form.bits import KINDS
@@ -112,7 +112,10 @@ def read_kernel(m: Module, e: Entry, binding: Binding | None) -> n.Program:
     body: n.Block
     reader = Kernel(m, e, launch, binding)
     try:
-        body = reader.body()
+        try:
+            body = reader.body()
+        except RecursionError as bad:
+            raise m.text.fail("KIR-F304", "branches nested deeper than can be followed", e.span) from bad
     except KirError as refused:
         first = refused.diagnostics[0]
         if first.id not in ("KIR-F304", "KIR-F306"):
@@ -130,7 +133,7 @@ class Kernel:
     def __init__(self, m: Module, e: Entry, launch: Launch, binding: Binding | None) -> None:
         self.m, self.e, self.launch, self.binding = m, e, launch, binding
         self.geometry = Geometry(launch.block)
-        self.named = {p.name: p.name.removeprefix(f"{e.name}_") for p in e.parameters}
+        self.named = _called(e)
         self.dtypes: dict[str, DType] = {}
         for p in e.parameters:
             t = binding.tensors.get(self.named[p.name]) if binding is not None else None
@@ -138,6 +141,7 @@ class Kernel:
                 self.dtypes[p.name] = DTYPES[t.dtype]
         self.pointers: frozenset[str] = frozenset()
         self.boxed: dict[str, n.Buffer] = {}
+        self.made: list[Descriptor] = []
 
     def body(self) -> n.Block:
         """The statements. Raises KirError."""
@@ -162,6 +166,8 @@ class Kernel:
             machine = self._machine(bases, found)
             machine.kinds, machine.lasting, machine.bases, machine.loose = kinds, kept, self._known(bases, machine), set(loose)
             machine.arrays, machine.read, machine.maps = arrays, frozenset(uses_of(blocks).read), self.maps()
+            machine.again = any(i.parts[:2] == ("mbarrier", "init") for x in frozenset().union(*flow.loops.values()) for i in blocks[x].instructions)
+            machine.names, machine.shapes, machine.sizes = self.named, *self._stated()
             run = Run(machine, blocks)
             made = run.statements(items)
             settled = self._settled(machine)
@@ -186,6 +192,21 @@ class Kernel:
             self.boxed[m.of] = n.Buffer(m.of, DTYPES[t.dtype], axes, "global")
             out[p.name] = Descriptor(made, self.boxed[m.of])
         return out
+
+    def _stated(self) -> tuple[dict[str, tuple[n.Expr, ...]], dict[str, n.Expr]]:
+        """What the binding says of shapes and of the numbers that the kernel is given, over its sizes."""
+        b = self.binding
+        if b is None:
+            return {}, {}
+        sizes: dict[str, n.Expr] = {s: n.Var(s, I32) for s in b.sizes}
+        shapes = {}
+        for p in self.e.parameters:
+            t = b.tensors.get(self.named[p.name])
+            if t is not None and t.shape and t.strides is None:
+                made = expressions({str(k): d for k, d in enumerate(t.shape)}, sizes, f"tensor '{self.named[p.name]}'")
+                shapes[p.name] = tuple(made[str(k)] for k in range(len(t.shape)))
+        given = expressions({k: v for k, v in b.scalars.items() if isinstance(v, (str, int))}, sizes, "scalar")
+        return shapes, {**given, **{k: v for k, v in sizes.items() if k not in given}}
 
     def _known(self, bases: Mapping[str, str], m: Machine) -> dict[str, str]:
         return {k: v for k, v in bases.items() if v in m.symbols}
@@ -234,6 +255,12 @@ class Kernel:
         return out
 
     def _finished(self, machine: Machine, run: Run, made: n.Block) -> n.Block:
+        self.made = machine.made_maps
+        for d in self.made:
+            symbol = next(s for s in machine.symbols.values() if self.named.get(s.name) == d.map.of)
+            if symbol.views:
+                raise self.e.form.text.fail("KIR-F304", "a tensor that is accessed by a map and by its address", self.e.span)
+            self.boxed[d.map.of] = d.buffer
         if machine.as_numbers & {s.name for s in machine.symbols.values() if s.views}:
             raise self.e.form.text.fail("KIR-F304", "the number of an address", self.e.span)
         places: list[n.Stmt] = [n.Alloc(b) for b in machine.declared]
@@ -252,7 +279,7 @@ class Kernel:
         params: list[n.Param] = []
         sizes: list[n.Param] = []
         buffers = {x.buffer.name: x.buffer for s in body for x in walk(s) if isinstance(x, n.Region) and x.buffer.space == "global"}
-        maps = [d.map for d in self.maps().values()]
+        maps = [d.map for d in (*self.maps().values(), *self.made)]
         for name, b in self.boxed.items():
             role = "inout" if name in read and name in written else "out" if name in written else "in"
             params.append(n.Param(name, role, b))  # type: ignore[arg-type]  # one of the roles
@@ -281,6 +308,14 @@ class Kernel:
             attributes["maxnreg"] = self.e.tuning["maxnreg"][0]
         kernel = n.Kernel(self.e.name, grid, self.geometry.threads, body, attrs=n.attrs(**attributes), origin=self.m.text.at(*self.e.span))
         return n.Program(self.e.name, self.launch.metas, (*params, *sizes), tensor_maps=tuple(maps), kernels=(kernel,))
+
+
+def _called(e: Entry) -> dict[str, str]:
+    """What the parameters are called: without their kernel's name, where KIR has no such word of its own for the launch."""
+    short = {p.name: p.name.removeprefix(f"{e.name}_") for p in e.parameters}
+    own = {"t", "shared_bytes", *BLOCK, *(f"block_{a}" for a in AXES), *(f"grid_{k}" for k in range(3))}
+    own |= {f"{name}_extent{rest}" for name in short.values() for rest in ("", *(f"_{k}" for k in range(6)))}
+    return {long: name if name not in own and list(short.values()).count(name) == 1 else long for long, name in short.items()}
 
 
 def _bytes(v: Variable) -> int:

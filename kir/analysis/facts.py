@@ -45,6 +45,10 @@ class Sums:
     about: dict[n.Expr, tuple[Inequality, ...]] = field(default_factory=dict)
 
 
+MOST_TERMS = 128
+"""Terms of a sum in which no more names are replaced by what they are."""
+
+
 @dataclass(frozen=True)
 class Facts:
     """`ranges`: name to its domain; `lets`: name of an integer or boolean let to its value; `holds`: boolean expressions that are true
@@ -270,10 +274,11 @@ class Facts:
         return out
 
     def expanded(self, e: n.Expr) -> n.Expr:
-        """`e` with known integer lets replaced by their values, all the way down; a name that is read in another dtype than its value is known in stays."""
+        """`e` with known integer lets replaced by their values, all the way down, unless it becomes a sum of very many; a name that is read in another
+        dtype than its value is known in stays."""
         for _ in range(len(self.lets) + 1):
             used = names_read(e) & set(self.lets)
-            if not used:
+            if not used or (dtype_of(e.type).is_integer and len(polynomial(e)) > MOST_TERMS):
                 return e
             before, e = e, self._with_lets(e, used)
             if e is before:

@@ -1,12 +1,14 @@
 """Simplification of integer and boolean expressions with proofs: quotients, remainders, minima, comparisons, masks.
 
 Every step is exact for the values that the machine computes (wrapping included) under the facts given; where a proof is missing the
-expression stays. Floating point is never touched.
+expression stays. Of floating point only comparisons of a whole number with a literal are touched, which are made on the whole number.
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
+from fractions import Fraction
 from typing import TypeVar
 
 from kir.analysis import domain as d
@@ -18,7 +20,7 @@ from kir.base.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import Monomial, const, from_polynomial, int_value, polynomial
-from kir.ir.types import BOOL, DType, TileType, dtype_of, shape_of
+from kir.ir.types import BOOL, F32, F64, DType, TileType, dtype_of, rounded, shape_of
 from kir.ir.visit import children, transform
 
 N = TypeVar("N", bound=n.Node)
@@ -60,6 +62,8 @@ def _step(e: n.Node, known: Facts) -> n.Node:
     match e:
         case n.Binary() if e.op in n.COMPARISONS and dtype_of(e.a.type).is_integer:
             return _comparison(e, known)
+        case n.Binary() if e.op in n.COMPARISONS and (whole := _of_whole(e)) is not None:
+            return _comparison(whole, known) if isinstance(whole, n.Binary) else whole
         case n.Binary() if e.op in ("and", "or") and dtype_of(e.type).is_bool:
             return _logical(e)
         case n.Binary() if e.op in ("add", "sub", "mul") and dtype_of(e.type).is_integer:
@@ -126,6 +130,41 @@ def _comparison(e: n.Binary, known: Facts) -> n.Expr:
             elif at_most(a, b, known) and at_most(b, a, known):
                 answer = e.op == "eq"
     return e if answer is None else _shaped(const(answer, BOOL), e)
+
+
+EXACT = {F32: 1 << 24, F64: 1 << 53}
+"""Whole numbers below it in magnitude are numbers of a dtype, and no whole number beyond is rounded to one below."""
+
+
+def _of_whole(e: n.Binary) -> n.Expr | None:
+    """A comparison of a converted whole number with a literal, made on the whole number (`threadIdx.x < blockDim.x / 32.f`)."""
+    a, b, op = e.a, e.b, e.op
+    if isinstance(b, n.Cast):
+        a, b, op = b, a, {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}.get(op, op)
+    if not (isinstance(a, n.Cast) and a.dtype in EXACT and isinstance(own := a.x.type, DType) and own.is_integer):
+        return None
+    value = _literal(b)
+    if value is None or abs(value) >= EXACT[a.dtype]:
+        return None
+    bound = math.ceil(value) if op in ("lt", "ge") else math.floor(value)
+    if op in ("eq", "ne") and bound != value:
+        return const(op == "ne", BOOL)
+    return build.compare(op, a.x, const(bound, own)) if own.range[0] <= bound <= own.range[1] else None
+
+
+def _literal(e: n.Expr) -> Fraction | None:
+    """The value of a floating-point expression of literals, where nothing is rounded in it."""
+    match e:
+        case n.Const() if isinstance(e.value, float) and math.isfinite(e.value) and rounded(e.value, e.dtype) == e.value:
+            return Fraction(e.value)
+        case n.Binary() if e.op in ("div", "mul") and isinstance(dtype := e.type, DType):
+            a, b = _literal(e.a), _literal(e.b)
+            if a is None or b is None or (e.op == "div" and not b):
+                return None
+            value = a / b if e.op == "div" else a * b
+            return value if abs(value) < 1 << 100 and Fraction(rounded(float(value), dtype)) == value else None
+        case _:
+            return None
 
 
 def _logical(e: n.Binary) -> n.Expr:

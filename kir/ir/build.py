@@ -68,10 +68,14 @@ def _polynomial(e: Expr) -> dict[Monomial, int] | None:
     if isinstance(e, Unary) and e.op == "neg":
         return {m: -c for m, c in polynomial(e.x).items()}
     if isinstance(e, Binary) and e.op in ("add", "sub"):
-        sign = 1 if e.op == "add" else -1
-        out = dict(polynomial(e.a))
-        for m, c in polynomial(e.b).items():
-            out[m] = out.get(m, 0) + sign * c
+        parts: list[tuple[int, Expr]] = []  # a long sum leans to the left
+        while isinstance(e, Binary) and e.op in ("add", "sub") and "_polynomial" not in e.__dict__:
+            parts.append((1 if e.op == "add" else -1, e.b))
+            e = e.a
+        out = dict(polynomial(e))
+        for sign, b in reversed(parts):
+            for m, c in polynomial(b).items():
+                out[m] = out.get(m, 0) + sign * c
         return {m: c for m, c in out.items() if c}
     if isinstance(e, Binary) and e.op == "mul":
         pa, pb = polynomial(e.a), polynomial(e.b)

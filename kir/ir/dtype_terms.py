@@ -105,12 +105,12 @@ def widened(a: DType) -> DType:
 
 
 def summed(a: DType) -> DType:
-    """What sums compute in: integers of at least 32 bits, floats as they are."""
+    """What sums compute in: integers of at least 32 bits, floats as they are; Triton counts its bool among the unsigned ones."""
     if a.is_symbolic:
         return _applied("summed", a)
     if a.is_float or a.bits >= 32:
         return a
-    return U32 if a.kind == "uint" else I32
+    return U32 if a.kind == "uint" or a.is_bool else I32
 
 
 def accumulated(a: DType) -> DType:

@@ -1,4 +1,4 @@
-"""What a pass's parameters do not say: local names, the order of independent statements, and labels.
+"""What a pass's parameters do not say: local names, the order of independent statements, labels, and the digits of literals.
 
 `residue(made, wanted)` is worked out by the framework, so that no pass carries any of it; `restore(made, residue) == wanted`. It never
 holds a program, a kernel or a loop body.
@@ -10,13 +10,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from typing import Any, TypeVar
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import usage
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, rename
-from kir.ir.visit import names_mentioned, once, statements
+from kir.ir.visit import names_mentioned, once, statements, transform, walk
 from kir.rewrite.edit import Path, edit_block, fields_of, node_at, replace_kernel, replace_stmts, with_block
 
 N = TypeVar("N", bound=n.Node)
@@ -25,15 +26,17 @@ N = TypeVar("N", bound=n.Node)
 @dataclass(frozen=True)
 class Residue:
     """`names`: (kernel, ((name made, name wanted), ..)); `order`: (path of the first statement that moves, permutation of those from
-    there on); `labels`: (path, label or None) of statements and kernels whose label differs. The kernel of a program that has only one
+    there on); `labels`: (path, label or None) of statements and kernels whose label differs; `literals`: (path of a statement, ((which of its
+    floating-point literals, the value wanted), ..)) where the same number is written in other digits. The kernel of a program that has only one
     is "", in names and at the head of paths."""
 
     names: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
     order: tuple[tuple[Path, tuple[int, ...]], ...] = ()
     labels: tuple[tuple[Path, str | None], ...] = ()
+    literals: tuple[tuple[Path, tuple[tuple[int, float], ...]], ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.names or self.order or self.labels)
+        return bool(self.names or self.order or self.labels or self.literals)
 
     @property
     def size(self) -> int:
@@ -41,15 +44,16 @@ class Residue:
         return len(self.text().encode())
 
     def text(self) -> str:
-        """One line: `cta=pid,kept=a;.3.0(1 0);.2#load_A`; a kernel's name stands before `:` and at the head of a path."""
+        """One line: `cta=pid,kept=a;.3.0(1 0);.2#load_A;.4~0:0.1`; a kernel's name stands before `:` and at the head of a path."""
         parts = [f"{k}{':' if k else ''}{','.join(f'{old}={new}' for old, new in pairs)}" for k, pairs in self.names]
         parts += [f"{_short(path)}({' '.join(map(str, permutation))})" for path, permutation in self.order]
-        return ";".join([*parts, *(f"{_short(path)}#{label or ''}" for path, label in self.labels)])
+        parts += [f"{_short(path)}#{label or ''}" for path, label in self.labels]
+        return ";".join([*parts, *(f"{_short(path)}~{','.join(f'{at}:{value!r}' for at, value in digits)}" for path, digits in self.literals)])
 
     @classmethod
     def parse(cls, text: str) -> Residue:
         """The inverse of `text`. Raises UsageError KIR-R001."""
-        names, order, labels = [], [], []
+        names, order, labels, literals = [], [], [], []
         for part in text.split(";") if text else ():
             if found := re.fullmatch(r"(?:(\w+):)?(\w+=\w+(?:,\w+=\w+)*)", part):
                 pairs = tuple((pair.partition("=")[0], pair.partition("=")[2]) for pair in found[2].split(","))
@@ -58,9 +62,11 @@ class Residue:
                 order.append((_path(found[1]), tuple(map(int, found[2].split()))))
             elif found := re.fullmatch(r"([\w.]*)#(\w*)", part):
                 labels.append((_path(found[1]), found[2] or None))
+            elif found := re.fullmatch(r"([\w.]*)~(\d+:[-+.\de]+(?:,\d+:[-+.\de]+)*)", part):
+                literals.append((_path(found[1]), tuple((int(at), float(value)) for at, _, value in (x.partition(":") for x in found[2].split(",")))))
             else:
-                raise usage("KIR-R001", f"'{part}' is no part of a residue", needs="old=new, path(permutation) or path#label")
-        return cls(tuple(names), tuple(order), tuple(labels))
+                raise usage("KIR-R001", f"'{part}' is no part of a residue", needs="old=new, path(permutation), path#label or path~which:literal")
+        return cls(tuple(names), tuple(order), tuple(labels), tuple(literals))
 
     def to_json(self) -> dict[str, Any]:
         """The parts that are not empty."""
@@ -71,6 +77,8 @@ class Residue:
             out["order"] = [[list(path), list(permutation)] for path, permutation in self.order]
         if self.labels:
             out["labels"] = [[list(path), label] for path, label in self.labels]
+        if self.literals:
+            out["literals"] = [[list(path), [list(each) for each in digits]] for path, digits in self.literals]
         return out
 
     @classmethod
@@ -78,7 +86,8 @@ class Residue:
         """The inverse of `to_json`."""
         return cls(tuple((k, tuple(pairs.items())) for k, pairs in value.get("names", {}).items()),
                    tuple((tuple(path), tuple(permutation)) for path, permutation in value.get("order", ())),
-                   tuple((tuple(path), label) for path, label in value.get("labels", ())))
+                   tuple((tuple(path), label) for path, label in value.get("labels", ())),
+                   tuple((tuple(path), tuple((at, number) for at, number in digits)) for path, digits in value.get("literals", ())))
 
 
 def _short(path: Path) -> str:
@@ -104,7 +113,8 @@ def _with_kernel(left: Residue, old: str, new: str) -> Residue:
         return (new, *path[1:]) if path[0] == old else path
     return Residue(tuple((new if k == old else k, pairs) for k, pairs in left.names),
                    tuple((at(path), permutation) for path, permutation in left.order),
-                   tuple((at(path), label) for path, label in left.labels))
+                   tuple((at(path), label) for path, label in left.labels),
+                   tuple((at(path), digits) for path, digits in left.literals))
 
 
 NOTHING = Residue()
@@ -118,6 +128,7 @@ def residue(made: n.Program, wanted: n.Program) -> Residue | None:
     names: list[tuple[str, tuple[tuple[str, str], ...]]] = []
     order: list[tuple[Path, tuple[int, ...]]] = []
     labels: list[tuple[Path, str | None]] = []
+    literals: list[tuple[Path, tuple[tuple[int, float], ...]]] = []
     for a, b in zip(made.kernels, wanted.kernels, strict=True):
         if a.name != b.name:
             return None
@@ -137,7 +148,8 @@ def residue(made: n.Program, wanted: n.Program) -> Residue | None:
         if pairs:
             names.append((a.name, pairs))
         labels += _labels(close, b)
-    whole = Residue(tuple(names), tuple(order), tuple(labels))
+        literals += _literals(close.body, b.body, (b.name,))
+    whole = Residue(tuple(names), tuple(order), tuple(labels), tuple(literals))
     return _with_kernel(whole, made.kernels[0].name, "") if len(made.kernels) == 1 else whole
 
 
@@ -156,8 +168,41 @@ def _labels(a: n.Kernel, b: n.Kernel) -> Iterator[tuple[Path, str | None]]:
     yield from below(a.body, b.body, (a.name,))
 
 
+def _literals(a: n.Block, b: n.Block, prefix: Path) -> Iterator[tuple[Path, tuple[tuple[int, float], ...]]]:
+    """The floating-point literals of `b` that `a`, which is equal, has in other digits."""
+    for i, (s, t) in enumerate(zip(a, b, strict=True)):
+        if s is t:
+            continue
+        wanted = _floats(t)
+        digits = tuple((at, y) for at, (x, y) in enumerate(zip(_floats(s), wanted, strict=True)) if x != y and x == x) if wanted else ()
+        if digits:
+            yield (*prefix, i), digits
+        for (fragment, inner), (_, other) in zip(fields_of(s), fields_of(t), strict=True):
+            yield from _literals(inner, other, (*prefix, i, *fragment))
+
+
+def _floats(s: n.Stmt) -> tuple[float, ...]:
+    """The floating-point literals of a statement, without those in its blocks, as they are written."""
+    return once(s, "_floats", lambda: tuple(x.value for x in walk(_hollow(s)) if isinstance(x, n.Const) and isinstance(x.value, float)))
+
+
+def _respelled(program: n.Program, path: Path, digits: tuple[tuple[int, float], ...]) -> n.Program:
+    """`program` with other digits for some literals of the statement at `path`."""
+    s, wanted, at = node_at(program, path), dict(digits), count()
+    assert isinstance(s, n.Stmt)
+
+    def leave(_: n.Node, x: n.Node) -> n.Node:
+        if not (isinstance(x, n.Const) and isinstance(x.value, float)):
+            return x
+        return x if (value := wanted.get(next(at))) is None else n.Const(value, x.dtype)
+    made = transform(_hollow(s), leave)
+    for steps, block in fields_of(s):
+        made = with_block(made, steps, block)
+    return replace_stmts(program, path, (made,))
+
+
 def restore(made: n.Program, left: Residue) -> n.Program:
-    """`made` with statement order, names and labels as `left` has them."""
+    """`made` with statement order, names, labels and digits as `left` has them."""
     left = _with_kernel(left, "", made.kernels[0].name) if made.kernels else left
     out = _reordered(made, left.order)
     for kernel, pairs in left.names:
@@ -166,6 +211,8 @@ def restore(made: n.Program, left: Residue) -> n.Program:
         out = replace_kernel(out, kernel, item)
     for path, label in left.labels:
         out = relabeled(out, path, label)
+    for path, digits in left.literals:
+        out = _respelled(out, path, digits)
     return out
 
 

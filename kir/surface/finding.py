@@ -20,7 +20,7 @@ from kir.surface.launches.axes import with_axes, with_counts
 from kir.surface.launches.extents import open_shapes, with_shapes, with_ties
 from kir.surface.launches.recorded import generalized
 from kir.surface.launches.values import taken_for
-from kir.surface.launches.whole import whole_numbers
+from kir.surface.launches.whole import choosers, whole_numbers
 
 
 def launches_of(reader: Frontend, path: Path, kernel: str) -> list[Found]:
@@ -35,8 +35,8 @@ def launches_of(reader: Frontend, path: Path, kernel: str) -> list[Found]:
     if not found:
         return []
     program = reader.parse(path, kernel)
-    said = [_decided(_tiled(_counted(each, program), program), program) if k == 0 or len(each.open) == len(open_shapes(each.binding)) else each
-            for k, each in enumerate(found)]
+    said = [_decided(_tiled(_chosen(_counted(each, program), program), program), program)
+            if k == 0 or len(each.open) == len(open_shapes(each.binding)) else each for k, each in enumerate(found)]
     return [_whole(reader, path, kernel, said[0]), *said[1:]]
 
 
@@ -87,6 +87,16 @@ def _counted(found: Found, program: Program) -> Found:
     said = tuple(Assumed(f"{each.field[1]} is {named[each.field[1]]}", each.field)
                  if each.field[1:2] and each.field[1] in guessed and each.field[2:] == ("dtype",) else each for each in found.assumed)
     return replace(found, binding=binding, assumed=said)
+
+
+def _chosen(found: Found, program: Program) -> Found:
+    """Without a least value of a number that only chooses: callers give none and less, too."""
+    b = found.binding
+    said = " ".join(map(str, (*b.grid, *b.metas.values(), *(x for t in b.tensors.values() for x in (*t.shape, *(t.strides or ()))))))
+    of = [str(b.scalars.get(name)) for name in choosers(program)]
+    free = {f"{x} >= 1" for x in of if x in b.sizes and not re.search(rf"\b{x}\b", said) and [*map(str, b.scalars.values())].count(x) == of.count(x)
+            and not any(re.search(rf"\b{x}\b", f) for f in b.facts if f != f"{x} >= 1")}
+    return replace(found, binding=b.changed(facts=[f for f in b.facts if f not in free])) if free else found
 
 
 def _tiled(found: Found, program: Program) -> Found:

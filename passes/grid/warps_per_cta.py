@@ -70,7 +70,7 @@ def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
 
 @dataclass(frozen=True)
 class WarpsPerCta(Pass):
-    """`warps` neighbors along the grid axis number `axis` share a CTA."""
+    """`warps` neighbors along the grid axis number `axis` share a CTA. `named`: each warp's place along it has a name, by which it goes."""
 
     intent: ClassVar[str] = "multi-threaded-block"
     catalogue: ClassVar[tuple[int, ...]] = (48,)
@@ -82,6 +82,7 @@ class WarpsPerCta(Pass):
 
     warps: int = 4
     axis: int = 0
+    named: bool = False
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a kernel whose CTAs are one warp, without memory or barriers of a CTA's own."""
@@ -102,9 +103,12 @@ class WarpsPerCta(Pass):
         loop, axis = matched(_team(kernel, WARP)), kernel.grid[self.axis]
         tile = n.Axis(fresh(tile_name(axis.name), names_in(program, kernel)), build.ceildiv(axis.extent, self.warps))
         at = build.add(build.mul(build.var(tile.name), self.warps), build.floordiv(loop.var, WARP))
-        body: n.Block = tuple(substitute(s, {axis.name: at, loop.var.name: build.mod(loop.var, WARP)}) for s in loop.body)
+        name = n.Let((fresh("kept", names_in(program, kernel)),), at)
+        place = n.Var(name.names[0], at.type) if self.named else at
+        body: n.Block = tuple(substitute(s, {axis.name: place, loop.var.name: build.mod(loop.var, WARP)}) for s in loop.body)
         if not divides(self.warps, axis.extent, program.facts):
-            body = (n.If(build.compare("lt", at, axis.extent), body),)
+            body = (n.If(build.compare("lt", place, axis.extent), body),)
+        body = (name, *body) if self.named else body
         return self._made(program, site, tile, self.warps * WARP, replace(loop, hi=build.const(self.warps * WARP), body=body))
 
     def _made(self, program: n.Program, site: Site, axis: n.Axis, threads: int, loop: n.For) -> Rewritten:
@@ -119,7 +123,7 @@ class WarpsPerCta(Pass):
         loop = _team(node, threads) if threads and threads % WARP == 0 and threads > WARP else None
         if loop is None or not isinstance(node, n.Kernel) or threads is None:
             return None
-        items = (WarpsPerCta(threads // WARP, k) for k in range(len(node.grid)))
+        items = (WarpsPerCta(threads // WARP, k, named) for k in range(len(node.grid)) for named in (False, True))
         return tuple(Site(path, item) for item in items if item._single(program, node, loop) is not None) or Miss(
             "its warps differ in more than their place along a grid axis")
 
@@ -135,7 +139,13 @@ class WarpsPerCta(Pass):
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
             return number if new == warp else own if new == lane else new
-        body = tuple(transform(s, leave) for s in loop.body)
+        body = loop.body
+        if self.named:
+            first = body[0]
+            if not isinstance(first, n.Let) or len(first.names) != 1 or first.value != build.add(build.mul(build.var(tile.name), self.warps), warp):
+                return None
+            body = tuple(substitute(s, {first.names[0]: at}) for s in body[1:])
+        body = tuple(transform(s, leave) for s in body)
         if not divides(self.warps, items, program.facts):
             guard = body[0] if len(body) == 1 else None
             if not isinstance(guard, n.If) or guard.orelse or guard.cond != build.compare("lt", at, items):

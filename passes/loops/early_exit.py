@@ -38,6 +38,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
+from kir.analysis.facts import Facts
 from kir.analysis.uniform import depends, of_whole_groups, varying
 from kir.base.dataclass import dataclass
 from kir.base.instructions import instruction
@@ -120,6 +121,6 @@ def _together(program: n.Program, path: Path, cond: n.Expr, rest: n.Block) -> Mi
     if any(is_call(x, "barrier") for s in rest for x in walk(s) if isinstance(x, n.Stmt)):
         return Miss("all threads meet in what follows")
     lanes = any(row.is_convergent or row.effect in ("sync", "async") for row in calls)
-    if lanes and depends(of_whole_groups(cond, team.thread.name, 32), varying(team.loop)[path[2:]]):
+    if lanes and depends(of_whole_groups(Facts.at(program, path).expanded(cond), team.thread.name, 32), varying(team.loop)[path[2:]]):
         return Miss("lanes of a warp that part there meet in what follows")
     return None

@@ -46,11 +46,14 @@ kernel main grid (row: M) threads 128
 """
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar, Literal
 
+from kir.analysis.access import buffers_written
 from kir.analysis.loops.cyclic_loop import gathered, spread
 from kir.analysis.loops.reductions import identity
+from kir.analysis.normal.normal_form import is_pure
 from kir.analysis.uniform import depends, varying
 from kir.base.dataclass import dataclass
 from kir.ir import build
@@ -61,10 +64,13 @@ from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, R
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, fresh
 from kir.rewrite.match import block_and_index, counting, fresh_var, matched, matched_as, names_at, params_as, splice
-from kir.rewrite.match.exchange import IDEMPOTENT, REDUCTIONS, Exchange, accumulation, exchange_at, is_read_later
+from kir.rewrite.match.exchange import IDEMPOTENT, REDUCTIONS, Exchange, accumulation, exchange_at, folded, is_read_later
 from kir.rewrite.match.local_buffers import mentions
 from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_call, is_in_loop, is_scalar, team_at
+
+MOST_AROUND = 4
+"""Loops of a nest that are looked at, at most."""
 
 
 def _same_loop(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -109,6 +115,34 @@ def _own_values(program: n.Program, site: Site, context: Context) -> Verdict:
     return proved("each thread folds what it wrote itself")
 
 
+def _own_places(program: n.Program, site: Site, context: Context) -> Verdict:
+    item, (block, i), team = params_as(site, PartitionReduction), block_and_index(program, site.path), matched(team_at(program, site.path))
+    if not item.behind:
+        return proved("what stands behind the fold stays there")
+    acc, loop, _ = matched(_folding(block, i, item.own))
+    part, start = _share(item, loop, team), i + 3 + item.own
+    over = block[start:start + _overwriting(block[start:], acc.buffer.name)]
+    folded_from = {x.at.buffer for x in walk(part) if isinstance(x, n.Load) and x.at.buffer.space in ("shared", "global")}
+    for s in over:
+        for b in folded_from:
+            places = _canonical(s, b.name, n.Store)
+            if places and not places <= _canonical(part, b.name, n.Load):
+                return refuted(f"a thread writes elements of '{b.name}' that others fold", "they may not have done so yet", needs="the barrier behind the fold",
+                               attempt="behind=false")
+    for x in (x for s in over for x in walk(s)):
+        if isinstance(x, n.Load) and (b := x.at.buffer).space in ("shared", "global") and _writes(block[:i], b) and not _published(block[:i], b.name):
+            return refuted(f"what stands behind the fold reads '{b.name}', which other threads write before it", region_text(x.at),
+                           needs="the barrier behind the fold", attempt="behind=false")
+    return proved("each thread writes over what it folded itself")
+
+
+def _overwriting(block: n.Block, acc: str) -> int:
+    """How many statements from the start of a block on have nothing to do with an accumulator, and are loops or stores without any meeting of threads."""
+    def apart(s: n.Stmt) -> bool:
+        return isinstance(s, (n.For, n.Store, n.If)) and not mentions(s, acc) and not any(isinstance(x, (n.Eval, n.Jump, n.Copy, n.View)) for x in walk(s))
+    return next((k for k, s in enumerate(block) if not apart(s)), len(block))
+
+
 def _writes(block: n.Block, b: n.Buffer) -> bool:
     return any(isinstance(y, n.Store) and y.at.buffer.name == b.name for s in block for y in walk(s))
 
@@ -119,15 +153,15 @@ def _published(block: n.Block, name: str) -> bool:
     return bool(writers) and any(is_call(s, "barrier") for s in block[writers[-1] + 1:])
 
 
-def _wrote(block: n.Block, at: n.Region, loop: n.For) -> bool:
-    """Whether the last loop that writes the buffer writes, iteration by iteration, the places that a loop reads."""
+def _wrote(block: n.Block, at: n.Region, part: n.Stmt) -> bool:
+    """Whether the last statement that writes the buffer writes, iteration by iteration, the places that a loop (or the one value of a thread) reads."""
     writers = [s for s in block if any(isinstance(y, n.Store) and y.at.buffer.name == at.buffer.name for y in walk(s))]
     last = writers[-1] if writers else None
-    return isinstance(last, n.For) and _canonical(last, at.buffer.name, n.Store) == _canonical(loop, at.buffer.name, n.Load) != frozenset()
+    return isinstance(last, (n.For, n.Store)) and _canonical(last, at.buffer.name, n.Store) == _canonical(part, at.buffer.name, n.Load) != frozenset()
 
 
-def _canonical(loop: n.For, buffer: str, kind: type[n.Load] | type[n.Store]) -> frozenset[object]:
-    """The places that a loop reads or writes, with its counters numbered."""
+def _canonical(part: n.Stmt, buffer: str, kind: type[n.Load] | type[n.Store]) -> frozenset[object]:
+    """The places that a statement reads or writes, with its counters numbered."""
     out: set[object] = set()
 
     def visit(s: n.Stmt, names: dict[str, n.Expr], bounds: tuple[object, ...]) -> None:
@@ -140,13 +174,28 @@ def _canonical(loop: n.For, buffer: str, kind: type[n.Load] | type[n.Store]) -> 
         for x in walk(s):
             if isinstance(x, kind) and isinstance(x, (n.Load, n.Store)) and x.at.buffer.name == buffer:
                 out.add((bounds, substitute(x.at, names), isinstance(s, n.If)))
-    visit(loop, {}, ())
+    visit(part, {}, ())
     return frozenset(out)
 
 
-def _share(item: PartitionReduction, loop: n.For, team: ThreadTeam) -> n.For:
+def _share(item: PartitionReduction, loop: n.For, team: ThreadTeam) -> n.Stmt:
     """A thread's part of the loop."""
-    return spread(loop, team.thread, team.threads) if item.dealt == "every" else matched(_turn(loop, team))
+    if item.dealt == "once":
+        (only,) = loop.body
+        made: n.Stmt = substitute(only, {loop.var.name: team.thread})
+        return made
+    if item.dealt == "turn":
+        return matched(_turn(loop, team))
+    return matched(_inside(loop, item.inner, lambda inner: spread(inner, team.thread, team.threads)))
+
+
+def _inside(loop: n.For, depth: int, change: Callable[[n.For], n.For | None]) -> n.For | None:
+    """A nest of loops with another one at a depth of it; None where that is none, or is not changed."""
+    if not depth:
+        return change(loop)
+    inner = loop.body[0]
+    made = _inside(inner, depth - 1, change) if len(loop.body) == 1 and isinstance(inner, n.For) else None
+    return None if made is None else replace(loop, body=(made,))
 
 
 def _turn(loop: n.For, team: ThreadTeam) -> n.For | None:
@@ -165,10 +214,27 @@ def _all_turns(loop: n.For, team: ThreadTeam, var: n.Var) -> n.For | None:
     return counting(var, team.threads, (substitute(replace(loop, label=None), {team.thread.name: var}),), label=loop.label)
 
 
-def _exchange_after(block: n.Block, i: int) -> int | None:
+def _is_once(acc: n.Alloc, loop: n.For, op: str, team: ThreadTeam) -> bool:
+    """Whether a loop folds one value for each thread, which are not there yet, so that a thread's own is all that it has."""
+    return build.int_value(loop.hi) == team.threads and len(loop.body) == 1 and not loop.attrs and loop.var.of == team.thread.of and (
+        folded(loop.body[0], acc.buffer) is not None) and acc.init == identity(REDUCTIONS[op], acc.buffer.dtype)
+
+
+def _once(block: n.Block, i: int, op: str, team: ThreadTeam, var: n.Var) -> tuple[n.Alloc, n.For] | None:
+    """The accumulator and the loop from which a thread's one value comes, with which a scalar is declared."""
+    acc = block[i]
+    if not (isinstance(acc, n.Alloc) and is_scalar(acc) and acc.init is not None and depends(acc.init, {team.thread.name}) and is_pure(acc.init)):
+        return None
+    value: n.Expr = substitute(acc.init, {team.thread.name: var})
+    fold = n.Store(n.Region(acc.buffer), build.binary(op, n.Load(n.Region(acc.buffer)), value))
+    found = _folding((made := replace(acc, init=identity(REDUCTIONS[op], acc.buffer.dtype)), loop := counting(var, team.threads, (fold,))), 0)
+    return None if found is None or not _is_once(made, loop, op, team) else (made, loop)
+
+
+def _exchange_after(block: n.Block, i: int, behind: int = 2) -> int | None:
     """The statement after the loop at `i + 1` that writes a thread's result to shared memory; what stands between has nothing to do with it."""
     acc = matched_as(block[i], n.Alloc)
-    for k in range(i + 2, len(block)):
+    for k in range(i + behind, len(block)):
         s = block[k]
         if isinstance(s, n.Store) and s.value == n.Load(n.Region(acc.buffer)) and s.at.buffer.space == "shared":
             return k
@@ -181,7 +247,8 @@ def _exchange_after(block: n.Block, i: int) -> int | None:
 class PartitionReduction(Pass):
     """`fresh`: the result of the CTA is a scalar of its own; otherwise it replaces the thread's partial one. `own`: the barrier before the
     fold goes, since each thread then folds only what it wrote itself. `dealt`: each thread takes `every` T-th iteration; or its `turn`, the one of its
-    number, of a loop of T loops."""
+    number, of a loop of T loops; or its value of T, `once`, with which its scalar is declared. `inner`: how many loops are around that of which it takes
+    every T-th iteration. `behind`: the barrier after the fold goes, since each thread then writes only over what it folded itself."""
 
     intent: ClassVar[str] = "partition-reduction"
     catalogue: ClassVar[tuple[int, ...]] = (47, 84)
@@ -192,11 +259,14 @@ class PartitionReduction(Pass):
         Precondition("KIR-P474", "validity", "pipeline", "all threads of the CTA come to the barrier", everyone_arrives),
         Precondition("KIR-P475", "validity", "storage", "every thread folds the same values", _same_loop),
         Precondition("KIR-P842", "validity", "pipeline", "without a barrier before the fold, each thread folds what it wrote itself", _own_values),
+        Precondition("KIR-P981", "validity", "storage", "without a barrier behind the fold, each thread writes over what it folded itself", _own_places),
     )
 
     fresh: bool = False
     own: bool = False
-    dealt: Literal["every", "turn"] = "every"
+    dealt: Literal["every", "turn", "once"] = "every"
+    inner: int = 0
+    behind: bool = False
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At an accumulator that the next statement, a loop of each thread, folds into."""
@@ -205,8 +275,15 @@ class PartitionReduction(Pass):
         found = _folding(block_at(program, path), int(path[-1]), self.own)
         if found is None or (self.own and is_in_loop(program, path)):
             return None
+        behind = block_at(program, path)[int(path[-1]) + (3 if self.own else 2):]
+        if self.behind and not (behind and is_call(behind[0], "barrier")):
+            return Miss("no barrier stands behind the fold")
         if self.dealt == "turn" and _turn(found[1], matched(team_at(program, path))) is None:
             return Miss("it is no loop of as many loops as there are threads")
+        if self.dealt == "once" and not _is_once(*found, matched(team_at(program, path))):
+            return Miss("it does not fold one value for each thread")
+        if self.inner and (self.dealt != "every" or not 0 < self.inner < MOST_AROUND or _inside(found[1], self.inner, lambda x: x) is None):
+            return Miss(f"it is no nest with {self.inner} loops around another")
         return Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
@@ -220,8 +297,16 @@ class PartitionReduction(Pass):
         result = replace(acc.buffer, name=fresh(acc.buffer.name, taken)) if self.fresh else acc.buffer
         made = Exchange(slots, team.thread, acc.buffer, "barrier", result, self.fresh, op, build.const(0), team.threads)
         tail = made.statements(fresh_var("u", taken), is_in_loop(program, site.path))
-        rest = tuple(substitute_buffers(s, {acc.buffer.name: result}) if self.fresh else s for s in block[i + 2 + self.own:])
-        out = splice(program, site.path, (acc, _share(self, loop, team), *tail, *rest), 0, None)
+        between: n.Block = ()
+        if self.behind:
+            start = i + 3 + self.own
+            between = block[start:start + _overwriting(block[start:], acc.buffer.name)]
+        rest = tuple(substitute_buffers(s, {acc.buffer.name: result}) if self.fresh else s for s in block[i + 2 + self.own + self.behind + len(between):])
+        share = _share(self, loop, team)
+        own: n.Block = (acc, share)
+        if self.dealt == "once":
+            own = (replace(acc, init=matched(folded(share, acc.buffer))[1]),)
+        out = splice(program, site.path, (*own, *between, *tail, *rest), 0, None)
         return Rewritten(with_shared(out, team, slots), shifted(site.path, int(team.path[1]), 1))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -230,44 +315,78 @@ class PartitionReduction(Pass):
         if not isinstance(node, n.Alloc) or team is None:
             return None
         block, i = block_and_index(program, path)
-        found = _folding(block, i)
-        at = _exchange_after(block, i)
-        made = exchange_at(block, at, is_in_loop(program, path)) if found is not None and at is not None else None
-        if found is None or at is None or made is None or made[0].value != node.buffer:
+        back = _taken_back(program, path, team)
+        if back is None or back.made.value != node.buffer:
             return None
-        x = made[0]
-        if (x.at, x.sync, x.op, x.count) != (team.thread, "barrier", found[2], team.threads) or not build.is_const(x.base, 0):
+        x = back.made
+        if (x.at, x.sync, x.op, x.count) != (team.thread, "barrier", back.op, team.threads) or not build.is_const(x.base, 0):
             return Miss("the slots are not folded by all threads, or with another operation")
-        dealt: Literal["every", "turn"] = "every" if gathered(found[1], team.thread, team.threads) is not None else "turn"
-        if dealt == "turn" and _all_turns(found[1], team, team.thread) is None:
+        if back.dealt == "turn" and _all_turns(back.share, team, team.thread) is None:
             return Miss("its loop takes no values of the thread's own")
         home = declaration(program, path, x.slots.name)
         if home is None or home.init is not None or uses(program, path, x.slots.name) > 2:
             return Miss(f"'{x.slots.name}' serves more than the reduction")
-        if x.fresh and is_read_later(program, (*path[:-1], at), made[1], x.value.name):
+        if x.fresh and is_read_later(program, (*path[:-1], back.at), back.size, x.value.name):
             return Miss("the thread's own value is used afterwards")
-        read = {y.at.buffer.name for y in walk(found[1]) if isinstance(y, n.Load) and y.at.buffer.space == "shared"}
+        read = {y.at.buffer.name for y in walk(back.share) if isinstance(y, n.Load) and y.at.buffer.space == "shared"}
         own = not is_in_loop(program, path) and not all(_published(block[:i], name) for name in read)
-        return Site(path, PartitionReduction(x.fresh, own, dealt))
+        between = block[i + (1 if back.dealt == "once" else 2):back.at]
+        reads = {y.at.buffer.name for y in walk(back.share) if isinstance(y, n.Load)}
+        behind = not reads.isdisjoint(buffers_written(between))
+        if behind and (own or is_in_loop(program, path) or _overwriting(between, back.acc.buffer.name) != len(between)):
+            return Miss("what it folds is written over before the threads meet, in another way than here")
+        return Site(path, PartitionReduction(x.fresh, own, back.dealt, back.inner, behind))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One loop over all values, which every thread runs."""
-        (block, i), team = block_and_index(program, site.path), team_at(program, site.path)
-        found, at = _folding(block, i), matched(_exchange_after(block, i))
-        made = matched(exchange_at(block, at, is_in_loop(program, site.path)))
-        assert found is not None and team is not None
-        acc, loop, _ = found
-        item = params_as(site, PartitionReduction)
-        every = gathered(loop, team.thread, team.threads) if item.dealt == "every" else _all_turns(loop, team, fresh_var("u", names_at(program, site.path)))
-        whole_loop = matched(every)
-        x, size = made
-        rest = tuple(substitute_buffers(s, {x.result.name: acc.buffer}) if x.fresh else s for s in block[at + size:])
-        between = block[i + 2:at]
-        out = splice(program, site.path, (*between, acc, *((barrier(),) if item.own else ()), whole_loop, *rest), 0, None)
+        (block, i), team = block_and_index(program, site.path), matched(team_at(program, site.path))
+        back, item = matched(_taken_back(program, site.path, team)), params_as(site, PartitionReduction)
+        loop = back.share
+        every = loop if item.dealt == "once" else _all_turns(loop, team, fresh_var("u", names_at(program, site.path))) if item.dealt == "turn" else _inside(
+            loop, item.inner, lambda x: gathered(x, team.thread, team.threads))
+        x = back.made
+        rest = tuple(substitute_buffers(s, {x.result.name: back.acc.buffer}) if x.fresh else s for s in block[back.at + back.size:])
+        between = block[i + (1 if item.dealt == "once" else 2):back.at]
+        fold = (back.acc, *((barrier(),) if item.own else ()), matched(every))
+        made = (*fold, barrier(), *between) if item.behind else (*between, *fold)
+        out = splice(program, site.path, (*made, *rest), 0, None)
         out, home = without_shared(out, str(site.path[0]), x.slots.name)
-        return Rewritten(out, shifted((*site.path[:-1], i + len(between)), home, -1))
+        return Rewritten(out, shifted((*site.path[:-1], i + (0 if item.behind else len(between))), home, -1))
 
     def effect(self, program: n.Program, site: Site) -> Effect:
         """A slot for each thread."""
         team, node = team_at(program, site.path), block_at(program, site.path)[int(site.path[-1])]
         return Effect() if team is None or not isinstance(node, n.Alloc) else Effect(shared_bytes=team.threads * node.buffer.dtype.bytes)
+
+
+@dataclass(frozen=True)
+class _Back:
+    """A thread's share of a reduction: the accumulator, its loop (of one value for each thread, the loop of all), the operation, how it is `dealt`;
+    and the exchange at `at`, of `size` statements."""
+
+    acc: n.Alloc
+    share: n.For
+    op: str
+    dealt: Literal["every", "turn", "once"]
+    made: Exchange
+    at: int
+    size: int
+    inner: int = 0
+
+
+def _taken_back(program: n.Program, path: Path, team: ThreadTeam) -> _Back | None:
+    """What the statements from a place on are, as a thread's share and the exchange after it."""
+    (block, i), trailing = block_and_index(program, path), is_in_loop(program, path)
+    found = _folding(block, i)
+    at = _exchange_after(block, i, 1 if found is None else 2)
+    made = exchange_at(block, at, trailing) if at is not None else None
+    if at is None or made is None:
+        return None
+    if found is not None:
+        acc, share, op = found
+        for depth in range(MOST_AROUND):
+            if _inside(share, depth, lambda x: gathered(x, team.thread, team.threads)) is not None:
+                return _Back(acc, share, op, "every", made[0], at, made[1], depth)
+        return _Back(acc, share, op, "turn", made[0], at, made[1])
+    once = _once(block, i, made[0].op, team, fresh_var("u", names_at(program, path)))
+    return None if once is None else _Back(*once, made[0].op, "once", made[0], at, made[1])

@@ -52,12 +52,15 @@ from kir.analysis.loops.reductions import identity
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.anchors import kind_of
+from kir.ir.printer import expr_text
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at
-from kir.rewrite.match import block_and_index, counting, edited, fresh_var, matched, names_at
+from kir.rewrite.edit import block_at, kernel_of
+from kir.rewrite.match import block_and_index, counting, edited, fresh_var, matched, names_at, params_as
 from kir.rewrite.match.exchange import REDUCTIONS, Exchange, fold_at
 from kir.rewrite.match.thread_team import is_scalar, team_at, warps_arrive, whole
 
+from ._at_least_zero import below_zero
 from ._result_readers import Readers
 from .shuffle_exchange import WARP, ladder_of
 
@@ -88,6 +91,19 @@ def _first_warp_reads(program: n.Program, site: Site, context: Context) -> Verdi
         return refuted(f"only {who} has the result, and {reader} reads '{found[0].result.name}'", "another thread has a part of it, or nothing",
                        needs=f"a branch of {who} around every reader")
     return proved(f"only {who} reads the result")
+
+
+def _never_below(program: n.Program, site: Site, context: Context) -> Verdict:
+    found = matched(fold_at(block_at(program, site.path), int(site.path[-1])))
+    if not params_as(site, WarpFold).zero:
+        return proved("lanes beyond the values take what changes nothing")
+    bad = below_zero(kernel_of(program, site.path), found[0].slots)
+    if bad is not None:
+        value = bad.value if isinstance(bad, n.Store) else bad.init if isinstance(bad, n.Alloc) else None
+        return refuted(f"nothing shows that no value in '{found[0].slots.name}' is below zero",
+                       f"it comes from {kind_of(bad) if value is None else expr_text(value)}",
+                       needs="a maximum of values that are at least 0", attempt="zero=false")
+    return proved(f"no value in '{found[0].slots.name}' is below zero")
 
 
 @dataclass(frozen=True)
@@ -131,9 +147,10 @@ def warps_at(block: n.Block, i: int, t: n.Var) -> Warps | None:
         for lanes in LANES:
             count = _values(value)
             made = Exchange(value.at.buffer, build.const(0), result, "", result, fresh_, ladder[1], build.const(0), count or 0)
-            item = WarpFold(ladder[2], lanes, down, "ladder" if by else "", by or "warp")
-            if count is not None and value == item.own(made, t):
-                return Warps(made, item, 2)
+            for zero in (False, True) if ladder[1] == "max" and value.mask is not None else (False,):
+                item = WarpFold(ladder[2], lanes, down, "ladder" if by else "", by or "warp", zero)
+                if count is not None and value == item.own(made, t):
+                    return Warps(made, item, 2)
     return None
 
 
@@ -160,7 +177,8 @@ class WarpFold(Pass):
     """`rising`: lanes at distance 1 come first, otherwise those furthest apart. `lanes`: who takes a value: the first lanes of each warp, the
     first lanes of the first (`first`), or the first threads at places of their own number (`threads`). `down`: each lane takes from those above
     it alone. `around`: what stands under a branch of the first warp, nothing, the `ladder`, or `both` it and the loads; `by`: whether the
-    branch asks for the number of the warp or of the thread. Where not every lane has the result, nobody else may read it."""
+    branch asks for the number of the warp or of the thread. `zero`: lanes beyond the values of a maximum take 0. Where not every lane has the
+    result, nobody else may read it."""
 
     intent: ClassVar[str] = "tree-reduction"
     catalogue: ClassVar[tuple[int, ...]] = (44, 83)
@@ -171,6 +189,7 @@ class WarpFold(Pass):
         Precondition("KIR-P836", "validity", "shape", "there are no more values than lanes, and all lanes exist", _fits_lanes),
         Precondition("KIR-P837", "validity", "pipeline", "all lanes of a warp take part", warps_arrive),
         Precondition("KIR-P917", "validity", "storage", "where only the first warp or lane has the result, nobody else reads it", _first_warp_reads),
+        Precondition("KIR-P980", "validity", "numerics", "where lanes beyond the values take 0, none of those is below it", _never_below),
     )
 
     rising: bool = False
@@ -178,6 +197,7 @@ class WarpFold(Pass):
     down: bool = False
     around: Literal["", "ladder", "both"] = ""
     by: By = "warp"
+    zero: bool = False
 
     def own(self, made: Exchange, t: n.Var) -> n.Load:
         """What a lane takes: its value, or (beyond them) the identity."""
@@ -185,7 +205,8 @@ class WarpFold(Pass):
         place, number = build.region(made.slots, t if self.lanes == "threads" else lane), lane if self.lanes == "each" else t
         if made.count == WARP and self.lanes == "each":
             return n.Load(place)
-        return n.Load(place, build.compare("lt", number, made.count), identity(REDUCTIONS[made.op], made.result.dtype))
+        beyond = build.const(0, made.result.dtype) if self.zero else identity(REDUCTIONS[made.op], made.result.dtype)
+        return n.Load(place, build.compare("lt", number, made.count), beyond)
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a fold of shared values that each thread does for itself."""
@@ -199,6 +220,8 @@ class WarpFold(Pass):
             return Miss("the fold does not begin with the first value")
         if self.around == "both" and found[0].fresh:
             return Miss("its result is declared with it, and would not outlive the branch")
+        if self.zero and (found[0].op != "max" or (found[0].count == WARP and self.lanes == "each")):
+            return Miss("zero is no padding of a maximum here")
         return Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:

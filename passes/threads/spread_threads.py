@@ -50,6 +50,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import ClassVar
 
+from kir.analysis.access import ANYWHERE, buffers_written
 from kir.analysis.loops.cyclic_loop import gathered, spread
 from kir.analysis.uniform import Names, depends, varying
 from kir.base.dataclass import dataclass
@@ -199,9 +200,14 @@ def _reduces(program: n.Program, team: ThreadTeam) -> bool:
 
 
 def _shared(body: n.Block) -> n.Block:
-    """The declarations of shared memory that a kernel begins with."""
-    count = next((i for i, s in enumerate(body) if not (isinstance(s, n.Alloc) and s.buffer.space == "shared")), len(body))
-    return body[:count]
+    """The declarations of shared memory, and other names for tensors that are only read, with which a kernel begins."""
+    written = buffers_written(body)
+
+    def stands_in_front(s: n.Stmt) -> bool:
+        if isinstance(s, n.View):
+            return s.at.buffer.space == "global" and written.isdisjoint((s.buffer.name, s.at.buffer.name, ANYWHERE))
+        return isinstance(s, n.Alloc) and s.buffer.space == "shared"
+    return body[:next((i for i, s in enumerate(body) if not stands_in_front(s)), len(body))]
 
 
 def _proposal(kernel: n.Kernel) -> tuple[int, ...]:

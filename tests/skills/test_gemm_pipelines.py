@@ -43,6 +43,7 @@ def filled(name: str, chip: str, dtype: str, **point: int) -> tuple[Program, Pro
     ("gemm_sm90_nt_wide_multicast", "f16", {"rows": 16, "columns": 64, "stages": 6, "size": 2}),
     ("gemm_sm90_nt_multicast", "bf16", {"rows": 128, "columns": 224, "stages": 4, "size": 2, "raster": 8, "rounds": 7}),
     ("bmm_sm90", "bf16", {"rows": 64, "columns": 128, "stages": 8, "raster": 8, "rounds": 1}),
+    ("bmm_sm90_pingpong", "bf16", {"rows": 64, "columns": 128, "stages": 8, "raster": 8, "rounds": 1}),
 ])
 def test_few_rows_few_tiles_and_any_n_are_right_and_lowered(name: str, dtype: str, point: dict[str, int]) -> None:
     made, wanted = filled(name, "h200", dtype, **point)
@@ -61,12 +62,18 @@ def test_few_rows_few_tiles_and_any_n_are_right_and_lowered(name: str, dtype: st
     ("bmm_triton", {"rows": 64, "columns": 128, "depth": 64, "stages": 4, "threads": 128, "raster": 8}),
     ("bmm_tilelang", {"rows": 128, "columns": 128, "depth": 32, "stages": 3, "threads": 128, "raster": 8}),
     ("bmm_tilelang_roles", {"rows": 128, "columns": 128, "stages": 6, "rounds": 1, "raster": 8}),
+    ("bmm_tilelang_pingpong", {"rows": 64, "columns": 128, "stages": 6, "rounds": 1, "raster": 8}),
     ("gemm_tilelang_roles", {"rows": 128, "columns": 256, "stages": 4, "rounds": 2, "raster": 16}),
     ("gemm_fp8_tilelang_roles", {"rows": 64, "stages": 6, "raster": 8, "rounds": 1}),
+    ("gemm_fp8_tilelang_pairs", {"rows": 64, "stages": 6, "raster": 16, "rounds": 2}),
+    ("gemm_fp8_tilelang_split", {"rows": 64, "stages": 4, "threads": 128, "parts": 4}),
+    ("gemm_fp8_triton_split", {"rows": 64, "stages": 4, "threads": 128, "parts": 4}),
+    ("gemm_fp8_triton_persistent", {"rows": 64, "stages": 3, "threads": 128, "raster": 8, "ctas": 2, "flatten": True}),
     ("gemm_fp8_triton", {"rows": 64, "stages": 4, "threads": 128, "raster": 8}),
     ("gemm_fp8_tilelang", {"rows": 128, "stages": 3, "threads": 256, "raster": 8}),
     ("gemm_grouped_triton", {"rows": 64, "columns": 128, "stages": 4, "threads": 128, "ctas": 2}),
     ("gemm_grouped_tilelang", {"rows": 64, "columns": 128, "stages": 4, "threads": 128, "ctas": 2}),
+    ("gemm_grouped_tilelang_roles", {"rows": 64, "columns": 128, "stages": 6, "panel": 0, "rounds": 1}),
 ])
 def test_batches_groups_and_scaled_tiles_in_a_tile_language_are_right_and_emitted(name: str, point: dict[str, int]) -> None:
     made, wanted = filled(name, "h200", "f8e4m3" if "fp8" in name else "bf16", **point)

@@ -54,7 +54,7 @@ def call(x, q, s):
     y = torch.empty(N, device=x.device)
     rows[(triton.cdiv(N, 64),)](x, q, s, y, N, K, GROUP=128, BN=64, BK=64)
     return y
-""", {"q_ptr": ["q_0", "N"], "y_ptr": ["N"]}, {"BN": 64}, ("q_0 * 8 % 128 == 0", "N % 64 == 0"), {"q_ptr": "i32", "x_ptr": "f32"}), "rows"),
+""", {"q_ptr": ["q_0", "N"], "y_ptr": ["N"]}, {"BN": 64}, ("q_0 * 8 % 128 == 0",), {"q_ptr": "i32", "x_ptr": "f32"}), "rows"),
     "segments between offsets, a loop that counts from one to the next": (Unseen("""import torch, triton
 import triton.language as tl
 

@@ -3,13 +3,15 @@ from __future__ import annotations
 
 from dataclasses import field, replace
 
+from kir.analysis.facts import Facts
+from kir.analysis.order import at_most
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import Diagnostic, KirError
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import int_value, is_const, region
 from kir.ir.types import I32, TileType
-from kir.ir.visit import blocks_of, names_read, statements
+from kir.ir.visit import blocks_of, names_read, statements, walk
 from kir.surface import StatementPath
 
 from ..._wrap import wrapped
@@ -53,6 +55,10 @@ class Statements:
     """Arrays of the team that tiles are stored to: `T.Parallel` writes to fragments alone."""
     begun: dict[str, n.Block] = field(default_factory=dict)
     """Of each sum that is not whole yet, the block that begins it."""
+    known: Facts = field(default_factory=lambda: Facts.from_program(n.Program("p")))
+    """What is known of integers in the kernel."""
+    sizes: frozenset[str] = frozenset()
+    """Names of numbers that a launch has one value of."""
     around: list[n.Block] = field(default_factory=list)
     """The blocks that are being written, innermost last."""
 
@@ -361,8 +367,22 @@ class Statements:
                 raise refuse("KIR-B304", f"a loop over {s.kind}s: TileLang has CTAs, roles and threads", "the inverse of what spread it over them")
         if extra := [k for k in attrs if k not in known]:
             raise refuse("KIR-B301", f"a loop of TileLang has no option '{extra[0]}'")
+        if s.kind in ("serial", "pipelined", "unroll") and self._may_be_idle(s):
+            self.put(f"if {lo} < {hi}:", depth, path)
+            depth += 1
         self.put(f"for {to.names[s.var.name]} in {head}:", depth, path)
         self.block(s.body, path, depth + 1)
+
+    def _may_be_idle(self, s: n.For) -> bool:
+        """Whether a loop may run not at all, and TileLang 0.1.15 may take it for one that runs once: a quotient of what is not one number of the launch says
+        how often (`T.serial((n - i) // n)`). Such a loop says itself when it runs."""
+        facts = self.known
+        for block in self.around:
+            facts = facts.after(block)
+        lo, hi = facts.expanded(s.lo), facts.expanded(s.hi)
+        divided = [x for e in (lo, hi) for x in walk(e) if isinstance(x, n.Binary) and x.op in build.DIVISIONS] if is_const(s.step, 1) else [lo, hi]
+        chosen = s.kind == "pipelined" and isinstance(hi, n.Select)  # which it leaves alone
+        return not chosen and any(names_read(x) - self.sizes for x in divided) and not at_most(lo, hi, facts, 1)
 
     def _threads(self, s: n.For, path: StatementPath, depth: int) -> None:
         """Code of each thread: the thread's number has a name, and the rest follows."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kir.ir import build
+from kir.ir.types import I32
 
 from ..intrinsics import cuda_calls, cuda_math
 from ..intrinsics.ptx_wrappers import counted_bits, part, rounded, wrapped
@@ -20,6 +21,7 @@ from ..values.conversions import cast, convert, type_text, zero_of
 from ..values.emitter import reads_memory
 from ..values.loads import load, rvalue
 from ..values.objects import assign, initialized, new_object, pinned_value
+from ..values.pointers import MovingPointer
 from ..values.reading import MAX_CALLS, Reading
 from ..values.values import (
     Aimed,
@@ -76,6 +78,8 @@ def apply(r: Reading, callee: Value, args: list[Value], node: Node) -> Value:
                 return cuda_calls.call(r, Builtin(callee.name, None), args, node)
             if found is not None and callee.this is None and cuda_calls.known(callee.name) and _twofold(args) and _stands_in(node, found.fn.node):
                 return cuda_calls.call(r, Builtin(callee.name, None), args, node)
+            if found is not None and callee.this is None and cuda_calls.known(callee.name) and _declared_nearer(r, found.fn, args):
+                return cuda_calls.call(r, Builtin(callee.name, None), [_promoted(r, a) for a in args], node)
             if found is None:
                 known = cuda_calls.known(callee.name)
                 if known and callee.this is None:
@@ -113,6 +117,25 @@ def _declared_for(callee: Overloads, args: list[Value]) -> bool:
     kind = type_of_value(args[0]) if len(kinds) == 1 else None
     beside = all(f.scope.parent is None for f in callee.functions)  # those of a namespace hide it
     return beside and isinstance(kind, Prim) and kind.dtype.name in _DECLARED and cuda_calls.known(callee.name)
+
+
+def _declared_nearer(r: Reading, f: Function, args: list[Value]) -> bool:
+    """Whether a file's own function beside CUDA's (`__shfl_up_sync` of a half) would turn a number that CUDA declares one for into another kind of number:
+    CUDA's is then the better match."""
+    if f.params or f.scope.parent is not None:
+        return False
+    for q, v in zip(f.parameters(), args, strict=False):
+        to, have = r.types.declared_type(q, q.child_by_field_name("declarator"), f.scope)[0], type_of_value(v)
+        if isinstance(to, Prim) and isinstance(have, Prim) and to != have and (to.dtype.is_float or have.dtype.is_float) and (
+                have.dtype.name in _DECLARED or have.dtype.is_integer):
+            return True
+    return False
+
+
+def _promoted(r: Reading, v: Value) -> Value:
+    """A number as C++ hands it to a function of wider ones: one of fewer bits than an `int` as that."""
+    kind = type_of_value(v)
+    return convert(r, v, Prim(I32)) if isinstance(kind, Prim) and kind.dtype.is_integer and kind.dtype.bits < 32 else v
 
 
 _DECLARED = frozenset({"i32", "u32", "i64", "u64", "f32", "f64"})
@@ -321,6 +344,8 @@ def _bound(r: Reading, name: str, v: Value, kind: CType, reference: bool, change
             return v
     if isinstance(kind, Rec) and isinstance(v, (Members, Record)) and v.type == kind and not changed:
         return v
+    if isinstance(v, MovingPointer) and v.variable.base is None and isinstance(kind, Ptr | Auto) and not changed:
+        return v  # set on another branch, as the function is told: what it points to is asked for where it is used
     made = convert(r, v, kind) if not isinstance(kind, Auto) else rvalue(r, v)
     shown = name.strip("#") or "x"
     if changed and not reference:

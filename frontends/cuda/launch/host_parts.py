@@ -188,8 +188,10 @@ def combined(known: Known, op: str, a: Value, b: Value) -> Value:
             return Unknown("a dtype")
         return (a == b) == (op == "==")
     if isinstance(a, Array) and op in ("+", "-"):
-        whole = isinstance(b, n.Expr) and is_number(b)
-        return a if whole and build.is_const(b, 0) else a.part(begins=known.resolved(b) if whole and op == "+" else None)
+        whole = b if isinstance(b, n.Expr) and is_number(b) else None
+        if whole is not None and build.is_const(whole, 0):
+            return a
+        return a.part(begins=known.resolved(whole) if whole is not None and op == "+" else None)
     if op == "/" and (isinstance(a, Quotient) or isinstance(b, Quotient)):
         return unrounded(known, a, b)
     if op == "+" and (up := _one_more(known, a, b) or _one_more(known, b, a)) is not None:

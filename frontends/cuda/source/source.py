@@ -297,11 +297,13 @@ class Sources:
 
 
 def unit_of(source: Path, target: str) -> tuple[Sources, Unit]:
-    """A file in its translation unit: its own, or, of a header that includes nothing of its project, that of the file that includes it. Raises KirError
-    KIR-F201 to KIR-F205."""
+    """A file in its translation unit: its own, or, of a header that includes nothing of its project, or names a namespace that it includes nothing of, that
+    of the file that includes it. Raises KirError KIR-F201 to KIR-F205."""
     sources = Sources(target)
     main = sources.read(source)
-    if source.suffix == ".cu" or sum(1 for u in sources.units if own_header(u.path.name) is None) > 1 or root_of(source) is None:
+    if source.suffix == ".cu" or root_of(source) is None:
+        return sources, main
+    if sum(1 for u in sources.units if own_header(u.path.name) is None) > 1 and not _elsewhere(source, [u.path for u in sources.units]):
         return sources, main
     by = includer_of(source, project_of(source))
     if by is None:
@@ -312,6 +314,18 @@ def unit_of(source: Path, target: str) -> tuple[Sources, Unit]:
     except KirError:
         return sources, main
     return next(((whole, u) for u in whole.units if u.path.resolve() == source.resolve()), (sources, main))
+
+
+_OF_OTHERS = frozenset(b"std cuda cub cg cooperative_groups nvcuda thrust nv at c10 torch cute cutlass aten".split())
+"""Namespaces that come from outside of a project."""
+
+
+def _elsewhere(source: Path, units: list[Path]) -> bool:
+    """Whether a header calls functions of a namespace that nothing declares of what it includes: who includes it brings that."""
+    named = set(re.findall(rb"(?<![\w:>.])([a-z_]\w*)::[a-z_]\w*\s*\(", source.read_bytes())) - _OF_OTHERS
+    texts = [path.read_bytes() for path in units] if named else []
+    declared = rb"\b(?:namespace|struct|class|union|enum|using|typename|#\s*define)\s+(?:\w+::)*"
+    return any(not any(re.search(declared + name + rb"\b", text) for text in texts) for name in named)
 
 
 _NAMED_IN = {

@@ -43,8 +43,11 @@ def blocks_of(form: Form) -> list[Block]:
     items = _waits(form.items)
     labels: dict[str, int] = {}
     cut: list[list[Instruction]] = [[]]
+    targets = {o.name for x in items if isinstance(x, Instruction) and x.parts[0] == "bra" for o in x.operands if isinstance(o, Name)}
     for x in items:
         if isinstance(x, Label):
+            if x.name not in targets:
+                continue  # it names a line for debuggers
             if cut[-1]:
                 cut.append([])
             labels[x.name] = len(cut) - 1

@@ -17,6 +17,7 @@ from kir.surface.ptx.registers.reader import Handler, Reader
 
 from ..flow.blocks import Waiting
 from .machine import Machine
+from .tensor_maps import plain
 
 POLICY = n.Const(0, U32)
 """What stands for an L2 policy, which changes no value."""
@@ -134,6 +135,8 @@ def _atomic(r: Reader, i: Instruction) -> None:
 def _copy(r: Reader, i: Instruction) -> None:
     assert isinstance(r, Machine)
     i = hinted(r, i)
+    if i.parts[:4] == ("cp", "async", "bulk", "tensor") and r.written_maps:
+        i = _known_map(r, i)
     if i.parts[:3] == ("cp", "async", "bulk") or len(i.operands) < 3:
         memory.HANDLERS["cp"](r, i)
         return
@@ -143,6 +146,22 @@ def _copy(r: Reader, i: Instruction) -> None:
     p = r.pointer(at)
     r.wants(r.symbols[p.at.buffer.name].own or F16)
     memory.HANDLERS["cp"](r, i)
+
+
+def _known_map(r: Machine, i: Instruction) -> Instruction:
+    """A copy by a map that the kernel wrote, with that map in place of its address."""
+    for k, o in enumerate(i.operands[:2]):
+        if isinstance(o, Memory) and o.rest and isinstance(o.rest[0], Vector) and isinstance(o.base, Name):
+            held = r.held(o.base)
+            if isinstance(held, Pointer):
+                found = r.written_maps.get((held.at.buffer.name, plain(r, r.bytes_of(held))))
+                if found is None:
+                    raise r.refuse("a copy by a tensor map that is not known")
+                name = f"%{found.map.name}"
+                r.maps[name] = found
+                made = replace(o, base=Name(name))
+                return replace(i, operands=(*i.operands[:k], made, *i.operands[k + 1:]))
+    return i
 
 
 def _matrix(r: Reader, i: Instruction) -> None:
@@ -176,6 +195,10 @@ def _mbarrier(r: Reader, i: Instruction) -> None:
     """Waits are recognized with the loops around them."""
     assert isinstance(r, Machine)
     r.wants(MBARRIER)
+    if i.parts[1] == "inval":
+        if r.again:
+            raise r.refuse("an mbarrier that is given up and initialized again")
+        return  # nothing is left to be done with it
     if isinstance(i, Waiting):
         collective.waited(r, i)
         r.write(i.operands[0], build.const(True, BOOL))

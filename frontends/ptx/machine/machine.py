@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
+from typing import Any
 
 from kir.base.dataclass import dataclass
 from kir.ir import build
@@ -40,6 +41,18 @@ class Machine(Reader):
     as_numbers: set[str] = field(default_factory=set)
     """Parameters that are addresses and were computed with."""
     threads: int | None = None
+    again: bool = False
+    """Whether mbarriers are initialized in a loop."""
+    fence: n.Stmt | None = None
+    """A wgmma.fence that has been read and not yet stands: what only moves registers may still come before it."""
+    shapes: Mapping[str, tuple[n.Expr, ...]] = field(default_factory=dict)
+    """The shapes of parameters, over the sizes of the binding; `sizes` are the numbers that the kernel is given, over them, too."""
+    sizes: Mapping[str, n.Expr] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    drawn_maps: dict[tuple[str, n.Expr], Any] = field(default_factory=dict)
+    written_maps: dict[tuple[str, n.Expr], Descriptor] = field(default_factory=dict)
+    made_maps: list[Descriptor] = field(default_factory=list)
+    """Tensor maps that the kernel writes: unfinished, by where they lie in memory, and all."""
     maps: dict[str, Descriptor] = field(default_factory=dict)
     read: frozenset[str] = frozenset()
     """The registers that something reads."""
@@ -51,6 +64,12 @@ class Machine(Reader):
         if made is not value and isinstance(made, n.Var) and isinstance(made.of, DType) and made.of.is_integer and not isinstance(value, n.Load):
             self.numbers.made[made.name] = value
         return made
+
+    def fenced(self) -> None:
+        """Lets a fence stand here."""
+        if self.fence is not None:
+            self.steps.append(self.fence)
+            self.fence = None
 
     def entered(self) -> None:
         """A block begins: what was read of lasting registers may be of another time."""
@@ -274,6 +293,17 @@ class Machine(Reader):
             if self.numbers.divides(row, rows.bit_length() - 1):
                 return build.region(b, build.span(first, box[kept[0]]), build.span(build.const(0), rows), build.span(build.const(0), box[-1])), set(kept)
         raise self.refuse(f"a box of {list(box)} as a part of shared memory")
+
+    def called(self, name: str) -> str:
+        """The name of a parameter in the program."""
+        return self.names.get(name, name)
+
+    def boxed_as(self, name: str, rank: int) -> n.Buffer:
+        """A parameter as the tensor that maps describe."""
+        own = self.called(name)
+        dtype = self.symbols[name].own
+        assert dtype is not None
+        return n.Buffer(own, dtype, tuple(n.Var(f"{own}_extent_{k}", I64) for k in range(rank)), "global")
 
     def wants(self, dtype: DType | None) -> None:
         """As what the next access takes memory whose dtype is open."""

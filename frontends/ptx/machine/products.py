@@ -13,7 +13,7 @@ from kir.surface.ptx.instructions.matrices import OPERANDS, SPANS
 from kir.surface.ptx.registers.reader import PREDICATE, Handler, Reader
 
 from .known import Numbers
-from .machine import Machine
+from .machine import Machine, located
 
 LOW = 0x3FFF
 """Bits of a descriptor that hold an address in units of 16 bytes (PTX ISA, "Matrix Descriptor Format")."""
@@ -23,6 +23,8 @@ def _wgmma(r: Reader, i: Instruction) -> None:
     assert isinstance(r, Machine)
     if "mma_async" in i.parts:
         _product(r, i)
+    elif "fence" in i.parts and r.guard is None:
+        r.fence = located(n.Eval(build.call("wgmma_fence")), r)
     else:
         matrices.HANDLERS["wgmma"](r, i)
 
@@ -63,6 +65,7 @@ def _product(r: Machine, i: Instruction) -> None:
         options |= {"trans_a": True} if minor_a else {}
     options |= {} if minor_b else {"trans_b": True}
     _scaled(r, i.operands[3], acc)
+    r.fenced()
     r.steps.append(n.Eval(n.Call("wgmma", (acc, left, right), n.attrs(**options))))
     for o in r.items(i.operands[0], columns // 2):
         r.untouched(o)
@@ -137,6 +140,16 @@ def _atom(r: Machine, e: n.Expr, depth: int) -> n.Expr:
             inner = whole(r, e.a, 0)
             if r.numbers.divides(inner, 4):
                 return build.cast(inner, I32)
+        case n.Binary(op="shr", b=n.Const(value=4)):  # an address in shared memory has no sign
+            inner = whole(r, e.a.x if isinstance(e.a, n.Cast) and e.a.rounding == "bits" else e.a, 0)
+            if r.numbers.divides(inner, 4):
+                return build.cast(inner, I32)
+        case n.Binary(op="add" | "sub"):
+            return build.binary(e.op, _atom(r, e.a, depth + 1), _atom(r, e.b, depth + 1))
+        case n.Binary(op="mul", b=n.Const()):
+            return build.mul(_atom(r, e.a, depth + 1), build.cast(e.b, I32))
+        case n.Const():
+            return build.const(16 * int(e.value))
     if r.numbers.of(e).hi <= LOW and dtype_of(e.type).is_integer:
         return build.mul(build.cast(e, I32), 16)
     raise r.refuse("an operand of wgmma that is not made of an address in shared memory by masks and shifts")
@@ -194,8 +207,7 @@ def described(r: Machine, o: Operand, of: DType, depth: int, width: int, minor: 
     rest = build.from_polynomial(terms, I32)
     first = _whole(r, rest, rows)
     if first is None and start % depth == rows % depth == rows & (rows - 1) == 0 and r.numbers.divides(rest, depth.bit_length() - 1):
-        b = shared[0].matrix(of, span, panel, True)
-        whole = build.add(rest, start)  # steps of so many rows keep to a panel
+        b, whole = shared[0].matrix(of, span, panel, True), build.add(rest, start)  # steps of so many rows keep to a panel
         panels = build.span(build.floordiv(whole, rows), width * size // span)
         return build.region(b, panels, build.span(build.mod(whole, rows), depth), build.span(build.const(0), span // size))
     if first is None or rows % 8:

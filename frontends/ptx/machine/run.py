@@ -13,12 +13,13 @@ from kir.surface.ptx import opcodes
 from kir.surface.ptx.form.syntax import Instruction
 from kir.surface.ptx.registers.reader import PREDICATE, Handler
 
-from ..flow.blocks import Block
+from ..flow.blocks import PURE, Block
 from ..flow.structure import Branch, Code, Flag, Item, Leave, Loop, When
-from . import accesses, numbers, products, together
+from ..uses import written
+from . import accesses, numbers, products, tensor_maps, together
 from .machine import Machine, located
 
-HANDLERS: dict[str, Handler] = {**INLINE, **numbers.HANDLERS, **accesses.HANDLERS, **together.HANDLERS, **products.HANDLERS}
+HANDLERS: dict[str, Handler] = {**INLINE, **numbers.HANDLERS, **accesses.HANDLERS, **together.HANDLERS, **products.HANDLERS, **tensor_maps.HANDLERS}
 UNLISTED = frozenset({"createpolicy"})
 """Opcodes that inline assembly may not hold, for what they make outlives the statement."""
 
@@ -48,6 +49,7 @@ class Run:
                 m.entered()
                 for i in self.blocks[x.block].instructions:
                     self._step(i)
+                m.fenced()
             case Branch():
                 m.guard = None
                 cond = m.value(x.cond[0], PREDICATE)
@@ -75,6 +77,11 @@ class Run:
                     up = build.logical_or(up, build.load(n.Region(self._flag(f))))
                 m.steps.append(n.If(up if x.up else build.invert(up), self.statements(x.body)))
 
+    def _moves(self, i: Instruction) -> bool:
+        """Whether an instruction only moves registers, or computes what no tensor core takes: compilers do not keep its order with a fence of wgmma, for
+        whoever hands out registers does."""
+        return i.parts[0] == "mov" or (i.parts[0] in PURE and not any(name in self.m.arrays for name in written(i)))
+
     def _flag(self, to: int) -> n.Buffer:
         if to not in self.flags:
             self.flags[to] = n.Buffer(self.m.fresh("skip"), BOOL, (), "register")
@@ -84,6 +91,8 @@ class Run:
         m = self.m
         at = len(m.steps)
         m.here, m.guard = i, None
+        if m.fence is not None and not self._moves(i) and "mma_async" not in i.parts:
+            m.fenced()
         if i.parts[0] == "call":
             raise m.refuse("a call of a function")
         if i.guard is not None:
@@ -103,7 +112,7 @@ class Run:
         if handler is None or (row.why and row.name not in OWN):
             raise m.refuse(f"'{row.name}': {row.why or 'it is not read'}")
         least, most = row.operands
-        extra = 1 if "L2::cache_hint" in i.parts else 0
+        extra = 1 if "L2::cache_hint" in i.parts else 2 if i.parts[:3] == ("fence", "proxy", "tensormap::generic") else 0
         if not least <= len(i.operands) <= most + extra:
             raise m.fail("KIR-F302", f"'{i.opcode}' takes {least} to {most} operands, not {len(i.operands)}")
         m.wanted = None
@@ -113,6 +122,6 @@ class Run:
         m.guard = None
 
 
-OWN = frozenset({*numbers.HANDLERS, *accesses.HANDLERS, *together.HANDLERS, *products.HANDLERS})
+OWN = frozenset({*numbers.HANDLERS, *accesses.HANDLERS, *together.HANDLERS, *products.HANDLERS, *tensor_maps.HANDLERS})
 """Opcodes that are read here otherwise than in inline assembly."""
 __all__ = ["Run"]

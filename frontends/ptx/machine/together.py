@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BOOL
+from kir.ir.types import BOOL, dtype_of
 from kir.surface.ptx.form.bits import KINDS
 from kir.surface.ptx.form.syntax import Instruction, Name, Pair
 from kir.surface.ptx.instructions import collective
@@ -39,7 +39,25 @@ def _shuffle(r: Reader, i: Instruction) -> None:
                 raise r.refuse("a shuffle that says whether its source is in range")
             r.write(inside, build.const(True, BOOL))
         i = replace(i, operands=(first.first, *i.operands[1:]))
+    value = r.held(i.operands[1]) if isinstance(i.operands[1], Name) else None
     collective.HANDLERS["shfl"](r, i)
+    to = i.operands[0]
+    got = r.registers.get(to.name, [(None, None)])[-1][1] if isinstance(to, Name) else None
+    if isinstance(got, n.Var) and isinstance(value, n.Expr) and dtype_of(value.type).is_integer:  # some lane's value
+        known = r.numbers.of(value)
+        r.numbers.ranges[got.name] = (known.lo, known.hi)
 
 
-HANDLERS: dict[str, Handler] = {"bar": _barrier, "barrier": _barrier, "shfl": _shuffle}
+def _elect(r: Reader, i: Instruction) -> None:
+    """One lane of a whole warp: the first."""
+    assert isinstance(r, Machine)
+    first = i.operands[0]
+    if not isinstance(first, Pair) or r.constant(i.operands[1]) not in (-1, 0xFFFFFFFF):
+        raise r.refuse("a lane that the hardware chooses among some")
+    if isinstance(first.first, Name) and first.first.name in r.read:
+        r.result(first.first, build.const(0, KINDS["s32"].dtype))
+    lane = r.special["laneid"]
+    r.write(first.second, r.bind("p", build.compare("eq", lane, 0)))
+
+
+HANDLERS: dict[str, Handler] = {"bar": _barrier, "barrier": _barrier, "shfl": _shuffle, "elect": _elect}

@@ -12,7 +12,7 @@ from kir.analysis.simplify import whole_again
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import row_major
-from kir.ir.types import DType, dtype_of
+from kir.ir.types import I64, DType, dtype_of
 from kir.ir.visit import walk
 
 
@@ -157,7 +157,10 @@ def _from_rows_end(made: list[n.Expr], parts: Sequence[Mapping[tuple[n.Expr, ...
         if whole > 0 and factors[d][0] and (lowest is None or lowest < 0) and not less(made[d], bare(base.shape[d]), known) and less(
                 inside, bare(base.shape[d]), known):
             steps = build.floordiv(strides[d], strides[after]) if not build.is_const(strides[after], 1) else strides[d]
-            made[d], made[after] = inside, build.add(made[after], build.mul(steps, whole))
+            back, step = made[after], build.mul(steps, whole)
+            if back.type != step.type:
+                back, step = build.cast(back, I64), build.cast(step, I64)
+            made[d], made[after] = inside, build.add(back, step)
     return tuple(made)
 
 

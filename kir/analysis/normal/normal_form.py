@@ -20,6 +20,7 @@ from kir.ir import nodes as n
 from kir.ir.types import BOOL, DType, shape_of
 from kir.ir.visit import names_read, statements, substitute, transform, walk
 
+DIVISIONS = frozenset({"floordiv", "mod", "tdiv", "trem", "ceildiv"})
 _ATOMICS = frozenset(f"atomic_{op}" for op in ("add", "max", "min", "and", "or", "xor", "exch", "cas"))
 ROUNDS = 8
 """Most rounds of simplification; each removes at least one node, and in practice the second changes nothing."""
@@ -135,8 +136,19 @@ def _stmt(s: n.Stmt, known: Facts) -> n.Block:
             return (s if same else replace(s, roles=tuple(replace(r, body=body) for body, r in zip(bodies, s.roles, strict=True))),)
         case n.Opaque():
             return (s,)
+        case n.Let():
+            return (_named_once(recombined(simplified(s, known), known), known),)
         case _:
             return (recombined(simplified(s, known), known),)
+
+
+def _named_once(s: n.Let, known: Facts) -> n.Let:
+    """A let of a quotient or remainder; where it has a name already, as when two functions each ask for the lane, a let of that."""
+    e = s.value
+    if len(s.names) != 1 or not isinstance(e, n.Binary) or e.op not in DIVISIONS or not isinstance(e.type, DType):
+        return s
+    first = next((name for name, value in known.lets.items() if value == e and name != s.names[0]), None)
+    return s if first is None else replace(s, value=n.Var(first, e.type))
 
 
 def _rounded_up(e: n.Expr, known: Facts) -> n.Expr:

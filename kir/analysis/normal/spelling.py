@@ -23,6 +23,8 @@ from kir.ir.types import TileType, dtype_of, shape_of
 from kir.ir.visit import names_read, once, substitute, substitute_buffers, transform, updated, walk
 
 COLLECTIVE = frozenset({"reduce", "scan", "sort"})
+MOST_TERMS = 128
+"""Terms of a sum that is written out where it is used: a longer one keeps its name, such as that of a loop that is written out."""
 DIVISIONS = frozenset({"floordiv", "mod", "tdiv", "trem", "ceildiv", "min", "max"})
 
 
@@ -79,7 +81,8 @@ class _Speller:
         values: dict[str, n.Expr] = {}
         for s in put_together(block, self.fresh):
             for made in self.stmt(_inlined(s, values) if values else s):
-                if isinstance(made, n.Let) and len(made.names) == 1 and is_index_arithmetic(made.value, self.header):
+                if isinstance(made, n.Let) and len(made.names) == 1 and is_index_arithmetic(made.value, self.header) and (
+                        len(build.polynomial(made.value)) <= MOST_TERMS):
                     values[made.names[0]] = made.value
                 else:
                     out.append(made)

@@ -87,7 +87,7 @@ def counted(s: n.For | n.While, name: str) -> int:
     if store.at.index or store.mask is not None or not isinstance(store.value.type, DType) or not store.value.type.is_integer:
         return 0
     by = build.sub(store.value, build.load(store.at))
-    return found if (found := int_value(by)) in (1, -1) else 0  # type: ignore[return-value]  # it is no None then
+    return found if (found := int_value(by)) in (1, -1) else 0
 
 
 def _writes(s: n.Stmt, name: str) -> bool:

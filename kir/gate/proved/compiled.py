@@ -117,7 +117,7 @@ def judged(program: n.Program, made: Translated) -> Validated:
 
 def _compared(program: n.Program, again: n.Program, done: Proved, assembly: bool = False) -> Validated:
     """Both run on the same inputs, in the checking mode, at sizes below and beyond a tile. Of PTX, each CTA passes as many barriers as one of the kernel:
-    that is counted where a launch has one CTA."""
+    that is counted where a launch has one CTA, and its threads no other way to wait."""
     sizes: list[dict[str, int]] = []
     why = "no size is small enough to be run"
     for each in size_sets(program, SIZES) or [{}]:
@@ -144,7 +144,10 @@ def _compared(program: n.Program, again: n.Program, done: Proved, assembly: bool
 
 
 def _alone(program: n.Program, sizes: dict[str, int]) -> bool:
-    """Whether a launch has one CTA."""
+    """Whether a launch has one CTA, whose threads meet at its barriers only."""
+    apart = ("mbar_", "named_barrier_", "cluster_")
+    if any(isinstance(x, n.Roles) or (isinstance(x, n.Call) and x.fn.startswith(apart)) for x in walk(program)):
+        return False
     at = {k: build.const(v) for k, v in sizes.items()}
     return all(build.int_value(substitute(a.extent, at)) == 1 for a in program.kernels[0].grid)
 

@@ -225,6 +225,8 @@ class Checker(Happened):
         if (memory.space == "shared" and order == "relaxed") or len(g) > 256:
             return
         clocks, rows, agents = self._who(f)
+        if order == "relaxed" and not (self.released or clocks.fenced or any(clocks.foreign)):
+            return  # there is nothing yet that it could release or acquire
         for at, lane in zip(g.tolist(), lanes.tolist(), strict=True):
             key, row, agent = (self.m.number_of(memory), at), rows[lane : lane + 1], agents[lane : lane + 1]
             before = self.released.get(key)

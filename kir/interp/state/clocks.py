@@ -37,6 +37,8 @@ class Clocks:
         """The first agents of the blocks for what the same lanes have issued, in the order in which these were made."""
         self.names: list[str] = [""]
         self.foreign: list[Knowledge] = [{} for _ in numbers]
+        self.fenced = False
+        """Whether an agent has ordered what it did for those that read its flag."""
         self.leasts: dict[int, tuple[int, int, Array, Array]] = {}
         """By layer, what some agents all knew of each when they were last asked: the version, the room, which agents, and the clocks."""
 
@@ -146,6 +148,7 @@ class Clocks:
         self.version += 1
         if layer >= self.layers:
             return
+        self.fenced |= layer == FENCED
         self.know[layer, rows, agents] = np.maximum(self.know[layer, rows, agents], self.know[ORDERED, rows, agents])
         self.tick(rows, agents)
 

@@ -459,7 +459,8 @@ def _folding(s: n.Stmt, b: n.Buffer) -> bool:
 
 
 def _folded_at_once(s: n.Store) -> int:
-    """How many values more than one a store folds into a scalar, when they are computed from the same memory."""
+    """How many values more than one a store folds into a scalar, when they are computed from the same memory; what a name stands for is not looked at, so
+    that it counts the same when it is written out."""
     v = s.value
     if s.at.index or not (isinstance(v, n.Binary) and v.op in ("add", "max", "min") and v.a == n.Load(s.at) and isinstance(v.b, n.Binary) and v.b.op == v.op):
         return 0
@@ -470,8 +471,8 @@ def _folded_at_once(s: n.Store) -> int:
             waiting.extend((x.a, x.b))
         else:
             parts.append(x)
-    sources = [buffers_named(x) or names_read(x) for x in parts]
-    return len(parts) - 1 if sources[0] and all(x == sources[0] for x in sources) else 0
+    sources = {named for e in parts if (named := buffers_named(e))}
+    return len(parts) - 1 if len(sources) == 1 or (not sources and any(map(names_read, parts))) else 0
 
 
 def _operations(e: n.Node) -> int:

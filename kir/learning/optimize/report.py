@@ -21,7 +21,6 @@ from kir.learning.optimize.words import InWords, in_words_of, numbers_of
 from kir.learning.tune.rank import promised
 from kir.rewrite import Step
 
-
 TOLD = 4
 """Steps of a plan that could not be taken, which the text tells one by one."""
 

@@ -1,6 +1,7 @@
 """The threads of a CTA as a place in a program: the loop over them, what surrounds a statement inside it, and how they meet."""
 from __future__ import annotations
 
+from kir.analysis.facts import Facts
 from kir.analysis.uniform import depends, of_whole_groups, varying
 from kir.base.dataclass import dataclass
 from kir.ir import build
@@ -67,7 +68,7 @@ def _meeting(program: n.Program, path: Path, group: int) -> Verdict:
             continue
         parts = (s.lo, s.hi, s.step) if isinstance(s, n.For) else (s.cond,)
         for e in parts:
-            if depends(of_whole_groups(e, team.thread.name, group) if group else e, known[p[2:]]):
+            if depends(of_whole_groups(Facts.at(program, p).expanded(e), team.thread.name, group) if group else e, known[p[2:]]):
                 return refuted(f"some {who} do not come here", f"whether a thread comes here depends on {expr_text(e)}",
                                needs=f"control flow that all {who} agree on")
         if isinstance(s, n.While) or any(isinstance(x, n.Jump) for x in walk(s)):

@@ -47,6 +47,40 @@ def whole_numbers(program: n.Program) -> dict[str, str]:
     return {**dict.fromkeys(packed, "i32"), **dict.fromkeys(out, "i64")}
 
 
+def choosers(program: n.Program) -> set[str]:
+    """The integer parameters of a generic program that only choose: each time one is mentioned, it is compared with a number. They count nothing, so that
+    nothing says that they are one at least."""
+    names = {p.name for p in program.params if isinstance(p.of, DType) and p.of.is_integer}
+    told, chosen = defaultdict[str, int](int), defaultdict[str, int](int)
+    for k in program.kernels:
+        for x in walk(k):
+            match x:
+                case n.Var(name=name) if name in names:
+                    told[name] += 1
+                case n.Binary(op=op, a=a, b=b) if op in _COMPARED:
+                    for one, other in ((a, b), (b, a)):
+                        if (named := _plain(one)) in names and isinstance(_bare(other), n.Const):
+                            chosen[named] += 1
+                case _:
+                    pass
+    return {name for name in names if 0 < told[name] == chosen[name]}
+
+
+def _bare(e: n.Expr) -> n.Expr:
+    return _bare(e.x) if isinstance(e, n.Cast) else e
+
+
+def _plain(e: n.Expr) -> str:
+    """The name of a value, perhaps converted, or of which some bits are taken; "" for another one."""
+    match _bare(e):
+        case n.Var(name=name):
+            return name
+        case n.Binary(op="and", a=a, b=n.Const()):
+            return _plain(a)
+        case _:
+            return ""
+
+
 def _is_whole(e: n.Expr) -> bool:
     dtype = getattr(e.type, "dtype", e.type)
     return isinstance(dtype, DType) and not dtype.is_symbolic and dtype.is_integer

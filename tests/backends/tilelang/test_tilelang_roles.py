@@ -84,6 +84,25 @@ def test_arrivals_that_threads_cannot_say_are_refused(tilelang: Backend, count: 
     assert [d.id for d in refused] == ["KIR-B303"] and why in refused[0].message
 
 
+def test_a_loop_that_may_not_run_says_when_it_does(tilelang: Backend, tmp_path: Path) -> None:
+    """TileLang 0.1.15 makes one round of a loop that has at most one by a quotient."""
+    p = parse_program("""kir 1
+program p
+  size M: i32
+  in X: f16[M, 64] align 16
+  out Y: f16[M, 64]
+kernel main grid (i: min(ceildiv(M, 16), 132)) threads 128
+  for turn in 1..ceildiv(ceildiv(M, 16) - i, 132) step 2
+    Y[(turn * 132 + i) * 16 +: 16, 0 +: 64] = load(X[(turn * 132 + i) * 16 +: 16, 0 +: 64] else 0.0:f16 clip) clip
+  for again in 0..ceildiv(M, 4096)
+    Y[again * 16 +: 16, 0 +: 64] = load(X[again * 16 +: 16, 0 +: 64] else 0.0:f16 clip) clip
+""", "p.kir")
+    text = tilelang.emit(p).text
+    assert "if 1 < T.ceildiv(T.ceildiv(M, 16) - i, 132):" in text and text.count("    if ") == 1
+    again = TILELANG.read_back(form(normalize(p)), tmp_path)
+    assert alpha_equal(again, form(normalize(p))), program_text(again)
+
+
 @pytest.mark.tilelang
 @pytest.mark.nvcc
 def test_roles_compile_without_spills(tilelang: Backend) -> None:

@@ -67,6 +67,14 @@ COMPUTED = {
     "a store through a view is kept": (
         "", "  unsigned long long both;\n  unsigned* half = reinterpret_cast<unsigned*>(&both);\n  half[0] = t;\n  half[1] = t + 7;\n"
             "  y[t] = float(both >> 32) + x[0] * 0.f;\n", T + 7),
+    "a pointer that is set on another branch alone, handed to a function that does not use it on this one": (
+        "template <bool ONE> __device__ float one(const float* x, const float* p, int t) { if constexpr (!ONE) return *p; return x[t]; }\n"
+        "template <bool ONE> __device__ float of(const float* x, int t) {\n  const float* p = nullptr;\n  if constexpr (!ONE) p = x + t;\n"
+        "  return one<ONE>(x, p, t);\n}\n", "  y[t] = of<true>(x, t) + of<false>(x, t);\n", 2 * X[:64]),
+    "a function of halves beside CUDA's of the same name, which a whole number is not handed to": (
+        "__device__ __inline__ __half __shfl_down_sync(const unsigned mask, const __half v, const unsigned d) {\n"
+        "  return __shfl_down_sync(mask, v, d, 32);\n}\n",
+        "  long long far = 100003 + t;\n  y[t] = float(__shfl_down_sync(~0u, far, 1) - 100000) + 0.f * x[t];\n", np.where(T % 32 < 31, T + 4, T + 3)),
     "collectives of CUB": (
         "using Sums = cub::BlockReduce<float, 64>;\nusing Scan = cub::BlockScan<float, 64>;\n",
         "  __shared__ typename Sums::TempStorage a;\n  __shared__ typename Scan::TempStorage b;\n  __shared__ float all;\n"
@@ -445,11 +453,12 @@ def test_what_computes_something_else_is_not_the_same(tmp_path: Path, what: str)
     ("  y[t] = (&a)->x.y + (&a == &b ? 1.f : 0.f);", "on a pointer to an object"),
     ("  for (auto v : a) y[t] = v;", "a loop over"),
     ("  (n > 3 ? a : b).n = 4;\n  y[t] = a.n;", "no place"),
+    ("  const float* p = nullptr;\n  y[t] = first(p) + a.n;\n  p = x;", "points nowhere yet"),
     ("  float* p = n > 3 ? x : y;\n  p += t;\n  p = x;\n  *p = 1.f;", "set again"),
 ])
 def test_what_has_no_form_is_refused_by_its_name(tmp_path: Path, body: str, reason: str) -> None:
     head = "  P a, b;\n  a.n = t;\n  b.n = n;\n  a.x = b.x = ((const float2*)x)[t];\n"
-    (tmp_path / "k.cu").write_text(threads(head + body, "struct P { float2 x; int n; };\n"))
+    (tmp_path / "k.cu").write_text(threads(head + body, "struct P { float2 x; int n; };\n__device__ float first(const float* p) { return p[0]; }\n"))
     assert any(reason in s.reason for s in opaque_statements(read(tmp_path / "k.cu", "k")))
 
 

@@ -154,6 +154,15 @@ def test_a_barrier_or_a_mask_that_is_gone_is_found_out(gone: str, instead: str, 
     assert done.status == "refuted" and {d.id for d in done.diagnostics()} == {id}, done.line
 
 
+def test_a_parameter_that_is_called_as_the_threads_are_is_another() -> None:
+    program = parse_program(TURNED.replace("size N", "size t").replace("fact N", "fact t").replace("[N]", "[t]").replace("(N, ", "(t, ")
+                            .replace("for t in", "for i in").replace("s[t]", "s[i]").replace("64 + t]", "64 + i]").replace("63 - t]", "63 - i]"), "t.kir")
+    made = named("main", "turned_kernel", text_of("turned"), 64, 256, ("A", "B", "t"))
+    with pytest.raises(KirError) as refused:
+        judged(program, made)
+    assert "'t'" in refused.value.diagnostics[0].message or refused.value.diagnostics[0].id.startswith("KIR-F")
+
+
 def test_a_barrier_that_no_thread_needs_is_missed_all_the_same() -> None:
     twice = TURNED.replace("    barrier()\n", "    barrier()\n    barrier()\n")
     done = judged(parse_program(twice, "twice.kir"), named("main", "turned_kernel", text_of("turned"), 64, 256, ("A", "B", "N")))
@@ -216,3 +225,37 @@ def test_a_kernel_that_is_not_there_is_named_with_those_that_are(tmp_path: Path)
     assert refused.value.diagnostics[0].id == "KIR-F312" and "'sums'" in refused.value.diagnostics[0].attempt
     assert [(k.name, k.surface) for k in FRONTEND.kernels(TEXTS / "sums.ptx")] == [("sums", "ptx")]
     assert FRONTEND.skeleton(TEXTS / "sums.ptx", "sums").tensors["param_1"].role == "out"
+
+
+def boxes(folder: Path, text: str) -> n.Program:
+    """A tensor twice, tile by tile, through tensor maps that the kernel writes."""
+    tensors = "".join(f'[tensors.param_{k}]\nname = "{of}"\nshape = ["M", "N"]\ndtype = "f16"\n' for k, of in enumerate("XY"))
+    return bound(folder, "boxes", text, f"""kernel = "boxes"
+sizes = ["M", "N"]
+grid = ["ceildiv(M, 16)", "ceildiv(N, 64)"]
+absent = ["param_4", "param_5"]
+[metas]
+shared_bytes = 8192
+[scalars]
+param_2 = "M"
+param_3 = "N"
+{tensors}""")
+
+
+def test_tensor_maps_that_a_kernel_writes_are_those_of_its_tensors(tmp_path: Path) -> None:
+    program = boxes(tmp_path, text_of("boxes"))
+    assert {(m.of, m.box) for m in program.tensor_maps} == {("X", (16, 64)), ("Y", (16, 64))}
+    x = np.random.default_rng(2).integers(-9, 9, (40, 80)).astype(np.float16)
+    done = run(program, {"X": x}, {}, mode="check")
+    assert not [f for f in done.findings if f.severity == "error"] and (done.outputs["Y"] == x + x).all()
+
+
+@pytest.mark.parametrize(("gone", "instead", "reason"), [
+    ("global_dim.shared::cta.b1024.b32 [ %rd1 + 0 ], 0x1, %r", "global_dim.shared::cta.b1024.b32 [ %rd1 + 0 ], 0x1, 4096; //", "dimension 1 is not that of"),
+    ("elemtype.shared::cta.b1024.b32 [ %rd1 + 0 ], 0x6", "elemtype.shared::cta.b1024.b32 [ %rd1 + 0 ], 0x2", "a tensor map of 2 dimensions"),
+    ("fill_mode.shared::cta.b1024.b32 [ %rd1 + 0 ], 0x0", "fill_mode.shared::cta.b1024.b32 [ %rd1 + 0 ], 0x1", "fills with other than zero"),
+])
+def test_a_tensor_map_of_something_else_stays_text(tmp_path: Path, gone: str, instead: str, reason: str) -> None:
+    assert gone in text_of("boxes")
+    program = boxes(tmp_path, text_of("boxes").replace(gone, instead))
+    assert any(isinstance(x, n.Opaque) and reason in x.reason for k in program.kernels for x in walk(k))

@@ -3,8 +3,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-
-import pytest
+from contextlib import suppress
 
 from kir.frontends.ptx.flow.blocks import EXIT, Block
 from kir.frontends.ptx.flow.dominators import flow_of
@@ -55,21 +54,17 @@ class Way:
     def plain(self) -> list[int]:
         """Along the jumps."""
         k = 0
-        try:
+        with suppress(Ended):
             while k != EXIT:
                 self.at(k)
                 b = self.blocks[k]
                 k = b.after if b.cond is None or self.test(k) != b.cond[1] else b.taken
-        except Ended:
-            pass
         return self.seen
 
     def nested(self, items: Sequence[Item]) -> list[int]:
         """Along branches and loops."""
-        try:
+        with suppress(Ended):
             self.run(items)
-        except Ended:
-            pass
         return self.seen
 
     def run(self, items: Sequence[Item]) -> str:
@@ -104,17 +99,16 @@ class Way:
         return ""
 
 
-@pytest.mark.parametrize("part", range(4))
-def test_random_graphs_take_the_same_way(part: int) -> None:
+def test_random_graphs_take_the_same_way() -> None:
     nested = 0
-    for seed in range(part * 1500, part * 1500 + 1500):
+    for seed in range(700):
         blocks = drawn(random.Random(seed))
         flow = flow_of(blocks)
         if not flow.reducible:
             continue
         items = structured(flow)
         nested += bool(flow.loops)
-        for run in range(4):
+        for run in range(3):
             assert Way(blocks, run).nested(items) == Way(blocks, run).plain(), seed
     assert nested > 200
 

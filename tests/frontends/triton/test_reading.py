@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kir.backends.triton import BACKEND
 from kir.base.diagnostic import KirError
 from kir.frontends.triton.frontend import TritonFrontend
 from kir.ir import nodes as n
@@ -43,6 +44,21 @@ def kernel(x, q, r):
 """, {"x": x, "q": np.zeros(4, np.int32), "r": np.zeros(4, np.int32)})
     np.testing.assert_array_equal(out["q"], [-2, 2, -2, 2])
     np.testing.assert_array_equal(out["r"], [-1, 1, -2, 2])
+
+
+def test_a_sum_of_truths_is_unsigned(tmp_path: Path) -> None:
+    """Triton counts its bool among the unsigned integers: a count that is subtracted from wraps, unless it is said to be signed."""
+    x = np.array([1, 5, -3, 7], np.int32)
+    source = """
+@triton.jit
+def kernel(x, y):
+    v = tl.load(x + tl.arange(0, 4))
+    tl.store(y, (tl.sum(v > 2) - 3).to(tl.int64))
+    tl.store(y + 1, (tl.sum((v > 2).to(tl.int32)) - 3).to(tl.int64))
+"""
+    out = execute(tmp_path, source, {"x": x, "y": np.zeros(2, np.int64)})
+    np.testing.assert_array_equal(out["y"], [(1 << 32) - 1, -1])
+    assert "(tl.int32)" in BACKEND.emit(read(tmp_path, source)).text, "the conversion decides the sum's dtype"
 
 
 def test_pointers_that_advance_in_a_loop_have_closed_forms(tmp_path: Path) -> None:

@@ -2,9 +2,12 @@
 from __future__ import annotations
 
 import itertools
+import math
+import operator
 from collections.abc import Callable
 from functools import cache
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,8 +22,8 @@ from kir.ir import nodes as n
 from kir.ir.build import const, var
 from kir.ir.parser import parse_program
 from kir.ir.printer import expr_text, program_text
-from kir.ir.types import I8, I32, U8, U32, DType
-from kir.ir.visit import substitute
+from kir.ir.types import F32, I8, I32, U8, U32, DType
+from kir.ir.visit import substitute, walk
 
 SMALL = st.integers(-6, 12)
 
@@ -103,6 +106,22 @@ def test_simplified_expressions_have_the_same_value(dtype: DType, data: st.DataO
             if below:
                 assert value <= evaluate(f, values, dtype), (expr_text(e), expr_text(f), values)
             assert evaluate(comparison, values, dtype) == (value < evaluate(f, values, dtype))
+
+
+@pytest.mark.parametrize("op", sorted(n.COMPARISONS))
+@pytest.mark.parametrize("value", [8.0, 7.5, -3.0, -2.25, 300.0, 16777215.0, 16777216.0, math.nan, math.inf])
+def test_a_whole_number_compared_as_a_floating_point_one_is_what_it_was(op: str, value: float) -> None:
+    for dtype, numbers in ((I32, (-(1 << 31), -16777217, -4, -3, -2, 0, 7, 8, 9, 300, 16777214, 16777215, 16777217, (1 << 31) - 1)), (U8, (0, 7, 8, 255))):
+        for mirrored in (False, True):
+            x, y = n.Cast(var("x", dtype), F32), const(value, F32)
+            made = simplify(build.compare(op, *((y, x) if mirrored else (x, y))), Facts())
+            if not any(isinstance(e, n.Cast) for e in walk(made)):
+                compared = getattr(operator, op)
+                for number in numbers:
+                    seen = float(np.float32(number))
+                    assert evaluate(made, {"x": number}, dtype) == (compared(value, seen) if mirrored else compared(seen, value)), (expr_text(made), number)
+            else:
+                assert not abs(value) < 1 << 24 or not dtype.range[0] <= value <= dtype.range[1]
 
 
 def test_the_last_of_unsigned_numbers_is_not_below_itself() -> None:
@@ -239,3 +258,14 @@ def test_a_let_over_whole_numbers_stays_out_of_places_of_a_wrapping_dtype() -> N
     known = Facts(lets={"i": build.mul(n.Var("t", WHOLE), 2)})
     inside = n.Cast(n.Binary("add", n.Cast(i, U32), const(1, U32)), WHOLE)
     assert known.expanded(build.add(n.Var("i", WHOLE), inside)) == build.add(build.mul(n.Var("t", WHOLE), 2), inside)
+
+
+def test_a_sum_of_very_many_names_keeps_them() -> None:
+    """A loop that is written out a thousand times: sums of sums would be as deep as Python goes."""
+    lines = "".join(f"  let v{k} = X[i + {k}]\n  let h{k} = {f'h{k - 1} + ' if k else ''}v{k}\n" for k in range(1100))
+    program = parse_program(f"kir 1\nprogram p\n  size N: i32\n  in X: u64[N + 1100]\n  out Y: u64[N]\nkernel k grid (i: N) threads 1\n{lines}  Y[i] = h1099\n")
+    made = normalize(program)
+    assert made == normalize(made)
+    known = Facts.at(made, ("k", len(made.kernels[0].body) - 1))
+    store = made.kernels[0].body[-1]
+    assert isinstance(store, n.Store) and len(build.polynomial(known.expanded(store.value))) < 300

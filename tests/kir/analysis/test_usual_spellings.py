@@ -31,6 +31,12 @@ WAYS = {
     "shifts and masks of a thread's number": (
         "kernel k grid (b: B) threads 64\n  for t in 0..64 parallel thread\n    Y[b, t >> 5, t & 31] = X[b, t >> 5, t & 31]\n",
         "kernel k grid (b: B) threads 64\n  for t in 0..64 parallel thread\n    Y[b, t // 32, t % 32] = X[b, t // 32, t % 32]\n"),
+    "a whole number compared as a floating-point one": (
+        "kernel k grid (b: B) threads 64\n  for t in 0..64 parallel thread\n    Y[b, 0, t] = load(X[b, 0, t] where cast(t, f32) < 256.0 / 32.0 else 0.0)\n",
+        "kernel k grid (b: B) threads 64\n  for t in 0..64 parallel thread\n    Y[b, 0, t] = load(X[b, 0, t] where t < 8 else 0.0)\n"),
+    "one compared with what is rounded": (
+        "kernel k grid (i: N) threads 1\n  W[i] = select(cast(V[i], f32) < 1.0 / 3.0, 1, 0)\n",
+        "kernel k grid (i: N) threads 1\n  W[i] = select(cast(V[i], f32) < 1.0 / 3.0, 1, 0)\n"),
     "bits of data stay bits": (
         "kernel k grid (i: N) threads 1\n  W[i] = V[i] >> 5 & 31\n", "kernel k grid (i: N) threads 1\n  W[i] = V[i] >> 5 & 31\n"),
     "a vector from the same operation on each element": (

@@ -158,6 +158,11 @@ def test_a_residue_holds_names_order_and_labels_and_nothing_else() -> None:
     assert moved is not None and moved.order == ((("", 1, "body", 0), (1, 0)),)
     assert restore(two, moved) == swapped
     assert residue(made, two) is None
+    digits = [parse_program(TEXT.replace("x * 2.0", text)) for text in ("x * 0.1 + 0.5 * 0.3", "x * 0.10000000149011612 + 0.5 * 0.30000001192092896")]
+    spelled = residue(digits[0], digits[1])  # one number of f32 in other digits: equal, and another text with another hash
+    assert spelled == Residue(literals=((("", 0, "body", 1), ((0, 0.10000000149011612), (2, 0.30000001192092896))),))
+    assert program_text(restore(digits[0], spelled)) == program_text(digits[1])
+    assert Residue.from_json(spelled.to_json()) == spelled
 
 
 identifiers = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,6}", fullmatch=True)
@@ -174,7 +179,9 @@ paths = st.one_of(
     Residue,
     st.lists(st.tuples(kernels, renamings), max_size=2).map(tuple),
     st.lists(st.tuples(paths, st.permutations(range(3)).map(tuple)), max_size=2).map(tuple),
-    st.lists(st.tuples(paths, st.one_of(st.none(), identifiers)), max_size=2).map(tuple)))
+    st.lists(st.tuples(paths, st.one_of(st.none(), identifiers)), max_size=2).map(tuple),
+    st.lists(st.tuples(paths, st.lists(st.tuples(st.integers(0, 9), st.floats(allow_nan=False, allow_infinity=False)), min_size=1, max_size=2).map(tuple)),
+             max_size=2).map(tuple)))
 def test_a_residue_reads_back(left: Residue) -> None:
     assert Residue.parse(left.text()) == left
 
