@@ -37,7 +37,7 @@ from kir.rewrite.driver import forward_site, rejection_reason, run_forward
 from kir.rewrite.meaning import EPSILON, difference
 from kir.rewrite.pipelines.text import Direction
 from kir.surface import backend
-from tests.kir.interp.mutation import mutants as weakened
+from tests.kir.interp.findings.mutation import mutants as weakened
 from tests.round_trips import ROUND_TRIPS
 
 PASSES = [cls for cls in passes() if getattr(cls, "carrier", None) is None and cls.name not in ("templatize", "autotune")]

@@ -1,4 +1,5 @@
-"""Whether a merge of two states gives the same in every order: computed exactly on many states that shares may be, of which many are alike in parts."""
+"""Whether a merge of two states gives the same in every order: refuted by states, of many that shares may be, on which it is computed exactly; proved by z3
+for all states, or, of sums, products and quotients alone, by an identity of rational functions."""
 from __future__ import annotations
 
 import random
@@ -15,6 +16,8 @@ TRIPLES = 400
 """Triples of states that are tried."""
 ENOUGH = 100
 """How many of them must have a value: in the others something is divided by zero."""
+POINTS, EFFORT = 12, 2_000_000
+"""Random points at which rational functions are compared, and steps of z3 (its `rlimit`, the same on every machine)."""
 Value = Fraction | bool
 State = tuple[Value, ...]
 
@@ -60,6 +63,66 @@ def in_any_order(merge: Merge, found: n.Block) -> tuple[bool, str]:
     if valued < ENOUGH:
         raise NotExact("a division by what is nearly always zero")
     return True, f"{valued} triples of states, computed exactly, give the same in every order"
+
+
+def for_all(merge: Merge) -> str:
+    """How merges in any order are shown to be the same for all states, over the reals; "" where they are not. Two functions of sums, products and quotients
+    that agree at random points of a large set are one (Schwartz, Zippel: a point at which two others agree is one in ten million)."""
+    if any(_chooses(x) for s in merge.body for x in walk(s)):
+        return "for all states, by z3" if _by_z3(merge) else ""
+    chance = random.Random(21)
+    try:
+        for _ in range(POINTS):
+            x, y, z = (tuple(Fraction(chance.randint(1, 10 ** 9), chance.randint(1, 10 ** 9)) for _ in merge.held) for _ in range(3))
+            if merge(x, y) != merge(y, x) or merge(merge(x, y), z) != merge(x, merge(y, z)):
+                return ""
+    except (NotExact, ZeroDivisionError):
+        return ""
+    return "for all states: they are the same rational functions"
+
+
+def _chooses(x: n.Node) -> bool:
+    """Whether a node is of more than sums, products and quotients."""
+    match x:
+        case n.If() | n.Select() | n.Unary() | n.Store(mask=n.Expr()) | n.Load(mask=n.Expr()):
+            return True
+        case n.Binary(op=op):
+            return op not in ("add", "sub", "mul", "div")
+        case n.Call(fn=fn):
+            return fn != "fma"
+        case _:
+            return False
+
+
+def _by_z3(merge: Merge) -> bool:
+    """Whether z3 finds no states for which the order shows. False without z3, for what it is not asked of, and where it gives up."""
+    try:
+        import z3
+    except ImportError:
+        return False
+
+    def state(name: str) -> tuple[Any, ...]:
+        return tuple((z3.Bool if b.dtype.is_bool else z3.Real)(f"{name}_{i}") for i, b in enumerate(merge.held))
+
+    def merged(own: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[Any, ...]:
+        run = _Symbolic({b.name: v for b, v in zip((*merge.held, *merge.others), (*own, *other), strict=True)}, z3)
+        run.block(merge.body)
+        solver.add(*run.defined)
+        return tuple(run.memory[b.name] for b in merge.held)
+    solver = z3.Solver()
+    solver.set("rlimit", EFFORT)
+    x, y, z = state("x"), state("y"), state("z")
+    try:
+        pairs = [*zip(merged(x, y), merged(y, x), strict=True), *zip(merged(merged(x, y), z), merged(x, merged(y, z)), strict=True)]
+    except (NotExact, KeyError):
+        return False
+    for a, b in pairs:
+        solver.push()
+        solver.add(a != b)
+        if solver.check() != z3.unsat:
+            return False
+        solver.pop()
+    return True
 
 
 def _literals(block: Sequence[n.Stmt]) -> list[Fraction]:
@@ -145,6 +208,67 @@ class _Run:
         if e.op == "div" and isinstance(own := e.type, DType) and own.is_float:
             return Fraction(a) / Fraction(b)
         raise NotExact(f"'{e.op}'")
+
+
+class _Symbolic(_Run):
+    """The same of terms of z3: numbers are reals, and both ways of a choice are followed."""
+
+    def __init__(self, memory: dict[str, Any], z3: Any) -> None:
+        super().__init__(memory, {})
+        self.z3, self.way = z3, z3.BoolVal(True)
+        self.defined: list[Any] = []
+        """What holds where nothing is divided by zero."""
+
+    def block(self, block: Sequence[n.Stmt]) -> None:
+        for s in block:
+            match s:
+                case n.If():
+                    cond, before, way = self.value(s.cond), dict(self.memory), self.way
+                    self.way = self.z3.And(way, cond)
+                    self.block(s.then)
+                    then, self.memory, self.way = self.memory, before, self.z3.And(way, self.z3.Not(cond))
+                    self.block(s.orelse)
+                    self.way = way
+                    self.memory = {k: self.either(cond, then[k], v) for k, v in self.memory.items() if k in then}
+                case n.Store(mask=n.Expr() as mask) if not s.at.index and s.at.buffer.space == "register" and not s.clip:
+                    self.memory[s.at.buffer.name] = self.either(self.value(mask), self.value(s.value), self.memory[s.at.buffer.name])
+                case _:
+                    super().block((s,))
+
+    def either(self, cond: Any, a: Any, b: Any) -> Any:
+        """One value or the other."""
+        return a if a is b else self.z3.If(cond, a, b)
+
+    def value(self, e: n.Expr) -> Any:
+        match e:
+            case n.Const():
+                known = super().value(e)
+                return self.z3.BoolVal(known) if isinstance(known, bool) else self.z3.RealVal(str(known))
+            case n.Load(mask=n.Expr() as mask, other=n.Expr() as other) if not e.at.index and e.at.buffer.name in self.memory:
+                return self.either(self.value(mask), self.memory[e.at.buffer.name], self.value(other))
+            case n.Select():
+                return self.either(self.value(e.cond), self.value(e.a), self.value(e.b))
+            case n.Unary(op="not" | "neg"):
+                x = self.value(e.x)
+                return self.z3.Not(x) if self.z3.is_bool(x) else -x
+            case n.Binary(op="min" | "max"):
+                a, b = self.value(e.a), self.value(e.b)
+                return self.either(a < b, *((a, b) if e.op == "min" else (b, a)))
+            case n.Binary(op="and" | "or" | "xor"):
+                a, b = self.value(e.a), self.value(e.b)
+                if not (self.z3.is_bool(a) and self.z3.is_bool(b)):
+                    raise NotExact(f"'{e.op}' of numbers")
+                return {"and": self.z3.And, "or": self.z3.Or, "xor": self.z3.Xor}[e.op](a, b)
+            case n.Binary(op="div", type=DType(is_float=True)):
+                a, b = self.value(e.a), self.value(e.b)
+                self.defined.append(self.z3.Or(self.z3.Not(self.way), b != 0))
+                return a / b
+            case n.Binary() if e.op in COMPARED or e.op in COMPUTED:
+                return {**COMPARED, **COMPUTED}[e.op](self.value(e.a), self.value(e.b))
+            case n.Var() | n.Load() | n.Cast():
+                return super().value(e)
+            case _:
+                raise NotExact("what z3 is not asked of")
 
 
 class _Drawn(_Run):

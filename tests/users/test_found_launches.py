@@ -594,23 +594,3 @@ def test_a_file_beside_with_a_kernel_of_the_same_name_launches_its_own(name: str
     declared = "__global__ void k(float* x, int n);\n" if name.endswith(".cu") else "import triton\nfrom none import k\n"
     other.write_text(declared + launch, encoding="utf-8")
     assert launched(str(file))[0] is not None
-
-
-@pytest.mark.parametrize(("condition", "fact"), [("flag > 0", ""), ("(flag & 2) != 0", ""), ("flag == 1 && n > 3", ""), ("i < flag", "flag >= 1"),
-                                                 ("n % flag == 0", "flag >= 1")])
-def test_a_number_that_only_chooses_may_be_any(condition: str, fact: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "own.cu"
-    file.write_text(f"""__global__ void turned(const float* x, float* y, int n, int flag) {{
-  __shared__ float s[128];
-  int i = blockIdx.x * 128 + threadIdx.x;
-  s[threadIdx.x] = i < n ? x[i] : 0.f;
-  if ({condition}) __syncthreads();
-  if (i < n) y[i] = s[127 - threadIdx.x];
-}}
-void run(const float* x, float* y, int n, int flag) {{ turned<<<(n + 127) / 128, 128>>>(x, y, n, flag); }}
-""", encoding="utf-8")
-    binding, _ = launched(str(file))
-    assert binding is not None and [f for f in binding.facts if "flag" in f] == [fact] * bool(fact)
-    if condition == "flag > 0":
-        code, _, told = called(capsys, "check", str(file))
-        assert code == 1 and "flag = 0" in told

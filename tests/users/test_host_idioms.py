@@ -217,3 +217,23 @@ int main() {
     assert called(capsys, "check", str(file))[0] == 0
     file.write_text(POOLED.replace("extern __shared__ float held[];", "__shared__ float held[128];"), encoding="utf-8")
     assert called(capsys, "check", str(file))[0] == 0, "an array of fixed size may stand there too"
+
+
+@pytest.mark.parametrize(("condition", "fact"), [("flag > 0", ""), ("(flag & 2) != 0", ""), ("flag == 1 && n > 3", ""), ("i < flag", "flag >= 1"),
+                                                 ("n % flag == 0", "flag >= 1")])
+def test_a_number_that_only_chooses_may_be_any(condition: str, fact: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "own.cu"
+    file.write_text(f"""__global__ void turned(const float* x, float* y, int n, int flag) {{
+  __shared__ float s[128];
+  int i = blockIdx.x * 128 + threadIdx.x;
+  s[threadIdx.x] = i < n ? x[i] : 0.f;
+  if ({condition}) __syncthreads();
+  if (i < n) y[i] = s[127 - threadIdx.x];
+}}
+void run(const float* x, float* y, int n, int flag) {{ turned<<<(n + 127) / 128, 128>>>(x, y, n, flag); }}
+""", encoding="utf-8")
+    binding, _ = launched(str(file))
+    assert binding is not None and [f for f in binding.facts if "flag" in f] == [fact] * bool(fact)
+    if condition == "flag > 0":
+        code, _, told = called(capsys, "check", str(file))
+        assert code == 1 and "flag = 0" in told

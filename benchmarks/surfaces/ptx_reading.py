@@ -1,7 +1,7 @@
 """How much of what compilers write as PTX is read: docs/tables/ptx-reading.md.
 
-`python -m benchmarks.ptx_reading compile --at FOLDER [--only WORDS]` writes the PTX that each backend's compiler makes of each of KIR's own programs (naive
-programs and experts) for sm_80 and sm_90a; `page --at FOLDER [--write]` reads all of it and writes the page. No GPU is needed.
+`python -m benchmarks.surfaces.ptx_reading compile --at FOLDER [--only WORDS]` writes the PTX that each backend's compiler makes of each of KIR's own programs
+(naive programs and experts) for sm_80 and sm_90a; `page --at FOLDER [--write]` reads all of it and writes the page. No GPU is needed.
 """
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from kir.lineage.records.folder import Folder
 from kir.surface import Translated, backend
 from kir.surface.reading import load_expert, manifest, read_source
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "tables" / "ptx-reading.md"
 SURFACES, TARGETS = ("cuda", "triton", "tilelang"), ("sm_80", "sm_90a")
 TOOLS = {"cuda": "nvcc (CUDA)", "triton": "Triton", "tilelang": "TileLang, nvcc"}
-HEAD = """Made by `python -m benchmarks.ptx_reading compile --at FOLDER`, then `page --at FOLDER --write`: every program of `skills/problems`,
+HEAD = """Made by `python -m benchmarks.surfaces.ptx_reading compile --at FOLDER`, then `page --at FOLDER --write`: every program of `skills/problems`,
 `skills/experts` and `skills/lineages` (their experts), and every kernel of a package in `tests/zoo.toml`, is compiled to PTX for both targets by each backend
 that can say it, with no GPU. A kernel is read where nothing of it stays text, under the launch that it was compiled for.
 nvcc 13.0, Triton 3.6, TileLang 0.1.15."""
