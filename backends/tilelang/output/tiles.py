@@ -104,17 +104,22 @@ class Tiles:
                 is_only_element(s.at) and s.mask is None):
             return [(self.reduction(s.value.b, n.Region(s.at.buffer), False), 0)]
         if not isinstance(s.at.type, TileType):
-            return self._guarded(s.mask, [(self._assigned(self.to.place(s.at), s.at, s.value), 0)])
+            return self._guarded(s.mask, lambda: [(self._assigned(self.to.place(s.at), s.at, s.value), 0)])
         found = self._whole(s) if s.mask is None else None
         if found is None:
             return self._elements(s)
         self.settled(s.at, (s.value,))
         return found
 
-    def _guarded(self, mask: n.Expr | None, lines: Lines) -> Lines:
+    def _guarded(self, mask: n.Expr | None, lines: Callable[[], Lines]) -> Lines:
+        """Lines under a condition, which loads in them need not say again."""
         if mask is None:
-            return lines
-        return [(f"if {self.to.text(mask)}:", 0), *((text, depth + 1) for text, depth in lines)]
+            return lines()
+        head = f"if {self.to.text(mask)}:"
+        self.to.guards.append(mask)
+        told = [(head, 0), *((text, depth + 1) for text, depth in lines())]
+        self.to.guards.pop()
+        return told
 
     def _assigned(self, place: str, at: n.Region, value: n.Expr) -> str:
         """`place = value`, or `place += rest` for a float sum that starts with the place."""
@@ -199,9 +204,9 @@ class Tiles:
     def _scalars(self, s: n.Stmt) -> Lines:
         """A store of one element, or what stands under a condition."""
         if isinstance(s, n.If):
-            return self._guarded(s.cond, [line for x in s.then for line in self._scalars(x)])
+            return self._guarded(s.cond, lambda: [line for x in s.then for line in self._scalars(x)])
         assert isinstance(s, n.Store)
-        return self._guarded(s.mask, [(self._assigned(self.to.place(s.at), s.at, s.value), 0)])
+        return self._guarded(s.mask, lambda: [(self._assigned(self.to.place(s.at), s.at, s.value), 0)])
 
     def axes(self, shape: Sequence[int | n.Expr]) -> list[tuple[n.Var, int | n.Expr]]:
         """A variable for each axis, with names that nothing else has."""
@@ -295,7 +300,7 @@ class Tiles:
             cond, place, each = said(cond, one), self.to.place(one), element(value, _aligned(index, value))
             self.settled(at, (each,), one, axes)
             text = f"T.{e.fn}({place}, {self.to.text(each)})"
-            lines = self._guarded(cond, [(text, 0)])
+            lines = self._guarded(cond, lambda: [(text, 0)])
         except NotElementwise as what:
             raise refuse("KIR-B306", f"'{what}' has no elements that TileLang could compute one by one", "a value by elements") from None
         finally:

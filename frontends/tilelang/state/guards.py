@@ -88,8 +88,10 @@ def guarded(r: Reader, e: n.Expr, where: n.Expr | None = None) -> n.Expr:
 def _by_its_loops(r: Reader, at: n.Region) -> bool:
     """Whether each index of a place lies inside its dimension whatever the trips of the loops that it counts by."""
     known = Facts()
-    for v in {x.name: x for x in walk(at) if isinstance(x, n.Var) and x.name in r.inside}.values():
-        known = known.ranging(v, build.const(0, dtype_of(v.of)), convert(r.inside[v.name], dtype_of(v.of)))
+    for v in {x.name: x for x in walk(at) if isinstance(x, n.Var)}.values():
+        ends = (build.const(0), r.inside[v.name]) if v.name in r.inside else r.begins.get(v.name)
+        if ends is not None:
+            known = known.ranging(v, convert(ends[0], dtype_of(v.of)), convert(ends[1], dtype_of(v.of)))
     return all(isinstance(i, n.Expr) and says_both((), i, d, known) for i, d in zip(at.index, at.buffer.shape, strict=True))
 
 

@@ -93,6 +93,8 @@ class ReadingState:
         """Buffers that the statement at hand has declared."""
         self.inside: dict[str, n.Expr] = {}
         """Loop variables that run from 0, with the end of their range."""
+        self.begins: dict[str, tuple[n.Expr, n.Expr]] = {}
+        """Those that run from another literal, with where they begin and end."""
         self.objects: set[str] = set()
         """Parameters that are objects: their fields are metas, they are none."""
         self.questions: dict[str, str] = {}

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import libcst as cst
 
+from kir.base.diagnostic import Origin
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import dtype_of
@@ -68,8 +69,16 @@ def both_ways(r: Reader, f: Frame, cond: n.Expr, then: Way, orelse: Way, s: cst.
         a, b = (x.value if x is not None else None for x in results)
         result = Returned(_phi(r, "result", cond, a, b, blocks))
     if blocks[0] or blocks[1]:
-        r.out.emit(n.If(cond, tuple(blocks[0]), tuple(blocks[1]), True, origin=f.scope.module.origin(s)))
+        r.out.emit(branch(cond, tuple(blocks[0]), tuple(blocks[1]), True, f.scope.module.origin(s)))
     return result
+
+
+def branch(cond: n.Expr, then: n.Block, orelse: n.Block, static: bool, origin: Origin | None) -> n.Stmt:
+    """A branch; the loop alone where it is one loop, and its condition that the loop runs at all."""
+    loop = then[0] if len(then) == 1 and not orelse else None
+    if isinstance(loop, n.For) and isinstance(cond, n.Binary) and cond.op == "lt" and (cond.a, cond.b) == (loop.lo, loop.hi):
+        return loop
+    return n.If(cond, then, orelse, static, origin=origin)
 
 
 def _joined(r: Reader, cond: n.Expr, before: dict[str, Value], ends: list[dict[str, Value]], blocks: list[list[n.Stmt]]) -> dict[str, Value]:

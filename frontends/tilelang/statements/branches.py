@@ -16,7 +16,7 @@ from ..state import mutable
 from ..state.evaluate import evaluate
 from ..state.execute import opaque, restore, run_block
 from ..state.reader import Reader, Undecided
-from ..state.static_branches import both_ways
+from ..state.static_branches import both_ways, branch
 from ..syntax.control_flow import defines, ends_in_return
 from ..values.values import Frame, NotUnderstood, Returned, Unknown
 
@@ -100,14 +100,6 @@ def _dynamic_if(r: Reader, f: Frame, s: cst.If, cond: n.Expr, orelse: Sequence[c
         blocks.append(tuple(made))
         f.scope.names.clear()
         f.scope.names.update(names)
-    if not blocks[1] and _only_when_it_runs(cond, blocks[0]):
-        r.out.emit(blocks[0][0])
-    else:
-        r.out.emit(n.If(cond, blocks[0], blocks[1], origin=f.scope.module.origin(s)))
+    r.out.emit(branch(cond, blocks[0], blocks[1], False, f.scope.module.origin(s)))
     return None
 
-
-def _only_when_it_runs(cond: n.Expr, block: n.Block) -> bool:
-    """Whether a branch is one loop, and its condition that the loop runs at all."""
-    loop = block[0] if len(block) == 1 else None
-    return isinstance(loop, n.For) and isinstance(cond, n.Binary) and cond.op == "lt" and (cond.a, cond.b) == (loop.lo, loop.hi)

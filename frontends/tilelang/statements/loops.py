@@ -72,6 +72,8 @@ def _for(r: Reader, f: Frame, s: cst.For) -> Returned | None:
         _counting_down(r, f, s, name, (lo, hi, -down), kind, n.attrs(**attrs))
         return None
     var = n.Var(r.out.fresh(name if name != "_" else "i"), dtype_of(lo.type))
+    if not build.is_const(lo, 0) and isinstance(lo, n.Const) and build.is_const(step, 1):
+        r.begins[var.name] = lo, hi
     body = _body(r, f, s, {name: Num(var)}, {var.name: hi} if build.is_const(lo, 0) and build.is_const(step, 1) else {})
     r.out.emit(n.For(var, lo, hi, step, body, kind, n.attrs(**attrs)))
     return None
