@@ -20,7 +20,7 @@ walks an expert kernel back to the naive program. Begin with `parse` of FILE::KE
 applies them, `gate` judges the result. Every refusal has an id that `explain` explains. Numbers called modelled come from a cost model."""
 
 
-def made(folder: Path, version: str) -> Any:
+def made(folder: Path, version: str, log: str = "WARNING") -> Any:
     """The server over a folder, which paths are relative to. Raises :class:`UsageError` KIR-C008 where the extra `mcp` is not installed."""
     try:
         from mcp.server import MCPServer
@@ -36,7 +36,7 @@ def made(folder: Path, version: str) -> Any:
             if wrong := misnamed(name, arguments):
                 raise ToolError(wrong)
             return await super().call_tool(name, arguments, context)
-    server = Server("kir", instructions=INSTRUCTIONS, version=version, log_level="WARNING")
+    server = Server("kir", instructions=INSTRUCTIONS, version=version, log_level=log)
     kept = Kept()
     for tool in TOOLS:
         server.add_tool(_tool(tool, kept, folder, Context, ToolError))
@@ -118,7 +118,7 @@ def _tool(tool: Callable[..., Awaitable[Any]], kept: Kept, folder: Path, context
 
 def serve(folder: Path, version: str, port: int = 0) -> None:
     """Serve over standard input and output, or on a port of this machine (never another's). Raises :class:`UsageError` KIR-C009 for a port in use."""
-    server = made(folder, version)
+    server = made(folder, version, "INFO" if port else "WARNING")  # over a port, where it listens and what it is asked
     if not port:
         server.run("stdio")
         return
