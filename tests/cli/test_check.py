@@ -85,9 +85,9 @@ def test_one_mistake_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_what_is_not_followed_is_told_once_with_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (file := tmp_path / "misspelt.py").write_text(MISSPELT, encoding="utf-8")
     code, out, _ = called(capsys, "check", str(file))
-    said = " ".join(out.split())
-    assert code == 0 and said.count("not decided: ") == 1 and "misspelt.py:12:13 (main/opaque)" in said
-    assert "did you mean 'Parallel'" in said and "(8 kinds of obligations)" in said
+    said = "".join(out.split())  # however long the folder's name is, and wherever the lines of a table are broken
+    assert code == 0 and said.count("notdecided:") == 1 and "misspelt.py:12:13(main/opaque)" in said
+    assert "didyoumean'Parallel'" in said and "(8kindsofobligations)" in said
 
 
 def test_a_kernel_that_nothing_launches_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
