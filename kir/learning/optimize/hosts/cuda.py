@@ -6,28 +6,25 @@ written is read again: the new kernel in the file is what it is by itself.
 from __future__ import annotations
 
 import re
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-from kir.analysis import normalize
 from kir.base.dataclass import dataclass
-from kir.base.diagnostic import KirError, error
+from kir.base.diagnostic import error
 from kir.ir import nodes as n
 from kir.ir.binding import Binding, expressions, fact_expressions
-from kir.ir.canonical import alpha_equal
 from kir.ir.nodes import Program
 from kir.ir.printer import expr_text
 from kir.ir.types import DTYPES, I32
 from kir.ir.visit import walk
 from kir.learning.optimize.hosts.python import BESIDE, POSITIVE
+from kir.learning.optimize.hosts.read_back import NotSaid, reads_back
 from kir.surface import Emitted, backend
 from kir.surface.edits import SourceEdit
 from kir.surface.edits.splice import between
-from kir.surface.reading import load_expert
 
 C_TYPES = {"f16": "__half", "bf16": "__nv_bfloat16", "f32": "float", "f64": "double", "i8": "signed char", "u8": "unsigned char", "i16": "short",
            "u16": "unsigned short", "i32": "int", "u32": "unsigned int", "i64": "long long", "u64": "unsigned long long", "bool": "bool"}
@@ -48,10 +45,6 @@ UNUSED = 3
 """How often a written text names a parameter that it does not look at: kernel, function that launches, and what that one passes."""
 
 
-class _Not(Exception):
-    """Why a file is not edited."""
-
-
 def beside(path: Path, kernel: str, binding: Binding, program: Program) -> SourceEdit:
     """The edit of a file that puts a program's kernel beside the one that it was made of, in a namespace of its own, and has the one launch in the file
     choose it where all holds that the binding takes for granted: values, facts, threads, alignment, and that nothing is written where something else is read.
@@ -59,7 +52,7 @@ def beside(path: Path, kernel: str, binding: Binding, program: Program) -> Sourc
     text = path.read_text(encoding="utf-8")
     try:
         return _edited(path, text, kernel, binding, program)
-    except _Not as reason:
+    except NotSaid as reason:
         raise error("KIR-C102", f"no launch in {path.name} can choose: {reason}", attempt="-o OUT.cu, a kernel with a function that launches it") from None
 
 
@@ -67,18 +60,18 @@ def _edited(path: Path, text: str, kernel: str, binding: Binding, program: Progr
     shown = _blanked(text)
     name = f"{kernel}_faster"
     if name in text:
-        raise _Not(f"it has a '{name}' already")
+        raise NotSaid(f"it has a '{name}' already")
     if re.search(r'extern\s*"C"\s*\{', text):
-        raise _Not("it has a block of C linkage, where templates may not stand")
+        raise NotSaid("it has a block of C linkage, where templates may not stand")
     if len(program.kernels) != 1 or program.plan or program.workspaces or binding.maps or binding.arrays:
-        raise _Not("the result is more than one kernel of the same tensors")
+        raise NotSaid("the result is more than one kernel of the same tensors")
     made, launch = _definition(shown, text, kernel), _launch(shown, text, kernel)
     if made.end > launch.start:
-        raise _Not("the kernel stands behind its launch")
+        raise NotSaid("the kernel stands behind its launch")
     renamed = replace(program, name=name, kernels=(replace(program.kernels[0], name=name),))
     emitted = backend("cuda").emit(renamed)
     if not emitted.launch:
-        raise _Not("the result needs host code that only its launcher has")
+        raise NotSaid("the result needs host code that only its launcher has")
     statement, told = _chosen(launch, made, binding, renamed, emitted)
     includes, body = _parts(emitted)
     includes += ["<type_traits>"] if "std::is_same<" in statement else []
@@ -87,23 +80,9 @@ def _edited(path: Path, text: str, kernel: str, binding: Binding, program: Progr
     at = found[-1] if found else 0
     space = f"\n\nnamespace {kernel}_kir {{\n\n{body.strip()}\n\n}}  // namespace {kernel}_kir\n"
     after = "".join([text[:at], *(f"#include {x}\n" for x in lacking), text[at:made.end], space, text[made.end:launch.start], statement, text[launch.end:]])
-    _reads_back(path, after, name, emitted)
+    reads_back(path, after, name, emitted)
     said = f"the kernel stays, and the launch in this file takes '{name}' where {told}"
     return SourceEdit(str(path), kernel, text, after, tuple(between(text, after)), BESIDE, (said,), binding, binding)
-
-
-def _reads_back(path: Path, after: str, name: str, emitted: Emitted) -> None:
-    """Raises _Not where the new kernel is not read in the file as it is by itself."""
-    with tempfile.TemporaryDirectory(prefix="kir-edit-") as folder:
-        read = list[Program]()
-        for stem, held in (("edited", after), ("alone", emitted.text)):
-            (place := Path(folder) / f"{stem}{path.suffix}").write_text(held, encoding="utf-8")
-            try:
-                read.append(load_expert(f"{place}::{name}", Binding.parse(dict(emitted.bindings)[name])).program)
-            except (KirError, KeyError) as bad:
-                raise _Not(f"the new kernel is not read in it ({bad.diagnostics[0].message if isinstance(bad, KirError) else bad})") from None
-    if not alpha_equal(*map(normalize, read)):
-        raise _Not("the new kernel is not read in it as it is by itself")
 
 
 # ------------------------------------------------------------------------------------------------------------------------- text
@@ -124,7 +103,7 @@ def _closing(shown: str, at: int) -> int:
         depth += (shown[k] in pairs) - (shown[k] in pairs.values())
         if depth == 0:
             return k + 1
-    raise _Not("its brackets are not closed")
+    raise NotSaid("its brackets are not closed")
 
 
 def _listed(shown: str, text: str, start: int, end: int) -> list[str]:
@@ -172,36 +151,36 @@ def _definition(shown: str, text: str, kernel: str) -> _Made:
         params = [_declared(x) for x in _listed(shown, shown, m.end(), close - 1)]
         templates = [_declared(x.partition("=")[0]) for x in (m[1] or "").split(",") if x.strip()]
         return _Made(m.start(), _closing(shown, close + opened.end() - 1), params, templates)
-    raise _Not(f"the definition of '{kernel}' is not in it")
+    raise NotSaid(f"the definition of '{kernel}' is not in it")
 
 
 def _declared(words: str) -> str:
     """The name that a parameter declares."""
     found = re.findall(r"[A-Za-z_]\w*", words.partition("=")[0].partition("[")[0])
     if not found:
-        raise _Not("a parameter of the kernel has no name")
+        raise NotSaid("a parameter of the kernel has no name")
     return str(found[-1])
 
 
 def _launch(shown: str, text: str, kernel: str) -> _Launch:
     found = list(re.finditer(rf"(?<![\w:.>])((?:\w+::)*{re.escape(kernel)})\s*(<[^<>;(){{}}]*>)?\s*<<<", shown))
     if len(found) != 1:
-        raise _Not(f"it has {len(found)} launches of '{kernel}'" if found else f"no launch of '{kernel}' is in it")
+        raise NotSaid(f"it has {len(found)} launches of '{kernel}'" if found else f"no launch of '{kernel}' is in it")
     m = found[0]
     line = shown.rfind("\n", 0, m.start()) + 1
     if shown[line:].lstrip(" \t").startswith("#") or shown[:line].rstrip(" \t\n").endswith("\\"):
-        raise _Not("its launch is in a macro")
+        raise NotSaid("its launch is in a macro")
     before = shown[:m.start()].rstrip()
     if before and before[-1] not in ";{})":
-        raise _Not("its launch is no statement")
+        raise NotSaid("its launch is no statement")
     end = shown.find(">>>", m.end())
     opened = re.match(r">>>\s*\(", shown[end:]) if end >= 0 else None
     if opened is None:
-        raise _Not("its launch is not as plain as that")
+        raise NotSaid("its launch is not as plain as that")
     close = _closing(shown, end + opened.end() - 1)
     semicolon = re.match(r"\s*;", shown[close:])
     if semicolon is None:
-        raise _Not("its launch is no statement")
+        raise NotSaid("its launch is no statement")
     templates = _listed(shown, text, m.start(2) + 1, m.end(2) - 1) if m[2] else []
     return _Launch(m.start(), close + semicolon.end(), text[m.start():close + semicolon.end()], templates, _listed(shown, text, m.end(), end),
                    _listed(shown, text, end + opened.end(), close - 1), " " * (len(shown[line:m.start()]) - len(shown[line:m.start()].lstrip())))
@@ -212,19 +191,19 @@ def _parts(emitted: Emitted) -> tuple[list[str], str]:
     includes = re.findall(r"^#include\s+([<\"][^>\"\n]+[>\"])", emitted.text, re.MULTILINE)
     body = re.sub(r"^#include[^\n]*\n", "", emitted.text, flags=re.MULTILINE)
     if re.search(r"^\s*#", re.sub(r"^\s*#\s*pragma\s+unroll[^\n]*", "", body, flags=re.MULTILINE), re.MULTILINE):
-        raise _Not("the result needs directives of its own")
+        raise NotSaid("the result needs directives of its own")
     launch = re.sub(r"^cudaError_t launch_", "static inline cudaError_t launch_", emitted.launch, flags=re.MULTILINE)
     return includes, re.sub(r'^extern "C" __global__', "__global__", f"{body.strip()}\n\n{launch.strip()}", flags=re.MULTILINE)
 
 
 # ---------------------------------------------------------------------------------------------------------------------- choosing
 def _chosen(launch: _Launch, made: _Made, binding: Binding, program: Program, emitted: Emitted) -> tuple[str, str]:
-    """The statement that launches the new kernel where it may be, and the old one elsewhere; and its condition. Raises _Not for what it cannot say."""
+    """The statement that launches the new kernel where it may be, and the old one elsewhere; and its condition. Raises NotSaid for what it cannot say."""
     if len(launch.given) != len(made.params):
-        raise _Not("its launch does not give each parameter")
+        raise NotSaid("its launch does not give each parameter")
     said = {name: x if _SIMPLE.fullmatch(x) else f"({_pure(x)})" for name, x in zip(made.params, launch.given, strict=True)}
     if len(launch.config) < 2:
-        raise _Not("its launch has no grid and block")
+        raise NotSaid("its launch has no grid and block")
     names, where = _sizes(launch, binding, said, emitted)
     where += _of_the_launch(launch, made, binding, said, names)
     where += _facts(program.facts, names)
@@ -239,7 +218,7 @@ def _chosen(launch: _Launch, made: _Made, binding: Binding, program: Program, em
     stream = launch.config[3] if len(launch.config) > 3 else "0"
     call = f"{emitted.entries[0].function.removesuffix('_faster')}_kir::launch_{program.name}({', '.join([*arguments, stream])});"
     if not _signature(emitted, len(arguments) + 1):
-        raise _Not("the function that launches the result takes something else")
+        raise NotSaid("the function that launches the result takes something else")
     pad = launch.pad
     held = f"\n{pad}    && ".join(dict.fromkeys(f"({x})" if "||" in x else x for x in where)) or "true"
     old = launch.text.replace("\n", "\n  ")
@@ -252,7 +231,7 @@ def _pure(words: str) -> str:
     """What a launch is given, where it may be worked out more than once."""
     called = [*re.findall(r"([A-Za-z_]\w*)\s*(?:<[^<>]*>)?\s*\(", words)]
     if _CHANGES.search(words) or (strange := next((x for x in called if x not in _PURE), "")):
-        raise _Not(f"'{words}' may not be worked out twice" if _CHANGES.search(words) else f"'{strange}(..)' is called in its launch")
+        raise NotSaid(f"'{words}' may not be worked out twice" if _CHANGES.search(words) else f"'{strange}(..)' is called in its launch")
     return words
 
 
@@ -290,7 +269,7 @@ def _of_the_grid(size: str, launch: _Launch, binding: Binding, names: Mapping[st
         if size in factors and all(x == size or x in names for x in factors) and factors.count(size) == 1:
             others = [names[x] for x in factors if x != size]
             return f"static_cast<int>({_extents(launch.config[0])}.{axis}{''.join(f' / {x}' for x in others)})"
-    raise _Not(f"nothing that its launch says is '{size}'")
+    raise NotSaid(f"nothing that its launch says is '{size}'")
 
 
 def _extents(words: str) -> str:
@@ -309,14 +288,14 @@ def _of_the_launch(launch: _Launch, made: _Made, binding: Binding, said: Mapping
     for name, value in binding.metas.items():
         if not name.startswith("threads_"):
             if name not in made.templates:
-                raise _Not(f"'{name}' is nothing that its launch says")
+                raise NotSaid(f"'{name}' is nothing that its launch says")
             place = made.templates.index(name)
             if place >= len(launch.templates):
-                raise _Not(f"its launch does not say '{name}'")
+                raise NotSaid(f"its launch does not say '{name}'")
             yield from _template(launch.templates[place], value)
     for name, dtype in binding.dtypes.items():
         if name not in made.templates or made.templates.index(name) >= len(launch.templates):
-            raise _Not(f"its launch does not say '{name}'")
+            raise NotSaid(f"its launch does not say '{name}'")
         yield from _template(launch.templates[made.templates.index(name)], str(dtype))
     yield from (f"{said[x]} == nullptr" for x in binding.absent if x in said and said[x] not in ("nullptr", "NULL"))
     yield from _facts(fact_expressions(binding.facts, {x: n.Var(x, I32) for x in binding.sizes}), names)
@@ -340,7 +319,7 @@ def _template(given: str, value: object) -> Iterator[str]:
     elif isinstance(value, str) and value in C_TYPES:
         yield from () if given == C_TYPES[value] else (f"std::is_same<{given}, {C_TYPES[value]}>::value",)
     else:
-        raise _Not(f"'{value}' is no compile-time value that C++ compares")
+        raise NotSaid(f"'{value}' is no compile-time value that C++ compares")
 
 
 def _apart(program: Program, tensors: Mapping[str, str]) -> Iterator[str]:
@@ -362,15 +341,15 @@ def _argument(p: n.Param, names: Mapping[str, str], tensors: Mapping[str, str], 
     if isinstance(p.of, n.Buffer):
         kind = C_TYPES.get(p.of.dtype.name)
         if kind is None or p.name not in tensors:
-            raise _Not(f"nothing says what '{p.name}' is")
+            raise NotSaid(f"nothing says what '{p.name}' is")
         return f"({kind}*){tensors[p.name]}"
     if (found := names.get(p.name) or said.get(p.name.lstrip("%"))) is None:
-        raise _Not(f"nothing that its launch says is '{p.name}'")
+        raise NotSaid(f"nothing that its launch says is '{p.name}'")
     return found
 
 
 def cpp_expression(e: n.Expr, names: Mapping[str, str], above: int = 0) -> str:
-    """An expression of whole numbers that are not negative, with these names for its variables. Raises _Not for another."""
+    """An expression of whole numbers that are not negative, with these names for its variables. Raises NotSaid for another."""
     def side(x: n.Expr, at: int) -> str:
         return cpp_expression(x, names, at)
     match e:
@@ -397,7 +376,7 @@ def cpp_expression(e: n.Expr, names: Mapping[str, str], above: int = 0) -> str:
 
 
 def _no(e: n.Expr) -> NoReturn:
-    raise _Not(f"C++ is not told {expr_text(e)}")
+    raise NotSaid(f"C++ is not told {expr_text(e)}")
 
 
 __all__ = ["beside", "cpp_expression"]

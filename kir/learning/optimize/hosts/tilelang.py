@@ -2,29 +2,22 @@
 from __future__ import annotations
 
 import ast
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from kir.analysis import normalize
-from kir.base.diagnostic import KirError, error
+from kir.base.diagnostic import error
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
-from kir.ir.canonical import alpha_equal
 from kir.ir.nodes import Program
 from kir.ir.printer import expr_text
 from kir.ir.types import DTYPES
 from kir.ir.visit import names_read
 from kir.learning.optimize.hosts.python import BESIDE, POSITIVE, TORCH, python_expression
-from kir.surface import Emitted, backend
+from kir.learning.optimize.hosts.read_back import NotSaid, reads_back
+from kir.surface import backend
 from kir.surface.edits import SourceEdit
 from kir.surface.edits.splice import between
-from kir.surface.reading import load_expert
-
-
-class _Not(Exception):
-    """Why a file is not edited."""
 
 
 def beside(path: Path, kernel: str, binding: Binding, program: Program) -> SourceEdit:
@@ -33,29 +26,29 @@ def beside(path: Path, kernel: str, binding: Binding, program: Program) -> Sourc
     text = path.read_text(encoding="utf-8")
     try:
         return _edited(path, text, kernel, binding, program)
-    except _Not as reason:
+    except NotSaid as reason:
         raise error("KIR-C102", f"no factory in {path.name} can choose: {reason}", attempt="-o OUT.py, a kernel with a factory of its own") from None
 
 
 def _edited(path: Path, text: str, kernel: str, binding: Binding, program: Program) -> SourceEdit:
     tree, name = ast.parse(text), f"{kernel}_faster"
     if name in text:
-        raise _Not(f"it has a '{name}' already")
+        raise NotSaid(f"it has a '{name}' already")
     if len(program.kernels) != 1 or program.plan or program.workspaces or binding.maps or binding.arrays:
-        raise _Not("the result is more than one kernel of the same tensors")
+        raise NotSaid("the result is more than one kernel of the same tensors")
     factory, made = _factory(tree, kernel)
     emitted = backend("tilelang").emit(replace(program, name=name, kernels=(replace(program.kernels[0], name=name),)))
     new, inner = _factory(ast.parse(emitted.text), name)
     if _imports(ast.parse(emitted.text)) - _imports(tree):
-        raise _Not("it imports TileLang by other names")
+        raise NotSaid("it imports TileLang by other names")
     if len(new.decorator_list) != 1 or isinstance(new.decorator_list[0], ast.Call):
-        raise _Not("the result needs options of the compiler")
+        raise NotSaid("the result needs options of the compiler")
     if [a.arg for a in inner.args.args] != [a.arg for a in made.args.args]:
-        raise _Not("the result takes its tensors in another order")
+        raise NotSaid("the result takes its tensors in another order")
     known = [a.arg for a in (*factory.args.args, *factory.args.kwonlyargs)]
     sizes = [a.arg for a in new.args.args]
     if strange := next((x for x in sizes if x not in known), ""):
-        raise _Not(f"its factory is not given '{strange}'")
+        raise NotSaid(f"its factory is not given '{strange}'")
     where = list(dict.fromkeys([*_conditions(binding, program, known), *_others(factory, {*binding.metas, *binding.sizes})]))
     lines, written = text.splitlines(keepends=True), emitted.text.splitlines(keepends=True)
     first = _line(factory) - 1
@@ -66,7 +59,7 @@ def _edited(path: Path, text: str, kernel: str, binding: Binding, program: Progr
     choice = f"{pad}if (\n{pad}    {held}\n{pad}):\n{pad}    {call}\n\n" if where else f"{pad}{call}\n\n"
     alone = "".join(written[new.lineno - 1:new.end_lineno]).rstrip("\n")
     after = "".join([*lines[:first], alone, "\n\n\n", *lines[first:at], choice, *lines[at:]])
-    _reads_back(path, after, name, emitted)
+    reads_back(path, after, name, emitted)
     said = f"the kernel stays, and '{factory.name}' gives '{name}' where {' and '.join(where)}" if where else f"'{factory.name}' gives '{name}'"
     return SourceEdit(str(path), kernel, text, after, tuple(between(text, after)), BESIDE, (said,), binding, binding)
 
@@ -82,11 +75,11 @@ def _factory(tree: ast.Module, kernel: str) -> tuple[ast.FunctionDef, ast.Functi
         made = next((x for x in f.body if isinstance(x, ast.FunctionDef) and x.name == kernel), None)
         if made is not None:
             if not (isinstance(last := f.body[-1], ast.Return) and isinstance(last.value, ast.Name) and last.value.id == kernel):
-                raise _Not(f"'{f.name}' does not return '{kernel}'")
+                raise NotSaid(f"'{f.name}' does not return '{kernel}'")
             if f.args.vararg or f.args.kwarg or sum(isinstance(x, ast.FunctionDef) and x.name == kernel for x in ast.walk(tree)) > 1:
-                raise _Not(f"'{f.name}' is not as plain as that")
+                raise NotSaid(f"'{f.name}' is not as plain as that")
             return f, made
-    raise _Not(f"no function of it makes '{kernel}'")
+    raise NotSaid(f"no function of it makes '{kernel}'")
 
 
 def _imports(tree: ast.Module) -> set[str]:
@@ -97,17 +90,17 @@ def _conditions(binding: Binding, program: Program, known: list[str]) -> Iterato
     """What a factory is given where the new kernel is what it makes: the compile-time values, dtypes by their names, and facts of sizes that are numbers."""
     for name, value in binding.metas.items():
         if name not in known:
-            raise _Not(f"its factory is not given '{name}'")
+            raise NotSaid(f"its factory is not given '{name}'")
         if isinstance(value, str) and value in DTYPES:
             if value not in TORCH:
-                raise _Not(f"'{value}' has no name")
+                raise NotSaid(f"'{value}' has no name")
             yield f'str({name}) == "{TORCH[value]}"'
         elif value is None or isinstance(value, bool):
             yield f"{name} is {value!r}"
         elif isinstance(value, int | float | str):
             yield f"{name} == {value!r}"
         else:
-            raise _Not(f"'{name}' is nothing that Python compares")
+            raise NotSaid(f"'{name}' is nothing that Python compares")
     facts: list[n.Expr] = [f for f in program.facts if not POSITIVE.fullmatch(expr_text(f))]
     names = {x: x for x in known}
     yield from (f"isinstance({x}, int)" for f in facts for x in sorted(names_read(f)))
@@ -115,7 +108,7 @@ def _conditions(binding: Binding, program: Program, known: list[str]) -> Iterato
         try:
             said = python_expression(f, names)
         except KeyError as bad:
-            raise _Not(f"its factory is not told {expr_text(f)}") from bad
+            raise NotSaid(f"its factory is not told {expr_text(f)}") from bad
         yield f"({said})" if " or " in said else said
 
 
@@ -128,22 +121,8 @@ def _others(factory: ast.FunctionDef, known: set[str]) -> Iterator[str]:
     for name in (a.arg for a in (*args.args, *args.kwonlyargs) if a.arg in named and a.arg not in known):
         default = given.get(name)
         if not isinstance(default, ast.Constant):
-            raise _Not(f"what it is given for '{name}' is not known")
+            raise NotSaid(f"what it is given for '{name}' is not known")
         yield f"{name} {'is' if default.value is None or isinstance(default.value, bool) else '=='} {default.value!r}"
-
-
-def _reads_back(path: Path, after: str, name: str, emitted: Emitted) -> None:
-    """Raises _Not where the new kernel is not read in the file as it is by itself."""
-    with tempfile.TemporaryDirectory(prefix="kir-edit-") as folder:
-        read = list[Program]()
-        for stem, held in (("edited", after), ("alone", emitted.text)):
-            (place := Path(folder) / f"{stem}{path.suffix}").write_text(held, encoding="utf-8")
-            try:
-                read.append(load_expert(f"{place}::{name}", Binding.parse(dict(emitted.bindings)[name])).program)
-            except (KirError, KeyError) as bad:
-                raise _Not(f"the new kernel is not read in it ({bad.diagnostics[0].message if isinstance(bad, KirError) else bad})") from None
-    if not alpha_equal(*map(normalize, read)):
-        raise _Not("the new kernel is not read in it as it is by itself")
 
 
 __all__ = ["beside"]

@@ -1,0 +1,34 @@
+"""What an edit of a user's file must show before it is offered: the new kernel is read in it as it is by itself."""
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from kir.analysis import normalize
+from kir.base.diagnostic import KirError
+from kir.ir.binding import Binding
+from kir.ir.canonical import alpha_equal
+from kir.ir.nodes import Program
+from kir.surface import Emitted
+from kir.surface.reading import load_expert
+
+
+class NotSaid(Exception):
+    """The file cannot be edited so that it launches the new kernel; its argument says why."""
+
+
+def reads_back(path: Path, after: str, name: str, emitted: Emitted) -> None:
+    """Raises :class:`NotSaid` where the new kernel is not read in the file as it is by itself."""
+    with tempfile.TemporaryDirectory(prefix="kir-edit-") as folder:
+        read = list[Program]()
+        for stem, held in (("edited", after), ("alone", emitted.text)):
+            (place := Path(folder) / f"{stem}{path.suffix}").write_text(held, encoding="utf-8")
+            try:
+                read.append(load_expert(f"{place}::{name}", Binding.parse(dict(emitted.bindings)[name])).program)
+            except (KirError, KeyError) as bad:
+                raise NotSaid(f"the new kernel is not read in it ({bad.diagnostics[0].message if isinstance(bad, KirError) else bad})") from None
+    if not alpha_equal(*map(normalize, read)):
+        raise NotSaid("the new kernel is not read in it as it is by itself")
+
+
+__all__ = ["NotSaid", "reads_back"]
