@@ -7,9 +7,9 @@ from kir.ir import nodes as n
 from kir.ir.types import BOOL, DTYPES, I32, I64, DType, dtype_of
 from kir.surface.ptx.form.bits import Kind
 from kir.surface.ptx.form.operands import Pointer
-from kir.surface.ptx.form.syntax import Instruction, Name, Operand, Vector
+from kir.surface.ptx.form.syntax import Instruction, Name, Operand
 from kir.surface.ptx.instructions import matrices
-from kir.surface.ptx.instructions.matrices import OPERANDS, SPANS
+from kir.surface.ptx.instructions.matrices import SPANS
 from kir.surface.ptx.registers.reader import PREDICATE, Handler, Reader
 
 from .known import Numbers
@@ -30,26 +30,7 @@ def _wgmma(r: Reader, i: Instruction) -> None:
 
 
 def _product(r: Machine, i: Instruction) -> None:
-    m = r.modifiers()
-    for x in ("mma_async", "sync", "aligned"):
-        m.flag(x)
-    if any(x.startswith("sp") or x == "satfinite" for x in m.left):
-        raise r.refuse("a sparse or saturating wgmma")
-    shape = next((x for x in m.left if x.startswith("m64n")), "")
-    types = [x for x in m.left if x != shape]
-    if not shape or len(types) != 3:
-        raise r.fail("KIR-F302", "wgmma names its shape and three types")
-    d, a, b = types
-    if a != b or a not in OPERANDS or d != "f32":
-        raise r.refuse(f"a wgmma of {a} and {b} into {d}")
-    of, columns, depth = DTYPES[OPERANDS[a]], int(shape[4:].split("k")[0]), int(shape.split("k")[1])
-    wide, in_registers = of.bits == 16, isinstance(i.operands[1], Vector)
-    settings = [r.constant(o) for o in i.operands[4:]]
-    majors = settings[2:] if wide else []
-    if len(settings) != 2 + (0 if not wide else 1 if in_registers else 2) or any(x not in (0, 1) for x in majors):
-        raise r.fail("KIR-F302", f"'{i.opcode}' takes the signs of its operands and how those in shared memory lie")
-    if settings[:2] != [1, 1]:
-        raise r.refuse("a wgmma that negates an operand")
+    shape, of, columns, depth, in_registers, majors = matrices.wgmma_form(r, i)
     if r.guard is not None:
         raise r.refuse("a wgmma under a predicate")
     acc = _array(r, i.operands[0], columns // 2, DTYPES["f32"])

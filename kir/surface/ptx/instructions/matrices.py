@@ -97,8 +97,9 @@ def _wgmma(r: Reader, i: Instruction) -> None:
     r.effect(n.Eval(build.call(row, *args)))
 
 
-def _product(r: Reader, i: Instruction) -> None:
-    """wgmma.mma_async: the accumulators are registers that it writes until it is waited for, its operands places in shared memory."""
+def wgmma_form(r: Reader, i: Instruction) -> tuple[str, DType, int, int, bool, list[int]]:
+    """What a wgmma.mma_async says beside its operands: its shape, the dtype of both factors, columns, depth, whether the left factor is in registers, and for
+    each factor in shared memory that may lie either way whether its sums' axis is the outer one (1). Refuses what the IR has no word for."""
     m = r.modifiers()
     for x in ("mma_async", "sync", "aligned"):
         m.flag(x)
@@ -122,6 +123,12 @@ def _product(r: Reader, i: Instruction) -> None:
         raise r.fail("KIR-F302", f"'{i.opcode}' takes the signs of its operands" + (" and how those in shared memory lie" if wide else ""))
     if settings[:2] != [1, 1]:
         raise r.refuse("a wgmma that negates an operand")
+    return shape, of, columns, depth, in_registers, majors
+
+
+def _product(r: Reader, i: Instruction) -> None:
+    """wgmma.mma_async: the accumulators are registers that it writes until it is waited for, its operands places in shared memory."""
+    shape, of, columns, depth, in_registers, majors = wgmma_form(r, i)
     acc = _registers(r, r.items(i.operands[0], columns // 2), DTYPES["f32"])
     minor_b = bool(majors[-1]) if majors else False
     right = _described(r, i.operands[2], of, depth, columns, minor_b)
