@@ -99,7 +99,7 @@ def _wgmma(r: Reader, i: Instruction) -> None:
 
 def wgmma_form(r: Reader, i: Instruction) -> tuple[str, DType, int, int, bool, list[int]]:
     """What a wgmma.mma_async says beside its operands: its shape, the dtype of both factors, columns, depth, whether the left factor is in registers, and for
-    each factor in shared memory that may lie either way whether its sums' axis is the outer one (1). Refuses what the IR has no word for."""
+    each factor in shared memory that may lie either way whether its sums' axis is the outer one (1). Refuses what the IR cannot say."""
     m = r.modifiers()
     for x in ("mma_async", "sync", "aligned"):
         m.flag(x)
