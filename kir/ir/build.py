@@ -150,14 +150,13 @@ KEPT = 1 << 14
 
 def _is_index(e: Expr) -> bool:
     """Whether an expression is of sizes, loop variables and literals alone: whole numbers that are one each, read from no memory."""
-    kind = type(e)
-    if kind is Binary:
+    if isinstance(e, Binary):
         kept = e.__dict__
         found: bool | None = kept.get("_index")
         if found is None:
             found = kept["_index"] = e.op not in COMPARISONS and _is_index(e.a) and _is_index(e.b)
         return found
-    return (kind is Var or kind is Const) and type(of := e.type) is DType and of.is_integer
+    return isinstance(e, (Var, Const)) and isinstance(of := e.type, DType) and of.is_integer
 
 
 @lru_cache(maxsize=KEPT)
