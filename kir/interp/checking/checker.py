@@ -77,7 +77,7 @@ class Checker(Happened):
         whole, flags = _by_element(memory, width)
         ok: Array = memory.valid[memory.granules(index, width)].all(axis=-1) if flags is None else flags[index]
         if whole is not True:
-            ok = np.equal(ok, whole)
+            ok = np.asarray(np.equal(ok, whole))
         return None if every(ok) else ok
 
     def mark(self, memory: Memory, index: Array, width: int, ok: Mask) -> None:
