@@ -63,6 +63,12 @@ ONLY_USUAL = """def run(x, y, dim=None):
     else:
         raise NotImplementedError
 """
+PUT_AWAY = """def run(x, y):
+    assert x.dim() == 3 and y.dim() == 3
+    _, T, D = x.shape
+    _, _, E = y.shape
+    copied[(triton.cdiv(T, 16),)](x, y, T, y.stride(0), 16, 64)
+"""
 
 
 def _bound(folder: Path, host: str) -> Binding:
@@ -75,6 +81,7 @@ def _bound(folder: Path, host: str) -> Binding:
     pytest.param(ONE_BY_ONE, "ceildiv(T, 16)", "T", {"x": ["T", 1024]}, id="one argument is None, another is not"),
     pytest.param(RANKED, "ceildiv(T, 16)", "T", {"x": ["T", 1024]}, id="a branch for tensors of another rank"),
     pytest.param(ONLY_USUAL, "ceildiv(T, 16)", "T", {"x": ["T", 1024]}, id="a launch that only the usual call comes to"),
+    pytest.param(PUT_AWAY, "ceildiv(T, 16)", "T", {"x": ["x_0", "T", "D_2"], "y": ["T", "y_1", "E"]}, id="what is put away under one name is not one size"),
 ])
 def test_what_the_host_says(host: str, grid: str, scalar: str, shapes: dict[str, list[str | int]], tmp_path: Path) -> None:
     binding = _bound(tmp_path, host)
