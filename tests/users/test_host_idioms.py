@@ -5,7 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from kir.ir.binding import Binding
+from kir.ir.binding import Binding, fact_expressions
+from kir.ir.build import const
+from kir.ir.nodes import Var
+from kir.ir.types import I32
+from kir.surface.launches.reach import small_sizes
+from kir.surface.launches.values import decided, none_false
 from kir.surface.reading import launched
 from tests.command_line import called
 from tests.users.test_found_launches import called_binding
@@ -244,3 +249,20 @@ void run(const float* x, float* y, int n, int flag) {{ turned<<<(n + 127) / 128,
     if condition == "flag > 0":
         code, _, told = called(capsys, "check", str(file))
         assert code == 1 and "flag = 0" in told
+
+
+def test_small_sizes_keep_what_is_said_of_one_alone() -> None:
+    facts = ["n % 64 == 0", "n % 128 == 64", "m % 128 == 64", "m % 4 == 0", "h >= 1"]
+    found = small_sizes(Binding(kernel="k", sizes=["n", "m", "h"], facts=facts, grid=["n // 64", "m // 64"]))
+    assert found is not None and found["n"] % 128 == found["m"] % 128 == 64 and found["n"] != found["m"] and max(found.values()) < 400
+
+
+def test_conditions_asked_together_are_what_each_decides() -> None:
+    names = {x: Var(x, I32) for x in ("a", "b")}
+    texts = ["a % b == 0", "ceildiv(a, b) >= 2", "min(a, 7) <= max(b, 3)", "a // (b - 2) < 5", "a - b * 2 != -3", "a > b"]
+    facts = [*fact_expressions(texts, names), const(True)]
+    for a in range(-4, 9):
+        for b in range(-2, 5):
+            values = {"a": a, "b": b}
+            for some in (facts, *([f] for f in facts)):
+                assert none_false(some, ("a", "b"))(values) == all(decided(f, values) is not False for f in some), (some, values)

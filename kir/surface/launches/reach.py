@@ -83,14 +83,22 @@ def small_sizes(binding: Binding, primes: Sequence[int] = PRIMES[0]) -> Mapping[
         holds = none_false(wanted, binding.sizes)
         broken = [f for f in wanted if decided(f, base) is False]
         spoken = [f for f in wanted if _multiple(f) is None and (not _least(f) or f in broken)]
+        alike: Mapping[str, int] | None = None
         for told in [{x.name for f in each for x in walk(f) if isinstance(x, n.Var)} for each in (broken, spoken)]:
-            if (found := _striding(_enlarged(base, [f for f in wanted if f in broken or f in spoken], told), strides, holds)) is not None and len(
-                    set(found.values())) == len(found):
-                return found
-            for factor in FACTORS:
-                values = {name: value * (factor if name in told else 1) for name, value in base.items()}
-                if (found := _striding(values, strides, holds)) is not None:
+            enlarged = _enlarged(base, [f for f in wanted if f in broken or f in spoken], told)
+            after = 0
+            for factor in (0, *FACTORS):
+                after += alike is not None
+                if after > ALONE:  # two that are alike are better than large ones
+                    break
+                values = {name: value * (factor if name in told else 1) for name, value in base.items()} if factor else enlarged
+                if (found := _striding(values, strides, holds)) is None:
+                    continue
+                if len(set(found.values())) == len(found):
                     return found
+                alike = alike or (found if factor else None)
+        if alike is not None:
+            return alike
         free, random = [name for name in base if name in told], np.random.default_rng(primes[0])
         for _ in range(TRIES if free else 0):  # each by a factor of its own
             values = {**base, **{name: base[name] << int(k) for name, k in zip(free, random.integers(0, 8, len(free)))}}
