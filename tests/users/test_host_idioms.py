@@ -266,3 +266,24 @@ def test_conditions_asked_together_are_what_each_decides() -> None:
             values = {"a": a, "b": b}
             for some in (facts, *([f] for f in facts)):
                 assert none_false(some, ("a", "b"))(values) == all(decided(f, values) is not False for f in some), (some, values)
+
+
+GONE = """import triton, triton.language as tl
+from elsewhere import tile_for
+
+@triton.jit
+def k(x, y, n, B: tl.constexpr, HAS_SCALE: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    v = tl.load(x + i, mask=i < n)
+    tl.store(y + i, v * 2 if HAS_SCALE else v, mask=i < n)
+
+def go(x, y):
+    k[(tile_for(x),)](x, y, x.numel(), tile_for(x), tile_for(y))
+"""
+
+
+def test_every_question_has_a_proposal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "k.py").write_text(GONE, encoding="utf-8")
+    code, _, err = called(capsys, "bind", str(tmp_path / "k.py"), "--ask", "--yes", "-o", str(tmp_path / "k.toml"))
+    text = (tmp_path / "k.toml").read_text(encoding="utf-8")
+    assert code == 0 and "B = 64" in text and "HAS_SCALE = false" in text and 'grid = ["ceildiv(n, B)"]' in text and '"?"' not in text, err
