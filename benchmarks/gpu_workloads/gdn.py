@@ -2,17 +2,19 @@
 pipelines make of the naive program, and what the pipeline for TileLang makes of it.
 
 The result of each way is compared with a run in float64, token by token, within the problem's own bound. All are timed as graphs where a graph takes them.
+``python -m benchmarks.gpu_workloads.gdn`` makes and compiles ours beforehand.
 """
 
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
 from benchmarks.gpu_parts.session import ROOT
-from benchmarks.gpu_workloads.running.asking import asked
+from benchmarks.gpu_workloads.running.asking import ask_words, asked
 from benchmarks.gpu_workloads.running.launching import compiled, compiled_for, launcher
 from benchmarks.gpu_workloads.running.measuring import Case, begun
 from benchmarks.gpu_workloads.running.replaying import Made, kept, replayed
@@ -33,7 +35,7 @@ Kernel = tuple[str, str, Shape | None]
 """The name of an expert's file, or of a pipeline, with `one` for the form with one warpgroup in the recurrence, the surface that it is written to, and the
 shape for TileLang, whose launcher takes sizes."""
 KERNELS: tuple[Kernel, ...] = (("gdn_d128_sm90", "cuda", None), ("gdn_d128_sm90_pair", "cuda", None), ("gdn_d128", "triton", None),
-                               ("gdn_d128 one", "triton", None),
+                               ("gdn_d128 one", "triton", None), ("gdn_d128_boxes one", "triton", None), ("gdn_d128_boxes tiles", "triton", None),
                                *((f"gdn_d128_tilelang{form}", "tilelang", shape) for shape in SHAPES for form in ("", " one")))
 ROUNDOFF = 2.0**-8
 """The unit roundoff of bf16."""
@@ -45,10 +47,15 @@ FOREIGN = 4.0
 
 def cases() -> Iterator[Case]:
     """Each shape."""
-    shapes = asked(SHAPES, name)
-    made = kept("gdn", [k for k in KERNELS if k[2] is None or k[2] in shapes], program, executable)
-    for b, length, h, g in shapes:
+    made = prepared()
+    for b, length, h, g in asked(SHAPES, name):
         yield _case(b, length, h, g, made)
+
+
+def prepared() -> dict[Kernel, Made]:
+    """All kernels, compiled."""
+    shapes = asked(SHAPES, name)
+    return kept("gdn", [k for k in KERNELS if k[2] is None or k[2] in shapes], program, executable)
 
 
 def name(shape: Shape) -> str:
@@ -203,3 +210,10 @@ def _writing(call: Callable[[], None], out: Any) -> Callable[[], Any]:
         return out
 
     return written
+
+
+if __name__ == "__main__":
+    from benchmarks.gpu_workloads import gdn
+
+    ask_words(sys.argv[1:])
+    gdn.prepared()  # by its own name: what is kept is read by other modules
