@@ -32,10 +32,11 @@ SHAPES = ((1, 4096, 16, 3), (4, 1024, 16, 3), (1, 8192, 16, 3), (1, 1000, 16, 3)
 """B, L, the heads of q and k, and how many heads of v each serves."""
 Shape = tuple[int, int, int, int]
 Kernel = tuple[str, str, Shape | None]
-"""The name of an expert's file, or of a pipeline, with `one` for the form with one warpgroup in the recurrence, the surface that it is written to, and the
+"""The name of an expert's file, or of a pipeline, with `one` for the form with one warpgroup in the recurrence and what else is set, the surface that it is written to, and the
 shape for TileLang, whose launcher takes sizes."""
 KERNELS: tuple[Kernel, ...] = (("gdn_d128_sm90", "cuda", None), ("gdn_d128_sm90_pair", "cuda", None), ("gdn_d128", "triton", None),
-                               ("gdn_d128 one", "triton", None), ("gdn_d128_boxes one", "triton", None), ("gdn_d128_boxes tiles", "triton", None),
+                               ("gdn_d128 one", "triton", None),
+                               *((f"gdn_d128_boxes one registers={most}", "triton", None) for most in (255, 168, 128)),
                                *((f"gdn_d128_tilelang{form}", "tilelang", shape) for shape in SHAPES for form in ("", " one")))
 ROUNDOFF = 2.0**-8
 """The unit roundoff of bf16."""
@@ -66,10 +67,11 @@ def name(shape: Shape) -> str:
 
 def program(kernel: Kernel) -> Program:
     """An expert's program, or what a pipeline makes of the naive one. Raises KirError where a step does not apply."""
-    name, _, form = kernel[0].partition(" ")
-    if kernel[2] is not None or form:
+    name, *words = kernel[0].split()
+    if kernel[2] is not None or words:
         space, problem = find_space(name if kernel[2] else f"{name}_{kernel[1]}"), load_problem("gdn_d128")
-        return built(space, space.values({"form": form or "tiles"}, {"dtype": "bf16"}), problem, target("h200"))
+        settings = {key: int(value) for key, value in (w.split("=") for w in words[1:])}
+        return built(space, space.values({"form": (*words, "tiles")[0], **settings}, {"dtype": "bf16"}), problem, target("h200"))
     file = ROOT / "skills" / "experts" / "gdn" / f"{kernel[0]}.kir"
     return promised(parse_program(file.read_text(), str(file)), (), ALIGN)
 
