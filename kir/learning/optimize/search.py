@@ -68,6 +68,8 @@ UNPRICED = ("swizzle-shared", "pad-shared", "transpose-shared", "cache-policy")
 """Intents of passes whose effect a model prices too little to leave them out where it sees none."""
 MEANT = 0.9
 """The part of a plan's steps that is taken where it is what was meant."""
+GROWN = 48
+"""Plans that are built around those that seem fastest, where every family had its first one and nothing is gated."""
 WIDTH = 2
 """Gated states that single passes are tried on."""
 
@@ -253,6 +255,8 @@ class Search:
         self.baseline = Candidate("", self.program, "", given, plan, (), (), seconds, forecast, {})
         with contextlib.suppress(_BuiltOut):
             self._first()
+        with contextlib.suppress(_BuiltOut):
+            self.budget = replace(self.budget, plans=max(self.budget.plans, self.count + GROWN))
             best = sorted(self.known.values(), key=_promise)
             for key in dict.fromkeys((c.start.name, c.plan.family, c.surface) for c in best if c.seconds < HOPELESS * best[0].seconds or self.meant(c)):
                 self._grow(key, ROUND)
