@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import math
 import os
@@ -19,9 +20,11 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import kir
 from benchmarks.optimize.ahead import Proposed
 from benchmarks.optimize.running import each, opened, search, share, spending
 from kir.base.dataclass import dataclass
@@ -90,7 +93,7 @@ def models(given: str, only: str) -> tuple[list[Asked], contextlib.AbstractConte
     return sorted(found, key=lambda a: next(i for i, word in enumerate(words) if word in a.name)), held
 
 
-def kernelbench(out: Path, on: str, given: str, only: str, seconds: float, workers: int, surface: str = "") -> int:
+def kernelbench(out: Path, on: str, given: str, only: str, seconds: float, workers: int, surface: str = "", ahead: str = "") -> int:
     """Every model; rows are kept as they come, and those that are there are not made again. 0 when each has one."""
     asked, held = models(given, only)
     with held:
@@ -98,7 +101,7 @@ def kernelbench(out: Path, on: str, given: str, only: str, seconds: float, worke
         rows = Rows(out / f"optimize-kernelbench{'' if on == 'gpu' else '-modelled'}.json", given, on, words)
         left = [a for a in asked if a.name not in rows.rows]
         if on == "gpu":
-            measured(left, rows, seconds, workers, surface)
+            measured(left, rows, seconds, workers, surface, ahead)
         else:
             for (path,), row in each(modelled, [(a.path,) for a in left], workers or 1, seconds):
                 rows.keep(Asked(path).name, row)
@@ -259,19 +262,65 @@ def proposals(path: str, device: str, surface: str = "") -> tuple[int, list[Prop
     return len(setting.problem.naive.kernels), told
 
 
+def searched(path: str, folder: str, surface: str) -> dict[str, Any]:
+    """The search of one model without a device, its proposals kept in a folder; what it came to."""
+    begun, row = time.monotonic(), dict[str, Any]()
+    try:
+        kernels, told = proposals(path, "h200", surface)
+        row = {"kernels": kernels, "proposals": [asdict(p) for p in told]}
+    except KirError as refused:
+        row = _refused(refused)
+    Asked(path).closed()
+    row["search"] = round(time.monotonic() - begun, 1)
+    write_atomic(_kept_at(folder, path), json.dumps({"made_with": _made_with(path, surface), **row}, indent=1) + "\n")
+    return {"kernels": row.get("kernels"), "proposals": len(row.get("proposals", ())), "search": row["search"], "remark": row.get("remark", "")}
+
+
+def search_ahead(folder: Path, given: str, only: str, seconds: float, workers: int, surface: str = "") -> int:
+    """Search every model that the folder has nothing of, in so many processes; 0 when each was. A device's run takes the proposals from there, and counts the
+    seconds of the search as it counts its own."""
+    asked, held = models(given, only)
+    folder.mkdir(parents=True, exist_ok=True)
+    with held:
+        left = [a for a in asked if _kept(str(folder), a.path, surface) is None]
+        for (path, *_), row in each(searched, [(a.path, str(folder), surface) for a in left], workers or 1, seconds):
+            print(json.dumps({"model": Asked(path).name, **row}), flush=True)
+        return 0 if all(_kept(str(folder), a.path, surface) is not None for a in asked) else 1
+
+
+def _kept_at(folder: str, path: str) -> Path:
+    return Path(folder) / f"{Asked(path).name.replace('/', '-')}.json"
+
+
+def _made_with(path: str, surface: str) -> str:
+    """The hash of a model's text, KIR's version, and the surface that was asked for."""
+    text = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    return f"{text[:16]} {kir.__version__} {surface}"
+
+
+def _kept(folder: str, path: str, surface: str) -> dict[str, Any] | None:
+    """What was kept of a model; None where there is nothing, or it was made of another text or with another version."""
+    file = _kept_at(folder, path)
+    if not folder or not file.is_file():
+        return None
+    held: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return held if held["made_with"] == _made_with(path, surface) else None
+
+
 @dataclass(frozen=True)
 class Model:
-    """A model's row, as what a pool is given."""
+    """A model's row, as what a pool is given; `ahead` is where proposals were kept."""
 
     path: str
     surface: str
+    ahead: str = ""
 
     @property
     def key(self) -> str:
         return self.path
 
 
-def measured(asked: Sequence[Asked], rows: Rows, seconds: float, workers: int, surface: str = "") -> None:
+def measured(asked: Sequence[Asked], rows: Rows, seconds: float, workers: int, surface: str = "", ahead: str = "") -> None:
     """The models side by side, each in a process that searches, gates and times torch; on the device they take turns. Raises what opening that does."""
     from kir.gate.gpu import Gpu
 
@@ -285,7 +334,7 @@ def measured(asked: Sequence[Asked], rows: Rows, seconds: float, workers: int, s
         while (left or begun) and time.monotonic() < until:
             while left and len(begun) < count:
                 one = left.popleft()
-                task = engine.begin(device_row, Model(one.path, surface))
+                task = engine.begin(device_row, Model(one.path, surface, ahead))
                 begun[task.said] = one, task, True
             for said in wait(begun, timeout=max(0.0, until - time.monotonic()), return_when=FIRST_COMPLETED).done:
                 one, task, first = begun.pop(said)
@@ -313,7 +362,13 @@ def device_row(task: Model) -> dict[str, Any]:
         with spending(spent, "device"):
             gpu = opened()
         with spending(spent, "search"):
-            row["kernels"], told = proposals(task.path, gpu.target.device.name, task.surface)
+            kept = _kept(task.ahead, task.path, task.surface)
+            if kept is None:
+                row["kernels"], told = proposals(task.path, gpu.target.device.name, task.surface)
+        if kept is not None:
+            spent["search"], begun = kept["search"], begun - kept["search"]
+            row["remark"] = kept.get("remark", "")
+            row["kernels"], told = kept.get("kernels"), [Proposed(**p) for p in kept.get("proposals", ())]
         with spending(spent, "eager"):
             row |= beside(gpu, one, "eager")
         with spending(spent, "candidates"):
