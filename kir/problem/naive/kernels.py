@@ -23,6 +23,9 @@ LONGEST = 65536
 """Elements of a row that one CTA reads again."""
 GRID_Y = 65535
 """CTAs along the second and third axes of a grid at most (CUDA C++ Programming Guide, technical specifications)."""
+I32_MOST = 2**31 - 1
+MULTIPLE = re.compile(r": (\w+) \* (\d+)(?=,|$)")
+"""An axis of a grid that is a size so many times: the size is no larger than lets that be counted in 32 bits."""
 CONTRACTIONS = ("mm", "bmm", "convolution")
 POOLS = ("max_pool2d_with_indices", "max_pool3d_with_indices", "avg_pool1d", "avg_pool2d", "avg_pool3d", "max_pool2d", "max_pool3d")
 SCANS = ("cumsum", "cumprod")
@@ -141,6 +144,7 @@ class Kernels:
         told, lets = self._convolved(w, grid) if w.filters in grid[1:-1] else self._grid({x: w.axes[x] for x in grid}, w.product)
         name = f"k{len(self.kernels)}" if w.number != self.g.result else "main"
         self.made.append((w.number, frozenset(w.made)))
+        self.facts |= dict.fromkeys(f"{size} <= {I32_MOST // int(times)}" for size, times in MULTIPLE.findall(told))
         self.kernels.append("\n".join([f"kernel {name} grid ({told}) threads 1", *("  " + x for x in (*lets, *lines))]))
 
     def _convolved(self, w: Writing, grid: Sequence[str]) -> tuple[str, list[str]]:
