@@ -14,8 +14,11 @@ import pytest
 
 from kir.base.diagnostic import KirError, Origin
 from kir.interp import run
+from kir.ir import nodes as n
 from kir.ir.measures.naive import is_naive
 from kir.ir.nodes import Program
+from kir.ir.printer import expr_text
+from kir.ir.visit import walk
 from kir.problem.model import _expression
 from kir.problem.naive.program import naive_program
 from kir.problem.schema import Tensor
@@ -151,6 +154,20 @@ def test_a_row_is_one_kernel_and_a_sum_of_all_is_two() -> None:
 
     assert len(made(lambda x: torch.softmax(x, 1), [("4096", "n")]).kernels) == 1
     assert [len(k.grid) for k in made(lambda x: (x * x).sum(), [("b", "n")]).kernels] == [1, 0]
+
+
+@needs_torch
+def test_a_product_is_made_once_and_a_convolution_has_filters_and_pixels_as_axes() -> None:
+    """What is multiplied lies in memory where a row's reduction and the row itself need it; sizes that are multiplied, or divide, are said to be fit for it."""
+    import torch
+
+    program = made(lambda x, y: torch.softmax(torch.relu(x @ y.T), 1), [("4096", "n"), ("64", "n")])
+    assert [len([x for x in walk(k) if isinstance(x, n.Binary) and x.op == "mul"]) for k in program.kernels] == [1, 0]
+    there = torch.nn.Conv2d(4, 8, 3).to("meta")
+    conv, = made(lambda x: there(x), [IMAGE], {"part_weight": there.weight, "part_bias": there.bias}).kernels
+    assert [expr_text(a.extent) for a in conv.grid][1:] == ["8", "n - 2"]
+    pooled = made(lambda x: torch.nn.functional.max_pool2d(x, 2, stride=1), [IMAGE])
+    assert [expr_text(f) for f in pooled.facts] == [f"b <= {(2**31 - 1) // 4}"]
 
 
 @needs_torch
