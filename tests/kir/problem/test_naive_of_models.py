@@ -76,8 +76,10 @@ def functions(torch: Any, f: Any) -> Mapping[str, tuple[Callable[..., Any], Sequ
     images = {"group_norm": lambda x: f.group_norm(x, 2), "instance_norm": f.instance_norm, "max_pool": lambda x: f.max_pool2d(x, 3, 2, 1),
               "avg_pool": lambda x: f.avg_pool2d(x, 2), "global_pool": lambda x: f.adaptive_avg_pool2d(x, 1), "sums": lambda x: x.sum((1, 2, 3)),
               "tops": lambda x: x.amax((1, 2, 3)), "top_of_flat": lambda x: x.flatten(1).amax(1),
-              "turned": lambda x: x.permute(0, 2, 3, 1).reshape(x.shape[0], -1, 4), "over_batch": lambda x: x.mean((0, 2, 3)), "flat": lambda x: x.flatten(1)}
-    pairs = {"mse": f.mse_loss, "huber": f.smooth_l1_loss, "hinge": lambda a, b: torch.clamp(1 - a * b, min=0).mean(),
+              "turned": lambda x: x.permute(0, 2, 3, 1).reshape(x.shape[0], -1, 4), "over_batch": lambda x: x.mean((0, 2, 3)), "flat": lambda x: x.flatten(1),
+              "pooled_sum": lambda x: f.avg_pool2d(x, 2).sum((1, 2, 3))}
+    pairs = {"divergence": lambda a, b: f.kl_div(a, torch.softmax(b, 1), reduction="batchmean"),
+             "mse": f.mse_loss, "huber": f.smooth_l1_loss, "hinge": lambda a, b: torch.clamp(1 - a * b, min=0).mean(),
              "cosine": lambda a, b: 1 - f.cosine_similarity(a, b, dim=1).mean(), "product": lambda a, b: torch.relu(a @ b.T + 1)}
     return {**{k: (v, [ROWS]) for k, v in (*one.items(), *rows.items())}, **{k: (v, [IMAGE]) for k, v in images.items()},
             **{f"pair_{k}": (v, [ROWS, ROWS]) for k, v in pairs.items()}, "line_pool": (lambda x: f.max_pool1d(x, 2, 1), [LINE]),
