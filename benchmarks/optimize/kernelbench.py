@@ -365,7 +365,8 @@ def _wanted(step: Step, row: Mapping[str, Any] | None) -> bool:
     if step == "compiled":
         return not (row.get("compiled") or row.get("compiled_remark"))
     best = min((row[k] for k in ("eager", "compiled") if row.get(k)), default=0.0)
-    return len(row["tried"]) < min(BUDGET.candidates, row.get("proposed", 0)) and row["seconds"] > best and row.get("took", 0.0) < BUDGET.seconds
+    left = len(row["tried"]) < min(BUDGET.candidates, row.get("proposed", 0)) and row.get("took", 0.0) < BUDGET.seconds
+    return left and float(row["seconds"]) > best
 
 
 def device_row(task: Model) -> dict[str, Any]:
@@ -376,6 +377,7 @@ def device_row(task: Model) -> dict[str, Any]:
     one, begun = Asked(task.path), time.monotonic()
     row: dict[str, Any] = dict(task.row or {"seconds": None, "tried": []})
     spent, took = dict[str, float](row.get("spent", {})), float(row.get("took", 0.0))
+    kernels: int | None = None
     try:
         with spending(spent, "device"):
             gpu = opened()
