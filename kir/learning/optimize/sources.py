@@ -381,7 +381,7 @@ class TileSource:
         long = sorted({_up(x) for x in loop_extents(program, setting) if x > WINDOW})
         if long and long[-1] <= LONGEST_ROW:
             yield "tiles folded", "", self._folds(program, setting, long)
-            if setting.surface == "triton" and kernel.grid and contiguous_axis(kernel) is None:
+            if setting.surface == "triton" and len(kernel.grid) == 1 and contiguous_axis(kernel) is None:
                 yield "tiles ahead", "", self._ahead(program, setting, long)
         if rows is not None and column is not None and folds:
             yield "tiles both", "", self._planned("tiles both", self._both(kernel, rows, column, folds), program, setting)
