@@ -82,8 +82,8 @@ def _its_own(at: n.Region, loop: n.For) -> bool:
         if not isinstance(first.type, DType) or not isinstance(extent, int) or (isinstance(i, n.Span) and i.step != 1):
             return False
         terms = polynomial(first)
-        each = terms.pop((loop.var,), 0)
-        return abs(each) >= extent and not ({loop.var.name} | inside) & {x.name for m in terms for e in m for x in walk(e) if isinstance(x, n.Var)}
+        others = {x.name for m in terms if m != (loop.var,) for e in m for x in walk(e) if isinstance(x, n.Var)}
+        return abs(terms.get((loop.var,), 0)) >= extent and not others & ({loop.var.name} | inside)
     return all(p.index == at.index for p in parts if p.buffer.name == at.buffer.name) and any(moves(i) for i in at.index)
 
 
