@@ -75,9 +75,9 @@ class Checker(Happened):
         """Which elements of `width` bytes are defined; None when all are."""
         assert memory.valid is not None
         whole, flags = _by_element(memory, width)
-        ok: Array = memory.valid[memory.granules(index, width)].all(axis=-1) if flags is None else flags[index]
+        ok: Mask = memory.valid[memory.granules(index, width)].all(axis=-1) if flags is None else flags[index]
         if whole is not True:
-            ok = np.asarray(np.equal(ok, whole))
+            ok = np.equal(ok, whole)
         return None if every(ok) else ok
 
     def mark(self, memory: Memory, index: Array, width: int, ok: Mask) -> None:
