@@ -112,9 +112,7 @@ def _partial(region: Region, handle: Handle, frame: Frame, varied: list[tuple[Va
             steps.append(0)
     memory = handle.memory
     if memory.owner is not None and memory.lanes > 1:
-        mapped = frame.lane_in(memory.owner)
-        lane = np.arange(memory.lanes) if mapped is None else mapped
-        partial = partial + (lane * (memory.size // storage(handle.buffer.dtype).itemsize)).reshape(tall)
+        partial = partial + memory.of_lanes(frame.lane_in(memory.owner), storage(handle.buffer.dtype).itemsize).reshape(tall)
     return partial, steps
 
 

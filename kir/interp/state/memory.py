@@ -54,6 +54,7 @@ class Memory:
     pending: list[Any] = field(default_factory=list)
     read_by: list[Any] = field(default_factory=list)
     _views: dict[str, Array] = field(default_factory=dict)
+    _starts: dict[int, Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.size = -(-max(self.size, 1) // ALIGNMENT) * ALIGNMENT
@@ -64,6 +65,16 @@ class Memory:
         found = self._views.get(dtype.name)
         if found is None:
             found = self._views[dtype.name] = self.data.reshape(-1).view(storage(dtype))
+        return found
+
+    def of_lanes(self, mapped: Array | None, itemsize: int) -> Array:
+        """Where the memory of each lane begins, in elements, by the lane that owns it; of all lanes in turn where none are named."""
+        if mapped is not None:
+            out: Array = mapped * (self.size // itemsize)
+            return out
+        found = self._starts.get(itemsize)
+        if found is None:
+            found = self._starts[itemsize] = np.arange(self.lanes) * (self.size // itemsize)
         return found
 
     def granules(self, index: Array, width: int) -> Array:
@@ -118,7 +129,7 @@ class Handle:
             part = i if s == 1 else i * s
             offset = part if offset is None else offset + part
         if offset is None:
-            offset = np.full((1,) * rank, base, np.int64)
+            offset = np.array(base, np.int64, ndmin=rank)
         elif base:
             offset = offset + base
         if not self.swizzles:
@@ -187,9 +198,7 @@ def locate(handle: Handle, indices: list[Array], frame: Instances, contiguous: i
     if inside is not None:
         offset = np.where(inside, offset, 0)
     if memory.owner is not None and memory.lanes > 1:
-        mapped = frame.lane_in(memory.owner)
-        lane = np.arange(memory.lanes) if mapped is None else mapped
-        offset = offset + (lane * (memory.size // kind.itemsize)).reshape((-1,) + (1,) * (offset.ndim - 1))
+        offset = offset + memory.of_lanes(frame.lane_in(memory.owner), kind.itemsize).reshape((-1,) + (1,) * (offset.ndim - 1))
     return Place(handle, memory, offset, inside, indices, contiguous=contiguous)
 
 
