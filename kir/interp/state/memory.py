@@ -5,6 +5,7 @@ through its strides or layout, so a swizzle on one side only shows as wrong valu
 """
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import field
 from functools import cached_property
 from typing import Any, Protocol
@@ -142,13 +143,14 @@ class Handle:
 
 @dataclass(eq=False)
 class Place:
-    """A resolved region: element indices `index` [l, *tile] into `memory.typed(dtype)`, and where they lie `inside` the buffer."""
+    """A resolved region: element indices `index` [l, *tile] into `memory.typed(dtype)`, and where they lie `inside` the buffer. `named` are the indices by
+    dimension, or what works them out: few ask."""
 
     handle: Handle
     memory: Memory
     index: Array
     inside: Mask
-    indices: list[Array]
+    named: list[Array] | Callable[[], list[Array]]
     fill: Expr | None = None
     own: Mask = None
     """Where a functional view has the element itself: its fill stands for elements outside the buffer below, not outside its shape."""
@@ -159,6 +161,11 @@ class Place:
     def dtype(self) -> DType:
         """Dtype of the elements."""
         return self.handle.buffer.dtype
+
+    @property
+    def indices(self) -> list[Array]:
+        """The indices by dimension [l, *tile]."""
+        return self.named() if callable(self.named) else self.named
 
 
 LONG = 1 << 12
