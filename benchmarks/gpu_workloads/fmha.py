@@ -102,7 +102,7 @@ def kernels(row: Row) -> tuple[Kernel, ...]:
     ways = [way for way in WAYS[row.causal] if "even" not in way or row.length % WHOLE == 0]
     spaces = [(f"{row.home}{way}_{end}", row if end == "tilelang" else None) for end in SURFACES for way in ways if f"{row.home}{way}_{end}" in space_names()]
     every = (*experts, *(Kernel(name, row=of, point=point) for name, of in spaces for point in _points(name)))
-    return tuple(k for k in every if worth("fmha", k.title))
+    return tuple(k for k in every if worth("fmha", k.title, row.name))
 
 
 @cache

@@ -109,7 +109,7 @@ def prepared() -> dict[Key, Made]:
 
 def suits(point: str, row: Row) -> bool:
     """Whether a point computes what a row asks."""
-    if not worth("fmha_varlen", point):
+    if not worth("fmha_varlen", point, row.name):
         return False
     return ("_causal_" in point) == row.causal
 
