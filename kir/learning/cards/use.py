@@ -27,8 +27,8 @@ from kir.rewrite.driver import apply
 from kir.rewrite.edit import Path, node_at, places
 from kir.rewrite.verdict import ANYWHERE, Verdict
 
-MOST_CHOICES = 6
-"""Values of parameters that are tried at each place, what most kernels used first."""
+MOST_CHOICES = 16
+"""Combinations of parameters that are tried at each place, what most kernels used first."""
 NAMING = "named"
 """The parameter that says whether what a step makes keeps a name; its values make no different programs."""
 MOST_BEGUN = 8
@@ -237,7 +237,7 @@ def _varied(cls: type[Pass], move: Move, card: Card, program: Program, everywher
     known = {each.name: each for each in move.parameters}
     own = [name for name, of in parameter_types(cls).items() if of in (bool, int) and name != NAMING and (name not in known or len(known[name].values) == 1)]
     for name in own if everywhere else [name for name in own if name not in known or known[name].role == "chosen"]:
-        rest = move.model_copy(update={"parameters": tuple(each for each in move.parameters if each.name != name)})
+        rest = move.model_copy(update={"parameters": tuple(each for each in move.parameters if each.name != name), "ways": ()})
         for item in islice(_choices(cls, move, card, program), None if everywhere else 1):
             for value in _otherwise(getattr(item, name), everywhere):
                 with suppress(KirError):
@@ -332,14 +332,18 @@ def _cost(e: Expr) -> float:
 
 
 def _choices(cls: type[Pass], move: Move, card: Card, program: Program) -> Iterator[Pass]:
-    """The pass with each combination of the values that the card names: what its relations give at some place of the program first, then those
-    of most kernels; combinations of what comes first before others."""
+    """The pass with each combination of the values that the card names: with what its relations give at some place of the program first, then as kernels had
+    them together, then combinations of what comes first before others."""
     fixed = {each.name: each.values[0] for each in move.parameters if each.role == "fixed"}
     chosen = [each for each in move.parameters if each.role == "chosen"]
-    rows = [tuple(dict.fromkeys((*_given(each, card, program), *each.values))) for each in chosen]
+    given = [tuple(dict.fromkeys(_given(each, card, program))) for each in chosen]
+    rows = [tuple(dict.fromkeys((*own, *each.values))) for own, each in zip(given, chosen, strict=True)]
     rows = [row[:1] if each.name == NAMING else row for each, row in zip(chosen, rows, strict=True)]
-    near = sorted(product(*(range(len(row)) for row in rows)), key=sum)
-    for values in ([row[k] for row, k in zip(rows, each, strict=True)] for each in near[:MOST_CHOICES]):
+    order = sorted(product(*(range(len(row)) for row in rows)), key=sum)[:2 * MOST_CHOICES]
+    near = (tuple(row[k] for row, k in zip(rows, each, strict=True)) for each in order)
+    ways = [tuple(row[0] if each.name == NAMING else value for each, row, value in zip(chosen, rows, way, strict=True)) for way in move.ways]
+    solved_ones = [tuple(own[0] if own else value for own, value in zip(given, way, strict=True)) for way in ways] if any(given) else []
+    for values in islice(dict.fromkeys((*solved_ones, *ways, *near)), MOST_CHOICES):
         with suppress(KirError):
             yield cls.with_options({**fixed, **dict(zip((each.name for each in chosen), values, strict=True))})
 
