@@ -52,11 +52,15 @@ def round_trips(given: Given) -> str:
             "A step counts for an arm if a card that makes it is among the first five hits that apply, in the order of that arm. *without cards*: each pass "
             "with its own defaults at the expert's place, as a search that knows no lineage would offer it.", "",
             "| arm | steps | lineages whole |", "| --- | ---: | ---: |", *(f"| {arm} | {made[arm]} | {trips[arm]} |" for arm in arms)]
-    rows = [f"| `{kernel}` | {family} | {count} | {ours} | {'whole' if ours == count else 'as fast' if ratio >= AS_FAST else f'{ratio:.2f}' if ratio else 'no'} | {by_arm['all facets']} | "
-            f"{by_arm[WITHOUT]} |" for kernel, family, count, ours, ratio, by_arm in found]
+    rows = [f"| `{kernel}` | {family} | {count} | {ours} | {_comes_back(count, ours, ratio)} | {by_arm['all facets']} | {by_arm[WITHOUT]} |"
+            for kernel, family, count, ours, ratio, by_arm in found]
     return "\n".join(["# Round trips by admitted skills alone", "", *head, "",
                       "| kernel | family | steps | by admitted cards | comes back, or how fast beside the expert | by the first five | without cards |",
                       "| --- | --- | ---: | ---: | --- | ---: | ---: |", *rows, ""])
+
+
+def _comes_back(count: int, ours: int, ratio: float) -> str:
+    return "whole" if ours == count else "as fast" if ratio >= AS_FAST else f"{ratio:.2f}" if ratio else "no"
 
 
 def _tripped(chain: Sequence[State], given: Given) -> Rows:

@@ -56,7 +56,7 @@ def _goes_before(other: n.Stmt, s: n.Let) -> bool:
 
 def _in_the_way(other: n.Stmt, read: frozenset[str], viewed: bool) -> bool:
     """Whether a value that reads some buffers may not be named after a statement instead of before it."""
-    if not read or isinstance(other, (n.Let, n.Alloc)) and all(is_pure(x) for x in walk(other) if isinstance(x, n.Expr)):
+    if not read or (isinstance(other, (n.Let, n.Alloc)) and all(is_pure(x) for x in walk(other) if isinstance(x, n.Expr))):
         return False
     if any(isinstance(x, (n.Eval, n.Copy, n.Opaque, n.Jump, n.Roles)) for x in walk(other)):
         return True

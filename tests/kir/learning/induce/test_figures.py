@@ -50,4 +50,4 @@ def test_states_are_looked_at_once_and_a_defect_that_one_shows_ends_no_run(found
     monkeypatch.setattr(states_, "_looked", fails)
     monkeypatch.setattr(given_, "RAISED", [])
     assert states_.states(cases, asked_) == first and not given_.RAISED
-    assert states_.states(cases, replace(asked_, cards=(other,))) == {} and len(given_.RAISED) == len(cases), "other cards: nothing is known of them"
+    assert states_.states(cases, replace(asked_, cards=(card, other))) == {} and len(given_.RAISED) == len(cases), "other cards: nothing is known of them"
