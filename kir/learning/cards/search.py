@@ -219,7 +219,7 @@ def search(cards: Sequence[Card], program: Program, target: Target | None = None
         card = cards[number]
         found = list(looked(card, program, Context(target)))
         uses = tuple(each for each in found if isinstance(each, Application))
-        near = tuple(each for each in found if isinstance(each, NearMiss))
+        near = tuple(each for each in found if isinstance(each, NearMiss) and each.is_near)
         if uses or near:
             seldom = () if score >= index.rank.least else ("outcomes: in states like this one it was seldom used from there on",)
             hits.append(Hit(card, round(score, 3), (*_reasons(card, query, columns[number]), *seldom), uses, near))
@@ -268,9 +268,24 @@ def _reasons(card: Card, query: Query, row: np.ndarray[Any, Any]) -> tuple[str, 
                     f"on {query.target}")
     if card.scope.prior:
         said.append(f"prior: {value['prior']:.0%} of what its prior steps bring is there")
+    said += _effect(card, query.target)
     if value["words"]:
         said.append(f"words: {value['words']:.2f} of the best")
     return tuple(said)
+
+
+def _effect(card: Card, target: str) -> tuple[str, ...]:
+    """What a card's uses brought: measured before forecast, on the target before others."""
+    known = card.effect
+    for basis, by in (("measured", known.measured), ("forecast", known.forecast)):
+        if by:
+            name = target if target in by else max(by, key=lambda each: (by[each].uses, each))
+            spread = by[name]
+            idle = "; none of them changed the compiled code" if known.compared and not known.realized else ""
+            times = "as fast as before" if f"{spread.low:.3g}" == f"{spread.high:.3g}" == "1" else \
+                f"{spread.median:.3g} times as fast (half of them {spread.low:.3g} to {spread.high:.3g})"
+            return (f"effect: {basis} {times} in {spread.uses} use{'s' * (spread.uses != 1)} on {name}{idle}",)
+    return ()
 
 
 def _of_card(card: Card) -> tuple[float, ...]:

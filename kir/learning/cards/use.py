@@ -14,7 +14,7 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error
 from kir.ir.canonical import content_hash
 from kir.ir.measures.features import features, kinds
-from kir.ir.nodes import Binary, Call, Expr, For, If, Kernel, Load, Program, Roles, While
+from kir.ir.nodes import Binary, Call, Expr, For, If, Kernel, Let, Load, Program, Roles, While
 from kir.ir.printer import expr_text
 from kir.ir.types import DType, TileType, dtype_of
 from kir.ir.visit import children, walk
@@ -29,6 +29,7 @@ from kir.rewrite.verdict import ANYWHERE, Verdict
 
 MOST_CHOICES = 16
 """Combinations of parameters that are tried at each place, what most kernels used first."""
+NOWHERE = "there is no place for"
 NAMING = "named"
 """The parameter that says whether what a step makes keeps a name; its values make no different programs."""
 MOST_BEGUN = 8
@@ -60,6 +61,11 @@ class NearMiss:
     card: Card
     anchor: str
     conditions: tuple[str, ...]
+
+    @property
+    def is_near(self) -> bool:
+        """Whether the card's first step has a place, or its program would have one but for a feature: else nothing there is like what it acts on."""
+        return self.conditions != (f"{NOWHERE} {self.card.passes[0]}",)
 
 
 def applications(card: Card, program: Program, context: Context = ANYWHERE) -> tuple[Application, ...]:
@@ -123,7 +129,7 @@ def _composite(card: Card, program: Program, context: Context) -> Iterator[Appli
     elif missed:
         yield missed[0]
     elif not begun:
-        yield NearMiss(card, "", (f"there is no place for {first.step}",))
+        yield NearMiss(card, "", (f"{NOWHERE} {first.step}",))
 
 
 def _made_by(card: Card, move: Move, program: Program, context: Context, missed: list[NearMiss], vary: bool = False) -> Iterator[tuple[Step, Program]]:
@@ -161,7 +167,7 @@ def _rests(card: Card, moves: Sequence[Move], program: Program, context: Context
             now = again[1]
             found = next(_made_by(card, move, now, context, missed), None)
         if found is None:
-            missed.append(NearMiss(card, "", (f"there is no place for {move.step}",)))
+            missed.append(NearMiss(card, "", (f"{NOWHERE} {move.step}",)))
             return
         if move is moves[-1]:
             yield from (((*done, *more, step), tuple(there)) for step, _ in islice(_made_by(card, move, now, context, []), MOST_WAYS))
@@ -293,7 +299,8 @@ def _asked(cls: type[Pass], move: Move, card: Card, program: Program) -> Iterato
 
 def _worth(card: Card, drawn: Parameter, program: Program) -> Iterator[tuple[Path, str]]:
     """The places of a card's kind and the texts that may be drawn there: by turns what is computed most often and costs most, and what costs most by itself
-    (an expert also names the whole of what a statement stores); each text once, where a statement itself has it, else in reading order, then at its others."""
+    (an expert also names the whole of what a statement stores); each text once, where a statement itself has it, else in reading order, then at its others.
+    What stands only once, and has a name, is not drawn: it would get another name."""
     costs: dict[str, float] = {}
     counts: Counter[str] = Counter()
     for e in (x for k in program.kernels for x in walk(k) if isinstance(x, Expr)):
@@ -301,12 +308,13 @@ def _worth(card: Card, drawn: Parameter, program: Program) -> Iterator[tuple[Pat
         counts[text] += 1
         if text not in costs:
             costs[text] = _cost(e)
+    named = Counter(expr_text(x.value) for k in program.kernels for x in walk(k) if isinstance(x, Let))
     at: dict[str, list[tuple[bool, Path]]] = {}
     for path, node in places(program):
         if kind(node) == card.anchor.node:
             own = set() if isinstance(node, (For, If, Kernel, Roles, While)) else {expr_text(x) for x in walk(node) if isinstance(x, Expr)}
             for head, text in expressions(program, path):
-                if head in drawn.values:
+                if head in drawn.values and not named[text] == counts[text] == 1:
                     at.setdefault(text, []).append((text not in own, path))
     saved = sorted(at, key=lambda text: -costs.get(text, 0.0) * max(0.1, counts[text] - 1.0))
     whole = sorted(at, key=lambda text: -costs.get(text, 0.0))
