@@ -25,7 +25,7 @@ from kir.ir.visit import walk
 from kir.learning.cards.card import Card
 from kir.learning.cards.facts import kind
 from kir.learning.cards.traits import traits
-from kir.learning.cards.use import Application, NearMiss, looked
+from kir.learning.cards.use import Application, NearMiss, carried_out, looked
 from kir.learning.corpus.family import family_of
 from kir.rewrite import Context
 from kir.rewrite.catalog import provided
@@ -224,7 +224,10 @@ def search(cards: Sequence[Card], program: Program, target: Target | None = None
             seldom = () if score >= index.rank.least else ("outcomes: in states like this one it was seldom used from there on",)
             hits.append(Hit(card, round(score, 3), (*_reasons(card, query, columns[number]), *seldom), uses, near))
     together: dict[str, list[Hit]] = {}
-    for hit in hits:
+    for k, hit in enumerate(hits):
+        if hit.applications and len(together) < most:
+            uses, refused = carried_out(hit.applications, program, Context(target))
+            hits[k] = hit = replace(hit, applications=uses, near=(*refused, *hit.near))
         if hit.applications:
             together.setdefault(skill(hit.card), []).append(hit)
     shown = [replace(first, also=tuple(others)) for first, *others in together.values()]
