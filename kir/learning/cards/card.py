@@ -210,7 +210,7 @@ class Card(Part):
 
 def card_text(card: Card) -> str:
     """The file's text."""
-    value = {"schema": SCHEMA, **card.model_dump(mode="json", by_alias=True, exclude_defaults=True)}
+    value = {"schema": card.schema_, **card.model_dump(mode="json", by_alias=True, exclude_defaults=True)}
     uses, value["evidence"]["uses"] = value["evidence"]["uses"], []
     listed = ",\n".join("   " + json.dumps(use, ensure_ascii=False) for use in uses)  # a line each: a skill may have a thousand
     record = json.dumps(value, indent=1, ensure_ascii=False).replace('"uses": []', f'"uses": [\n{listed}\n  ]' if uses else '"uses": []', 1)
