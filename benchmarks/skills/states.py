@@ -6,7 +6,7 @@ import inspect
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks.skills.given import Given, Rows, added, side_by_side
 from kir.base.diagnostic import KirError
@@ -65,6 +65,7 @@ def seen(state: State, given: Given) -> Seen:
     """A state as the order of cards is learned from it."""
     walk = walk_of(given, state.case[0])
     query = Query.of(walk.program(walk.transitions[state.case[1]].before_text), target(walk.targets[-1]), walk.surface)
+    query = replace(query, applies=state.offers)
     applies, used = (tuple(card.name in some for card in given.admitted) for some in (state.offers, state.used))
     return Seen(query, applies, used, walk.family, walk.kernel.partition("::")[0])
 

@@ -6,7 +6,7 @@ import multiprocessing
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import field
+from dataclasses import field, replace
 from itertools import count
 from typing import Any
 
@@ -87,7 +87,8 @@ def _seen(cards: Sequence[Card], walk: Walked, k: int) -> Seen:
     applies = tuple(next(applicable(card, program, Context(aim)), None) is not None for card in cards)
     used = tuple(held and not steps.isdisjoint((use.kernel, use.transition, use.before) for use in card.evidence.uses)
                  for card, held in zip(cards, applies, strict=True))
-    return Seen(Query.of(program, aim, walk.surface), applies, used, walk.family, walk.kernel.partition("::")[0])
+    query = replace(Query.of(program, aim, walk.surface), applies=frozenset(card.name for card, held in zip(cards, applies, strict=True) if held))
+    return Seen(query, applies, used, walk.family, walk.kernel.partition("::")[0])
 
 
 def learned(cards: Sequence[Card], states: Sequence[Seen]) -> Rank:
