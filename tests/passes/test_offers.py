@@ -6,6 +6,7 @@ from kir.ir.parser import parse_program
 from kir.ir.visit import walk
 from kir.passes.bounds.branch_interior import BranchInterior
 from kir.passes.bounds.guard_value import GuardValue
+from kir.passes.grid.version_kernel import VersionKernel
 from kir.rewrite import sites
 from kir.rewrite.driver import apply
 from kir.rewrite.match.independence import own_place
@@ -77,6 +78,14 @@ def test_what_a_loop_folds_up_offers_that_the_loop_has_not_ended_and_what_counts
     for value in offered:
         for site in sites(GuardValue(value=value), program):
             assert apply(program, site.params, site)
+
+
+def test_a_version_is_offered_for_the_lengths_of_rows_that_are_not_known_to_be_multiples() -> None:
+    program = parse_program(PANELS.replace("out Y: f32[M, N]", "in Z: f32[N, M]\n  out Y: f32[M, N]").replace("@put Y[", "let z = Z[0, 0]\n  @put Y["))
+    assert [each.params.options()["sizes"] for each in sites(VersionKernel(), program)] == [("N", "M")]
+    (site,) = sites(VersionKernel(), parse_program(PANELS.replace("kernel", "  fact N % 2 == 0\nkernel")))
+    assert site.params.options()["sizes"] == ("N",), "a multiple of 2 is not yet one of 8"
+    assert not sites(VersionKernel(), parse_program(PANELS.replace("kernel", "  fact N % 16 == 0\nkernel")))
 
 
 def test_places_that_a_range_of_64_bits_decides_are_not_tried_one_by_one() -> None:

@@ -29,6 +29,8 @@ DRAWN, NEWTON, NEAR = 3.0, 8, 1e-3
 """How strongly what a feature adds to a card's log odds is drawn to nothing, and steps of Newton's method that find it: so many, or until one is so small."""
 LEAST_SEEN, LEAST_ADDED = 8, 0.01
 """A feature that fewer states have, or lack, teaches nothing; and what adds less is left out."""
+MOST_TELLING = 150
+"""Features that a card's log odds are learned from, those that tell most by themselves."""
 LEAST = 20
 """States from which an order is learned."""
 LEAST_APPLIED = 5
@@ -152,12 +154,25 @@ def _odds(cards: Sequence[Card], states: Sequence[Seen]) -> Mapping[str, tuple[f
     names = sorted(name for name, count in counts.items() if LEAST_SEEN <= count <= len(states) - LEAST_SEEN)
     has = np.array([[name in each.query.state for name in names] for each in states], np.float64)
     applies, used = np.array([each.applies for each in states]), np.array([each.used for each in states], np.float64)
-    out = {}
+    out: dict[str, tuple[float, dict[str, float]]] = {}
     for k, card in enumerate(cards):
         own = applies[:, k]
-        added, bias = _regression(has[own], used[own, k]) if own.sum() >= LEAST_APPLIED else (np.zeros(len(names)), SELDOM)
-        out[card.name] = (float(f"{bias:.3g}"), {name: float(f"{value:.3g}") for name, value in zip(names, added, strict=True) if abs(value) >= LEAST_ADDED})
+        if own.sum() < LEAST_APPLIED:
+            out[card.name] = (SELDOM, {})
+            continue
+        x, y = has[own], used[own, k]
+        some = _telling(x, y)
+        added, bias = _regression(x[:, some], y)
+        out[card.name] = (float(f"{bias:.3g}"), {names[n]: float(f"{value:.3g}") for n, value in zip(some, added, strict=True) if abs(value) >= LEAST_ADDED})
     return out
+
+
+def _telling(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The features, by number, that by themselves tell most of whether a card is used (the score test of each), at most so many."""
+    share = x.mean(axis=0)
+    spread = np.sqrt(share * (1 - share) * len(x))
+    found = np.abs(x.T @ (y - y.mean())) / np.where(spread > 0, spread, np.inf)
+    return np.sort(np.argsort(-found, kind="stable")[:MOST_TELLING])
 
 
 def _regression(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], float]:
