@@ -146,7 +146,9 @@ def first(given: Given, about: Seen, state: State, arm: str, every: bool = False
 def _voted(given: Given, about: Seen, part: str) -> list[tuple[int, float]]:
     """The cards by the share of the votes of other files' states, each of which counts by the features that it shares with this one."""
     if part not in _votes:
-        some = [each for each in given.seen if part_of(each.file) != part] or list(given.seen)
+        some = [each for each in given.seen if part_of(each.file) != part]
+        if not some:
+            return []
         names = {name: k for k, name in enumerate(sorted({name for each in some for name in each.query.state}))}
         has = np.zeros((len(some), len(names)), np.float32)
         for row, each in enumerate(some):

@@ -14,7 +14,7 @@ from kir.hardware.target import target
 from kir.ir.nodes import Program
 from kir.learning.cards.card import Card
 from kir.learning.cards.search import skill
-from kir.learning.cards.use import applicable
+from kir.learning.cards.use import NAMING, applicable
 from kir.learning.evidence.walked import Walked
 from kir.learning.forecast import Analytic, Pair
 from kir.learning.induce.settled import settled_hash
@@ -47,8 +47,8 @@ def round_trips(given: Given) -> str:
     head = [f"{len(found)} lineages that end naive. An admitted card makes {share(sum(row[3] for row in found), steps)} of their steps (pass, parameters "
             f"and place of the expert's, or its program but for where values are named). {whole} lineages come back to their expert's program; {fast} more to "
             f"one that is forecast as fast ({AS_FAST} of its speed or more): {share(whole + fast, len(found))} come back. There cards alone are applied to the "
-            "naive program, one after the other: where none makes the expert's step, the application of a card of that pass that is most like it; where no "
-            "admitted card has such a pass, nothing.", "",
+            "naive program, one after the other: where none makes the expert's step, the application of a card of that pass with the same texts that is most "
+            "like it, at another place or with other numbers, or (the faster of the two) only with the same; where there is none, nothing.", "",
             "A step counts for an arm if a card that makes it is among the first five hits that apply, in the order of that arm. *without cards*: each pass "
             "with its own defaults at the expert's place, as a search that knows no lineage would offer it.", "",
             "| arm | steps | lineages whole |", "| --- | ---: | ---: |", *(f"| {arm} | {made[arm]} | {trips[arm]} |" for arm in arms)]
@@ -80,16 +80,18 @@ def _tripped(chain: Sequence[State], given: Given) -> Rows:
 def _beside(walk: Walked, chain: Sequence[State], given: Given) -> float:
     """How many times as fast as the expert's the program is forecast that admitted cards alone make of the naive one; 0 where no forecast is made."""
     aim = target(walk.targets[-1] if walk.targets else TARGET)
-    expert = walk.program(walk.transitions[-1].after_text)
-    with suppress(*FAULTS):
-        made = made_by_cards(walk, chain, given, Context(aim))
-        return Analytic()(Pair(expert, made, sizes_of(walk, made), aim, surface=walk.surface or "cuda")).median
-    return 0.0
+    expert, best = walk.program(walk.transitions[-1].after_text), 0.0
+    for near in (True, False):
+        with suppress(*FAULTS):
+            made = made_by_cards(walk, chain, given, Context(aim), near)
+            best = max(best, Analytic()(Pair(expert, made, sizes_of(walk, made), aim, surface=walk.surface or "cuda")).median)
+    return best
 
 
-def made_by_cards(walk: Walked, chain: Sequence[State], given: Given, context: Context) -> Program:
+def made_by_cards(walk: Walked, chain: Sequence[State], given: Given, context: Context, near: bool) -> Program:
     """The program to which admitted cards alone lead from the naive one along a lineage: at each step the expert's next program where a card makes it; else
-    what that of their applications makes that is most like the step; a step for which no card has one is left out."""
+    what that of their applications makes that is most like the step: the same texts, at another place or with other numbers if `near`, else with all the same
+    parameters. A step for which no card has one is left out."""
     by_pass: dict[str, list[Card]] = {}
     for card in given.admitted:
         if len(card.passes) == 1:
@@ -99,16 +101,18 @@ def made_by_cards(walk: Walked, chain: Sequence[State], given: Given, context: C
         if on and state.makes:
             now = walk.program(transition.after_text)
             continue
-        made = _most_alike(by_pass.get(transition.name, ()), now, Step.from_json(transition.step), context)
+        made = _most_alike(by_pass.get(transition.name, ()), now, Step.from_json(transition.step), context, near)
         now, on = made or now, made is not None and settled_hash(made) == settled_hash(walk.program(transition.after_text))
         now = walk.program(transition.after_text) if on else now
     return now
 
 
-def _most_alike(cards: Sequence[Card], now: Program, step: Step, context: Context) -> Program | None:
+def _most_alike(cards: Sequence[Card], now: Program, step: Step, context: Context, near: bool) -> Program | None:
     """What the application of a card makes whose parameters and place are most like those of a step, of the first few of each."""
     found = [each.steps[0] for card in cards for each in islice(applicable(card, now, context), MOST_ALIKE)]
-    order = sorted(found, key=lambda s: (sum(s.options.get(k) != v for k, v in step.options.items()), s.at != step.at))
+    same = {k: v for k, v in step.options.items() if k != NAMING and not (near and isinstance(v, int))}
+    some = [s for s in found if all(s.options.get(k) == v for k, v in same.items())]
+    order = sorted(some, key=lambda s: (sum(s.options.get(k) != v for k, v in step.options.items()), s.at != step.at))
     for each in order[:TRIES]:
         with suppress(*FAULTS):
             return run(now, Pipeline((each,)), context=context).program
