@@ -163,6 +163,8 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
     base, best = report["baseline"], report["best"]
     sizes = ", ".join(f"{k}={v}" for k, v in report["sizes"].items())
     yield f"{report['problem']}{' at ' if sizes else ''}{sizes} on {report['target']}: {_time(base['seconds'])} as given ({base['kind']})"
+    if report.get("assumed"):
+        yield f"  taken for granted, as nothing says it: {'; '.join(report['assumed'])}"
     if best is None and (seems := report.get("unjudged")) is not None:
         yield f"nothing is known to be faster; not judged any more: {seems['plan']} from {_start(report, seems)}, {_time(seems['forecast'])} by its forecast"
     elif best is None:
