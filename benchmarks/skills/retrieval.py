@@ -104,15 +104,16 @@ def _retrieved(state: State, given: Given) -> Rows:
     out: Rows = []
     for arm in (KNOWN, APART, HALF, NEAREST, *ARMS):
         relevant = state.relevant if arm == APART else {called[name] for name in state.relevant}
-        top, order = first(given, query, state, arm), first(given, query, state, arm, every=True)
-        hits, many = len(relevant & set(top)), min(TOP, len(relevant))
-        out.append((arm, len(top), hits / max(1, len(top)), hits / many, len(relevant & set(order[:many])) / many))
+        order, listed = hits(given, query, state, arm)
+        top = order[:listed]
+        right, many = len(relevant & set(top)), min(TOP, len(relevant))
+        out.append((arm, len(top), right / max(1, len(top)), right / many, len(relevant & set(order[:many])) / many))
     return out
 
 
-def first(given: Given, about: Seen, state: State, arm: str, every: bool = False) -> list[str]:
-    """The first hits in the order of `search`, of those that apply (without a state, of all), by what their cards have in common; but for `every`, only those
-    that outcomes speak for."""
+def hits(given: Given, about: Seen, state: State, arm: str) -> tuple[list[str], int]:
+    """The hits in the order of `search`, of those that apply (without a state, of all), by what their cards have in common; and how many of the first five
+    outcomes speak for, at least one."""
     part, offers, query = part_of(about.file), state.offers, about.query
     without = {KNOWN: part, APART: part, HALF: f"{part} {HALF}"}.get(arm, _kin(about.family))
     rank = given.ranks.get(without, Rank())
@@ -140,7 +141,7 @@ def first(given: Given, about: Seen, state: State, arm: str, every: bool = False
         card = given.admitted[k]
         if card.name in offers:
             found.setdefault(card.name if arm == APART else skill(card), score)
-    return [name for k, (name, score) in enumerate(found.items()) if every or (k < TOP and (k == 0 or score >= least))]
+    return list(found), sum(k == 0 or score >= least for k, score in enumerate([*found.values()][:TOP]))
 
 
 def _voted(given: Given, about: Seen, part: str) -> list[tuple[int, float]]:

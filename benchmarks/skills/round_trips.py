@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import islice
 
 from benchmarks.skills.given import Given, Rows, share, side_by_side
-from benchmarks.skills.retrieval import ARMS, first, ranked
+from benchmarks.skills.retrieval import ARMS, TOP, hits, ranked
 from benchmarks.skills.states import State, seen, states, walk_of
 from kir.hardware.target import target
 from kir.ir.nodes import Program
@@ -71,7 +71,7 @@ def _tripped(chain: Sequence[State], given: Given) -> Rows:
     for state in chain:
         if state.makes:
             about = seen(state, given)
-            by_arm.update({arm: not {called[name] for name in state.makes}.isdisjoint(first(given, about, state, arm)) for arm in ARMS})
+            by_arm.update({arm: not {called[name] for name in state.makes}.isdisjoint(hits(given, about, state, arm)[0][:TOP]) for arm in ARMS})
         by_arm[WITHOUT] += state.plain
     count, made = len(chain), sum(bool(state.makes) for state in chain)
     return [(walk.kernel, walk.family, count, made, 1.0 if made == count else _beside(walk, chain, given), by_arm)]
