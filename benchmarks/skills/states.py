@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from benchmarks.skills.given import Given, Rows, added, side_by_side
 from kir.base.diagnostic import KirError
@@ -72,7 +73,14 @@ def seen(state: State, given: Given) -> Seen:
 
 def walk_of(given: Given, key: str) -> Walked:
     """A walk by its key."""
-    return next(w for w in given.walks if w.key == key)
+    if _WALKS.get("of") is not given.walks:
+        _WALKS.update({"of": given.walks, "by key": {w.key: w for w in given.walks}})
+    found: Walked = _WALKS["by key"][key]
+    return found
+
+
+_WALKS: dict[str, Any] = {}
+"""The walks that were asked last, by key: working keys out anew takes longer than what is asked."""
 
 
 def makes(found: Iterable[Application], before: Program, after: Program, transition: Transition, context: Context) -> bool:
