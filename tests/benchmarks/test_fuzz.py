@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.fuzz.checking import Fault, _surfaces, checks, ran
+from benchmarks.fuzz.checking import Fault, checks, ran, surfaces
 from benchmarks.fuzz.making import Made
 from benchmarks.fuzz.shrinking import shrunk
 from benchmarks.fuzz.state import State, page
@@ -54,7 +54,7 @@ def test_lanes_of_a_warp_do_together_what_stands_behind_a_condition_in_cuda(valu
     """Seeds 0, 16 and 67: a vote in a store with `clip` was made only by lanes that store."""
     count = Counter[str]()
     values = np.random.default_rng(0).standard_normal((1, 48)).astype(np.float32)
-    assert not list(_surfaces(parse_program(VOTE.format(value), "p.kir"), lambda: {"X": values.copy(), "Y": values.copy()}, random.Random(0), count))
+    assert not list(surfaces(parse_program(VOTE.format(value), "p.kir"), lambda: {"X": values.copy(), "Y": values.copy()}, random.Random(0), count))
     assert count["cuda: read back"] == 1
 
 
