@@ -124,7 +124,7 @@ def test_what_a_compiler_made_of_random_programs_is_counted(monkeypatch: pytest.
 
     answers = iter([Validated("holds"), Validated("refuted", "read of 's' races"), Validated("unread", "a part of it stays text")])
     monkeypatch.setattr(compiled, "validated", lambda *given: next(answers))
-    found = [compiled.of(seed)[1] for seed in (6, 7, 8)]  # of one kernel each, which TileLang can say
+    found = [compiled.of(seed)[1] for seed in (2, 4, 5)]  # of one kernel each, which TileLang can say
     assert found == ["holds", "refuted", "unread"]
     text = compiled.page({"seed": 3, "seconds": 60.0, "counts": Counter(found), "why": {"refuted: a race": 1}, "first": {"refuted: a race": 10}})
     assert "3 programs, 2 read back" in text and "| refuted: a race | 1 | 10 |" in text and "| not the program | 1 |" in text
