@@ -82,7 +82,7 @@ def test_a_kernel_is_not_split_between_a_copy_and_its_wait() -> None:
 
 
 def test_a_fault_is_made_small() -> None:
-    text = Made(0).text
+    text = next(made for made in (Made(seed).text for seed in range(100)) if "vote_any" in made)
     small = shrunk(text, lambda t: "vote_any" in t)
     assert "vote_any" in small and len(small.splitlines()) < len(text.splitlines())
 
