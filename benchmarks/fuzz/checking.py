@@ -20,6 +20,7 @@ from kir.analysis import normalize
 from kir.analysis.proof.decide import decided
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
+from kir.gate.gpu.images.executable import bound
 from kir.gate.mutants import mutants
 from kir.gate.mutants.make import RULES
 from kir.gate.proved.confirm import MOST_STEPS, OF_RUN
@@ -31,6 +32,7 @@ from kir.ir.printer import program_text
 from kir.ir.rules.verify import verify
 from kir.ir.types import dtype_of
 from kir.ir.visit import walk
+from kir.problem import numpy_dtype
 from kir.rewrite import apply, judge, passes, sites
 from kir.rewrite.base import Pass, Site, parameter_types
 from kir.rewrite.driver import forward_site, rejection_reason, run_forward
@@ -105,10 +107,10 @@ def checks(p: n.Program, arrays: Arrays, r: random.Random, count: Counter[str]) 
             with limited(SECONDS * (4 if name in ("passes", "surfaces") else 1)):
                 yield from check(at, arrays, r, count)
         except TooLong:
-            yield Fault(f"{name}: too long", f"no answer in {SECONDS} s", name, program_text(p))
+            yield Fault(f"{name}: too long", f"no answer in {SECONDS} s", name, program_text(at))
         except Exception as crash:  # a crash is what is looked for here
             where = traceback.extract_tb(crash.__traceback__)[-1]
-            yield Fault(f"{name}: {type(crash).__name__}", f"{str(crash)[:300]} ({Path(where.filename).name}:{where.lineno})", name, program_text(p))
+            yield Fault(f"{name}: {type(crash).__name__}", f"{str(crash)[:300]} ({Path(where.filename).name}:{where.lineno})", name, program_text(at))
 
 
 def _text(p: n.Program, arrays: Arrays, r: random.Random, count: Counter[str]) -> Iterator[Fault]:
@@ -278,8 +280,25 @@ def surfaces(p: n.Program, arrays: Arrays, r: random.Random, count: Counter[str]
         if not alpha_equal(again, q):
             count[f"{name}: read back in another form"] += 1
             sums = any(isinstance(x, n.Mma) or (isinstance(x, n.Call) and x.fn in ("reduce", "scan")) for x in walk(q))
-            if wrong := _differs(q, again, arrays, "reassociated" if sums else "bitwise"):
+            if wrong := _differs(q, again, with_workspaces(q, arrays), "reassociated" if sums else "bitwise"):
                 yield Fault(f"{name}: other values", wrong, name, program_text(q), program_text(again))
+
+
+def with_workspaces(p: n.Program, arrays: Arrays) -> Arrays:
+    """Inputs with memory for the workspaces of a program, which are tensors of what is read back; what nothing is in is not a number, or 77."""
+    if not p.workspaces:
+        return arrays
+    given = arrays()
+    layouts = bound(p, {}, {x.name: given[x.name].shape for x in p.params if x.name in given}).layouts
+
+    def more() -> dict[str, Any]:
+        out = arrays()
+        for w in p.workspaces:
+            layout, start = layouts[w.buffer.name], w.init
+            kind = numpy_dtype(layout.dtype)
+            out[w.buffer.name] = np.full(layout.shape, start.value if isinstance(start, n.Const) else 77 if kind.kind in "iub" else np.nan, kind)
+        return out
+    return more
 
 
 __all__ = ["PASSES", "Fault", "TooLong", "attempt", "checks", "limited", "ran", "surfaces"]
