@@ -118,7 +118,7 @@ class Crowd:
         self.site[g] = site
         if crowded:
             column = self._columns(agent)
-            _raised(self.clock.reshape(-1), g * self.clock.shape[1] + column, clock)
+            np.maximum.at(self.clock.reshape(-1), g * self.clock.shape[1] + column, clock)
             another = self.last[g] != agent
             if some(another):
                 changed = g[another]
@@ -127,7 +127,7 @@ class Crowd:
                 several = self.last[g] != agent
                 if some(several):
                     self.last[g[several]] = MANY
-            _raised(self.latest, g, clock)
+            np.maximum.at(self.latest, g, clock)
 
     def note_run(self, run: Run, cta: Array, agent: int, clock: Array, site: int, crowded: bool) -> bool:
         """As `note`, of accesses to a run by an agent of each lane's CTA; False where another CTA has been there, and nothing is noted."""
@@ -254,14 +254,6 @@ class Crowd:
         has = (agents < len(self.column_of)) & (own >= 0)
         late[has, own[has]] = False
         return late
-
-
-def _raised(of: Array, at: Array, to: Array) -> None:
-    """Elements of `of`, some of them perhaps several times, are at least `to` from now on."""
-    if len(to) and every(to == to[0]):
-        of[at] = np.maximum(of[at], to)
-    else:
-        np.maximum.at(of, at, to)
 
 
 def of_two(g: Array, cta: Array, site: int) -> Conflict | None:
