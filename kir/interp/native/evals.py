@@ -9,7 +9,8 @@ from kir.ir.types import F32, F64, I32, I64, U32, U64, dtype_of
 from kir.ir.visit import statements
 
 if TYPE_CHECKING:
-    from kir.interp.native.emitter import Emitter, Value
+    from kir.interp.native.emitter import Emitter
+    from kir.interp.native.scalars import Value
 
 NOTHING = frozenset({"barrier", "fence", "fence_async", "fence_mbar_init", "warp_sync"})
 """Calls that mean nothing where threads run side by side and nobody checks."""
