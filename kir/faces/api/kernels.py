@@ -330,7 +330,7 @@ def walk(kernel: Source, folder: str | Path = "", problem: str = "", *, steps: i
     budget = Budget(steps, 1000, seconds)
     own = surface or own_surface(held.program, held.surface)
     header = Header(expert=held.name, source=held.source, surface=own, binding=held.binding, problem=problem, gate="cpu",
-                    targets=tuple(targets) or usual_targets(held.program), assume=(), budget=budget.to_json(), tools=tools())
+                    targets=tuple(targets) or usual_targets(held.program, own), assume=(), budget=budget.to_json(), tools=tools())
     engine, place = PassEngine.of(header), Folder(root)
     with judge_on("cpu", header, held.program) as by:
         lineage = walk_back(held.program, header, engine, by, place, budget, progress=told or (lambda text: None))
