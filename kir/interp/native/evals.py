@@ -2,15 +2,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Any
 
+from kir.interp.native.scalars import Value
 from kir.ir import nodes as n
 from kir.ir.types import F32, F64, I32, I64, U32, U64, dtype_of
 from kir.ir.visit import statements
-
-if TYPE_CHECKING:
-    from kir.interp.native.emitter import Emitter
-    from kir.interp.native.scalars import Value
 
 NOTHING = frozenset({"barrier", "fence", "fence_async", "fence_mbar_init", "warp_sync"})
 """Calls that mean nothing where threads run side by side and nobody checks."""
@@ -40,8 +37,8 @@ def asserted(s: n.Eval) -> n.Expr | None:
     return first if isinstance(first, n.Expr) else None
 
 
-def evaluated(e: Emitter, s: n.Eval, mask: Value | None) -> None:
-    """The statement, for the lanes of a mask."""
+def evaluated(e: Any, s: n.Eval, mask: Value | None) -> None:
+    """The statement, for the lanes of a mask; `e` is the emitter of the loop around it (`kir.interp.native.emitter`)."""
     what, at = asserted(s), updated(s)
     if what is not None:
         e.reads(mask, what)
@@ -53,7 +50,7 @@ def evaluated(e: Emitter, s: n.Eval, mask: Value | None) -> None:
         _updated(e, s.call, at, mask)
 
 
-def _updated(e: Emitter, call: n.Call, at: n.Region, mask: Value | None) -> None:
+def _updated(e: Any, call: n.Call, at: n.Region, mask: Value | None) -> None:
     """Each lane's update after that of the lane before it; what they are made of is read before the first."""
     value, indices = call.args[1], [i for i in at.index if isinstance(i, n.Expr)]
     assert isinstance(value, n.Expr)
