@@ -17,6 +17,7 @@ from kir.hardware import machine
 
 SKILLS = Path(__file__).parents[2] / "skills"
 BINDINGS = SKILLS / "bindings"
+BESIDE = Path(__file__).parents[1] / "beside"
 CASES: tuple[tuple[str, str, tuple[str, ...], float], ...] = (
     (
         "GEMM, Triton (`flag_gems`)",
@@ -30,12 +31,7 @@ CASES: tuple[tuple[str, str, tuple[str, ...], float], ...] = (
         ("liger_kernel:ops/softmax.py::_softmax_single_block_forward_kernel", "--bind", str(BINDINGS / "liger_softmax.toml"), "--problem", "softmax"),
         20.0,
     ),
-    (
-        "softmax over several blocks, Triton (`liger_kernel`), as its host code launches it",
-        "liger_kernel",
-        ("liger_kernel:ops/softmax.py::_softmax_multi_block_forward_kernel",),
-        7.7,
-    ),
+    ("softmax with a running maximum, IR text", "", (str(BESIDE / "softmax_online.kir"), "--problem", "softmax", "--surface", "cuda"), 7.7),
     (
         "GEMM, Triton (our own)",
         "",
