@@ -155,7 +155,7 @@ def test_a_run_for_which_no_time_is_left_ends_and_one_for_which_there_is_does_no
     arrays = {"X": np.ones(1, np.float32), "Y": np.zeros(1, np.float32)}
     with ending(time.monotonic() - 1.0):
         assert run(short, arrays, compiles=False).outputs["Y"][0] == 4.0
-        with pytest.raises(KirError, match="KIR-I007.*the time that there was for it is over"):
+        with pytest.raises(KirError, match=r"KIR-I007.*the time that there was for it is over"):
             run(long, arrays, compiles=False)
     with ending(time.monotonic() + 1e6):
         assert run(long, arrays, compiles=False).outputs["Y"][0] == 1000.0
