@@ -33,7 +33,7 @@ SURFACES = {"sm90": "cuda", "triton": "triton", "tilelang": "tilelang"}
 """How the names of pipelines end, and the surface."""
 WHOLE = 128
 """Keys of the largest tile: pipelines `_even` are for lengths that it divides."""
-WAYS = {False: ("", "_roles", "_even", "_even_wide"), True: ("", "_roles", "_even_masked", "_wide", "_wide_masked")}
+WAYS = {False: ("", "_roles", "_even", "_even_wide"), True: ("", "_roles", "_even_masked", "_wide", "_wide_masked", "_wide_peeled")}
 """What stands between a problem and a surface in the names of pipelines, with a mask over the keys and without."""
 
 
