@@ -94,6 +94,7 @@ def test_a_kernel_that_no_problem_is_named_for_must_compute_what_it_computes(tmp
     report = json.loads((tmp_path / "rows.cu.json").read_text())
     assert "x is f32" in report["assumed"] and "  taken for granted, as nothing says it: x is f32; " in said
     assert report["limit"]["seconds"] > 4 * 8192 * 8192 / 5e12, "every tensor is moved once"
+    assert report["limit"]["share"] == pytest.approx(report["limit"]["seconds"] / report["best"]["seconds"]), "of the time that is told"
     one = subject(str(file))
     task = task_of(Setting(one.problem, shape_for(one, ""), target("h200"), "cuda"), one.program, "cuda", compiles=False)
     wrong = replace(one.program, kernels=tuple(replace(k, body=k.body[:-1]) for k in one.program.kernels))
