@@ -462,12 +462,13 @@ class TileSource:
         cores = (Step("split-operands" if wide else "narrow-operand", at=f"{at}/mma"), Step("mma", at=f"{at}/mma"))
         shared = () if surface == "triton" else (Step("stage-shared", at=f"{at}/mma"), Step("swizzle-shared"))
         forms, most = ((3, 32), (2, 32), (0, 32), (3, 16)) if wide else itertools.product((0, 3, 1), (32, 64)), int_value(loop.hi) or 64
-        for (stages, depth), (m, c) in itertools.product(
+        turns = (True, False) if wide and surface == "triton" and _contiguous_along(loop, kernel.grid[column].name) else (False,)
+        for (stages, depth), (m, c), turned in itertools.product(
                 dict.fromkeys((s, min(d, most)) for s, d in forms),
-                _fitting(kernel, rows, column, ((64, 128), (128, 128), (64, 64), (128, 64), (16, 64), (32, 128), (32, 64)))):
-            steps = (*_product(kernel, rows, column, m, c, depth, 256 if m * c > 8192 else 128), *cores)
+                _fitting(kernel, rows, column, ((64, 128), (128, 128), (64, 64), (128, 64), (16, 64), (32, 128), (32, 64))), turns):
+            steps = (*_product(kernel, rows, column, m, c, depth, 256 if m * c > 8192 else 128), *cores, *((Step("swap-operands", at=f"{at}/mma"),) * turned))
             pipelined = (*(shared if stages else ()), *((Step("pipeline", {"stages": stages}, at),) if stages > 1 else ()))
-            yield {"rows": m, "columns": c, "depth": depth, "stages": stages}, (*steps, *pipelined)
+            yield {"rows": m, "columns": c, "depth": depth, "stages": stages, **({"turned": turned} if len(turns) > 1 else {})}, (*steps, *pipelined)
 
     def _across(self, kernel: n.Kernel, rows: int, column: int) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:
         """Tiles of results that are read along another axis than they are written: through shared memory, so that both are contiguous."""
@@ -552,6 +553,13 @@ def _depths(folds: Sequence[n.For]) -> tuple[int, ...]:
 def _wide(loop: n.For) -> bool:
     """Whether a loop reads nothing but f32."""
     return {x.at.buffer.dtype for x in walk(loop) if isinstance(x, n.Load) and x.at.buffer.space == "global"} == {F32}
+
+
+def _contiguous_along(loop: n.For, axis: str) -> bool:
+    """Whether what a loop loads by an axis lies along it in memory: tensor cores read operands in tf32 only where they lie along what is contracted, and what
+    is read transposed is theirs to read first."""
+    lasts = [x.at.index[-1] for x in walk(loop) if isinstance(x, n.Load) and x.at.buffer.space == "global" and x.at.index]
+    return any(isinstance(y, n.Var) and y.name == axis for i in lasts if isinstance(i, n.Expr) for y in walk(i))
 
 
 def _axes_of_results(kernel: n.Kernel) -> tuple[int | None, int | None]:
