@@ -101,6 +101,15 @@ def test_a_kernel_that_no_problem_is_named_for_must_compute_what_it_computes(tmp
     assert judged(task)["accepted"] and not judged(replace(task, text=program_text(wrong)))["accepted"]
 
 
+def test_sizes_that_facts_keep_small_make_the_others_no_smaller(tmp_path: Path) -> None:
+    """A head of 64 numbers is no reason to time a kernel at 64 tokens."""
+    file = tmp_path / "halves.kir"
+    file.write_text("kir 1\nprogram halves\n  size M: i32\n  size D: i32\n  size E: i32\n  in X: f32[M, D]\n  in W: f32[E]\n  out Y: f32[M, D]\n"
+                    "  fact D // 2 == 32\n  fact E <= 16\n  fact E >= 1\nkernel main grid (m: M) threads 1\n  for d in 0..D\n    Y[m, d] = X[m, d] * W[0]\n")
+    sizes = shape_for(subject(str(file)), "").sizes
+    assert sizes["D"] == 64 and sizes["E"] == 16 and sizes["M"] >= 1 << 17
+
+
 def test_a_kernel_with_a_hazard_is_not_taken_for_what_must_be_computed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "race.kir"
     file.write_text("kir 1\nprogram race\n  size N: i32\n  in X: f32[N]\n  out Y: f32[1]\n  fact N >= 2\n"
