@@ -348,8 +348,6 @@ PARTS = (2, 4, 8, 16, 32, 64, 128)
 """CTAs that one loop is dealt to, as they are tried."""
 CTAS_PER_SM = 8
 """CTAs an SM that such a loop is dealt to if it can be."""
-THREADS_OF_SM = 2048
-"""Threads that an SM holds at most."""
 WINDOW = 32
 """Iterations up to which a loop is left to each thread: a filter, a window that is pooled."""
 
@@ -381,8 +379,6 @@ class TileSource:
         long = sorted({_up(x) for x in loop_extents(program, setting) if x > WINDOW})
         if long and long[-1] <= LONGEST_ROW:
             yield "tiles folded", "", self._folds(program, setting, long)
-            if setting.surface == "triton" and len(kernel.grid) == 1 and contiguous_axis(kernel) is None:
-                yield "tiles ahead", "", self._ahead(program, setting, long)
         if rows is not None and column is not None and folds:
             yield "tiles both", "", self._planned("tiles both", self._both(kernel, rows, column, folds), program, setting)
             if len(folds) == 1:
@@ -430,20 +426,6 @@ class TileSource:
                 tile = (Step("tile", {"axis": axis or 0, "extent": items}, program.kernels[0].name),) if items > 1 and program.kernels[0].grid else ()
                 yield Plan("tiles folded", (*first, Step("multi-threaded-block", {"threads": threads}), *tile), "what a long loop folds is spread over threads",
                            True, {"items": items, "threads": threads}, "tiles folded", setting.surface, narrowing(program, setting), ALIGN)
-
-    def _ahead(self, program: n.Program, setting: Setting, long: Sequence[int]) -> Iterator[Plan]:
-        """Rows of CTAs that stay: the loads of the next rows are under way while one is worked on, as many as the memory of an SM holds."""
-        kernel = program.kernels[0]
-        size = max((x.at.buffer.dtype.bytes for x in walk(kernel) if isinstance(x, n.Load) and x.at.buffer.space == "global"), default=4)
-        first = tuple(_folded(kernel, long))
-        for (stages, ctas), items, each in itertools.product(((3, 4), (2, 8), (3, 2), (4, 4), (2, 4), (4, 2)), (1, 2, 4), (16, 32, 8)):
-            threads = min(1024, max(32, items * long[-1] // each))
-            if items * long[-1] * size * (stages - 1) * ctas > setting.target.architecture.shared_per_cta or threads * ctas > THREADS_OF_SM:
-                continue
-            tile = (_tile(kernel, 0, items),) if items > 1 else ()
-            stay = (Step("persistent", {"ctas": ctas * setting.target.device.sm_count}, kernel.name), Step("pipeline", {"stages": stages}))
-            yield Plan("tiles ahead", (*first, _threads_of(kernel, threads), *tile, *stay), "the next rows are loaded while one is worked on", True,
-                       {"items": items, "threads": threads, "ctas": ctas, "stages": stages}, "tiles ahead", setting.surface, narrowing(program, setting), ALIGN)
 
     def _both(self, kernel: n.Kernel, rows: int, column: int, folds: Sequence[n.For]) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:
         for depth, each, (m, c) in itertools.product(
