@@ -32,8 +32,8 @@ SHAPES = ((1, 4096, 16, 3), (4, 1024, 16, 3), (1, 8192, 16, 3), (1, 1000, 16, 3)
 """B, L, the heads of q and k, and how many heads of v each serves."""
 Shape = tuple[int, int, int, int]
 Kernel = tuple[str, str, Shape | None]
-"""The name of an expert's file, or of a pipeline, with `one` for the form with one warpgroup in the recurrence and what else is set, the surface
-that it is written to, and the shape for TileLang, whose launcher takes sizes."""
+"""The name of an expert's file, or of a pipeline, with `one` for the form with one warpgroup in the recurrence, and what else is set; the surface that it is
+written to, and the shape for TileLang, whose launcher takes sizes."""
 KERNELS: tuple[Kernel, ...] = (("gdn_d128_sm90", "cuda", None), ("gdn_d128_sm90_pair", "cuda", None), ("gdn_d128", "triton", None),
                                ("gdn_d128 one", "triton", None),
                                *((f"gdn_d128_boxes one registers={most}", "triton", None) for most in (255, 168, 128)),

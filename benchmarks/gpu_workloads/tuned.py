@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from itertools import zip_longest
 from typing import Any
 
 from benchmarks.gpu_parts.session import ROOT
@@ -34,12 +35,13 @@ HEAD = ("shape", "found by `kir tune`", "its verdict", "median", "fastest refere
 
 
 def searches() -> list[dict[str, Any]]:
-    """A search for each row and surface: the workload, the row's name, the space, the problem and sizes."""
+    """A search for each row and surface: the workload, the row's name, the space, the problem and sizes; workloads take turns."""
     rows: list[tuple[str, str, str, dict[str, int]]] = [("fmha", r.name, r.home, r.sizes) for r in ATTENTION]
     rows += [("conv2d", conv2d.name(s), "conv2d", dict(zip("NHWCF", s[:5], strict=True))) for s in CONVOLUTION]
     rows += [("bmm", r.name, "bmm:bf16", r.sizes) for r in BATCHES]
-    return [{"workload": w, "row": name, "space": f"{home}_{end}", "problem": problem, "sizes": sizes}
+    made = [{"workload": w, "row": name, "space": f"{home}_{end}", "problem": problem, "sizes": sizes}
             for w, name, problem, sizes in rows for home in (problem.partition(":")[0],) for end in SPACES[home]]
+    return [s for turn in zip_longest(*([s for s in made if s["workload"] == w] for w in ("conv2d", "bmm", "fmha"))) for s in turn if s]
 
 
 def find() -> None:

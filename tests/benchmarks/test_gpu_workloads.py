@@ -239,6 +239,9 @@ def test_rows_and_candidates_are_asked_for_by_their_names(monkeypatch: pytest.Mo
     assert [row.name.split(" (")[1] for row in asking.asked(bmm.ROWS)] == ["squares)", "odd rows)"]
     best = next(iter(asking.fastest_titles("bmm")))
     assert asking.worth("bmm", best) and asking.worth("bmm", f"{best} early") and not asking.worth("bmm", "bmm_triton rows=1")
+    asking.ask([], [asking.OF_ROW])
+    own = {row: {p for p in bmm.POINTS if asking.worth("bmm", p, row.name)} for row in bmm.ROWS}
+    assert all(points and len(points) <= 8 for points in own.values()) and len(set().union(*own.values())) > 8
 
 
 def test_the_course_of_a_workload_is_its_means(capsys: pytest.CaptureFixture[str]) -> None:

@@ -276,6 +276,7 @@ class Statements:
         attrs = {k: v for k, v in e.attrs if (k, v) not in (("order", "relaxed"), ("scope", "gpu"))}
         if mask or attrs or not isinstance(at, n.Region) or not isinstance(value, n.Expr) or isinstance(at.type, TileType):
             raise refuse("KIR-B008", f"TileLang has no {e.fn} under a mask whose old value is used", "a branch around it")
+        self.tiles.ordered(e)
         return f"T.{e.fn}({self.to.place(at)}, {self.to.text(value)}, return_prev=True)"
 
     def _own_copy(self, s: n.Copy) -> str:
