@@ -193,7 +193,8 @@ class Rows:
             yield (
                 f"- {level}: {len(taken)} of {len(mine)} models have a naive program; of these {len(right)} end right, {sum(x > 1 for x in eager)} of "
                 f"{len(eager)} faster than eager (geometric mean {_mean(eager):.2f}, median {statistics.median(eager) if eager else math.nan:.2f}), "
-                f"{sum(x > 1 for x in other)} of {len(other)} faster than torch.compile (geometric mean {_mean(other):.2f})."
+                + (f"{sum(x > 1 for x in other)} of {len(other)} faster than torch.compile (geometric mean {_mean(other):.2f})." if other else
+                   "none was timed beside torch.compile.")
             )
 
 
