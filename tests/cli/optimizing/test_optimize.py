@@ -137,8 +137,10 @@ def test_a_kernel_that_computes_something_else_is_refused(tmp_path: Path, capsys
 def test_a_problem_is_meant_in_the_dtypes_of_the_kernel_unless_it_is_asked_for_in_others(tmp_path: Path) -> None:
     file = tmp_path / "rows.kir"
     file.write_text((load_problem("softmax").folder / "naive.kir").read_text().replace("f16", "f32"))
-    asked = ("softmax", "softmax:bf16", "gemm")
-    assert [subject(str(file), problem=name).problem.name for name in asked] == ["softmax:f32", "softmax:bf16", "gemm"], "the others are refused later"
+    asked = ("softmax", "softmax:bf16")
+    assert [subject(str(file), problem=name).problem.name for name in asked] == ["softmax:f32", "softmax:bf16"], "the other dtype is refused later"
+    with pytest.raises(KirError, match="KIR-C002"):
+        subject(str(file), problem="gemm")
 
 
 DEFINITION = {"name": "my_softmax", "op_type": "softmax", "axes": {"M": {"type": "const", "value": 4}, "N": {"type": "const", "value": 128}},
