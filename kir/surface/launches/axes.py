@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import permutations
 
+from kir.analysis.integers.long_division import divided
 from kir.analysis.normal.regions import raised
 from kir.analysis.normal.registers import counted
 from kir.base.diagnostic import KirError
@@ -155,11 +156,19 @@ def _factors(binding: Binding, name: str) -> list[str]:
     shape = binding.tensors[name].shape
     if len(shape) != 1 or isinstance(shape[0], int) or binding.tensors[name].strides is not None:
         return []
-    e = plain_expression(shape[0], {x: n.Var(x, I32) for x in binding.sizes})
+    held = {x: n.Var(x, I32) for x in binding.sizes}
+    e = plain_expression(shape[0], held)
     terms = polynomial(e) if e is not None else {}
+    sums: list[str] = []
+    for text in dict.fromkeys(str(v) for v in binding.scalars.values()) if len(terms) > 1 else ():
+        one = plain_expression(text, held)
+        if one is not None and len(own := polynomial(one)) > 1:
+            quotient, rest = divided(terms, own)
+            if quotient and not rest:
+                sums, terms = [*sums, f"({text})"], quotient
     if len(terms) == 1:
         (atoms, count), = terms.items()
-        factors = [x.name if isinstance(x, n.Var) else f"({expr_text(x)})" for x in atoms]
+        factors = [*(x.name if isinstance(x, n.Var) else f"({expr_text(x)})" for x in atoms), *sums]
         if count == 1 and 2 <= len(set(factors)) == len(factors) <= MOST_FACTORS:
             return factors
     return []
