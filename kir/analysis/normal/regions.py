@@ -320,7 +320,8 @@ class _Raiser:
             scalar_mask = None if s.mask is None else element(s.mask, _aligned(_positions(axes), s.mask), self.definitions)
             place, mask, clip = self.placed(at, scalar_mask, s.clip, known_axes(known, axes))
             if place is None:
-                return s
+                side_by_side = tile_region(at, axes) if any(isinstance(i, n.Expr) and isinstance(i.type, TileType) for i in s.at.index) else None
+                return s if side_by_side is None or side_by_side[1] != list(range(len(axes))) else replace(s, at=side_by_side[0])
             found = tile_region(place, axes)
             value = s.value if s.value.type == shape or not axes or isinstance(s.value, n.Const) else build.broadcast(s.value, shape)
             if found is not None and sorted(found[1]) == list(range(len(axes))):

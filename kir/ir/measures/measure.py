@@ -471,8 +471,9 @@ def _folded_at_once(s: n.Store) -> int:
             waiting.extend((x.a, x.b))
         else:
             parts.append(x)
-    sources = {named for e in parts if (named := buffers_named(e))}
-    return len(parts) - 1 if len(sources) == 1 or (not sources and any(map(names_read, parts))) else 0
+    sources = [named for e in parts if (named := buffers_named(e))]
+    shared = frozenset.intersection(*map(frozenset, sources)) if sources else frozenset()
+    return len(parts) - 1 if shared or (not sources and any(map(names_read, parts))) else 0
 
 
 def _operations(e: n.Node) -> int:
