@@ -17,7 +17,7 @@ from kir.analysis.simplify import is_true, opposite, simplified, simplify
 from kir.base.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BOOL, DType, shape_of
+from kir.ir.types import BOOL, DType, TileType, shape_of
 from kir.ir.visit import names_read, statements, substitute, transform, walk
 
 DIVISIONS = frozenset({"floordiv", "mod", "tdiv", "trem", "ceildiv"})
@@ -129,6 +129,8 @@ def _stmt(s: n.Stmt, known: Facts) -> n.Block:
             if cond == build.const(False, BOOL) and not _binds(s.orelse):
                 return _block(s.orelse, known)
             then, orelse = _block(s.then, known.knowing(cond)), _block(s.orelse, known.knowing(build.invert(cond)))
+            if (one := _one_store(cond, then, orelse)) is not None:
+                return (replace(one, label=s.label, origin=s.origin),)
             return (s if (cond, then, orelse) == (s.cond, s.then, s.orelse) else replace(s, cond=cond, then=then, orelse=orelse),)
         case n.While():
             body = _block(_without_continue(s.body), known)
@@ -156,6 +158,19 @@ def _runs_once(s: n.For, lo: n.Expr, hi: n.Expr, step: n.Expr, known: Facts) -> 
     ctas, threads = _bare(terms[0][0]), terms[0][1]
     each = build.int_value(ctas.b) if isinstance(ctas, n.Binary) and ctas.op == "ceildiv" else None
     return isinstance(ctas, n.Binary) and each is not None and 0 < each <= threads and build.polynomial(_bare(ctas.a)) == build.polynomial(_bare(hi))
+
+
+def _one_store(cond: n.Expr, then: n.Block, orelse: n.Block) -> n.Store | None:
+    """The store of what is read where a condition holds, and of a number where it does not, of two to one place."""
+    if not (len(then) == len(orelse) == 1 and isinstance(a := then[0], n.Store) and isinstance(b := orelse[0], n.Store) and a.at == b.at and a.at.index):
+        return None
+    if any(x.mask is not None or x.clip or x.cache for x in (a, b)) or isinstance(cond.type, TileType):
+        return None
+    read, number, there = (a.value, b.value, cond) if isinstance(b.value, n.Const) else (b.value, a.value, opposite(cond) or build.invert(cond))
+    if not (isinstance(read, n.Load) and isinstance(number, n.Const) and read.mask is None and not read.clip and read.at.buffer.space == "global"
+            and isinstance(read.type, DType)):
+        return None
+    return replace(a, value=build.load(read.at, there, number, False, read.cache))
 
 
 def _without_continue(body: n.Block) -> n.Block:
