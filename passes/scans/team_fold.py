@@ -194,9 +194,9 @@ class TeamFold(Pass):
         team = team_at(program, path)
         if team is None or not isinstance(node, (n.Store, n.Alloc, n.For)) or (isinstance(node, n.Alloc) and not is_scalar(node)):
             return None
-        found = found_steps(program, path, team)
-        if found is None:
-            return None
+        block, i = block_and_index(program, path)
+        if (isinstance(node, n.Store) and fold_at(block, i + 2) is not None) or (found := found_steps(program, path, team)) is None:
+            return None  # what it makes, or nothing of the kind
         return Site(path, TeamFold(found.steps.text, expr_text(found.steps.result), found.inplace), {"found": found})
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:

@@ -18,7 +18,9 @@ from kir.analysis.facts import Facts
 from kir.analysis.normal.flat_index import outermost, split_index
 from kir.analysis.normal.narrow import after, narrowed_lets, panel_column_bound
 from kir.analysis.normal.normal_form import normalize, normalized_again
+from kir.analysis.normal.parts import in_parts
 from kir.analysis.normal.registers import counted, in_turn, without_units
+from kir.analysis.normal.results import where_they_go
 from kir.analysis.normal.unsigned import signed
 from kir.analysis.normal.wraparound_index import unwrapped
 from kir.ir import build
@@ -40,7 +42,7 @@ def raised(program: n.Program) -> n.Program:
         if program == before:
             break
     program = normalized_again(program, replace(program, kernels=tuple(_kernel(program, k) for k in program.kernels)))
-    program = normalized_again(program, replace(program, kernels=tuple(without_units(k) for k in program.kernels)))
+    program = normalized_again(program, replace(program, kernels=tuple(where_they_go(in_parts(without_units(k))) for k in program.kernels)))
     made = replace(program, kernels=tuple(unwrapped(program, k) for k in program.kernels))
     made = replace(made, params=tuple(replace(p, attrs=tuple(a for a in p.attrs if a[0] != "exact")) for p in made.params))
     taken = frozenset(p.name for p in made.params)

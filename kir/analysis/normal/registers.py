@@ -43,7 +43,7 @@ def _scalars(block: n.Block) -> n.Block:
         made = tuple(_without_units(s, one) for s in block)
     except NotElementwise:
         return block
-    return _begun(made, frozenset(name for name, b in one.items() if all(build.is_const(d, 1) for d in b.shape)))
+    return begun(made, frozenset(name for name, b in one.items() if all(build.is_const(d, 1) for d in b.shape)))
 
 
 def _without_units(item: n.Stmt, one: Mapping[str, n.Buffer]) -> n.Stmt:
@@ -83,9 +83,9 @@ def _without_units(item: n.Stmt, one: Mapping[str, n.Buffer]) -> n.Stmt:
     return made
 
 
-def _begun(block: n.Block, names: frozenset[str]) -> n.Block:
+def begun(block: n.Block, names: frozenset[str]) -> n.Block:
     """The block with registers that a statement of the same block gives their first value declared there, or where they are if that is a constant."""
-    out = tuple(_below(s, lambda inner: _begun(inner, names)) for s in block)
+    out = tuple(_below(s, lambda inner: begun(inner, names)) for s in block)
     for alloc in (s for s in out if isinstance(s, n.Alloc) and s.init is None and s.buffer.name in names):
         rest = [s for s in out if s is not alloc and _uses(s, alloc.buffer)]
         first = rest[0] if rest else None
