@@ -46,7 +46,8 @@ def _has_work(item: n.Node) -> bool:
     if found is None:
         found = not (isinstance(item, n.Buffer) and item.space == "global") and (
             isinstance(item, n.Select) or (isinstance(item, n.Unary) and item.op == "not") or (
-                isinstance(item, n.Cast) and isinstance(item.x, n.Cast) and _only_sign(item, item.x)) or (isinstance(item, n.Binary) and item.op in _REDUCIBLE) or
+                isinstance(item, n.Cast) and isinstance(item.x, n.Cast) and _only_sign(item, item.x)) or (
+                isinstance(item, n.Binary) and item.op in _REDUCIBLE) or
             (isinstance(item, n.Call) and item.fn == "expand") or any(map(_has_work, children(item))))
         item.__dict__["_reducible"] = found
     return bool(found)

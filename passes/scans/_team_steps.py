@@ -22,10 +22,10 @@ from kir.ir.printer import expr_text, program_text
 from kir.ir.types import DTYPES, DType, TileType
 from kir.ir.visit import children, statements, substitute, transform, walk
 from kir.rewrite import Path
-from kir.rewrite.match import block_and_index
+from kir.rewrite.match import block_and_index, counting
 from kir.rewrite.match.exchange import REDUCTIONS
 from kir.rewrite.match.shared_arrays import declaration, uses
-from kir.rewrite.match.thread_team import ThreadTeam, is_scalar, whole
+from kir.rewrite.match.thread_team import ThreadTeam, barrier, is_scalar, whole
 
 KINDS = ("own", "all", "before")
 """Which values a thread folds: up to its own, all, those before its own."""
@@ -133,8 +133,7 @@ def _hazards(text: str, result: str, threads: int, dtype: str, loop: bool, later
     *front, team = kernel.body
     assert isinstance(team, n.For)
     if loop:
-        again = n.For(n.Var("%round", team.var.of), build.const(0), build.const(2), build.const(1), "serial",
-                      (*team.body, *((n.Eval(build.call("barrier")),) if later else ())))
+        again = counting(n.Var("%round", team.var.of), 2, (*team.body, *((barrier(),) if later else ())))
         program = replace(program, kernels=(replace(kernel, body=(*front, replace(team, body=(again,)))),))
     values = np.random.default_rng(5).integers(0, 2 if dtype == "bool" else 5, threads).astype(storage(DTYPES[dtype]))
     try:
@@ -182,7 +181,7 @@ def found_steps(program: n.Program, path: Path, team: ThreadTeam) -> FoundSteps 
         return None
     if value is not None and (isinstance(value.type, TileType) or any(isinstance(x, n.Region) and x.buffer.space == "shared" for x in walk(value))):
         return None
-    for j in range(first + 2, min(len(block), i + MOST) + 1):
+    for j in range(first + 1, min(len(block), i + MOST) + 1):
         if not all(map(_is_step, block[i:j])):
             return None
         if any(map(_meets, block[i:j])) and (found := _found(program, path, team, value, j - i)) is not None:

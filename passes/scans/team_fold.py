@@ -4,44 +4,38 @@ before:
 
 ```kir
 kir 1
-program prefix_sums
+program totals
   size M: i32
-  in X: f32[M, 64]
-  out Y: f32[M, 64]
-kernel main grid (row: M) threads 64
-  shared slots: f32[64]
-  for t in 0..64 parallel thread
+  in X: f32[M, 32]
+  out Y: f32[M, 32]
+kernel main grid (row: M) threads 32
+  shared slots: f32[32]
+  for t in 0..32 parallel thread
     @put slots[t] = X[row, t]
     barrier()
     register total: f32 = 0.0
-    for u in 0..t + 1
+    for u in 0..32
       total = total + slots[u]
     Y[row, t] = total
 ```
 
-pipeline: `team-fold{steps="shared XY: f32[64]\\nXY[t] = given\\nfor s in 0..6\\n  barrier()\\n  register temp: f32 = 0.0\\n  if t >= 1 << s\\n    temp = XY[t] + XY[-(1 << s) + t]\\n  barrier()\\n  if t >= 1 << s\\n    XY[t] = temp" result="XY[t]"}@main/t/put`
+pipeline: `team-fold{steps="register v: f32 = given\\nfor s in 0..5\\n  let o = shfl_xor(v, 1 << s)\\n  v = v + o" result=v}@main/t/put`
 
 after:
 
 ```kir
 kir 1
-program prefix_sums
+program totals
   size M: i32
-  in X: f32[M, 64]
-  out Y: f32[M, 64]
-kernel main grid (row: M) threads 64
-  shared XY: f32[64]
-  for t in 0..64 parallel thread
-    @put XY[t] = X[row, t]
-    for s in 0..6
-      barrier()
-      register temp: f32 = 0.0
-      if t >= 1 << s
-        temp = XY[t] + XY[-(1 << s) + t]
-      barrier()
-      if t >= 1 << s
-        XY[t] = temp
-    Y[row, t] = XY[t]
+  in X: f32[M, 32]
+  out Y: f32[M, 32]
+kernel main grid (row: M) threads 32
+  for t in 0..32 parallel thread
+    @put register v: f32 = X[row, t]
+    for s in 0..5
+      let o = shfl_xor(v, 1 << s)
+      v = v + o
+    Y[row, t] = v
 ```
 """
 from __future__ import annotations
@@ -49,18 +43,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
-from kir.analysis.loops.reductions import identity
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, rename
 from kir.ir.printer import expr_text
-from kir.ir.visit import names_mentioned, substitute, transform, walk
+from kir.ir.visit import substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, fresh
 from kir.rewrite.match import block_and_index, fresh_var, matched, matched_as, names_at, params_as, splice
-from kir.rewrite.match.exchange import REDUCTIONS
 from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_call, is_in_loop, is_scalar, team_at, whole
 

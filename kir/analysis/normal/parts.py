@@ -57,7 +57,7 @@ class _Held:
 
     def settle(self, block: n.Block) -> None:
         """Leaves out what is used otherwise, until nothing is."""
-        every = [s for s in statements(block)]
+        every = list(statements(block))
         while True:
             gone = {name for s in every for name in self._otherwise(s)}
             if not gone & (self.arrays.keys() | self.lets.keys()):

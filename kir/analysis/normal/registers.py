@@ -1,6 +1,7 @@
-"""Registers that a source writes in turn, brought to one form: an array of one element is a scalar, and has no axis of one; a result that takes over an older register's name
-keeps its own; what an address starts from and moves on by stands at the beginning and at the end of its loop; and the corner of a tile, at which no
-element is read itself, is computed from the loop's counter. (A register that an element lies at is what `strength-reduce` makes, and stays.)
+"""Registers that a source writes in turn, brought to one form: an array of one element is a scalar, and no array has an axis of one; a result that takes
+over an older register's name keeps its own; what an address starts from and moves on by stands at the beginning and at the end of its loop; and the corner
+of a tile, at which no element is read itself, is computed from the loop's counter. (A register that an element lies at is what `strength-reduce` makes, and
+stays.)
 
 Part of what `raised` does to a program that was read; programs that passes make have neither form.
 """

@@ -301,7 +301,8 @@ def _rows(kernel: n.Kernel, outputs: set[str]) -> frozenset[str]:
         if not (isinstance(s, n.For) and s.kind == "serial" and build.is_const(s.lo, 0) and build.is_const(s.step, 1) and isinstance(only, n.Store)
                 and only.at.buffer.name in outputs and len(only.at.index) > 1 and only.at.index[-1] == s.var and only.at.buffer.shape[-1] == s.hi):
             continue
-        held = {x.buffer for x in walk(only.value) if isinstance(x, n.Region) and x.buffer.space == "register" and x.buffer.shape == (s.hi,) and x.index == (s.var,)}
+        held = {x.buffer for x in walk(only.value) if isinstance(x, n.Region) and x.buffer.space == "register" and x.buffer.shape == (s.hi,)
+                and x.index == (s.var,)}
         if len(held) == 1:
             out.add(held.pop().name)
     return frozenset(out)

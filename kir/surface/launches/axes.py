@@ -120,10 +120,12 @@ def _rounds(program: n.Program) -> list[str]:
 
 
 def _outside_shapes(program: n.Program) -> Iterator[n.Var]:
-    """The names that the code of a program's kernels reads, the shapes of tensors left out."""
+    """The names that the code of a program's kernels reads as places or counts, the shapes of tensors left out."""
     waiting: list[n.Node] = [s for k in program.kernels for s in k.body]
     while waiting:
         x = waiting.pop()
+        if isinstance(x, n.Cast) and x.dtype.is_float:
+            continue  # a number to compute with, as the length of a mean
         if isinstance(x, n.Var):
             yield x
         waiting += [y for y in children(x) if not isinstance(y, n.Buffer)]

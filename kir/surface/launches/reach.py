@@ -38,8 +38,11 @@ WINDOW = ("pad", "padding", "dilation", "kernel")
 """What stands beside the step of a window in the names of a convolution's sizes: `pad_h` beside `stride_h`."""
 WINDOWS: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     r"pad(ding)?(_?[dhwtxyz]|_?(height|width|top|left|l|t))?": ((1, 2, 3), (2, 1, 4)), r"dil(ation)?(_?[dhwtxyz]|_?(height|width))?": ((1, 2, 3), (2, 1, 4)),
-    r"stride(s)?(_?[dhwtxyz]|_?(height|width))?": ((2, 3, 1), (3, 1, 2)), r"(kernel|filter|window|k)(_?size)?(_?[dhwtxyz]|_?(height|width))?": ((3, 4, 5), (5, 3, 4))}
+    r"stride(s)?(_?[dhwtxyz]|_?(height|width))?": ((2, 3, 1), (3, 1, 2)),
+    r"(kernel|filter|window|k)(_?size)?(_?[dhwtxyz]|_?(height|width))?": ((3, 4, 5), (5, 3, 4))}
 """Sizes of a window by their names, and what they are in the two runs, each further one in turn: less than what the window moves over."""
+LARGEST = 5
+"""What the other sizes are beyond then."""
 MOST_PART = 64
 """Up to what the first of two sizes is tried whose product is a number."""
 ALONE = 8
@@ -63,8 +66,9 @@ def small_sizes(binding: Binding, primes: Sequence[int] = PRIMES[0]) -> Mapping[
     divides = {x for t in binding.tensors.values() for d in t.shape for x in re.findall(r"// (\w+)", str(d))}  # a step of places, as a convolution has it
     divides |= {x for x in binding.sizes for word in WINDOW if (y := x.replace("stride", word)) != x and y in binding.sizes}
     windows = _windows(binding, primes != PRIMES[0])
-    strides = dict(zip((name for name in binding.sizes if "stride" in name and name not in divides and name not in windows), sorted(STRIDES, reverse=primes != PRIMES[0])))
-    free = [x for x in (*primes, *FURTHER) if x not in windows.values()]
+    striding = [name for name in binding.sizes if "stride" in name and name not in divides and name not in windows]
+    strides = dict(zip(striding, sorted(STRIDES, reverse=primes != PRIMES[0])))
+    free = [x for x in (*primes, *FURTHER) if not windows or x > LARGEST]
     base = {**dict(zip((name for name in binding.sizes if name not in strides and name not in windows), free)), **windows}
     multiples: dict[str, int] = {}
     for f in facts:
