@@ -63,7 +63,8 @@ kernel main grid (r: 1) threads 32
 
 
 @pytest.mark.parametrize(("first", "count", "shown"), [
-    ("0.0", "c_1 = c_1 + 1.0", True), ("5.0", "c_1 = c_1 + 1.0", True), ("0.0", "c_1 = c_1 + X[i]", False), ("0.0", "if X[i] > 0.0\n        c_1 = c_1 + 1.0", False)],
+    ("0.0", "c_1 = c_1 + 1.0", True), ("5.0", "c_1 = c_1 + 1.0", True), ("0.0", "c_1 = c_1 + X[i]", False),
+    ("0.0", "if X[i] > 0.0\n        c_1 = c_1 + 1.0", False)],
     ids=["a mean with its count", "one that begins elsewhere, of which nothing is counted", "a count that may be negative", "values that are not counted"])
 def test_shares_that_count_are_what_they_began_as_or_positive(first: str, count: str, shown: bool) -> None:
     p = parse_program(f"kir 1\nprogram p\n{COUNTED.format(first=first, count=count)}", "p")

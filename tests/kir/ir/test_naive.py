@@ -243,7 +243,8 @@ kernel main grid (i: M) threads 1
 """
 
 
-@pytest.mark.parametrize(("columns", "at", "problem", "allowed"), [("8", "", None, True), ("16", "", None, False), ("9", " + 1", None, False), ("8", "", "row", False)],
+@pytest.mark.parametrize(("columns", "at", "problem", "allowed"), [
+    ("8", "", None, True), ("16", "", None, False), ("9", " + 1", None, False), ("8", "", "row", False)],
                          ids=["a whole row", "a part of one", "not from its start", "where a problem says what may be held"])
 def test_without_a_problem_a_row_that_is_stored_may_be_held(columns: str, at: str, problem: str | None, allowed: bool) -> None:
     found = is_naive(parse_program(ROW.format(columns=columns, at=at)), Item(problem, ("M",)) if problem else None)
