@@ -192,8 +192,9 @@ def _without_continue(body: n.Block) -> n.Block:
 
 
 def _bare(e: n.Expr) -> n.Expr:
-    """An expression without conversions to another integer dtype around it."""
-    while isinstance(e, n.Cast) and e.rounding == "rn" and isinstance(e.x.type, DType) and e.x.type.is_integer and e.dtype.is_integer:
+    """An expression without conversions to an integer dtype of as many bits or more around it."""
+    while isinstance(e, n.Cast) and e.rounding == "rn" and isinstance(e.x.type, DType) and e.x.type.is_integer and e.dtype.is_integer and (
+            e.dtype.bits >= e.x.type.bits):
         e = e.x
     return e
 

@@ -241,16 +241,12 @@ class _Split:
 def where_they_go(k: n.Kernel) -> n.Kernel:
     """The kernel in which branches write their results to where they are copied."""
     taken = set(bound_names(k.body)) | {a.name for a in k.grid}
-    return updated(k, body=_Settled(k, taken).block(k.body))
+    return updated(k, body=_Settled(taken).block(k.body))
 
 
 class _Settled:
-    def __init__(self, kernel: n.Kernel, taken: set[str]) -> None:
-        self.uses: dict[str, int] = {}
+    def __init__(self, taken: set[str]) -> None:
         self.taken = taken
-        for x in walk(kernel):
-            if isinstance(x, n.Region):
-                self.uses[x.buffer.name] = self.uses.get(x.buffer.name, 0) + 1
 
     def block(self, block: n.Block) -> n.Block:
         out, i = list[n.Stmt](), 0
@@ -298,8 +294,7 @@ class _Settled:
         for name, s in held.items():
             if s.init is not None and s.init != n.Load(to[name]):
                 return None
-        inside = {name: sum(isinstance(x, n.Region) and x.buffer.name == name for x in walk(branch)) for name in held}
-        if any(self.uses.get(name, 0) != inside[name] + 1 for name in held):
+        if any(isinstance(x, n.Region) and x.buffer.name in held for s in block[e:] for x in walk(s)):
             return None
         kept = {name for name, s in held.items() if s.init is not None}
         made = self.written(branch, to, kept)
