@@ -154,8 +154,9 @@ def by_logarithms(merge: Merge) -> str:
             for order in ORDERS:
                 for _ in range(POINTS):
                     base = sorted(chance.randint(1, 10 ** 9) for _ in range(3))
-                    states = [tuple(Logarithm(Fraction(base[at] * (k + 3), 10 ** 4)) if which >> k & 1 else Fraction(chance.randint(1, 10 ** 9), 10 ** 5)
-                                    for k in range(len(merge.held))) for at in order]
+                    states: list[Any] = [
+                        tuple(Logarithm(Fraction(base[at], 10 ** 4)) if which >> k & 1 else Fraction(chance.randint(1, 10 ** 9), 10 ** 5)
+                              for k in range(len(merge.held))) for at in order]
                     x, y, z = states
                     if merge(x, y) != merge(y, x) or merge(merge(x, y), z) != merge(x, merge(y, z)):
                         return ""

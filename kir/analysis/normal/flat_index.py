@@ -86,7 +86,7 @@ def _by_sums(flat: n.Expr, strides: Sequence[n.Expr]) -> Iterator[tuple[n.Expr, 
             alike = tuple(sorted((build.cast(_atom(x), dtype) for x in m), key=expr_text))
             out[alike] = out.get(alike, 0) + c
         return out
-    left, index = terms_of(flat), [build.const(0, dtype)] * len(strides)
+    left, index = terms_of(flat), list[n.Expr]([build.const(0, dtype)] * len(strides))
     for d in sorted(range(len(strides)), key=lambda d: rank(strides[d]), reverse=True):
         part, left = divided(left, terms_of(strides[d]))
         index[d] = bare(build.from_polynomial(part, dtype))

@@ -119,14 +119,11 @@ class _Held:
                 if not self._numbered(x.at) or x.mask is not None:
                     yield x.at.buffer.name
             case n.Load() | n.Var() | n.Select() | n.Call() if isinstance(x, n.Expr) and _length(x) is not None and self.is_record(x):
-                if isinstance(x, n.Select):
-                    for y in (x.cond, x.a, x.b):
-                        yield from self._in_value(y)
-                if isinstance(x, n.Call):
-                    for y in x.args:
-                        yield from self._in_value(y)
-            case n.Call(fn="pick", args=(n.Expr() as of, n.Const())) if self.is_record(of):
-                yield from self._in_value(of)
+                parts: tuple[n.Node, ...] = (x.cond, x.a, x.b) if isinstance(x, n.Select) else x.args if isinstance(x, n.Call) else ()
+                for part in parts:
+                    yield from self._in_value(part)
+            case n.Call(fn="pick", args=(n.Expr() as whole, n.Const())) if self.is_record(whole):
+                yield from self._in_value(whole)
             case n.Load() | n.Var():
                 yield from self._named(x)
             case _:
@@ -194,7 +191,8 @@ class _Split:
                     return n.Load(n.Region(self.scalars[old.at.buffer.name][build.int_value(old.at.index[0]) or 0]))  # type: ignore[arg-type]  # a number
                 case _:
                     return new
-        return transform(x, leave, lambda y: not isinstance(y, n.Buffer))
+        made: n.Node = transform(x, leave, lambda y: not isinstance(y, n.Buffer))
+        return made
 
     def block(self, block: n.Block) -> n.Block:
         return tuple(made for s in block for made in self.statement(s))
@@ -220,8 +218,7 @@ class _Split:
                 for k, v in enumerate(self.names[s.names[0]]):
                     yield n.Let((v.name,), self.part(s.value, k), label=None if k else s.label, origin=s.origin)
             case n.For():
-                made = self._around(s, lambda x: replace(x, body=()))  # type: ignore[type-var]  # a loop
-                yield updated(made, body=self.block(s.body))
+                yield updated(self._around(s, lambda x: replace(x, body=())), body=self.block(s.body))  # type: ignore[type-var]  # a loop
             case n.If():
                 yield updated(self._around(s, lambda x: replace(x, then=(), orelse=())), then=self.block(s.then), orelse=self.block(s.orelse))  # type: ignore[type-var]  # a branch
             case n.While():

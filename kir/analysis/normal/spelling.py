@@ -284,7 +284,7 @@ def _of_rows(e: n.Call) -> n.Expr | None:
     axis = options["axis"]
     if whole != (1, *own) or not own or not isinstance(axis, int) or axis < 1:
         return None
-    inner = build.call("reduce", row, **{**options, "axis": axis - 1})
+    inner = build.call_with("reduce", (row,), n.attrs(**{**options, "axis": axis - 1}))
     return build.call("broadcast", inner, *(build.const(d) if isinstance(d, int) else d for d in (1, *shape_of(inner.type))))
 
 
