@@ -1,42 +1,59 @@
-"""Barriers that compilers lost: what `kir check` says of the text that a release made of a right kernel.
+"""Faults of compilers: what `kir check` says of the text that a release made of a right kernel, or that it computes something else.
 
 `python -m benchmarks.checks.compilers_faults [--write]` checks each text of `benchmarks/data/compilers`, and writes docs/tables/compilers-faults.md. `--make`
-makes the texts, of `kernels.py` there, with the TileLang that is installed (no GPU is needed). Exit code 1 where a text is not judged as its row says.
+makes the texts, of `kernels.py` and `triton_kernels.py` there, with the TileLang and the Triton that are installed (no GPU is needed). Exit code 1 where a
+text is not judged as its row says.
 """
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from kir.base.dataclass import dataclass
 from kir.gate.proved import Proved, proved
+from kir.interp import run
+from kir.rewrite.meaning import difference, draw
 from kir.surface.reading import binding_of, load_expert
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "benchmarks" / "data" / "compilers"
 PAGE = ROOT / "docs" / "tables" / "compilers-faults.md"
-TRACKER = "https://github.com/tile-ai/tilelang/issues/"
+TRACKERS = {"tilelang": "https://github.com/tile-ai/tilelang/issues/", "triton": "https://github.com/triton-lang/triton/issues/"}
+DRAWS = 4
+"""Inputs on which a text is run beside its kernel."""
 
 
 @dataclass(frozen=True)
 class Text:
-    """What a release made of a kernel: the kind of hazard that it has ("" where it is right), and the tracker's number of the fault."""
+    """What a release made of a kernel: the kind of hazard that it has ("" where it is right, `values` where it computes something else), and the tracker's
+    number of the fault. A text that is right of what a run shows (`shown`) has obligations that are not decided for all sizes."""
 
     kernel: str
     release: str
     kind: str
     issue: int
+    surface: str = "tilelang"
+    shown: bool = False
 
     @property
     def path(self) -> Path:
-        return FOLDER / f"{self.kernel}-{self.release}.cu"
+        return FOLDER / (f"{self.kernel}-{self.release}.cu" if self.surface == "tilelang" else f"{self.kernel}-triton-{self.release}.ptx")
 
     @property
     def binding(self) -> Path:
-        return FOLDER / f"{self.kernel}.toml"
+        own = FOLDER / f"{self.kernel}-{self.release}.toml"  # of a release that adds other parameters
+        return own if own.is_file() else FOLDER / f"{self.kernel}.toml"
+
+    @property
+    def source(self) -> tuple[str, Path] | None:
+        """The kernel itself with its binding, where its values are compared."""
+        binding = FOLDER / f"{self.kernel}-source.toml"
+        return (f"{FOLDER / 'triton_kernels.py'}::{self.kernel}", binding) if binding.is_file() else None
 
 
 TEXTS = (
@@ -45,8 +62,10 @@ TEXTS = (
     Text("otherwise", "0.1.11", "race", 3042),
     Text("strided", "0.1.7.post3", "barrier", 1106), Text("strided", "0.1.11", "race", 2612), Text("strided", "0.1.15", "race", 2612),
     Text("masked", "0.1.7.post3", "barrier", 1106), Text("masked", "0.1.11", "race", 2612), Text("masked", "0.1.15", "race", 2612),
+    Text("spread", "3.6.0", "", 11614, "triton", shown=True), Text("spread", "3.8.0", "race", 11614, "triton"),
+    Text("counted", "3.3.1", "values", 7402, "triton"), Text("counted", "3.6.0", "", 7402, "triton", shown=True),
 )
-WORDS = {"": "proved for all sizes", "race": "a barrier is missing: a race", "barrier": "a barrier that not all threads reach"}
+WORDS = {"": "proved for all sizes", "race": "a race", "barrier": "a barrier that not all threads reach", "values": "other values than the kernel's"}
 
 
 def judged(text: Text, path: Path | None = None) -> Proved:
@@ -56,25 +75,69 @@ def judged(text: Text, path: Path | None = None) -> Proved:
     return proved(read.program, unsaid=read.unsaid)
 
 
+def otherwise(text: Text) -> str:
+    """Where a text computes something else than its kernel on drawn inputs, "" where not."""
+    assert text.source is not None
+    at, binding = text.source
+    kernel, made = load_expert(at, binding).program, load_expert(str(text.path), text.binding).program
+    for seed in range(DRAWS):
+        arrays = draw(kernel, {}, seed)
+        first, second = (run(p, {k: v.copy() for k, v in arrays.items()}, mode="check") for p in (kernel, made))
+        if found := next((f.message for f in second.findings if f.severity == "error"), "") or difference(first, second):
+            return found
+    return ""
+
+
 def as_said(text: Text, done: Proved) -> bool:
-    """Whether the verdict is that of its row: a counterexample of its kind that a run showed, or everything proved."""
-    return done.status(text.kind) == "refuted" if text.kind else done.verdict == "proved"  # type: ignore[arg-type]  # kinds by name
+    """Whether the verdict is that of its row: a counterexample of its kind that a run showed, other values, or everything proved (or, where the row says so,
+    no counterexample and the same values)."""
+    if text.kind == "values":
+        return bool(otherwise(text))
+    if text.kind:
+        return done.status(text.kind) == "refuted"  # type: ignore[arg-type]  # kinds by name
+    return not any(f.status == "refuted" for f in done.findings) and not (text.source and otherwise(text)) if text.shown else done.verdict == "proved"
 
 
 def page(rows: list[tuple[Text, Proved]]) -> Iterator[str]:
     """The generated page."""
-    yield "# Faults of compilers\n\nMade by `python -m benchmarks.checks.compilers_faults --write`: each kernel of `benchmarks/data/compilers/kernels.py` is"
-    yield "right as it is written. The CUDA text that a release of TileLang made of it (`--make`, with that release installed) lies beside it, and is"
-    yield "read and checked as any other source; no GPU is needed. A counterexample is one that a run showed. Where a later release makes a right"
-    yield "text, that is proved.\n"
-    yield "| kernel | release | fault | what `kir check` finds | statement | the command |\n| --- | --- | --- | --- | --- | --- |"
+    yield "# Faults of compilers\n\nMade by `python -m benchmarks.checks.compilers_faults --write`: each kernel of `kernels.py` and `triton_kernels.py` in"
+    yield "`benchmarks/data/compilers` is right as it is written. The CUDA text that a release of TileLang made of it, or the PTX of a release of Triton"
+    yield "(`--make`, with that release installed), lies beside it, and is read and checked as any other source; no GPU is needed. A counterexample is one"
+    yield "that a run showed. Where another release makes a right text, that is proved, or no run shows a hazard and it computes what the kernel does.\n"
+    yield "| kernel | release | fault | what is found | statement | the command |\n| --- | --- | --- | --- | --- | --- |"
     for text, done in rows:
         found = next((f for f in done.findings if f.kind == text.kind and f.status == "refuted"), None)
-        where = f"`{found.anchor}`: {found.shown or found.what}" if found is not None else ""
-        yield (f"| `{text.kernel}` | {text.release} | [{text.issue}]({TRACKER}{text.issue}){'' if text.kind else ', mended'} | {WORDS[text.kind]} | {where} | "
-               f"`kir check {text.path.relative_to(ROOT)} --bind {text.binding.relative_to(ROOT)}` |")
+        where = f"`{found.anchor}`: {found.shown or found.what}" if found is not None else otherwise(text) if text.kind == "values" else ""
+        words = "no hazard in its runs" if not text.kind and text.shown else WORDS[text.kind]
+        command = f"kir check {text.path.relative_to(ROOT)} --bind {text.binding.relative_to(ROOT)}"
+        yield (f"| `{text.kernel}` | {text.surface.replace('tilelang', 'TileLang').replace('triton', 'Triton')} {text.release} | "
+               f"[{text.issue}]({TRACKERS[text.surface]}{text.issue}){'' if text.kind else ', not there'} | {words} | {where} | "
+               f"`{command if text.kind != 'values' else 'python -m benchmarks.checks.compilers_faults'}` |")
     wrong = [t for t, _ in rows if t.kind]
-    yield f"\n{len(wrong)} texts with a fault, {len({t.issue for t in wrong})} faults of the tracker, {len(rows) - len(wrong)} right texts."
+    yield f"\n{len(wrong)} texts with a fault, {len({(t.surface, t.issue) for t in wrong})} faults of the trackers, {len(rows) - len(wrong)} right texts."
+
+
+def _module(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def made_by_triton() -> None:
+    """Writes what the Triton that is installed makes of each kernel: PTX for sm_80 without the lines that only a debugger reads."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    module = _module("triton_kernels")
+    for warps, name, signature in ((1, "counted", {"index": "*i32", "out": "*i32"}), (8, "spread", {"x": "*fp32", "out": "*fp32"})):
+        source = ASTSource(fn=getattr(module, name), signature=signature, constexprs={})
+        ptx = triton.compile(source, target=GPUTarget("cuda", 80, 32), options={"num_warps": warps}).asm["ptx"].partition("\t.file")[0]
+        kept = [line.rstrip() for line in ptx.splitlines() if not re.match(r"\s*\.loc|\$L__(tmp|func)", line)]
+        (FOLDER / f"{name}-triton-{triton.__version__}.ptx").write_text("\n".join(kept).strip() + "\n")
 
 
 def made() -> None:
@@ -83,10 +146,7 @@ def made() -> None:
     from tilelang import tvm
     from tilelang.engine.lower import lower
 
-    spec = importlib.util.spec_from_file_location("kernels", FOLDER / "kernels.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = _module("kernels")
     target = tvm.target.Target({"kind": "cuda", "arch": "sm_80"})
     for kernel in module.KERNELS:
         try:
@@ -102,11 +162,12 @@ def made() -> None:
 def main() -> int:
     """Check every text."""
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--make", action="store_true", help="make the texts of the TileLang that is installed, and no more")
+    arguments.add_argument("--make", action="store_true", help="make the texts of the TileLang and the Triton that are installed, and no more")
     arguments.add_argument("--write", action="store_true", help="write docs/tables/compilers-faults.md")
     chosen = arguments.parse_args()
     if chosen.make:
         made()
+        made_by_triton()
         return 0
     rows = [(text, judged(text)) for text in TEXTS]
     for text, done in rows:

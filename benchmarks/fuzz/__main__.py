@@ -16,7 +16,7 @@ from collections import Counter
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
 
-from benchmarks.fuzz.seeds import Done, done, one
+from benchmarks.fuzz.seeds import Done, done, one, ready
 from benchmarks.fuzz.state import State, default_folder, page
 
 PAGE = Path(__file__).parents[2] / "docs" / "tables" / "fuzz.md"
@@ -54,7 +54,7 @@ def main() -> int:
     end = time.monotonic() + 60 * chosen.minutes
     saved = time.monotonic()
     following = itertools.chain(state.left, itertools.count(state.seed))
-    with ProcessPoolExecutor(chosen.jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=2000) as pool:
+    with ProcessPoolExecutor(chosen.jobs, multiprocessing.get_context("spawn"), initializer=ready, max_tasks_per_child=2000) as pool:
         running: dict[Future[Done], int] = {}
         while (left := end - time.monotonic()) > 0:
             while len(running) < 2 * chosen.jobs:

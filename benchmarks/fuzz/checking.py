@@ -9,7 +9,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,6 +20,7 @@ from kir.analysis import normalize
 from kir.analysis.proof.decide import decided
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
+from kir.gate.gpu.images.executable import bound
 from kir.gate.mutants import mutants
 from kir.gate.mutants.make import RULES
 from kir.gate.proved.confirm import MOST_STEPS, OF_RUN
@@ -31,6 +32,7 @@ from kir.ir.printer import program_text
 from kir.ir.rules.verify import verify
 from kir.ir.types import dtype_of
 from kir.ir.visit import walk
+from kir.problem import numpy_dtype
 from kir.rewrite import apply, judge, passes, sites
 from kir.rewrite.base import Pass, Site, parameter_types
 from kir.rewrite.driver import forward_site, rejection_reason, run_forward
@@ -45,12 +47,15 @@ PASSES = [cls for cls in passes() if getattr(cls, "carrier", None) is None and c
 NUMBERS, DRAWS, STEPS, SECONDS, TEXTS = (1, 2, 3, 4, 8, 16, 32), 4, 12, 20.0, 0.25
 """Numbers that a parameter is drawn from; sites of a pass that are tried; how many steps are gone from a program; how long one check may take; and how often
 the text of what a pass made is read again."""
+ASKED, LATER = 0.5, 0.5
+"""How often the prover is asked of a program; and how often a surface writes a program of the way that passes went, not the first."""
 HAZARDS = tuple(r for r in RULES if any(word in r.name for word in ("edge", "bound", "condition", "mask", "loop", "shifted", "neighbor")))
 WRONG, PROVING, AT_THE_END = 6, 10.0, "when the program ends"
 """Programs made wrong that are tried until a run shows a hazard; how long all questions of one may take; and what is no hazard but a missing result."""
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 """Where what backends write lies for a moment: in memory, where there is such a folder."""
 Arrays = Callable[[], dict[str, Any]]
+Check = Callable[[n.Program, Arrays, random.Random, Counter[str]], Iterator["Fault"]]
 
 
 @dataclass(frozen=True)
@@ -90,16 +95,22 @@ def ran(p: n.Program, arrays: Arrays, **how: Any) -> Result:
 
 def checks(p: n.Program, arrays: Arrays, r: random.Random, count: Counter[str]) -> Iterator[Fault]:
     """Every fault of one program; `count` gets the applications by kind."""
-    for name, check in (("text", _text), ("interpreters", _interpreters), ("normal form", _normal), ("passes", _passes), ("surfaces", _surfaces),
-                        ("prover", _prover)):
+    _checked.cache_clear()
+    way: list[n.Program] = []
+    every: dict[str, Check] = {"text": _text, "interpreters": _interpreters, "normal form": _normal, "passes": partial(_passes, way=way), "surfaces": surfaces,
+                               "prover": _prover}
+    for name, check in every.items():
+        if name == "prover" and r.random() >= ASKED:
+            continue
+        at = r.choice(way[1:]) if name == "surfaces" and len(way) > 1 and r.random() < LATER else p
         try:
             with limited(SECONDS * (4 if name in ("passes", "surfaces") else 1)):
-                yield from check(p, arrays, r, count)
+                yield from check(at, arrays, r, count)
         except TooLong:
-            yield Fault(f"{name}: too long", f"no answer in {SECONDS} s", name, program_text(p))
+            yield Fault(f"{name}: too long", f"no answer in {SECONDS} s", name, program_text(at))
         except Exception as crash:  # a crash is what is looked for here
             where = traceback.extract_tb(crash.__traceback__)[-1]
-            yield Fault(f"{name}: {type(crash).__name__}", f"{str(crash)[:300]} ({Path(where.filename).name}:{where.lineno})", name, program_text(p))
+            yield Fault(f"{name}: {type(crash).__name__}", f"{str(crash)[:300]} ({Path(where.filename).name}:{where.lineno})", name, program_text(at))
 
 
 def _text(p: n.Program, arrays: Arrays, r: random.Random, count: Counter[str]) -> Iterator[Fault]:
@@ -137,19 +148,19 @@ def _normal(p: n.Program, arrays: Arrays, r: random.Random, count: Counter[str])
 
 
 def _differs(p: n.Program, q: n.Program, arrays: Arrays, numerics: str = "bitwise") -> str:
-    after = ran(q, arrays, mode="check")
+    after = _checked(q, arrays)
     if after.errors:
         return after.errors[0].diagnostic().message
     operands = "f32"
     if numerics == "rounding-moved(operand)":
         operands = max(("f32", *(dtype_of(x.type).name for k in (*p.kernels, *q.kernels) for x in walk(k) if isinstance(x, n.Cast) and
                                  dtype_of(x.type).name in EPSILON)), key=lambda name: EPSILON[name])
-    return difference(_before(p, arrays), after, numerics, operands)
+    return difference(_checked(p, arrays), after, numerics, operands)
 
 
-@lru_cache(maxsize=4)
-def _before(p: n.Program, arrays: Arrays) -> Result:
-    """The checked run of a program that many others are compared with."""
+@lru_cache(maxsize=64)
+def _checked(p: n.Program, arrays: Arrays) -> Result:
+    """The checked run of a program: many are compared with it, and passes lead to it on several ways."""
     return ran(p, arrays, mode="check")
 
 
@@ -164,17 +175,18 @@ def options(cls: type[Pass], r: random.Random) -> dict[str, Any]:
     return out
 
 
-def _passes(p: n.Program, arrays: Arrays, r: random.Random, count: Counter[str]) -> Iterator[Fault]:
-    """Some passes, at parameters and sites that are drawn, in both directions; one result is gone on with."""
+def _passes(p: n.Program, arrays: Arrays, r: random.Random, count: Counter[str], way: list[n.Program]) -> Iterator[Fault]:
+    """Some passes, at parameters and sites that are drawn, in both directions; one result is gone on with. `way` gets the programs that were gone on with."""
     at = normalize(p)
+    way.append(at)
     for _ in range(STEPS):
         following: list[n.Program] = []
         for cls in r.sample(PASSES, 20):
             for direction in ("forward", "backward"):
                 yield from attempt(at, cls.name, options(cls, r), direction, r.randrange(1 << 30), arrays, count, following)
-        if not following:
-            return
-        at = r.choice(following)
+        if following:
+            at = r.choice(following)
+            way.append(at)
 
 
 def attempt(p: n.Program, name: str, given: dict[str, Any], direction: Direction, seed: int, arrays: Arrays, count: Counter[str],
@@ -247,7 +259,7 @@ def _prover(p: n.Program, arrays: Arrays, r: random.Random, count: Counter[str])
 
 # ------------------------------------------------------------------------------------------------------------------- surfaces
 
-def _surfaces(p: n.Program, arrays: Arrays, r: random.Random, count: Counter[str]) -> Iterator[Fault]:
+def surfaces(p: n.Program, arrays: Arrays, r: random.Random, count: Counter[str]) -> Iterator[Fault]:
     """What each backend that takes the program writes is read back as the same, or as a program of the same values."""
     if len(p.kernels) > 1:
         count["surfaces: several kernels, left out"] += 1
@@ -268,8 +280,25 @@ def _surfaces(p: n.Program, arrays: Arrays, r: random.Random, count: Counter[str
         if not alpha_equal(again, q):
             count[f"{name}: read back in another form"] += 1
             sums = any(isinstance(x, n.Mma) or (isinstance(x, n.Call) and x.fn in ("reduce", "scan")) for x in walk(q))
-            if wrong := _differs(q, again, arrays, "reassociated" if sums else "bitwise"):
+            if wrong := _differs(q, again, with_workspaces(q, arrays), "reassociated" if sums else "bitwise"):
                 yield Fault(f"{name}: other values", wrong, name, program_text(q), program_text(again))
 
 
-__all__ = ["PASSES", "Fault", "attempt", "checks", "limited", "ran"]
+def with_workspaces(p: n.Program, arrays: Arrays) -> Arrays:
+    """Inputs with memory for the workspaces of a program, which are tensors of what is read back; what nothing is in is not a number, or 77."""
+    if not p.workspaces:
+        return arrays
+    given = arrays()
+    layouts = bound(p, {}, {x.name: given[x.name].shape for x in p.params if x.name in given}).layouts
+
+    def more() -> dict[str, Any]:
+        out = arrays()
+        for w in p.workspaces:
+            layout, start = layouts[w.buffer.name], w.init
+            kind = numpy_dtype(layout.dtype)
+            out[w.buffer.name] = np.full(layout.shape, start.value if isinstance(start, n.Const) else 77 if kind.kind in "iub" else np.nan, kind)
+        return out
+    return more
+
+
+__all__ = ["PASSES", "Fault", "TooLong", "attempt", "checks", "limited", "ran", "surfaces"]

@@ -1,58 +1,94 @@
-"""Random programs on the device: each compiled by all three backends, launched, and what it makes compared with the interpreter.
+"""Random programs on the device: each compiled by the backends that take it, launched, and what it makes compared with the interpreter.
 
-    python -m benchmarks.fuzz.device [--minutes M] [--state FILE] [--workers N] [--batch N] [--seed N] [--write]
+    python -m benchmarks.fuzz.device [--minutes M] [--state FILE] [--jobs N] [--seed N] [--write] [--mended]
 
-Floats are whole numbers, so that sums and products are exact in f32 and f64 whatever their order: these, and integers, are the same bit for bit; f16 and bf16
-may differ by what their roundings make of it. Goes on where the last run ended; `--write` writes docs/tables/fuzz-device.md. Exit code 1 where something
-compiled is not the program.
+CUDA takes every program, many of them in one translation unit; Triton and TileLang, which compile each by itself, every few. Of some seeds it is what passes
+made of the program. Floats are whole numbers, so that sums and products are exact in f32 and f64 whatever their order: these, and integers, are the same bit
+for bit; f16 and bf16 may differ by what their roundings make of it. Nothing may be written beyond a tensor, or into an input. Goes on where the last run
+ended; `--write` writes docs/tables/fuzz-device.md, `--mended` says that what was found by now is mended. Exit code 1 where something
+compiled is not the program that it is of.
 """
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import multiprocessing
+import os
+import random
 import sys
 import time
 import warnings
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.fuzz import units
+from benchmarks.fuzz.checking import PASSES
+from benchmarks.fuzz.launching import Ready, launched
 from benchmarks.fuzz.making import DTYPES, Made
+from benchmarks.fuzz.seeds import ready as no_collector
 from kir.analysis import normalize
 from kir.base.diagnostic import KirError
 from kir.base.store import write_atomic
-from kir.gate.gpu.conformance import compiled, launched
 from kir.gate.gpu.machine import Gpu
-from kir.hardware.device.client import ChildGone
+from kir.hardware.device import client
+from kir.hardware.machine import toolkit
+from kir.interp import run
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program
 from kir.ir.types import DType
+from kir.rewrite import apply, sites
 from kir.surface import Artifact, Emitted, backend
 
 ROOT = Path(__file__).parents[2]
 STATE, PAGE = ROOT / "benchmarks" / "results" / "fuzz" / "device.json", ROOT / "docs" / "tables" / "fuzz-device.md"
-SURFACES = ("cuda", "triton", "tilelang")
+SHARES = {"cuda": 1, "triton": 16, "tilelang": 96}
+"""One of how many programs a surface takes: as its compiler's cost is."""
+BATCH, LATER, TRIED, STEPS = 96, 0.25, 8, 3
+"""Programs at once; how often it is what passes made of one; passes that are tried for that, and steps at most."""
+SAVED, LAST = 15.0, 25.0
+"""Seconds between two writes of the state; and before the end of a run, from which no batch is begun."""
 ROUNDED, SHOWN, KEPT = {"f16": 2.0 ** -7, "bf16": 2.0 ** -4}, 120, 40
 """How far a value of a narrow float may lie from the interpreter's, of the largest there is; characters of a reason that are kept, and rows shown."""
 WORDS = ("the same", "within roundings", "other values", "did not come back", "refused by the compiler", "refused to write")
+Outcome = tuple[str, str, str, str, str]
+"""Surface, form, dtype, one of WORDS, and why."""
 
 
 class Program:
-    """A seed's program in its normal form, with inputs of whole numbers."""
+    """A seed's program in its normal form, or what passes make of that, with inputs of whole numbers."""
 
     def __init__(self, seed: int) -> None:
-        self.seed, made = seed, Made(seed)
+        self.seed, made, r = seed, Made(seed), random.Random(seed)
         self.form, self.dtype = made.form.__name__, made.dtype
         self.program: n.Program = normalize(parse_program(made.text, "p.kir"))
+        if r.random() < LATER:
+            self.program = later(self.program, r)
         some, (rows, columns) = np.random.default_rng(seed), made.sizes
         own = {p.name for p in self.program.params}
         self.inputs = {name: some.integers(-3, 4, (rows, columns) if name != "W" else (columns,)).astype(DTYPES[made.dtype]) for name in "XWYZ" if name in own}
         sizes = {"M": rows, "N": columns}
         self.scalars = {p.name: sizes[p.name] for p in self.program.params if isinstance(p.of, DType) and p.name in sizes}
+
+
+def later(p: n.Program, r: random.Random) -> n.Program:
+    """What a few passes make of a program."""
+    steps = 0
+    for cls in r.sample(PASSES, TRIED):
+        try:
+            if steps < STEPS and (found := sites(cls.with_options({}), p)):
+                site = r.choice(found)
+                p, steps = apply(p, site.params, site).program, steps + 1
+        except KirError:  # offered and not taken: what `python -m benchmarks.fuzz` looks at
+            continue
+    return p
 
 
 def same(got: NDArray[Any], want: NDArray[Any], dtype: str) -> tuple[str, str]:
@@ -70,40 +106,110 @@ def same(got: NDArray[Any], want: NDArray[Any], dtype: str) -> tuple[str, str]:
     return ("within roundings" if near else "other values"), said
 
 
-def one(gpu: Gpu, p: Program, text: Emitted, artifact: Artifact | str) -> tuple[str, str]:
-    """What came of a program on one surface, and why."""
-    if isinstance(artifact, str):
-        return "refused by the compiler", artifact
-    try:
-        both = launched(gpu, p.program, p.inputs, p.scalars, text, artifact)
-    except ChildGone as gone:
-        return "did not come back", gone.said
-    found = [(word, f"{name}{said}") for name, (got, want) in both.items() for word, said in (same(got, want, p.dtype),)]
+def judged(p: Program, made: dict[str, NDArray[Any]] | str) -> tuple[str, str]:
+    """What came of a program that was launched, and why."""
+    if isinstance(made, str):
+        return ("other values" if made.startswith("it writes") else "did not come back"), made
+    with np.errstate(all="ignore"):
+        expected = run(p.program, {k: v.copy() for k, v in p.inputs.items()}, dict(p.scalars)).outputs
+    found = [(word, said and f"{name}{said}") for name, got in made.items() for word, said in (same(got, expected[name], p.dtype),)]
     return max(found, key=lambda each: WORDS.index(each[0]), default=("the same", ""))
 
 
-def batch(gpu: Gpu, seeds: range, state: dict[str, Any]) -> None:
-    """The programs of some seeds on every surface that takes them; counted in `state`."""
-    counts, programs = Counter(state["counts"]), [Program(seed) for seed in seeds]
-    for surface in SURFACES:
-        by, ready = backend(surface), list[tuple[Program, Emitted]]()
+def compiled(gpu: Gpu, surface: str, texts: Sequence[Emitted]) -> list[Artifact | str]:
+    """Each text compiled for the device, or why it is not."""
+    tools, by, out = toolkit(), backend(surface), list[Artifact | str]()
+    if surface == "cuda":
+        assert tools is not None, "the harness has been compiled"
+        return units.compiled(texts, tools, gpu.target.architecture.name)
+    for text in texts:
+        try:
+            made = by.compile(text, gpu.target)
+            out.append(made.absent or made)
+        except KirError as refused:
+            out.append(f"{refused.diagnostics[0].id}: {refused.diagnostics[0].message}")
+    return out
+
+
+def batch(gpu: Gpu, seeds: Sequence[int]) -> list[tuple[int, Outcome]]:
+    """The programs of some seeds on the surfaces that take them."""
+    programs, out = [Program(seed) for seed in seeds], list[tuple[int, Outcome]]()
+    for surface, share in SHARES.items():
+        by, written = backend(surface), list[tuple[Program, Emitted]]()
+
+        def said(p: Program, word: str, why: str = "", surface: str = surface) -> None:
+            out.append((p.seed, (surface, p.form, p.dtype, word, why[:SHOWN])))
         for p in programs:
-            try:
-                if list(by.accepts(p.program)):
-                    counts[f"{surface}: refused to write"] += 1
-                    continue
-                ready.append((p, by.emit(p.program)))
-            except KirError:
-                counts[f"{surface}: refused to write"] += 1
-        artifacts = compiled(gpu, surface, [text for _, text in ready])
-        with ThreadPoolExecutor(max_workers=gpu.workers) as pool:
-            outcomes = list(pool.map(lambda each: one(gpu, each[0][0], each[0][1], each[1]), zip(ready, artifacts, strict=True)))
-        for (p, _), (word, why) in zip(ready, outcomes, strict=True):
-            counts[f"{surface}: {word}"] += 1
-            if word in WORDS[2:5]:
-                state["faults"].append([surface, p.seed, p.form, p.dtype, word, why[:SHOWN]])
-                print(f"seed {p.seed}, {p.form}, {p.dtype}, {surface}: {word}: {why[:200]}", flush=True)
-    state["counts"], state["seed"] = dict(counts), seeds.stop
+            if len(seeds) > 1 and p.seed % share:
+                continue
+            if list(by.accepts(p.program)):
+                said(p, "refused to write")
+            else:
+                emitted = by.emit(p.program)
+                written.append((p, by.launched_with(emitted, p.scalars)))
+        artifacts = compiled(gpu, surface, [text for _, text in written])
+        ready = list[tuple[Program, Ready]]()
+        for (p, text), made in zip(written, artifacts, strict=True):
+            if isinstance(made, str):
+                said(p, "refused by the compiler", made)
+            else:
+                ready.append((p, Ready(p.program, p.inputs, p.scalars, text, made)))
+        for (p, _), came in zip(ready, launched(gpu, [each for _, each in ready]), strict=True):
+            said(p, *judged(p, came))
+    return out
+
+
+@lru_cache(maxsize=1)
+def _gpu() -> Gpu:
+    """The device, for all batches of a process."""
+    return Gpu.open()
+
+
+def done(seeds: list[int]) -> tuple[list[int], list[tuple[int, Outcome]], float]:
+    """A batch in a process of its own: its seeds, what came of them, and the seconds that it took."""
+    warnings.simplefilter("ignore")
+    begun = time.monotonic()
+    return seeds, batch(_gpu(), seeds), time.monotonic() - begun
+
+
+def take(state: dict[str, Any], seeds: Sequence[int], found: Sequence[tuple[int, Outcome]], seconds: float) -> None:
+    """Count a batch that is done."""
+    counts = Counter(state["counts"])
+    for seed, (surface, form, dtype, word, why) in found:
+        counts[f"{surface}: {word}"] += 1
+        if word in WORDS[2:5]:
+            state["faults"].append([surface, seed, form, dtype, word, why])
+            print(f"seed {seed}, {form}, {dtype}, {surface}: {word}: {why}", flush=True)
+    state["left"] = sorted({*state["left"], *range(state["seed"], max(seeds) + 1)} - set(seeds))
+    state["counts"], state["seed"], state["seconds"] = dict(counts), max(state["seed"], max(seeds) + 1), state["seconds"] + seconds
+
+
+def running(state: dict[str, Any], chosen: argparse.Namespace) -> None:
+    """Batches for the minutes that are asked for, in as many processes."""
+    end, saved = time.monotonic() + 60 * chosen.minutes, time.monotonic()
+    following = itertools.chain(list(state["left"]), itertools.count(state["seed"]))
+    with client.common() as folder:
+        os.environ[client.COMMON] = folder
+        with ProcessPoolExecutor(chosen.jobs, multiprocessing.get_context("spawn"), initializer=no_collector, max_tasks_per_child=40) as pool:
+            open_ones: set[Future[Any]] = set()
+            while time.monotonic() < end and (open_ones or time.monotonic() < end - LAST):
+                while len(open_ones) < chosen.jobs + 1 and time.monotonic() < end - LAST:
+                    open_ones.add(pool.submit(done, list(itertools.islice(following, BATCH))))
+                ended, open_ones = wait(open_ones, max(0.1, min(SAVED, end - time.monotonic())), FIRST_COMPLETED)
+                for each in ended:
+                    take(state, *each.result())
+                if time.monotonic() - saved > SAVED or not open_ones:
+                    _write(chosen.state, state)
+                    saved = time.monotonic()
+            for process in list(pool._processes.values()):  # what is not done by now is left to the next run
+                process.terminate()
+            pool.shutdown(wait=False, cancel_futures=True)
+    _write(chosen.state, state)
+
+
+def _write(file: Path, state: dict[str, Any]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(file, json.dumps(state, indent=1, sort_keys=True).encode())
 
 
 def page(state: dict[str, Any]) -> str:
@@ -111,12 +217,13 @@ def page(state: dict[str, Any]) -> str:
     counts, ran = Counter(state["counts"]), sum(v for k, v in state["counts"].items() if "refused" not in k)
     lines = ["# Random programs on the device", "", "Made by `python -m benchmarks.fuzz.device --write`: programs of `benchmarks/fuzz/making.py`, compiled by "
              "each backend that", "takes them, launched, and compared with the interpreter, bit for bit but for the roundings of f16 and bf16.", "",
-             f"{state['seed']:,} programs, {ran:,} compiled and run on {state['machine']}, in {state['seconds'] / 60:.0f} minutes "
-             f"({60 * ran / max(state['seconds'], 1e-9):,.0f} a minute).", "", f"| surface | {' | '.join(WORDS)} |", f"| --- |{' ---: |' * len(WORDS)}"]
-    lines += ["| " + " | ".join([s, *(f"{counts[s + ': ' + w]:,}" for w in WORDS)]) + " |" for s in SURFACES]
-    lines += ["", "| surface | seed | form | dtype | what | in words |", "| --- | ---: | --- | --- | --- | --- |"]
-    rows = ["| " + " | ".join(" ".join(str(x).replace("|", "/").split()) for x in row) + " |" for row in state["faults"][:KEPT]]
-    lines += rows or ["| none | | | | | |"]
+             f"{state['seed'] - len(state['left']):,} programs, {ran:,} compiled and run on {state['machine']}, in {state['seconds'] / 60:.0f} minutes of "
+             f"processes ({60 * ran / max(state['seconds'], 1e-9):,.0f} a minute).", "",
+             f"| surface | {' | '.join(WORDS)} |", f"| --- |{' ---: |' * len(WORDS)}"]
+    lines += ["| " + " | ".join([s, *(f"{counts[s + ': ' + w]:,}" for w in WORDS)]) + " |" for s in SHARES]
+    lines += ["", "| surface | seed | form | dtype | what | in words | mended |", "| --- | ---: | --- | --- | --- | --- | --- |"]
+    rows = [[*row, "yes" if i < state["mended"] else "no"] for i, row in enumerate(state["faults"])]
+    lines += ["| " + " | ".join(" ".join(str(x).replace("|", "/").split()) for x in row) + " |" for row in rows[:KEPT]] or ["| none | | | | | | |"]
     return "\n".join(lines) + "\n"
 
 
@@ -125,33 +232,32 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--minutes", type=float, default=5.0)
     arguments.add_argument("--state", type=Path, default=STATE)
-    arguments.add_argument("--workers", type=int, default=4, help="compilers and launches at once")
-    arguments.add_argument("--batch", type=int, default=48, help="programs at once")
+    arguments.add_argument("--jobs", type=int, default=4, help="processes at once")
     arguments.add_argument("--seed", type=int)
     arguments.add_argument("--write", action="store_true")
+    arguments.add_argument("--mended", action="store_true", help="what was found by now is mended")
     chosen = arguments.parse_args()
     warnings.simplefilter("ignore")
-    state: dict[str, Any] = {"seed": 0, "seconds": 0.0, "counts": {}, "faults": [], "machine": ""}
-    if chosen.state.is_file() and chosen.seed is None:
+    state: dict[str, Any] = {"seed": 0, "left": [], "seconds": 0.0, "counts": {}, "faults": [], "mended": 0, "machine": ""}
+    if chosen.state.is_file():
         state = json.loads(chosen.state.read_text())
+    if chosen.mended:
+        state["mended"] = len(state["faults"])
+        _write(chosen.state, state)
+        return 0
+    if chosen.seed is not None:
+        with Gpu.open() as gpu:
+            found = batch(gpu, [chosen.seed])
+        print(Made(chosen.seed).text, *(outcome for _, outcome in found), sep="\n")
+        return int(any(outcome[3] == "other values" for _, outcome in found))
     if chosen.minutes > 0:
-        gpu = Gpu.open()
-        gpu.workers, state["machine"] = chosen.workers, str(gpu.about["name"])
-        if chosen.seed is not None:
-            batch(gpu, range(chosen.seed, chosen.seed + 1), state)
-            print(Made(chosen.seed).text, state["counts"], sep="\n")
-            return 1 if state["faults"] else 0
-        end = time.monotonic() + 60 * chosen.minutes
-        while time.monotonic() < end:
-            begun = time.monotonic()
-            batch(gpu, range(state["seed"], state["seed"] + chosen.batch), state)
-            state["seconds"] += time.monotonic() - begun
-            chosen.state.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(chosen.state, json.dumps(state, indent=1, sort_keys=True).encode())
+        with Gpu.open() as gpu:
+            state["machine"] = str(gpu.about["name"])
+        running(state, chosen)
     if chosen.write:
         PAGE.write_text(page(state))
-    print(f"{state['seed']} programs: {state['counts']}")
-    return 1 if any(row[4] == "other values" for row in state["faults"]) else 0
+    print(f"{state['seed'] - len(state['left'])} programs: {state['counts']}")
+    return 1 if any(row[4] == "other values" for row in state["faults"][state["mended"]:]) else 0
 
 
 if __name__ == "__main__":

@@ -23,18 +23,21 @@ class Made:
     def __init__(self, seed: int, more: bool = True) -> None:
         self.r = random.Random(seed)
         self.dtype = self.r.choice(["f32", *DTYPES])
-        self.n = self.r.choice(["N", "48", "40"])
+        self.form = form = self.r.choice([self.elements, self.rows, self.threads, self.tile, self.folded, *(
+            (self.control, self.warps, self.product, self.asynchronous, self.called, self.atomic, self.viewed, self.ring) if more else ())])
+        plain = form in (self.rows, self.viewed)  # loops over single elements
+        self.n = self.r.choice(["N", "48", "40"] if form == self.ring else ["N", "12", "10"] if plain else ["N", "24", "20"])
         facts = self.r.choice(["", "  fact N % 16 == 0\n", "  fact N <= 64\n"]) if self.n == "N" else ""
         size = "  size N: i32\n  fact N >= 1\n" if self.n == "N" else ""
         second = (f"kernel second grid (c: {self.n}, r: M) threads 1\n  Z[r, c] = {self.value('Y[r, c]', 'X[r, c]')}\n"
                   "plan\n  launch main\n  launch second\n") if self.r.random() < 0.3 else ""
-        self.form = form = self.r.choice([self.elements, self.rows, self.threads, self.tile, self.folded, *(
-            (self.control, self.warps, self.product, self.asynchronous, self.called, self.atomic, self.viewed, self.ring) if more else ())])
         self.functions = ""
         written = form()
         self.text = (f"kir 1\nprogram p\n  size M: i32\n  fact M >= 1\n{size}{facts}  in X: {self.dtype}[M, {self.n}]\n  in W: {self.dtype}[{self.n}]\n"
                      f"  inout Y: {self.dtype}[M, {self.n}]\n  inout Z: {self.dtype}[M, {self.n}]\n{self.functions}{written}{second}")
-        self.sizes = self.r.choice([1, 3, 5]), int(self.n) if self.n != "N" else self.r.choice([16, 32] if "%" in facts else [1, 17, 33])
+        rows = [1, 3, 5] if form in (self.folded, self.product) else [1, 2, 3]
+        columns = ([16] if plain else [16, 16, 32]) if "%" in facts else [1, 5, 9] if plain else [1, 5, 17, 17, 33]
+        self.sizes = self.r.choice(rows), int(self.n) if self.n != "N" else self.r.choice(columns)
 
     def literal(self, value: str = "") -> str:
         """A number of the dtype."""

@@ -227,7 +227,9 @@ class Facts:
                 return d.floordiv(a, b) if e.op == "floordiv" or (a.lo is not None and a.lo >= 0) else d.TOP
             case n.Binary() if e.op in ("mod", "trem"):
                 a, b = self.domain(e.a), self.domain(e.b)
-                return d.mod(a, b) if e.op == "mod" or (a.lo is not None and a.lo >= 0) else d.TOP
+                if e.op == "mod" or (a.lo is not None and a.lo >= 0 and b.lo is not None and b.lo > 0):
+                    return d.mod(a, b)
+                return d.between(0, a.hi) if a.lo is not None and a.lo >= 0 else d.TOP  # the sign of what is divided
             case n.Binary() if e.op == "ceildiv":
                 return d.negate(d.floordiv(d.negate(self.domain(e.a)), self.domain(e.b)))
             case n.Binary() if e.op == "min":

@@ -111,6 +111,10 @@ class CompensatedSum(Pass):
         found = _carried(node, before.buffer)
         if found is None:
             return Miss(f"the loop does not carry a compensation in '{before.buffer.name}'")
+        at, _, _ = found
+        beside = (*node.body[:at], *node.body[at + 4:], *block_at(program, path)[int(path[-1]) + 1:])
+        if any(isinstance(x, n.Region) and x.buffer.name == before.buffer.name for s in beside for x in walk(s)):
+            return Miss(f"'{before.buffer.name}' is used beside the sum")
         return Site(path, CompensatedSum(found[1].at.buffer.name))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:

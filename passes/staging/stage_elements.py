@@ -213,8 +213,8 @@ class StageElements(Pass):
         out: list[Site] = []
         for text, found in every.items():
             reach = self.shape or _reach(program, path, found)
-            if reach is None or len(reach) != len(found.dims) or any(d >= len(found.load.at.index) for d in self.guard):
-                continue
+            if reach is None or len(reach) != len(found.dims) or any(d >= len(found.load.at.index) for d in self.guard) or min(reach) < 1:
+                continue  # no element at all: a loop that never runs
             if any(below for below, _, _ in staged_reads(program, path, found, reach)):
                 out.append(Site(path, replace(self, value=text, shape=reach)))
         return tuple(out) or (Miss("it reads no elements of global memory whose number is known") if isinstance(node, n.For) else None)

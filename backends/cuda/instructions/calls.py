@@ -165,11 +165,16 @@ class InstructionCalls:
         if sizes_of(region.type) or isinstance(e.type, TileType):
             raise refuse("KIR-B002", "an atomic operation on a tile", "a loop over its elements")
         wanted = 2 if e.fn == "atomic_cas" else 1
-        call = f"{ATOMICS[e.fn]}(&{self.memory.element(to, region, ())}, {', '.join(map(to.scalar, operands[:wanted]))})"
+        place, given = f"&{self.memory.element(to, region, ())}", list(map(to.scalar, operands[:wanted]))
+        other = dtype_of(region.type).name == "i64" and e.fn not in ("atomic_max", "atomic_min")
+        if other:  # CUDA has these for unsigned 64-bit numbers only, whose bits are the same
+            place, given = f"reinterpret_cast<unsigned long long*>({place})", [f"static_cast<unsigned long long>({x})" for x in given]
+        call = f"{ATOMICS[e.fn]}({place}, {', '.join(given)})"
         if len(operands) > wanted:
             if result:
                 raise refuse("KIR-B002", "an atomic operation with a mask has no result where the mask is false", "a branch around it")
             call = f"if ({to.scalar(operands[wanted])}) {call}"
+        call = f"static_cast<long long>({call})" if other and result else call
         w.put(f"const {c_type(dtype_of(e.type))} {result} = {call};" if result else f"{call};")
 
     def _store_matrix(self, e: n.Call) -> None:

@@ -291,6 +291,7 @@ class Tiles:
         attrs = {k: v for k, v in e.attrs if (k, v) not in (("order", "relaxed"), ("scope", "gpu"))}
         if attrs:
             raise refuse("KIR-B008", f"TileLang has no {e.fn} with {next(iter(attrs))}={next(iter(attrs.values()))}", "a relaxed one")
+        self.ordered(e)
         axes = self.axes(shape_of(at.type))
         index = [v for v, _ in axes]
         before = self._entered(axes)
@@ -306,6 +307,12 @@ class Tiles:
         finally:
             self.to.names = before
         return lines if not axes else [(self.parallel(axes), 0), *((t, d + 1) for t, d in lines)]
+
+    @staticmethod
+    def ordered(e: n.Call) -> None:
+        """Refuses what is compared as another dtype: TileLang's header takes 64-bit numbers for unsigned ones, and its compiler refuses that."""
+        if e.fn in ("atomic_max", "atomic_min") and isinstance(e.args[0], n.Region) and e.args[0].buffer.dtype.name == "i64":
+            raise refuse("KIR-B008", f"TileLang has no {e.fn} of signed 64-bit numbers", "numbers of 32 bits")
 
     # --------------------------------------------------------------------------------------------------------------- products
     def product(self, s: n.Mma, via: str = "auto", clear: bool = False) -> str:

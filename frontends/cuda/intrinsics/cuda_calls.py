@@ -8,7 +8,7 @@ from functools import cache
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BOOL, DTYPES, I32, U32, dtype_of, shape_of
+from kir.ir.types import BOOL, DTYPES, I32, I64, U32, U64, dtype_of, shape_of
 
 from ..source.source import Node
 from ..symbols.classes import leaf, size_of
@@ -118,9 +118,17 @@ def _atomic(r: Reading, name: str, args: list[Value], node: Node) -> Value:
         return Nothing()
     if not isinstance(kind, Prim):
         raise NotUnderstood(f"an atomic operation on {kind}", node)
-    values = [converted(scalar(r, a, node), kind.dtype) for a in args[1:]]
-    made = called(fn, at.region(kind.dtype, None), *values, options=options)
-    return Scalar(r.m.let("old", made))
+    values, own = [converted(scalar(r, a, node), kind.dtype) for a in args[1:]], kind.dtype
+    if kind.dtype == U64 and at.store.declared == I64 and fn not in ("atomic_max", "atomic_min"):  # CUDA has these for unsigned numbers only, of the same bits
+        values, own = [_signed(v) for v in values], I64
+    made = called(fn, at.region(own, None), *values, options=options)
+    old = r.m.let("old", made)
+    return Scalar(old if own == kind.dtype else build.cast(old, kind.dtype))
+
+
+def _signed(e: n.Expr) -> n.Expr:
+    """A number as i64, without the way there and back."""
+    return e.x if isinstance(e, n.Cast) and e.type == U64 and e.x.type == I64 else build.cast(e, I64)
 
 
 def _atomic_sub(r: Reading, name: str, args: list[Value], node: Node) -> Value:

@@ -178,11 +178,34 @@ def _counter(r: Reading, init: Node, cond: Node, update: Node, body: Node, scope
     mark = len(r.m.block)
     last = scalar(r, r.value(right, scope))
     step = scalar(r, r.value(step_node, scope)) if step_node is not None else build.const(1)
+    if way == "!=" and op in ("+", "-"):
+        by = build.int_value(step)
+        up = (op == "+") == (by is not None and by > 0)
+        if by is None or not _meets(r, converted(v.expr, dtype), converted(last, dtype), abs(by), up):
+            return None  # one that may step over its end does not stop there
+        way = "<" if up else ">"
     if any(isinstance(x, n.Load) and x.at.buffer.space not in ("register", "fragment") for e in (last, step) for x in walk(e)) and _writes(body):
         last, step = pinned(r, last, "end"), pinned(r, step, "step")
         if mark >= 0 and _may_change(right):
             return None
     return Counter(name, dtype, converted(v.expr, dtype), way, last, op, step)
+
+
+def _meets(r: Reading, first: n.Expr, last: n.Expr, step: int, up: bool) -> bool:
+    """Whether a counter that goes on until it is equal to its end is so after some rounds, none or more: what lies between is known not to be negative
+    (sizes of a launch are at least one), and the step divides it."""
+    low, high = (first, last) if up else (last, first)
+    if isinstance(low, n.Const) and isinstance(high, n.Const) and step:
+        return int(high.value) >= int(low.value) and (int(high.value) - int(low.value)) % step == 0
+    if step != 1:
+        return False
+    below, above = r.m.range_of(low), r.m.range_of(high)
+    if below is not None and above is not None and below[1] <= above[0]:
+        return True
+    between = build.polynomial(build.sub(high, low))
+    sizes = [c for monomial, c in between.items() if len(monomial) == 1 and isinstance(monomial[0], n.Var) and c > 0 and
+             monomial[0].name not in r.m.ranges and monomial[0].name not in r.m.lets]
+    return len(sizes) == sum(1 for monomial in between if monomial) and bool(sizes) and between.get((), 0) >= -1
 
 
 def _may_change(node: Node) -> bool:
@@ -258,8 +281,6 @@ def _counting(r: Reading, c: Counter, body: Node, scope: Scope, frame: Frame, ki
             raise NotUnderstood("a loop that counts away from its end")
         if c.sign == "<=":
             last = build.add(last, 1)
-        if c.sign == "!=" and not (step == 1):
-            raise NotUnderstood("a loop that counts past its end unless it meets it")
         lo, hi, by = c.first, last, converted(c.step, d)
         narrowed = _as_i32(r, lo, hi, by, d)
         var = n.Var(r.m.fresh(c.name), I32 if narrowed is not None else d)

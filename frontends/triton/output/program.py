@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import libcst as cst
 
@@ -11,7 +12,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.rebuild.promote import promoted
 from kir.ir.types import BOOL, DTYPES, F32, I32, I64, DType, variable
-from kir.ir.visit import statements
+from kir.ir.visit import names_read, statements, transform
 
 from ..._python.project import Module, Project
 from ..._python.signature import annotation_text, is_constexpr, nodes_below, parameters, stated_kind
@@ -55,7 +56,7 @@ def read_kernel(project: Project, module: Module, node: cst.FunctionDef) -> n.Pr
             _parameter(r, p, facts, scope, frame, metas, params, extents)
     r.metas = {q.name for q in params}
     _read_body(r, node)
-    body = promoted(tuple(r.out.block))
+    body = ordered(promoted(tuple(r.out.block)))
     grid_sizes = [n.Param(r.extents[k], "size", I32, attrs=n.attrs(implicit=True)) for k in range(max(facts.axes, r.axes))]
     written, read = {r.aliases.get(x, x) for x in r.written}, {r.aliases.get(x, x) for x in r.read}
     if any(isinstance(s, n.Opaque) for s in _statements(body)):
@@ -65,7 +66,7 @@ def read_kernel(project: Project, module: Module, node: cst.FunctionDef) -> n.Pr
     named = {m.name for m in metas} | {q.name for q in params}
     dtype_metas = [n.Meta(name, "dtype", text) for text, name in r.dtype_terms.items()]
     metas += [*(n.Meta(options[x], "int", v) for x, v in zip(LAUNCH, (4, 3), strict=True) if options[x] not in named), *dtype_metas]
-    functions = tuple(r.functions.values())
+    functions = tuple(replace(f, body=ordered(f.body)) for f in r.functions.values())
     kernel = n.Kernel(
         node.name.value,
         tuple(n.Axis(r.places[k], n.Var(r.extents[k], I32)) for k in range(max(facts.axes, r.axes))),
@@ -74,6 +75,18 @@ def read_kernel(project: Project, module: Module, node: cst.FunctionDef) -> n.Pr
         origin=module.origin(node),
     )
     return n.Program(node.name.value, tuple(metas), (*settled, *extents, *grid_sizes), functions=functions, kernels=(kernel,))
+
+
+def ordered(body: n.Block) -> n.Block:
+    """Atomics whose result is read order memory before and after them, as Triton has it where nothing is said (`sem`): tickets and counters are made of
+    these. Where nobody reads the result, nothing is learned by it, and it is taken for relaxed: that is less than what it does."""
+    read = frozenset[str]().union(*(names_read(s) for s in body))
+
+    def found(old: n.Node, x: n.Node) -> n.Node:
+        if not (isinstance(x, n.Let) and isinstance(x.value, n.Call) and x.value.fn.startswith("atomic_") and read.intersection(x.names)):
+            return x
+        return x if "order" in dict(x.value.attrs) else replace(x, value=replace(x.value, attrs=n.attrs(**dict(x.value.attrs), order="acq_rel")))
+    return tuple(transform(s, found) for s in body)
 
 
 def _read_body(r: State, node: cst.FunctionDef) -> None:

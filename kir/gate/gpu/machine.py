@@ -180,11 +180,11 @@ class Gpu:
         """A fresh process for a candidate."""
         return self.executors.child()
 
-    def ask_open(self, child: Child, images: list[dict[str, Any]], cubins: Sequence[bytes], seconds: float = OPEN_SECONDS, door: int = 0
-                 ) -> dict[str, Any]:
-        """Confine a child and load cubins in it. Raises ChildGone."""
+    def ask_open(self, child: Child, images: list[dict[str, Any]], cubins: Sequence[bytes], seconds: float = OPEN_SECONDS, door: int = 0,
+                 plain: bool = False) -> dict[str, Any]:
+        """Confine a child and load cubins in it; `plain` for one in which nothing is measured. Raises ChildGone."""
         limits = Limits(programs=False, seconds=600, file_bytes=1 << 20, own_bytes=machine.memory_bytes() // 2, gpu=True).to_json()
-        opening = {"op": "open", "device": self.number, "limits": limits, "images": images, "lead": lead(secrets.randbelow)}
+        opening = {"op": "open", "device": self.number, "limits": limits, "images": images, "lead": lead(secrets.randbelow), "plain": plain}
         with self.turns.opening(door):
             return child.ask(opening, [self.harness, *cubins], seconds)[0]
 

@@ -129,10 +129,10 @@ class Driver:
             module = self.cuda.module_from_buffer(image)
             return {name: Kernel(self, name, image, plain=(module, module.get_function(name))) for name in names}
 
-    def kernel(self, image: bytes, name: str, dynamic_shared: int = 0, cluster: Sequence[int] = ()) -> Kernel:
-        """A kernel of a cubin, allowed the shared memory and the cluster that it will be launched with."""
+    def kernel(self, image: bytes, name: str, dynamic_shared: int = 0, cluster: Sequence[int] = (), module: Any = None) -> Kernel:
+        """A kernel of a cubin (of `module`, where it is loaded), allowed the shared memory and the cluster that it will be launched with."""
         with self._named():
-            module = self.cuda.module_from_buffer(image)
+            module = module or self.cuda.module_from_buffer(image)
             function = module.get_function(name)
             if dynamic_shared:  # what is allowed without counts static shared memory too
                 function.set_attribute(self.cuda.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, dynamic_shared)

@@ -159,10 +159,14 @@ def opened(message: dict[str, Any], blobs: list[bytearray]) -> tuple[State, dict
 
 
 def loaded(s: State, images: Sequence[Mapping[str, Any]], cubins: Sequence[bytes | bytearray]) -> list[dict[str, int]]:
-    """Load cubins, and what the driver says of each function. Raises CudaError."""
-    about = []
-    for image, code in zip(images, cubins, strict=True):
-        kernel = s.driver.kernel(bytes(code), image["function"], image["dynamic_shared"], tuple(image.get("cluster", ())))
+    """Load cubins, and what the driver says of each function. Each image has a cubin of its own, in order, or says by `cubin` which one it shares with
+    others, as one module. Raises CudaError."""
+    about, codes, modules = [], [bytes(code) for code in cubins], dict[int, Any]()
+    for number, image in enumerate(images):
+        kernel = s.driver.kernel(codes[image.get("cubin", number)], image["function"], image["dynamic_shared"], tuple(image.get("cluster", ())),
+                                 modules.get(image.get("cubin", -1)))
+        if "cubin" in image:
+            modules[image["cubin"]] = kernel.plain[0]
         for name, size in image.get("watched", ()):
             for number, pointer in enumerate(kernel.variables(name)):
                 s.watched[f"{name} of {image['function']}#{number}"] = (pointer, int(size))

@@ -136,4 +136,4 @@ def write(m: Machine, place: Place, f: Frame, value: Val, mask: Val | None = Non
     shape = np.broadcast_shapes(index.shape, data.shape, want.shape)
     chosen = spread(want, shape)
     flat[spread(index, shape)[chosen]] = spread(data, shape)[chosen]
-    m.counters.count_bytes("write", place.memory.space, int(chosen.sum()) * flat.itemsize)
+    m.counters.count_bytes("write", place.memory.space, int(np.count_nonzero(chosen)) * flat.itemsize)

@@ -68,8 +68,8 @@ def small_sizes(binding: Binding, primes: Sequence[int] = PRIMES[0]) -> Mapping[
     windows = _windows(binding, primes != PRIMES[0])
     striding = [name for name in binding.sizes if "stride" in name and name not in divides and name not in windows]
     strides = dict(zip(striding, sorted(STRIDES, reverse=primes != PRIMES[0])))
-    free = [x for x in (*primes, *FURTHER) if not windows or x > LARGEST]
-    base = {**dict(zip((name for name in binding.sizes if name not in strides and name not in windows), free)), **windows}
+    small = [x for x in (*primes, *FURTHER) if not windows or x > LARGEST]
+    base = {**dict(zip((name for name in binding.sizes if name not in strides and name not in windows), small)), **windows}
     multiples: dict[str, int] = {}
     for f in facts:
         if (pair := _multiple(f)) is not None:

@@ -161,3 +161,14 @@ def test_dynamic_shared_memory_is_as_large_as_the_launch_says() -> None:
     program = read(BASIC, "reduce")
     check(program)
     assert [m.name for m in program.metas if m.default is None] == ["threads_x", "shared_bytes"]
+
+
+@pytest.mark.parametrize(("head", "meets"), [
+    ("int k = 0; k != N; ++k", True), ("int k = 1; k != N; ++k", True), ("int k = N - 1; k != -1; --k", True), ("int k = N; k; --k", True),
+    ("int k = 0; k != 8; k += 2", True), ("int k = N - 1; k != -1; k -= 2", False), ("int k = 0; k != 7; k += 2", False), ("int k = 2; k != N; ++k", False),
+    ("int k = threadIdx.x; k != N; ++k", False), ("int k = 0; k != (int)x[0]; ++k", False)])
+def test_a_loop_until_its_counter_is_equal_counts_only_where_that_is_met(tmp_path: Path, head: str, meets: bool) -> None:
+    """What steps over its end goes on, out of bounds; as a loop that counts it would end there, and be proved."""
+    body = body_of(text_of(tmp_path, f"__global__ void k(const float* x, float* y, int N) {{ float s = 0.f; for ({head}) s += x[k & 7]; y[threadIdx.x] = s; }}",
+                           binding=BOUND))
+    assert "opaque" not in body and ("while" in body) == (not meets), body

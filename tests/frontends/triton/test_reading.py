@@ -10,7 +10,11 @@ import pytest
 from kir.backends.triton import BACKEND
 from kir.base.diagnostic import KirError
 from kir.frontends.triton.frontend import TritonFrontend
+from kir.interp import run
 from kir.ir import nodes as n
+from kir.ir.binding import Binding, Tensor
+from kir.ir.bindings.specialize import specialize
+from kir.ir.printer import program_text
 from kir.ir.visit import statements
 from tests.frontends.reading import opaque
 from tests.frontends.triton.reading import HEAD, execute, read
@@ -340,6 +344,27 @@ def kernel(x, y, old):
     tl.store(old + pid, o)
 """, {"x": np.zeros(1, np.int32), "y": np.zeros(2, np.int32), "old": np.zeros(4, np.int32)}, grid=4)
     np.testing.assert_array_equal(out["y"], [10, 3])
+
+
+@pytest.mark.parametrize(("said", "right"), [("", True), (', sem="relaxed"', False)])
+def test_the_last_cta_sees_what_the_others_stored_before_they_took_a_number(tmp_path: Path, said: str, right: bool) -> None:
+    """`tl.atomic_add` orders memory on both sides where nothing else is said; relaxed, what the last one reads is a race."""
+    program = read(tmp_path, """
+@triton.jit
+def kernel(x, part, taken, y):
+    pid = tl.program_id(0)
+    tl.store(part + pid, tl.load(x + pid) * 2.0)
+    tl.debug_barrier()
+    number = tl.atomic_add(taken, 1SAID)
+    if number == 3:
+        v = tl.load(part + tl.arange(0, 4))
+        tl.store(y, tl.sum(v))
+""".replace("SAID", said))
+    assert ("order=acq_rel" in program_text(program)) == right
+    arrays = {"x": np.ones(4, np.float32), "part": np.zeros(4, np.float32), "taken": np.zeros(1, np.int32), "y": np.zeros(1, np.float32)}
+    shapes = {k: Tensor(shape=list(a.shape), dtype="i32" if k == "taken" else "f32") for k, a in arrays.items()}
+    made = specialize(program, Binding(recorded=True, grid=[4], tensors=shapes))
+    assert (not run(made, arrays, {}, mode="check").errors) == right
 
 
 def test_functions_and_constants_of_other_modules(tmp_path: Path) -> None:

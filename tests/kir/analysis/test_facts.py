@@ -68,11 +68,13 @@ def test_domain_operations_hold_every_result(a: d.Domain, b: d.Domain) -> None:
 def expressions(dtype: DType, names: tuple[str, ...]) -> st.SearchStrategy[n.Expr]:
     leaves = st.one_of(st.sampled_from([var(x, dtype) for x in names]), st.integers(-9, 9).map(lambda v: const(v, dtype)))
     positive = st.integers(1, 9).map(lambda v: const(v, dtype))
+    signed = st.sampled_from([*range(-9, 0), *range(1, 10)]).map(lambda v: const(v, dtype)) if dtype.kind == "int" else positive
 
     def grow(inner: st.SearchStrategy[n.Expr]) -> st.SearchStrategy[n.Expr]:
         return st.one_of(
             st.builds(build.binary, st.sampled_from(["add", "sub", "mul", "min", "max"]), inner, inner),
             st.builds(build.binary, st.sampled_from(["floordiv", "mod", "ceildiv", "tdiv", "trem"]), inner, positive),
+            st.builds(build.binary, st.sampled_from(["floordiv", "mod", "tdiv", "trem"]), inner, signed),
         )
     return st.recursive(leaves, grow, max_leaves=8)
 
@@ -150,6 +152,14 @@ def test_what_is_known_of_a_loops_variable_holds_for_each_of_its_values(lo: int,
         assert all(evaluate(fact, {"i": value}, I32) for fact in known.holds)
     downwards = Facts().knowing(build.compare("ge", var("B"), 1)).ranging(i, var("M"), const(-1), build.negate(var("B")))
     assert downwards.domain(i).lo == 0 and at_most(i, var("M"), downwards)
+
+
+def test_a_remainder_has_the_sign_of_what_is_divided() -> None:
+    """By -2 it is 0 or 1 of numbers from 0 on: it is not at most 0, which `mod` would be."""
+    known = Facts().ranging(var("x", I32), const(0), const(8))
+    rest = build.binary("trem", var("x", I32), const(-2))
+    assert str(known.domain(rest)) == str(d.between(0, 7)) and not at_most(rest, const(0), known)
+    assert simplify(build.binary("min", rest, const(0)), known) != rest
 
 
 def test_nothing_is_known_of_a_shift_by_more_places_than_there_are() -> None:
