@@ -106,11 +106,12 @@ def _quotients(program: n.Program) -> int:
 
 def _rounds(program: n.Program) -> list[str]:
     """That sizes are multiples of what a loop takes of them a round, as facts that the program does not have, where nothing takes the rest: the size stands
-    nowhere else in the code."""
+    nowhere else in the code, nor in the grid."""
     known, out = Facts.from_program(program), []
     sizes = {p.name for p in program.params if p.role == "size"}
     code = [e for k in program.kernels for s in k.body for e in walk(s) if not isinstance(e, n.Buffer)]
     named = Counter(e.name for e in _outside_shapes(program) if e.name in sizes)
+    named.update(x for k in program.kernels for a in k.grid for x in names_read(a.extent))
     for e in (s.hi for s in code if isinstance(s, n.For)):
         if isinstance(e, n.Binary) and e.op == "floordiv" and isinstance(e.a, n.Var) and e.a.name in sizes and (by := build.int_value(e.b)) and by > 1:
             times = sum(isinstance(s, n.For) and s.hi == e for s in code)
