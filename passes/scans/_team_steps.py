@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -152,7 +153,7 @@ def hazards(steps: Steps, loop: bool, later: bool) -> str:
 def _by_example(steps: Steps, op: str) -> tuple[str, ...]:
     """The kinds of fold that one run on numbers does not refute."""
     values = np.random.default_rng(7).integers(1, 100, steps.threads)
-    fold = {"add": np.cumsum, "max": np.maximum.accumulate, "min": np.minimum.accumulate, "or": np.bitwise_or.accumulate,
+    fold: Any = {"add": np.cumsum, "max": np.maximum.accumulate, "min": np.minimum.accumulate, "or": np.bitwise_or.accumulate,
             "and": np.bitwise_and.accumulate, "xor": np.bitwise_xor.accumulate}.get(op)
     if fold is None or steps.dtype.is_bool or (steps.dtype.is_integer and steps.dtype.bits < 32) or (steps.dtype.is_float and op not in ("add", "max", "min")):
         return ()
@@ -172,7 +173,7 @@ def found_steps(program: n.Program, path: Path, team: ThreadTeam) -> FoundSteps 
     block, i = block_and_index(program, path)
     if not any(_meets(s) for s in block[i:i + MOST]):
         return None
-    first = next((k for k in range(i, len(block)) if not (is_scalar(block[k]) and isinstance(block[k].init, n.Const))), i)  # type: ignore[union-attr]  # a scalar's
+    first = next((k for k in range(i, len(block)) if not (isinstance(s := block[k], n.Alloc) and is_scalar(s) and isinstance(s.init, n.Const))), i)
     start = block[first]
     value = start.value if isinstance(start, n.Store) else start.init if isinstance(start, n.Alloc) else None
     if isinstance(start, n.Store) and (start.at.buffer.space != "shared" or start.mask is not None or start.clip):
@@ -204,7 +205,7 @@ def _found(program: n.Program, path: Path, team: ThreadTeam, value: n.Expr | Non
     block, i = block_and_index(program, path)
     window, rest = block[i:i + size], block[i + size:]
     bound = set(bound_names(window))
-    written = {x.at.buffer for s in statements(window) for x in (s,) if isinstance(s, n.Store) and x.at.buffer.space == "register"}
+    written = {s.at.buffer for s in statements(window) if isinstance(s, n.Store) and s.at.buffer.space == "register"}
     outer = {b for b in written if b.name not in bound}
     inplace = len(outer) == 1
     if len(outer) > 1:

@@ -170,7 +170,7 @@ class TeamFold(Pass):
             body, result = tuple(rename(s, {own.name: value.at.buffer.name}) for s in body[1:]), rename(result, {own.name: value.at.buffer.name})
         at = {"given": found.store.value, "t": team.thread}
         body, result = tuple(substitute(s, at) for s in body), substitute(result, at)
-        first = replace(body[0], label=found.store.label) if found.store.label else body[0]
+        first = replace(body[0], label=found.store.label) if found.store.label else body[0]  # type: ignore[type-var]  # every Stmt is a dataclass
         total = whole(found.fold.acc)
         rest = tuple(transform(s, lambda a, b: result if b == total else b) for s in block[i + found.size:])
         out = splice(program, site.path, (first, *body[1:], *rest), 0, None)
