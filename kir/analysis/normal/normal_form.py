@@ -161,10 +161,10 @@ def _runs_once(s: n.For, lo: n.Expr, hi: n.Expr, step: n.Expr, known: Facts) -> 
 
 
 def _one_store(cond: n.Expr, then: n.Block, orelse: n.Block) -> n.Store | None:
-    """The store of what is read where a condition holds, and of a number where it does not, of two to one place."""
+    """The store of what is read where a condition holds, and of a number where it does not, of two to one place of shared memory."""
     if not (len(then) == len(orelse) == 1 and isinstance(a := then[0], n.Store) and isinstance(b := orelse[0], n.Store) and a.at == b.at and a.at.index):
         return None
-    if any(x.mask is not None or x.clip or x.cache for x in (a, b)) or isinstance(cond.type, TileType):
+    if a.at.buffer.space != "shared" or any(x.mask is not None or x.clip or x.cache for x in (a, b)) or isinstance(cond.type, TileType):
         return None
     read, number, there = (a.value, b.value, cond) if isinstance(b.value, n.Const) else (b.value, a.value, opposite(cond) or build.invert(cond))
     if not (isinstance(read, n.Load) and isinstance(number, n.Const) and read.mask is None and not read.clip and read.at.buffer.space == "global"

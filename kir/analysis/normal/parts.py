@@ -105,7 +105,9 @@ class _Held:
                 yield from self._in_value(s.value)
             case _:
                 for x in children(s):
-                    if not isinstance(x, n.Stmt):
+                    if isinstance(x, n.Expr) and _length(x) is not None and self.is_record(x):
+                        yield from self._named(x)
+                    elif not isinstance(x, n.Stmt):
                         yield from self._in_value(x)
 
     def _numbered(self, r: n.Region) -> bool:

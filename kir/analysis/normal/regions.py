@@ -323,7 +323,7 @@ class _Raiser:
             place, mask, clip = self.placed(at, scalar_mask, s.clip, known_axes(known, axes))
             if place is None:
                 side_by_side = tile_region(at, axes) if any(isinstance(i, n.Expr) and isinstance(i.type, TileType) for i in s.at.index) else None
-                return s if side_by_side is None or side_by_side[1] != list(range(len(axes))) else replace(s, at=side_by_side[0])
+                return s if side_by_side is None or side_by_side[1] != list(range(len(axes))) else self.store(replace(s, at=side_by_side[0]), known)
             found = tile_region(place, axes)
             value = s.value if s.value.type == shape or not axes or isinstance(s.value, n.Const) else build.broadcast(s.value, shape)
             if found is not None and sorted(found[1]) == list(range(len(axes))):

@@ -28,8 +28,9 @@ def without_units(k: n.Kernel) -> n.Kernel:
 
 
 def _scalars(block: n.Block) -> n.Block:
-    """The block with private arrays without their axes of one element, where only the one place along these is named: an array of one is a scalar."""
-    one = {s.buffer.name: s.buffer for top in block for s in walk(top) if isinstance(s, n.Alloc) and s.buffer.space in ("register", "fragment")
+    """The block with fragments without their axes of one element, where only the one place along these is named: an array of one is a scalar."""
+    one = {s.buffer.name: s.buffer for top in block for s in walk(top) if isinstance(s, n.Alloc) and (
+               s.buffer.space == "fragment" or (s.buffer.space == "register" and len(s.buffer.shape) == 1))
            and any(build.is_const(d, 1) for d in s.buffer.shape) and s.buffer.layout is None and s.buffer.strides is None}
     if not one:
         return block

@@ -65,9 +65,9 @@ FORMS = {
     "a record that is a place": ("(b: 1) threads 1", RECORD.replace("p[0] - p[1]", "p[V[i] & 1] - p[1]"), ("register p: f32[2]",), ()),
     "results that change places": ("(b: 1) threads 32", SWAPPED, ("_kept",), ("register c",)),
     "a result that is read again": ("(b: 1) threads 32", SWAPPED.replace("v = d", "v = d + c"), ("register c",), ()),
-    "an axis of one element": ("(b: 1) threads 1", "  for i in 0..N\n    register m: f32[1, 2] = 0.0\n    m[0, 0] = X[i]\n"
+    "an axis of one element": ("(b: 1) threads 1", "  for i in 0..N\n    fragment m: f32[1, 2] = 0.0\n    m[0, 0] = X[i]\n"
                                "    for k in 0..2\n      m[0, k] = m[0, k] + 1.0\n"
-                               "    Y[i] = m[0, 0] * m[0, 1]\n", ("register m: f32[2]",), ()),
+                               "    Y[i] = m[0, 0] * m[0, 1]\n", ("fragment m: f32[2]",), ()),
     "a stride that is a sum": ("(i: N) threads 1", Q + "  for j in 0..H + 1\n    Q_flat[i * H + i + j] = P[i, j]\n", ("Q[i, j] = P[i, j]",), ("Q_flat",)),
     "a place that leaves its row": ("(i: N) threads 1", Q + "  for j in 0..H\n    Q_flat[i * H + i + j + 1] = P[i, j]\n  Q_flat[i * H + i] = P[i, 0]\n",
                                     ("Q[i, j + 1]",), ("Q_flat",)),
