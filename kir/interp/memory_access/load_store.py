@@ -111,7 +111,7 @@ def _elements(place: Place, want: Mask, f: Frame) -> int:
     want = lift(want, rank)
     alike = tuple(k for k, (n, d) in enumerate(zip(want.shape, shape)) if n > d)
     want = want.any(axis=alike, keepdims=True) if alike else want
-    return int(np.count_nonzero(want)) * (place.index.size // max(1, want.size))
+    return int(np.count_nonzero(want) * (place.index.size // max(1, want.size)))
 
 
 def write(m: Machine, place: Place, f: Frame, value: Val, mask: Val | None = None, clip: bool = False) -> None:
