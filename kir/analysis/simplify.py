@@ -45,7 +45,9 @@ def _has_work(item: n.Node) -> bool:
     found = item.__dict__.get("_reducible")
     if found is None:
         found = not (isinstance(item, n.Buffer) and item.space == "global") and (
-            isinstance(item, n.Select) or (isinstance(item, n.Binary) and item.op in _REDUCIBLE) or
+            isinstance(item, n.Select) or (isinstance(item, n.Unary) and item.op == "not") or (
+                isinstance(item, n.Cast) and isinstance(item.x, n.Cast) and _only_sign(item, item.x)) or (
+                isinstance(item, n.Binary) and item.op in _REDUCIBLE) or
             (isinstance(item, n.Call) and item.fn == "expand") or any(map(_has_work, children(item))))
         item.__dict__["_reducible"] = found
     return bool(found)
@@ -70,6 +72,10 @@ def _step(e: n.Node, known: Facts) -> n.Node:
             return whole_again(e, known)
         case n.Binary() if dtype_of(e.type).is_integer:
             return _arithmetic(e, known)
+        case n.Cast(x=n.Cast() as inner) if _only_sign(e, inner):
+            return build.cast(inner.x, e.dtype)
+        case n.Unary(op="not") if dtype_of(e.type).is_bool:
+            return opposite(e.x) or e
         case n.Load() if is_true(e.mask):
             return build.load(e.at, None, e.other, e.clip, e.cache)
         case n.Store() | n.Copy() if is_true(e.mask):
@@ -82,6 +88,29 @@ def _step(e: n.Node, known: Facts) -> n.Node:
             return expanded_at_leaves(e.args[0], int(dict(e.attrs)["axis"]))
         case _:
             return e
+
+
+def _only_sign(e: n.Cast, inner: n.Cast) -> bool:
+    """Whether the first of two conversions of an integer makes a number of as many bits as the second, which keeps them: the second alone does the same."""
+    own = dtype_of(inner.x.type)
+    return own.is_integer and inner.dtype.is_integer and e.dtype.is_integer and inner.dtype.bits == e.dtype.bits and e.rounding == inner.rounding == "rn"
+
+
+OPPOSITE = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "eq"}
+
+
+def opposite(e: n.Expr) -> n.Expr | None:
+    """The condition that holds where one of comparisons of integers does not, as comparisons; None for others (a comparison of NaN has no opposite)."""
+    match e:
+        case n.Unary(op="not"):
+            return e.x
+        case n.Binary(op=op) if op in OPPOSITE and dtype_of(e.a.type).is_integer:
+            return build.compare(OPPOSITE[op], e.a, e.b)
+        case n.Binary(op="and" | "or" as op):
+            a, b = opposite(e.a), opposite(e.b)
+            return None if a is None or b is None else build.binary("or" if op == "and" else "and", a, b)
+        case _:
+            return None
 
 
 def expanded_at_leaves(e: n.Expr, axis: int) -> n.Expr:

@@ -74,7 +74,7 @@ def _whole(reader: Frontend, path: Path, kernel: str, found: Found) -> Found:
         shaped = with_axes(binding, made)
         binding = with_counts(shaped, made)
         binding = with_axes(binding, made) if binding is not shaped else binding
-        said += [Assumed(f"{fact}, or {'the grid leaves a rest out' if '%' in fact else 'numbers do not stay within 32 bits'}")
+        said += [Assumed(f"{fact}, or {'the grid or a loop leaves a rest out' if '%' in fact else 'numbers do not stay within 32 bits'}")
                  for fact in binding.facts if fact not in shaped.facts]
     unsaid = frozenset(fact for fact in binding.facts if fact not in found.binding.facts and not re.fullmatch(r"\w+ >= \d+", fact))
     return replace(found, binding=binding.changed().assuming(unsaid), assumed=(*found.assumed, *said))

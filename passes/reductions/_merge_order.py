@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from itertools import product
 from typing import Any
 
 from kir.base.dataclass import dataclass
@@ -79,6 +80,116 @@ def for_all(merge: Merge) -> str:
     except (NotExact, ZeroDivisionError):
         return ""
     return "for all states: they are the same rational functions"
+
+
+def by_cases(merge: Merge, found: n.Block) -> str:
+    """How merges in any order are shown to be the same for all shares there may be, over the reals, where whether a share has counted anything is all that a
+    merge asks: it is what it began as, or has a positive count; in each case merges are rational functions, compared at random points. "" where they are
+    not, or where shares are of no such kind."""
+    begun = _begun(merge, found)
+    for count in range(len(merge.held)) if begun is not None else ():
+        if begun is None or begun[count] != 0 or not _counts(merge.others[count], merge, found):
+            continue
+        chance = random.Random(22)
+        try:
+            for case in product((False, True), repeat=3):
+                _decided(merge, count, case)
+                for _ in range(POINTS):
+                    x, y, z = (tuple(Fraction(chance.randint(1, 10 ** 9), chance.randint(1, 10 ** 9)) for _ in begun) if some else begun for some in case)
+                    if merge(x, y) != merge(y, x) or merge(merge(x, y), z) != merge(x, merge(y, z)):
+                        return ""
+        except (NotExact, ZeroDivisionError):
+            continue
+        return "for all shares, of which a count says whether they are what they began as: they are the same rational functions in each of 8 cases"
+    return ""
+
+
+def _begun(merge: Merge, found: n.Block) -> State | None:
+    """What a share is before anything is found; None where that is not said."""
+    first = {s.buffer.name: s.init.value for s in found if isinstance(s, n.Alloc) and isinstance(s.init, n.Const) and not isinstance(s.init.value, bool)
+             and abs(s.init.value) < 1e30}
+    return tuple(Fraction(first[b.name]) for b in merge.others) if all(b.name in first for b in merge.others) else None
+
+
+def _counts(count: n.Buffer, merge: Merge, found: n.Block) -> bool:
+    """Whether what finds a share changes it in loops alone, each of which adds a positive number to the count in every iteration."""
+    names = {b.name for b in merge.others}
+    for s in found:
+        touched = {x.at.buffer.name for x in walk(s) if isinstance(x, n.Store)} & names
+        if not touched:
+            continue
+        if not isinstance(s, n.For) or any(isinstance(x, n.Jump) for x in walk(s)):
+            return False
+        sets = [x for x in walk(s) if isinstance(x, n.Store) and x.at.buffer == count]
+        steps = [x for x in s.body if isinstance(x, n.Store) and x.at.buffer == count and x.mask is None and isinstance(x.value, n.Binary)
+                 and x.value.op == "add" and n.Load(x.at) in (x.value.a, x.value.b)]
+        if len(sets) != 1 or len(steps) != 1:
+            return False
+        by = steps[0].value.b if steps[0].value.a == n.Load(steps[0].at) else steps[0].value.a  # type: ignore[attr-defined]  # sums, as asked
+        if not (isinstance(by, n.Const) and not isinstance(by.value, bool) and by.value > 0):
+            return False
+    return True
+
+
+def _decided(merge: Merge, count: int, case: tuple[bool, ...]) -> None:
+    """Raises NotExact where in a case (which of three shares have counted something) a merge takes a way that more than that decides."""
+    def merged(own: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[Any, ...]:
+        run = _Signs({b.name: v for b, v in zip((*merge.held, *merge.others), (*own, *other), strict=True)}, {})
+        run.block(merge.body)
+        return tuple(run.memory[b.name] for b in merge.held)
+    x, y, z = (tuple(("positive" if some else "zero") if k == count else "any" for k in range(len(merge.held))) for some in case)
+    for pair in ((x, y), (y, x), (y, z)):
+        merged(*pair)
+    merged(merged(x, y), z)
+    merged(x, merged(y, z))
+
+
+def by_logarithms(merge: Merge) -> str:
+    """How merges in any order are shown to be the same for all states, over the reals, where exponentials are taken of differences of some of the scalars, and
+    only these are compared: with a number for the exponential of each, merges are rational functions for each order of these. "" where they are not."""
+    exponents = [1 << k for k in range(len(merge.held))] if any(isinstance(x, n.Call) and x.fn in EXPONENTIALS for s in merge.body for x in walk(s)) else []
+    for which in exponents:
+        chance = random.Random(23)
+        try:
+            for order in ORDERS:
+                for _ in range(POINTS):
+                    base = sorted(chance.randint(1, 10 ** 9) for _ in range(3))
+                    states: list[Any] = [
+                        tuple(Logarithm(Fraction(base[at], 10 ** 4)) if which >> k & 1 else Fraction(chance.randint(1, 10 ** 9), 10 ** 5)
+                              for k in range(len(merge.held))) for at in order]
+                    x, y, z = states
+                    if merge(x, y) != merge(y, x) or merge(merge(x, y), z) != merge(x, merge(y, z)):
+                        return ""
+        except (NotExact, ZeroDivisionError, TypeError):
+            continue
+        return f"for all states: they are the same rational functions of exponentials in each of {len(ORDERS)} orders"
+    return ""
+
+
+ORDERS = tuple(dict.fromkeys(tuple(sorted(set(p)).index(v) for v in p) for p in product(range(3), repeat=3)))
+"""Weak orders of three numbers."""
+EXPONENTIALS = ("exp", "exp2")
+
+
+@dataclass(frozen=True)
+class Logarithm:
+    """A number by its exponential; `alone`: it is one of the state's, not a sum of several, whose order the others' do not tell."""
+
+    of: Fraction
+    alone: bool = True
+
+
+def _of_logarithms(op: str, a: Any, b: Any) -> Any:
+    """An operation on numbers of which some are known by their exponentials."""
+    if not (isinstance(a, Logarithm) and isinstance(b, Logarithm)):
+        raise NotExact(f"'{op}' of a number and one in an exponent")
+    if op in ("max", "min") or op in COMPARED:
+        if not (a.alone and b.alone):
+            raise NotExact("an order of sums in an exponent")
+        return (a if (a.of >= b.of) == (op == "max") else b) if op in ("max", "min") else COMPARED[op](a.of, b.of)
+    if op in ("add", "sub"):
+        return Logarithm(a.of * b.of if op == "add" else a.of / b.of, False)
+    raise NotExact(f"'{op}' in an exponent")
 
 
 def _chooses(x: n.Node) -> bool:
@@ -186,6 +297,11 @@ class _Run:
             case n.Call() if e.fn == "fma" and e.of is None:
                 a, b, c = (self.value(x) for x in e.args if isinstance(x, n.Expr))
                 return Fraction(a) * Fraction(b) + Fraction(c)
+            case n.Call() if e.fn in EXPONENTIALS and e.of is None and isinstance(first := e.args[0], n.Expr):
+                power: Any = self.value(first)
+                if not isinstance(power, Logarithm):
+                    raise NotExact(f"'{e.fn}'")
+                return power.of
             case n.Call() if e.fn == "abs" and e.of is None and isinstance(first := e.args[0], n.Expr):
                 return abs(Fraction(self.value(first)))
             case _:
@@ -198,6 +314,9 @@ class _Run:
 
     def binary(self, e: n.Binary) -> Value:
         a, b = self.value(e.a), self.value(e.b)
+        if isinstance(a, Logarithm) or isinstance(b, Logarithm):
+            made: Value = _of_logarithms(e.op, a, b)
+            return made
         if e.op in COMPARED:
             return COMPARED[e.op](a, b)
         if isinstance(a, bool) and isinstance(b, bool) and e.op in ("and", "or", "xor"):
@@ -269,6 +388,45 @@ class _Symbolic(_Run):
                 return super().value(e)
             case _:
                 raise NotExact("what z3 is not asked of")
+
+
+class _Signs(_Run):
+    """What is known of signs: `zero`, `positive`, `any`; a way that they do not decide is none."""
+
+    def value(self, e: n.Expr) -> Any:
+        match e:
+            case n.Const():
+                own = super().value(e)
+                return own if isinstance(own, bool) else "zero" if own == 0 else "positive" if own > 0 else "any"
+            case n.Var() | n.Load():
+                return super().value(e)
+            case n.Cast():
+                return self.value(e.x)
+            case n.Select():
+                return self.value(e.a if self.value(e.cond) else e.b)
+            case n.Unary(op="not"):
+                return not self.value(e.x)
+            case n.Binary(op="and" | "or"):
+                a, b = self.value(e.a), self.value(e.b)
+                return (a and b) if e.op == "and" else (a or b)
+            case n.Binary() if e.op in COMPARED:
+                return self.compared(e.op, self.value(e.a), self.value(e.b))
+            case n.Binary(op="add"):
+                pair = {self.value(e.a), self.value(e.b)}
+                return "any" if "any" in pair else "positive" if "positive" in pair else "zero"
+            case n.Binary(op="mul"):
+                pair = {self.value(e.a), self.value(e.b)}
+                return "zero" if "zero" in pair else "positive" if pair == {"positive"} else "any"
+            case n.Binary() | n.Unary() | n.Call():
+                return "any"
+            case _:
+                raise NotExact("a value that has no sign")
+
+    def compared(self, op: str, a: Any, b: Any) -> bool:
+        order = {"zero": 0, "positive": 1}
+        if a not in order or b not in order or a == b == "positive":
+            raise NotExact("a choice that counts do not decide")
+        return COMPARED[op](order[a], order[b])
 
 
 class _Drawn(_Run):

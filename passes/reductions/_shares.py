@@ -17,7 +17,7 @@ from kir.rewrite.edit import block_at, fresh, kernel_of
 from kir.rewrite.match import block_and_index, fresh_names, fresh_var, from_zero, matched
 from kir.rewrite.match.thread_team import ThreadTeam, is_scalar, team_at, whole
 
-from ._merge_order import Merge, NotExact, for_all, in_any_order
+from ._merge_order import Merge, NotExact, by_cases, by_logarithms, for_all, in_any_order
 
 
 @dataclass(frozen=True)
@@ -100,12 +100,14 @@ def any_order(program: n.Program, site: Site, context: Context) -> Verdict:
     """Shares may be merged in any order."""
     made = matched(shares_at(*block_and_index(program, site.path)))
     loop = block_at(program, site.path)[int(site.path[-1])]
+    merge = Merge(made.merge, made.held, made.own)
     try:
-        merge = Merge(made.merge, made.held, made.own)
         same, why = once(loop, "_any_order", lambda: in_any_order(merge, made.found))
     except NotExact as bad:
+        if how := once(loop, "_for_all", lambda: by_logarithms(merge)):
+            return proved(how)
         return unknown(f"whether shares may be merged in any order is not computed: {bad}", needs="sums, products, quotients, maxima and choices")
-    if same and not (how := once(loop, "_for_all", lambda: for_all(merge))):
+    if same and not (how := once(loop, "_for_all", lambda: for_all(merge) or by_cases(merge, made.found))):
         return unknown(f"whether shares may be merged in any order is not shown for all states; {why}",
                        needs="a merge of choices and sums, or of sums, products and quotients")
     return proved(f"{how}; {why}") if same else refuted(

@@ -136,8 +136,10 @@ class PanelProduct(Pass):
         return Site(path, PanelProduct(node.precision))  # type: ignore[arg-type]  # one of the two, tested above
 
     def _of_panels(self, program: n.Program, path: Path, s: n.Mma) -> bool:
-        """Whether a loop around the product, in which the sum goes on, goes on along the axis that it contracts, from panel to panel."""
-        loops = {x.var.name for _, x in enclosing(program, path) if isinstance(x, n.For) and not any(
+        """Whether a loop around the product, in which the sum goes on, goes on along the axis that it contracts, from panel to panel; not one that leaves
+        panels out, by a branch in it."""
+        branches = [p for p, x in enclosing(program, path) if isinstance(x, n.If)]
+        loops = {x.var.name for p, x in enclosing(program, path) if isinstance(x, n.For) and not any(b[:len(p)] == p for b in branches) and not any(
             isinstance(y, n.Alloc) and y.buffer == s.acc.buffer for y in statements(x.body))}
         lets = {x.names[0]: x.value for x in block_at(program, path)[:int(path[-1])] if isinstance(x, n.Let) and len(x.names) == 1}
         for operand, index in ((s.a, [ROW, STEP]), (s.b, [STEP, COLUMN])):

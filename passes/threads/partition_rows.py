@@ -260,4 +260,10 @@ def narrowed(s: n.Store, axis: int, j: n.Var, spread: bool = True) -> n.Stmt:
 
     def narrow(e: n.Expr) -> n.Expr:
         return tile(at(e), rest, spread)
-    return replace(s, at=place, value=narrow(s.value), mask=None if s.mask is None else narrow(s.mask), label=None)
+    return replace(s, at=place, value=narrow(s.value), mask=None if s.mask is None else _of_all(narrow(s.mask)), label=None)
+
+
+def _of_all(mask: n.Expr) -> n.Expr:
+    """A mask; where it is one condition, spread along axes of one element, that condition."""
+    ones = isinstance(mask, n.Call) and mask.fn == "broadcast" and all(d == 1 for d in shape_of(mask.type))
+    return mask.args[0] if ones and isinstance(mask, n.Call) and isinstance(mask.args[0], n.Expr) else mask

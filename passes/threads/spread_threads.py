@@ -200,14 +200,22 @@ def _reduces(program: n.Program, team: ThreadTeam) -> bool:
 
 
 def _shared(body: n.Block) -> n.Block:
-    """The declarations of shared memory, and other names for tensors that are only read, with which a kernel begins."""
+    """The declarations of shared memory, and other names for tensors with which a kernel begins: of those that are only read, or are touched by that name
+    alone."""
     written = buffers_written(body)
 
     def stands_in_front(s: n.Stmt) -> bool:
         if isinstance(s, n.View):
-            return s.at.buffer.space == "global" and written.isdisjoint((s.buffer.name, s.at.buffer.name, ANYWHERE))
+            names = (s.buffer.name, s.at.buffer.name)
+            return s.at.buffer.space == "global" and ANYWHERE not in written and (written.isdisjoint(names) or _is_only_name(s, body))
         return isinstance(s, n.Alloc) and s.buffer.space == "shared"
     return body[:next((i for i, s in enumerate(body) if not stands_in_front(s)), len(body))]
+
+
+def _is_only_name(view: n.View, body: n.Block) -> bool:
+    """Whether a tensor is touched through one view alone."""
+    places = [x for s in body if s is not view for x in walk(s) if isinstance(x, n.Region)]
+    return not any(x.buffer == view.at.buffer for x in places)
 
 
 def _proposal(kernel: n.Kernel) -> tuple[int, ...]:

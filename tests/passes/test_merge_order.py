@@ -5,7 +5,7 @@ import pytest
 
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program
-from kir.passes.reductions._merge_order import Merge, for_all, in_any_order
+from kir.passes.reductions._merge_order import Merge, by_cases, by_logarithms, for_all, in_any_order
 
 MERGES = {
     "two sums": (("a = a + a_1", "b = b + b_1"), "rational"),
@@ -41,3 +41,46 @@ def test_a_merge_is_shown_for_all_states_or_not(name: str) -> None:
 def test_states_that_samples_do_not_meet_are_no_proof() -> None:
     rare = merge(MERGES["a sum that ends where both are large"][0])
     assert in_any_order(rare, ())[0] and for_all(rare) == ""
+
+
+COUNTED = """  out Y: f32[32]
+  in X: f32[64]
+  size N: i32
+kernel main grid (r: 1) threads 32
+  for t in 0..32 parallel thread
+    register m: f32 = 0.0
+    register c: f32 = 0.0
+    register m_1: f32 = {first}
+    register c_1: f32 = 0.0
+    for i in 0..N
+      m_1 = m_1 + (X[i] - m_1) / (c_1 + 1.0)
+      {count}
+    if c + c_1 > 0.0
+      m = (m * c + m_1 * c_1) / (c + c_1)
+    c = c + c_1
+    Y[t] = m + c
+"""
+
+
+@pytest.mark.parametrize(("first", "count", "shown"), [
+    ("0.0", "c_1 = c_1 + 1.0", True), ("5.0", "c_1 = c_1 + 1.0", True), ("0.0", "c_1 = c_1 + X[i]", False),
+    ("0.0", "if X[i] > 0.0\n        c_1 = c_1 + 1.0", False)],
+    ids=["a mean with its count", "one that begins elsewhere, of which nothing is counted", "a count that may be negative", "values that are not counted"])
+def test_shares_that_count_are_what_they_began_as_or_positive(first: str, count: str, shown: bool) -> None:
+    p = parse_program(f"kir 1\nprogram p\n{COUNTED.format(first=first, count=count)}", "p")
+    loop = p.kernels[0].body[0]
+    assert isinstance(loop, n.For)
+    held = [s.buffer for s in loop.body if isinstance(s, n.Alloc)]
+    whole = Merge(loop.body[5:-1], tuple(held[:2]), tuple(held[2:]))
+    assert for_all(whole) == "" and (by_cases(whole, loop.body[2:5]) != "") is shown
+
+
+@pytest.mark.parametrize(("lines", "shown"), [
+    (("let most = max(a, a_1)", "b = b * exp(a - most) + b_1 * exp(a_1 - most)", "a = most"), True),
+    (("let most = max(a, a_1)", "b = b * exp(a - most) + b_1", "a = most"), False),
+    (("let most = max(a, a_1)", "b = b * exp(a - most) + b_1 * exp(a_1 - most)", "a = a_1"), False),
+    (("let most = max(a, a_1)", "b = b * exp(a) + b_1 * exp(a_1)", "a = most"), False),
+    (("if b_1 > 0.0", "  b = b + b_1 * exp(a_1 - a)"), False)],
+    ids=["a sum under its maximum", "one that is not scaled", "the other's maximum", "exponentials that are not those of differences", "a choice by a sum"])
+def test_a_maximum_in_an_exponent_is_followed(lines: tuple[str, ...], shown: bool) -> None:
+    assert (by_logarithms(merge(lines)) != "") is shown

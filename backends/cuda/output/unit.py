@@ -73,6 +73,8 @@ def _host(e: n.Expr, names: Mapping[str, str]) -> str:
             return f"static_cast<{TYPES[e.dtype.name]}>({_host(e.x, names)})"
         case n.Binary() if e.op == "ceildiv":
             return f"(({_host(e.a, names)} + {_host(e.b, names)} - 1) / {_host(e.b, names)})"
+        case n.Select():
+            return f"({_host(e.cond, names)} ? {_host(e.a, names)} : {_host(e.b, names)})"
         case n.Binary() if e.op in _SIGNS:
             return f"({_host(e.a, names)} {_SIGNS[e.op]} {_host(e.b, names)})"
         case n.Binary() if e.op in ("min", "max"):

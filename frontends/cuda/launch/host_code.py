@@ -343,6 +343,10 @@ class Follower:
     def _chosen(self, e: Node, scope: dict[str, Value]) -> Value:
         test = self.value(e.named_children[0], scope)
         answer = test if isinstance(test, bool) else decided(self.known.resolved(test), self.known.examples) if isinstance(test, n.Expr) else None
+        if not isinstance(test, bool) and re.search(r"\bargc\b", text(e.named_children[0])):  # what a command line gives, or the usual
+            given = [v for x in e.named_children[1:3] if isinstance(v := self.value(x, scope), (n.Var, Unknown))]
+            if given:
+                return given[0]
         if not isinstance(test, bool) and (both := number_chosen(test, *(self.value(x, scope) for x in e.named_children[1:3]))) is not None:
             return both
         return self.value(e.named_children[1 if answer is not False else 2], scope)

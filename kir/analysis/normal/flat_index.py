@@ -6,12 +6,14 @@ from itertools import pairwise
 
 from kir.analysis.bounds import bare
 from kir.analysis.facts import Facts
+from kir.analysis.integers.long_division import divided
 from kir.analysis.normal.rows import rank, stay_within
 from kir.analysis.order import is_positive, less
 from kir.analysis.simplify import whole_again
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import row_major
+from kir.ir.printer import expr_text
 from kir.ir.types import I64, DType, dtype_of
 from kir.ir.visit import walk
 
@@ -41,6 +43,7 @@ def _ways(flat: n.Expr, base: n.Buffer, known: Facts) -> Iterator[tuple[n.Expr, 
     if not found:
         whole, rows = whole_again(flat, known), [whole_again(s, known) for s in strides]
         found = [] if whole == flat and rows == strides else list(_split(whole, rows, base, known))
+        found = found or list(_by_sums(flat, strides))
     for index in found:
         made = unfolded(index, base, known)
         yield made
@@ -69,6 +72,26 @@ def _split(flat: n.Expr, strides: Sequence[n.Expr], base: n.Buffer, known: Facts
         if inner and _rows_within(made, order[0], inner, factors[order[0]][0], base):
             return
         yield made
+
+
+def _by_sums(flat: n.Expr, strides: Sequence[n.Expr]) -> Iterator[tuple[n.Expr, ...]]:
+    """The way that division with remainder gives, by one stride after the other, where one is a sum: `(H + 1) * row + column` over rows of H + 1."""
+    dtype = dtype_of(flat.type)
+    if all(len(build.polynomial(s)) == 1 for s in strides):
+        return
+
+    def terms_of(e: n.Expr) -> dict[tuple[n.Expr, ...], int]:
+        out: dict[tuple[n.Expr, ...], int] = {}
+        for m, c in build.polynomial(e).items():
+            alike = tuple(sorted((build.cast(_atom(x), dtype) for x in m), key=expr_text))
+            out[alike] = out.get(alike, 0) + c
+        return out
+    left, index = terms_of(flat), list[n.Expr]([build.const(0, dtype)] * len(strides))
+    for d in sorted(range(len(strides)), key=lambda d: rank(strides[d]), reverse=True):
+        part, left = divided(left, terms_of(strides[d]))
+        index[d] = bare(build.from_polynomial(part, dtype))
+    if not left:
+        yield tuple(index)
 
 
 def outermost(index: Sequence[n.Expr], base: n.Buffer) -> n.Expr:

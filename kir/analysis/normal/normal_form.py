@@ -13,11 +13,11 @@ from kir.analysis.normal.pools import separated
 from kir.analysis.normal.recombine import recombined
 from kir.analysis.normal.spelling import spell
 from kir.analysis.order import after, is_positive
-from kir.analysis.simplify import is_true, simplified, simplify
+from kir.analysis.simplify import is_true, opposite, simplified, simplify
 from kir.base.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BOOL, DType, shape_of
+from kir.ir.types import BOOL, DType, TileType, shape_of
 from kir.ir.visit import names_read, statements, substitute, transform, walk
 
 DIVISIONS = frozenset({"floordiv", "mod", "tdiv", "trem", "ceildiv"})
@@ -117,7 +117,10 @@ def _stmt(s: n.Stmt, known: Facts) -> n.Block:
             never = isinstance(lo, n.Const) and isinstance(hi, n.Const) and hi.value <= lo.value and is_positive(step, known)  # else it may count down
             if never and s.kind not in ("warpgroup", "warp", "thread"):
                 return ()
-            body = _block(s.body, known.ranging(s.var, lo, hi, step))
+            if _runs_once(s, lo, hi, step, known):
+                made = n.If(build.compare("lt", lo, hi), tuple(substitute(x, {s.var.name: lo}) for x in s.body), (), label=s.label, origin=s.origin)
+                return _stmt(made, known)
+            body = _block(_without_continue(s.body), known.ranging(s.var, lo, hi, step))
             return (s if (lo, hi, step, body) == (s.lo, s.hi, s.step, s.body) else replace(s, lo=lo, hi=hi, step=step, body=body),)
         case n.If():
             cond = recombined(simplify(s.cond, known), known)
@@ -126,9 +129,11 @@ def _stmt(s: n.Stmt, known: Facts) -> n.Block:
             if cond == build.const(False, BOOL) and not _binds(s.orelse):
                 return _block(s.orelse, known)
             then, orelse = _block(s.then, known.knowing(cond)), _block(s.orelse, known.knowing(build.invert(cond)))
+            if (one := _one_store(cond, then, orelse)) is not None:
+                return (replace(one, label=s.label, origin=s.origin),)
             return (s if (cond, then, orelse) == (s.cond, s.then, s.orelse) else replace(s, cond=cond, then=then, orelse=orelse),)
         case n.While():
-            body = _block(s.body, known)
+            body = _block(_without_continue(s.body), known)
             return (s if body == s.body else replace(s, body=body),)
         case n.Roles():
             bodies = tuple(_block(r.body, known) for r in s.roles)
@@ -140,6 +145,58 @@ def _stmt(s: n.Stmt, known: Facts) -> n.Block:
             return (_named_once(recombined(simplified(s, known), known), known),)
         case _:
             return (recombined(simplified(s, known), known),)
+
+
+def _runs_once(s: n.For, lo: n.Expr, hi: n.Expr, step: n.Expr, known: Facts) -> bool:
+    """Whether a loop has one iteration or none: a grid-stride loop over as many places as the whole grid has threads (bounds of loops do not wrap)."""
+    if isinstance(step, n.Const) or s.kind != "serial" or s.attrs or any(isinstance(x, n.Jump) for x in walk(s)):
+        return False
+    terms = [(atoms[0], c) for atoms, c in build.polynomial(step).items() if len(atoms) == 1]
+    least = known.domain(lo).lo
+    if len(terms) != 1 or len(build.polynomial(step)) != 1 or least is None or least < 0:
+        return False
+    ctas, threads = _bare(terms[0][0]), terms[0][1]
+    each = build.int_value(ctas.b) if isinstance(ctas, n.Binary) and ctas.op == "ceildiv" else None
+    return isinstance(ctas, n.Binary) and each is not None and 0 < each <= threads and build.polynomial(_bare(ctas.a)) == build.polynomial(_bare(hi))
+
+
+def _one_store(cond: n.Expr, then: n.Block, orelse: n.Block) -> n.Store | None:
+    """The store of what is read where a condition holds, and of a number where it does not, of two to one place of shared memory."""
+    if not (len(then) == len(orelse) == 1 and isinstance(a := then[0], n.Store) and isinstance(b := orelse[0], n.Store) and a.at == b.at and a.at.index):
+        return None
+    if a.at.buffer.space != "shared" or any(x.mask is not None or x.clip or x.cache for x in (a, b)) or isinstance(cond.type, TileType):
+        return None
+    read, number, there = (a.value, b.value, cond) if isinstance(b.value, n.Const) else (b.value, a.value, opposite(cond) or build.invert(cond))
+    if not (isinstance(read, n.Load) and isinstance(number, n.Const) and read.mask is None and not read.clip and read.at.buffer.space == "global"
+            and isinstance(read.type, DType)):
+        return None
+    return replace(a, value=build.load(read.at, there, number, False, read.cache))
+
+
+def _without_continue(body: n.Block) -> n.Block:
+    """The body of a loop in which what follows a `continue` in a branch of its own stands in the other branch."""
+    again = n.Jump("continue")
+    for k, s in enumerate(body):
+        if s == again:
+            return body[:k]
+        if isinstance(s, n.If) and s.then and s.then[-1] == again and not s.orelse and not s.static:
+            rest = _without_continue(body[k + 1:])
+            if len(s.then) > 1:
+                made = replace(s, then=s.then[:-1], orelse=rest)
+            elif rest:
+                made = replace(s, cond=opposite(s.cond) or build.invert(s.cond), then=rest)
+            else:
+                return body[:k]
+            return (*body[:k], made)
+    return body
+
+
+def _bare(e: n.Expr) -> n.Expr:
+    """An expression without conversions to an integer dtype of as many bits or more around it."""
+    while isinstance(e, n.Cast) and e.rounding == "rn" and isinstance(e.x.type, DType) and e.x.type.is_integer and e.dtype.is_integer and (
+            e.dtype.bits >= e.x.type.bits):
+        e = e.x
+    return e
 
 
 def _named_once(s: n.Let, known: Facts) -> n.Let:

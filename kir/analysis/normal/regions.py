@@ -18,7 +18,8 @@ from kir.analysis.facts import Facts
 from kir.analysis.normal.flat_index import outermost, split_index
 from kir.analysis.normal.narrow import after, narrowed_lets, panel_column_bound
 from kir.analysis.normal.normal_form import normalize, normalized_again
-from kir.analysis.normal.registers import counted, in_turn
+from kir.analysis.normal.parts import in_parts, where_they_go
+from kir.analysis.normal.registers import counted, in_turn, without_units
 from kir.analysis.normal.unsigned import signed
 from kir.analysis.normal.wraparound_index import unwrapped
 from kir.ir import build
@@ -40,6 +41,7 @@ def raised(program: n.Program) -> n.Program:
         if program == before:
             break
     program = normalized_again(program, replace(program, kernels=tuple(_kernel(program, k) for k in program.kernels)))
+    program = normalized_again(program, replace(program, kernels=tuple(where_they_go(in_parts(without_units(k))) for k in program.kernels)))
     made = replace(program, kernels=tuple(unwrapped(program, k) for k in program.kernels))
     made = replace(made, params=tuple(replace(p, attrs=tuple(a for a in p.attrs if a[0] != "exact")) for p in made.params))
     taken = frozenset(p.name for p in made.params)
@@ -320,7 +322,8 @@ class _Raiser:
             scalar_mask = None if s.mask is None else element(s.mask, _aligned(_positions(axes), s.mask), self.definitions)
             place, mask, clip = self.placed(at, scalar_mask, s.clip, known_axes(known, axes))
             if place is None:
-                return s
+                side_by_side = tile_region(at, axes) if any(isinstance(i, n.Expr) and isinstance(i.type, TileType) for i in s.at.index) else None
+                return s if side_by_side is None or side_by_side[1] != list(range(len(axes))) else self.store(replace(s, at=side_by_side[0]), known)
             found = tile_region(place, axes)
             value = s.value if s.value.type == shape or not axes or isinstance(s.value, n.Const) else build.broadcast(s.value, shape)
             if found is not None and sorted(found[1]) == list(range(len(axes))):

@@ -1,17 +1,19 @@
-"""Registers that a source writes in turn, brought to one form: an array of one element is a scalar; a result that takes over an older register's name
-keeps its own; what an address starts from and moves on by stands at the beginning and at the end of its loop; and the corner of a tile, at which no
-element is read itself, is computed from the loop's counter. (A register that an element lies at is what `strength-reduce` makes, and stays.)
+"""Registers that a source writes in turn, brought to one form: an array of one element is a scalar, and no array has an axis of one; a result that takes
+over an older register's name keeps its own; what an address starts from and moves on by stands at the beginning and at the end of its loop; and the corner
+of a tile, at which no element is read itself, is computed from the loop's counter. (A register that an element lies at is what `strength-reduce` makes, and
+stays.)
 
 Part of what `raised` does to a program that was read; programs that passes make have neither form.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
+from kir.analysis.elements import NotElementwise, element, tile
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32, I64
+from kir.ir.types import I32, I64, shape_of
 from kir.ir.visit import transform, updated, walk
 
 
@@ -20,28 +22,72 @@ def in_turn(k: n.Kernel) -> n.Kernel:
     return updated(k, body=_block(_scalars(k.body)))
 
 
+def without_units(k: n.Kernel) -> n.Kernel:
+    """The kernel with its private arrays without axes of one element."""
+    return updated(k, body=_scalars(k.body))
+
+
 def _scalars(block: n.Block) -> n.Block:
-    """The block with arrays of one element, of which nothing but that is read and written, as scalars."""
-    one = {s.buffer.name: replace(s.buffer, shape=()) for top in block for s in walk(top) if isinstance(s, n.Alloc) and s.buffer.space == "register"
-           and s.buffer.shape == (build.const(1),) and s.buffer.layout is None}
+    """The block with fragments without their axes of one element, where only the one place along these is named: an array of one is a scalar."""
+    one = {s.buffer.name: s.buffer for top in block for s in walk(top) if isinstance(s, n.Alloc) and (
+               s.buffer.space == "fragment" or (s.buffer.space == "register" and len(s.buffer.shape) == 1))
+           and any(build.is_const(d, 1) for d in s.buffer.shape) and s.buffer.layout is None and s.buffer.strides is None}
+    if not one:
+        return block
+    whole = {id(x.at) for s in block for x in walk(s) if isinstance(x, n.Load) or (isinstance(x, n.Store) and x.mask is None)}
+    whole -= {id(x.src.at) for s in block for x in walk(s) if isinstance(x, n.Copy)}
     for x in (x for s in block for x in walk(s) if isinstance(x, n.Region) and x.buffer.name in one):
-        if len(x.index) != 1 or not isinstance(x.index[0], n.Expr) or not build.is_const(x.index[0], 0):
+        named = len(x.index) == len(x.buffer.shape) and all(
+            isinstance(i, n.Expr) and build.is_const(i, 0) for i, d in zip(x.index, x.buffer.shape, strict=True) if build.is_const(d, 1))
+        if not named and not (not x.index and id(x) in whole):
             one.pop(x.buffer.name, None)
+    try:
+        made = tuple(_without_units(s, one) for s in block)
+    except NotElementwise:
+        return block
+    return begun(made, frozenset(name for name, b in one.items() if all(build.is_const(d, 1) for d in b.shape)))
+
+
+def _without_units(item: n.Stmt, one: Mapping[str, n.Buffer]) -> n.Stmt:
+    """A statement in which those arrays have no axis of one element. Raises NotElementwise."""
+    def narrow(b: n.Buffer) -> n.Buffer:
+        shape = tuple(d for d in b.shape if not build.is_const(d, 1))
+        return replace(b, shape=shape, space=b.space if shape else "register")
+
+    def value_of(e: n.Expr, b: n.Buffer) -> n.Expr:
+        own = shape_of(e.type)
+        if not own or all(d != 1 for d in own):
+            return e
+        axes: list[tuple[n.Var, int | n.Expr]] = [(n.Var(f"%{k}", I32), d) for k, d in enumerate(own)]
+        return tile(element(e, [build.const(0) if d == 1 else v for v, d in axes]), [(v, d) for v, d in axes if d != 1])
 
     def leave(old: n.Node, new: n.Node) -> n.Node:
         match old, new:
             case n.Region(), n.Region() if old.buffer.name in one:
-                return n.Region(one[old.buffer.name])
+                index = tuple(i for i, d in zip(new.index, old.buffer.shape, strict=True) if not build.is_const(d, 1)) if new.index else ()
+                return build.region(narrow(one[old.buffer.name]), *index) if index else n.Region(narrow(one[old.buffer.name]))
+            case n.Load(), n.Load() if old.at.buffer.name in one and not old.at.index:
+                out: n.Expr = new
+                shape = one[old.at.buffer.name].shape
+                if not new.at.buffer.shape:
+                    return build.call("broadcast", out, *(build.const(1) for _ in shape))
+                for k, d in enumerate(shape):
+                    out = build.call("expand", out, axis=k) if build.is_const(d, 1) else out
+                return out
             case n.Alloc(), n.Alloc() if old.buffer.name in one:
-                return replace(new, buffer=one[old.buffer.name])
+                b = one[old.buffer.name]
+                return replace(new, buffer=narrow(b), init=None if new.init is None else value_of(new.init, b))
+            case n.Store(), n.Store() if old.at.buffer.name in one and not old.at.index:
+                return replace(new, value=value_of(new.value, one[old.at.buffer.name]))
             case _:
                 return new
-    return _begun(tuple(transform(s, leave, lambda x: not isinstance(x, n.Buffer)) for s in block), frozenset(one)) if one else block
+    made: n.Stmt = transform(item, leave, lambda x: not isinstance(x, n.Buffer))
+    return made
 
 
-def _begun(block: n.Block, names: frozenset[str]) -> n.Block:
+def begun(block: n.Block, names: frozenset[str]) -> n.Block:
     """The block with registers that a statement of the same block gives their first value declared there, or where they are if that is a constant."""
-    out = tuple(_below(s, lambda inner: _begun(inner, names)) for s in block)
+    out = tuple(_below(s, lambda inner: begun(inner, names)) for s in block)
     for alloc in (s for s in out if isinstance(s, n.Alloc) and s.init is None and s.buffer.name in names):
         rest = [s for s in out if s is not alloc and _uses(s, alloc.buffer)]
         first = rest[0] if rest else None

@@ -54,12 +54,9 @@ def stay_within(index: Sequence[n.Expr], base: n.Buffer, masks: Iterable[n.Expr]
 
 
 def rank(stride: n.Expr) -> tuple[int, int]:
-    """Strides by size: first by the number of symbolic factors, then by the coefficient."""
+    """Strides by size: first by the number of symbolic factors, then by the coefficient; of a sum, by those of its longest product and all of them."""
     terms = build.polynomial(stride)
-    if len(terms) != 1:
-        return (0, 0)
-    ((atoms, k),) = terms.items()
-    return (len(atoms), k)
+    return (max(map(len, terms), default=0), sum(terms.values()))
 
 
 def is_natural(e: n.Expr, masks: Iterable[n.Expr], known: Facts, base: n.Buffer) -> bool:

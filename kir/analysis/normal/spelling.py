@@ -274,9 +274,25 @@ def _exact_product(s: n.Mma) -> n.Mma:
     return s
 
 
+def _of_rows(e: n.Call) -> n.Expr | None:
+    """The reduction of one row that is repeated once, as that of the row, repeated; None for others."""
+    rows, options = e.args[0], dict(e.attrs)
+    if not (len(e.args) == 1 and isinstance(rows, n.Call) and rows.fn == "broadcast" and isinstance(rows.args[0], n.Expr) and not options.get("keep")):
+        return None
+    row = rows.args[0]
+    whole, own = shape_of(rows.type), shape_of(row.type)
+    axis = options["axis"]
+    if whole != (1, *own) or not own or not isinstance(axis, int) or axis < 1:
+        return None
+    inner = build.call_with("reduce", (row,), n.attrs(**{**options, "axis": axis - 1}))
+    return build.call("broadcast", inner, *(build.const(d) if isinstance(d, int) else d for d in (1, *shape_of(inner.type))))
+
+
 def _spelled(e: n.Expr) -> n.Expr:
     if isinstance(e, n.Call) and e.fn == "vec":
         return side_by_side(e)
+    if isinstance(e, n.Call) and e.fn == "reduce" and (made := _of_rows(e)) is not None:
+        return made
     if isinstance(e, n.Call) and e.fn in COLLECTIVE:
         return replace(e, args=tuple(_spelled(a) if isinstance(a, n.Expr) else a for a in e.args))
     return canonical_tile(e) if shape_of(e.type) else e

@@ -440,13 +440,14 @@ def _first_uses(s: n.Stmt) -> dict[str, bool]:
 
 def _overwrites(s: n.Stmt, declared: set[str], block: n.Block) -> bool:
     """Whether a statement makes another tile of a fragment of its block, of what it held before; but for a sum that goes on, from a first value or from
-    statement to statement."""
+    statement to statement. What is added to products once they are all summed up makes another tile."""
     if not (isinstance(s, n.Store) and s.at.buffer.space == "fragment" and not s.at.index and s.at.buffer.name in declared
             and s.at.buffer.name in buffers_named(s.value)):
         return False
     b = s.at.buffer
-    return not folds(b, s.value) or not (sum(_folding(x, b) for x in block) > 1 or any(isinstance(x, n.Alloc) and x.buffer == b and x.init is not None
-                                                                                       for x in block))
+    begun = any(isinstance(x, n.Alloc) and x.buffer == b and x.init is not None for x in block) and not any(
+        isinstance(x, n.For) and any(isinstance(y, n.Mma) and y.acc.buffer == b for y in walk(x)) for x in block)
+    return not folds(b, s.value) or not (sum(_folding(x, b) for x in block) > 1 or begun)
 
 
 def folds(b: n.Buffer, value: n.Expr) -> bool:
@@ -471,8 +472,9 @@ def _folded_at_once(s: n.Store) -> int:
             waiting.extend((x.a, x.b))
         else:
             parts.append(x)
-    sources = {named for e in parts if (named := buffers_named(e))}
-    return len(parts) - 1 if len(sources) == 1 or (not sources and any(map(names_read, parts))) else 0
+    sources = [named for e in parts if (named := buffers_named(e))]
+    shared = frozenset.intersection(*map(frozenset, sources)) if sources else frozenset()
+    return len(parts) - 1 if shared or (not sources and any(map(names_read, parts))) else 0
 
 
 def _operations(e: n.Node) -> int:

@@ -1,7 +1,8 @@
 """Predicate N: what a program must be to count as naive, the end of every lineage.
 
 Scalar serial code: each work item (an element, a row, a head's column) is computed by one thread, with private scalars, private
-arrays no larger than the state that the problem declares, and row-major tensors in global memory. `is_naive` lists every clause that a
+arrays no larger than the state that the problem declares (without a problem: one with an element for each of a whole row of an output, which it becomes),
+and row-major tensors in global memory. `is_naive` lists every clause that a
 program violates, with its anchor.
 """
 from __future__ import annotations
@@ -19,7 +20,7 @@ from kir.ir.anchors import Path, anchors, child_blocks
 from kir.ir.printer import expr_text, region_text
 from kir.ir.rules.wellformed import parts
 from kir.ir.types import TileType, dtype_of
-from kir.ir.visit import names_read, substitute, walk
+from kir.ir.visit import names_read, statements, substitute, walk
 
 Clause = Literal["specialized", "memory", "synchronization", "asynchrony", "atomics", "lanes", "scalar", "tensor-core", "layout",
                  "unrolling",
@@ -106,6 +107,7 @@ class _Kernel:
         self.program, self.kernel, self.work_item, self.scatter = program, kernel, work_item, scatter
         self.free = list(state)
         self.outputs = {q.name for q in program.params if q.role in ("out", "inout")}
+        self.rows = _rows(kernel, self.outputs) if work_item is None and not state else frozenset()
         self.definitions: dict[str, frozenset[str]] = {}
         self.axes_used: set[str] = set()
 
@@ -204,7 +206,9 @@ class _Kernel:
             yield self.found(path, "state", f"the private array '{b.name}' of {extents} is beyond the declared state ({declared})")
 
     def allowed(self, b: n.Buffer) -> bool:
-        """Whether a declared private array covers `b`; each is used once."""
+        """Whether a declared private array covers `b`, each of which is used once, or it becomes a row of an output."""
+        if b.name in self.rows:
+            return True
         for x in self.free:
             if x.dtype != b.dtype.name:
                 continue
@@ -287,6 +291,21 @@ class _Kernel:
             yield "layout", f"the cache policy {x.cache}"
         if isinstance(x, n.Region) and x.buffer.space in ("shared", "cluster"):
             yield "memory", f"'{x.buffer.name}' is in {x.buffer.space} memory"
+
+
+def _rows(kernel: n.Kernel, outputs: set[str]) -> frozenset[str]:
+    """Private arrays of which each element is computed into an element of a whole row of an output: what a work item that is a row holds. One for a store."""
+    out = set()
+    for s in statements(kernel.body):
+        only = s.body[0] if isinstance(s, n.For) and len(s.body) == 1 else None
+        if not (isinstance(s, n.For) and s.kind == "serial" and build.is_const(s.lo, 0) and build.is_const(s.step, 1) and isinstance(only, n.Store)
+                and only.at.buffer.name in outputs and len(only.at.index) > 1 and only.at.index[-1] == s.var and only.at.buffer.shape[-1] == s.hi):
+            continue
+        held = {x.buffer for x in walk(only.value) if isinstance(x, n.Region) and x.buffer.space == "register" and x.buffer.shape == (s.hi,)
+                and x.index == (s.var,)}
+        if len(held) == 1:
+            out.add(held.pop().name)
+    return frozenset(out)
 
 
 def _is_flat(s: n.View) -> bool:

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import permutations
 
+from kir.analysis.facts import Facts
+from kir.analysis.integers.long_division import divided
 from kir.analysis.normal.regions import raised
 from kir.analysis.normal.registers import counted
 from kir.base.diagnostic import KirError
@@ -19,7 +21,7 @@ from kir.ir.binding import Binding, plain_expression
 from kir.ir.build import polynomial
 from kir.ir.printer import expr_text
 from kir.ir.types import I32
-from kir.ir.visit import names_read, statements, walk
+from kir.ir.visit import children, names_read, statements, walk
 from kir.surface.launches.reach import grid_extents
 
 MOST_FACTORS = 4
@@ -53,7 +55,7 @@ def with_axes(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding
 def with_counts(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding:
     """The binding with facts by which what a kernel counts in 32 bits stays below 2^31, where it reads better then: the threads along each axis of the
     grid, so that an unsigned number of them is a whole number, and sizes, so that sums and quotients of them are what they say. So with sizes of which
-    the grid takes whole tiles only: multiples of these."""
+    the grid, or a loop, takes whole tiles only: multiples of these."""
     try:
         program = raised(made(binding))
     except KirError:
@@ -63,10 +65,12 @@ def with_counts(binding: Binding, made: Callable[[Binding], n.Program]) -> Bindi
              for name, per in [_extent_of(e)] if name in binding.sizes] if left else []
     if (bounded := _with(binding, made, facts, _unsigned, left)) is not binding:
         binding, program = bounded, raised(made(bounded))
+    if (rounds := _rounds(program)) and (bounded := _with(binding, made, rounds, lambda p: len(_rounds(p)), len(rounds))) is not binding:
+        binding, program = bounded, raised(made(bounded))
     taken = [e for extent in grid_extents(binding) if not _more(extent) for e in walk(extent)]
     whole = [f"{e.a.name} % {e.b.value} == 0" for e in taken if isinstance(e, n.Binary) and e.op == "floordiv"
              and isinstance(e.a, n.Var) and e.a.name in binding.sizes and isinstance(e.b, n.Const)]
-    if whole and (bounded := _with(binding, made, whole, _quotients, _quotients(program))) is not binding:  # as many CTAs as there are whole tiles
+    if whole and (bounded := _with(binding, made, whole, _quotients, _quotients(program))) is not binding:  # as many CTAs, or rounds, as there are whole tiles
         binding, program = bounded, raised(made(bounded))
     spoken = {m[1] for f in binding.facts if (m := re.fullmatch(r"(\w+) <=? .*", f))}
     for most, flat in ((LONG, True), (SHORT, False)):
@@ -98,6 +102,34 @@ def _quotients(program: n.Program) -> int:
     sizes = {p.name for p in program.params if p.role == "size"}
     return sum(isinstance(x, n.Binary) and x.op == "floordiv" and isinstance(x.a, n.Var) and x.a.name in sizes for k in program.kernels for s in k.body
                for x in walk(s))
+
+
+def _rounds(program: n.Program) -> list[str]:
+    """That sizes are multiples of what a loop takes of them a round, as facts that the program does not have, where nothing takes the rest: the size stands
+    nowhere else in the code, nor in the grid."""
+    known, out = Facts.from_program(program), []
+    sizes = {p.name for p in program.params if p.role == "size"}
+    code = [e for k in program.kernels for s in k.body for e in walk(s) if not isinstance(e, n.Buffer)]
+    named = Counter(e.name for e in _outside_shapes(program) if e.name in sizes)
+    named.update(x for k in program.kernels for a in k.grid for x in names_read(a.extent))
+    for e in (s.hi for s in code if isinstance(s, n.For)):
+        if isinstance(e, n.Binary) and e.op == "floordiv" and isinstance(e.a, n.Var) and e.a.name in sizes and (by := build.int_value(e.b)) and by > 1:
+            times = sum(isinstance(s, n.For) and s.hi == e for s in code)
+            if named[e.a.name] == times and not known.divides(by, e.a):
+                out.append(f"{e.a.name} % {by} == 0")
+    return list(dict.fromkeys(out))
+
+
+def _outside_shapes(program: n.Program) -> Iterator[n.Var]:
+    """The names that the code of a program's kernels reads as places or counts, the shapes of tensors left out."""
+    waiting: list[n.Node] = [s for k in program.kernels for s in k.body]
+    while waiting:
+        x = waiting.pop()
+        if isinstance(x, n.Cast) and x.dtype.is_float:
+            continue  # a number to compute with, as the length of a mean
+        if isinstance(x, n.Var):
+            yield x
+        waiting += [y for y in children(x) if not isinstance(y, n.Buffer)]
 
 
 def _times_unread(program: n.Program, flat: bool) -> int:
@@ -155,11 +187,19 @@ def _factors(binding: Binding, name: str) -> list[str]:
     shape = binding.tensors[name].shape
     if len(shape) != 1 or isinstance(shape[0], int) or binding.tensors[name].strides is not None:
         return []
-    e = plain_expression(shape[0], {x: n.Var(x, I32) for x in binding.sizes})
+    held = {x: n.Var(x, I32) for x in binding.sizes}
+    e = plain_expression(shape[0], held)
     terms = polynomial(e) if e is not None else {}
+    sums: list[str] = []
+    for text in dict.fromkeys(str(v) for v in binding.scalars.values()) if len(terms) > 1 else ():
+        one = plain_expression(text, held)
+        if one is not None and len(own := polynomial(one)) > 1:
+            quotient, rest = divided(terms, own)
+            if quotient and not rest:
+                sums, terms = [*sums, f"({text})"], quotient
     if len(terms) == 1:
         (atoms, count), = terms.items()
-        factors = [x.name if isinstance(x, n.Var) else f"({expr_text(x)})" for x in atoms]
+        factors = [*(x.name if isinstance(x, n.Var) else f"({expr_text(x)})" for x in atoms), *sums]
         if count == 1 and 2 <= len(set(factors)) == len(factors) <= MOST_FACTORS:
             return factors
     return []

@@ -19,7 +19,7 @@ from kir.ir.visit import regions
 from kir.surface.launches.reach import LEAN, PLACES, PRIMES, divisions, grid_extents, leaves, parted, quotients, ran, small_sizes, tiles
 from kir.surface.launches.values import evaluated
 
-ENDLESS = 1 << 20
+ENDLESS = 1 << 22
 """Elements of a tensor of which it is not known yet how large it is."""
 SQUARES = (9, 25, 27, 49)
 """Places of a small odd window of two axes or three."""
@@ -286,6 +286,9 @@ def _candidates(binding: Binding, tried: Sequence[Mapping[str, int]], parts: Seq
     for k in range(1, MOST_FACTORS + 1 if len(single) <= 7 else MOST_FACTORS):
         for each in combinations(single, k):
             offer((" * ".join(x if k == 1 or re.fullmatch(r"\w+(\(.*\))?", x) else f"({x})" for x in each),), not set(each) <= set(binding.sizes))
+    for x in scalars:
+        for window in SQUARES:  # as many places of a window for each of what is counted
+            offer((f"({x})", window), True)
     lengths = [d for t in binding.tensors.values() for d in t.shape if isinstance(d, int) and d > 1]
     for x in binding.sizes:
         offer((f"{x} + 1",), True)

@@ -36,6 +36,13 @@ FACTORS: Sequence[int] = (*(1 << k for k in range(10)), *range(3, 512), 1024, 20
 """By how much those sizes that facts and the grid speak of are enlarged until all hold; powers of two first, and at last what fills a CTA."""
 WINDOW = ("pad", "padding", "dilation", "kernel")
 """What stands beside the step of a window in the names of a convolution's sizes: `pad_h` beside `stride_h`."""
+WINDOWS: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
+    r"pad(ding)?(_?[dhwtxyz]|_?(height|width|top|left|l|t))?": ((1, 2, 3), (2, 1, 4)), r"dil(ation)?(_?[dhwtxyz]|_?(height|width))?": ((1, 2, 3), (2, 1, 4)),
+    r"stride(s)?(_?[dhwtxyz]|_?(height|width))?": ((2, 3, 1), (3, 1, 2)),
+    r"(kernel|filter|window|k)(_?size)?(_?[dhwtxyz]|_?(height|width))?": ((3, 4, 5), (5, 3, 4))}
+"""Sizes of a window by their names, and what they are in the two runs, each further one in turn: less than what the window moves over."""
+LARGEST = 5
+"""What the other sizes are beyond then."""
 MOST_PART = 64
 """Up to what the first of two sizes is tried whose product is a number."""
 ALONE = 8
@@ -58,8 +65,11 @@ def small_sizes(binding: Binding, primes: Sequence[int] = PRIMES[0]) -> Mapping[
         return None
     divides = {x for t in binding.tensors.values() for d in t.shape for x in re.findall(r"// (\w+)", str(d))}  # a step of places, as a convolution has it
     divides |= {x for x in binding.sizes for word in WINDOW if (y := x.replace("stride", word)) != x and y in binding.sizes}
-    strides = dict(zip((name for name in binding.sizes if "stride" in name and name not in divides), sorted(STRIDES, reverse=primes != PRIMES[0])))
-    base = dict(zip((name for name in binding.sizes if name not in strides), [*primes, *FURTHER]))
+    windows = _windows(binding, primes != PRIMES[0])
+    striding = [name for name in binding.sizes if "stride" in name and name not in divides and name not in windows]
+    strides = dict(zip(striding, sorted(STRIDES, reverse=primes != PRIMES[0])))
+    small = [x for x in (*primes, *FURTHER) if not windows or x > LARGEST]
+    base = {**dict(zip((name for name in binding.sizes if name not in strides and name not in windows), small)), **windows}
     multiples: dict[str, int] = {}
     for f in facts:
         if (pair := _multiple(f)) is not None:
@@ -84,7 +94,7 @@ def small_sizes(binding: Binding, primes: Sequence[int] = PRIMES[0]) -> Mapping[
         broken = [f for f in wanted if decided(f, base) is False]
         spoken = [f for f in wanted if _multiple(f) is None and (not _least(f) or f in broken)]
         alike: Mapping[str, int] | None = None
-        for told in [{x.name for f in each for x in walk(f) if isinstance(x, n.Var)} for each in (broken, spoken)]:
+        for told in [{x.name for f in each for x in walk(f) if isinstance(x, n.Var)} - windows.keys() for each in (broken, spoken)]:
             enlarged = _enlarged(base, [f for f in wanted if f in broken or f in spoken], told)
             after = 0
             for factor in (0, *FACTORS):
@@ -105,6 +115,16 @@ def small_sizes(binding: Binding, primes: Sequence[int] = PRIMES[0]) -> Mapping[
             if (found := _striding(values, strides, holds)) is not None:
                 return found
     return None
+
+
+def _windows(binding: Binding, second: bool) -> Mapping[str, int]:
+    """Sizes of a window that is padded, by the names that host code or kernel give them, and what they are in a run."""
+    called = {x: {x, *(name for name, value in binding.scalars.items() if value == x)} for x in binding.sizes}
+    roles = {x: word for x, names in called.items() for word in WINDOWS if any(re.fullmatch(word, name, re.IGNORECASE) for name in names)}
+    if not any(word.startswith("pad") for word in roles.values()):
+        return {}
+    turns = {word: iter(values[second]) for word, values in WINDOWS.items()}
+    return {x: value for x, word in roles.items() if (value := next(turns[word], None)) is not None}
 
 
 def _enlarged(base: Mapping[str, int], wanted: Sequence[n.Expr], names: set[str]) -> Mapping[str, int]:

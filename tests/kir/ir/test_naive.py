@@ -226,3 +226,26 @@ def test_features_say_what_and_where() -> None:
 def test_features_do_not_depend_on_labels_of_the_values(file: Path) -> None:
     p = parse_program(file.read_text(), str(file))
     assert kinds(features(p)) <= set(KINDS) and features(p)
+
+
+ROW = """kir 1
+program p
+  size M: i32
+  in A: f32[M, 8]
+  out C: f32[M, {columns}]
+kernel main grid (i: M) threads 1
+  register acc: f32[8] = 0.0
+  for k in 0..8
+    for j in 0..8
+      acc[j] = acc[j] + A[i, k]
+  for j_1 in 0..8
+    C[i, j_1{at}] = acc[j_1]
+"""
+
+
+@pytest.mark.parametrize(("columns", "at", "problem", "allowed"), [
+    ("8", "", None, True), ("16", "", None, False), ("9", " + 1", None, False), ("8", "", "row", False)],
+                         ids=["a whole row", "a part of one", "not from its start", "where a problem says what may be held"])
+def test_without_a_problem_a_row_that_is_stored_may_be_held(columns: str, at: str, problem: str | None, allowed: bool) -> None:
+    found = is_naive(parse_program(ROW.format(columns=columns, at=at)), Item(problem, ("M",)) if problem else None)
+    assert [v.clause for v in found] == ([] if allowed else ["state"])

@@ -1,0 +1,219 @@
+"""Puts what each thread of a CTA needs of the others' values, their sum or the sum up to its own, together in steps of any form, instead of each for itself.
+
+before:
+
+```kir
+kir 1
+program totals
+  size M: i32
+  in X: f32[M, 32]
+  out Y: f32[M, 32]
+kernel main grid (row: M) threads 32
+  shared slots: f32[32]
+  for t in 0..32 parallel thread
+    @put slots[t] = X[row, t]
+    barrier()
+    register total: f32 = 0.0
+    for u in 0..32
+      total = total + slots[u]
+    Y[row, t] = total
+```
+
+pipeline: `team-fold{steps="register v: f32 = given\\nfor s in 0..5\\n  let o = shfl_xor(v, 1 << s)\\n  v = v + o" result=v}@main/t/put`
+
+after:
+
+```kir
+kir 1
+program totals
+  size M: i32
+  in X: f32[M, 32]
+  out Y: f32[M, 32]
+kernel main grid (row: M) threads 32
+  for t in 0..32 parallel thread
+    @put register v: f32 = X[row, t]
+    for s in 0..5
+      let o = shfl_xor(v, 1 << s)
+      v = v + o
+    Y[row, t] = v
+```
+"""
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+from kir.base.dataclass import dataclass
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.canonical import bound_names, rename
+from kir.ir.printer import expr_text
+from kir.ir.visit import substitute, transform, walk
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
+from kir.rewrite.base import Effect
+from kir.rewrite.edit import block_at, fresh
+from kir.rewrite.match import block_and_index, fresh_var, matched, matched_as, names_at, params_as, splice
+from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
+from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_call, is_in_loop, is_scalar, team_at, whole
+
+from ._scan_forms import Fold, fold_at
+from ._team_steps import KINDS, Steps, computed, found_steps, hazards, parsed
+
+
+def _item(site: Site) -> TeamFold:
+    return params_as(site, TeamFold)
+
+
+@dataclass(frozen=True)
+class _Folds:
+    """A store of a slot, and each thread's fold of slots: how many statements they are, and of which kind (`KINDS`)."""
+
+    store: n.Store
+    fold: Fold
+    kind: str
+    size: int
+
+
+def _folds(program: n.Program, path: Path, team: ThreadTeam) -> _Folds | None:
+    """Those that begin with the store at a path."""
+    block, i = block_and_index(program, path)
+    store, fold = block[i], fold_at(block, i + 2)
+    if fold is None or not fold.fresh or not isinstance(store, n.Store) or not is_call(block[i + 1], "barrier") or not build.is_const(fold.base, 0):
+        return None
+    if store.at != build.region(fold.slots, team.thread) or store.mask is not None or store.clip or fold.slots != slot_array(
+            fold.slots.name, fold.slots.dtype, team.threads):
+        return None
+    kind = next((k for k in KINDS if fold.count == _count(k, team)), None)
+    loop = is_in_loop(program, path)
+    if kind is None or (loop and not (i + 4 < len(block) and is_call(block[i + 4], "barrier"))):
+        return None
+    return _Folds(store, fold, kind, 4 + loop)
+
+
+def _count(kind: str, team: ThreadTeam) -> n.Expr:
+    """How many slots a thread folds."""
+    return {"own": build.add(team.thread, 1), "before": team.thread, "all": build.const(team.threads)}[kind]
+
+
+def _alike(program: n.Program, site: Site, context: Context) -> Verdict:
+    item, team = _item(site), matched(team_at(program, site.path))
+    found, steps = matched(_folds(program, site.path, team)), matched(item.parsed(program, site.path))
+    said = computed(steps, found.kind, found.fold.op)
+    return proved(f"{said.elements} values, one for each thread, are the same sums") if said.status == "proved" else refuted(
+        f"the steps are not shown to compute what the threads fold: {said.why}", needs="steps that leave each thread the same")
+
+
+def _no_hazard(program: n.Program, site: Site, context: Context) -> Verdict:
+    item = _item(site)
+    steps = matched(item.parsed(program, site.path))
+    block, i = block_and_index(program, site.path)
+    found = matched(_folds(program, site.path, matched(team_at(program, site.path))))
+    said = hazards(steps, is_in_loop(program, site.path), any(is_call(s, "barrier") for s in block[i + found.size:]))
+    return refuted(said, needs="barriers between what threads write and read of each other") if said else proved("nothing races, in a run of its own")
+
+
+@dataclass(frozen=True)
+class TeamFold(Pass):
+    """`steps` are the statements, of the value `given` and the thread `t`, with the memory that they share; `result` what a thread then has.
+    `inplace`: the value is in a private scalar, which the steps begin to change."""
+
+    intent: ClassVar[str] = "parallel-scan"
+    catalogue: ClassVar[tuple[int, ...]] = (64, 44, 45)
+    claim: ClassVar[str] = "Running sums, or a total, are ready after few steps that the threads take together."
+    numerics: ClassVar[str] = "reassociated(axis)"
+    provides: ClassVar[tuple[str, ...]] = ("shared",)
+    preconditions: ClassVar[tuple[Precondition, ...]] = (
+        Precondition("KIR-P994", "validity", "numerics", "the steps compute, over the reals, what the threads fold", _alike),
+        Precondition("KIR-P995", "validity", "pipeline", "nothing races in the steps", _no_hazard),
+        Precondition("KIR-P999", "validity", "pipeline", "all threads of the CTA come to the barriers", everyone_arrives),
+    )
+
+    steps: str = ""
+    result: str = ""
+    inplace: bool = False
+
+    def parsed(self, program: n.Program, path: Path) -> Steps | None:
+        """The steps, for the team and the dtype at a path."""
+        team = team_at(program, path)
+        s = block_at(program, path)[int(path[-1])]
+        return parsed(self.steps, self.result, team.threads, s.at.buffer.dtype) if team is not None and isinstance(s, n.Store) else None
+
+    def match(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At the store of a slot, of which each thread then folds some."""
+        team = team_at(program, path)
+        if not self.steps or team is None or not (isinstance(node, n.Store) and node.at.buffer.space == "shared"):
+            return None
+        found = _folds(program, path, team)
+        if found is None:
+            return None
+        if self.parsed(program, path) is None:
+            return Miss("the steps are no statements of a thread")
+        if declaration(program, path, found.store.at.buffer.name) is None or uses(program, path, found.store.at.buffer.name) != 2:
+            return Miss("the slots serve more than the fold")
+        if self.inplace and not (isinstance(found.store.value, n.Load) and found.store.value == whole(found.store.value.at.buffer)):
+            return Miss("the value is not in a private scalar")
+        rest = block_at(program, path)[int(path[-1]) + found.size:]
+        if any(isinstance(x, n.Store) and x.at.buffer == found.fold.acc for s in rest for x in walk(s)):
+            return Miss("the sum is written again")
+        return Site(path, self)
+
+    def optimize(self, program: n.Program, site: Site) -> Rewritten:
+        """The steps, and their result wherever the sum was read."""
+        team, (block, i) = matched(team_at(program, site.path)), block_and_index(program, site.path)
+        found, steps = matched(_folds(program, site.path, team)), matched(self.parsed(program, site.path))
+        taken = names_at(program, site.path) - {found.fold.acc.name, found.store.at.buffer.name}
+        names = {name: fresh(name, taken) for name in (*(b.name for b in steps.shared), *bound_names(steps.body))}
+        body, shared = tuple(rename(s, names) for s in steps.body), [replace(b, name=names[b.name]) for b in steps.shared]
+        result = rename(steps.result, names)
+        if self.inplace:
+            own, value = matched_as(body[0], n.Alloc).buffer, matched_as(found.store.value, n.Load)
+            body, result = tuple(rename(s, {own.name: value.at.buffer.name}) for s in body[1:]), rename(result, {own.name: value.at.buffer.name})
+        at = {"given": found.store.value, "t": team.thread}
+        body, result = tuple(substitute(s, at) for s in body), substitute(result, at)
+        first = replace(body[0], label=found.store.label) if found.store.label else body[0]  # type: ignore[type-var]  # every Stmt is a dataclass
+        total = whole(found.fold.acc)
+        rest = tuple(transform(s, lambda a, b: result if b == total else b) for s in block[i + found.size:])
+        out = splice(program, site.path, (first, *body[1:], *rest), 0, None)
+        out, gone = without_shared(out, str(site.path[0]), found.store.at.buffer.name)
+        path = shifted(site.path, gone, -1)
+        for k, b in enumerate(shared):
+            home = (team.path[0], int(path[1]) + k)
+            out = with_shared(out, replace(team, path=home), b)
+        return Rewritten(out, shifted(path, int(path[1]), len(shared)))
+
+    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At the statement with which threads begin to put their values together."""
+        team = team_at(program, path)
+        if team is None or not isinstance(node, (n.Store, n.Alloc, n.For)) or (isinstance(node, n.Alloc) and not is_scalar(node)):
+            return None
+        block, i = block_and_index(program, path)
+        if (isinstance(node, n.Store) and fold_at(block, i + 2) is not None) or (found := found_steps(program, path, team)) is None:
+            return None  # what it makes, or nothing of the kind
+        return Site(path, TeamFold(found.steps.text, expr_text(found.steps.result), found.inplace), {"found": found})
+
+    def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
+        """Every thread folds the values that it needs."""
+        team, (block, i) = matched(team_at(program, site.path)), block_and_index(program, site.path)
+        found = matched(found_steps(program, site.path, team))
+        taken = names_at(program, site.path)
+        slots = slot_array(fresh("slots", taken), found.steps.dtype, team.threads)
+        acc = n.Buffer(fresh("total", taken), found.steps.dtype, (), "register")
+        store = n.Store(build.region(slots, team.thread), found.value, label=block[i].label)
+        fold = Fold(acc, found.op, slots, build.const(0), _count(found.kind, team)).statements(fresh_var("u", taken))
+        total = whole(acc)
+        rest = tuple(transform(s, lambda a, b: total if b == found.result else b) for s in block[i + found.size:])
+        last = (barrier(),) if is_in_loop(program, site.path) else ()
+        out, path = splice(program, site.path, (store, barrier(), *fold, *last, *rest), 0, None), site.path
+        for b in found.shared:
+            out, at = without_shared(out, str(site.path[0]), b.name)
+            path = shifted(path, at, -1)
+        out = with_shared(out, replace(team, path=(team.path[0], int(path[1]))), slots)
+        return Rewritten(out, shifted(path, int(path[1]), 1))
+
+    def effect(self, program: n.Program, site: Site) -> Effect:
+        """What the steps share, less the slots."""
+        steps, team = self.parsed(program, site.path), team_at(program, site.path)
+        if steps is None or team is None:
+            return Effect()
+        held = sum((build.int_value(b.shape[0]) or 0) * b.dtype.bytes for b in steps.shared if b.shape)
+        return Effect(shared_bytes=held - team.threads * steps.dtype.bytes)

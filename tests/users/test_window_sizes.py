@@ -1,0 +1,64 @@
+"""Kernels whose window moves over a padded image: how large their tensors are is found at small sizes at which the window meets the image, and places in rows
+of a computed length are rows and columns."""
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import called
+
+POOL = """#include <cuda_runtime.h>
+template <typename T, int K>
+__global__ void pooled(const T* __restrict__ in, T* __restrict__ out, int H, int W, int OH, int OW, int stride, int pad) {
+  int ox = blockIdx.x * blockDim.x + threadIdx.x, oy = blockIdx.y;
+  if (ox >= OW) return;
+  const T* plane = in + (size_t)blockIdx.z * H * W;
+  T best = -1e30f;
+  for (int ky = 0; ky < K; ++ky) {
+    int y = oy * stride - pad + ky;
+    if (y < 0 || y >= H) continue;
+    for (int kx = 0; kx < K; ++kx) {
+      int x = ox * stride - pad + kx;
+      if (x >= 0 && x < W) best = max(best, plane[y * W + x]);
+    }
+  }
+  out[((size_t)blockIdx.z * OH + oy) * OW + ox] = best;
+}
+void pool(const float* in, float* out, int N, int H, int W, int stride, int pad) {
+  int OH = (H + 2 * pad - 3) / stride + 1, OW = (W + 2 * pad - 3) / stride + 1;
+  pooled<float, 3><<<dim3((OW + 31) / 32, OH, N), 32>>>(in, out, H, W, OH, OW, stride, pad);
+}
+"""
+LOOPS = """import tilelang
+import tilelang.language as T
+
+def summed(M, N, BN):
+    @T.prim_func
+    def f(X: T.Tensor((M, N), "float32"), S: T.Tensor((M,), "float32")):
+        with T.Kernel(M, threads=64) as b:
+            x, s = T.alloc_fragment((BN,), "float32"), T.alloc_fragment((1,), "float32")
+            part = T.alloc_fragment((1,), "float32")
+            T.clear(s)
+            for k in T.serial(N // BN):
+                T.copy(X[b, k * BN], x)
+                T.reduce_sum(x, part, dim=0)
+                s[0] = s[0] + part[0]
+{rest}            S[b] = s[0] / N
+    return f
+
+k = tilelang.compile(summed(512, 1024, 64), out_idx=[1])
+"""
+
+
+def test_a_padded_window_is_read_over_its_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "pool.cu").write_text(POOL, encoding="utf-8")
+    code, out, _ = called(capsys, "parse", str(tmp_path / "pool.cu"), "--normal")
+    assert code == 0 and "in %in: f32[N, H, W]" in out and "%out[block_z, block_y, block_x * 32 + t]" in out and "continue" not in out
+
+
+def test_a_loop_over_whole_tiles_alone_says_that_tiles_are_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for rest, said in (("", True), ("            for k in T.serial(N % BN):\n                s[0] = s[0] + X[b, N // BN * BN + k]\n", False)):
+        (tmp_path / "s.py").write_text(LOOPS.replace("{rest}", rest), encoding="utf-8")
+        code, out, told = called(capsys, "parse", str(tmp_path / "s.py"), "--normal")
+        assert code == 0 and ("fact N % 64 == 0" in out) is said and ("N % 64 == 0, or the grid or a loop leaves a rest out" in out + told) is said
