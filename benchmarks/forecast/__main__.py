@@ -52,7 +52,7 @@ def main() -> None:
     asked = argparse.ArgumentParser(prog="python -m benchmarks.forecast", description=__doc__)
     asked.add_argument("command", choices=("train", "table", "freeze", "card", "noise", "analytic", "failures"))
     asked.add_argument("--data", type=Path, default=DATA, help="the folder of the data")
-    asked.add_argument("--cache", type=Path, default=Path("~/.cache/kir").expanduser(), help="a folder in which features are kept")
+    asked.add_argument("--cache", type=Path, default=Path("~/.cache/kir").expanduser(), help="a folder in which features and fits are kept")
     asked.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     asked.add_argument("--seed", type=int, default=0)
     asked.add_argument("--shaped", type=float, default=0.0, help="how much the Brier score counts in training (0: not at all)")
@@ -120,7 +120,7 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
     wanted = {split: _fits(rows, folds[split], (drawn, parts[split]), plain, ablations if split == "family" else set()) for split in splits}
     if "nearer" in ablations:
         wanted |= {name: answers.without(rows, of, {"learned": plain}) for name, of in answers.nearer(rows, pairs, data, given.seed).items()}
-    fitted = answers.fit([each for fits in wanted.values() for each in fits], given.jobs, _told)
+    fitted = answers.fit([each for fits in wanted.values() for each in fits], given.jobs, _told, given.cache / "forecast-fits")
     made = {name: [fitted.pop(0) for _ in fits] for name, fits in wanted.items()}
     spoken, ended = answers.spoken(Language.of_settings(), data, pairs, given.language, given.seed) if given.language else (None, "")
     lines: dict[str, list[page.Line]] = {}

@@ -2,12 +2,16 @@
 fitted to anything, if only the spread of its errors, has not seen the family (or the device) that it is asked about."""
 from __future__ import annotations
 
+import hashlib
 import math
 import multiprocessing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
+from importlib import metadata
 from itertools import zip_longest
+from pathlib import Path
 
 import numpy as np
 
@@ -17,6 +21,7 @@ from kir.base.diagnostic import KirError
 from kir.gate.cost import LAUNCH
 from kir.hardware.target import target as target_of
 from kir.ir.parser import parse_program
+from kir.learning.forecast import training
 from kir.learning.forecast.analytic import of_seconds
 from kir.learning.forecast.data import Data, PairRow
 from kir.learning.forecast.distribution import BINS, Forecaster, Pair
@@ -124,25 +129,55 @@ _fits: Sequence[Fit] = ()
 """What the children of `fit` inherit: rows are too large to be sent to each."""
 
 
-def fit(fits: Sequence[Fit], jobs: int = 1, told: Callable[[str], None] = print) -> list[dict[str, Model]]:
-    """The models of each, in their order, trained in so many processes; the same in any number of them."""
+def fit(fits: Sequence[Fit], jobs: int = 1, told: Callable[[str], None] = print, kept: Path | None = None) -> list[dict[str, Model]]:
+    """The models of each, in their order, trained in so many processes; the same in any number of them. With a folder, each is kept in it as soon as it is
+    trained, and one that is there (of the same rows, options and code) is not trained again."""
     global _fits
-    if jobs <= 1:
-        return [_told(each(), i, len(fits), told) for i, each in enumerate(fits)]
-    _fits = fits
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("fork")) as pool:
-        out = [_told(made, i, len(fits), told) for i, made in enumerate(pool.map(_fit, range(len(fits))))]
+    names = _names(fits) if kept is not None else [""] * len(fits)
+    out = {i: held for i, name in enumerate(names) if kept is not None and (held := _read(kept, name, fits[i]))}
+    left = [i for i in range(len(fits)) if i not in out]
+    _fits, one = fits, partial(_fit, names=names, kept=kept)
+    with ProcessPoolExecutor(max(1, jobs), mp_context=multiprocessing.get_context("fork")) as pool:
+        for i, made in zip(left, pool.map(one, left) if jobs > 1 else map(one, left), strict=True):
+            out[i] = made
+            told(f"{', '.join(made)}: {len(out)} of {len(fits)}")
     _fits = ()
-    return out
+    return [out[i] for i in range(len(fits))]
 
 
-def _fit(number: int) -> dict[str, Model]:
-    return _fits[number]()
+def _fit(number: int, names: Sequence[str], kept: Path | None) -> dict[str, Model]:
+    made = _fits[number]()
+    if kept is None:
+        return made
+    for name, model in made.items():
+        model.write(_file(kept, names[number], name))
+    return {name: Model.read(_file(kept, names[number], name)) for name in made}
 
 
-def _told(made: dict[str, Model], i: int, whole: int, told: Callable[[str], None]) -> dict[str, Model]:
-    told(f"{', '.join(made)}: {i + 1} of {whole}")
-    return made
+def _read(kept: Path, name: str, of: Fit) -> dict[str, Model] | None:
+    files = {each: _file(kept, name, each) for each in of.options}
+    return {each: Model.read(file) for each, file in files.items()} if all(file.is_file() for file in files.values()) else None
+
+
+def _file(kept: Path, name: str, model: str) -> Path:
+    return kept / f"{name}-{hashlib.sha256(model.encode()).hexdigest()[:8]}.model"
+
+
+def _names(fits: Sequence[Fit]) -> list[str]:
+    """What each fit depends on, as a hash: the code of training, the library that grows trees, its rows and its options."""
+    code = b"".join((Path(training.__file__).parent / name).read_bytes() for name in ("training.py", "model.py", "trees.py"))
+    rows = {id(each): each for f in fits for each in (f.rows, f.drawn) if each is not None}
+    held = {at: _hashed([repr((each.names, each.used)).encode(), *(np.ascontiguousarray(part).tobytes() for part in (
+        each.seen, each.turned, each.seen_code, each.turned_code, each.measured, each.fault, each.family.astype(str)))]) for at, each in rows.items()}
+    return [_hashed([code, metadata.version("lightgbm").encode(), held[id(f.rows)].encode(), f.keep.tobytes(), repr(dict(f.options)).encode(),
+                     held[id(f.drawn)].encode() if f.drawn is not None else b"", f.keep_drawn.tobytes() if f.keep_drawn is not None else b""]) for f in fits]
+
+
+def _hashed(parts: Iterable[bytes]) -> str:
+    found = hashlib.sha256()
+    for part in parts:
+        found.update(len(part).to_bytes(8, "little") + part)
+    return found.hexdigest()
 
 
 def without(rows: Rows, folds: Array, options: Mapping[str, Options], drawn: Rows | None = None, of: Array | None = None) -> list[Fit]:

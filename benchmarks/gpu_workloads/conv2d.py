@@ -11,10 +11,10 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from benchmarks.gpu_workloads.running.asking import ask_words, asked, worth
+from benchmarks.gpu_workloads.running.asking import EARLY, ask_words, asked, worth
 from benchmarks.gpu_workloads.running.launching import compiled, compiled_for, launcher
 from benchmarks.gpu_workloads.running.measuring import Case, begun, fastest
-from benchmarks.gpu_workloads.running.replaying import EARLY, HOT_CALLS, Made, copies, early, kept, replayed
+from benchmarks.gpu_workloads.running.replaying import HOT_CALLS, Made, copies, early, kept, replayed
 from kir.base.diagnostic import KirError
 from kir.gate.gpu.images.executable import Executable
 from kir.hardware.device.libcuda import CudaError
@@ -142,7 +142,7 @@ def name(shape: Shape) -> str:
 
 def suits(point: str, n: int, h: int, w: int, c: int, f: int, kind: Kind) -> bool:
     """Whether a point is tried at a shape: its tiles are no wider than the filters; the sum is split, and a CTA has one tile alone, where there are few."""
-    if not worth("conv2d", point):
+    if not worth("conv2d", point, name((n, h, w, c, f, kind))):
         return False
     (taps, stride), at = kind, _settings(point)
     tiles = -(-n * -(-h // stride) * -(-w // stride) // at["rows"]) * -(-f // at["columns"])

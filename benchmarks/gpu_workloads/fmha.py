@@ -33,7 +33,7 @@ SURFACES = {"sm90": "cuda", "triton": "triton", "tilelang": "tilelang"}
 """How the names of pipelines end, and the surface."""
 WHOLE = 128
 """Keys of the largest tile: pipelines `_even` are for lengths that it divides."""
-WAYS = {False: ("", "_roles", "_even", "_even_wide"), True: ("", "_roles", "_even_masked", "_wide", "_wide_masked")}
+WAYS = {False: ("", "_roles", "_even", "_even_wide", "_even_short"), True: ("", "_roles", "_even_masked", "_wide", "_wide_masked", "_wide_peeled", "_short")}
 """What stands between a problem and a surface in the names of pipelines, with a mask over the keys and without."""
 
 
@@ -102,7 +102,7 @@ def kernels(row: Row) -> tuple[Kernel, ...]:
     ways = [way for way in WAYS[row.causal] if "even" not in way or row.length % WHOLE == 0]
     spaces = [(f"{row.home}{way}_{end}", row if end == "tilelang" else None) for end in SURFACES for way in ways if f"{row.home}{way}_{end}" in space_names()]
     every = (*experts, *(Kernel(name, row=of, point=point) for name, of in spaces for point in _points(name)))
-    return tuple(k for k in every if worth("fmha", k.title))
+    return tuple(k for k in every if worth("fmha", k.title, row.name))
 
 
 @cache

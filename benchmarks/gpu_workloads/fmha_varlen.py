@@ -71,6 +71,8 @@ POINTS = (
     "fmha_varlen_peeled_triton rows=64 keys=128 threads=128 stages=1",
     "fmha_varlen_peeled_triton rows=64 keys=64 threads=128 stages=2",
     "fmha_varlen_peeled_triton rows=128 keys=64 threads=128 stages=2",
+    "fmha_varlen_short_triton rows=64 keys=128 threads=128 stages=1 registers=168",
+    "fmha_varlen_short_triton rows=64 keys=64 threads=128 stages=1 registers=255",
     "fmha_varlen_tilelang rows=192 keys=128 threads=384 stages=2",
     "fmha_varlen_roles_tilelang rows=128 keys=128 stages=2",
     "fmha_varlen_tilelang rows=128 keys=128 threads=256 stages=2",
@@ -80,9 +82,11 @@ POINTS = (
         "triton rows=64 keys=64 threads=128 stages=2",
         "triton rows=128 keys=64 threads=128 stages=2",
         "triton rows=128 keys=128 threads=256 stages=2",
-        "peeled_triton rows=64 threads=128 stages=1",
-        "peeled_triton rows=64 threads=128 stages=2",
-        "peeled_triton rows=128 threads=256 stages=2",
+        "peeled_triton rows=64 keys=128 threads=128 stages=1",
+        "peeled_triton rows=64 keys=64 threads=128 stages=2",
+        "peeled_triton rows=128 keys=128 threads=256 stages=2",
+        "short_triton rows=64 keys=128 threads=128 stages=1 registers=168",
+        "short_triton rows=64 keys=64 threads=128 stages=1 registers=255",
         "tilelang rows=128 keys=128 threads=256 stages=2",
         "roles_tilelang rows=128 keys=128 stages=2",
     )),
@@ -105,7 +109,7 @@ def prepared() -> dict[Key, Made]:
 
 def suits(point: str, row: Row) -> bool:
     """Whether a point computes what a row asks."""
-    if not worth("fmha_varlen", point):
+    if not worth("fmha_varlen", point, row.name):
         return False
     return ("_causal_" in point) == row.causal
 

@@ -2,17 +2,19 @@
 pipelines make of the naive program, and what the pipeline for TileLang makes of it.
 
 The result of each way is compared with a run in float64, token by token, within the problem's own bound. All are timed as graphs where a graph takes them.
+``python -m benchmarks.gpu_workloads.gdn`` makes and compiles ours beforehand.
 """
 
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
 from benchmarks.gpu_parts.session import ROOT
-from benchmarks.gpu_workloads.running.asking import asked
+from benchmarks.gpu_workloads.running.asking import ask_words, asked
 from benchmarks.gpu_workloads.running.launching import compiled, compiled_for, launcher
 from benchmarks.gpu_workloads.running.measuring import Case, begun
 from benchmarks.gpu_workloads.running.replaying import Made, kept, replayed
@@ -30,10 +32,11 @@ SHAPES = ((1, 4096, 16, 3), (4, 1024, 16, 3), (1, 8192, 16, 3), (1, 1000, 16, 3)
 """B, L, the heads of q and k, and how many heads of v each serves."""
 Shape = tuple[int, int, int, int]
 Kernel = tuple[str, str, Shape | None]
-"""The name of an expert's file, or of a pipeline, with `one` for the form with one warpgroup in the recurrence, the surface that it is written to, and the
-shape for TileLang, whose launcher takes sizes."""
+"""The name of an expert's file, or of a pipeline, with `one` for the form with one warpgroup in the recurrence, and what else is set; the surface that it is
+written to, and the shape for TileLang, whose launcher takes sizes."""
 KERNELS: tuple[Kernel, ...] = (("gdn_d128_sm90", "cuda", None), ("gdn_d128_sm90_pair", "cuda", None), ("gdn_d128", "triton", None),
                                ("gdn_d128 one", "triton", None),
+                               *((f"gdn_d128_boxes one registers={most}", "triton", None) for most in (255, 168, 128)),
                                *((f"gdn_d128_tilelang{form}", "tilelang", shape) for shape in SHAPES for form in ("", " one")))
 ROUNDOFF = 2.0**-8
 """The unit roundoff of bf16."""
@@ -45,10 +48,15 @@ FOREIGN = 4.0
 
 def cases() -> Iterator[Case]:
     """Each shape."""
-    shapes = asked(SHAPES, name)
-    made = kept("gdn", [k for k in KERNELS if k[2] is None or k[2] in shapes], program, executable)
-    for b, length, h, g in shapes:
+    made = prepared()
+    for b, length, h, g in asked(SHAPES, name):
         yield _case(b, length, h, g, made)
+
+
+def prepared() -> dict[Kernel, Made]:
+    """All kernels, compiled."""
+    shapes = asked(SHAPES, name)
+    return kept("gdn", [k for k in KERNELS if k[2] is None or k[2] in shapes], program, executable)
 
 
 def name(shape: Shape) -> str:
@@ -59,10 +67,11 @@ def name(shape: Shape) -> str:
 
 def program(kernel: Kernel) -> Program:
     """An expert's program, or what a pipeline makes of the naive one. Raises KirError where a step does not apply."""
-    name, _, form = kernel[0].partition(" ")
-    if kernel[2] is not None or form:
+    name, *words = kernel[0].split()
+    if kernel[2] is not None or words:
         space, problem = find_space(name if kernel[2] else f"{name}_{kernel[1]}"), load_problem("gdn_d128")
-        return built(space, space.values({"form": form or "tiles"}, {"dtype": "bf16"}), problem, target("h200"))
+        settings = {key: int(value) for key, value in (w.split("=") for w in words[1:])}
+        return built(space, space.values({"form": (*words, "tiles")[0], **settings}, {"dtype": "bf16"}), problem, target("h200"))
     file = ROOT / "skills" / "experts" / "gdn" / f"{kernel[0]}.kir"
     return promised(parse_program(file.read_text(), str(file)), (), ALIGN)
 
@@ -203,3 +212,10 @@ def _writing(call: Callable[[], None], out: Any) -> Callable[[], Any]:
         return out
 
     return written
+
+
+if __name__ == "__main__":
+    from benchmarks.gpu_workloads import gdn
+
+    ask_words(sys.argv[1:])
+    gdn.prepared()  # by its own name: what is kept is read by other modules

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.gpu_workloads.running.asking import ask_words, asked, worth
+from benchmarks.gpu_workloads.running.asking import EARLY, ask_words, asked, worth
 from benchmarks.gpu_workloads.running.launching import compiled, compiled_for, launcher
 from benchmarks.gpu_workloads.running.measuring import Case, begun, fastest
-from benchmarks.gpu_workloads.running.replaying import COLD, EARLY, Made, early, key, of_rows, replayed, surface
+from benchmarks.gpu_workloads.running.replaying import COLD, Made, early, key, of_rows, replayed, surface
 from kir.base.diagnostic import KirError
 from kir.gate.gpu.images.executable import Executable
 from kir.hardware.device.libcuda import CudaError
@@ -124,7 +124,7 @@ def prepared() -> dict[Key, Made]:
 
 def suits(point: str, row: Row) -> bool:
     """Whether a point is tried at a row: tiles are no higher than A, clusters have two of them, and K is shared where they are few."""
-    if not worth("gemm_fp8", point):
+    if not worth("gemm_fp8", point, row.name):
         return False
     if "_split" in point and -(-row.m // 64) * -(-row.n // 128) > SMS:
         return False

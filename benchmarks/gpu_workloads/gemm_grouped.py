@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.gpu_workloads.running.asking import ask_words, asked, worth
+from benchmarks.gpu_workloads.running.asking import EARLY, ask_words, asked, worth
 from benchmarks.gpu_workloads.running.launching import compiled, compiled_for, launcher
 from benchmarks.gpu_workloads.running.measuring import Case, begun, fastest
-from benchmarks.gpu_workloads.running.replaying import COLD, EARLY, Made, early, key, of_rows, replayed, surface
+from benchmarks.gpu_workloads.running.replaying import COLD, Made, early, key, of_rows, replayed, surface
 from kir.base.diagnostic import KirError
 from kir.gate.gpu.images.executable import Executable
 from kir.hardware.device.libcuda import CudaError
@@ -89,7 +89,7 @@ POINTS = (
     "gemm_grouped_tilelang rows=128 columns=256 stages=4 threads=256 ctas=1",
     "gemm_grouped_tilelang rows=64 columns=128 stages=4 threads=128 ctas=2",
     "gemm_grouped_tilelang_roles rows=128 columns=256 stages=4 panel=0 rounds=2",
-    "gemm_grouped_tilelang_roles rows=128 columns=128 stages=6 panel=0 rounds=1",
+    "gemm_grouped_tilelang_roles rows=128 columns=128 stages=6 panel=0 rounds=2",
     "gemm_grouped_tilelang_roles rows=64 columns=256 stages=5 panel=0 rounds=2",
     *(f"{point}{EARLY}" for point in (
         "gemm_grouped_sm90 rows=128 columns=256 stages=4 panel=16 rounds=2",
@@ -125,7 +125,7 @@ def prepared() -> dict[Key, Made]:
 
 def suits(point: str, row: Row) -> bool:
     """Whether a point is tried at a row."""
-    if not worth("gemm_grouped", point):
+    if not worth("gemm_grouped", point, row.name):
         return False
     each = row.rows / row.groups
     if surface(point) != "cuda":

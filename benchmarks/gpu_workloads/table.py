@@ -57,6 +57,20 @@ def keep(out: Path, case: Case, taken: list[Taken], device: str, tried: Mapping[
     write_atomic(out / f"gpu-workloads-{case.workload}.jsonl", "".join(json.dumps(r) + "\n" for r in [*rows, row]))
 
 
+def take(folder: Path, out: Path = RESULTS) -> int:
+    """Put the rows of another folder in the place of those that are kept of the same shapes, newer ones alone, and write the page; how many were taken."""
+    taken = 0
+    for row in kept(folder):
+        rows = kept(out, row["workload"])
+        if any(r["shape"] == row["shape"] and r["when"] >= row["when"] for r in rows):
+            continue
+        rows = [row if r["shape"] == row["shape"] else r for r in rows] if any(r["shape"] == row["shape"] for r in rows) else [*rows, row]
+        write_atomic(out / f"gpu-workloads-{row['workload']}.jsonl", "".join(json.dumps(r) + "\n" for r in rows))
+        taken += 1
+    write_atomic(out / "gpu-workloads.md", page(kept(out)))
+    return taken
+
+
 def kept(out: Path, name: str = "*") -> list[dict[str, Any]]:
     """What is kept of a workload, or of all, one object a case."""
     return [json.loads(line) for file in sorted(out.glob(f"gpu-workloads-{name}.jsonl")) for line in file.read_text().splitlines()]

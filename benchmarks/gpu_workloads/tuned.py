@@ -11,7 +11,8 @@ import os
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from itertools import zip_longest
 from typing import Any
 
 from benchmarks.gpu_parts.session import ROOT
@@ -27,23 +28,30 @@ FOUND, KEPT, PAGE = ROOT / "build" / "tuned.json", RESULTS / "tuned.jsonl", ROOT
 ATTENTION = tuple(row for row in fmha.ROWS if row.b == 8 and row.dim == 128 and row.length in (1024, 4096))
 CONVOLUTION = tuple(s for s in conv2d.SHAPES if s[0] in (4, 16) and s[1:] == (56, 56, 64, 128, (3, 1)))
 BATCHES = tuple(row for row in bmm.ROWS if row.what == "squares" and row.m in (1024, 4096))
-SPACES = {"fmha": ("sm90", "triton", "roles_tilelang"), "conv2d": ("sm90", "triton", "tilelang"), "bmm": ("sm90", "triton", "tilelang_roles")}
+SPACES = {"fmha_d128": ("sm90", "even_wide_triton", "roles_tilelang"), "fmha_d128_causal": ("sm90", "wide_peeled_triton", "roles_tilelang"),
+          "conv2d": ("sm90", "triton", "tilelang"), "bmm": ("sm90", "triton_halves", "tilelang_roles")}
+"""How the names end of the spaces that are searched for a problem, one a surface."""
 HEAD = ("shape", "found by `kir tune`", "its verdict", "median", "fastest reference", "its median", "times as fast", "measured")
 
 
 def searches() -> list[dict[str, Any]]:
-    """A search for each row and surface: the workload, the row's name, the space, the problem and sizes."""
+    """A search for each row and surface: the workload, the row's name, the space, the problem and sizes; workloads take turns."""
     rows: list[tuple[str, str, str, dict[str, int]]] = [("fmha", r.name, r.home, r.sizes) for r in ATTENTION]
     rows += [("conv2d", conv2d.name(s), "conv2d", dict(zip("NHWCF", s[:5], strict=True))) for s in CONVOLUTION]
     rows += [("bmm", r.name, "bmm:bf16", r.sizes) for r in BATCHES]
-    return [{"workload": w, "row": name, "space": f"{problem.partition(':')[0]}_{end}", "problem": problem, "sizes": sizes}
-            for w, name, problem, sizes in rows for end in SPACES[w]]
+    made = [{"workload": w, "row": name, "space": f"{home}_{end}", "problem": problem, "sizes": sizes}
+            for w, name, problem, sizes in rows for home in (problem.partition(":")[0],) for end in SPACES[home]]
+    return [s for turn in zip_longest(*([s for s in made if s["workload"] == w] for w in ("conv2d", "bmm", "fmha"))) for s in turn if s]
 
 
 def find() -> None:
-    """Ask for all of them, as many at a time as there are processors."""
+    """Ask for all that were not found yet, as many at a time as there are processors; what is found is kept as it comes."""
+    known = [f for f in json.loads(FOUND.read_text()) if "point" in f] if FOUND.exists() else []
+    left = [s for s in searches() if not any(all(f[key] == s[key] for key in ("space", "row")) for f in known)]
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        write_atomic(FOUND, json.dumps(list(pool.map(_found, searches()))))
+        for done in as_completed([pool.submit(_found, what) for what in left]):
+            known.append(done.result())
+            write_atomic(FOUND, json.dumps(known))
 
 
 def _found(what: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@
 ``--only WORD,WORD`` takes what has a word in its name, ``--out FOLDER`` writes elsewhere than into benchmarks/results, ``--surface triton`` writes models on
 that surface alone. Rows are kept as they come: a run that was cut short goes on where it was, and a row that has been measured gets further candidates.
 ``ahead --ahead FOLDER`` writes the proposals to a folder, ``compile --ahead FOLDER --workers N --seconds S`` compiles them, and ``heldout --ahead FOLDER``
-takes both from there.
+takes both from there. ``models --ahead FOLDER`` does the searches of ``kernelbench``, which takes them from there too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def main(words: list[str]) -> int:
     while len(rest) > 1 and rest[0] in given:
         given[rest[0]] = rest[1]
         rest = rest[2:]
-    if part not in ("heldout", "join", "kernelbench", "recovery", "transfer", "turns", "thousand", "packages", "ahead", "compile") or rest:
+    if part not in ("heldout", "join", "kernelbench", "recovery", "transfer", "turns", "thousand", "packages", "ahead", "compile", "models") or rest:
         print(__doc__, file=sys.stderr)
         return 2
     out = Path(given["--out"])
@@ -35,7 +35,11 @@ def main(words: list[str]) -> int:
     if part == "kernelbench":
         from benchmarks.optimize.kernelbench import kernelbench
 
-        return kernelbench(out, given["--on"], given["--from"], given["--only"], seconds, workers, given["--surface"])
+        return kernelbench(out, given["--on"], given["--from"], given["--only"], seconds, workers, given["--surface"], given["--ahead"])
+    if part == "models":
+        from benchmarks.optimize.kernelbench import search_ahead
+
+        return search_ahead(Path(given["--ahead"]), given["--from"], given["--only"], seconds, workers, given["--surface"])
     if part == "packages":
         from benchmarks.optimize.packaged import packages
 

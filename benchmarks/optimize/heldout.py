@@ -21,7 +21,7 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.base.store import write_atomic
 from kir.gate.gpu import Gpu
-from kir.gate.gpu.oracle import Oracle
+from kir.gate.gpu.oracle import Oracle, Shared
 from kir.gate.gpu.panel import Timed, timed_in
 from kir.hardware.device.client import Child, ChildGone
 from kir.hardware.target import target
@@ -244,16 +244,17 @@ class _Panel:
             self.child = None
 
 
-def measured_more(gpu: Gpu, one: Asked, proposed: Sequence[Proposed], before: Mapping[str, Any], until: float, most: int = MOST) -> dict[str, Any]:
+def measured_more(gpu: Gpu, one: Asked, proposed: Sequence[Proposed], before: Mapping[str, Any], until: float, most: int = MOST,
+                  shared: Shared | None = None) -> dict[str, Any]:
     """A row after some more of its candidates, `most` at most: timed, then the fastest through the whole gate, the next where that refuses it. One alone
-    goes through the whole gate at once."""
+    goes through the whole gate at once. `shared` is what their gates have in common."""
     setting, row = Setting(one.posed(), one.shape, gpu.target, ""), dict(before)
     proposals, turns = {p.key: p for p in proposed}, 0
     while turns < most and len(row["tried"]) < MOST and (time.monotonic() < until - GATING or (turns < AT_LEAST and not _accepted(row))):
         next_ = next(_in_order([*proposals.values()], row["tried"]), None)
         if next_ is None:
             break
-        said = _judged(GpuJudge(gpu, setting, replays=most == 1), next_)
+        said = _judged(GpuJudge(gpu, setting, replays=most == 1, shared=shared), next_)
         row["tried"], turns = [*row["tried"], {**told(next_), "family": next_.family, "gated": most == 1, **said}], turns + (most > 1 or said["accepted"])
         if most == 1 and len(row["tried"]) >= AT_LEAST:
             break
@@ -261,7 +262,7 @@ def measured_more(gpu: Gpu, one: Asked, proposed: Sequence[Proposed], before: Ma
         if first["candidate"] not in proposals:  # of an earlier version
             row["tried"] = [t for t in row["tried"] if t is not first]
             continue
-        said = _judged(GpuJudge(gpu, setting, replays=True), proposals[first["candidate"]])
+        said = _judged(GpuJudge(gpu, setting, replays=True, shared=shared), proposals[first["candidate"]])
         row["tried"] = [{**t, "gated": True, **said} if t is first else t for t in row["tried"]]
     right = [t for t in row["tried"] if t["accepted"] and t.get("gated", True)]
     if right:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import math
 import os
@@ -19,9 +20,11 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import kir
 from benchmarks.optimize.ahead import Proposed
 from benchmarks.optimize.running import each, opened, search, share, spending
 from kir.base.dataclass import dataclass
@@ -43,7 +46,7 @@ MODELLED = Budget(candidates=4, seconds=180.0, plans=160)
 """The same where times are modelled: fewer, since a second measurement of one time tells nothing."""
 OWN = "written here, of the same operator kinds (KernelBench's own files are not copied; `--from FOLDER` reads them)"
 MEASURED = 4
-"""Candidates of a model that are timed in one go; the fastest that the whole gate takes counts."""
+"""Further candidates of a model that are timed in one go, where its first is slower than torch; the fastest that the whole gate takes counts."""
 HEAD = ("model", "kernels", "ours", "eager", "torch.compile", "over eager", "over torch.compile", "surface", "plan", "measured", "remark")
 
 
@@ -90,7 +93,7 @@ def models(given: str, only: str) -> tuple[list[Asked], contextlib.AbstractConte
     return sorted(found, key=lambda a: next(i for i, word in enumerate(words) if word in a.name)), held
 
 
-def kernelbench(out: Path, on: str, given: str, only: str, seconds: float, workers: int, surface: str = "") -> int:
+def kernelbench(out: Path, on: str, given: str, only: str, seconds: float, workers: int, surface: str = "", ahead: str = "") -> int:
     """Every model; rows are kept as they come, and those that are there are not made again. 0 when each has one."""
     asked, held = models(given, only)
     with held:
@@ -98,7 +101,7 @@ def kernelbench(out: Path, on: str, given: str, only: str, seconds: float, worke
         rows = Rows(out / f"optimize-kernelbench{'' if on == 'gpu' else '-modelled'}.json", given, on, words)
         left = [a for a in asked if a.name not in rows.rows]
         if on == "gpu":
-            measured(left, rows, seconds, workers, surface)
+            measured(asked, rows, seconds, workers, surface, ahead)
         else:
             for (path,), row in each(modelled, [(a.path,) for a in left], workers or 1, seconds):
                 rows.keep(Asked(path).name, row)
@@ -259,19 +262,66 @@ def proposals(path: str, device: str, surface: str = "") -> tuple[int, list[Prop
     return len(setting.problem.naive.kernels), told
 
 
+def searched(path: str, folder: str, surface: str) -> dict[str, Any]:
+    """The search of one model without a device, its proposals kept in a folder; what it came to."""
+    begun, row = time.monotonic(), dict[str, Any]()
+    try:
+        kernels, told = proposals(path, "h200", surface)
+        row = {"kernels": kernels, "proposals": [asdict(p) for p in told]}
+    except KirError as refused:
+        row = _refused(refused)
+    Asked(path).closed()
+    row["search"] = round(time.monotonic() - begun, 1)
+    write_atomic(_kept_at(folder, path), json.dumps({"made_with": _made_with(path, surface), **row}, indent=1) + "\n")
+    return {"kernels": row.get("kernels"), "proposals": len(row.get("proposals", ())), "search": row["search"], "remark": row.get("remark", "")}
+
+
+def search_ahead(folder: Path, given: str, only: str, seconds: float, workers: int, surface: str = "") -> int:
+    """Search every model that the folder has nothing of, in so many processes; 0 when each was. A device's run takes the proposals from there, and counts the
+    seconds of the search as it counts its own."""
+    asked, held = models(given, only)
+    folder.mkdir(parents=True, exist_ok=True)
+    with held:
+        left = [a for a in asked if _kept(str(folder), a.path, surface) is None]
+        for (path, *_), row in each(searched, [(a.path, str(folder), surface) for a in left], workers or 1, seconds):
+            print(json.dumps({"model": Asked(path).name, **row}), flush=True)
+        return 0 if all(_kept(str(folder), a.path, surface) is not None for a in asked) else 1
+
+
+def _kept_at(folder: str, path: str) -> Path:
+    return Path(folder) / f"{Asked(path).name.replace('/', '-')}.json"
+
+
+def _made_with(path: str, surface: str) -> str:
+    """The hash of a model's text, KIR's version, and the surface that was asked for."""
+    text = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    return f"{text[:16]} {kir.__version__} {surface}"
+
+
+def _kept(folder: str, path: str, surface: str) -> dict[str, Any] | None:
+    """What was kept of a model; None where there is nothing, or it was made of another text or with another version."""
+    file = _kept_at(folder, path)
+    if not folder or not file.is_file():
+        return None
+    held: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return held if held["made_with"] == _made_with(path, surface) else None
+
+
 @dataclass(frozen=True)
 class Model:
-    """A model's row, as what a pool is given."""
+    """A model's row, as what a pool is given; `ahead` is where proposals were kept, `row` what is known of it."""
 
     path: str
     surface: str
+    ahead: str = ""
+    row: dict[str, Any] | None = None
 
     @property
     def key(self) -> str:
         return self.path
 
 
-def measured(asked: Sequence[Asked], rows: Rows, seconds: float, workers: int, surface: str = "") -> None:
+def measured(asked: Sequence[Asked], rows: Rows, seconds: float, workers: int, surface: str = "", ahead: str = "") -> None:
     """The models side by side, each in a process that searches, gates and times torch; on the device they take turns. Raises what opening that does."""
     from kir.gate.gpu import Gpu
 
@@ -280,50 +330,80 @@ def measured(asked: Sequence[Asked], rows: Rows, seconds: float, workers: int, s
         rows.about["device"] = str(gpu.about["name"])
         gpu.peaks  # noqa: B018  # measured once before anything else works here, which also makes the harness
     count = workers or max(1, len(os.sched_getaffinity(0)) - 1)
-    engine, left, begun = Devices((0,), count), deque(asked), dict[Any, tuple[Asked, Any, bool]]()
+    engine, begun = Devices((0,), count), dict[Any, tuple[Asked, Any, Step]]()
+    left = deque((step, one) for step in STEPS for one in asked if _wanted(step, rows.rows.get(one.name)))
     try:
         while (left or begun) and time.monotonic() < until:
             while left and len(begun) < count:
-                one = left.popleft()
-                task = engine.begin(device_row, Model(one.path, surface))
-                begun[task.said] = one, task, True
+                step, one = left.popleft()
+                task = engine.begin(compiled_row if step == "compiled" else device_row, Model(one.path, surface, ahead, rows.rows.get(one.name)))
+                begun[task.said] = one, task, step
             for said in wait(begun, timeout=max(0.0, until - time.monotonic()), return_when=FIRST_COMPLETED).done:
-                one, task, first = begun.pop(said)
+                one, task, step = begun.pop(said)
+                before = rows.rows.get(one.name, {})
                 try:
-                    row = engine.result(task, 0.0)
+                    row = {**before, **engine.result(task, 0.0)}
                 except Lost:
-                    row = {"seconds": None, "remark": "it ended its process"} if first else {"compiled_remark": "it ended its process"}
-                rows.keep(one.name, row if first else {**rows.rows[one.name], **row})
+                    row = {**before, "compiled_remark" if step == "compiled" else "remark": "it ended its process", "took": BUDGET.seconds}
+                rows.keep(one.name, row)
                 print(json.dumps({"model": one.name, **{k: row.get(k) for k in ("seconds", "eager", "compiled", "surface", "remark", "took")}}), flush=True)
-                if first and row.get("seconds"):  # torch's compiler takes as long as all else: what is there is kept before
-                    task = engine.begin(compiled_row, Model(one.path, surface))
-                    begun[task.said] = one, task, False
+                left += [(step, one) for step in STEPS[1:] if _wanted(step, row) and (step, one) not in left and one not in (o for o, _, _ in begun.values())]
     finally:
         engine.close()
+
+
+Step = Literal["first", "compiled", "more"]
+STEPS: tuple[Step, ...] = ("first", "compiled", "more")
+"""What is done of a model, each of all models before the next: one candidate that the whole gate takes, beside torch's eager mode; torch's compiler, which
+takes as long as all else; further candidates, where torch is faster."""
+
+
+def _wanted(step: Step, row: Mapping[str, Any] | None) -> bool:
+    """Whether a step is to be done of a model with such a row."""
+    if step == "first" or not row or not row.get("seconds"):
+        return step == "first" and not row
+    if step == "compiled":
+        return not (row.get("compiled") or row.get("compiled_remark"))
+    best = min((row[k] for k in ("eager", "compiled") if row.get(k)), default=0.0)
+    left = len(row["tried"]) < min(BUDGET.candidates, row.get("proposed", 0)) and row.get("took", 0.0) < BUDGET.seconds
+    return left and float(row["seconds"]) > best
 
 
 def device_row(task: Model) -> dict[str, Any]:
     """What a worker does: proposals, torch's eager mode, then candidates, within the budget of a model. `spent` says where its seconds went."""
     from benchmarks.optimize.heldout import measured_more
+    from kir.gate.gpu.oracle import sharing
 
     one, begun = Asked(task.path), time.monotonic()
-    row: dict[str, Any] = {"seconds": None, "tried": []}
-    spent: dict[str, float] = {}
+    row: dict[str, Any] = dict(task.row or {"seconds": None, "tried": []})
+    spent, took = dict[str, float](row.get("spent", {})), float(row.get("took", 0.0))
+    kernels: int | None = None
     try:
         with spending(spent, "device"):
             gpu = opened()
         with spending(spent, "search"):
-            row["kernels"], told = proposals(task.path, gpu.target.device.name, task.surface)
-        with spending(spent, "eager"):
-            row |= beside(gpu, one, "eager")
-        with spending(spent, "candidates"):
-            row = measured_more(gpu, one, told, row, min(begun + BUDGET.seconds, time.monotonic() + GATING_SECONDS), MEASURED)
+            kept = _kept(task.ahead, task.path, task.surface)
+            if kept is None:
+                kernels, told = proposals(task.path, gpu.target.device.name, task.surface)
+        if kept is not None:
+            kernels, told = kept.get("kernels"), [Proposed(**p) for p in kept.get("proposals", ())]
+            if task.row is None:  # its seconds count as those of a search here
+                spent["search"], took = kept["search"], took + kept["search"]
+        row |= {"kernels": kernels, "proposed": len(told)}
+        if not (row.get("eager") or row.get("eager_remark")):
+            with spending(spent, "eager"):
+                row |= beside(gpu, one, "eager")
+        until = min(begun + BUDGET.seconds - took, time.monotonic() + GATING_SECONDS)
+        with spending(spent, "candidates"), sharing() as shared:
+            row = measured_more(gpu, one, told, row, until, 1 if task.row is None else MEASURED, shared)
+        if kept is not None and not told:
+            row["remark"] = kept.get("remark", "")
     except KirError as refused:
         row |= _refused(refused)
     except Exception as fault:  # one model that breaks the harness harms no other
         row["remark"] = f"{type(fault).__name__}: {fault}"[:300]
     one.closed()
-    return {**row, "spent": spent, "took": round(time.monotonic() - begun, 1)}
+    return {**row, "spent": spent, "took": round(took + time.monotonic() - begun, 1)}
 
 
 def compiled_row(task: Model) -> dict[str, Any]:

@@ -5,6 +5,7 @@
     python -m benchmarks.skills when          # docs/tables/skills-when.md: is a card right where it says so, and where it refuses?
     python -m benchmarks.skills round-trips   # docs/tables/skills-round-trips.md: from naive by admitted skills alone
     python -m benchmarks.skills retrieval     # docs/tables/skills-retrieval.md: planted states, 100,000 cards, loading
+    python -m benchmarks.skills speed         # only the last two of these
     python -m benchmarks.skills look          # only looks at the states that the last two are made of, into --kept FILE
 
 Each takes --library DIR, --evidence DIR (default: what ships), --most N (cases), --workers N, --within S and --seed; the last three
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from benchmarks.skills.coverage import coverage, why
 from benchmarks.skills.given import RAISED, Given
-from benchmarks.skills.retrieval import retrieval
+from benchmarks.skills.retrieval import retrieval, speed
 from benchmarks.skills.round_trips import round_trips
 from benchmarks.skills.states import look
 from benchmarks.skills.when import when
@@ -28,8 +29,8 @@ from kir.learning.evidence.archive import read_archive, shipped
 from kir.learning.induce.uses import distinct
 
 TABLES = Path(__file__).parents[2] / "docs" / "tables"
-LOOK = "look"
-PARTS = {LOOK: look, "coverage": coverage, "why": why, "when": when, "round-trips": round_trips, "retrieval": retrieval}
+LOOK, SPEED = "look", "speed"
+PARTS = {LOOK: look, SPEED: speed, "coverage": coverage, "why": why, "when": when, "round-trips": round_trips, "retrieval": retrieval}
 
 
 def main() -> None:
@@ -52,7 +53,7 @@ def main() -> None:
     if RAISED:
         print(text)
         sys.exit(f"{len(RAISED)} cases raised what is a defect (above): no page is written")
-    if asked.print or asked.part == LOOK:
+    if asked.print or asked.part in (LOOK, SPEED):
         print(text)
     else:
         write_atomic(TABLES / f"skills-{asked.part}.md", f"{text}\nWritten by `python -m benchmarks.skills {asked.part}{more}`.\n")

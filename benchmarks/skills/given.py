@@ -62,8 +62,9 @@ def side_by_side(work: Callable[[Any, Given], Rows], cases: Sequence[object], gi
                 _done(done, asked[each], each.result)
         finally:
             running = list((pool._processes or {}).values())
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in running if time.monotonic() > until else ():
+            late = time.monotonic() > until
+            pool.shutdown(wait=not late, cancel_futures=True)
+            for process in running if late else ():
                 process.kill()
     return [row for number in sorted(done) for row in done[number]]
 

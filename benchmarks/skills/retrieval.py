@@ -35,8 +35,7 @@ FACETS = ("case", "surface", "platform", "prior")
 
 def retrieval(given: Given) -> str:
     """Precision and recall at five on planted states; the time to search many cards, and to load the library."""
-    load = _loaded(given)
-    (seconds, *_), = side_by_side(_timed, (0,), replace(given, workers=2, within=0.0))  # a process of its own: what searches words may bring threads
+    quick = speed(given)
     cases = [(w.key, k) for w in given.walks for k in range(len(w.transitions))]
     random.Random(given.seed).shuffle(cases)
     found = states(cases[:given.most], given)
@@ -57,8 +56,15 @@ def retrieval(given: Given) -> str:
         "family. States are taken in an order that the seed decides, those without a relevant card left out."]
     return "\n".join(["# Retrieval", "", *said, "", f"| arm | states | listed | precision | recall | precision at R, at most {TOP} |",
                       "| --- | ---: | ---: | ---: | ---: | ---: |", *rows, "",
-                      f"{SYNTHETIC:,} synthetic cards are searched by facets, state and words in {1000 * seconds:.1f} ms (median of 9); the library of "
-                      f"{len(given.cards)} cards is loaded in {1000 * load:.0f} ms.", ""])
+                      quick, ""])
+
+
+def speed(given: Given) -> str:
+    """How long a search of many synthetic cards takes, and loading the library."""
+    load = _loaded(given)
+    (seconds, *_), = side_by_side(_timed, (0,), replace(given, workers=2, within=0.0))  # a process of its own: what searches words may bring threads
+    return (f"{SYNTHETIC:,} synthetic cards are searched by facets, state and words in {1000 * seconds:.1f} ms (median of 9); the library of "
+            f"{len(given.cards)} cards is loaded in {1000 * load:.0f} ms.")
 
 
 def ranked(given: Given, found: Iterable[State], by_files: bool = True) -> Given:
@@ -98,15 +104,16 @@ def _retrieved(state: State, given: Given) -> Rows:
     out: Rows = []
     for arm in (KNOWN, APART, HALF, NEAREST, *ARMS):
         relevant = state.relevant if arm == APART else {called[name] for name in state.relevant}
-        top, order = first(given, query, state, arm), first(given, query, state, arm, every=True)
-        hits, many = len(relevant & set(top)), min(TOP, len(relevant))
-        out.append((arm, len(top), hits / max(1, len(top)), hits / many, len(relevant & set(order[:many])) / many))
+        order, listed = hits(given, query, state, arm)
+        top = order[:listed]
+        right, many = len(relevant & set(top)), min(TOP, len(relevant))
+        out.append((arm, len(top), right / max(1, len(top)), right / many, len(relevant & set(order[:many])) / many))
     return out
 
 
-def first(given: Given, about: Seen, state: State, arm: str, every: bool = False) -> list[str]:
-    """The first hits in the order of `search`, of those that apply (without a state, of all), by what their cards have in common; but for `every`, only those
-    that outcomes speak for."""
+def hits(given: Given, about: Seen, state: State, arm: str) -> tuple[list[str], int]:
+    """The hits in the order of `search`, of those that apply (without a state, of all), by what their cards have in common; and how many of the first five
+    outcomes speak for, at least one."""
     part, offers, query = part_of(about.file), state.offers, about.query
     without = {KNOWN: part, APART: part, HALF: f"{part} {HALF}"}.get(arm, _kin(about.family))
     rank = given.ranks.get(without, Rank())
@@ -134,13 +141,15 @@ def first(given: Given, about: Seen, state: State, arm: str, every: bool = False
         card = given.admitted[k]
         if card.name in offers:
             found.setdefault(card.name if arm == APART else skill(card), score)
-    return [name for k, (name, score) in enumerate(found.items()) if every or (k < TOP and (k == 0 or score >= least))]
+    return list(found), sum(k == 0 or score >= least for k, score in enumerate([*found.values()][:TOP]))
 
 
 def _voted(given: Given, about: Seen, part: str) -> list[tuple[int, float]]:
     """The cards by the share of the votes of other files' states, each of which counts by the features that it shares with this one."""
     if part not in _votes:
         some = [each for each in given.seen if part_of(each.file) != part]
+        if not some:
+            return []
         names = {name: k for k, name in enumerate(sorted({name for each in some for name in each.query.state}))}
         has = np.zeros((len(some), len(names)), np.float32)
         for row, each in enumerate(some):

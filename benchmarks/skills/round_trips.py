@@ -5,23 +5,27 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 
 from benchmarks.skills.given import Given, Rows, share, side_by_side
-from benchmarks.skills.retrieval import ARMS, first, ranked
+from benchmarks.skills.retrieval import ARMS, TOP, hits, ranked
 from benchmarks.skills.states import State, seen, states, walk_of
-from kir.hardware.target import Target, target
+from kir.hardware.target import target
+from kir.ir.nodes import Program
+from kir.learning.cards.card import Card
 from kir.learning.cards.search import skill
+from kir.learning.cards.use import NAMING, applicable
 from kir.learning.evidence.walked import Walked
 from kir.learning.forecast import Analytic, Pair
+from kir.learning.induce.settled import settled_hash
 from kir.learning.induce.transfers import FAULTS
-from kir.learning.induce.trials import AS_FAST, sizes_of
-from kir.learning.optimize.lift import lifted
-from kir.learning.optimize.plan import Plan
-from kir.rewrite import Context, Step
-from kir.rewrite.residue import NOTHING
+from kir.learning.induce.trials import AS_FAST, TRIES, sizes_of
+from kir.rewrite import Context, Pipeline, Step, run
 
 TARGET = "sm_90a"
 WITHOUT = "without cards"
+MOST_ALIKE = 64
+"""Applications of a card that are asked how like a step they are."""
 
 
 def round_trips(given: Given) -> str:
@@ -33,7 +37,7 @@ def round_trips(given: Given) -> str:
     found = side_by_side(_tripped, [each for each in whole_ones if each and None not in each], replace(given, within=0.0))
     arms = (*ARMS, WITHOUT)
     steps = sum(row[2] for row in found)
-    whole, fast = sum(row[3] == row[2] for row in found), sum(row[4] for row in found)
+    whole, fast = sum(row[3] == row[2] for row in found), sum(row[3] < row[2] and row[4] >= AS_FAST for row in found)
     made = Counter[str]()
     trips = Counter[str]()
     for _, _, count, _, _, by_arm in found:
@@ -41,37 +45,75 @@ def round_trips(given: Given) -> str:
             made[arm] += by_arm[arm]
             trips[arm] += by_arm[arm] == count
     head = [f"{len(found)} lineages that end naive. An admitted card makes {share(sum(row[3] for row in found), steps)} of their steps (pass, parameters "
-            f"and place of the expert's, or its program). {whole} lineages come back to their expert's program; in {fast} more the steps that cards make, "
-            f"taken alone from the naive program, lead to one that is forecast as fast: {share(whole + fast, len(found))} come back.", "",
+            f"and place of the expert's, or its program but for where values are named). {whole} lineages come back to their expert's program; {fast} more to "
+            f"one that is forecast as fast ({AS_FAST} of its speed or more): {share(whole + fast, len(found))} come back. There cards alone are applied to the "
+            "naive program, one after the other: where none makes the expert's step, the application of a card of that pass with the same texts that is most "
+            "like it, at another place or with other numbers, or (the faster of the two) only with the same; where there is none, nothing.", "",
             "A step counts for an arm if a card that makes it is among the first five hits that apply, in the order of that arm. *without cards*: each pass "
             "with its own defaults at the expert's place, as a search that knows no lineage would offer it.", "",
             "| arm | steps | lineages whole |", "| --- | ---: | ---: |", *(f"| {arm} | {made[arm]} | {trips[arm]} |" for arm in arms)]
-    rows = [f"| `{kernel}` | {family} | {count} | {ours} | {'whole' if ours == count else 'as fast' if as_fast else 'no'} | {by_arm['all facets']} | "
-            f"{by_arm[WITHOUT]} |" for kernel, family, count, ours, as_fast, by_arm in found]
+    rows = [f"| `{kernel}` | {family} | {count} | {ours} | {_comes_back(count, ours, ratio)} | {by_arm['all facets']} | {by_arm[WITHOUT]} |"
+            for kernel, family, count, ours, ratio, by_arm in found]
     return "\n".join(["# Round trips by admitted skills alone", "", *head, "",
-                      "| kernel | family | steps | by admitted cards | comes back | by the first five | without cards |",
+                      "| kernel | family | steps | by admitted cards | comes back, or how fast beside the expert | by the first five | without cards |",
                       "| --- | --- | ---: | ---: | --- | ---: | ---: |", *rows, ""])
 
 
+def _comes_back(count: int, ours: int, ratio: float) -> str:
+    return "whole" if ours == count else "as fast" if ratio >= AS_FAST else f"{ratio:.2f}" if ratio else "no"
+
+
 def _tripped(chain: Sequence[State], given: Given) -> Rows:
-    """Of one lineage: how many steps it has, how many admitted cards make, whether those alone give a program as fast, and by arm how many are made."""
+    """Of one lineage: how many steps it has, how many admitted cards make, how fast what cards alone come to is forecast beside the expert, and by arm how
+    many steps are made."""
     walk = walk_of(given, chain[0].case[0])
-    ours, by_arm, called = list[Step](), Counter[str](), {card.name: skill(card) for card in given.admitted}
-    for state, transition in zip(chain, walk.transitions, strict=True):
-        step = Step.from_json(transition.step)
-        ours += [replace(step, residue=NOTHING, path=None, hash="")] if state.makes else []
+    by_arm, called = Counter[str](), {card.name: skill(card) for card in given.admitted}
+    for state in chain:
         if state.makes:
             about = seen(state, given)
-            by_arm.update({arm: not {called[name] for name in state.makes}.isdisjoint(first(given, about, state, arm)) for arm in ARMS})
+            by_arm.update({arm: not {called[name] for name in state.makes}.isdisjoint(hits(given, about, state, arm)[0][:TOP]) for arm in ARMS})
         by_arm[WITHOUT] += state.plain
-    count, aim = len(chain), target(walk.targets[-1]) if walk.targets else target(TARGET)
-    return [(walk.kernel, walk.family, count, len(ours), len(ours) < count and _as_fast(walk, ours, aim), by_arm)]
+    count, made = len(chain), sum(bool(state.makes) for state in chain)
+    return [(walk.kernel, walk.family, count, made, 1.0 if made == count else _beside(walk, chain, given), by_arm)]
 
 
-def _as_fast(walk: Walked, steps: list[Step], aim: Target) -> bool:
-    """Whether some steps, each where it applies, lead from the naive program to one that is forecast as fast as the expert."""
-    expert = walk.program(walk.transitions[-1].after_text)
-    with suppress(*FAULTS):
-        made = lifted(walk.program(walk.transitions[0].before_text), Plan(walk.kernel, tuple(steps)), Context(aim)).program
-        return Analytic()(Pair(expert, made, sizes_of(walk, made), aim, surface=walk.surface or "cuda")).median >= AS_FAST
-    return False
+def _beside(walk: Walked, chain: Sequence[State], given: Given) -> float:
+    """How many times as fast as the expert's the program is forecast that admitted cards alone make of the naive one; 0 where no forecast is made."""
+    aim = target(walk.targets[-1] if walk.targets else TARGET)
+    expert, best = walk.program(walk.transitions[-1].after_text), 0.0
+    for near in (True, False):
+        with suppress(*FAULTS):
+            made = made_by_cards(walk, chain, given, Context(aim), near)
+            best = max(best, Analytic()(Pair(expert, made, sizes_of(walk, made), aim, surface=walk.surface or "cuda")).median)
+    return best
+
+
+def made_by_cards(walk: Walked, chain: Sequence[State], given: Given, context: Context, near: bool) -> Program:
+    """The program to which admitted cards alone lead from the naive one along a lineage: at each step the expert's next program where a card makes it; else
+    what that of their applications makes that is most like the step: the same texts, at another place or with other numbers if `near`, else with all the same
+    parameters. A step for which no card has one is left out."""
+    by_pass: dict[str, list[Card]] = {}
+    for card in given.admitted:
+        if len(card.passes) == 1:
+            by_pass.setdefault(card.passes[0], []).append(card)
+    now, on = walk.program(walk.transitions[0].before_text), True
+    for state, transition in zip(chain, walk.transitions, strict=True):
+        if on and state.makes:
+            now = walk.program(transition.after_text)
+            continue
+        made = _most_alike(by_pass.get(transition.name, ()), now, Step.from_json(transition.step), context, near)
+        now, on = made or now, made is not None and settled_hash(made) == settled_hash(walk.program(transition.after_text))
+        now = walk.program(transition.after_text) if on else now
+    return now
+
+
+def _most_alike(cards: Sequence[Card], now: Program, step: Step, context: Context, near: bool) -> Program | None:
+    """What the application of a card makes whose parameters and place are most like those of a step, of the first few of each."""
+    found = [each.steps[0] for card in cards for each in islice(applicable(card, now, context), MOST_ALIKE)]
+    same = {k: v for k, v in step.options.items() if k != NAMING and not (near and isinstance(v, int))}
+    some = [s for s in found if all(s.options.get(k) == v for k, v in same.items())]
+    order = sorted(some, key=lambda s: (sum(s.options.get(k) != v for k, v in step.options.items()), s.at != step.at))
+    for each in order[:TRIES]:
+        with suppress(*FAULTS):
+            return run(now, Pipeline((each,)), context=context).program
+    return None

@@ -2,21 +2,23 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from benchmarks.skills.given import Given, Rows, added, side_by_side
 from kir.base.diagnostic import KirError
 from kir.hardware.target import target
-from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
 from kir.learning.cards.card import Card
 from kir.learning.cards.search import Query
 from kir.learning.cards.use import Application, applicable
 from kir.learning.evidence.walked import Transition, Walked
 from kir.learning.induce.rank import Seen
+from kir.learning.induce.settled import settled_hash
 from kir.learning.induce.trials import told
 from kir.learning.induce.uses import SHORT
 from kir.rewrite import Context, Pipeline, Step, pass_class, run, sites
@@ -44,10 +46,14 @@ class State:
 
 
 def states(cases: Sequence[Case], given: Given) -> dict[Case, State]:
-    """The states that are known of a file, and those that are looked at in the time that is given."""
-    known = _known(given)
-    found = {state.case: state for state, in side_by_side(_looked, [case for case in cases if case not in known], given)}
-    return {case: state for case in cases if (state := known.get(case) or found.get(case)) is not None}
+    """The states that are known of a file, and those that are looked at in the time that is given; of a state that was looked at with other cards, only what is
+    not known of these is looked at."""
+    _read(given)
+    wanted = {*_DIGESTS.values()}
+    whole = {case for case in cases if wanted <= _KNOWN.get(case, {}).keys()}
+    found = {state.case: state for state, in side_by_side(_looked, [case for case in cases if case not in whole], given)}
+    return {case: state for case in cases
+            if (state := _state(case, given, _KNOWN[case], _PLAIN[case]) if case in whole else found.get(case)) is not None}
 
 
 def look(given: Given) -> str:
@@ -60,17 +66,25 @@ def seen(state: State, given: Given) -> Seen:
     """A state as the order of cards is learned from it."""
     walk = walk_of(given, state.case[0])
     query = Query.of(walk.program(walk.transitions[state.case[1]].before_text), target(walk.targets[-1]), walk.surface)
+    query = replace(query, applies=state.offers)
     applies, used = (tuple(card.name in some for card in given.admitted) for some in (state.offers, state.used))
     return Seen(query, applies, used, walk.family, walk.kernel.partition("::")[0])
 
 
 def walk_of(given: Given, key: str) -> Walked:
     """A walk by its key."""
-    return next(w for w in given.walks if w.key == key)
+    if _WALKS.get("of") is not given.walks:
+        _WALKS.update({"of": given.walks, "by key": {w.key: w for w in given.walks}})
+    found: Walked = _WALKS["by key"][key]
+    return found
 
 
-def makes(found: Iterable[Application], before: Program, transition: Transition, context: Context) -> bool:
-    """Whether one of a card's applications takes the expert's step, or gives its program."""
+_WALKS: dict[str, Any] = {}
+"""The walks that were asked last, by key: working keys out anew takes longer than what is asked."""
+
+
+def makes(found: Iterable[Application], before: Program, after: Program, transition: Transition, context: Context) -> bool:
+    """Whether one of a card's applications takes the expert's step, or gives its program (but for where values are named)."""
     wanted, others = told(Step.from_json(transition.step)), list[Application]()
     for each in found:
         if any(told(step) == wanted for step in each.steps):
@@ -78,50 +92,69 @@ def makes(found: Iterable[Application], before: Program, transition: Transition,
         others.append(each)
     for each in others:
         with suppress(KirError):
-            if transition.name in each.card.passes and content_hash(run(before, Pipeline(each.steps), context=context).program) == transition.after:
+            if transition.name in each.card.passes and settled_hash(run(before, Pipeline(each.steps), context=context).program) == settled_hash(after):
                 return True
     return False
 
 
+OFFERS, LATER, MAKES = 1, 2, 4
+"""What is kept of a card at a state: that it applies, makes a step of the expert's from there on, makes the next one."""
+
+
 def _looked(case: Case, given: Given) -> Rows:
-    walk = walk_of(given, case[0])
+    """What the cards are at a state of which that is not known, and the whole of it."""
+    walk, known = walk_of(given, case[0]), _KNOWN.get(case, {})
     rest = walk.transitions[case[1]:]
-    before, context = walk.program(rest[0].before_text), Context(target(walk.targets[-1]))
-    wanted, steps = {told(Step.from_json(t.step)) for t in rest}, {(walk.kernel, t.number, t.before[:SHORT]) for t in rest}
-    offers, used, later, next_one = set[str](), set[str](), set[str](), set[str]()
+    before, after, context = walk.program(rest[0].before_text), walk.program(rest[0].after_text), Context(target(walk.targets[-1]))
+    wanted, found = {told(Step.from_json(t.step)) for t in rest}, dict[str, int]()
     for card in given.admitted:
-        if found := list(applicable(card, before, context)):
-            offers.add(card.name)
-            if not steps.isdisjoint((use.kernel, use.transition, use.before) for use in card.evidence.uses):
-                used.add(card.name)
-            if any(told(step) in wanted for each in found for step in each.steps):
-                later.add(card.name)
-            if makes(found, before, rest[0], context):
-                next_one.add(card.name)
+        if (key := _DIGESTS[card.name]) not in known:
+            uses = list(applicable(card, before, context))
+            later = any(told(step) in wanted for each in uses for step in each.steps)
+            found[key] = OFFERS * bool(uses) + LATER * later + MAKES * (bool(uses) and makes(uses, before, after, rest[0], context))
     step = Step.from_json(rest[0].step)
     plain = {f"{site.params}@{step.at}" for site in sites(pass_class(step.name).with_options({}), before) if site.path == step.path}
-    state = State(case, frozenset(offers), frozenset(used), frozenset(later), frozenset(next_one), told(step) in plain)
-    if given.kept is not None:
-        by = [sorted(some) for some in (state.offers, state.used, state.later, state.makes)]
-        added(given.kept, json.dumps([_of(given.admitted), *case, *by, state.plain]) + "\n")
-    return [(state,)]
+    is_plain = told(step) in plain
+    if given.kept is not None and found:
+        added(given.kept, json.dumps([*case, is_plain, "".join(found), "".join(map(str, found.values()))]) + "\n")
+    return [(_state(case, given, {**known, **found}, is_plain),)]
 
 
-def _known(given: Given) -> dict[Case, State]:
-    """The states that were looked at before with the same cards; a line that was cut off is left out."""
-    out, of = dict[Case, State](), _of(given.admitted)
+def _state(case: Case, given: Given, found: Mapping[str, int], plain: bool) -> State:
+    """A state by what was found of each card."""
+    walk = walk_of(given, case[0])
+    steps = {(walk.kernel, t.number, t.before[:SHORT]) for t in walk.transitions[case[1]:]}
+    by = {bit: frozenset(card.name for card in given.admitted if found[_DIGESTS[card.name]] & bit) for bit in (OFFERS, LATER, MAKES)}
+    used = frozenset(card.name for card in given.admitted if card.name in by[OFFERS]
+                     and not steps.isdisjoint((use.kernel, use.transition, use.before) for use in card.evidence.uses))
+    return State(case, by[OFFERS], used, by[LATER], by[MAKES], plain)
+
+
+_KNOWN: dict[Case, dict[str, int]] = {}
+_PLAIN: dict[Case, bool] = {}
+_DIGESTS: dict[str, str] = {}
+"""What is known of states: of cards, by their digests; whether their next step is plain; and the digests of the cards, by name."""
+
+
+def _read(given: Given) -> None:
+    """Take up what was looked at before; a line that was cut off is left out."""
+    _KNOWN.clear()
+    _DIGESTS.clear()
+    _DIGESTS.update((card.name, digest(card)) for card in given.admitted)
     kept = given.kept
     for line in kept.read_text(encoding="utf-8").splitlines() if kept is not None and kept.exists() else ():
         with suppress(ValueError):
-            cards, key, k, *by, plain = json.loads(line)
-            if cards == of:
-                offers, used, later, makes = map(frozenset, by)
-                out[key, k] = State((key, k), offers, used, later, makes, plain)
-    return out
+            key, k, plain, digests, bits = json.loads(line)
+            _KNOWN.setdefault((key, k), {}).update((digests[n * DIGEST:(n + 1) * DIGEST], int(bit)) for n, bit in enumerate(bits))
+            _PLAIN[key, k] = plain
 
 
-def _of(cards: Sequence[Card]) -> str:
-    """What of some cards decides where they apply and what they were lifted from, by its hash."""
-    told_of = [(card.name, card.anchor.model_dump_json(), card.carrier.model_dump_json(), card.scope.requires, card.scope.conflicts,
-                [(use.kernel, use.transition, use.before) for use in card.evidence.uses]) for card in cards]
-    return hashlib.sha256(json.dumps(told_of).encode()).hexdigest()[:16]
+DIGEST = 10
+"""Characters that a card is known by."""
+
+
+def digest(card: Card) -> str:
+    """What of a card decides where it applies, and the source of its passes, by hash."""
+    passes = [inspect.getsource(inspect.getmodule(pass_class(name)) or pass_class(name)) for name in card.passes]
+    told_of = (card.name, card.anchor.node, card.carrier.model_dump_json(), card.scope.requires, card.scope.conflicts, passes)
+    return hashlib.sha256(json.dumps(told_of).encode()).hexdigest()[:DIGEST]

@@ -223,6 +223,8 @@ class Follower:
     def assign(self, file: HostFile, target: ast.expr, v: Value, scope: dict[str, Value]) -> None:
         """A value for a name, or for several."""
         match target:
+            case ast.Name(id="_"):
+                scope["_"] = v  # what is put away: no name that would make two of them one
             case ast.Name(id=name):
                 old = scope.get(name)
                 if isinstance(old, n.Expr) and isinstance(v, n.Expr) and isinstance(old, n.Var) and isinstance(v, n.Var):

@@ -204,22 +204,32 @@ def ranges_of(kernel: n.Kernel) -> dict[str, n.Expr]:
     return out
 
 
-def _named_parts(kernel: n.Kernel, ranges: Ranges) -> dict[str, n.Expr]:
-    """Names of a remainder of a division by a number, or of the quotient of a variable that runs to a multiple of it, with their ends."""
+def _named_parts(kernel: n.Kernel, ranges: Ranges, facts: Sequence[n.Expr]) -> dict[str, n.Expr]:
+    """Names of a remainder of a division by a number or by a size that is at least 1, or of the quotient of a variable that runs to a multiple of it, with
+    their ends."""
     out: dict[str, n.Expr] = {}
+    sizes = {f.a for f in facts if _floor(f) >= 1 and isinstance(f, n.Binary) and isinstance(f.a, n.Var)}
     for s in statements(kernel.body):
         if not (isinstance(s, n.Let) and len(s.names) == 1 and isinstance(s.value, n.Binary) and s.value.op in ("mod", "floordiv")):
             continue
-        parts, whole = build.int_value(s.value.b), ranges.get(s.value.a.name) if isinstance(s.value.a, n.Var) else None
-        if not parts or parts < 0:
+        parts, by = build.int_value(s.value.b), s.value.b
+        whole = ranges.get(s.value.a.name) if isinstance(s.value.a, n.Var) else None
+        if (parts or 0) <= 0 and by not in sizes:
             continue
         if s.value.op == "mod":
-            out[s.names[0]] = s.value.b
+            out[s.names[0]] = by
         elif whole is not None and whole.type == s.value.type:
             terms = build.polynomial(whole)
-            if all(c % parts == 0 for c in terms.values()):
+            if parts and all(c % parts == 0 for c in terms.values()):
                 out[s.names[0]] = build.from_polynomial({m: c // parts for m, c in terms.items()}, dtype_of(whole.type))
+            elif not parts and all(by in m for m in terms):
+                out[s.names[0]] = build.from_polynomial({_without(m, by): c for m, c in terms.items()}, dtype_of(whole.type))
     return out
+
+
+def _without(monomial: tuple[n.Expr, ...], factor: n.Expr) -> tuple[n.Expr, ...]:
+    place = monomial.index(factor)
+    return monomial[:place] + monomial[place + 1:]
 
 
 def zero(dtype_source: n.Region) -> n.Expr:
@@ -234,7 +244,7 @@ def settle_clips(kernel: n.Kernel, facts: Sequence[n.Expr], before: n.Kernel | N
     remainders and quotients."""
     ranges: Ranges = ranges_of(kernel)
     if sums:
-        ranges = {**_named_parts(kernel, ranges), **ranges}
+        ranges = {**_named_parts(kernel, ranges, facts), **ranges}
     kept = set(regions(before)) if before is not None else set()
 
     def governed(r: n.Region) -> bool:

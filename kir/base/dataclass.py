@@ -161,6 +161,8 @@ def _init(cls: Any, fields: tuple[dataclasses.Field[Any], ...], frozen: bool) ->
 
 
 def _eq(self: Any, other: Any) -> Any:
+    if self is other:
+        return True
     return self._compared(self) == other._compared(other) if other.__class__ is self.__class__ else NotImplemented
 
 

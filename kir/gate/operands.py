@@ -9,9 +9,10 @@ from typing import Any
 
 from kir.ir import nodes as n
 from kir.ir.types import F32, dtype_of
-from kir.ir.visit import transform
+from kir.ir.visit import once_for_each, transform
 
 
+@once_for_each
 def cut_off(program: n.Program) -> n.Program | None:
     """The program with operands of its products in tf32 cut off (the interpreter rounds them to nearest); None where it has no such product."""
     seen: list[n.Node] = []

@@ -243,6 +243,7 @@ def solved(program: n.Program, space: Space, also: Sequence[n.Program] = ()) -> 
         pool = pool + more
         found = _looked(programs, space, pool)
         chosen = _cover(found, pool)
+    chosen = chosen or [int(np.argmin(found[0].seconds))]  # where every goal takes too long, or there is none
     seconds = tuple(float(found[0].seconds[i]) for i in chosen)
     shapes = (_widened(program, space, pool[chosen[0]], seconds[0]), *(pool[i] for i in chosen[1:]))
     far = _far(program, space, shapes, values, moduli)

@@ -58,9 +58,12 @@ class Node:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        if type(self) is not type(other) or hash(self) != hash(other):
+        if type(self) is not type(other):
             return False
-        return bool(self._values(self.__dict__) == self._values(other.__dict__))
+        mine, its = self.__dict__, other.__dict__
+        if (mine.get("_hash") or hash(self)) != (its.get("_hash") or hash(other)):
+            return False
+        return bool(self._values(mine) == self._values(its))
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields alone: cached hashes differ from process to process, so they must not travel in a pickle."""

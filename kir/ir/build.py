@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 
 from kir.base.diagnostic import error
 from kir.ir.nodes import COMPARISONS, Attr, Attrs, Binary, Buffer, Call, Cast, Const, Expr, Load, Region, Select, Span, Unary, Var, attrs
@@ -132,13 +133,38 @@ def broadcast(e: Expr, to: Type) -> Expr:
 
 def _dtypes(op: str, *operands: Expr) -> tuple[DType, ...]:
     try:
-        return tuple(dtype_of(e.type) for e in operands)
+        return tuple([dtype_of(e.type) for e in operands])
     except TypeError as bad:
         raise error("KIR-V003", f"'{op}': {bad}", needs="scalars or tiles") from bad
 
 
 def binary(op: str, a: Expr, b: Expr) -> Expr:
     """`a op b` in normal form. Raises KirError KIR-V002 when dtypes differ and KIR-V003 when shapes do not broadcast."""
+    return _sum(op, a, b) if op in RING and _is_index(a) and _is_index(b) else _binary(op, a, b)
+
+
+RING = frozenset({"add", "sub", "mul"})
+KEPT = 1 << 14
+"""Sums and products of indices that are kept: rewriting builds the same ones again and again."""
+
+
+def _is_index(e: Expr) -> bool:
+    """Whether an expression is of sizes, loop variables and literals alone: whole numbers that are one each, read from no memory."""
+    if isinstance(e, Binary):
+        kept = e.__dict__
+        found: bool | None = kept.get("_index")
+        if found is None:
+            found = kept["_index"] = e.op not in COMPARISONS and _is_index(e.a) and _is_index(e.b)
+        return found
+    return isinstance(e, (Var, Const)) and isinstance(of := e.type, DType) and of.is_integer
+
+
+@lru_cache(maxsize=KEPT)
+def _sum(op: str, a: Expr, b: Expr) -> Expr:
+    return _binary(op, a, b)
+
+
+def _binary(op: str, a: Expr, b: Expr) -> Expr:
     da, db = _dtypes(op, a, b)
     if da != db:
         raise error("KIR-V002", f"'{op}' of {da} and {db}: operands must have one dtype", needs="an explicit cast")
@@ -153,7 +179,7 @@ def binary(op: str, a: Expr, b: Expr) -> Expr:
         folded = fold(op, a, b)
         if folded is not None:
             return folded
-    if da.is_integer and op in ("add", "sub", "mul"):
+    if da.is_integer and op in RING:
         return _ring(raw, da)
     shaped = isinstance(raw_type, TileType)
     if not shaped:

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from lark import Token, Tree
 
+from kir.base.dataclass import replace
 from kir.base.diagnostic import KirError, Origin, error
 from kir.ir import build
 from kir.ir import nodes as n

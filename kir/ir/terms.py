@@ -292,6 +292,8 @@ def _dim(e: n.Expr) -> int | n.Expr:
 
 
 def _literal(text: str) -> n.Const:
+    if len(text) < 10 and text.isdigit():
+        return n.Const(int(text), I32)
     if text in ("true", "false"):
         return build.const(text == "true", BOOL)
     body, _, suffix = text.partition(":")

@@ -38,6 +38,7 @@ V = TypeVar("V")
 
 _PLAIN = frozenset({str, int, bool, float, type(None), DType})
 """Types of values that hold no node."""
+_NOTHING: tuple[()] = ()
 
 
 def children(n: Node) -> Iterator[Node]:
@@ -91,7 +92,10 @@ def _walk(nodes: tuple[Node, ...]) -> Iterator[Node]:
     while stack:
         top = stack.pop()
         yield top
-        if below := _below(top):
+        below = top.__dict__.get("_below")
+        if below is None:
+            below = _below(top)
+        if below:
             stack += below[::-1]
 
 
@@ -165,7 +169,7 @@ def transform(n: N, leave: Callable[[Node, Node], Any], enter: Callable[[Node], 
         old = kept[name]
         if isinstance(old, Node):
             new = transform(old, leave, enter)
-        elif old is None or old == () or type(old) in _PLAIN:
+        elif type(old) in _PLAIN or old is _NOTHING:
             continue
         else:
             new = transform_value(old, leave, enter)
@@ -227,25 +231,23 @@ def substitute_buffers(n: N, buffers: Mapping[str, Buffer]) -> Any:
 
 def blocks_of(s: Stmt) -> tuple[Block, ...]:
     """The blocks directly inside a statement."""
-    match s:
-        case For() | While():
-            return (s.body,)
-        case If():
-            return (s.then, s.orelse)
-        case Roles():
-            return tuple(r.body for r in s.roles)
-        case _:
-            return ()
+    found = _BLOCKS.get(type(s))
+    return () if found is None else found(s)
+
+
+_BLOCKS: Mapping[type[Stmt], Callable[[Any], tuple[Block, ...]]] = {
+    For: lambda s: (s.body,), While: lambda s: (s.body,), If: lambda s: (s.then, s.orelse), Roles: lambda s: tuple([r.body for r in s.roles])}
 
 
 def statements(block: Block) -> Iterator[Stmt]:
     """All statements of a block and below, in reading order."""
-    stack = list(reversed(block))
+    stack = [*block[::-1]]
     while stack:
         s = stack.pop()
         yield s
-        for inner in reversed(blocks_of(s)):
-            stack.extend(reversed(inner))
+        if (found := _BLOCKS.get(type(s))) is not None:
+            for inner in reversed(found(s)):
+                stack += inner[::-1]
 
 
 def names_read(n: Node) -> frozenset[str]:
@@ -264,11 +266,11 @@ def names_mentioned(n: Node) -> frozenset[str]:
 
 
 def _of_variable(n: Node) -> tuple[str, ...]:
-    return (n.name,) if isinstance(n, Var) else ()
+    return (n.name,) if type(n) is Var else ()
 
 
 def _of_buffer(n: Node) -> tuple[str, ...]:
-    return (n.name,) if isinstance(n, Buffer) else ()
+    return (n.name,) if type(n) is Buffer else ()
 
 
 def _of_anything(n: Node) -> tuple[str, ...]:
@@ -291,7 +293,9 @@ def _names(n: Node, kept: str, own: Callable[[Node], tuple[str, ...]]) -> frozen
     if found is None:
         found, grown = frozenset(own(n)), None
         for below in _below(n):
-            more = _names(below, kept, own)
+            more = below.__dict__.get(kept)
+            if more is None:
+                more = _names(below, kept, own)
             if more <= (found if grown is None else grown):
                 continue
             if grown is not None:

@@ -242,7 +242,7 @@ class ModelFile:
 
     def bound(self, sizes: Mapping[str, int], inputs: Mapping[str, Array], exact: Array, unit: float) -> Array:
         """The error that each element of the output may have: its one rounding (`unit`), and FACTOR times the spread of disturbed runs,
-        over the element's own and half of its neighbors'. For integers, as far as disturbed runs differ."""
+        over the element's own and half of its neighbors': those that are disturbed, for one that is. For integers, as far as disturbed runs differ."""
         runs = [self.oracle(sizes, inputs, noise) for noise in range(1, NOISES + 1)]
         with np.errstate(all="ignore"):
             apart = np.stack([np.nan_to_num((r - exact).astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0) for r in runs])
@@ -250,7 +250,8 @@ class ModelFile:
             return np.asarray(np.abs(apart).max(0))
         square = (apart * apart).mean(0)
         flat = np.pad(square.reshape(-1), (0, -square.size % WINDOW), mode="edge").reshape(-1, WINDOW)
-        near = np.repeat(flat.mean(1), WINDOW)[: square.size].reshape(square.shape)
+        moved = flat > 0
+        near = np.where(moved, (flat.sum(1) / np.maximum(moved.sum(1), 1))[:, None], flat.mean(1)[:, None]).reshape(-1)[: square.size].reshape(square.shape)
         return np.asarray(FACTOR * np.sqrt(np.maximum(square, near / 4)) + 1.01 * unit * np.abs(np.nan_to_num(exact)))
 
     def _holding(self, sizes: Mapping[str, int], inputs: Mapping[str, Array], wide: bool) -> Built:

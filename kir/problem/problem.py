@@ -20,7 +20,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program
 from kir.ir.types import DTYPES, DType, PointerType, TileType, Type
-from kir.ir.visit import substitute, transform
+from kir.ir.visit import once_for_each, substitute, transform
 from kir.problem import comparison
 from kir.problem.comparison import Comparison
 from kir.problem.draws import AROUND, TIMES, around, draw, generator, numpy_dtype, smallest_step, times, unit_roundoff
@@ -401,8 +401,9 @@ def with_storage(program: n.Program, old: DType, new: DType) -> n.Program:
     return out
 
 
+@once_for_each
 def widened(program: n.Program) -> n.Program:
-    """`program` with every float in f64: what it computes but for rounding. Raises KirError KIR-V002 where it takes the bits of a float."""
+    """`program` with every float in f64, made once of each: what it computes but for rounding. Raises KirError KIR-V002 where it takes the bits of a float."""
     for old in ("f32", "f16", "bf16"):
         program = with_storage(program, DTYPES[old], DTYPES["f64"])
     return program

@@ -22,6 +22,9 @@ from kir.surface.launches.recorded import generalized
 from kir.surface.launches.values import taken_for
 from kir.surface.launches.whole import choosers, whole_numbers
 
+ASSUMED = "assumed, as nothing says it: "
+"""What a note of such a thing begins with."""
+
 
 def launches_of(reader: Frontend, path: Path, kernel: str) -> list[Found]:
     """What each launch of a kernel that host code shows says of it; the one that is taken first, with the shapes that only runs show worked out.
@@ -133,7 +136,7 @@ def notice(found: Found, others: list[Found], name: str, command: str) -> Diagno
     differing = [f"{o.place} launches it with {_difference(found.binding, o.binding)}" for o in others if _difference(found.binding, o.binding)]
     return Diagnostic(
         "KIR-S060", f"{name} is read as {found.place} launches it{f' ({metas})' if metas else ''}",
-        notes=(*(f"assumed, as nothing says it: {each.text}" for each in found.assumed), *differing),
+        notes=(*(f"{ASSUMED}{each.text}" for each in found.assumed), *differing),
         attempt=command if found.assumed or differing else "", severity="warning" if found.assumed or differing else "note")
 
 

@@ -36,6 +36,7 @@ kernel main grid (row: M) threads 1
 """
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import reduce
 from typing import ClassVar
@@ -54,6 +55,10 @@ from kir.rewrite.edit import enclosing, node_at
 from kir.rewrite.match import edited, matched, matched_as, params_as
 from kir.rewrite.precondition import decided
 from kir.rewrite.view import expression_at, text_of
+
+NEUTRAL = {"add": 0.0, "max": -math.inf, "min": math.inf, "mul": 1.0}
+"""What leaves a fold as it was, by its operation."""
+EXPONENTIALS = ("exp", "exp2", "exp10", "exp2_approx")
 
 
 def _claim(program: n.Program, path: Path, made: n.Select) -> tuple[n.Expr, Facts] | None:
@@ -134,17 +139,37 @@ class GuardValue(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a statement that computes the value; the other value is given, the condition too, or it is that a loop around has not ended. Of an element that
-        is loaded with another value past the end of its tensor, both may be left open: that value, and that no index lies past the end."""
+        is loaded with another value past the end of its tensor, both may be left open: that value, and that no index lies past the end. So they may for what a
+        loop folds up: the value of which nothing comes of the fold, and that the loop has not ended."""
         if not isinstance(node, (n.Let, n.Store)) or not self.value:
             return None
         if not self.other:
             within = self._within(program, path, node)
-            return Site(path, within) if within is not None and within.guarded(program, path) is not None else Miss("it loads no such element")
+            some = [] if within is None else [within]
+            some += [each for other in self._nothing(node) if not self.when for each in self._in_loops(program, path, node, other)]
+            return tuple(Site(path, each) for each in some if each.guarded(program, path) is not None) or Miss("it loads no such element, and folds up none")
         if not self.when:
-            loops = [x for _, x in enclosing(program, path) if isinstance(x, n.For) and x.kind == "serial" and x.var.name in names_read(node)]
-            made = [replace(self, when=expr_text(build.compare("lt", x.var, x.hi))) for x in loops]
+            made = self._in_loops(program, path, node, self.other)
             return tuple(Site(path, each) for each in made if each.guarded(program, path) is not None) or Miss("it computes no such value in a loop")
         return Site(path, self) if self.guarded(program, path) is not None else Miss("it computes no such value, or knows no such condition")
+
+    def _in_loops(self, program: n.Program, path: Path, s: n.Stmt, other: str) -> list[GuardValue]:
+        """With the condition that a loop around has not ended, for each whose index the statement reads."""
+        loops = [x for _, x in enclosing(program, path) if isinstance(x, n.For) and x.kind == "serial" and x.var.name in names_read(s)]
+        return [replace(self, when=expr_text(build.compare("lt", x.var, x.hi)), other=other) for x in loops]
+
+    def _nothing(self, s: n.Let | n.Store) -> list[str]:
+        """What the value may be for a fold of it to stay what it was: the fold's own neutral element where it is folded as it is, nothing in a product, and
+        minus infinity in an exponential. Whether it is the right one decides what it is good for later, not whether the step is right."""
+        if not isinstance(s, n.Store) or not isinstance(s.value, n.Binary) or n.Load(s.at) not in (s.value.a, s.value.b):
+            return []
+        folded = s.value.b if s.value.a == n.Load(s.at) else s.value.a
+        around = [x for x in walk(folded) if isinstance(x, n.Expr) and any(expr_text(y) == self.value for y in walk(x) if isinstance(y, n.Expr))]
+        if not around or not dtype_of(around[-1].type).is_float:
+            return []
+        neutral = NEUTRAL.get(s.value.op) if expr_text(folded) == self.value else \
+            -math.inf if any(isinstance(x, n.Call) and x.fn in EXPONENTIALS for x in around) else 0.0 if s.value.op == "add" else None
+        return [] if neutral is None else [expr_text(build.const(neutral, dtype_of(around[-1].type)))]
 
     def _within(self, program: n.Program, path: Path, s: n.Let | n.Store) -> GuardValue | None:
         """With the condition and the other value of a load that knows them; None where no index may lie past the end."""

@@ -49,7 +49,7 @@ def _any_order(program: n.Program, site: Site, context: Context) -> Verdict:
     rows = node_as(program, site.path, n.For)
     columns = matched_as(rows.body[0], n.For)
     for path, loop in ((site.path, rows), ((*site.path, "body", 0), columns)):
-        found = independent(program, path, loop)
+        found = independent(program, path, loop, serial=True)
         if not found:
             return found
     return proved("each row and column writes places of its own")

@@ -45,12 +45,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
+from kir.analysis.facts import Facts
+from kir.analysis.solver import decide
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import alpha_equal
-from kir.ir.types import DType
-from kir.ir.visit import walk
+from kir.ir.types import DType, dtype_of
+from kir.ir.visit import buffers_named, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import kernel_of
 from kir.rewrite.guard import fallback_name, with_guard, without_guard
@@ -83,14 +85,29 @@ class VersionKernel(Pass):
         return out
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a kernel that has no other version."""
+        """At a kernel that has no other version. Left open, the sizes are those that rows of its tensors have, of all and of those that it reads, where
+        they are not known to be multiples."""
         if not isinstance(node, n.Kernel):
             return None
+        if not self.sizes:
+            found = [site for sizes in self._rows(program, node) if isinstance(site := replace(self, sizes=sizes).match(program, path, node), Site)]
+            return tuple(found) or Miss("no tensor has rows of a size that is not known to be a multiple")
         if self.divisor < 2 or not self.sizes or self._guard(program) is None:
             return Miss("the sizes are not named, or are none of the program's")
         if fallback_name(node.name) in {k.name for k in program.kernels} or node.name.endswith(fallback_name("")):
             return Miss("the kernel has another version already")
         return Site(path, self)
+
+    def _rows(self, program: n.Program, kernel: n.Kernel) -> list[tuple[str, ...]]:
+        """The sizes that are lengths of rows, of all tensors that a kernel names, and of those that are only read."""
+        named, facts = buffers_named(kernel), Facts.from_program(program)
+        out = []
+        for roles in (("in", "inout", "out"), ("in",)):
+            rows = [p.of.shape[-1] for p in program.params if p.role in roles and isinstance(p.of, n.Buffer) and p.name in named and len(p.of.shape) > 1]
+            open_ = [d.name for d in rows if isinstance(d, n.Var) and decide(build.compare("eq", build.mod(d, build.const(self.divisor, dtype_of(d.type))), 0),
+                                                                            facts).kind != "always"]
+            out.append(tuple(dict.fromkeys(open_)))
+        return list(dict.fromkeys(each for each in out if each))
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Both versions, alike so far, and the plan that chooses."""

@@ -102,6 +102,11 @@ class PackPanels(Pass):
                 continue
             if not (_fills(s, b) or _multiplies(s, b)):
                 return Miss(f"'{b.name}' is not only filled and multiplied as a whole")
+            if isinstance(s, n.Copy) and _fills(s, b):
+                try:
+                    part(s.src, 1, build.const(0), self.width)
+                except NoSlice as why:
+                    return Miss(f"what fills '{b.name}' is not taken panel by panel: {why}")
         return Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:

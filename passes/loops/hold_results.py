@@ -173,6 +173,16 @@ def _apart(value: n.Buffer, front: n.Block, back: n.Block) -> str:
     if any(a.writes and a.buffer == value.name for s in back for a in accesses(s)):
         return "the value is written where it is used"
     first = next((s for s in front if value.name in buffers_named(s)), None)
-    if not (isinstance(first, n.Store) and first.at == n.Region(value) and first.mask is None and value.name not in buffers_named(first.value)):
-        return "the value is not written first"
-    return ""
+    return "" if first is not None and _writes_first(first, value) else "the value is not written first"
+
+
+def _writes_first(s: n.Stmt, value: n.Buffer) -> bool:
+    """Whether a statement writes the value before it reads it; on a branch that does not, nobody has, in one form as in the other."""
+    match s:
+        case n.Store():
+            return s.at == n.Region(value) and s.mask is None and value.name not in buffers_named(s.value)
+        case n.If():
+            ways = [next((x for x in way if value.name in buffers_named(x)), None) for way in (s.then, s.orelse)]
+            return value.name not in buffers_named(s.cond) and all(x is None or _writes_first(x, value) for x in ways)
+        case _:
+            return False

@@ -49,7 +49,9 @@ from kir.analysis.target.legalize import loop_bytes, staged_loads
 from kir.base.dataclass import dataclass
 from kir.hardware.target import Target
 from kir.ir import nodes as n
-from kir.ir.visit import walk
+from kir.ir.build import polynomial
+from kir.ir.types import DType
+from kir.ir.visit import statements, walk
 from kir.rewrite.base import Context, Effect, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.match import edited, hardware_of, node_as, params_as
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown
@@ -60,7 +62,7 @@ def _carried(program: n.Program, site: Site, context: Context) -> Verdict:
     written = {s.at.buffer.name for s in walk(loop) if isinstance(s, n.Store)} | {
         s.dst.buffer.name for s in walk(loop) if isinstance(s, n.Copy)}
     for x in staged_loads(loop):
-        if x.at.buffer.name in written:
+        if x.at.buffer.name in written and not _its_own(x.at, loop):
             return refuted(f"'{x.at.buffer.name}' is written in the loop, so a later iteration's load may not run early",
                            f"iteration 1 loads '{x.at.buffer.name}' before iteration 0 has written it")
         touched = {y.at.buffer.name for y in walk(x) if isinstance(y, n.Load) and y is not x and y.at.buffer.name in written}
@@ -68,6 +70,21 @@ def _carried(program: n.Program, site: Site, context: Context) -> Verdict:
             return refuted(f"the address of '{x.at.buffer.name}' depends on '{sorted(touched)[0]}', which the loop changes",
                            "iteration 1 computes its address before iteration 0 ends")
     return proved("what is loaded, and where, does not depend on earlier iterations")
+
+
+def _its_own(at: n.Region, loop: n.For) -> bool:
+    """Whether all that the loop writes of a buffer is, in each iteration, the very part that this iteration loads, and no other iteration's."""
+    parts = [s.at for s in walk(loop) if isinstance(s, n.Store)] + [s.dst for s in walk(loop) if isinstance(s, n.Copy)]
+    inside = {name for s in statements(loop.body) for name in (s.names if isinstance(s, n.Let) else (s.var.name,) if isinstance(s, n.For) else ())}
+
+    def moves(i: n.Expr | n.Span) -> bool:
+        first, extent = (i.lo, i.extent) if isinstance(i, n.Span) else (i, 1)
+        if not isinstance(first.type, DType) or not isinstance(extent, int) or (isinstance(i, n.Span) and i.step != 1):
+            return False
+        terms = polynomial(first)
+        others = {x.name for m in terms if m != (loop.var,) for e in m for x in walk(e) if isinstance(x, n.Var)}
+        return abs(terms.get((loop.var,), 0)) >= extent and not others & ({loop.var.name} | inside)
+    return all(p.index == at.index for p in parts if p.buffer.name == at.buffer.name) and any(moves(i) for i in at.index)
 
 
 def _capacity(program: n.Program, site: Site, context: Context) -> Verdict:

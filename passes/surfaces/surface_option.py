@@ -39,7 +39,7 @@ from kir.base.dataclass import dataclass
 from kir.base.instructions import instruction
 from kir.ir import nodes as n
 from kir.ir.types import DType, TileType, dtype_of
-from kir.ir.visit import walk
+from kir.ir.visit import statements, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import node_at, replace_kernel
 from kir.rewrite.match import edited
@@ -55,6 +55,8 @@ OWN_BARRIERS = "tl_disable_thread_storage_sync"
 """Leaves out the barriers that TileLang would add, some of them in branches that not every thread takes: for code of single threads, which says its own."""
 FAST_MATH = "tl_enable_fast_math"
 """Changes results where functions are approximated, and nothing where there are none: quotients are said to be exact (`T.ieee_fdiv`)."""
+RESOURCES = {"maxnreg": (16, 255), "min_ctas": (1, 32)}
+"""Registers that a thread may have, and CTAs that a multiprocessor is to hold, from and to: the compiler keeps elsewhere what does not fit."""
 OF_COPIES = frozenset({"coalesced_width", "disable_tma", "eviction_policy"})
 OF_LOOPS = frozenset({"disallow_acc_multi_buffer", "flatten", "warp_specialize"})
 """Options of Triton that choose how a loop is pipelined, whether with the loops inside as one, and by which warps (`triton.language.range` of 3.6)."""
@@ -79,7 +81,7 @@ class SurfaceOption(Pass):
         """At a kernel, a loop or a copy that has no such option yet; which is given."""
         if not self.option or not isinstance(node, (n.Kernel, n.For, n.Copy)):
             return None
-        reason = refused(node, self.option)
+        reason = refused(node, self.option) or _out_of_range(self.option, self.value)
         if reason or self.option in dict(node.attrs):
             return Miss(reason or f"it has the option {self.option} already")
         return Site(path, self)
@@ -88,7 +90,7 @@ class SurfaceOption(Pass):
         """At a kernel, a loop or a copy with an option that changes how it is compiled, and not what it computes."""
         if not isinstance(node, (n.Kernel, n.For, n.Copy)) or not node.attrs:
             return None
-        known = OF_COPIES if isinstance(node, n.Copy) else OF_LOOPS if isinstance(node, n.For) else OF_KERNELS | {FAST_MATH, OWN_BARRIERS}
+        known = OF_COPIES if isinstance(node, n.Copy) else OF_LOOPS if isinstance(node, n.For) else OF_KERNELS | {FAST_MATH, OWN_BARRIERS, *RESOURCES}
         reasons = [(name, refused(node, name)) for name, _ in node.attrs if name in known]
         found = tuple(Site(path, SurfaceOption(name, _text(dict(node.attrs)[name]))) for name, reason in reasons if not reason)
         return found or (Miss(reasons[0][1]) if reasons else None)
@@ -126,7 +128,19 @@ def refused(node: n.Kernel | n.For | n.Copy, option: str) -> str:
     if option == OWN_BARRIERS:
         free = all(isinstance(s, n.Alloc | n.Let) or (isinstance(s, n.For) and s.kind == "thread") for s in node.body)
         return "" if free else "what the CTA does as a whole has no barriers of its own"
+    if option in RESOURCES:
+        asks = any((isinstance(x, n.Eval) and x.call.fn == "set_registers") or (isinstance(x, n.Roles) and any(r.registers for r in x.roles))
+                   for x in statements(node.body))
+        return "its warps ask for registers themselves" if asks else ""
     return "" if option in OF_KERNELS else f"{option} is not known to leave results as they are"
+
+
+def _out_of_range(option: str, value: str) -> str:
+    """Why a number is none that an option takes; "" where it is, and for other options."""
+    if option not in RESOURCES:
+        return ""
+    low, high = RESOURCES[option]
+    return "" if value.isdigit() and low <= int(value) <= high else f"{option} is a number from {low} to {high}, not {value or 'nothing'}"
 
 
 def _is_approximated(x: n.Node) -> bool:

@@ -98,11 +98,16 @@ def test_a_model_is_asked_about_what_it_has_not_seen() -> None:
 
 
 @pytest.mark.learning
-def test_models_are_the_same_in_any_number_of_processes() -> None:
-    at = rows(each=40)
+def test_models_are_the_same_in_any_number_of_processes_and_when_they_were_kept(tmp_path: Path) -> None:
+    at, told = rows(each=40), list[str]()
     fits = answers.without(at, dealt(at.family, 2), {"learned": Options(trees=0.02)})
-    one, many = (answers.fit(fits, jobs, lambda text: None) for jobs in (1, 2))
-    assert [m["learned"].packed() for m in one] == [m["learned"].packed() for m in many]
+    one, many = (answers.fit(fits, jobs, told.append) for jobs in (1, 2))
+    first, again = (answers.fit(fits, 1, told.append, tmp_path) for _ in range(2))
+    assert len({tuple(m["learned"].packed() for m in made) for made in (one, many, first, again)}) == 1
+    assert len(told) == 6  # what was kept is not trained again, but where anything differs
+    other = answers.without(replace(at, measured=at.measured + 0.1), dealt(at.family, 2), {"learned": Options(trees=0.02)})
+    answers.fit(other, 1, told.append, tmp_path)
+    assert len(told) == 8
 
 
 def test_the_sign_of_an_effect_comes_again_or_not() -> None:

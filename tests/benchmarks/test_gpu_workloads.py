@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import sys
 import weakref
@@ -238,6 +239,9 @@ def test_rows_and_candidates_are_asked_for_by_their_names(monkeypatch: pytest.Mo
     assert [row.name.split(" (")[1] for row in asking.asked(bmm.ROWS)] == ["squares)", "odd rows)"]
     best = next(iter(asking.fastest_titles("bmm")))
     assert asking.worth("bmm", best) and asking.worth("bmm", f"{best} early") and not asking.worth("bmm", "bmm_triton rows=1")
+    asking.ask([], [asking.OF_ROW])
+    own = {row: {p for p in bmm.POINTS if asking.worth("bmm", p, row.name)} for row in bmm.ROWS}
+    assert all(points and len(points) <= 8 for points in own.values()) and len(set().union(*own.values())) > 8
 
 
 def test_the_course_of_a_workload_is_its_means(capsys: pytest.CaptureFixture[str]) -> None:
@@ -258,9 +262,40 @@ def test_intents_are_told_for_each_workload_and_surface() -> None:
 
 def test_each_surface_is_tuned_at_shapes_twice_and_half_as_large() -> None:
     asked = tuned.searches()
-    assert {s["workload"] for s in asked} == set(tuned.SPACES) and all(find_space(s["space"]).surface for s in asked)
+    assert {s["problem"].partition(":")[0] for s in asked} == set(tuned.SPACES)
+    for home in tuned.SPACES:
+        assert {find_space(s["space"]).surface for s in asked if find_space(s["space"]).home == home} == {"cuda", "triton", "tilelang"}
     assert sorted({s["sizes"]["L"] for s in asked if s["workload"] == "fmha"}) == [1024, 4096]
     row = {"row": "a", "way": "fmha_d128_sm90 rows=128", "verdict": "accepted", "median": 1e-3, "fault": "", "reference": "cuDNN", "its": 1.1e-3,
            "device": "NVIDIA H200", "when": "now"}
     assert "| 1000.0 us | cuDNN | 1100.0 us | 1.100 | H200, now |" in tuned.page([row])
     assert "not timed: wrong" in tuned.page([{**row, "fault": "wrong"}])
+
+
+def test_rows_that_another_machine_measured_are_taken_where_they_are_newer(tmp_path: Path) -> None:
+    taken = [{"way": "ours", "ours": True, "median": 1e-6, "low": 1e-6, "high": 1e-6, "fault": ""}]
+    rows = [{"workload": "gdn", "shape": shape, "device": "NVIDIA H200", "operations": 0, "when": when, "taken": taken}
+            for shape, when in (("a", "2026-01-02 00:00"), ("b", "2026-01-01 00:00"))]
+    for folder, made in (("here", rows), ("there", [{**row, "when": "2026-01-01 12:00"} for row in rows] + [{**rows[0], "shape": "c"}])):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "gpu-workloads-gdn.jsonl").write_text("".join(json.dumps(row) + "\n" for row in made))
+    assert table.take(tmp_path / "there", tmp_path / "here") == 2
+    assert [(r["shape"], r["when"]) for r in table.kept(tmp_path / "here")] == [("a", "2026-01-02 00:00"), ("b", "2026-01-01 12:00"), ("c", "2026-01-02 00:00")]
+    assert "| gdn | c | ours |" in (tmp_path / "here" / "gpu-workloads.md").read_text()
+
+
+def test_what_a_search_found_is_kept_and_one_that_failed_is_asked_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tuned, "FOUND", tmp_path / "tuned.json")
+    fails, asked = {tuned.searches()[0]["space"]}, list[str]()
+
+    def found(what: dict[str, Any]) -> dict[str, Any]:
+        asked.append(what["space"])
+        return {**what, "fault": "none"} if what["space"] in fails else {**what, "point": {}}
+
+    monkeypatch.setattr(tuned, "_found", found)
+    tuned.find()
+    first = len(asked)
+    assert first == len(tuned.searches())
+    fails.clear()
+    tuned.find()
+    assert set(asked[first:]) == {tuned.searches()[0]["space"]}

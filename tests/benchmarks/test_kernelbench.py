@@ -70,6 +70,33 @@ def test_a_folder_that_is_given_is_searched_by_the_model(tmp_path: Path, monkeyp
     rectified.write_text(SOFTMAX.format(name="softmax", which="").replace("torch.softmax(x, dim=1)", "torch.relu(x)"))
     kernels, told = kb.proposals(str(rectified), "h200", "triton")
     assert kernels == 1 and told and all(p.surface == "triton" for p in told), "a surface that is asked for has proposals"
+    assert kb.search_ahead(tmp_path / "ahead", str(tmp_path), "", 1e4, 1, "triton") == 0
+    softmax, sort = (tmp_path / "level1" / f"{name}.py" for name in ("softmax", "sort"))
+    kept, none = (kb._kept(str(tmp_path / "ahead"), str(x), "triton") for x in (softmax, sort))
+    assert kept is not None and kept["kernels"] == 3 and kept["proposals"] and none is not None and none["remark"].startswith("KIR-G918")
+    _a_device_takes_what_was_searched(monkeypatch, softmax, tmp_path / "ahead", kept)
+    softmax.write_text(softmax.read_text() + "\n")
+    assert kb._kept(str(tmp_path / "ahead"), str(softmax), "triton") is None, "of another text"
+
+
+def _a_device_takes_what_was_searched(monkeypatch: pytest.MonkeyPatch, model: Path, ahead: Path, kept: Mapping[str, Any]) -> None:
+    """The seconds of a search count once, and a second visit measures further candidates beside the time of torch that is known."""
+    asked: list[tuple[int, int]] = []
+
+    def more(gpu: Any, one: Any, told: Any, row: Mapping[str, Any], until: float, most: int, shared: Any) -> dict[str, Any]:
+        asked.append((len(told), most))
+        return {**row, "seconds": 3e-5, "tried": [*row["tried"], {}]}
+    monkeypatch.setattr(kb, "opened", lambda: SimpleNamespace(target=SimpleNamespace(device=SimpleNamespace(name="h200"))))
+    monkeypatch.setattr(kb, "beside", lambda gpu, one, how: {how: 2e-5})
+    monkeypatch.setattr("benchmarks.optimize.heldout.measured_more", more)
+    first = kb.device_row(kb.Model(str(model), "triton", str(ahead)))
+    assert first["spent"]["search"] == kept["search"] <= first["took"] and first["eager"] == 2e-5
+    assert kb._wanted("compiled", first) and not kb._wanted("first", first)
+    assert not kb._wanted("more", {**first, "proposed": 1}) and kb._wanted("more", {**first, "proposed": 2})
+    assert not kb._wanted("more", {**first, "proposed": 2, "seconds": 1e-5}), "it is faster than torch"
+    second = kb.device_row(kb.Model(str(model), "triton", str(ahead), {**first, "eager": 1e-5}))
+    assert second["eager"] == 1e-5 and len(second["tried"]) == 2 and second["spent"]["search"] == kept["search"]
+    assert asked == [(len(kept["proposals"]), 1), (len(kept["proposals"]), kb.MEASURED)]
 
 
 def test_on_a_device_models_come_in_the_order_of_the_words_and_what_is_found_is_kept_before_torch_compiles(
@@ -103,6 +130,6 @@ def test_on_a_device_models_come_in_the_order_of_the_words_and_what_is_found_is_
     monkeypatch.setattr(kb.Rows, "keep", noted)
     assert kb.kernelbench(tmp_path, "gpu", "", "matvec,level1/tanh,level1/relu", 60.0, 1) == 0
     assert [(name, "compiled" in row) for name, row in kept] == [
-        ("level1/matvec", False), ("level1/matvec", True), ("level1/tanh", False), ("level1/relu", False), ("level1/relu", True)]
+        ("level1/matvec", False), ("level1/tanh", False), ("level1/relu", False), ("level1/matvec", True), ("level1/relu", True)]
     assert "2 end right, 2 of 2 faster than eager (geometric mean 2.00, median 2.00), 2 of 2 faster than torch.compile" in (
         tmp_path / "optimize-kernelbench.md").read_text()

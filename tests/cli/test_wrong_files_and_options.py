@@ -36,6 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "empty.cu").touch()
     (tmp_path / "words.txt").write_text("hello\n")
     (tmp_path / "folder").mkdir()
+    (tmp_path / "other.kir").write_text(Path(GEMM).read_text().replace(" C", " C2").replace("@store_C ", ""))
     (tmp_path / "one.py").write_text(KERNEL)
     (tmp_path / "two.py").write_text(KERNEL + KERNEL.partition("\n\n\n")[2].replace("one", "two"))
     (tmp_path / "noise.toml").write_bytes(b"\xff")
@@ -78,6 +79,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("run GEMM --set K=-1", 2, "a size is a whole number"),
     ("run GEMM --set M=3 --problem gemm", 2, "problem 'gemm' gives 'M'"),
     ("run GEMM --problem softmax", 2, "reads 'A', which problem 'softmax' does not have"),
+    ("gate GEMM --problem softmax", 2, "reads 'A', which problem 'softmax' does not have"),
+    ("lineage GEMM --problem softmax", 2, "reads 'A', which problem 'softmax' does not have"),
+    ("optimize GEMM --problem softmax", 2, "reads 'A', which problem 'softmax' does not have"),
+    ("gate other.kir --problem gemm", 2, "writes 'C2', which problem 'gemm' does not ask for"),
     ("run GEMM --shape tail", 2, "--shape needs --problem"),
     ("run GEMM --problem gemm --shape tial", 2, "did you mean 'tall' or 'tail'?"),
     ("run GEMM --set M=300000000 --set N=300000000 --set K=1", 1, "KIR-C007"),

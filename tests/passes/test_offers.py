@@ -6,6 +6,7 @@ from kir.ir.parser import parse_program
 from kir.ir.visit import walk
 from kir.passes.bounds.branch_interior import BranchInterior
 from kir.passes.bounds.guard_value import GuardValue
+from kir.passes.grid.version_kernel import VersionKernel
 from kir.rewrite import sites
 from kir.rewrite.driver import apply
 from kir.rewrite.match.independence import own_place
@@ -20,6 +21,22 @@ kernel main grid (i: ceildiv(M, 16), j: ceildiv(N, 64)) threads 64
   shared kept: f32[16, 64]
   @fill copy load(X[i * 16 +: 16, j * 64 +: 64] else 0.0 clip) -> kept
   @put Y[i * 16 +: 16, j * 64 +: 64] = kept clip
+"""
+FOLDS = """kir 1
+program folds
+  in X: f32[M, N]
+  out T: f32[M]
+  size M: i32
+  size N: i32
+kernel main grid (i: M) threads 1
+  register top: f32 = -inf
+  register sum: f32 = 0.0
+  register square: f32 = 0.0
+  for j in 0..N
+    top = max(top, X[i, j] * 2.0)
+    sum = sum + exp(X[i, j] * 3.0)
+    square = square + X[i, j] * X[i, j]
+  T[i] = top + sum + square
 """
 ELEMENT = """kir 1
 program rows
@@ -50,6 +67,25 @@ def test_a_loaded_element_offers_the_bounds_and_the_value_past_them() -> None:
     (site,) = sites(GuardValue(value="load(X[i, j] else 0.0 clip)"), program)
     assert site.params.options() == {"value": "load(X[i, j] else 0.0 clip)", "when": "j < 24", "other": "0.0"}
     assert not sites(GuardValue(value="load(X[i, j] else 0.0 clip)"), parse_program(ELEMENT.replace("0..32", "0..24"))), "no index lies past the end"
+
+
+def test_what_a_loop_folds_up_offers_that_the_loop_has_not_ended_and_what_counts_as_nothing() -> None:
+    program = parse_program(FOLDS)
+    offered = {value: [each.params.options() for each in sites(GuardValue(value=value), program)] for value in ("X[i, j] * 2.0", "X[i, j] * 3.0", "X[i, j]")}
+    assert offered["X[i, j] * 2.0"] == [{"value": "X[i, j] * 2.0", "when": "j < N", "other": "-inf"}], "the neutral element of the fold itself"
+    assert offered["X[i, j] * 3.0"] == [{"value": "X[i, j] * 3.0", "when": "j < N", "other": "-inf"}], "nothing comes of an exponential"
+    assert [each["other"] for each in offered["X[i, j]"]] == ["-inf", "0.0"], "in a product nothing comes of 0; of a maximum of products nothing is offered"
+    for value in offered:
+        for site in sites(GuardValue(value=value), program):
+            assert apply(program, site.params, site)
+
+
+def test_a_version_is_offered_for_the_lengths_of_rows_that_are_not_known_to_be_multiples() -> None:
+    program = parse_program(PANELS.replace("out Y: f32[M, N]", "in Z: f32[N, M]\n  out Y: f32[M, N]").replace("@put Y[", "let z = Z[0, 0]\n  @put Y["))
+    assert [each.params.options()["sizes"] for each in sites(VersionKernel(), program)] == [("N", "M")]
+    (site,) = sites(VersionKernel(), parse_program(PANELS.replace("kernel", "  fact N % 2 == 0\nkernel")))
+    assert site.params.options()["sizes"] == ("N",), "a multiple of 2 is not yet one of 8"
+    assert not sites(VersionKernel(), parse_program(PANELS.replace("kernel", "  fact N % 16 == 0\nkernel")))
 
 
 def test_places_that_a_range_of_64_bits_decides_are_not_tried_one_by_one() -> None:

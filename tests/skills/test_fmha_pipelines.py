@@ -73,3 +73,10 @@ def test_hopper_attention_is_hgmma_and_tma_without_spills(name: str) -> None:
     if artifact.mix:
         assert all(artifact.mix[opcode] > 0 for opcode in ("HGMMA", "UTMALDG", "UTMASTG", "USETMAXREG", "SYNCS"))
         assert "FCHK" not in artifact.mix
+
+
+@pytest.mark.triton
+def test_the_loop_of_causal_attention_on_triton_leaves_registers_for_three_ctas_of_a_warpgroup() -> None:
+    by = backend("triton")
+    (kernel,) = by.compile(by.emit(made("fmha_d128_causal_wide_peeled_triton")[0]), target("sm_90a")).kernels
+    assert kernel.registers <= 168 and kernel.spills == 0

@@ -199,11 +199,16 @@ def test_a_cluster_is_compiled_to_multicast_without_spills() -> None:
         assert artifact.mix["HGMMA"] > 0 and artifact.mix["UTMALDG"] > 0 and artifact.mix["UCGABAR_ARV"] > 0
 
 
-def test_the_gated_delta_rule_for_tilelang_is_right_and_emitted() -> None:
-    found, wanted = load_space(FOLDER / "gdn_d128_tilelang.toml"), load_problem("gdn_d128")
-    made = built(found, found.values({"form": "tiles"}, given_of(found, wanted, wanted.shapes[0], H200)), wanted, H200)
+@pytest.mark.parametrize(("name", "form", "texts"), [
+    ("gdn_d128_tilelang", "tiles", ("gates_shared[j]", "T.gemm(ks, ks, gram, transpose_B=True")),
+    ("gdn_d128_boxes_triton", "one", ("keys = k_desc.load([b, c * 64, h // G, 0])", "o_desc.store([b, c * 64, h, e * 64]", "tl.load")),
+])
+def test_the_gated_delta_rule_is_right_and_emitted(name: str, form: str, texts: tuple[str, ...]) -> None:
+    found, wanted = load_space(FOLDER / f"{name}.toml"), load_problem("gdn_d128")
+    settings = {key: values[0] for key, values in found.parameters.items()}
+    made = built(found, found.values({**settings, "form": form}, given_of(found, wanted, wanted.shapes[0], H200)), wanted, H200)
     shape = wanted.shape("odd")
     inputs = wanted.inputs(shape, seed=3)
     assert wanted.compare(run(made, inputs, wanted.scalars(shape)).outputs, inputs, shape).ok
-    emitted = backend("tilelang").emit(made).text
-    assert "gates_shared[j]" in emitted and "T.gemm(ks, ks, gram, transpose_B=True" in emitted
+    emitted = backend(found.surface).emit(made).text
+    assert all(text in emitted for text in texts)

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
+import re
 import subprocess
 import sys
 import time
@@ -150,14 +150,14 @@ def test_answers_are_small() -> None:
 
 @contextmanager
 def serving(folder: Path) -> Iterator[int]:
-    """A server over HTTP on a port of its own."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-    process = subprocess.Popen([sys.executable, "-c", SERVE, "mcp", "--folder", str(folder), "--port", str(port)], stderr=subprocess.PIPE, text=True,
+    """A server over HTTP on a port of its own, which it says."""
+    process = subprocess.Popen([sys.executable, "-c", SERVE, "mcp", "--folder", str(folder), "--port", "0"], stderr=subprocess.PIPE, text=True,
                                env={**os.environ, "PYTHONPATH": str(Path.cwd())})
     try:
         assert process.stderr is not None
+        said = re.fullmatch(r"http://127.0.0.1:(\d+)/mcp \(Control-C ends it\)\n", process.stderr.readline())
+        assert said is not None
+        port = int(said[1])
         for line in process.stderr:
             if "running on" in line:
                 break
@@ -223,8 +223,8 @@ def test_two_agents_do_not_walk_in_one_folder_at_once_and_nothing_is_lost(tmp_pa
     (tmp_path / "naive.kir").write_text(Path("skills/problems/transpose/naive.kir").read_text(encoding="utf-8"), encoding="utf-8")
 
     async def what(client: Any) -> None:
-        walk = {"file": "naive.kir", "folder": "out", "problem": "transpose"}
-        with claimed(tmp_path / "out"):
+        walk = {"file": "naive.kir", "problem": "transpose"}
+        with claimed(tmp_path / "naive.lineage"):
             refused = await client.call_tool("lineage", walk)
         assert refused.is_error and "KIR-C010" in refused.content[0].text
     asked(tmp_path, what)

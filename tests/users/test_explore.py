@@ -128,10 +128,12 @@ program laid
 kernel main grid (b: 1) threads 32
   shared plain: f32[32, 32]
   shared padded: f32[32, 32] layout strides(33, 1)
+  shared as_read: f32[32, 32] strides [33, 1]
   for t in 0..32 parallel thread
     for i in 0..32
       plain[i, t] = X[i, t]
       padded[i, t] = X[i, t]
+      as_read[i, t] = X[i, t]
     barrier()
     for i in 0..32
       Y[t, i] = plain[t, i] + padded[t, i]
@@ -139,9 +141,10 @@ kernel main grid (b: 1) threads 32
 
 
 def test_layouts_show_banks_and_who_holds_what() -> None:
-    plain, padded = layouts(parse_program(LAID, "laid"))
+    plain, padded, as_read = layouts(parse_program(LAID, "laid"))
     assert [c.text for c in plain.cells[1][:3]] == ["0", "1", "2"] and "32 lanes down a column: 32 passes, 31 more than without conflicts" in plain.notes
     assert [c.text for c in padded.cells[1][:3]] == ["1", "2", "3"] and "32 lanes down a column: 1 pass, no conflict" in padded.notes
+    assert (as_read.cells, as_read.notes) == (padded.cells, padded.notes)
     grids = layouts(parse_program(Path("skills/experts/gemm/gemm_sm90.kir").read_text(encoding="utf-8"), "gemm"))
     acc = next(g for g in grids if g.title.startswith("wgmma"))
     thread, slot = fragment(Layout("wgmma_acc", (256,)), (64, 256), DTYPES["f32"]).owner()

@@ -5,7 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from kir.ir.binding import Binding
+from kir.ir.binding import Binding, fact_expressions
+from kir.ir.build import const
+from kir.ir.nodes import Var
+from kir.ir.types import I32
+from kir.surface.launches.reach import small_sizes
+from kir.surface.launches.values import decided, none_false
 from kir.surface.reading import launched
 from tests.command_line import called
 from tests.users.test_found_launches import called_binding
@@ -63,6 +68,12 @@ ONLY_USUAL = """def run(x, y, dim=None):
     else:
         raise NotImplementedError
 """
+PUT_AWAY = """def run(x, y):
+    assert x.dim() == 3 and y.dim() == 3
+    _, T, D = x.shape
+    _, _, E = y.shape
+    copied[(triton.cdiv(T, 16),)](x, y, T, y.stride(0), 16, 64)
+"""
 
 
 def _bound(folder: Path, host: str) -> Binding:
@@ -75,6 +86,7 @@ def _bound(folder: Path, host: str) -> Binding:
     pytest.param(ONE_BY_ONE, "ceildiv(T, 16)", "T", {"x": ["T", 1024]}, id="one argument is None, another is not"),
     pytest.param(RANKED, "ceildiv(T, 16)", "T", {"x": ["T", 1024]}, id="a branch for tensors of another rank"),
     pytest.param(ONLY_USUAL, "ceildiv(T, 16)", "T", {"x": ["T", 1024]}, id="a launch that only the usual call comes to"),
+    pytest.param(PUT_AWAY, "ceildiv(T, 16)", "T", {"x": ["x_0", "T", "D_2"], "y": ["T", "y_1", "E"]}, id="what is put away under one name is not one size"),
 ])
 def test_what_the_host_says(host: str, grid: str, scalar: str, shapes: dict[str, list[str | int]], tmp_path: Path) -> None:
     binding = _bound(tmp_path, host)
@@ -237,3 +249,41 @@ void run(const float* x, float* y, int n, int flag) {{ turned<<<(n + 127) / 128,
     if condition == "flag > 0":
         code, _, told = called(capsys, "check", str(file))
         assert code == 1 and "flag = 0" in told
+
+
+def test_small_sizes_keep_what_is_said_of_one_alone() -> None:
+    facts = ["n % 64 == 0", "n % 128 == 64", "m % 128 == 64", "m % 4 == 0", "h >= 1"]
+    found = small_sizes(Binding(kernel="k", sizes=["n", "m", "h"], facts=facts, grid=["n // 64", "m // 64"]))
+    assert found is not None and found["n"] % 128 == found["m"] % 128 == 64 and found["n"] != found["m"] and max(found.values()) < 400
+
+
+def test_conditions_asked_together_are_what_each_decides() -> None:
+    names = {x: Var(x, I32) for x in ("a", "b")}
+    texts = ["a % b == 0", "ceildiv(a, b) >= 2", "min(a, 7) <= max(b, 3)", "a // (b - 2) < 5", "a - b * 2 != -3", "a > b"]
+    facts = [*fact_expressions(texts, names), const(True)]
+    for a in range(-4, 9):
+        for b in range(-2, 5):
+            values = {"a": a, "b": b}
+            for some in (facts, *([f] for f in facts)):
+                assert none_false(some, ("a", "b"))(values) == all(decided(f, values) is not False for f in some), (some, values)
+
+
+GONE = """import triton, triton.language as tl
+from elsewhere import tile_for
+
+@triton.jit
+def k(x, y, n, B: tl.constexpr, HAS_SCALE: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    v = tl.load(x + i, mask=i < n)
+    tl.store(y + i, v * 2 if HAS_SCALE else v, mask=i < n)
+
+def go(x, y):
+    k[(tile_for(x),)](x, y, x.numel(), tile_for(x), tile_for(y))
+"""
+
+
+def test_every_question_has_a_proposal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "k.py").write_text(GONE, encoding="utf-8")
+    code, _, err = called(capsys, "bind", str(tmp_path / "k.py"), "--ask", "--yes", "-o", str(tmp_path / "k.toml"))
+    text = (tmp_path / "k.toml").read_text(encoding="utf-8")
+    assert code == 0 and "B = 64" in text and "HAS_SCALE = false" in text and 'grid = ["ceildiv(n, B)"]' in text and '"?"' not in text, err

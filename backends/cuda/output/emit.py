@@ -297,16 +297,17 @@ class _Part:
         attrs = dict(k.attrs)
         if "raster_panel" in attrs:
             raise refuse("KIR-B007", "a launch of CUDA has no option that hands out CTAs in panels", "the panels computed in the kernel (raster-l2)")
+        if {"maxnreg", "min_ctas"} <= attrs.keys():
+            raise refuse("KIR-B007", "nvcc takes a kernel's registers, or how many CTAs of it are resident, and not both", "one of maxnreg and min_ctas")
         ctas = f", {attrs['min_ctas']}" if "min_ctas" in attrs else ""
-        bounds = f"__launch_bounds__({threads}{ctas})"
+        bounds = f"__maxnreg__({attrs['maxnreg']})" if "maxnreg" in attrs else f"__launch_bounds__({threads}{ctas})"
         cluster = (*k.cluster, 1, 1)[:3] if any(c != 1 for c in k.cluster) else ()
         if cluster and len(k.grid) > 3:
             raise refuse("KIR-B007", "a cluster of a grid whose axes are numbered in one line", "a grid of up to three axes")
         bounds += f" __cluster_dims__({', '.join(map(str, cluster))})" if cluster else ""
-        limit = f" __maxnreg__({attrs['maxnreg']})" if "maxnreg" in attrs else ""
         maps = self._maps(k)
         listed = ",\n".join([*(f"    {self._parameter(p)}" for p in params), *(f"    const __grid_constant__ CUtensorMap {self.names[m.name]}" for m in maps)])
-        rows = ["", f'extern "C" __global__ void {bounds}{limit}', *f"{name}(\n{listed}) {{".splitlines()]
+        rows = ["", f'extern "C" __global__ void {bounds}', *f"{name}(\n{listed}) {{".splitlines()]
         dynamic = max((offset + bytes_of(b) for b in shared for offset in (pool.get(b.name, 0),)), default=0) if pool else 0
         options: tuple[tuple[str, int | str], ...] = (("dynamic_shared", dynamic),) if dynamic else ()
         options += (("cluster", "x".join(map(str, cluster))),) if cluster else ()

@@ -59,6 +59,8 @@ class Statements:
     """What is known of integers in the kernel."""
     sizes: frozenset[str] = frozenset()
     """Names of numbers that a launch has one value of."""
+    chosen: list[str] = field(default_factory=list)
+    """Names of the variables that say whether branches are taken."""
     around: list[n.Block] = field(default_factory=list)
     """The blocks that are being written, innermost last."""
 
@@ -203,7 +205,7 @@ class Statements:
             case n.For():
                 self._for(s, path, depth)
             case n.If():
-                self.put(f"if {to.text(s.cond)}:", depth, path)
+                self.put(f"if {self._asked(s, path, depth)}:", depth, path)
                 self.block(s.then, path, depth + 1)
                 if s.orelse:
                     self.put("else:", depth, path)
@@ -373,6 +375,19 @@ class Statements:
             depth += 1
         self.put(f"for {to.names[s.var.name]} in {head}:", depth, path)
         self.block(s.body, path, depth + 1)
+
+    def _asked(self, s: n.If, path: StatementPath, depth: int) -> str:
+        """The condition of a branch. Where a role fills shared memory in it, that of a variable that says whether it is taken: TileLang 0.1.15 adds barriers
+        there, and counts the threads that come to them by the condition, wrongly where that holds quotients; of a variable it knows nothing, and counts all."""
+        text = self.to.text(s.cond)
+        filled = (x.dst if isinstance(x, n.Copy) else x.at for x in statements((*s.then, *s.orelse)) if isinstance(x, n.Copy | n.Store))
+        if self.warps is None or self.in_thread or not any(at.buffer.space == "shared" for at in filled):
+            return text
+        name = fresh("chosen", {*self.to.names.values(), *self.tiles.taken, *self.chosen})
+        self.chosen.append(name)
+        self.put(f'{name} = T.alloc_var("int32", init=0)', depth, path)
+        self.put(f"{name} = T.if_then_else({text}, 1, 0)", depth, path)
+        return f"{name} == 1"
 
     def _may_be_idle(self, s: n.For) -> bool:
         """Whether a loop may run not at all, and TileLang 0.1.15 may take it for one that runs once: a quotient of what is not one number of the launch says

@@ -13,6 +13,10 @@ ROWS: list[str] = []
 """Parts of the names of rows; none for all rows."""
 KNOWN: list[str] = []
 """Where there are some: only candidates are tried that were the fastest of a row of the samples kept, and those whose names contain one of these texts."""
+OF_ROW = "row"
+"""Among those texts: only candidates that were the fastest of the row itself, and those of them that begin early."""
+EARLY = " early"
+"""How the name of a candidate ends whose kernel begins before the one ahead of it in the stream has ended."""
 Of = TypeVar("Of")
 
 
@@ -33,14 +37,19 @@ def asked(rows: Iterable[Of], name: Callable[[Of], str] = lambda row: str(row.na
     return tuple(row for row in rows if not ROWS or any(part in name(row) for part in ROWS))
 
 
-def worth(workload: str, title: str) -> bool:
-    """Whether a candidate is tried, by what the page calls it."""
-    return not KNOWN or title in fastest_titles(workload) or any(text in title for text in KNOWN)
+def worth(workload: str, title: str, row: str = "") -> bool:
+    """Whether a candidate is tried at a row, by what the page calls both."""
+    if not KNOWN:
+        return True
+    own = bool(row) and OF_ROW in KNOWN
+    known = fastest_titles(workload, row if own else "")
+    return title in known or (own and title.removesuffix(EARLY) in known) or any(text in title for text in KNOWN if text != OF_ROW)
 
 
 @cache
-def fastest_titles(workload: str) -> frozenset[str]:
-    """What the rows that are kept of a workload call KIR's kernels."""
+def fastest_titles(workload: str, row: str = "") -> frozenset[str]:
+    """What the rows that are kept of a workload call KIR's kernels, or those whose names begin so."""
     file = RESULTS / f"gpu-workloads-{workload}.jsonl"
     rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-    return frozenset(t["way"].partition(" measured: ")[2] or t["way"] for row in rows for t in row["taken"] if t["ours"] and not t["fault"])
+    ways = [t["way"] for r in rows if r["shape"].startswith(row) for t in r["taken"] if t["ours"] and not t["fault"]]
+    return frozenset((way.partition(" measured: ")[2] or way).partition(" then ")[0] for way in ways)

@@ -15,6 +15,7 @@ from multiprocessing import get_context
 from typing import Any
 
 from benchmarks.gpu_parts.session import ROOT
+from benchmarks.gpu_workloads.running.asking import EARLY
 from benchmarks.gpu_workloads.running.launching import compiled
 from kir.base.diagnostic import KirError
 from kir.base.store import write_atomic
@@ -29,8 +30,6 @@ from kir.rewrite import Context, run
 COLD = 160e6
 """Bytes that the copies of a row's tensors have together at least: three times the L2 of an H200."""
 MOST_COPIES, HOT_CALLS = 100, 20
-EARLY = " early"
-"""How a point ends whose kernel begins before the one ahead of it in the stream has ended, and waits for it before it touches memory."""
 AT_ONCE = 40
 """Compiled programs between two writes of what is kept, so that a run that is ended loses few."""
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.build import is_const
 from kir.ir.visit import blocks_of, statements, walk
 
 from .mentions import seen
@@ -54,6 +55,39 @@ def without_unread(block: n.Block, kept: frozenset[str]) -> n.Block:
         if not unread:
             return block
         block = _without(block, unread)
+
+
+def with_conditions(block: n.Block) -> n.Block:
+    """The block with branches by their conditions, where a variable that nothing else reads says by a number whether they are taken."""
+    out: list[n.Stmt] = []
+    for s in block:
+        s = _each(s, with_conditions)
+        told = _told(out[-2], out[-1], s) if isinstance(s, n.If) and len(out) > 1 else None
+        if isinstance(s, n.If) and told is not None and _named(block, out[-2]) == 3:
+            del out[-2:]
+            s = replace(s, cond=told)
+        out.append(s)
+    return tuple(out)
+
+
+def _told(first: n.Stmt, second: n.Stmt, branch: n.If) -> n.Expr | None:
+    """The condition of a branch that asks for a register which is declared, and set by that condition, right before it, and not again."""
+    if not (isinstance(first, n.Alloc) and first.buffer.space == "register" and isinstance(second, n.Store) and second.mask is None):
+        return None
+    at, said = n.Region(first.buffer), second.value
+    if not (second.at == at and isinstance(said, n.Select) and is_const(said.a, 1) and is_const(said.b, 0)):
+        return None
+    match branch.cond:
+        case n.Binary(op="eq", a=n.Load(at=asked), b=n.Const(value=1)) if asked == at:
+            again = any(first.buffer.name in seen(x).buffers for x in (said, *branch.then, *branch.orelse))
+            return None if again else said.cond
+        case _:
+            return None
+
+
+def _named(block: n.Block, first: n.Stmt) -> int:
+    """How many statements of a block name what one of them declares."""
+    return sum(isinstance(first, n.Alloc) and first.buffer.name in seen(s).buffers for s in block)
 
 
 def with_known_effects(block: n.Block, visible: frozenset[str]) -> n.Block:

@@ -23,6 +23,8 @@ def instantiated(kernel: n.Kernel, meta: str, value: int) -> n.Kernel:
 def at_defaults(program: n.Program, changed: Mapping[str, int] | None = None) -> n.Program:
     """The program with the integer metas that have a default written out at it, or at the value that `changed` gives."""
     values = {m.name: m.default for m in program.metas if m.kind == "int" and isinstance(m.default, int)} | dict(changed or {})
+    if not values:
+        return program
     kernels = program.kernels
     for name, value in values.items():
         kernels = tuple(instantiated(k, name, value) for k in kernels)

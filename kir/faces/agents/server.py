@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import socket
+import sys
 import typing
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -116,10 +117,11 @@ def _tool(tool: Callable[..., Awaitable[Any]], kept: Kept, folder: Path, context
     return wrapped
 
 
-def serve(folder: Path, version: str, port: int = 0) -> None:
-    """Serve over standard input and output, or on a port of this machine (never another's). Raises :class:`UsageError` KIR-C009 for a port in use."""
-    server = made(folder, version, "INFO" if port else "WARNING")  # over a port, where it listens and what it is asked
-    if not port:
+def serve(folder: Path, version: str, port: int | None = None) -> None:
+    """Serve over standard input and output, or on a port of this machine (0: a free one; never another machine's). Raises :class:`UsageError` KIR-C009 for a
+    port in use."""
+    server = made(folder, version, "WARNING" if port is None else "INFO")  # over a port, what it is asked
+    if port is None:
         server.run("stdio")
         return
     with socket.socket() as probe:
@@ -128,4 +130,6 @@ def serve(folder: Path, version: str, port: int = 0) -> None:
             probe.bind(("127.0.0.1", port))
         except OSError as taken:
             raise usage("KIR-C009", f"port {port} cannot be had: {(taken.strerror or '').lower()}", attempt="--port with another number") from taken
+        port = probe.getsockname()[1]
+    print(f"http://127.0.0.1:{port}/mcp (Control-C ends it)", file=sys.stderr, flush=True)
     server.run("streamable-http", host="127.0.0.1", port=port)

@@ -206,11 +206,13 @@ async def gate(call: Call, file: File, problem: Problem = "",
                   modelled={f"{r['target']} at {r['shape']}": r["seconds"] for r in rows}, notes=_notes(found))
 
 
-async def lineage(call: Call, file: File, folder: Annotated[str, Field(description="the folder to write")], problem: Problem = "",
+async def lineage(call: Call, file: File, folder: Annotated[str, Field(description="the folder to write; by default FILE.lineage here")] = "",
+                  problem: Problem = "",
                   steps: Annotated[int, Field(ge=1, description="the most steps")] = 400,
                   seconds: Annotated[float, Field(ge=0, description="wall time after which the walk ends; the same call goes on")] = 0.0,
                   bind: Bind = "") -> Story:
     """Walk a kernel back to the naive program, one gated step at a time: what its author did, as steps that replay forward. Minutes for a large kernel."""
+    folder = folder or f"{Path(file.partition('::')[0].rpartition(':')[2]).stem}.lineage"
     async with call.alone(Path(folder)):
         found = await call.command("lineage", file, "-o", folder, "--steps", str(steps), "--seconds", str(seconds),
                                    *(("--problem", problem) if problem else ()), *_bound(bind))

@@ -8,6 +8,7 @@ from typing import Any
 from kir.base.diagnostic import usage
 from kir.gate.cases import ProblemCase, tensor_names
 from kir.gate.proved.drawn import random_inputs
+from kir.gate.proved.unsaid import require_tensors
 from kir.ir.nodes import Buffer, Program
 from kir.ir.types import DType
 from kir.problem import Problem, Shape, load_problem
@@ -34,6 +35,7 @@ def meets(program: Program, problem: str, given: Mapping[str, int | float]) -> N
         raise usage("KIR-C002", f"'{program.name}' reads '{missing[0]}', which problem '{known.name}' does not have", subject="kir run",
                     witness=(f"tensors of the problem: {', '.join(t.name for t in known.spec.tensors)}", f"read by the program: {', '.join(sorted(own))}"),
                     needs="the problem that this kernel computes; or, under [tensors] of its binding, the problem's names")
+    require_tensors(program, known)
 
 
 def inputs_of(program: Program, problem: str, shape: str, distribution: str, seed: int, given: Mapping[str, int | float]) -> Any:

@@ -101,9 +101,13 @@ def _shared(b: n.Buffer, shape: tuple[int, ...]) -> Iterator[Grid]:
         return
     lead = (0,) * len(outer)
     flat = len(shape) == 1
+    steps = tuple(map(int_value, b.strides or ()))
+    if None in steps:
+        return
+    placed = b.layout or (n.Layout("strides", tuple(step or 0 for step in steps)) if steps else None)
 
     def at(row: object, column: object) -> object:
-        return byte_address(b.layout, shape, (column,) if flat else (*lead, row, column), dtype)
+        return byte_address(placed, shape, (column,) if flat else (*lead, row, column), dtype)
     try:
         piece = size
         while piece < VECTOR and columns * size // piece > COLUMNS and columns % (2 * piece // size) == 0:
@@ -118,7 +122,7 @@ def _shared(b: n.Buffer, shape: tuple[int, ...]) -> Iterator[Grid]:
     banks = table // BANK_BYTES % BANKS
     cells = tuple(tuple(Cell(str(banks[i, k]), float(banks[i, k]) / BANKS, f"[{r}, {c}]: byte {table[i, k]}, bank {banks[i, k]}")
                         for k, c in enumerate(across)) for i, r in enumerate(down))
-    layout = f" {b.layout.name}({', '.join(map(str, b.layout.args))})" if b.layout is not None else ""
+    layout = f" {placed.name}({', '.join(map(str, placed.args))})" if placed is not None else ""
     each = f"a square is {piece} bytes, its number the bank" if piece > BANK_BYTES else "numbers are banks"
     yield Grid(f"{b.name}: shared {dtype}[{', '.join(map(str, shape))}]{layout}", "banks", cells, (each, *notes),
                len(down) < rows or len(across) * step < columns)

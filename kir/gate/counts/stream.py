@@ -21,6 +21,9 @@ from kir.ir.build import const, int_value
 from kir.ir.types import I32, dtype_of, shape_of
 from kir.ir.visit import statements
 
+SPLIT = 4.0
+"""Instructions that split an element of an f32 operand in two parts: a rounding, a difference, a rounding, and a copy."""
+
 
 def stream(kernel: n.Kernel, values: Known, axes: Sequence[tuple[str, int]], together: int, l1: float, as_written: bool = True) -> Stream:
     """The trace of a kernel at one CTA: `values` of sizes and of the grid's variables, `axes` of the grid with their extents, of which `together`
@@ -308,6 +311,9 @@ class _Builder(Values):
         self._operands(s, extents, wide)
         warps = max(1.0, self.of_team / LANES)
         of = unit(dtype, "wgmma" if wide else "")
+        if s.precision.endswith("x3"):  # each operand in two parts, three products
+            flops *= 3
+            self.put(Op("fma", SPLIT * (extents[-3] + extents[-1]) * extents[-2] / max(1, self.of_team), 1.0, 4.0, reads, share=self.share))
         self.put(Op("tensor", 1.0, flops / warps, 20.0, () if ahead else reads, name, share=self.share, dtype=of, apart="product"))
         self.put(Wait("product", 0, 1 if ahead else 0, self.share))
 

@@ -82,6 +82,32 @@ def attention_grouped(t: Tensors, v: Values) -> Call:
     return call
 
 
+def attention_any(t: Tensors, v: Values) -> Call:
+    """Attention by whichever kernel PyTorch picks; keys and values may be of one head for all."""
+    import torch
+
+    def call() -> dict[str, Any]:
+        q, k, w = (x if x.dim() == 4 else x[:, None].expand(-1, t["Q"].shape[1], -1, -1) for x in (t["Q"], t["K"], t["V"]))
+        return {"O": torch.nn.functional.scaled_dot_product_attention(q, k, w, is_causal=bool(v["causal"]))}
+    return call
+
+
+def attention_sequences_first(t: Tensors, v: Values) -> Call:
+    """The same of tensors [L, B, H, d]."""
+    import torch
+
+    def call() -> dict[str, Any]:
+        made = torch.nn.functional.scaled_dot_product_attention(*(t[name].permute(1, 2, 0, 3) for name in "QKV"))
+        return {"O": made.permute(2, 0, 1, 3)}
+    return call
+
+
+def linear(t: Tensors, v: Values) -> Call:
+    """cuBLAS with transposed weights and a bias, through torch."""
+    import torch
+    return lambda: {"C": torch.nn.functional.linear(t["A"], t["B"], t["bias"])}
+
+
 def addmm(t: Tensors, v: Values) -> Call:
     """cuBLAS with a bias, through torch."""
     import torch
@@ -303,6 +329,9 @@ REFERENCES: Mapping[str, Reference] = {
     "fla.ops.gated_delta_rule.chunk_gated_delta_rule": fla_gated_delta,
     "flash_qla.chunk_gated_delta_rule": qla_gated_delta,
     "torch.addmm": addmm,
+    "torch.nn.functional.linear": linear,
+    "torch.nn.functional.scaled_dot_product_attention (any kernel)": attention_any,
+    "torch.nn.functional.scaled_dot_product_attention (sequences first)": attention_sequences_first,
     "torch.bmm": bmm,
     "torch.matmul (a loop over groups)": matmul_of_groups,
     "torch._grouped_mm": grouped_mm,

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from kir.analysis.proof.decide import decided
-from kir.base.diagnostic import error
+from kir.base.diagnostic import error, usage
+from kir.gate.cases import tensor_names
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import const
@@ -17,7 +18,9 @@ from kir.problem import Problem
 
 def require_said(program: n.Program, unsaid: Iterable[str], problem: Problem | None, against: n.Program | None, attempt: str = "") -> None:
     """Raises KirError KIR-G137 where the problem has shapes that only such facts leave out, or the other program does without them: a kernel that lacks a
-    mask is right at the sizes at which it needs none."""
+    mask is right at the sizes at which it needs none. KIR-C002 where the problem is of other tensors."""
+    if problem is not None:
+        require_tensors(program, problem)
     facts = {_plain(f): f for f in unsaid}
     own = [f for f in program.facts if _plain(expr_text(f)) in facts]
     if against is not None:
@@ -58,6 +61,20 @@ def as_one(program: n.Program, pairs: Iterable[tuple[str, ...]]) -> n.Program:
     return program
 
 
+def require_tensors(program: n.Program, problem: Problem) -> None:
+    """What the program is given to read the problem gives, and of what it writes one tensor at least is what the problem asks for. Raises UsageError KIR-C002
+    for another."""
+    names, theirs = tensor_names(program, problem, {}), {t.name: t.role for t in problem.spec.tensors}
+    reads, writes = (sorted(p.name for p in program.params if isinstance(p.of, n.Buffer) and p.role in roles) for roles in (("in",), ("out", "inout")))
+    missing = [name for name in reads if theirs.get(names[name], "out") == "out"]
+    if not missing and any(theirs.get(names[name], "in") != "in" for name in writes):
+        return
+    verb, which, of = ("reads", f"'{missing[0]}'", reads) if missing else ("writes", " and ".join(f"'{name}'" for name in writes) or "nothing", writes)
+    raise usage("KIR-C002", f"'{program.name}' {verb} {which}, which problem '{problem.name}' does not {'have' if missing else 'ask for'}",
+                witness=(f"tensors of the problem: {', '.join(theirs)}", f"{'read' if missing else 'written'} by the program: {', '.join(of)}"),
+                needs="the problem that this kernel computes; or, under [tensors] of its binding, the problem's names")
+
+
 def require_apart(program: n.Program, pairs: Iterable[tuple[str, ...]]) -> None:
     """Raises KirError KIR-G138 where a launch passes one tensor for two, and it is not proved that no thread touches what another writes of it."""
     one = as_one(program, pairs)
@@ -91,4 +108,4 @@ def _plain(text: str) -> str:
     return "".join(text.split())
 
 
-__all__ = ["as_one", "require_apart", "require_own", "require_said"]
+__all__ = ["as_one", "require_apart", "require_own", "require_said", "require_tensors"]

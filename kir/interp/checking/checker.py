@@ -7,10 +7,12 @@ kept for a CTA as a whole: what one thread acquires from another CTA, all its th
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from kir.base.dataclass import dataclass
 from kir.interp.checking import exit_checks, quiet_loops
 from kir.interp.checking.access_counters import count_traffic
 from kir.interp.checking.happens_before import Happened
@@ -21,7 +23,7 @@ from kir.interp.state.clocks import FENCED
 from kir.interp.state.frame import Frame, Queue
 from kir.interp.state.memory import Handle, Memory, Place
 from kir.interp.state.result import Access
-from kir.interp.state.shadow import EARLIER, UNAWAITED, Conflict, Shadow, of_two
+from kir.interp.state.shadow import EARLIER, UNAWAITED, Conflict, Shadow, of_two, run_of
 from kir.ir import nodes as n
 
 
@@ -72,14 +74,19 @@ class Checker(Happened):
     def validity(self, memory: Memory, index: Array, width: int) -> Mask:
         """Which elements of `width` bytes are defined; None when all are."""
         assert memory.valid is not None
-        ok = memory.valid[index if width == memory.granule else memory.granules(index, width)]
-        if every(ok):
-            return None
-        return ok if width == memory.granule else ok.all(axis=-1)
+        whole, flags = _by_element(memory, width)
+        ok: Mask = memory.valid[memory.granules(index, width)].all(axis=-1) if flags is None else flags[index]
+        if whole is not True:
+            ok = np.equal(ok, whole)
+        return None if every(ok) else ok
 
     def mark(self, memory: Memory, index: Array, width: int, ok: Mask) -> None:
         """Elements have been written with values that are defined where `ok` says so."""
         assert memory.valid is not None
+        whole, flags = _by_element(memory, width)
+        if flags is not None and (ok is None or width == memory.granule):
+            flags[index] = whole if ok is None else np.broadcast_to(np.asarray(ok), index.shape)
+            return
         g = memory.granules(index, width)
         memory.valid[g] = True if ok is None else np.broadcast_to(np.asarray(ok), index.shape)[..., None]
 
@@ -105,7 +112,7 @@ class Checker(Happened):
         index = place.index
         if want is None and f.live is None and index.shape[0] == f.lanes:
             g = place.memory.granules(index, width)
-            return g.reshape(-1), np.repeat(np.arange(f.lanes), g.size // max(1, f.lanes))
+            return g.reshape(-1), np.zeros(g.size, np.int64) if f.lanes == 1 else np.repeat(np.arange(f.lanes), g.size // max(1, f.lanes))
         rank = max(index.ndim, 1 if want is None else want.ndim) - 1
         index = lift(index, rank)
         shape = np.broadcast_shapes(index.shape, (f.lanes,) + (1,) * rank, (1,) if want is None else lift(want, rank).shape)
@@ -120,12 +127,15 @@ class Checker(Happened):
         """A read; returns which elements are defined."""
         self._registers(place.memory, f, "read")
         self._share(place.memory, f)
+        run: slice | None = None
         if place.memory.shadow is not None and not (place.memory.owner is None and place.memory.name in self.read_only):
             g, lanes = self._touch(place, f, want)
-            self._read(place.memory, g, lanes, f)
+            run = self._read(place.memory, g, lanes, f)
         self._widths(place, f, want)
         if self.m.traffic:
             count_traffic(self.m.counters, place, f, want)
+        if run is not None and want is None and f.live is None and place.memory.valid is not None and every(place.memory.valid[run]):
+            return None
         return self.validity(place.memory, place.index, storage(place.dtype).itemsize)
 
     def on_write(self, place: Place, f: Frame, want: Mask, value: Val) -> None:
@@ -144,22 +154,22 @@ class Checker(Happened):
             shape = (f.lanes, *shape[1:])
         at: Any
         if want is None:
-            at, lanes = ..., np.repeat(np.arange(shape[0]), math.prod(shape[1:]))
+            count = math.prod(shape[1:])
+            at, lanes = ..., np.zeros(count, np.int64) if shape[0] == 1 else np.repeat(np.arange(shape[0]), count)
         else:
             at = spread(lift(want, rank), shape).nonzero()
             lanes = at[0]
         elements = spread(index, shape)[at].reshape(-1)
-        new = spread(data, shape)[at].reshape(-1)
-        g = memory.granules(elements, width)
+        g, run = memory.granules(elements, width), None
         if memory.shadow is not None:
-            self._write(memory, g, lanes, f, new, _same_bits(new, memory.typed(place.dtype)[elements]))
+            run = self._write(memory, g, lanes, f, _Written(lambda: spread(data, shape)[at].reshape(-1), lambda: memory.typed(place.dtype)[elements]))
             self._widths(place, f, want)
             if self.m.traffic:
                 count_traffic(self.m.counters, place, f, want)
         self._in_registers(memory, f)
         assert memory.valid is not None
         if value.ok is None:
-            memory.valid[g] = True
+            memory.valid[g if run is None else run] = True
         else:
             memory.valid[g] = spread(lift(spread(value.ok, value.data.shape), rank), shape)[at].reshape(-1)[:, None]
 
@@ -174,7 +184,7 @@ class Checker(Happened):
     def wrote(self, h: Handle, elements: Array, lanes: Array, f: Frame) -> None:
         """The statement that runs has written elements of a tensor, `untouched` until then, in ascending order, each by one lane."""
         g = h.memory.granules(elements, storage(h.buffer.dtype).itemsize)
-        self._write(h.memory, g, lanes, f, None, None)
+        self._write(h.memory, g, lanes, f, None)
         assert h.memory.valid is not None
         h.memory.valid[g] = True
         self.lookahead.on_write(Place(h, h.memory, elements, None, []), None)
@@ -243,7 +253,7 @@ class Checker(Happened):
         if verb == "read":
             self._read(place.memory, g.reshape(-1), lanes, f)
         else:
-            self._write(place.memory, g, lanes[:: g.shape[-1]], f, None, None)
+            self._write(place.memory, g, lanes[:: g.shape[-1]], f, None)
 
     def on_barrier_object(self, place: Place, f: Frame, verb: str, proxy: int, agents: Array | None) -> None:
         """An mbarrier is initialized, or used: the use must know of the initialization."""
@@ -253,7 +263,7 @@ class Checker(Happened):
         g, lanes = self._touch(place, f, None if place.inside is None else place.inside)
         if verb == "write":
             width = len(g) // max(1, len(lanes))
-            self._write(memory, g.reshape(-1, max(1, width)), lanes, f, None, None)
+            self._write(memory, g.reshape(-1, max(1, width)), lanes, f, None)
             self.mark(memory, place.index, 8, None)
             return
         clocks, rows, own = self._who(f)
@@ -366,30 +376,46 @@ class Checker(Happened):
             self.m.report("alignment", "error", f"vector access of {width} bytes to '{place.handle.buffer.name}' is not aligned", f, lane,
                           id="KIR-I011", buffer=place.handle.buffer.name)
 
-    def _read(self, memory: Memory, g: Array, lanes: Array, f: Frame) -> None:
+    def _read(self, memory: Memory, g: Array, lanes: Array, f: Frame) -> slice | None:
+        """Returns the granules as a range, where one agent reads one, and nothing is to be said of it."""
         shadow = memory.shadow
         if shadow is None or not len(g):
-            return
+            return None
         clocks, rows, agents = self._who(f)
+        crowded = clocks.count > 1 or self.m.clusters.size > 1
+        if f.lanes == 1 and (run := run_of(g)) is not None:
+            row, one = rows[:1], agents[:1]
+            known = shadow.all_known(run, clocks, row, one, f.proxy) and shadow.updates.all_known(run, clocks, row, one)
+            now = int(clocks.now(row, one)[0])
+            if known and shadow.reads.note_run(run, int(clocks.numbers[row[0]]), int(one[0]), now, self._site(), crowded):
+                return run
         rows_, agent = rows[lanes], agents[lanes]
         cta = clocks.numbers[rows_]
         self._conflict(shadow.after_write(g, clocks, rows_, cta, agent, f.proxy), memory, lanes, f, "read", None)
         self._conflict(shadow.updates.conflicts(g, clocks, rows, agents, lanes, cta, "update"), memory, lanes, f, "read", None)
-        shadow.reads.note(g, cta, agent, clocks.now(rows, agents)[lanes], self._site(), clocks.count > 1 or self.m.clusters.size > 1)
+        shadow.reads.note(g, cta, agent, clocks.now(rows, agents)[lanes], self._site(), crowded)
+        return None
 
-    def _write(self, memory: Memory, g: Array, lanes: Array, f: Frame, new: Array | None, same: Array | None) -> None:
-        """`g` [elements, granules each] by frame lanes `lanes` [elements]; `same` where the value is already there."""
+    def _write(self, memory: Memory, g: Array, lanes: Array, f: Frame, what: _Written | None) -> slice | None:
+        """`g` [elements, granules each] by frame lanes `lanes` [elements]. Returns the granules as a range, where one agent writes one, and nothing is to
+        be said of it."""
         shadow = memory.shadow
         if shadow is None or not g.size:
-            return
+            return None
         clocks, rows, agents = self._who(f)
         per = g.shape[-1]
-        flat, wide = g.reshape(-1), np.repeat(lanes, per)
+        flat = g.reshape(-1)
+        if f.lanes == 1 and not shadow.updates.used and (run := run_of(flat)) is not None:
+            row, one = rows[:1], agents[:1]
+            if shadow.all_known(run, clocks, row, one, f.proxy, f.since) and shadow.reads.all_known(run, clocks, row, one):
+                shadow.note_write(run, int(clocks.numbers[row[0]]), int(one[0]), int(clocks.now(row, one)[0]), self._site(), f.proxy)
+                return run
+        wide = lanes if per == 1 else np.repeat(lanes, per)
         rows_, agent = rows[wide], agents[wide]
         cta = clocks.numbers[rows_]
-        repeated = None if same is None else np.repeat(same, per)
         since = None if f.since is None else f.since[wide]
         found = shadow.after_write(flat, clocks, rows_, cta, agent, f.proxy, since)
+        repeated = None if found is None or what is None else np.repeat(what.same(), per)
         if found is not None and repeated is not None and repeated[found.at] and not every(repeated):  # one that changes a value is told before others
             other = np.flatnonzero(~repeated)
             louder = shadow.after_write(flat[other], clocks, rows_[other], cta[other], agent[other], f.proxy, None if since is None else since[other])
@@ -400,10 +426,11 @@ class Checker(Happened):
         if shadow.updates.used and len(open_ones := np.flatnonzero(~shadow.after_updates(flat, clocks, rows_, cta, agent))):
             lanes_ = wide[open_ones]
             self._conflict(shadow.updates.conflicts(flat[open_ones], clocks, rows, agents, lanes_, cta[open_ones], "update"), memory, lanes_, f, "write", None)
-        self._collide(memory, g[:, 0], lanes, f, new, agents)
+        self._collide(memory, g[:, 0], lanes, f, what)
         shadow.note_write(flat, cta, agent, clocks.now(rows, agents)[wide], self._site(), f.proxy)
+        return None
 
-    def _collide(self, memory: Memory, g: Array, lanes: Array, f: Frame, new: Array | None, agents: Array) -> None:
+    def _collide(self, memory: Memory, g: Array, lanes: Array, f: Frame, what: _Written | None) -> None:
         """Two instances, or two elements of a tile, that one statement writes to the same place."""
         if every(g[1:] > g[:-1]):
             return
@@ -417,6 +444,7 @@ class Checker(Happened):
             a, b = a[apart], b[apart]
         if not len(a):
             return
+        new = None if what is None else what.new()
         loud = np.ones(len(a), np.bool_) if new is None else ~_same_bits(new[a], new[b])
         at = int(loud.argmax())
         s = self.m.site
@@ -442,6 +470,31 @@ class Checker(Happened):
         kind = f"{'an' if found.verb[0] in 'aeiou' else 'a'} {found.verb}"
         self.m.report("race", "weak" if weak else "error", f"{verb} of '{memory.name}' races with {kind}", f, lane, id="KIR-I014",
                       buffer=memory.name, verb=verb, accesses=(other,))
+
+
+def _by_element(memory: Memory, width: int) -> tuple[Any, Array | None]:
+    """The flags of a memory's granules as one word for each element of `width` bytes, and the word of an element that is defined; None where an element
+    has another number of granules than a word has bytes."""
+    assert memory.valid is not None
+    per, rest = divmod(width, memory.granule)
+    if rest or per not in _ALL_DEFINED:
+        return True, None
+    return _ALL_DEFINED[per], memory.valid if per == 1 else memory.valid.view(f"u{per}")
+
+
+_ALL_DEFINED = {1: True, 2: 0x0101, 4: 0x01010101, 8: 0x0101010101010101}
+
+
+@dataclass(frozen=True)
+class _Written:
+    """What a write writes, by element, and what is there: looked at only where there is something to say."""
+
+    new: Callable[[], Array]
+    old: Callable[[], Array]
+
+    def same(self) -> Array:
+        """Where the value is already there."""
+        return _same_bits(self.new(), self.old())
 
 
 def _same_bits(a: Array, b: Array) -> Array:

@@ -183,9 +183,11 @@ class Happened:
             return
         if frame.parent is not None and frame.parent.live is not None:
             gone = gone | ~frame.parent.live[frame.owner]
+        here = f.active()
+        if every(here) or every(here | gone):
+            return
         _, ctas, _ = self._who(f)  # other CTAs of the frame may have run out of rounds
-        absent = ~(f.active() | gone) & np.isin(ctas, ctas[f.active()])
-        self._missed(f, f, absent, what)
+        self._missed(f, f, ~(here | gone) & np.isin(ctas, ctas[here]), what)
 
     def _missed(self, f: Frame, whole: Frame, absent: Array, what: str) -> None:
         if some(absent):

@@ -84,7 +84,7 @@ def read(m: Machine, place: Place, f: Frame, mask: Val | None = None, other: Val
     if m.checking:
         ok = m.checker.on_read(place, f, want)
         m.checker.lookahead.on_read(place, f, want, cache)
-    m.counters.count_bytes("read", place.memory.space, data.size * storage(dtype).itemsize)
+    m.counters.count_bytes("read", place.memory.space, _elements(place, want, f) * storage(dtype).itemsize)
     if want is None:
         return Val(data, ok)
     if other is None and place.fill is not None:
@@ -99,6 +99,19 @@ def read(m: Machine, place: Place, f: Frame, mask: Val | None = None, other: Val
     inner = np.ones((1,), np.bool_) if ok is None else ok
     outer = np.ones((1,), np.bool_) if instead.ok is None else instead.ok
     return Val(out, np.where(want, lift(inner, rank), lift(outer, rank)))
+
+
+def _elements(place: Place, want: Mask, f: Frame) -> int:
+    """How many elements a read reaches: those that a mask, the tensor's end or a branch leaves out are not among them; one that all lanes read is one."""
+    shape, rank = place.index.shape, place.index.ndim - 1
+    if f.live is not None and shape[0] > 1:
+        want = both(None if want is None else lift(want, rank), lift(f.live, rank))
+    if want is None:
+        return place.index.size
+    want = lift(want, rank)
+    alike = tuple(k for k, (n, d) in enumerate(zip(want.shape, shape)) if n > d)
+    want = want.any(axis=alike, keepdims=True) if alike else want
+    return int(np.count_nonzero(want)) * (place.index.size // max(1, want.size))
 
 
 def write(m: Machine, place: Place, f: Frame, value: Val, mask: Val | None = None, clip: bool = False) -> None:
@@ -123,4 +136,4 @@ def write(m: Machine, place: Place, f: Frame, value: Val, mask: Val | None = Non
     shape = np.broadcast_shapes(index.shape, data.shape, want.shape)
     chosen = spread(want, shape)
     flat[spread(index, shape)[chosen]] = spread(data, shape)[chosen]
-    m.counters.count_bytes("write", place.memory.space, int(chosen.sum()) * flat.itemsize)
+    m.counters.count_bytes("write", place.memory.space, int(np.count_nonzero(chosen)) * flat.itemsize)

@@ -13,6 +13,7 @@ from kir.interp.state.frame import Frame
 from kir.interp.state.machine import Machine
 from kir.interp.state.memory import Handle, Place, locate
 from kir.ir.nodes import Expr, Region, Span
+from kir.ir.visit import once
 
 
 def resolve(machine: Machine, region: Region, frame: Frame, mask: Val | None = None) -> Place:
@@ -25,7 +26,7 @@ def resolve(machine: Machine, region: Region, frame: Frame, mask: Val | None = N
     if handle.peers is not None:
         return _of_peer(machine, region, handle, frame)
     values: list[Val] | None = None
-    if index and handle.direct and all(not isinstance(i, Span) or (type(i.extent) is int and type(i.step) is int) for i in index):
+    if index and handle.direct and once(region, "_even_spans", lambda: _even_spans(index)):
         values = [machine.evaluate(i.lo if isinstance(i, Span) else i, frame) for i in index]
         found = _within(machine, region, handle, frame, values)
         if found is not None:
@@ -42,6 +43,11 @@ def resolve(machine: Machine, region: Region, frame: Frame, mask: Val | None = N
     if handle.view is not None and handle.view.axes:
         return _through(machine, handle, indices, frame)
     return locate(handle, indices, frame, contiguous, ranges)
+
+
+def _even_spans(index: tuple[Expr | Span, ...]) -> bool:
+    """Whether the extent and the step of each span are numbers."""
+    return all(not isinstance(i, Span) or (type(i.extent) is int and type(i.step) is int) for i in index)
 
 
 def _of_peer(machine: Machine, region: Region, handle: Handle, frame: Frame) -> Place:
@@ -87,9 +93,9 @@ def _within(machine: Machine, region: Region, handle: Handle, frame: Frame, valu
         partial, steps = _partial(region, handle, frame, varied, spans)
         machine.places[id(region)] = (handle, frame, tuple(v for v, _ in varied), partial, region, steps)
     tall, last = (-1,) + (1,) * spans, region.index[-1]
-    indices = [v.data if not spans else v.index()[0].reshape(tall) + step for v, step in zip(values, steps, strict=True)]
     whole = isinstance(last, Span) and last.step == 1 and handle.strides[-1] == 1
-    return Place(handle, handle.memory, partial + base if base else partial, None, indices,
+    return Place(handle, handle.memory, partial + base if base else partial, None,
+                 lambda: [v.data if not spans else v.index()[0].reshape(tall) + step for v, step in zip(values, steps, strict=True)],
                  contiguous=last.extent if whole and isinstance(last, Span) and isinstance(last.extent, int) else 1)
 
 
@@ -112,9 +118,7 @@ def _partial(region: Region, handle: Handle, frame: Frame, varied: list[tuple[Va
             steps.append(0)
     memory = handle.memory
     if memory.owner is not None and memory.lanes > 1:
-        mapped = frame.lane_in(memory.owner)
-        lane = np.arange(memory.lanes) if mapped is None else mapped
-        partial = partial + (lane * (memory.size // storage(handle.buffer.dtype).itemsize)).reshape(tall)
+        partial = partial + memory.of_lanes(frame.lane_in(memory.owner), storage(handle.buffer.dtype).itemsize).reshape(tall)
     return partial, steps
 
 

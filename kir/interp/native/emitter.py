@@ -64,6 +64,8 @@ class Emitter:
             at += 4 + 2 * h.rank
         self.bad = self._variable(self.s.ir.IntType(1))
         self.flags: dict[int, Value] = {}
+        self.reading: dict[int, tuple[Held, bool, Value]] = {}
+        """Reads of this statement that not every lane makes: where, whether it is one place for all lanes, and how many have."""
 
     def emitted(self) -> Emitted:
         """The whole function."""
@@ -369,6 +371,10 @@ class Emitter:
         b = self.b
         held, base, *_ = self.places[e.at.buffer.name]
         offset, safe = self._wanted(e.at, e.mask, e.clip, "read", lane)
+        if id(e) in self.reading:
+            _, one, elements = self.reading[id(e)]
+            here = self._c(1) if safe is None else b.zext(safe, self.s.long)
+            b.store((b.or_ if one else b.add)(b.load(elements), here), elements)
         if safe is not None:
             offset = b.select(safe, offset, self._c(0))
         got = self.s.load(b, held.dtype, b.load(b.gep(base, [offset])))
@@ -379,19 +385,28 @@ class Emitter:
         instead = self.s.constant(held.dtype, number.poison(held.dtype)) if other is None else self.value(other, lane)
         return got if safe is None else b.select(safe, got, instead)
 
-    def _reads(self, *expressions: n.Expr | None) -> None:
-        """Counts the bytes that a statement reads, and where it is checked its operations."""
+    def _reads(self, mask: Value | None, *expressions: n.Expr | None) -> None:
+        """Counts the bytes that a statement reads, and, checked, its operations. What a mask, an end or a branch leaves out waits for `_have_read`."""
         for e in expressions:
             if e is None:
                 continue
-            self._reads(*self._parts(e))
+            self._reads(mask, *self._parts(e))
             if self.of.checked and isinstance(e, (n.Binary, n.Call)) and (isinstance(e, n.Call) or dtype_of(e.a.type).is_float):
                 unit = "sfu" if isinstance(e, n.Call) else f"fp{dtype_of(e.a.type).bits}"
                 self._count(f"flops {unit}", self._c(1) if self.uniform(e) else self.words["lanes"])
             if isinstance(e, n.Load) and (self.of.checked or e.at.index or e.mask is not None or self.places[e.at.buffer.name][0].lanes != "own"):
-                held = self.places[e.at.buffer.name][0]
-                size = self._c(number.storage(held.dtype).itemsize)
-                self._count(f"read {held.space}", size if self._one_place(e.at) else self.b.mul(size, self.words["lanes"]))
+                held, one = self.places[e.at.buffer.name][0], self._one_place(e.at)
+                if e.mask is not None or e.clip or (held.shown and held.shown.fill) or (mask is not None and not one):
+                    self.b.store(self._c(0), elements := self._variable(self.s.long))
+                    self.reading[id(e)] = held, one, elements
+                    continue
+                self._count(f"read {held.space}", self.b.mul(self._c(number.storage(held.dtype).itemsize), self._c(1) if one else self.words["lanes"]))
+
+    def _have_read(self) -> None:
+        """Counts what was read since `_reads`."""
+        for held, _, elements in self.reading.values():
+            self._count(f"read {held.space}", self.b.mul(self._c(number.storage(held.dtype).itemsize), self.b.load(elements)))
+        self.reading = {}
 
     # -------------------------------------------------------------------------------------------------------------- statements
     def block(self, body: n.Block, mask: Value | None) -> None:
@@ -405,11 +420,12 @@ class Emitter:
         self._count("steps", self._c(1))
         match s:
             case n.Let():
+                self._reads(mask, s.value)
                 self.prepare(mask, s.value)
-                self._reads(s.value)
                 slot = self._slot(dtype_of(s.value.type), self.uniform(s.value))
                 with self._each_lane(slot.uniform, mask) as lane:
                     self._put(slot, lane, self.value(s.value, lane))
+                self._have_read()
                 self.env[s.names[0]] = slot
             case n.Store():
                 self._store(s.at, s.value, s.mask, s.clip, mask)
@@ -421,26 +437,23 @@ class Emitter:
                 self._if(s, mask)
             case n.For():
                 self._for(s, mask)
-            case _:
-                pass
 
     def _store(self, at: n.Region, value: n.Expr, wanted: n.Expr | None, clip: bool, mask: Value | None, fresh: bool = False) -> None:
-        indices = [i for i in at.index if isinstance(i, n.Expr)]
-        self.prepare(mask, *indices, value, wanted)
-        self._reads(*indices, value, wanted)
         held, base, *_ = self.places[at.buffer.name]
+        indices = [i for i in at.index if isinstance(i, n.Expr)]
+        self._reads(mask, *indices, value, wanted)
+        self.prepare(mask, *indices, value, wanted)
         uniform = self._one_place(at) and self.uniform(value) and (wanted is None or self.uniform(wanted))
         if not uniform and held.lanes != "own" and self._touches(held.memory, *indices, value, wanted):
             kept = self._slot(dtype_of(value.type), False)
             with self._each_lane(False, mask) as lane:
                 self._put(kept, lane, self.value(value, lane))
-            others = [self._slot(dtype_of(x.type), False) for x in (*indices, *((wanted,) if wanted is not None else ()))]
-            for slot, x in zip(others, (*indices, *((wanted,) if wanted is not None else ())), strict=True):
+            asked = (*indices, *((wanted,) if wanted is not None else ()))
+            others = [self._slot(dtype_of(x.type), False) for x in asked]
+            for slot, x in zip(others, asked, strict=True):
                 with self._each_lane(False, mask) as lane:
                     self._put(slot, lane, self.value(x, lane))
-            self.ready[id(value)] = kept
-            for slot, x in zip(others, (*indices, *((wanted,) if wanted is not None else ())), strict=True):
-                self.ready[id(x)] = slot
+            self.ready |= {id(value): kept, **{id(x): slot for slot, x in zip(others, asked, strict=True)}}
         size = self._c(number.storage(held.dtype).itemsize)
         counts = self.of.checked or (not fresh and (at.index or wanted is not None or mask is not None or held.lanes != "own"))
         told = self.of.checked and held.space == "global"
@@ -458,6 +471,7 @@ class Emitter:
                 self.b.store(self.b.add(self.b.load(written), size), written)
                 if told:
                     self._mark(at.buffer.name, offset, lane)
+        self._have_read()
         if counts and (mask is not None or wanted is not None or clip):
             amount = self.b.load(written)
             if not self.of.checked and not at.index and wanted is None and held.lanes == "own":  # stored whole where all lanes are active, which is not counted
@@ -478,10 +492,11 @@ class Emitter:
                    for e in expressions)
 
     def _if(self, s: n.If, mask: Value | None) -> None:
+        self._reads(mask, s.cond)
         self.prepare(mask, s.cond)
-        self._reads(s.cond)
         if self.uniform(s.cond):
             cond = self.value(s.cond, self._c(0))
+            self._have_read()
             self._note("branch", s, self._either(cond, TAKEN, SKIPPED))
             with self.b.if_else(cond) as (then, other):
                 with then:
@@ -502,17 +517,19 @@ class Emitter:
                 for (slot, _, some), where in zip(arms, (cond, self.b.not_(cond)), strict=True):
                     self._put(slot, lane, where)
                     self.b.store(self.b.or_(self.b.load(some), self.b.zext(where, self.s.byte)), some)
+        self._have_read()
         for slot, body, some in arms:
             with self.b.if_then(self.b.icmp_unsigned("!=", self.b.load(some), self._c(0, self.s.byte))):
                 self.block(body, self._address(slot))
 
     def _for(self, s: n.For, mask: Value | None) -> None:
+        self._reads(mask, s.lo, s.hi, s.step)
         self.prepare(mask, s.lo, s.hi, s.step)
-        self._reads(s.lo, s.hi, s.step)
         number_ = len(self.loops)
         self.loops.append(self.numbers[id(s)])
         if all(self.uniform(x) for x in (s.lo, s.hi, s.step)):
             lo, hi, step = (self.s.index(self.b, dtype_of(x.type), self.value(x, self._c(0))) for x in (s.lo, s.hi, s.step))
+            self._have_read()
             none = self.b.icmp_unsigned("==", step, self._c(0))
             self.b.store(self.b.or_(self.b.load(self.bad), none), self.bad)
             step = self.b.select(none, self._c(1), step)
@@ -558,6 +575,7 @@ class Emitter:
             self.b.store(self.b.or_(self.b.load(self.bad), none), self.bad)
             self._put(ran, lane, self._c(0))
             self._put(on, lane, self.b.select(none, zero, one))
+        self._have_read()
         head, body, end = (self.function.append_basic_block(x) for x in ("turn", "trip", "done"))
         some = self._variable(self.s.byte)
         self.b.branch(head)

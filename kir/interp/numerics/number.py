@@ -11,6 +11,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from numpy._core.multiarray import count_nonzero  # without what asks other libraries first, which takes longer than to count few elements
 from numpy.typing import NDArray
 
 from kir.base.diagnostic import error
@@ -32,12 +33,12 @@ _KINDS: dict[str, np.dtype[Any]] = {name: np.dtype(kind) for name, kind in _STOR
 
 def some(x: Any) -> bool:
     """Whether any element is nonzero: `x.any()` at an eighth of the price, which for the few lanes of a team is mostly overhead."""
-    return bool(np.count_nonzero(x))
+    return bool(count_nonzero(x))
 
 
 def every(x: Any) -> bool:
     """Whether all elements are nonzero, as `some`."""
-    return bool(np.count_nonzero(x) == x.size)
+    return bool(count_nonzero(x) == x.size)
 
 
 def storage(dtype: DType) -> np.dtype[Any]:

@@ -30,7 +30,7 @@ class Val:
             if wide.size == 1:
                 low = high = int(wide.reshape(-1)[0])
             else:
-                low, high = (int(wide.min()), int(wide.max())) if wide.size else (0, 0)
+                low, high = (int(np.minimum.reduce(wide, axis=None)), int(np.maximum.reduce(wide, axis=None))) if wide.size else (0, 0)
             self._index = (wide, low, high)
         return self._index
 

@@ -111,6 +111,8 @@ class Frame:
     acts_for: Frame | None = None
     """The frame that this one is a snapshot of: it owns the same memories."""
     _maps: dict[int, Array | None] = field(default_factory=dict)
+    _every: Array | None = None
+    """All lanes, once they were asked for."""
 
     def idle(self) -> bool:
         """Whether no lane is active."""
@@ -149,8 +151,14 @@ class Frame:
         return self.parent.thread_numbers() if self.parent is not None and self.owner is None else np.zeros(self.lanes, np.int64)
 
     def active(self) -> Array:
-        """The active lanes as a full mask."""
-        return np.ones(self.lanes, np.bool_) if self.live is None else self.live
+        """The active lanes as a full mask, which is nobody's to change."""
+        if self.live is not None:
+            live: Array = self.live
+            return live
+        if self._every is None or len(self._every) != self.lanes:
+            self._every = np.ones(self.lanes, np.bool_)
+            self._every.flags.writeable = False
+        return self._every
 
     def threads_of(self, group: int) -> int:
         """How many threads of one instance of the parent are in a warpgroup."""

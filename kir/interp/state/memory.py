@@ -5,6 +5,7 @@ through its strides or layout, so a swizzle on one side only shows as wrong valu
 """
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import field
 from functools import cached_property
 from typing import Any, Protocol
@@ -54,6 +55,7 @@ class Memory:
     pending: list[Any] = field(default_factory=list)
     read_by: list[Any] = field(default_factory=list)
     _views: dict[str, Array] = field(default_factory=dict)
+    _starts: dict[int, Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.size = -(-max(self.size, 1) // ALIGNMENT) * ALIGNMENT
@@ -64,6 +66,16 @@ class Memory:
         found = self._views.get(dtype.name)
         if found is None:
             found = self._views[dtype.name] = self.data.reshape(-1).view(storage(dtype))
+        return found
+
+    def of_lanes(self, mapped: Array | None, itemsize: int) -> Array:
+        """Where the memory of each lane begins, in elements, by the lane that owns it; of all lanes in turn where none are named."""
+        if mapped is not None:
+            out: Array = mapped * (self.size // itemsize)
+            return out
+        found = self._starts.get(itemsize)
+        if found is None:
+            found = self._starts[itemsize] = np.arange(self.lanes) * (self.size // itemsize)
         return found
 
     def granules(self, index: Array, width: int) -> Array:
@@ -118,7 +130,7 @@ class Handle:
             part = i if s == 1 else i * s
             offset = part if offset is None else offset + part
         if offset is None:
-            offset = np.full((1,) * rank, base, np.int64)
+            offset = np.array(base, np.int64, ndmin=rank)
         elif base:
             offset = offset + base
         if not self.swizzles:
@@ -131,13 +143,14 @@ class Handle:
 
 @dataclass(eq=False)
 class Place:
-    """A resolved region: element indices `index` [l, *tile] into `memory.typed(dtype)`, and where they lie `inside` the buffer."""
+    """A resolved region: element indices `index` [l, *tile] into `memory.typed(dtype)`, and where they lie `inside` the buffer. `named` are the indices by
+    dimension, or what works them out: few ask."""
 
     handle: Handle
     memory: Memory
     index: Array
     inside: Mask
-    indices: list[Array]
+    named: list[Array] | Callable[[], list[Array]]
     fill: Expr | None = None
     own: Mask = None
     """Where a functional view has the element itself: its fill stands for elements outside the buffer below, not outside its shape."""
@@ -148,6 +161,11 @@ class Place:
     def dtype(self) -> DType:
         """Dtype of the elements."""
         return self.handle.buffer.dtype
+
+    @property
+    def indices(self) -> list[Array]:
+        """The indices by dimension [l, *tile]."""
+        return self.named() if callable(self.named) else self.named
 
 
 LONG = 1 << 12
@@ -187,9 +205,7 @@ def locate(handle: Handle, indices: list[Array], frame: Instances, contiguous: i
     if inside is not None:
         offset = np.where(inside, offset, 0)
     if memory.owner is not None and memory.lanes > 1:
-        mapped = frame.lane_in(memory.owner)
-        lane = np.arange(memory.lanes) if mapped is None else mapped
-        offset = offset + (lane * (memory.size // kind.itemsize)).reshape((-1,) + (1,) * (offset.ndim - 1))
+        offset = offset + memory.of_lanes(frame.lane_in(memory.owner), kind.itemsize).reshape((-1,) + (1,) * (offset.ndim - 1))
     return Place(handle, memory, offset, inside, indices, contiguous=contiguous)
 
 

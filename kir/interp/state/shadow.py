@@ -30,6 +30,23 @@ class Conflict:
     proxy: bool = False
 
 
+LEAST_RUN = 64
+"""Granules of which it is worth a look whether they are a range."""
+
+
+def run_of(g: Array) -> slice | None:
+    """Granules as a range, where each of it is there once, in whatever order: what a team reads or writes of a tile, swizzled or not. What is kept of a
+    range is compared and changed in a tenth of the time."""
+    if len(g) < LEAST_RUN:
+        return None
+    low = int(g.min())
+    if int(g.max()) - low + 1 != len(g):
+        return None
+    seen = np.zeros(len(g), np.bool_)
+    seen[g - low] = True
+    return slice(low, low + len(g)) if every(seen) else None
+
+
 class Crowd:
     """Accesses of many agents to each granule: reads, or atomic updates."""
 
@@ -93,6 +110,44 @@ class Crowd:
                 if some(several):
                     self.last[g[several]] = MANY
             _raised(self.latest, g, clock)
+
+    def note_run(self, run: slice, cta: int, agent: int, clock: int, site: int, crowded: bool) -> bool:
+        """As `note`, of one agent's accesses to a range; False where another CTA has been there, and nothing is noted."""
+        if not self.used:
+            self._begin()
+        fresh, untouched = self.cta[run] != cta, self.cta[run] == NOBODY
+        if some(fresh & ~untouched):
+            return False
+        if some(fresh):
+            if self.clock.shape[1]:
+                self.clock[run][fresh] = 0
+            self.latest[run][fresh], self.before[run][fresh], self.last[run][fresh] = 0, 0, NOBODY
+            self.cta[run] = cta
+        self.site[run] = site
+        if crowded:
+            column = int(self._columns(np.array([agent]))[0])
+            own, latest, last = self.clock[run, column], self.latest[run], self.last[run]
+            np.maximum(own, clock, out=own)
+            another = last != agent
+            if some(another):
+                np.copyto(self.before[run], latest, where=another)
+                last[...] = agent
+            np.maximum(latest, clock, out=latest)
+        return True
+
+    def all_known(self, run: slice, clocks: Clocks, row: Array, agent: Array) -> bool:
+        """Whether it shows at once that `conflicts` finds nothing of one agent's access to a range."""
+        if not self.used:
+            return True
+        cta, last, other = int(clocks.numbers[row[0]]), self.cta[run], self.other[run]
+        if some((other != NOBODY) & (other != cta)):
+            return False
+        if not every(last == cta):
+            return every(last == NOBODY)
+        if not len(self.column_agents):
+            return True
+        most = int(np.where(self.last[run] == agent[0], self.before[run], self.latest[run]).max())
+        return most <= 0 or most <= clocks.least(ORDERED, row, agent, self.column_agents)
 
     def _columns(self, agent: Array) -> Array:
         most = int(agent.max()) + 1
@@ -296,6 +351,21 @@ class Shadow:
                 return Conflict(at, int(self.site[g[at]]), int(cta[at]), int(writer[at]), "write", proxy=True)
         return None
 
-    def note_write(self, g: Array, cta: Array, agent: Array, clock: Array, site: int, proxy: int) -> None:
+    def all_known(self, run: slice, clocks: Clocks, row: Array, agent: Array, proxy: int, since: Array | None = None) -> bool:
+        """Whether it shows at once that `after_write` finds nothing of one agent's access to a range."""
+        who = self.cta[run]
+        if every(who == NOBODY):
+            return True
+        if not every(who == clocks.numbers[row[0]]) or (proxy and clocks.layers > PROXIED and some(self.generic[run])):
+            return False
+        writer = self.agent[run]
+        others = writer != agent[0]
+        if since is not None and not every(others):
+            return False
+        if not some(others):
+            return True
+        return int(self.clock[run][others].max()) <= clocks.least(ORDERED, row, agent, np.flatnonzero(np.bincount(writer[others])))
+
+    def note_write(self, g: Array | slice, cta: Array | int, agent: Array | int, clock: Array | int, site: int, proxy: int) -> None:
         """Writes to granules `g`."""
         self.cta[g], self.agent[g], self.clock[g], self.site[g], self.generic[g] = cta, agent, clock, site, not proxy

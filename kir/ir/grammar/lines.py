@@ -6,6 +6,7 @@ something wrong with it reads the tree of the whole text, for the place.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -22,6 +23,8 @@ HEAD = re.compile(r"(?:@%?\w+ +)?(for|if|static|while|roles|role|else)\b")
 """How a line in a kernel begins that a block follows."""
 BODY = re.compile(r"(?:@%?\w+ +)?(?:kernel|function)\b")
 """How a line begins that statements follow."""
+LABEL = re.compile(r"@ *%?\w+ *")
+"""What stands before a statement that has a label."""
 KEPT = 1 << 13
 """Lines, and texts without their statements, whose trees are kept."""
 
@@ -38,14 +41,14 @@ class _Unusual(Exception):
     """This text is not put together from its lines."""
 
 
-def tree_of_lines(lark: Lark, text: str) -> T | None:
-    """The tree of a text; None for one that is wrong, or written as no printer writes it."""
+def tree_of_lines(lark: Callable[[], Lark], text: str) -> T | None:
+    """The tree of a text; None for one that is wrong, or written as no printer writes it. The parser need say nothing of positions."""
     if UNUSUAL.search(text) or ("#" in text and COMMENTED.search(text)):
         return None
     rows = text.split("\n")
     lines = [Line(k, len(row) - len(row.lstrip(" ")), row.strip(" ")) for k, row in enumerate(rows, start=1) if row.strip(" ")]
     try:
-        return _Lines(lark, lines, Line(len(rows) + (rows[-1] != ""), 0, "")).whole()
+        return _Lines(lark(), lines, Line(len(rows) + (rows[-1] != ""), 0, "")).whole()
     except (LarkError, _Unusual):
         return None
 
@@ -95,7 +98,7 @@ class _Lines:
             name = tree.children[1]
             assert isinstance(name, Token)
             children[1] = Token(name.type, str(name), line=head.number, column=name.column, end_line=head.number, end_column=name.end_column)
-        return Tree(tree.data, children, _meta(head.number, tree.meta.column, after.number, after.indent + 1))
+        return Tree(tree.data, children, _meta(head.number, head.indent + 1, after.number, after.indent + 1))
 
     def block(self, head: Line) -> list[T]:
         """The statements below a line, up to one that is indented less."""
@@ -116,15 +119,14 @@ class _Lines:
     def statement(self) -> T:
         line = self.next()
         self.at += 1
-        head = HEAD.match(line.text)
+        head, label_text = HEAD.match(line.text), LABEL.match(line.text)
+        column = line.indent + 1 + (0 if label_text is None else label_text.end())
         if line.text == "pass" or (head is not None and head[1] in ("role", "else")):
             raise _Unusual
         if head is None:
             label, inner = _statement(self.lark, f"{line.text}\n").children
             assert isinstance(inner, Tree)
-            place = inner.meta
-            return Tree("stmt", [label, Tree(inner.data, inner.children, _meta(line.number, line.indent + place.column, line.number,
-                                                                             line.indent + place.end_column))])
+            return Tree("stmt", [label, Tree(inner.data, inner.children, _meta(line.number, column, line.number, line.indent + len(line.text) + 1))])
         if head[1] == "roles":
             label, inner = _statement(self.lark, f"{line.text}\n role r warps 0..1\n  pass\n").children
             blocks = self.roles(line)
@@ -138,7 +140,7 @@ class _Lines:
                 blocks[-1] = then
         assert isinstance(inner, Tree)
         after = self.next()
-        return Tree("stmt", [label, Tree(inner.data, blocks, _meta(line.number, line.indent + inner.meta.column, after.number, after.indent + 1))])
+        return Tree("stmt", [label, Tree(inner.data, blocks, _meta(line.number, column, after.number, after.indent + 1))])
 
     def otherwise(self, head: Line) -> T | None:
         line = self.next()

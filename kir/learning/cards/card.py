@@ -17,7 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from kir.base.diagnostic import KirError, Origin, error
 from kir.lineage.records.record import schema_fault
 
-SCHEMA: Literal["kir.card/2"] = "kir.card/2"
+SCHEMA: Literal["kir.card/3"] = "kir.card/3"
+OLDER = "kir.card/2"
+"""A schema that is read, too: it has all fields but `ways`."""
 OPEN, CLOSE = "\n## Record\n\n```json\n", "\n```\n"
 
 Life = Literal["hypothesis", "admitted", "deprecated", "retired", "negative"]
@@ -56,10 +58,12 @@ class Parameter(Part):
 
 
 class Move(Part):
-    """One step of a carrier: a pass and what is known of its parameters."""
+    """One step of a carrier: a pass and what is known of its parameters; and of parameters that are chosen, in their order, which values were used together
+    (`ways`), those of most kernels first."""
 
     step: str
     parameters: tuple[Parameter, ...] = ()
+    ways: tuple[tuple[Value, ...], ...] = ()
 
 
 class Relation(Part):
@@ -182,7 +186,7 @@ class Entry(Part):
 class Card(Part):
     """One skill. `name` is the file's stem; `prose` is the Markdown before the record, kept as it is."""
 
-    schema_: Literal["kir.card/2"] = Field(default=SCHEMA, alias="schema")
+    schema_: Literal["kir.card/3", "kir.card/2"] = Field(default=SCHEMA, alias="schema")
     name: Name
     state: Life = "hypothesis"
     why: str = ""
@@ -206,7 +210,7 @@ class Card(Part):
 
 def card_text(card: Card) -> str:
     """The file's text."""
-    value = {"schema": SCHEMA, **card.model_dump(mode="json", by_alias=True, exclude_defaults=True)}
+    value = {"schema": card.schema_, **card.model_dump(mode="json", by_alias=True, exclude_defaults=True)}
     uses, value["evidence"]["uses"] = value["evidence"]["uses"], []
     listed = ",\n".join("   " + json.dumps(use, ensure_ascii=False) for use in uses)  # a line each: a skill may have a thousand
     record = json.dumps(value, indent=1, ensure_ascii=False).replace('"uses": []', f'"uses": [\n{listed}\n  ]' if uses else '"uses": []', 1)
@@ -233,7 +237,7 @@ def parse_card(text: str, file: str) -> Card:
     raise _fault(text, begin, file)
 
 
-_SCHEMA = re.compile(rf'\{{\s*"schema": "{re.escape(SCHEMA)}"')
+_SCHEMA = re.compile(rf'\{{\s*"schema": "({re.escape(SCHEMA)}|{re.escape(OLDER)})"')
 
 
 def _fault(text: str, begin: int, file: str) -> KirError:
@@ -243,7 +247,7 @@ def _fault(text: str, begin: int, file: str) -> KirError:
         value = json.loads(record)
     except json.JSONDecodeError as fault:
         return error("KIR-S020", f"this is not JSON: {fault.msg}", origin=Origin(file, fault.lineno, fault.colno, fault.lineno, fault.colno + 1))
-    if isinstance(value, dict) and value.get("schema") == SCHEMA:
+    if isinstance(value, dict) and value.get("schema") in (SCHEMA, OLDER):
         try:
             Card.model_validate_json(json.dumps(value))
         except ValidationError as fault:

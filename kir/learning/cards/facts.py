@@ -10,9 +10,10 @@ from itertools import combinations
 
 from kir.ir import nodes as n
 from kir.ir.build import int_value
+from kir.ir.canonical import bound_names
 from kir.ir.printer import expr_text
 from kir.ir.types import TileType
-from kir.ir.visit import walk
+from kir.ir.visit import blocks_of, names_mentioned, walk
 from kir.rewrite.edit import Path, Place, block_at, node_at
 
 Facts = Mapping[str, int]
@@ -36,8 +37,8 @@ def kind(node: Place) -> str:
 
 
 def expressions(program: n.Program, path: Path) -> Iterator[tuple[str, str]]:
-    """The expressions of the statement at a place and of those that follow it in its block, those of statements within them left out, as kind and
-    text: nearest statement first, of one statement the longest first, each once."""
+    """The expressions of the statement at a place and of those that follow it in its block, as kind and text: nearest statement first, of one statement the
+    longest first, each once; of statements within one those that are the same wherever it begins: they name nothing that is bound inside it."""
     last = path[-1]
     rest = block_at(program, path)[int(last):][:MOST_STATEMENTS] if isinstance(last, int) else (node_at(program, path),)
     seen: set[str] = set()
@@ -46,11 +47,22 @@ def expressions(program: n.Program, path: Path) -> Iterator[tuple[str, str]]:
             parts: list[n.Node] = [x for x in (getattr(node, name, None) for name in ("lo", "hi", "cond")) if isinstance(x, n.Node)]
         else:
             parts = [node]
-        found = {expr_text(x): type(x).__name__.lower() for part in parts for x in walk(part) if isinstance(x, n.Expr) and not isinstance(x, (n.Const, n.Var))}
-        for text, kind_ in sorted(found.items(), key=lambda row: (-len(row[0]), row[0])):
-            if text not in seen:
-                seen.add(text)
-                yield kind_, text
+        own = {expr_text(x): type(x).__name__.lower() for part in parts for x in walk(part) if isinstance(x, n.Expr) and not isinstance(x, (n.Const, n.Var))}
+        for found in (own, {} if isinstance(node, n.Kernel) else _outer(node)):
+            for text, kind_ in sorted(found.items(), key=lambda row: (-len(row[0]), row[0])):
+                if text not in seen:
+                    seen.add(text)
+                    yield kind_, text
+
+
+def _outer(node: n.Stmt) -> dict[str, str]:
+    """Of what stands within a statement, the expressions that name nothing bound in there, by text, with their kinds."""
+    blocks = blocks_of(node)
+    if not blocks:
+        return {}
+    bound = {name for block in blocks for name in bound_names(block)} | ({node.var.name} if isinstance(node, n.For) else set())
+    return {expr_text(x): type(x).__name__.lower() for block in blocks for s in block for x in walk(s)
+            if isinstance(x, n.Expr) and not isinstance(x, (n.Const, n.Var)) and names_mentioned(x).isdisjoint(bound)}
 
 
 def facts_at(program: n.Program, path: Path) -> Facts:

@@ -25,14 +25,15 @@ from kir.ir.visit import walk
 from kir.learning.cards.card import Card
 from kir.learning.cards.facts import kind
 from kir.learning.cards.traits import traits
-from kir.learning.cards.use import Application, NearMiss, looked
+from kir.learning.cards.use import Application, NearMiss, carried_out, looked
 from kir.learning.corpus.family import family_of
 from kir.rewrite import Context
 from kir.rewrite.catalog import provided
 from kir.rewrite.edit import places
 
-MOST_LOOKED = 40
-"""Cards, the best by scope and words, that are looked for in the program itself; more where more hits are asked for."""
+MOST_LOOKED = 160
+"""Cards, the best by scope and words, that are looked for in the program itself; more where more hits are asked for. Which of them apply says most of what
+state a program is in, so that all are put in order once more by that."""
 LISTED = 5
 """Cards of which it is learned from which score on they are likely."""
 COLUMNS = ("place", "case", "surface", "platform", "prior", "admitted", "trials", "gain", "uses", "specific", "state", "words")
@@ -77,7 +78,7 @@ class Hit:
 @dataclass(frozen=True)
 class Query:
     """What is asked: state features and kinds of places of a program, its family, the surface, the target and words; what it computes more than once, as
-    `load in store`: kinds of expressions in kinds of statements; and what it is made of (`traits`)."""
+    `load in store`: kinds of expressions in kinds of statements; what it is made of (`traits`); and, once it was looked for, which cards apply to it."""
 
     features: frozenset[str]
     places: frozenset[str]
@@ -87,12 +88,14 @@ class Query:
     words: str = ""
     again: frozenset[str] = frozenset()
     made: frozenset[str] = frozenset()
+    applies: frozenset[str] = frozenset()
 
     @cached_property
     def state(self) -> frozenset[str]:
         """What a state has, as `Rank.states` calls it."""
         own = {f"on {self.surface}", f"for {self.target}", f"in {self.case}"}
-        return self.features | {f"at {each}" for each in self.places} | {f"again {each}" for each in self.again} | self.made | own
+        apply = {f"applies {each}" for each in self.applies}
+        return self.features | {f"at {each}" for each in self.places} | {f"again {each}" for each in self.again} | self.made | apply | own
 
     @classmethod
     def of(cls, program: Program, target: Target | None = None, surface: str = "", words: str = "") -> Query:
@@ -213,18 +216,24 @@ def search(cards: Sequence[Card], program: Program, target: Target | None = None
     """The cards that apply to a program, best first, at most so many, those of the same steps together; then those that nearly do."""
     index = Index.of(cards, rank)
     query = Query.of(program, target, surface, words)
-    hits = []
+    near, uses = dict[int, tuple[NearMiss, ...]](), dict[int, tuple[Application, ...]]()
+    for number, _ in index.best(query, max(most, MOST_LOOKED)) if cards else []:
+        found = list(looked(cards[number], program, Context(target)))
+        uses[number] = tuple(each for each in found if isinstance(each, Application))
+        near[number] = tuple(each for each in found if isinstance(each, NearMiss) and each.is_near)
+    query = replace(query, applies=frozenset(cards[number].name for number, some in uses.items() if some))
     columns = index.columns(query) if cards else np.zeros((0, len(COLUMNS)))
-    for number, score in index.best(query, max(most, MOST_LOOKED)) if cards else []:
-        card = cards[number]
-        found = list(looked(card, program, Context(target)))
-        uses = tuple(each for each in found if isinstance(each, Application))
-        near = tuple(each for each in found if isinstance(each, NearMiss))
-        if uses or near:
+    hits = []
+    for number, score in index.best(query, len(cards)):
+        if uses.get(number) or near.get(number):
             seldom = () if score >= index.rank.least else ("outcomes: in states like this one it was seldom used from there on",)
-            hits.append(Hit(card, round(score, 3), (*_reasons(card, query, columns[number]), *seldom), uses, near))
+            said = (*_reasons(cards[number], query, columns[number]), *seldom)
+            hits.append(Hit(cards[number], round(score, 3), said, uses[number], near[number]))
     together: dict[str, list[Hit]] = {}
-    for hit in hits:
+    for k, hit in enumerate(hits):
+        if hit.applications and len(together) < most:
+            stands, refused = carried_out(hit.applications, program, Context(target))
+            hits[k] = hit = replace(hit, applications=stands, near=(*refused, *hit.near))
         if hit.applications:
             together.setdefault(skill(hit.card), []).append(hit)
     shown = [replace(first, also=tuple(others)) for first, *others in together.values()]
@@ -268,9 +277,24 @@ def _reasons(card: Card, query: Query, row: np.ndarray[Any, Any]) -> tuple[str, 
                     f"on {query.target}")
     if card.scope.prior:
         said.append(f"prior: {value['prior']:.0%} of what its prior steps bring is there")
+    said += _effect(card, query.target)
     if value["words"]:
         said.append(f"words: {value['words']:.2f} of the best")
     return tuple(said)
+
+
+def _effect(card: Card, target: str) -> tuple[str, ...]:
+    """What a card's uses brought: measured before forecast, on the target before others."""
+    known = card.effect
+    for basis, by in (("measured", known.measured), ("forecast", known.forecast)):
+        if by:
+            name = target if target in by else max(by, key=lambda each: (by[each].uses, each))
+            spread = by[name]
+            idle = "; none of them changed the compiled code" if known.compared and not known.realized else ""
+            times = "as fast as before" if f"{spread.low:.3g}" == f"{spread.high:.3g}" == "1" else \
+                f"{spread.median:.3g} times as fast (half of them {spread.low:.3g} to {spread.high:.3g})"
+            return (f"effect: {basis} {times} in {spread.uses} use{'s' * (spread.uses != 1)} on {name}{idle}",)
+    return ()
 
 
 def _of_card(card: Card) -> tuple[float, ...]:

@@ -7,17 +7,44 @@ from collections.abc import Iterator
 
 from kir.ir import nodes as n
 from kir.ir.build import int_value
+from kir.ir.printer import expr_text
 from kir.ir.types import TileType, dtype_of, shape_of
-from kir.ir.visit import children, walk
+from kir.ir.visit import children, statements, walk
 from kir.learning.cards.facts import kind
 
+OPERATIONS = (n.Binary, n.Unary, n.Call, n.Select, n.Cast)
 MANY = (2, 4, 8, 16)
 """Counts of one kind of statement that are told apart."""
 
 
 def traits(program: n.Program) -> frozenset[str]:
     """The names, of all kernels together."""
-    return frozenset(_traits(program))
+    return frozenset((*_traits(program), *_sizes(program)))
+
+
+def _sizes(program: n.Program) -> Iterator[str]:
+    """How much there is of it, in powers of two: statements, loops and named values; the largest value of each kind of statement, in operations; what is
+    loaded and converted without a name; what is computed more than once, and the text that this would save."""
+    counts, largest, texts = Counter[str](), Counter[str](), Counter[str]()
+    named, loads, converted = set[str](), set[str](), set[str]()
+    for s in (s for k in program.kernels for s in statements(k.body) if not isinstance(s, n.Roles)):
+        counts.update(["statements", *(["loops"] if isinstance(s, n.For) else ["lets"] if isinstance(s, n.Let) else [])])
+        if isinstance(s, n.Let):
+            named.add(expr_text(s.value))
+        own = [x for x in children(s) if not isinstance(x, n.Stmt)]
+        largest[kind(s)] = max(largest[kind(s)], *(sum(isinstance(x, OPERATIONS) for x in walk(e)) for e in own), 0)
+        for x in (x for e in own for x in walk(e)):
+            if isinstance(x, n.Load) and x.at.buffer.space == "global":
+                loads.add(expr_text(x))
+            elif isinstance(x, n.Cast):
+                converted.add(expr_text(x))
+            elif isinstance(x, (n.Binary, n.Call, n.Select)):
+                texts[expr_text(x)] += 1
+    twice = {text: count for text, count in texts.items() if count > 1}
+    sizes = {**counts, **{f"largest {name}": size for name, size in largest.items()}, "loads without a name": len(loads - named),
+             "loads with a name": len(loads & named), "conversions without a name": len(converted - named), "computed twice": len(twice),
+             "saved": max((len(text.split()) * (count - 1) for text, count in twice.items()), default=0)}
+    yield from (f"{name} {1 << max(0, size - 1).bit_length() if size else 0}" for name, size in sizes.items())
 
 
 def _traits(program: n.Program) -> Iterator[str]:

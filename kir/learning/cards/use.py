@@ -8,27 +8,29 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import fields
+from functools import partial
 from itertools import islice, product
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error
 from kir.ir.canonical import content_hash
 from kir.ir.measures.features import features, kinds
-from kir.ir.nodes import Binary, Call, Expr, For, If, Kernel, Load, Program, Roles, While
+from kir.ir.nodes import Binary, Call, Expr, For, If, Kernel, Let, Load, Program, Roles, Stmt, While
 from kir.ir.printer import expr_text
 from kir.ir.types import DType, TileType, dtype_of
-from kir.ir.visit import children, walk
+from kir.ir.visit import children, once, walk
 from kir.learning.cards.card import Card, Move, Parameter, Relation
 from kir.learning.cards.facts import expressions, facts_at, holds, kind, solved
 from kir.rewrite import Context, Pass, Pipeline, Site, Step, judge, pass_class, run, sites
 from kir.rewrite.anchor import anchor_text
 from kir.rewrite.base import found_sites, parameter_types
 from kir.rewrite.driver import apply
-from kir.rewrite.edit import Path, node_at, places
+from kir.rewrite.edit import Path, block_at, node_at, places
 from kir.rewrite.verdict import ANYWHERE, Verdict
 
-MOST_CHOICES = 6
-"""Values of parameters that are tried at each place, what most kernels used first."""
+MOST_CHOICES = 16
+"""Combinations of parameters that are tried at each place, what most kernels used first."""
+NOWHERE = "there is no place for"
 NAMING = "named"
 """The parameter that says whether what a step makes keeps a name; its values make no different programs."""
 MOST_BEGUN = 8
@@ -37,6 +39,8 @@ MOST_REPEATED = 4
 """How often a step of a card of several is taken again before the next one."""
 MOST_WAYS = 4
 """Places and parameters of the step at the end of a card of several."""
+MOST_REFUSED = 6
+"""Applications of a card that are carried out to see whether a check refuses them all."""
 MOST_APPLIED = 64
 """Applications of one card to one program."""
 
@@ -60,6 +64,11 @@ class NearMiss:
     card: Card
     anchor: str
     conditions: tuple[str, ...]
+
+    @property
+    def is_near(self) -> bool:
+        """Whether the card's first step has a place, or its program would have one but for a feature: else nothing there is like what it acts on."""
+        return self.conditions != (f"{NOWHERE} {self.card.passes[0]}",)
 
 
 def applications(card: Card, program: Program, context: Context = ANYWHERE) -> tuple[Application, ...]:
@@ -123,7 +132,7 @@ def _composite(card: Card, program: Program, context: Context) -> Iterator[Appli
     elif missed:
         yield missed[0]
     elif not begun:
-        yield NearMiss(card, "", (f"there is no place for {first.step}",))
+        yield NearMiss(card, "", (f"{NOWHERE} {first.step}",))
 
 
 def _made_by(card: Card, move: Move, program: Program, context: Context, missed: list[NearMiss], vary: bool = False) -> Iterator[tuple[Step, Program]]:
@@ -161,7 +170,7 @@ def _rests(card: Card, moves: Sequence[Move], program: Program, context: Context
             now = again[1]
             found = next(_made_by(card, move, now, context, missed), None)
         if found is None:
-            missed.append(NearMiss(card, "", (f"there is no place for {move.step}",)))
+            missed.append(NearMiss(card, "", (f"{NOWHERE} {move.step}",)))
             return
         if move is moves[-1]:
             yield from (((*done, *more, step), tuple(there)) for step, _ in islice(_made_by(card, move, now, context, []), MOST_WAYS))
@@ -237,7 +246,7 @@ def _varied(cls: type[Pass], move: Move, card: Card, program: Program, everywher
     known = {each.name: each for each in move.parameters}
     own = [name for name, of in parameter_types(cls).items() if of in (bool, int) and name != NAMING and (name not in known or len(known[name].values) == 1)]
     for name in own if everywhere else [name for name in own if name not in known or known[name].role == "chosen"]:
-        rest = move.model_copy(update={"parameters": tuple(each for each in move.parameters if each.name != name)})
+        rest = move.model_copy(update={"parameters": tuple(each for each in move.parameters if each.name != name), "ways": ()})
         for item in islice(_choices(cls, move, card, program), None if everywhere else 1):
             for value in _otherwise(getattr(item, name), everywhere):
                 with suppress(KirError):
@@ -293,7 +302,8 @@ def _asked(cls: type[Pass], move: Move, card: Card, program: Program) -> Iterato
 
 def _worth(card: Card, drawn: Parameter, program: Program) -> Iterator[tuple[Path, str]]:
     """The places of a card's kind and the texts that may be drawn there: by turns what is computed most often and costs most, and what costs most by itself
-    (an expert also names the whole of what a statement stores); each text once, where a statement itself has it, else in reading order, then at its others."""
+    (an expert also names the whole of what a statement stores); each text once, where a statement itself has it, else in reading order, then at its others.
+    What stands only once from a place on, and has a name, is not drawn: it would get another name."""
     costs: dict[str, float] = {}
     counts: Counter[str] = Counter()
     for e in (x for k in program.kernels for x in walk(k) if isinstance(x, Expr)):
@@ -306,7 +316,7 @@ def _worth(card: Card, drawn: Parameter, program: Program) -> Iterator[tuple[Pat
         if kind(node) == card.anchor.node:
             own = set() if isinstance(node, (For, If, Kernel, Roles, While)) else {expr_text(x) for x in walk(node) if isinstance(x, Expr)}
             for head, text in expressions(program, path):
-                if head in drawn.values:
+                if head in drawn.values and not _has_a_name(program, path, text):
                     at.setdefault(text, []).append((text not in own, path))
     saved = sorted(at, key=lambda text: -costs.get(text, 0.0) * max(0.1, counts[text] - 1.0))
     whole = sorted(at, key=lambda text: -costs.get(text, 0.0))
@@ -314,6 +324,18 @@ def _worth(card: Card, drawn: Parameter, program: Program) -> Iterator[tuple[Pat
     ranked = {text: [path for _, path in sorted(at[text], key=lambda row: row[0])] for text in order}
     yield from ((ranked[text][0], text) for text in order)
     yield from ((path, text) for text in order for path in ranked[text][1:])
+
+
+def _has_a_name(program: Program, path: Path, text: str) -> bool:
+    """Whether of an expression's text, from a place on in its block, nothing is left but the value of a let."""
+    last = path[-1]
+    rest = block_at(program, path)[last:] if isinstance(last, int) else ()
+    named = any(isinstance(s, Let) and expr_text(s.value) == text for s in rest)
+    return named and sum(once(s, "_texts_of", partial(_texts_of, s))[text] for s in rest) == 1
+
+
+def _texts_of(s: Stmt) -> Counter[str]:
+    return Counter(expr_text(x) for x in walk(s) if isinstance(x, Expr))
 
 
 def _cost(e: Expr) -> float:
@@ -332,14 +354,18 @@ def _cost(e: Expr) -> float:
 
 
 def _choices(cls: type[Pass], move: Move, card: Card, program: Program) -> Iterator[Pass]:
-    """The pass with each combination of the values that the card names: what its relations give at some place of the program first, then those
-    of most kernels; combinations of what comes first before others."""
+    """The pass with each combination of the values that the card names: with what its relations give at some place of the program first, then as kernels had
+    them together, then combinations of what comes first before others."""
     fixed = {each.name: each.values[0] for each in move.parameters if each.role == "fixed"}
     chosen = [each for each in move.parameters if each.role == "chosen"]
-    rows = [tuple(dict.fromkeys((*_given(each, card, program), *each.values))) for each in chosen]
+    given = [tuple(dict.fromkeys(_given(each, card, program))) for each in chosen]
+    rows = [tuple(dict.fromkeys((*own, *each.values))) for own, each in zip(given, chosen, strict=True)]
     rows = [row[:1] if each.name == NAMING else row for each, row in zip(chosen, rows, strict=True)]
-    near = sorted(product(*(range(len(row)) for row in rows)), key=sum)
-    for values in ([row[k] for row, k in zip(rows, each, strict=True)] for each in near[:MOST_CHOICES]):
+    order = sorted(product(*(range(len(row)) for row in rows)), key=sum)[:2 * MOST_CHOICES]
+    near = (tuple(row[k] for row, k in zip(rows, each, strict=True)) for each in order)
+    ways = [tuple(row[0] if each.name == NAMING else value for each, row, value in zip(chosen, rows, way, strict=True)) for way in move.ways]
+    solved_ones = [tuple(own[0] if own else value for own, value in zip(given, way, strict=True)) for way in ways] if any(given) else []
+    for values in islice(dict.fromkeys((*solved_ones, *ways, *near)), MOST_CHOICES):
         with suppress(KirError):
             yield cls.with_options({**fixed, **dict(zip((each.name for each in chosen), values, strict=True))})
 
@@ -382,11 +408,11 @@ def materialized(card: Card, program: Program, context: Context = ANYWHERE, at: 
 
     Raises KirError KIR-S025 where it holds nowhere, with the conditions that fail."""
     done: list[Step] = []
-    current, taken = program, set[str]()
+    current, taken, refused = program, set[str](), list[NearMiss]()
     while len(done) < MOST_APPLIED:
         uses = (each for each in applicable(card, current, context)
                 if (not at or each.steps[0].at == at) and _told(each.steps[0]) not in taken and not (done and each.varied))
-        made = next(_made(uses, current, context), None)
+        made = next(_made(uses, current, context, [] if done else refused), None)
         if made is None:
             break
         taken |= {_told(step) for step in made.steps}
@@ -395,18 +421,29 @@ def materialized(card: Card, program: Program, context: Context = ANYWHERE, at: 
         if at or len(card.carrier.steps) > 1:
             break
     if not done:
-        near = [each for each in looked(card, program, context) if isinstance(each, NearMiss)]
+        near = [*refused, *(each for each in looked(card, program, context) if isinstance(each, NearMiss))]
         raise error("KIR-S025", f"'{card.name}' holds nowhere in this program", subject=", ".join(card.passes),
                     witness=tuple(f"{each.anchor or 'the program'}: {'; '.join(each.conditions)}" for each in near[:6]),
                     attempt=f"kir skills why {card.name} KERNEL")
     return Materialized(current, tuple(done))
 
 
-def _made(uses: Iterable[Application], program: Program, context: Context) -> Iterator[Materialized]:
-    """What the applications of a card make of a program; those that a check of the framework refuses are left out."""
+def carried_out(hit: Sequence[Application], program: Program, context: Context) -> tuple[tuple[Application, ...], tuple[NearMiss, ...]]:
+    """Applications from the first one on that passes every check of the framework, and those before it, with what refused them; none, where the first few
+    are refused."""
+    refused: list[NearMiss] = []
+    found = next(_made(hit[:MOST_REFUSED], program, context, refused), None)
+    return tuple(hit[len(refused):]) if found is not None else (), tuple(refused)
+
+
+def _made(uses: Iterable[Application], program: Program, context: Context, refused: list[NearMiss]) -> Iterator[Materialized]:
+    """What the applications of a card make of a program; those that a check of the framework refuses are added to the refused."""
     for each in uses:
-        with suppress(KirError):
+        try:
             yield Materialized(run(program, Pipeline(each.steps), context=context).program, each.steps)
+        except KirError as bad:
+            first = bad.diagnostics[0]
+            refused.append(NearMiss(each.card, each.steps[0].at, (f"{first.id}: {first.message}",)))
 
 
 def _told(step: Step) -> str:

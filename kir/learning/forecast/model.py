@@ -44,7 +44,8 @@ LEAST = 0.005
 
 @dataclass(frozen=True)
 class Model:
-    """`names` are the features, the first `used` of them seen by the forests, the others only by the distance. `trust`, `start` (of the scale, a logarithm) and
+    """`names` are the features, the first `used` of them seen by the forests of speedups, as many as that is wide by the one of failures, and the others only
+    by the distance. `trust`, `start` (of the scale, a logarithm) and
     `levels` with `quantiles` (errors over scale, at each of `knots`, logarithms of it) make the distribution about the location; `sure` (a weight for each of
     `BENDS`) how likely it is to lie on either side of 1x, from what is said of which is faster; `odds`, `rates` turn the fail forest's value into a
     probability. `center`, `spread` and `centroids` (of the features `compared`) measure the distance of a pair from what was trained
@@ -123,7 +124,7 @@ class Model:
 
     def failing(self, rows: Array) -> Array:
         """The probability of failure, before anything is compiled: certain where the architecture or the surface's backend refuses the later program."""
-        found: Array = np.interp(self.fail(_blank(rows, self._places.code)[:, :self.used]), self.odds, self.rates)
+        found: Array = np.interp(self.fail(_blank(rows, self._places.code)), self.odds, self.rates)
         refused = (rows[:, self._places.refused] > 0.0).any(axis=1) if len(self._places.refused) else np.zeros(len(rows), bool)
         return np.where(refused, np.maximum(found, CERTAIN), found)
 

@@ -41,8 +41,8 @@ ANALYTIC_KINDS = (" t.", " w.", " o.", "limit ")
 """What comes from the analytic model's counting."""
 COMPARED = ("mix ", "share ", "at ")
 """Features that tell how far a pair is from those of training."""
-SELECTED, TRIED, FAILING_SHARE = 80, 0.15, 0.5
-"""Features that forests see, at most; the part of the trees by which they are chosen; and what gain for failures counts beside that for speedups."""
+SELECTED, TRIED = 80, 0.15
+"""Features that the forests of speedups see, at most; and the part of the trees by which they are chosen."""
 WAY, WAY_NOTED, WAY_MOST, WAY_LEAST = 0.2, 0.03, 0.1, 0.3
 """By how much (a logarithm) a forest's word makes it surer which of both is faster; the effect from which that is asked, the one from which all count alike,
 and what the smallest that is asked counts."""
@@ -131,7 +131,7 @@ def train(rows: Rows, options: Options | None = None, about: Mapping[str, Any] |
     o = options or Options()
     found = located or locate(rows, o, drawn)
     full = _calibrated(found, o)
-    odds, rates, fail = _failing(rows.named(full.names, full.used), o)
+    odds, rates, fail = _failing(rows.named(full.names, rows.used), o)
     return replace(full, fail=fail, odds=odds, rates=rates, about={**rows.about, **(about or {}), "seed": o.seed, "shaped": o.shaped})
 
 
@@ -185,24 +185,22 @@ def _shares(said: Array, measured: Array, weights: Array) -> tuple[float, float,
 
 
 def chosen(rows: Rows, good: Array, o: Options) -> tuple[list[str], int]:
-    """Names of the features that a model is trained with, and how many the forests see: those by which a few trees for speedups and for failures gain most,
-    and those that tell how far off a pair is."""
+    """Names of the features that a model is trained with, and how many the forests of speedups see: those by which a few of their trees gain most come first.
+    The forest of failures sees all that forests may (`rows.used`): a fault of its own kind shows in features that tell nothing of speed. Then come those that
+    tell how far off a pair is."""
     if rows.used <= SELECTED:
         return list(rows.names), rows.used
-    base, few = _bare(rows), replace(o, trees=o.trees * TRIED)
-    gains = np.zeros(rows.used)
-    if rows.fault.any():
-        gains = np.maximum(gains, _share_of_gain(_fail_booster(rows, few)) * FAILING_SHARE)
     held = rows.take(_fewer(rows.family, good, o))
-    gains = np.maximum(gains, _share_of_gain(_location_booster(held, replace(base, trust=SHARE_TRUSTED if ANALYTIC in rows.names else 0.0), few)))
+    base = replace(_bare(rows), trust=SHARE_TRUSTED if ANALYTIC in rows.names else 0.0)
+    gains = _gains(_location_booster(held, base, replace(o, trees=o.trees * TRIED)))
     kept = {rows.names[i] for i in np.argsort(-gains, kind="stable")[:SELECTED]} | ({ANALYTIC} & set(rows.names))
-    seen = [name for name in rows.names[:rows.used] if name in kept]
-    return [*seen, *(name for name in rows.names if name not in kept and name.startswith(COMPARED) and " s." not in name)], len(seen)
+    first = [name for name in rows.names[:rows.used] if name in kept]
+    rest = [name for name in rows.names[:rows.used] if name not in kept]
+    return [*first, *rest, *(name for name in rows.names[rows.used:] if name.startswith(COMPARED) and " s." not in name)], len(first)
 
 
-def _share_of_gain(booster: Any) -> Array:
-    gains = np.asarray(booster.feature_importance("gain"), dtype=np.float64)
-    return gains / max(float(gains.sum()), 1e-12)
+def _gains(booster: Any) -> Array:
+    return np.asarray(booster.feature_importance("gain"), dtype=np.float64)
 
 
 def _fewer(family: Array, rows: Array, o: Options) -> Array:

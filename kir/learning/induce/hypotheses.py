@@ -23,6 +23,8 @@ from kir.rewrite import Pass
 from kir.rewrite.base import parameter_types
 
 MOST_VALUES = 12
+MOST_WAYS = 12
+"""Combinations of chosen values that a card keeps."""
 MOST_COUNTEREXAMPLES = 4
 MOST_NAME = 64
 """Characters of a card's name."""
@@ -81,7 +83,7 @@ def lifted(group: Sequence[Use], found: Sequence[Use], rejected: Sequence[tuple[
         name=card_name(first.name, [str(getattr(first, name)) for name in named if getattr(first, name) != _default(first, name)], group[0].kind),
         title=f"{first.name.replace('-', ' ')}, at {PLACES.get(group[0].kind, group[0].kind)}", intent=first.intent or first.name,
         anchor=Anchor(node=group[0].kind, pattern=pattern[:400], places=len(group)),
-        carrier=Carrier(kind="pass", steps=(Move(step=first.name, parameters=parameters),), relations=related(rows, background)),
+        carrier=Carrier(kind="pass", steps=(Move(step=first.name, parameters=parameters, ways=_ways(group, parameters)),), relations=related(rows, background)),
         preconditions=(*_declared(first, group, rejected), *_learned(group, rejected)),
         effect=_effect(group), evidence=_evidence(group, len(rejected)), risk=_risk(first, group, rejected), scope=_scope(first, group),
         log=(Entry(what="lifted", outcome=f"from {len(group)} uses in {len({use.kernel for use in group})} kernels"),),
@@ -117,6 +119,15 @@ def _parameter(group: Sequence[Use], name: str, is_form: bool) -> Parameter | No
     numbers = [v for v in values if isinstance(v, int) and not isinstance(v, bool)]
     ends = {"low": min(numbers), "high": max(numbers)} if len(numbers) == len(values) else {}
     return Parameter(name=name, role="chosen", values=tuple(values[:MOST_VALUES]), kernels=tuple(len(by_value[v]) for v in values[:MOST_VALUES]), **ends)
+
+
+def _ways(group: Sequence[Use], parameters: Sequence[Parameter]) -> tuple[tuple[Value, ...], ...]:
+    """Which values of chosen parameters were used together, those of most kernels first; none where at most one is chosen."""
+    names = [each.name for each in parameters if each.role == "chosen"]
+    kernels: dict[tuple[Value, ...], set[str]] = {}
+    for use in group if len(names) > 1 else ():
+        kernels.setdefault(tuple(use.parameters[name] for name in names), set()).add(use.kernel)
+    return tuple(sorted(kernels, key=lambda way: (-len(kernels[way]), str(way)))[:MOST_WAYS])
 
 
 def _drawn(group: Sequence[Use], name: str) -> tuple[str, ...]:

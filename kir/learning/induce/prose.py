@@ -16,7 +16,7 @@ from kir.base.registry import registry
 from kir.ir.measures.features import KINDS
 from kir.ir.nodes import Program
 from kir.ir.printer import program_text
-from kir.learning.cards.card import Card, Counterexample, Parameter, Relation, Spread
+from kir.learning.cards.card import Card, Counterexample, Move, Parameter, Relation, Spread
 from kir.learning.cards.facts import SAYS, words_of
 from kir.learning.induce.hypotheses import PLACES
 from kir.learning.induce.mechanism import moved
@@ -75,7 +75,8 @@ def _lead(card: Card) -> str:
     state += f" (without it {lost})" if trials else ""
     how, found = ("measured", card.effect.measured) if card.effect.measured else ("forecast", card.effect.forecast)
     most = max(found.items(), key=lambda row: row[1].uses, default=None)
-    gain = (f"; {how} to make a kernel {_factor(most[1].median)} times as fast ({most[0]}, median of {most[1].uses} use{_s(most[1].uses)})"
+    gain = (f"; {how} to make a kernel {_factor(most[1].median)} times as fast ({most[0]}, median of {most[1].uses} use{_s(most[1].uses)}"
+            f"{f', a quarter of them below {_factor(most[1].low)}' if most[1].low < 1 / FASTER else ''})"
             if most is not None and most[1].median > 1.005 else "")
     return _paragraph(f"*{state}. Seen in {kernels} kernel{_s(kernels)} on {_and([CALLED.get(each, 'the IR') for each in card.scope.surfaces])}{gain}.*")
 
@@ -116,6 +117,10 @@ def _what(card: Card) -> Iterator[str]:
             yield _paragraph(f"{f'Of `{name}`: ' if len(card.passes) > 1 else ''}{meant}")
     if chosen:
         yield _list([_parameter(step if len(card.passes) > 1 else "", p, card.evidence.kernels) for step, p in chosen])
+    for move in card.carrier.steps:
+        if len(move.ways) > 1:
+            ways = "; ".join(_way(move, way) for way in move.ways[:3])
+            yield _paragraph(f"{f'Of `{move.step}`: ' if len(card.passes) > 1 else ''}What kernels chose together, the most frequent first: {ways}.")
     found = [p.name for move in card.carrier.steps for p in move.parameters if p.role == "found"]
     if found:
         yield _paragraph(f"The place itself decides {_and([f'`{name}`' for name in found])}.")
@@ -124,7 +129,7 @@ def _what(card: Card) -> Iterator[str]:
         kinds_ = _or([DRAWN.get(str(each), str(each)) for each in p.values])
         yield _paragraph(f"Tried for `{p.name}` are expressions of the statement there, or of one just after it ({kinds_}), first what is computed most often "
                          "and costs most.")
-    if card.carrier.relations:
+    if _telling(card.carrier.relations):
         yield "What its parameters, and the places where it acts, have in common:"
         open_ = {p.name for move in card.carrier.steps for p in move.parameters}
         said_ = _telling(card.carrier.relations)
@@ -136,6 +141,11 @@ def _what(card: Card) -> Iterator[str]:
         named = [word for word in SAYS if any(word in words_of(r.text) for r in said_)]
         if named:
             yield _paragraph(f"Here {_and([f'`{word}` is {SAYS[word]}' for word in named])}.")
+
+
+def _way(move: Move, way: Sequence[object]) -> str:
+    chosen = [p.name for p in move.parameters if p.role == "chosen"]
+    return ", ".join(f"`{name}` {_value(value)}" for name, value in zip(chosen, way, strict=True))
 
 
 def _meant(name: str) -> str:
@@ -154,7 +164,7 @@ def _telling(relations: Sequence[Relation]) -> list[Relation]:
         left, _, of = r.text.removesuffix(" == 0").rpartition(" % ")
         factors = left.split(" * ")
         return bool(left and of.isdigit() and len(factors) > 1) and any(factor in factors and not more % int(of) for factor, more in multiples)
-    return [r for r in relations if not follows(r)]
+    return [r for r in relations if not follows(r) and r.text != "power % 2 == 0"]  # a power of two always is
 
 
 def _says_the_same(said: str, claim: str) -> bool:

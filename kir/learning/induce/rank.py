@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import field
+from dataclasses import field, replace
 from itertools import count
 from typing import Any
 
@@ -29,6 +29,8 @@ DRAWN, NEWTON, NEAR = 3.0, 8, 1e-3
 """How strongly what a feature adds to a card's log odds is drawn to nothing, and steps of Newton's method that find it: so many, or until one is so small."""
 LEAST_SEEN, LEAST_ADDED = 8, 0.01
 """A feature that fewer states have, or lack, teaches nothing; and what adds less is left out."""
+MOST_TELLING = 150
+"""Features that a card's log odds are learned from, those that tell most by themselves."""
 LEAST = 20
 """States from which an order is learned."""
 LEAST_APPLIED = 5
@@ -87,7 +89,8 @@ def _seen(cards: Sequence[Card], walk: Walked, k: int) -> Seen:
     applies = tuple(next(applicable(card, program, Context(aim)), None) is not None for card in cards)
     used = tuple(held and not steps.isdisjoint((use.kernel, use.transition, use.before) for use in card.evidence.uses)
                  for card, held in zip(cards, applies, strict=True))
-    return Seen(Query.of(program, aim, walk.surface), applies, used, walk.family, walk.kernel.partition("::")[0])
+    query = replace(Query.of(program, aim, walk.surface), applies=frozenset(card.name for card, held in zip(cards, applies, strict=True) if held))
+    return Seen(query, applies, used, walk.family, walk.kernel.partition("::")[0])
 
 
 def learned(cards: Sequence[Card], states: Sequence[Seen]) -> Rank:
@@ -97,24 +100,66 @@ def learned(cards: Sequence[Card], states: Sequence[Seen]) -> Rank:
     it knows are told apart better than others will be."""
     if len(states) < LEAST:
         return Rank()
-    whole = _ordered(cards, states)
+    given = _Given.of(cards, states)
+    whole = _ordered(given)
     by_size = sorted({each.family for each in states}, key=lambda name: (-sum(each.family == name for each in states), name))
     parts = [{name for k, name in enumerate(by_size) if k % PARTS == part} for part in range(PARTS)]
     rows = []
     for part in parts if len(by_size) > 1 else ():
-        rest = [each for each in states if each.family not in part]
-        if len(rest) >= LEAST:
-            rows += _scored(cards, _ordered(cards, rest), [each for each in states if each.family in part])
-    return Rank(whole.weights, whole.states, _least(rows or _scored(cards, whole, states)))
+        rest = given.some([each.family not in part for each in states])
+        if len(rest.states) >= LEAST:
+            rows += _scored(_ordered(rest), given.some([each.family in part for each in states]))
+    return Rank(whole.weights, whole.states, _least(rows or _scored(whole, given)))
 
 
-def _scored(cards: Sequence[Card], rank: Rank, states: Sequence[Seen]) -> list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
+@dataclass(frozen=True)
+class _Given:
+    """States and cards, with what does not change from one fit to the next: of each state the columns of all cards without what states say of them."""
+
+    cards: Sequence[Card]
+    states: Sequence[Seen]
+    columns: Sequence[np.ndarray[Any, Any]]
+
+    @classmethod
+    def of(cls, cards: Sequence[Card], states: Sequence[Seen]) -> _Given:
+        index = Index.of(cards)
+        return cls(cards, states, [index.columns(each.query) for each in states])
+
+    def some(self, wanted: Sequence[bool]) -> _Given:
+        """The states that are wanted."""
+        return _Given(self.cards, [x for x, held in zip(self.states, wanted, strict=True) if held],
+                      [x for x, held in zip(self.columns, wanted, strict=True) if held])
+
+    def with_states(self, found: Mapping[str, tuple[float, Mapping[str, float]]]) -> Iterator[np.ndarray[Any, Any]]:
+        """The columns of each state, with what states say."""
+        names = sorted({name for _, added in found.values() for name in added})
+        at = {name: k for k, name in enumerate(names)}
+        added = np.zeros((len(names), len(self.cards)))
+        for k, card in enumerate(self.cards):
+            own = found[card.name][1]
+            added[[at[name] for name in own], k] = list(own.values())
+        said = np.array([found[card.name][0] for card in self.cards]) + _has(self.states, names) @ added
+        for columns, row in zip(self.columns, said, strict=True):
+            made = columns.copy()
+            made[:, COLUMNS.index("state")] = row
+            yield made
+
+
+def _has(states: Sequence[Seen], names: Sequence[str]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Which states have which features; one row a state."""
+    at = {name: k for k, name in enumerate(names)}
+    out = np.zeros((len(states), len(names)))
+    for row, each in enumerate(states):
+        out[row, [at[name] for name in each.query.state if name in at]] = 1.0
+    return out
+
+
+def _scored(rank: Rank, given: _Given) -> list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
     """Of each state the scores of the hits that it has (cards of the same steps are one, and the best of them counts), and which were used."""
-    index, weights = Index.of(cards, rank), np.array([rank.weights[name] for name in COLUMNS])
-    names = [skill(card) for card in cards]
+    weights, names = np.array([rank.weights[name] for name in COLUMNS]), [skill(card) for card in given.cards]
     out = []
-    for each in states:
-        scores, best, used = index.columns(each.query) @ weights, dict[str, float](), dict[str, bool]()
+    for each, columns in zip(given.states, given.with_states(rank.states), strict=True):
+        scores, best, used = columns @ weights, dict[str, float](), dict[str, bool]()
         for name, applies, was, score in zip(names, each.applies, each.used, scores, strict=True):
             if applies:
                 best[name], used[name] = max(score, best.get(name, score)), was or used.get(name, False)
@@ -122,12 +167,12 @@ def _scored(cards: Sequence[Card], rank: Rank, states: Sequence[Seen]) -> list[t
     return out
 
 
-def _ordered(cards: Sequence[Card], states: Sequence[Seen]) -> Rank:
+def _ordered(given: _Given) -> Rank:
     """The order without the score from which a card is likely."""
-    found = _odds(cards, states)
-    index = Index.of(cards, Rank(states=found))
-    rows = [(index.columns(each.query), np.array(each.applies), np.array(each.used)) for each in states]
-    x, y = np.concatenate([columns[held] for columns, held, _ in rows]), np.concatenate([used[held] for _, held, used in rows]).astype(np.float64)
+    found = _odds(given.cards, given.states)
+    held = [np.array(each.applies) for each in given.states]
+    x = np.concatenate([columns[own] for columns, own in zip(given.with_states(found), held, strict=True)])
+    y = np.concatenate([np.array(each.used)[own] for each, own in zip(given.states, held, strict=True)]).astype(np.float64)
     return Rank({name: float(f"{value:.3g}") for name, value in zip(COLUMNS, _fitted(x, y), strict=True)}, found)
 
 
@@ -149,14 +194,27 @@ def _least(rows: Sequence[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]) ->
 def _odds(cards: Sequence[Card], states: Sequence[Seen]) -> Mapping[str, tuple[float, Mapping[str, float]]]:
     counts = Counter(name for each in states for name in each.query.state)
     names = sorted(name for name, count in counts.items() if LEAST_SEEN <= count <= len(states) - LEAST_SEEN)
-    has = np.array([[name in each.query.state for name in names] for each in states], np.float64)
+    has = _has(states, names)
     applies, used = np.array([each.applies for each in states]), np.array([each.used for each in states], np.float64)
-    out = {}
+    out: dict[str, tuple[float, dict[str, float]]] = {}
     for k, card in enumerate(cards):
         own = applies[:, k]
-        added, bias = _regression(has[own], used[own, k]) if own.sum() >= LEAST_APPLIED else (np.zeros(len(names)), SELDOM)
-        out[card.name] = (float(f"{bias:.3g}"), {name: float(f"{value:.3g}") for name, value in zip(names, added, strict=True) if abs(value) >= LEAST_ADDED})
+        if own.sum() < LEAST_APPLIED:
+            out[card.name] = (SELDOM, {})
+            continue
+        x, y = has[own], used[own, k]
+        some = _telling(x, y)
+        added, bias = _regression(x[:, some], y)
+        out[card.name] = (float(f"{bias:.3g}"), {names[n]: float(f"{value:.3g}") for n, value in zip(some, added, strict=True) if abs(value) >= LEAST_ADDED})
     return out
+
+
+def _telling(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The features, by number, that by themselves tell most of whether a card is used (the score test of each), at most so many."""
+    share = x.mean(axis=0)
+    spread = np.sqrt(share * (1 - share) * len(x))
+    found = np.abs(x.T @ (y - y.mean())) / np.where(spread > 0, spread, np.inf)
+    return np.sort(np.argsort(-found, kind="stable")[:MOST_TELLING])
 
 
 def _regression(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], float]:

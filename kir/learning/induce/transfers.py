@@ -32,7 +32,7 @@ from kir.learning.forecast import Forecast, Forecaster, Pair
 from kir.learning.induce.trials import AS_FAST, LEAST_SHARE, REFUSED, TRIES, Made, by_hash, carried_out, sizes_of
 from kir.learning.optimize.lift import Prefixes, lifted
 from kir.learning.optimize.plan import Plan
-from kir.learning.optimize.words import in_words_of
+from kir.learning.optimize.words import in_factors_of, in_words_of
 from kir.problem import load_problem, problem_names
 from kir.rewrite import Context, Step
 from kir.rewrite.residue import NOTHING
@@ -226,6 +226,7 @@ def _guided(card: Card, host: Walked, program: Program, home: Walked, prefix: tu
     context = Context(target(aim))
     with suppress(*FAULTS):
         same = _in_words_of(simplest(home), program)
+        prefix, rest = (in_factors_of(steps, simplest(home), same) for steps in (prefix, rest))
         for steps in (prefix[:-(-len(prefix) // 2)], prefix):
             most = int((1 - LEAST_LED) * len(steps))
             came = lifted(same, Plan(home.kernel, steps), context, _KNOWN, most)

@@ -1,8 +1,8 @@
 """Held-out round trips: a hypothesis, lifted without a package (or a family), is tried on the kernels of that one, beside an arm without it.
 
 A trial begins at the simpler program of a transition of a held-out kernel. It succeeds where one of a few tries gives the expert's next
-program, takes a step of this skill that the expert takes from there on (same pass, parameters and place; its own names and order of statements
-may differ), or gives a program that is forecast as fast. Each is made with every check of the framework (conditions, exact inverse, verifier). The arm
+program (its own names, and where values are named, may differ), takes a step of this skill that the expert takes from there on (same pass, parameters and
+place), or gives a program that is forecast as fast. Each is made with every check of the framework (conditions, exact inverse, verifier). The arm
 without the skill has as many tries: forward steps of passes in an order that only the hash of program and pass decides.
 """
 from __future__ import annotations
@@ -22,6 +22,7 @@ from kir.learning.cards.card import Card, Entry
 from kir.learning.cards.use import Application, applicable
 from kir.learning.evidence.walked import Walked
 from kir.learning.forecast import Analytic, Forecaster, Pair
+from kir.learning.induce.settled import settled_hash
 from kir.learning.induce.uses import Use
 from kir.problem import load_problem
 from kir.rewrite import Context, Pipeline, Step, pass_class, passes, run, sites
@@ -143,9 +144,9 @@ def by_hash(before: Program, context: Context) -> Iterator[Made]:
 
 def _arm(each: Round, made: Iterable[Made], forecaster: Forecaster, aim: float) -> tuple[bool, str]:
     """Whether one of a few programs is what the expert did next, or as good; and how."""
-    wanted, said = content_hash(each.after), NOWHERE
+    said = NOWHERE
     for count, (program, steps) in enumerate(made, start=1):
-        if content_hash(program) == wanted:
+        if settled_hash(program) == settled_hash(each.after):
             return True, f"the expert's next program at try {count}"
         if steps and all(told(step) in each.wanted for step in steps):
             return True, f"{'a step' if len(steps) == 1 else 'steps'} of the expert's at try {count}"

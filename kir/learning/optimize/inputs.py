@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import error, usage
+from kir.base.notices import notices, tell
 from kir.gate.cases import elements_of
 from kir.gate.goals import predicted, promised
 from kir.gate.gpu.relative import ProgramProblem, program_problem
@@ -19,6 +20,7 @@ from kir.learning.tune.device import with_shape
 from kir.problem import Problem, Shape, load_problem
 from kir.problem.load import problem_names
 from kir.problem.problem import shape_of
+from kir.surface.finding import ASSUMED
 from kir.surface.reading import binding_of, load_expert, located, read_text
 
 USUAL = (8192, 4096, 2048, 1024, 512, 256, 128, 64)
@@ -42,6 +44,8 @@ class Subject:
     file: str = ""
     binding: Path | Binding | None = None
     sizes: Mapping[str, int] | None = None
+    assumed: tuple[str, ...] = ()
+    """What was taken for granted of the kernel's arguments, as nothing says it: dtypes above all."""
 
 
 def subject(file: str, bind: Path | None = None, problem: str = "") -> Subject:
@@ -58,14 +62,18 @@ def subject(file: str, bind: Path | None = None, problem: str = "") -> Subject:
         return captured(Path(file), problem)
     named = load_problem(problem) if problem else None
     binding: Path | Binding | None = binding_of(file, bind, named.spec.name if named is not None else "")
-    expert = load_expert(file, binding)
+    with notices() as said:
+        expert = load_expert(file, binding)
+    for each in said:
+        tell(each)
     require_own(expert.program, expert.unsaid, expert.joined, named)
     if named is None:
         binding = binding or (Binding.parse(expert.binding) if expert.binding else None)
     posed = named if named is not None else program_problem(expert.program, expert.program)
     if named is not None and ":" not in problem:
         posed = _in_its_dtypes(named, expert.program)
-    return Subject(expert.program, posed, "" if expert.surface == "kir" else expert.surface, "" if file.endswith(".kir") else file, binding)
+    return Subject(expert.program, posed, "" if expert.surface == "kir" else expert.surface, "" if file.endswith(".kir") else file, binding,
+                   assumed=tuple(text.removeprefix(ASSUMED) for each in said for text in each.notes if text.startswith(ASSUMED)))
 
 
 def _in_its_dtypes(named: Problem, program: Program) -> Problem:
@@ -86,7 +94,7 @@ def captured(path: Path, problem: str) -> Subject:
         raise usage("KIR-U026", f"{path} does not name the kernel that it was recorded of", needs="a first line `# FILE::KERNEL`, as `kir capture` writes")
     located(place)
     made = subject(place, path, problem)
-    return Subject(made.program, made.problem, made.surface, place, path)
+    return Subject(made.program, made.problem, made.surface, place, path, assumed=made.assumed)
 
 
 def definition(path: Path) -> Subject:

@@ -20,6 +20,7 @@ from kir.ir.canonical import content_hash
 from kir.ir.printer import program_text
 from kir.learning.optimize.plan import Plan
 from kir.learning.optimize.repairs import REPAIRS
+from kir.learning.optimize.words import in_factors_of
 from kir.rewrite import Context, Pass, Site, Step, apply, pass_class
 from kir.rewrite.anchor import anchor_text
 from kir.rewrite.driver import Applied, forward_site
@@ -81,7 +82,7 @@ def lifted(program: n.Program, plan: Plan, context: Context, known: Prefixes | N
     now, taken, left = program, list[Step](), list[Left]()
     unproved = list[str]()
     key: tuple[str, ...] = (program_text(program), f"{plan.everywhere} {context.target.name if context.target is not None else ''}", str(why))
-    for step in plan.steps:
+    for step in in_factors_of(plan.steps, plan.home, program) if plan.home is not None else plan.steps:
         asked = (*key, str(step))
         found = known.get(asked) if known is not None else None
         if found is None:

@@ -17,7 +17,7 @@ from kir.learning.optimize.lift import FAULTS, Left, taken, taken_everywhere
 from kir.learning.optimize.plan import Plan, Setting
 from kir.learning.optimize.search import Candidate, Found
 from kir.learning.optimize.several import alone, put_back
-from kir.learning.optimize.words import InWords, in_words_of, numbers_of
+from kir.learning.optimize.words import InWords, in_factors_of, in_words_of, numbers_of
 from kir.learning.tune.rank import promised
 from kir.rewrite import Step
 
@@ -97,7 +97,7 @@ def _taken(program: Program, plan: Plan, setting: Setting, around: Callable[[Pro
     now = words.program if words is not None else base
     if plan.promises == "home" and (plan.facts or plan.align):
         now = promised(now, plan.facts, plan.align, numbers_of(plan.home, now) if plan.home is not None else {})
-    for step in plan.steps:
+    for step in in_factors_of(plan.steps, plan.home, now) if plan.home is not None else plan.steps:
         done = (taken_everywhere if plan.everywhere else taken)(now, step, setting.context)
         for each in () if isinstance(done, Left) else done:
             now = each.program
@@ -163,6 +163,8 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
     base, best = report["baseline"], report["best"]
     sizes = ", ".join(f"{k}={v}" for k, v in report["sizes"].items())
     yield f"{report['problem']}{' at ' if sizes else ''}{sizes} on {report['target']}: {_time(base['seconds'])} as given ({base['kind']})"
+    if report.get("assumed"):
+        yield f"  taken for granted, as nothing says it: {'; '.join(report['assumed'])}"
     if best is None and (seems := report.get("unjudged")) is not None:
         yield f"nothing is known to be faster; not judged any more: {seems['plan']} from {_start(report, seems)}, {_time(seems['forecast'])} by its forecast"
     elif best is None:

@@ -56,8 +56,8 @@ AGAIN = 3
 """Candidates that are right once more, of which the best is taken, where the time of now differs from that of before."""
 KERNELS = "kernels"
 """The family of plans that make each kernel of a program fast by itself."""
-EACH, EACH_KEPT = 56, 6
-"""Plans that are built for one of several kernels; of these, so many are tried in company."""
+EACH, EACH_KEPT, GROWN = 40, 6, 32
+"""Plans that are built for one of several kernels; of these, so many are tried in company; those that are built around what seems fastest, ungated."""
 HOMES = ("pipeline", "lineage")
 """Sources whose plans were learned on one program each, which they name."""
 BELIEVED = 0.9
@@ -188,8 +188,7 @@ class Search:
 
     def _begin(self) -> None:
         self.known: dict[tuple[str, str], Candidate] = {}
-        self.gated: list[Candidate] = []
-        self.pruned: dict[str, int] = {}
+        self.gated, self.pruned = list[Candidate](), dict[str, int]()
         self.prefixes: Prefixes = {}
         self.streams: dict[tuple[str, str, str], tuple[Start, Iterator[Plan]]] = {}
         self.failures: dict[tuple[str, str, str], int] = {}
@@ -253,6 +252,8 @@ class Search:
         self.baseline = Candidate("", self.program, "", given, plan, (), (), seconds, forecast, {})
         with contextlib.suppress(_BuiltOut):
             self._first()
+        self.budget = replace(self.budget, plans=max(self.budget.plans, self.count + GROWN))
+        with contextlib.suppress(_BuiltOut):
             best = sorted(self.known.values(), key=_promise)
             for key in dict.fromkeys((c.start.name, c.plan.family, c.surface) for c in best if c.seconds < HOPELESS * best[0].seconds or self.meant(c)):
                 self._grow(key, ROUND)
@@ -572,8 +573,7 @@ class Search:
         return c.measured.seconds if c.measured is not None else math.inf
 
     def _check(self) -> None:
-        if self.within is not None:
-            self.within()
+        (self.within or (lambda: None))()
         if self.recorder.replaying:
             return
         if why := self.recorder.ended(asdict(self.budget)):

@@ -15,7 +15,7 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value, polynomial
-from kir.ir.types import I32, DType
+from kir.ir.types import F32, I32, DType
 from kir.ir.visit import regions, statements, substitute, walk
 from kir.learning.cards.card import Card
 from kir.learning.cards.library import library
@@ -348,6 +348,8 @@ PARTS = (2, 4, 8, 16, 32, 64, 128)
 """CTAs that one loop is dealt to, as they are tried."""
 CTAS_PER_SM = 8
 """CTAs an SM that such a loop is dealt to if it can be."""
+THREADS_OF_SM = 2048
+"""Threads that an SM holds at most."""
 WINDOW = 32
 """Iterations up to which a loop is left to each thread: a filter, a window that is pooled."""
 
@@ -379,12 +381,15 @@ class TileSource:
         long = sorted({_up(x) for x in loop_extents(program, setting) if x > WINDOW})
         if long and long[-1] <= LONGEST_ROW:
             yield "tiles folded", "", self._folds(program, setting, long)
+            if setting.surface == "triton" and len(kernel.grid) == 1 and contiguous_axis(kernel) is None:
+                yield "tiles ahead", "", self._ahead(program, setting, long)
         if rows is not None and column is not None and folds:
             yield "tiles both", "", self._planned("tiles both", self._both(kernel, rows, column, folds), program, setting)
             if len(folds) == 1:
                 yield "tiles split", "", self._planned("tiles split", self._split(kernel, rows, column, folds[0]), program, setting)
-                if _depths(folds)[0]:
-                    yield "tiles cores", "", self._planned("tiles cores", self._cores(kernel, rows, column, folds[0]), program, setting)
+            if _depths(folds)[0]:
+                at = _innermost(program, folds)[0]
+                yield "tiles cores", "", self._planned("tiles cores", self._cores(kernel, rows, column, folds[-1], at, setting.surface), program, setting)
         if rows is not None and column is not None and not loops:
             yield "tiles across", "", self._planned("tiles across", self._across(kernel, rows, column), program, setting)
         if len(folds) < len(loops):
@@ -426,8 +431,23 @@ class TileSource:
                 yield Plan("tiles folded", (*first, Step("multi-threaded-block", {"threads": threads}), *tile), "what a long loop folds is spread over threads",
                            True, {"items": items, "threads": threads}, "tiles folded", setting.surface, narrowing(program, setting), ALIGN)
 
+    def _ahead(self, program: n.Program, setting: Setting, long: Sequence[int]) -> Iterator[Plan]:
+        """Rows of CTAs that stay: the loads of the next rows are under way while one is worked on, as many as the memory of an SM holds."""
+        kernel = program.kernels[0]
+        size = max((x.at.buffer.dtype.bytes for x in walk(kernel) if isinstance(x, n.Load) and x.at.buffer.space == "global"), default=4)
+        first = tuple(_folded(kernel, long))
+        for (stages, ctas), items, each in itertools.product(((3, 4), (2, 8), (3, 2), (4, 4), (2, 4), (4, 2)), (1, 2, 4), (16, 32, 8)):
+            threads = min(1024, max(32, items * long[-1] // each))
+            if items * long[-1] * size * (stages - 1) * ctas > setting.target.architecture.shared_per_cta or threads * ctas > THREADS_OF_SM:
+                continue
+            tile = (_tile(kernel, 0, items),) if items > 1 else ()
+            stay = (Step("persistent", {"ctas": ctas * setting.target.device.sm_count}, kernel.name), Step("pipeline", {"stages": stages}))
+            yield Plan("tiles ahead", (*first, _threads_of(kernel, threads), *tile, *stay), "the next rows are loaded while one is worked on", True,
+                       {"items": items, "threads": threads, "ctas": ctas, "stages": stages}, "tiles ahead", setting.surface, narrowing(program, setting), ALIGN)
+
     def _both(self, kernel: n.Kernel, rows: int, column: int, folds: Sequence[n.For]) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:
-        for depth, each, (m, c) in itertools.product(_depths(folds), (64, 32), ((64, 128), (128, 128), (64, 64), (128, 64), (32, 64), (32, 128), (16, 64))):
+        for depth, each, (m, c) in itertools.product(
+                _depths(folds), (64, 32), _fitting(kernel, rows, column, ((64, 128), (128, 128), (64, 64), (128, 64), (32, 64), (32, 128), (16, 64)))):
             if 64 <= (threads := m * c // each) <= 512:
                 yield {"rows": m, "columns": c, "depth": depth, "threads": threads}, _product(kernel, rows, column, m, c, depth, threads)
 
@@ -436,11 +456,15 @@ class TileSource:
             split = Step("split-k", {"parts": parts}, f"{kernel.name}/{loop.var.name}{'_tile' if depth else ''}")
             yield {"parts": parts, "rows": m, "columns": c, "depth": depth}, (*_product(kernel, rows, column, m, c, depth, max(64, m * c // 64)), split)
 
-    def _cores(self, kernel: n.Kernel, rows: int, column: int, loop: n.For) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:
+    def _cores(self, kernel: n.Kernel, rows: int, column: int, loop: n.For, at: str, surface: str) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:
         """Products on tensor cores, as many steps as the operands' dtypes and the surface allow; then with their operands in shared memory."""
-        at = f"{kernel.name}/{loop.var.name}_tile"
-        cores, shared = (Step("narrow-operand", at=f"{at}/mma"), Step("mma", at=f"{at}/mma")), (Step("stage-shared", at=f"{at}/mma"), Step("swizzle-shared"))
-        for stages, depth, (m, c) in itertools.product((0, 3, 1), (32, 64), ((64, 128), (128, 128), (64, 64), (128, 64), (16, 64))):
+        at, wide = f"{at}_tile", _wide(loop)
+        cores = (Step("split-operands" if wide else "narrow-operand", at=f"{at}/mma"), Step("mma", at=f"{at}/mma"))
+        shared = () if surface == "triton" else (Step("stage-shared", at=f"{at}/mma"), Step("swizzle-shared"))
+        forms, most = ((3, 32), (2, 32), (0, 32), (3, 16)) if wide else itertools.product((0, 3, 1), (32, 64)), int_value(loop.hi) or 64
+        for (stages, depth), (m, c) in itertools.product(
+                dict.fromkeys((s, min(d, most)) for s, d in forms),
+                _fitting(kernel, rows, column, ((64, 128), (128, 128), (64, 64), (128, 64), (16, 64), (32, 128), (32, 64)))):
             steps = (*_product(kernel, rows, column, m, c, depth, 256 if m * c > 8192 else 128), *cores)
             pipelined = (*(shared if stages else ()), *((Step("pipeline", {"stages": stages}, at),) if stages > 1 else ()))
             yield {"rows": m, "columns": c, "depth": depth, "stages": stages}, (*steps, *pipelined)
@@ -501,15 +525,33 @@ def _innermost(program: n.Program, folds: Sequence[n.For]) -> list[str]:
             and not any(isinstance(x, n.For) for x in statements(s.body))]
 
 
+def _fitting(kernel: n.Kernel, rows: int, column: int, tiles: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Tiles that are no larger than the axes, where these are numbers."""
+    most = [int_value(kernel.grid[axis].extent) or LONGEST_ROW for axis in (rows, column)]
+    return [(m, c) for m, c in tiles if m <= _up(most[0]) and c <= _up(most[1])]
+
+
 def _product(kernel: n.Kernel, rows: int, column: int, m: int, c: int, depth: int, threads: int) -> tuple[Step, ...]:
     panels = (Step("stage-panels", {"extent": depth}),) if depth else ()
-    return (_threads_of(kernel, threads), _tile(kernel, rows, m), _tile(kernel, column, c, back=True), *panels)
+    tiles = (_tile(kernel, rows, m), _tile(kernel, column, c, back=True))
+    if kernel.body and isinstance(kernel.body[0], n.Let):  # axes that are parts of one: what is inside by them is known only after the last axis
+        tiles = (_tile(kernel, column, c), _tile(kernel, rows, m))
+    return (_threads_of(kernel, threads), *tiles, *panels)
 
 
 def _depths(folds: Sequence[n.For]) -> tuple[int, ...]:
-    """Elements of a contracted axis that a panel has, as they are tried; 0 for none, where loops do not add up products of two tensors."""
-    adds = len(folds) == 1 and any(isinstance(s, n.Store) and any(isinstance(x, n.Binary) and x.op == "mul" for x in walk(s.value)) for s in folds[0].body)
-    return (32, 16, 0) if adds else (0,)
+    """Elements of a contracted axis that a panel has, as they are tried; 0 for none, where the one loop inside of all others does not add up products of two
+    tensors."""
+    last = folds[-1]
+    adds = (all(f is last or f.body == (folds[i + 1],) for i, f in enumerate(folds))
+            and any(isinstance(s, n.Store) and any(isinstance(x, n.Binary) and x.op == "mul" for x in walk(s.value)) for s in last.body))
+    most = int_value(last.hi) or 32
+    return (*(x for x in (32, 16) if x <= most), 0) if adds else (0,)
+
+
+def _wide(loop: n.For) -> bool:
+    """Whether a loop reads nothing but f32."""
+    return {x.at.buffer.dtype for x in walk(loop) if isinstance(x, n.Load) and x.at.buffer.space == "global"} == {F32}
 
 
 def _axes_of_results(kernel: n.Kernel) -> tuple[int | None, int | None]:

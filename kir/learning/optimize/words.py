@@ -6,15 +6,23 @@ place of aligned statements stand for one another, the most frequent pairs first
 from __future__ import annotations
 
 import difflib
+import math
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.canonical import bound_names, outer_names, rename
 from kir.ir.visit import statements, transform, walk
+from kir.rewrite import Step
+from kir.rewrite.options import Option
+
+LOG2_E = math.log2(math.e)
 
 
 @dataclass(frozen=True)
@@ -108,6 +116,38 @@ def numbers_of(source: n.Program, program: n.Program) -> dict[str, int]:
             for d, e in zip(p.of.shape, held[p.name].shape, strict=True):
                 seen(d, e)
     return out
+
+
+def in_factors_of(steps: Sequence[Step], source: n.Program, program: n.Program) -> tuple[Step, ...]:
+    """Steps that were written for `source`, with what it multiplies by replaced by what `program` does (1 / sqrt(64) by 1 / sqrt(192)), as it is and folded
+    into a power of two; as they are where the two do not have as many such numbers."""
+    theirs, mine = _factors(source), _factors(program)
+    pairs = dict(zip(theirs, mine, strict=True)) if len(theirs) == len(mine) else {}
+    others = {a: b for a, b in pairs.items() if a != b}
+    numbers = {**{_rounded(a * LOG2_E): _rounded(b * LOG2_E) for a, b in others.items()}, **{_rounded(a): b for a, b in others.items()}}
+    texts = {**{repr(a): repr(b) for a, b in numbers.items()}, **{repr(a): repr(b) for a, b in others.items()}}
+    written = re.compile(rf"(?<![\w.])({'|'.join(map(re.escape, sorted(texts, key=len, reverse=True)))})(?![\w.])") if texts else None
+
+    def own(value: Option) -> Option:
+        if isinstance(value, float):
+            return numbers.get(_rounded(value), value)
+        if isinstance(value, str) and written is not None:
+            return written.sub(lambda m: texts[m[1]], value)
+        return tuple(own(x) for x in value) if isinstance(value, tuple) and any(isinstance(x, str) for x in value) else value  # type: ignore[return-value]  # of one kind
+
+    return tuple(replace(s, options={k: own(v) for k, v in s.options.items()}) for s in steps) if numbers else tuple(steps)
+
+
+def _factors(program: n.Program) -> list[float]:
+    """The different numbers that a program multiplies or divides by, in reading order."""
+    found = (c.value for k in program.kernels for x in walk(k) if isinstance(x, n.Binary) and x.op in ("mul", "div") for c in (x.a, x.b)
+             if isinstance(c, n.Const) and isinstance(c.value, float) and math.isfinite(c.value) and abs(c.value) not in (0.0, 1.0))
+    return list(dict.fromkeys(found))
+
+
+def _rounded(x: float) -> float:
+    """The nearest number of f32, in the fewest digits that mean it."""
+    return float(str(np.float32(x)))
 
 
 def renamed(program: n.Program, names: Mapping[str, str]) -> n.Program:

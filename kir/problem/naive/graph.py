@@ -62,9 +62,9 @@ class Graph:
     """Places that were parted, and along which extents: a loop over one may be a loop over each."""
 
     def _product(self, values: Extent) -> str | None:
-        """A product of extents of two or three axes of some tensor, and a number."""
+        """A product of extents of up to three axes of some tensor, and a number."""
         single = {e: t for node in self.nodes.values() for e in node.shape if len(set(e)) > 1 and (t := self.text(e)) is not None}
-        for count in (2, 3):
+        for count in (1, 2, 3):
             for chosen in combinations_with_replacement(single, count):
                 pairs = [(v, math.prod(p)) for v, p in zip(values, zip(*chosen, strict=True), strict=True)]
                 if all(p and v % p == 0 for v, p in pairs) and len(over := {v // p for v, p in pairs}) == 1:
@@ -156,7 +156,7 @@ def _merged(g: Graph, told: Sequence[Any], known: Mapping[int, Of]) -> Any:
         if len({len(t) for t in told}) > 1:
             raise g.refused("a list of another length at other sizes")
         return tuple(_merged(g, [t[i] for t in told], known) for i in range(len(first)))
-    if all(t == first for t in told):
+    if all(t == first or (t != t and first != first) for t in told):  # a NaN is the same NaN
         return first
     if all(isinstance(t, (int, float)) and float(t).is_integer() for t in told):
         return Moving(tuple(map(int, told)))

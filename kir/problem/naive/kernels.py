@@ -23,6 +23,9 @@ LONGEST = 65536
 """Elements of a row that one CTA reads again."""
 GRID_Y = 65535
 """CTAs along the second and third axes of a grid at most (CUDA C++ Programming Guide, technical specifications)."""
+I32_MOST = 2**31 - 1
+MULTIPLE = re.compile(r": (\w+) \* (\d+)(?=,|$)")
+"""An axis of a grid that is a size so many times: the size is no larger than lets that be counted in 32 bits."""
 CONTRACTIONS = ("mm", "bmm", "convolution")
 POOLS = ("max_pool2d_with_indices", "max_pool3d_with_indices", "avg_pool1d", "avg_pool2d", "avg_pool3d", "max_pool2d", "max_pool3d")
 SCANS = ("cumsum", "cumprod")
@@ -62,6 +65,10 @@ class Writing:
     before: Body = field(default_factory=Body)
     shared: frozenset[str] | None = None
     product: bool = False
+    filters: str = ""
+    """The axis of a convolution's filters, where each sums over channels."""
+    made: set[int] = field(default_factory=set)
+    """Contractions that it computes."""
     names: int = 0
     loops: int = 0
 
@@ -78,23 +85,36 @@ class Kernels:
         self.g, self.uses = g, g.uses()
         self.place: dict[int, str] = {n.number: n.name for n in g.nodes.values() if n.op == "input"}
         self.kernels: list[str] = []
+        self.made: list[tuple[int, frozenset[int]]] = []
         self.workspaces: list[str] = []
+        self.facts: dict[str, None] = {}
 
     def text(self, name: str, sizes: Sequence[str], params: Sequence[str]) -> str:
         """The program. Raises KirError KIR-G918."""
         self._kernel(self.g.result, "out")
         header = [f"  size {s}: i32" for s in sizes] + [f"  {p}" for p in params] + [f"  workspace {w}" for w in self.workspaces]
+        header += [f"  fact {x}" for x in self.facts]
         return "\n".join(["kir 1", f"program {name}", *header, *self.kernels, ""])
 
     # ------------------------------------------------------------------------------------------------------------------- kernels
     def _kernel(self, number: int, buffer: str) -> None:
         """The kernel that puts a node into a buffer, after those that it needs. Names are a kernel's own."""
         held = self.g.whole, self.g.parts, self.g.parted
-        self.g.whole, self.g.parts, self.g.parted = {}, {}, {}
-        self._written(number, buffer)
+        before = len(self.kernels), len(self.workspaces), dict(self.place)
+        while True:
+            self.g.whole, self.g.parts, self.g.parted = {}, {}, {}
+            made = self._written(number, buffer)
+            twice = next((stored for stored, theirs in self.made[before[0]:-1] if made & theirs), None)
+            if twice is None:
+                break
+            del self.kernels[before[0]:], self.made[before[0]:], self.workspaces[before[1]:]  # what is multiplied once lies in memory from the beginning
+            self.place = dict(before[2])
+            self._stored(twice)
+            before = len(self.kernels), len(self.workspaces), dict(self.place)
         self.g.whole, self.g.parts, self.g.parted = held
 
-    def _written(self, number: int, buffer: str) -> None:
+    def _written(self, number: int, buffer: str) -> set[int]:
+        """Writes it; the contractions that it computes itself."""
         node, through = self.g.nodes[number], list[Node]()
         while node.op in (*ops.TURNS, *ops.RESHAPES) and node.args[0].number not in self.place and self.uses[node.args[0].number] == 1:
             through.append(node)
@@ -107,7 +127,7 @@ class Kernels:
             at = ops.written(self.g, view, at) or []
         if node.op in SCANS:
             self._scan(w, node, index, f"{buffer}[{', '.join(at)}]")
-            return
+            return w.made
         inner = Body()
         value = ops.cast(self._element(w, inner, node.number, index, root=True), ops.computed(node.dtype), node.dtype)
         store = inner.ended(f"@store_{buffer} {buffer}[{', '.join(at) or '0'}] = {value}")
@@ -117,12 +137,28 @@ class Kernels:
         for x in reversed([x for x in axes if x not in grid]):
             store = [f"for {x} in 0..{self.g.extent(axes[x])}", *("  " + line for line in store)]
         self._add(w, grid, [*w.before.lines, *store])
+        return w.made
 
     def _add(self, w: Writing, grid: Sequence[str], lines: Sequence[str]) -> None:
         """A kernel over these axes: the last one fastest, what is more than three in one."""
-        told, lets = self._grid({x: w.axes[x] for x in grid}, w.product)
+        told, lets = self._convolved(w, grid) if w.filters in grid[1:-1] else self._grid({x: w.axes[x] for x in grid}, w.product)
         name = f"k{len(self.kernels)}" if w.number != self.g.result else "main"
+        self.made.append((w.number, frozenset(w.made)))
+        self.facts |= dict.fromkeys(f"{size} <= {I32_MOST // int(times)}" for size, times in MULTIPLE.findall(told))
         self.kernels.append("\n".join([f"kernel {name} grid ({told}) threads 1", *("  " + x for x in (*lets, *lines))]))
+
+    def _convolved(self, w: Writing, grid: Sequence[str]) -> tuple[str, list[str]]:
+        """Filters and pixels of a line as axes of their own, as the rows and columns of a product have them; images and lines in one."""
+        rest = [x for x in grid if x not in (w.filters, grid[-1], grid[0])] + [grid[0]]  # what divides by a size alone is known to stay in range
+        flat, lets, text = "".join(rest), list[str](), self.g.extent
+        self.facts |= dict.fromkeys(f"{text(w.axes[x])} >= 1" for x in rest[1:] if len({*w.axes[x]}) > 1)
+        left = flat
+        for x in reversed(rest[1:]):
+            lets.append(f"let {x} = {left} % ({text(w.axes[x])})")
+            left = f"({left}) // ({text(w.axes[x])})"
+        lets += [f"let {rest[0]} = {left}"] if len(rest) > 1 else []
+        told = " * ".join(f"({text(w.axes[x])})" for x in rest)
+        return f"{flat}: {told}, {w.filters}: {text(w.axes[w.filters])}, {grid[-1]}: {text(w.axes[grid[-1]])}", lets
 
     def _grid(self, axes: Mapping[str, Extent], product: bool) -> tuple[str, list[str]]:
         names, text = list(axes), self.g.extent
@@ -176,6 +212,7 @@ class Kernels:
         if node.op in (*CONTRACTIONS, *POOLS, *SCANS, "fold"):
             if not self._here(w, node, index, root):
                 return ops.cast(f"{self._stored(number)}[{', '.join(index) or '0'}]", node.dtype, own)
+            w.made |= {number} if node.op in CONTRACTIONS else set()
             made = self._reduced(w, node, index)
             w.before.known[number, index] = made
             return made
@@ -422,10 +459,11 @@ class Kernels:
         safe = not turned and not any(padding)
         value = self._operand(w, body, x.number, (index[0], channel, *at), "" if safe else "0.0")
         place = (channel, index[1] if groups == 1 else f"{index[1]} % {each}", *steps) if turned else (index[1], c if depth != 1 else "0", *steps)
-        scaled = f"{value} * {self._operand(w, body, weight.number, place)}"
+        scaled = f"{self._operand(w, body, weight.number, place)} * {value}"
         if conditions:
             scaled = f"select({' & '.join(conditions)}, {scaled}, {ops.literal(0, own)})"
-        loops = [*((c, str(depth)) for _ in range(depth != 1)), *zip(steps, kernel, strict=True)]
+        loops = [*zip(steps, kernel, strict=True), *((c, str(depth)) for _ in range(depth != 1))]
+        w.filters = index[1] if depth != 1 and groups == 1 else ""
         made = self._summed(w, "acc", own, 0, loops if loops else [(c, "1")], body, f"@@ + {scaled}")
         return made if bias is None else f"({made} + {self._operand(w, w.before, bias.number, (index[1],))})"
 

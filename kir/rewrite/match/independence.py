@@ -61,12 +61,13 @@ def _touches(path: Path, loop: n.For) -> _Touches:
     return _Touches(tuple(stores), tuple(loads), tuple(atomics), frozenset(tickets))
 
 
-def independent(program: n.Program, path: Path, loop: n.For) -> Verdict:
-    """Whether no iteration of the loop at a path touches what another one writes (atomics apart)."""
+def independent(program: n.Program, path: Path, loop: n.For, serial: bool = False) -> Verdict:
+    """Whether no iteration of the loop at a path touches what another one writes (atomics apart). `serial`: they all stay in one thread, which has all elements
+    of its arrays."""
     found = _touches(path, loop)
     written: dict[str, list[n.Region]] = {}
     for where, s in found.stores:
-        if s.at.buffer.space == "register":
+        if s.at.buffer.space == "register" and not (serial and s.at.index):
             return refuted(f"'{s.at.buffer.name}' is carried from one iteration to the next", f"each iteration writes {region_text(s.at)}",
                            needs="iterations that only write places of their own")
         if not (own_place(program, where, s.at, loop) or _ticket(s.at, loop, found.tickets)):

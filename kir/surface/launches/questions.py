@@ -166,6 +166,15 @@ def _asked(field: Field) -> str:
             return f"what is {'.'.join(field)}?"
 
 
+def _tiles(binding: Binding) -> list[str]:
+    """Compile-time values that are extents of tiles, by the look of them."""
+    return [k for k, v in binding.metas.items() if isinstance(v, int) and not isinstance(v, bool) and v > 1 and not k.startswith("threads_")]
+
+
+FLAG = re.compile(r"(?i)(is|has|use|with|need|do|enable|apply|return|store|even)_|.*(flag|causal)")
+"""Names of compile-time values that are yes or no."""
+
+
 def _proposal(binding: Binding, field: Field, made: Callable[[Binding], n.Program]) -> str:
     """What is most likely, from the names and from what is known so far."""
     match field:
@@ -179,10 +188,12 @@ def _proposal(binding: Binding, field: Field, made: Callable[[Binding], n.Progra
             return name if not stride and name not in binding.tensors else binding.sizes[-1] if stride and binding.sizes else ""
         case ("metas", name) if re.match(r"threads_x", name):
             return "256"
-        case ("metas", name) if re.search(r"BLOCK|TILE|block|tile", name):
-            return "64"
+        case ("metas", name) if name in ("T", "scalar_t") or "dtype" in name.lower():
+            return next((t.dtype for t in binding.tensors.values() if t.dtype not in ("", "?")), "f32")
         case ("metas", name):
-            return "f32" if name in ("T", "scalar_t", "dtype", "DTYPE") else ""
+            return "false" if FLAG.match(name) else "64"
+        case ("grid",) if len(binding.grid) == 1 and binding.sizes and len(tiles := _tiles(binding)) == 1:
+            return f"ceildiv({binding.sizes[0]}, {tiles[0]})"
         case ("grid",):
             return ", ".join(binding.sizes[0] if k == 0 else "1" for k, _ in enumerate(binding.grid)) if binding.sizes else ""
         case _:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from kir.ir.binding import Binding, expressions, fact_expressions
 from kir.ir.build import compare, const, int_value
 from kir.ir.types import I32, DType
 from kir.ir.visit import regions, substitute, walk
-from kir.surface.launches.values import decided
+from kir.surface.launches.values import decided, none_false
 
 MOST_ELEMENTS = 1 << 22
 MOST_STEPS, MOST_WORK = 50_000, 1 << 31
@@ -40,6 +40,8 @@ MOST_PART = 64
 """Up to what the first of two sizes is tried whose product is a number."""
 ALONE = 8
 """How many of the factors are tried on one size after the other first."""
+ALONE_TRIES = 1 << 10
+"""How many values of one size are tried until the facts of it alone hold."""
 TRIES = 1000
 """How often factors are drawn for each size by itself where one for all does not do."""
 PLACES = 2
@@ -74,23 +76,33 @@ def small_sizes(binding: Binding, primes: Sequence[int] = PRIMES[0]) -> Mapping[
                     base[b] = whole // base[a]
             case _:
                 pass
+    base = _alone(base, multiples, facts)
     grid = [g for g in grid_extents(binding) if not isinstance(g, (n.Const, n.Var))]
     for least in (2 if primes == PRIMES[0] else 3, 1, 0):  # another number of CTAs in the other run, or a tile would look like a constant
         wanted = [*facts, *(compare("ge", g, least) for g in grid if least)]
+        holds = none_false(wanted, binding.sizes)
         broken = [f for f in wanted if decided(f, base) is False]
         spoken = [f for f in wanted if _multiple(f) is None and (not _least(f) or f in broken)]
+        alike: Mapping[str, int] | None = None
         for told in [{x.name for f in each for x in walk(f) if isinstance(x, n.Var)} for each in (broken, spoken)]:
-            if (found := _striding(_enlarged(base, [f for f in wanted if f in broken or f in spoken], told), strides, wanted)) is not None and len(
-                    set(found.values())) == len(found):
-                return found
-            for factor in FACTORS:
-                values = {name: value * (factor if name in told else 1) for name, value in base.items()}
-                if (found := _striding(values, strides, wanted)) is not None:
+            enlarged = _enlarged(base, [f for f in wanted if f in broken or f in spoken], told)
+            after = 0
+            for factor in (0, *FACTORS):
+                after += alike is not None
+                if after > ALONE:  # two that are alike are better than large ones
+                    break
+                values = {name: value * (factor if name in told else 1) for name, value in base.items()} if factor else enlarged
+                if (found := _striding(values, strides, holds)) is None:
+                    continue
+                if len(set(found.values())) == len(found):
                     return found
+                alike = alike or (found if factor else None)
+        if alike is not None:
+            return alike
         free, random = [name for name in base if name in told], np.random.default_rng(primes[0])
         for _ in range(TRIES if free else 0):  # each by a factor of its own
             values = {**base, **{name: base[name] << int(k) for name, k in zip(free, random.integers(0, 8, len(free)))}}
-            if (found := _striding(values, strides, wanted)) is not None:
+            if (found := _striding(values, strides, holds)) is not None:
                 return found
     return None
 
@@ -105,12 +117,23 @@ def _enlarged(base: Mapping[str, int], wanted: Sequence[n.Expr], names: set[str]
     return values
 
 
-def _striding(values: Mapping[str, int], strides: Mapping[str, int], wanted: Sequence[n.Expr]) -> Mapping[str, int] | None:
+def _alone(base: Mapping[str, int], multiples: Mapping[str, int], facts: Sequence[n.Expr]) -> dict[str, int]:
+    """Sizes enlarged, each by itself, until the facts hold that speak of it alone (`n % 128 == 64`); as they were where a few tries find nothing."""
+    values = dict(base)
+    for name in values:
+        own = none_false([f for f in facts if {x.name for x in walk(f) if isinstance(x, n.Var)} == {name}], [name])
+        step = multiples.get(name, 1)
+        tried = (values[name] + k * step for k in range(ALONE_TRIES))
+        values[name] = next((v for v in tried if own({name: v}) and (v == values[name] or v not in values.values())), values[name])
+    return values
+
+
+def _striding(values: Mapping[str, int], strides: Mapping[str, int], holds: Callable[[Mapping[str, int]], bool]) -> Mapping[str, int] | None:
     """Sizes with strides that are larger than all of them; None where these do not keep what is wanted."""
     least = 1 << (max(values.values(), default=0) // min(STRIDES)).bit_length()
     for factor in (least << k for k in range(5 if strides else 1)):
         found = {**values, **{name: value * factor for name, value in strides.items()}}
-        if all(decided(f, found) is not False for f in wanted):
+        if holds(found):
             return found
     return None
 

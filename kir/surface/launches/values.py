@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 
 from kir.base.dataclass import dataclass, replace
@@ -353,6 +353,51 @@ def decided(e: n.Expr, values: Mapping[str, int]) -> bool | None:
             return None if left is None or right is None else bool(_DECIDED[op](left, right))
         case _:
             return None
+
+
+_SPELLED = {"add": "({a} + {b})", "sub": "({a} - {b})", "mul": "({a} * {b})", "min": "min({a}, {b})", "max": "max({a}, {b})", "floordiv": "({a} // {b})",
+            "mod": "({a} % {b})", "ceildiv": "(-(-{a} // {b}))", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
+
+
+def none_false(conditions: Iterable[n.Expr], names: Sequence[str]) -> Callable[[Mapping[str, int]], bool]:
+    """Whether `decided` says of none of these that it is false, for values of these names: made once, asked of thousands of values."""
+    known = {name: f"v{k}" for k, name in enumerate(names)}
+    tests: list[Callable[..., bool]] = []
+    for e in conditions:
+        text = "False" if isinstance(e, n.Const) and e.value is False else ""
+        if isinstance(e, n.Binary) and e.op in _DECIDED and (a := _spelled(e.a, known)) and (b := _spelled(e.b, known)):
+            text = f"{a} {_SPELLED[e.op]} {b}"
+        if text:
+            tests.append(eval(f"lambda {', '.join(known.values())}: {text}"))  # numbers, names of ours and the signs above
+
+    def holds(values: Mapping[str, int]) -> bool:
+        given = [values[name] for name in names]
+        for test in tests:
+            try:
+                if not test(*given):
+                    return False
+            except ZeroDivisionError:
+                continue  # not decided
+        return True
+    return holds
+
+
+def _spelled(e: n.Expr, known: Mapping[str, str]) -> str:
+    """What `evaluated` computes, in Python; "" where that is nothing."""
+    match e:
+        case n.Const(value=int() as value) if not isinstance(value, bool):
+            return f"({value})"
+        case n.Var(name=name):
+            return known.get(name, "")
+        case n.Cast(x=x):
+            return _spelled(x, known)
+        case n.Binary(op=op, a=a, b=b) if op in _FOLDED:
+            left, right = _spelled(a, known), _spelled(b, known)
+            return _SPELLED[op].format(a=left, b=right) if left and right else ""
+        case n.Unary(op="neg", x=x):
+            return f"(-{found})" if (found := _spelled(x, known)) else ""
+        case _:
+            return ""
 
 
 def number_chosen(cond: Value, a: Value, b: Value) -> n.Expr | None:

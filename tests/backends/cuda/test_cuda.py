@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,7 @@ from kir.problem import load_problem
 from kir.rewrite.guard import with_otherwise
 from kir.surface import Backend, backend
 from tests.programs import EXPERTS, parsed
+from tests.round_trips import CUDA
 
 HEAD = """kir 1
 program p
@@ -96,6 +98,7 @@ REFUSED = {
     "half-precision mathematics": ("KIR-B004", threaded("let h = exp(cast(X[i, t], f16))"), "main/0/body/0"),
     "an instruction without a spelling": ("KIR-B008", threaded("let h = exp2_approx(1:u32)"), "main/0/body/0"),
     "too many threads": ("KIR-B007", body("pass", threads=2048), "main"),
+    "registers and resident CTAs": ("KIR-B007", threaded("Y[i, t] = 0.0").replace("threads 64", "threads 64 {maxnreg=64, min_ctas=2}"), "main"),
 }
 
 
@@ -117,6 +120,13 @@ def test_the_experts_compile_with_the_instructions_that_they_name(cuda: Backend)
     softmax = cuda.compile(cuda.emit(parsed(EXPERTS / "softmax/softmax.kir")), target("sm_90a"))
     assert softmax.mix["SHFL"] == 10 and softmax.mix["BAR"] == 2 and softmax.shared_bytes == 32
     assert {"ptx", "sass"} <= set(softmax.kernels[0].texts)
+
+
+@pytest.mark.nvcc
+def test_a_limit_of_registers_is_read_back_and_taken_by_nvcc(cuda: Backend, tmp_path: Path) -> None:
+    p = parse_program(threaded("Y[i, t] = X[i, t] * 2.0").replace("threads 64", "threads 64 {maxnreg=40}").replace("inout Y", "out Y"), "p.kir")
+    CUDA.holds(p, tmp_path)
+    assert cuda.compile(cuda.emit(p), target("sm_90a")).kernels[0].registers <= 40
 
 
 @pytest.mark.nvcc

@@ -1,12 +1,15 @@
 """Roles in TileLang: what passes make of a program, said as its compiler takes it, and read back as the same."""
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from kir.analysis.normal.normal_form import normalize
+from kir.backends.tilelang.compile import translate
 from kir.backends.tilelang.form.form import form
+from kir.frontends.tilelang.teams.declaration_cleanup import with_conditions
 from kir.hardware.target import target
 from kir.ir.canonical import alpha_equal
 from kir.ir.nodes import Program
@@ -25,6 +28,7 @@ SAID = {
     "fmha_d128_causal_roles_tilelang": ("elif tx < 256:", "T.sync_threads(9, 256)", "T.named_barrier_arrive(10, 256)", "clear_accum=True",
                                         "Qs_full = T.alloc_barrier(128)"),
     "gemm_fp8_tilelang_roles": ("T.alloc_barrier([256] * 6)", "clear_accum=True"),
+    "gemm_grouped_tilelang_roles": ('chosen_ = T.alloc_var("int32", init=0)', "if chosen == 1:", "if chosen_ == 1:"),
 }
 
 
@@ -109,6 +113,32 @@ def test_roles_compile_without_spills(tilelang: Backend) -> None:
     p = made("gemm_tilelang_roles")
     (kernel,) = tilelang.compile(tilelang.launched_with(tilelang.emit(p), {"M": 512, "N": 512, "K": 256}), target("sm_90a")).kernels
     assert kernel.spills == 0 and any(word.startswith("HGMMA") for word in kernel.mix)
+
+
+@pytest.mark.tilelang
+def test_barriers_of_a_branch_in_a_role_are_for_the_whole_team(tilelang: Backend) -> None:
+    """TileLang's compiler counts those that come by the condition where it can read it, and came to 64 of 128 threads, which wait for ever."""
+    p = made("gemm_grouped_tilelang_roles")
+    (kernel,) = translate(tilelang.launched_with(tilelang.emit(p), {"G": 8, "T": 8192, "N": 28672, "K": 4096}), target("sm_90a"))
+    assert set(re.findall(r"__sync_thread_partial\(\d+, (\d+)\)", kernel.text)) == {"128"}
+
+
+@pytest.mark.parametrize(("after", "branches"), [("pass", True), ("Y[i] = chosen", False), ("chosen = 2", False)])
+def test_a_branch_by_a_number_is_one_by_its_condition_where_nothing_else_reads_it(after: str, branches: bool) -> None:
+    p = parse_program(f"""kir 1
+program p
+  in X: i32[8]
+  out Y: i32[8]
+kernel main grid (i: 8) threads 1
+  register chosen: i32 = 0
+  chosen = select(X[i] < 4, 1, 0)
+  if chosen == 1
+    Y[i] = 3
+  {after if after != "pass" else ""}
+""", "p.kir")
+    (kernel,) = p.kernels
+    made = with_conditions(kernel.body)
+    assert (len(made) == 1) == branches and (made == kernel.body) != branches
 
 
 def test_what_a_whole_cta_brings_and_multiplies_is_done_where_it_stands(tilelang: Backend, tmp_path: Path) -> None:

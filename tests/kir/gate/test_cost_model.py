@@ -105,8 +105,9 @@ kernel main grid (r: {4096 // rows}) threads 256
 
 
 @pytest.mark.parametrize(("surface", "precision", "units"), [
-    ("triton", "tf32", True), ("triton", "ieee", False), ("tilelang", "tf32", False), ("cuda", "tf32", False)])
-def test_a_product_by_scalar_units_is_one_of_matrix_units_where_triton_is_told_a_precision(surface: str, precision: str, units: bool) -> None:
+    ("triton", "tf32", 1), ("triton", "tf32x3", 3), ("triton", "ieee", 0), ("tilelang", "tf32", 0), ("cuda", "tf32", 0)])
+def test_a_product_by_scalar_units_is_one_of_matrix_units_where_triton_is_told_a_precision(surface: str, precision: str, units: int) -> None:
+    """As many products as the precision has parts of."""
     p = parse_program(f"""kir 1
 program product
   in A: f32[4096, 64]
@@ -118,7 +119,7 @@ kernel main grid (m: 64) threads 128
   C[m * 64 +: 64, 0 +: 64] = acc
 """, "p.kir")
     cost = kernel_cost(p, p.kernels[0], {}, target("h200"), surface=surface)
-    assert ("tensor" in cost.parts) == units and (cost.work is not None and cost.work.tensor > 0) == units
+    assert ("tensor" in cost.parts) == (units > 0) and cost.work is not None and cost.work.tensor == units * 2 * 4096 * 64 * 64
 
 
 def test_a_cta_of_triton_has_whole_warps_that_share_its_tiles() -> None:

@@ -310,6 +310,32 @@ def test_jumps_and_tiles_are_left_to_numpy(body: str) -> None:
     assert isinstance(loop, n.For) and not taken(loop)
 
 
+COUNTED = """kir 1
+program p
+  in X: f32[4, 8]
+  inout Y: f32[4, 8]
+kernel main grid (c: 4) threads 32
+  for i in 0..8
+    {body}
+"""
+
+
+@pytest.mark.parametrize(("body", "read"), [
+    ("Y[c, i] = X[c, i]", 32),
+    ("Y[c, i] = load(X[c, i] where i < 3 else 0.0)", 12),
+    ("Y[c, i] = load(X[c, i + 5] else 0.0 clip)", 12),
+    ("if c > 1\n      Y[c, i] = X[c, i] + load(X[c, i + 5] else 0.0 clip)", 16 + 6),
+    ("if c > 1\n      Y[c, i] = X[0, i]", 8),  # what all lanes read is read once
+    ("Y[c, i] = load(X[0, i] where c > i else 0.0)", 3),
+])
+@pytest.mark.parametrize("mode", ["fast", "check"])
+@pytest.mark.parametrize("compiles", [True, False])
+def test_what_is_read_is_counted_and_nothing_that_a_mask_or_a_branch_leaves_out(body: str, read: int, mode: Any, compiles: bool) -> None:
+    p = parse_program(COUNTED.format(body=body), "p.kir")
+    made = run(p, {"X": np.ones((4, 8), np.float32), "Y": np.ones((4, 8), np.float32)}, {}, mode=mode, compiles=compiles)
+    assert made.counters.bytes["read global"] == 4 * read
+
+
 def test_zeros_of_either_sign_are_told_apart_wherever_they_lie() -> None:
     text = OUTSIDE.format(end="8", store="Y[c, i] = max(X[i], -X[i])")
     made = run(parse_program(text, "p.kir"), {"X": np.array([0.0, -0.0] * 4, np.float32)}, {})

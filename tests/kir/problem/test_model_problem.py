@@ -294,6 +294,17 @@ def test_tensors_that_a_model_holds_in_any_way_are_inputs_in_the_oracles_precisi
 
 
 @needs_torch
+def test_what_is_rounded_beside_exact_zeros_may_err_as_its_like_does(tmp_path: Path) -> None:
+    """The first elements of a lower triangle stand among zeros that nothing disturbs: these do not make the others' bound small."""
+    text = MATMUL.replace("torch.matmul(A, B)", "torch.tril(torch.matmul(A, B))").replace("M = 48", "M = 64").replace("2 * 16", "1024")
+    problem = load_problem(made(tmp_path, text))
+    assert isinstance(problem, ModelProblem)
+    inputs = problem.inputs("given", 5)
+    bound, right = problem.bounds(inputs, "given")["out"], problem.oracle(inputs, "given")["out"]
+    assert bound[:16][right[:16] != 0].min() > 0.2 * np.median(bound[48:][right[48:] != 0])
+
+
+@needs_torch
 @pytest.mark.parametrize("text", [LOSS, RELU], ids=["a loss is one element, which is its own mean", "the last element may be zero by itself"])
 def test_an_honest_model_is_not_refused_for_what_its_output_happens_to_be(tmp_path: Path, text: str) -> None:
     problem = load_problem(made(tmp_path, text))

@@ -14,8 +14,11 @@ import pytest
 
 from kir.base.diagnostic import KirError, Origin
 from kir.interp import run
+from kir.ir import nodes as n
 from kir.ir.measures.naive import is_naive
 from kir.ir.nodes import Program
+from kir.ir.printer import expr_text
+from kir.ir.visit import walk
 from kir.problem.model import _expression
 from kir.problem.naive.program import naive_program
 from kir.problem.schema import Tensor
@@ -73,8 +76,10 @@ def functions(torch: Any, f: Any) -> Mapping[str, tuple[Callable[..., Any], Sequ
     images = {"group_norm": lambda x: f.group_norm(x, 2), "instance_norm": f.instance_norm, "max_pool": lambda x: f.max_pool2d(x, 3, 2, 1),
               "avg_pool": lambda x: f.avg_pool2d(x, 2), "global_pool": lambda x: f.adaptive_avg_pool2d(x, 1), "sums": lambda x: x.sum((1, 2, 3)),
               "tops": lambda x: x.amax((1, 2, 3)), "top_of_flat": lambda x: x.flatten(1).amax(1),
-              "turned": lambda x: x.permute(0, 2, 3, 1).reshape(x.shape[0], -1, 4), "over_batch": lambda x: x.mean((0, 2, 3)), "flat": lambda x: x.flatten(1)}
-    pairs = {"mse": f.mse_loss, "huber": f.smooth_l1_loss, "hinge": lambda a, b: torch.clamp(1 - a * b, min=0).mean(),
+              "turned": lambda x: x.permute(0, 2, 3, 1).reshape(x.shape[0], -1, 4), "over_batch": lambda x: x.mean((0, 2, 3)), "flat": lambda x: x.flatten(1),
+              "pooled_sum": lambda x: f.avg_pool2d(x, 2).sum((1, 2, 3))}
+    pairs = {"divergence": lambda a, b: f.kl_div(a, torch.softmax(b, 1), reduction="batchmean"),
+             "mse": f.mse_loss, "huber": f.smooth_l1_loss, "hinge": lambda a, b: torch.clamp(1 - a * b, min=0).mean(),
              "cosine": lambda a, b: 1 - f.cosine_similarity(a, b, dim=1).mean(), "product": lambda a, b: torch.relu(a @ b.T + 1)}
     return {**{k: (v, [ROWS]) for k, v in (*one.items(), *rows.items())}, **{k: (v, [IMAGE]) for k, v in images.items()},
             **{f"pair_{k}": (v, [ROWS, ROWS]) for k, v in pairs.items()}, "line_pool": (lambda x: f.max_pool1d(x, 2, 1), [LINE]),
@@ -151,6 +156,20 @@ def test_a_row_is_one_kernel_and_a_sum_of_all_is_two() -> None:
 
     assert len(made(lambda x: torch.softmax(x, 1), [("4096", "n")]).kernels) == 1
     assert [len(k.grid) for k in made(lambda x: (x * x).sum(), [("b", "n")]).kernels] == [1, 0]
+
+
+@needs_torch
+def test_a_product_is_made_once_and_a_convolution_has_filters_and_pixels_as_axes() -> None:
+    """What is multiplied lies in memory where a row's reduction and the row itself need it; sizes that are multiplied, or divide, are said to be fit for it."""
+    import torch
+
+    program = made(lambda x, y: torch.softmax(torch.relu(x @ y.T), 1), [("4096", "n"), ("64", "n")])
+    assert [len([x for x in walk(k) if isinstance(x, n.Binary) and x.op == "mul"]) for k in program.kernels] == [1, 0]
+    there = torch.nn.Conv2d(4, 8, 3).to("meta")
+    conv, = made(lambda x: there(x), [IMAGE], {"part_weight": there.weight, "part_bias": there.bias}).kernels
+    assert [expr_text(a.extent) for a in conv.grid][1:] == ["8", "n - 2"]
+    pooled = made(lambda x: torch.nn.functional.max_pool2d(x, 2, stride=1), [IMAGE])
+    assert [expr_text(f) for f in pooled.facts] == [f"b <= {(2**31 - 1) // 4}"]
 
 
 @needs_torch

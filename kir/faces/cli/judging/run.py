@@ -163,5 +163,5 @@ def _shown(program: Program, ran: Ran, verdict: Comparison | None, check: bool, 
         table.add_row("bank conflicts", f"{ran.counters.bank_conflicts:,}")
     if threads or ran.counters.barriers:
         table.add_row("barriers", f"{ran.counters.barriers:,}")
-    parts += [table, Text("reads count all elements of an access, also those that a mask or a branch leaves out", style="dim")] if table.row_count else []
+    parts += [table] if table.row_count else []
     return Group(*parts, *([] if threads else [Text("sectors, bank conflicts and barriers are counted once a program says what its threads do", style="dim")]))

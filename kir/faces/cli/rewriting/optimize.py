@@ -165,7 +165,7 @@ def _told(found: Sequence[Found], one: Subject, output: Path | None, in_place: b
     from kir.learning.optimize.outputs import edited, told_of
     from kir.learning.optimize.report import data, lines
 
-    reports = [data(f) for f in found]
+    reports = [{**data(f), "assumed": list(one.assumed)} for f in found]
     report: dict[str, Any] = reports[0] if len(found) == 1 else {"table": {f.setting.shape.name: r for f, r in zip(found, reports, strict=True)}}
     notes = list(told)
     files: list[str] = []

@@ -44,7 +44,7 @@ def search(
     for_: Annotated[str, typer.Option("--for", help="a kernel: FILE.kir or FILE[::KERNEL]; cards that apply to it, and those that nearly do")] = "",
     bind: Bound = None,
     target: Aimed = "",
-    surface: Annotated[str, typer.Option(help="the surface that the kernel is to be written on")] = "",
+    surface: Annotated[str, typer.Option(help="the surface that the kernel is to be written on; by default its own")] = "",
     most: Annotated[int, typer.Option(help="how many cards")] = 10,
     all_: Annotated[bool, typer.Option("--all", help="hypotheses too, not only admitted cards")] = False,
     without: Ablated = None,
@@ -63,9 +63,10 @@ def search(
     if not for_:
         hits = by_words(cards, " ".join(words or ()), most)
     else:
-        from kir.faces.cli._program import read
+        from kir.faces.cli._program import read_with
 
-        hits = searched(cards, read(for_, bind), _target(target), surface, " ".join(words or ()), most, stored.rank)
+        program, _, own = read_with(for_, bind)
+        hits = searched(cards, program, _target(target), surface or (own if own != "kir" else ""), " ".join(words or ()), most, stored.rank)
     nothing = "no card fits" if cards else EMPTY
     return Result({"hits": [_hit(each) for each in hits]}, "\n".join(line for each in hits for line in _shown(each)) or nothing, diagnostics=stored.faults)
 
@@ -79,9 +80,9 @@ def _hit(hit: Hit) -> dict[str, Any]:
 def _shown(hit: Hit) -> list[str]:
     lines = [f"{hit.card.name}  ({hit.card.state}, score {hit.score:g})", *(f"    {reason}" for reason in hit.reasons)]
     lines += [f"    applies: {'; '.join(_brief(step) for step in each.steps)}" for each in hit.applications[:4]]
-    lines += [f"    and at {len(hit.applications) - 4} more places"] if len(hit.applications) > 4 else []
+    lines += [f"    and {len(hit.applications) - 4} more, at other places or with other parameters"] if len(hit.applications) > 4 else []
     lines += [f"    also {each.card.name}: {'; '.join(_brief(step) for step in each.applications[0].steps)}" + (
-        f" and at {len(each.applications) - 1} more places" if len(each.applications) > 1 else "") for each in hit.also]
+        f" and {len(each.applications) - 1} more" if len(each.applications) > 1 else "") for each in hit.also]
     return lines + [_missed(each) for each in hit.near[:3]]
 
 

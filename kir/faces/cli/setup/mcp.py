@@ -16,7 +16,7 @@ import kir
 
 def command(
     folder: Annotated[Path, typer.Option(help="the folder that files are named in")] = Path(),
-    port: Annotated[int, typer.Option(min=0, max=65535, help="serve HTTP on this port of this machine")] = 0,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="serve HTTP on this port of this machine (0: a free one)")] = None,
 ) -> int:
     """Serve KIR's commands to agents over the Model Context Protocol."""
     from kir.base.diagnostic import usage

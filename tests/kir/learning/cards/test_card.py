@@ -81,7 +81,7 @@ def test_a_card_reads_back(card: Card) -> None:
     ('"places": 3', '"places": -3', "the field 'anchor.places' is wrong", '"places"'),
     ('"state": "admitted"', '"state": "perfect"', "the field 'state' is wrong", '"state"'),
     ('"numerics": "bitwise"', '"numerics": ', "this is not JSON", None),
-    ('"schema": "kir.card/2"', '"schema": "kir.card/1"', "this is no card that this KIR reads: its schema is 'kir.card/1'", None),
+    ('"schema": "kir.card/3"', '"schema": "kir.card/1"', "this is no card that this KIR reads: its schema is 'kir.card/1'", None),
     ("## Record", "## Recrod", "a card ends with a heading", None),
     ("\n```\n", "\n", "a card ends with a heading", None),
 ])

@@ -138,13 +138,18 @@ def test_without_analytic_terms_nothing_of_them_is_seen() -> None:
     assert m.trust == 0.0 and (m.base(bare.seen) == 0).all()
 
 
-def test_forests_see_the_features_that_gain_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "SELECTED", 3)
-    m = train(_known(), replace(QUICK, trees=0.1))
-    assert set(m.names[:m.used]) == {"log t.total", "log t.dram", "limit shared"} and set(m.names[m.used:]) == {"share t.dram", "at t.total", "mix n.For",
-                                                                                                                "mix n.Let"}
+def test_speedups_are_told_by_the_features_that_gain_and_failures_by_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "SELECTED", 2)
+    known = _known()
+    m = train(known, replace(QUICK, trees=0.1))
+    assert {"log t.total", "log t.dram"} <= set(m.names[:m.used]) and m.used <= 3 and "limit shared" not in m.names[:m.used]
+    assert set(m.names[:m.fail.width]) == set(known.names[:known.used])
+    assert {"share t.dram", "at t.total", "mix n.For", "mix n.Let"} < set(m.names)
     at = _unseen().named(m.names, m.used)
     assert np.isfinite(m.predict(at.seen, at.turned)[0]).all() and m.packed() == train(_known(), replace(QUICK, trees=0.1)).packed()
+    unlimited = at.seen.copy()
+    unlimited[:, m.names.index("limit shared")] = 0.0
+    assert (m.failing(at.seen) > m.failing(unlimited)).any(), "a feature that speedups are not told by"
 
 
 def test_what_lies_far_off_is_known_to() -> None:

@@ -11,9 +11,12 @@ from benchmarks.skills import given as given_
 from benchmarks.skills import states as states_
 from benchmarks.skills import when
 from benchmarks.skills.given import Given, Rows
+from benchmarks.skills.round_trips import made_by_cards
+from kir.ir.canonical import content_hash
 from kir.learning.cards.card import Move
 from kir.learning.evidence.walked import Walked
 from kir.learning.induce.hypotheses import Hypothesis
+from kir.rewrite import Context
 
 
 def test_places_are_looked_at_by_program_and_what_was_run_is_not_run_again(found: dict[str, Hypothesis], walks: Sequence[Walked], tmp_path: Path,
@@ -50,4 +53,18 @@ def test_states_are_looked_at_once_and_a_defect_that_one_shows_ends_no_run(found
     monkeypatch.setattr(states_, "_looked", fails)
     monkeypatch.setattr(given_, "RAISED", [])
     assert states_.states(cases, asked_) == first and not given_.RAISED
-    assert states_.states(cases, replace(asked_, cards=(other,))) == {} and len(given_.RAISED) == len(cases), "other cards: nothing is known of them"
+    assert states_.states(cases, replace(asked_, cards=(card, other))) == {} and len(given_.RAISED) == len(cases), "other cards: nothing is known of them"
+
+
+def test_a_trip_takes_what_cards_make_and_where_none_does_what_is_most_like_the_step(found: dict[str, Hypothesis], walks: Sequence[Walked]) -> None:
+    walk = next(each for each in walks if "softmax_row" in each.kernel and each.surface == "tilelang")
+    nothing: frozenset[str] = frozenset()
+
+    def trip(makes: bool, near: bool, *names: str) -> str:
+        cards = tuple(found[name].card.model_copy(update={"state": "admitted"}) for name in names)
+        chain = [states_.State((walk.key, k), nothing, nothing, nothing, frozenset(names) if makes else nothing, False) for k in range(len(walk.transitions))]
+        return content_hash(made_by_cards(walk, chain, Given(cards, (walk,), 9, 1, 0, None), Context(), near))
+    naive, expert = walk.program(walk.transitions[0].before_text), walk.program(walk.transitions[-1].after_text)
+    assert trip(True, True, "partition-rows.for") == content_hash(expert), "each step is made"
+    assert trip(False, True) == content_hash(naive), "without cards nothing is done"
+    assert trip(False, False, "multi-threaded-block.kernel") not in (content_hash(naive), content_hash(expert)), "its own steps are taken, the others left out"

@@ -93,6 +93,12 @@ def test_attention_with_shared_heads_takes_what_attention_does() -> None:
     assert [p.name for p in done.program.params] == [p.name for p in load_problem("fmha_gqa").naive.params]
 
 
+def test_steps_are_taken_with_the_kernels_own_factors() -> None:
+    """Attention scaled by 1 / sqrt(192) takes the steps that were written for 1 / 8, as they are and folded into powers of two."""
+    done = of_family("mla_prefill", "long", "fmha_causal_triton", "triton")
+    assert {s.name: s.options["scale"] for s in done.steps if "scale" in s.options} == {"fold-maximum-scale": 0.07216878, "online-normalize": 0.10411754}
+
+
 def test_layer_norm_takes_the_steps_of_rms_norm_and_guards_what_it_folds() -> None:
     done = of_family("layernorm:bf16", "long", "rmsnorm_tilelang_lineage", "cuda")
     names = [s.name for s in done.steps]

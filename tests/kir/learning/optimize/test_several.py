@@ -16,6 +16,7 @@ from kir.ir import nodes as n
 from kir.ir.build import const
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
+from kir.ir.visit import statements
 from kir.learning.optimize.judge import CpuJudge
 from kir.learning.optimize.lift import lifted
 from kir.learning.optimize.plan import Plan, Setting
@@ -179,6 +180,19 @@ kernel main grid (j: N, i: M) threads 1
     acc = acc + cast(X[i, k], f32) * cast(W[j, k], f32)
   Y[i, j] = cast(acc * cast(S[j], f32), f16)
 """
+LENGTHS = """kir 1
+program lengths
+  size M: i32
+  size N: i32
+  in X: f32[M, N]
+  out Y: f32[M, N]
+kernel main grid (m: M) threads 1
+  register total: f32 = 0.0
+  for i in 0..N
+    total = total + X[m, i] * X[m, i]
+  for j in 0..N
+    Y[m, j] = X[m, j] * rsqrt(total + 1.0)
+"""
 FIXED = COLUMNS.replace("0..R", "0..4096").replace("[B, R, C]", "[B, 4096, C]").replace("  size R: i32\n", "")
 
 
@@ -187,11 +201,12 @@ FIXED = COLUMNS.replace("0..R", "0..4096").replace("[B, R, C]", "[B, 4096, C]").
     (LINE, {"B": 4, "L": 2048}, {"tiles", "tiles both"}, 20.0),
     (TRANSPOSED, {"R": 8192, "C": 4096}, {"tiles", "tiles across"}, 2.0),
     (BYTES, {"M": 1024, "N": 1024, "K": 4096}, {"tiles", "tiles parts", "tiles folded", "tiles both", "tiles split", "tiles cores"}, 50.0),
+    (LENGTHS, {"M": 16384, "N": 4096}, {"tiles", "tiles parts", "tiles folded", "tiles ahead", "tiles of loops"}, 8.0),
     (FIXED, {"B": 8, "C": 1024}, {"tiles", "tiles parts", "tiles folded", "tiles both", "tiles split"}, 20.0),
 ])
 def test_a_naive_kernel_that_no_stored_one_is_like_is_tiled(text: str, sizes: dict[str, int], families: set[str], times: float) -> None:
-    """Columns that are added up, a convolution, a transposition, a product with whole numbers of a byte, which tensor cores take, and a loop of known
-    length, which no plan unrolls again and again."""
+    """Columns that are added up, a convolution, a transposition, a product with whole numbers of a byte, which tensor cores take, rows whose next ones are
+    loaded ahead, and a loop of known length, which no plan unrolls again and again."""
     program, h200 = parse_program(text, "naive.kir"), target("h200")
     problem = program_problem(program, program)
     setting = Setting(problem, Shape(name="timed", tags=("timed",), sizes=sizes), h200, "triton")
@@ -208,6 +223,9 @@ def test_a_naive_kernel_that_no_stored_one_is_like_is_tiled(text: str, sizes: di
     again = lifted(program, Plan("unrolled", (Step("unroll", {"factor": 8}),), everywhere=True), Context(h200)).program
     assert len(program_text(again)) < 8000
     assert given / best > times
+    for ahead in (p for p in found.get("tiles ahead", ()) if p.point["stages"] == 3):
+        loops = [s for k in lifted(promised(program, ahead.facts, ahead.align, {}), ahead, Context(h200)).program.kernels for s in statements(k.body)]
+        assert [s.kind for s in loops if isinstance(s, n.For)] == ["pipelined"], "the one loop left is over the rows of a CTA that stays"
     assert gate_cpu(made, problem, "kir", []).accepted
 
 
