@@ -144,8 +144,9 @@ def page(state: dict[str, Any]) -> str:
     """The generated page."""
     counts, why = Counter(state["counts"]), Counter(state["why"])
     lines = ["# Random texts", "",
-             "Made by `python -m benchmarks.fuzz.texts --write`: kernels in CUDA C++'s own text (`benchmarks/fuzz/writing.py`: control flow,", "integers of all widths, functions, templates, structs, lambdas, arrays, pointers), read and interpreted, against the same text", "compiled by "
-             "g++ for the host.", "",
+             "Made by `python -m benchmarks.fuzz.texts --write`: kernels in CUDA C++'s own text (`benchmarks/fuzz/writing.py`: control flow,",
+             "integers of all widths, functions, templates, structs, lambdas, arrays, pointers), read and interpreted, against the same text",
+             "compiled by g++ for the host.", "",
              f"{state['seed']:,} texts, {state['seconds'] / 60:.0f} minutes of processor time.", "", "| what came of it | texts |", "| --- | ---: |"]
     lines += [f"| {word} | {counts[word]:,} |" for word in WORDS]
     lines += ["", "| seed | what | in words | mended |", "| ---: | --- | --- | --- |"]

@@ -208,7 +208,7 @@ class Text:
     def lambda_(self) -> str:
         name, by = self.fresh("g"), self.r.choice("=&")
         change = f"{self.r.choice(self.changing())} += w; " if by == "&" and self.changing() else ""
-        return f"auto {name} = [{by}](int w) {{ {change}return w * 2 + v; }};\nv ^= {name}({self.atom()}) - {name}(3);\n"
+        return f"auto {name} = [{by}](int w) {{ {change}return w * 2 + v; }};\nv ^= {name}({self.atom()}) - {name}(3);\n{self.assigned()}v += {name}(1);\n"
 
     def struct(self) -> str:
         name, kind = self.fresh("s"), self.fresh("P")
