@@ -188,3 +188,21 @@ def test_what_a_compiler_made_of_random_programs_is_counted(monkeypatch: pytest.
     assert found == ["holds", "refuted", "unread"]
     text = compiled.page({"seed": 3, "seconds": 60.0, "counts": Counter(found), "why": {"refuted: a race": 1}, "first": {"refuted: a race": 10}})
     assert "3 programs, 2 read back" in text and "| refuted: a race | 1 | 10 |" in text and "| not the program | 1 |" in text
+
+
+def test_a_text_is_read_as_what_it_computes_or_it_is_a_fault() -> None:
+    from benchmarks.fuzz import texts
+    text = "__global__ void k(const int* x, int* y, int n) {\n  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i < n) y[i] = x[i] % -3;\n}\n"
+    want = np.fmod(texts.inputs(), -3).astype(np.int32)
+    assert texts.judged(text, want) == ("the same", "")
+    assert texts.judged(text, want + 1)[0] == "other values" and "stays text" in texts.judged(text.replace("x[i] %", "read_me(x) %"), want)[1]
+    state: dict[str, Any] = {"seed": 0, "seconds": 0.0, "counts": {}, "why": {}, "faults": [], "mended": 0}
+    texts.take(state, 0, [("the same", ""), ("other values", "y[0] is 1"), ("refused, with a reason", "stays text: a break")], 2.0)
+    assert "| other values | 1 |" in texts.page(state) and "| 1 | other values | y[0] is 1 | no |" in texts.page(state) and state["seed"] == 3
+
+
+def test_texts_are_the_same_each_time_and_of_many_forms() -> None:
+    from benchmarks.fuzz.writing import Text
+    made = [Text(seed).text for seed in range(60)]
+    words = ("switch", "do {", "while (true)", "int&", "template", "struct", "[=]")
+    assert made[7] == Text(7).text and all(any(word in text for text in made) for word in words)
