@@ -7,9 +7,10 @@
     kir.prove(k)                               # hazards for every size
     kir.judge(k, problem="softmax")            # the gate
     kir.diff(k, other), kir.emit(k, "cuda"), kir.walk(k), kir.explain("KIR-P520"), kir.save(k, "k.kir")
+    kir.optimize(k)                            # a faster one, searched for under a budget; its `speedup`, `steps`, `kernel`
     kir.forecast(k, other, {"M": 4096, "N": 4096})   # what the change is likely to bring, before it is measured
 
-These are loaded when they are first asked for (`kir.faces.api.kernels`).
+These are loaded when they are first asked for (`kir.faces.api`).
 
 Order: base, hardware, ir, analysis, interp, problem, rewrite, surface, gate, lineage, learning, faces.
 """
@@ -17,13 +18,13 @@ Order: base, hardware, ir, analysis, interp, problem, rewrite, surface, gate, li
 import importlib
 
 __version__ = "0.1.0"
-_OFFERED = ("Difference", "Kernel", "KirError", "Ran", "Site", "Walked", "apply", "check", "diff", "emit", "explain", "forecast", "judge", "prove", "read",
-            "run", "save", "sites", "undo", "walk")
+_OFFERED = ("Difference", "Faster", "Kernel", "KirError", "Ran", "Site", "Walked", "apply", "check", "diff", "emit", "explain", "forecast", "judge", "optimize",
+            "prove", "read", "run", "save", "sites", "undo", "walk")
 
 
 def __getattr__(name: str) -> object:
     if name in _OFFERED:
-        return getattr(importlib.import_module("kir.faces.api.kernels"), name)
+        return getattr(importlib.import_module(f"kir.faces.api.{'optimizing' if name in ('Faster', 'optimize') else 'kernels'}"), name)
     raise AttributeError(f"module 'kir' has no attribute '{name}'")
 
 

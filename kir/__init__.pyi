@@ -18,5 +18,7 @@ from kir.faces.api.kernels import save as save
 from kir.faces.api.kernels import sites as sites
 from kir.faces.api.kernels import undo as undo
 from kir.faces.api.kernels import walk as walk
+from kir.faces.api.optimizing import Faster as Faster
+from kir.faces.api.optimizing import optimize as optimize
 
 __version__: str

@@ -5,7 +5,8 @@
     python -m benchmarks.skills when          # docs/tables/skills-when.md: is a card right where it says so, and where it refuses?
     python -m benchmarks.skills round-trips   # docs/tables/skills-round-trips.md: from naive by admitted skills alone
     python -m benchmarks.skills retrieval     # docs/tables/skills-retrieval.md: planted states, 100,000 cards, loading
-    python -m benchmarks.skills speed         # only the last two of these
+    python -m benchmarks.skills both          # the last two pages, with orders of cards that are learned once for both
+    python -m benchmarks.skills speed         # only how long a search and loading take
     python -m benchmarks.skills look          # only looks at the states that the last two are made of, into --kept FILE
 
 Each takes --library DIR, --evidence DIR (default: what ships), --most N (cases), --workers N, --within S and --seed; the last three
@@ -15,13 +16,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.skills.coverage import coverage, why
 from benchmarks.skills.given import RAISED, Given
-from benchmarks.skills.retrieval import retrieval, speed
+from benchmarks.skills.retrieval import ranked, retrieval, speed
 from benchmarks.skills.round_trips import round_trips
-from benchmarks.skills.states import look
+from benchmarks.skills.states import look, states
 from benchmarks.skills.when import when
 from kir.base.store import write_atomic
 from kir.learning.cards.library import CardStore, Library, library
@@ -29,13 +32,13 @@ from kir.learning.evidence.archive import read_archive, shipped
 from kir.learning.induce.uses import distinct
 
 TABLES = Path(__file__).parents[2] / "docs" / "tables"
-LOOK, SPEED = "look", "speed"
+LOOK, SPEED, BOTH = "look", "speed", "both"
 PARTS = {LOOK: look, SPEED: speed, "coverage": coverage, "why": why, "when": when, "round-trips": round_trips, "retrieval": retrieval}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=sorted(PARTS))
+    parser.add_argument("part", choices=sorted((*PARTS, BOTH)))
     parser.add_argument("--library", type=Path)
     parser.add_argument("--evidence", type=Path, default=shipped())
     parser.add_argument("--most", type=int, default=3000)
@@ -47,16 +50,24 @@ def main() -> None:
     asked = parser.parse_args()
     found = Library((CardStore(asked.library),)) if asked.library else library()
     given = Given(found.cards, distinct(read_archive(asked.evidence)), asked.most, asked.workers, asked.seed, asked.library, asked.within, asked.kept)
-    text, more = PARTS[asked.part](given), f" --most {asked.most}" if asked.most != parser.get_default("most") else ""
+    more = f" --most {asked.most}" if asked.most != parser.get_default("most") else ""
+    for part, text in both(given) if asked.part == BOTH else ((asked.part, PARTS[asked.part](given)),):
+        if asked.print or RAISED or part in (LOOK, SPEED):
+            print(text, flush=True)
+        else:
+            write_atomic(TABLES / f"skills-{part}.md", f"{text}\nWritten by `python -m benchmarks.skills {asked.part}{more}`.\n")
     for fault in RAISED:
         print(fault, file=sys.stderr)
     if RAISED:
-        print(text)
-        sys.exit(f"{len(RAISED)} cases raised what is a defect (above): no page is written")
-    if asked.print or asked.part in (LOOK, SPEED):
-        print(text)
-    else:
-        write_atomic(TABLES / f"skills-{asked.part}.md", f"{text}\nWritten by `python -m benchmarks.skills {asked.part}{more}`.\n")
+        sys.exit(f"{len(RAISED)} cases raised what is a defect (above): no page is written from there on")
+
+
+def both(given: Given) -> Iterator[tuple[str, str]]:
+    """The pages of round trips and retrieval."""
+    found = states([(w.key, k) for w in given.walks for k in range(len(w.transitions))], given)
+    given = replace(ranked(given, found.values()), within=0.0)
+    yield "round-trips", round_trips(given)
+    yield "retrieval", retrieval(given)
 
 
 if __name__ == "__main__":

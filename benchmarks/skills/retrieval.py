@@ -23,10 +23,10 @@ SYNTHETIC = 100_000
 TOP = 5
 
 ARMS = ("all facets", "no scope", "usual order", "no state", "text only")
-KNOWN, PARTS = "all facets, family seen", 5
-"""The arm whose order was learned from all states but those of kernels in a part of the files: other kernels of the family are known, as to a user's kernel."""
+KNOWN, PARTS, HELD_OUT = "all facets, family seen", 5, 2
+"""The arm whose order was learned from all states but those of kernels in a part of the files: other kernels of the family are known, as to a user's kernel;
+parts; and the parts of the rest that are held out where it is learned from which score on a card is likely."""
 APART = "the same, each card a hit of its own"
-HALF = "the same, from half of the lineages"
 NEAREST = "the same, by the states that are most alike"
 ALIKE, PRIOR = 20, 0.3
 """Of the arm that lets states vote: the power of what two have in common by which one counts, and how much all together count beside them."""
@@ -39,7 +39,7 @@ def retrieval(given: Given) -> str:
     cases = [(w.key, k) for w in given.walks for k in range(len(w.transitions))]
     random.Random(given.seed).shuffle(cases)
     found = states(cases[:given.most], given)
-    given = ranked(given, found.values())
+    given = given if given.ranks else ranked(given, found.values())
     scores: dict[str, list[tuple[float, ...]]] = defaultdict(list)
     for arm, *row in side_by_side(_retrieved, [state for state in found.values() if state.relevant], replace(given, within=0.0)):
         scores[arm].append(tuple(row))
@@ -47,7 +47,7 @@ def retrieval(given: Given) -> str:
     said = [
         "A planted state is a program of a lineage with the steps after it undone; relevant are the admitted cards that apply there and that the expert used "
         "from there on: a step of the expert's is among the uses that the card was lifted from, or the card makes it, or its next program. Cards of the same "
-        f"steps are one hit, as in `kir skills search`, but in *{APART}*. *{HALF}* leaves out every other lineage; in *{NEAREST}* the states "
+        f"steps are one hit, as in `kir skills search`, but in *{APART}*. In *{NEAREST}* the states "
         "that share most features with the kernel's vote, and hits are listed that more than half of the votes speak for. Of the first "
         f"{TOP} hits that apply those are listed that recorded outcomes speak for (at least one). The order of cards, and whether outcomes speak for one, is "
         f"learned without a fifth of the families, that of the state's kernel among them; in *{KNOWN}* without a fifth of all files, the kernel's among them. "
@@ -68,11 +68,10 @@ def speed(given: Given) -> str:
 
 
 def ranked(given: Given, found: Iterable[State], by_files: bool = True) -> Given:
-    """With the orders of cards that are learned from states without each part of the families, and `by_files` without each part of the files (also from half of
-    the lineages)."""
+    """With the orders of cards that are learned from states without each part of the families, and `by_files` without each part of the files."""
     given = replace(given, seen=tuple(each for each, in side_by_side(_seen, list(found), replace(given, within=0.0))))
     parts = {part_of(each.file) for each in given.seen if by_files}
-    without = sorted({_kin(each.family) for each in given.seen} | parts | {f"{part} {HALF}" for part in parts})
+    without = sorted({_kin(each.family) for each in given.seen} | parts)
     return replace(given, ranks=dict(zip(without, (rank for rank, in side_by_side(_ranked, without, replace(given, within=0.0))), strict=True)))
 
 
@@ -91,18 +90,15 @@ def _kin(family: str) -> str:
 
 
 def _ranked(without: str, given: Given) -> Rows:
-    part = without.removesuffix(f" {HALF}")
-    files = {file: number for number, file in enumerate(sorted({each.file for each in given.seen}))}
-    some = [each for each in given.seen if any(each.used) and each.used != each.applies and part not in (_kin(each.family), part_of(each.file))
-            and not (without.endswith(HALF) and files[each.file] % 2)]
-    return [(learned(given.admitted, some),)]
+    some = [each for each in given.seen if any(each.used) and each.used != each.applies and without not in (_kin(each.family), part_of(each.file))]
+    return [(learned(given.admitted, some, HELD_OUT),)]
 
 
 def _retrieved(state: State, given: Given) -> Rows:
     """For each arm how many are listed, precision, recall and precision at R, at one state."""
     query, called = seen(state, given), {card.name: skill(card) for card in given.admitted}
     out: Rows = []
-    for arm in (KNOWN, APART, HALF, NEAREST, *ARMS):
+    for arm in (KNOWN, APART, NEAREST, *ARMS):
         relevant = state.relevant if arm == APART else {called[name] for name in state.relevant}
         order, listed = hits(given, query, state, arm)
         top = order[:listed]
@@ -115,7 +111,7 @@ def hits(given: Given, about: Seen, state: State, arm: str) -> tuple[list[str], 
     """The hits in the order of `search`, of those that apply (without a state, of all), by what their cards have in common; and how many of the first five
     outcomes speak for, at least one."""
     part, offers, query = part_of(about.file), state.offers, about.query
-    without = {KNOWN: part, APART: part, HALF: f"{part} {HALF}"}.get(arm, _kin(about.family))
+    without = {KNOWN: part, APART: part}.get(arm, _kin(about.family))
     rank = given.ranks.get(without, Rank())
     match arm:
         case "no scope":

@@ -32,7 +32,7 @@ def round_trips(given: Given) -> str:
     """The table."""
     walks = [w for w in given.walks if w.ended == "naive"][:given.most]
     looked = states([(w.key, k) for w in walks for k in range(len(w.transitions))], given)
-    given = ranked(given, looked.values(), by_files=False)
+    given = given if given.ranks else ranked(given, looked.values(), by_files=False)
     whole_ones = [[looked.get((w.key, k)) for k in range(len(w.transitions))] for w in walks]
     found = side_by_side(_tripped, [each for each in whole_ones if each and None not in each], replace(given, within=0.0))
     arms = (*ARMS, WITHOUT)

@@ -21,7 +21,7 @@ from kir.surface.launches.values import Array, Dtype, Known, Quotient, Unknown, 
 
 from .host_parts import HostFile as HostFile
 from .host_parts import defaults, is_main, launched_below, leaves, module_files, optional, parameters
-from .host_values import RANK, External, Lazy, Limits, Method, Shape, array, attribute, called, dtypes_said, external, method, number
+from .host_values import RANK, External, Lazy, Limits, Method, Shape, array, attribute, called, chosen, dtypes_said, external, method, number, turn
 
 DEEPEST = 8
 """Calls inside one another that are followed."""
@@ -145,17 +145,8 @@ class Follower:
                 labels = [x.strip() for x in names.value.split(",")] if isinstance(names, ast.Constant) and isinstance(names.value, str) else []
                 if isinstance(rows, list) and rows:
                     row = rows[0] if len(labels) > 1 and isinstance(rows[0], list) else [rows[0]]
-                    out |= {k: self._size(k, v) for k, v in zip(labels, row)}
+                    out |= {k: chosen(self.known, k, v) for k, v in zip(labels, row)}
         return out
-
-    def _size(self, name: str, v: Value) -> Value:
-        """A number that the caller chose, as a size of which it is an example."""
-        e = number(v)
-        if isinstance(e, n.Const) and int(e.value) > 1:
-            made = self.known.fresh("", int(e.value))
-            self.known.called(made, name)
-            return made
-        return v
 
     def _default(self, file: HostFile, f: ast.FunctionDef | ast.Lambda, p: ast.arg, scope: dict[str, Value]) -> Value:
         pairs = defaults(f)
@@ -207,7 +198,7 @@ class Follower:
                 case ast.For(target=target, iter=over, body=inner):
                     turns = self.value(file, over, scope)
                     first = turns[0] if isinstance(turns, (list, tuple)) and turns else Unknown("a turn of a loop")
-                    self.assign(file, target, self._size(target.id, first) if isinstance(target, ast.Name) else first, scope)
+                    self.assign(file, target, turn(self.known, target, first), scope)
                     self.run(file, inner, scope)
                 case ast.While(body=inner) | ast.Try(body=inner):
                     self.run(file, inner, scope)

@@ -383,3 +383,24 @@ def dtypes_said(test: ast.expr, value: Callable[[ast.expr], Value], holds: bool 
                 of = owner.array() if isinstance(owner, Lazy) and owner.number_ is None else owner
                 if isinstance(of, Array) and not of.dtype:
                     of.dtype = next(iter(names))
+
+
+def chosen(known: Known, name: str, v: Value) -> Value:
+    """A number that the caller chose, as a size of which it is an example; of several each."""
+    if isinstance(v, (list, tuple)):
+        return [chosen(known, "", x) for x in v]
+    e = number(v)
+    if isinstance(e, n.Const) and int(e.value) > 1:
+        made = known.fresh("", int(e.value))
+        if name:
+            known.called(made, name)
+        return made
+    return v
+
+
+def turn(known: Known, target: ast.expr, v: Value) -> Value:
+    """What a turn of a loop gives: numbers that the caller chose, each one size, wherever it is used."""
+    names = [x.id if isinstance(x, ast.Name) else "" for x in target.elts] if isinstance(target, ast.Tuple) else []
+    if isinstance(v, (list, tuple)):
+        return [chosen(known, names[k] if k < len(names) else "", x) for k, x in enumerate(v)]
+    return chosen(known, target.id, v) if isinstance(target, ast.Name) else v

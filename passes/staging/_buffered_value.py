@@ -14,13 +14,13 @@ def mentioned(s: n.Stmt, name: str) -> int:
     return len(regions_of(s, name))
 
 
-def declared(program: n.Program, path: Path, name: str) -> tuple[Path, int] | None:
-    """Where the memory is declared without a value, and how many statements further out than `path`."""
+def declared(program: n.Program, path: Path, name: str, literal: bool = False) -> tuple[Path, int] | None:
+    """Where the memory is declared without a value (or with a `literal` one), and how many statements further out than `path`."""
     around = [p for p, x in enclosing(program, path) if isinstance(x, n.Stmt)]
     for level, p in enumerate([path, *reversed(around)]):
         for k, s in enumerate(block_at(program, p)[:int(p[-1])]):
             if isinstance(s, n.Alloc) and s.buffer.name == name:
-                return ((*p[:-1], k), level) if s.init is None else None
+                return ((*p[:-1], k), level) if s.init is None or (literal and isinstance(s.init, n.Const)) else None
     return None
 
 
@@ -30,14 +30,15 @@ def can_be_declared(program: n.Program, path: Path, hoist: int) -> bool:
     return hoist <= len(around) and all(isinstance(x, (n.For, n.If, n.While)) for x in around[len(around) - hoist:])
 
 
-def holding(program: n.Program, path: Path, held: n.Buffer, fill: n.Block, rest: n.Block, hoist: int) -> Rewritten:
+def holding(program: n.Program, path: Path, held: n.Buffer, fill: n.Block, rest: n.Block, hoist: int, begin: n.Const | None = None) -> Rewritten:
     """The program with memory that is declared `hoist` statements further out than `path` and filled there, before `rest` in place of what
-    followed; the path of what fills it."""
-    made = splice(program, path, (*(() if hoist else (n.Alloc(held),)), *fill, *rest), 0, None)
+    followed; the path of what fills it. It may `begin` with a value that nobody reads."""
+    alloc = n.Alloc(held, begin)
+    made = splice(program, path, (*(() if hoist else (alloc,)), *fill, *rest), 0, None)
     if not hoist:
         return Rewritten(made, sibling(path, 1))
     outer = [p for p, x in enclosing(program, path) if isinstance(x, n.Stmt)][-hoist]
-    return Rewritten(splice(made, outer, (n.Alloc(held),), 0, 0), (*sibling(outer, 1), *path[len(outer):]))
+    return Rewritten(splice(made, outer, (alloc,), 0, 0), (*sibling(outer, 1), *path[len(outer):]))
 
 
 def without(program: n.Program, path: Path, name: str, at: Path, change: Change) -> Rewritten:

@@ -35,6 +35,7 @@ kernel main grid (b: 1) threads 128
 from __future__ import annotations
 
 import math
+import re
 from typing import ClassVar, Literal
 
 from kir.analysis import Aliases
@@ -44,12 +45,12 @@ from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
-from kir.ir.types import I32, TileType, dtype_of
+from kir.ir.types import I32, DType, TileType, dtype_of
 from kir.ir.visit import names_read, substitute
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, places
-from kir.rewrite.match import allocated, block_and_index, fits_shared, fresh_at, fresh_var, loads_of, matched, params_as
+from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, node_at, places
+from kir.rewrite.match import allocated, block_and_index, fits_shared, fresh_at, fresh_var, loads_of, matched, matched_as, params_as
 from kir.rewrite.match.local_buffers import byte_count, mentions, own_parts, team_level
 from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
 from kir.rewrite.match.unify import bound_by, hole, rewritten
@@ -125,10 +126,14 @@ def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
     return fits_shared(total, context, "fewer elements")
 
 
+NUMBER = re.compile(r"-?(\d+(\.\d*)?(e[-+]?\d+)?|inf)")
+
+
 @dataclass(frozen=True)
 class HoldElements(Pass):
     """`value` is the element at `at0`, `at1`, .. of an array of `shape` in `space`, which `loops` (kind and length of each, `thread 128`, outermost
-    first) fill at `place`, written in their counters `turn0`, `turn1`, ..; it is declared `hoist` statements further out."""
+    first) fill at `place`, written in their counters `turn0`, `turn1`, ..; it is declared `hoist` statements further out. It may
+    `begin` with a literal, which nobody reads."""
 
     intent: ClassVar[str] = "stage-shared"
     catalogue: ClassVar[tuple[int, ...]] = (2, 5, 16)
@@ -145,6 +150,11 @@ class HoldElements(Pass):
     loops: tuple[str, ...] = ()
     place: tuple[str, ...] = ()
     hoist: int = 0
+    begin: str = ""
+
+    def literal(self, dtype: DType) -> n.Const | None:
+        """What the array begins with."""
+        return n.Const(float(self.begin) if dtype.is_float else int(self.begin), dtype) if self.begin else None
 
     def pattern(self, program: n.Program, path: Path) -> n.Expr | None:
         """The element at the holes' place."""
@@ -179,6 +189,9 @@ class HoldElements(Pass):
         pattern, nest = self.pattern(program, path), self.nest(program, path)
         if pattern is None or nest is None:
             return Miss("there are no such elements here, or no such loops")
+        whole = dtype_of(pattern.type).is_integer
+        if self.begin and (self.space != "register" or not NUMBER.fullmatch(self.begin) or (whole and not self.begin.lstrip("-").isdigit())):
+            return Miss("it begins with no number of its dtype, or is not a thread's own")
         if not can_be_declared(program, path, self.hoist):
             return Miss("the array cannot be declared that far out")
         if not _fitting(program, path, self.space, nest[0]):
@@ -199,7 +212,7 @@ class HoldElements(Pass):
         fill = built(loops, build.region(made, *place), value)
         change = self.reading(pattern, made)
         rest = tuple(rewritten(s, change) for s in block_at(program, site.path)[i:])
-        return holding(program, site.path, made, (fill,), rest, self.hoist)
+        return holding(program, site.path, made, (fill,), rest, self.hoist, self.literal(made.dtype))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At loops that do nothing but fill an array, each element of which follows from its place, and of which everything else is a read."""
@@ -214,7 +227,7 @@ class HoldElements(Pass):
         value = by_place(nest, at)
         if value is None or not is_pure(value) or any(v.name not in names_read(value) for v in at):
             return Miss("what is stored does not follow from where it is stored")
-        where, (block, i) = declared(program, path, b.name), block_and_index(program, path)
+        where, (block, i) = declared(program, path, b.name, literal=b.space == "register" and not b.dtype.is_bool), block_and_index(program, path)
         if where is None:
             return Miss(f"'{b.name}' is declared elsewhere, or with a value")
         back = Back(b, renamed(value, at, [hole(k) for k in range(len(at))]))
@@ -227,7 +240,7 @@ class HoldElements(Pass):
         turns = counters(len(nest.loops), "turn")
         place = [renamed(e, [v for _, v, _ in nest.loops], turns) for e in nest.store.at.index if isinstance(e, n.Expr)]
         item = HoldElements(text_of(value), shape, b.space, tuple(f"{kind} {count}" for kind, _, count in nest.loops),  # type: ignore[arg-type]  # one of the two spaces that are looked for
-                            tuple(map(text_of, place)), where[1])
+                            tuple(map(text_of, place)), where[1], _begin(program, where[0]))
         return Site(path, item, {"declared": where[0], "change": back, "buffer": b})
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
@@ -240,6 +253,12 @@ class HoldElements(Pass):
         if pattern is None or self.space != "shared":
             return Effect()
         return Effect(shared_bytes=math.prod(self.shape) * dtype_of(pattern.type).bytes)
+
+
+def _begin(program: n.Program, at: Path) -> str:
+    """The literal that memory is declared with, as text."""
+    init = matched_as(node_at(program, at), n.Alloc).init
+    return repr(init.value) if isinstance(init, n.Const) else ""
 
 
 @dataclass(frozen=True)

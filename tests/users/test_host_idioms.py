@@ -74,6 +74,15 @@ PUT_AWAY = """def run(x, y):
     _, _, E = y.shape
     copied[(triton.cdiv(T, 16),)](x, y, T, y.stride(0), 16, 64)
 """
+TURNS = """def run(x, y):
+    T, D = x.shape
+    copied[(triton.cdiv(T, 16),)](x, y, T, y.shape[1], 16, 64)
+
+
+def test_run():
+    for shape, block in (((40, 50), 16), ((3, 7), 32)):
+        run(torch.randn(*shape, device="cuda"), torch.randn(*shape, device="cuda"))
+"""
 
 
 def _bound(folder: Path, host: str) -> Binding:
@@ -87,6 +96,7 @@ def _bound(folder: Path, host: str) -> Binding:
     pytest.param(RANKED, "ceildiv(T, 16)", "T", {"x": ["T", 1024]}, id="a branch for tensors of another rank"),
     pytest.param(ONLY_USUAL, "ceildiv(T, 16)", "T", {"x": ["T", 1024]}, id="a launch that only the usual call comes to"),
     pytest.param(PUT_AWAY, "ceildiv(T, 16)", "T", {"x": ["x_0", "T", "D_2"], "y": ["T", "y_1", "E"]}, id="what is put away under one name is not one size"),
+    pytest.param(TURNS, "ceildiv(T, 16)", "T", {"x": ["T", 50], "y": ["T", 50]}, id="one turn of a loop makes tensors of one shape"),
 ])
 def test_what_the_host_says(host: str, grid: str, scalar: str, shapes: dict[str, list[str | int]], tmp_path: Path) -> None:
     binding = _bound(tmp_path, host)

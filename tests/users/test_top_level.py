@@ -75,6 +75,16 @@ def test_a_kernel_is_walked(tmp_path: Path) -> None:
     assert "srcdoc" in walked._repr_mimebundle_()["text/html"] and repr(walked) == f"{tmp_path / 'out'}: {len(walked.steps)} steps, ended naive"
 
 
+def test_a_faster_kernel_is_found() -> None:
+    naive = kir.read("skills/problems/transpose/naive.kir")
+    found = kir.optimize(naive, "transpose", surface="cuda", candidates=1, seconds=2, compiles=False)
+    assert found.speedup >= 1 and (found.kernel is None) == (not found.steps) == (not found.text)
+    assert found.kernel is None or ("__global__" in found.text and found.speedup > 1 and kir.judge(found.kernel, "transpose", targets=()).accepted)
+    assert repr(found) == str(found) and "transpose at " in found._repr_mimebundle_()["text/html"]
+    with pytest.raises(kir.KirError, match="KIR-U026"):
+        kir.optimize()
+
+
 def test_things_show_themselves_in_notebooks() -> None:
     kernel = kir.read(NAIVE)
     for shown in (kernel, kir.diff(kernel, kir.apply(kernel, "tile{axis=1 extent=64}"))):

@@ -61,7 +61,7 @@ from kir.surface.reading import load_expert, own_surface, read_text
 TARGETS = ("sm_80", "sm_90a")
 
 
-class _Told:
+class Shown:
     """What shows itself in a notebook says the same, as text, where there is none."""
 
     __slots__ = ()
@@ -74,7 +74,7 @@ class _Told:
 
 
 @dataclass(frozen=True, repr=False)
-class Kernel(_Told):
+class Kernel(Shown):
     """A program with the steps that were taken to it. `surface` is the language that it came in (`kir` for IR text), `binding` the text of the binding
     that it was read under, `unsaid` those of its facts that nothing says, `joined` tensors for which
     its launch passes one."""
@@ -116,7 +116,7 @@ class Kernel(_Told):
 
 
 @dataclass(frozen=True, repr=False)
-class Ran(_Told):
+class Ran(Shown):
     """A run on the CPU: its outputs by name, the findings of the checking mode, what was counted, and how outputs compare with the problem's (None without
     one)."""
 
@@ -160,7 +160,7 @@ class Site:
         return f"{self.step}{f'  refused: {chr(44).join(self.refused)}' if self.refused else ''}"
 
 
-class Sites(_Told, tuple[Site, ...]):
+class Sites(Shown, tuple[Site, ...]):
     """Sites in their order: a tuple, which shows itself as a table in notebooks."""
 
     __slots__ = ()
@@ -171,7 +171,7 @@ class Sites(_Told, tuple[Site, ...]):
 
 
 @dataclass(frozen=True, repr=False)
-class Difference(_Told):
+class Difference(Shown):
     """The structural difference of two programs."""
 
     diff: Diff
@@ -330,7 +330,7 @@ def walk(kernel: Source, folder: str | Path = "", problem: str = "", *, steps: i
     budget = Budget(steps, 1000, seconds)
     own = surface or own_surface(held.program, held.surface)
     header = Header(expert=held.name, source=held.source, surface=own, binding=held.binding, problem=problem, gate="cpu",
-                    targets=tuple(targets) or usual_targets(held.program), assume=(), budget=budget.to_json(), tools=tools())
+                    targets=tuple(targets) or usual_targets(held.program, own), assume=(), budget=budget.to_json(), tools=tools())
     engine, place = PassEngine.of(header), Folder(root)
     with judge_on("cpu", header, held.program) as by:
         lineage = walk_back(held.program, header, engine, by, place, budget, progress=told or (lambda text: None))

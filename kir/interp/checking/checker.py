@@ -23,7 +23,7 @@ from kir.interp.state.clocks import FENCED
 from kir.interp.state.frame import Frame, Queue
 from kir.interp.state.memory import Handle, Memory, Place
 from kir.interp.state.result import Access
-from kir.interp.state.shadow import EARLIER, UNAWAITED, Conflict, Shadow, of_two, run_of
+from kir.interp.state.shadow import EARLIER, LEAST_RUN, UNAWAITED, Conflict, Run, Shadow, of_two, run_of
 from kir.ir import nodes as n
 
 
@@ -127,14 +127,14 @@ class Checker(Happened):
         """A read; returns which elements are defined."""
         self._registers(place.memory, f, "read")
         self._share(place.memory, f)
-        run: slice | None = None
+        run: Run | None = None
         if place.memory.shadow is not None and not (place.memory.owner is None and place.memory.name in self.read_only):
             g, lanes = self._touch(place, f, want)
             run = self._read(place.memory, g, lanes, f)
         self._widths(place, f, want)
         if self.m.traffic:
             count_traffic(self.m.counters, place, f, want)
-        if run is not None and want is None and f.live is None and place.memory.valid is not None and every(place.memory.valid[run]):
+        if run is not None and want is None and f.live is None and place.memory.valid is not None and every(run.of(place.memory.valid)):
             return None
         return self.validity(place.memory, place.index, storage(place.dtype).itemsize)
 
@@ -168,8 +168,10 @@ class Checker(Happened):
                 count_traffic(self.m.counters, place, f, want)
         self._in_registers(memory, f)
         assert memory.valid is not None
-        if value.ok is None:
-            memory.valid[g if run is None else run] = True
+        if value.ok is None and run is not None:
+            run.of(memory.valid)[...] = True
+        elif value.ok is None:
+            memory.valid[g] = True
         else:
             memory.valid[g] = spread(lift(spread(value.ok, value.data.shape), rank), shape)[at].reshape(-1)[:, None]
 
@@ -376,18 +378,28 @@ class Checker(Happened):
             self.m.report("alignment", "error", f"vector access of {width} bytes to '{place.handle.buffer.name}' is not aligned", f, lane,
                           id="KIR-I011", buffer=place.handle.buffer.name)
 
-    def _read(self, memory: Memory, g: Array, lanes: Array, f: Frame) -> slice | None:
-        """Returns the granules as a range, where one agent reads one, and nothing is to be said of it."""
+    def _run(self, memory: Memory, g: Array, lanes: Array, f: Frame, agents: Array) -> Run | None:
+        """Granules that all lanes of a frame touch, each in its own memory, as a run, where one agent of each lane's CTA does."""
+        if f.lanes == 1:
+            return run_of(g, 1, 0)
+        if memory.owner is None or memory.lanes != f.lanes or len(lanes) % f.lanes or len(g) < LEAST_RUN * f.lanes or f.lane_in(memory.owner) is not None:
+            return None
+        if not every(agents[:f.lanes] == agents[0]) or not every(lanes.reshape(f.lanes, -1) == np.arange(f.lanes)[:, None]):
+            return None
+        return run_of(g, f.lanes, memory.lanes * memory.size // memory.granule)
+
+    def _read(self, memory: Memory, g: Array, lanes: Array, f: Frame) -> Run | None:
+        """Returns the granules as a run, where they are one, and nothing is to be said of it."""
         shadow = memory.shadow
         if shadow is None or not len(g):
             return None
         clocks, rows, agents = self._who(f)
         crowded = clocks.count > 1 or self.m.clusters.size > 1
-        if f.lanes == 1 and (run := run_of(g)) is not None:
-            row, one = rows[:1], agents[:1]
-            known = shadow.all_known(run, clocks, row, one, f.proxy) and shadow.updates.all_known(run, clocks, row, one)
-            now = int(clocks.now(row, one)[0])
-            if known and shadow.reads.note_run(run, int(clocks.numbers[row[0]]), int(one[0]), now, self._site(), crowded):
+        if (run := self._run(memory, g, lanes, f, agents)) is not None:
+            at, by = rows[:f.lanes], agents[:f.lanes]
+            known = shadow.all_known(run, clocks, at, by, f.proxy) and shadow.updates.all_known(run, clocks, at, by)
+            now = clocks.now(at, by)[:, None]
+            if known and shadow.reads.note_run(run, clocks.numbers[at][:, None], int(by[0]), now, self._site(), crowded):
                 return run
         rows_, agent = rows[lanes], agents[lanes]
         cta = clocks.numbers[rows_]
@@ -396,19 +408,19 @@ class Checker(Happened):
         shadow.reads.note(g, cta, agent, clocks.now(rows, agents)[lanes], self._site(), crowded)
         return None
 
-    def _write(self, memory: Memory, g: Array, lanes: Array, f: Frame, what: _Written | None) -> slice | None:
-        """`g` [elements, granules each] by frame lanes `lanes` [elements]. Returns the granules as a range, where one agent writes one, and nothing is to
-        be said of it."""
+    def _write(self, memory: Memory, g: Array, lanes: Array, f: Frame, what: _Written | None) -> Run | None:
+        """`g` [elements, granules each] by frame lanes `lanes` [elements]. Returns the granules as a run, where they are one, and nothing is to be said
+        of it."""
         shadow = memory.shadow
         if shadow is None or not g.size:
             return None
         clocks, rows, agents = self._who(f)
         per = g.shape[-1]
         flat = g.reshape(-1)
-        if f.lanes == 1 and not shadow.updates.used and (run := run_of(flat)) is not None:
-            row, one = rows[:1], agents[:1]
-            if shadow.all_known(run, clocks, row, one, f.proxy, f.since) and shadow.reads.all_known(run, clocks, row, one):
-                shadow.note_write(run, int(clocks.numbers[row[0]]), int(one[0]), int(clocks.now(row, one)[0]), self._site(), f.proxy)
+        if not shadow.updates.used and (run := self._run(memory, flat, lanes, f, agents)) is not None:
+            at, by = rows[:f.lanes], agents[:f.lanes]
+            if shadow.all_known(run, clocks, at, by, f.proxy, f.since) and shadow.reads.all_known(run, clocks, at, by):
+                shadow.note_write_run(run, clocks.numbers[at][:, None], int(by[0]), clocks.now(at, by)[:, None], self._site(), f.proxy)
                 return run
         wide = lanes if per == 1 else np.repeat(lanes, per)
         rows_, agent = rows[wide], agents[wide]

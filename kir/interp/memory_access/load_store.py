@@ -107,11 +107,11 @@ def _elements(place: Place, want: Mask, f: Frame) -> int:
     if f.live is not None and shape[0] > 1:
         want = both(None if want is None else lift(want, rank), lift(f.live, rank))
     if want is None:
-        return place.index.size
+        return int(place.index.size)
     want = lift(want, rank)
     alike = tuple(k for k, (n, d) in enumerate(zip(want.shape, shape)) if n > d)
     want = want.any(axis=alike, keepdims=True) if alike else want
-    return int(np.count_nonzero(want)) * (place.index.size // max(1, want.size))
+    return int(np.count_nonzero(want) * (place.index.size // max(1, want.size)))
 
 
 def write(m: Machine, place: Place, f: Frame, value: Val, mask: Val | None = None, clip: bool = False) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from kir.interp.native.emitted import Emitted, Outside, Slot
+from kir.interp.native.evals import evaluated
 from kir.interp.native.scalars import Scalars, Value, plain_float
 from kir.interp.native.signature import Held, Signature
 from kir.interp.numerics import number
@@ -47,7 +48,7 @@ class Emitter:
         self.site: n.Stmt = of.loop
         table = self.function.args[0]
         def word(i: int) -> Value:
-            return self.entry.load(self.entry.gep(table, [self._c(i)]))
+            return self.entry.load(self.entry.gep(table, [self.c(i)]))
         self.words = {name: word(i) for i, name in enumerate(WORDS)}
         at = len(WORDS)
         for v in of.values:
@@ -62,7 +63,7 @@ class Emitter:
             self.places[h.name] = (h, self._pointer(self.entry, base, self.s.stored(h.dtype)), stride,
                                    self._pointer(self.entry, table_of, self.s.long), strides, extents)
             at += 4 + 2 * h.rank
-        self.bad = self._variable(self.s.ir.IntType(1))
+        self.bad = self.variable(self.s.ir.IntType(1))
         self.flags: dict[int, Value] = {}
         self.reading: dict[int, tuple[Held, bool, Value]] = {}
         """Reads of this statement that not every lane makes: where, whether it is one place for all lanes, and how many have."""
@@ -71,20 +72,20 @@ class Emitter:
         """The whole function."""
         self.statement(self.of.loop, self._mask())
         for i, flag in self.flags.items():
-            place = self.b.gep(self._pointer(self.b, self.words["bits"], self.s.byte), [self._c(i)])
+            place = self.b.gep(self._pointer(self.b, self.words["bits"], self.s.byte), [self.c(i)])
             self.b.store(self.b.or_(self.b.load(place), self.b.load(flag)), place)
         self.b.ret(self.b.zext(self.b.load(self.bad), self.s.long))
         self.entry.branch(self.function.basic_blocks[1])
         return Emitted(str(self.module), self.slots, self.site_list, self.loops, list(self.counted), self.used)
 
     # ------------------------------------------------------------------------------------------------------------- small parts
-    def _c(self, value: int, kind: Any = None) -> Value:
+    def c(self, value: int, kind: Any = None) -> Value:
         return self.ir.Constant(kind or self.s.long, value)
 
     def _pointer(self, b: Any, word: Value, kind: Any) -> Value:
         return b.inttoptr(word, kind.as_pointer())
 
-    def _variable(self, kind: Any) -> Value:
+    def variable(self, kind: Any) -> Value:
         made = self.entry.alloca(kind)
         self.entry.store(self.ir.Constant(kind, 0), made)
         return made
@@ -100,20 +101,20 @@ class Emitter:
         """Where a slot's elements begin."""
         if slot.at is not None:
             return slot.at
-        offset = self.b.mul(self._c(8 * slot.number), self.words["lanes"])
+        offset = self.b.mul(self.c(8 * slot.number), self.words["lanes"])
         return self._pointer(self.b, self.b.add(self.words["scratch"], offset), kind or self.s.stored(slot.dtype))
 
     def _get(self, slot: Slot, lane: Value) -> Value:
-        return self.s.load(self.b, slot.dtype, self.b.load(self.b.gep(self._address(slot), [self._c(0) if slot.uniform else lane])))
+        return self.s.load(self.b, slot.dtype, self.b.load(self.b.gep(self._address(slot), [self.c(0) if slot.uniform else lane])))
 
     def _put(self, slot: Slot, lane: Value, value: Value) -> None:
-        self.b.store(self.s.store(self.b, slot.dtype, value), self.b.gep(self._address(slot), [self._c(0) if slot.uniform else lane]))
+        self.b.store(self.s.store(self.b, slot.dtype, value), self.b.gep(self._address(slot), [self.c(0) if slot.uniform else lane]))
 
     @contextmanager
     def _counting(self, lo: Value, hi: Value, step: Value, up: Value | None = None) -> Any:
         """A loop of 64-bit counts; `up` says whether it goes upward (None: it does)."""
         head, body, end = (self.function.append_basic_block(x) for x in ("head", "body", "end"))
-        at = self._variable(self.s.long)
+        at = self.variable(self.s.long)
         self.b.store(lo, at)
         self.b.branch(head)
         self.b.position_at_end(head)
@@ -129,12 +130,12 @@ class Emitter:
         self.b.position_at_end(end)
 
     @contextmanager
-    def _each_lane(self, uniform: bool, mask: Value | None) -> Any:
+    def each_lane(self, uniform: bool, mask: Value | None) -> Any:
         """The body once for each active lane, or once where all are alike."""
         if uniform:
-            yield self._c(0)
+            yield self.c(0)
             return
-        with self._counting(self._c(0), self.words["lanes"], self._c(1)) as lane:
+        with self._counting(self.c(0), self.words["lanes"], self.c(1)) as lane:
             if mask is None:
                 yield lane
             else:
@@ -142,7 +143,7 @@ class Emitter:
                     yield lane
 
     def _active(self, mask: Value, lane: Value) -> Value:
-        return self.b.icmp_unsigned("!=", self.b.load(self.b.gep(mask, [lane])), self._c(0, self.s.byte))
+        return self.b.icmp_unsigned("!=", self.b.load(self.b.gep(mask, [lane])), self.c(0, self.s.byte))
 
     def _note(self, kind: Kind, s: n.Stmt, bits: Value) -> None:
         """Adds bits (i8) to what is reached at a place."""
@@ -150,24 +151,24 @@ class Emitter:
         if key not in self.sites:
             self.sites[key] = len(self.site_list)
             self.site_list.append((kind, self.numbers[id(s)]))
-            self.flags[self.sites[key]] = self._variable(self.s.byte)
+            self.flags[self.sites[key]] = self.variable(self.s.byte)
         flag = self.flags[self.sites[key]]
         self.b.store(self.b.or_(self.b.load(flag), bits), flag)
 
     def _either(self, where: Value, yes: int, no: int) -> Value:
-        return self.b.select(where, self._c(yes, self.s.byte), self._c(no, self.s.byte))
+        return self.b.select(where, self.c(yes, self.s.byte), self.c(no, self.s.byte))
 
-    def _count(self, key: str, amount: Value) -> Value:
+    def count(self, key: str, amount: Value) -> Value:
         number_ = self.counted.setdefault(key, len(self.counted))
-        place = self.b.gep(self._pointer(self.b, self.words["bytes"], self.s.long), [self._c(number_)])
+        place = self.b.gep(self._pointer(self.b, self.words["bytes"], self.s.long), [self.c(number_)])
         total = self.b.add(self.b.load(place), amount)
         self.b.store(total, place)
         return total
 
     def _trip(self) -> None:
         """A loop goes on, unless too many statements have run."""
-        with self.b.if_then(self.b.icmp_signed(">", self._count("steps", self._c(1)), self.words["most"]), likely=False):
-            self.b.ret(self._c(1))
+        with self.b.if_then(self.b.icmp_signed(">", self.count("steps", self.c(1)), self.words["most"]), likely=False):
+            self.b.ret(self.c(1))
 
     # ------------------------------------------------------------------------------------------------------------- expressions
     def uniform(self, e: n.Expr) -> bool:
@@ -252,34 +253,34 @@ class Emitter:
             made = self._slot(dtype_of(e.type), self.uniform(e))
             operands = [self._slot(dtype_of(x.type), self.uniform(x)) for x in parts]
             for slot, x in zip(operands, parts, strict=True):
-                with self._each_lane(slot.uniform, mask) as lane:
+                with self.each_lane(slot.uniform, mask) as lane:
                     self._put(slot, lane, self.value(x, lane))
             call = Outside(e, tuple(x.dtype for x in operands), made.dtype)
             self.used.append(call)
             kind = self.ir.FunctionType(self.ir.VoidType(), [self.s.long] * 8)
             words = []
             for slot in operands:
-                words += [self.b.ptrtoint(self._address(slot), self.s.long), self._c(1) if slot.uniform else self.words["lanes"]]
-            words += [self._c(0)] * (6 - len(words))
-            target = self.b.inttoptr(self._c(self.callback(call)), kind.as_pointer())
+                words += [self.b.ptrtoint(self._address(slot), self.s.long), self.c(1) if slot.uniform else self.words["lanes"]]
+            words += [self.c(0)] * (6 - len(words))
+            target = self.b.inttoptr(self.c(self.callback(call)), kind.as_pointer())
             with self.b.if_then(self._other_than_before(operands, mask)):
-                self.b.call(target, [*words, self.b.ptrtoint(self._address(made), self.s.long), self._c(1) if made.uniform else self.words["lanes"]])
+                self.b.call(target, [*words, self.b.ptrtoint(self._address(made), self.s.long), self.c(1) if made.uniform else self.words["lanes"]])
             self.ready[id(e)] = made
 
     def _other_than_before(self, operands: list[Slot], mask: Value | None) -> Value:
         """Whether operands have other bits than the last time, which are kept: beyond the end of a row a loop works out the same again and again."""
-        known, other = self._variable(self.s.byte), self._variable(self.s.byte)
-        self.b.store(self.b.xor(self.b.load(known), self._c(1, self.s.byte)), other)
-        self.b.store(self._c(1, self.s.byte), known)
+        known, other = self.variable(self.s.byte), self.variable(self.s.byte)
+        self.b.store(self.b.xor(self.b.load(known), self.c(1, self.s.byte)), other)
+        self.b.store(self.c(1, self.s.byte), known)
         for slot in operands:
             before, kind = self._slot(slot.dtype, slot.uniform), self.ir.IntType(8 * number.storage(slot.dtype).itemsize)
             new, old = self._address(slot, kind), self._address(before, kind)
-            with self._each_lane(slot.uniform, mask) as lane:
+            with self.each_lane(slot.uniform, mask) as lane:
                 bits, there = self.b.load(self.b.gep(new, [lane])), self.b.gep(old, [lane])
                 differs = self.b.zext(self.b.icmp_unsigned("!=", bits, self.b.load(there)), self.s.byte)
                 self.b.store(self.b.or_(self.b.load(other), differs), other)
                 self.b.store(bits, there)
-        return self.b.icmp_unsigned("!=", self.b.load(other), self._c(0, self.s.byte))
+        return self.b.icmp_unsigned("!=", self.b.load(other), self.c(0, self.s.byte))
 
     def value(self, e: n.Expr, lane: Value) -> Value:
         """The value of an expression in a lane."""
@@ -304,34 +305,15 @@ class Emitter:
             case n.Load():
                 return self._loaded(e, lane)
             case n.Call():
-                return self._called(e, [self.value(a, lane) for a in self._parts(e)])
+                return self.s.called(b, self.module, e, [self.value(a, lane) for a in self._parts(e)])
             case _:
                 raise AssertionError(e)
-
-    def _called(self, e: n.Call, x: list[Value]) -> Value:
-        """A function worked out in f64 and rounded once."""
-        b, dtype, double = self.b, dtype_of(e.type), self.s.held(F64)
-        if e.fn == "abs":
-            return b.call(self.module.declare_intrinsic("llvm.fabs", [x[0].type]), [x[0]])
-        if e.fn == "to_tf32":
-            return self.s.to_tf32(b, x[0], str(dict(e.attrs).get("rounding", "rn")))
-        wide = [self.s.cast(b, dtype, F64, v) for v in x]
-        match e.fn:
-            case "fma":
-                made = b.fadd(b.fmul(wide[0], wide[1]), wide[2])
-            case "rcp":
-                made = b.fdiv(self.ir.Constant(double, 1.0), wide[0])
-            case _:
-                made = b.call(self.module.declare_intrinsic("llvm.sqrt", [double]), [wide[0]])
-                if e.fn == "rsqrt":
-                    made = b.fdiv(self.ir.Constant(double, 1.0), made)
-        return self.s.cast(b, F64, dtype, made)
 
     def _place(self, r: n.Region, lane: Value) -> tuple[Value, Value | None]:
         """The element of a region in a lane, and whether it is inside (None: there is one element)."""
         b = self.b
         held, _, own, table, strides, extents = self.places[r.buffer.name]
-        offset, inside = self._c(0), None
+        offset, inside = self.c(0), None
         if held.lanes != "one":
             which = lane if held.lanes == "own" else b.load(b.gep(table, [lane]))
             offset = b.mul(which, own)
@@ -343,7 +325,7 @@ class Emitter:
             offset = b.add(offset, b.mul(at, stride))
         return offset, inside
 
-    def _wanted(self, r: n.Region, mask: n.Expr | None, clip: bool, verb: Kind, lane: Value) -> tuple[Value, Value | None]:
+    def wanted(self, r: n.Region, mask: n.Expr | None, clip: bool, verb: Kind, lane: Value) -> tuple[Value, Value | None]:
         """The element, and whether it is touched (None: it is). Out of bounds is noted."""
         b = self.b
         offset, inside = self._place(r, lane)
@@ -361,7 +343,7 @@ class Emitter:
         if clip and inside is not None:
             told = inside if want is None else b.and_(want, inside)
         if mask is not None or clip:
-            self._note(verb, self.site, self._c(FULL, self.s.byte) if told is None else self._either(told, FULL, EMPTY))
+            self._note(verb, self.site, self.c(FULL, self.s.byte) if told is None else self._either(told, FULL, EMPTY))
         safe = told
         if inside is not None and not clip:
             safe = inside if want is None else b.and_(want, inside)
@@ -370,13 +352,13 @@ class Emitter:
     def _loaded(self, e: n.Load, lane: Value) -> Value:
         b = self.b
         held, base, *_ = self.places[e.at.buffer.name]
-        offset, safe = self._wanted(e.at, e.mask, e.clip, "read", lane)
+        offset, safe = self.wanted(e.at, e.mask, e.clip, "read", lane)
         if id(e) in self.reading:
             _, one, elements = self.reading[id(e)]
-            here = self._c(1) if safe is None else b.zext(safe, self.s.long)
+            here = self.c(1) if safe is None else b.zext(safe, self.s.long)
             b.store((b.or_ if one else b.add)(b.load(elements), here), elements)
         if safe is not None:
-            offset = b.select(safe, offset, self._c(0))
+            offset = b.select(safe, offset, self.c(0))
         got = self.s.load(b, held.dtype, b.load(b.gep(base, [offset])))
         fill = held.shown.fill if held.shown else None
         if e.mask is None and not e.clip and fill is None:
@@ -385,27 +367,27 @@ class Emitter:
         instead = self.s.constant(held.dtype, number.poison(held.dtype)) if other is None else self.value(other, lane)
         return got if safe is None else b.select(safe, got, instead)
 
-    def _reads(self, mask: Value | None, *expressions: n.Expr | None) -> None:
-        """Counts the bytes that a statement reads, and, checked, its operations. What a mask, an end or a branch leaves out waits for `_have_read`."""
+    def reads(self, mask: Value | None, *expressions: n.Expr | None) -> None:
+        """Counts the bytes that a statement reads, and, checked, its operations. What a mask, an end or a branch leaves out waits for `have_read`."""
         for e in expressions:
             if e is None:
                 continue
-            self._reads(mask, *self._parts(e))
+            self.reads(mask, *self._parts(e))
             if self.of.checked and isinstance(e, (n.Binary, n.Call)) and (isinstance(e, n.Call) or dtype_of(e.a.type).is_float):
                 unit = "sfu" if isinstance(e, n.Call) else f"fp{dtype_of(e.a.type).bits}"
-                self._count(f"flops {unit}", self._c(1) if self.uniform(e) else self.words["lanes"])
+                self.count(f"flops {unit}", self.c(1) if self.uniform(e) else self.words["lanes"])
             if isinstance(e, n.Load) and (self.of.checked or e.at.index or e.mask is not None or self.places[e.at.buffer.name][0].lanes != "own"):
                 held, one = self.places[e.at.buffer.name][0], self._one_place(e.at)
                 if e.mask is not None or e.clip or (held.shown and held.shown.fill) or (mask is not None and not one):
-                    self.b.store(self._c(0), elements := self._variable(self.s.long))
+                    self.b.store(self.c(0), elements := self.variable(self.s.long))
                     self.reading[id(e)] = held, one, elements
                     continue
-                self._count(f"read {held.space}", self.b.mul(self._c(number.storage(held.dtype).itemsize), self._c(1) if one else self.words["lanes"]))
+                self.count(f"read {held.space}", self.b.mul(self.c(number.storage(held.dtype).itemsize), self.c(1) if one else self.words["lanes"]))
 
-    def _have_read(self) -> None:
+    def have_read(self) -> None:
         """Counts what was read since `_reads`."""
         for held, _, elements in self.reading.values():
-            self._count(f"read {held.space}", self.b.mul(self._c(number.storage(held.dtype).itemsize), self.b.load(elements)))
+            self.count(f"read {held.space}", self.b.mul(self.c(number.storage(held.dtype).itemsize), self.b.load(elements)))
         self.reading = {}
 
     # -------------------------------------------------------------------------------------------------------------- statements
@@ -417,15 +399,15 @@ class Emitter:
     def statement(self, s: n.Stmt, mask: Value | None) -> None:
         """One statement, for the lanes of a mask (None: all)."""
         self.site, self.ready = s, {}
-        self._count("steps", self._c(1))
+        self.count("steps", self.c(1))
         match s:
             case n.Let():
-                self._reads(mask, s.value)
+                self.reads(mask, s.value)
                 self.prepare(mask, s.value)
                 slot = self._slot(dtype_of(s.value.type), self.uniform(s.value))
-                with self._each_lane(slot.uniform, mask) as lane:
+                with self.each_lane(slot.uniform, mask) as lane:
                     self._put(slot, lane, self.value(s.value, lane))
-                self._have_read()
+                self.have_read()
                 self.env[s.names[0]] = slot
             case n.Store():
                 self._store(s.at, s.value, s.mask, s.clip, mask)
@@ -437,54 +419,59 @@ class Emitter:
                 self._if(s, mask)
             case n.For():
                 self._for(s, mask)
+            case n.Eval():
+                evaluated(self, s, mask)
 
     def _store(self, at: n.Region, value: n.Expr, wanted: n.Expr | None, clip: bool, mask: Value | None, fresh: bool = False) -> None:
         held, base, *_ = self.places[at.buffer.name]
         indices = [i for i in at.index if isinstance(i, n.Expr)]
-        self._reads(mask, *indices, value, wanted)
+        self.reads(mask, *indices, value, wanted)
         self.prepare(mask, *indices, value, wanted)
         uniform = self._one_place(at) and self.uniform(value) and (wanted is None or self.uniform(wanted))
-        if not uniform and held.lanes != "own" and self._touches(held.memory, *indices, value, wanted):
-            kept = self._slot(dtype_of(value.type), False)
-            with self._each_lane(False, mask) as lane:
-                self._put(kept, lane, self.value(value, lane))
-            asked = (*indices, *((wanted,) if wanted is not None else ()))
-            others = [self._slot(dtype_of(x.type), False) for x in asked]
-            for slot, x in zip(others, asked, strict=True):
-                with self._each_lane(False, mask) as lane:
-                    self._put(slot, lane, self.value(x, lane))
-            self.ready |= {id(value): kept, **{id(x): slot for slot, x in zip(others, asked, strict=True)}}
-        size = self._c(number.storage(held.dtype).itemsize)
+        if not uniform:
+            self.keep_read(at, mask, value, *indices, *((wanted,) if wanted is not None else ()))
+        size = self.c(number.storage(held.dtype).itemsize)
         counts = self.of.checked or (not fresh and (at.index or wanted is not None or mask is not None or held.lanes != "own"))
         told = self.of.checked and held.space == "global"
         if told and uniform:  # every CTA writes it
-            self.b.store(self.b.or_(self.b.load(self.bad), self.b.icmp_signed(">", self.words["lanes"], self._c(1))), self.bad)
+            self.b.store(self.b.or_(self.b.load(self.bad), self.b.icmp_signed(">", self.words["lanes"], self.c(1))), self.bad)
         if counts and mask is None and wanted is None and not clip:
-            self._count(f"write {held.space}", size if uniform else self.b.mul(size, self.words["lanes"]))
-        written = self._variable(self.s.long)
-        self.b.store(self._c(0), written)
-        with self._each_lane(uniform, mask) as lane:
-            offset, safe = self._wanted(at, wanted, clip, "write", lane)
+            self.count(f"write {held.space}", size if uniform else self.b.mul(size, self.words["lanes"]))
+        written = self.variable(self.s.long)
+        self.b.store(self.c(0), written)
+        with self.each_lane(uniform, mask) as lane:
+            offset, safe = self.wanted(at, wanted, clip, "write", lane)
             element = self.s.store(self.b, held.dtype, self.value(value, lane))
             with nullcontext() if safe is None else self.b.if_then(safe):
                 self.b.store(element, self.b.gep(base, [offset]))
                 self.b.store(self.b.add(self.b.load(written), size), written)
                 if told:
                     self._mark(at.buffer.name, offset, lane)
-        self._have_read()
+        self.have_read()
         if counts and (mask is not None or wanted is not None or clip):
             amount = self.b.load(written)
             if not self.of.checked and not at.index and wanted is None and held.lanes == "own":  # stored whole where all lanes are active, which is not counted
-                amount = self.b.select(self.b.icmp_unsigned("==", amount, self.b.mul(size, self.words["lanes"])), self._c(0), amount)
-            self._count(f"write {held.space}", amount)
+                amount = self.b.select(self.b.icmp_unsigned("==", amount, self.b.mul(size, self.words["lanes"])), self.c(0), amount)
+            self.count(f"write {held.space}", amount)
 
     def _mark(self, name: str, offset: Value, lane: Value) -> None:
         """Notes which lane has written an element; two of them are for NumPy to judge."""
         b, place = self.b, self.b.gep(self.marks[name], [offset])
         before, mine = b.load(place), b.trunc(lane, self.ir.IntType(32))
-        others = b.and_(b.icmp_signed(">=", before, self._c(0, before.type)), b.icmp_signed("!=", before, mine))
+        others = b.and_(b.icmp_signed(">=", before, self.c(0, before.type)), b.icmp_signed("!=", before, mine))
         b.store(b.or_(b.load(self.bad), others), self.bad)
         b.store(mine, place)
+
+    def keep_read(self, at: n.Region, mask: Value | None, *expressions: n.Expr) -> None:
+        """Works expressions out for all lanes before the first of them writes to a place, where they read its memory."""
+        held = self.places[at.buffer.name][0]
+        if held.lanes == "own" or not self._touches(held.memory, *expressions):
+            return
+        slots = [self._slot(dtype_of(x.type), False) for x in expressions]
+        for slot, x in zip(slots, expressions, strict=True):
+            with self.each_lane(False, mask) as lane:
+                self._put(slot, lane, self.value(x, lane))
+        self.ready |= {id(x): slot for slot, x in zip(slots, expressions, strict=True)}
 
     def _touches(self, memory: int, *expressions: n.Expr | None) -> bool:
         """Whether expressions read a memory."""
@@ -492,11 +479,11 @@ class Emitter:
                    for e in expressions)
 
     def _if(self, s: n.If, mask: Value | None) -> None:
-        self._reads(mask, s.cond)
+        self.reads(mask, s.cond)
         self.prepare(mask, s.cond)
         if self.uniform(s.cond):
-            cond = self.value(s.cond, self._c(0))
-            self._have_read()
+            cond = self.value(s.cond, self.c(0))
+            self.have_read()
             self._note("branch", s, self._either(cond, TAKEN, SKIPPED))
             with self.b.if_else(cond) as (then, other):
                 with then:
@@ -504,43 +491,43 @@ class Emitter:
                 with other:
                     self.block(s.orelse, mask)
             return
-        arms = [(self._slot(BOOL, False), body, self._variable(self.s.byte)) for body in (s.then, s.orelse)]
+        arms = [(self._slot(BOOL, False), body, self.variable(self.s.byte)) for body in (s.then, s.orelse)]
         for _, _, some in arms:
-            self.b.store(self._c(0, self.s.byte), some)
-        with self._counting(self._c(0), self.words["lanes"], self._c(1)) as lane:
-            live = self._c(1, self.ir.IntType(1)) if mask is None else self._active(mask, lane)
+            self.b.store(self.c(0, self.s.byte), some)
+        with self._counting(self.c(0), self.words["lanes"], self.c(1)) as lane:
+            live = self.c(1, self.ir.IntType(1)) if mask is None else self._active(mask, lane)
             for slot, _, _ in arms:
-                self._put(slot, lane, self._c(0, self.ir.IntType(1)))
+                self._put(slot, lane, self.c(0, self.ir.IntType(1)))
             with self.b.if_then(live):
                 cond = self.value(s.cond, lane)
                 self._note("branch", s, self._either(cond, TAKEN, SKIPPED))
                 for (slot, _, some), where in zip(arms, (cond, self.b.not_(cond)), strict=True):
                     self._put(slot, lane, where)
                     self.b.store(self.b.or_(self.b.load(some), self.b.zext(where, self.s.byte)), some)
-        self._have_read()
+        self.have_read()
         for slot, body, some in arms:
-            with self.b.if_then(self.b.icmp_unsigned("!=", self.b.load(some), self._c(0, self.s.byte))):
+            with self.b.if_then(self.b.icmp_unsigned("!=", self.b.load(some), self.c(0, self.s.byte))):
                 self.block(body, self._address(slot))
 
     def _for(self, s: n.For, mask: Value | None) -> None:
-        self._reads(mask, s.lo, s.hi, s.step)
+        self.reads(mask, s.lo, s.hi, s.step)
         self.prepare(mask, s.lo, s.hi, s.step)
         number_ = len(self.loops)
         self.loops.append(self.numbers[id(s)])
         if all(self.uniform(x) for x in (s.lo, s.hi, s.step)):
-            lo, hi, step = (self.s.index(self.b, dtype_of(x.type), self.value(x, self._c(0))) for x in (s.lo, s.hi, s.step))
-            self._have_read()
-            none = self.b.icmp_unsigned("==", step, self._c(0))
+            lo, hi, step = (self.s.index(self.b, dtype_of(x.type), self.value(x, self.c(0))) for x in (s.lo, s.hi, s.step))
+            self.have_read()
+            none = self.b.icmp_unsigned("==", step, self.c(0))
             self.b.store(self.b.or_(self.b.load(self.bad), none), self.bad)
-            step = self.b.select(none, self._c(1), step)
+            step = self.b.select(none, self.c(1), step)
             hi = self.b.select(none, lo, hi)
-            ran = self._variable(self.s.long)
-            self.b.store(self._c(0), ran)
+            ran = self.variable(self.s.long)
+            self.b.store(self.c(0), ran)
             slot = self.env[s.var.name] = self._slot(dtype_of(s.var.type), True)
-            with self._counting(lo, hi, step, self.b.icmp_signed(">", step, self._c(0))) as i:
-                self.b.store(self.b.add(self.b.load(ran), self._c(1)), ran)
+            with self._counting(lo, hi, step, self.b.icmp_signed(">", step, self.c(0))) as i:
+                self.b.store(self.b.add(self.b.load(ran), self.c(1)), ran)
                 self._trip()
-                self._put(slot, self._c(0), self._narrowed(i, slot.dtype))
+                self._put(slot, self.c(0), self._narrowed(i, slot.dtype))
                 self.block(s.body, mask)
             self._ran(s, number_, self.b.load(ran))
             return
@@ -553,11 +540,11 @@ class Emitter:
     def _ran(self, s: n.Stmt, loop: int, trips: Value) -> None:
         """Notes how often a loop ran."""
         b, byte = self.b, self.s.byte
-        bits = b.select(b.icmp_signed("<", trips, self._c(1)), self._c(ZERO, byte), b.select(
-            b.icmp_signed("==", trips, self._c(1)), self._c(ONE, byte), b.select(
-                b.icmp_signed("==", trips, self._c(2)), self._c(TWO, byte), self._c(MORE, byte))))
+        bits = b.select(b.icmp_signed("<", trips, self.c(1)), self.c(ZERO, byte), b.select(
+            b.icmp_signed("==", trips, self.c(1)), self.c(ONE, byte), b.select(
+                b.icmp_signed("==", trips, self.c(2)), self.c(TWO, byte), self.c(MORE, byte))))
         self._note("loop", s, bits)
-        place = b.gep(self._pointer(b, self.words["trips"], self.s.long), [self._c(loop)])
+        place = b.gep(self._pointer(b, self.words["trips"], self.s.long), [self.c(loop)])
         b.store(b.select(b.icmp_signed(">", trips, b.load(place)), trips, b.load(place)), place)
 
     def _for_each(self, s: n.For, mask: Value | None, loop: int) -> None:
@@ -565,36 +552,36 @@ class Emitter:
         at, hi, step, ran = (self._slot(I64, False) for _ in range(4))
         var, on = self._slot(dtype_of(s.var.type), False), self._slot(BOOL, False)
         self.env[s.var.name] = var
-        one, zero = self._c(1, self.ir.IntType(1)), self._c(0, self.ir.IntType(1))
-        with self._counting(self._c(0), self.words["lanes"], self._c(1)) as lane:
+        one, zero = self.c(1, self.ir.IntType(1)), self.c(0, self.ir.IntType(1))
+        with self._counting(self.c(0), self.words["lanes"], self.c(1)) as lane:
             self._put(on, lane, zero)
-        with self._each_lane(False, mask) as lane:
+        with self.each_lane(False, mask) as lane:
             for slot, x in ((at, s.lo), (hi, s.hi), (step, s.step)):
                 self._put(slot, lane, self.s.index(self.b, dtype_of(x.type), self.value(x, lane)))
-            none = self.b.icmp_unsigned("==", self._get(step, lane), self._c(0))
+            none = self.b.icmp_unsigned("==", self._get(step, lane), self.c(0))
             self.b.store(self.b.or_(self.b.load(self.bad), none), self.bad)
-            self._put(ran, lane, self._c(0))
+            self._put(ran, lane, self.c(0))
             self._put(on, lane, self.b.select(none, zero, one))
-        self._have_read()
+        self.have_read()
         head, body, end = (self.function.append_basic_block(x) for x in ("turn", "trip", "done"))
-        some = self._variable(self.s.byte)
+        some = self.variable(self.s.byte)
         self.b.branch(head)
         self.b.position_at_end(head)
-        self.b.store(self._c(0, self.s.byte), some)
-        with self._each_lane(False, self._address(on)) as lane:
+        self.b.store(self.c(0, self.s.byte), some)
+        with self.each_lane(False, self._address(on)) as lane:
             i, last, by = self._get(at, lane), self._get(hi, lane), self._get(step, lane)
-            more = self.b.select(self.b.icmp_signed(">", by, self._c(0)), self.b.icmp_signed("<", i, last), self.b.icmp_signed(">", i, last))
+            more = self.b.select(self.b.icmp_signed(">", by, self.c(0)), self.b.icmp_signed("<", i, last), self.b.icmp_signed(">", i, last))
             self._put(on, lane, more)
             self.b.store(self.b.or_(self.b.load(some), self.b.zext(more, self.s.byte)), some)
             self._put(var, lane, self._narrowed(i, var.dtype))
             self._put(ran, lane, self.b.add(self._get(ran, lane), self.b.zext(more, self.s.long)))
-        self.b.cbranch(self.b.icmp_unsigned("!=", self.b.load(some), self._c(0, self.s.byte)), body, end)
+        self.b.cbranch(self.b.icmp_unsigned("!=", self.b.load(some), self.c(0, self.s.byte)), body, end)
         self.b.position_at_end(body)
         self._trip()
         self.block(s.body, self._address(on))
-        with self._each_lane(False, self._address(on)) as lane:
+        with self.each_lane(False, self._address(on)) as lane:
             self._put(at, lane, self.s.index(self.b, dtype_of(s.var.type), self._narrowed(self.b.add(self._get(at, lane), self._get(step, lane)), var.dtype)))
         self.b.branch(head)
         self.b.position_at_end(end)
-        with self._each_lane(False, mask) as lane:
+        with self.each_lane(False, mask) as lane:
             self._ran(s, loop, self._get(ran, lane))

@@ -9,6 +9,7 @@ import numpy as np
 
 from kir.interp.memory_access.buffers import allocate, home_of
 from kir.interp.native.compiled import Compiled, available, compiled, converts_half
+from kir.interp.native.evals import updates
 from kir.interp.native.signature import counts_alike, found, lanes_of, names, quiet, seen_through, shown, signature, taken
 from kir.interp.numerics.number import Array, every, storage
 from kir.interp.numerics.values import Val
@@ -103,7 +104,7 @@ def _bound(m: Machine, s: n.For, f: Frame) -> tuple[_Values, list[Handle], list[
         if not h.direct and not _through(m, s, name, h, used, outer, values, buffers, f):
             return None
         buffers.append(h)
-    stored = {x.at.buffer.name for x in statements((s,)) if isinstance(x, n.Store)}
+    stored = {x.at.buffer.name for x in statements((s,)) if isinstance(x, n.Store)} | {at.buffer.name for at in updates(s)}
     written = [h for h in buffers if h.buffer.name in stored]
     for a in allocs:
         if home_of(m, a.buffer.space, f) is not f or a.buffer.name in used:

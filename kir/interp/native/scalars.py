@@ -7,7 +7,8 @@ from __future__ import annotations
 from typing import Any
 
 from kir.interp.numerics import number
-from kir.ir.types import BF16, BOOL, F16, F32, F64, DType
+from kir.ir import nodes as n
+from kir.ir.types import BF16, BOOL, F16, F32, F64, DType, dtype_of
 
 Value = Any
 """An LLVM value (`llvmlite.ir.Value`)."""
@@ -135,6 +136,25 @@ class Scalars:
                 return self._shift(b, op, dtype, x, y)
             case _:
                 return self._divided(b, op, dtype, x, y)
+
+    def called(self, b: Any, module: Any, e: n.Call, x: list[Value]) -> Value:
+        """A function worked out in f64 and rounded once."""
+        dtype, double = dtype_of(e.type), self.held(F64)
+        if e.fn == "abs":
+            return b.call(module.declare_intrinsic("llvm.fabs", [x[0].type]), [x[0]])
+        if e.fn == "to_tf32":
+            return self.to_tf32(b, x[0], str(dict(e.attrs).get("rounding", "rn")))
+        wide = [self.cast(b, dtype, F64, v) for v in x]
+        match e.fn:
+            case "fma":
+                made = b.fadd(b.fmul(wide[0], wide[1]), wide[2])
+            case "rcp":
+                made = b.fdiv(self.ir.Constant(double, 1.0), wide[0])
+            case _:
+                made = b.call(module.declare_intrinsic("llvm.sqrt", [double]), [wide[0]])
+                if e.fn == "rsqrt":
+                    made = b.fdiv(self.ir.Constant(double, 1.0), made)
+        return self.cast(b, F64, dtype, made)
 
     def _extreme(self, b: Any, op: str, x: Value, y: Value) -> Value:
         """The lesser or greater; the other one of a NaN; of two zeros -0 is the lesser."""

@@ -6,6 +6,7 @@ from typing import Literal
 
 from kir.base.dataclass import dataclass
 from kir.interp.calls.elementwise import MATH
+from kir.interp.native.evals import NOTHING, asserted, updated, updates
 from kir.interp.numerics.values import Val
 from kir.interp.state.frame import LEVELS, Frame
 from kir.interp.state.machine import Machine
@@ -16,8 +17,7 @@ from kir.ir.visit import children, statements
 
 Lanes = Literal["one", "own", "mapped"]
 """How lanes find their part of a memory: it has one; each has its own; or by a table."""
-NOTHING = frozenset({"barrier", "fence", "fence_async", "fence_mbar_init", "warp_sync"})
-"""Calls that mean nothing where threads run side by side and nobody checks."""
+
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,15 @@ def taken(s: n.Stmt) -> bool:
             b = s.buffer
             return b.space in ("register", "fragment") and not b.shape and (s.init is None or _plain(s.init))
         case n.Eval():
-            return s.call.fn in NOTHING and s.call.of is None
+            return s.call.of is None and (s.call.fn in NOTHING or _called(s))
         case _:
             return False
+
+
+def _called(s: n.Eval) -> bool:
+    """Whether a statement asserts something plain, or updates a plain place by a plain value."""
+    at, what = updated(s), asserted(s)
+    return _plain(what) if what is not None else at is not None and _region(at) and all(_plain(a) for a in s.call.args if isinstance(a, n.Expr))
 
 
 def _body(body: n.Block) -> bool:
@@ -100,7 +106,9 @@ def quiet(s: n.For) -> bool:
     read: set[str] = set()
     for x in statements((s,)):
         match x:
-            case n.For(kind="pipelined") | n.Eval() | n.Alloc(init=None):
+            case n.For(kind="pipelined") | n.Alloc(init=None):
+                return False
+            case n.Eval() if asserted(x) is None:
                 return False
             case n.Store() if x.at.buffer.space not in ("register", "fragment"):
                 stored.append(x.at.buffer.name)
@@ -193,7 +201,7 @@ def shown(handle: Handle) -> Shown | None:
 def seen_through(loop: n.For, name: str) -> bool:
     """Whether a loop reads a buffer of this name only, at 32-bit places that no load gives."""
     regions = [x for x in _within(loop) if isinstance(x, n.Region) and x.buffer.name == name]
-    stored = any(isinstance(s, n.Store) and s.at.buffer.name == name for s in statements((loop,)))
+    stored = any(isinstance(s, n.Store) and s.at.buffer.name == name for s in statements((loop,))) or any(at.buffer.name == name for at in updates(loop))
     return not stored and all(isinstance(i, n.Expr) and i.type == I32 for r in regions for i in r.index) and not any(map(_loads, regions))
 
 

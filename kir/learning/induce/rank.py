@@ -93,7 +93,7 @@ def _seen(cards: Sequence[Card], walk: Walked, k: int) -> Seen:
     return Seen(query, applies, used, walk.family, walk.kernel.partition("::")[0])
 
 
-def learned(cards: Sequence[Card], states: Sequence[Seen]) -> Rank:
+def learned(cards: Sequence[Card], states: Sequence[Seen], held_out: int = PARTS) -> Rank:
     """The order of cards by states: what each feature adds to the log odds that a card which applies is used (a logistic regression for each card), then the
     weights by another one over all cards, none below 0. The usual order where there are too few states. Words are not asked for in a lineage, so that their
     weight stays. The score from which a card is likely is that at which states of families come out best that the order was not learned from: states that
@@ -103,7 +103,7 @@ def learned(cards: Sequence[Card], states: Sequence[Seen]) -> Rank:
     given = _Given.of(cards, states)
     whole = _ordered(given)
     by_size = sorted({each.family for each in states}, key=lambda name: (-sum(each.family == name for each in states), name))
-    parts = [{name for k, name in enumerate(by_size) if k % PARTS == part} for part in range(PARTS)]
+    parts = [{name for k, name in enumerate(by_size) if k % held_out == part} for part in range(held_out)]
     rows = []
     for part in parts if len(by_size) > 1 else ():
         rest = given.some([each.family not in part for each in states])

@@ -161,6 +161,7 @@ def test_without_a_target_those_count_that_have_the_experts_instructions() -> No
     of = "kir 1\nprogram p\n  out Y: f32[4]\nkernel main grid (i: 4) threads 32\n  shared kept: f32[4] = 0.0\n  {fence}Y[i] = kept[i]\n"
     assert usual_targets(parse_program(of.format(fence=""), "p.kir")) == ("sm_80", "sm_90a")
     assert usual_targets(parse_program(of.format(fence="fence_async()\n  "), "p.kir")) == ("sm_90a",)
+    assert usual_targets(parse_program(of.format(fence=""), "p.kir"), "tilelang") == ("sm_90a",)
 
 
 def test_an_expert_that_fails_the_gate_is_refused(expert: Path, judged: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

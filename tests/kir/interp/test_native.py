@@ -336,6 +336,51 @@ def test_what_is_read_is_counted_and_nothing_that_a_mask_or_a_branch_leaves_out(
     assert made.counters.bytes["read global"] == 4 * read
 
 
+UPDATED = """kir 1
+program p
+  in X: f32[4, 8]
+  in J: i32[8]
+  inout H: i32[8]
+  inout S: f32[8]
+kernel main {team}
+{deep}for i in 0..8
+{deep}  {body}
+"""
+
+
+@pytest.mark.parametrize(("body", "compiled", "fault"), [
+    ("atomic_add(&H[J[i]], 1)", True, False),
+    ("if X[c, i] > 0.0\n{deep}    atomic_max(&H[(J[i] + c) % 8], i * c)", True, False),
+    ("atomic_add(&S[J[i]], X[c, i] * 1.1)", True, False),  # in the order of the lanes
+    ("atomic_add(&H[H[i] % 8], H[0])", True, False),  # what is read is read by all before the first update
+    ("atomic_xor(&H[i], c + 5, sem=relaxed)", True, False),
+    ("assertion(0 <= J[i] & J[i] < 8)\n{deep}  assume(X[c, i] < 100.0)\n{deep}  atomic_add(&H[J[i]], 1)", True, False),
+    ("assertion(J[i] < 6)\n{deep}  atomic_add(&H[J[i]], 1)", True, True),
+    ("atomic_add(&H[J[i] + 1], 1)", True, True),
+    ("if c > 1\n{deep}    assertion(X[c, i] > X[0, i])", True, False),
+    ("let was = atomic_add(&H[J[i]], 1)\n{deep}  S[i] = cast(was, f32)", False, False),
+    ("atomic_add(&H[J[i]], 1, c > 1)", False, False),
+])
+@pytest.mark.parametrize("team", ["grid (c: 4) threads 1", "grid (b: 2) threads 2\n  for t in 0..2 parallel thread\n    let c = b * 2 + t"])
+def test_updates_and_assertions(body: str, compiled: bool, fault: bool, team: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = "    " if "thread\n" in team else "  "
+    p = parse_program(UPDATED.format(team=team, deep=deep, body=body.replace("{deep}", deep)), "p.kir")
+    ended: list[bool] = []
+    called = loops._called
+
+    def noted(m: Any, *words: Any) -> bool:
+        got = called(m, *words)
+        ended.extend([] if m.checking else [got])
+        return got
+    monkeypatch.setattr(loops, "_called", noted)
+    x = np.linspace(-2, 3, 32, dtype=np.float32).reshape(4, 8)
+    arrays = {"X": x, "J": np.array([3, 1, 0, 2, 7, 5, 3, 3], np.int32), "H": np.arange(8, dtype=np.int32), "S": np.ones(8, np.float32)}
+    same(p, arrays, {})
+    assert ended == ([not fault] * 2 if compiled else [])
+    ours, theirs = (run(p, arrays, {}, compiles=compiles).counters.to_json() for compiles in (True, False))
+    assert ours == theirs
+
+
 def test_zeros_of_either_sign_are_told_apart_wherever_they_lie() -> None:
     text = OUTSIDE.format(end="8", store="Y[c, i] = max(X[i], -X[i])")
     made = run(parse_program(text, "p.kir"), {"X": np.array([0.0, -0.0] * 4, np.float32)}, {})

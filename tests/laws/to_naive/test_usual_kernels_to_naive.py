@@ -11,6 +11,7 @@ import pytest
 
 from kir.ir import nodes as n
 from kir.ir.measures.naive import is_naive
+from kir.ir.parser import parse_program
 from kir.lineage.convergence import meetings
 from kir.lineage.engine import PassEngine
 from kir.problem import load_problem
@@ -281,3 +282,37 @@ def test_a_usual_kernel_ends_in_a_naive_program_of_the_same_meaning(name: str, s
 @pytest.mark.parametrize("name", ["row_sum"])
 def test_what_three_surfaces_compute_meets(name: str) -> None:
     assert len(set(meetings([way(name, surface)[1] for surface in SOURCES]))) == 1
+
+
+TILED = """kir 1
+program transpose_tiled
+  size h: i32
+  size w: i32
+  in src: f32[h, w]
+  out dst: f32[w, h]
+  fact h >= 1
+  fact w >= 1
+kernel transpose_tiled grid (block_x: ceildiv(w, 32), block_y: ceildiv(h, 32)) threads 256
+  shared tile: f32[32, 32] strides [33, 1]
+  for t in 0..256 parallel thread
+    let x = block_x * 32 + t % 32
+    let y = block_y * 32 + t // 32
+    for j_tile in 0..4
+      if x < w & j_tile * 8 + y < h
+        tile[j_tile * 8 + t // 32, t % 32] = src[j_tile * 8 + y, x]
+    barrier()
+    let x_1 = block_y * 32 + t % 32
+    let y_1 = block_x * 32 + t // 32
+    for j_1_tile in 0..4
+      if x_1 < h & j_1_tile * 8 + y_1 < w
+        dst[j_1_tile * 8 + y_1, x_1] = tile[t % 32, j_1_tile * 8 + t // 32]
+"""
+"""The transposition as every course teaches it: a padded tile of shared memory, eight of its rows at once."""
+
+
+def test_a_tile_that_is_padded_and_filled_under_a_mask_is_taken_back() -> None:
+    expert = parse_program(TILED, "tiled.kir")
+    found = walked(PassEngine(), expert, ())
+    assert is_naive(found.program) == () and {"pad-shared", "promote-scratch", "partition-rows"} <= set(found.intents)
+    sizes = {"h": 37, "w": 70}
+    assert difference(interpreted(expert, sizes, 1), interpreted(found.program, sizes, 1), "") == ""

@@ -7,6 +7,7 @@ passes the CPU gate first (--problem). A package holds Triton code, which every 
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -38,7 +39,8 @@ def command(
     else:
         folder = None
         if not problem:
-            raise usage("KIR-G001", "there is nothing to judge correctness by", subject="kir export", needs="--problem, or a lineage")
+            raise usage("KIR-G001", "there is nothing to judge correctness by", subject="kir export", needs="--problem, or a lineage",
+                        attempt=f"kir lineage {quote(file)}, then kir export of its folder")
         kernel = read(file, bind)
         must_be_said(normalize(kernel.program))
         found = judge(kernel, problem, surface="triton")

@@ -41,7 +41,8 @@ def command(
     numbers: Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE: a scalar of the kernel that the problem does not have; of a "
                                                      "stored pipeline, a parameter")] = None,
     surface: Annotated[str, typer.Option(help="the surface to emit and compile; by default the expert's own")] = "",
-    target: Annotated[str, typer.Option(help="targets, with commas between them; by default those of sm_80 and sm_90a that have what the expert uses")] = "",
+    target: Annotated[str, typer.Option(help="targets, with commas between them; by default those of sm_80 and sm_90a that have what the expert "
+                                        "uses, on TileLang sm_90a")] = "",
     assume: Annotated[list[str] | None, typer.Option(help="a precondition to assume where it cannot be decided (may be repeated)")] = None,
     steps: Annotated[int, typer.Option(help="the most steps to keep")] = 400,
     attempts: Annotated[int, typer.Option(help="the most programs to gate")] = 1000,
@@ -92,7 +93,7 @@ def command(
         binding=expert.binding,
         problem=problem,
         gate=on,
-        targets=targets or usual_targets(expert.program),
+        targets=targets or usual_targets(expert.program, surface or expert.surface),
         assume=tuple(sorted(conditions(assume, "--assume"))),
         budget=budget.to_json(),
         tools=tools(),

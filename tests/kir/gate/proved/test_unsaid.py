@@ -65,11 +65,11 @@ def test_a_problem_with_sizes_that_nothing_leaves_out_refuses_with_one_of_them(t
 
 LACKING = """
 #include <cuda_fp16.h>
-__global__ void twice(const half* __restrict__ x, half* __restrict__ y, int M, int N) {
+__global__ void twice(const half* __restrict__ X, half* __restrict__ Y, int M, int N) {
   int row = blockIdx.x, t = threadIdx.x;
-  for (int j0 = 0; j0 < N; j0 += 32) y[(long)row * N + j0 + t] = __float2half(__half2float(x[(long)row * N + j0 + t]) * 2.f);
+  for (int j0 = 0; j0 < N; j0 += 32) Y[(long)row * N + j0 + t] = __float2half(__half2float(X[(long)row * N + j0 + t]) * 2.f);
 }
-void run(const half* x, half* y, int M, int N) { twice<<<M, 32>>>(x, y, M, N); }
+void run(const half* X, half* Y, int M, int N) { twice<<<M, 32>>>(X, Y, M, N); }
 """
 
 
