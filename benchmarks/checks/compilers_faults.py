@@ -63,6 +63,7 @@ TEXTS = (
     Text("strided", "0.1.7.post3", "barrier", 1106), Text("strided", "0.1.11", "race", 2612), Text("strided", "0.1.15", "race", 2612),
     Text("masked", "0.1.7.post3", "barrier", 1106), Text("masked", "0.1.11", "race", 2612), Text("masked", "0.1.15", "race", 2612),
     Text("spread", "3.6.0", "", 11614, "triton", shown=True), Text("spread", "3.8.0", "race", 11614, "triton"),
+    Text("squared", "3.6.0", "race", 7264, "triton"),
     Text("counted", "3.3.1", "values", 7402, "triton"), Text("counted", "3.6.0", "", 7402, "triton", shown=True),
 )
 WORDS = {"": "proved for all sizes", "race": "a race", "barrier": "a barrier that not all threads reach", "values": "other values than the kernel's"}
@@ -133,7 +134,9 @@ def made_by_triton() -> None:
     from triton.compiler import ASTSource
 
     module = _module("triton_kernels")
-    for warps, name, signature in ((1, "counted", {"index": "*i32", "out": "*i32"}), (8, "spread", {"x": "*fp32", "out": "*fp32"})):
+    signatures = {"counted": {"index": "*i32", "out": "*i32"}, "spread": {"x": "*fp32", "out": "*fp32"}, "squared": {"x": "*fp32", "w": "*fp32", "y": "*fp32"}}
+    for name, signature in signatures.items():
+        warps = 8 if name == "spread" else 1
         source = ASTSource(fn=getattr(module, name), signature=signature, constexprs={})
         ptx = triton.compile(source, target=GPUTarget("cuda", 80, 32), options={"num_warps": warps}).asm["ptx"].partition("\t.file")[0]
         kept = [line.rstrip() for line in ptx.splitlines() if not re.match(r"\s*\.loc|\$L__(tmp|func)", line)]

@@ -43,7 +43,8 @@ ROOT = Path(__file__).parents[2]
 STATE, PAGE = ROOT / "benchmarks" / "results" / "fuzz" / "texts.json", ROOT / "docs" / "tables" / "fuzz-texts.md"
 COUNT, THREADS, BATCH, SECONDS, SHOWN = 11, 8, 40, 20.0, 140
 """Elements; threads of a CTA; texts that g++ compiles at once; how long one may be read and run; characters of a reason that are kept."""
-HOST = """#include <algorithm>
+HOST = """#include <cmath>
+#include <cstdlib>
 #define __global__
 #define __device__
 struct Dim { unsigned x, y, z; };
@@ -84,7 +85,8 @@ def on_host(texts: Sequence[str]) -> list[np.ndarray[Any, np.dtype[np.int32]]]:
     with tempfile.TemporaryDirectory(prefix="kir-texts-") as folder:
         source, library = Path(folder) / "all.cpp", Path(folder) / "all.so"
         source.write_text("".join(parts))
-        done = subprocess.run(["g++", "-std=c++17", "-O1", "-fwrapv", "-w", "-shared", "-fPIC", source, "-o", library], capture_output=True, text=True, check=False)
+        command: list[str | Path] = ["g++", "-std=c++17", "-O1", "-fwrapv", "-ffp-contract=off", "-w", "-shared", "-fPIC", source, "-o", library]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(done.stderr[:2000])
         loaded, out = ctypes.CDLL(str(library)), []
@@ -141,8 +143,10 @@ def batch(first: int, count: int = BATCH) -> tuple[int, list[tuple[str, str]], f
 def page(state: dict[str, Any]) -> str:
     """The generated page."""
     counts, why = Counter(state["counts"]), Counter(state["why"])
-    lines = ["# Random texts", "", "Made by `python -m benchmarks.fuzz.texts --write`: kernels in CUDA C++'s own text (`benchmarks/fuzz/writing.py`: control flow,", "integers "
-             "of all widths, functions, templates, structs, lambdas, arrays), read and interpreted, against the same", "text compiled by g++ for the host.", "",
+    lines = ["# Random texts", "",
+             "Made by `python -m benchmarks.fuzz.texts --write`: kernels in CUDA C++'s own text (`benchmarks/fuzz/writing.py`: control flow,",
+             "integers of all widths, functions, templates, structs, lambdas, arrays, pointers), read and interpreted, against the same text",
+             "compiled by g++ for the host.", "",
              f"{state['seed']:,} texts, {state['seconds'] / 60:.0f} minutes of processor time.", "", "| what came of it | texts |", "| --- | ---: |"]
     lines += [f"| {word} | {counts[word]:,} |" for word in WORDS]
     lines += ["", "| seed | what | in words | mended |", "| ---: | --- | --- | --- |"]

@@ -71,7 +71,8 @@ class Text:
             case 8:
                 return f"({self.r.choice(['-', '~', '!', '+'])}({a}))"
             case 9:
-                return f"{self.r.choice(['min', 'max'])}((int)({a}), (int)({b}))"
+                return self.r.choice([f"min((int)({a}), (int)({b}))", f"max((int)({a}), (int)({b}))", f"(({a}) < ({b}))", f"(({a}) == ({b})) * 5",
+                                      f"abs((int)({a}) % 999)"])
             case 10 if self.depth < 2:
                 return self.called(a, b)
             case _:
@@ -98,8 +99,8 @@ class Text:
             case 0:
                 self.helpers.append(f"__device__ int {name}(int a, int b) {{ if (a > b) return a - b; return a + 2 * b; }}\n")
             case 1:
-                self.helpers.append(f"__device__ int {name}(int a, int b) {{ int s = 0; for (int k = 0; k < 6; ++k) {{ if (k == (b & 7)) return s; s += a ^ k; }} "
-                                    "return s - 1; }\n")
+                self.helpers.append(f"__device__ int {name}(int a, int b) {{ int s = 0; for (int k = 0; k < 6; ++k) {{ if (k == (b & 7)) return s; "
+                                    "s += a ^ k; } return s - 1; }\n")
             case 2:
                 self.helpers.append(f"template <int K> __device__ int {name}(int a, int b) {{ return K % 2 ? a * K : b - K; }}\n")
                 name = f"{name}<{self.r.randint(1, 6)}>"
@@ -112,7 +113,8 @@ class Text:
         name, out = self.fresh("f"), self.changing()
         if out and self.r.random() < 0.5:
             one = self.r.choice(out)
-            return self.r.choice([f"v = {one}++;\n", f"v += --{one};\n", f"v = {one} = {self.value(1)};\n", f"v = {one}-- * 2;\n", f"if ({one}++ > 2 && --{one} < 9) v ^= 3;\n"])
+            return self.r.choice([f"v = {one}++;\n", f"v += --{one};\n", f"v = {one} = {self.value(1)};\n", f"v = {one}-- * 2;\n",
+                                  f"if ({one}++ > 2 && --{one} < 9) v ^= 3;\n"])
         if out and self.r.random() < 0.5:
             self.helpers.append(f"template <typename T> __device__ int {name}(T& a, int b) {{ a += b; return a * 2; }}\n")
             return f"v = {name}({self.r.choice(out)}, {self.r.randint(-9, 9)});\n"
@@ -141,7 +143,8 @@ class Text:
         if self.left < 0 or self.depth > 3:
             return self.assigned()
         kinds = [self.declared, self.declared, self.assigned, self.assigned, self.assigned, self.branch, self.branch, self.loop, self.loop, self.array,
-                 self.switch, self.lambda_, self.struct, self.shadowed, self.returned, self.effect, self.effect]
+                 self.switch, self.lambda_, self.struct, self.shadowed, self.returned, self.effect, self.effect, self.alias, self.pointer, self.table,
+                 self.real]
         return self.r.choice(kinds)()
 
     def declared(self) -> str:
@@ -174,7 +177,8 @@ class Text:
             f"for (int {k} = 0, {m} = {few}; {k} < {m}; {k}++, --{m})", f"for (int {k} = 32; {k} > 0; {k} >>= 1)",
             f"for (unsigned {k} = 1; {k} < 40; {k} *= 3)", f"for (int {k} = v & 3; {k} <= {few}; {k} += 1 + (i & 1))",
             f"for (int {k} = {few}; {k} != 0; --{k})", f"for (int {k} = -{few}; {k} < (v & 3); {k}++)", f"for (int {k} = i; {k} < i + {few}; {k} = {k} + 2)",
-            f"for ({kind} {k} = {few}; {k} > 0; --{k})", f"#pragma unroll\nfor (int {k} = 0; {k} < 4; ++{k})", f"for (int {k} = 0; {k} * {k} < {few * 5}; ++{k})",
+            f"for ({kind} {k} = {few}; {k} > 0; --{k})", f"#pragma unroll\nfor (int {k} = 0; {k} < 4; ++{k})",
+            f"for (int {k} = 0; {k} * {k} < {few * 5}; ++{k})",
             f"for (unsigned char {k} = 250; {k} != {few}; ++{k})", f"for (int {k} = {few}; {k} > -9; {k} -= 3)"]
         pick = self.r.randrange(len(heads) + 3)
         self.fixed |= {k, m}
@@ -204,7 +208,7 @@ class Text:
     def lambda_(self) -> str:
         name, by = self.fresh("g"), self.r.choice("=&")
         change = f"{self.r.choice(self.changing())} += w; " if by == "&" and self.changing() else ""
-        return f"auto {name} = [{by}](int w) {{ {change}return w * 2 + v; }};\nv ^= {name}({self.atom()}) - {name}(3);\n"
+        return f"auto {name} = [{by}](int w) {{ {change}return w * 2 + v; }};\nv ^= {name}({self.atom()}) - {name}(3);\n{self.assigned()}v += {name}(1);\n"
 
     def struct(self) -> str:
         name, kind = self.fresh("s"), self.fresh("P")
@@ -215,7 +219,40 @@ class Text:
 
     def shadowed(self) -> str:
         held = self.fresh("w")
-        return f"{{ int {held} = {self.value(1)};\n{{ int v = {held} + 1;\n{self.inner(1)}{'' if not self.changing() else self.r.choice(self.changing()) + ' += v;'}\n}} }}\n"
+        kept = f"{self.r.choice(self.changing())} += v;" if self.changing() else ""
+        return f"{{ int {held} = {self.value(1)};\n{{ int v = {held} + 1;\n{self.inner(1)}{kept}\n}} }}\n"
+
+    def alias(self) -> str:
+        """Another name of a variable, or of an element."""
+        name = self.fresh("r")
+        of = [name for name, kind in self.names if kind == "int" and name not in self.fixed]
+        if not of and not self.arrays:
+            return self.assigned()
+        to = self.r.choice([*of, *(f"{a}[{self.index()}]" for a in self.arrays)])
+        return f"{{ int& {name} = {to};\n{name} += {self.value(1)};\n{self.assigned()}v ^= {name}; }}\n"
+
+    def pointer(self) -> str:
+        """A pointer that walks over an array."""
+        if not self.arrays:
+            return self.array()
+        name, of = self.fresh("p"), self.r.choice(self.arrays)
+        return self.r.choice([f"{{ int* {name} = {of} + 2;\n*{name}++ = {self.value(1)};\nv += *{name} + {name}[-1]; }}\n",
+                              f"for (int* {name} = {of}; {name} != {of} + {LENGTH}; {name} += 2) v = v * 3 + *{name};\n",
+                              f"{{ const int* {name} = &{of}[1]; v -= {name}[v & 3] * (int)(({name} + 3) - {of}); }}\n"])
+
+    def table(self) -> str:
+        """Numbers in two dimensions, and constants."""
+        name, k = self.fresh("m"), self.fresh("q")
+        return (f"{{ int {name}[2][4] = {{{{1, {self.atom()}, 3, 4}}, {{5, 6, {self.atom()}, 8}}}};\nconstexpr int {k}[4] = {{4, 3, 2, 1}};\n"
+                f"for (int {k}i = 0; {k}i < 2; ++{k}i) for (int {k}j = 0; {k}j < 4; ++{k}j) {{\n"
+                f"{name}[{k}i][{k}[{k}j] & 3] += {self.value(1)};\nif ({self.condition()}) {self.r.choice(['continue', 'break'])};\n"
+                f"v += {name}[1 - {k}i][{k}j] * {k}[{k}i]; }} }}\n")
+
+    def real(self) -> str:
+        """Single-precision numbers, cut off again."""
+        name = self.fresh("e")
+        return (f"{{ float {name} = (float)(({self.value(1)}) % 500) / {self.r.choice(['4.f', '8.0f', '3.f'])};\n{name} = {name} * {name} - 1.5f;\n"
+                f"if ({name} {self.r.choice('<>')} {self.r.choice(['2.f', '0.5f', '-1'])}) {name} += 2;\nv += (int){name} + ({name} >= 3.0f); }}\n")
 
     def returned(self) -> str:
         return f"if ({self.condition()}) {{ y[i] = (int)({self.value(1)}) & 0xffff; return; }}\n"

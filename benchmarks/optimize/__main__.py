@@ -6,7 +6,8 @@
 ``--only WORD,WORD`` takes what has a word in its name, ``--out FOLDER`` writes elsewhere than into benchmarks/results, ``--surface triton`` writes models on
 that surface alone. Rows are kept as they come: a run that was cut short goes on where it was, and a row that has been measured gets further candidates.
 ``ahead --ahead FOLDER`` writes the proposals to a folder, ``compile --ahead FOLDER --workers N --seconds S`` compiles them, and ``heldout --ahead FOLDER``
-takes both from there. ``models --ahead FOLDER`` does the searches of ``kernelbench``, which takes them from there too.
+takes both from there. ``models --ahead FOLDER`` does the searches of ``kernelbench``, which takes them from there too;
+``kernelbench --seconds 0`` writes its page anew.
 """
 
 from __future__ import annotations

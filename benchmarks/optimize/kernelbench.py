@@ -100,7 +100,9 @@ def kernelbench(out: Path, on: str, given: str, only: str, seconds: float, worke
         words = f"--on {on}{f' --surface {surface}' if surface else ''}{' --from ' + Path(given).name if given else ''} --seconds {seconds:g}"
         rows = Rows(out / f"optimize-kernelbench{'' if on == 'gpu' else '-modelled'}.json", given, on, words)
         left = [a for a in asked if a.name not in rows.rows]
-        if on == "gpu":
+        if not seconds:  # the page of the rows that are there, as their run told
+            rows.told_again()
+        elif on == "gpu":
             measured(asked, rows, seconds, workers, surface, ahead)
         else:
             for (path,), row in each(modelled, [(a.path,) for a in left], workers or 1, seconds):
@@ -122,6 +124,11 @@ class Rows:
         }
         file.parent.mkdir(parents=True, exist_ok=True)
         self._known()
+
+    def told_again(self) -> None:
+        """The page anew, of the rows and the run that the file tells of."""
+        self.about = json.loads(self.file.read_text(encoding="utf-8"))["about"]
+        self._write()
 
     def keep(self, name: str, row: Mapping[str, Any]) -> None:
         """A model's row, beside those that another run over the same folder has kept meanwhile."""
@@ -148,7 +155,8 @@ class Rows:
             f"Made by `{self.about['command']}` on {self.about['device']}, {self.about['when']}. The models are {self.about['models']}. Nothing but the model "
             "is given: its operators become a naive program (decision 10), which is where the search begins. "
             + (f"At most {BUDGET.candidates} measured candidates and {BUDGET.seconds:g} s a model; torch in the same run, in float32 without tf32, as a right "
-               "answer needs; medians with a cold L2."
+               "answer needs; medians with a cold L2. Of each model one candidate is measured first, then torch's compiler, then more where torch is faster; "
+               "a run that ends sooner has no more of it. A search that was done ahead (`models --ahead`) counts with its seconds."
                if self.about["measured"] else
                f"Times are modelled, {MODELLED.candidates} candidates and {MODELLED.plans} plans a model; what is found is gated by the interpreter on every "
                "shape. Beside torch it has to be measured (`--on gpu`).")
@@ -185,7 +193,8 @@ class Rows:
             yield (
                 f"- {level}: {len(taken)} of {len(mine)} models have a naive program; of these {len(right)} end right, {sum(x > 1 for x in eager)} of "
                 f"{len(eager)} faster than eager (geometric mean {_mean(eager):.2f}, median {statistics.median(eager) if eager else math.nan:.2f}), "
-                f"{sum(x > 1 for x in other)} of {len(other)} faster than torch.compile (geometric mean {_mean(other):.2f})."
+                + (f"{sum(x > 1 for x in other)} of {len(other)} faster than torch.compile (geometric mean {_mean(other):.2f})." if other else
+                   "none was timed beside torch.compile.")
             )
 
 

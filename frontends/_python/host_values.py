@@ -155,7 +155,7 @@ def called(known: Known, f: External, args: Sequence[Value], named: Mapping[str,
         return _made(known, word, args, named)
     if word.endswith("_like") and args and (like := array(args[0])) is not None:
         made = Array(known, "", like.shape, _dtype(named, like.dtype))
-        made.like = like
+        made.like, made.alike = like, "dtype" not in named
         return made
     if word in ("cdiv", "ceil_div", "ceildiv", "div_up", "cdiv_fn") and len(args) == 2:
         a, b = number(args[0]), number(args[1])

@@ -99,7 +99,7 @@ def _from_zero(e: n.Expr, known: Facts) -> bool:
         return True
     match e:
         case n.Binary(op="floordiv" | "tdiv" | "ceildiv" | "trem" | "mod") if not any(isinstance(x, n.Load) for x in walk(e.b)):
-            positive = isinstance(e.b, n.Var) or _from_zero(e.b, known)
+            positive = (most := known.domain(e.b).hi) is None or most > 0
             return (_from_zero(e.a, known) and (e.op == "trem" or positive)) or (e.op == "mod" and _from_zero(e.b, known))
         case n.Binary(op="add" | "mul" | "min" | "shr" | "shl"):
             return _from_zero(e.a, known) and _from_zero(e.b, known)

@@ -54,8 +54,9 @@ from kir.rewrite.precondition import Verdict, proved, refuted, unknown, unless
 
 
 def _stores_over(kernel: n.Kernel, axis: n.Axis) -> list[n.Store]:
-    """Stores to global memory whose place depends directly on a grid axis."""
-    return [s for s in walk(kernel) if isinstance(s, n.Store) and s.at.buffer.space == "global" and axis.name in names_read(s.at)]
+    """Stores to global memory whose place depends on a grid axis, directly or by what is computed from it."""
+    along = _computed_from(kernel, (axis.name,))
+    return [s for s in walk(kernel) if isinstance(s, n.Store) and _moves(s.at, along)]
 
 
 def _tails(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -65,11 +66,12 @@ def _tails(program: n.Program, site: Site, context: Context) -> Verdict:
         return proved(f"{params.extent} divides the extent of '{axis.name}'")
     if params.floor:
         return left_over(params.extent, f"the extent of '{axis.name}'", axis.extent, Facts.from_program(program))
+    along = _computed_from(kernel, (axis.name,))
     for s in _stores_over(kernel, axis):
         if s.mask is not None and not _clipped(s, axis):
             continue  # its mask ends with the axis, or is made to
         for i, d in zip(s.at.index, s.at.buffer.shape, strict=True):
-            if isinstance(i, n.Expr) and axis.name in names_read(i) and not (i == build.var(axis.name) and d == axis.extent):
+            if isinstance(i, n.Expr) and not along.isdisjoint(names_read(i) | buffers_named(i)) and not (i == build.var(axis.name) and d == axis.extent):
                 size = build.int_value(axis.extent)
                 if size is not None:
                     return refuted(f"the last tile ends at {-(-size // params.extent) * params.extent}, past the {size} of '{axis.name}', "
@@ -78,7 +80,6 @@ def _tails(program: n.Program, site: Site, context: Context) -> Verdict:
                 said = unknown(f"the last tile may hang over '{axis.name}', and '{s.at.buffer.name}' does not end where the axis ends",
                                needs=f"a fact that {params.extent} divides the extent")
                 return unless(multiple(axis.extent, params.extent), Facts.from_program(program), said)
-    along = _computed_from(kernel, (axis.name,))
     for x in walk(kernel):
         if isinstance(x, n.Load) and x.mask is None and _moves(x.at, along - {axis.name}):
             return unknown(f"the last tile may hang over '{axis.name}', and '{x.at.buffer.name}' is read at places that are computed from it",

@@ -37,8 +37,9 @@ from typing import ClassVar, Literal
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.canonical import bound_names
 from kir.ir.types import TileType
-from kir.ir.visit import statements
+from kir.ir.visit import names_read, statements
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import kernel_of, replace_stmts
@@ -160,6 +161,8 @@ class StageEpilogue(Pass):
             return Miss(f"what reads '{b.name}' is no plain copy of the whole to global memory")
         if any(mentions(x, s.dst.buffer.name) for x in block[i + 1:copy]):
             return Miss(f"'{s.dst.buffer.name}' is used between the store and the copy")
+        if late := sorted(names_read(s.dst) & {*bound_names(block[i + 1:copy])}):
+            return Miss(f"the place of the copy is worked out after the store: '{late[0]}'")
         return Site(path, StageEpilogue(space="shared" if b.space == "shared" else "fragment"), {"alloc": alloc, "copy": copy})
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:

@@ -50,6 +50,7 @@ from kir.ir.printer import expr_text, region_text
 from kir.ir.types import TileType, dtype_of
 from kir.ir.visit import names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
+from kir.rewrite.edit import kernel_of
 from kir.rewrite.match import edited, node_as, params_as
 from kir.rewrite.match.local_buffers import kind_of_copy, width_of
 
@@ -94,7 +95,10 @@ def _hardware(program: n.Program, site: Site, context: Context) -> Verdict:
 
 def _neighbors(program: n.Program, site: Site, context: Context) -> Verdict:
     s, _ = _copy(program, site)
+    mapped = {x.buffer.name for x in walk(kernel_of(program, site.path)) if isinstance(x, n.View) and x.axes}
     for r in _places(s):
+        if r.buffer.name in mapped:
+            return unknown(f"'{r.buffer.name}' is a view, whose neighbors lie where its indices say", needs="the tensor itself")
         last = _index(r)[-1]
         if not isinstance(last, n.Span) or build.int_value(last.step) != 1:
             return refuted(f"neighbors in the tile are no neighbors in '{r.buffer.name}'", f"elements 0 and 1 of {region_text(r)}",

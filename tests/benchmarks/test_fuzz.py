@@ -188,3 +188,59 @@ def test_what_a_compiler_made_of_random_programs_is_counted(monkeypatch: pytest.
     assert found == ["holds", "refuted", "unread"]
     text = compiled.page({"seed": 3, "seconds": 60.0, "counts": Counter(found), "why": {"refuted: a race": 1}, "first": {"refuted: a race": 10}})
     assert "3 programs, 2 read back" in text and "| refuted: a race | 1 | 10 |" in text and "| not the program | 1 |" in text
+
+
+ALONE = """kir 1
+program p
+  in X: f32[4, 32]
+  inout Y: f32[4, 32]
+kernel main grid ({}) threads 32
+  fragment held: f32[32] = X[0, 0 +: 32] + 2.0
+  copy held -> Y[{}, 0 +: 32] {}
+"""
+
+
+@pytest.mark.parametrize(("axes", "row", "how", "name"), [("r: 4", "r", "via tma", "triton"), ("", "0", "", "cuda"), ("", "0", "", "triton")])
+def test_what_a_surface_writes_is_read_back(axes: str, row: str, how: str, name: str) -> None:
+    """Seed 8360: a sum was given the shape of a box by its last operand alone. Seed 8896: a grid of one CTA without an axis was no grid."""
+    count, values = Counter[str](), np.arange(128, dtype=np.float32).reshape(4, 32)
+    p = parse_program(ALONE.format(axes, row, how), "p.kir")
+    assert not list(surfaces(p, lambda: {"X": values.copy(), "Y": values.copy()}, random.Random(0), count)) and count[f"{name}: read back"] == 1
+
+
+PLACED = """kir 1
+program p
+  in X: f32[12]
+  out Y: f32[12]
+kernel main grid (r: 3) threads 1
+  {}
+  shared Ys: f32[4]
+  Ys = X[r * 4 +: 4] + 1.0
+  {}
+  copy Ys -> Y[at +: 4]
+"""
+
+
+@pytest.mark.parametrize(("before", "found"), [(True, 1), (False, 0)])
+def test_a_store_is_not_moved_before_its_place_is_known(before: bool, found: int) -> None:
+    """Seed 8731: the place of the copy had a name that the store, which stands before, did not know."""
+    lines = ("let at = r * 4", "let b = r + 1") if before else ("let b = r + 1", "let at = r * 4")
+    assert len(sites(pass_class("stage-epilogue").with_options({}), parse_program(PLACED.format(*lines), "p.kir"), "backward")) == found
+
+
+def test_a_text_is_read_as_what_it_computes_or_it_is_a_fault() -> None:
+    from benchmarks.fuzz import texts
+    text = "__global__ void k(const int* x, int* y, int n) {\n  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i < n) y[i] = x[i] % -3;\n}\n"
+    want = np.fmod(texts.inputs(), -3).astype(np.int32)
+    assert texts.judged(text, want) == ("the same", "")
+    assert texts.judged(text, want + 1)[0] == "other values" and "stays text" in texts.judged(text.replace("x[i] %", "read_me(x) %"), want)[1]
+    state: dict[str, Any] = {"seed": 0, "seconds": 0.0, "counts": {}, "why": {}, "faults": [], "mended": 0}
+    texts.take(state, 0, [("the same", ""), ("other values", "y[0] is 1"), ("refused, with a reason", "stays text: a break")], 2.0)
+    assert "| other values | 1 |" in texts.page(state) and "| 1 | other values | y[0] is 1 | no |" in texts.page(state) and state["seed"] == 3
+
+
+def test_texts_are_the_same_each_time_and_of_many_forms() -> None:
+    from benchmarks.fuzz.writing import Text
+    made = [Text(seed).text for seed in range(60)]
+    words = ("switch", "do {", "while (true)", "int&", "template", "struct", "[=]")
+    assert made[7] == Text(7).text and all(any(word in text for text in made) for word in words)

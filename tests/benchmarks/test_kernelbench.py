@@ -49,6 +49,10 @@ def test_rows_of_two_runs_over_one_folder_are_kept_and_counted(tmp_path: Path) -
     second.keep("level1/b", {"kernels": 2, "seconds": 1e-5, "eager": 0.5e-5, "compiled": 2e-5, "tried": [{}]})
     first.keep("level2/c", {"seconds": None, "remark": "KIR-G918: no"})
     told = "\n".join(kb.Rows(tmp_path / "rows.json", "", "gpu").table())
+    page = (tmp_path / "rows.md").read_text()
+    (tmp_path / "rows.md").unlink()
+    kb.Rows(tmp_path / "rows.json", "", "cpu", "--on cpu").told_again()
+    assert (tmp_path / "rows.md").read_text() == page, "as the run told, whoever asks"
     assert "level1: 2 of 2 models have a naive program; of these 2 end right, 1 of 2 faster than eager (geometric mean 1.00" in told
     assert "level2: 0 of 1 models have a naive program" in told and "KIR-G918: no" in told and "took 25% of the 20 s of 1 models" in told
 

@@ -8,7 +8,7 @@ import pytest
 from kir.base.diagnostic import KirError
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
-from kir.rewrite import judge, passes, run
+from kir.rewrite import Pipeline, judge, passes, run
 from kir.rewrite.driver import apply, misses, offered, sites
 
 SCAN = """kir 1
@@ -454,3 +454,11 @@ def test_a_chain_of_names_is_not_written_out_whole() -> None:
         program = steps[0].params.deoptimize(program, steps[0]).program
     assert 0 < sum(1 for s in program.kernels[0].body if type(s).__name__ == "Let") < 9
     assert len(program_text(program)) < 20_000
+
+
+def test_ctas_that_stay_already_are_not_made_to_stay_again() -> None:
+    program = parse_program("kir 1\nprogram p\n  size M: i32\n  in X: f32[M]\n  out Y: f32[M]\nkernel main grid (i: M) threads 1\n  Y[i] = X[i] * 2.0\n")
+    item = next(p for p in passes() if p.name == "persistent").with_options({"ctas": 132})
+    once = run(program, Pipeline.parse("persistent{ctas=132}@main", "once")).program
+    assert len(sites(item, program)) == 1 and sites(item, once) == ()
+    assert [said for _, said in misses(item, once)] == ["its CTAs stay already, and further ones would have nothing to do"]

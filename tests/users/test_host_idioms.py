@@ -297,3 +297,31 @@ def test_every_question_has_a_proposal(tmp_path: Path, capsys: pytest.CaptureFix
     code, _, err = called(capsys, "bind", str(tmp_path / "k.py"), "--ask", "--yes", "-o", str(tmp_path / "k.toml"))
     text = (tmp_path / "k.toml").read_text(encoding="utf-8")
     assert code == 0 and "B = 64" in text and "HAS_SCALE = false" in text and 'grid = ["ceildiv(n, B)"]' in text and '"?"' not in text, err
+
+
+ALIKE = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def doubled(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, (tl.load(x_ptr + i, mask=i < n) * 2.0).to(tl.bfloat16), mask=i < n)
+
+
+def double(x, other):
+    y = torch.empty_like(x)
+    doubled[(triton.cdiv(x.numel(), 128),)](x, y, x.numel(), BLOCK=128)
+    return y
+"""
+
+
+@pytest.mark.parametrize(("made", "dtype"), [("torch.empty_like(x)", "bf16"), ("torch.empty_like(x, dtype=other)", "f32")])
+def test_what_a_result_is_made_like_has_the_dtype_that_the_kernel_gives_it(made: str, dtype: str, tmp_path: Path) -> None:
+    """A launch for an input of f32 and a result of bf16 that is made like it would never be taken."""
+    (tmp_path / "alike.py").write_text(ALIKE.replace("torch.empty_like(x)", made), encoding="utf-8")
+    binding, told = launched(str(tmp_path / "alike.py"))
+    assert binding is not None and [binding.tensors[x].dtype for x in ("x_ptr", "y_ptr")] == [dtype, "bf16"]
+    assert any("x_ptr is f32" in note for note in told[0].notes) == (dtype == "f32")

@@ -177,7 +177,7 @@ def binding_text(p: n.Program, e: Entry, names: dict[str, str], newer: bool = Fa
     metas: dict[str, int | float | bool | str] = {words["threads_x"]: e.threads}
     if isinstance(dynamic, int):
         metas[words["shared_bytes"]] = dynamic
-    made = Binding(kernel=e.function, sizes=sizes, facts=[expr_text(f) for f in (*p.facts, *guards_of(p, e.kernel))], grid=texts(e.grid),
+    made = Binding(kernel=e.function, sizes=sizes, facts=[expr_text(f) for f in (*p.facts, *guards_of(p, e.kernel))], grid=texts(e.grid) or ["1"],
                    scalars=dict(scalars),
                    metas=metas, tensors=tensors, arrays=arrays, maps=maps, options={"target": "sm_90a"} if newer else {})
     return made.text()

@@ -115,7 +115,7 @@ def binding_text(p: n.Program, e: Entry) -> str:
                                    role=q.role, align=q.of.align)
     alone = {"threads": 1} if any(k.name == e.kernel and int_value(k.threads) == 1 for k in p.kernels) else {}
     made = Binding(kernel=e.function, sizes=sizes, facts=[expr_text(f) for f in (*p.facts, *guards_of(p, e.kernel))],
-                   grid=_texts(e.grid), scalars=dict(scalars),
+                   grid=_texts(e.grid) or ["1"], scalars=dict(scalars),
                    dtypes=dtypes, tensors=tensors, options={**dict(e.options), **alone})
     return made.text()
 

@@ -278,6 +278,7 @@ class Statements:
             carried = self._carried.get(src.name)
             value = to.names[src.name] if carried is None or carried.init is None else to.filled(carried.init, s.src.type)
             box = self.memory.box_shape(s.dst)
+            value = value if not box or value.isidentifier() else f"({value})"
             self.put(f"{name}.store({corner}, {value}{f'.reshape({box})' if box else ''})", depth, path)
         else:
             raise refuse("KIR-B002", f"Triton has no copy via tma from {src.space} to {dst.space} memory")

@@ -24,3 +24,10 @@ def spread(x, out):
     mean, squares, _ = tl.reduce((v, tl.zeros_like(v), tl.full([256], 1.0, tl.float32)), 0, _joined)
     tl.store(out, mean)
     tl.store(out + 1, squares)
+
+
+@triton.jit
+def squared(x, w, y):
+    rows, columns = tl.arange(0, 4), tl.arange(0, 32)
+    v = tl.load(x + rows[:, None] * 32 + columns[None, :])
+    tl.store(y + rows, tl.sum(v * tl.load(w + columns)[None, :], axis=1))

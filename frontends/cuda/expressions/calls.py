@@ -20,7 +20,7 @@ from ..values import objects
 from ..values.conversions import cast, convert, type_text, zero_of
 from ..values.emitter import reads_memory
 from ..values.loads import load, rvalue
-from ..values.objects import assign, initialized, new_object, pinned_value
+from ..values.objects import assign, initialized, new_object, pinned_place, pinned_value
 from ..values.pointers import MovingPointer
 from ..values.reading import MAX_CALLS, Reading
 from ..values.values import (
@@ -339,9 +339,9 @@ def _bound(r: Reading, name: str, v: Value, kind: CType, reference: bool, change
         return v  # an array of records, as an array for each member
     if reference and isinstance(v, (Located, Members)):
         if isinstance(kind, Auto) or v.type == kind or (isinstance(v.type, Rec) and isinstance(kind, Rec)):
-            return v
+            return pinned_place(r, v, name)
         if isinstance(v.type, Vec) and isinstance(kind, Vec):
-            return v
+            return pinned_place(r, v, name)
     if isinstance(kind, Rec) and isinstance(v, (Members, Record)) and v.type == kind and not changed:
         return v
     if isinstance(v, MovingPointer) and v.variable.base is None and isinstance(kind, Ptr | Auto) and not changed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from kir.ir import build
 from kir.ir import nodes as n
@@ -409,6 +409,29 @@ def _long_vector(r: Reading, flat: list[n.Expr], t: CType) -> n.Expr:
     return n.Load(row.region(dtype, len(flat)))
 
 
+def _lambda(r: Reading, node: Node, scope: Scope) -> Value:
+    """A lambda: what it captures by copy keeps the value that it has now, all else is seen as it is when the lambda is called."""
+    captures, body = node.child_by_field_name("captures"), node.child_by_field_name("body")
+    if captures is None or body is None:
+        return Lambda(node, scope, scope.unit)
+    items = [x.strip() for x in text(captures).strip("[]").split(",")]
+    referred = {x[1:].strip() for x in items if x.startswith("&")}
+    copied = (set(_identifiers(body)) if "=" in items else {x for x in items if x.isidentifier()}) - referred
+    inside = scope.inner()
+    for name in sorted(copied):
+        found = scope.find(name)
+        if isinstance(found, Located) and isinstance(found.type, Prim | Ptr | Vec) and found.place.store.space == "register":
+            inside.values[name] = pinned_value(r, rvalue(r, found), name)
+    return Lambda(node, inside if inside.values else scope, scope.unit)
+
+
+def _identifiers(node: Node) -> Iterator[str]:
+    if node.type == "identifier":
+        yield text(node)
+    for each in node.named_children:
+        yield from _identifiers(each)
+
+
 def _fold(r: Reading, node: Node, scope: Scope) -> Value:
     op = next((text(c) for c in node.children if not c.is_named and text(c) not in ("(", ")", "...")), None)
     packs = list(node.named_children)
@@ -462,7 +485,7 @@ _HANDLERS: dict[str, Callable[[Reading, Node, Scope], Value]] = {
     "call_expression": calls.call,
     "sizeof_expression": _sizeof,
     "alignof_expression": _alignof,
-    "lambda_expression": lambda r, node, s: Lambda(node, s, s.unit),
+    "lambda_expression": _lambda,
     "compound_literal_expression": _compound,
     "fold_expression": _fold,
     "gnu_asm_expression": assembly,

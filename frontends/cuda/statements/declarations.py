@@ -18,7 +18,7 @@ from ..types.c_types import Arr, Auto, CType, Prim, Ptr, Vec
 from ..types.errors import NotUnderstood
 from ..values.conversions import component, convert, type_text
 from ..values.loads import rvalue
-from ..values.objects import assign, choosing, initialized, new_object, pinned_value
+from ..values.objects import assign, choosing, initialized, new_object, pinned_place, pinned_value
 from ..values.reading import Reading
 from ..values.shared_arrays import shared_array
 from ..values.shared_pool_views import carved
@@ -97,7 +97,7 @@ def _variable(r: Reading, node: Node, d: Node, init: Node | None, name: str, wor
             scope.values[name] = part
             return
         if isinstance(v, (Located, Members)) and (isinstance(kind, Auto) or v.type == kind or isinstance(kind, Rec)):
-            scope.values[name] = v
+            scope.values[name] = pinned_place(r, v, name)
             return
     changed = mutated(r, function_body(within), scope)
     scope.values[name] = local_value(r, name, v, kind, name in changed)

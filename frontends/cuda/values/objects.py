@@ -233,6 +233,19 @@ def pinned(r: Reading, e: n.Expr, name: str = "kept") -> n.Expr:
     return r.m.let(name, e) if reads_memory(e) else e
 
 
+def pinned_place(r: Reading, v: Value, name: str) -> Value:
+    """What a reference is bound to: the place that its indices name now, whatever they are changed to later."""
+    match v:
+        case Located():
+            at = pinned_value(r, Pointer(v.place, Ptr(v.type)), name)
+            return Located(at.place, v.type) if isinstance(at, Pointer) and at.place != v.place else v
+        case Members() if type(v) is Members:
+            fields = {k: pinned_place(r, field, f"{name}_{k}".replace("#", "")) for k, field in v.fields.items()}
+            return v if fields == v.fields else Members(v.type, fields)
+        case _:
+            return v
+
+
 def pinned_value(r: Reading, v: Value, name: str) -> Value:
     """`pinned`, of any value."""
     match v:

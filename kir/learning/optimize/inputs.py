@@ -3,7 +3,7 @@ problem is named for is its own: what is found must compute what it computes."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from kir.base.dataclass import dataclass
@@ -15,7 +15,8 @@ from kir.gate.gpu.relative import ProgramProblem, program_problem
 from kir.gate.inputs.sets import size_sets, wholes
 from kir.gate.proved.unsaid import require_own
 from kir.ir.binding import Binding
-from kir.ir.nodes import Buffer, Program
+from kir.ir.build import int_value
+from kir.ir.nodes import Binary, Buffer, Program, Var
 from kir.learning.tune.device import with_shape
 from kir.problem import Problem, Shape, load_problem
 from kir.problem.load import problem_names
@@ -149,10 +150,11 @@ def shape_for(one: Subject, text: str) -> Shape:
 
 
 def _usual(program: Program, problem: Problem) -> Shape | None:
-    """Large sizes at which the kernel may be called: all the same where its facts allow that; None where it takes none."""
+    """Large sizes at which the kernel may be called: all the same, but for those that its facts keep smaller; None where it takes none."""
     names = [p.name for p in program.params if p.role == "size" and p.value is None]
     groups = {x for each in wholes(promised(program)).values() for x in each}
-    alike = [dict.fromkeys(names, base) | dict.fromkeys(groups, GROUPS) for base in (*LONG, *USUAL) if names]
+    most = dict(_kept_small(program))
+    alike = [{x: min(base, most.get(x, base)) for x in names} | dict.fromkeys(groups, GROUPS) for base in (*LONG, *USUAL) if names]
     apart = size_sets(program, USUAL)
     for some in (alike, apart):
         shapes = [Shape(name=", ".join(f"{k}={v}" for k, v in sizes.items()), tags=("timed", "asked"), sizes=sizes) for sizes in some if sizes]
@@ -161,3 +163,15 @@ def _usual(program: Program, problem: Problem) -> Shape | None:
             if seconds <= SECONDS:
                 return shape
     return None
+
+
+def _kept_small(program: Program) -> Iterator[tuple[str, int]]:
+    """Sizes that facts of a program bound from above, each with a value that they allow: `x <= c`, `x == c` and `x // k == c`."""
+    for f in program.facts:
+        value = int_value(f.b) if isinstance(f, Binary) and f.op in ("le", "eq") else None
+        if not isinstance(f, Binary) or value is None:
+            continue
+        if isinstance(f.a, Var):
+            yield f.a.name, value
+        elif f.op == "eq" and isinstance(f.a, Binary) and f.a.op == "floordiv" and isinstance(f.a.a, Var) and (k := int_value(f.a.b)):
+            yield f.a.a.name, value * k

@@ -43,8 +43,6 @@ class Limit:
 
     seconds: float
     bound_by: str
-    share: float
-    """The limit over the modelled seconds, 0 to 1."""
 
 
 def limit(program: Program, setting: Setting, surface: str, given: Program | None = None) -> Limit:
@@ -56,9 +54,7 @@ def limit(program: Program, setting: Setting, surface: str, given: Program | Non
     least = moved(program, sizes, costs, begun) / device.bandwidth
     products = sum(c.parts.get("tensor", 0.0) for c in costs)
     slowest = max(costs, key=lambda c: c.seconds)
-    total = sum(c.seconds for c in costs)
-    least = max(least, products)
-    return Limit(least, slowest.bound_by, min(1.0, least / total) if total else math.nan)
+    return Limit(max(least, products), slowest.bound_by)
 
 
 def effects(found: Found, best: Candidate) -> list[Effect]:
@@ -134,12 +130,13 @@ def data(found: Found) -> dict[str, Any]:
     subject = best or found.baseline
     near = limit(subject.program, setting, subject.surface or "cuda", found.baseline.program)
     base = found.baseline.measured.seconds if found.baseline.measured is not None else found.baseline.seconds
+    shown = best.measured.seconds if best is not None and best.measured is not None else base
     out: dict[str, Any] = {
         "problem": f"what {found.baseline.program.name} computes" if isinstance(setting.problem, ProgramProblem) else setting.problem.name,
         "sizes": dict(setting.shape.sizes), "target": setting.target.name, "ended": found.ended,
         "built": found.built, "forecasts": found.spent.to_json(),
         "baseline": {"seconds": base, "kind": "measured" if found.measures and found.baseline.measured is not None else "modelled"},
-        "limit": {"seconds": near.seconds, "share": near.share, "bound_by": near.bound_by},
+        "limit": {"seconds": near.seconds, "share": min(1.0, near.seconds / shown), "bound_by": near.bound_by},
         "speedup": found.speedup, "best": None, "tried": [_row(c) for c in found.tried], "pruned": dict(found.pruned)}
     if found.unjudged is not None:
         out["unjudged"] = _row(found.unjudged)

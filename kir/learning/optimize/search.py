@@ -58,8 +58,8 @@ KERNELS = "kernels"
 """The family of plans that make each kernel of a program fast by itself."""
 EACH, EACH_KEPT, GROWN = 40, 6, 32
 """Plans that are built for one of several kernels; of these, so many are tried in company; those that are built around what seems fastest, ungated."""
-HOMES = ("pipeline", "lineage")
-"""Sources whose plans were learned on one program each, which they name."""
+HOMES, FORMED = ("pipeline", "lineage"), ("tiles", "scan")
+"""Sources whose plans were learned on one program each, which they name; how families begin whose plans are made for the form that a kernel has."""
 BELIEVED = 0.9
 """A modelled time below so much of what moving the tensors once takes is not believed: the model has not counted something."""
 SAME, SHORTENED = 1e-3, " shortened"
@@ -380,9 +380,9 @@ class Search:
                        parts=parts)
 
     def _prior(self, key: tuple[str, str, str]) -> float:
-        """What is thought of a family on a start before a plan of it is built: the policy's word, and more for what was learned on the same operator."""
-        start, family, surface = key
-        return self.policy.score(features_of(self.setting.problem.spec.operator, start, "", family, surface, 1.0)) + (family in self.kin)
+        """What is thought of a family on a start before a plan of it is built: the policy's word, and more for what has this operator or form."""
+        (start, family, surface), operator = key, self.setting.problem.spec.operator
+        return self.policy.score(features_of(operator, start, "", family, surface, 1.0)) + (family in self.kin or family.startswith(FORMED))
 
     def _grow(self, key: tuple[str, str, str], count: int) -> int:
         """Build some more plans of a stream; how many there were."""

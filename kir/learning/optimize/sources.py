@@ -348,8 +348,6 @@ PARTS = (2, 4, 8, 16, 32, 64, 128)
 """CTAs that one loop is dealt to, as they are tried."""
 CTAS_PER_SM = 8
 """CTAs an SM that such a loop is dealt to if it can be."""
-THREADS_OF_SM = 2048
-"""Threads that an SM holds at most."""
 WINDOW = 32
 """Iterations up to which a loop is left to each thread: a filter, a window that is pooled."""
 
@@ -381,8 +379,6 @@ class TileSource:
         long = sorted({_up(x) for x in loop_extents(program, setting) if x > WINDOW})
         if long and long[-1] <= LONGEST_ROW:
             yield "tiles folded", "", self._folds(program, setting, long)
-            if setting.surface == "triton" and len(kernel.grid) == 1 and contiguous_axis(kernel) is None:
-                yield "tiles ahead", "", self._ahead(program, setting, long)
         if rows is not None and column is not None and folds:
             yield "tiles both", "", self._planned("tiles both", self._both(kernel, rows, column, folds), program, setting)
             if len(folds) == 1:
@@ -431,20 +427,6 @@ class TileSource:
                 yield Plan("tiles folded", (*first, Step("multi-threaded-block", {"threads": threads}), *tile), "what a long loop folds is spread over threads",
                            True, {"items": items, "threads": threads}, "tiles folded", setting.surface, narrowing(program, setting), ALIGN)
 
-    def _ahead(self, program: n.Program, setting: Setting, long: Sequence[int]) -> Iterator[Plan]:
-        """Rows of CTAs that stay: the loads of the next rows are under way while one is worked on, as many as the memory of an SM holds."""
-        kernel = program.kernels[0]
-        size = max((x.at.buffer.dtype.bytes for x in walk(kernel) if isinstance(x, n.Load) and x.at.buffer.space == "global"), default=4)
-        first = tuple(_folded(kernel, long))
-        for (stages, ctas), items, each in itertools.product(((3, 4), (2, 8), (3, 2), (4, 4), (2, 4), (4, 2)), (1, 2, 4), (16, 32, 8)):
-            threads = min(1024, max(32, items * long[-1] // each))
-            if items * long[-1] * size * (stages - 1) * ctas > setting.target.architecture.shared_per_cta or threads * ctas > THREADS_OF_SM:
-                continue
-            tile = (_tile(kernel, 0, items),) if items > 1 else ()
-            stay = (Step("persistent", {"ctas": ctas * setting.target.device.sm_count}, kernel.name), Step("pipeline", {"stages": stages}))
-            yield Plan("tiles ahead", (*first, _threads_of(kernel, threads), *tile, *stay), "the next rows are loaded while one is worked on", True,
-                       {"items": items, "threads": threads, "ctas": ctas, "stages": stages}, "tiles ahead", setting.surface, narrowing(program, setting), ALIGN)
-
     def _both(self, kernel: n.Kernel, rows: int, column: int, folds: Sequence[n.For]) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:
         for depth, each, (m, c) in itertools.product(
                 _depths(folds), (64, 32), _fitting(kernel, rows, column, ((64, 128), (128, 128), (64, 64), (128, 64), (32, 64), (32, 128), (16, 64)))):
@@ -462,12 +444,13 @@ class TileSource:
         cores = (Step("split-operands" if wide else "narrow-operand", at=f"{at}/mma"), Step("mma", at=f"{at}/mma"))
         shared = () if surface == "triton" else (Step("stage-shared", at=f"{at}/mma"), Step("swizzle-shared"))
         forms, most = ((3, 32), (2, 32), (0, 32), (3, 16)) if wide else itertools.product((0, 3, 1), (32, 64)), int_value(loop.hi) or 64
-        for (stages, depth), (m, c) in itertools.product(
+        turns = (True, False) if wide and surface == "triton" and _contiguous_along(loop, kernel.grid[column].name) else (False,)
+        for (stages, depth), (m, c), turned in itertools.product(
                 dict.fromkeys((s, min(d, most)) for s, d in forms),
-                _fitting(kernel, rows, column, ((64, 128), (128, 128), (64, 64), (128, 64), (16, 64), (32, 128), (32, 64)))):
-            steps = (*_product(kernel, rows, column, m, c, depth, 256 if m * c > 8192 else 128), *cores)
+                _fitting(kernel, rows, column, ((64, 128), (128, 128), (64, 64), (128, 64), (16, 64), (32, 128), (32, 64))), turns):
+            steps = (*_product(kernel, rows, column, m, c, depth, 256 if m * c > 8192 else 128), *cores, *((Step("swap-operands", at=f"{at}/mma"),) * turned))
             pipelined = (*(shared if stages else ()), *((Step("pipeline", {"stages": stages}, at),) if stages > 1 else ()))
-            yield {"rows": m, "columns": c, "depth": depth, "stages": stages}, (*steps, *pipelined)
+            yield {"rows": m, "columns": c, "depth": depth, "stages": stages, **({"turned": turned} if len(turns) > 1 else {})}, (*steps, *pipelined)
 
     def _across(self, kernel: n.Kernel, rows: int, column: int) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:
         """Tiles of results that are read along another axis than they are written: through shared memory, so that both are contiguous."""
@@ -552,6 +535,13 @@ def _depths(folds: Sequence[n.For]) -> tuple[int, ...]:
 def _wide(loop: n.For) -> bool:
     """Whether a loop reads nothing but f32."""
     return {x.at.buffer.dtype for x in walk(loop) if isinstance(x, n.Load) and x.at.buffer.space == "global"} == {F32}
+
+
+def _contiguous_along(loop: n.For, axis: str) -> bool:
+    """Whether what a loop loads by an axis lies along it in memory: tensor cores read operands in tf32 only where they lie along what is contracted, and what
+    is read transposed is theirs to read first."""
+    lasts = [x.at.index[-1] for x in walk(loop) if isinstance(x, n.Load) and x.at.buffer.space == "global" and x.at.index]
+    return any(isinstance(y, n.Var) and y.name == axis for i in lasts if isinstance(i, n.Expr) for y in walk(i))
 
 
 def _axes_of_results(kernel: n.Kernel) -> tuple[int | None, int | None]:

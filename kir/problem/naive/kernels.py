@@ -257,7 +257,7 @@ class Kernels:
         if root:
             w.shared = shared
             return True
-        if node.op in CONTRACTIONS and self.uses.get(node.number, 0) > 1:
+        if node.number in w.made:  # at another place than this kernel has made it for
             return False
         if w.shared is not None:
             return shared == w.shared
@@ -318,7 +318,10 @@ class Kernels:
                 at.append(self._loop(w, "j"))
                 loops.append((at[-1], self.g.extent(extent)))
         if source.number not in self.place and self._blocked(w, source.number, tuple(at), math.prod(max(e) for e in source.shape)):
-            self._stored(source.number)
+            kept = source
+            while kept.op in ops.RESHAPES and _axes(under := self.g.nodes[kept.args[0].number]) < _axes(kept) and under.number not in self.place:
+                kept = under  # as it is made: its axes are parted where it is seen
+            self._stored(kept.number)
             for var, _ in loops:  # what lies in memory is read as it lies there
                 self.g.parted.pop(var, None)
         body, of = Body(), ops.computed(source.dtype)
@@ -545,6 +548,11 @@ class Kernels:
         lines = [f"register {total}: {own} = {ops.literal(0 if node.op == 'cumsum' else 1, own)}", *w.before.lines,
                  *([f"for {var} in 0..{self.g.extent(w.axes[var])}", *("  " + x for x in inside)] if var != "0" else inside)]
         self._add(w, [x for x in w.axes if x != var], lines)
+
+
+def _axes(node: Node) -> int:
+    """Axes of more than one element."""
+    return sum(set(e) != {1} for e in node.shape)
 
 
 NAME = re.compile(r"[^A-Za-z0-9_]")

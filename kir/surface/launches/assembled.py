@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
@@ -144,6 +144,7 @@ class _Assembly:
     def _tensors(self) -> dict[str, Tensor]:
         arrays = {k: v for k, v in self.named.items() if isinstance(v, Array)}
         known = [a.dtype for a in arrays.values() if a.dtype in DTYPES and DTYPES[a.dtype].is_float and DTYPES[a.dtype].bits > 8]
+        said = {id(x): t.dtype for name, t in self.skeleton.tensors.items() if t.dtype != UNKNOWN and name in arrays for x in _of_one_dtype(arrays[name])}
         out: dict[str, Tensor] = {}
         for name, t in self.skeleton.tensors.items():
             v = self.named.get(name)
@@ -153,6 +154,8 @@ class _Assembly:
                 out[name] = t
                 continue
             dtype = t.dtype if t.dtype != UNKNOWN else v.dtype
+            if dtype in ("", UNKNOWN):  # of a tensor that is made like it, or that it is made like, the kernel may say more
+                dtype = next((said[id(x)] for x in _of_one_dtype(v) if id(x) in said), dtype)
             if dtype in ("", UNKNOWN):
                 dtype = known[0] if known else "f32"
                 self.assumed.append(Assumed(f"{name} is {dtype}", ("tensors", name, "dtype")))
@@ -270,3 +273,11 @@ def _canonical(e: n.Expr) -> n.Expr:
 
 
 __all__ = ["Found", "Known", "assembled"]
+
+
+def _of_one_dtype(a: Array) -> Iterator[Array]:
+    """A tensor of open dtype, and those that it was made like with their dtype."""
+    at: Array | None = a
+    while at is not None and at.dtype in ("", UNKNOWN):
+        yield at
+        at = at.like if at.alike else None

@@ -70,6 +70,8 @@ class Array:
         """Its shape with all axes before the last as one, where the host views it so."""
         self.like: Array | None = None
         """The tensor that it was made like."""
+        self.alike = True
+        """Whether it has that one's dtype, too."""
         self.turned: tuple[Array, int, int] | None = None
         """The tensor that it is with two axes exchanged, while the rank is open."""
         self.of: Array | None = None

@@ -94,10 +94,20 @@ def test_a_kernel_that_no_problem_is_named_for_must_compute_what_it_computes(tmp
     report = json.loads((tmp_path / "rows.cu.json").read_text())
     assert "x is f32" in report["assumed"] and "  taken for granted, as nothing says it: x is f32; " in said
     assert report["limit"]["seconds"] > 4 * 8192 * 8192 / 5e12, "every tensor is moved once"
+    assert report["limit"]["share"] == pytest.approx(report["limit"]["seconds"] / report["best"]["seconds"]), "of the time that is told"
     one = subject(str(file))
     task = task_of(Setting(one.problem, shape_for(one, ""), target("h200"), "cuda"), one.program, "cuda", compiles=False)
     wrong = replace(one.program, kernels=tuple(replace(k, body=k.body[:-1]) for k in one.program.kernels))
     assert judged(task)["accepted"] and not judged(replace(task, text=program_text(wrong)))["accepted"]
+
+
+def test_sizes_that_facts_keep_small_make_the_others_no_smaller(tmp_path: Path) -> None:
+    """A head of 64 numbers is no reason to time a kernel at 64 tokens."""
+    file = tmp_path / "halves.kir"
+    file.write_text("kir 1\nprogram halves\n  size M: i32\n  size D: i32\n  size E: i32\n  in X: f32[M, D]\n  in W: f32[E]\n  out Y: f32[M, D]\n"
+                    "  fact D // 2 == 32\n  fact E <= 16\n  fact E >= 1\nkernel main grid (m: M) threads 1\n  for d in 0..D\n    Y[m, d] = X[m, d] * W[0]\n")
+    sizes = shape_for(subject(str(file)), "").sizes
+    assert sizes["D"] == 64 and sizes["E"] == 16 and sizes["M"] >= 1 << 17
 
 
 def test_a_kernel_with_a_hazard_is_not_taken_for_what_must_be_computed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -127,8 +137,10 @@ def test_a_kernel_that_computes_something_else_is_refused(tmp_path: Path, capsys
 def test_a_problem_is_meant_in_the_dtypes_of_the_kernel_unless_it_is_asked_for_in_others(tmp_path: Path) -> None:
     file = tmp_path / "rows.kir"
     file.write_text((load_problem("softmax").folder / "naive.kir").read_text().replace("f16", "f32"))
-    asked = ("softmax", "softmax:bf16", "gemm")
-    assert [subject(str(file), problem=name).problem.name for name in asked] == ["softmax:f32", "softmax:bf16", "gemm"], "the others are refused later"
+    asked = ("softmax", "softmax:bf16")
+    assert [subject(str(file), problem=name).problem.name for name in asked] == ["softmax:f32", "softmax:bf16"], "the other dtype is refused later"
+    with pytest.raises(KirError, match="KIR-C002"):
+        subject(str(file), problem="gemm")
 
 
 DEFINITION = {"name": "my_softmax", "op_type": "softmax", "axes": {"M": {"type": "const", "value": 4}, "N": {"type": "const", "value": 128}},

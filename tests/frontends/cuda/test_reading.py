@@ -172,3 +172,36 @@ def test_a_loop_until_its_counter_is_equal_counts_only_where_that_is_met(tmp_pat
     body = body_of(text_of(tmp_path, f"__global__ void k(const float* x, float* y, int N) {{ float s = 0.f; for ({head}) s += x[k & 7]; y[threadIdx.x] = s; }}",
                            binding=BOUND))
     assert "opaque" not in body and ("while" in body) == (not meets), body
+
+
+BOUND_NOW = """__device__ int moved(int& a, int& b, int (&t)[8]) { b = 0; t[3] = 1; a += 5; return a; }
+__global__ void k(const int* x, int* y, int N) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= N) return;
+  int t[8];
+  for (int q = 0; q < 8; ++q) t[q] = 7 - q;
+  int a = x[i];
+  WHAT
+  y[i] = t[0] + 10 * t[1] + 100 * t[2] + 1000 * t[3] + 10000 * t[4] + 100000 * t[5] + a;
+}
+"""
+
+
+@pytest.mark.parametrize(("what", "want"), [
+    ("int& r = t[a]; a = 0; r += 3;", 234567 + 300),
+    ("int& r = t[t[5] & 7]; t[5] = 1; r += 3;", 134567 + 300 + 2),
+    ("const int& r = t[t[5]]; t[5] = 1; a = r;", 134567 + 5),
+    ("int z = moved(t[a], a, t); a = z;", 231567 + 500 + 10),
+    ("auto g = [=](int w) { return w + a; }; a = 5; a = g(1);", 234567 + 3),
+    ("auto g = [a](int w) { return w + a; }; a = 5; a = g(1);", 234567 + 3),
+    ("auto g = [&](int w) { return w + a; }; a = 5; a = g(1);", 234567 + 6),
+    ("auto g = [=, &a](int w) { return w + a; }; a = 5; a = g(1);", 234567 + 6)])
+def test_a_reference_names_the_place_of_its_making_and_a_copy_the_value(tmp_path: Path, what: str, want: int) -> None:
+    """Found by random texts: indices of a reference were looked up anew at each use, and a lambda by copy saw what came later."""
+    bound = BOUND.replace('"f32"', '"i32"')
+    file = tmp_path / "bound.cu"
+    file.write_text(BOUND_NOW.replace("WHAT", what))
+    program = read(file, "k", bound)
+    assert not opaque(program)
+    out = run(program, {"x": np.full(3, 2, np.int32), "y": np.zeros(3, np.int32)}, {"N": 3}).outputs["y"]
+    assert out.tolist() == [want] * 3

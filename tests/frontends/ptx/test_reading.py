@@ -259,3 +259,28 @@ def test_a_tensor_map_of_something_else_stays_text(tmp_path: Path, gone: str, in
     assert gone in text_of("boxes")
     program = boxes(tmp_path, text_of("boxes").replace(gone, instead))
     assert any(isinstance(x, n.Opaque) and reason in x.reason for k in program.kernels for x in walk(k))
+
+
+def test_the_size_of_a_warp_is_a_number(tmp_path: Path) -> None:
+    """nvcc writes it by its name where a lane's number is masked."""
+    text = """.version 8.4
+.target sm_80
+.address_size 64
+.visible .entry wide(.param .u64 wide_param_0)
+.reqntid 4, 1, 1
+{
+	.reg .b32 %r<4>;
+	.reg .b64 %rd<4>;
+	ld.param.u64 %rd1, [wide_param_0];
+	cvta.to.global.u64 %rd2, %rd1;
+	mov.u32 %r1, %tid.x;
+	mov.u32 %r2, WARP_SZ;
+	add.s32 %r3, %r2, %r1;
+	mul.wide.u32 %rd3, %r1, 4;
+	add.s64 %rd2, %rd2, %rd3;
+	st.global.u32 [%rd2], %r3;
+	ret;
+}
+"""
+    p = bound(tmp_path, "wide", text, 'kernel = "wide"\ngrid = [1]\n[tensors.param_0]\nshape = [4]\ndtype = "i32"\nrole = "out"\n')
+    assert run(p, {}, {}).outputs["param_0"].tolist() == [32, 33, 34, 35]

@@ -111,3 +111,24 @@ def test_a_bound_kernel_is_specialized_with_them(source: Path, tmp_path: Path) -
     path.write_text(BOUND)
     expert = load_expert(f"{source}::kernel", Path(f"{path}#1"))
     assert "bias" not in {p.name for p in expert.program.params} and "BM = 128" in expert.binding
+
+
+STORES = HEAD + """
+@triton.jit
+def kernel(x, narrow, twice, wide, index, n):
+    i = tl.arange(0, 16)
+    v = tl.load(x + i, mask=i < n, other=0.0)
+    tl.store(narrow + i, v.to(tl.bfloat16), mask=i < n)
+    tl.store(twice + i, v.to(tl.float16), mask=i < n)
+    tl.store(twice + i, v.to(tl.bfloat16), mask=i < 0)
+    tl.store(wide + i, v.to(tl.float32), mask=i < n)
+    tl.store(index + i, i, mask=i < n)
+"""
+
+
+def test_a_tensor_that_only_takes_what_is_rounded_to_a_narrow_dtype_is_of_that(tmp_path: Path) -> None:
+    """What is rounded to two dtypes, to one that says nothing of where it goes, or not at all, stays open."""
+    file = tmp_path / "stores.py"
+    file.write_text(STORES)
+    made = TritonFrontend().skeleton(file, "kernel")
+    assert {name: made.tensors[name].dtype for name in ("narrow", "twice", "wide", "index")} == {"narrow": "bf16", "twice": "?", "wide": "?", "index": "?"}

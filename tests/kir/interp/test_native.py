@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kir.base.diagnostic import KirError
+from kir.base.working import ending
 from kir.interp import Result, run
 from kir.interp.launch import largest_value
 from kir.interp.native import loops
@@ -143,6 +145,20 @@ def _ended(p: n.Program, arrays: Mapping[str, Any], most_steps: int, compiles: b
     except KirError as refused:
         return str(refused)
     return ""
+
+
+def test_a_run_for_which_no_time_is_left_ends_and_one_for_which_there_is_does_not() -> None:
+    """It is looked at the clock after some statements, not after each: what is short is done before."""
+    text = ("kir 1\nprogram p\n  in X: f32[1]\n  out Y: f32[1]\nkernel main grid (b: 1) threads 1\n  register r: f32 = 0.0\n"
+            "  for i in 0..{trips}\n    r = r + X[0]\n  Y[0] = r\n")
+    long, short = (parse_program(text.format(trips=trips)) for trips in (1000, 4))
+    arrays = {"X": np.ones(1, np.float32), "Y": np.zeros(1, np.float32)}
+    with ending(time.monotonic() - 1.0):
+        assert run(short, arrays, compiles=False).outputs["Y"][0] == 4.0
+        with pytest.raises(KirError, match=r"KIR-I007.*the time that there was for it is over"):
+            run(long, arrays, compiles=False)
+    with ending(time.monotonic() + 1e6):
+        assert run(long, arrays, compiles=False).outputs["Y"][0] == 1000.0
 
 
 # ------------------------------------------------------------------------------------------------------------ every operation

@@ -168,6 +168,9 @@ def test_a_product_is_made_once_and_a_convolution_has_filters_and_pixels_as_axes
     there = torch.nn.Conv2d(4, 8, 3).to("meta")
     conv, = made(lambda x: there(x), [IMAGE], {"part_weight": there.weight, "part_bias": there.bias}).kernels
     assert [expr_text(a.extent) for a in conv.grid][1:] == ["8", "n - 2"]
+    assert len(made(lambda x: (h := there(x)) * torch.relu(h), [IMAGE], {"part_weight": there.weight, "part_bias": there.bias}).kernels) == 1
+    grouped = made(lambda x, y: torch.nn.functional.group_norm(x @ y.T, 4), [("4096", "n"), ("64", "n")])
+    assert [len(w.buffer.shape) for w in grouped.workspaces if w.buffer.name == "t0"] == [2], "as it is made, not as its groups are seen"
     pooled = made(lambda x: torch.nn.functional.max_pool2d(x, 2, stride=1), [IMAGE])
     assert [expr_text(f) for f in pooled.facts] == [f"b <= {(2**31 - 1) // 4}"]
 

@@ -5,7 +5,7 @@ import ast
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -118,7 +118,7 @@ def beside(path: Path, kernel: str, binding: Binding, program: Program) -> Sourc
         return None
     kernels = ast.parse(emitted.text)
     imports, rest = ([x for x in kernels.body if isinstance(x, ast.Import | ast.ImportFrom) is here] for here in (True, False))
-    if {ast.unparse(x) for x in imports} - {ast.unparse(x) for x in tree.body} or "multiple_of" in emitted.text or len(rest) != 1:
+    if _imported(imports) - _imported(tree.body) or "multiple_of" in emitted.text or len(rest) != 1:
         return None
     lines = text.splitlines(keepends=True)
     assert call.end_lineno is not None and made.end_lineno is not None
@@ -139,6 +139,12 @@ def beside(path: Path, kernel: str, binding: Binding, program: Program) -> Sourc
         return None
     said = f"the kernel stays, and the launch in this file takes '{name}' where {told}" if told else f"the launch in this file takes '{name}'"
     return SourceEdit(str(path), kernel, text, after, tuple(between(text, after)), BESIDE, (said,), binding, binding)
+
+
+def _imported(block: Sequence[ast.stmt]) -> set[str]:
+    """What a block imports, each name as a statement of its own."""
+    found = [(x, one) for x in block if isinstance(x, ast.Import | ast.ImportFrom) for one in x.names]
+    return {ast.unparse(ast.ImportFrom(x.module, [one], x.level) if isinstance(x, ast.ImportFrom) else ast.Import([one])) for x, one in found}
 
 
 def _dispatched(text: str, tree: ast.Module, call: ast.Expr, made: ast.FunctionDef, binding: Binding, program: Program, emitted: Emitted) -> tuple[str, str]:

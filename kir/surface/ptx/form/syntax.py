@@ -287,6 +287,8 @@ def _value(x: Tree[Token] | Token | None, names: dict[str, str]) -> Value:
     if token.type == "SPECIAL":
         bare = text.lstrip("%")
         return Name(names[bare]) if bare in names else Name(bare, special=True)
+    if text == "WARP_SZ" and text not in names:  # PTX ISA, "Predefined Identifiers"
+        return Number(32)
     return Name(names.get(text, names.get(f":{text}", text)))
 
 

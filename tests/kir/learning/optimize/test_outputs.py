@@ -256,6 +256,8 @@ def test_a_kernel_that_takes_other_launches_stays_and_the_new_one_is_put_beside_
     bound.write_text(one.binding.text())
     assert any("for nothing else" in said for said in told_of(edited(replace(one, binding=bound), best), one, best))
 
+    file.write_text(together := ROWS.replace("import torch\nimport triton\n", "import torch, triton\n"))
+    assert together != ROWS and edited(subject(f"{file}::scaled"), best).level == "beside", "whatever stands in one statement"
     for changed in (("grid = (rows,)", "grid = lambda meta: (rows,)"), ("    scaled[grid]", "    if n: scaled[grid]")):
         file.write_text(ROWS.replace(*changed))
         with pytest.raises(KirError, match="nothing says that the kernel in the file takes no others"):

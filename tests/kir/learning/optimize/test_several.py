@@ -16,7 +16,6 @@ from kir.ir import nodes as n
 from kir.ir.build import const
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
-from kir.ir.visit import statements
 from kir.learning.optimize.judge import CpuJudge
 from kir.learning.optimize.lift import lifted
 from kir.learning.optimize.plan import Plan, Setting
@@ -201,12 +200,12 @@ FIXED = COLUMNS.replace("0..R", "0..4096").replace("[B, R, C]", "[B, 4096, C]").
     (LINE, {"B": 4, "L": 2048}, {"tiles", "tiles both"}, 20.0),
     (TRANSPOSED, {"R": 8192, "C": 4096}, {"tiles", "tiles across"}, 2.0),
     (BYTES, {"M": 1024, "N": 1024, "K": 4096}, {"tiles", "tiles parts", "tiles folded", "tiles both", "tiles split", "tiles cores"}, 50.0),
-    (LENGTHS, {"M": 16384, "N": 4096}, {"tiles", "tiles parts", "tiles folded", "tiles ahead", "tiles of loops"}, 8.0),
+    (LENGTHS, {"M": 16384, "N": 4096}, {"tiles", "tiles parts", "tiles folded", "tiles of loops"}, 8.0),
     (FIXED, {"B": 8, "C": 1024}, {"tiles", "tiles parts", "tiles folded", "tiles both", "tiles split"}, 20.0),
 ])
 def test_a_naive_kernel_that_no_stored_one_is_like_is_tiled(text: str, sizes: dict[str, int], families: set[str], times: float) -> None:
-    """Columns that are added up, a convolution, a transposition, a product with whole numbers of a byte, which tensor cores take, rows whose next ones are
-    loaded ahead, and a loop of known length, which no plan unrolls again and again."""
+    """Columns that are added up, a convolution, a transposition, a product with whole numbers of a byte, which tensor cores take, rows, and a loop of known
+    length, which no plan unrolls again and again."""
     program, h200 = parse_program(text, "naive.kir"), target("h200")
     problem = program_problem(program, program)
     setting = Setting(problem, Shape(name="timed", tags=("timed",), sizes=sizes), h200, "triton")
@@ -223,9 +222,6 @@ def test_a_naive_kernel_that_no_stored_one_is_like_is_tiled(text: str, sizes: di
     again = lifted(program, Plan("unrolled", (Step("unroll", {"factor": 8}),), everywhere=True), Context(h200)).program
     assert len(program_text(again)) < 8000
     assert given / best > times
-    for ahead in (p for p in found.get("tiles ahead", ()) if p.point["stages"] == 3):
-        loops = [s for k in lifted(promised(program, ahead.facts, ahead.align, {}), ahead, Context(h200)).program.kernels for s in statements(k.body)]
-        assert [s.kind for s in loops if isinstance(s, n.For)] == ["pipelined"], "the one loop left is over the rows of a CTA that stays"
     assert gate_cpu(made, problem, "kir", []).accepted
 
 
