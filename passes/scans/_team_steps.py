@@ -28,8 +28,8 @@ from kir.rewrite.match.exchange import REDUCTIONS
 from kir.rewrite.match.shared_arrays import declaration, uses
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, is_scalar, whole
 
-KINDS = ("own", "all", "before")
-"""Which values a thread folds: up to its own, all, those before its own."""
+KINDS = ("own", "before")
+"""Which values a thread folds: up to its own, or those before its own. (Totals have passes that say how they come about.)"""
 MOST, KEPT, OPERATIONS = 12, 512, 6_000_000
 """Statements of the steps; texts whose meaning is kept; operations of a run with symbols."""
 OWN = ("t", "given", "X", "Y", "total")
@@ -113,7 +113,7 @@ def _computed(text: str, result: str, threads: int, dtype: str, kind: str, op: s
         return Answer("not decided", f"'{op}' has no serial form here")
     fold, put = f"    total = {sign}", "    Y[t] = total"
     loop = f"  for t in 0..{threads}"
-    rounds = {"own": [loop, fold, put], "before": [loop, put, fold], "all": [loop, fold, loop, put]}[kind]
+    rounds = {"own": [loop, fold, put], "before": [loop, put, fold]}[kind]
     serial = "\n".join(["kir 1", "program steps", f"  in X: {dtype}[{threads}]", f"  out Y: {dtype}[{threads}]", "kernel main grid () threads 1",
                         f"  register total: {dtype} = {start}", *rounds, ""])
     try:
@@ -163,7 +163,7 @@ def _by_example(steps: Steps, op: str) -> tuple[str, ...]:
     except KirError:
         return ()
     up = fold(values).astype(np.float64)
-    same = {"own": up, "all": np.full_like(up, up[-1]), "before": np.concatenate([[0.0], up[:-1]])}
+    same = {"own": up, "before": np.concatenate([[0.0], up[:-1]])}
     return tuple(k for k in KINDS if np.allclose(out if k != "before" else out[1:], same[k] if k != "before" else same[k][1:], rtol=1e-2))
 
 
@@ -171,7 +171,8 @@ def _by_example(steps: Steps, op: str) -> tuple[str, ...]:
 def found_steps(program: n.Program, path: Path, team: ThreadTeam) -> FoundSteps | None:
     """The shortest steps that begin at a path and leave each thread one fold of the threads' values."""
     block, i = block_and_index(program, path)
-    if not any(_meets(s) for s in block[i:i + MOST]):
+    near = block[i:i + MOST]
+    if not any(_meets(s) for s in near) or any(isinstance(x, n.Call) and x.fn.startswith("shfl") for s in near for x in walk(s)):
         return None
     first = next((k for k in range(i, len(block)) if not (isinstance(s := block[k], n.Alloc) and is_scalar(s) and isinstance(s.init, n.Const))), i)
     start = block[first]

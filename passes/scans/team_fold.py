@@ -1,40 +1,40 @@
-"""Puts what each thread of a CTA needs of the others' values, their sum or the sum up to its own, together in steps of any form, instead of each for itself.
+"""Puts what each thread of a CTA needs of the others' values, the sum up to its own, together in steps of any form, instead of each for itself.
 
 before:
 
 ```kir
 kir 1
-program totals
+program sums
   size M: i32
-  in X: f32[M, 32]
-  out Y: f32[M, 32]
-kernel main grid (row: M) threads 32
-  shared slots: f32[32]
-  for t in 0..32 parallel thread
+  in X: f32[M, 2]
+  out Y: f32[M, 2]
+kernel main grid (row: M) threads 2
+  shared slots: f32[2]
+  for t in 0..2 parallel thread
     @put slots[t] = X[row, t]
     barrier()
     register total: f32 = 0.0
-    for u in 0..32
+    for u in 0..t + 1
       total = total + slots[u]
     Y[row, t] = total
 ```
 
-pipeline: `team-fold{steps="register v: f32 = given\\nfor s in 0..5\\n  let o = shfl_xor(v, 1 << s)\\n  v = v + o" result=v}@main/t/put`
+pipeline: `team-fold{steps="shared A: f32[2]\\nA[t] = given\\nbarrier()\\nlet v = A[t] + load(A[0] where t > 0 else 0.0)" result=v}@main/t/put`
 
 after:
 
 ```kir
 kir 1
-program totals
+program sums
   size M: i32
-  in X: f32[M, 32]
-  out Y: f32[M, 32]
-kernel main grid (row: M) threads 32
-  for t in 0..32 parallel thread
-    @put register v: f32 = X[row, t]
-    for s in 0..5
-      let o = shfl_xor(v, 1 << s)
-      v = v + o
+  in X: f32[M, 2]
+  out Y: f32[M, 2]
+kernel main grid (row: M) threads 2
+  shared A: f32[2]
+  for t in 0..2 parallel thread
+    @put A[t] = X[row, t]
+    barrier()
+    let v = A[t] + load(A[0] where t > 0 else 0.0)
     Y[row, t] = v
 ```
 """
@@ -58,6 +58,7 @@ from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives,
 
 from ._scan_forms import Fold, fold_at
 from ._team_steps import KINDS, Steps, computed, found_steps, hazards, parsed
+from .parallel_scan import ParallelScan
 
 
 def _item(site: Site) -> TeamFold:
@@ -92,7 +93,7 @@ def _folds(program: n.Program, path: Path, team: ThreadTeam) -> _Folds | None:
 
 def _count(kind: str, team: ThreadTeam) -> n.Expr:
     """How many slots a thread folds."""
-    return {"own": build.add(team.thread, 1), "before": team.thread, "all": build.const(team.threads)}[kind]
+    return {"own": build.add(team.thread, 1), "before": team.thread}[kind]
 
 
 def _alike(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -119,7 +120,7 @@ class TeamFold(Pass):
 
     intent: ClassVar[str] = "parallel-scan"
     catalogue: ClassVar[tuple[int, ...]] = (64, 44, 45)
-    claim: ClassVar[str] = "Running sums, or a total, are ready after few steps that the threads take together."
+    claim: ClassVar[str] = "Running sums are ready after few steps that the threads take together."
     numerics: ClassVar[str] = "reassociated(axis)"
     provides: ClassVar[tuple[str, ...]] = ("shared",)
     preconditions: ClassVar[tuple[Precondition, ...]] = (
@@ -187,8 +188,9 @@ class TeamFold(Pass):
         if team is None or not isinstance(node, (n.Store, n.Alloc, n.For)) or (isinstance(node, n.Alloc) and not is_scalar(node)):
             return None
         block, i = block_and_index(program, path)
-        if (isinstance(node, n.Store) and fold_at(block, i + 2) is not None) or (found := found_steps(program, path, team)) is None:
-            return None  # what it makes, or nothing of the kind
+        if (isinstance(node, n.Store) and fold_at(block, i + 2) is not None) or isinstance(
+                ParallelScan().match_inverse(program, path, node), Site) or (found := found_steps(program, path, team)) is None:
+            return None  # what it makes, what has a pass of its own, or nothing of the kind
         return Site(path, TeamFold(found.steps.text, expr_text(found.steps.result), found.inplace), {"found": found})
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
