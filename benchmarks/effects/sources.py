@@ -50,6 +50,7 @@ LEAST_ELEMENTS = 1 << 16
 SIZES: dict[str, list[dict[str, int]]] = {
     "bytesort": [{"R": 64, "N": 4096}, {"R": 256, "N": 65536}],
     "conv2d": [{"N": 8, "H": 56, "W": 56, "C": 64, "F": 128}, {"N": 2, "H": 28, "W": 28, "C": 128, "F": 128}, {"N": 16, "H": 14, "W": 14, "C": 256, "F": 256}],
+    "cross_attention": [{"B": 4, "H": 16, "L": 4096, "S": 1024}, {"B": 2, "H": 8, "L": 512, "S": 2048}],
     "fmha": [{"B": 2, "H": 8, "L": 1024}, {"B": 4, "H": 16, "L": 2048}, {"B": 1, "H": 4, "L": 256}],
     "gdn": [{"B": 1, "L": 1024, "H": 16}, {"B": 4, "L": 2048, "H": 16}],
     "gemm": [{"M": 512, "N": 512, "K": 512}, {"M": 1024, "N": 1024, "K": 1024}, {"M": 4096, "N": 4096, "K": 4096}, {"M": 128, "N": 8192, "K": 4096}],
@@ -64,6 +65,7 @@ SECOND_SIZES: dict[str, list[dict[str, int]]] = {
     "bmm": [{"G": 16, "M": 2048, "N": 2048, "K": 2048}, {"G": 64, "M": 256, "N": 256, "K": 128}, {"G": 32, "M": 512, "N": 1024, "K": 512}],
     "bytesort": [{"R": 16, "N": 32768}, {"R": 1024, "N": 1024}],
     "conv2d": [{"N": 32, "H": 56, "W": 56, "C": 64, "F": 64}, {"N": 4, "H": 14, "W": 14, "C": 512, "F": 512}, {"N": 1, "H": 112, "W": 112, "C": 32, "F": 64}],
+    "cross_attention": [{"B": 2, "H": 16, "L": 2048, "S": 512}, {"B": 8, "H": 8, "L": 1024, "S": 256}],
     "fmha": [{"B": 1, "H": 32, "L": 4096}, {"B": 8, "H": 16, "L": 512}, {"B": 2, "H": 16, "L": 3072}],
     "fmha_gqa": [{"H": 8, "G": 4, "L": 2048}, {"H": 4, "G": 8, "L": 1024}, {"H": 16, "G": 2, "L": 4096}],
     "gdn": [{"B": 2, "L": 512, "H": 32}, {"B": 1, "L": 4096, "H": 8}],
@@ -82,6 +84,7 @@ THIRD_SIZES: dict[str, list[dict[str, int]]] = {
     "bytesort": [{"R": 128, "N": 8192}, {"R": 512, "N": 2048}, {"R": 8, "N": 131072}, {"R": 2048, "N": 512}, {"R": 32, "N": 16384}],
     "conv2d": [{"N": 8, "H": 28, "W": 28, "C": 64, "F": 192}, {"N": 4, "H": 56, "W": 56, "C": 64, "F": 64}, {"N": 16, "H": 7, "W": 7, "C": 512, "F": 256},
                {"N": 1, "H": 56, "W": 56, "C": 128, "F": 64}, {"N": 32, "H": 14, "W": 14, "C": 128, "F": 128}],
+    "cross_attention": [{"B": 1, "H": 8, "L": 1024, "S": 1024}, {"B": 4, "H": 4, "L": 256, "S": 1536}],
     "fmha": [{"B": 4, "H": 8, "L": 512}, {"B": 1, "H": 16, "L": 1024}, {"B": 16, "H": 4, "L": 256}, {"B": 1, "H": 8, "L": 2048}, {"B": 2, "H": 4, "L": 1536}],
     "fmha_gqa": [{"H": 4, "G": 2, "L": 1024}, {"H": 8, "G": 8, "L": 512}, {"H": 2, "G": 4, "L": 2048}, {"H": 8, "G": 2, "L": 768}, {"H": 1, "G": 8, "L": 1536}],
     "gdn": [{"B": 2, "L": 1024, "H": 8}, {"B": 1, "L": 512, "H": 24}, {"B": 4, "L": 256, "H": 16}, {"B": 1, "L": 2048, "H": 12}],
@@ -101,6 +104,7 @@ FOURTH_SIZES: dict[str, list[dict[str, int]]] = {
     "bytesort": [{"R": 48, "N": 12288}, {"R": 384, "N": 3072}, {"R": 768, "N": 1536}, {"R": 24, "N": 49152}],
     "conv2d": [{"N": 4, "H": 28, "W": 28, "C": 96, "F": 96}, {"N": 8, "H": 14, "W": 14, "C": 192, "F": 128}, {"N": 2, "H": 40, "W": 40, "C": 64, "F": 96},
                {"N": 12, "H": 20, "W": 20, "C": 128, "F": 64}],
+    "cross_attention": [{"B": 3, "H": 6, "L": 768, "S": 384}, {"B": 1, "H": 20, "L": 640, "S": 1280}],
     "fmha": [{"B": 2, "H": 6, "L": 768}, {"B": 3, "H": 12, "L": 384}, {"B": 1, "H": 20, "L": 1280}, {"B": 6, "H": 4, "L": 640}],
     "fmha_gqa": [{"H": 6, "G": 2, "L": 640}, {"H": 3, "G": 4, "L": 1280}, {"H": 5, "G": 2, "L": 896}, {"H": 2, "G": 8, "L": 512}],
     "gdn": [{"B": 3, "L": 512, "H": 12}, {"B": 1, "L": 1536, "H": 20}, {"B": 2, "L": 768, "H": 10}],
@@ -116,12 +120,13 @@ FOURTH_SIZES: dict[str, list[dict[str, int]]] = {
 SIZES_OF = {"": SIZES, "second": SECOND_SIZES, "third": THIRD_SIZES, "fourth": FOURTH_SIZES}
 KIND = {"addmm": "gemm", "fmha_causal": "fmha", "fmha_d128": "fmha", "fmha_d128_causal": "fmha", "fmha_varlen": "fmha", "fmha_varlen_causal": "fmha",
         "fused_add_rmsnorm": "rows", "gdn_d128": "gdn", "gemm_fp8": "gemm", "gemm_nt": "gemm", "gemm_tn": "gemm", "gemm_tt": "gemm", "layernorm": "rows",
+        "linear": "gemm", "mla_prefill": "fmha", "mqa_d256": "fmha",
         "rmsnorm": "rows", "scan": "rows", "softmax": "rows"}
-FAMILY = {"addmm": "gemm", "bmm": "gemm", "bytesort": "sorting", "conv2d": "convolution", "fmha": "attention", "fmha_causal": "attention",
-          "fmha_varlen": "attention", "fmha_varlen_causal": "attention", "fmha_d128": "attention", "fmha_d128_causal": "attention",
+FAMILY = {"addmm": "gemm", "bmm": "gemm", "bytesort": "sorting", "conv2d": "convolution", "cross_attention": "attention",
+          "fmha": "attention", "fmha_causal": "attention", "fmha_varlen": "attention", "fmha_varlen_causal": "attention", "fmha_d128": "attention", "fmha_d128_causal": "attention",
           "fmha_gqa": "attention", "fused_add_rmsnorm": "norm", "gdn": "recurrence", "gdn_d128": "recurrence",
           "gemm_fp8": "gemm", "gemm_grouped": "gemm", "gemm_nt": "gemm", "gemm_tn": "gemm", "gemm_tt": "gemm",
-          "layernorm": "norm", "rmsnorm": "norm", "topk": "topk"}
+          "layernorm": "norm", "linear": "gemm", "mla_prefill": "attention", "mqa_d256": "attention", "rmsnorm": "norm", "topk": "topk"}
 SAME_FAMILY = {"matmul": "gemm"}
 """Families of packages' kernels that are one with a problem's."""
 SURFACES = ("cuda", "triton", "tilelang")

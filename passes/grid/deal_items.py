@@ -203,13 +203,13 @@ def _in_places(s: n.Stmt, parts: tuple[Terms, ...], names: tuple[str, ...]) -> n
 
 def _parts(node: n.For, depth: int) -> Iterator[tuple[Terms, ...]]:
     """What the counters of the outermost `depth` loops add to the indices of a store: for each store, one sum for each index that moves."""
-    s: n.Stmt = node
+    body: n.Block = (node,)
     own: set[str] = set()
     for _ in range(depth):
+        s = body[0]
         assert isinstance(s, n.For)
         own.add(s.var.name)
         body = s.body
-        s = body[0]
     seen: list[tuple[Terms, ...]] = []
     for x in statements(body):
         at = x.at if isinstance(x, n.Store) and x.at.buffer.shape else next(

@@ -126,7 +126,7 @@ class TeamFold(Pass):
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P994", "validity", "numerics", "the steps compute, over the reals, what the threads fold", _alike),
         Precondition("KIR-P995", "validity", "pipeline", "nothing races in the steps", _no_hazard),
-        Precondition("KIR-P999", "validity", "pipeline", "all threads of the CTA come to the barriers", everyone_arrives),
+        Precondition("KIR-P991", "validity", "pipeline", "all threads of the CTA come to the barriers", everyone_arrives),
     )
 
     steps: str = ""

@@ -163,6 +163,8 @@ class Placing:
                 elif kind == "neutral" and run and self.joins(s, rest):
                     run.append(s)
                 elif kind == "local":
+                    if isinstance(s, n.Alloc) and s.init is not None and not accessed((s,))[0].isdisjoint(accessed(tuple(run))[1]):
+                        flush((s, *rest))  # its first value is what the threads have written
                     out.append(s)
                 else:
                     group = [s]
