@@ -123,8 +123,8 @@ KIND = {"addmm": "gemm", "fmha_causal": "fmha", "fmha_d128": "fmha", "fmha_d128_
         "linear": "gemm", "mla_prefill": "fmha", "mqa_d256": "fmha",
         "rmsnorm": "rows", "scan": "rows", "softmax": "rows"}
 FAMILY = {"addmm": "gemm", "bmm": "gemm", "bytesort": "sorting", "conv2d": "convolution", "cross_attention": "attention",
-          "fmha": "attention", "fmha_causal": "attention", "fmha_varlen": "attention", "fmha_varlen_causal": "attention", "fmha_d128": "attention", "fmha_d128_causal": "attention",
-          "fmha_gqa": "attention", "fused_add_rmsnorm": "norm", "gdn": "recurrence", "gdn_d128": "recurrence",
+          "fmha": "attention", "fmha_causal": "attention", "fmha_varlen": "attention", "fmha_varlen_causal": "attention", "fmha_d128": "attention",
+          "fmha_d128_causal": "attention", "fmha_gqa": "attention", "fused_add_rmsnorm": "norm", "gdn": "recurrence", "gdn_d128": "recurrence",
           "gemm_fp8": "gemm", "gemm_grouped": "gemm", "gemm_nt": "gemm", "gemm_tn": "gemm", "gemm_tt": "gemm",
           "layernorm": "norm", "linear": "gemm", "mla_prefill": "attention", "mqa_d256": "attention", "rmsnorm": "norm", "topk": "topk"}
 SAME_FAMILY = {"matmul": "gemm"}
