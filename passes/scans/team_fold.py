@@ -19,7 +19,7 @@ kernel main grid (row: M) threads 2
     Y[row, t] = total
 ```
 
-pipeline: `team-fold{steps="shared A: f32[2]\\nA[t] = given\\nbarrier()\\nlet v = A[t] + load(A[0] where t > 0 else 0.0)" result=v}@main/t/put`
+pipeline: `team-fold{steps="shared A: f32[2]\\nA[t] = given\\nbarrier()\\nlet a = A[0]\\nbarrier()\\nlet v = A[t] + select(t > 0, a, 0.0)" result=v}@main/t/put`
 
 after:
 
@@ -34,7 +34,9 @@ kernel main grid (row: M) threads 2
   for t in 0..2 parallel thread
     @put A[t] = X[row, t]
     barrier()
-    let v = A[t] + load(A[0] where t > 0 else 0.0)
+    let a = A[0]
+    barrier()
+    let v = A[t] + select(t > 0, a, 0.0)
     Y[row, t] = v
 ```
 """
