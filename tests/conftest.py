@@ -6,7 +6,6 @@ import os
 
 os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"  # before NumPy is loaded: a second thread mostly spins, beside other workers
 
-import ctypes
 import gc
 import shutil
 import sys
@@ -28,10 +27,6 @@ from tests.carrier_answers import recorded
 TESTS = Path(__file__).parent
 gc.disable()
 """Until all tests are collected: what is made by then stays."""
-if sys.platform == "linux" and (_option := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
-    for _number, _bytes in ((-1, 1 << 28), (-3, 1 << 25)):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD of malloc.h
-        _option(_number, _bytes)
-"""What is freed stays with the process: arrays come and go, and the system's fresh pages are a tenth of what interpreting takes."""
 with deterministic_PRNG():
     """Hypothesis seeks garbage when it begins. Now there is little to look through."""
 settings.register_profile("kir", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
