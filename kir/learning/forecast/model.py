@@ -22,7 +22,7 @@ from kir.base.diagnostic import KirError, error
 from kir.base.store import write_atomic
 from kir.learning.forecast.trees import Array, Forest
 
-SCHEMA = 3
+SCHEMA = 4
 """Raised whenever features or their meaning change, or the file does."""
 MAGIC = b"kir.forecast/"
 ANALYTIC = "log t.total"
@@ -44,12 +44,11 @@ LEAST = 0.005
 
 @dataclass(frozen=True)
 class Model:
-    """`names` are the features, the first `used` of them seen by the forests of speedups, as many as that is wide by the one of failures, and the others only
-    by the distance. `trust`, `start` (of the scale, a logarithm) and
-    `levels` with `quantiles` (errors over scale, at each of `knots`, logarithms of it) make the distribution about the location; `sure` (a weight for each of
-    `BENDS`) how likely it is to lie on either side of 1x, from what is said of which is faster; `odds`, `rates` turn the fail forest's value into a
-    probability. `center`, `spread` and `centroids` (of the features `compared`) measure the distance of a pair from what was trained
-    on, `far` is where it is out of reach. `about` says what it was trained on: `data` (hash), `seed`, `command`, `families`, `pairs`, `devices`."""
+    """`names` are the features. The forests of speedups see the first `used`, the one of failures the first `fail.width`; the rest are for the distance alone.
+    `trust`, `start` (of the scale, a logarithm) and `levels` with `quantiles` (errors over scale, at each of `knots`, logarithms of it) make the distribution
+    about the location; `sure` (a weight for each of `BENDS`) how likely it is to lie on either side of 1x, from what is said of which is faster; `odds`,
+    `rates` turn the fail forest's value into a probability. `center`, `spread` and `centroids` (of the features `compared`) measure the distance of a pair
+    from what was trained on, `far` is where it is out of reach. `about` says what that was: `data` (hash), `seed`, `command`, `families`, `pairs`, `devices`."""
 
     names: tuple[str, ...]
     used: int

@@ -283,6 +283,29 @@ def factory(rounds=2):
     assert not any(isinstance(s, n.Eval) for s in statements(read(file).kernels[0].body))
 
 
+@pytest.mark.parametrize("first", ["T.alloc_var('int32', init=s[0])", "T.alloc_var('int32', init=s[0] + s[1] - s[1])"])
+def test_a_variable_begins_with_what_threads_have_written(tmp_path: Path, first: str) -> None:
+    """It is the same for all threads, and was declared ahead of the loop over threads that writes what it reads."""
+    file = written(tmp_path, f"""
+@tilelang.jit
+def factory(rounds=2):
+    @T.prim_func
+    def kernel(x: T.Tensor((64,), "int32"), y: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=64) as _:
+            s = T.alloc_shared((64,), "int32")
+            tx = T.get_thread_binding()
+            s[tx] = x[63 - tx]
+            T.sync_threads()
+            v = {first}
+            for w in T.serial(rounds):
+                v = v + s[w + 1]
+            y[tx] = v
+    return kernel
+""")
+    x = np.arange(64, dtype=np.int32)
+    np.testing.assert_array_equal(execute(file, {"x": x}, mode="check")["y"], np.full(64, 63 + 62 + 61))
+
+
 def test_bodies_without_a_form_as_tiles_are_dealt_to_threads(tmp_path: Path) -> None:
     file = written(tmp_path, """
 @T.prim_func
