@@ -48,7 +48,8 @@ class Model:
     `trust`, `start` (of the scale, a logarithm) and `levels` with `quantiles` (errors over scale, at each of `knots`, logarithms of it) make the distribution
     about the location; `sure` (a weight for each of `BENDS`) how likely it is to lie on either side of 1x, from what is said of which is faster; `odds`,
     `rates` turn the fail forest's value into a probability. `center`, `spread` and `centroids` (of the features `compared`) measure the distance of a pair
-    from what was trained on, `far` is where it is out of reach. `about` says what that was: `data` (hash), `seed`, `command`, `families`, `pairs`, `devices`."""
+    from what was trained on, `far` is where it is out of reach. `about` says what that was: `data` (hash), `seed`, `command`, `families`, `pairs`,
+    `devices`."""
 
     names: tuple[str, ...]
     used: int
