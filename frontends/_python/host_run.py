@@ -21,7 +21,26 @@ from kir.surface.launches.values import Array, Dtype, Known, Quotient, Unknown, 
 
 from .host_parts import HostFile as HostFile
 from .host_parts import defaults, is_main, launched_below, leaves, module_files, optional, parameters
-from .host_values import RANK, External, Lazy, Limits, Method, Shape, array, attribute, called, chosen, dtypes_said, external, method, number, turn
+from .host_values import (
+    RANK,
+    External,
+    Lazy,
+    Limits,
+    Method,
+    Saved,
+    Shape,
+    Starred,
+    array,
+    attribute,
+    called,
+    chosen,
+    dtypes_said,
+    external,
+    method,
+    number,
+    part_of,
+    turn,
+)
 
 DEEPEST = 8
 """Calls inside one another that are followed."""
@@ -52,13 +71,6 @@ class Kernel:
     name: str
     grid: Value = None
     given: Mapping[str, Value] | None = None
-
-
-@dataclass(frozen=True)
-class Starred:
-    """A value with a star whose number of elements is not known yet."""
-
-    of: Value
 
 
 class _Return(Exception):
@@ -247,6 +259,8 @@ class Follower:
             return list(v)
         if isinstance(v, Called | Kernel):
             return [v] * len(into)
+        if isinstance(v, Saved):
+            return [Array(self.known, t.id if isinstance(t, ast.Name) else "") for t in into]
         return [Unknown("a part of what is not known")] * len(into)
 
     def _branch(self, file: HostFile, s: ast.If, scope: dict[str, Value]) -> None:
@@ -406,8 +420,12 @@ class Follower:
         if isinstance(owner, Lazy) and attr in OF_NUMBERS and owner.array_ is None:
             owner.number()
             return Unknown(attr)
+        if attr in ("saved_tensors", "saved_variables") and (isinstance(owner, External) or (isinstance(owner, Lazy) and owner.array_ is None)):
+            return Saved()
         if isinstance(owner, Lazy) and owner.number_ is None and owner.name not in ("self", "ctx", "cls"):
             owner = owner.array()
+        if isinstance(owner, Lazy) and owner.name in ("self", "ctx") and isinstance(e.value, ast.Name) and isinstance(scope, dict):
+            return scope.setdefault(f"{e.value.id}.{attr}", Lazy(self.known, attr))  # what another call has left there
         if attr == "value" and isinstance(owner, (n.Const, bool, str, float)):
             return owner  # of a compile-time constant
         if attr in OF_DEVICE:
@@ -416,6 +434,9 @@ class Follower:
         return attribute(owner, attr) if isinstance(owner, Array) else owner.value(attr) if isinstance(owner, Limits) else Unknown(f".{attr}")
 
     def _subscript(self, file: HostFile, owner: Value, index: ast.expr, scope: Mapping[str, Value]) -> Value:
+        if isinstance(index, ast.Slice) and index.step is None and isinstance(owner, (Shape, list, tuple)):
+            first, last = (0 if x is None else number(self.value(file, x, scope)) for x in (index.lower, index.upper))
+            return part_of(owner, first, last, index.upper is None)
         at = self.value(file, index, scope)
         if isinstance(owner, Kernel):
             return Kernel(owner.name, at, owner.given)

@@ -83,6 +83,18 @@ def test_run():
     for shape, block in (((40, 50), 16), ((3, 7), 32)):
         run(torch.randn(*shape, device="cuda"), torch.randn(*shape, device="cuda"))
 """
+SAVED = """class Copied(torch.autograd.Function):
+    @staticmethod
+    def backward(ctx, grad):
+        x, y = ctx.saved_tensors
+        T, D = x.shape
+        copied[(triton.cdiv(T, ctx.rows),)](x, y, T, D, 16, 64)
+"""
+FIRST_AXES = """def run(x):
+    b, t = x.shape[:2]
+    y = torch.empty_like(x)
+    copied[(triton.cdiv(b * t, 16),)](x, y, b * t, x.numel() // (b * t), 16, 64)
+"""
 
 
 def _bound(folder: Path, host: str) -> Binding:
@@ -97,6 +109,8 @@ def _bound(folder: Path, host: str) -> Binding:
     pytest.param(ONLY_USUAL, "ceildiv(T, 16)", "T", {"x": ["T", 1024]}, id="a launch that only the usual call comes to"),
     pytest.param(PUT_AWAY, "ceildiv(T, 16)", "T", {"x": ["x_0", "T", "D_2"], "y": ["T", "y_1", "E"]}, id="what is put away under one name is not one size"),
     pytest.param(TURNS, "ceildiv(T, 16)", "T", {"x": ["T", 50], "y": ["T", 50]}, id="one turn of a loop makes tensors of one shape"),
+    pytest.param(SAVED, "ceildiv(T, rows)", "T", {"x": ["T", 1024]}, id="tensors and numbers that another call has saved"),
+    pytest.param(FIRST_AXES, "ceildiv(b * t, 16)", "b * t", {"x": ["b", "t"]}, id="the first axes of a shape whose rank is open"),
 ])
 def test_what_the_host_says(host: str, grid: str, scalar: str, shapes: dict[str, list[str | int]], tmp_path: Path) -> None:
     binding = _bound(tmp_path, host)

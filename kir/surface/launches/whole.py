@@ -14,7 +14,8 @@ _COMPARED = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
 def whole_numbers(program: n.Program) -> dict[str, str]:
     """The tensors and scalars of a generic program that are whole numbers, each with a dtype: `i64` (as wide as torch makes them) where their values are
-    parts of an index, seeds of random numbers, or compared for equality with a whole number; `i32` where they are only shifted, as packed bits are."""
+    parts of an index, ends of loops, seeds of random numbers, or compared for equality with a whole number; `i32` where they are only shifted, as packed
+    bits are."""
     held: dict[str, list[n.Expr]] = defaultdict(list)
     for k in program.kernels:
         for s in walk(k):
@@ -28,6 +29,7 @@ def whole_numbers(program: n.Program) -> dict[str, str]:
                 case _:
                     pass
     scalars = {p.name for p in program.params if isinstance(p.of, DType)}
+    counted = {p.name for p in program.params if isinstance(p.of, DType) and not p.of.is_symbolic}
     out, packed = set[str](), set[str]()
     for k in program.kernels:
         for x in walk(k):
@@ -38,6 +40,8 @@ def whole_numbers(program: n.Program) -> dict[str, str]:
                 case n.Call(fn="philox", args=args):
                     for a in args:
                         out.update(_sources(a, held, scalars) if isinstance(a, n.Expr) else ())
+                case n.For(lo=lo, hi=hi):
+                    out.update((*_sources(lo, held, scalars - counted), *_sources(hi, held, scalars - counted)))
                 case n.Binary(op="eq" | "ne", a=n.Cast(x=a), b=n.Cast(x=b)) if _is_whole(a) or _is_whole(b):
                     out.update((*_sources(a, held, scalars), *_sources(b, held, scalars)))
                 case n.Binary(op="shr" | "shl", a=a):
