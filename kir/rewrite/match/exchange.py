@@ -22,21 +22,25 @@ REDUCTIONS = {"add": "sum", "max": "max", "min": "min"}
 IDEMPOTENT = frozenset({"max", "min"})
 
 
-def folded(s: n.Stmt, acc: n.Buffer) -> tuple[str, n.Expr] | None:
-    """(operation, operand) of a store that folds into a scalar a value which does not depend on it."""
+def folded(s: n.Stmt, acc: n.Buffer, fused: bool = False) -> tuple[str, n.Expr] | None:
+    """(operation, operand) of a store that folds into a scalar a value which does not depend on it; `fused`: also a product that is rounded together with
+    its sum."""
     if not (isinstance(s, n.Store) and s.at == n.Region(acc) and s.mask is None and not s.clip):
         return None
     v, old = s.value, whole(acc)
     op, operand = "add", None
     if acc.dtype.is_integer and build.polynomial(v).get((old,)) == 1:
         operand = build.sub(v, old)
+    elif fused and isinstance(v, n.Call) and v.fn == "fma" and not v.attrs and v.args[2:] == (old,):
+        operand = n.Binary("mul", *(a for a in v.args[:2] if isinstance(a, n.Expr)))
     elif isinstance(v, n.Binary) and v.op in REDUCTIONS:
         op, operand = v.op, v.b if v.a == old else v.a if v.b == old and acc.dtype.is_integer else None
     return None if operand is None or mentions(operand, acc.name) else (op, operand)
 
 
-def accumulation(loop: n.Stmt, acc: n.Buffer) -> str | None:
-    """The operation with which a serial loop from 0 does nothing but fold values into `acc`, which they do not depend on."""
+def accumulation(loop: n.Stmt, acc: n.Buffer, fused: bool = False) -> str | None:
+    """The operation with which a serial loop from 0 does nothing but fold values (`fused`: also products rounded with their sum) into `acc`, which they do not
+    depend on."""
     if not (isinstance(loop, n.For) and loop.kind == "serial" and build.is_const(loop.lo, 0) and build.is_const(loop.step, 1)):
         return None
     own = set(bound_names(loop.body))
@@ -45,7 +49,7 @@ def accumulation(loop: n.Stmt, acc: n.Buffer) -> str | None:
     for x in walk(loop):
         match x:
             case n.Store() if x.at == n.Region(acc):
-                step = folded(x, acc)
+                step = folded(x, acc, fused)
                 if step is None:
                     return None
                 ops.add(step[0])
