@@ -339,3 +339,26 @@ def test_what_a_result_is_made_like_has_the_dtype_that_the_kernel_gives_it(made:
     binding, told = launched(str(tmp_path / "alike.py"))
     assert binding is not None and [binding.tensors[x].dtype for x in ("x_ptr", "y_ptr")] == [dtype, "bf16"]
     assert any("x_ptr is f32" in note for note in told[0].notes) == (dtype == "f32")
+
+
+IN_ROWS = """import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def scaled(x, y, s0, s1, D: tl.constexpr):
+    at = tl.program_id(0) * s0 + tl.program_id(1) * s1 + {}
+    tl.store(y + at, tl.load(x + at))
+
+
+def run(x):
+    y = torch.empty_like(x)
+    scaled[(x.shape[0], 4)](x, y, x.stride(0), x.stride(1), 64)
+"""
+
+
+@pytest.mark.parametrize(("last", "axes"), [("tl.arange(0, D)", 3), ("tl.arange(0, D) * s1", 2)])
+def test_a_tensor_that_is_read_in_rows_has_an_axis_whose_stride_nobody_passes(last: str, axes: int, tmp_path: Path) -> None:
+    (tmp_path / "k.py").write_text(IN_ROWS.format(last), encoding="utf-8")
+    assert len(called_binding(tmp_path / "k.py").tensors["x"].shape) == axes

@@ -51,6 +51,37 @@ def whole_numbers(program: n.Program) -> dict[str, str]:
     return {**dict.fromkeys(packed, "i32"), **dict.fromkeys(out, "i64")}
 
 
+def in_rows(program: n.Program) -> set[str]:
+    """The tensors of a generic program of which some access is moved by parameters, as its strides are, and by the places of a tile that nothing multiplies:
+    elements lie side by side along an axis whose stride nobody names."""
+    scalars = {p.name for p in program.params if isinstance(p.of, DType) and p.of.is_integer}
+    out = set[str]()
+    for k in program.kernels:
+        held = {x.names[0]: x.value for x in walk(k) if isinstance(x, n.Let) and len(x.names) == 1}
+        for x in walk(k):
+            if isinstance(x, n.Region) and len(x.index) == 1 and x.buffer.space == "global" and isinstance(x.index[0], n.Expr):
+                terms = [*_terms(x.index[0], held)]
+                moved = any({y.name for y in walk(t) if isinstance(y, n.Var)} & scalars for t in terms)
+                if moved and any(isinstance(t, n.Call) and t.fn == "iota" for t in terms):
+                    out.add(x.buffer.name)
+    return out
+
+
+def _terms(e: n.Expr, held: Mapping[str, n.Expr]) -> Iterator[n.Expr]:
+    """What a sum adds, named values and their shapes seen through."""
+    match e:
+        case n.Cast(x=x):
+            yield from _terms(x, held)
+        case n.Binary(op="add", a=a, b=b):
+            yield from (*_terms(a, held), *_terms(b, held))
+        case n.Call(fn="expand" | "broadcast" | "reshape", args=(n.Expr() as x, *_)):
+            yield from _terms(x, held)
+        case n.Var(name=name) if name in held:
+            yield from _terms(held[name], held)
+        case _:
+            yield e
+
+
 def choosers(program: n.Program) -> set[str]:
     """The integer parameters of a generic program that only choose: each time one is mentioned, it is compared with a number. They count nothing, so that
     nothing says that they are one at least."""
