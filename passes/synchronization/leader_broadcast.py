@@ -100,7 +100,8 @@ class LeaderBroadcast(Pass):
         block, i = block_and_index(program, path)
         if is_in_loop(program, path) or not any(names_read(s) & set(node.names) for s in block[i + 1:]):
             return Miss("nobody reads the slot afterwards, or it is written again")
-        if not 0 <= self.under <= int(path[1]) or not all(isinstance(s, n.Alloc) for s in kernel_of(program, path).body[int(path[1]) - self.under:int(path[1])]):
+        top = int(path[1])
+        if not 0 <= self.under <= top or not all(isinstance(s, n.Alloc) for s in kernel_of(program, path).body[top - self.under:top]):
             return Miss(f"there are no {self.under} declarations before the threads")
         branch = block[i + 1] if i + 1 < len(block) else None
         if self.beside >= 0 and not (isinstance(branch, n.If) and not branch.orelse and _leader(branch.cond, team.thread) == self.leader

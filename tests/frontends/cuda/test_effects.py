@@ -104,7 +104,8 @@ def test_a_loop_that_stores_and_sums_falls_into_vectors_and_a_fold(tmp_path: Pat
 @pytest.mark.parametrize(("count", "asked"), [("blockDim.x", False), ("*n", True)])
 def test_a_count_of_all_threads_masks_none_of_them(count: str, asked: bool, tmp_path: Path) -> None:
     """`BlockReduce(..).Reduce(x, op, blockDim.x)`, as engines write it whose CTAs are full."""
-    text = text_of(tmp_path, "#include <cub/cub.cuh>\n__global__ void k(float* x, const int* n) { __shared__ typename cub::BlockReduce<float, 64>::TempStorage s;\n"
+    text = text_of(tmp_path, "#include <cub/cub.cuh>\n__global__ void k(float* x, const int* n) {\n"
+                   "__shared__ typename cub::BlockReduce<float, 64>::TempStorage s;\n"
                    f"x[threadIdx.x] = cub::BlockReduce<float, 64>(s).Reduce(x[threadIdx.x], cub::Sum{{}}, {count}); }}",
                    binding='grid = [1]\n[metas]\nthreads_x = 64\n' + TENSOR.format("x", 64, "f32") + TENSOR.format("n", 1, "i32"))
     assert ("&" in text) == asked, text
