@@ -72,7 +72,8 @@ def accumulation(loop: n.Stmt, acc: n.Buffer, fused: bool = False) -> str | None
 @dataclass(frozen=True)
 class Exchange:
     """`slots[at] = value`, a rendezvous, and each thread's own fold of `count` slots from `base` on into `result`: a scalar of its own
-    that is declared here when `fresh`, otherwise one that starts again from the identity (or, with `onto`, from what it holds)."""
+    that is declared here when `fresh`, otherwise one that starts again from the identity (or, with `onto`, from what it holds; with `first`, from the
+    first slot)."""
 
     slots: n.Buffer
     at: n.Expr
@@ -84,6 +85,7 @@ class Exchange:
     base: n.Expr
     count: int
     onto: bool = False
+    first: bool = False
 
     def statements(self, var: n.Var, trailing: bool) -> n.Block:
         """The statements; `trailing` adds a rendezvous after the fold, for slots that are written again in the next iteration."""
@@ -93,15 +95,18 @@ class Exchange:
 
     def fold(self, var: n.Var) -> n.Block:
         """What follows the rendezvous."""
-        start = identity(REDUCTIONS[self.op], self.result.dtype)
-        place = n.Region(self.result)
+        start: n.Expr = identity(REDUCTIONS[self.op], self.result.dtype)
+        if self.first:
+            start = n.Load(build.region(self.slots, self.base))
+        place, rest = n.Region(self.result), int(self.first)
         begin: n.Block = (n.Alloc(self.result, start),) if self.fresh else () if self.onto else (n.Store(place, start),)
-        step = n.Store(place, build.binary(self.op, whole(self.result), n.Load(build.region(self.slots, build.add(self.base, var)))))
-        return (*begin, n.For(var, build.const(0), build.const(self.count), build.const(1), (step,)))
+        step = n.Store(place, build.binary(self.op, whole(self.result), n.Load(build.region(self.slots, build.add(build.add(self.base, var), rest)))))
+        return (*begin, n.For(var, build.const(0), build.const(self.count - rest), build.const(1), (step,)))
 
 
-def fold_at(block: n.Block, i: int) -> tuple[Exchange, int] | None:
-    """An exchange's fold that begins at statement `i`, and how many statements it has; `at`, `value` and `sync` are left open."""
+def fold_at(block: n.Block, i: int, from_first: bool = False) -> tuple[Exchange, int] | None:
+    """An exchange's fold that begins at statement `i`, and how many statements it has; `at`, `value` and `sync` are left open. `from_first`: also one that
+    begins with the first slot."""
     first = block[i] if i < len(block) else None
     fresh, onto, start = False, False, 1
     match first:
@@ -122,14 +127,20 @@ def fold_at(block: n.Block, i: int) -> tuple[Exchange, int] | None:
     op, source = step
     wanted = identity(REDUCTIONS[op], result.dtype)
     begun = first.init if isinstance(first, n.Alloc) else first.value if isinstance(first, n.Store) else wanted
-    if count is None or begun != wanted or not (isinstance(source, n.Load) and source.at.buffer.space == "shared" and len(
+    ahead = begun.at if from_first and isinstance(begun, n.Load) and begun.mask is None and not begun.clip and not begun.cache else None
+    if count is None or (begun != wanted and ahead is None) or not (isinstance(source, n.Load) and source.at.buffer.space == "shared" and len(
             source.at.index) == 1 and source.mask is None and not source.clip and not source.cache):
         return None
     index = source.at.index[0]
     parts = split_affine(index, loop.var) if isinstance(index, n.Expr) else None
     if parts is None or not build.is_const(parts[1], 1):
         return None
-    return Exchange(source.at.buffer, build.const(0), result, "", result, fresh, op, parts[0], count, onto), start + 1
+    base = parts[0]
+    if ahead is not None:
+        base, count = build.sub(base, 1), count + 1
+        if ahead != build.region(source.at.buffer, base):
+            return None
+    return Exchange(source.at.buffer, build.const(0), result, "", result, fresh, op, base, count, onto, ahead is not None), start + 1
 
 
 def exchange_at(block: n.Block, i: int, trailing: bool) -> tuple[Exchange, int] | None:
