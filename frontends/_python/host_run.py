@@ -8,10 +8,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field
 from pathlib import Path
 
-from kir.base.dataclass import dataclass
 from kir.hardware.target import target
 from kir.ir import build
 from kir.ir import nodes as n
@@ -19,7 +17,9 @@ from kir.ir.types import I32
 from kir.surface.launches.record import HostLaunch
 from kir.surface.launches.values import Array, Dtype, Known, Quotient, Unknown, Value, decided, floored, is_condition, number_chosen
 
+from .host_parts import Called as Called
 from .host_parts import HostFile as HostFile
+from .host_parts import Kernel as Kernel
 from .host_parts import defaults, is_main, launched_below, leaves, module_files, optional, parameters
 from .host_values import (
     RANK,
@@ -52,25 +52,6 @@ OF_DEVICE = {"multi_processor_count": DEVICE.device.sm_count, "max_threads_per_m
 """What torch's properties of a device are taken for, as nothing says which one it will be."""
 _ORDER = {ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne"}
 _NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
-
-
-@dataclass(frozen=True)
-class Called:
-    """A function of the folder as a value; `self_` is what a method is called on."""
-
-    file: HostFile
-    node: ast.FunctionDef | ast.Lambda
-    scope: Mapping[str, Value] = field(default_factory=dict)
-    bound: bool = False
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """A kernel as a value, with the grid once it is subscripted; a factory's with what it was called with."""
-
-    name: str
-    grid: Value = None
-    given: Mapping[str, Value] | None = None
 
 
 class _Return(Exception):
