@@ -154,8 +154,8 @@ class CarryInShared(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Every thread adds up all values of a piece, and carries the sum itself."""
         team, (block, i) = matched(team_at(program, site.path)), block_and_index(program, site.path)
-        made = matched(_one_threads(program, site.path, team))
-        assert not isinstance(made, Miss)
+        made = _one_threads(program, site.path, team)
+        assert isinstance(made, tuple)
         found, taken = made[0], names_at(program, site.path)
         own = n.Buffer(fresh(found.carry.name, taken), found.carry.dtype, (), "register")
         every = n.Buffer(fresh("all", taken), found.carry.dtype, (), "register")
