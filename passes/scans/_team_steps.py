@@ -21,7 +21,7 @@ from kir.ir.canonical import bound_names, rename
 from kir.ir.parser import parse_program
 from kir.ir.printer import expr_text, program_text
 from kir.ir.types import DTYPES, DType, TileType
-from kir.ir.visit import children, statements, substitute, transform, walk
+from kir.ir.visit import children, names_mentioned, statements, substitute, transform, walk
 from kir.rewrite import Path
 from kir.rewrite.match import block_and_index, counting
 from kir.rewrite.match.exchange import REDUCTIONS
@@ -242,6 +242,8 @@ def _found(program: n.Program, path: Path, team: ThreadTeam, value: n.Expr | Non
 def _results(rest: n.Block, names: set[str]) -> Iterator[n.Expr]:
     """What statements read of some memory and values, as whole expressions."""
     def visit(x: n.Node) -> Iterator[n.Expr]:
+        if names.isdisjoint(names_mentioned(x)):
+            return
         if (isinstance(x, n.Load) and x.at.buffer.name in names) or (isinstance(x, n.Var) and x.name in names):
             assert isinstance(x, n.Expr)
             yield x
