@@ -22,7 +22,7 @@ from kir.ir.canonical import bound_names, rename
 from kir.ir.parser import parse_program
 from kir.ir.printer import expr_text, program_text
 from kir.ir.types import DTYPES, DType, TileType, dtype_of
-from kir.ir.visit import children, statements, substitute, transform, walk
+from kir.ir.visit import children, names_mentioned, statements, substitute, transform, walk
 from kir.rewrite import Path
 from kir.rewrite.match import block_and_index, counting
 from kir.rewrite.match.exchange import REDUCTIONS
@@ -331,6 +331,8 @@ def _results(rest: n.Block, names: set[str]) -> Iterator[n.Expr]:
             isinstance(x, n.Binary) and x.op in REDUCTIONS and inside(x.a) and inside(x.b))
 
     def visit(x: n.Node) -> Iterator[n.Expr]:
+        if names.isdisjoint(names_mentioned(x)):
+            return
         if isinstance(x, n.Binary) and inside(x):
             yield x
             return
