@@ -133,7 +133,7 @@ def _what(card: Card) -> Iterator[str]:
         yield "What its parameters, and the places where it acts, have in common:"
         open_ = {p.name for move in card.carrier.steps for p in move.parameters}
         said_ = _telling(card.carrier.relations)
-        yield _list([_relation(r) for r in said_])
+        yield _list([_relation(r, card.evidence.kernels) for r in said_])
         free = [any(word in open_ for word in words_of(r.text)) for r in said_]
         drawn_from = [] if all(free) else ["as many places of this kind, drawn at random, would have it in common"]
         drawn_from += ["the kernels would keep it if each had the parameters of another one"] if any(free) else []
@@ -181,11 +181,13 @@ def _place(node: str, pattern: str) -> str:
     return f"It acts at {PLACES.get(node, _article(node))} of the form `{pattern}`{free}."
 
 
-def _relation(r: Relation) -> str:
-    """A relation in words, in how many kernels it holds, and how likely that is by chance."""
+def _relation(r: Relation, kernels: int) -> str:
+    """A relation in words, in how many kernels it holds, and how likely that is by chance; of more kernels than use the skill are those of the step's other
+    forms."""
     left, _, of = r.text.removesuffix(" == 0").rpartition(" % ")
     said = f"`{left}` is a multiple of {of if of.isdigit() else f'`{of}`'}" if left else f"`{r.text}`"
-    return f"{said} in {f'{r.kernels} of {r.of} kernels' if r.of else f'every use, in {r.kernels} kernels'} (chance {_chance(r.chance)})."
+    told = f"{r.kernels} of {r.of} kernels" if r.of else f"every use, in {r.kernels} kernels"
+    return f"{said} in {told}{', counting other forms of the step' if max(r.kernels, r.of) > kernels else ''} (chance {_chance(r.chance)})."
 
 
 def _chance(share: float) -> str:

@@ -267,7 +267,7 @@ def _trial(card: Card, each: Transfer, forecaster: Forecaster) -> Entry:
     with_it, tries = _best(each, base, _everywhere(card, each, context), forecaster)
     reached = with_it.median if with_it is not None else 0.0
     aim = max(FASTER, AS_FAST * reached)
-    without, _ = _best(each, base, by_hash(each.before, context), forecaster, aim)
+    without, _ = _best(each, base, by_hash(each.before, context, card.passes), forecaster, aim)
     won = reached >= FASTER
     outcome = REFUSED if with_it is None else f"forecast {reached:.3g} times as fast, the best of {tries} {'try' if tries == 1 else 'tries'}"
     low, high = with_it.interval(0.8) if with_it is not None else (0.0, 0.0)
