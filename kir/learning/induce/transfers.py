@@ -150,8 +150,9 @@ def _makes(card: Card, program: Program, context: Context) -> Iterator[Program]:
 
 def led(card: Card, walks: Sequence[Walked]) -> Iterator[Transfer]:
     """States to which the steps before a card's, in a kernel that it was lifted from, lead another kernel, one a kernel, where the card applies there: the
-    steps of the kernels that are most like it, since a product of transposed operands is tiled otherwise."""
-    plans = [(home, prefix, rest) for home in _longest(card, walks) for prefix, rest in (parts(card, home),) if prefix]
+    steps of the kernels that are most like it, since a product of transposed operands is tiled otherwise. Of a skill that comes first that is the kernel's
+    simplest program."""
+    plans = [(home, *parts(card, home)) for home in _longest(card, walks)]
     own = [_contained(simplest(home)) for home, _, _ in plans]
     hosts = _others(card, [*walks, *problems({w.problem for w in walks})]) if plans else []
     alike = {id(host): [_likeness(each, _contained(simplest(host))) for each in own] for host in hosts}
