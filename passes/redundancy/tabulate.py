@@ -199,7 +199,7 @@ class Tabulate(Pass):
         around it are, as far out as the results can be kept."""
         if not isinstance(node, n.Alloc) or node.buffer.shape or len(path) < 3:
             return None
-        if not self.index:
+        if not self.index or not self.extent:
             some = [each for each in self._open(program, path) if each.table(program, path) is not None]
             return tuple(Site(path, each) for each in some) or Miss("it is no fold for each iteration of the loops around it")
         return Site(path, self) if self.table(program, path) is not None else Miss("it is no fold for one of so many places")
@@ -214,7 +214,7 @@ class Tabulate(Pass):
             trips = [build.int_value(x.hi) for x in loops if is_counted(x)]
             if loops and loops[0] is around[-hoist] and len(trips) == len(loops) and all(d is not None and d > 1 for d in trips):
                 made = Tabulate(tuple(x.var.name for x in loops), tuple(d for d in trips if d is not None), hoist)
-                if self.extent in ((), made.extent):
+                if self.index in ((), made.index) and self.extent in ((), made.extent):
                     yield made
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from kir.base.dataclass import dataclass
 from kir.ir.measures.features import KINDS, features, kinds
-from kir.learning.cards.card import Anchor, Card, Carrier, Counterexample, Effect, Entry, Evidence, Move, Parameter, Precondition, Risk, Scope, Spread, Value
+from kir.learning.cards.card import Anchor, Card, Carrier, Counterexample, Effect, Entry, Evidence, Move, Parameter, Precondition, Relation, Risk, Scope, Spread, Value
 from kir.learning.cards.card import Use as Listed
 from kir.learning.cards.facts import expressions
 from kir.learning.evidence.walked import Rejected, Walked, parsed
@@ -29,6 +29,8 @@ MOST_WAYS = 12
 MOST_COUNTEREXAMPLES = 4
 MOST_NAME = 64
 """Characters of a card's name."""
+FEW = 6
+"""Kernels of a form of a step up to which equalities are also looked for in its other forms."""
 LEAST_FAILURES = 3
 """Failures from which a condition is learned."""
 PLACES = {"kernel": "a whole kernel", "for": "a loop", "mma": "a matrix product", "store": "a store", "let": "a named value", "alloc": "a buffer",
@@ -90,10 +92,11 @@ def lifted(group: Sequence[Use], besides: Callable[[Use], bool] = anywhere, /, *
     open_ = {each.name for each in parameters if each.role == "chosen"}
     alike = [use for use in found if use.kind == group[0].kind]
     relations = related(_rows(group, open_), [use.facts for use in alike])
-    lacking = open_ - {text.split()[0] for each in relations if " == " in (text := each.text) and " % " not in text}
-    others = [use for use in alike if use.item.name == first.name and besides(use)] if lacking else []
-    more = related(_rows(others, lacking), [use.facts for use in alike]) if {use.kernel for use in others} - {use.kernel for use in group} else ()
-    relations += tuple(each for each in more if " == " in each.text and " % " not in each.text and each.text.split()[0] in lacking)
+    lacking = open_ - {each.text.split()[0] for each in relations if _is_equality(each)}
+    if lacking and len(kernels := {use.kernel for use in group}) <= FEW:
+        others = [use for use in alike if use.item.name == first.name and besides(use)]
+        more = related(_rows(others, lacking), ()) if {use.kernel for use in others} - kernels else ()
+        relations += tuple(each for each in more if _is_equality(each) and each.text.split()[0] in lacking)
     pattern = shown(unified([term(use.node) for use in group]))
     return Card(
         name=card_name(first.name, [str(getattr(first, name)) for name in named if getattr(first, name) != _default(first, name)], group[0].kind),
@@ -104,6 +107,10 @@ def lifted(group: Sequence[Use], besides: Callable[[Use], bool] = anywhere, /, *
         effect=_effect(group), evidence=_evidence(group, len(rejected)), risk=_risk(first, group, rejected), scope=_scope(first, group),
         log=(Entry(what="lifted", outcome=f"from {len(group)} uses in {len({use.kernel for use in group})} kernels"),),
     )
+
+
+def _is_equality(relation: Relation) -> bool:
+    return " == " in relation.text and " % " not in relation.text
 
 
 def _rows(group: Sequence[Use], open_: Collection[str]) -> list[Row]:

@@ -325,6 +325,20 @@ def test_an_equality_of_most_kernels_gives_values_but_none_that_was_never_seen()
     assert {each.steps[0].options["factor"] for each in applications(soft, program) if not each.varied} <= set(card.carrier.steps[0].parameters[0].values)
 
 
+def test_an_equality_is_taken_from_other_forms_of_a_step_that_are_not_held_out(walks: Sequence[Walked]) -> None:
+    def masked(n: int, fill: str, package: str) -> Walked:
+        before = NAIVE.replace("4, 1024", f"4, {n}").replace("0..1024", f"0..{n}").replace("    Y[", "    top = max(top, X[i, j])\n    Y[").replace(
+            "  @j", "  register top: f32 = -inf\n  @j")
+        made = run(parse_program(before), Pipeline.parse(f"mask-tail{{extent={1 << n.bit_length()} fill={fill}}}@main/j"))
+        return step_of(walks[0], f"{package}:{fill}{n}", package, before, made)
+    low = [masked(n, "lowest", package) for n, package in ((9, "a"), (33, "b"))]
+    some = [*low, *(masked(n, "highest", "c") for n in (5, 17, 65, 129))]
+    card = {each.card.name: each for each in hypotheses(some, uses(some))}["mask-tail.lowest.for"]
+    (relation,) = card.card.carrier.relations
+    assert (relation.text, relation.kernels) == ("extent == power", 6), "two kernels say nothing of it by themselves"
+    assert not card.lift(card.uses, lambda use: use.walked.package != "c").carrier.relations, "what is held out is not looked at"
+
+
 def test_what_is_drawn_is_tried_by_what_it_saves() -> None:
     program = parse_program(NAIVE.replace("= X[i, j]\n", "= exp(X[i, j]) + (X[i, 0] + 1.0) * exp(X[i, j])\n"))
     drawn = a_card(anchor=a_card().anchor.model_copy(update={"node": "store"}), carrier=a_card().carrier.model_copy(update={"steps": (Move(
