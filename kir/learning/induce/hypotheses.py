@@ -12,7 +12,23 @@ from typing import Protocol
 
 from kir.base.dataclass import dataclass
 from kir.ir.measures.features import KINDS, features, kinds
-from kir.learning.cards.card import Anchor, Card, Carrier, Counterexample, Effect, Entry, Evidence, Move, Parameter, Precondition, Relation, Risk, Scope, Spread, Value
+from kir.learning.cards.card import (
+    Anchor,
+    Card,
+    Carrier,
+    Counterexample,
+    Effect,
+    Entry,
+    Evidence,
+    Move,
+    Parameter,
+    Precondition,
+    Relation,
+    Risk,
+    Scope,
+    Spread,
+    Value,
+)
 from kir.learning.cards.card import Use as Listed
 from kir.learning.cards.facts import expressions
 from kir.learning.evidence.walked import Rejected, Walked, parsed
