@@ -328,17 +328,17 @@ def test_an_equality_of_most_kernels_gives_values_but_none_that_was_never_seen()
 def test_an_equality_is_taken_from_other_forms_of_a_step_that_are_not_held_out() -> None:
     def masked(n: int, fill: str, package: str) -> Walked:
         before = parse_program(NAIVE.replace("4, 1024", f"4, {n}").replace("0..1024", f"0..{n}"))
-        made = run(before, Pipeline.parse(f"mask-tail{{extent={1 << n.bit_length()} fill={fill}}}@main/j"))
-        texts = program_text(before), program_text(made.program)
-        one = Transition(number=0, intent="mask", step=made.steps[0].step.to_json(), before=content_hash(before), after=content_hash(made.program),
-                         before_text=texts[0], after_text=texts[1])
+        options = {"extent": 1 << n.bit_length(), "fill": fill}
+        step = {"pass": "mask-tail", "options": options, "at": "main/j", "path": ["main", 0]}
+        made = run(before, Pipeline.parse(f"mask-tail{{extent={options['extent']} fill={fill}}}@main/j")).program
+        texts = program_text(before), program_text(made)
+        one = Transition(number=0, intent="mask", step=step, before=content_hash(before), after=content_hash(made), before_text=texts[0], after_text=texts[1])
         return Walked(kernel=f"{package}:{fill}{n}", package=package, family=package, ended="naive", programs={x: x for x in texts}, transitions=(one,))
 
     low = [masked(n, "lowest", package) for n, package in ((9, "a"), (33, "b"))]
     some = [*low, *(masked(n, "highest", "c") for n in (5, 17, 65, 129))]
     card = {each.card.name: each for each in hypotheses(some, uses(some))}["mask-tail.lowest.for"]
-    (relation,) = card.card.carrier.relations
-    assert (relation.text, relation.kernels) == ("extent == power", 6), "two kernels say nothing of it by themselves"
+    assert ("extent == power", 6) in [(each.text, each.kernels) for each in card.card.carrier.relations], "two kernels say nothing of it by themselves"
     assert not card.lift(card.uses, lambda use: use.walked.package != "c").carrier.relations, "what is held out is not looked at"
 
 
