@@ -9,6 +9,7 @@ from kir.passes.bounds.branch_interior import BranchInterior
 from kir.passes.bounds.guard_value import GuardValue
 from kir.passes.bounds.run_on import RunOn
 from kir.passes.grid.version_kernel import VersionKernel
+from kir.passes.numerics.online_normalize import OnlineNormalize
 from kir.passes.redundancy.tabulate import Tabulate
 from kir.rewrite import sites
 from kir.rewrite.driver import apply
@@ -134,6 +135,11 @@ def test_a_loop_runs_on_to_the_end_of_a_tile_under_masks_of_which_nothing_comes(
     (site,) = sites(RunOn(), tail)
     assert site.params.options() == {"end": "32", "values": ("X[j + t * 32]",), "when": "j + t * 32 < 24", "other": "0.0"}, "as far as the next tile begins"
     assert not sites(RunOn(), parse_program(ELEMENT)), "what is stored past the end is not nothing"
+
+
+def test_the_scale_of_a_maximum_is_that_of_the_differences_under_its_exponential() -> None:
+    text = ROWS.replace("top = max(top, s * 0.5)", "top = max(top, s)").replace("exp(X[row, k] - top)", "exp2(X[row, k] * 0.25 - top * 0.25)")
+    assert [each.params.options() for each in sites(OnlineNormalize(base="exp2"), parse_program(text))] == [{"base": "exp2"}, {"base": "exp2", "scale": 0.25}]
 
 
 def test_a_fold_is_kept_for_all_iterations_of_the_loops_around_it() -> None:
