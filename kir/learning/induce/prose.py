@@ -33,6 +33,12 @@ MOST_LINES = 30
 SURFACES = ("cuda", "triton", "tilelang")
 CALLED = {"cuda": "CUDA", "triton": "Triton", "tilelang": "TileLang"}
 ACRONYMS = {each.lower(): each for each in ("TMA", "MMA", "WGMMA", "CTA", "L2", "GEMM", "SIMT", "GPU")}
+PLAIN = frozenset({"kernel", "of", "for", "let", "0", "copy", "mma", "acc", "via", "fma", "store", "buffer", "buffer["})
+"""Words of a form that every place of its kind has."""
+TO_MEMORY = {"global[?] = ?": "to global memory", "copy global[?] -> shared[?]": "from global to shared memory", "copy shared[?] -> global[?]":
+             "from shared to global memory", "shared[?] = ?": "to shared memory"}
+MOST_FORM = 110
+"""Characters of a form that are shown."""
 MOSTLY_SAID = 0.6
 """Of the words of a pass's claim, the share that its first paragraph must have for the claim to add nothing."""
 COUNTED = {"global_bytes": "bytes of global traffic", "flops": "operations on floats", "registers": "registers a thread",
@@ -174,11 +180,18 @@ def _says_the_same(said: str, claim: str) -> bool:
 
 
 def _place(node: str, pattern: str) -> str:
-    if pattern == node or re.fullmatch(r"\w*\(?(\.\.|\?\d+)\)?", pattern):
-        return f"It acts at {PLACES.get(node, _article(node))}."
-    open_ = sorted(set(re.findall(r"\?\d+", pattern)))
+    """Where a step acts: the kind of place, and its form where that says more than what every place of the kind has."""
+    at = PLACES.get(node, _article(node))
+    form = re.sub(r"\?\d+|\.\.", "?", pattern)
+    if not {*re.findall(r"[\w\[]+", form)} - {node, *PLAIN}:
+        return f"It acts at {at}."
+    if form in TO_MEMORY:
+        return f"It acts at {at} {TO_MEMORY[form]}."
+    if len(pattern) > MOST_FORM:
+        pattern = f"{pattern[:MOST_FORM].rpartition(';')[0] or pattern[:MOST_FORM].rpartition(' ')[0]}; .."
+    open_ = sorted(set(re.findall(r"\?\d+", pattern)), key=lambda name: int(name[1:]))
     free = f", where {_and([f'`{each}`' for each in open_])} stand{'s' if len(open_) == 1 else ''} for what differed from kernel to kernel" if open_ else ""
-    return f"It acts at {PLACES.get(node, _article(node))} of the form `{pattern}`{free}."
+    return f"It acts at {at} of the form `{pattern}`{free}."
 
 
 def _relation(r: Relation, kernels: int) -> str:
