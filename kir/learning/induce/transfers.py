@@ -52,7 +52,7 @@ MOST_HOMES, MOST_PLANS = 8, 3
 """Kernels whose steps may lead others, and how many of them are tried on one."""
 LEAST_ALIKE = 0.6
 """How like a kernel's simplest program must be to that of a plan by which no step comes before the skill."""
-MOST_LEFT = 0.5
+MOST_LEFT = 0.1
 """Of the steps after a skill, those that may be left out for no other plan to be tried; of several the plan counts that leaves fewest."""
 JUST_BEFORE = 4
 LEAST_TAKEN = 0.75
@@ -154,13 +154,15 @@ def _makes(card: Card, program: Program, context: Context) -> Iterator[Program]:
 
 def led(card: Card, walks: Sequence[Walked]) -> Iterator[Transfer]:
     """States to which the steps before a card's, in a kernel that it was lifted from, lead another kernel, one a kernel, where the card applies there: the
-    steps of the kernels that are most like it, since a product of transposed operands is tiled otherwise. Of a skill that comes first that is the kernel's
+    steps of the kernels that are most like it, since a product of transposed operands is tiled otherwise. Kernels of the plans' families (of other packages)
+    come first, then those most like them. Of a skill that comes first that is the kernel's
     simplest program."""
     plans = [(home, *parts(card, home)) for home in _longest(card, walks)]
     own = [_contained(simplest(home)) for home, _, _ in plans]
     hosts = _others(card, [*walks, *problems({w.problem for w in walks})]) if plans else []
     alike = {id(host): [_likeness(each, _contained(simplest(host))) for each in own] for host in hosts}
-    for host in sorted(hosts, key=lambda host: -max(alike[id(host)]))[:MOST_LED]:
+    families = {home.family for home, _, _ in plans}
+    for host in sorted(hosts, key=lambda host: (host.family not in families, -max(alike[id(host)])))[:MOST_LED]:
         program, likeness = simplest(host), alike[id(host)]
         best: tuple[float, Transfer] | None = None
         for k in _by_surface(sorted(range(len(plans)), key=lambda k: -likeness[k]), [home.surface for home, _, _ in plans])[:MOST_PLANS]:
