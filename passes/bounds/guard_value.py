@@ -115,7 +115,7 @@ def _holds(program: n.Program, site: Site, context: Context) -> Verdict:
 
 @dataclass(frozen=True)
 class GuardValue(Pass):
-    """`value` is the text of the value in the statement, `when` that of the condition, `other` what it is without it."""
+    """`value` of the statement is guarded by the condition `when`, and is `other` where that does not hold; each is given as its text."""
 
     intent: ClassVar[str] = "predicate"
     catalogue: ClassVar[tuple[int, ...]] = (54,)

@@ -171,8 +171,8 @@ def shorter_end(cond: n.Expr, loop: n.For) -> n.Expr | None:
 
 @dataclass(frozen=True)
 class RunOn(Pass):
-    """`end` is the text of the end to which the loop runs on, `values` those of what is masked, `when` of the condition, which holds up to where the
-    loop ended, `other` of what the values are without it. Loads that come to hang over the end of a tensor give zero there."""
+    """`end` is where the loop comes to end; `values` are masked by the condition `when`, which holds as far as the loop went, and are `other` past that; each
+    is given as its text. Loads that come to hang over the end of a tensor give zero there."""
 
     intent: ClassVar[str] = "mask"
     catalogue: ClassVar[tuple[int, ...]] = (54, 53)

@@ -344,9 +344,9 @@ def _beside(card: Card, group: Sequence[Use]) -> Iterator[str]:
             found.update([names[at]] if at in names else [])
     nothing = not any(spread.median > 1.0 for found in (card.effect.forecast, card.effect.measured) for spread in found.values())
     said = [f"{how} {_and([f'`{name}` ({_times(count)})' for name, count in sorted(found.items(), key=lambda row: (-row[1], row[0]))[:3]])}"
-            for how, found in (("after", earlier), ("before", later)) if found]
-    text = "By itself it is not forecast to gain anything. " if nothing else ""
-    text += f"In the lineages it stands most often {_and(said)}." if said else ""
+            for how, found in (("it mostly follows", earlier), ("what mostly follows it is", later)) if found]
+    text = f"By itself it is not forecast to gain anything{': it makes way for other steps' if later else ''}. " if nothing else ""
+    text += f"In the lineages {'; '.join(said)}." if said else ""
     if text:
         yield _paragraph(text.strip())
 

@@ -10,9 +10,8 @@ Array = NDArray[Any]
 
 
 def _scores(q: Array, k: Array) -> tuple[Array, Array]:
-    """Q K^T / sqrt(d) of grouped heads, and which keys a query sees (0 or 1); [B, 4 H, L, L] and [L, L]."""
-    keys = np.repeat(k, q.shape[1] // k.shape[1], axis=1)
-    return q @ keys.swapaxes(-1, -2) / math.sqrt(q.shape[-1]), np.tril(np.ones((q.shape[-2], k.shape[-2])))
+    """Q K^T / sqrt(d) of grouped heads, and which keys a query sees (0 or 1); [H, G, L, L] and [L, L]."""
+    return q @ k[:, None].swapaxes(-1, -2) / math.sqrt(q.shape[-1]), np.tril(np.ones((q.shape[-2], k.shape[-2])))
 
 
 def _probabilities(inputs: Mapping[str, Array]) -> tuple[Array, Array]:
@@ -24,15 +23,15 @@ def _probabilities(inputs: Mapping[str, Array]) -> tuple[Array, Array]:
 
 
 def oracle(inputs: Mapping[str, Array], sizes: Mapping[str, float]) -> dict[str, Array]:
-    """O, [B, 4 H, L, 128]."""
-    return {"O": _probabilities(inputs)[0] @ np.repeat(inputs["V"], 4, axis=1)}
+    """O, [H, G, L, 128]."""
+    return {"O": _probabilities(inputs)[0] @ inputs["V"][:, None]}
 
 
 def magnitudes(inputs: Mapping[str, Array], sizes: Mapping[str, float]) -> dict[str, dict[str, Array]]:
     """`weighted`: P |V|, and what probabilities that are subnormal in f16 lose (2^-14 of the values' sum). `exponents`: the same with
     each probability times the magnitude of its score and of the row's largest."""
     p, mask = _probabilities(inputs)
-    values = np.abs(np.repeat(inputs["V"], 4, axis=1))
+    values = np.abs(inputs["V"][:, None])
     scores = _scores(np.abs(inputs["Q"]), np.abs(inputs["K"]))[0] * mask
     return {"weighted": {"O": p @ values + 2.0**-14 * (mask @ values)},
             "exponents": {"O": (p * (scores + scores.max(axis=-1, keepdims=True))) @ values}}
