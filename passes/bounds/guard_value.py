@@ -233,7 +233,7 @@ def _size(e: int | n.Expr) -> n.Expr:
 def _fills_tiles(loop: n.For) -> bool:
     """Whether a loop has a power of two of iterations: every tile is whole."""
     trips = build.int_value(loop.hi)
-    return loop.lo == build.const(0, loop.var.of) and trips is not None and trips & (trips - 1) == 0
+    return loop.lo == build.const(0, dtype_of(loop.var.of)) and trips is not None and trips & (trips - 1) == 0
 
 
 def _values(s: n.Stmt) -> list[n.Expr]:

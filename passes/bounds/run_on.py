@@ -204,8 +204,8 @@ class RunOn(Pass):
         if not is_counted(node, of=I32, plain=True):
             return None
         if not (self.end and self.values and self.when and self.other):
-            found = [each.match(program, path, node) for each in self._open(program, path, node)]
-            return tuple(x for x in found if isinstance(x, Site)) or Miss("no tile ends elsewhere, or no mask makes nothing of what lies past the end")
+            some = [each.match(program, path, node) for each in self._open(program, path, node)]
+            return tuple(x for x in some if isinstance(x, Site)) or Miss("no tile ends elsewhere, or no mask makes nothing of what lies past the end")
         end, mask = self.longer(program, path), self.mask(program, path)
         if end is None or end == node.hi or mask is None:
             return Miss("the end is none here, or that of the loop, or the mask is none")

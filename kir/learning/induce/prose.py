@@ -21,7 +21,7 @@ from kir.learning.cards.facts import SAYS, words_of
 from kir.learning.induce.hypotheses import PLACES
 from kir.learning.induce.mechanism import moved
 from kir.learning.induce.transfers import FASTER
-from kir.learning.induce.trials import fault
+from kir.learning.induce.trials import LED, fault
 from kir.learning.induce.uses import Use
 from kir.rewrite import pass_class
 from kir.rewrite.catalog import described
@@ -290,10 +290,12 @@ def _pays(card: Card, group: Sequence[Use]) -> Iterator[str]:
     if rows:
         yield _list(rows)
     if effect.compared:
-        these = f"{effect.compared} use{_s(effect.compared)} that {'was' if effect.compared == 1 else 'were'} compiled before and after it"
-        part = "the" if effect.realized == effect.compared == 1 else "all" if effect.realized == effect.compared else f"{effect.realized} of the"
+        one = effect.compared == 1
+        these = f"{'' if one else f'{effect.compared} '}use{_s(effect.compared)} that {'was' if one else 'were'} compiled before and after it"
+        part = "the one" if one else "all" if effect.realized == effect.compared else f"{effect.realized} of the"
         yield _paragraph(f"In {part} {these}, the machine code changed." if effect.realized else
-                         f"In none of the {these} did the machine code change: the compiler does this by itself, or undoes it.")
+                         f"In {'the one' if one else 'none of the'} {these} {'the machine code stayed as it was' if one else 'did the machine code change'}: "
+                         "the compiler does this by itself, or undoes it.")
     profit = [p for p in card.preconditions if p.kind == "profit"]
     for p in (p for p in profit if p.id):
         so = p.proved + p.guarded + p.assumed
@@ -318,7 +320,8 @@ def _where(card: Card, group: Sequence[Use]) -> Iterator[str]:
     gains, losses = [row for row in seen if row[0] >= FASTER], [row for row in seen if row[0] <= 1 / FASTER]
     best = max(seen, key=lambda row: row[0])
     most = f", most in `{best[1].kernel}` ({_factor(best[0])} times as fast)" if gains else ""
-    yield _paragraph(f"On {aim} it is forecast to gain {100 * FASTER - 100:.0f} % or more in {len(gains) or 'none'} of {len(seen)} uses{most}, and to lose as "
+    yield _paragraph(f"On {aim} none of its {len(seen)} uses is forecast to gain or lose {100 * FASTER - 100:.0f} % by itself." if not (gains or losses) else
+                     f"On {aim} it is forecast to gain {100 * FASTER - 100:.0f} % or more in {len(gains) or 'none'} of {len(seen)} uses{most}, and to lose as "
                      f"much in {len(losses) or 'none'}.")
     kinds = {name: [ratio for ratio, use in seen if use.walked.family == name] for name in sorted({use.walked.family for _, use in seen})}
     ranked = sorted(((median(found), name, len(found)) for name, found in kinds.items() if len(found) >= LEAST_OF_A_KIND), key=lambda row: (-row[0], row[1]))
@@ -349,6 +352,11 @@ def _beside(card: Card, group: Sequence[Use]) -> Iterator[str]:
     text += f"In the lineages {'; '.join(said)}." if said else ""
     if text:
         yield _paragraph(text.strip())
+    led = sorted(entry.speedup[0] for entry in card.log if entry.skill and entry.speedup and LED in entry.outcome)
+    if nothing and led:
+        times = _factor(led[0]) if len(led) == 1 else f"{_factor(led[0])} to {_factor(led[-1])}"
+        yield _paragraph("What it makes way for pays: where a plan led another kernel to it, the steps after it are forecast to make that kernel "
+                         f"{times} times as fast as they do without it{f' ({len(led)} kernels)' if len(led) > 1 else ''}.")
 
 
 def _spread(s: Spread) -> str:

@@ -29,7 +29,7 @@ from kir.learning.corpus.family import family_of
 from kir.learning.corpus.lineages import TARGET
 from kir.learning.evidence.walked import Walked, parsed
 from kir.learning.forecast import Forecast, Forecaster, Pair
-from kir.learning.induce.trials import AS_FAST, LEAST_SHARE, REFUSED, TRIES, Made, by_hash, carried_out, sizes_of
+from kir.learning.induce.trials import AS_FAST, LEAST_SHARE, LED, REFUSED, TRIES, Made, by_hash, carried_out, sizes_of
 from kir.learning.optimize.lift import Prefixes, lifted
 from kir.learning.optimize.plan import Plan
 from kir.learning.optimize.words import in_factors_of, in_words_of
@@ -253,8 +253,8 @@ def _guided(card: Card, host: Walked, program: Program, home: Walked, prefix: tu
         left = {each.step for each in came.left}
         led_to = sum(str(step) not in left for step in last) >= LEAST_TAKEN * len(last)
         if led_to and (made := next(_makes(card, came.program, context), None)) is not None and (surface := said_by(came.program, home.surface)):
-            left = lifted(made, Plan(home.kernel, rest), context, most_left=len(rest)).left if rest else ()
-            return len(left) / max(1, len(rest)), Transfer(host, came.program, surface, rest, home.kernel, aim)
+            lacking = lifted(made, Plan(home.kernel, rest), context, most_left=len(rest)).left if rest else ()
+            return len(lacking) / max(1, len(rest)), Transfer(host, came.program, surface, rest, home.kernel, aim)
     return None
 
 
@@ -290,8 +290,8 @@ def _trial(card: Card, each: Transfer, forecaster: Forecaster) -> Entry:
     outcome = REFUSED if with_it is None else f"forecast {reached:.3g} times as fast, the best of {tries} {'try' if tries == 1 else 'tries'}"
     low, high = with_it.interval(0.8) if with_it is not None else (0.0, 0.0)
     speedup = (float(f"{reached:.3g}"), float(f"{low:.3g}"), float(f"{high:.3g}")) if with_it is not None else None
-    where = f"taken to it by the steps of `{each.plan}`, with what came after it there" if each.plan else "that is not known to use it"
-    return Entry(what="trial", kernel=each.walked.kernel, outcome=f"transferred to a kernel {where}: {outcome}", skill=won,
+    where = f"{LED} `{each.plan}`, what came after it there follows in both arms" if each.plan else "at a state of a kernel that is not known to use it"
+    return Entry(what="trial", kernel=each.walked.kernel, outcome=f"{where}: {outcome}", skill=won,
                  without=without is not None and without.median >= aim, speedup=speedup, basis="forecast" if speedup else None)
 
 

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
+from functools import partial
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
@@ -37,6 +38,8 @@ LEAST_SHARE = 2 / 3
 """Of the trials, those that must succeed for a skill to be admitted."""
 NOWHERE, OTHERS, REFUSED = "no place", "other programs", "no try passed the checks"
 """How a trial may come out that failed; else no gain was forecast."""
+LED = "led there by the steps of"
+"""How a transfer trial begins that starts where a plan leads."""
 AS_FAST = 0.98
 """Of the speed of the expert's next program, what another must be forecast to have."""
 
@@ -95,6 +98,10 @@ def _apart(rest: Sequence[Use], walked: Walked) -> tuple[str, str]:
     return ("package", walked.package) if by_package else ("family", walked.family)
 
 
+def _is_besides(apart: tuple[str, str], use: Use) -> bool:
+    return apart not in (("package", use.walked.package), ("family", use.walked.family))
+
+
 def tried(lift: Callable[[Sequence[Use], Callable[[Use], bool]], Card], group: Sequence[Use], composite: bool = False,
           forecaster: Forecaster | None = None) -> tuple[Entry, ...]:
     """The trials of a hypothesis, as entries of its log; `lift` makes the card of some of its uses, and looks at other forms of its step only where it may."""
@@ -105,7 +112,7 @@ def tried(lift: Callable[[Sequence[Use], Callable[[Use], bool]], Card], group: S
         apart = _apart(rest, each.walked)
         key = (*apart, *sorted({use.walked.key for use in rest}))
         if key not in cards:
-            cards[key] = lift(rest, lambda use, apart=apart: apart not in (("package", use.walked.package), ("family", use.walked.family)))
+            cards[key] = lift(rest, partial(_is_besides, apart))
         out.append(trial(cards[key], each, len({use.kernel for use in rest}), forecaster or Analytic()))
     return tuple(out)
 
