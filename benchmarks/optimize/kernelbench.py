@@ -26,7 +26,7 @@ from typing import Any, Literal
 
 import kir
 from benchmarks.optimize.ahead import Proposed
-from benchmarks.optimize.running import each, opened, search, share, spending
+from benchmarks.optimize.running import code, each, opened, search, share, spending
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.base.store import write_atomic
@@ -45,8 +45,8 @@ BUDGET = Budget(candidates=20, seconds=180.0)
 MODELLED = Budget(candidates=4, seconds=180.0, plans=160)
 """The same where times are modelled: fewer, since a second measurement of one time tells nothing."""
 OWN = "written here, of the same operator kinds (KernelBench's own files are not copied; `--from FOLDER` reads them)"
-MEASURED = 4
-"""Further candidates of a model that are timed in one go, where its first is slower than torch; the fastest that the whole gate takes counts."""
+MEASURED = 3
+"""Candidates of a model that are timed in one go; the fastest that the whole gate takes counts."""
 HEAD = ("model", "kernels", "ours", "eager", "torch.compile", "over eager", "over torch.compile", "surface", "plan", "measured", "remark")
 
 
@@ -99,7 +99,7 @@ def kernelbench(out: Path, on: str, given: str, only: str, seconds: float, worke
     with held:
         words = f"--on {on}{f' --surface {surface}' if surface else ''}{' --from ' + Path(given).name if given else ''} --seconds {seconds:g}"
         rows = Rows(out / f"optimize-kernelbench{'' if on == 'gpu' else '-modelled'}.json", given, on, words)
-        left = [a for a in asked if a.name not in rows.rows]
+        left = [a for a in asked if not rows.now(a.name)]
         if not seconds:  # the page of the rows that are there, as their run told
             rows.told_again()
         elif on == "gpu":
@@ -109,7 +109,7 @@ def kernelbench(out: Path, on: str, given: str, only: str, seconds: float, worke
                 rows.keep(Asked(path).name, row)
                 print(json.dumps({"model": Asked(path).name, **{k: row.get(k) for k in ("given", "seconds", "remark")}}), flush=True)
     print("\n".join(rows.table()))
-    return 0 if all(a.name in rows.rows for a in asked) else 1
+    return 0 if all(rows.now(a.name) for a in asked) else 1
 
 
 class Rows:
@@ -130,12 +130,17 @@ class Rows:
         self.about = json.loads(self.file.read_text(encoding="utf-8"))["about"]
         self._write()
 
+    def now(self, name: str) -> dict[str, Any] | None:
+        """A model's row, where this code made it on a device of this name: one of other code is no beginning for it."""
+        row = self.rows.get(name)
+        return row if row and (row.get("code"), row.get("device")) == (code(), self.about["device"]) else None
+
     def keep(self, name: str, row: Mapping[str, Any]) -> None:
-        """A model's row, beside those that another run over the same folder has kept meanwhile."""
+        """A model's row in the place of an older one, beside those that another run over the same folder has kept meanwhile."""
         with self.file.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             self._known()
-            self.rows[name] = {"model": name, **row}
+            self.rows[name] = {**row, "model": name, "code": code(), "device": self.about["device"], "when": time.strftime("%Y-%m-%d")}
             self._write()
 
     def _known(self) -> None:
@@ -155,8 +160,8 @@ class Rows:
             f"Made by `{self.about['command']}` on {self.about['device']}, {self.about['when']}. The models are {self.about['models']}. Nothing but the model "
             "is given: its operators become a naive program (decision 10), which is where the search begins. "
             + (f"At most {BUDGET.candidates} measured candidates and {BUDGET.seconds:g} s a model; torch in the same run, in float32 without tf32, as a right "
-               "answer needs; medians with a cold L2. Of each model one candidate is measured first, then torch's compiler, then more where torch is faster; "
-               "a run that ends sooner has no more of it. A search that was done ahead (`models --ahead`) counts with its seconds."
+               f"answer needs; medians with a cold L2. Of each model {MEASURED} candidates are measured first, then torch's compiler, then more where torch is "
+               "faster; a run that ends sooner has no more of it. A search that was done ahead (`models --ahead`) counts with its seconds."
                if self.about["measured"] else
                f"Times are modelled, {MODELLED.candidates} candidates and {MODELLED.plans} plans a model; what is found is gated by the interpreter on every "
                "shape. Beside torch it has to be measured (`--on gpu`).")
@@ -250,7 +255,7 @@ def _refused(said: KirError) -> dict[str, Any]:
 
 PLANS = 64
 """Plans that a search builds before its proposals are taken."""
-PROPOSALS = 12
+PROPOSALS = BUDGET.candidates
 
 
 def proposals(path: str, device: str, surface: str = "") -> tuple[int, list[Proposed]]:
@@ -340,31 +345,34 @@ def measured(asked: Sequence[Asked], rows: Rows, seconds: float, workers: int, s
         gpu.peaks  # noqa: B018  # measured once before anything else works here, which also makes the harness
     count = workers or max(1, len(os.sched_getaffinity(0)) - 1)
     engine, begun = Devices((0,), count), dict[Any, tuple[Asked, Any, Step]]()
-    left = deque((step, one) for step in STEPS for one in asked if _wanted(step, rows.rows.get(one.name)))
+    left = deque((step, one) for step in STEPS for one in asked if _wanted(step, rows.now(one.name)))
     try:
         while (left or begun) and time.monotonic() < until:
             while left and len(begun) < count:
                 step, one = left.popleft()
-                task = engine.begin(compiled_row if step == "compiled" else device_row, Model(one.path, surface, ahead, rows.rows.get(one.name)))
+                task = engine.begin(compiled_row if step == "compiled" else device_row, Model(one.path, surface, ahead, rows.now(one.name)))
                 begun[task.said] = one, task, step
             for said in wait(begun, timeout=max(0.0, until - time.monotonic()), return_when=FIRST_COMPLETED).done:
                 one, task, step = begun.pop(said)
-                before = rows.rows.get(one.name, {})
+                before = rows.now(one.name) or {}
                 try:
                     row = {**before, **engine.result(task, 0.0)}
                 except Lost:
                     row = {**before, "compiled_remark" if step == "compiled" else "remark": "it ended its process", "took": BUDGET.seconds}
                 rows.keep(one.name, row)
                 print(json.dumps({"model": one.name, **{k: row.get(k) for k in ("seconds", "eager", "compiled", "surface", "remark", "took")}}), flush=True)
-                left += [(step, one) for step in STEPS[1:] if _wanted(step, row) and (step, one) not in left and one not in (o for o, _, _ in begun.values())]
+                if _wanted("compiled", row) and ("compiled", one) not in left and one not in (o for o, _, _ in begun.values()):
+                    left.appendleft(("compiled", one))
+                elif _wanted("more", row) and ("more", one) not in left and one not in (o for o, _, _ in begun.values()):
+                    left.append(("more", one))
     finally:
         engine.close()
 
 
 Step = Literal["first", "compiled", "more"]
 STEPS: tuple[Step, ...] = ("first", "compiled", "more")
-"""What is done of a model, each of all models before the next: one candidate that the whole gate takes, beside torch's eager mode; torch's compiler, which
-takes as long as all else; further candidates, where torch is faster."""
+"""What is done of a model: some candidates, of which the fastest goes through the whole gate, beside torch's eager mode; torch's compiler next, so that a run
+that is cut short has whole rows; further candidates, where torch is faster, when all models have a row."""
 
 
 def _wanted(step: Step, row: Mapping[str, Any] | None) -> bool:
@@ -404,7 +412,7 @@ def device_row(task: Model) -> dict[str, Any]:
                 row |= beside(gpu, one, "eager")
         until = min(begun + BUDGET.seconds - took, time.monotonic() + GATING_SECONDS)
         with spending(spent, "candidates"), sharing() as shared:
-            row = measured_more(gpu, one, told, row, until, 1 if task.row is None else MEASURED, shared)
+            row = measured_more(gpu, one, told, row, until, MEASURED, shared)
         if kept is not None and not told:
             row["remark"] = kept.get("remark", "")
     except KirError as refused:
@@ -454,7 +462,7 @@ def beside(gpu: Any, one: Asked, how: str) -> dict[str, Any]:
     problem, name = one.posed(), {"eager": MODEL_REFERENCE, "compiled": COMPILED_REFERENCE}[how]
     file = {"path": one.path, "text": Path(one.path).read_text(encoding="utf-8")}
     try:
-        with gpu.panels.child() as child, gpu.oracles.child() as other:
+        with (gpu.panels if how == "eager" else gpu.compilers).child(120.0) as child, gpu.oracles.child() as other:
             with gpu.turns.beside():
                 child.ask({"op": "open", "device": gpu.number, "file": file}, [gpu.harness], 120.0)
             oracle: Any = Drawn(Oracle.of(other, problem))

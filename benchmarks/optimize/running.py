@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
 from functools import cache
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 from kir.base.diagnostic import KirError
@@ -108,6 +110,20 @@ def each(work: Callable[..., Row], tasks: Sequence[Task], workers: int, seconds:
             if time.monotonic() > until:
                 process.kill()  # what it is at is lost, as was said
         pool.shutdown(cancel_futures=True)
+
+
+CODE = ("kir", "passes", "frontends", "backends", "grammars", "skills/pipelines", "skills/problems", "benchmarks/optimize")
+"""What a row depends on, beside the machine: of these folders everything but what Python makes of it."""
+
+
+@cache
+def code() -> str:
+    """The first digits of a hash of KIR's files: rows of one code belong together, whatever commit has it."""
+    root, said = Path(__file__).parents[2], hashlib.sha256()
+    for place in CODE:
+        for path in sorted(p for p in (root / place).rglob("*") if p.is_file() and "__pycache__" not in p.parts):
+            said.update(f"{path.relative_to(root)}\n".encode() + path.read_bytes())
+    return said.hexdigest()[:12]
 
 
 @cache
