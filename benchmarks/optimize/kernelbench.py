@@ -24,7 +24,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
-import kir
 from benchmarks.optimize.ahead import Proposed
 from benchmarks.optimize.running import code, each, opened, search, share, spending
 from kir.base.dataclass import dataclass
@@ -307,9 +306,9 @@ def _kept_at(folder: str, path: str) -> Path:
 
 
 def _made_with(path: str, surface: str) -> str:
-    """The hash of a model's text, KIR's version, and the surface that was asked for."""
+    """The hash of a model's text, that of KIR's files, and the surface that was asked for."""
     text = hashlib.sha256(Path(path).read_bytes()).hexdigest()
-    return f"{text[:16]} {kir.__version__} {surface}"
+    return f"{text[:16]} {code()} {surface}"
 
 
 def _kept(folder: str, path: str, surface: str) -> dict[str, Any] | None:
