@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks.optimize.ahead import Proposed
-from benchmarks.optimize.running import code, each, opened, search, share, spending
+from benchmarks.optimize.running import SEARCH, code, each, opened, search, share, spending
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.base.store import write_atomic
@@ -306,9 +306,9 @@ def _kept_at(folder: str, path: str) -> Path:
 
 
 def _made_with(path: str, surface: str) -> str:
-    """The hash of a model's text, that of KIR's files, and the surface that was asked for."""
+    """The hash of a model's text, that of the search, and the surface that was asked for."""
     text = hashlib.sha256(Path(path).read_bytes()).hexdigest()
-    return f"{text[:16]} {code()} {surface}"
+    return f"{text[:16]} {code(SEARCH)} {surface}"
 
 
 def _kept(folder: str, path: str, surface: str) -> dict[str, Any] | None:

@@ -114,13 +114,15 @@ def each(work: Callable[..., Row], tasks: Sequence[Task], workers: int, seconds:
 
 CODE = ("kir", "passes", "frontends", "backends", "grammars", "skills/pipelines", "skills/problems", "benchmarks/optimize")
 """What a row depends on, beside the machine: of these folders everything but what Python makes of it."""
+SEARCH = ("kir/learning/optimize", "kir/problem/naive", "skills/pipelines")
+"""What says which plans a search builds of a model, and in which order it takes them."""
 
 
 @cache
-def code() -> str:
+def code(folders: tuple[str, ...] = CODE) -> str:
     """The first digits of a hash of KIR's files: rows of one code belong together, whatever commit has it."""
     root, said = Path(__file__).parents[2], hashlib.sha256()
-    for place in CODE:
+    for place in folders:
         for path in sorted(p for p in (root / place).rglob("*") if p.is_file() and "__pycache__" not in p.parts):
             said.update(f"{path.relative_to(root)}\n".encode() + path.read_bytes())
     return said.hexdigest()[:12]
