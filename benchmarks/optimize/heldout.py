@@ -245,13 +245,13 @@ class _Panel:
 
 
 def measured_more(gpu: Gpu, one: Asked, proposed: Sequence[Proposed], before: Mapping[str, Any], until: float, most: int = MOST,
-                  shared: Shared | None = None) -> dict[str, Any]:
+                  shared: Shared | None = None, priors: Mapping[str, float] | None = None) -> dict[str, Any]:
     """A row after some more of its candidates, `most` at most: timed, then the fastest through the whole gate, the next where that refuses it. One alone
-    goes through the whole gate at once. `shared` is what their gates have in common."""
+    goes through the whole gate at once. `shared` is what their gates have in common, `priors` what measured times were over forecasts elsewhere."""
     setting, row = Setting(one.posed(), one.shape, gpu.target, ""), dict(before)
     proposals, turns = {p.key: p for p in proposed}, 0
     while turns < most and len(row["tried"]) < MOST and (time.monotonic() < until - GATING or (turns < AT_LEAST and not _accepted(row))):
-        next_ = next(_in_order([*proposals.values()], row["tried"]), None)
+        next_ = next(_in_order([*proposals.values()], row["tried"], priors or {}), None)
         if next_ is None:
             break
         said = _judged(GpuJudge(gpu, setting, replays=most == 1, shared=shared), next_)
@@ -285,9 +285,10 @@ def _judged(judge: GpuJudge, proposed: Proposed) -> dict[str, Any]:
         return {"accepted": False, "seconds": None, "low": 0.0, "high": 0.0, "reason": f"{refused.diagnostics[0].id}: {refused.diagnostics[0].message}"}
 
 
-def _in_order(proposed: list[Proposed], tried: list[dict[str, Any]]) -> Iterator[Proposed]:
+def _in_order(proposed: list[Proposed], tried: list[dict[str, Any]], priors: Mapping[str, float]) -> Iterator[Proposed]:
     """What was not tried yet, what seems fastest first: by the forecast and what those most like it were wrong by. A family of which nothing was measured
-    gets its turn somewhat before, and so does a value of a parameter; one that was learned on the same operator is measured once before all others."""
+    gets its turn somewhat before, and so does a value of a parameter; one that was learned on the same operator is measured once before all others. Where
+    nothing was measured of these, what forecasts of a family were wrong by elsewhere counts."""
     done = {t["candidate"] for t in tried}
     known = [Known(t["family"], t["surface"], t.get("point", {}), math.log(t["seconds"] / t["forecast"])) for t in tried if t["accepted"] and t["forecast"]]
     whole = math.exp(sum(k.off for k in known) / max(1, len(known)))
@@ -297,6 +298,8 @@ def _in_order(proposed: list[Proposed], tried: list[dict[str, Any]]) -> Iterator
     def seems(p: Proposed) -> float:
         about = p.family, p.surface, p.point
         near = estimated(p.forecast, *about, known) if p.surface in surfaces else p.forecast * whole
+        if not known:
+            near *= priors.get(f"{p.family} {p.surface}", priors.get("", 1.0))
         return near * (untried(*about, known) if about[:2] in families else UNSEEN)
 
     def first(p: Proposed) -> bool:

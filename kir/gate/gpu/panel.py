@@ -137,11 +137,14 @@ def timed_in(gpu: Gpu, child: Child, name: str, problem: Problem, s: Shape, orac
     return Timed(name, s.name, tuple(answer["seconds"]), str(answer["version"]))
 
 
-def called_once(gpu: Gpu, child: Child, name: str, problem: Problem, s: Shape, oracle: Oracle, secret: random.Random) -> None:
-    """Call a reference once, beside others: what compiles itself when it is called first need not do that while it has the device alone."""
+def called_once(gpu: Gpu, child: Child, name: str, problem: Problem, s: Shape, oracle: Oracle, secret: random.Random) -> str:
+    """Call a reference once, beside others: what compiles itself when it is called first need not do that while it has the device alone. What it said where
+    it failed."""
     inputs = oracle.inputs(s, secret.getrandbits(48), "normal")
     with gpu.turns.beside():
-        child.ask({"op": "outputs", **_request(problem, name, s), "given": list(inputs)}, [np.ascontiguousarray(a).tobytes() for a in inputs.values()], SECONDS)
+        message = {"op": "outputs", **_request(problem, name, s), "given": list(inputs)}
+        answer, _ = child.ask(message, [np.ascontiguousarray(a).tobytes() for a in inputs.values()], SECONDS)
+    return str(answer.get("missing", ""))
 
 
 # --------------------------------------------------------------------------------------------------------------- the panel's process
