@@ -21,6 +21,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import asdict, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -450,9 +451,33 @@ class Drawn:
         return found
 
 
+@dataclass
+class Torch:
+    """The process of a worker in which torch is."""
+
+    child: Any = None
+
+    def child_of(self, gpu: Any) -> Any:
+        """That process, begun where there is none."""
+        self.child = self.child or gpu.panels.child(120.0)
+        return self.child
+
+    def close(self) -> None:
+        """End it; the next model has another."""
+        if self.child is not None:
+            self.child.close()
+        self.child = None
+
+
+@cache
+def torches() -> Torch:
+    """The one of this worker."""
+    return Torch()
+
+
 def beside(gpu: Any, one: Asked) -> dict[str, Any]:
-    """Median seconds of the model in torch's `eager` mode and as torch compiles it (`compiled`), at the shape of the file, in one process; or why there are
-    none."""
+    """Median seconds of the model in torch's `eager` mode and as torch compiles it (`compiled`), at the shape of the file; or why there are none. All models of
+    a worker are asked about in one process, which imports torch's compiler once."""
     from kir.gate.gpu.oracle import Oracle
     from kir.gate.gpu.panel import Timed, called_once, timed_in
     from kir.problem.model import MODEL_REFERENCE
@@ -460,7 +485,8 @@ def beside(gpu: Any, one: Asked) -> dict[str, Any]:
     problem, found = one.posed(), dict[str, Any]()
     file, secret = {"path": one.path, "text": Path(one.path).read_text(encoding="utf-8")}, random.Random(secrets.randbits(64))
     try:
-        with gpu.panels.child(120.0) as child, gpu.oracles.child() as other:
+        child = torches().child_of(gpu)
+        with gpu.oracles.child() as other:
             with gpu.turns.beside():
                 answer, _ = child.ask({"op": "open", "device": gpu.number, "file": file}, [gpu.harness], 120.0)
             oracle: Any = Drawn(Oracle.of(other, problem))
@@ -469,5 +495,6 @@ def beside(gpu: Any, one: Asked) -> dict[str, Any]:
                 told = said or timed_in(gpu, child, name, problem, one.shape, oracle, secret)
                 found |= {how: told.estimate.median} if isinstance(told, Timed) else {f"{how}_remark": told if isinstance(told, str) else told.reason}
     except ChildGone as gone:  # ours is measured all the same
+        torches().close()
         found |= {f"{how}_remark": gone.said for how in ("eager", "compiled") if how not in found and f"{how}_remark" not in found}
     return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import random
 import socket
+import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -161,6 +162,10 @@ def serve(channel: socket.socket) -> None:
                     if "limits" in message:
                         confine(Limits(**{**message["limits"], "writable": ()}))
                     references = {MODEL_REFERENCE: of_file(**message["file"]), COMPILED_REFERENCE: of_file(**message["file"], compiled=True)}
+                if state is not None:  # another file, in a process that is not confined
+                    _forget()
+                    wire.send(channel, {})
+                    continue
                 state, _ = executor.opened({"op": "open", "device": message["device"], "confine": False, "limits": {"writable": []}, "images": []}, blobs[:1])
                 wire.send(channel, {})
             else:
@@ -171,6 +176,14 @@ def serve(channel: socket.socket) -> None:
             wire.send(channel, {"missing": _said(fault)})
             if isinstance(fault, CudaError):
                 return
+
+
+def _forget() -> None:
+    """What torch keeps of a model that is no longer asked about: what it compiled, and memory."""
+    import torch
+    if "torch._dynamo" in sys.modules:
+        torch._dynamo.reset()
+    torch.cuda.empty_cache()
 
 
 def _said(fault: Exception) -> str:
