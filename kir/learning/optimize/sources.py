@@ -349,6 +349,8 @@ PARTS = (2, 4, 8, 16, 32, 64, 128)
 """CTAs that one loop is dealt to, as they are tried."""
 CTAS_PER_SM = 8
 """CTAs an SM that such a loop is dealt to if it can be."""
+PLAIN = ((128, 4), (256, 4), (128, 8), (512, 4), (256, 8), (128, 2), (128, 1))
+"""Threads, and elements of each, where nothing is folded: a few vectors of 16 bytes, so that memory is asked for enough at once."""
 SPREAD = "tiles spread"
 """How families begin whose plans make axes of loops first."""
 WINDOW = 32
@@ -411,7 +413,7 @@ class TileSource:
 
     def _along(self, kernel: n.Kernel, column: int, loops: Sequence[str]) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:
         for factor in (8, 1, 4, 16) if loops else (1,):
-            for threads, each in ((128, 1), (128, 4), (128, 2), (64, 1), (256, 4), (64, 4), (256, 2)):
+            for threads, each in ((128, 1), (128, 4), (128, 2), (64, 1), (256, 4), (64, 4), (256, 2)) if loops else PLAIN:
                 steps = (_tile(kernel, column, threads * each), _threads_of(kernel, threads),
                          *(Step("unroll", {"factor": factor}, at) for at in loops if factor > 1))
                 yield {"threads": threads, "each": each, "unroll": factor}, steps

@@ -118,6 +118,13 @@ def test_a_kernel_with_a_hazard_is_not_taken_for_what_must_be_computed(tmp_path:
     assert code == 1 and "KIR-U025" in err and "the kernel as given is not right" in err and "kir check FILE, which says where" in err
 
 
+def test_a_kernel_of_one_size_that_is_too_large_to_be_tried_is_not_called_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "one.kir"
+    file.write_text("kir 1\nprogram one\n  in X: f32[67108864]\n  out Y: f32[67108864]\nkernel main grid (c: 67108864) threads 1\n  Y[c] = X[c] * 2.0\n")
+    code, _, err = called(capsys, "optimize", str(file), *QUICK[2:])
+    assert code == 1 and "KIR-U025" in err and "cannot be tried: nothing is a size" in err and "kir bind FILE" in err
+
+
 def test_a_wrong_policy_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "naive.kir"
     file.write_text((load_problem("softmax").folder / "naive.kir").read_text())
