@@ -391,3 +391,37 @@ def test_a_main_program_that_calls_with_numbers_leaves_the_function_its_sizes(tm
     (tmp_path / "scale.cu").write_text(direct[:direct.index("void launch")] + direct[direct.index("int main"):])
     binding, _ = launched(str(tmp_path / "scale.cu"))
     assert binding is not None and binding.sizes == [] and binding.scalars["cols"] == 4096
+
+
+STATISTICS = """import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def scaled(X, Mean, Rstd, Most, Y, N, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    cols = tl.arange(0, BLOCK)
+    x = tl.load(X + row * N + cols, mask=cols < N, other=0.0).to(tl.float32)
+    y = (x - tl.load(Mean + row)) * tl.load(Rstd + row) / tl.load(Most + row)
+    tl.store(Y + row * N + cols, y, mask=cols < N)
+
+
+def launch(x, mean, rstd, most):
+    m, n = x.shape
+    y = torch.empty_like(x)
+    scaled[(m,)](x, mean, rstd, most, y, n, BLOCK=triton.next_power_of_2(n))
+
+
+if __name__ == "__main__":
+    x = torch.randn(512, 768, device="cuda", dtype=torch.float16)
+    launch(x, x.float().mean(1), torch.rsqrt(torch.var(x.float(), dim=-1, keepdim=True) + 1e-5), x.amax(dim=1))
+"""
+
+
+def test_what_is_computed_of_a_tensor_on_the_way_has_its_dtype_and_the_axes_that_are_left(tmp_path: Path) -> None:
+    (tmp_path / "statistics_.py").write_text(STATISTICS)
+    binding, told = launched(str(tmp_path / "statistics_.py"))
+    assert binding is not None and not any("Mean" in note or "Rstd" in note or "Most" in note for d in told for note in d.notes)
+    assert {k: (t.dtype, t.shape) for k, t in binding.tensors.items()} == {
+        "X": ("f16", ["m", "n"]), "Mean": ("f32", ["m"]), "Rstd": ("f32", ["m", 1]), "Most": ("f16", ["m"]), "Y": ("f16", ["m", "n"])}
