@@ -15,6 +15,7 @@ from kir.learning.optimize.plan import Setting
 from kir.learning.optimize.pool.tasks import judged, task_of
 from kir.problem import load_problem
 from tests.command_line import called
+from tests.users.own_kernels import laid
 
 SKILLS = Path(__file__).parents[3] / "skills"
 NAIVE, BOUND = str(SKILLS / "problems/softmax/naive_triton.py"), str(SKILLS / "bindings/softmax_naive_triton.toml")
@@ -108,6 +109,15 @@ def test_sizes_that_facts_keep_small_make_the_others_no_smaller(tmp_path: Path) 
                     "  fact D // 2 == 32\n  fact E <= 16\n  fact E >= 1\nkernel main grid (m: M) threads 1\n  for d in 0..D\n    Y[m, d] = X[m, d] * W[0]\n")
     sizes = shape_for(subject(str(file)), "").sizes
     assert sizes["D"] == 64 and sizes["E"] == 16 and sizes["M"] >= 1 << 17
+
+
+def test_a_kernel_is_made_fast_at_the_sizes_that_its_file_calls_it_with(tmp_path: Path) -> None:
+    """Those of its main program, where they are more than a test's; else, and where they are asked for, others."""
+    file = laid(tmp_path, "softmax with a scale (Triton)")
+    one = subject(str(file))
+    assert shape_for(one, "").sizes == {"m": 512, "n": 781} and shape_for(one, "m=64,n=128").sizes == {"m": 64, "n": 128}
+    file.write_text(file.read_text().replace("torch.randn(512, 781", "torch.randn(5, 781"))
+    assert shape_for(subject(str(file)), "").sizes["m"] >= 4096
 
 
 def test_a_kernel_with_a_hazard_is_not_taken_for_what_must_be_computed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
