@@ -12,7 +12,7 @@ from typing import Any
 
 from kir.problem.naive import operators as ops
 from kir.problem.naive.graph import ENOUGH, LONGEST, SAME, Extent, Graph, Moving, Node, Of, operands
-from kir.problem.naive.writing import Body, Writing, begun, finer_of, names_of, placed
+from kir.problem.naive.writing import Body, Writing, begun, finer_of, names_of, parted_of, placed
 
 ROW = 32
 """Elements of a row that is one work item, where nothing but the row's elements is computed."""
@@ -93,6 +93,8 @@ class Kernels:
         grid = [x for x in axes if w.shared is None or x in w.shared]
         if flat is None and [*axes][:len(grid)] == grid and len(axes) > len(grid) + 1 and [*axes][-1] == index[-1]:
             return self._written(number, buffer, len(grid), finer)
+        if flat is not None and parted_of(w, store) and len(begun(self.g, number, node, None, finer or {})[0].axes) > flat + 2:
+            return self._written(number, buffer, flat + 1, finer)
         for x in reversed([x for x in axes if x not in grid]):
             store = [f"for {x} in 0..{self.g.extent(axes[x])}", *("  " + line for line in store)]
         self._add(w, grid, [*w.before.lines, *store])

@@ -86,10 +86,20 @@ def placed(g: Graph, w: Writing, name: str, node: Node, index: Sequence[str]) ->
                 break
     if not any(text in w.flat and text not in index for _, text in groups):
         return f"{name}[{', '.join(index) or '0'}]"
+    for e, text in zip(node.shape, index, strict=True):  # what became part of no row stays one axis
+        parts = g.parts.get(text, [])
+        at = next((k for k in range(len(groups)) if parts and groups[k:k + len(parts)] == parts), None)
+        if at is not None:
+            groups[at:at + len(parts)] = [(e, text)]
     extents = [g.extent(e) for e, _ in groups]
     view = f"global {{}}: {node.dtype}[{', '.join(extents)}] at {name}"
     w.views.setdefault(view, f"{name}_flat{len(w.views) or ''}")
     return f"{w.views[view]}[{', '.join(text for _, text in groups)}]"
+
+
+def parted_of(w: Writing, lines: Sequence[str]) -> bool:
+    """Whether lines still part a place along several axes at once: what depends on one of them (the weight of a channel) is no part of a row."""
+    return any(re.search(rf"\b{re.escape(x)}\)* (//|%) ", line) for x in w.flat if x in w.axes for line in lines)
 
 
 def names_of(g: Graph, w: Writing, place: str) -> list[str]:
