@@ -51,6 +51,8 @@ UNSEEN = 0.85
 """What is made of the estimate of a family of which nothing was measured, on a surface."""
 RIVALS = 6
 """Processes that compile the rivals' configurations."""
+SLOW = 1.1
+"""Times as fast as the rival below which the page says of a row how far it is from what the device allows."""
 NEAR = 0.95
 """The part of the rate that a device allows at most from which nothing is left to be had."""
 HEAD = ("instance", "problem", "ours", "95 %", "FlagGems", "times as fast", "at most", "surface", "plan", "steps taken, left out", "measured", "on", "remark")
@@ -347,6 +349,9 @@ def _table(rows: list[dict[str, Any]], about: Mapping[str, Any]) -> Iterator[str
         yield (f"- `at most`: a kernel that moves each tensor once, as fast as this device copies ({float(about['bandwidth']) / 1e12:.2f} TB/s read and "
                f"written), and multiplies at the rate that its maker states. {sum(r['times_faster'] >= NEAR * x for r, x in known)} of {len(known)} rows are "
                f"within {1 - NEAR:.0%} of it.")
+        if slow := [(r, x) for r, x in known if r["times_faster"] < SLOW]:
+            yield f"- Rows below {SLOW:g}, and the part of `at most` that they are at: " + ", ".join(
+                f"{r['instance']} {r['times_faster'] / x:.0%}" for r, x in sorted(slow, key=lambda each: each[0]["times_faster"] / each[1])) + "."
     yield ""
     yield "| " + " | ".join(HEAD) + " |"
     yield "| " + " | ".join("---" for _ in HEAD) + " |"
