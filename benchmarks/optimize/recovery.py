@@ -81,10 +81,12 @@ def _share(seed: int, pair: Pair) -> float:
     return int(sha256(f"{seed} {content_hash(pair.after)}".encode()).hexdigest()[:8], 16) / 2**32
 
 
-def recovery(out: Path, only: str, seconds: float, workers: int = 1) -> int:
-    """Every problem on every surface by every arm; rows are kept as they come, and those that this code has made are not made again."""
+def recovery(out: Path, only: str, seconds: float, workers: int = 1, given: str = "") -> int:
+    """Every problem on every surface by every arm; rows are kept as they come, and those that this code has made are not made again. Rows of a folder that is
+    `given` take the place of those that are there."""
     file = out / "optimize-recovery.json"
-    rows: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["rows"] if file.is_file() else []
+    rows = [*({(r["problem"], r["surface"], r["arm"]): r for f in (file, *([Path(given) / file.name] if given else [])) if f.is_file()
+               for r in json.loads(f.read_text(encoding="utf-8"))["rows"]}).values()]
     done = {(r["problem"], r["surface"], r["arm"]) for r in rows if r.get("code") == code()}
     rest = [*((a, p) for a in ORDER[SEEDS:ONCE] for p in WORKLOADS), *((a, p) for a in ORDER[SEEDS:] for p in PROBLEMS)]
     asked = [*((TRIES, p) for p in WORKLOADS), *(((a,), p) for a, p in dict.fromkeys(rest))]
@@ -94,6 +96,9 @@ def recovery(out: Path, only: str, seconds: float, workers: int = 1) -> int:
         for arm, row in found.items():
             rows = [r for r in rows if (r["problem"], r["surface"], r["arm"]) != (name, surface, arm)]
             rows.append({"problem": name, "surface": surface, "arm": arm, **row, "code": code(), "when": time.strftime("%Y-%m-%d")})
+        rows.sort(key=lambda r: (PROBLEMS.index(r["problem"]), SURFACES.index(r["surface"]), ARMS.index(r["arm"])))
+        write_atomic(file, json.dumps({"rows": rows}, indent=1) + "\n")
+    if given:
         rows.sort(key=lambda r: (PROBLEMS.index(r["problem"]), SURFACES.index(r["surface"]), ARMS.index(r["arm"])))
         write_atomic(file, json.dumps({"rows": rows}, indent=1) + "\n")
     page = "\n".join(_table(rows))  # also where no row is new: what experts take may be
