@@ -119,9 +119,10 @@ def test_rows_of_several_axes_stay_in_one_kernel_where_there_are_many(name: str,
     for module in (graph, writing, naive_kernels):
         monkeypatch.setattr(module, "ENOUGH", 1)
     f = torch.nn.functional
-    products = (lambda x, w: torch.tanh(f.group_norm(torch.einsum("oc,bchw->bohw", w, x) * 2, 2) + 1), [IMAGE, ("4", "4")])
-    weighted = (lambda x, w, v: f.group_norm(x, 2, w, v), [IMAGE, ("4",), ("4",)])
-    forward, shapes = {"grouped_products": products, "weighted": weighted}.get(name) or functions(torch, f)[name]
+    own: dict[str, tuple[Callable[..., Any], Sequence[tuple[str, ...]]]] = {}
+    own["grouped_products"] = (lambda x, w: torch.tanh(f.group_norm(torch.einsum("oc,bchw->bohw", w, x) * 2, 2) + 1), [IMAGE, ("4", "4")])
+    own["weighted"] = (lambda x, w, v: f.group_norm(x, 2, w, v), [IMAGE, ("4",), ("4",)])
+    forward, shapes = own.get(name) or functions(torch, f)[name]
     program = made(forward, shapes)
     assert is_naive(program) == () and len(program.kernels) == kernels
     if name == "weighted":  # a channel's weight is read at its channel, not at what is left of a row's place
