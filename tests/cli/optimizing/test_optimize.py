@@ -124,8 +124,11 @@ def test_a_kernel_with_a_hazard_is_not_taken_for_what_must_be_computed(tmp_path:
     file = tmp_path / "race.kir"
     file.write_text("kir 1\nprogram race\n  size N: i32\n  in X: f32[N]\n  out Y: f32[1]\n  fact N >= 2\n"
                     "kernel race grid (c: 1) threads 32\n  for t in 0..32 parallel thread\n    if t < N\n      Y[0] = X[t]\n")
-    code, _, err = called(capsys, "optimize", str(file), *QUICK[2:])
+    code, _, err = called(capsys, "optimize", str(file), *QUICK[2:], "--log", str(tmp_path / "log"))
     assert code == 1 and "KIR-U025" in err and "the kernel as given is not right" in err and "kir check FILE, which says where" in err
+    file.write_text(file.read_text().replace("if t < N", "if t < 1"))
+    code, _, err = called(capsys, "optimize", str(file), *QUICK[2:], "--log", str(tmp_path / "log"))
+    assert code == 0, "mended, it is searched under the same command: the log has nothing of another"
 
 
 def test_a_kernel_of_one_size_that_is_too_large_to_be_tried_is_not_called_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
