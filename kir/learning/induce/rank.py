@@ -94,10 +94,10 @@ def _seen(cards: Sequence[Card], walk: Walked, k: int) -> Seen:
 
 
 def learned(cards: Sequence[Card], states: Sequence[Seen], held_out: int = PARTS) -> Rank:
-    """The order of cards by states: what each feature adds to the log odds that a card which applies is used (a logistic regression for the cards of the same
-    steps), then the weights by another one over all cards, none below 0. The usual order where there are too few states. Words are not asked
-    for in a lineage, so that their weight stays. The score from which a card is likely is that at which states of families come out best that the order was not learned from: states that
-    it knows are told apart better than others will be."""
+    """The order of cards by states: what each feature adds to the log odds that a card which applies is used (a logistic regression for the cards of the
+    same steps), then the weights by another one over all cards, none below 0. The usual order where there are too few states. Words are not asked for in
+    a lineage, so that their weight stays. The score from which a card is likely is that at which states of families come out best that the order was not
+    learned from: states that it knows are told apart better than others will be."""
     if len(states) < LEAST:
         return Rank()
     given = _Given.of(cards, states)
