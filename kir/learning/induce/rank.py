@@ -205,7 +205,7 @@ def _odds(cards: Sequence[Card], states: Sequence[Seen]) -> Mapping[str, tuple[f
         own = applies[:, some].any(axis=1)
         found: tuple[float, dict[str, float]] = (SELDOM, {})
         if own.sum() >= LEAST_APPLIED:
-            x, y = has[own], used[own][:, some].any(axis=1).astype(np.float64)
+            x, y = has[own], np.asarray(used[own][:, some].any(axis=1), np.float64)
             telling = _telling(x, y)
             added, bias = _regression(x[:, telling], y)
             found = (float(f"{bias:.3g}"), {names[n]: float(f"{value:.3g}") for n, value in zip(telling, added, strict=True) if abs(value) >= LEAST_ADDED})
