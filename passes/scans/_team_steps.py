@@ -219,10 +219,10 @@ def _found(program: n.Program, path: Path, team: ThreadTeam, value: n.Expr | Non
     if value is None or not isinstance(value.type, DType):
         return None
     shared = tuple(dict.fromkeys(x.buffer for s in window for x in walk(s) if isinstance(x, n.Region) and x.buffer.space == "shared"))
-    results = list(dict.fromkeys(_results(rest, {*bound, *(b.name for b in shared), *(b.name for b in outer)})))
-    if len(results) != 1 or results[0].type != value.type:
+    reads = _results(rest, {*bound, *(b.name for b in shared), *(b.name for b in outer)})
+    result = next(reads, None)
+    if result is None or result.type != value.type or any(other != result for other in reads):
         return None
-    result = results[0]
     for b in shared:
         home = declaration(program, path, b.name)
         inside = sum(isinstance(x, n.Region) and x.buffer == b for s in window for x in walk(s))
