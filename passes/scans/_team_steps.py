@@ -234,7 +234,7 @@ def _meets(s: n.Stmt) -> bool:
 
 
 def _has_its_own_pass(x: n.Node, team: ThreadTeam) -> bool:
-    """Whether a node is an exchange of lanes that another pass takes back: a ladder of them, or one that is no scan's."""
+    """Whether a node is an exchange of lanes that another pass undoes: a ladder of them, or one that is no scan's."""
     if isinstance(x, n.For):
         return ladder_of(x, team.thread, team.threads) is not None
     return isinstance(x, n.Call) and x.fn.startswith("shfl") and x.fn != "shfl_up"
