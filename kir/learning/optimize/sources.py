@@ -349,7 +349,7 @@ PARTS = (2, 4, 8, 16, 32, 64, 128)
 """CTAs that one loop is dealt to, as they are tried."""
 CTAS_PER_SM = 8
 """CTAs an SM that such a loop is dealt to if it can be."""
-PLAIN = ((128, 4), (256, 4), (128, 8), (512, 4), (256, 8), (128, 2), (128, 1))
+PLAIN = ((256, 16), (128, 16), (256, 8), (128, 8), (256, 4), (512, 4), (128, 4))
 """Threads, and elements of each, where nothing is folded: a few vectors of 16 bytes, so that memory is asked for enough at once."""
 SPREAD = "tiles spread"
 """How families begin whose plans make axes of loops first."""
