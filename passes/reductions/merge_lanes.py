@@ -61,15 +61,15 @@ from typing import ClassVar
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.canonical import bound_names, rename
-from kir.ir.visit import names_mentioned, substitute, transform
+from kir.ir.canonical import rename
+from kir.ir.visit import substitute, transform
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at
 from kir.rewrite.match import block_and_index, counting, fresh_var, from_zero, matched, names_at, params_as, splice
-from kir.rewrite.match.thread_team import ThreadTeam, is_scalar, team_at, warps_arrive, whole
+from kir.rewrite.match.thread_team import ThreadTeam, team_at, warps_arrive, whole
 
 from ._result_readers import Readers
-from ._shares import Shares, any_order, first_declared, is_merge, same_shares, shares_at, taken_back
+from ._shares import Shares, any_order, first_declared, is_merge, same_shares, shares_at, taken_back, where_found
 
 WARP = 32
 
@@ -170,14 +170,10 @@ class MergeLanes(Pass):
             return None
         held, _, _, rising, down, lanes = ladder
         block, i = block_and_index(program, path)
-        first = first_declared(block, i, held)
         if lanes != team.threads:
             return Miss("its lanes are not all threads of the CTA")
-        if first is None or any(isinstance(s, n.Alloc) and s.buffer in held and not is_scalar(s) for s in block[first:i]):
-            return Miss("what it merges is not declared in its block")
-        local = set(bound_names(block[first:i])) - {b.name for b in held}
-        if any(local & names_mentioned(s) for s in block[i:]):
-            return Miss("something that finds a share is used afterwards")
+        if isinstance(why := where_found(block, i, held, block[i:], held), Miss):
+            return why
         return Site(path, MergeLanes(rising, down)) if is_merge(_taken_back(program, path, team)) else Miss("more than a share is written before it")
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
