@@ -36,6 +36,16 @@ BAG = """__global__ void bag(const float* table, const int* at, const int* ends,
 }
 void run(const float* t, const int* a, const int* e, float* o, int bags) { bag<<<bags, 32>>>(t, a, e, o, bags); }
 """
+NEXT = """__global__ void next(const float* x, float* out, int rows, int cols) {
+  __shared__ float held[2][16];
+  held[0][threadIdx.x] = x[blockIdx.x * cols + threadIdx.x];
+  for (int k = 0; k < cols; k += 16) {
+    if (k + 16 < cols) held[(k / 16 + 1) % 2][threadIdx.x] = x[blockIdx.x * cols + k + 16 + threadIdx.x];
+    out[blockIdx.x * cols + k + threadIdx.x] = held[k / 16 % 2][threadIdx.x] * 2.f;
+  }
+}
+void run(const float* x, float* o, int rows, int cols) { next<<<rows, 16>>>(x, o, rows, cols); }
+"""
 
 
 @pytest.mark.parametrize(("text", "shapes"), [
@@ -43,6 +53,7 @@ void run(const float* t, const int* a, const int* e, float* o, int bags) { bag<<
     pytest.param(PARTS, {"x": ["rows", "cols"], "out": ["(ceildiv(rows, 16))", "cols"]}, id="as many rows as the grid has along its other axis"),
     pytest.param(GROUPS, {"words": ["rows", "(cols // 8)"], "scales": ["rows * (cols // 64)"]}, id="nothing is reached unless a size has a whole part"),
     pytest.param(BAG, {"table": ["table_rows", 32], "at": ["at_elements"], "ends": ["bags + 1"]}, id="a table of a length of its own"),
+    pytest.param(NEXT, {"x": ["rows", "cols"], "out": ["rows", "cols"]}, id="whole tiles, the next of which is fetched ahead"),
 ])
 def test_a_shape_is_what_the_kernel_reaches(text: str, shapes: dict[str, list[str | int]], tmp_path: Path) -> None:
     (tmp_path / "k.cu").write_text(text, encoding="utf-8")
