@@ -417,7 +417,8 @@ def threads(body: str, before: str = "") -> str:
 
 
 WHOLE = "  float own[4] = {FILL, FILL, FILL, FILL};\n  if (t < n) *(float4*)own = ((const float4*)x)[t];\n  y[t] = own[PLACE] * 2.f;"
-ROW = "  float own[4];\n  for (int i = 0; i < 4; ++i) own[i] = x[t * 4 + i];\n#pragma unroll\n  for (int i = 0; i < 4; ++i) if (t * 4 + i PAST n) y[t * 4 + i] = own[i];"
+ROW = "  float own[4];\n  for (int i = 0; i < 4; ++i) own[i] = x[t * 4 + i];\n#pragma unroll\n"
+ROW += "  for (int i = 0; i < 4; ++i) if (t * 4 + i PAST n) y[t * 4 + i] = own[i];"
 DIFFERENT = {
     "which of a row are stored": tuple(threads(ROW.replace("PAST", sign)) for sign in ("<", "<=")),
     "what stands where nothing is loaded": tuple(threads(WHOLE.replace("FILL", f"{x}.f").replace("PLACE", "1")) for x in (0, 1)),
