@@ -59,3 +59,19 @@ def test_a_shape_is_what_the_kernel_reaches(text: str, shapes: dict[str, list[st
     (tmp_path / "k.cu").write_text(text, encoding="utf-8")
     binding = called_binding(tmp_path / "k.cu")
     assert {name: [str(d) for d in binding.tensors[name].shape] for name in shapes} == {name: [str(d) for d in shape] for name, shape in shapes.items()}
+
+
+FUNCTOR = """struct Mish { __device__ float operator()(float v) const { return v * tanhf(log1pf(expf(v))); } };
+template <typename T, typename F> __global__ void mapped(const T* x, T* y, int n, F f) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = f(x[i]);
+}
+void run(const float* x, float* y, int n) { BEFORE mapped<<<(n + 127) / 128, 128>>>(x, y, n, OF); }
+"""
+
+
+@pytest.mark.parametrize(("before", "of"), [("", "Mish()"), ("", "Mish{}"), ("Mish op;", "op")])
+def test_a_functor_is_of_the_class_that_the_host_makes(before: str, of: str, tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text(FUNCTOR.replace("BEFORE", before).replace("OF", of), encoding="utf-8")
+    binding = called_binding(tmp_path / "k.cu")
+    assert (binding.metas["T"], binding.metas["F"]) == ("f32", "Mish") and binding.tensors["x"].shape == ["n"]
