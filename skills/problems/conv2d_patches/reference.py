@@ -9,7 +9,7 @@ Array = NDArray[Any]
 
 
 def _convolve(x: Array, w: Array, shape: tuple[int, ...]) -> Array:
-    """The convolution with no border; [N, P, Q, F]."""
+    """The convolution with no border; [N, H, W, F]."""
     padded = np.pad(x, ((0, 0), (0, 0), (0, 0), (0, 0)))
     rows, columns = shape
     out = np.zeros((x.shape[0], rows, columns, w.shape[0]))
@@ -20,11 +20,11 @@ def _convolve(x: Array, w: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _shape(sizes: Mapping[str, float]) -> tuple[int, ...]:
-    return int(sizes["P"]), int(sizes["Q"])
+    return int(sizes["H"]), int(sizes["W"])
 
 
 def oracle(inputs: Mapping[str, Array], sizes: Mapping[str, float]) -> dict[str, Array]:
-    """Y [N, P, Q, F]."""
+    """Y [N, H, W, F]."""
     return {"Y": _convolve(inputs["X"], inputs["Wt"], _shape(sizes))}
 
 
