@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import wraps
@@ -71,6 +71,20 @@ def replayed(calls: Sequence[Callable[[], Any]]) -> Replay:
     with torch.cuda.graph(graph):
         made = [call() for call in calls]
     return Replay(graph, tuple(calls), tuple(made))
+
+
+def graphed(ways: Mapping[str, Callable[[], Any]]) -> dict[str, Callable[[], Any]]:
+    """Ways, by their names, as graphs; those that no graph takes as they are, with `(calls)` after their names."""
+    import torch
+
+    out: dict[str, Callable[[], Any]] = {}
+    for name, call in ways.items():
+        try:
+            out[name] = replayed([call])
+        except Exception:  # it waits for the host in between
+            torch.cuda.synchronize()
+            out[f"{name} (calls)"] = call
+    return out
 
 
 def _for_cuda(_: Any, program: Program) -> Executable:
