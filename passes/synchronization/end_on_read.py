@@ -54,8 +54,7 @@ from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten,
 from kir.rewrite.edit import edit_block
 from kir.rewrite.match import block_and_index
 
-from ..transfers._tma_copies import beginning_of_team
-
+TEAMS = frozenset({"warp", "warpgroup"})
 ALL, READ = build.call("bulk_wait", build.const(0)), build.call("bulk_wait", build.const(0), read=True)
 
 
@@ -88,9 +87,10 @@ class EndOnRead(Pass):
     def _at_end(self, program: n.Program, path: Path, node: Place, call: n.Call) -> Found:
         if not (isinstance(node, n.Eval) and node.call == call):
             return None
-        if path[:-1] != beginning_of_team(program, path)[:-1]:
-            return Miss("the team goes on after it")
-        for at in (path, *(p for p, _ in enclosing(program, path))):
+        around = enclosing(program, path)
+        if any(not isinstance(s, n.Roles) and not (isinstance(s, n.For) and s.kind in TEAMS) for _, s in around):
+            return Miss("the team goes on after it, or waits in a branch")
+        for at in (path, *(p for p, _ in around)):
             block, i = block_and_index(program, at)
             if i != len(block) - 1:
                 return Miss("the team or the kernel goes on after it")

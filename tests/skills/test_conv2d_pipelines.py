@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from backends.tilelang.form.form import form
 from kir.analysis.normal.normal_form import normalize
 from kir.analysis.target.legalize import legalize
+from kir.backends.tilelang.form.form import form
 from kir.hardware.target import target
 from kir.interp import run
 from kir.ir.nodes import Program
