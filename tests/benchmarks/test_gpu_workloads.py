@@ -24,6 +24,7 @@ from benchmarks.gpu_workloads import (
     gemm_grouped,
     history,
     intents,
+    sass,
     table,
     topk,
     tuned,
@@ -259,6 +260,13 @@ def test_intents_are_told_for_each_workload_and_surface() -> None:
     assert all(any(row[3 + i] for row in rows) for i in range(len(intents.HOMES)))
     (wgmma,) = [row for row in rows if "wgmma" in row[2].split(", ")]
     assert wgmma[3] == "cuda, tilelang"
+
+
+def test_the_machine_code_is_told_by_what_it_holds() -> None:
+    found = sass.Row("topk", "rows(bits=8), cuda", "main", 90, 16, {"HGMMA": 4, "LDL.64": 3, "STL": 2, "SYNCS": 5, "IADD3": 86})
+    assert sass.page([found]).splitlines()[-1] == "| topk | rows(bits=8), cuda | `main` | 90 | 16 | 100 | 4 |  |  |  |  | 5 | 5 |"
+    assert "rows(bits=8), cuda" in sass.titles(("rows(bits=8)", "cuda", (1, 2)))
+    assert [*sass.titles(fmha.Kernel("fmha_sm90", expert=True))] == ["fmha_sm90 (expert)"]
 
 
 def test_each_surface_is_tuned_at_shapes_twice_and_half_as_large() -> None:
