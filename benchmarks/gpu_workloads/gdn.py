@@ -59,7 +59,9 @@ def cases() -> Iterator[Case]:
 def prepared() -> dict[Kernel, Made]:
     """All kernels, compiled."""
     shapes = asked(SHAPES, name)
-    return kept("gdn", [k for k in KERNELS if k[2] is None or k[2] in shapes], program, executable)
+    wanted = [k for k in KERNELS if k[2] is None or k[2] in shapes]
+    made = kept("gdn", wanted, program, executable)
+    return {k: made[k] for k in wanted}
 
 
 def name(shape: Shape) -> str:
