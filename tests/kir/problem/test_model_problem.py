@@ -387,3 +387,34 @@ def test_without_torch_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(machine, "package_version", lambda name: None)
     with pytest.raises(KirError, match="KIR-G919"):
         load_problem(made(tmp_path, MATMUL))
+
+
+@needs_torch
+def test_a_bound_is_the_same_whatever_runs_share_and_however_much_is_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Contractions of what all disturbed runs are given are made once; one that forward wrote to since is made again."""
+    import torch
+
+    from kir.problem import model_run, rounding_noise
+
+    text = LAYER.replace("batch = 24", "batch = 64")
+    file = model_run.ModelFile(ModelSource("model.py", text))
+    given = file.inputs({}, 3, "sparse")
+    exact = file.oracle({}, given)
+    usual = file.bound({}, given, exact, 2.0**-24)
+    monkeypatch.setattr(model_run, "BLOCK", model_run.WINDOW)
+    assert np.array_equal(file.bound({}, given, exact, 2.0**-24), usual)
+    monkeypatch.setattr(rounding_noise.Known, "of", lambda self, name, args, words, make: make())
+    assert np.array_equal(file.bound({}, given, exact, 2.0**-24), usual)
+    monkeypatch.undo()
+    held, calls = torch.ones(3, 3), list[int]()
+    known = rounding_noise.Known([held])
+
+    def made() -> tuple[Any, Any]:
+        calls.append(1)
+        return held @ held, held
+    for _ in range(2):
+        known.of("aten.mm", (held, held), {}, made)
+    held += 1
+    known.of("aten.mm", (held, held), {}, made)
+    known.of("aten.mm", (held, torch.ones(3, 3)), {}, made)
+    assert len(calls) == 3, "made once, again after a write, and each time with what was not held"
