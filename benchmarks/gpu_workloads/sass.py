@@ -1,10 +1,10 @@
 """What the machine code of the workloads' CUDA kernels holds: ``python -m benchmarks.gpu_workloads.sass [--write]`` prints or writes
-`docs/tables/workloads-sass.md`, of the candidates that were the fastest of a row that is kept. No GPU is needed; what is not compiled yet is.
+`docs/tables/workloads-sass.md`, of the candidates that were the fastest of a row that is kept, as far as the workloads' own commands have compiled them here
+(``python -m benchmarks.gpu_workloads.conv2d --known row`` and the like). No GPU is needed.
 """
 
 from __future__ import annotations
 
-import importlib
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.gpu_workloads import gemm
-from benchmarks.gpu_workloads.running.asking import OF_ROW, ask, fastest_titles
-from benchmarks.gpu_workloads.running.replaying import Made
+from benchmarks.gpu_workloads.running.asking import fastest_titles
+from benchmarks.gpu_workloads.running.replaying import Made, compiled_before
 from benchmarks.gpu_workloads.table import WORKLOADS
 from kir.backends import _cubin
 from kir.base.store import write_atomic
@@ -40,10 +40,9 @@ class Row(NamedTuple):
 
 def rows() -> Iterator[Row]:
     """The kernels of all workloads, the page's order."""
-    ask((), (OF_ROW,))
     for name in WORKLOADS:
         fastest = fastest_titles(name)
-        found: Mapping[Any, Made] = _gemm() if name == "gemm" else importlib.import_module(WORKLOADS[name]).prepared()
+        found: Mapping[Any, Made] = _gemm() if name == "gemm" else compiled_before(name)
         seen = dict[str, Executable]()
         for key, made in found.items():
             title = next((x for x in titles(key) if x in fastest), "")
@@ -63,8 +62,9 @@ def titles(key: Any) -> Iterable[str]:
 
 def _gemm() -> dict[tuple[str, ...], Made]:
     """Those of GEMM, which are kept by rows."""
+    kept = gemm.prepared(gemm.KEPT) if (gemm.KEPT / "candidates.pickle").exists() else {}
     return {(name,): executable if isinstance(executable, str) else (program, executable)
-            for row in gemm.prepared(gemm.KEPT).values() for surface, name, program, executable in row if surface == "cuda"}
+            for row in kept.values() for surface, name, program, executable in row if surface == "cuda"}
 
 
 def of(workload: str, title: str, executable: Executable) -> Iterator[Row]:

@@ -93,8 +93,7 @@ def _for_cuda(_: Any, program: Program) -> Executable:
 
 def kept(name: str, keys: Iterable[Any], make: Callable[[Any], Program], build: Callable[[Any, Program], Executable] = _for_cuda) -> dict[Any, Made]:
     """Programs by their keys, made and compiled side by side, and kept in `build/NAME.pickle` for another process."""
-    file = ROOT / "build" / f"{name}.pickle"
-    found: dict[Any, Made] = pickle.loads(file.read_bytes()) if file.exists() else {}
+    file, found = ROOT / "build" / f"{name}.pickle", compiled_before(name)
     missing = [k for k in keys if k not in found]
     if missing:
         with ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=get_context("spawn")) as pool:
@@ -102,6 +101,13 @@ def kept(name: str, keys: Iterable[Any], make: Callable[[Any], Program], build: 
                 found[key] = one
                 if number % AT_ONCE == 0 or number == len(missing):
                     write_atomic(file, pickle.dumps(found))
+    return found
+
+
+def compiled_before(name: str) -> dict[Any, Made]:
+    """What `kept` has kept under a name."""
+    file = ROOT / "build" / f"{name}.pickle"
+    found: dict[Any, Made] = pickle.loads(file.read_bytes()) if file.exists() else {}
     return found
 
 
