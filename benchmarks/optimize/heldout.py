@@ -28,7 +28,7 @@ from kir.hardware.target import target
 from kir.ir.parser import parse_program
 from kir.learning.optimize.judge import GpuJudge
 from kir.learning.optimize.plan import Setting
-from kir.learning.optimize.policy import Known, estimated, untried
+from kir.learning.optimize.policy import ALIKE, Known, estimated, untried
 from kir.learning.optimize.pool.engines import Devices, Lost
 from kir.problem import Problem, Shape, numpy_dtype
 from kir.problem.schema import evaluate
@@ -308,7 +308,11 @@ def _in_order(proposed: list[Proposed], tried: list[dict[str, Any]], priors: Map
         return p.kin and not any((t["family"], t["surface"]) == (p.family, p.surface) for t in tried)
 
     order = {p.key: i for i, p in enumerate(proposed)}
-    yield from sorted((p for p in proposed if p.key not in done), key=lambda p: ((p.family, p.surface) in refused, not first(p), seems(p), order[p.key]))
+
+    def rank(p: Proposed) -> tuple[bool, bool, int, int]:  # of forecasts that say the same the one that was proposed first
+        return (p.family, p.surface) in refused, not first(p), round(math.log(seems(p)) / ALIKE), order[p.key]
+
+    yield from sorted((p for p in proposed if p.key not in done), key=rank)
 
 
 def _at_most(row: Mapping[str, Any], about: Mapping[str, Any]) -> float | None:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-import time
 import tomllib
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
@@ -18,7 +16,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from benchmarks.optimize.running import Known, code, each, search
+from benchmarks.optimize.running import Known, ages, code, each, made, search
 from kir.base.diagnostic import KirError
 from kir.base.store import write_atomic
 from kir.gate.cost import DRAM_SHARE, LAUNCH, program_cost
@@ -95,7 +93,7 @@ def recovery(out: Path, only: str, seconds: float, workers: int = 1, given: str 
     for (name, surface, *_), found in each(several, tasks, workers, seconds):
         for arm, row in found.items():
             rows = [r for r in rows if (r["problem"], r["surface"], r["arm"]) != (name, surface, arm)]
-            rows.append({"problem": name, "surface": surface, "arm": arm, **row, "code": code(), "when": time.strftime("%Y-%m-%d")})
+            rows.append({"problem": name, "surface": surface, "arm": arm, **row, **made()})
         rows.sort(key=lambda r: (PROBLEMS.index(r["problem"]), SURFACES.index(r["surface"]), ARMS.index(r["arm"])))
         write_atomic(file, json.dumps({"rows": rows}, indent=1) + "\n")
     if given:
@@ -185,8 +183,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         won = sum(1 for key in mine if (t := by[key]) and t * ENOUGH <= goal[key[:2]])
         left = len(arms) * len(SURFACES) * len(WORKLOADS if arms == TRIES else PROBLEMS) - sum(1 for _, _, a in by if a in arms)
         yield f"- {what}: {won} of {len(mine)} at {ENOUGH:.0%} or more{f', {left} not run' if left else ''}"
-    ages = Counter(f"{r.get('code', 'an older code')}, {r.get('when', 'undated')}" for r in rows)
-    yield f"- rows by the code that made them, and its date: {'; '.join(f'{count} of {each}' for each, count in ages.most_common())}"
+    yield ages(rows)
     whole = [r for r in rows if r.get("took") and r["arm"] == "whole"]
     if whole:
         share = sum(r["took"] - r["gate"] for r in whole) / sum(r["took"] for r in whole)

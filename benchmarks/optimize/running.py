@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
 from dataclasses import field, replace
 from functools import cache
@@ -167,6 +168,17 @@ def code(folders: tuple[str, ...] = CODE) -> str:
         for path in sorted(p for p in (root / place).rglob("*") if p.is_file() and "__pycache__" not in p.parts):
             said.update(f"{path.relative_to(root)}\n".encode() + path.read_bytes())
     return said.hexdigest()[:12]
+
+
+def made() -> dict[str, str]:
+    """What a row says of how it was made: the code, and the day."""
+    return {"code": code(), "when": time.strftime("%Y-%m-%d")}
+
+
+def ages(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The line of a page that says how many rows are of which code and day."""
+    found = Counter(f"{r.get('code', 'an older code')}, {r.get('when', 'undated')}" for r in rows)
+    return f"- rows by the code that made them, and its date: {'; '.join(f'{count} of {each}' for each, count in found.most_common())}"
 
 
 @cache

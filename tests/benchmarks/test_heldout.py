@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 
 from benchmarks.optimize import heldout as held
-from benchmarks.optimize import recovery
+from benchmarks.optimize import recovery, running
 from benchmarks.optimize.ahead import Proposed
 from benchmarks.optimize.running import Known, Remembered
 from kir.learning.optimize.judge import CpuJudge
@@ -98,6 +98,7 @@ def test_rows_of_other_code_are_made_again_and_those_of_a_folder_are_taken(tmp_p
     monkeypatch.setattr(recovery, "several", made)
     monkeypatch.setattr(recovery, "experts", lambda surface: {"gemm": 1e-3})
     monkeypatch.setattr(recovery, "code", lambda: "this")
+    monkeypatch.setattr(running, "code", lambda: "this")
     monkeypatch.setattr(recovery, "ORDER", recovery.TRIES)
     monkeypatch.setattr(recovery, "PROBLEMS", ("gemm",))
     monkeypatch.setattr(recovery, "WORKLOADS", ("gemm",))

@@ -349,7 +349,7 @@ PARTS = (2, 4, 8, 16, 32, 64, 128)
 """CTAs that one loop is dealt to, as they are tried."""
 CTAS_PER_SM = 8
 """CTAs an SM that such a loop is dealt to if it can be."""
-PLAIN = ((128, 4), (256, 4), (128, 8), (512, 4), (256, 8), (128, 2), (128, 1))
+PLAIN = ((256, 16), (128, 16), (256, 8), (128, 8), (256, 4), (512, 4), (128, 4))
 """Threads, and elements of each, where nothing is folded: a few vectors of 16 bytes, so that memory is asked for enough at once."""
 SPREAD = "tiles spread"
 """How families begin whose plans make axes of loops first."""
@@ -372,11 +372,13 @@ class TileSource:
     def streams(self, program: n.Program, setting: Setting) -> Iterator[tuple[str, str, Iterator[Plan]]]:
         """A stream for each form that the kernel has room for; also with loops over results that need nothing of one another as axes of the grid, so that
         tiles of them are CTAs of their own."""
-        yield from self._forms(program, setting)
         first, wide = _spread(program, setting)
-        for family, operator, plans in self._forms(wide, setting) if first else ():
-            yield family.replace("tiles", SPREAD, 1), operator, (
-                replace(p, source=p.source.replace("tiles", SPREAD, 1), family=p.family.replace("tiles", SPREAD, 1), steps=(*first, *p.steps)) for p in plans)
+        spread = ((family.replace("tiles", SPREAD, 1), operator, (
+            replace(p, source=p.source.replace("tiles", SPREAD, 1), family=p.family.replace("tiles", SPREAD, 1), steps=(*first, *p.steps)) for p in plans))
+            for family, operator, plans in (self._forms(wide, setting) if first else ()))
+        plain = self._forms(program, setting)
+        alone = first and not any(isinstance(s, n.For) for s in wide.kernels[0].body)  # nothing is folded: CTAs of a few vectors each come first
+        yield from itertools.chain(spread, plain) if alone else itertools.chain(plain, spread)
 
     def _forms(self, program: n.Program, setting: Setting) -> Iterator[tuple[str, str, Iterator[Plan]]]:
         """A stream for each form that the kernel has room for. None where there are several kernels (each is planned alone), or threads already."""
