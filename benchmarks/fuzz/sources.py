@@ -124,6 +124,10 @@ def page(lines: Sequence[dict[str, Any]]) -> str:
     return "\n".join(out) + "\n"
 
 
+def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, errors="replace", env=os.environ)
+
+
 def main() -> int:
     """Run each surface for its share of the minutes, in a process of its own."""
     arguments = argparse.ArgumentParser(description=__doc__)
@@ -146,7 +150,7 @@ def main() -> int:
         command = [sys.executable, "-W", "ignore", "-m", "benchmarks.fuzz.sources", "--child", surface, "--surface", surface, "--state", str(chosen.state),
                    "--minutes", str(each / 60)]
         with ThreadPoolExecutor(chosen.jobs) as pool:
-            ended = list(pool.map(lambda _: subprocess.run(command, capture_output=True, text=True, errors="replace", env=os.environ), range(chosen.jobs)))
+            ended = list(pool.map(_run, [command] * chosen.jobs))
         said = [done.stdout + done.stderr for done in ended]
         faults = sorted({x for s in said for x in re.findall(r"^FAULT (.*)$", s, re.MULTILINE)} | {"out of memory" for s in said if "out-of-memory" in s})
         texts = [max((int(x) for x in re.findall(r"(?:^#|number_of_executed_units: )(\d+)", s, re.MULTILINE)), default=0) for s in said]

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -186,8 +187,12 @@ def test_what_a_compiler_made_of_random_programs_is_counted(monkeypatch: pytest.
     monkeypatch.setattr(compiled, "validated", lambda *given: next(answers))
     found = [compiled.of(seed)[1] for seed in (2, 4, 5)]  # of one kernel each, which TileLang can say
     assert found == ["holds", "refuted", "unread"]
-    text = compiled.page({"seed": 3, "seconds": 60.0, "counts": Counter(found), "why": {"refuted: a race": 1}, "first": {"refuted: a race": 10}})
-    assert "3 programs, 2 read back" in text and "| refuted: a race | 1 | 10 |" in text and "| not the program | 1 |" in text
+    state = {"triton": {**compiled.EMPTY, "counts": {}, "why": {}, "first": {}}}
+    for seed, status in ((4, "holds"), (2, "refuted"), (5, "unread")):
+        compiled.take(state["triton"], seed, "rows", status, "a race", 2.0)
+    assert state["triton"]["left"] == [0, 1, 3]
+    text = compiled.page(state)
+    assert "| triton | 3 | 2 | 0 | 1 | 1 | 1 | 0 | 0 | 0 |" in text and "| triton | refuted: a race | 1 | 2 |" in text and "| cuda | 0 | 0 |" in text
 
 
 ALONE = """kir 1
@@ -226,6 +231,29 @@ def test_a_store_is_not_moved_before_its_place_is_known(before: bool, found: int
     """Seed 8731: the place of the copy had a name that the store, which stands before, did not know."""
     lines = ("let at = r * 4", "let b = r + 1") if before else ("let b = r + 1", "let at = r * 4")
     assert len(sites(pass_class("stage-epilogue").with_options({}), parse_program(PLACED.format(*lines), "p.kir"), "backward")) == found
+
+
+SWIZZLED = """kir 1
+program p
+  in X: bf16[1, 128]
+  inout Y: bf16[1, 128]
+kernel main grid (b: 1) threads 1
+  shared S: bf16[128] layout swizzle(3, 4, 3)
+  for e in 0..{}
+    S[e] = X[0, e]
+  for e in {}..128
+    S[e] = X[0, e]
+  Y[0, 0] = S[{}]
+"""
+
+
+@pytest.mark.parametrize("at", [11, 100])
+def test_a_number_is_read_through_the_swizzle_of_its_array(at: int) -> None:
+    """Seed 20124: the place of a single element is a number in the text, which has lost its form."""
+    count, values = Counter[str](), np.arange(128).astype(ml_dtypes.bfloat16).reshape(1, 128)
+    p = parse_program(SWIZZLED.format(at, at + 1, at).replace(f"  for e in {at + 1}", f"  S[{at}] = X[0, {at}]\n  for e in {at + 1}"), "p.kir")
+    assert not list(surfaces(p, lambda: {"X": values.copy(), "Y": values.copy()}, random.Random(0), count))
+    assert count["cuda: read back"] == 1
 
 
 def test_a_text_is_read_as_what_it_computes_or_it_is_a_fault() -> None:
