@@ -9,7 +9,7 @@ from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import TileType
-from kir.ir.visit import names_read, statements, transform
+from kir.ir.visit import names_read, statements, transform, walk
 
 
 class CannotResize(Exception):
@@ -34,6 +34,9 @@ def resized(kernel: n.Kernel, axes: TileAxes, axis: int, now: int, then: n.Expr)
     if len(found) != 1:
         raise CannotResize(f"{len(found)} axes run over the tiles of '{number.name}'")
     made = _Resize(axes, found[0], build.var(number.name), now, then).kernel(kernel)
+    begins = {id(v) for s in statements(kernel.body) for x in walk(s) if isinstance(x, n.Span) for v in walk(x.lo)}
+    if any(isinstance(x, n.Var) and x.name == number.name and id(x) not in begins for s in kernel.body for x in walk(s)):
+        raise CannotResize(f"'{number.name}' is read where no tile begins, too: what a condition or an index says of it is of tiles of {now}")
     assert isinstance(number.extent, n.Binary)
     return replace(made, grid=tuple(replace(a, extent=build.ceildiv(number.extent.a, then)) if a == number else a for a in kernel.grid))
 
@@ -56,6 +59,9 @@ class _Resize:
                 return n.Var(new.name, TileType(new.of.dtype, self._shape(new.name, new.of.shape)))
             case n.Buffer() if new.space != "global":
                 shape = self._shape(new.name, new.shape)
+                laid_out = new.strides is not None or any(x.name == "strides" for x in walk(new) if isinstance(x, n.Layout))
+                if laid_out and any(c is self.cls for c in self.axes.of(new.name)):
+                    raise CannotResize(f"the layout of '{new.name}' spells the size out")
                 return replace(new, shape=tuple(build.const(d) if isinstance(d, int) else d for d in shape))
             case n.Span() if isinstance(old, n.Span) and self.number.name in names_read(old.lo):
                 return build.span(self._scaled(old.lo), self.then)
