@@ -49,7 +49,7 @@ NUMBERS, DRAWS, STEPS, SECONDS, TEXTS = (1, 2, 3, 4, 8, 16, 32), 4, 12, 20.0, 0.
 the text of what a pass made is read again."""
 ASKED, LATER = 0.5, 0.5
 """How often the prover is asked of a program; and how often a surface writes a program of the way that passes went, not the first."""
-LONG = 500
+LONG = 200
 """Statements of a run from which on a program is checked, and not gone on with: a run of many is as long as a hundred others."""
 _NAMED = {cls.name: cls for cls in PASSES}
 HAZARDS = tuple(r for r in RULES if any(word in r.name for word in ("edge", "bound", "condition", "mask", "loop", "shifted", "neighbor")))

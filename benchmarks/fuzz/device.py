@@ -3,10 +3,10 @@
     python -m benchmarks.fuzz.device [--minutes M] [--state FILE] [--jobs N] [--seed N] [--write] [--mended]
 
 CUDA takes every program, many of them in one translation unit; Triton and TileLang, which compile each by itself, every few. Of some seeds it is what passes
-made of the program. Floats are whole numbers, so that sums and products are exact in f32 and f64 whatever their order, as far as whole numbers go: these, and integers, are the
-same bit for bit; f16 and bf16 may differ by what their roundings make of it. Nothing may be written beyond a tensor, or into an input. Goes on where the last run
-ended; `--write` writes docs/tables/fuzz-device.md, `--mended` says that what was found by now is mended. Exit code 1 where something
-compiled is not the program that it is of.
+made of the program. Floats are whole numbers, so that sums and products are exact in f32 and f64 whatever their order, as far as whole numbers go: these,
+and integers, are the same bit for bit; f16 and bf16 may differ by what their roundings make of it. Nothing may be written beyond a tensor, or into an input.
+Goes on where the last run ended; `--write` writes docs/tables/fuzz-device.md, `--mended` says that what was found by now is mended. Exit code 1 where
+something compiled is not the program that it is of.
 """
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ SAVED, LAST = 15.0, 25.0
 ROUNDED, SHOWN, KEPT = {"f16": 2.0 ** -7, "bf16": 2.0 ** -4}, 120, 40
 """How far a value of a narrow float may lie from the interpreter's, of the largest there is; characters of a reason that are kept, and rows shown."""
 WHOLE = {"f32": 2.0 ** 24, "f64": 2.0 ** 53, "i32": np.inf, "i64": np.inf}
-LAST = {"f32": 2.0 ** -22, "f64": 2.0 ** -51}
+BEYOND = {"f32": 2.0 ** -22, "f64": 2.0 ** -51}
 """Where whole numbers end of a float, and how far beyond it a value may lie: nvcc makes one rounding of a product and a sum, the interpreter two."""
 WORDS = ("the same", "within roundings", "other values", "did not come back", "refused by the compiler", "refused to write")
 Outcome = tuple[str, str, str, str, str]
@@ -105,7 +105,7 @@ def same(got: NDArray[Any], want: NDArray[Any], dtype: str) -> tuple[str, str]:
     where = int(np.argmax(apart))
     said = f"[{where}] is {x[where]}, the interpreter says {y[where]}"
     largest = max(1.0, float(np.max(np.abs(y[np.isfinite(y.astype(np.float64))]), initial=0.0)))
-    rounded = ROUNDED[dtype] if dtype in ROUNDED else LAST[dtype] if largest >= WHOLE[dtype] else 0.0
+    rounded = ROUNDED[dtype] if dtype in ROUNDED else BEYOND[dtype] if largest >= WHOLE[dtype] else 0.0
     near = bool(np.all(np.abs(x - y)[apart] <= rounded * largest))
     return ("within roundings" if near else "other values"), said
 
