@@ -9,7 +9,7 @@ from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import TileType
-from kir.ir.visit import names_read, statements, transform, walk
+from kir.ir.visit import children, names_read, statements, transform, walk
 
 
 class CannotResize(Exception):
@@ -34,11 +34,17 @@ def resized(kernel: n.Kernel, axes: TileAxes, axis: int, now: int, then: n.Expr)
     if len(found) != 1:
         raise CannotResize(f"{len(found)} axes run over the tiles of '{number.name}'")
     made = _Resize(axes, found[0], build.var(number.name), now, then).kernel(kernel)
-    begins = {id(v) for s in statements(kernel.body) for x in walk(s) if isinstance(x, n.Span) for v in walk(x.lo)}
-    if any(isinstance(x, n.Var) and x.name == number.name and id(x) not in begins for s in kernel.body for x in walk(s)):
+    if any(_reads_elsewhere(s, number.name) for s in kernel.body):
         raise CannotResize(f"'{number.name}' is read where no tile begins, too: what a condition or an index says of it is of tiles of {now}")
     assert isinstance(number.extent, n.Binary)
     return replace(made, grid=tuple(replace(a, extent=build.ceildiv(number.extent.a, then)) if a == number else a for a in kernel.grid))
+
+
+def _reads_elsewhere(node: n.Node, name: str) -> bool:
+    """Whether a name is read, but for where a range of indices begins."""
+    if isinstance(node, n.Span):
+        return False
+    return (isinstance(node, n.Var) and node.name == name) or any(_reads_elsewhere(x, name) for x in children(node))
 
 
 @dataclass

@@ -256,6 +256,22 @@ def test_a_number_is_read_through_the_swizzle_of_its_array(at: int) -> None:
     assert count["cuda: read back"] == 1
 
 
+@pytest.mark.parametrize("dtype", ["i64", "u64", "u8", "i8", "i32"])
+def test_what_stands_for_nothing_has_a_type_of_several_words(dtype: str) -> None:
+    """Seed 10801: `long long(0)` is no C++."""
+    of = np.dtype({"i64": "i8", "u64": "u8", "u8": "u1", "i8": "i1", "i32": "i4"}[dtype])
+    text = f"""kir 1
+program p
+  in X: {dtype}[1, 32]
+  inout Y: {dtype}[1, 32]
+kernel main grid (b: 1) threads 32
+  Y[0, 0 +: 32] = load(X[0, 0 +: 32] where iota(32) == 0) where iota(32) == 0
+"""
+    count, values = Counter[str](), np.arange(32).astype(of).reshape(1, 32)
+    assert not list(surfaces(parse_program(text, "p.kir"), lambda: {"X": values.copy(), "Y": values.copy()}, random.Random(0), count))
+    assert count["cuda: read back"] == 1
+
+
 def test_a_text_is_read_as_what_it_computes_or_it_is_a_fault() -> None:
     from benchmarks.fuzz import texts
     text = "__global__ void k(const int* x, int* y, int n) {\n  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i < n) y[i] = x[i] % -3;\n}\n"
