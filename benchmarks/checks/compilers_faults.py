@@ -31,7 +31,8 @@ DRAWS = 4
 @dataclass(frozen=True)
 class Text:
     """What a release made of a kernel: the kind of hazard that it has ("" where it is right, `values` where it computes something else), and the tracker's
-    number of the fault (0 where it has none that we know). A text that is right of what a run shows (`shown`) has obligations that are not decided for all sizes."""
+    number of the fault (0 where it has none that we know). A text that is right of what a run shows (`shown`) has obligations that are not decided for all
+    sizes."""
 
     kernel: str
     release: str
@@ -118,7 +119,8 @@ def page(rows: list[tuple[Text, Proved]]) -> Iterator[str]:
                f"{issue}{'' if text.kind else ', not there'} | {words} | {where} | "
                f"`{command if text.kind != 'values' else 'python -m benchmarks.checks.compilers_faults'}` |")
     wrong = [t for t, _ in rows if t.kind]
-    yield f"\n{len(wrong)} texts with a fault, {len({(t.surface, t.issue) for t in wrong if t.issue})} faults of the trackers, {len(rows) - len(wrong)} right texts."
+    known = {(t.surface, t.issue) for t in wrong if t.issue}
+    yield f"\n{len(wrong)} texts with a fault, {len(known)} faults of the trackers, {len(rows) - len(wrong)} right texts."
 
 
 def _module(name: str) -> Any:

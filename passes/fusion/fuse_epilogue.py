@@ -215,10 +215,10 @@ class FuseEpilogue(Pass):
         known = {p.name for p in program.params} | {w.buffer.name for w in program.workspaces}
         if strange := sorted(({x.at.buffer.name for x in walk(mapped) if isinstance(x, n.Load)} | {c.name}) - known - {raw.name}):
             raise NotElementwise(f"'{strange[0]}' is a name of this kernel's own")
-        if missing := _left_out(s, kernel_of(program, path)):
-            raise NotElementwise(f"the store leaves a part of axis {missing - 1} of '{c.name}' out, which the new kernel would read")
         if len(_writers(program, c.name)) > 1:
             raise NotElementwise(f"'{c.name}' is written by other statements too, which the new kernel would write over")
+        if missing := _left_out(s, kernel_of(program, path)):
+            raise NotElementwise(f"the store leaves a part of axis {missing - 1} of '{c.name}' out, which the new kernel would read")
         if left or any(isinstance(x, n.Load) and x.at.buffer.space != "global" for x in walk(mapped)):
             raise NotElementwise(f"the value also depends on '{sorted(left)[0]}'" if left else "the value depends on several local results")
         kernel = n.Kernel(self.kernel, tuple(reversed(grid)), build.const(1), (n.Store(n.Region(c, place.index), mapped),))

@@ -498,7 +498,7 @@ program p
   out Z: f32[4, 8]
 kernel main grid (r: 4) threads 1
   register s: f32 = 1.0
-  for c in 0..4
+  for c in 0..8
     Y[r, c] = {value}
   {other}
 """
