@@ -17,6 +17,7 @@ from kir.base.diagnostic import Diagnostic, KirError
 from kir.gate.cases import Case, ProblemCase, tensor_names
 from kir.interp import run
 from kir.ir import nodes as n
+from kir.ir.types import DType
 from kir.problem import Problem
 from kir.problem.draws import generator, numpy_dtype, unit_roundoff
 from kir.problem.schema import Shape
@@ -67,7 +68,8 @@ def _own(naive: n.Program, case: ProblemCase) -> ProblemCase:
 
 def _held(program: n.Program, naive: n.Program, problem: Problem, first: ProblemCase, where: Callable[[str], str]) -> Iterator[Diagnostic]:
     tensors = held_at_one_value(problem, first.at)
-    scalars = [name for name, value in problem.spec.scalars.items() if isinstance(value, float) and any(p.name == name for p in program.params)]
+    taken = {p.name for p in program.params if isinstance(p.of, DType) and p.of.is_float}
+    scalars = [name for name, value in problem.spec.scalars.items() if name in taken and np.isfinite(value)]
     if not tensors and not scalars:
         return
     inputs = dict(first.inputs)
