@@ -77,10 +77,10 @@ def few_trips(s: n.For, lo: n.Expr, hi: n.Expr, env: Env) -> range | None:
 
 
 def counted(s: n.For | n.While, name: str) -> int:
-    """1 or -1 where a scalar register is changed in a loop by one store alone, that adds this to it, in each trip that another one follows; else 0."""
+    """The number that is added to a scalar register in each trip of a loop that another one follows, where one store alone changes it; 0 where none is."""
     store = _each_trip(s, name)
     by = build.sub(store.value, build.load(store.at)) if store is not None else None
-    return found if by is not None and (found := int_value(by)) in (1, -1) else 0
+    return (int_value(by) or 0) if by is not None else 0
 
 
 def alternating(s: n.For | n.While, name: str, first: n.Expr) -> int | None:
