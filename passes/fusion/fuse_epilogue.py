@@ -241,11 +241,11 @@ def _left_out(s: n.Store, kernel: n.Kernel) -> int:
         size = build.int_value(d)
         if isinstance(i, n.Span):
             first = build.int_value(i.lo)
-            if first is not None and isinstance(i.extent, int) and (first > 0 or size is None or i.extent < size):
+            if first is not None and isinstance(i.extent, int) and (first > 0 or (size is not None and i.extent < size)):
                 return k
         elif isinstance(i, n.Var) and i.name in ends:
             end = build.int_value(ends[i.name])
-            if end is not None and (size is None or end < size):
+            if end is not None and size is not None and end < size:
                 return k
     return 0
 
