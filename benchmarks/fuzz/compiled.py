@@ -44,6 +44,8 @@ WORDS = {"proved": "every hazard decided for all sizes, and the same values", "h
 SHOWN, SECONDS = 90, 60.0
 """Characters of a reason that are kept; and how long one program may take, in processor time of the process itself."""
 SURFACES = ("tilelang", "triton", "cuda")
+TWICE, KNOWN = "one store writes the same element", " (lanes of a warp end a sum of rounded products with other last bits: [7264](compilers-faults.md))"
+"""What a known fault of Triton looks like, and what is said of it."""
 EMPTY: dict[str, Any] = {"seed": 0, "left": [], "seconds": 0.0, "counts": {}, "why": {}, "first": {}}
 """What is kept of a surface."""
 
@@ -94,7 +96,8 @@ def page(state: dict[str, Any]) -> str:
     for surface in SURFACES:
         own = state.get(surface, EMPTY)
         often = sorted(own["why"].items(), key=lambda kv: (-kv[1], kv[0]))
-        lines += [f"| {surface} | {why.replace('|', '/')} | {count:,} | {own['first'][why]} |" for why, count in often]
+        lines += [f"| {surface} | {why.replace('|', '/')}{KNOWN if surface == 'triton' and TWICE in why else ''} | {count:,} | {own['first'][why]} |"
+                  for why, count in often]
     if shipped := state.get("shipped"):
         good = sum(status in ("proved", "holds") for status, _ in shipped.values())
         lines += ["", f"Of the naive programs of {len(shipped)} shipped problems, what TileLang compiled is the program for {good} (`--shipped`).", "",
