@@ -275,7 +275,7 @@ def _registers(asked: Declared, tiles: Declared, arch: Architecture, made_of: Co
     written out, which hold it already."""
     if made_of is not None and made_of.registers:
         return made_of.registers, made_of.spills / WORD
-    wanted = [(OWN_REGISTERS + max(asked.registers, tiles.registers + live), times) for live, times in tiles.live]
+    wanted = [(OWN_REGISTERS + max(asked.registers, live), times) for live, times in tiles.live]
     spilled = max(max(0, words - arch.max_registers_per_thread) * times for words, times in wanted)
     return min(arch.max_registers_per_thread, max(words for words, _ in wanted)), float(spilled)
 

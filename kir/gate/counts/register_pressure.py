@@ -21,11 +21,11 @@ Places = tuple[tuple[int, int], ...]
 
 
 def live_registers(block: n.Block, threads: int, values: Mapping[str, n.Expr], whole: bool = False) -> Places:
-    """The registers a thread that named tiles take where they are most, at these sizes (`values`), from where a tile is named to where it is
-    last read; and how often a CTA comes by there: several places, where others that have fewer are passed more often. Tiles of indices
+    """The registers a thread that arrays, fragments and named tiles take where they are most, at these sizes (`values`), from where each is named to where it
+    is last read; and how often a CTA comes by there: several places, where others that have fewer are passed more often. Tiles of indices
     and of conditions are computed again where they are read, and count nothing. `whole`: the surface's compiler loads a tile whole before it goes on, so that
     one without a name takes registers as well."""
-    found = sorted(set(_held(block, max(1, threads), values, (0, 1), whole)), reverse=True)
+    found = sorted(set(_held(block, max(1, threads), values, (0, 1), whole, operand_fragments(block) | local_arrays(block))), reverse=True)
     out: list[tuple[int, int]] = []
     for held, times in found:
         if not out or times > out[-1][1]:
@@ -33,20 +33,23 @@ def live_registers(block: n.Block, threads: int, values: Mapping[str, n.Expr], w
     return tuple(out)
 
 
-def _held(block: n.Block, threads: int, values: Mapping[str, n.Expr], around: tuple[int, int], whole: bool) -> list[tuple[int, int]]:
+def _held(block: n.Block, threads: int, values: Mapping[str, n.Expr], around: tuple[int, int], whole: bool, without: frozenset[str]) -> list[tuple[int, int]]:
     sizes = {name: size for s in block if isinstance(s, n.Let) for name, size in _words(s, threads, values)}
     kept = _in_registers(block) if sizes or whole else frozenset()
     sizes = {name: size for name, size in sizes.items() if name in kept}
-    last = {x.name: i for i, s in enumerate(block) for x in walk(s) if isinstance(x, n.Var) and x.name in sizes}
+    arrays = {s.buffer.name: _array(s, threads, values) for s in block if isinstance(s, n.Alloc) and s.buffer.name not in without}
+    sizes |= {name: size for name, size in arrays.items() if size}
+    last = {x.name: i for i, s in enumerate(block) for x in walk(s) if isinstance(x, n.Var | n.Buffer) and x.name in sizes}
     live: set[str] = set()
     most, times = around
     out = [around]
     for i, s in enumerate(block):
+        live |= {s.buffer.name} & sizes.keys() if isinstance(s, n.Alloc) else set()
         held = most + sum(sizes[name] for name in live)
         out.append((held + (_loaded(s, threads, values, kept) if whole else 0), times))
         for inner, team, trips in _inner(s, threads, values):
-            out += _held(inner, max(1, team), values, (held, times * trips), whole)
-        live = {name for name in live if last[name] > i}
+            out += _held(inner, max(1, team), values, (held, times * trips), whole, without)
+        live = {name for name in live if last.get(name, -1) > i}
         if isinstance(s, n.Let):
             live |= {name for name in s.names if last.get(name, -1) > i}
             if len(s.names) == 1 and isinstance(s.value.type, DType) and s.value.type.is_integer:  # bounds of loops are named so
@@ -140,6 +143,14 @@ def _loaded(s: n.Stmt, threads: int, values: Mapping[str, n.Expr], kept: frozens
         extents = [int_value(substitute(d, values)) if isinstance(d, n.Expr) else int(d) for d in shape_of(x.type)]
         out += math.prod(d or 1 for d in extents) * dtype_of(x.type).bytes // (WORD * threads)
     return out
+
+
+def _array(s: n.Alloc, threads: int, values: Mapping[str, n.Expr]) -> int:
+    """The registers a thread of an array or a fragment."""
+    if s.buffer.space not in ("fragment", "register"):
+        return 0
+    extents = [d if isinstance(d, int) else int_value(substitute(d, values)) for d in s.buffer.shape]
+    return -(-math.prod(d or 1 for d in extents) * s.buffer.dtype.bytes // (WORD * threads))
 
 
 def _words(s: n.Let, threads: int, values: Mapping[str, n.Expr]) -> list[tuple[str, int]]:
