@@ -171,7 +171,8 @@ def _modelled(program: n.Program, kernel: n.Kernel, own: n.Kernel, sizes: Mappin
     if spilled:
         parts["spills"] = 2.0 * spilled / IN_TURN * device.pipes.l2_latency / clock * max(1.0, waves)
     idle = (beyond - CTA_CYCLES) * max(1.0, ctas / device.sm_count) / clock
-    busy = math.fsum(v**POWER for v in (sm, *(parts.get(k, 0.0) + (idle if k in ("l2", "dram") else 0.0) for k in ("l2", "dram", "ctas", "atomics")))) ** (1 / POWER)
+    beside = (parts.get(k, 0.0) + (idle if k in ("l2", "dram") else 0.0) for k in ("l2", "dram", "ctas", "atomics"))
+    busy = math.fsum(v**POWER for v in (sm, *beside)) ** (1 / POWER)
     parts["launch"] = LAUNCH
     bound = max(parts, key=lambda k: (parts[k], k))
     unknown = tuple(dict.fromkeys(x for w, _ in samples for x in w.stream.unknown))

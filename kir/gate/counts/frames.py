@@ -127,8 +127,7 @@ def begun_first(items: list[Item]) -> None:
     if at is None:
         return
     for x in items[at + 1:]:
-        if isinstance(x, Op) and x.pipe == "tensor" or isinstance(x, Loop) and any(op.pipe == "tensor" or not op.apart and op.pipe != "none" for op, _, _ in
-                                                                                   operations(x.body) if op.pipe in ("tensor", "shared")):
+        if any(op.pipe == "tensor" or (isinstance(x, Loop) and op.pipe == "shared" and not op.apart) for op, _, _ in operations([x])):
             return
         if any(op.apart == "copy" for op, _, _ in operations([x])):
             wait = items[at]

@@ -11,7 +11,22 @@ from itertools import product
 
 import numpy as np
 
-from kir.gate.counts.frames import BY_ITSELF, LEAST_COLUMNS, UNROLLED, Frame, Stream, begun_first, changed, increment, is_index, loaded, mma_shape, pipelined, scalar, unit
+from kir.gate.counts.frames import (
+    BY_ITSELF,
+    LEAST_COLUMNS,
+    UNROLLED,
+    Frame,
+    Stream,
+    begun_first,
+    changed,
+    increment,
+    is_index,
+    loaded,
+    mma_shape,
+    pipelined,
+    scalar,
+    unit,
+)
 from kir.gate.counts.numbers import Values as Known
 from kir.gate.counts.numbers import evaluate, number
 from kir.gate.counts.places import LANES, Instances, Places, leaves

@@ -44,8 +44,8 @@ Architecture via Microbenchmarking, 2024: 180 cycles, 3.3 TB/s of all SMs); and 
 QUAD, ROWS_OF_WARP = 4, 16
 """Lanes that hold a row of a matrix unit's tile, and the least rows that a warp has of it (PTX ISA, fragments of `mma` and `wgmma`)."""
 LOCAL = 28.0
-"""Cycles until an element of local memory is there, which L1 holds (fitted to sorts by bytes with their counts in such an array: `benchmarks/data/effects`), and as many until what
-was stored can be read."""
+"""Cycles until an element of local memory is there, which L1 holds, and as many until what was stored can be read (fitted to sorts by bytes, whose counts are
+such an array: `benchmarks/data/effects`)."""
 MOST_ELEMENTS = 4096
 """Elements of a tile that are looked at; the others lie as these do."""
 
