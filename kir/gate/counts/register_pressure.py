@@ -135,7 +135,7 @@ def _inner(s: n.Stmt, threads: int, values: Mapping[str, n.Expr]) -> list[tuple[
 
 def _loaded(s: n.Stmt, threads: int, values: Mapping[str, n.Expr], kept: frozenset[str]) -> int:
     """The registers a thread of the tiles that a statement loads from global memory: those of products come to shared memory instead."""
-    if not isinstance(s, n.Let | n.Store | n.Copy) or (isinstance(s, n.Let) and not kept.intersection(s.names)):
+    if not isinstance(s, n.Let | n.Store) or (isinstance(s, n.Let) and not kept.intersection(s.names)):
         return 0
     tiles = {x.at: x for x in walk(s) if isinstance(x, n.Load) and x.at.buffer.space == "global" and isinstance(x.type, TileType)}
     out = 0
