@@ -58,10 +58,11 @@ def _held(block: n.Block, threads: int, values: Mapping[str, n.Expr], around: tu
 
 
 def _in_registers(block: n.Block) -> frozenset[str]:
-    """The names that anything but matrix products reads: those take their operands from shared memory."""
+    """The names that anything but matrix products reads, and those that are computed: products take what was loaded from shared memory."""
+    made = frozenset(s.names[0] for s in block if isinstance(s, n.Let) and len(s.names) == 1 and not isinstance(_straight(s.value), n.Load))
     reads = Counter(x.name for s in block for x in walk(s) if isinstance(x, n.Var))
     reads.subtract(e.name for s in block for m in walk(s) if isinstance(m, n.Mma) for e in map(_straight, (m.a, m.b)) if isinstance(e, n.Var))
-    return frozenset(name for name, times in reads.items() if times > 0)
+    return made | frozenset(name for name, times in reads.items() if times > 0)
 
 
 def operand_fragments(block: n.Block) -> frozenset[str]:
@@ -134,15 +135,19 @@ def _inner(s: n.Stmt, threads: int, values: Mapping[str, n.Expr]) -> list[tuple[
 
 
 def _loaded(s: n.Stmt, threads: int, values: Mapping[str, n.Expr], kept: frozenset[str]) -> int:
-    """The registers a thread of the tiles that a statement loads from global memory: those of products come to shared memory instead."""
+    """The registers a thread of the tiles that a statement loads from global memory, or computes for a product; what products load comes to shared memory."""
+    if isinstance(s, n.Mma):
+        made = (e for e in map(_straight, (s.a, s.b)) if not isinstance(e, n.Var | n.Load))
+        return sum(_of_tile(e, threads, values) for e in made)
     if not isinstance(s, n.Let | n.Store) or (isinstance(s, n.Let) and not kept.intersection(s.names)):
         return 0
     tiles = {x.at: x for x in walk(s) if isinstance(x, n.Load) and x.at.buffer.space == "global" and isinstance(x.type, TileType)}
-    out = 0
-    for x in tiles.values():
-        extents = [int_value(substitute(d, values)) if isinstance(d, n.Expr) else int(d) for d in shape_of(x.type)]
-        out += math.prod(d or 1 for d in extents) * dtype_of(x.type).bytes // (WORD * threads)
-    return out
+    return sum(_of_tile(x, threads, values) for x in tiles.values())
+
+
+def _of_tile(e: n.Expr, threads: int, values: Mapping[str, n.Expr]) -> int:
+    extents = [int_value(substitute(d, values)) if isinstance(d, n.Expr) else int(d) for d in shape_of(e.type)]
+    return math.prod(d or 1 for d in extents) * dtype_of(e.type).bytes // (WORD * threads)
 
 
 def _array(s: n.Alloc, threads: int, values: Mapping[str, n.Expr]) -> int:
