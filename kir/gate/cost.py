@@ -43,6 +43,9 @@ OWN_REGISTERS = 16
 """Registers a thread besides what the program declares: addresses, counters, operands."""
 IN_TURN = 4
 """Spilled registers that a thread has under way at once: it waits for each where it is read (order of magnitude)."""
+PRODUCER, CONSUMER_REGISTERS = 128, 240
+"""Threads that TileLang adds to a kernel whose pipelined loops have products (a warpgroup that copies), and the most registers of the others, for which it
+asks ptxas (TileLang 0.1.15 for sm_90a: all 20 such programs of `benchmarks/data/effects`)."""
 SAMPLED = 5
 """CTAs that are looked at where they differ in what they do."""
 GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
@@ -231,6 +234,8 @@ def _placed(program: n.Program, kernel: n.Kernel, own: n.Kernel, sizes: Mapping[
     asked = declared(program, own, sizes, surface) if own is not kernel else tiles
     threads = max(32, made_of.threads if made_of else asked.threads)
     registers, spilled = _registers(asked, tiles, arch, made_of)
+    if surface == "tilelang" and made_of is None and _pipelines_products(kernel) and arch.has("wgmma"):
+        threads, registers = threads + PRODUCER, min(CONSUMER_REGISTERS, arch.registers_per_sm // (threads + PRODUCER) // 8 * 8)
     in_flight = (shared_bytes(kernel) or 0) if surface == "triton" and _pipelines_products(kernel) else 0
     fit = occupancy(arch, threads, registers, made_of.shared_bytes if made_of else max(asked.shared, tiles.shared, min(in_flight, arch.shared_per_cta)))
     resident = max(1, min(fit.ctas, -(-tiles.ctas // device.sm_count)))

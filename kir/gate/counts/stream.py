@@ -24,6 +24,7 @@ from kir.gate.counts.frames import (
     loaded,
     mma_shape,
     pipelined,
+    reads,
     scalar,
     unit,
 )
@@ -31,7 +32,7 @@ from kir.gate.counts.numbers import Values as Known
 from kir.gate.counts.numbers import evaluate, number
 from kir.gate.counts.places import LANES, Instances, Places, leaves
 from kir.gate.counts.register_pressure import local_arrays
-from kir.gate.counts.trace import Barrier, Loop, Op, Team, Wait
+from kir.gate.counts.trace import Barrier, Loop, Op, Team, Wait, operations
 from kir.gate.counts.values import Values
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
@@ -54,6 +55,9 @@ def stream(kernel: n.Kernel, values: Known, axes: Sequence[tuple[str, int]], tog
     builder.block(kernel.body)
     out = builder.out
     out.team.body = builder.frames[0].items
+    for op, _, _ in operations(out.team.body):
+        if op.access is not None:
+            op.access.buffer = builder.views.get(op.access.buffer, op.access.buffer)
     return out
 
 
@@ -77,9 +81,13 @@ class _Builder(Values):
                 self._alloc(s)
             case n.Let():
                 self._let(s)
+            case n.View() if s.buffer.space == "global":
+                self.views[s.buffer.name] = self.views.get(s.at.buffer.name, s.at.buffer.name)
             case n.Store():
                 if s.at.buffer.space == "register" and not s.at.index and self.depth == self.depths.get(s.at.buffer.name, 0) and is_index(s.value):
                     self.values[f"@{s.at.buffer.name}"] = s.value
+                if self._counts_up(s):
+                    return
                 self.store(s.at, self.value(s.value), s.mask, s.clip, source=s.value)
             case n.Copy():
                 self._copy(s)
@@ -91,6 +99,17 @@ class _Builder(Values):
                 self.out.unknown.append("text that is not understood" if isinstance(s, n.Opaque) else "a hole")
             case _:
                 pass
+
+    def _counts_up(self, s: n.Store) -> bool:
+        """Whether a register counts rounds: a compiler counts it up where it likes to, so that nothing waits for its turn behind what is loaded."""
+        by = increment(s)
+        if not self.frames[-1].var or s.at.buffer.space != "register" or s.at.index or by is None or not (s.at.buffer.dtype.is_integer and is_index(by)):
+            return False
+        for f in self.frames:
+            for e in [e for e in f.memo if reads(e, s.at.buffer)]:
+                del f.memo[e]
+        self.put(Op("alu", 1.0, share=self.share))
+        return True
 
     def _for(self, s: n.For) -> None:
         lo, hi, step = (number(x, self.values) for x in (s.lo, s.hi, s.step))

@@ -79,6 +79,8 @@ class Values:
         """Arrays of a thread that lie in its local memory."""
         self.products: set[str] = set()
         """Accumulators of matrix products, and names of tiles that lie as they do."""
+        self.views: dict[str, str] = {}
+        """Other names of global memory, and the buffer that each is of."""
         self.beside: dict[str, int] = {}
         """Variables of warps and warpgroups that run side by side, and how many there are."""
         self.peers = False

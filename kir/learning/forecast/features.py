@@ -49,12 +49,15 @@ def sized(program: n.Program, sizes: Mapping[str, int]) -> None:
 
 
 def state(program: n.Program, sizes: Mapping[str, int], target: Target, surface: str = "cuda", artifact: Artifact | None = None) -> dict[str, float]:
-    """The features of one program. Raises KirError KIR-E007 for sizes that are no launch."""
+    """The features of one program. Raises KirError KIR-E007 for sizes that are no launch. TileLang's compiler knows the sizes of a program without parameters
+    of its own; of a generic one they stay open."""
     sized(program, sizes)
+    open_sizes = sum(p.role == "size" and p.value is None for p in program.params) if surface == "tilelang" and program.metas else 0
     program = numbered(program)
     costs = program_cost(program, sizes, target, artifact, surface)
     out = {**_terms(costs, target), **_compiled(artifact), **once(program, f"_structure {target.architecture.name}", lambda: structure(program, target)),
            "l.refused": float(refused(program, target.architecture, surface, sizes))}
+    out["x.open sizes"] = float(open_sizes)
     out["t.unhidden"] = unhidden(costs, artifact)
     out["t.total"] += out["t.unhidden"]
     if out.get("s.all") and out.get("p.code"):
