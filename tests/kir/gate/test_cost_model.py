@@ -570,6 +570,7 @@ kernel main grid (c: 1) threads 128
     mma acc += A[0 +: 64, k * 64 +: 64] * B[k * 64 +: 64, 0 +: 64]
   C = acc
 """
-    plain, ahead = (_cost(text.replace("KIND", kind), "tilelang").work for kind in ("", " pipelined {stages=2}"))
-    assert plain is not None and plain.threads == 128
-    assert ahead is not None and (ahead.threads, ahead.registers) == (256, 240) and _cost(text.replace("KIND", " pipelined {stages=2}"), "triton").work.threads == 128
+    asked = [("", "tilelang"), (" pipelined {stages=2}", "tilelang"), (" pipelined {stages=2}", "triton")]
+    plain, ahead, triton = (_cost(text.replace("KIND", kind), surface).work for kind, surface in asked)
+    assert plain is not None and ahead is not None and triton is not None
+    assert (plain.threads, ahead.threads, triton.threads) == (128, 256, 128) and ahead.registers == 240
