@@ -1,6 +1,6 @@
 """CUDA C++: IR written as `__global__` functions, tiles lowered to thread code first, and compiled with nvcc without a device.
 
-Order: compile, spelling, expressions, instructions, output, lowering.
+Order: headers, compile, spelling, expressions, instructions, output, lowering.
 """
 from __future__ import annotations
 

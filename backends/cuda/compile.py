@@ -14,6 +14,7 @@ from kir.surface import Artifact, CompiledKernel, Emitted, Entry, Image, Machine
 from .. import _cubin
 from .._process import run
 from .._ptxas import Used, used
+from . import headers
 
 SECONDS = 240.0
 """How long nvcc and ptxas may each take over one program."""
@@ -36,9 +37,12 @@ def compile_for(emitted: Emitted, target: Target) -> Artifact:
     with tempfile.TemporaryDirectory(prefix="kir-cuda-") as at:
         folder = Path(at)
         (folder / "emitted.cu").write_text(emitted.text)
-        front = run([found.nvcc.path, "-ptx", f"-arch={name}", "-std=c++17", "-O3", "emitted.cu", "-o", "emitted.ptx"], folder, SECONDS)
-        if front.code != 0:
-            raise KirError(*_faults(emitted, front.err + front.out))
+        said = ""
+        if not headers.compiled(found, name, folder):
+            front = run([found.nvcc.path, "-ptx", f"-arch={name}", *headers.OPTIONS, "emitted.cu", "-o", "emitted.ptx"], folder, SECONDS)
+            said = (front.err + front.out).strip()
+            if front.code != 0:
+                raise KirError(*_faults(emitted, front.err + front.out))
         back = run([found.root / "bin" / "ptxas", "-v", "-O3", f"-arch={name}", "emitted.ptx", "-o", "emitted.cubin"], folder, SECONDS)
         if back.code != 0:
             raise KirError(*_refused_by_ptxas(emitted, name, folder, found))
@@ -47,7 +51,6 @@ def compile_for(emitted: Emitted, target: Target) -> Artifact:
         cubin = (folder / "emitted.cubin").read_bytes()
         entries = list({e.function: e for e in emitted.entries}.values())
         several = len(entries) > 1
-        said = (front.err + front.out).strip()
         kernels = tuple(_compiled(e, resources[e.function], mixes, ptx, disassembly, several, cubin, said) for e in entries)
     tools = [("nvcc", found.nvcc.version), *((t.name, t.version) for x in ("cuobjdump", "nvdisasm") if (t := binary_tool(x)))]
     return Artifact("cuda", name, kernels, tuple(tools))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 
@@ -35,6 +36,25 @@ class HostFile:
                 yield from self._top(s.body)
             else:
                 yield s
+
+
+@dataclass(frozen=True)
+class Called:
+    """A function of the folder as a value; `self_` is what a method is called on."""
+
+    file: HostFile
+    node: ast.FunctionDef | ast.Lambda
+    scope: Mapping[str, object] = field(default_factory=dict)
+    bound: bool = False
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel as a value, with the grid once it is subscripted; a factory's with what it was called with."""
+
+    name: str
+    grid: object = None
+    given: Mapping[str, object] | None = None
 
 
 def module_files(at: Path, module: str, level: int) -> Iterator[Path]:

@@ -8,10 +8,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field
 from pathlib import Path
 
-from kir.base.dataclass import dataclass
 from kir.hardware.target import target
 from kir.ir import build
 from kir.ir import nodes as n
@@ -19,9 +17,30 @@ from kir.ir.types import I32
 from kir.surface.launches.record import HostLaunch
 from kir.surface.launches.values import Array, Dtype, Known, Quotient, Unknown, Value, decided, floored, is_condition, number_chosen
 
+from .host_parts import Called as Called
 from .host_parts import HostFile as HostFile
+from .host_parts import Kernel as Kernel
 from .host_parts import defaults, is_main, launched_below, leaves, module_files, optional, parameters
-from .host_values import RANK, External, Lazy, Limits, Method, Shape, array, attribute, called, chosen, dtypes_said, external, method, number, turn
+from .host_values import (
+    RANK,
+    External,
+    Lazy,
+    Limits,
+    Method,
+    Saved,
+    Shape,
+    Starred,
+    array,
+    attribute,
+    called,
+    chosen,
+    dtypes_said,
+    external,
+    method,
+    number,
+    part_of,
+    turn,
+)
 
 DEEPEST = 8
 """Calls inside one another that are followed."""
@@ -33,32 +52,6 @@ OF_DEVICE = {"multi_processor_count": DEVICE.device.sm_count, "max_threads_per_m
 """What torch's properties of a device are taken for, as nothing says which one it will be."""
 _ORDER = {ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne"}
 _NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
-
-
-@dataclass(frozen=True)
-class Called:
-    """A function of the folder as a value; `self_` is what a method is called on."""
-
-    file: HostFile
-    node: ast.FunctionDef | ast.Lambda
-    scope: Mapping[str, Value] = field(default_factory=dict)
-    bound: bool = False
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """A kernel as a value, with the grid once it is subscripted; a factory's with what it was called with."""
-
-    name: str
-    grid: Value = None
-    given: Mapping[str, Value] | None = None
-
-
-@dataclass(frozen=True)
-class Starred:
-    """A value with a star whose number of elements is not known yet."""
-
-    of: Value
 
 
 class _Return(Exception):
@@ -247,6 +240,8 @@ class Follower:
             return list(v)
         if isinstance(v, Called | Kernel):
             return [v] * len(into)
+        if isinstance(v, Saved):
+            return [Array(self.known, t.id if isinstance(t, ast.Name) else "") for t in into]
         return [Unknown("a part of what is not known")] * len(into)
 
     def _branch(self, file: HostFile, s: ast.If, scope: dict[str, Value]) -> None:
@@ -406,8 +401,12 @@ class Follower:
         if isinstance(owner, Lazy) and attr in OF_NUMBERS and owner.array_ is None:
             owner.number()
             return Unknown(attr)
+        if attr in ("saved_tensors", "saved_variables") and (isinstance(owner, External) or (isinstance(owner, Lazy) and owner.array_ is None)):
+            return Saved()
         if isinstance(owner, Lazy) and owner.number_ is None and owner.name not in ("self", "ctx", "cls"):
             owner = owner.array()
+        if isinstance(owner, Lazy) and owner.name in ("self", "ctx") and isinstance(e.value, ast.Name) and isinstance(scope, dict):
+            return scope.setdefault(f"{e.value.id}.{attr}", Lazy(self.known, attr))  # what another call has left there
         if attr == "value" and isinstance(owner, (n.Const, bool, str, float)):
             return owner  # of a compile-time constant
         if attr in OF_DEVICE:
@@ -416,6 +415,9 @@ class Follower:
         return attribute(owner, attr) if isinstance(owner, Array) else owner.value(attr) if isinstance(owner, Limits) else Unknown(f".{attr}")
 
     def _subscript(self, file: HostFile, owner: Value, index: ast.expr, scope: Mapping[str, Value]) -> Value:
+        if isinstance(index, ast.Slice) and index.step is None and isinstance(owner, (Shape, list, tuple)):
+            first, last = (0 if x is None else number(self.value(file, x, scope)) for x in (index.lower, index.upper))
+            return part_of(owner, first, last, index.upper is None)
         at = self.value(file, index, scope)
         if isinstance(owner, Kernel):
             return Kernel(owner.name, at, owner.given)

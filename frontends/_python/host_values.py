@@ -262,11 +262,36 @@ class Shape:
 
 
 @dataclass(frozen=True)
+class Saved:
+    """The tensors that `ctx.save_for_backward` was given in a call that is not seen."""
+
+
+@dataclass(frozen=True)
+class Starred:
+    """A value with a star whose number of elements is not known yet."""
+
+    of: Value
+
+
+@dataclass(frozen=True)
 class Method:
     """A method of a tensor, before it is called."""
 
     of: Array
     name: str
+
+
+def part_of(owner: Shape | list[Value] | tuple[Value, ...], first: int | n.Expr | None, last: int | n.Expr | None, rest: bool) -> Value:
+    """`x[first:last]` of a list, or of a shape whose rank may be open; `rest` where no end is said."""
+    lo, hi = (int(e.value) if isinstance(e, n.Const) else e if isinstance(e, int) else None for e in (first, last))
+    if isinstance(owner, Shape) and owner.of.shape is not None:
+        owner = list(owner.of.shape)
+    if lo is None or hi is None:
+        return Unknown("a part of a list")
+    if not isinstance(owner, Shape):
+        return list(owner[lo:] if rest else owner[lo:hi])
+    axes = range(lo, 0) if rest and lo < 0 else range(lo, hi) if not rest and 0 <= lo < hi else range(0)
+    return [owner.of.extent(k) or Unknown("an extent") for k in axes] if axes else Unknown("a part of a shape")
 
 
 def method(a: Array, name: str, args: Sequence[Value], named: Mapping[str, Value]) -> Value:

@@ -11,6 +11,7 @@ from kir.ir.binding import Binding
 from kir.ir.nodes import Program
 from kir.surface import KernelRef, Outline
 from kir.surface.launches.assembled import Found, assembled
+from kir.surface.launches.whole import in_rows
 
 from .._python.outline import outline
 from .._python.project import Module, Project, is_jit
@@ -112,7 +113,8 @@ class TritonFrontend:
         found = triton_launches(source, node)
         skeleton = self.skeleton(source, kernel) if found else None
         few = sizes_of_calls(node, ("static_range",))
-        return [assembled(skeleton, each, each.named, few=few) for each in found] if skeleton is not None else []
+        rows = in_rows(self.parse(source, kernel)) if found else set[str]()
+        return [assembled(skeleton, each, each.named, few=few, in_rows=rows) for each in found] if skeleton is not None else []
 
 
 FRONTEND = TritonFrontend()

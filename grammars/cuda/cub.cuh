@@ -76,6 +76,7 @@ template <typename T, int X, BlockReduceAlgorithm HOW = BLOCK_REDUCE_WARP_REDUCT
   TempStorage& storage;
   __device__ BlockReduce(TempStorage& given) : storage(given) {}
   template <typename Op> __device__ T Reduce(T x, Op op, int valid) {
+    if (__builtin_constant_p(valid) && valid >= X * Y * Z && (X * Y * Z & (X * Y * Z - 1)) == 0) return Reduce(x, op);
     const int at = kir_thread();
     storage.values[at] = x;
     __syncthreads();

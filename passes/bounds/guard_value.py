@@ -47,9 +47,10 @@ from kir.analysis.solver import decide, fails_at_ends
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.canonical import bound_names
 from kir.ir.printer import expr_text
 from kir.ir.types import BOOL, I32, dtype_of, shape_of
-from kir.ir.visit import names_read, transform, walk
+from kir.ir.visit import buffers_named, names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, unknown
 from kir.rewrite.edit import enclosing, node_at
 from kir.rewrite.match import edited, matched, matched_as, params_as
@@ -114,7 +115,7 @@ def _holds(program: n.Program, site: Site, context: Context) -> Verdict:
 
 @dataclass(frozen=True)
 class GuardValue(Pass):
-    """`value` is the text of the value in the statement, `when` that of the condition, `other` what it is without it."""
+    """`value` of the statement is guarded by the condition `when`, and is `other` where that does not hold; each is given as its text."""
 
     intent: ClassVar[str] = "predicate"
     catalogue: ClassVar[tuple[int, ...]] = (54,)
@@ -154,8 +155,11 @@ class GuardValue(Pass):
         return Site(path, self) if self.guarded(program, path) is not None else Miss("it computes no such value, or knows no such condition")
 
     def _in_loops(self, program: n.Program, path: Path, s: n.Stmt, other: str) -> list[GuardValue]:
-        """With the condition that a loop around has not ended, for each whose index the statement reads."""
-        loops = [x for _, x in enclosing(program, path) if isinstance(x, n.For) and x.kind == "serial" and x.var.name in names_read(s)]
+        """With the condition that a loop around has not ended, for each whose index the statement reads, or reads what the loop makes of it; loops that whole
+        tiles fill need none."""
+        read = names_read(s) | buffers_named(s)
+        loops = [x for _, x in enclosing(program, path) if isinstance(x, n.For) and x.kind == "serial" and not _fills_tiles(x)
+                 and not read.isdisjoint({x.var.name, *bound_names(x.body)})]
         return [replace(self, when=expr_text(build.compare("lt", x.var, x.hi)), other=other) for x in loops]
 
     def _nothing(self, s: n.Let | n.Store) -> list[str]:
@@ -172,13 +176,22 @@ class GuardValue(Pass):
         return [] if neutral is None else [expr_text(build.const(neutral, dtype_of(around[-1].type)))]
 
     def _within(self, program: n.Program, path: Path, s: n.Let | n.Store) -> GuardValue | None:
-        """With the condition and the other value of a load that knows them; None where no index may lie past the end."""
+        """With the condition and the other value of a load that knows them, of an element or a tile; None where no index may lie past the end."""
         x = next((x for x in _values(s) if expr_text(x) == self.value), None)
-        if not isinstance(x, n.Load) or not x.clip or x.other is None or not all(isinstance(i, n.Expr) and i.type == I32 for i in x.at.index):
+        if not isinstance(x, n.Load) or not x.clip or x.other is None:
             return None
+        spans = [i for i in x.at.index if isinstance(i, n.Span)]
         known = Facts.at(program, path)
-        bounds = [build.below(i, d) for i, d in zip(x.at.index, x.at.buffer.shape, strict=True) if isinstance(i, n.Expr)]
-        open_ = [each for each in bounds if not build.is_const(each) and decide(each, known).kind != "always"]
+        open_: list[n.Expr] = []
+        for i, d in zip(x.at.index, x.at.buffer.shape, strict=True):
+            last = i if isinstance(i, n.Expr) else build.add(i.lo, build.mul(_size(i.step), build.sub(_size(i.extent), 1)))
+            if last.type != I32:
+                return None
+            inside = bool(spans) and isinstance(i, n.Expr)  # of a tile only what hangs over counts
+            if inside or build.is_const(claim := build.below(last, d)) or decide(claim, known).kind == "always":
+                continue
+            at = i if isinstance(i, n.Expr) else _indices(i, len(spans) - 1 - spans.index(i))
+            open_.append(build.compare("lt", at, d))
         return replace(self, when=expr_text(reduce(build.logical_and, open_)), other=expr_text(x.other)) if open_ else None
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
@@ -203,6 +216,24 @@ class GuardValue(Pass):
         x = matched_as(site.captures["select"], n.Select)
         s = transform(node_at(program, site.path), lambda old, new: x.a if old == x else new)
         return edited(program, site.path, (s,))
+
+
+def _indices(span: n.Span, axes: int) -> n.Expr:
+    """The indices of a range, as a tile that has so many axes after its own."""
+    steps: n.Expr = build.iota(span.extent)
+    for _ in range(axes):
+        steps = build.expand(steps, axis=len(shape_of(steps.type)))
+    return build.add(span.lo, build.mul(steps, _size(span.step)))
+
+
+def _size(e: int | n.Expr) -> n.Expr:
+    return build.const(e) if isinstance(e, int) else e
+
+
+def _fills_tiles(loop: n.For) -> bool:
+    """Whether a loop has a power of two of iterations: every tile is whole."""
+    trips = build.int_value(loop.hi)
+    return loop.lo == build.const(0, dtype_of(loop.var.of)) and trips is not None and trips & (trips - 1) == 0
 
 
 def _values(s: n.Stmt) -> list[n.Expr]:

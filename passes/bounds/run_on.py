@@ -48,7 +48,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.printer import expr_text, region_text
-from kir.ir.types import BOOL, I32, dtype_of
+from kir.ir.types import BOOL, I32, DType, dtype_of
 from kir.ir.visit import names_read, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import kernel_of
@@ -58,6 +58,8 @@ from kir.rewrite.view import expression_at, text_of
 
 from .mask_tail import running_maxima
 
+TILES = (128, 64)
+"""Rows of the tiles of products: a loop that ends with its row runs on as far as the last row of such a tile."""
 NOTHING = {"add": 0.0, "max": -math.inf, "min": math.inf}
 """What an operation folds in without a change."""
 
@@ -169,8 +171,8 @@ def shorter_end(cond: n.Expr, loop: n.For) -> n.Expr | None:
 
 @dataclass(frozen=True)
 class RunOn(Pass):
-    """`end` is the text of the end to which the loop runs on, `values` those of what is masked, `when` of the condition, which holds up to where the
-    loop ended, `other` of what the values are without it. Loads that come to hang over the end of a tensor give zero there."""
+    """`end` is where the loop comes to end; `values` are masked by the condition `when`, which holds as far as the loop went, and are `other` past that; each
+    is given as its text. Loads that come to hang over the end of a tensor give zero there."""
 
     intent: ClassVar[str] = "mask"
     catalogue: ClassVar[tuple[int, ...]] = (54, 53)
@@ -197,9 +199,13 @@ class RunOn(Pass):
         return None if cond is None or other is None or cond.type != BOOL else (cond, other)
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a serial loop of folds; where it is to end, and what is masked, is given."""
-        if not self.end or not is_counted(node, of=I32, plain=True):
+        """At a serial loop of folds; where it is to end, and what is masked. What is left open is what a tile decides: the end of the last one that the loop
+        begins, and the masks with which nothing comes of what lies past it."""
+        if not is_counted(node, of=I32, plain=True):
             return None
+        if not (self.end and self.values and self.when and self.other):
+            some = [each.match(program, path, node) for each in self._open(program, path, node)]
+            return tuple(x for x in some if isinstance(x, Site)) or Miss("no tile ends elsewhere, or no mask makes nothing of what lies past the end")
         end, mask = self.longer(program, path), self.mask(program, path)
         if end is None or end == node.hi or mask is None:
             return Miss("the end is none here, or that of the loop, or the mask is none")
@@ -207,6 +213,19 @@ class RunOn(Pass):
             return Miss("the mask does not hold up to where the loop ends")
         found = {expr_text(x) for s in node.body for x in walk(s) if isinstance(x, n.Expr) and x.type == mask[1].type}
         return Site(path, self) if self.values and set(self.values) <= found else Miss("it computes no such values")
+
+    def _open(self, program: n.Program, path: Path, loop: n.For) -> Iterator[RunOn]:
+        """With what is left open: the ends of tiles, and the masks that make nothing of what lies past the loop's own. Of the values that may be masked so, the
+        shortest one that is read, and what is folded in as it is."""
+        cond, ends, found = _condition(loop), _tile_ends(loop), set[float]()
+        for value, nothing in _maskable(loop) if cond is not None and ends else ():
+            other = expr_text(build.const(nothing, dtype_of(value.type)))
+            made = [replace(self, end=self.end or text_of(end), values=self.values or (expr_text(value),), when=self.when or text_of(matched(cond)),
+                            other=self.other or other) for end in ends]
+            if nothing not in found and (made[0].values, made[0].other) == ((expr_text(value),), other) and (
+                    _harmless(program, Site(path, made[0]), Context()).kind == "proved"):
+                found |= {nothing} if nothing else set()
+                yield from dict.fromkeys(made)
 
     def masked(self, program: n.Program, path: Path, loop: n.For) -> n.For:
         """The loop with its masks."""
@@ -246,6 +265,50 @@ class RunOn(Pass):
         loop, masks = node_as(program, site.path, n.For), site.captures["masks"]
         body = tuple(transform(s, lambda old, new: new.a if isinstance(new, n.Select) and old in masks else new) for s in loop.body)
         return self._ended(program, site, replace(loop, hi=site.captures["end"], body=body))
+
+
+def _condition(loop: n.For) -> n.Expr | None:
+    """That a loop has not ended, as it reads in a kernel: what is taken away from its end is counted with its variable."""
+    terms = build.polynomial(loop.hi)
+    if not terms:
+        return None
+    less = build.from_polynomial({m: -c for m, c in terms.items() if m and c < 0}, I32)
+    rest = build.from_polynomial({m: c for m, c in terms.items() if not m or c > 0}, I32)
+    at = build.add(less, loop.var)
+    return build.compare("le", at, build.sub(rest, 1)) if terms.get((), 0) == 1 and len(terms) > 1 else build.compare("lt", at, rest)
+
+
+def _tile_ends(loop: n.For) -> list[n.Expr]:
+    """The ends to which the last tile of a loop may run: a power of two, as many as lie between the beginnings of tiles, whole tiles up to and with a row."""
+    trips, terms = build.int_value(loop.hi), build.polynomial(loop.hi)
+    if trips is not None:
+        return [build.const(1 << trips.bit_length())] if trips > 1 and trips & (trips - 1) else []
+    steps = {-c for m, c in terms.items() if m and c < 0}
+    if steps:
+        return [build.const(steps.pop())] if len(steps) == 1 else []
+    rows = build.sub(loop.hi, 1)
+    return [build.add(build.mul(build.floordiv(rows, d), d), d) for d in TILES] if isinstance(rows, n.Var) else []
+
+
+def _maskable(loop: n.For) -> Iterator[tuple[n.Expr, float]]:
+    """Values in a loop and what they may be masked by: what is read or worked out by minus infinity, the shortest first; what is folded in by zero."""
+    lets = {s.names[0]: s.value for s in statements(loop.body) if isinstance(s, n.Let) and len(s.names) == 1}
+    out: dict[str, n.Expr] = {}
+    folded: dict[str, n.Expr] = {}
+    for s in statements(loop.body):
+        if isinstance(s, n.Let | n.Store):
+            out |= {expr_text(x): x for x in walk(s.value) if isinstance(x, n.Binary | n.Load | n.Select) and _is_worked_out(x)}
+        if isinstance(s, n.Store) and isinstance(s.value, n.Binary) and s.value.op in NOTHING:
+            value = lets.get(s.value.b.name, s.value.b) if isinstance(s.value.b, n.Var) else s.value.b
+            folded |= {expr_text(value): value} if _is_worked_out(value) else {}
+    yield from ((x, -math.inf) for _, x in sorted(out.items(), key=lambda row: (len(row[0]), row[0])))
+    yield from ((x, 0.0) for x in folded.values())
+
+
+def _is_worked_out(x: n.Expr) -> bool:
+    """Whether a value is a number that is no mere copy of one that the CTA holds."""
+    return isinstance(x.type, DType) and x.type.is_float and not isinstance(x, n.Const | n.Var) and not (
+        isinstance(x, n.Load) and x.at.buffer.space != "global")
 
 
 def _at_edges(program: n.Program, path: Path, loop: n.For, x: n.Node) -> Any:

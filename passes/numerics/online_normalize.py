@@ -284,13 +284,13 @@ class OnlineNormalize(Pass):
         return Growth(self.base, self.scale)
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a loop that finds a maximum, followed by one over the same range that uses it."""
+        """At a loop that finds a maximum, followed by one over the same range that uses it, with each scale that it has there."""
         if not isinstance(node, n.For):
             return None
         found = two_loops(block_at(program, path), int(path[-1]))
         if isinstance(found, str):
             return Miss(found) if found else None
-        return Site(path, self)
+        return tuple(Site(path, replace(self, scale=each)) for each in (scales_of(found.second, self.base) if self.scale == 1.0 else (self.scale,)))
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The declarations first, then one loop."""

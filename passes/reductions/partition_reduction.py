@@ -97,7 +97,7 @@ def _folding(block: n.Block, i: int, own: bool = False) -> tuple[n.Alloc, n.For,
     acc, loop = block[i], block[k]
     if not (isinstance(acc, n.Alloc) and is_scalar(acc) and isinstance(loop, n.For)):
         return None
-    op = accumulation(loop, acc.buffer)
+    op = accumulation(loop, acc.buffer, fused=True)
     begun = op is not None and (acc.init == identity(REDUCTIONS[op], acc.buffer.dtype) or (op in IDEMPOTENT and isinstance(acc.init, n.Const)))
     return (acc, loop, op) if op is not None and begun else None
 

@@ -95,7 +95,7 @@ def _levels(program: n.Program, path: Path) -> tuple[Exchange, Exchange, bool, i
     if warp.fresh or (warp.at, warp.sync, warp.base, warp.count) != (t, "warp_sync", build.mul(build.floordiv(t, WARP), WARP), WARP):
         return None
     publish, sync = (block[i + size + k] if i + size + k < len(block) else None for k in range(2))
-    top = fold_at(block, i + size + 2)
+    top = fold_at(block, i + size + 2, from_first=True)
     if top is None or not is_call(sync, "barrier"):
         return None
     made, length = top
@@ -123,7 +123,8 @@ def _publish(team: ThreadTeam, warps: n.Buffer, value: n.Buffer, everyone: bool)
 @dataclass(frozen=True)
 class TwoLevelReduction(Pass):
     """The first level is the warp. `everyone`: all its lanes write its result to one slot, otherwise the first one does. `room` is the number
-    of slots (0: one for each warp). `anew`: the second level of a maximum begins with the identity, not with the warp's own."""
+    of slots (0: one for each warp). `anew`: the second level of a maximum begins with the identity, not with the warp's own. `first`: it begins with
+    the first warp's."""
 
     intent: ClassVar[str] = "tree-reduction"
     catalogue: ClassVar[tuple[int, ...]] = (44,)
@@ -137,6 +138,7 @@ class TwoLevelReduction(Pass):
     everyone: bool = False
     room: int = 0
     anew: bool = False
+    first: bool = False
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At the store of a slot, all of which every thread then folds."""
@@ -151,6 +153,8 @@ class TwoLevelReduction(Pass):
             return Miss("no fold of the slots of all threads follows")
         if self.anew and (found[0].fresh or found[0].op not in IDEMPOTENT):
             return Miss("its second level begins with the identity anyhow")
+        if self.anew and self.first:
+            return Miss("its second level begins once")
         if 0 < self.room <= team.threads // WARP:
             return Miss(f"{self.room} slots are not more than the {team.threads // WARP} that are needed")
         return Site(path, self)
@@ -164,7 +168,8 @@ class TwoLevelReduction(Pass):
         t, value = team.thread, made.value
         warps = slot_array(fresh("warps", taken), made.result.dtype, self.room or team.threads // WARP)
         warp = replace(made, sync="warp_sync", result=value, fresh=False, base=build.mul(build.floordiv(t, WARP), WARP), count=WARP)
-        top = replace(made, slots=warps, count=team.threads // WARP, onto=not made.fresh and not self.anew and made.op in IDEMPOTENT)
+        top = replace(made, slots=warps, count=team.threads // WARP, first=self.first,
+                      onto=not (made.fresh or self.anew or self.first) and made.op in IDEMPOTENT)
         first, *lower = warp.statements(fresh_var("u", taken), trailing)
         upper = top.fold(fresh_var("w", taken))
         stmts = (replace(_store(first), label=block[i].label), *lower, _publish(team, warps, value, self.everyone), barrier(), *upper,
@@ -181,21 +186,21 @@ class TwoLevelReduction(Pass):
             return None
         warps = found[1].slots
         home = declaration(program, path, warps.name)
-        if home is None or home.init is not None or uses(program, path, warps.name) > 2:
+        if home is None or home.init is not None or uses(program, path, warps.name) > 2 + found[1].first:
             return Miss(f"'{warps.name}' serves more than the reduction")
         top, team = found[1], team_at(program, path)
         room = build.int_value(warps.shape[0]) if len(warps.shape) == 1 else None
         if room is None or team is None:
             return None
-        anew = not top.fresh and not top.onto and top.op in IDEMPOTENT
-        return Site(path, TwoLevelReduction(found[2], 0 if room == team.threads // WARP else room, anew))
+        anew = not (top.fresh or top.onto or top.first) and top.op in IDEMPOTENT
+        return Site(path, TwoLevelReduction(found[2], 0 if room == team.threads // WARP else room, anew, top.first))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One fold of all slots."""
         found, trailing = matched(_levels(program, site.path)), is_in_loop(program, site.path)
         warp, top, _, size = found
         (block, i), team = block_and_index(program, site.path), matched(team_at(program, site.path))
-        made = replace(top, slots=warp.slots, at=warp.at, value=warp.value, sync="barrier", count=team.threads, onto=False)
+        made = replace(top, slots=warp.slots, at=warp.at, value=warp.value, sync="barrier", count=team.threads, onto=False, first=False)
         taken = names_at(program, site.path)
         first, *rest = made.statements(fresh_var("u", taken), trailing)
         out = replace_stmts(program, site.path, (replace(_store(first), label=block[i].label), *rest), size)

@@ -53,7 +53,7 @@ from kir.ir.types import BOOL, DType, TileType
 from kir.ir.visit import names_read, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, enclosing, fresh, kernel_of, names_in
-from kir.rewrite.match import block_and_index, edited, fresh_var, loads_of, matched, node_as, params_as, regions_of, splice
+from kir.rewrite.match import block_and_index, edited, fresh_var, is_counted, loads_of, matched, node_as, params_as, regions_of, splice
 from kir.rewrite.match.local_buffers import mentions, own_parts
 from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
 from kir.rewrite.match.unify import bound_by, hole, rewritten
@@ -195,10 +195,27 @@ class Tabulate(Pass):
         return Table(fold, pattern, self.extent), outer
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a scalar that a loop folds into, inside other loops; which parts of what is folded in are the place is given."""
-        if not isinstance(node, n.Alloc) or not self.index or len(path) < 3:
+        """At a scalar that a loop folds into, inside other loops; which parts of what is folded in are the place may be left open: the indices of the loops
+        around it are, as far out as the results can be kept."""
+        if not isinstance(node, n.Alloc) or node.buffer.shape or len(path) < 3:
             return None
+        if not self.index or not self.extent:
+            some = [each for each in self._open(program, path) if each.table(program, path) is not None]
+            return tuple(Site(path, each) for each in some) or Miss("it is no fold for each iteration of the loops around it")
         return Site(path, self) if self.table(program, path) is not None else Miss("it is no fold for one of so many places")
+
+    def _open(self, program: n.Program, path: Path) -> Iterator[Tabulate]:
+        """With the indices of the loops around the place that what is folded in reads, and their numbers of iterations; furthest out first."""
+        around = [x for _, x in enclosing(program, path) if isinstance(x, n.Stmt)]
+        fold = fold_at(block_at(program, path), int(path[-1]))
+        read = names_read(fold.value) if fold is not None else frozenset[str]()
+        for hoist in range(len(around), 0, -1):
+            loops = [x for x in around[-hoist:] if isinstance(x, n.For) and x.var.name in read]
+            trips = [build.int_value(x.hi) for x in loops if is_counted(x)]
+            if loops and loops[0] is around[-hoist] and len(trips) == len(loops) and all(d is not None and d > 1 for d in trips):
+                made = Tabulate(tuple(x.var.name for x in loops), tuple(d for d in trips if d is not None), hoist)
+                if self.index in ((), made.index) and self.extent in ((), made.extent):
+                    yield made
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """One fold for all places before the loops, and its elements read inside."""

@@ -36,6 +36,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import field
 from typing import ClassVar, Literal
 
 from kir.analysis import Aliases
@@ -133,7 +134,7 @@ NUMBER = re.compile(r"-?(\d+(\.\d*)?(e[-+]?\d+)?|inf)")
 class HoldElements(Pass):
     """`value` is the element at `at0`, `at1`, .. of an array of `shape` in `space`, which `loops` (kind and length of each, `thread 128`, outermost
     first) fill at `place`, written in their counters `turn0`, `turn1`, ..; it is declared `hoist` statements further out. It may
-    `begin` with a literal, which nobody reads."""
+    `begin` with a literal, which nobody reads. The reads of these numbers, in the order of the text, are `left` as they are."""
 
     intent: ClassVar[str] = "stage-shared"
     catalogue: ClassVar[tuple[int, ...]] = (2, 5, 16)
@@ -151,6 +152,7 @@ class HoldElements(Pass):
     place: tuple[str, ...] = ()
     hoist: int = 0
     begin: str = ""
+    left: tuple[int, ...] = ()
 
     def literal(self, dtype: DType) -> n.Const | None:
         """What the array begins with."""
@@ -178,9 +180,9 @@ class HoldElements(Pass):
         dtype = dtype_of(pattern.type)
         return n.Buffer(name, dtype, tuple(map(build.const, self.shape)), self.space)
 
-    def reading(self, pattern: n.Expr, held: n.Buffer) -> Change:
+    def reading(self, pattern: n.Expr, held: n.Buffer) -> Some:
         """The change from elements to those that the array keeps."""
-        return Change(pattern, held)
+        return Some(Change(pattern, held), frozenset(self.left))
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a statement that reads such elements; which, and how the array is filled, are given."""
@@ -232,6 +234,9 @@ class HoldElements(Pass):
             return Miss(f"'{b.name}' is declared elsewhere, or with a value")
         back = Back(b, renamed(value, at, [hole(k) for k in range(len(at))]))
         after = [rewritten(s, back) for s in block[i + 1:]]
+        numbers = Numbers(back, Change(back.pattern, b))
+        for s in block[i + 1:]:
+            rewritten(s, numbers)
         used = sum(mentioned(s, b.name) for s in block[i + 1:])
         everywhere = sum(mentioned(s, b.name) for s in kernel_of(program, path).body)
         if not used or any(mentions(s, b.name) for s in after) or everywhere != used + mentioned(node, b.name) or (  # type: ignore[arg-type]  # a For
@@ -240,7 +245,7 @@ class HoldElements(Pass):
         turns = counters(len(nest.loops), "turn")
         place = [renamed(e, [v for _, v, _ in nest.loops], turns) for e in nest.store.at.index if isinstance(e, n.Expr)]
         item = HoldElements(text_of(value), shape, b.space, tuple(f"{kind} {count}" for kind, _, count in nest.loops),  # type: ignore[arg-type]  # one of the two spaces that are looked for
-                            tuple(map(text_of, place)), where[1], _begin(program, where[0]))
+                            tuple(map(text_of, place)), where[1], _begin(program, where[0]), tuple(numbers.direct))
         return Site(path, item, {"declared": where[0], "change": back, "buffer": b})
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
@@ -273,6 +278,20 @@ class Change:
         return None if found is None else build.load(build.region(self.held, *found))
 
 
+@dataclass
+class Some:
+    """The same, but for elements of some numbers, which are counted as they are met."""
+
+    change: Change
+    left: frozenset[int]
+    met: int = 0
+
+    def __call__(self, x: n.Expr) -> n.Expr | None:
+        made = self.change(x)
+        self.met += made is not None
+        return None if self.met - 1 in self.left else made
+
+
 @dataclass(frozen=True)
 class Back:
     """From an element of the array to what it is."""
@@ -288,6 +307,23 @@ class Back:
             return None
         made: n.Expr = substitute(self.pattern, {hole(k).name: e for k, e in enumerate(index)})
         return made
+
+
+@dataclass
+class Numbers:
+    """Changes nothing, and counts elements: `direct` are the numbers of those that are not read from the array."""
+
+    back: Back
+    change: Change
+    met: int = 0
+    direct: list[int] = field(default_factory=list)
+
+    def __call__(self, x: n.Expr) -> n.Expr | None:
+        held = self.back(x) is not None
+        if held or self.change(x) is not None:
+            self.direct += () if held else (self.met,)
+            self.met += 1
+        return None
 
 
 def _fitting(program: n.Program, path: Path, space: str, loops: tuple[tuple[str, n.Var, int], ...]) -> bool:

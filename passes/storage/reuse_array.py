@@ -56,6 +56,7 @@ from typing import ClassVar
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.measures.purposes import fills_first, is_of_tiles, purposes
 from kir.ir.visit import buffers_named, names_read, once, substitute, substitute_buffers, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
@@ -79,6 +80,8 @@ def _parts(program: n.Program, site: Site) -> tuple[n.Buffer, str, ThreadTeam]:
 
 
 def _over(program: n.Program, site: Site, context: Context) -> Verdict:
+    if _team(program, kernel_of(program, site.path)) is None:
+        return _over_tiles(program, site)
     b, home, team = _parts(program, site)
     block = team.loop.body
     second, first = span_of(block, b.name), span_of(block, home)
@@ -101,7 +104,21 @@ def _handed_over(program: n.Program, site: Site) -> Verdict:
                    needs="a barrier between them")
 
 
+def _over_tiles(program: n.Program, site: Site) -> Verdict:
+    kernel, b, home = kernel_of(program, site.path), matched_as(node_at(program, site.path), n.Alloc).buffer, params_as(site, ReuseArray).buffer
+    second, first = _used(kernel, b.name), _used(kernel, home)
+    if first and second and first[-1] >= second[0]:
+        return refuted(f"'{home}' is still in use when '{b.name}' is", f"statement {first[-1]} of the kernel", needs="lifetimes that do not overlap")
+    return proved("one is used before the other, whose threads the compiler lets meet")
+
+
 def _written_first(program: n.Program, site: Site, context: Context) -> Verdict:
+    kernel = kernel_of(program, site.path)
+    if _team(program, kernel) is None:
+        b = matched_as(node_at(program, site.path), n.Alloc).buffer
+        if all(fills_first(kernel.body[k], b) for k in _used(kernel, b.name)[:1]):
+            return proved("all of it is written before any of it is read")
+        return unknown(f"whether all of '{b.name}' is written before it is read is not known", needs="a copy that fills it first")
     b, _, team = _parts(program, site)
     try:
         missing = _Elements(b, team).missing()
@@ -114,8 +131,8 @@ def _written_first(program: n.Program, site: Site, context: Context) -> Verdict:
 
 @dataclass(frozen=True)
 class ReuseArray(Pass):
-    """`buffer` is the array that is used instead, from statement `at` of the loop over threads on. `meet` is the statement before which a
-    barrier comes in, -1 for none."""
+    """`buffer` is the array that is used instead, from statement `at` of the loop over threads on (of the kernel, where it is one of tiles). `meet`
+    is the statement before which a barrier comes in, -1 for none."""
 
     intent: ClassVar[str] = "alias-shared-lifetimes"
     catalogue: ClassVar[tuple[int, ...]] = (4,)
@@ -136,7 +153,7 @@ class ReuseArray(Pass):
         kernel = kernel_of(program, path)
         team = _team(program, kernel)
         if team is None:
-            return None
+            return self._of_tiles(kernel, int(path[1]), path, node.buffer)
         span = span_of(team.loop.body, node.buffer.name)
         if span is None or self.at not in (-1, span[0]):
             return Miss("it comes into use elsewhere")
@@ -148,9 +165,18 @@ class ReuseArray(Pass):
         return tuple(Site(path, ReuseArray(home, span[0], self.meet)) for home, first in spans.items()
                      if self.meet == -1 or (first is not None and first[1] < self.meet)) or None
 
+    def _of_tiles(self, kernel: n.Kernel, i: int, path: Path, b: n.Buffer) -> Found:
+        """In a kernel of tiles, where `at` is the kernel's own statement from which on the other array serves."""
+        used = _used(kernel, b.name) if is_of_tiles(kernel.body) else []
+        if not used or self.at not in (-1, used[0] - 1) or self.meet != -1:
+            return Miss("it comes into use elsewhere") if used else None
+        homes = [s.buffer.name for s in kernel.body[:i] if isinstance(s, n.Alloc) and _plain(s) and self.buffer in ("", s.buffer.name)
+                 and replace(s.buffer, name=b.name) == b]
+        return tuple(Site(path, ReuseArray(home, used[0] - 1)) for home in homes) or None
+
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The other array's name wherever this one's stood, whose declaration goes."""
-        b, home, _ = _parts(program, site)
+        b, home = matched_as(node_at(program, site.path), n.Alloc).buffer, self.buffer
         kernel, i = _with_meeting(program, site), int(site.path[1])
         body = tuple(substitute_buffers(s, {b.name: replace(b, name=home)}) for k, s in enumerate(kernel.body) if k != i)
         at = next(k for k, s in enumerate(body) if isinstance(s, n.Alloc) and s.buffer.name == home)
@@ -161,7 +187,10 @@ class ReuseArray(Pass):
         each element is written before it is read."""
         if not (isinstance(node, n.Alloc) and _plain(node) and len(path) == 2):
             return None
-        team = _team(program, kernel_of(program, path))
+        kernel = kernel_of(program, path)
+        team = _team(program, kernel)
+        if team is None and is_of_tiles(kernel.body):
+            return next((Site(path, ReuseArray(node.buffer.name, k)) for k in reversed(purposes(kernel.body, node.buffer))), None)
         if team is None or not any(is_call(s, "barrier") for s in team.loop.body):
             return None
         block, name, out = team.loop.body, node.buffer.name, list[Site]()
@@ -178,9 +207,12 @@ class ReuseArray(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """An array of its own from a statement on."""
         kernel, i = kernel_of(program, site.path), int(site.path[1])
-        team = matched(_team(program, kernel))
         home = matched_as(kernel.body[i], n.Alloc)
         own = replace(home.buffer, name=fresh(home.buffer.name, names_in(program, kernel)))
+        if _team(program, kernel) is None:
+            apart = tuple(substitute_buffers(s, {home.buffer.name: own}) if k >= self.at else s for k, s in enumerate(kernel.body))
+            return Rewritten(replace_kernel(program, kernel.name, replace(kernel, body=(*apart[:i + 1], n.Alloc(own), *apart[i + 1:]))), (site.path[0], i + 1))
+        team = matched(_team(program, kernel))
         block = team.loop.body if self.meet < 0 else (*team.loop.body[:self.meet], *team.loop.body[self.meet + 1:])
         made = (*block[:self.at], *(substitute_buffers(s, {home.buffer.name: own}) for s in block[self.at:]))
         body = tuple(replace(s, body=made) if s is team.loop else s for s in kernel.body)
@@ -189,17 +221,17 @@ class ReuseArray(Pass):
 
     def effect(self, program: n.Program, site: Site) -> Effect:
         """Its bytes are saved."""
-        need = byte_count(_parts(program, site)[0])
+        need = byte_count(matched_as(node_at(program, site.path), n.Alloc).buffer)
         return Effect(shared_bytes=None if need is None else -need)
 
 
 def _with_meeting(program: n.Program, site: Site) -> n.Kernel:
     """The kernel with the barrier that the step brings in."""
     kernel, item = kernel_of(program, site.path), site.params
-    team = matched(_team(program, kernel))
     assert isinstance(item, ReuseArray)
     if item.meet < 0:
         return kernel
+    team = matched(_team(program, kernel))
     block = (*team.loop.body[:item.meet], barrier(), *team.loop.body[item.meet:])
     return replace(kernel, body=tuple(replace(s, body=block) if s is team.loop else s for s in kernel.body))
 
@@ -244,6 +276,11 @@ def _team(program: n.Program, kernel: n.Kernel) -> ThreadTeam | None:
     """The kernel's one loop over threads, when nothing but memory of the CTA is declared beside it."""
     found = [(k, s) for k, s in enumerate(kernel.body) if not isinstance(s, n.Alloc)]
     return whole_team(program, (kernel.name, found[0][0]), found[0][1]) if len(found) == 1 else None
+
+
+def _used(kernel: n.Kernel, name: str) -> list[int]:
+    """The statements of a kernel that use an array."""
+    return [k for k, s in enumerate(kernel.body) if not isinstance(s, n.Alloc) and name in buffers_named(s)]
 
 
 def _writes_first(s: n.Stmt, name: str) -> bool:

@@ -48,6 +48,7 @@ from functools import partial
 from typing import ClassVar, Literal, get_args
 
 from kir.analysis.facts import Facts
+from kir.analysis.order import at_most
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
@@ -123,6 +124,10 @@ def _first_ones(program: n.Program, site: Site, context: Context) -> Verdict:
     b = matched(_used(node_at(program, site.path), item.buffer, item.count))[0]
     if not item.count:
         return proved("each element has a counter")
+    if item.bound:
+        if at_most(matched_as(b.shape[0], n.Expr), build.const(item.count), Facts.at(program, site.path)):
+            return proved("there is room for a counter of each element")
+        return unknown(f"'{b.name}' may have more than {item.count} elements", needs="a fact that says how many there are at most")
     for path, s in block_paths(node_as(program, site.path, n.For).body, (*site.path, "body")):
         known = Facts.at(program, path)
         for at in (x.call.args[0] for x in (s,) if isinstance(x, n.Eval)):
@@ -141,7 +146,8 @@ class PrivatizeAtomics(Pass):
     """`buffer` is the array of counters in global memory; without it, one site for each. `clear` and `flush` say how the threads go through the
     counters: in `steps` of their number, in `rounds` of all of them, by a `branch` of as many threads as there are counters, or one `each`; cleared with
     their declaration, they are `declared`, as an array before the threads do anything, `whole`. `skip`: counters are added only where they are greater
-    than 0 (`gt`), or not 0 (`ne`). `count`: only so many elements, the first ones, have counters (0: all)."""
+    than 0 (`gt`), or not 0 (`ne`). `count`: only so many elements, the first ones, have counters (0: all). `bound`: there is room for `count` counters, of
+    which as many as there are elements are cleared and added."""
 
     intent: ClassVar[str] = "atomics"
     catalogue: ClassVar[tuple[int, ...]] = (49,)
@@ -159,6 +165,7 @@ class PrivatizeAtomics(Pass):
     flush: Literal["steps", "rounds", "branch", "each"] = "steps"
     skip: Skip = ""
     count: int = 0
+    bound: bool = False
 
     def own(self, b: n.Buffer, name: str) -> n.Buffer:
         """The counters of a CTA."""
@@ -172,7 +179,9 @@ class PrivatizeAtomics(Pass):
                               for a in x.args if isinstance(a, n.Region) and a.buffer.space == "global")
         team = matched(whole_team(program, path, node))
         found = [b for b in names if self.buffer in ("", b) and (used := _used(node, b, self.count)) is not None and all(
-            _fits_form(form, self.count or build.int_value(used[0].shape[0]) or 0, team.threads) for form in (self.clear, self.flush))]
+            self.bound or _fits_form(form, self.count or build.int_value(used[0].shape[0]) or 0, team.threads) for form in (self.clear, self.flush))]
+        if self.bound and (not self.count or self.clear not in ("steps", "rounds") or self.flush not in ("steps", "rounds")):
+            return Miss("a number of counters that is not known is gone through in steps or rounds")
         return tuple(Site(path, replace(self, buffer=b)) for b in found) or (Miss("an array is used otherwise, or its size is not known") if names else None)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
@@ -186,10 +195,10 @@ class PrivatizeAtomics(Pass):
         start, ahead = matched(neutral(fn, old)), 1 + (self.clear == "whole")
 
         first, second = (fresh_var("i", taken, team.thread.of) for _ in range(2))
-        by_threads = self.clear not in ("declared", "whole")
-        cleared = _gone_through(self.clear, team, own.shape[0], first, lambda i: n.Store(build.region(own, i), start)) if by_threads else None
+        by_threads, length = self.clear not in ("declared", "whole"), old.shape[0] if self.bound else own.shape[0]
+        cleared = _gone_through(self.clear, team, length, first, lambda i: n.Store(build.region(own, i), start)) if by_threads else None
         clear = () if cleared is None else (cleared, barrier())
-        flush = _gone_through(self.flush, team, own.shape[0], second, lambda i: self._added(fn, old, own, i))
+        flush = _gone_through(self.flush, team, length, second, lambda i: self._added(fn, old, own, i))
 
         def leave(_: n.Node, x: n.Node) -> n.Node:
             if isinstance(x, n.Call) and x.fn == fn and isinstance(x.args[0], n.Region) and x.args[0].buffer.name == old.name:
@@ -219,10 +228,15 @@ class PrivatizeAtomics(Pass):
             return None
         place, start = last.args[0].buffer, matched(neutral(last.fn, own))
         count = (build.int_value(own.shape[0]) or 0) if place.shape != own.shape else 0
-        found = next(((form, skip) for form in ROUNDS for skip in SKIPS if node.body[-1] == _gone_through(
-            form, team, own.shape[0], _counter(node.body[-1]), partial(PrivatizeAtomics(skip=skip)._added, last.fn, place, own))), None)
+        found, length = None, own.shape[0]
+        for length in (own.shape[0], *(place.shape if count and len(place.shape) == 1 and build.int_value(place.shape[0]) is None else ())):
+            found = next(((form, skip) for form in ROUNDS for skip in SKIPS if node.body[-1] == _gone_through(
+                form, team, length, _counter(node.body[-1]), partial(PrivatizeAtomics(skip=skip)._added, last.fn, place, own))), None)
+            if found is not None:
+                break
         if found is None:
             return Miss(f"the counters are not all added to '{place.name}' at the end")
+        bound = length is not own.shape[0]
         if at_once and (alloc.init is not None or before != replace(n.Store(n.Region(own), start), label=before.label, origin=before.origin)):
             return Miss("the counters do not start from nothing")
         if at_once:
@@ -234,9 +248,9 @@ class PrivatizeAtomics(Pass):
         if len(node.body) < 5 or not is_call(node.body[1], "barrier"):
             return None
         clear = next((form for form in ROUNDS if node.body[0] == _gone_through(
-            form, team, own.shape[0], _counter(node.body[0]), lambda i: n.Store(build.region(own, i), start))), None)
+            form, team, length, _counter(node.body[0]), lambda i: n.Store(build.region(own, i), start))), None)
         return Miss("the counters are not all cleared first") if clear is None else Site(
-            path, PrivatizeAtomics(place.name, clear, *found, count), {"own": own.name, "cleared": 2, "ahead": 1})
+            path, PrivatizeAtomics(place.name, clear, *found, count, bound), {"own": own.name, "cleared": 2, "ahead": 1})
 
     def _added(self, fn: str, counters: n.Buffer, own: n.Buffer, i: n.Expr) -> n.Stmt:
         """One of the CTA's counters added to that of all."""
@@ -279,7 +293,7 @@ def _gone_through(form: str, team: ThreadTeam, count: n.Expr, var: n.Var, each: 
     if form == "steps":
         return n.For(var, t, count, build.const(team.threads), (each(var),))
     if form == "rounds":
-        rounds = build.const(size // team.threads) if size % team.threads == 0 else build.ceildiv(build.sub(count, t), team.threads)
+        rounds = build.const(size // team.threads) if size and size % team.threads == 0 else build.ceildiv(build.sub(count, t), team.threads)
         return counting(var, rounds, (each(build.add(build.mul(var, team.threads), t)),))
     return n.If(build.compare("lt", t, count), (each(t),)) if form == "branch" else each(t)
 

@@ -3,10 +3,14 @@ from __future__ import annotations
 
 from kir.ir.nodes import Copy, For, If, Store
 from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
 from kir.ir.visit import walk
 from kir.passes.bounds.branch_interior import BranchInterior
 from kir.passes.bounds.guard_value import GuardValue
+from kir.passes.bounds.run_on import RunOn
 from kir.passes.grid.version_kernel import VersionKernel
+from kir.passes.numerics.online_normalize import OnlineNormalize
+from kir.passes.redundancy.tabulate import Tabulate
 from kir.rewrite import sites
 from kir.rewrite.driver import apply
 from kir.rewrite.match.independence import own_place
@@ -78,6 +82,74 @@ def test_what_a_loop_folds_up_offers_that_the_loop_has_not_ended_and_what_counts
     for value in offered:
         for site in sites(GuardValue(value=value), program):
             assert apply(program, site.params, site)
+
+
+ROWS = """kir 1
+program rows
+  size N: i32
+  fact N <= 65536
+  in X: f32[N, N]
+  in V: f32[N]
+  out Y: f32[N]
+kernel main grid (row: N) threads 1
+  register top: f32 = -inf
+  for j in 0..row + 1
+    register s: f32 = 0.0
+    for d in 0..64
+      s = s + X[row, d] * X[j, d]
+    top = max(top, s * 0.5)
+  register total: f32 = 0.0
+  for k in 0..row + 1
+    let p = exp(X[row, k] - top)
+    total = total + p * V[k]
+  Y[row] = total
+"""
+
+
+def test_a_value_that_a_loop_made_is_guarded_by_its_end_and_whole_tiles_need_no_guard() -> None:
+    program = parse_program(ROWS)
+    assert [each.params.options()["when"] for each in sites(GuardValue(value="s * 0.5"), program)] == ["j < row + 1"], "of a maximum, minus infinity"
+    products = [each.params.options() for each in sites(GuardValue(value="X[row, d] * X[j, d]"), program)]
+    assert [each["when"] for each in products] == ["j < row + 1"] and products[0]["other"] == "0.0", "64 iterations fill every tile"
+
+
+def test_the_tile_of_a_load_is_guarded_by_what_hangs_over() -> None:
+    program = parse_program(PANELS.replace("= kept clip", "= load(X[i * 16 +: 16, j * 64 +: 64] else 0.0 clip) clip"))
+    offered = sites(GuardValue(value="load(X[i * 16 +: 16, j * 64 +: 64] else 0.0 clip)"), program)
+    assert [each.params.options()["when"] for each in offered] == ["expand(iota(16), axis=1) + i * 16 < M & iota(64) + j * 64 < N"]
+    assert apply(program, offered[0].params, offered[0])
+    whole = parse_program(program_text(program).replace("\nkernel", "\n  fact M % 16 == 0\n  fact N % 64 == 0\nkernel", 1))
+    assert not sites(GuardValue(value="load(X[i * 16 +: 16, j * 64 +: 64] else 0.0 clip)"), whole)
+
+
+def test_a_loop_runs_on_to_the_end_of_a_tile_under_masks_of_which_nothing_comes() -> None:
+    program = parse_program(ROWS)
+    offered = [(each.path[1], *each.params.options().values()) for each in sites(RunOn(), program)]
+    ends = ["row // 128 * 128 + 128", "row // 64 * 64 + 64"]
+    assert offered == [*((1, end, ("s * 0.5",), "j <= row", "-inf") for end in ends), *((3, end, ("X[row, k]",), "k <= row", "-inf") for end in ends),
+                       *((3, end, ("p * V[k]",), "k <= row", "0.0") for end in ends)], "the shortest value, or what is folded in"
+    for each in sites(RunOn(), program):
+        assert apply(program, each.params, each), "carried out, and undone exactly"
+    tail = parse_program("kir 1\nprogram tail\n  in X: f32[24]\n  out Y: f32[1]\nkernel main grid (i: 1) threads 1\n  register s: f32 = 0.0\n"
+                         "  for t in 0..1\n    for j in 0..24 - t * 32\n      s = s + X[t * 32 + j]\n  Y[i] = s\n")
+    (site,) = sites(RunOn(), tail)
+    assert site.params.options() == {"end": "32", "values": ("X[j + t * 32]",), "when": "j + t * 32 < 24", "other": "0.0"}, "as far as the next tile begins"
+    assert not sites(RunOn(), parse_program(ELEMENT)), "what is stored past the end is not nothing"
+
+
+def test_the_scale_of_a_maximum_is_that_of_the_differences_under_its_exponential() -> None:
+    text = ROWS.replace("top = max(top, s * 0.5)", "top = max(top, s)").replace("exp(X[row, k] - top)", "exp2(X[row, k] * 0.25 - top * 0.25)")
+    assert [each.params.options() for each in sites(OnlineNormalize(base="exp2"), parse_program(text))] == [{"base": "exp2"}, {"base": "exp2", "scale": 0.25}]
+
+
+def test_a_fold_is_kept_for_all_iterations_of_the_loops_around_it() -> None:
+    program = parse_program("kir 1\nprogram grid\n  in X: f32[8, 32, 4]\n  out Y: f32[8, 4]\nkernel main grid (b: 1) threads 1\n  for i in 0..8\n"
+                            "    for j in 0..4\n      register s: f32 = 0.0\n      for k in 0..32\n        s = s + X[i, k, j]\n      Y[i, j] = s\n")
+    offered = [each.params.options() for each in sites(Tabulate(), program)]
+    assert offered == [{"index": ("i", "j"), "extent": (8, 4), "hoist": 2}, {"index": ("j",), "extent": (4,)}], "furthest out first"
+    for each in sites(Tabulate(), program):
+        assert apply(program, each.params, each)
+    assert not sites(Tabulate(), parse_program(program_text(program).replace("in 0..4", "in 0..b + 4"))), "a number of places that is not known"
 
 
 def test_a_version_is_offered_for_the_lengths_of_rows_that_are_not_known_to_be_multiples() -> None:

@@ -83,6 +83,18 @@ def test_run():
     for shape, block in (((40, 50), 16), ((3, 7), 32)):
         run(torch.randn(*shape, device="cuda"), torch.randn(*shape, device="cuda"))
 """
+SAVED = """class Copied(torch.autograd.Function):
+    @staticmethod
+    def backward(ctx, grad):
+        x, y = ctx.saved_tensors
+        T, D = x.shape
+        copied[(triton.cdiv(T, ctx.rows),)](x, y, T, D, 16, 64)
+"""
+FIRST_AXES = """def run(x):
+    b, t = x.shape[:2]
+    y = torch.empty_like(x)
+    copied[(triton.cdiv(b * t, 16),)](x, y, b * t, x.numel() // (b * t), 16, 64)
+"""
 
 
 def _bound(folder: Path, host: str) -> Binding:
@@ -97,6 +109,8 @@ def _bound(folder: Path, host: str) -> Binding:
     pytest.param(ONLY_USUAL, "ceildiv(T, 16)", "T", {"x": ["T", 1024]}, id="a launch that only the usual call comes to"),
     pytest.param(PUT_AWAY, "ceildiv(T, 16)", "T", {"x": ["x_0", "T", "D_2"], "y": ["T", "y_1", "E"]}, id="what is put away under one name is not one size"),
     pytest.param(TURNS, "ceildiv(T, 16)", "T", {"x": ["T", 50], "y": ["T", 50]}, id="one turn of a loop makes tensors of one shape"),
+    pytest.param(SAVED, "ceildiv(T, rows)", "T", {"x": ["T", 1024]}, id="tensors and numbers that another call has saved"),
+    pytest.param(FIRST_AXES, "ceildiv(b * t, 16)", "b * t", {"x": ["b", "t"]}, id="the first axes of a shape whose rank is open"),
 ])
 def test_what_the_host_says(host: str, grid: str, scalar: str, shapes: dict[str, list[str | int]], tmp_path: Path) -> None:
     binding = _bound(tmp_path, host)
@@ -325,3 +339,26 @@ def test_what_a_result_is_made_like_has_the_dtype_that_the_kernel_gives_it(made:
     binding, told = launched(str(tmp_path / "alike.py"))
     assert binding is not None and [binding.tensors[x].dtype for x in ("x_ptr", "y_ptr")] == [dtype, "bf16"]
     assert any("x_ptr is f32" in note for note in told[0].notes) == (dtype == "f32")
+
+
+IN_ROWS = """import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def scaled(x, y, s0, s1, D: tl.constexpr):
+    at = tl.program_id(0) * s0 + tl.program_id(1) * s1 + {}
+    tl.store(y + at, tl.load(x + at))
+
+
+def run(x):
+    y = torch.empty_like(x)
+    scaled[(x.shape[0], 4)](x, y, x.stride(0), x.stride(1), 64)
+"""
+
+
+@pytest.mark.parametrize(("last", "axes"), [("tl.arange(0, D)", 3), ("tl.arange(0, D) * s1", 2)])
+def test_a_tensor_that_is_read_in_rows_has_an_axis_whose_stride_nobody_passes(last: str, axes: int, tmp_path: Path) -> None:
+    (tmp_path / "k.py").write_text(IN_ROWS.format(last), encoding="utf-8")
+    assert len(called_binding(tmp_path / "k.py").tensors["x"].shape) == axes

@@ -207,6 +207,8 @@ def _update(r: Reading, node: Node, scope: Scope) -> Value:
 def _assignment(r: Reading, node: Node, scope: Scope) -> Value:
     left, op, right = node.child_by_field_name("left"), node.child_by_field_name("operator"), node.child_by_field_name("right")
     assert left is not None and op is not None and right is not None
+    if (meant := of_values(r, node, scope)) is not None:
+        return value(r, meant, scope)
     sign = text(op)
     if (made := _through_choice(r, left, sign, right, scope, node)) is not None:
         return made

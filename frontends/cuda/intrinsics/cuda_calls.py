@@ -88,7 +88,7 @@ def _handlers() -> dict[str, Handler]:
     out.update({
         "atomicSub": _atomic_sub, "memcpy": _memcpy,
         "__builtin_memcpy": _memcpy, "assert": _assert, "printf": _print, "__builtin_assume": _assume, "__builtin_expect": _first,
-        "__builtin_assume_aligned": _aligned,
+        "__builtin_assume_aligned": _aligned, "__builtin_constant_p": _is_constant,
         "__isShared": _is_shared, "__isGlobal": _is_shared,
         "__cvta_generic_to_shared": _address, "__cvta_generic_to_global": _address, "__pipeline_memcpy_async": _pipeline_copy,
         "__pipeline_wait_prior": _pipeline_wait, "memset": _memset, "clock64": _clock, "clock": _clock,
@@ -266,6 +266,10 @@ def _assume(r: Reading, name: str, args: list[Value], node: Node) -> Value:
 
 def _first(r: Reading, name: str, args: list[Value], node: Node) -> Value:
     return rvalue(r, args[0])
+
+
+def _is_constant(r: Reading, name: str, args: list[Value], node: Node) -> Value:
+    return Scalar(n.Const(isinstance(scalar(r, args[0], node), n.Const), BOOL))
 
 
 def _first_nothing(r: Reading, name: str, args: list[Value], node: Node) -> Value:

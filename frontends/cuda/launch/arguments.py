@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.types import I32
 from kir.surface.launches.record import HostLaunch
 from kir.surface.launches.values import Array, Dtype, Unknown, Value, is_number
 
@@ -60,6 +62,8 @@ def _enough(launch: HostLaunch, shared: n.Expr) -> n.Expr:
         value = launch.known.pinned(shared)
     shared = launch.known.resolved(shared)
     if not isinstance(shared, n.Const):
-        launch.known.fact(build.compare("le", shared, value))
+        terms = build.polynomial(shared)
+        each = math.gcd(*terms.values())  # bytes of an element
+        launch.known.fact(build.compare("le", build.from_polynomial({m: c // each for m, c in terms.items()}, I32), value // each))
     return build.const(value)
 

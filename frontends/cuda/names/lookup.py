@@ -53,10 +53,13 @@ def name_of(node: Node) -> Node | None:
 
 
 def of_values(r: Reading, node: Node, scope: Scope) -> Node | None:
-    """`a < b && c > -1`, `a < b && c > (d)` as what they are where `a` is a value: a grammar of C++ without names takes `a<b && c>` for a template."""
+    """`a < b && c > -1`, `a < b && c > (d)`, `a < b && c >= d` as what they are where `a` is a value: a grammar of C++ without names takes `a<b && c>` for
+    a template, and the last for an assignment to it."""
     first: Node | None = node
-    while first is not None and first.type in ("binary_expression", "call_expression"):
-        first = first.child_by_field_name("left" if first.type == "binary_expression" else "function")
+    nearest = "left"
+    while first is not None and first.type in ("binary_expression", "call_expression", "assignment_expression"):
+        found_at, nearest = ("left", "right") if first.type == "assignment_expression" else (nearest, nearest)
+        first = first.child_by_field_name("function" if first.type == "call_expression" else found_at)
     name = first.child_by_field_name("name") if first is not None and first is not node and first.type == "template_function" else None
     if name is None or name.type != "identifier":
         return None

@@ -154,6 +154,8 @@ def _counter(r: Reading, init: Node, cond: Node, update: Node, body: Node, scope
         return None
     left: Node | None
     right: Node | None
+    if (parts := _conjuncts(cond)) is not None:
+        return _first_of([_counter(r, init, each, update, body, scope) for each in parts])
     if cond.type == "identifier":  # until it is zero
         left, right, way = cond, fragment("0"), "!="
     else:
@@ -189,6 +191,35 @@ def _counter(r: Reading, init: Node, cond: Node, update: Node, body: Node, scope
         if mark >= 0 and _may_change(right):
             return None
     return Counter(name, dtype, converted(v.expr, dtype), way, last, op, step)
+
+
+def _conjuncts(cond: Node) -> list[Node] | None:
+    """The sides of `a && b && c`; None for another condition."""
+    op = cond.child_by_field_name("operator")
+    if cond.type != "binary_expression" or op is None or text(op) not in ("&&", "and"):
+        return None
+    sides = [each for side in ("left", "right") if (each := cond.child_by_field_name(side)) is not None]
+    return [x for each in sides for x in _conjuncts(each) or [each]]
+
+
+def _first_of(counters: list[Counter | None]) -> Counter | None:
+    """The counter that ends where the first of several ends, which their ends say without looking at memory; None where they do not count alike."""
+    found = [c for c in counters if c is not None and c.op in ("+", "-")]
+    up = {"<": True, "<=": True, ">": False, ">=": False}
+    ways = {up.get(c.sign) for c in found}
+    if not found or len(found) < len(counters) or len(ways) != 1 or None in ways:
+        return None
+    first, lasts = found[0], []
+    if (True in ways and first.op != "+") or (False in ways and (first.op != "-" or first.dtype.kind == "uint")):
+        return None
+    for c in found:
+        if (dtype_of(c.last.type) != c.dtype and build.int_value(c.last) is None) or any(isinstance(x, (n.Load, n.Call)) for x in walk(c.last)):
+            return None
+        lasts.append(build.add(converted(c.last, c.dtype), {"<=": 1, ">=": -1}.get(c.sign, 0)))
+    last = lasts[0]
+    for each in lasts[1:]:
+        last = build.binary("min" if first.op == "+" else "max", last, each)
+    return Counter(first.name, first.dtype, first.first, "<" if first.op == "+" else ">", last, first.op, first.step)
 
 
 def _meets(r: Reading, first: n.Expr, last: n.Expr, step: int, up: bool) -> bool:

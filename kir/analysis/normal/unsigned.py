@@ -106,6 +106,8 @@ def _block(body: n.Block, known: Facts, ends: Ends) -> n.Block:
                 pass
         out.append(made)
         known = known.after((made,))
+        if isinstance(made, n.If) and not made.orelse and made.then and isinstance(made.then[-1], n.Jump) and not shape_of(made.cond.type):
+            known = known.knowing(build.invert(made.cond))  # who is still here has not left
     return tuple(out)
 
 

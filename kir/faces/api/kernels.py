@@ -23,8 +23,8 @@ from kir.base.diagnostic import Diagnostic, KirError, explanations, usage
 from kir.base.registry import registry
 from kir.base.store import write_atomic
 from kir.faces.api.inputs import inputs_of
+from kir.faces.api.named import pipeline_of
 from kir.faces.api.pages import page as page_of
-from kir.faces.api.pipelines import pipeline_of
 from kir.faces.api.places import BOTH, asked
 from kir.faces.report.page import page
 from kir.faces.report.written import write_report

@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import did_you_mean, usage
-from kir.base.registry import registry
+from kir.faces.api.named import pipeline_of
 from kir.hardware.target import target
 from kir.learning.tune.first import first_trace
-from kir.learning.tune.space import find_space, shipped_pipelines, space_names
+from kir.learning.tune.space import find_space, space_names
 from kir.problem import load_problem
-from kir.rewrite import Context, Pipeline, Trace, run
-from kir.surface.reading import own_surface, read_text
+from kir.rewrite import Context, Trace, run
+from kir.surface.reading import own_surface
 
 AIM = "sm_90a"
 """What a stored pipeline's holes are filled for, and its conditions judged for, when nobody says."""
-
-
-def pipeline_of(text: str) -> Pipeline:
-    """The pipeline of its text, of a file that holds one (as text or JSON), or of the name of one that comes with KIR. Raises KirError as parsing does."""
-    path = Path(text)
-    if len(text) < 200 and (path.suffix in (".json", ".pipeline") or (os.sep in text and "@" not in text and "{" not in text)):
-        held = read_text(path)
-        return Pipeline.from_json(json.loads(held)) if path.suffix == ".json" else Pipeline.parse(held, str(path))
-    if (named := shipped_pipelines().get(text)) is not None and text not in {entry.name for entry in registry("kir.passes")}:
-        return Pipeline.parse(named.read_text(encoding="utf-8"), str(named))
-    return Pipeline.parse(text)
 
 
 @dataclass(frozen=True)

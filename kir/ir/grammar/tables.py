@@ -22,23 +22,30 @@ def parser(name: str, postlex: type[PostLex] | None = None, positions: bool = Fa
     """The LALR parser of `grammars/<name>.lark`, with what its token stream goes through, and with positions in its trees where they are
     asked for; `starts` are the rules that a text may be of."""
     grammar = resources.files("kir.grammars").joinpath(f"{name}.lark").read_text(encoding="utf-8")
-    options: dict[str, Any] = {"parser": "lalr", "maybe_placeholders": True, "propagate_positions": positions, "start": list(starts)}
+    tables = io.BytesIO(_tables(grammar, starts, postlex))
+    made: Lark = Lark.__new__(Lark)._load(tables, propagate_positions=positions)  # `Lark.load` takes no options; this one changes no table
+    return made
+
+
+@cache
+def _tables(grammar: str, starts: tuple[str, ...], postlex: type[PostLex] | None) -> bytes:
+    """The tables of a grammar, with positions and without."""
+    options: dict[str, Any] = {"parser": "lalr", "maybe_placeholders": True, "start": list(starts)}
     kept = _kept(grammar, f"{options} {postlex}")
     try:
         seal, _, data = kept.read_bytes().partition(b"\n")
         if seal == _seal(data):
-            return Lark.load(io.BytesIO(data))
+            return data
     except OSError:
         pass  # not there yet
-    made = Lark(grammar, postlex=postlex() if postlex is not None else None, **options)
     tables = io.BytesIO()
-    made.save(tables)
+    Lark(grammar, postlex=postlex() if postlex is not None else None, **options).save(tables)
     with contextlib.suppress(OSError):  # where nothing can be kept, they are worked out again
         kept.parent.mkdir(parents=True, exist_ok=True)
         own = kept.with_suffix(f".{os.getpid()}")
         own.write_bytes(_seal(tables.getvalue()) + b"\n" + tables.getvalue())
         os.replace(own, kept)
-    return made
+    return tables.getvalue()
 
 
 def _kept(grammar: str, options: str) -> Path:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Container, Iterator
 from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.anchors import anchors
-from kir.ir.paths import Path, block_paths, child_blocks
+from kir.ir.paths import Path, child_blocks
 from kir.ir.visit import once, statements, walk
 
 
@@ -30,24 +30,34 @@ def unpaired(program: n.Program, k: n.Kernel, functions: Container[str]) -> Iter
     calls = frozenset[str]().union(*(each.calls for each in whole))
     if any(fn in functions for fn in calls):
         return
-    body = tuple(statements(k.body))
-    waited, made = _named_by(body, "mbar_wait"), _named_by(body, "mbar_init")
+    waited, made = (frozenset[str]().union(*names) for names in zip(*((each.waits, each.makes) for each in whole), strict=True))
     reported: set[str] = set()
-    for path, s in block_paths(k.body, (k.name,)):
+    for path, s in _asking(k.body, (k.name,)):
         for why in _missing(s, calls, waited, made):
             if why not in reported:
                 reported.add(why)
-                yield Unpaired(path, s, why, _sides(program, body, s))
+                yield Unpaired(path, s, why, _sides(program, tuple(statements(k.body)), s))
+
+
+def _asking(block: n.Block, prefix: Path) -> Iterator[tuple[Path, n.Stmt]]:
+    """The statements of a block and below, in reading order, but for those in which nothing asks for a counterpart."""
+    for i, s in enumerate(block):
+        if _said(s).asks:
+            yield (*prefix, i), s
+            for steps, inner in child_blocks(s):
+                yield from _asking(inner, (*prefix, i, *steps))
 
 
 @dataclass(frozen=True)
 class Said:
-    """What a statement and those inside it say of asynchronous operations: whether source that is not understood is among them, what they call, and
-    whether one of them asks for a counterpart."""
+    """What a statement and those inside it say of asynchronous operations: whether source that is not understood is among them, what they call, whether
+    one of them asks for a counterpart, and the names of barriers that they wait for and initialize."""
 
     unknown: bool
     calls: frozenset[str]
     asks: bool
+    waits: frozenset[str]
+    makes: frozenset[str]
 
 
 def _said(s: n.Stmt) -> Said:
@@ -59,15 +69,19 @@ def _said_anew(s: n.Stmt) -> Said:
     inside = [_said(x) for _, block in child_blocks(s) for x in block]
     own = (x.fn for x in walk(s) if isinstance(x, n.Call)) if isinstance(s, (n.Eval, n.Let)) else ()
     return Said(isinstance(s, (n.Opaque, n.Hole)) or any(x.unknown for x in inside), frozenset(own).union(*(x.calls for x in inside)),
-                any(_missing(s, set(), set(), set())) or any(x.asks for x in inside))
+                any(_missing(s, _NOTHING, _NOTHING, _NOTHING)) or any(x.asks for x in inside),
+                *(_named_by(s, fn).union(*(getattr(x, key) for x in inside)) for fn, key in (("mbar_wait", "waits"), ("mbar_init", "makes"))))
 
 
-def _named_by(body: tuple[n.Stmt, ...], fn: str) -> set[str]:
-    """Buffers that calls of `fn` name."""
-    return {a.buffer.name for s in body if isinstance(s, n.Eval) and s.call.fn == fn for a in s.call.args if isinstance(a, n.Region)}
+_NOTHING = frozenset[str]()
 
 
-def _missing(s: n.Stmt, calls: Collection[str], waited: set[str], made: set[str]) -> Iterator[str]:
+def _named_by(s: n.Stmt, fn: str) -> frozenset[str]:
+    """Buffers that a call of `fn` names."""
+    return frozenset(a.buffer.name for a in s.call.args if isinstance(a, n.Region)) if isinstance(s, n.Eval) and s.call.fn == fn else _NOTHING
+
+
+def _missing(s: n.Stmt, calls: Collection[str], waited: Collection[str], made: Collection[str]) -> Iterator[str]:
     if isinstance(s, n.Copy) and s.grouped:
         family = "async" if s.via.startswith("cp_async") else "bulk"
         for needed in (f"{family}_commit", f"{family}_wait"):

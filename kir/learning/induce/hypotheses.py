@@ -3,20 +3,37 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import lru_cache, partial
 from itertools import count
 from statistics import median, quantiles
+from typing import Protocol
 
 from kir.base.dataclass import dataclass
 from kir.ir.measures.features import KINDS, features, kinds
-from kir.learning.cards.card import Anchor, Card, Carrier, Counterexample, Effect, Entry, Evidence, Move, Parameter, Precondition, Risk, Scope, Spread, Value
+from kir.learning.cards.card import (
+    Anchor,
+    Card,
+    Carrier,
+    Counterexample,
+    Effect,
+    Entry,
+    Evidence,
+    Move,
+    Parameter,
+    Precondition,
+    Relation,
+    Risk,
+    Scope,
+    Spread,
+    Value,
+)
 from kir.learning.cards.card import Use as Listed
 from kir.learning.cards.facts import expressions
 from kir.learning.evidence.walked import Rejected, Walked, parsed
 from kir.learning.induce.composites import Together, together
-from kir.learning.induce.relate import related
+from kir.learning.induce.relate import Row, related
 from kir.learning.induce.unify import shown, term, unified
 from kir.learning.induce.uses import MOSTLY, SHORT, Use, by_kind, decided, forms
 from kir.rewrite import Pass
@@ -28,6 +45,8 @@ MOST_WAYS = 12
 MOST_COUNTEREXAMPLES = 4
 MOST_NAME = 64
 """Characters of a card's name."""
+FEW = 6
+"""Kernels of a form of a step up to which equalities are also looked for in its other forms."""
 LEAST_FAILURES = 3
 """Failures from which a condition is learned."""
 PLACES = {"kernel": "a whole kernel", "for": "a loop", "mma": "a matrix product", "store": "a store", "let": "a named value", "alloc": "a buffer",
@@ -36,13 +55,24 @@ PLACES = {"kernel": "a whole kernel", "for": "a loop", "mma": "a matrix product"
 """What kinds of places are called."""
 
 
+class Lift(Protocol):
+    """How the card of some uses is made; `besides` says of the step's other uses, in other forms, which may be looked at too."""
+
+    def __call__(self, group: Sequence[Use], besides: Callable[[Use], bool] = ..., /) -> Card: ...
+
+
+def anywhere(use: Use) -> bool:
+    """All uses may be looked at."""
+    return True
+
+
 @dataclass(frozen=True)
 class Hypothesis:
     """A card that no trial has seen, the uses that it was lifted from, and how the card of some of them is made."""
 
     card: Card
     uses: tuple[Use, ...] = field(repr=False)
-    lift: Callable[[Sequence[Use]], Card] = field(repr=False)
+    lift: Lift = field(repr=False)
     composite: bool = False
 
 
@@ -69,25 +99,40 @@ def hypotheses(walks: Sequence[Walked], found: Sequence[Use]) -> tuple[Hypothesi
     return tuple(sorted(out, key=lambda each: each.card.name))
 
 
-def lifted(group: Sequence[Use], found: Sequence[Use], rejected: Sequence[tuple[Walked, Rejected]]) -> Card:
-    """What uses of one pass in one form at one kind of place have in common."""
+def lifted(group: Sequence[Use], besides: Callable[[Use], bool] = anywhere, /, *, found: Sequence[Use], rejected: Sequence[tuple[Walked, Rejected]]) -> Card:
+    """What uses of one pass in one form at one kind of place have in common. An equality that gives a parameter is taken from the pass's other forms where its
+    own uses show none: a loop is as long as a power of two whatever its masks give."""
     first = group[0].item
     named = tuple(name for name in forms([use for use in found if use.item.name == first.name]))
     parameters = tuple(made for name in parameter_types(type(first)) if (made := _parameter(group, name, name in named)) is not None)
     open_ = {each.name for each in parameters if each.role == "chosen"}
-    rows = [(use.kernel, {k: v for k, v in use.parameters.items() if k in open_ and isinstance(v, int) and not isinstance(v, bool)}, use.facts)
-            for use in group]
-    background = [use.facts for use in found if use.kind == group[0].kind]
+    alike = [use for use in found if use.kind == group[0].kind]
+    relations = related(_rows(group, open_), [use.facts for use in alike])
+    lacking = open_ - {each.text.split()[0] for each in relations if _is_equality(each)}
+    if lacking and len(kernels := {use.kernel for use in group}) <= FEW:
+        others = [use for use in alike if use.item.name == first.name and besides(use)]
+        more = related(_rows(others, lacking), ()) if {use.kernel for use in others} - kernels else ()
+        relations += tuple(each for each in more if _is_equality(each) and each.text.split()[0] in lacking)
     pattern = shown(unified([term(use.node) for use in group]))
     return Card(
         name=card_name(first.name, [str(getattr(first, name)) for name in named if getattr(first, name) != _default(first, name)], group[0].kind),
         title=f"{first.name.replace('-', ' ')}, at {PLACES.get(group[0].kind, group[0].kind)}", intent=first.intent or first.name,
         anchor=Anchor(node=group[0].kind, pattern=pattern[:400], places=len(group)),
-        carrier=Carrier(kind="pass", steps=(Move(step=first.name, parameters=parameters, ways=_ways(group, parameters)),), relations=related(rows, background)),
+        carrier=Carrier(kind="pass", steps=(Move(step=first.name, parameters=parameters, ways=_ways(group, parameters)),), relations=relations),
         preconditions=(*_declared(first, group, rejected), *_learned(group, rejected)),
         effect=_effect(group), evidence=_evidence(group, len(rejected)), risk=_risk(first, group, rejected), scope=_scope(first, group),
         log=(Entry(what="lifted", outcome=f"from {len(group)} uses in {len({use.kernel for use in group})} kernels"),),
     )
+
+
+def _is_equality(relation: Relation) -> bool:
+    return " == " in relation.text and " % " not in relation.text
+
+
+def _rows(group: Sequence[Use], open_: Collection[str]) -> list[Row]:
+    """Uses as relations are looked for in them: the whole numbers among some parameters, and the facts."""
+    return [(use.kernel, {k: v for k, v in use.parameters.items() if k in open_ and isinstance(v, int) and not isinstance(v, bool)}, use.facts)
+            for use in group]
 
 
 def card_name(step: str, words: Sequence[str], kind: str) -> str:
@@ -232,9 +277,10 @@ def joined_name(steps: Sequence[str], kind: str, taken: Sequence[str]) -> str:
     return next(each for k in count(1) if (each := name if k == 1 else f"{name[:MOST_NAME - 4]}.{k}") not in taken)
 
 
-def composite(group: Sequence[Use], name: str, found: Together, parts: Sequence[Hypothesis], named: Mapping[int, str]) -> Card:
+def composite(group: Sequence[Use], besides: Callable[[Use], bool] = anywhere, /, *, name: str, found: Together, parts: Sequence[Hypothesis],
+              named: Mapping[int, str]) -> Card:
     """A card of several steps, each lifted from what the group has of it."""
-    cards = [part.lift(some) if (some := [use for use in group if named[id(use)] == part.card.name]) else part.card for part in parts]
+    cards = [part.lift(some, besides) if (some := [use for use in group if named[id(use)] == part.card.name]) else part.card for part in parts]
     first, kernels = cards[0], {use.kernel for use in group}
     words = [card.carrier.steps[0].step for card in cards]
     return Card(

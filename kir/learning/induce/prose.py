@@ -21,7 +21,7 @@ from kir.learning.cards.facts import SAYS, words_of
 from kir.learning.induce.hypotheses import PLACES
 from kir.learning.induce.mechanism import moved
 from kir.learning.induce.transfers import FASTER
-from kir.learning.induce.trials import fault
+from kir.learning.induce.trials import LED, fault
 from kir.learning.induce.uses import Use
 from kir.rewrite import pass_class
 from kir.rewrite.catalog import described
@@ -33,6 +33,12 @@ MOST_LINES = 30
 SURFACES = ("cuda", "triton", "tilelang")
 CALLED = {"cuda": "CUDA", "triton": "Triton", "tilelang": "TileLang"}
 ACRONYMS = {each.lower(): each for each in ("TMA", "MMA", "WGMMA", "CTA", "L2", "GEMM", "SIMT", "GPU")}
+PLAIN = frozenset({"kernel", "of", "for", "let", "0", "copy", "mma", "acc", "via", "fma", "store", "buffer", "buffer["})
+"""Words of a form that every place of its kind has."""
+TO_MEMORY = {"global[?] = ?": "to global memory", "copy global[?] -> shared[?]": "from global to shared memory", "copy shared[?] -> global[?]":
+             "from shared to global memory", "shared[?] = ?": "to shared memory"}
+MOST_FORM = 110
+"""Characters of a form that are shown."""
 MOSTLY_SAID = 0.6
 """Of the words of a pass's claim, the share that its first paragraph must have for the claim to add nothing."""
 COUNTED = {"global_bytes": "bytes of global traffic", "flops": "operations on floats", "registers": "registers a thread",
@@ -133,7 +139,7 @@ def _what(card: Card) -> Iterator[str]:
         yield "What its parameters, and the places where it acts, have in common:"
         open_ = {p.name for move in card.carrier.steps for p in move.parameters}
         said_ = _telling(card.carrier.relations)
-        yield _list([_relation(r) for r in said_])
+        yield _list([_relation(r, card.evidence.kernels) for r in said_])
         free = [any(word in open_ for word in words_of(r.text)) for r in said_]
         drawn_from = [] if all(free) else ["as many places of this kind, drawn at random, would have it in common"]
         drawn_from += ["the kernels would keep it if each had the parameters of another one"] if any(free) else []
@@ -174,18 +180,27 @@ def _says_the_same(said: str, claim: str) -> bool:
 
 
 def _place(node: str, pattern: str) -> str:
-    if pattern == node or re.fullmatch(r"\w*\(?(\.\.|\?\d+)\)?", pattern):
-        return f"It acts at {PLACES.get(node, _article(node))}."
-    open_ = sorted(set(re.findall(r"\?\d+", pattern)))
+    """Where a step acts: the kind of place, and its form where that says more than what every place of the kind has."""
+    at = PLACES.get(node, _article(node))
+    form = re.sub(r"\?\d+|\.\.", "?", pattern)
+    if not {*re.findall(r"[\w\[]+", form)} - {node, *PLAIN}:
+        return f"It acts at {at}."
+    if form in TO_MEMORY:
+        return f"It acts at {at} {TO_MEMORY[form]}."
+    if len(pattern) > MOST_FORM:
+        pattern = f"{pattern[:MOST_FORM].rpartition(';')[0] or pattern[:MOST_FORM].rpartition(' ')[0]}; .."
+    open_ = sorted(set(re.findall(r"\?\d+", pattern)), key=lambda name: int(name[1:]))
     free = f", where {_and([f'`{each}`' for each in open_])} stand{'s' if len(open_) == 1 else ''} for what differed from kernel to kernel" if open_ else ""
-    return f"It acts at {PLACES.get(node, _article(node))} of the form `{pattern}`{free}."
+    return f"It acts at {at} of the form `{pattern}`{free}."
 
 
-def _relation(r: Relation) -> str:
-    """A relation in words, in how many kernels it holds, and how likely that is by chance."""
+def _relation(r: Relation, kernels: int) -> str:
+    """A relation in words, in how many kernels it holds, and how likely that is by chance; of more kernels than use the skill are those of the step's other
+    forms."""
     left, _, of = r.text.removesuffix(" == 0").rpartition(" % ")
     said = f"`{left}` is a multiple of {of if of.isdigit() else f'`{of}`'}" if left else f"`{r.text}`"
-    return f"{said} in {f'{r.kernels} of {r.of} kernels' if r.of else f'every use, in {r.kernels} kernels'} (chance {_chance(r.chance)})."
+    told = f"{r.kernels} of {r.of} kernels" if r.of else f"every use, in {r.kernels} kernels"
+    return f"{said} in {told}{', counting other forms of the step' if max(r.kernels, r.of) > kernels else ''} (chance {_chance(r.chance)})."
 
 
 def _chance(share: float) -> str:
@@ -275,10 +290,12 @@ def _pays(card: Card, group: Sequence[Use]) -> Iterator[str]:
     if rows:
         yield _list(rows)
     if effect.compared:
-        these = f"{effect.compared} use{_s(effect.compared)} that {'was' if effect.compared == 1 else 'were'} compiled before and after it"
-        part = "the" if effect.realized == effect.compared == 1 else "all" if effect.realized == effect.compared else f"{effect.realized} of the"
+        one = effect.compared == 1
+        these = f"{'' if one else f'{effect.compared} '}use{_s(effect.compared)} that {'was' if one else 'were'} compiled before and after it"
+        part = "the one" if one else "all" if effect.realized == effect.compared else f"{effect.realized} of the"
         yield _paragraph(f"In {part} {these}, the machine code changed." if effect.realized else
-                         f"In none of the {these} did the machine code change: the compiler does this by itself, or undoes it.")
+                         f"In {'the one' if one else 'none of the'} {these} {'the machine code stayed as it was' if one else 'did the machine code change'}: "
+                         "the compiler does this by itself, or undoes it.")
     profit = [p for p in card.preconditions if p.kind == "profit"]
     for p in (p for p in profit if p.id):
         so = p.proved + p.guarded + p.assumed
@@ -303,7 +320,8 @@ def _where(card: Card, group: Sequence[Use]) -> Iterator[str]:
     gains, losses = [row for row in seen if row[0] >= FASTER], [row for row in seen if row[0] <= 1 / FASTER]
     best = max(seen, key=lambda row: row[0])
     most = f", most in `{best[1].kernel}` ({_factor(best[0])} times as fast)" if gains else ""
-    yield _paragraph(f"On {aim} it is forecast to gain {100 * FASTER - 100:.0f} % or more in {len(gains) or 'none'} of {len(seen)} uses{most}, and to lose as "
+    yield _paragraph(f"On {aim} none of its {len(seen)} uses is forecast to gain or lose {100 * FASTER - 100:.0f} % by itself." if not (gains or losses) else
+                     f"On {aim} it is forecast to gain {100 * FASTER - 100:.0f} % or more in {len(gains) or 'none'} of {len(seen)} uses{most}, and to lose as "
                      f"much in {len(losses) or 'none'}.")
     kinds = {name: [ratio for ratio, use in seen if use.walked.family == name] for name in sorted({use.walked.family for _, use in seen})}
     ranked = sorted(((median(found), name, len(found)) for name, found in kinds.items() if len(found) >= LEAST_OF_A_KIND), key=lambda row: (-row[0], row[1]))
@@ -329,11 +347,16 @@ def _beside(card: Card, group: Sequence[Use]) -> Iterator[str]:
             found.update([names[at]] if at in names else [])
     nothing = not any(spread.median > 1.0 for found in (card.effect.forecast, card.effect.measured) for spread in found.values())
     said = [f"{how} {_and([f'`{name}` ({_times(count)})' for name, count in sorted(found.items(), key=lambda row: (-row[1], row[0]))[:3]])}"
-            for how, found in (("after", earlier), ("before", later)) if found]
-    text = "By itself it is not forecast to gain anything. " if nothing else ""
-    text += f"In the lineages it stands most often {_and(said)}." if said else ""
+            for how, found in (("it mostly follows", earlier), ("what mostly follows it is", later)) if found]
+    text = f"By itself it is not forecast to gain anything{': it makes way for other steps' if later else ''}. " if nothing else ""
+    text += f"In the lineages {'; '.join(said)}." if said else ""
     if text:
         yield _paragraph(text.strip())
+    led = sorted(entry.speedup[0] for entry in card.log if entry.skill and entry.speedup and LED in entry.outcome)
+    if nothing and led:
+        times = _factor(led[0]) if len(led) == 1 else f"{_factor(led[0])} to {_factor(led[-1])}"
+        yield _paragraph("What it makes way for pays: where a plan led another kernel to it, the steps after it are forecast to make that kernel "
+                         f"{times} times as fast as they do without it{f' ({len(led)} kernels)' if len(led) > 1 else ''}.")
 
 
 def _spread(s: Spread) -> str:

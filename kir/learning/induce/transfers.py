@@ -29,7 +29,7 @@ from kir.learning.corpus.family import family_of
 from kir.learning.corpus.lineages import TARGET
 from kir.learning.evidence.walked import Walked, parsed
 from kir.learning.forecast import Forecast, Forecaster, Pair
-from kir.learning.induce.trials import AS_FAST, LEAST_SHARE, REFUSED, TRIES, Made, by_hash, carried_out, sizes_of
+from kir.learning.induce.trials import AS_FAST, LEAST_SHARE, LED, REFUSED, TRIES, Made, by_hash, carried_out, sizes_of
 from kir.learning.optimize.lift import Prefixes, lifted
 from kir.learning.optimize.plan import Plan
 from kir.learning.optimize.words import in_factors_of, in_words_of
@@ -48,8 +48,12 @@ MOST_ALIKE = 12
 """States at which the skill was used that others are compared with."""
 MOST_LED = 60
 """Kernels on which a plan is taken until the skill applies, those most like the one that it was written for first."""
-MOST_HOMES, MOST_PLANS = 8, 2
+MOST_HOMES, MOST_PLANS = 8, 3
 """Kernels whose steps may lead others, and how many of them are tried on one."""
+LEAST_ALIKE = 0.6
+"""How like a kernel's simplest program must be to that of a plan by which no step comes before the skill."""
+MOST_LEFT = 0.1
+"""Of the steps after a skill, those that may be left out for no other plan to be tried; of several the plan counts that leaves fewest."""
 JUST_BEFORE = 4
 LEAST_TAKEN = 0.75
 """Of the last few steps of a plan before the skill, those that another kernel must take for its state to be one that the plan leads to."""
@@ -150,17 +154,29 @@ def _makes(card: Card, program: Program, context: Context) -> Iterator[Program]:
 
 def led(card: Card, walks: Sequence[Walked]) -> Iterator[Transfer]:
     """States to which the steps before a card's, in a kernel that it was lifted from, lead another kernel, one a kernel, where the card applies there: the
-    steps of the kernels that are most like it, since a product of transposed operands is tiled otherwise."""
-    plans = [(home, prefix, rest) for home in _longest(card, walks) for prefix, rest in (parts(card, home),) if prefix]
+    steps of the kernels that are most like it, since a product of transposed operands is tiled otherwise. Kernels of the plans' families (of other packages)
+    come first, then those most like them. Of a skill that comes first that is the kernel's
+    simplest program."""
+    plans = [(home, *parts(card, home)) for home in _longest(card, walks)]
     own = [_contained(simplest(home)) for home, _, _ in plans]
     hosts = _others(card, [*walks, *problems({w.problem for w in walks})]) if plans else []
     alike = {id(host): [_likeness(each, _contained(simplest(host))) for each in own] for host in hosts}
-    for host in sorted(hosts, key=lambda host: -max(alike[id(host)]))[:MOST_LED]:
+    families = {home.family for home, _, _ in plans}
+    for host in sorted(hosts, key=lambda host: (host.family not in families, -max(alike[id(host)])))[:MOST_LED]:
         program, likeness = simplest(host), alike[id(host)]
-        for k in sorted(range(len(plans)), key=lambda k: -likeness[k])[:MOST_PLANS]:
-            if (found := _guided(card, host, program, *plans[k])) is not None:
-                yield found
-                break
+        best: tuple[float, Transfer] | None = None
+        for k in _by_surface(sorted(range(len(plans)), key=lambda k: -likeness[k]), [home.surface for home, _, _ in plans])[:MOST_PLANS]:
+            first = not plans[k][1] and likeness[k] < LEAST_ALIKE  # nothing before the skill shows that it is a kernel of this kind
+            found = _guided(card, host, program, *plans[k]) if not first and (best is None or best[0] > MOST_LEFT) else None
+            best = found if best is None or (found is not None and found[0] < best[0]) else best
+        if best is not None:
+            yield best[1]
+
+
+def _by_surface(order: Sequence[int], surfaces: Sequence[str]) -> list[int]:
+    """Numbers in an order, the first of each surface before the others: what one surface cannot say of a kernel another one may."""
+    firsts = list({surfaces[k]: k for k in reversed(order)}.values())
+    return sorted(order, key=lambda k: (k not in firsts, order.index(k)))
 
 
 @lru_cache(maxsize=1 << 14)
@@ -221,7 +237,8 @@ _KNOWN: Prefixes = {}
 """What prefixes of plans came to, for the cards of one process."""
 
 
-def _guided(card: Card, host: Walked, program: Program, home: Walked, prefix: tuple[Step, ...], rest: tuple[Step, ...]) -> Transfer | None:
+def _guided(card: Card, host: Walked, program: Program, home: Walked, prefix: tuple[Step, ...], rest: tuple[Step, ...]) -> tuple[float, Transfer] | None:
+    """The state to which a plan leads, and the share of the steps after the skill that cannot be taken there once it was."""
     aim = home.targets[-1] if home.targets else TARGET
     context = Context(target(aim))
     with suppress(*FAULTS):
@@ -235,8 +252,9 @@ def _guided(card: Card, host: Walked, program: Program, home: Walked, prefix: tu
         last = prefix[-JUST_BEFORE:]
         left = {each.step for each in came.left}
         led_to = sum(str(step) not in left for step in last) >= LEAST_TAKEN * len(last)
-        if led_to and next(_makes(card, came.program, context), None) is not None and (surface := said_by(came.program, home.surface)):
-            return Transfer(host, came.program, surface, rest, home.kernel, aim)
+        if led_to and (made := next(_makes(card, came.program, context), None)) is not None and (surface := said_by(came.program, home.surface)):
+            lacking = lifted(made, Plan(home.kernel, rest), context, most_left=len(rest)).left if rest else ()
+            return len(lacking) / max(1, len(rest)), Transfer(host, came.program, surface, rest, home.kernel, aim)
     return None
 
 
@@ -267,13 +285,13 @@ def _trial(card: Card, each: Transfer, forecaster: Forecaster) -> Entry:
     with_it, tries = _best(each, base, _everywhere(card, each, context), forecaster)
     reached = with_it.median if with_it is not None else 0.0
     aim = max(FASTER, AS_FAST * reached)
-    without, _ = _best(each, base, by_hash(each.before, context), forecaster, aim)
+    without, _ = _best(each, base, by_hash(each.before, context, card.passes), forecaster, aim)
     won = reached >= FASTER
     outcome = REFUSED if with_it is None else f"forecast {reached:.3g} times as fast, the best of {tries} {'try' if tries == 1 else 'tries'}"
     low, high = with_it.interval(0.8) if with_it is not None else (0.0, 0.0)
     speedup = (float(f"{reached:.3g}"), float(f"{low:.3g}"), float(f"{high:.3g}")) if with_it is not None else None
-    where = f"taken to it by the steps of `{each.plan}`, with what came after it there" if each.plan else "that is not known to use it"
-    return Entry(what="trial", kernel=each.walked.kernel, outcome=f"transferred to a kernel {where}: {outcome}", skill=won,
+    where = f"{LED} `{each.plan}`, what came after it there follows in both arms" if each.plan else "at a state of a kernel that is not known to use it"
+    return Entry(what="trial", kernel=each.walked.kernel, outcome=f"{where}: {outcome}", skill=won,
                  without=without is not None and without.median >= aim, speedup=speedup, basis="forecast" if speedup else None)
 
 

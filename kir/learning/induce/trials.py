@@ -8,9 +8,10 @@ without the skill has as many tries: forward steps of passes in an order that on
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
+from functools import partial
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
@@ -37,6 +38,8 @@ LEAST_SHARE = 2 / 3
 """Of the trials, those that must succeed for a skill to be admitted."""
 NOWHERE, OTHERS, REFUSED = "no place", "other programs", "no try passed the checks"
 """How a trial may come out that failed; else no gain was forecast."""
+LED = "led there by the steps of"
+"""How a transfer trial begins that starts where a plan leads."""
 AS_FAST = 0.98
 """Of the speed of the expert's next program, what another must be forecast to have."""
 
@@ -89,15 +92,27 @@ def held_out(group: Sequence[Use], walked: Walked) -> tuple[Use, ...]:
     return max(packages, families, key=lambda some: len({use.kernel for use in some}))
 
 
-def tried(lift: Callable[[Sequence[Use]], Card], group: Sequence[Use], composite: bool = False, forecaster: Forecaster | None = None) -> tuple[Entry, ...]:
-    """The trials of a hypothesis, as entries of its log; `lift` makes the card of some of its uses."""
+def _apart(rest: Sequence[Use], walked: Walked) -> tuple[str, str]:
+    """What the uses that were kept were held out by: the kernel's package or its family."""
+    by_package = all(use.walked.package != walked.package for use in rest)
+    return ("package", walked.package) if by_package else ("family", walked.family)
+
+
+def _is_besides(apart: tuple[str, str], use: Use) -> bool:
+    return apart not in (("package", use.walked.package), ("family", use.walked.family))
+
+
+def tried(lift: Callable[[Sequence[Use], Callable[[Use], bool]], Card], group: Sequence[Use], composite: bool = False,
+          forecaster: Forecaster | None = None) -> tuple[Entry, ...]:
+    """The trials of a hypothesis, as entries of its log; `lift` makes the card of some of its uses, and looks at other forms of its step only where it may."""
     cards: dict[tuple[str, ...], Card] = {}
     out = []
     planned = [(each, rest) for each in rounds(group, composite) if (rest := held_out(group, each.walked))]
     for each, rest in planned:
-        key = tuple(sorted({use.walked.key for use in rest}))
+        apart = _apart(rest, each.walked)
+        key = (*apart, *sorted({use.walked.key for use in rest}))
         if key not in cards:
-            cards[key] = lift(rest)
+            cards[key] = lift(rest, partial(_is_besides, apart))
         out.append(trial(cards[key], each, len({use.kernel for use in rest}), forecaster or Analytic()))
     return tuple(out)
 
@@ -130,10 +145,10 @@ def carried_out(found: Iterable[Application], before: Program, context: Context)
             yield run(before, Pipeline(each.steps), context=context).program, each.steps
 
 
-def by_hash(before: Program, context: Context) -> Iterator[Made]:
-    """A forward step of one pass after the other, in the order of the hash of program and pass; of several places the one that a hash picks."""
+def by_hash(before: Program, context: Context, but: Collection[str] = ()) -> Iterator[Made]:
+    """A forward step of one pass after the other, in the order of the hash of program and pass, all `but` some; of several places the one that a hash picks."""
     key = content_hash(before)
-    for cls in sorted(passes(), key=lambda cls: hashlib.sha256(f"{key} {cls.name}".encode()).hexdigest()):
+    for cls in sorted((cls for cls in passes() if cls.name not in but), key=lambda cls: hashlib.sha256(f"{key} {cls.name}".encode()).hexdigest()):
         with suppress(KirError):
             found = sites(cls.with_options({}), before)
             if found:

@@ -47,7 +47,8 @@ def term(node: object, depth: int = MOST_DEPTH) -> Term:
 def _statement(node: Place, depth: int) -> Term:
     match node:
         case n.Kernel():
-            return ("kernel", f"axes {len(node.grid)}", f"threads {term(node.threads)}")
+            many, threads = len(node.grid), str(term(node.threads))
+            return ("kernel", f"{many} ax{'i' if many == 1 else 'e'}s", f"{threads} thread{'s' * (threads != '1')}")
         case n.Store():
             return ("store", term(node.at, depth - 1), term(node.value, depth - 1))
         case n.Copy():
@@ -83,7 +84,9 @@ def _unified(terms: tuple[Term, ...], names: dict[tuple[Term, ...], str]) -> Ter
     return names.setdefault(terms, f"?{len(names) + 1}")
 
 
-INFIX = frozenset({"+", "-", "*", "/", "//", "%", "<", "<=", ">", ">=", "==", "!=", "&", "|", "and", "or", "<<", ">>", "^"})
+INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
+         "and": "&", "or": "|", "xor": "^", "shl": "<<", "shr": ">>"}
+"""How operators are written between their operands."""
 
 
 def shown(found: Term) -> str:
@@ -91,12 +94,14 @@ def shown(found: Term) -> str:
     if isinstance(found, str):
         return found
     head, *rest = found
-    told = [shown(each) for each in rest]
+    told = [_bare(shown(each)) if head not in INFIX else shown(each) for each in rest]
     match str(head), told:
         case op, [a, b] if op in INFIX:
-            return f"({a} {op} {b})"
+            return f"({a} {INFIX[op]} {b})"
+        case "let", [value]:
+            return f"let .. = {_bare(value)}"
         case "store", [at, value]:
-            return f"{at} = {value}"
+            return f"{at} = {_bare(value)}"
         case "copy", [src, dst, *via]:
             return f"copy {src} -> {dst}{f' via {via[0]}' if via and via[0] != 'plain' else ''}"
         case "mma", [a, b, *via]:
@@ -109,12 +114,20 @@ def shown(found: Term) -> str:
             return f"{at}{' masked' if masked else ''}"
         case ("global" | "shared" | "fragment" | "register" | "constant") as space, _:
             return f"{space}[{', '.join(told)}]"
+        case "alloc", [space, *extents]:
+            return f"{space} buffer" + (f"[{', '.join(extents)}]" if extents else "")
         case "tile", [extent]:
             return f"+: {extent}"
         case "kernel", _:
             return f"kernel of {', '.join(told)}"
         case name, _:
             return f"{name}({', '.join(told)})"
+
+
+def _bare(text: str) -> str:
+    """A text without the parentheses around all of it."""
+    depth = [text[:k + 1].count("(") - text[:k + 1].count(")") for k in range(len(text))]
+    return text[1:-1] if text.startswith("(") and depth.index(0) == len(text) - 1 else text
 
 
 def generality(found: Term) -> int:

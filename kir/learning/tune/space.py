@@ -198,11 +198,6 @@ def _shipped() -> Path:
     return Path(str(resources.files("kir.skills"))) / "pipelines"
 
 
-def shipped_pipelines() -> dict[str, Path]:
-    """The pipelines without holes that come with KIR, by name."""
-    return {p.stem: p for p in sorted(_shipped().glob("*.pipeline"))}
-
-
 def find_space(name: str) -> Space:
     """The space of a file, or of a subject that comes with KIR by its bare name. Raises UsageError KIR-U001 with near names."""
     path = Path(name)

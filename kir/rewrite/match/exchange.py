@@ -22,21 +22,25 @@ REDUCTIONS = {"add": "sum", "max": "max", "min": "min"}
 IDEMPOTENT = frozenset({"max", "min"})
 
 
-def folded(s: n.Stmt, acc: n.Buffer) -> tuple[str, n.Expr] | None:
-    """(operation, operand) of a store that folds into a scalar a value which does not depend on it."""
+def folded(s: n.Stmt, acc: n.Buffer, fused: bool = False) -> tuple[str, n.Expr] | None:
+    """(operation, operand) of a store that folds into a scalar a value which does not depend on it; `fused`: also a product that is rounded together with
+    its sum."""
     if not (isinstance(s, n.Store) and s.at == n.Region(acc) and s.mask is None and not s.clip):
         return None
     v, old = s.value, whole(acc)
     op, operand = "add", None
     if acc.dtype.is_integer and build.polynomial(v).get((old,)) == 1:
         operand = build.sub(v, old)
+    elif fused and isinstance(v, n.Call) and v.fn == "fma" and not v.attrs and v.args[2:] == (old,):
+        operand = n.Binary("mul", *(a for a in v.args[:2] if isinstance(a, n.Expr)))
     elif isinstance(v, n.Binary) and v.op in REDUCTIONS:
         op, operand = v.op, v.b if v.a == old else v.a if v.b == old and acc.dtype.is_integer else None
     return None if operand is None or mentions(operand, acc.name) else (op, operand)
 
 
-def accumulation(loop: n.Stmt, acc: n.Buffer) -> str | None:
-    """The operation with which a serial loop from 0 does nothing but fold values into `acc`, which they do not depend on."""
+def accumulation(loop: n.Stmt, acc: n.Buffer, fused: bool = False) -> str | None:
+    """The operation with which a serial loop from 0 does nothing but fold values (`fused`: also products rounded with their sum) into `acc`, which they do not
+    depend on."""
     if not (isinstance(loop, n.For) and loop.kind == "serial" and build.is_const(loop.lo, 0) and build.is_const(loop.step, 1)):
         return None
     own = set(bound_names(loop.body))
@@ -45,7 +49,7 @@ def accumulation(loop: n.Stmt, acc: n.Buffer) -> str | None:
     for x in walk(loop):
         match x:
             case n.Store() if x.at == n.Region(acc):
-                step = folded(x, acc)
+                step = folded(x, acc, fused)
                 if step is None:
                     return None
                 ops.add(step[0])
@@ -68,7 +72,8 @@ def accumulation(loop: n.Stmt, acc: n.Buffer) -> str | None:
 @dataclass(frozen=True)
 class Exchange:
     """`slots[at] = value`, a rendezvous, and each thread's own fold of `count` slots from `base` on into `result`: a scalar of its own
-    that is declared here when `fresh`, otherwise one that starts again from the identity (or, with `onto`, from what it holds)."""
+    that is declared here when `fresh`, otherwise one that starts again from the identity (or, with `onto`, from what it holds; with `first`, from the
+    first slot)."""
 
     slots: n.Buffer
     at: n.Expr
@@ -80,6 +85,7 @@ class Exchange:
     base: n.Expr
     count: int
     onto: bool = False
+    first: bool = False
 
     def statements(self, var: n.Var, trailing: bool) -> n.Block:
         """The statements; `trailing` adds a rendezvous after the fold, for slots that are written again in the next iteration."""
@@ -89,15 +95,18 @@ class Exchange:
 
     def fold(self, var: n.Var) -> n.Block:
         """What follows the rendezvous."""
-        start = identity(REDUCTIONS[self.op], self.result.dtype)
-        place = n.Region(self.result)
+        start: n.Expr = identity(REDUCTIONS[self.op], self.result.dtype)
+        if self.first:
+            start = n.Load(build.region(self.slots, self.base))
+        place, rest = n.Region(self.result), int(self.first)
         begin: n.Block = (n.Alloc(self.result, start),) if self.fresh else () if self.onto else (n.Store(place, start),)
-        step = n.Store(place, build.binary(self.op, whole(self.result), n.Load(build.region(self.slots, build.add(self.base, var)))))
-        return (*begin, n.For(var, build.const(0), build.const(self.count), build.const(1), (step,)))
+        step = n.Store(place, build.binary(self.op, whole(self.result), n.Load(build.region(self.slots, build.add(build.add(self.base, var), rest)))))
+        return (*begin, n.For(var, build.const(0), build.const(self.count - rest), build.const(1), (step,)))
 
 
-def fold_at(block: n.Block, i: int) -> tuple[Exchange, int] | None:
-    """An exchange's fold that begins at statement `i`, and how many statements it has; `at`, `value` and `sync` are left open."""
+def fold_at(block: n.Block, i: int, from_first: bool = False) -> tuple[Exchange, int] | None:
+    """An exchange's fold that begins at statement `i`, and how many statements it has; `at`, `value` and `sync` are left open. `from_first`: also one that
+    begins with the first slot."""
     first = block[i] if i < len(block) else None
     fresh, onto, start = False, False, 1
     match first:
@@ -118,14 +127,20 @@ def fold_at(block: n.Block, i: int) -> tuple[Exchange, int] | None:
     op, source = step
     wanted = identity(REDUCTIONS[op], result.dtype)
     begun = first.init if isinstance(first, n.Alloc) else first.value if isinstance(first, n.Store) else wanted
-    if count is None or begun != wanted or not (isinstance(source, n.Load) and source.at.buffer.space == "shared" and len(
+    ahead = begun.at if from_first and isinstance(begun, n.Load) and begun.mask is None and not begun.clip and not begun.cache else None
+    if count is None or (begun != wanted and ahead is None) or not (isinstance(source, n.Load) and source.at.buffer.space == "shared" and len(
             source.at.index) == 1 and source.mask is None and not source.clip and not source.cache):
         return None
     index = source.at.index[0]
     parts = split_affine(index, loop.var) if isinstance(index, n.Expr) else None
     if parts is None or not build.is_const(parts[1], 1):
         return None
-    return Exchange(source.at.buffer, build.const(0), result, "", result, fresh, op, parts[0], count, onto), start + 1
+    base = parts[0]
+    if ahead is not None:
+        base, count = build.sub(base, 1), count + 1
+        if ahead != build.region(source.at.buffer, base):
+            return None
+    return Exchange(source.at.buffer, build.const(0), result, "", result, fresh, op, base, count, onto, ahead is not None), start + 1
 
 
 def exchange_at(block: n.Block, i: int, trailing: bool) -> tuple[Exchange, int] | None:

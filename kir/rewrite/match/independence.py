@@ -107,6 +107,9 @@ def elsewhere(program: n.Program, where: Path, a: n.Region, b: n.Region, loop: n
     inner = set(bound_names(loop.body))
     (a, known), (b, known) = (first := _one_of(a, "%a", known)), _one_of(b, "%b", first[1])
     for i, j in zip(a.index, b.index, strict=True):
+        if isinstance(i, n.Expr) and isinstance(j, n.Expr) and isinstance(i.type, DType) and i.type == j.type and in_other_blocks(
+                known.expanded(i), known.expanded(j), known, {loop.var.name, *inner}):
+            return True
         if isinstance(i, n.Expr) and isinstance(j, n.Expr) and isinstance(i.type, DType) and i.type == j.type and (
                 not (names_read(i) | names_read(j)) & inner) and (
                 _never_zero(known.expanded(build.sub(i, moved := substitute(j, {loop.var.name: other}))), known)
@@ -138,9 +141,13 @@ def _never_zero(e: n.Expr, known: Facts) -> bool:
     return False
 
 
-def in_other_blocks(x: n.Expr, y: n.Expr, known: Facts) -> bool:
-    """Whether two indices, each a remainder by one number and something, are in different blocks of that many."""
+def in_other_blocks(x: n.Expr, y: n.Expr, known: Facts, moving: Collection[str] = ()) -> bool:
+    """Whether two indices, each a remainder by one number and something, are in different blocks of that many, whatever the remainders are of; neither the
+    number nor what is added may change with the `moving` names."""
     ours, theirs = only_term(x, "mod"), only_term(y, "mod")
+    if ours is not None and theirs is not None and moving and any(
+            names_read(e) & set(moving) or any(isinstance(v, (n.Load, n.Call)) for v in walk(e)) for e in (ours[0].b, theirs[0].b, ours[1], theirs[1])):
+        return False
     if ours is None or theirs is None or ours[0].b != theirs[0].b or not less(build.const(0, dtype_of(x.type)), ours[0].b, known):
         return False
     return at_most(ours[0].b, build.sub(ours[1], theirs[1]), known) or at_most(ours[0].b, build.sub(theirs[1], ours[1]), known)
@@ -243,7 +250,7 @@ def _moves(r: n.Region, loop: n.For, inner: set[str], known: Facts) -> bool:
         step, linear = 0, True
         rest: dict[build.Monomial, int] = {}
         for monomial, c in build.polynomial(i).items():
-            if monomial == (loop.var,):
+            if monomial == (loop.var,) or (len(monomial) == 1 and _is_widened(monomial[0], loop.var)):
                 step = c
             elif any(loop.var.name in names_read(a) for a in monomial):
                 linear = False
@@ -260,6 +267,14 @@ def _moves(r: n.Region, loop: n.For, inner: set[str], known: Facts) -> bool:
         if linear and step and spread.lo is not None and spread.hi is not None and spread.hi - spread.lo < abs(step):
             return True
     return _apart_by_cases(r, loop, inner, known)
+
+
+def _is_widened(e: n.Expr, var: n.Var) -> bool:
+    """Whether a number is a variable in more bits, which hold all that it may be."""
+    if not (isinstance(e, n.Cast) and e.x == var and isinstance(e.type, DType) and isinstance(var.of, DType) and e.type.is_integer and var.of.is_integer):
+        return False
+    (low, high), (least, most) = var.of.range, e.type.range
+    return least <= low and high <= most
 
 
 def _apart_by_cases(r: n.Region, loop: n.For, inner: set[str], known: Facts) -> bool:

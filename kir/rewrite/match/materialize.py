@@ -18,7 +18,7 @@ from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.printer import expr_text
 from kir.ir.types import TileType
-from kir.ir.visit import children, names_read, once, transform, walk
+from kir.ir.visit import children, names_mentioned, names_read, once, transform, walk
 from kir.rewrite.base import Context, Miss, Pass, Path, Place, Rewritten, Site, found_sites
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at, places
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown
@@ -58,6 +58,36 @@ def _texts(s: n.Stmt) -> dict[str, tuple[n.Expr, ...]]:
         text = expr_text(x)
         found[text] = (*found.get(text, ()), x)
     return found
+
+
+def evaluates(s: n.Stmt, value: n.Expr) -> bool:
+    """Whether a statement, or one inside it, evaluates an expression. Statements that do not mention all its names are passed over: to count all that a
+    long loop evaluates takes longer, and pays where the same statement is asked again and again."""
+    counted: Counter[n.Expr] | None = s.__dict__.get("_evaluated")
+    if counted is not None:
+        return value in counted
+    named, stack = names_mentioned(value), list[n.Node](_code_of(s))
+    while stack:
+        x = stack.pop()
+        if not named <= names_mentioned(x):
+            continue
+        if isinstance(x, n.Stmt):
+            counted = x.__dict__.get("_evaluated")
+            if counted is not None:
+                if value in counted:
+                    return True
+                continue
+        elif x == value:
+            return True
+        stack.extend(_code_of(x))
+    return False
+
+
+def _code_of(x: n.Node) -> list[n.Node]:
+    """What is evaluated directly below a node."""
+    moved = x.src if isinstance(x, n.Copy) else None  # what a copy moves is a place, not a value
+    below = [c for c in children(x) if _is_code(c)]
+    return below if moved is None else [*(c for c in below if c is not moved), *filter(_is_code, children(moved))]
 
 
 def _counted(s: n.Stmt) -> Counter[n.Expr]:
@@ -106,7 +136,7 @@ def writes_before_last_use(program: n.Program, site: Site, context: Context) -> 
     block, i = block_at(program, site.path), int(site.path[-1])
     value = params.found(block, i)
     assert value is not None
-    last = next(k for k in reversed(range(i, params.end(block, i))) if _evaluated(block[k])[value])
+    last = next(k for k in reversed(range(i, params.end(block, i))) if evaluates(block[k], value))
     # A store has worked out what it writes before it writes: its own use sees the old contents anyhow.
     written = buffers_written(block[i:last + (0 if isinstance(block[last], n.Store) else 1)])
     memory = Aliases(program)
@@ -140,7 +170,7 @@ def inside_where_it_is_read(program: n.Program, site: Site, context: Context) ->
 
 def _always(s: n.Stmt, value: n.Expr) -> bool:
     """Whether a statement evaluates a value whatever conditions and lengths of loops in it are."""
-    if not _evaluated(s)[value]:
+    if not evaluates(s, value):
         return False
     match s:
         case n.If():
@@ -198,8 +228,8 @@ class Materialize(Pass):
         if value is None or any(not _bound(s).isdisjoint(names_read(value)) for s in block[i:]):
             return None
         if self.until > 0:
-            last = max(k for k, s in enumerate(within) if _evaluated(s)[value]) + 1
-            if not any(_evaluated(s)[value] for s in block[i + self.until:]):
+            last = max(k for k, s in enumerate(within) if evaluates(s, value)) + 1
+            if not any(evaluates(s, value) for s in block[i + self.until:]):
                 return Miss("no statement behind those writes the value out (until=0)")
             if last != self.until:
                 return Miss(f"the last of those that writes the value out is number {last} (until={last})")
@@ -211,7 +241,7 @@ class Materialize(Pass):
         value = self.found(block_at(program, site.path), i)
         assert value is not None
         name = fresh(suggested_name(value), names_in(program, kernel))
-        var = n.Var(name, value.type)
+        var, named = n.Var(name, value.type), names_mentioned(value)
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
             if isinstance(new, n.Copy) and isinstance(old, n.Copy) and old.src == value:
@@ -220,7 +250,7 @@ class Materialize(Pass):
 
         def edit(block: n.Block) -> n.Block:
             end = self.end(block, i)
-            after = tuple(transform(s, leave, _is_code) if _evaluated(s)[value] else s for s in block[i:end])
+            after = tuple(transform(s, leave, lambda x: _is_code(x) and named <= names_mentioned(x)) if evaluates(s, value) else s for s in block[i:end])
             return (*block[:i], n.Let((name,), value), *after, *block[end:])
         return Rewritten(edit_block(program, site.path, edit), site.path)
 
@@ -234,7 +264,7 @@ class Materialize(Pass):
         if _is_computed(node.value) and any(_stretches(s, node.names[0]) for s in block[i + 1:]):
             return Miss("a reader stretches the value over another axis, which only operands are")
         last = max(k for k in range(i + 1, len(block)) if node.names[0] in names_read(block[k]))
-        again = any(_evaluated(s)[node.value] for s in block[last + 1:])
+        again = any(evaluates(s, node.value) for s in block[last + 1:])
         return Site(path, replace(self, value=expr_text(node.value), until=last - i if again else 0))
 
     def inverse_sites(self, program: n.Program) -> Iterator[Site]:

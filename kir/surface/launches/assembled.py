@@ -51,10 +51,17 @@ class Found:
         return unfilled(self.binding)
 
 
-def assembled(skeleton: Binding, launch: HostLaunch, named: Mapping[str, Value], metas: Mapping[str, Value] | None = None, few: Collection[str] = ()) -> Found:
+def assembled(skeleton: Binding, launch: HostLaunch, named: Mapping[str, Value], metas: Mapping[str, Value] | None = None, few: Collection[str] = (),
+              in_rows: Collection[str] = ()) -> Found:
     """The skeleton with what a launch says. `named` are its arguments by the kernel's parameters, `metas` further compile-time values; those of `few` are
-    small where nothing says how large they are."""
-    return _Assembly(skeleton, launch, named, metas or {}, few).found()
+    small where nothing says how large they are. Tensors `in_rows` have an axis whose stride the launch does not pass."""
+    made = _Assembly(skeleton, launch, named, metas or {}, few)
+    for name in in_rows:
+        a = made.named.get(name)
+        strided = sorted(a.stepped) if isinstance(a, Array) and a.shape is None and a.turned is None and a.count is None else []
+        if isinstance(a, Array) and len(strided) > 1 and strided == list(range(len(strided))) and all(0 <= k < len(strided) for k in a.asked):
+            a.of_rank(len(strided) + 1)
+    return made.found()
 
 
 def as_called(skeleton: Binding, launch: HostLaunch, given: Mapping[str, Value], sizes: Iterable[str], few: Collection[str] = ()) -> Found:

@@ -36,6 +36,8 @@ def with_axes(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding
     stay flat. Tensors of the same product are tried together: rows of each factor first, then what the rows are made of. `made` gives the program
     under a binding."""
     alike: dict[frozenset[str], list[str]] = {}
+    if any(_factors(binding, name) for name in binding.tensors):
+        binding = _divisible(binding, made)
     for name in binding.tensors:
         if factors := _factors(binding, name):
             alike.setdefault(frozenset(factors), []).append(name)
@@ -50,6 +52,22 @@ def with_axes(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding
             for order in permutations(x for x in factors if x != last):
                 binding = _raised(binding, made, [x for x in names if tuple(binding.tensors[x].shape) == rows], (*order, last))
     return binding
+
+
+def _divisible(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding:
+    """The binding with a least value for each size of which the kernel divides by a part: none of it may be zero."""
+    try:
+        program = raised(made(binding))
+    except KirError:
+        return binding
+    facts: list[str] = []
+    for x in (x for k in program.kernels for x in walk(k) if isinstance(x, n.Binary) and x.op in ("floordiv", "mod", "tdiv", "trem")):
+        match x.b:
+            case n.Binary(op="floordiv" | "tdiv", a=n.Var(name=name), b=n.Const(value=int() as by)) if name in binding.sizes and by > 1:
+                facts.append(f"{name} >= {by}")
+            case _:
+                pass
+    return binding.changed(facts=list(dict.fromkeys([*binding.facts, *facts])))
 
 
 def with_counts(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding:

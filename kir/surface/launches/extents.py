@@ -174,6 +174,9 @@ def _fitted(binding: Binding, made: _Runs, names: Sequence[str]) -> _Fitted:
         runs.append(best[1])
     places = any(t.role != "out" and (t.dtype not in DTYPES or DTYPES[t.dtype].is_integer) for t in binding.tensors.values())
     further = [found for sizes in tried if (found := made.at(sizes, MORE_PLACES)) is not None] if places and names else []
+    if len(further) == len(runs) and any(more.ends.get(name, 0) < found.ends.get(name, 0) for name in names for found, more in zip(runs, further)):
+        rising = [found for sizes in tried if (found := made.at(sizes, -MORE_PLACES)) is not None]  # numbers that say where something begins and ends
+        further = rising if sum(_reached(found, names) for found in rising) > sum(_reached(found, names) for found in further) else further
     taken = [f"{x} // {by}" for x, by in (*tiles(program, binding.sizes), *parted(program, binding.sizes))]
     candidates = list(_candidates(binding, tried, [*dict.fromkeys((*taken, *_parts(binding)))]))
     shapes: dict[str, Sequence[str | int]] = {}
@@ -185,17 +188,21 @@ def _fitted(binding: Binding, made: _Runs, names: Sequence[str]) -> _Fitted:
             continue
         ends = tuple(found.ends.get(name, 0) for found in runs)
         more = tuple(found.ends.get(name, 0) for found in further) if len(further) == len(runs) else ends
-        if more != ends:
-            if (ends, more) in alike:  # looked up at the same places
-                shapes[name] = alike[ends, more]
-            elif (table := _table(binding, name, ends, more, candidates)) is not None:
-                length, shapes[name] = table
-                alike[ends, more] = shapes[name]
-                known.append(str(shapes[name][0]))
-                facts.append(f"{shapes[name][0]} >= {length}")
-        elif (shape := _smallest(candidates, ends, {x: tuple(sizes[x] for sizes in tried) for x in binding.sizes})) is not None:
+        if more != ends and (ends, more) in alike:  # looked up at the same places
+            shapes[name] = alike[ends, more]
+        elif more != ends and (table := _table(binding, name, ends, more, candidates)) is not None:
+            length, shapes[name] = table
+            alike[ends, more] = shapes[name]
+            known.append(str(shapes[name][0]))
+            facts.append(f"{shapes[name][0]} >= {length}")
+        elif more != ends and any(b > a for a, b in zip(ends, more)):  # numbers of another tensor say how much of it is read
+            if (rows := _of_whole_rows(binding, candidates, ends, more)) is not None:
+                shapes[name] = rows
+                loose += 1
+        elif (shape := _agreed(binding, made, candidates, ends, name) or _smallest(
+                candidates, ends, {x: tuple(sizes[x] for sizes in tried) for x in binding.sizes})) is not None:
             shapes[name] = shape.of
-            loose += shape.elements != ends
+            loose += shape.elements != ends or not all(ends)  # of what no run reaches nothing is known
     stated = [name for name in binding.tensors if name not in names]
     left = [name for name in stated if any(leaves(found, name, binding) for found in runs)]
     loose += sum(binding.tensors[name].role == "out" and any(
@@ -224,13 +231,46 @@ def _elements(binding: Binding, name: str, tried: Sequence[Mapping[str, int]], b
     return [math.prod(evaluated(e, sizes) or 0 for e in parts) if t.strides is None else 0 for sizes in tried]
 
 
+def _agreed(binding: Binding, made: _Runs, candidates: Sequence[_Shape], ends: Sequence[int], name: str) -> _Shape | None:
+    """Of several shapes that have as many elements as are reached, the first that has so in a run at other sizes too; None where there are no several."""
+    several = [c for c in candidates if c.elements == tuple(ends) and any(ends)]
+    if len({frozenset(re.findall(r"[A-Za-z_]\w*", str(c.of))) for c in several}) < 2:
+        return None
+    sizes = small_sizes(binding.changed(sizes=binding.sizes[::-1]), PRIMES[1])
+    found = made.at(sizes) if sizes is not None else None
+    if found is None or sizes is None:
+        return None
+    return next((c for c in several if _counted(c.of, binding, sizes) == found.ends.get(name, 0)), None)
+
+
+def _counted(of: Sequence[str | int], binding: Binding, sizes: Mapping[str, int]) -> int | None:
+    """How many elements a shape has at some sizes; None where that is not known."""
+    try:
+        parts = list(expressions({str(k): d for k, d in enumerate(of)}, {x: n.Var(x, I32) for x in binding.sizes}, "extent").values())
+    except KirError:
+        return None
+    counts = [evaluated(e, sizes) for e in parts]
+    return None if None in counts else math.prod(c for c in counts if c is not None)
+
+
 def _smallest(candidates: Sequence[_Shape], ends: Sequence[int], sizes: Mapping[str, Sequence[int]]) -> _Shape | None:
     """The shape of as many elements as are reached, else a product of sizes that has, else the smallest that has them all."""
-    same = next((c for c in candidates if c.elements == tuple(ends)), None)
+    same = next((c for c in candidates if c.elements == tuple(ends)), None) if any(ends) else None
     product_of = _product(tuple(ends), tuple((x, tuple(v)) for x, v in sizes.items())) if same is None and min(ends, default=0) > 1 else None
     if product_of is not None:
         return _Shape((" * ".join(product_of),), tuple(ends))
-    return same or next((c for c in candidates if not c.exact and all(have >= end for have, end in zip(c.elements, ends))), None)
+    return same or next((c for c in candidates if not c.exact and all(have >= max(end, 1) for have, end in zip(c.elements, ends))), None)
+
+
+def _of_whole_rows(binding: Binding, candidates: Sequence[_Shape], ends: Sequence[int], more: Sequence[int]) -> Sequence[str | int] | None:
+    """The shape of a tensor of which numbers of another one say how many rows are read, as a cache up to a length: rows of as many elements as all that is
+    reached is a multiple of (of those that the kernel has a name for the most), as many of them as the smallest product of sizes that has them. None where
+    no row is that long."""
+    row = math.gcd(*ends, *more)
+    row = max((v for v in binding.metas.values() if isinstance(v, int) and v > 1 and row % v == 0), default=row)
+    least = [a // row for a in ends] if row else []  # larger numbers may be more than there are
+    fits = next((c for c in candidates if not c.exact and c.of != (1,) and all(have >= end for have, end in zip(c.elements, least))), None) if row > 1 else None
+    return None if fits is None or not all(isinstance(d, str) for d in fits.of) else (*fits.of, row)
 
 
 def _product(ends: tuple[int, ...], sizes: tuple[tuple[str, tuple[int, ...]], ...], most: int = MOST_PRODUCT) -> tuple[str, ...] | None:
@@ -248,16 +288,24 @@ def _table(binding: Binding, name: str, ends: Sequence[int], more: Sequence[int]
     """The shape of a tensor that is looked up by numbers of another: a length of its own, and rows as far apart as one more in a number reaches; with the
     least length. None where no shape of a row fits."""
     rows = tuple((b - a) // (MORE_PLACES - PLACES) for a, b in zip(ends, more))
-    if any(r <= 0 or (b - a) % (MORE_PLACES - PLACES) for r, a, b in zip(rows, ends, more)):
-        return None
-    row = next((c for c in candidates if c.elements == rows), None)
-    lengths = {-(-end // r) for end, r in zip(ends, rows)}
+    exact = not any(r <= 0 or (b - a) % (MORE_PLACES - PLACES) for r, a, b in zip(rows, ends, more))
+    row = next((c for c in candidates if c.elements == rows), None) if exact else None
+    lengths = {-(-end // r) for end, r in zip(ends, rows)} if row is not None else set()
     if row is None or len(lengths) != 1:
-        return None
-    own = f"{name}_{'elements' if row.of == (1,) else 'rows'}"
+        whole = math.gcd(*ends, *more)  # as far at all sizes: where numbers alone say how far, in rows of as many elements as all is a multiple of
+        if len(ends) < 2 or len(set(ends)) > 1 or not 0 < whole < max(more):
+            return None
+        return max(PLACES, max(more) // whole), (_own_length(binding, name, "rows" if whole > 1 else "elements"), *((whole,) if whole > 1 else ()))
+    own = _own_length(binding, name, "elements" if row.of == (1,) else "rows")
+    return max(PLACES, lengths.pop()), (own, *(row.of if row.of != (1,) else ()))
+
+
+def _own_length(binding: Binding, name: str, of: str) -> str:
+    """A size of its own for a tensor."""
+    own = f"{name}_{of}"
     while own in binding.sizes or own in binding.tensors:
         own += "_"
-    return max(PLACES, lengths.pop()), (own, *(row.of if row.of != (1,) else ()))
+    return own
 
 
 def _candidates(binding: Binding, tried: Sequence[Mapping[str, int]], parts: Sequence[str] = ()) -> Iterator[_Shape]:
@@ -268,13 +316,9 @@ def _candidates(binding: Binding, tried: Sequence[Mapping[str, int]], parts: Seq
     out: list[_Shape] = []
 
     def offer(of: Sequence[str | int], exact: bool = False) -> None:
-        try:
-            parts = list(expressions({str(k): d for k, d in enumerate(of)}, held, "extent").values())
-        except KirError:
-            return
-        counts = [[evaluated(e, sizes) for e in parts] for sizes in tried]
-        if all(None not in count for count in counts):
-            out.append(_Shape(tuple(of), tuple(math.prod(c for c in count if c is not None) for count in counts), exact))
+        counts = [_counted(of, binding, sizes) for sizes in tried]
+        if None not in counts:
+            out.append(_Shape(tuple(of), tuple(c for c in counts if c is not None), exact))
 
     offer((1,))
     for t in binding.tensors.values():

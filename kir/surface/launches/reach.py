@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,9 @@ LEAN = (2, 3, 5, 4, 7, 9)
 """What they are in the second run where that one takes too long."""
 FURTHER = (4, 6, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97)
 """What those beyond are: few first, since a kernel of many sizes walks them all."""
+CTAS = ((2, 3, 2), (3, 2, 4))
+"""How many CTAs there are at least along the axes of a grid, in the two runs: another number in the other run, or a tile would look like a constant, and others
+along other axes, or one axis would look like another."""
 FEW = ((1, 2, 3, 5, 7, 11), (2, 3, 1, 7, 5, 13))
 """How often sizes that are multiples of a number have it."""
 STRIDES = (101, 211, 431, 863, 1733, 3467)
@@ -88,8 +92,8 @@ def small_sizes(binding: Binding, primes: Sequence[int] = PRIMES[0]) -> Mapping[
                 pass
     base = _alone(base, multiples, facts)
     grid = [g for g in grid_extents(binding) if not isinstance(g, (n.Const, n.Var))]
-    for least in (2 if primes == PRIMES[0] else 3, 1, 0):  # another number of CTAs in the other run, or a tile would look like a constant
-        wanted = [*facts, *(compare("ge", g, least) for g in grid if least)]
+    for least in (CTAS[primes != PRIMES[0]], (1,), (0,)):
+        wanted = [*facts, *(compare("ge", g, least[k % len(least)]) for k, g in enumerate(grid) if any(least))]
         holds = none_false(wanted, binding.sizes)
         broken = [f for f in wanted if decided(f, base) is False]
         spoken = [f for f in wanted if _multiple(f) is None and (not _least(f) or f in broken)]
@@ -222,7 +226,7 @@ def quotients(binding: Binding) -> Iterator[str]:
 
 def ran(program: n.Program, sizes: Mapping[str, int], places: int = PLACES) -> Result | None:
     """A run at small sizes, which says how far it reached; None where it cannot be made. Tensors of whole numbers count down from
-    `places` (modulo it) and so again, the first from 0, the second from the largest, ..: two of them reach as far as all."""
+    `places` (modulo it) and so again, the first from 0, the second from the largest, ..: two of them reach as far as all; up, where `places` is negative."""
     if any(len(r.index) not in (0, len(r.buffer.shape)) for k in program.kernels for r in regions(k)):
         return None  # a box of a tensor that is none of so many axes
     scalars: dict[str, int | float] = {
@@ -235,7 +239,7 @@ def ran(program: n.Program, sizes: Mapping[str, int], places: int = PLACES) -> R
             shape = [int_value(substitute(d, known)) or 0 for d in p.of.shape]
             if (count := math.prod(shape)) > MOST_ELEMENTS:
                 return None
-            drawn = np.resize(random.standard_normal(4099), shape) if p.of.dtype.is_float else (-(np.arange(count) + turn) % places).reshape(shape)
+            drawn = np.resize(random.standard_normal(4099), shape) if p.of.dtype.is_float else _whole(count, turn, places).reshape(shape)
             turn += not p.of.dtype.is_float
             arrays[p.name] = np.asarray(drawn).astype(storage(p.of.dtype))
     ctas = math.prod(int_value(substitute(a.extent, known)) or 1 for k in program.kernels[:1] for a in k.grid)
@@ -244,6 +248,10 @@ def ran(program: n.Program, sizes: Mapping[str, int], places: int = PLACES) -> R
         return run(program, arrays, scalars, most_steps=min(MOST_STEPS, MOST_WORK // max(threads, 1)), ends=True)
     except KirError:
         return None
+
+
+def _whole(count: int, turn: int, places: int) -> np.ndarray[Any, Any]:
+    return (np.arange(count) + turn) % -places if places < 0 else -(np.arange(count) + turn) % places
 
 
 def leaves(found: Result, name: str, binding: Binding) -> bool:

@@ -14,7 +14,8 @@ _COMPARED = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
 def whole_numbers(program: n.Program) -> dict[str, str]:
     """The tensors and scalars of a generic program that are whole numbers, each with a dtype: `i64` (as wide as torch makes them) where their values are
-    parts of an index, seeds of random numbers, or compared for equality with a whole number; `i32` where they are only shifted, as packed bits are."""
+    parts of an index, ends of loops, seeds of random numbers, or compared for equality with a whole number; `i32` where they are only shifted, as packed
+    bits are."""
     held: dict[str, list[n.Expr]] = defaultdict(list)
     for k in program.kernels:
         for s in walk(k):
@@ -28,6 +29,7 @@ def whole_numbers(program: n.Program) -> dict[str, str]:
                 case _:
                     pass
     scalars = {p.name for p in program.params if isinstance(p.of, DType)}
+    counted = {p.name for p in program.params if isinstance(p.of, DType) and not p.of.is_symbolic}
     out, packed = set[str](), set[str]()
     for k in program.kernels:
         for x in walk(k):
@@ -38,6 +40,8 @@ def whole_numbers(program: n.Program) -> dict[str, str]:
                 case n.Call(fn="philox", args=args):
                     for a in args:
                         out.update(_sources(a, held, scalars) if isinstance(a, n.Expr) else ())
+                case n.For(lo=lo, hi=hi):
+                    out.update((*_sources(lo, held, scalars - counted), *_sources(hi, held, scalars - counted)))
                 case n.Binary(op="eq" | "ne", a=n.Cast(x=a), b=n.Cast(x=b)) if _is_whole(a) or _is_whole(b):
                     out.update((*_sources(a, held, scalars), *_sources(b, held, scalars)))
                 case n.Binary(op="shr" | "shl", a=a):
@@ -45,6 +49,37 @@ def whole_numbers(program: n.Program) -> dict[str, str]:
                 case _:
                     pass
     return {**dict.fromkeys(packed, "i32"), **dict.fromkeys(out, "i64")}
+
+
+def in_rows(program: n.Program) -> set[str]:
+    """The tensors of a generic program of which some access is moved by parameters, as its strides are, and by the places of a tile that nothing multiplies:
+    elements lie side by side along an axis whose stride nobody names."""
+    scalars = {p.name for p in program.params if isinstance(p.of, DType) and p.of.is_integer}
+    out = set[str]()
+    for k in program.kernels:
+        held = {x.names[0]: x.value for x in walk(k) if isinstance(x, n.Let) and len(x.names) == 1}
+        for x in walk(k):
+            if isinstance(x, n.Region) and len(x.index) == 1 and x.buffer.space == "global" and isinstance(x.index[0], n.Expr):
+                terms = [*_terms(x.index[0], held)]
+                moved = any({y.name for y in walk(t) if isinstance(y, n.Var)} & scalars for t in terms)
+                if moved and any(isinstance(t, n.Call) and t.fn == "iota" for t in terms):
+                    out.add(x.buffer.name)
+    return out
+
+
+def _terms(e: n.Expr, held: Mapping[str, n.Expr]) -> Iterator[n.Expr]:
+    """What a sum adds, named values and their shapes seen through."""
+    match e:
+        case n.Cast(x=x):
+            yield from _terms(x, held)
+        case n.Binary(op="add", a=a, b=b):
+            yield from (*_terms(a, held), *_terms(b, held))
+        case n.Call(fn="expand" | "broadcast" | "reshape", args=(n.Expr() as x, *_)):
+            yield from _terms(x, held)
+        case n.Var(name=name) if name in held:
+            yield from _terms(held[name], held)
+        case _:
+            yield e
 
 
 def choosers(program: n.Program) -> set[str]:

@@ -99,3 +99,27 @@ def test_a_loop_that_stores_and_sums_falls_into_vectors_and_a_fold(tmp_path: Pat
         }""", binding='grid = [1]\n[metas]\nthreads_x = 32\n' + "".join(TENSOR.format(x, 128, "f32") for x in "abc") + TENSOR.format("s", 32, "f32"))
     body = body_of(text)
     assert "sum = sum + w[j] * w[j]" in body and "w: f32[4] = x + y" in body and "c[t * 4 +: 4] = w * 2.0" in body, body
+
+
+@pytest.mark.parametrize(("count", "asked"), [("blockDim.x", False), ("*n", True)])
+def test_a_count_of_all_threads_masks_none_of_them(count: str, asked: bool, tmp_path: Path) -> None:
+    """`BlockReduce(..).Reduce(x, op, blockDim.x)`, as engines write it whose CTAs are full."""
+    text = text_of(tmp_path, "#include <cub/cub.cuh>\n__global__ void k(float* x, const int* n) {\n"
+                   "__shared__ typename cub::BlockReduce<float, 64>::TempStorage s;\n"
+                   f"x[threadIdx.x] = cub::BlockReduce<float, 64>(s).Reduce(x[threadIdx.x], cub::Sum{{}}, {count}); }}",
+                   binding='grid = [1]\n[metas]\nthreads_x = 64\n' + TENSOR.format("x", 64, "f32") + TENSOR.format("n", 1, "i32"))
+    assert ("&" in text) == asked, text
+
+
+@pytest.mark.parametrize(("head", "loop"), [
+    ("for (int r = 8; r < 24 && r < n; ++r)", "min(n, 24)"),
+    ("for (int r = 8; r <= 24 && n > r; r++)", "min(n, 25)"),
+    ("for (int r = n - 1; r >= 8 && r > m; --r)", "max(m, 7)"),
+    ("for (int r = 8; r < 24 && x[r] < 2.f; ++r)", "while"),
+    ("for (int r = 8; r < n || r < 24; ++r)", "while"),
+    ("for (int r = 8; r < n && m; ++r)", "while"),
+])
+def test_a_loop_that_ends_at_the_first_of_several_ends(head: str, loop: str, tmp_path: Path) -> None:
+    text = text_of(tmp_path, f"__global__ void k(float* x, int n, int m) {{ float s = 0.f; {head} s += x[r]; x[0] = s; }}",
+                   binding='grid = [1]\nsizes = ["n", "m"]\n[metas]\nthreads_x = 32\n[scalars]\nn = "n"\nm = "m"\n' + TENSOR.format("x", 64, "f32"))
+    assert loop in text and (loop == "while") == ("while" in text), text

@@ -181,8 +181,8 @@ COMPUTED = {
         np.full(64, np.argmax(X * 128 + np.arange(128)) + 1000)),
     "comparisons that read as a template": (
         "", "  int i = t, n = 40, j = t - 2;\n  float out = 0.f;\n  if (i < n && j > -1) out += 1.f;\n  if (i < n - 10 && j > -1 && i != 7) out += 2.f;\n"
-            "  if ((i < n && i > (j)) || n < i) out += 4.f;\n  y[t] = out + 0.f * x[t];\n",
-        1 * ((T < 40) & (T > 1)) + 2 * ((T < 30) & (T > 1) & (T != 7)) + 4 * (T != 40)),
+            "  if ((i < n && i > (j)) || n < i) out += 4.f;\n  if (i >= 0 && i < n && j >= 3 && j < 20) out += 8.f;\n  y[t] = out + 0.f * x[t];\n",
+        1 * ((T < 40) & (T > 1)) + 2 * ((T < 30) & (T > 1) & (T != 7)) + 4 * (T != 40) + 8 * ((T < 22) & (T > 4))),
     "two numbers of eight bits at once": (
         "", "  __half2 own = __floats2half2_rn(x[t], x[t + 64] * 0.5f);\n"
             "  __nv_fp8x2_storage_t bits = __nv_cvt_halfraw2_to_fp8x2(__half2_raw(own), __NV_SATFINITE, __NV_E4M3);\n"

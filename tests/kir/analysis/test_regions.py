@@ -199,3 +199,12 @@ def test_an_unsigned_index_of_elements_that_a_mask_lets_through_is_signed(load: 
     stored, read = "(cast(r, u32) * cast(N, u32) + cast(j * 16, u32)) + cast(t % 16, u32)", "cast(r * N + j * 16, u32) + cast(t % 16, u32)"
     text = program_text(raised(parse_program(f"{THREADS}    C[cast({stored}, i64)] = load(A[cast({read}, i64)] {load}) {store}\n")))
     assert ("u32" not in text.partition(" = load(")[2], "u32" not in text.partition(" = load(")[0]) == signed, text
+
+
+@pytest.mark.parametrize(("leaves", "signed"), [("j * 16 + t % 16 >= N", True), ("j * 16 + t % 16 > N", False)])
+def test_an_unsigned_index_of_threads_that_have_not_left_is_signed(leaves: str, signed: bool) -> None:
+    """`if (c >= n) return; y[blockIdx.y * n + c] = ..` in C++."""
+    head = THREADS.replace("out C: f32[M * N]", "out C: f32[ceildiv(M, 16) * N]")
+    stored = "cast(i, u32) * cast(N, u32) + cast(j * 16 + t % 16, u32)"
+    text = program_text(raised(parse_program(f"{head}    if {leaves}\n      return\n    C[cast({stored}, i64)] = 1.0\n")))
+    assert ("u32" not in text) == signed, text

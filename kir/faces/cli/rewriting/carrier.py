@@ -229,7 +229,7 @@ def _best(outcomes: Sequence[Outcome]) -> str:
 
 def _with_holes(file: str, bind: Path | None, pipeline: str) -> Program:
     from kir.base.diagnostic import usage
-    from kir.faces.api.pipelines import pipeline_of
+    from kir.faces.api.named import pipeline_of
     from kir.faces.cli._program import read
     from kir.lineage.carrier import holes
     from kir.rewrite import Trace

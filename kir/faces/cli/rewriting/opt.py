@@ -48,7 +48,7 @@ def command(
     """Run a pipeline of passes over a program and print the result."""
     from dataclasses import replace
 
-    from kir.faces.api.pipelines import pipeline_of
+    from kir.faces.api.named import pipeline_of
     from kir.hardware.target import target as named
     from kir.ir.canonical import content_hash
     from kir.ir.printer import program_text

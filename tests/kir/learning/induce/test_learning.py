@@ -34,7 +34,7 @@ from kir.learning.evidence import walks as walks_
 from kir.learning.evidence.archive import read_archive, write_archive
 from kir.learning.evidence.forwards import forward, forwards, wrong
 from kir.learning.evidence.ledger import LEAST_USES, ledger, tend, undo, used
-from kir.learning.evidence.walked import Walked, walked
+from kir.learning.evidence.walked import Transition, Walked, walked
 from kir.learning.evidence.walks import asked, experts, finished
 from kir.learning.forecast import Forecast, Pair
 from kir.learning.induce import build as build_
@@ -323,6 +323,23 @@ def test_an_equality_of_most_kernels_gives_values_but_none_that_was_never_seen()
     card = a_card()
     soft = card.model_copy(update={"carrier": card.carrier.model_copy(update={"relations": (Relation(text="factor == power", kernels=3, of=4, chance=0.01),)})})
     assert {each.steps[0].options["factor"] for each in applications(soft, program) if not each.varied} <= set(card.carrier.steps[0].parameters[0].values)
+
+
+def test_an_equality_is_taken_from_other_forms_of_a_step_that_are_not_held_out() -> None:
+    def masked(n: int, fill: str, package: str) -> Walked:
+        before = parse_program(NAIVE.replace("4, 1024", f"4, {n}").replace("0..1024", f"0..{n}"))
+        options = {"extent": 1 << n.bit_length(), "fill": fill}
+        step = {"pass": "mask-tail", "options": options, "at": "main/j", "path": ["main", 0]}
+        made = run(before, Pipeline.parse(f"mask-tail{{extent={options['extent']} fill={fill}}}@main/j")).program
+        texts = program_text(before), program_text(made)
+        one = Transition(number=0, intent="mask", step=step, before=content_hash(before), after=content_hash(made), before_text=texts[0], after_text=texts[1])
+        return Walked(kernel=f"{package}:{fill}{n}", package=package, family=package, ended="naive", programs={x: x for x in texts}, transitions=(one,))
+
+    low = [masked(n, "lowest", package) for n, package in ((9, "a"), (33, "b"))]
+    some = [*low, *(masked(n, "highest", "c") for n in (5, 17, 65, 129))]
+    card = {each.card.name: each for each in hypotheses(some, uses(some))}["mask-tail.lowest.for"]
+    assert ("extent == power", 6) in [(each.text, each.kernels) for each in card.card.carrier.relations], "two kernels say nothing of it by themselves"
+    assert not card.lift(card.uses, lambda use: use.walked.package != "c").carrier.relations, "what is held out is not looked at"
 
 
 def test_what_is_drawn_is_tried_by_what_it_saves() -> None:

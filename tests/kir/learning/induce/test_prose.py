@@ -17,8 +17,10 @@ def test_chances_are_said_as_people_say_them_and_what_follows_from_another_relat
 
 
 def test_a_place_is_called_what_people_call_it_and_a_form_that_says_nothing_is_left_out() -> None:
-    assert _place("for", "for 0..?1: ..") == "It acts at a loop of the form `for 0..?1: ..`, where `?1` stands for what differed from kernel to kernel."
-    assert _place("let", "let(?1)") == _place("let", "let(..)") == "It acts at a named value."
+    assert _place("for", "for 0..5: ?1") == "It acts at a loop of the form `for 0..5: ?1`, where `?1` stands for what differed from kernel to kernel."
+    assert _place("let", "let .. = ?1") == _place("let", "let(..)") == "It acts at a named value." and _place("for", "for 0..?1: ..") == "It acts at a loop."
+    assert _place("store", "global[..] = ?1") == "It acts at a store to global memory."
+    assert _place("for", f"for 0..5: copy A -> B; {'x = y; ' * 30}") == f"It acts at a loop of the form `for 0..5: copy A -> B; {'x = y; ' * 12}..`."
 
 
 def test_what_a_step_moves_is_told_by_resource_with_what_takes_longest_before_and_after() -> None:

@@ -1,0 +1,50 @@
+"""Shapes of tensors whose callers are not seen: as far as the kernel reaches at sizes that tell one axis from another."""
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.users.test_found_launches import called_binding
+
+CACHE = """__global__ void kept(const float* cache, const int* lens, float* out, int most) {
+  float sum = 0.f;
+  for (int i = 0; i < lens[blockIdx.x]; ++i) sum += cache[(blockIdx.x * most + i) * 32 + threadIdx.x];
+  out[blockIdx.x * 32 + threadIdx.x] = sum;
+}
+void run(const float* c, const int* l, float* o, int rows, int most) { kept<<<rows, 32>>>(c, l, o, most); }
+"""
+PARTS = """__global__ void parts(const float* x, float* out, int rows, int cols) {
+  int c = blockIdx.x * 32 + threadIdx.x;
+  if (c >= cols) return;
+  float sum = 0.f;
+  for (int r = blockIdx.y * 16; r < blockIdx.y * 16 + 16 && r < rows; ++r) sum += x[r * cols + c];
+  out[blockIdx.y * cols + c] = sum;
+}
+void run(const float* x, float* o, int rows, int cols) { parts<<<dim3((cols + 31) / 32, (rows + 15) / 16), 32>>>(x, o, rows, cols); }
+"""
+GROUPS = """__global__ void scaled(const int* words, const float* scales, float* out, int cols) {
+  int row = blockIdx.x;
+  for (int w = threadIdx.x; w < cols / 8; w += 32) out[row * (cols / 8) + w] = words[row * (cols / 8) + w] * scales[row * (cols / 64) + w * 8 / 64];
+}
+void run(const int* w, const float* s, float* o, int rows, int cols) { scaled<<<rows, 32>>>(w, s, o, cols); }
+"""
+BAG = """__global__ void bag(const float* table, const int* at, const int* ends, float* out, int bags) {
+  float sum = 0.f;
+  for (int i = ends[blockIdx.x]; i < ends[blockIdx.x + 1]; ++i) sum += table[at[i] * 32 + threadIdx.x];
+  out[blockIdx.x * 32 + threadIdx.x] = sum;
+}
+void run(const float* t, const int* a, const int* e, float* o, int bags) { bag<<<bags, 32>>>(t, a, e, o, bags); }
+"""
+
+
+@pytest.mark.parametrize(("text", "shapes"), [
+    pytest.param(CACHE, {"cache": ["most * rows", 32], "lens": ["rows"]}, id="rows up to a length in memory"),
+    pytest.param(PARTS, {"x": ["rows", "cols"], "out": ["(ceildiv(rows, 16))", "cols"]}, id="as many rows as the grid has along its other axis"),
+    pytest.param(GROUPS, {"words": ["rows", "(cols // 8)"], "scales": ["rows * (cols // 64)"]}, id="nothing is reached unless a size has a whole part"),
+    pytest.param(BAG, {"table": ["table_rows", 32], "at": ["at_elements"], "ends": ["bags + 1"]}, id="a table of a length of its own"),
+])
+def test_a_shape_is_what_the_kernel_reaches(text: str, shapes: dict[str, list[str | int]], tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text(text, encoding="utf-8")
+    binding = called_binding(tmp_path / "k.cu")
+    assert {name: [str(d) for d in binding.tensors[name].shape] for name in shapes} == {name: [str(d) for d in shape] for name, shape in shapes.items()}
