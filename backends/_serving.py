@@ -44,6 +44,10 @@ class Compilers:
             last = "\n".join(log.read_text(errors="replace").strip().splitlines()[-6:]) if log.is_file() else ""
             raise KirError(Diagnostic("KIR-B012", f"{self.called}'s compiler died: {gone.said}", witness=(last,) if last else ())) from None
 
+    def warm(self) -> None:
+        """Begin to load the compiler; nothing is waited for."""
+        threading.Thread(target=self._started, name=f"loading {self.called}", daemon=True).start()
+
     def _started(self) -> Server:
         """The fork server; it ends with this process."""
         with self._lock:

@@ -38,6 +38,11 @@ class TileLangBackend:
             return replace(e, options=fixed(e, sizes))
         return replace(emitted, entries=tuple(map(known, emitted.entries)))
 
+    def warm(self) -> None:
+        """Begins to load the compiler, which takes seconds."""
+        from .compile import warm
+        warm()
+
     def compile(self, emitted: Emitted, target: Target) -> Artifact:
         """Runs TileLang's lowering and nvcc in processes of their own."""
         from .compile import compile_for

@@ -30,6 +30,12 @@ _SCALARS = {"bool": "bool", "int8": "i8", "uint8": "u8", "int16": "i16", "uint16
 _TENSORS = {number: name for name, number in reversed(TENSOR_DTYPES.items())}
 
 
+def warm() -> None:
+    """Begin to load the compiler, where it is here."""
+    if package_version("tilelang") is not None and toolkit() is not None:
+        _COMPILERS.warm()
+
+
 def compile_for(emitted: Emitted, target: Target) -> Artifact:
     """Compile every kernel of `emitted`. Raises KirError KIR-B010 with the words of TileLang or nvcc, located in the IR where they name a
     line, KIR-B011 when it takes too long, KIR-B012 when it dies. Without TileLang or nvcc the artifact says what is absent."""

@@ -62,6 +62,11 @@ class TritonBackend:
             return replace(a, divisor=DIVISOR) if divides else a
         return replace(emitted, entries=tuple(replace(e, arguments=tuple(map(known, e.arguments))) for e in emitted.entries))
 
+    def warm(self) -> None:
+        """Begins to load the compiler, which takes seconds."""
+        from .compile import warm
+        warm()
+
     def compile(self, emitted: Emitted, target: Target) -> Artifact:
         """Runs Triton's compiler in a process of its own."""
         from .compile import compile_for

@@ -24,6 +24,12 @@ _SIGNATURE = {
 }
 
 
+def warm() -> None:
+    """Begin to load the compiler, where it is here."""
+    if package_version("triton") is not None:
+        _COMPILERS.warm()
+
+
 def compile_for(emitted: Emitted, target: Target) -> Artifact:
     """Compile every kernel of `emitted`. Raises KirError KIR-B010 with the compiler's words, located in the IR where it names a line,
     KIR-B011 when it takes too long, KIR-B012 when it dies. Without Triton the artifact says what is absent."""

@@ -7,17 +7,15 @@ more than `MEGABYTES` is a fault, and the exit code is 1.
 from __future__ import annotations
 
 import argparse
-import resource
-import signal
 import sys
 import traceback
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
+from benchmarks.bad_input.running import faults
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.ir.parser import parse_program
@@ -92,34 +90,16 @@ def fault(attempt: Attempt) -> str:
     return ""
 
 
-class Late(Exception):
-    """An attempt that takes longer than any may."""
-
-
-def _late(number: int, frame: FrameType | None) -> None:
-    raise Late(f"more than {SECONDS} s")
-
-
 def main() -> int:
     """The command."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--every", type=int, default=1, help="only one attempt of so many")
     arguments.add_argument("--only", nargs="*", default=())
     given = arguments.parse_args()
-    resource.setrlimit(resource.RLIMIT_AS, (MEGABYTES << 20, MEGABYTES << 20))
-    signal.signal(signal.SIGALRM, _late)
-    count, found = 0, Counter[str]()
-    for k, attempt in enumerate(attempts(tuple(given.only))):
-        if k % given.every:
-            continue
-        count += 1
-        signal.alarm(SECONDS)
-        wrong = fault(attempt)
-        signal.alarm(0)
-        if wrong:
-            if not found[wrong]:
-                print(f"{str(attempt)[:200]}\n  of '{attempt.case.name}': {wrong}", flush=True)
-            found[wrong] += 1
+
+    def shown(attempt: Attempt, wrong: str) -> None:
+        print(f"{str(attempt)[:200]}\n  of '{attempt.case.name}': {wrong}", flush=True)
+    count, found = faults(islice(attempts(tuple(given.only)), 0, None, given.every), fault, shown, SECONDS, MEGABYTES)
     print(f"{count} attempts, {sum(found.values())} faults, {len(found)} kinds")
     return 1 if found else 0
 

@@ -10,16 +10,13 @@ import contextlib
 import io
 import random
 import re
-import resource
-import signal
 import sys
 import tempfile
 import tomllib
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 
+from benchmarks.bad_input.running import faults
 from kir.base.dataclass import dataclass
 from kir.faces.cli._main import run
 
@@ -110,14 +107,6 @@ def fault(source: Source, text: str, folder: Path) -> str:
     return f"{(kinds or ['?'])[-1][:160]} ({where})"
 
 
-class Late(BaseException):
-    """An attempt that takes longer than any may."""
-
-
-def late(number: int, frame: FrameType | None) -> None:
-    raise Late(f"more than {SECONDS} s")
-
-
 def main() -> int:
     """The command."""
     arguments = argparse.ArgumentParser(description=__doc__)
@@ -126,28 +115,20 @@ def main() -> int:
     arguments.add_argument("--surface", nargs="*", default=SURFACES)
     arguments.add_argument("--keep", type=Path, help="a folder for the texts that show a fault")
     given = arguments.parse_args()
-    resource.setrlimit(resource.RLIMIT_AS, (MEGABYTES << 20, MEGABYTES << 20))
-    signal.signal(signal.SIGALRM, late)
     bad = 0
     for surface in given.surface:
-        found = Counter[str]()
+        def shown(attempt: tuple[int, tuple[Source, str]], wrong: str, surface: str = surface) -> None:
+            k, (source, text) = attempt
+            print(f"{surface} {k}, {source.file.name} {source.kernel}: {wrong}", flush=True)
+            if given.keep is not None:
+                given.keep.mkdir(exist_ok=True)
+                (given.keep / f"{surface}_{k}{source.file.suffix}").write_text(text)
         with tempfile.TemporaryDirectory() as folder:
-            for k, (source, text) in enumerate(attempts(surface, given.count, given.seed)):
-                signal.alarm(SECONDS)
-                try:
-                    wrong = fault(source, text, Path(folder))
-                except Late as stopped:
-                    wrong = str(stopped)
-                signal.alarm(0)
-                if wrong:
-                    if not found[wrong]:
-                        print(f"{surface} {k}, {source.file.name} {source.kernel}: {wrong}", flush=True)
-                        if given.keep is not None:
-                            given.keep.mkdir(exist_ok=True)
-                            (given.keep / f"{surface}_{k}{source.file.suffix}").write_text(text)
-                    found[wrong] += 1
+            def judged(attempt: tuple[int, tuple[Source, str]], at: Path = Path(folder)) -> str:
+                return fault(*attempt[1], at)
+            count, found = faults(enumerate(attempts(surface, given.count, given.seed)), judged, shown, SECONDS, MEGABYTES)
         bad += sum(found.values())
-        print(f"{surface}: {given.count} texts of {len(sources(surface))} kernels, {sum(found.values())} faults, {len(found)} kinds", flush=True)
+        print(f"{surface}: {count} texts of {len(sources(surface))} kernels, {sum(found.values())} faults, {len(found)} kinds", flush=True)
     return 1 if bad else 0
 
 

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import argparse
 import random
-import resource
-import signal
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 
-from benchmarks.bad_input.mutilated import MEGABYTES, SECONDS, SURFACES, Late, Source, fault, late
+from benchmarks.bad_input.mutilated import MEGABYTES, SECONDS, SURFACES, Source, fault
+from benchmarks.bad_input.running import faults
 
 TRITON = """import triton
 import triton.language as tl
@@ -116,25 +114,16 @@ def main() -> int:
     arguments.add_argument("--count", type=int, default=10)
     arguments.add_argument("--surface", nargs="*", default=SURFACES)
     given = arguments.parse_args()
-    resource.setrlimit(resource.RLIMIT_AS, (MEGABYTES << 20, MEGABYTES << 20))
-    signal.signal(signal.SIGALRM, late)
     bad = 0
     for surface in given.surface:
-        found, total = Counter[str](), 0
+        source = Source(surface, Path("odd.cu" if surface == "cuda" else "odd.py"), "k", None)
+
+        def shown(attempt: tuple[str, str], wrong: str, surface: str = surface) -> None:
+            print(f"{surface} {attempt[0]}: {wrong}", flush=True)
         with tempfile.TemporaryDirectory() as folder:
-            source = Source(surface, Path("odd.cu" if surface == "cuda" else "odd.py"), "k", None)
-            for call, text in attempts(surface, given.count):
-                total += 1
-                signal.alarm(SECONDS)
-                try:
-                    wrong = fault(source, text, Path(folder))
-                except Late as stopped:
-                    wrong = str(stopped)
-                signal.alarm(0)
-                if wrong:
-                    if not found[wrong]:
-                        print(f"{surface} {call}: {wrong}", flush=True)
-                    found[wrong] += 1
+            def judged(attempt: tuple[str, str], source: Source = source, at: Path = Path(folder)) -> str:
+                return fault(source, attempt[1], at)
+            total, found = faults(attempts(surface, given.count), judged, shown, SECONDS, MEGABYTES)
         bad += sum(found.values())
         print(f"{surface}: {total} calls of {len(words(surface))} words, {sum(found.values())} faults, {len(found)} kinds", flush=True)
     return 1 if bad else 0

@@ -1,5 +1,6 @@
 """``python -m benchmarks.optimize PART``: ``heldout --on gpu --seconds N``, ``kernelbench`` (``--on cpu``: modelled; ``--from FOLDER``: its own files),
-``join --from FOLDER`` (held-out rows that were measured elsewhere), ``recovery``, ``transfer``, ``turns``, ``thousand`` (a pool, simulated),
+``join --from FOLDER`` (held-out rows that were measured elsewhere), ``recovery`` (``--from FOLDER`` takes rows that were made elsewhere), ``transfer``,
+``turns``, ``thousand`` (a pool, simulated),
 ``packages`` (recorded calls; ``--keep FOLDER`` for patches and overlay), or
 ``ahead``, which prints what would be measured.
 
@@ -48,7 +49,7 @@ def main(words: list[str]) -> int:
     if part == "recovery":
         from benchmarks.optimize.recovery import recovery
 
-        return recovery(out, given["--only"], seconds, workers or 1)
+        return recovery(out, given["--only"], seconds, workers or 1, given["--from"])
     if part == "transfer":
         from benchmarks.optimize.transfer import transfer
 

@@ -28,7 +28,7 @@ from kir.hardware.target import target
 from kir.ir.parser import parse_program
 from kir.learning.optimize.judge import GpuJudge
 from kir.learning.optimize.plan import Setting
-from kir.learning.optimize.policy import Known, estimated, untried
+from kir.learning.optimize.policy import ALIKE, Known, estimated, untried
 from kir.learning.optimize.pool.engines import Devices, Lost
 from kir.problem import Problem, Shape, numpy_dtype
 from kir.problem.schema import evaluate
@@ -51,6 +51,8 @@ UNSEEN = 0.85
 """What is made of the estimate of a family of which nothing was measured, on a surface."""
 RIVALS = 6
 """Processes that compile the rivals' configurations."""
+SLOW = 1.1
+"""Times as fast as the rival below which the page says of a row how far it is from what the device allows."""
 NEAR = 0.95
 """The part of the rate that a device allows at most from which nothing is left to be had."""
 HEAD = ("instance", "problem", "ours", "95 %", "FlagGems", "times as fast", "at most", "surface", "plan", "steps taken, left out", "measured", "on", "remark")
@@ -245,13 +247,13 @@ class _Panel:
 
 
 def measured_more(gpu: Gpu, one: Asked, proposed: Sequence[Proposed], before: Mapping[str, Any], until: float, most: int = MOST,
-                  shared: Shared | None = None) -> dict[str, Any]:
+                  shared: Shared | None = None, priors: Mapping[str, float] | None = None) -> dict[str, Any]:
     """A row after some more of its candidates, `most` at most: timed, then the fastest through the whole gate, the next where that refuses it. One alone
-    goes through the whole gate at once. `shared` is what their gates have in common."""
+    goes through the whole gate at once. `shared` is what their gates have in common, `priors` what measured times were over forecasts elsewhere."""
     setting, row = Setting(one.posed(), one.shape, gpu.target, ""), dict(before)
     proposals, turns = {p.key: p for p in proposed}, 0
     while turns < most and len(row["tried"]) < MOST and (time.monotonic() < until - GATING or (turns < AT_LEAST and not _accepted(row))):
-        next_ = next(_in_order([*proposals.values()], row["tried"]), None)
+        next_ = next(_in_order([*proposals.values()], row["tried"], priors or {}), None)
         if next_ is None:
             break
         said = _judged(GpuJudge(gpu, setting, replays=most == 1, shared=shared), next_)
@@ -285,9 +287,10 @@ def _judged(judge: GpuJudge, proposed: Proposed) -> dict[str, Any]:
         return {"accepted": False, "seconds": None, "low": 0.0, "high": 0.0, "reason": f"{refused.diagnostics[0].id}: {refused.diagnostics[0].message}"}
 
 
-def _in_order(proposed: list[Proposed], tried: list[dict[str, Any]]) -> Iterator[Proposed]:
+def _in_order(proposed: list[Proposed], tried: list[dict[str, Any]], priors: Mapping[str, float]) -> Iterator[Proposed]:
     """What was not tried yet, what seems fastest first: by the forecast and what those most like it were wrong by. A family of which nothing was measured
-    gets its turn somewhat before, and so does a value of a parameter; one that was learned on the same operator is measured once before all others."""
+    gets its turn somewhat before, and so does a value of a parameter; one that was learned on the same operator is measured once before all others. Where
+    nothing was measured of these, what forecasts of a family were wrong by elsewhere counts."""
     done = {t["candidate"] for t in tried}
     known = [Known(t["family"], t["surface"], t.get("point", {}), math.log(t["seconds"] / t["forecast"])) for t in tried if t["accepted"] and t["forecast"]]
     whole = math.exp(sum(k.off for k in known) / max(1, len(known)))
@@ -297,13 +300,19 @@ def _in_order(proposed: list[Proposed], tried: list[dict[str, Any]]) -> Iterator
     def seems(p: Proposed) -> float:
         about = p.family, p.surface, p.point
         near = estimated(p.forecast, *about, known) if p.surface in surfaces else p.forecast * whole
+        if not known:
+            near *= priors.get(f"{p.family} {p.surface}", priors.get("", 1.0))
         return near * (untried(*about, known) if about[:2] in families else UNSEEN)
 
     def first(p: Proposed) -> bool:
         return p.kin and not any((t["family"], t["surface"]) == (p.family, p.surface) for t in tried)
 
     order = {p.key: i for i, p in enumerate(proposed)}
-    yield from sorted((p for p in proposed if p.key not in done), key=lambda p: ((p.family, p.surface) in refused, not first(p), seems(p), order[p.key]))
+
+    def rank(p: Proposed) -> tuple[bool, bool, int, int]:  # of forecasts that say the same the one that was proposed first
+        return (p.family, p.surface) in refused, not first(p), round(math.log(seems(p)) / ALIKE), order[p.key]
+
+    yield from sorted((p for p in proposed if p.key not in done), key=rank)
 
 
 def _at_most(row: Mapping[str, Any], about: Mapping[str, Any]) -> float | None:
@@ -344,6 +353,9 @@ def _table(rows: list[dict[str, Any]], about: Mapping[str, Any]) -> Iterator[str
         yield (f"- `at most`: a kernel that moves each tensor once, as fast as this device copies ({float(about['bandwidth']) / 1e12:.2f} TB/s read and "
                f"written), and multiplies at the rate that its maker states. {sum(r['times_faster'] >= NEAR * x for r, x in known)} of {len(known)} rows are "
                f"within {1 - NEAR:.0%} of it.")
+        if slow := [(r, x) for r, x in known if r["times_faster"] < SLOW]:
+            yield f"- Rows below {SLOW:g}, and the part of `at most` that they are at: " + ", ".join(
+                f"{r['instance']} {r['times_faster'] / x:.0%}" for r, x in sorted(slow, key=lambda each: each[0]["times_faster"] / each[1])) + "."
     yield ""
     yield "| " + " | ".join(HEAD) + " |"
     yield "| " + " | ".join("---" for _ in HEAD) + " |"

@@ -17,16 +17,16 @@ import secrets
 import statistics
 import tempfile
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
-from dataclasses import asdict
+from dataclasses import asdict, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-import kir
 from benchmarks.optimize.ahead import Proposed
-from benchmarks.optimize.running import each, opened, search, share, spending
+from benchmarks.optimize.running import SEARCH, code, each, opened, search, share, spending
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.base.store import write_atomic
@@ -99,7 +99,7 @@ def kernelbench(out: Path, on: str, given: str, only: str, seconds: float, worke
     with held:
         words = f"--on {on}{f' --surface {surface}' if surface else ''}{' --from ' + Path(given).name if given else ''} --seconds {seconds:g}"
         rows = Rows(out / f"optimize-kernelbench{'' if on == 'gpu' else '-modelled'}.json", given, on, words)
-        left = [a for a in asked if a.name not in rows.rows]
+        left = [a for a in asked if not rows.now(a.name)]
         if not seconds:  # the page of the rows that are there, as their run told
             rows.told_again()
         elif on == "gpu":
@@ -109,7 +109,7 @@ def kernelbench(out: Path, on: str, given: str, only: str, seconds: float, worke
                 rows.keep(Asked(path).name, row)
                 print(json.dumps({"model": Asked(path).name, **{k: row.get(k) for k in ("given", "seconds", "remark")}}), flush=True)
     print("\n".join(rows.table()))
-    return 0 if all(a.name in rows.rows for a in asked) else 1
+    return 0 if all(rows.now(a.name) for a in asked) else 1
 
 
 class Rows:
@@ -130,12 +130,25 @@ class Rows:
         self.about = json.loads(self.file.read_text(encoding="utf-8"))["about"]
         self._write()
 
+    def now(self, name: str) -> dict[str, Any] | None:
+        """A model's row, where this code made it on a device of this name: one of other code is no beginning for it."""
+        row = self.rows.get(name)
+        return row if row and (row.get("code"), row.get("device")) == (code(), self.about["device"]) else None
+
+    def priors(self, name: str) -> dict[str, float]:
+        """What measured times were over forecasts, by family and surface, in the median of all other models' candidates; under "" that of all."""
+        found: dict[str, list[float]] = {}
+        for t in (t for key, row in self.rows.items() if key != name for t in row.get("tried", ()) if t.get("accepted") and t.get("forecast")):
+            for key in ("", f"{t.get('family')} {t.get('surface')}"):
+                found.setdefault(key, []).append(t["seconds"] / t["forecast"])
+        return {key: statistics.median(x) for key, x in found.items()}
+
     def keep(self, name: str, row: Mapping[str, Any]) -> None:
-        """A model's row, beside those that another run over the same folder has kept meanwhile."""
+        """A model's row in the place of an older one, beside those that another run over the same folder has kept meanwhile."""
         with self.file.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             self._known()
-            self.rows[name] = {"model": name, **row}
+            self.rows[name] = {**row, "model": name, "code": code(), "device": self.about["device"], "when": time.strftime("%Y-%m-%d")}
             self._write()
 
     def _known(self) -> None:
@@ -155,8 +168,8 @@ class Rows:
             f"Made by `{self.about['command']}` on {self.about['device']}, {self.about['when']}. The models are {self.about['models']}. Nothing but the model "
             "is given: its operators become a naive program (decision 10), which is where the search begins. "
             + (f"At most {BUDGET.candidates} measured candidates and {BUDGET.seconds:g} s a model; torch in the same run, in float32 without tf32, as a right "
-               "answer needs; medians with a cold L2. Of each model one candidate is measured first, then torch's compiler, then more where torch is faster; "
-               "a run that ends sooner has no more of it. A search that was done ahead (`models --ahead`) counts with its seconds."
+               "answer needs; medians with a cold L2. Of each model one candidate is measured first, then torch, then more where torch is faster, "
+               "when all have a row; a run that ends sooner has no more of it. A search that was done ahead (`models --ahead`) counts with its seconds."
                if self.about["measured"] else
                f"Times are modelled, {MODELLED.candidates} candidates and {MODELLED.plans} plans a model; what is found is gated by the interpreter on every "
                "shape. Beside torch it has to be measured (`--on gpu`).")
@@ -176,6 +189,9 @@ class Rows:
 
         if self.about["models"] == OWN:
             yield f"- {len(rows)} of {len(LEVEL_1) + len(LEVEL_2)} models were run."
+        codes = Counter(str(r.get("code") or "an older one") for r in rows)
+        if len(codes) > 1:
+            yield f"- Rows of several codes: {', '.join(f'{count} of {each}' for each, count in codes.most_common())}."
         for level in LEVELS:
             mine = [r for r in rows if r["model"].startswith(f"{level}/")]
             if not mine:
@@ -250,7 +266,7 @@ def _refused(said: KirError) -> dict[str, Any]:
 
 PLANS = 64
 """Plans that a search builds before its proposals are taken."""
-PROPOSALS = 12
+PROPOSALS = BUDGET.candidates
 
 
 def proposals(path: str, device: str, surface: str = "") -> tuple[int, list[Proposed]]:
@@ -302,9 +318,9 @@ def _kept_at(folder: str, path: str) -> Path:
 
 
 def _made_with(path: str, surface: str) -> str:
-    """The hash of a model's text, KIR's version, and the surface that was asked for."""
+    """The hash of a model's text, that of the search, and the surface that was asked for."""
     text = hashlib.sha256(Path(path).read_bytes()).hexdigest()
-    return f"{text[:16]} {kir.__version__} {surface}"
+    return f"{text[:16]} {code(SEARCH)} {surface}"
 
 
 def _kept(folder: str, path: str, surface: str) -> dict[str, Any] | None:
@@ -318,12 +334,14 @@ def _kept(folder: str, path: str, surface: str) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class Model:
-    """A model's row, as what a pool is given; `ahead` is where proposals were kept, `row` what is known of it."""
+    """A model's row, as what a pool is given; `ahead` is where proposals were kept, `row` what is known of it, `priors` what forecasts of a family of plans
+    on a surface were wrong by on other models."""
 
     path: str
     surface: str
     ahead: str = ""
     row: dict[str, Any] | None = None
+    priors: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
@@ -339,47 +357,46 @@ def measured(asked: Sequence[Asked], rows: Rows, seconds: float, workers: int, s
         rows.about["device"] = str(gpu.about["name"])
         gpu.peaks  # noqa: B018  # measured once before anything else works here, which also makes the harness
     count = workers or max(1, len(os.sched_getaffinity(0)) - 1)
-    engine, begun = Devices((0,), count), dict[Any, tuple[Asked, Any, Step]]()
-    left = deque((step, one) for step in STEPS for one in asked if _wanted(step, rows.rows.get(one.name)))
+    engine, begun = Devices((0,), count), dict[Any, tuple[Asked, Any]]()
+    left = deque((step, one) for step in STEPS for one in asked if _wanted(step, rows.now(one.name)))
     try:
         while (left or begun) and time.monotonic() < until:
             while left and len(begun) < count:
-                step, one = left.popleft()
-                task = engine.begin(compiled_row if step == "compiled" else device_row, Model(one.path, surface, ahead, rows.rows.get(one.name)))
-                begun[task.said] = one, task, step
+                _, one = left.popleft()
+                model = Model(one.path, surface, ahead, rows.now(one.name), rows.priors(one.name))
+                task = engine.begin(device_row, model)
+                begun[task.said] = one, task
             for said in wait(begun, timeout=max(0.0, until - time.monotonic()), return_when=FIRST_COMPLETED).done:
-                one, task, step = begun.pop(said)
-                before = rows.rows.get(one.name, {})
+                one, task = begun.pop(said)
+                before = rows.now(one.name) or {}
                 try:
                     row = {**before, **engine.result(task, 0.0)}
                 except Lost:
-                    row = {**before, "compiled_remark" if step == "compiled" else "remark": "it ended its process", "took": BUDGET.seconds}
+                    row = {**before, "remark": "it ended its process", "took": BUDGET.seconds}
                 rows.keep(one.name, row)
                 print(json.dumps({"model": one.name, **{k: row.get(k) for k in ("seconds", "eager", "compiled", "surface", "remark", "took")}}), flush=True)
-                left += [(step, one) for step in STEPS[1:] if _wanted(step, row) and (step, one) not in left and one not in (o for o, _, _ in begun.values())]
+                if _wanted("more", row) and ("more", one) not in left:
+                    left.append(("more", one))
     finally:
         engine.close()
 
 
-Step = Literal["first", "compiled", "more"]
-STEPS: tuple[Step, ...] = ("first", "compiled", "more")
-"""What is done of a model, each of all models before the next: one candidate that the whole gate takes, beside torch's eager mode; torch's compiler, which
-takes as long as all else; further candidates, where torch is faster."""
+Step = Literal["first", "more"]
+STEPS: tuple[Step, ...] = ("first", "more")
+"""What is done of a model: one candidate that the whole gate takes, and torch; further candidates, where torch is faster, when all models have a row."""
 
 
 def _wanted(step: Step, row: Mapping[str, Any] | None) -> bool:
     """Whether a step is to be done of a model with such a row."""
     if step == "first" or not row or not row.get("seconds"):
         return step == "first" and not row
-    if step == "compiled":
-        return not (row.get("compiled") or row.get("compiled_remark"))
     best = min((row[k] for k in ("eager", "compiled") if row.get(k)), default=0.0)
     left = len(row["tried"]) < min(BUDGET.candidates, row.get("proposed", 0)) and row.get("took", 0.0) < BUDGET.seconds
     return left and float(row["seconds"]) > best
 
 
 def device_row(task: Model) -> dict[str, Any]:
-    """What a worker does: proposals, torch's eager mode, then candidates, within the budget of a model. `spent` says where its seconds went."""
+    """What a worker does: proposals and candidates, within the budget of a model, then torch, eager and compiled. `spent` says where its seconds went."""
     from benchmarks.optimize.heldout import measured_more
     from kir.gate.gpu.oracle import sharing
 
@@ -399,32 +416,21 @@ def device_row(task: Model) -> dict[str, Any]:
             if task.row is None:  # its seconds count as those of a search here
                 spent["search"], took = kept["search"], took + kept["search"]
         row |= {"kernels": kernels, "proposed": len(told)}
-        if not (row.get("eager") or row.get("eager_remark")):
-            with spending(spent, "eager"):
-                row |= beside(gpu, one, "eager")
         until = min(begun + BUDGET.seconds - took, time.monotonic() + GATING_SECONDS)
         with spending(spent, "candidates"), sharing() as shared:
-            row = measured_more(gpu, one, told, row, until, 1 if task.row is None else MEASURED, shared)
+            row = measured_more(gpu, one, told, row, until, 1 if task.row is None else MEASURED, shared, task.priors)
+        took += time.monotonic() - begun
         if kept is not None and not told:
             row["remark"] = kept.get("remark", "")
+        elif not any(row.get(x) for x in ("eager", "eager_remark")):
+            with spending(spent, "torch"):
+                row |= beside(gpu, one)
     except KirError as refused:
         row |= _refused(refused)
     except Exception as fault:  # one model that breaks the harness harms no other
         row["remark"] = f"{type(fault).__name__}: {fault}"[:300]
     one.closed()
-    return {**row, "spent": spent, "took": round(took + time.monotonic() - begun, 1)}
-
-
-def compiled_row(task: Model) -> dict[str, Any]:
-    """The model as torch compiles it, or why that has no time."""
-    one, spent = Asked(task.path), dict[str, float]()
-    try:
-        with spending(spent, "compiled"):
-            row = beside(opened(), one, "compiled")
-    except KirError as refused:
-        row = {"compiled_remark": refused.diagnostics[0].message}
-    one.closed()
-    return {**row, "compiled_took": spent.get("compiled", 0.0)}
+    return {**row, "spent": spent, "took": round(took, 1)}
 
 
 GATING_SECONDS = 30.0
@@ -445,21 +451,50 @@ class Drawn:
         return found
 
 
-def beside(gpu: Any, one: Asked, how: str) -> dict[str, Any]:
-    """Median seconds of the model in `eager` mode or as torch compiles it (`compiled`), at the shape of the file; or why there are none."""
+@dataclass
+class Torch:
+    """The process of a worker in which torch is."""
+
+    child: Any = None
+
+    def child_of(self, gpu: Any) -> Any:
+        """That process, begun where there is none."""
+        self.child = self.child or gpu.panels.child(120.0)
+        return self.child
+
+    def close(self) -> None:
+        """End it; the next model has another."""
+        if self.child is not None:
+            self.child.close()
+        self.child = None
+
+
+@cache
+def torches() -> Torch:
+    """The one of this worker."""
+    return Torch()
+
+
+def beside(gpu: Any, one: Asked) -> dict[str, Any]:
+    """Median seconds of the model in torch's `eager` mode and as torch compiles it (`compiled`), at the shape of the file; or why there are none. All models of
+    a worker are asked about in one process, which imports torch's compiler once."""
     from kir.gate.gpu.oracle import Oracle
     from kir.gate.gpu.panel import Timed, called_once, timed_in
     from kir.problem.model import MODEL_REFERENCE
 
-    problem, name = one.posed(), {"eager": MODEL_REFERENCE, "compiled": COMPILED_REFERENCE}[how]
-    file = {"path": one.path, "text": Path(one.path).read_text(encoding="utf-8")}
+    problem, found = one.posed(), dict[str, Any]()
+    file, secret = {"path": one.path, "text": Path(one.path).read_text(encoding="utf-8")}, random.Random(secrets.randbits(64))
     try:
-        with gpu.panels.child() as child, gpu.oracles.child() as other:
+        child = torches().child_of(gpu)
+        with gpu.oracles.child() as other:
             with gpu.turns.beside():
-                child.ask({"op": "open", "device": gpu.number, "file": file}, [gpu.harness], 120.0)
+                answer, _ = child.ask({"op": "open", "device": gpu.number, "file": file}, [gpu.harness], 120.0)
             oracle: Any = Drawn(Oracle.of(other, problem))
-            called_once(gpu, child, name, problem, one.shape, oracle, random.Random(secrets.randbits(64)))
-            told = timed_in(gpu, child, name, problem, one.shape, oracle, random.Random(secrets.randbits(64)))
+            for how, name in (("eager", MODEL_REFERENCE), ("compiled", COMPILED_REFERENCE)):
+                said = str(answer.get("missing", "")) or called_once(gpu, child, name, problem, one.shape, oracle, secret)
+                told = said or timed_in(gpu, child, name, problem, one.shape, oracle, secret)
+                found |= {how: told.estimate.median} if isinstance(told, Timed) else {f"{how}_remark": told if isinstance(told, str) else told.reason}
     except ChildGone as gone:  # ours is measured all the same
-        return {f"{how}_remark": gone.said}
-    return {how: told.estimate.median} if isinstance(told, Timed) else {f"{how}_remark": told.reason}
+        torches().close()
+        found |= {f"{how}_remark": gone.said for how in ("eager", "compiled") if how not in found and f"{how}_remark" not in found}
+    return found

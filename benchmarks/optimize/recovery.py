@@ -16,7 +16,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from benchmarks.optimize.running import each, search
+from benchmarks.optimize.running import Known, ages, code, each, made, search
 from kir.base.diagnostic import KirError
 from kir.base.store import write_atomic
 from kir.gate.cost import DRAM_SHARE, LAUNCH, program_cost
@@ -79,15 +79,24 @@ def _share(seed: int, pair: Pair) -> float:
     return int(sha256(f"{seed} {content_hash(pair.after)}".encode()).hexdigest()[:8], 16) / 2**32
 
 
-def recovery(out: Path, only: str, seconds: float, workers: int = 1) -> int:
-    """Every problem on every surface by every arm; rows are kept as they come, and those that are there are not made again."""
+def recovery(out: Path, only: str, seconds: float, workers: int = 1, given: str = "") -> int:
+    """Every problem on every surface by every arm; rows are kept as they come, and those that this code has made are not made again. Rows of a folder that is
+    `given` take the place of those that are there."""
     file = out / "optimize-recovery.json"
-    rows: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["rows"] if file.is_file() else []
-    done = {(r["problem"], r["surface"], r["arm"]) for r in rows}
-    asked = [*((a, p) for a in ORDER[:ONCE] for p in WORKLOADS), *((a, p) for a in ORDER for p in PROBLEMS if a not in TRIES)]
-    tasks = [(p, s, a, str(out)) for a, p in dict.fromkeys(asked) for s in SURFACES if (p, s, a) not in done and any(w in p for w in only.split(","))]
-    for (name, surface, arm, _), row in each(one, tasks, workers, seconds):
-        rows.append({"problem": name, "surface": surface, "arm": arm, **row})
+    rows = [*({(r["problem"], r["surface"], r["arm"]): r for f in (file, *([Path(given) / file.name] if given else [])) if f.is_file()
+               for r in json.loads(f.read_text(encoding="utf-8"))["rows"]}).values()]
+    done = {(r["problem"], r["surface"], r["arm"]) for r in rows if r.get("code") == code()}
+    rest = [*((a, p) for a in ORDER[SEEDS:ONCE] for p in WORKLOADS), *((a, p) for a in ORDER[SEEDS:] for p in PROBLEMS)]
+    asked = [*((TRIES, p) for p in WORKLOADS), *(((a,), p) for a, p in dict.fromkeys(rest))]
+    wanted = ((p, s, tuple(a for a in arms if (p, s, a) not in done)) for arms, p in asked for s in SURFACES if any(w in p for w in only.split(",")))
+    tasks = [(p, s, arms, str(out)) for p, s, arms in wanted if arms]
+    for (name, surface, *_), found in each(several, tasks, workers, seconds):
+        for arm, row in found.items():
+            rows = [r for r in rows if (r["problem"], r["surface"], r["arm"]) != (name, surface, arm)]
+            rows.append({"problem": name, "surface": surface, "arm": arm, **row, **made()})
+        rows.sort(key=lambda r: (PROBLEMS.index(r["problem"]), SURFACES.index(r["surface"]), ARMS.index(r["arm"])))
+        write_atomic(file, json.dumps({"rows": rows}, indent=1) + "\n")
+    if given:
         rows.sort(key=lambda r: (PROBLEMS.index(r["problem"]), SURFACES.index(r["surface"]), ARMS.index(r["arm"])))
         write_atomic(file, json.dumps({"rows": rows}, indent=1) + "\n")
     page = "\n".join(_table(rows))  # also where no row is new: what experts take may be
@@ -96,14 +105,20 @@ def recovery(out: Path, only: str, seconds: float, workers: int = 1) -> int:
     return 0
 
 
-def one(name: str, surface: str, arm: str, folder: str) -> dict[str, Any]:
+def several(name: str, surface: str, arms: Sequence[str], folder: str) -> dict[str, Any]:
+    """The rows of some arms; of more than one, what the gate said of a program, and what became of it, is theirs together."""
+    known = Known() if len(arms) > 1 else None
+    return {arm: one(name, surface, arm, folder, known) for arm in arms}
+
+
+def one(name: str, surface: str, arm: str, folder: str, known: Known | None = None) -> dict[str, Any]:
     """The row of one search. The policy is the one that `turns` left in the folder, where it did; tries have none, and skills alone lead them."""
     sources = (PassSource(),) if arm == "without skills" else (PipelineSource(), LineageSource(), PassSource())
     seed = int(arm.rpartition(" ")[2]) if arm in (*TRIES, *RANDOM) else None
     forecaster = Drawn(seed) if arm in TRIES and seed is not None else Blind(seed) if seed is not None or arm == "without forecasts" else Analytic()
     own = Path(folder) / "optimize-policy.json"
     policy = NO_POLICY if arm == "without the policy" or arm in (*RANDOM, *TRIES) else load(own if own.is_file() else None)
-    return search(name, surface, sources, BUDGET, forecaster, policy, measures=True)[1]
+    return search(name, surface, sources, BUDGET, forecaster, policy, measures=True, known=known)[1]
 
 
 def experts(surface: str) -> dict[str, float]:
@@ -168,6 +183,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         won = sum(1 for key in mine if (t := by[key]) and t * ENOUGH <= goal[key[:2]])
         left = len(arms) * len(SURFACES) * len(WORKLOADS if arms == TRIES else PROBLEMS) - sum(1 for _, _, a in by if a in arms)
         yield f"- {what}: {won} of {len(mine)} at {ENOUGH:.0%} or more{f', {left} not run' if left else ''}"
+    yield ages(rows)
     whole = [r for r in rows if r.get("took") and r["arm"] == "whole"]
     if whole:
         share = sum(r["took"] - r["gate"] for r in whole) / sum(r["took"] for r in whole)

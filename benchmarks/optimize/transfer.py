@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.optimize.running import each, search
+from benchmarks.optimize.running import ages, code, each, made, search
 from kir.base.store import write_atomic
 from kir.learning.optimize.search import SURFACES, Budget
 from kir.learning.optimize.sources import LineageSource, PassSource, PipelineSource, stored_lineages
@@ -23,7 +23,7 @@ def transfer(out: Path, only: str, seconds: float, workers: int = 1) -> int:
     """Every problem on every surface with the skills of each surface alone, with those of all, and with those of two operators."""
     file = out / "optimize-transfer.json"
     rows: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["rows"] if file.is_file() else []
-    done = {(r["problem"], r["surface"], r["skills"]) for r in rows}
+    done = {(r["problem"], r["surface"], r["skills"]) for r in rows if r.get("code") == code()}
     tasks = [
         (p, s, k)
         for p in PROBLEMS
@@ -32,10 +32,11 @@ def transfer(out: Path, only: str, seconds: float, workers: int = 1) -> int:
         if (p, s, k) not in done and any(w in p for w in only.split(","))
     ]
     for (name, surface, skills), row in each(one, tasks, workers, seconds):
-        rows.append({"problem": name, "surface": surface, "skills": skills, **row})
+        rows = [r for r in rows if (r["problem"], r["surface"], r["skills"]) != (name, surface, skills)]
+        rows.append({"problem": name, "surface": surface, "skills": skills, **row, **made()})
         rows.sort(key=lambda r: (PROBLEMS.index(r["problem"]), SURFACES.index(r["surface"]), r["skills"]))
         write_atomic(file, json.dumps({"rows": rows}, indent=1) + "\n")
-        write_atomic(out / "optimize-transfer.md", "\n".join(_table(rows)) + "\n")
+    write_atomic(out / "optimize-transfer.md", "\n".join(_table(rows)) + "\n")
     print("\n".join(_table(rows)))
     return 0
 
@@ -79,6 +80,8 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         whole = by.get((problem, surface, "all"))
         cells = (_cell(by, (problem, surface, kind), whole) for kind in kinds[:-1])
         yield f"| {problem} | {surface} | {_cell(by, (problem, surface, 'all'), None)} | " + " | ".join(cells) + " |"
+    yield ""
+    yield ages(rows)
 
 
 def _cell(by: Mapping[tuple[str, str, str], float | None], key: tuple[str, str, str], whole: float | None) -> str:

@@ -27,6 +27,10 @@ MAKERS = frozenset({"randn", "rand", "empty", "zeros", "ones", "full", "randint"
 SAME = frozenset({"contiguous", "cuda", "cpu", "clone", "detach", "requires_grad_", "abs", "softmax", "clamp", "relu", "fill_", "zero_", "normal_", "uniform_",
                   "mul_", "add_", "div_", "neg", "exp", "sigmoid", "record_stream", "pin_memory", "masked_fill", "npu", "xpu"})
 """Methods whose result has the shape and dtype of the tensor."""
+ELEMENTWISE = frozenset({"rsqrt", "sqrt", "exp", "log", "abs", "sigmoid", "tanh", "relu", "neg", "square", "sin", "cos", "reciprocal"})
+"""Functions of torch and methods whose result is a new tensor of the shape and dtype of their one tensor."""
+FOLDS = frozenset({"mean", "sum", "var", "std", "amax", "amin", "prod", "logsumexp"})
+"""Methods that leave an axis out, which is named first, or keep it with one element."""
 PLAIN = frozenset({"Tensor", "int", "float", "bool", "str", "list", "tuple", "dict"})
 """Classes that arguments usually are of."""
 OTHER_DEVICES = frozenset({"torch.version.hip", "torch.version.xpu"})
@@ -157,6 +161,8 @@ def called(known: Known, f: External, args: Sequence[Value], named: Mapping[str,
         made = Array(known, "", like.shape, _dtype(named, like.dtype))
         made.like, made.alike = like, "dtype" not in named
         return made
+    if f.dotted.startswith("torch.") and args and word in ELEMENTWISE | FOLDS and (of := array(args[0])) is not None:
+        return method(of, word, args[1:], named) if word in FOLDS else Array(known, "", of.shape, of.dtype)
     if word in ("cdiv", "ceil_div", "ceildiv", "div_up", "cdiv_fn") and len(args) == 2:
         a, b = number(args[0]), number(args[1])
         return build.ceildiv(a, b) if a is not None and b is not None else Unknown(word)
@@ -341,7 +347,20 @@ def method(a: Array, name: str, args: Sequence[Value], named: Mapping[str, Value
         return a.part([*shape[:at], build.const(1), *shape[at:]], hint=a.hint)
     if name in ("view", "reshape", "flatten"):
         return _viewed(a, args)
+    if name in ELEMENTWISE:
+        return Array(known, "", a.shape, a.dtype)
+    if name in FOLDS and (axis := next((int(e.value) for e in map(number, (*args, named.get("dim"))) if isinstance(e, n.Const)), None)) is not None:
+        return _folded(a, axis, named.get("keepdim") is True or True in args[1:], _dtype(named, a.dtype))
     return Unknown(f".{name}(..)")
+
+
+def _folded(a: Array, axis: int, keeps: bool, dtype: str) -> Array:
+    """A tensor with an axis left out, or kept with one element."""
+    shape = _shape(a)
+    if shape is None or not -len(shape) <= axis < len(shape):
+        return Array(a.known, "", None, dtype)
+    at = axis % len(shape)
+    return Array(a.known, "", [*shape[:at], *([build.const(1)] if keeps else []), *shape[at + 1:]], dtype)
 
 
 def _or_unknown(v: Value, what: str) -> Value:

@@ -23,6 +23,7 @@ from kir.surface.launches.record import HostLaunch, Specialization
 from .kernel import read_kernel
 from .launch.arguments import compile_time, named_arguments
 from .launch.binding_skeleton import UNKNOWN, skeleton
+from .launch.dispatch import Written
 from .launch.entries import cuda_calls, cuda_launches
 from .launch.geometry import BLOCK, Geometry, words_of
 from .launch.host_parts import Passed
@@ -193,7 +194,8 @@ class CudaFrontend:
 
     def _assembled(self, source: Path, kernel: str, fn: Function, launch: HostLaunch) -> Found:
         skeleton = self.skeleton(source, kernel)
-        metas = compile_time(fn, launch)
+        types = {p.name for p in fn.params or () if p.kind == "type"}
+        metas = {k: v.reason if k in types and isinstance(v, Written) else v for k, v in compile_time(fn, launch).items()}
         more = {k: UNKNOWN for k in metas if k not in skeleton.metas and k not in {p.name for p in fn.params or ()}}
         tensors = {k: replace(t, role="" if fn.params else t.role) for k, t in skeleton.tensors.items()}
         whole = skeleton.changed(metas={**skeleton.metas, **more}, tensors=tensors)

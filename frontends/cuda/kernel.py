@@ -21,6 +21,7 @@ from .names.mutation_analysis import mutated
 from .output.cleanup import tidied
 from .output.counted_loops import counted
 from .output.fragments import joined
+from .output.ladders import rolled
 from .output.loop_distribution import distributed, guarded
 from .output.vectorization import piecewise, vectorized
 from .output.warp_roles import with_roles
@@ -317,7 +318,7 @@ def _body(r: Reading, p: Parameters, fn: Function, scope: Scope, geometry: Geome
     if any(isinstance(x, n.Opaque) for s in body for x in walk(s)):
         return unmarked(joined(body))
     body = _settled(joined(body), r, apart)
-    body = _settled(guarded(distributed(vectorized(body), r.m.fresh)), r, apart)
+    body = _settled(rolled(guarded(distributed(vectorized(body), r.m.fresh)), r.m.fresh), r, apart)
     if not may_have_roles(body):
         return unmarked(body)
 

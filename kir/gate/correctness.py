@@ -27,6 +27,7 @@ from kir.ir.types import DType
 from kir.ir.visit import substitute, walk
 from kir.problem import Comparison
 
+NO_SHAPE = "no shape of the reference satisfies the program's facts"
 MORE_CHECKED, MOST_FURTHER = 2, 24
 Mode = Literal["fast", "check"]
 _FAST: Mode = "fast"
@@ -53,7 +54,7 @@ def check(program: n.Program, tests: Tests | Sequence[Case], reference: str, rel
     never did (KIR-G112; where the tests come with a plan), and, with what was run until then, once `stopped` says so between two cases."""
     given = tests if isinstance(tests, Tests) else Tests(tuple(tests), _smallest(tests))
     if not given.cases or not given.checked:
-        return CorrectnessRecord(reference, False, reason="no shape of the reference satisfies the program's facts", relative=relative)
+        return CorrectnessRecord(reference, False, reason=NO_SHAPE, relative=relative)
     plan: list[tuple[Case, Mode]] = [*((c, _FAST) for c in given.cases), *((c, _CHECK) for c in given.checked)]
     runs: list[Run] = []
     weak: list[Diagnostic] = []

@@ -382,6 +382,8 @@ def cast(x: Expr, dtype: DType, rounding: str = "rn") -> Expr:
     if isinstance(x, Const) and not own.is_symbolic and rounding == "rn":
         if (own.is_integer or own.is_bool) and dtype.is_integer:
             return const(int(x.value), dtype)
+        if own.is_integer and dtype.is_bool:
+            return Const(int(x.value) != 0, dtype)
         if own.is_integer and dtype.is_float and abs(int(x.value)) <= 16:
             return const(int(x.value), dtype)
         if own == F32 and dtype.is_float and ((math.isinf(x.value) and dtype.name in ("f16", "bf16", "f64")) or x.value in (0.0, 1.0)):

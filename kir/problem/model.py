@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 from functools import cache, cached_property
 from itertools import combinations, combinations_with_replacement, product
@@ -54,8 +54,8 @@ TELLING = ("zeros", "mean", "nan", "input", "last element skipped")
 
 @cache
 def _server() -> Server:
-    """The fork server that has imported torch; it ends with this process."""
-    made = Server(TASK, MODULES, {"CUDA_VISIBLE_DEVICES": ""}, LATER)
+    """The fork server that has imported torch; it ends with this process, or with the last of those that share it."""
+    made = Server(TASK, MODULES, {"CUDA_VISIBLE_DEVICES": ""}, LATER, shares=True)
     atexit.register(made.close)
     return made
 
@@ -113,6 +113,10 @@ class ModelProblem(Problem):
         return self.spec.name
 
     @property
+    def computed_by(self) -> bytes:
+        return self.runner.source.text.encode()
+
+    @property
     def drawn_by_host(self) -> bool:
         return True
 
@@ -147,10 +151,19 @@ class ModelProblem(Problem):
         return self.runner.ask("bounded", at.sizes, inputs, unit=unit_roundoff(self.spec.tensors[-1].dtype))[1]
 
     def compare(self, outputs: Mapping[str, Array], inputs: Mapping[str, Array], shape: Shape | str) -> Comparison:
-        at, t = self.shape(shape) if isinstance(shape, str) else shape, self.spec.tensors[-1]
+        at = self.shape(shape) if isinstance(shape, str) else shape
+        return self.compare_with(outputs, inputs, at, lambda: self.expected(inputs, at))
+
+    def compare_with(self, outputs: Mapping[str, Array], inputs: Mapping[str, Array], at: Shape, expected: Callable[[], tuple[Arrays, Arrays]]) -> Comparison:
+        t = self.spec.tensors[-1]
         if refused := comparison.check_form(outputs, t, t.dtype, self.tensor_shape(t, at)):
             return refused
-        return _judged(self, self._bounded(inputs, at), outputs[t.name])
+        exact, bounds = expected()
+        return _judged(self, {"out": exact[t.name], "bound": bounds[t.name]}, outputs[t.name])
+
+    def expected(self, inputs: Mapping[str, Array], at: Shape) -> tuple[Arrays, Arrays]:
+        found = self._bounded(inputs, at)
+        return {"out": found["out"]}, {"out": found["bound"]}
 
     @property
     def reference_text(self) -> str:

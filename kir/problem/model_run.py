@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, Origin, error
 from kir.problem.model_source import ModelSource
-from kir.problem.rounding_noise import UNITS, noisy
+from kir.problem.rounding_noise import UNITS, Known, noisy
 
 Array = NDArray[Any]
 DTYPES = {torch.float64: "f64", torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.int64: "i64", torch.int32: "i32",
@@ -33,6 +33,8 @@ FACTOR = 16.0
 """Times the spread of disturbed runs: no honest error of 10^9 elements is there."""
 WINDOW = 256
 """Neighbors that share their spread, for one element's own may be small by chance."""
+BLOCK = 128 * WINDOW
+"""Elements of which a bound is made at once: what comes between stays in a core's cache."""
 TRIED = 6
 SCALES = {"large": 8.0, "tiny": 2.0**-8}
 
@@ -96,12 +98,12 @@ class ModelFile:
             state[name] = self._plain(x, f"the state '{key}'", self.source.line(1))
         return Built(model, names, tensors, scalars, state)
 
-    def output(self, b: Built, tensors: Mapping[str, Any], noise: tuple[Any, int] | None = None) -> Any:
-        """What forward gives, as one tensor. Raises KirError KIR-G911, KIR-G912, KIR-G916."""
+    def output(self, b: Built, tensors: Mapping[str, Any], noise: tuple[Any, int] | None = None, known: Known | None = None) -> Any:
+        """What forward gives, as one tensor; with `noise`, its dtype and its seed, disturbed. Raises KirError KIR-G911, KIR-G912, KIR-G916."""
         with self._foreign(), torch.no_grad():
             torch.manual_seed(0)
             given = b.arguments(tensors)
-            out = b.model(*given) if noise is None else noisy(b.model, given, *noise)
+            out = b.model(*given) if noise is None else noisy(b.model, given, *noise, known)
         if isinstance(out, (tuple, list, dict)):
             raise error("KIR-G912", f"forward gives {len(out)} outputs ({type(out).__name__}), where a kernel writes one", origin=self.source.result,
                         needs="a file whose forward returns one tensor")
@@ -230,9 +232,7 @@ class ModelFile:
     def oracle(self, sizes: Mapping[str, int], inputs: Mapping[str, Array], noise: int | None = None) -> Array:
         """The output in float64 (int64 for integers), with rounding noise where a seed for it is given."""
         b = self._holding(sizes, inputs, wide=True)
-        out = self.output(b, b.given, None if noise is None else (self._narrow, noise))
-        out = out.reshape(out.shape or (1,))
-        return np.asarray((out.double() if out.is_floating_point() else out.long()).contiguous().numpy())
+        return _wide(self.output(b, b.given, None if noise is None else (self._narrow, noise)))
 
     def own(self, sizes: Mapping[str, int], inputs: Mapping[str, Array]) -> Array:
         """The output as the file computes it, in its own dtype."""
@@ -243,16 +243,35 @@ class ModelFile:
     def bound(self, sizes: Mapping[str, int], inputs: Mapping[str, Array], exact: Array, unit: float) -> Array:
         """The error that each element of the output may have: its one rounding (`unit`), and FACTOR times the spread of disturbed runs,
         over the element's own and half of its neighbors': those that are disturbed, for one that is. For integers, as far as disturbed runs differ."""
-        runs = [self.oracle(sizes, inputs, noise) for noise in range(1, NOISES + 1)]
-        with np.errstate(all="ignore"):
-            apart = np.stack([np.nan_to_num((r - exact).astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0) for r in runs])
-        if exact.dtype.kind in "iu":
-            return np.asarray(np.abs(apart).max(0))
-        square = (apart * apart).mean(0)
-        flat = np.pad(square.reshape(-1), (0, -square.size % WINDOW), mode="edge").reshape(-1, WINDOW)
-        moved = flat > 0
-        near = np.where(moved, (flat.sum(1) / np.maximum(moved.sum(1), 1))[:, None], flat.mean(1)[:, None]).reshape(-1)[: square.size].reshape(square.shape)
-        return np.asarray(FACTOR * np.sqrt(np.maximum(square, near / 4)) + 1.01 * unit * np.abs(np.nan_to_num(exact)))
+        b = self._holding(sizes, inputs, wide=True)
+        held = [*b.given.values(), *b.model.state_dict().values()]
+        known, versions = Known(held), [x._version for x in held]
+        right, square, out = exact.reshape(-1), np.zeros(exact.size), np.empty(exact.size)
+        whole = exact.dtype.kind in "iu"
+        for noise in range(1, NOISES + 1):
+            run = _wide(self.output(b, b.given, (self._narrow, noise), known)).reshape(-1)
+            if [x._version for x in held] != versions:  # forward writes to what it was given: the next run has its own
+                b = self._holding(sizes, inputs, wide=True)
+                held = [*b.given.values(), *b.model.state_dict().values()]
+                known, versions = Known(held), [x._version for x in held]
+            for at in _blocks(exact.size):
+                with np.errstate(all="ignore"):
+                    apart = (run[at] - right[at]).astype(np.float64)
+                    apart[~np.isfinite(apart)] = 0.0
+                if whole:
+                    np.maximum(square[at], np.abs(apart), out=square[at])
+                else:
+                    square[at] += apart * apart
+        if whole:
+            return square.reshape(exact.shape)
+        square /= NOISES
+        for at in _blocks(exact.size):
+            part = square[at]
+            flat = np.pad(part, (0, -part.size % WINDOW), mode="edge").reshape(-1, WINDOW)
+            moved = flat > 0
+            near = np.where(moved, (flat.sum(1) / np.maximum(moved.sum(1), 1))[:, None], flat.mean(1)[:, None]).reshape(-1)[:part.size]
+            out[at] = FACTOR * np.sqrt(np.maximum(part, near / 4)) + 1.01 * unit * np.abs(np.nan_to_num(right[at]))
+        return out.reshape(exact.shape)
 
     def _holding(self, sizes: Mapping[str, int], inputs: Mapping[str, Array], wide: bool) -> Built:
         b = self.built(sizes, 0)
@@ -290,6 +309,16 @@ def _arguments(model: Any, count: int) -> tuple[str, ...]:
     found = [p.name for p in inspect.signature(model.forward).parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     names: list[str] = [*found[:count], *(f"x{i}" for i in range(len(found), count))]
     return tuple("input" if x == "out" else x for x in names)
+
+
+def _blocks(count: int) -> Iterator[slice]:
+    return (slice(first, first + BLOCK) for first in range(0, count, BLOCK))
+
+
+def _wide(out: Any) -> Array:
+    """A tensor in float64, or int64 for integers, with one element where it has no axis."""
+    out = out.reshape(out.shape or (1,))
+    return np.asarray((out.double() if out.is_floating_point() else out.long()).contiguous().numpy())
 
 
 def to_numpy(x: Any) -> Array:

@@ -124,6 +124,12 @@ class Problem:
         return True
 
     @property
+    def computed_by(self) -> bytes:
+        """The text of its reference; empty where that is no file of its folder."""
+        reference = self.reference_folder / "reference.py"
+        return reference.read_bytes() if reference.is_file() else b""
+
+    @property
     def drawn_by_host(self) -> bool:
         """Whether no device can draw the inputs: each of their elements depends on others."""
         return any(d.kind == "partition" for d in self.spec.distributions["normal"].values())

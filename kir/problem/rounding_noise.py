@@ -9,7 +9,7 @@ operators that reduce get their operands disturbed too, by a roundoff for the ro
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -27,18 +27,36 @@ PLAIN = ("aten.add", "aten.sub", "aten.mul", "aten.div", "aten.sqrt", "aten.rsub
 FLOAT32 = 2.0**-24
 
 
-def noisy(model: Any, inputs: list[Any], dtype: Any, seed: int) -> Any:
-    """The model's output in float64, with rounding noise of `dtype`. The model and its inputs are in float64 already."""
-    with torch.no_grad(), Noise(UNITS[dtype], seed):
+class Known:
+    """Contractions of tensors that all runs are given, with the spread of their sums: neither has noise in it, so that one run's are the next one's."""
+
+    def __init__(self, held: Iterable[Any]) -> None:
+        self._storages = {x.untyped_storage().data_ptr() for x in held}
+        self._found: dict[tuple[Any, ...], tuple[Any, Any]] = {}
+
+    def of(self, name: str, args: tuple[Any, ...], given: Mapping[str, Any], make: Callable[[], tuple[Any, Any]]) -> tuple[Any, Any]:
+        """What `make` gives of these arguments, made once as long as nobody writes to them; each time where one of them is no tensor that was held."""
+        tensors = [x for x in args if isinstance(x, torch.Tensor)]
+        if given or not all(x.untyped_storage().data_ptr() in self._storages for x in tensors):
+            return make()
+        key = (name, *((x.data_ptr(), x.dtype, tuple(x.shape), x.stride(), x._version) if isinstance(x, torch.Tensor) else repr(x) for x in args))
+        if key not in self._found:
+            self._found[key] = make()
+        return self._found[key]
+
+
+def noisy(model: Any, inputs: list[Any], dtype: Any, seed: int, known: Known | None = None) -> Any:
+    """The model's output in float64, with rounding noise of `dtype`. The model and its inputs are in float64 already; `known` is what runs of them share."""
+    with torch.no_grad(), Noise(UNITS[dtype], seed, known):
         return model(*inputs)
 
 
 class Noise(TorchDispatchMode):  # type: ignore[misc]  # torch leaves the class untyped
     """Disturbs the result of each operator that is called below it."""
 
-    def __init__(self, unit: float, seed: int) -> None:
+    def __init__(self, unit: float, seed: int, known: Known | None = None) -> None:
         super().__init__()
-        self.unit, self.random = unit, torch.Generator().manual_seed(seed)
+        self.unit, self.random, self.known = unit, torch.Generator().manual_seed(seed), known or Known(())
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -51,9 +69,11 @@ class Noise(TorchDispatchMode):  # type: ignore[misc]  # torch leaves the class 
             return func(*args, **given)
         length = _length(name, args)
         if name.startswith(CONTRACTIONS) and length:
-            out = func(*args, **given)
-            spread = self._products(func, name, args, given)
-            sigma = torch.sqrt((FLOAT32 * FLOAT32) * (out * out * length / 9 + spread * length / 6) + (self.unit * out) ** 2)
+            def made() -> tuple[Any, Any]:
+                out = func(*args, **given)
+                spread = self._products(func, name, args, given)
+                return out, torch.sqrt((FLOAT32 * FLOAT32) * (out * out * length / 9 + spread * length / 6) + (self.unit * out) ** 2)
+            out, sigma = self.known.of(name, args, given, made)
             return out + sigma * self._normal(out)
         if length > 1 or not name.startswith(PLAIN):
             inner = 2 * self.unit if length <= 1 else max(self.unit, FLOAT32 * math.sqrt(length))

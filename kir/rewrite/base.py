@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, field, fields, replace
 from functools import cache
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, Self, cast, get_args, get_origin, get_type_hints
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import Diagnostic, KirError, Origin, UsageError, did_you_mean, error, usage
@@ -205,6 +205,8 @@ class Pass:
     def with_options(cls, options: Mapping[str, Any], places: Mapping[str, Origin] = _NONE) -> Self:
         """An instance from parsed options, which stand at `places`. Raises UsageError KIR-R002 for an unknown parameter, KIR-R003 for
         a wrong type, or a whole number that it cannot take."""
+        if not options and (plain := cls.__dict__.get("_plain")) is not None:
+            return cast(Self, plain)
         hints = parameter_types(cls) if options else _NONE
         values = {}
         for key, value in options.items():
@@ -221,7 +223,10 @@ class Pass:
         missing = [f.name for f in fields(cls) if f.default is MISSING and f.name not in values]
         if missing:
             raise usage("KIR-R003", f"'{cls.name}' needs a value for '{missing[0]}'", attempt=f"{cls.name}{{{missing[0]}=..}}")
-        return cls(**values)
+        made = cls(**values)
+        if not options:
+            setattr(cls, "_plain", made)  # noqa: B010  # asked for at each look at a program; a class has its own, not its base's
+        return made
 
 
 def _bounded(cls: type[Pass], key: str, value: int) -> None:

@@ -353,6 +353,13 @@ class DisassemblingBackend(Protocol):
         ...
 
 
+def warm(surface: str) -> None:
+    """Begin to load a surface's compiler, where its backend says how: those that take seconds are loaded while a kernel is read."""
+    begin = getattr(backend(surface), "warm", None)
+    if begin is not None:
+        begin()
+
+
 def frontend(surface: str) -> Frontend:
     """The frontend of a surface. Raises KirError as `kir.base.registry` does, and KIR-X005 for a module that offers none."""
     found = getattr(registry("kir.frontends").load(surface), "FRONTEND", None)

@@ -178,7 +178,7 @@ class GuardValue(Pass):
     def _within(self, program: n.Program, path: Path, s: n.Let | n.Store) -> GuardValue | None:
         """With the condition and the other value of a load that knows them, of an element or a tile; None where no index may lie past the end."""
         x = next((x for x in _values(s) if expr_text(x) == self.value), None)
-        if not isinstance(x, n.Load) or not x.clip or x.other is None:
+        if not isinstance(x, n.Load) or not x.clip or x.other is None or len(x.at.index) != len(x.at.buffer.shape):
             return None
         spans = [i for i in x.at.index if isinstance(i, n.Span)]
         known = Facts.at(program, path)

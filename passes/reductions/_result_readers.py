@@ -58,9 +58,13 @@ class Readers:
         if not mentions(s, self.buffer):
             return None
         if isinstance(s, n.If) and not mentions(s.cond, self.buffer):
-            coming = [t for t in self.others if self.comes(s.cond, t) is not False]
+            every, coming = self.others, [t for t in self.others if self.comes(s.cond, t) is not False]
+            self.others = coming
             inside = self.block(s.then) if coming else None
-            return inside or self.block(s.orelse) or None
+            self.others = [t for t in every if self.comes(s.cond, t) is not True]
+            beside = self.block(s.orelse) if self.others else None
+            self.others = every
+            return inside or beside or None
         reads = is_read(s, self.buffer)
         return f"thread {self.others[0]}" if reads and self.others else None
 

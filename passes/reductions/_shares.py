@@ -11,8 +11,8 @@ from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, rename
-from kir.ir.visit import once, substitute, walk
-from kir.rewrite import Context, Site, Verdict, proved, refuted, unknown
+from kir.ir.visit import names_mentioned, once, substitute, walk
+from kir.rewrite import Context, Miss, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import block_at, fresh, kernel_of
 from kir.rewrite.match import block_and_index, fresh_names, fresh_var, from_zero, matched
 from kir.rewrite.match.thread_team import ThreadTeam, is_scalar, team_at, whole
@@ -94,6 +94,17 @@ def first_declared(block: n.Block, i: int, held: tuple[n.Buffer, ...]) -> int | 
     """Where the statements begin that find a lane's share: at the first declaration of what is held."""
     at = [k for k, s in enumerate(block[:i]) if isinstance(s, n.Alloc) and s.buffer in held]
     return min(at) if len(at) == len(held) else None
+
+
+def where_found(block: n.Block, i: int, held: tuple[n.Buffer, ...], rest: n.Block, result: tuple[n.Buffer, ...] = ()) -> int | Miss:
+    """Where the statements before one begin that find a share in what is held, of which `rest`, what comes after them, uses nothing but the `result`."""
+    first = first_declared(block, i, held)
+    if first is None or any(isinstance(s, n.Alloc) and s.buffer in held and not is_scalar(s) for s in block[first:i]):
+        return Miss("what it merges is not declared in its block")
+    local = set(bound_names(block[first:i])) - {b.name for b in result}
+    if any(local & names_mentioned(s) for s in rest):
+        return Miss("something that finds a share is used afterwards")
+    return first
 
 
 def any_order(program: n.Program, site: Site, context: Context) -> Verdict:

@@ -67,16 +67,15 @@ from typing import ClassVar
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.canonical import bound_names
-from kir.ir.visit import names_mentioned, substitute, transform, walk
+from kir.ir.visit import substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, fresh
 from kir.rewrite.match import block_and_index, counting, fresh_var, matched, names_at, splice
 from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
-from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_call, is_in_loop, is_scalar, team_at, whole
+from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_call, is_in_loop, team_at, whole
 
-from ._shares import Shares, any_order, first_declared, is_merge, same_shares, shares_at, taken_back
+from ._shares import Shares, any_order, first_declared, is_merge, same_shares, shares_at, taken_back, where_found
 
 
 @dataclass(frozen=True)
@@ -190,11 +189,9 @@ class MergeTree(Pass):
         tree = _tree_at(block, i, team)
         if tree is None:
             return None
-        first, rest = first_declared(block, i, tree.values), block[i + tree.size:]
-        if first is None or any(isinstance(s, n.Alloc) and s.buffer in tree.values and not is_scalar(s) for s in block[first:i]):
-            return Miss("what it merges is not declared in its block")
-        if any(set(bound_names(block[first:i])) & names_mentioned(s) for s in block[i + tree.size - 1:]):
-            return Miss("something that finds a share is used afterwards")
+        rest = block[i + tree.size:]
+        if isinstance(why := where_found(block, i, tree.values, block[i + tree.size - 1:]), Miss):
+            return why
         ends = {build.region(b, 0) for b in tree.slots}
         read = {id(x.at) for s in rest for x in walk(s) if isinstance(x, n.Load)}
         after = [x for s in rest for x in walk(s) if isinstance(x, n.Region) and x.buffer in tree.slots]

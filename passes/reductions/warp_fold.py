@@ -58,6 +58,7 @@ from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, R
 from kir.rewrite.edit import block_at, kernel_of
 from kir.rewrite.match import block_and_index, counting, edited, fresh_var, matched, names_at, params_as
 from kir.rewrite.match.exchange import REDUCTIONS, Exchange, fold_at
+from kir.rewrite.match.local_buffers import mentions
 from kir.rewrite.match.thread_team import is_scalar, team_at, warps_arrive, whole
 
 from ._at_least_zero import below_zero
@@ -66,7 +67,7 @@ from .shuffle_exchange import WARP, ladder_of
 
 Lanes = Literal["each", "first", "threads"]
 LANES: tuple[Lanes, ...] = ("each", "first", "threads")
-By = Literal["warp", "thread"]
+By = Literal["warp", "thread", "lanes"]
 BY: tuple[By, ...] = ("warp", "thread")
 
 
@@ -84,9 +85,9 @@ def _first_warp_reads(program: n.Program, site: Site, context: Context) -> Verdi
     assert isinstance(item, WarpFold) and team is not None and found is not None
     if item.lanes == "each" and not item.around and not item.down:
         return proved("every lane has the result")
-    who = "the first lane" if item.down else "the first warp"
-    every = item.lanes == "each" and not item.around
-    reader = Readers(program, team, found[0].result.name, lambda t: (t % WARP if every else t) < (1 if item.down else WARP)).after(site.path, found[1])
+    who = "the first lane" if item.down else "the first warp" if item.by != "lanes" else f"one of the first {found[0].count} threads"
+    every, most = item.lanes == "each" and not item.around, found[0].count if item.by == "lanes" else WARP
+    reader = Readers(program, team, found[0].result.name, lambda t: (t % WARP if every else t) < (1 if item.down else most)).after(site.path, found[1])
     if reader is not None:
         return refuted(f"only {who} has the result, and {reader} reads '{found[0].result.name}'", "another thread has a part of it, or nothing",
                        needs=f"a branch of {who} around every reader")
@@ -125,9 +126,13 @@ def warps_at(block: n.Block, i: int, t: n.Var) -> Warps | None:
     """The fold by lanes that begins with statement `i`, by each warp or by the first."""
     first = block[i]
     by = _first_warp(first, t)
+    if isinstance(first, n.If) and (few := _by_lanes(first, t)) is not None:
+        return few
     if isinstance(first, n.If):
-        inner = warps_at(first.then, 0, t) if by and len(first.then) == 2 and isinstance(first.then[0], n.Store) else None
-        return None if inner is None or inner.item.around or by is None else replace(inner, item=replace(inner.item, around="both", by=by), size=1)
+        inner = warps_at(first.then, 0, t) if by and len(first.then) >= 2 and isinstance(first.then[0], (n.Store, n.Alloc)) else None
+        if inner is None or inner.item.around or by is None or (len(first.then) == 2 and inner.made.fresh):
+            return None
+        return replace(inner, item=replace(inner.item, around="both", by=by, more=len(first.then) > 2), size=1)
     if isinstance(first, n.Alloc) and is_scalar(first) and first.init is not None:
         result, value, fresh_ = first.buffer, first.init, True
     elif isinstance(first, n.Store) and not first.at.index and first.mask is None and first.at.buffer.space == "register":
@@ -154,6 +159,36 @@ def warps_at(block: n.Block, i: int, t: n.Var) -> Warps | None:
     return None
 
 
+def _by_lanes(s: n.If, t: n.Var) -> Warps | None:
+    """The fold that a branch of as many threads as there are values begins with, one value each."""
+    count = build.int_value(s.cond.b) if isinstance(s.cond, n.Binary) and s.cond.op == "lt" and s.cond.a == t else None
+    if count is None or count not in (2, 4, 8, 16) or s.orelse or s.static or len(s.then) < 2:
+        return None
+    first, loop = s.then[:2]
+    if isinstance(first, n.Alloc) and is_scalar(first) and first.init is not None:
+        result, value, fresh_ = first.buffer, first.init, True
+    elif isinstance(first, n.Store) and not first.at.index and first.mask is None and first.at.buffer.space == "register":
+        result, value, fresh_ = first.at.buffer, first.value, False
+    else:
+        return None
+    if not (isinstance(loop, n.For) and loop.kind == "serial" and len(loop.body) == 2 and isinstance(value, n.Load)
+            and value == n.Load(build.region(value.at.buffer, t)) and isinstance(near := loop.body[0], n.Let) and isinstance(near.value, n.Call)):
+        return None
+    among = near.value.attrs == _among(count)
+    plain = replace(loop, body=(replace(near, value=replace(near.value, attrs=() if among else near.value.attrs)), loop.body[1]))
+    for down in (False, True):
+        ladder = ladder_of(plain, down)
+        if ladder is not None and (ladder[0], ladder[3]) == (result, count):
+            made = Exchange(value.at.buffer, build.const(0), result, "", result, fresh_, ladder[1], build.const(0), count)
+            return Warps(made, WarpFold(ladder[2], "threads", down, "both", "lanes", False, len(s.then) > 2, among), 1)
+    return None
+
+
+def _among(count: int) -> n.Attrs:
+    """What says that the first lanes of a warp exchange values among themselves."""
+    return n.attrs(mask=(1 << count) - 1)
+
+
 def _first_warp(s: n.Stmt | None, t: n.Var) -> By | None:
     """How a branch that only the first warp takes says so."""
     if isinstance(s, n.If) and not s.orelse and not s.static:
@@ -161,7 +196,9 @@ def _first_warp(s: n.Stmt | None, t: n.Var) -> By | None:
     return None
 
 
-def _is_first(t: n.Var, by: By) -> n.Expr:
+def _is_first(t: n.Var, by: By, count: int = WARP) -> n.Expr:
+    if by == "lanes":
+        return build.compare("lt", t, count)
     return build.compare("eq", build.floordiv(t, WARP), 0) if by == "warp" else build.compare("lt", t, WARP)
 
 
@@ -177,8 +214,9 @@ class WarpFold(Pass):
     """`rising`: lanes at distance 1 come first, otherwise those furthest apart. `lanes`: who takes a value: the first lanes of each warp, the
     first lanes of the first (`first`), or the first threads at places of their own number (`threads`). `down`: each lane takes from those above
     it alone. `around`: what stands under a branch of the first warp, nothing, the `ladder`, or `both` it and the loads; `by`: whether the
-    branch asks for the number of the warp or of the thread. `zero`: lanes beyond the values of a maximum take 0. Where not every lane has the
-    result, nobody else may read it."""
+    branch asks for the number of the warp or of the thread, or whether there is a value for the thread (`lanes`), in as many steps as these take, `among`
+    them alone. `zero`: lanes beyond the values of a maximum take 0. `more`: what stands in a branch of the same threads behind it stands in its. Where not
+    every lane has the result, nobody else may read it."""
 
     intent: ClassVar[str] = "tree-reduction"
     catalogue: ClassVar[tuple[int, ...]] = (44, 83)
@@ -198,12 +236,14 @@ class WarpFold(Pass):
     around: Literal["", "ladder", "both"] = ""
     by: By = "warp"
     zero: bool = False
+    more: bool = False
+    among: bool = False
 
     def own(self, made: Exchange, t: n.Var) -> n.Load:
         """What a lane takes: its value, or (beyond them) the identity."""
         lane = build.mod(t, WARP)
         place, number = build.region(made.slots, t if self.lanes == "threads" else lane), lane if self.lanes == "each" else t
-        if made.count == WARP and self.lanes == "each":
+        if (made.count == WARP and self.lanes == "each") or self.by == "lanes":
             return n.Load(place)
         beyond = build.const(0, made.result.dtype) if self.zero else identity(REDUCTIONS[made.op], made.result.dtype)
         return n.Load(place, build.compare("lt", number, made.count), beyond)
@@ -218,8 +258,14 @@ class WarpFold(Pass):
             return None
         if found[0].onto or not build.is_const(found[0].base, 0) or len(found[0].slots.shape) != 1:
             return Miss("the fold does not begin with the first value")
-        if self.around == "both" and found[0].fresh:
+        block, at = block_at(program, path), int(path[-1]) + found[1]
+        if self.around == "both" and found[0].fresh and (not self.more or any(mentions(s, found[0].result.name) for s in block[at + 1:])):
             return Miss("its result is declared with it, and would not outlive the branch")
+        if (self.by == "lanes") > (self.around == "both" and self.lanes == "threads" and found[0].count in (2, 4, 8, 16)) or self.among > (self.by == "lanes"):
+            return Miss("its values are not those of the first few threads, one each")
+        if self.more and not (self.around == "both" and at < len(block) and isinstance(behind := block[at], n.If) and not behind.orelse
+                              and not behind.static and behind.cond == _is_first(team.thread, self.by, found[0].count)):
+            return Miss("no branch of the same threads stands behind it")
         if self.zero and (found[0].op != "max" or (found[0].count == WARP and self.lanes == "each")):
             return Miss("zero is no padding of a maximum here")
         return Site(path, self)
@@ -233,15 +279,19 @@ class WarpFold(Pass):
         taken = names_at(program, site.path)
         s, other = fresh_var("s", taken), fresh_var("other", taken, made.result.dtype)
         place, own, t = n.Region(made.result), self.own(made, team.thread), team.thread
-        distance = build.binary("shl", build.const(1), s) if self.rising else build.binary("shr", build.const(WARP // 2), s)
-        body = (n.Let((other.name,), build.call("shfl_down" if self.down else "shfl_xor", whole(made.result), distance)),
+        width = made.count if self.by == "lanes" else WARP
+        distance = build.binary("shl", build.const(1), s) if self.rising else build.binary("shr", build.const(width // 2), s)
+        near = build.call_with("shfl_down" if self.down else "shfl_xor", (whole(made.result), distance), _among(made.count) if self.among else ())
+        body = (n.Let((other.name,), near),
                 n.Store(place, build.binary(made.op, whole(made.result), other)))
         first: n.Stmt = n.Alloc(made.result, own, label=block[i].label) if made.fresh else n.Store(place, own, label=block[i].label)
-        ladder: n.Stmt = counting(s, WARP.bit_length() - 1, body)
+        ladder: n.Stmt = counting(s, width.bit_length() - 1, body)
         if self.around == "ladder":
             ladder = n.If(_is_first(t, self.by), (ladder,))
-        stmts: n.Block = (n.If(_is_first(t, self.by), (first, ladder)),) if self.around == "both" else (first, ladder)
-        return edited(program, site.path, stmts, 0, size)
+        behind = block[i + size] if self.more else None
+        more: n.Block = behind.then if isinstance(behind, n.If) else ()
+        stmts: n.Block = (n.If(_is_first(t, self.by, made.count), (first, ladder, *more)),) if self.around == "both" else (first, ladder)
+        return edited(program, site.path, stmts, 0, size + self.more)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a load of each lane's value, with a ladder of shuffles over the warp after it."""
@@ -259,5 +309,7 @@ class WarpFold(Pass):
         label = (inner.then[0] if isinstance(inner, n.If) else inner).label
         first, *rest = found.made.fold(fresh_var("w", names_at(program, site.path)))
         assert isinstance(first, (n.Alloc, n.Store))
-        stmts = (replace(first, label=label), *rest)
+        stmts: n.Block = (replace(first, label=label), *rest)
+        if found.item.more and isinstance(inner, n.If):
+            stmts = (*stmts, replace(inner, then=inner.then[2:]))
         return edited(program, site.path, stmts, 0, found.size)

@@ -234,7 +234,7 @@ def _meets(s: n.Stmt) -> bool:
 
 
 def _has_its_own_pass(x: n.Node, team: ThreadTeam) -> bool:
-    """Whether a node is an exchange of lanes that another pass takes back: a ladder of them, or one that is no scan's."""
+    """Whether a node is an exchange of lanes that another pass undoes: a ladder of them, or one that is no scan's."""
     if isinstance(x, n.For):
         return ladder_of(x, team.thread, team.threads) is not None
     return isinstance(x, n.Call) and x.fn.startswith("shfl") and x.fn != "shfl_up"
@@ -268,8 +268,13 @@ def _found(program: n.Program, path: Path, team: ThreadTeam, value: n.Expr | Non
     first = whole(begins[0]) if begins else None
     if len(begins) > 1 or (first is not None and (first.type != value.type or not _stays(window, rest, begins[0]))):
         return None
-    results = list(dict.fromkeys(_results(rest, {*bound, *(b.name for b in shared), *(b.name for b in outer)})))
-    if not 1 <= len(results) <= 2 or any(x.type != value.type for x in results):
+    results: list[n.Expr] = []
+    for read in _results(rest, {*bound, *(b.name for b in shared), *(b.name for b in outer)}):
+        if read not in results:
+            results.append(read)
+            if len(results) > 2 or read.type != value.type:
+                return None
+    if not results:
         return None
     for result, *more in (results, results[::-1]) if len(results) == 2 else (results,):
         made = _one_result(program, path, team, (window, rest, shared), value, first, next(iter(outer)) if inplace else None, result, more[0] if more else None)

@@ -40,6 +40,7 @@ from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, TileType, shape_of
+from kir.ir.visit import walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import kernel_of, names_in
 from kir.rewrite.match import counting, edited, fresh_var, is_counted, matched, matched_as, node_as
@@ -92,7 +93,7 @@ def _update(s: Place) -> _Update | None:
 
 @dataclass(frozen=True)
 class UpdateRows(Pass):
-    """The new axis comes first. With `spread`, what is the same along an axis is written out for all of it."""
+    """The new axis comes first. With `spread`, what is the same along an axis is written out for all of it; with `gather`, neighbors are named one by one."""
 
     intent: ClassVar[str] = "partition-rows"
     catalogue: ClassVar[tuple[int, ...]] = (47, 49)
@@ -104,6 +105,7 @@ class UpdateRows(Pass):
     )
 
     spread: bool = True
+    gather: bool = False
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a serial loop of known length over one update, of a CTA of one thread."""
@@ -126,6 +128,8 @@ class UpdateRows(Pass):
         place = tile_place(element_region(found.at, [v for v, _ in rest]), axes)
         if place is None:
             raise CannotRetile("the place has no form as a tile with this axis")
+        if self.gather and (place := _one_by_one(place)) is None:
+            raise CannotRetile("the place is no row of neighbors")
 
         def wide(e: n.Expr) -> n.Expr:
             own = rest[len(rest) - len(shape_of(e.type)):]
@@ -150,7 +154,9 @@ class UpdateRows(Pass):
             _narrowed(found, n.Var("%j", I32), True, None)
         except (CannotRetile, NotElementwise) as bad:
             return Miss(str(bad))
-        return Site(path, UpdateRows(shape_of(found.value.type) == shape and (found.mask is None or shape_of(found.mask.type) == shape)))
+        gather = len(found.at.index) == 1 and isinstance(found.at.index[0], n.Expr) and any(
+            isinstance(x, n.Call) and x.fn == "iota" for x in walk(found.at.index[0])) and not any(isinstance(x, n.Load) for x in walk(found.at.index[0]))
+        return Site(path, UpdateRows(shape_of(found.value.type) == shape and (found.mask is None or shape_of(found.mask.type) == shape), gather))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """A loop that updates one place after the other."""
@@ -159,6 +165,14 @@ class UpdateRows(Pass):
         j = fresh_var("j", names_in(program, kernel_of(program, site.path)))
         inner = _narrowed(found, j, self.spread, None)
         return edited(program, site.path, (counting(j, matched_as(shape_of(found.at.type)[0], int), (inner,), label=s.label),))
+
+
+def _one_by_one(r: n.Region) -> n.Region | None:
+    """A row of neighbors, each by its number; None for another place."""
+    only = r.index[0] if len(r.index) == 1 else None
+    if not isinstance(only, n.Span) or not isinstance(only.extent, int) or only.step not in (1, build.const(1)):
+        return None
+    return n.Region(r.buffer, (build.add(build.call("iota", build.const(only.extent)), only.lo),))
 
 
 def _narrowed(found: _Update, j: n.Var, spread: bool, label: str | None) -> n.Stmt:

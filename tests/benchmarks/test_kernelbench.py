@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from benchmarks.optimize import kernelbench as kb
+from benchmarks.optimize.ahead import Proposed
+from benchmarks.optimize.heldout import _in_order
 from benchmarks.optimize.models import LEVEL_1, LEVEL_2, written
 from kir.learning.optimize.search import Budget
 from kir.learning.optimize.sources import LineageSource
@@ -57,6 +59,29 @@ def test_rows_of_two_runs_over_one_folder_are_kept_and_counted(tmp_path: Path) -
     assert "level2: 0 of 1 models have a naive program" in told and "KIR-G918: no" in told and "took 25% of the 20 s of 1 models" in told
 
 
+def test_a_row_of_other_code_is_begun_anew_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = kb.Rows(tmp_path / "rows.json", "", "gpu")
+    rows.about["device"] = "a device"
+    tried = [{"accepted": True, "family": "tiles", "surface": "cuda", "forecast": 1e-5, "seconds": x} for x in (2e-5, 3e-5, 4e-5)]
+    rows.keep("level1/a", {"kernels": 1, "seconds": 2e-5, "tried": [*tried, {"accepted": False, "forecast": 1e-5, "seconds": None}]})
+    assert rows.now("level1/a") and rows.now("level1/b") is None
+    assert rows.priors("level1/b") == {"": 3.0, "tiles cuda": 3.0} and rows.priors("level1/a") == {}, "of other models alone"
+    monkeypatch.setattr(kb, "code", lambda *_: "another")
+    assert rows.now("level1/a") is None, "of other code"
+    rows.keep("level1/b", {"kernels": 1, "seconds": 1e-5, "tried": []})
+    assert "Rows of several codes: " in "\n".join(rows.table()) and "1 of another" in "\n".join(rows.table())
+    rows.about["device"] = "another device"
+    assert rows.now("level1/b") is None
+
+
+def test_where_nothing_was_measured_a_family_is_as_wrong_as_it_was_elsewhere() -> None:
+    told = [Proposed("a", "a", "tiles", "cuda", "", 1e-5, 1, 0), Proposed("b", "b", "scan", "triton", "", 2e-5, 1, 0)]
+    assert [p.key for p in _in_order(told, [], {})] == ["a", "b"]
+    assert [p.key for p in _in_order(told, [], {"": 1.0, "tiles cuda": 3.0})] == ["b", "a"]
+    tried = [{"candidate": "c", "family": "tiles", "surface": "cuda", "accepted": True, "forecast": 1e-5, "seconds": 1e-5}]
+    assert [p.key for p in _in_order(told, tried, {"tiles cuda": 3.0})] == ["a", "b"], "what was measured here counts alone"
+
+
 @needs_torch
 def test_a_folder_that_is_given_is_searched_by_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model becomes faster than its naive program and is right; one that no naive program says is a row with the reason; both are there again."""
@@ -87,15 +112,16 @@ def _a_device_takes_what_was_searched(monkeypatch: pytest.MonkeyPatch, model: Pa
     """The seconds of a search count once, and a second visit measures further candidates beside the time of torch that is known."""
     asked: list[tuple[int, int]] = []
 
-    def more(gpu: Any, one: Any, told: Any, row: Mapping[str, Any], until: float, most: int, shared: Any) -> dict[str, Any]:
+    def more(gpu: Any, one: Any, told: Any, row: Mapping[str, Any], until: float, most: int, shared: Any,
+             priors: Mapping[str, float]) -> dict[str, Any]:
         asked.append((len(told), most))
         return {**row, "seconds": 3e-5, "tried": [*row["tried"], {}]}
     monkeypatch.setattr(kb, "opened", lambda: SimpleNamespace(target=SimpleNamespace(device=SimpleNamespace(name="h200"))))
-    monkeypatch.setattr(kb, "beside", lambda gpu, one, how: {how: 2e-5})
+    monkeypatch.setattr(kb, "beside", lambda gpu, one: {"eager": 2e-5, "compiled": 2.5e-5})
     monkeypatch.setattr("benchmarks.optimize.heldout.measured_more", more)
     first = kb.device_row(kb.Model(str(model), "triton", str(ahead)))
     assert first["spent"]["search"] == kept["search"] <= first["took"] and first["eager"] == 2e-5
-    assert kb._wanted("compiled", first) and not kb._wanted("first", first)
+    assert first["compiled"] == 2.5e-5 and not kb._wanted("first", first)
     assert not kb._wanted("more", {**first, "proposed": 1}) and kb._wanted("more", {**first, "proposed": 2})
     assert not kb._wanted("more", {**first, "proposed": 2, "seconds": 1e-5}), "it is faster than torch"
     second = kb.device_row(kb.Model(str(model), "triton", str(ahead), {**first, "eager": 1e-5}))
@@ -103,9 +129,9 @@ def _a_device_takes_what_was_searched(monkeypatch: pytest.MonkeyPatch, model: Pa
     assert asked == [(len(kept["proposals"]), 1), (len(kept["proposals"]), kb.MEASURED)]
 
 
-def test_on_a_device_models_come_in_the_order_of_the_words_and_what_is_found_is_kept_before_torch_compiles(
+def test_on_a_device_models_come_in_the_order_of_the_words(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rows of a run that is cut short are those that it has made; a model of which nothing is found has torch compile nothing."""
+    """The rows of a run that is cut short are those that it has made, whole."""
     kept: list[tuple[str, dict[str, Any]]] = []
 
     class Here:
@@ -124,8 +150,8 @@ def test_on_a_device_models_come_in_the_order_of_the_words_and_what_is_found_is_
 
     monkeypatch.setattr(kb, "Devices", lambda gpus, each: Here())
     monkeypatch.setattr("kir.gate.gpu.Gpu.open", lambda: nullcontext(SimpleNamespace(about={"name": "a device"}, peaks=None)))
-    monkeypatch.setattr(kb, "device_row", lambda task: {"kernels": 1, "seconds": None if "tanh" in task.path else 1e-5, "eager": 2e-5, "tried": []})
-    monkeypatch.setattr(kb, "compiled_row", lambda task: {"compiled": 1.5e-5})
+    torch = {"eager": 2e-5, "compiled": 1.5e-5}
+    monkeypatch.setattr(kb, "device_row", lambda task: {"kernels": 1, "seconds": None if "tanh" in task.path else 1e-5, **torch, "tried": []})
     keep = kb.Rows.keep
 
     def noted(self: kb.Rows, name: str, row: Mapping[str, Any]) -> None:
@@ -133,7 +159,6 @@ def test_on_a_device_models_come_in_the_order_of_the_words_and_what_is_found_is_
         keep(self, name, row)
     monkeypatch.setattr(kb.Rows, "keep", noted)
     assert kb.kernelbench(tmp_path, "gpu", "", "matvec,level1/tanh,level1/relu", 60.0, 1) == 0
-    assert [(name, "compiled" in row) for name, row in kept] == [
-        ("level1/matvec", False), ("level1/tanh", False), ("level1/relu", False), ("level1/matvec", True), ("level1/relu", True)]
+    assert [name for name, _ in kept] == ["level1/matvec", "level1/tanh", "level1/relu"]
     assert "2 end right, 2 of 2 faster than eager (geometric mean 2.00, median 2.00), 2 of 2 faster than torch.compile" in (
         tmp_path / "optimize-kernelbench.md").read_text()

@@ -118,6 +118,9 @@ def test_the_tile_of_a_load_is_guarded_by_what_hangs_over() -> None:
     offered = sites(GuardValue(value="load(X[i * 16 +: 16, j * 64 +: 64] else 0.0 clip)"), program)
     assert [each.params.options()["when"] for each in offered] == ["expand(iota(16), axis=1) + i * 16 < M & iota(64) + j * 64 < N"]
     assert apply(program, offered[0].params, offered[0])
+    every = parse_program(PANELS.replace("= kept clip", "= load(X else 0.0 clip) clip").replace("X: f32[M, N]", "X: f32[16, 64]").replace(
+        "load(X[i", "load(X[0"))
+    assert not sites(GuardValue(value="load(X else 0.0 clip)"), every), "a whole tensor has no indices"
     whole = parse_program(program_text(program).replace("\nkernel", "\n  fact M % 16 == 0\n  fact N % 64 == 0\nkernel", 1))
     assert not sites(GuardValue(value="load(X[i * 16 +: 16, j * 64 +: 64] else 0.0 clip)"), whole)
 

@@ -1,4 +1,4 @@
-"""What host code in Python says of a launch in the idioms of large packages."""
+"""What host code says of a launch: in Python in the idioms of large packages, in C++ by a main program."""
 from __future__ import annotations
 
 from pathlib import Path
@@ -362,3 +362,66 @@ def run(x):
 def test_a_tensor_that_is_read_in_rows_has_an_axis_whose_stride_nobody_passes(last: str, axes: int, tmp_path: Path) -> None:
     (tmp_path / "k.py").write_text(IN_ROWS.format(last), encoding="utf-8")
     assert len(called_binding(tmp_path / "k.py").tensors["x"].shape) == axes
+
+
+CALLED_WITH_NUMBERS = """
+__global__ void scale(const float* x, float* y, int rows, int cols) {
+  int c = blockIdx.x * blockDim.x + threadIdx.x;
+  if (c < cols) y[blockIdx.y * cols + c] = 2.0f * x[blockIdx.y * cols + c];
+}
+void launch(const float* x, float* y, int rows, int cols) {
+  scale<<<dim3((cols + 127) / 128, rows), 128>>>(x, y, rows, cols);
+}
+int main() {
+  float *x, *y;
+  cudaMalloc(&x, 8192 * 4096 * 4);
+  cudaMalloc(&y, 8192 * 4096 * 4);
+  launch(x, y, 8192, 4096);
+}
+"""
+
+
+def test_a_main_program_that_calls_with_numbers_leaves_the_function_its_sizes(tmp_path: Path) -> None:
+    """What is called with 8192 x 4096 is a launch over its sizes: at those alone a kernel is too large to be looked at. Where nothing else launches it, the
+    numbers are the kernel's."""
+    (tmp_path / "scale.cu").write_text(CALLED_WITH_NUMBERS)
+    binding, _ = launched(str(tmp_path / "scale.cu"))
+    assert binding is not None and binding.sizes == ["cols", "rows"] and binding.tensors["x"].shape == ["rows", "cols"]
+    direct = CALLED_WITH_NUMBERS.replace("launch(x, y, 8192, 4096)", "scale<<<dim3(32, 8192), 128>>>(x, y, 8192, 4096)")
+    (tmp_path / "scale.cu").write_text(direct[:direct.index("void launch")] + direct[direct.index("int main"):])
+    binding, _ = launched(str(tmp_path / "scale.cu"))
+    assert binding is not None and binding.sizes == [] and binding.scalars["cols"] == 4096
+
+
+STATISTICS = """import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def scaled(X, Mean, Rstd, Most, Y, N, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    cols = tl.arange(0, BLOCK)
+    x = tl.load(X + row * N + cols, mask=cols < N, other=0.0).to(tl.float32)
+    y = (x - tl.load(Mean + row)) * tl.load(Rstd + row) / tl.load(Most + row)
+    tl.store(Y + row * N + cols, y, mask=cols < N)
+
+
+def launch(x, mean, rstd, most):
+    m, n = x.shape
+    y = torch.empty_like(x)
+    scaled[(m,)](x, mean, rstd, most, y, n, BLOCK=triton.next_power_of_2(n))
+
+
+if __name__ == "__main__":
+    x = torch.randn(512, 768, device="cuda", dtype=torch.float16)
+    launch(x, x.float().mean(1), torch.rsqrt(torch.var(x.float(), dim=-1, keepdim=True) + 1e-5), x.amax(dim=1))
+"""
+
+
+def test_what_is_computed_of_a_tensor_on_the_way_has_its_dtype_and_the_axes_that_are_left(tmp_path: Path) -> None:
+    (tmp_path / "statistics_.py").write_text(STATISTICS)
+    binding, told = launched(str(tmp_path / "statistics_.py"))
+    assert binding is not None and not any("Mean" in note or "Rstd" in note or "Most" in note for d in told for note in d.notes)
+    assert {k: (t.dtype, t.shape) for k, t in binding.tensors.items()} == {
+        "X": ("f16", ["m", "n"]), "Mean": ("f32", ["m"]), "Rstd": ("f32", ["m", 1]), "Most": ("f16", ["m"]), "Y": ("f16", ["m", "n"])}

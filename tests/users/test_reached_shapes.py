@@ -36,6 +36,16 @@ BAG = """__global__ void bag(const float* table, const int* at, const int* ends,
 }
 void run(const float* t, const int* a, const int* e, float* o, int bags) { bag<<<bags, 32>>>(t, a, e, o, bags); }
 """
+NEXT = """__global__ void next(const float* x, float* out, int rows, int cols) {
+  __shared__ float held[2][16];
+  held[0][threadIdx.x] = x[blockIdx.x * cols + threadIdx.x];
+  for (int k = 0; k < cols; k += 16) {
+    if (k + 16 < cols) held[(k / 16 + 1) % 2][threadIdx.x] = x[blockIdx.x * cols + k + 16 + threadIdx.x];
+    out[blockIdx.x * cols + k + threadIdx.x] = held[k / 16 % 2][threadIdx.x] * 2.f;
+  }
+}
+void run(const float* x, float* o, int rows, int cols) { next<<<rows, 16>>>(x, o, rows, cols); }
+"""
 
 
 @pytest.mark.parametrize(("text", "shapes"), [
@@ -43,8 +53,25 @@ void run(const float* t, const int* a, const int* e, float* o, int bags) { bag<<
     pytest.param(PARTS, {"x": ["rows", "cols"], "out": ["(ceildiv(rows, 16))", "cols"]}, id="as many rows as the grid has along its other axis"),
     pytest.param(GROUPS, {"words": ["rows", "(cols // 8)"], "scales": ["rows * (cols // 64)"]}, id="nothing is reached unless a size has a whole part"),
     pytest.param(BAG, {"table": ["table_rows", 32], "at": ["at_elements"], "ends": ["bags + 1"]}, id="a table of a length of its own"),
+    pytest.param(NEXT, {"x": ["rows", "cols"], "out": ["rows", "cols"]}, id="whole tiles, the next of which is fetched ahead"),
 ])
 def test_a_shape_is_what_the_kernel_reaches(text: str, shapes: dict[str, list[str | int]], tmp_path: Path) -> None:
     (tmp_path / "k.cu").write_text(text, encoding="utf-8")
     binding = called_binding(tmp_path / "k.cu")
     assert {name: [str(d) for d in binding.tensors[name].shape] for name in shapes} == {name: [str(d) for d in shape] for name, shape in shapes.items()}
+
+
+FUNCTOR = """struct Mish { __device__ float operator()(float v) const { return v * tanhf(log1pf(expf(v))); } };
+template <typename T, typename F> __global__ void mapped(const T* x, T* y, int n, F f) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = f(x[i]);
+}
+void run(const float* x, float* y, int n) { BEFORE mapped<<<(n + 127) / 128, 128>>>(x, y, n, OF); }
+"""
+
+
+@pytest.mark.parametrize(("before", "of"), [("", "Mish()"), ("", "Mish{}"), ("Mish op;", "op")])
+def test_a_functor_is_of_the_class_that_the_host_makes(before: str, of: str, tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text(FUNCTOR.replace("BEFORE", before).replace("OF", of), encoding="utf-8")
+    binding = called_binding(tmp_path / "k.cu")
+    assert (binding.metas["T"], binding.metas["F"]) == ("f32", "Mish") and binding.tensors["x"].shape == ["n"]

@@ -13,8 +13,11 @@ from kir.surface.launches.values import Array, Dtype, Unknown, Value, is_number
 
 from ..source.syntax import declared_name, text
 from ..symbols.symbols import Function
+from .dispatch import Written
 from .geometry import BLOCK, words_of
 
+_MADE = re.compile(r"((?:::)?[A-Za-z_][\w:]*(?:<[^()]*>)?)(?:\(\.\.\))?")
+"""What host code says of an object that it makes, or declares, of a class that is not followed."""
 UNASKED = 48 * 1024
 """Bytes of shared memory that a launch has without asking for more."""
 
@@ -41,8 +44,13 @@ def compile_time(fn: Function, launch: HostLaunch) -> dict[str, Value]:
         if p.kind == "type" and (held is None or isinstance(held, Unknown)):
             of = re.compile(rf"\b{re.escape(p.name)}\b[^*]*\*")
             given = next((named[k] for k, kind in kinds.items() if of.search(kind) and isinstance(named.get(k), Array)), None)
+            plain = re.compile(rf"(const\s+)?{re.escape(p.name)}\s*&?\s*\w+")  # a functor: its class is what the host calls by its name
+            made = next((m[1] for k, kind in kinds.items() if plain.fullmatch(kind) and isinstance(v := named.get(k), Unknown)
+                         and (m := _MADE.fullmatch(v.reason)) is not None), "")
             if isinstance(given, Array):
                 out[p.name] = Dtype(given.dtype)
+            elif made:
+                out[p.name] = Written(made)
     for word, extent in zip(BLOCK, launch.block):
         if word == BLOCK[0] or not build.is_const(extent, 1):  # type: ignore[arg-type]  # an extent is a number, or unknown
             out[words[word]] = extent

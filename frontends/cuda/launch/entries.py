@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from kir.ir import nodes as n
+from kir.ir.visit import walk
 from kir.surface.launches.record import HostLaunch
 
 from ..source.source import Node, Sources, Unit
@@ -31,9 +33,15 @@ def cuda_launches(sources: Sources, main: Unit, source: Path, kernel: str) -> li
         follower = Follower(functions, units)
         follower.entry(unit, node)
         for each in follower.launches:
-            if each.kernel == kernel and each.file not in others:
-                found.setdefault(each.place, each)
+            if each.kernel == kernel and each.file not in others and (each.place not in found or (_of_numbers(found[each.place]) and not _of_numbers(each))):
+                found[each.place] = each
     return list(found.values())
+
+
+def _of_numbers(launch: HostLaunch) -> bool:
+    """Whether a launch has no size at all: a main program calls what launches it with numbers, which the function itself is for more than."""
+    values = (*launch.arguments, *launch.grid)
+    return not any(isinstance(x, n.Var) for v in values if isinstance(v, n.Expr) for x in walk(v))
 
 
 def _launching_functions(units: Sequence[Unit], main: Unit) -> dict[str, tuple[Unit, Node]]:

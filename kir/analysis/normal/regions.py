@@ -18,8 +18,9 @@ from kir.analysis.facts import Facts
 from kir.analysis.normal.flat_index import outermost, split_index
 from kir.analysis.normal.narrow import after, narrowed_lets, panel_column_bound
 from kir.analysis.normal.normal_form import normalize, normalized_again
-from kir.analysis.normal.parts import in_parts, where_they_go
-from kir.analysis.normal.registers import counted, in_turn, without_units
+from kir.analysis.normal.private.branch_results import where_they_go
+from kir.analysis.normal.private.records import in_parts
+from kir.analysis.normal.private.registers import counted, in_turn, without_units
 from kir.analysis.normal.unsigned import signed
 from kir.analysis.normal.wraparound_index import unwrapped
 from kir.ir import build

@@ -6,6 +6,7 @@ on the facts of the program, bounds of grids and loops, branches around the plac
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
@@ -114,7 +115,25 @@ def in_whole_numbers(known: Facts, masks: Iterable[n.Expr], base: n.Buffer) -> F
         before = narrowed.get(name, out.domain(fact.a))
         ends = {"ge": (at, None), "gt": (at + 1, None), "le": (None, at), "lt": (None, at - 1), "eq": (at, at)}.get(fact.op)
         narrowed[name] = _without(before, at) if fact.op == "ne" else before if ends is None else d.meet(before, d.between(*ends))
-    return Facts(MappingProxyType(narrowed), out.lets, tuple(dict.fromkeys((*holds, *there))))
+    return Facts(MappingProxyType(narrowed), out.lets, tuple(dict.fromkeys((*holds, *_by_whole_steps(holds), *there))))
+
+
+def _by_whole_steps(holds: Sequence[n.Expr]) -> Iterator[n.Expr]:
+    """What is less than something by a multiple of a number is less by that at least: `k * 16 + 16 < K` where K is a multiple of 16."""
+    multiples: dict[str, int] = {}
+    for fact in holds:
+        match fact:
+            case n.Binary(op="eq", a=n.Binary(op="mod", a=n.Var(name=name), b=n.Const(value=int() as by)), b=n.Const(value=0)) if by > 1:
+                multiples[name] = math.lcm(multiples.get(name, 1), by)
+            case _:
+                pass
+    for fact in holds if multiples else ():
+        if isinstance(fact, n.Binary) and fact.op in ("lt", "gt"):
+            less, more = (fact.a, fact.b) if fact.op == "lt" else (fact.b, fact.a)
+            terms = build.polynomial(build.sub(more, less))
+            step = math.gcd(*(c * math.prod(multiples.get(a.name, 1) if isinstance(a, n.Var) else 1 for a in m) for m, c in terms.items()))
+            if step > 1 and terms:
+                yield n.Binary("le", build.add(less, step), more)
 
 
 def _comparisons(fact: n.Expr, true: bool) -> Iterator[n.Expr]:

@@ -37,6 +37,8 @@ EXECUTOR, ORACLE, PANEL = "kir.hardware.device.executor:serve", "kir.gate.gpu.or
 HARNESS = Path(kir.hardware.device.__file__).parent / "harness.cu"
 LAUNCHER = ("numpy", "pycuda.driver")
 """What candidates' processes need, imported before they are forked and confined; the import touches no device."""
+COMPILES_ALONE = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
+"""torch's compiler works in the process that asks it, beside others that do the same; what it imports touches the device, and so is not imported before."""
 CONNECTIONS = {"CUDA_DEVICE_MAX_CONNECTIONS": "1", "CUDA_DEVICE_MAX_COPY_CONNECTIONS": "1"}
 """One queue of launches and one of copies instead of eight: a candidate has one stream, and fewer queues are set up sooner (`python -m
 benchmarks.gpu_pool contexts` opens both)."""
@@ -169,8 +171,9 @@ class Gpu:
         """The fork server of references: torch is imported where it is installed, CUDA is not touched. Not confined, for it runs no
         candidate, and libraries compile themselves."""
         modules = ["torch"] if machine.package_version("torch") else []
-        folder = {"TRITON_CACHE_DIR": str(self.folder / "panel" / "triton"), "FLASHINFER_WORKSPACE_BASE": str(self.folder / "panel")}
-        return self._served(Server(PANEL, [*modules, PANEL.partition(":")[0]], folder))
+        place = self.folder / "panel"
+        folders = {"TRITON_CACHE_DIR": str(place / "triton"), "TORCHINDUCTOR_CACHE_DIR": str(place / "inductor"), "FLASHINFER_WORKSPACE_BASE": str(place)}
+        return self._served(Server(PANEL, [*modules, PANEL.partition(":")[0]], {**folders, **COMPILES_ALONE}, shares=True))
 
     def _served(self, server: Server) -> Server:
         self._open.append(server)

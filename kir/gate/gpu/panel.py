@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import random
 import socket
+import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -137,11 +138,14 @@ def timed_in(gpu: Gpu, child: Child, name: str, problem: Problem, s: Shape, orac
     return Timed(name, s.name, tuple(answer["seconds"]), str(answer["version"]))
 
 
-def called_once(gpu: Gpu, child: Child, name: str, problem: Problem, s: Shape, oracle: Oracle, secret: random.Random) -> None:
-    """Call a reference once, beside others: what compiles itself when it is called first need not do that while it has the device alone."""
+def called_once(gpu: Gpu, child: Child, name: str, problem: Problem, s: Shape, oracle: Oracle, secret: random.Random) -> str:
+    """Call a reference once, beside others: what compiles itself when it is called first need not do that while it has the device alone. What it said where
+    it failed."""
     inputs = oracle.inputs(s, secret.getrandbits(48), "normal")
     with gpu.turns.beside():
-        child.ask({"op": "outputs", **_request(problem, name, s), "given": list(inputs)}, [np.ascontiguousarray(a).tobytes() for a in inputs.values()], SECONDS)
+        message = {"op": "outputs", **_request(problem, name, s), "given": list(inputs)}
+        answer, _ = child.ask(message, [np.ascontiguousarray(a).tobytes() for a in inputs.values()], SECONDS)
+    return str(answer.get("missing", ""))
 
 
 # --------------------------------------------------------------------------------------------------------------- the panel's process
@@ -158,6 +162,10 @@ def serve(channel: socket.socket) -> None:
                     if "limits" in message:
                         confine(Limits(**{**message["limits"], "writable": ()}))
                     references = {MODEL_REFERENCE: of_file(**message["file"]), COMPILED_REFERENCE: of_file(**message["file"], compiled=True)}
+                if state is not None:  # another file, in a process that is not confined
+                    _forget()
+                    wire.send(channel, {})
+                    continue
                 state, _ = executor.opened({"op": "open", "device": message["device"], "confine": False, "limits": {"writable": []}, "images": []}, blobs[:1])
                 wire.send(channel, {})
             else:
@@ -168,6 +176,14 @@ def serve(channel: socket.socket) -> None:
             wire.send(channel, {"missing": _said(fault)})
             if isinstance(fault, CudaError):
                 return
+
+
+def _forget() -> None:
+    """What torch keeps of a model that is no longer asked about: what it compiled, and memory."""
+    import torch
+    if "torch._dynamo" in sys.modules:
+        torch._dynamo.reset()
+    torch.cuda.empty_cache()
 
 
 def _said(fault: Exception) -> str:

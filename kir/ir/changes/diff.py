@@ -294,7 +294,7 @@ def render_terminal(d: Diff, context: int = CONTEXT, color: bool = False) -> str
         for sign, text in _sides(row):
             note = _note(row) if sign != "-" or row.kind != "moved+changed" else ""
             lines.append(Text(f"{sign} {text}" + (f"    # {note}" if note else ""), style=_STYLES[sign]))
-    console = Console(no_color=not color, force_terminal=color, color_system="standard" if color else None, width=10_000, highlight=False)
+    console = Console(no_color=not color, force_terminal=color, force_jupyter=False, color_system="standard" if color else None, width=10_000, highlight=False)
     with console.capture() as captured:
         for line in lines:
             console.print(line, soft_wrap=True, markup=False)

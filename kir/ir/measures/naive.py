@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Literal, Protocol
 
 from kir.base.dataclass import dataclass
@@ -309,10 +309,30 @@ def _rows(kernel: n.Kernel, outputs: set[str]) -> frozenset[str]:
 
 
 def _is_flat(s: n.View) -> bool:
-    """Whether a view is a whole row-major tensor in one dimension, for elements whose place in it only their data say."""
+    """Whether a view is a whole row-major tensor in one dimension, for elements whose place in it only their data say, or with rows of several axes in one
+    piece: images of a batch, groups of channels."""
     b, of = s.buffer, s.at.buffer
-    plain = b.space == of.space == "global" and b.dtype == of.dtype and len(b.shape) == 1
-    return plain and not s.axes and not s.at.index and is_row_major(b) and is_row_major(of)
+    plain = b.space == of.space == "global" and b.dtype == of.dtype and not s.axes and not s.at.index and is_row_major(b) and is_row_major(of)
+    return plain and (len(b.shape) == 1 or _joins(b.shape, of.shape))
+
+
+def _joins(view: Sequence[n.Expr], shape: Sequence[n.Expr]) -> bool:
+    """Whether each extent is the product of some axes side by side; the last one may begin within an axis, and goes on to the end."""
+    at = 0
+    for k, extent in enumerate(view):
+        wanted = build.polynomial(extent)
+        end = next((e for e in range(at + 1, len(shape) + 1) if build.polynomial(_product(shape[at:e])) == wanted), None)
+        if end is None:
+            here, own = build.int_value(extent), build.int_value(shape[at]) if at < len(shape) else None
+            if here is None or own is None or own % here or k != len(view) - 2 or at + 1 >= len(shape):
+                return False
+            return build.polynomial(view[-1]) == build.polynomial(_product((build.const(own // here), *shape[at + 1:])))
+        at = end
+    return at == len(shape)
+
+
+def _product(extents: Sequence[n.Expr]) -> n.Expr:
+    return reduce(build.mul, extents)
 
 
 def _is_scattered(x: n.Call) -> bool:

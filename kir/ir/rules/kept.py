@@ -26,13 +26,14 @@ class Needs:
 
 def sound_again(s: n.Stmt, scope: Scope, around: Around) -> bool:
     """Whether a statement is known to be sound here. The scope is then as after it."""
-    kept = s.__dict__.get("_verified")
+    own = s.__dict__
+    kept = own.get("_verified")
     if kept is None:
         return False
     was, constants, added = kept
     if (was is not around and was != around) or (constants is not scope.constants and constants != scope.constants):
         return False
-    needs = of(s)
+    needs: Needs | None = own["_needs"] if "_needs" in own else of(s)
     if needs is None or not scope.ever.isdisjoint(needs.defined):
         return False
     values, buffers = scope.values, scope.buffers

@@ -66,11 +66,19 @@ def _said(s: n.Stmt) -> Said:
 
 
 def _said_anew(s: n.Stmt) -> Said:
-    inside = [_said(x) for _, block in child_blocks(s) for x in block]
-    own = (x.fn for x in walk(s) if isinstance(x, n.Call)) if isinstance(s, (n.Eval, n.Let)) else ()
-    return Said(isinstance(s, (n.Opaque, n.Hole)) or any(x.unknown for x in inside), frozenset(own).union(*(x.calls for x in inside)),
-                any(_missing(s, _NOTHING, _NOTHING, _NOTHING)) or any(x.asks for x in inside),
-                *(_named_by(s, fn).union(*(getattr(x, key) for x in inside)) for fn, key in (("mbar_wait", "waits"), ("mbar_init", "makes"))))
+    calls = {x.fn for x in walk(s) if isinstance(x, n.Call)} if isinstance(s, (n.Eval, n.Let)) else set[str]()
+    waits, makes = set(_named_by(s, "mbar_wait")), set(_named_by(s, "mbar_init"))
+    unknown, asks = isinstance(s, (n.Opaque, n.Hole)), any(_missing(s, _NOTHING, _NOTHING, _NOTHING))
+    for _, block in child_blocks(s):
+        for inner in block:
+            x = _said(inner)
+            unknown, asks = unknown or x.unknown, asks or x.asks
+            if x.calls:
+                calls |= x.calls
+            if x.waits or x.makes:
+                waits |= x.waits
+                makes |= x.makes
+    return Said(unknown, frozenset(calls), asks, frozenset(waits), frozenset(makes))
 
 
 _NOTHING = frozenset[str]()

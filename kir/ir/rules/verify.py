@@ -100,14 +100,17 @@ class _Verifier(Checks):
         around = None if self.functions else (*team.key, *self.settings)  # what a call is depends on device functions: nothing is kept then
         labels: set[str] = set()
         for i, s in enumerate(block):
-            self.path, self.stmt = (*path, i), s
             if s.label is not None:
                 if s.label in labels:
+                    self.path, self.stmt = (*path, i), s
                     yield self.fail("KIR-V019", f"the label '{s.label}' occurs twice in one block")
                 labels.add(s.label)
+            if around is not None and sound_again(s, scope, around):
+                continue
+            self.path, self.stmt = (*path, i), s
             if around is None:
                 yield from self.statement(s, (*path, i), scope, team)
-            elif not sound_again(s, scope, around):
+            else:
                 known, sound = scope.constants, True
                 for d in self.statement(s, (*path, i), scope, team):
                     sound = False

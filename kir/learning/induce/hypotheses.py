@@ -114,9 +114,11 @@ def lifted(group: Sequence[Use], besides: Callable[[Use], bool] = anywhere, /, *
         more = related(_rows(others, lacking), ()) if {use.kernel for use in others} - kernels else ()
         relations += tuple(each for each in more if _is_equality(each) and each.text.split()[0] in lacking)
     pattern = shown(unified([term(use.node) for use in group]))
+    words = [str(getattr(first, name)) for name in named if getattr(first, name) != _default(first, name)]
+    form = f" ({', '.join(words)})" if words else ""
     return Card(
-        name=card_name(first.name, [str(getattr(first, name)) for name in named if getattr(first, name) != _default(first, name)], group[0].kind),
-        title=f"{first.name.replace('-', ' ')}, at {PLACES.get(group[0].kind, group[0].kind)}", intent=first.intent or first.name,
+        name=card_name(first.name, words, group[0].kind),
+        title=f"{first.name.replace('-', ' ')}{form}, at {PLACES.get(group[0].kind, group[0].kind)}", intent=first.intent or first.name,
         anchor=Anchor(node=group[0].kind, pattern=pattern[:400], places=len(group)),
         carrier=Carrier(kind="pass", steps=(Move(step=first.name, parameters=parameters, ways=_ways(group, parameters)),), relations=relations),
         preconditions=(*_declared(first, group, rejected), *_learned(group, rejected)),

@@ -406,7 +406,10 @@ def _rounding(numerics: str) -> str:
     """What becomes of the result's bits."""
     words = {"reassociated": "terms are added in another order ({})", "rounding-moved": "rounding happens at another point ({})",
              "approximate": "functions are approximated ({})"}
-    said = [words.get(kind, f"{kind} {{}}").format(of) for kind, of in re.findall(r"([\w-]+)(?:\(([^)]*)\))?", numerics) if kind != "bitwise"]
+    found: dict[str, list[str]] = {}
+    for kind, of in re.findall(r"([\w-]+)(?:\(([^)]*)\))?", numerics):
+        found.setdefault(kind, []).append(of)
+    said = [words.get(kind, f"{kind} {{}}").format(", ".join(dict.fromkeys(of))) for kind, of in found.items() if kind != "bitwise"]
     return f"The result may differ in its last bits: {_and(list(dict.fromkeys(said)))}." if said else "The result keeps every bit."
 
 

@@ -34,7 +34,7 @@ MOST_TELLING = 150
 LEAST = 20
 """States from which an order is learned."""
 LEAST_APPLIED = 5
-"""States at which a card applies from which its own log odds are learned; of others they are those of `SELDOM`."""
+"""States at which a skill applies from which its own log odds are learned; of others they are those of `SELDOM`."""
 SELDOM = -4.0
 PARTS = 5
 """Parts of the families that are held out in turn where the score from which a card is likely is looked for."""
@@ -94,10 +94,10 @@ def _seen(cards: Sequence[Card], walk: Walked, k: int) -> Seen:
 
 
 def learned(cards: Sequence[Card], states: Sequence[Seen], held_out: int = PARTS) -> Rank:
-    """The order of cards by states: what each feature adds to the log odds that a card which applies is used (a logistic regression for each card), then the
-    weights by another one over all cards, none below 0. The usual order where there are too few states. Words are not asked for in a lineage, so that their
-    weight stays. The score from which a card is likely is that at which states of families come out best that the order was not learned from: states that
-    it knows are told apart better than others will be."""
+    """The order of cards by states: what each feature adds to the log odds that a card which applies is used (a logistic regression for the cards of the
+    same steps), then the weights by another one over all cards, none below 0. The usual order where there are too few states. Words are not asked for in
+    a lineage, so that their weight stays. The score from which a card is likely is that at which states of families come out best that the order was not
+    learned from: states that it knows are told apart better than others will be."""
     if len(states) < LEAST:
         return Rank()
     given = _Given.of(cards, states)
@@ -192,21 +192,25 @@ def _least(rows: Sequence[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]) ->
 
 
 def _odds(cards: Sequence[Card], states: Sequence[Seen]) -> Mapping[str, tuple[float, Mapping[str, float]]]:
+    """Of each card what states say of it: of all cards of its steps together, since what is named in a store and in a value is named for one reason."""
     counts = Counter(name for each in states for name in each.query.state)
     names = sorted(name for name, count in counts.items() if LEAST_SEEN <= count <= len(states) - LEAST_SEEN)
     has = _has(states, names)
-    applies, used = np.array([each.applies for each in states]), np.array([each.used for each in states], np.float64)
-    out: dict[str, tuple[float, dict[str, float]]] = {}
+    applies, used = np.array([each.applies for each in states]), np.array([each.used for each in states])
+    together: dict[str, list[int]] = {}
     for k, card in enumerate(cards):
-        own = applies[:, k]
-        if own.sum() < LEAST_APPLIED:
-            out[card.name] = (SELDOM, {})
-            continue
-        x, y = has[own], used[own, k]
-        some = _telling(x, y)
-        added, bias = _regression(x[:, some], y)
-        out[card.name] = (float(f"{bias:.3g}"), {names[n]: float(f"{value:.3g}") for n, value in zip(some, added, strict=True) if abs(value) >= LEAST_ADDED})
-    return out
+        together.setdefault(skill(card), []).append(k)
+    out: dict[str, tuple[float, dict[str, float]]] = {}
+    for some in together.values():
+        own = applies[:, some].any(axis=1)
+        found: tuple[float, dict[str, float]] = (SELDOM, {})
+        if own.sum() >= LEAST_APPLIED:
+            x, y = has[own], np.asarray(used[own][:, some].any(axis=1), np.float64)
+            telling = _telling(x, y)
+            added, bias = _regression(x[:, telling], y)
+            found = (float(f"{bias:.3g}"), {names[n]: float(f"{value:.3g}") for n, value in zip(telling, added, strict=True) if abs(value) >= LEAST_ADDED})
+        out |= {cards[k].name: found for k in some}
+    return {card.name: out[card.name] for card in cards}
 
 
 def _telling(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -48,6 +48,9 @@ class Recorder:
         for row in stored:
             if row.get("schema") != SCHEMA:
                 raise error("KIR-U021", f"{path} is a log of the form '{row.get('schema', 'unknown')}'", needs=f"one of the form '{SCHEMA}', or another file")
+        if stored and not only and all(row["event"] == "begin" or (row["event"] == "gate" and not row["accepted"]) for row in stored):
+            path.unlink()  # of a kernel that was refused before anything was searched: nothing is lost, and the next may be another
+            stored = []
         kept = [row for row in stored if row["event"] not in ENDING]
         out = cls(log, only, _stored=kept, _again={row["candidate"]: row for row in stored if row["event"] == "again"},
                   _end=stored[-1] if stored and stored[-1]["event"] == "end" else {})

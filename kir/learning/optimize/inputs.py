@@ -3,7 +3,7 @@ problem is named for is its own: what is found must compute what it computes."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from kir.base.dataclass import dataclass
@@ -22,7 +22,7 @@ from kir.problem import Problem, Shape, load_problem
 from kir.problem.load import problem_names
 from kir.problem.problem import shape_of
 from kir.surface.finding import ASSUMED
-from kir.surface.reading import binding_of, load_expert, located, read_text
+from kir.surface.reading import as_found, binding_of, load_expert, located, read_text
 
 USUAL = (8192, 4096, 2048, 1024, 512, 256, 128, 64)
 """Sizes that a kernel is made fast at where none are asked for: the first of them, all alike but for what facts say, that are not too large."""
@@ -30,6 +30,8 @@ LONG = (1 << 24, 1 << 22, 1 << 20, 1 << 17)
 """Sizes that are tried before these, all alike: of a kernel of one axis, which has next to nothing to do at the others."""
 GROUPS = 64
 """What a size is that others are multiples of: groups of channels, and rows that share a scale, are few."""
+LEAST = 1 << 18
+"""Elements of the largest tensor from which on the sizes of a call are those to be fast at: a test calls with fewer."""
 LARGEST, SECONDS = 1 << 26, 10.0
 """Elements of the largest tensor at such sizes, and seconds that the interpreter may need, as they are foreseen."""
 
@@ -47,6 +49,8 @@ class Subject:
     sizes: Mapping[str, int] | None = None
     assumed: tuple[str, ...] = ()
     """What was taken for granted of the kernel's arguments, as nothing says it: dtypes above all."""
+    called: Mapping[str, int] | None = None
+    """Sizes that host code calls it with, where it does with numbers."""
 
 
 def subject(file: str, bind: Path | None = None, problem: str = "") -> Subject:
@@ -74,7 +78,15 @@ def subject(file: str, bind: Path | None = None, problem: str = "") -> Subject:
     if named is not None and ":" not in problem:
         posed = _in_its_dtypes(named, expert.program)
     return Subject(expert.program, posed, "" if expert.surface == "kir" else expert.surface, "" if file.endswith(".kir") else file, binding,
-                   assumed=tuple(text.removeprefix(ASSUMED) for each in said for text in each.notes if text.startswith(ASSUMED)))
+                   assumed=tuple(text.removeprefix(ASSUMED) for each in said for text in each.notes if text.startswith(ASSUMED)),
+                   called=_called(file) if named is None and bind is None and not file.endswith(".kir") else None)
+
+
+def _called(file: str) -> Mapping[str, int] | None:
+    """The sizes of the launch that a kernel is read under, where host code calls it with numbers."""
+    with notices():
+        found, _ = as_found(file)
+    return found.examples if found is not None else None
 
 
 def _in_its_dtypes(named: Problem, program: Program) -> Problem:
@@ -141,12 +153,21 @@ def shape_for(one: Subject, text: str) -> Shape:
         return shape_of(one.problem, text)
     if one.sizes is not None:
         return shape_of(one.problem, ",".join(f"{k}={v}" for k, v in one.sizes.items()))
-    if isinstance(one.problem, ProgramProblem) and (usual := _usual(one.program, one.problem)) is not None:
+    if isinstance(one.problem, ProgramProblem) and (usual := _as_called(one) or _usual(one.program, one.problem)) is not None:
         return usual
     found = one.problem.timed_for(one.program) or one.problem.shapes_for(one.program)[-1:]
     if not found:
         raise usage("KIR-G902", f"no shape of '{one.problem.name}' satisfies the kernel's facts", needs="--shape M=..,N=..")
     return found[0]
+
+
+def _as_called(one: Subject) -> Shape | None:
+    """The sizes that host code calls a kernel with, where it says all of them, the kernel takes them, and there is something to do at them."""
+    sizes = {p.name: (one.called or {}).get(p.name, 0) for p in one.program.params if p.role == "size" and p.value is None}
+    if not sizes or not all(sizes.values()):
+        return None
+    found = _taken(one.program, one.problem, [sizes])
+    return found if found is not None and elements_of(one.problem, found) >= LEAST else None
 
 
 def _usual(program: Program, problem: Problem) -> Shape | None:
@@ -156,12 +177,16 @@ def _usual(program: Program, problem: Problem) -> Shape | None:
     most = dict(_kept_small(program))
     alike = [{x: min(base, most.get(x, base)) for x in names} | dict.fromkeys(groups, GROUPS) for base in (*LONG, *USUAL) if names]
     apart = size_sets(program, USUAL)
-    for some in (alike, apart):
-        shapes = [Shape(name=", ".join(f"{k}={v}" for k, v in sizes.items()), tags=("timed", "asked"), sizes=sizes) for sizes in some if sizes]
-        small = [s for s in shapes if with_shape(problem, s).shapes_for(program)[-1:] == (s,) and elements_of(problem, s) <= LARGEST]
-        for shape, seconds in zip(small, predicted(program, [s.sizes for s in small]).seconds, strict=True):
-            if seconds <= SECONDS:
-                return shape
+    return _taken(program, problem, alike) or _taken(program, problem, apart)
+
+
+def _taken(program: Program, problem: Problem, some: Iterable[Mapping[str, int]]) -> Shape | None:
+    """The first of these sizes that the kernel takes, of tensors that are not too large to be looked at."""
+    shapes = [Shape(name=", ".join(f"{k}={v}" for k, v in sizes.items()), tags=("timed", "asked"), sizes=dict(sizes)) for sizes in some if sizes]
+    small = [s for s in shapes if with_shape(problem, s).shapes_for(program)[-1:] == (s,) and elements_of(problem, s) <= LARGEST]
+    for shape, seconds in zip(small, predicted(program, [s.sizes for s in small]).seconds, strict=True):
+        if seconds <= SECONDS:
+            return shape
     return None
 
 

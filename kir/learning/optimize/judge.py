@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kir.analysis.target.legalize import legalize
 from kir.base.dataclass import dataclass
-from kir.base.diagnostic import KirError
+from kir.base.diagnostic import KirError, error
 from kir.gate.counts.work import by_nvcc
 from kir.ir.build import const, int_value
 from kir.ir.nodes import Buffer, Program
@@ -171,6 +171,20 @@ def refusal(program: Program, setting: Setting, surface: str) -> str:
         return "its facts do not hold at these sizes"
     said = backend(surface).accepts(program)
     return f"{said[0].id}: {said[0].message}" if said else ""
+
+
+def not_right(program: Program, setting: Setting, reason: str) -> KirError:
+    """Why no search begins with a kernel: its problem's oracle says otherwise, it has a fault of its own, or it cannot be tried at all."""
+    from kir.gate.correctness import NO_SHAPE
+    from kir.gate.gpu.relative import ProgramProblem
+
+    if not isinstance(setting.problem, ProgramProblem):
+        return error("KIR-U025", f"the kernel as given does not compute '{setting.problem.name}': {reason}", needs="the problem that it solves")
+    if reason == NO_SHAPE and not any(p.role == "size" for p in program.params):
+        return error("KIR-U025", "the kernel as given cannot be tried: nothing is a size, and with the numbers that it is launched with it is too large to be "
+                     "interpreted", needs="host code in which sizes are variables, or a binding that names them (`sizes`)",
+                     attempt="kir bind FILE -o FILE.toml, sizes in place of the numbers, then --bind FILE.toml")
+    return error("KIR-U025", f"the kernel as given is not right: {reason}", needs="a kernel without this fault", attempt="kir check FILE, which says where")
 
 
 def least(program: Program, setting: Setting, surface: str) -> float:

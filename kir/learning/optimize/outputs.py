@@ -167,7 +167,14 @@ def told_of(edit: SourceEdit, one: Subject, best: Candidate) -> tuple[str, ...]:
     launch = [f"the edited kernel is launched with {changed}, as its binding says: host code must follow"] if changed else []
     only = narrower(edit) if Path(edit.file).suffix == ".py" else []
     bound = [f"the edited kernel is for {', '.join(only)}, as its binding says, and for nothing else"] if only else []
-    return (*edit.passed_over, *launch, *bound, *([f"the edited kernel is right only where {' and '.join(extra)}"] if extra else []))
+    return (*_reach(edit), *launch, *bound, *([f"the edited kernel is right only where {' and '.join(extra)}"] if extra else []))
+
+
+def _reach(edit: SourceEdit) -> tuple[str, ...]:
+    """What an edit passes over; why more is rewritten than changes in one sentence."""
+    smaller = [text for text in edit.passed_over if text.partition(":")[0] in ("statement", "block")]
+    told = [f"more is rewritten than changes (the {edit.level}): {smaller[-1].partition(': ')[2]}"] if smaller else []
+    return (*told, *(text for text in edit.passed_over if text not in smaller))
 
 
 def _of_the_launch(one: Subject) -> tuple[str, ...]:

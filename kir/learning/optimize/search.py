@@ -16,15 +16,14 @@ from typing import Any
 
 from kir.analysis import normalize
 from kir.base.dataclass import dataclass
-from kir.base.diagnostic import KirError, error
+from kir.base.diagnostic import KirError
 from kir.base.working import doing, ending, late
-from kir.gate.gpu.relative import ProgramProblem
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
 from kir.learning.forecast import Analytic, Forecast, Forecaster, Pair
 from kir.learning.forecast.choosing import Counted, Spent
 from kir.learning.optimize.events import LogEnds, Recorder
-from kir.learning.optimize.judge import SURELY, WORTH, CpuJudge, Judge, at_best, least, modelled, refusal
+from kir.learning.optimize.judge import SURELY, WORTH, CpuJudge, Judge, at_best, least, modelled, not_right, refusal
 from kir.learning.optimize.lift import FAULTS, Left, Lifted, Prefixes
 from kir.learning.optimize.plan import Budget, Plan, PlanSource, Setting, streams_of
 from kir.learning.optimize.policy import NO_POLICY, Known, Policy, estimated, features_of, promise, untried
@@ -288,9 +287,7 @@ class Search:
             gate = self.as_given or CpuJudge(self.setting, compiles=False)
             said = self.recorder.gated(f"{key} as given", lambda: gate.judge(self.program, surface).to_json())
         if not said["accepted"]:
-            name = "" if (itself := isinstance(self.setting.problem, ProgramProblem)) else self.setting.problem.name
-            what, needs = ("is not right", "a kernel without this fault") if itself else (f"does not compute '{name}'", "the problem that it solves")
-            raise error("KIR-U025", f"the kernel as given {what}: {said['reason']}", needs=needs, attempt="kir check FILE, which says where" if itself else "")
+            raise not_right(self.program, self.setting, said["reason"])
         if self.as_given is not None or not self.judge.measures:
             base.measured = Measured.from_json(said)
         elif self.measure_baseline:

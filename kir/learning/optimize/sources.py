@@ -20,6 +20,7 @@ from kir.ir.visit import regions, statements, substitute, walk
 from kir.learning.cards.card import Card
 from kir.learning.cards.library import library
 from kir.learning.cards.use import applications
+from kir.learning.optimize.lift import Left, taken
 from kir.learning.optimize.plan import Plan, PlanSource, Setting
 from kir.learning.tune.space import Point, Space, Value, shipped_spaces
 from kir.lineage.records.folder import Folder
@@ -348,6 +349,10 @@ PARTS = (2, 4, 8, 16, 32, 64, 128)
 """CTAs that one loop is dealt to, as they are tried."""
 CTAS_PER_SM = 8
 """CTAs an SM that such a loop is dealt to if it can be."""
+PLAIN = ((256, 16), (128, 16), (256, 8), (128, 8), (256, 4), (512, 4), (128, 4))
+"""Threads, and elements of each, where nothing is folded: a few vectors of 16 bytes, so that memory is asked for enough at once."""
+SPREAD = "tiles spread"
+"""How families begin whose plans make axes of loops first."""
 WINDOW = 32
 """Iterations up to which a loop is left to each thread: a filter, a window that is pooled."""
 
@@ -365,6 +370,17 @@ class TileSource:
         return _in_turns(self.streams(program, setting))
 
     def streams(self, program: n.Program, setting: Setting) -> Iterator[tuple[str, str, Iterator[Plan]]]:
+        """A stream for each form that the kernel has room for; also with loops over results that need nothing of one another as axes of the grid, so that
+        tiles of them are CTAs of their own."""
+        first, wide = _spread(program, setting)
+        spread = ((family.replace("tiles", SPREAD, 1), operator, (
+            replace(p, source=p.source.replace("tiles", SPREAD, 1), family=p.family.replace("tiles", SPREAD, 1), steps=(*first, *p.steps)) for p in plans))
+            for family, operator, plans in (self._forms(wide, setting) if first else ()))
+        plain = self._forms(program, setting)
+        alone = first and not any(isinstance(s, n.For) for s in wide.kernels[0].body)  # nothing is folded: CTAs of a few vectors each come first
+        yield from itertools.chain(spread, plain) if alone else itertools.chain(plain, spread)
+
+    def _forms(self, program: n.Program, setting: Setting) -> Iterator[tuple[str, str, Iterator[Plan]]]:
         """A stream for each form that the kernel has room for. None where there are several kernels (each is planned alone), or threads already."""
         kernel = program.kernels[0]
         if len(program.kernels) != 1 or int_value(kernel.threads) != 1:
@@ -399,7 +415,7 @@ class TileSource:
 
     def _along(self, kernel: n.Kernel, column: int, loops: Sequence[str]) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:
         for factor in (8, 1, 4, 16) if loops else (1,):
-            for threads, each in ((128, 1), (128, 4), (128, 2), (64, 1), (256, 4), (64, 4), (256, 2)):
+            for threads, each in ((128, 1), (128, 4), (128, 2), (64, 1), (256, 4), (64, 4), (256, 2)) if loops else PLAIN:
                 steps = (_tile(kernel, column, threads * each), _threads_of(kernel, threads),
                          *(Step("unroll", {"factor": factor}, at) for at in loops if factor > 1))
                 yield {"threads": threads, "each": each, "unroll": factor}, steps
@@ -461,6 +477,18 @@ class TileSource:
     def _loops(self, kernel: n.Kernel) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:
         for threads, each in ((128, 4), (128, 8), (256, 4), (128, 1), (64, 4), (256, 16)):
             yield {"threads": threads, "each": each}, (Step("tile-loop", {"extent": threads * each}), _threads_of(kernel, threads))
+
+
+def _spread(program: n.Program, setting: Setting) -> tuple[tuple[Step, ...], n.Program]:
+    """Steps that make axes of loops, and what they come to, as long as a kernel is one loop of which no iteration needs another."""
+    steps, now = list[Step](), program
+    while len(now.kernels) == 1 and len(now.kernels[0].body) == 1 and isinstance(now.kernels[0].body[0], n.For):
+        step = Step.of(pass_class("walk-items").with_options({"axis": 0}), now.kernels[0].name, "backward")
+        done = taken(now, step, setting.context)
+        if isinstance(done, Left):
+            break
+        steps, now = [*steps, step], done[-1].program
+    return tuple(steps), now
 
 
 def _folded(kernel: n.Kernel, long: Sequence[int]) -> Iterator[Step]:

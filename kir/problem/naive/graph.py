@@ -235,14 +235,23 @@ def _apart(g: Graph, op: str, whole: str, args: tuple[Any, ...], words: Mapping[
 
 
 def _folded(g: Graph, op: str, x: Of, axes: Sequence[int], keep: bool, dtype: str) -> Of:
-    """A reduction. One of several axes is made along the last of them, then along the others, as one axis where they lie side by side."""
+    """A reduction. One of several axes is made along the last of them, then along the others, as one axis where they lie side by side; at once where they
+    lie in one piece that a CTA may hold, and there are as many pieces as fill a device."""
     shape = g.nodes[x.number].shape
-    finer = _finer(g, x, axes) if op in TWICE else None
+    loops = [i for i in axes if set(shape[i]) != {1}]
+    row, items = (math.prod(max(shape[i]) for i in range(len(shape)) if (i in loops) is inside) for inside in (True, False))
+    at_once = op in TWICE and items >= ENOUGH and row <= LONGEST
+    if at_once and len(loops) > 1 and all(i in axes for i in range(min(loops), max(loops) + 1)):  # a row that lies in one piece
+        first, end = min(loops), max(loops) + 1
+        merged = (*shape[:first], tuple(math.prod(v) for v in zip(*shape[first:end], strict=True)), *shape[end:])
+        left = [first, *(i if i < first else i - (end - first - 1) for i in axes if i not in range(first, end))]
+        made = _fold(g, op, g.add("reshape", (x,), merged, g.nodes[x.number].dtype), sorted(left), False, dtype)
+        return made if not keep else g.add("reshape", (made,), [(1,) * len(shape[0]) if i in axes else e for i, e in enumerate(shape)], dtype)
+    finer = _finer(g, x, axes) if op in TWICE and not at_once else None
     if finer is not None:
         refined, wider = finer
         made = _folded(g, op, refined, wider, False, dtype)
         return made if not keep else g.add("reshape", (made,), [(1,) * len(shape[0]) if i in axes else e for i, e in enumerate(shape)], dtype)
-    loops = [i for i in axes if set(shape[i]) != {1}]
     if len(loops) > 1 and op in TWICE:
         part = _fold(g, op, x, (loops[-1],), False, dtype)
         rest = [i - (i > loops[-1]) for i in axes if i != loops[-1]]
@@ -265,6 +274,10 @@ def _fold(g: Graph, op: str, x: Of, axes: Sequence[int], keep: bool, dtype: str)
     return g.add("fold", (x,), left, dtype, {"how": op, "axes": tuple(axes), "keep": keep})
 
 
+ENOUGH = 256
+"""Work items below which a row's reduction is not worth sharing with its elements: the elements alone fill a device, the rows do not."""
+LONGEST = 65536
+"""Elements of a row that one CTA reads again."""
 TWICE = ("sum", "prod", "amax", "amin", "any", "all")
 """Reductions that may be made in parts."""
 

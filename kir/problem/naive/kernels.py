@@ -8,19 +8,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 from typing import Any
 
-from kir.base.dataclass import dataclass
 from kir.problem.naive import operators as ops
-from kir.problem.naive.graph import SAME, Extent, Graph, Moving, Node, Of, operands
+from kir.problem.naive.graph import ENOUGH, LONGEST, SAME, Extent, Graph, Moving, Node, Of, operands
+from kir.problem.naive.writing import Body, Writing, begun, finer_of, names_of, parted_of, placed
 
-ENOUGH = 256
-"""Work items below which a row's reduction is not worth sharing with its elements: the elements alone fill a device, the rows do not."""
 ROW = 32
 """Elements of a row that is one work item, where nothing but the row's elements is computed."""
-LONGEST = 65536
-"""Elements of a row that one CTA reads again."""
 GRID_Y = 65535
 """CTAs along the second and third axes of a grid at most (CUDA C++ Programming Guide, technical specifications)."""
 I32_MOST = 2**31 - 1
@@ -33,49 +28,6 @@ STARTS = {"sum": 0, "prod": 1, "amax": -math.inf, "amin": math.inf, "any": False
 STEPS: Mapping[str, Callable[..., str]] = {
     "sum": "{0} + ({1})".format, "prod": "{0} * ({1})".format, "amax": "max_nan({0}, {1})".format, "amin": "min_nan({0}, {1})".format,
     "amax of numbers": "max({0}, {1})".format, "amin of numbers": "min({0}, {1})".format, "any": "{0} | ({1})".format, "all": "{0} & ({1})".format}
-
-
-@dataclass
-class Body:
-    """Lines of a block, and what is named in it."""
-
-    lines: list[str] = field(default_factory=list)
-    known: dict[tuple[int, tuple[str, ...]], str] = field(default_factory=dict)
-
-    def ended(self, *last: str) -> list[str]:
-        """The block with its last lines: what was named and is used once stands where it is used."""
-        out = [*self.lines, *last]
-        for k in reversed(range(len(self.lines))):
-            name, _, value = out[k].removeprefix("let ").partition(" = ")
-            word = re.compile(rf"\b{re.escape(name)}\b")
-            used = [i for i in range(k + 1, len(out)) for _ in word.finditer(out[i])]
-            if out[k].startswith("let ") and len(used) == 1:
-                before, after = word.split(out[used[0]], maxsplit=1)
-                out[used[0]] = f"{before}({value}){after}"
-                del out[k]
-        return out
-
-
-@dataclass
-class Writing:
-    """One kernel while it is written: `axes` by name, `shared` those that its reductions depend on."""
-
-    number: int
-    axes: dict[str, Extent]
-    before: Body = field(default_factory=Body)
-    shared: frozenset[str] | None = None
-    product: bool = False
-    filters: str = ""
-    """The axis of a convolution's filters, where each sums over channels."""
-    made: set[int] = field(default_factory=set)
-    """Contractions that it computes."""
-    names: int = 0
-    loops: int = 0
-
-    def name(self, what: str) -> str:
-        """A name that the kernel does not have yet."""
-        self.names += 1
-        return f"{what}{self.names}"
 
 
 class Kernels:
@@ -113,15 +65,15 @@ class Kernels:
             before = len(self.kernels), len(self.workspaces), dict(self.place)
         self.g.whole, self.g.parts, self.g.parted = held
 
-    def _written(self, number: int, buffer: str) -> set[int]:
-        """Writes it; the contractions that it computes itself."""
+    def _written(self, number: int, buffer: str, flat: int | None = None, finer: Mapping[str, list[Extent]] | None = None) -> set[int]:
+        """Writes it; the contractions that it computes itself. With `finer` some of its axes are several, with `flat` those after the first so many one."""
         node, through = self.g.nodes[number], list[Node]()
         while node.op in (*ops.TURNS, *ops.RESHAPES) and node.args[0].number not in self.place and self.uses[node.args[0].number] == 1:
             through.append(node)
             node = self.g.nodes[node.args[0].number]
-        axes = {f"i{k}": e for k, e in enumerate(node.shape) if set(e) != {1}}
-        w = Writing(number, axes)
-        index = tuple(f"i{k}" if f"i{k}" in axes else "0" for k in range(len(node.shape)))
+        before = len(self.kernels), len(self.made), len(self.workspaces), dict(self.place)
+        w, index = begun(self.g, number, node, flat, finer or {})
+        axes = w.axes
         at: Sequence[str] = index
         for view in reversed(through):
             at = ops.written(self.g, view, at) or []
@@ -130,10 +82,19 @@ class Kernels:
             return w.made
         inner = Body()
         value = ops.cast(self._element(w, inner, node.number, index, root=True), ops.computed(node.dtype), node.dtype)
-        store = inner.ended(f"@store_{buffer} {buffer}[{', '.join(at) or '0'}] = {value}")
+        mine = self.g.nodes[number]
+        store = inner.ended(f"@store_{buffer} {placed(self.g, w, buffer, mine, at)} = {value}")
+        if w.finer and w.shared is None and not finer:
+            del self.kernels[before[0]:], self.made[before[1]:], self.workspaces[before[2]:]
+            self.place = before[3]
+            return self._written(number, buffer, None, w.finer)
         if w.shared is None and axes and (last := list(axes)[-1]) == index[-1] and ROW <= max(axes[last]) <= LONGEST:
             w.shared = frozenset(axes) - {last}
         grid = [x for x in axes if w.shared is None or x in w.shared]
+        if flat is None and [*axes][:len(grid)] == grid and len(axes) > len(grid) + 1 and [*axes][-1] == index[-1]:
+            return self._written(number, buffer, len(grid), finer)
+        if flat is not None and parted_of(w, store) and len(begun(self.g, number, node, None, finer or {})[0].axes) > flat + 2:
+            return self._written(number, buffer, flat + 1, finer)
         for x in reversed([x for x in axes if x not in grid]):
             store = [f"for {x} in 0..{self.g.extent(axes[x])}", *("  " + line for line in store)]
         self._add(w, grid, [*w.before.lines, *store])
@@ -145,7 +106,8 @@ class Kernels:
         name = f"k{len(self.kernels)}" if w.number != self.g.result else "main"
         self.made.append((w.number, frozenset(w.made)))
         self.facts |= dict.fromkeys(f"{size} <= {I32_MOST // int(times)}" for size, times in MULTIPLE.findall(told))
-        self.kernels.append("\n".join([f"kernel {name} grid ({told}) threads 1", *("  " + x for x in (*lets, *lines))]))
+        views = [f"view {view.format(named)}" for view, named in w.views.items()]
+        self.kernels.append("\n".join([f"kernel {name} grid ({told}) threads 1", *("  " + x for x in (*views, *lets, *lines))]))
 
     def _convolved(self, w: Writing, grid: Sequence[str]) -> tuple[str, list[str]]:
         """Filters and pixels of a line as axes of their own, as the rows and columns of a product have them; images and lines in one."""
@@ -202,7 +164,7 @@ class Kernels:
         node = self.g.nodes[number]
         own = ops.computed(node.dtype)
         if number in self.place:
-            return ops.cast(f"{self.place[number]}[{', '.join(index) or '0'}]", node.dtype, own)
+            return ops.cast(placed(self.g, w, self.place[number], node, index), node.dtype, own)
         if (number, index) in body.known:
             return body.known[number, index]
         if (number, index) in w.before.known:
@@ -250,8 +212,9 @@ class Kernels:
         a device."""
         if node.op in SCANS:
             return False
-        named = [x for x in index if x != "0"]
+        named = [name for x in index if x != "0" for name in names_of(self.g, w, x)]
         if any(x not in w.axes for x in named) or len(set(named)) != len(named):
+            w.finer = w.finer or finer_of(self.g, w, named)
             return False
         shared = frozenset(named)
         if root:
@@ -289,7 +252,8 @@ class Kernels:
         name = w.name(what)
         lines = body.ended(f"{name} = {step.replace('@@', name)}")
         for var, extent in reversed(loops):
-            if (several := self.g.parted.get(var)) is None:
+            parts = re.compile(rf"\({var}\) (//|%) ")
+            if (several := self.g.parted.get(var)) is None or not any(parts.search(line) for line in lines):
                 lines = [f"for {var} in 0..{extent}", *("  " + x for x in lines)]
                 continue
             named = [f"{var}_{k}" for k in range(len(several))]
@@ -316,13 +280,14 @@ class Kernels:
                 at.append("0")
             else:
                 at.append(self._loop(w, "j"))
+                w.flat.add(at[-1])
                 loops.append((at[-1], self.g.extent(extent)))
         if source.number not in self.place and self._blocked(w, source.number, tuple(at), math.prod(max(e) for e in source.shape)):
             kept = source
-            while kept.op in ops.RESHAPES and _axes(under := self.g.nodes[kept.args[0].number]) < _axes(kept) and under.number not in self.place:
-                kept = under  # as it is made: its axes are parted where it is seen
+            while kept.op in ops.RESHAPES and (under := self.g.nodes[kept.args[0].number]).number not in self.place:
+                kept = under  # as it is made: its axes are parted, or put together, where it is seen
             self._stored(kept.number)
-            for var, _ in loops:  # what lies in memory is read as it lies there
+            for var, _ in loops if _axes(kept) <= _axes(source) else ():  # what lies in memory is read as it lies there
                 self.g.parted.pop(var, None)
         body, of = Body(), ops.computed(source.dtype)
         value = self._element(w, body, source.number, tuple(at))

@@ -239,13 +239,13 @@ def reshaped(g: Graph, index: Sequence[str], new: Sequence[Extent], old: Sequenc
     if not groups and any(math.prod(e) != 1 for e in (*new, *old)):
         raise g.refused("a view that no rule of row-major places says")
     for mine, theirs in groups:
-        flat = _together(g, [fresh[i] for i in mine])
-        for k, x in zip(theirs, [flat] if len(theirs) == 1 else _parted(g, flat, [old[k] for k in theirs]), strict=True):
+        flat = together(g, [fresh[i] for i in mine])
+        for k, x in zip(theirs, [flat] if len(theirs) == 1 else parted(g, flat, [old[k] for k in theirs]), strict=True):
             out[k] = x
     return out
 
 
-def _together(g: Graph, mine: Sequence[tuple[Extent, str]]) -> str:
+def together(g: Graph, mine: Sequence[tuple[Extent, str]]) -> str:
     """Places along several axes as one along their product."""
     names = tuple(x for _, x in mine)
     if len(mine) == 1 or names in g.whole:
@@ -259,7 +259,7 @@ def _together(g: Graph, mine: Sequence[tuple[Extent, str]]) -> str:
     return flat
 
 
-def _parted(g: Graph, flat: str, extents: Sequence[Extent]) -> list[str]:
+def parted(g: Graph, flat: str, extents: Sequence[Extent]) -> list[str]:
     """A place along a product of axes as one along each."""
     out, left = list[str](), flat
     for e in reversed(extents[1:]):

@@ -12,8 +12,8 @@ from itertools import permutations
 
 from kir.analysis.facts import Facts
 from kir.analysis.integers.long_division import divided
+from kir.analysis.normal.private.registers import counted
 from kir.analysis.normal.regions import raised
-from kir.analysis.normal.registers import counted
 from kir.base.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n

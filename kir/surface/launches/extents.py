@@ -28,6 +28,8 @@ MORE_PLACES = 6
 MOST_FACTORS = 4
 MOST_PRODUCT = 7
 """Sizes of which a tensor's length may be the product where it is exactly as large as what is reached."""
+MOST_TILE = 64
+"""Tiles of a size that is tried at more than one of them in the second run."""
 UNSTATED = "?"
 
 
@@ -161,9 +163,14 @@ def _fitted(binding: Binding, made: _Runs, names: Sequence[str]) -> _Fitted:
     asked = [name for name in names if touched & {name, f"{name}_flat"}]
     for turn in ((PRIMES[0],), (PRIMES[1], LEAN)):
         best: tuple[Mapping[str, int], Result] | None = None
+        longer = [f"{x} >= {by + 1}" for x, by in tiles(program, binding.sizes) if by <= MOST_TILE] if tried else []
         for order, primes in product((1, -1), turn):  # other sizes where these reach nothing, as padding that is wider than what is padded
-            sizes = small_sizes(binding.changed(sizes=binding.sizes[::order]), primes) if order == 1 or best is not None else None
-            run = made.at(sizes) if sizes is not None else None
+            sizes = run = None
+            for beyond in dict.fromkeys((tuple(longer), ())) if order == 1 or best is not None else ():  # more than one tile, where such a run can be made
+                sizes = small_sizes(binding.changed(sizes=binding.sizes[::order], facts=[*binding.facts, *beyond]), primes)
+                run = made.at(sizes) if sizes is not None else None
+                if run is not None:
+                    break
             if sizes is not None and run is not None and (best is None or _reached(run, asked) > _reached(best[1], asked)):
                 best = sizes, run
             if best is not None and _reached(best[1], asked) == len(asked):

@@ -15,7 +15,7 @@ from kir.interp.numerics.number import storage
 from kir.interp.state.result import Result
 from kir.ir import nodes as n
 from kir.ir.binding import Binding, expressions, fact_expressions
-from kir.ir.build import compare, const, int_value
+from kir.ir.build import compare, const, int_value, polynomial
 from kir.ir.types import I32, DType
 from kir.ir.visit import regions, substitute, walk
 from kir.surface.launches.values import decided, none_false
@@ -194,9 +194,18 @@ def tiles(program: n.Program, sizes: Sequence[str]) -> Iterator[tuple[str, int]]
 def divisions(binding: Binding, program: n.Program) -> Iterator[str]:
     """That a size which is taken in tiles is a multiple of the tile, as facts that the binding does not have. Not of a size that the kernel compares places
     with: it is made for those that are none, and where it leaves a tensor all the same it is wrong."""
+    steps = {s.var.name: int(s.step.value) for k in program.kernels for s in walk(k) if isinstance(s, n.For) and isinstance(s.step, n.Const)}
     ragged = {v.name for k in program.kernels for x in walk(k) if isinstance(x, n.Binary) and x.op in ("lt", "le", "gt", "ge")
-              and not isinstance(x.a, n.Const) and not isinstance(x.b, n.Const) for v in walk(x) if isinstance(v, n.Var)}
+              and not any(isinstance(side, n.Const) or _whole_steps(side, steps) for side in (x.a, x.b)) for v in walk(x) if isinstance(v, n.Var)}
     yield from (fact for x, by in tiles(program, binding.sizes) if x not in ragged and (fact := f"{x} % {by} == 0") not in binding.facts)
+
+
+def _whole_steps(e: n.Expr, steps: Mapping[str, int]) -> bool:
+    """Whether a number is where a loop of steps is, whole steps on: what is compared with it says whether there is another step, not where a size ends."""
+    terms = polynomial(e)
+    moved = [steps[m[0].name] for m in terms if len(m) == 1 and isinstance(m[0], n.Var) and steps.get(m[0].name, 1) > 1]
+    known = all(not m or (len(m) == 1 and isinstance(m[0], n.Var) and steps.get(m[0].name, 1) > 1) for m in terms)
+    return len(moved) == 1 and known and all(c % moved[0] == 0 for m, c in terms.items() if not m)
 
 
 def parted(program: n.Program, sizes: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -14,7 +14,7 @@ import pytest
 import tomli_w
 
 from kir.faces.cli._main import run
-from kir.faces.cli.lineages.lineage import _suggestion
+from kir.faces.cli.lineages.lineage import _suggestion, _warmed
 from kir.ir.parser import parse_program
 from kir.lineage.judge import CpuJudge
 from kir.lineage.run import usual_targets
@@ -362,3 +362,24 @@ def test_a_pipeline_that_cannot_be_walked_is_refused(words: list[str], code: int
     shown = capsys.readouterr().err
     assert all(each in shown for each in said) and "Traceback" not in shown, shown
     assert not (tmp_path / "out" / "lineage.json").exists()
+
+
+@pytest.mark.parametrize(("name", "text", "surface", "loaded"), [
+    ("k.py", "import triton\nimport triton.language as tl\n", "", ["triton"]),
+    ("k.py", "import tilelang\n", "", ["tilelang"]),
+    ("k.py", "import torch\n", "", []),
+    ("k.kir", "kir 1\n", "", []),
+    ("k.kir", "kir 1\n", "tilelang", ["tilelang"]),
+    ("k.py", "import triton\n", "cuda", []),
+    ("nowhere.py", None, "", []),
+])
+def test_a_compiler_that_takes_seconds_is_loaded_while_its_kernel_is_read(
+    name: str, text: str | None, surface: str, loaded: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[str] = []
+    monkeypatch.setattr("kir.surface.warm", begun.append)
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    _warmed(f"{tmp_path / name}::k", surface)
+    _warmed("no_such_package:ops/k.py::k", "")
+    assert begun == loaded

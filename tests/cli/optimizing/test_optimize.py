@@ -15,6 +15,7 @@ from kir.learning.optimize.plan import Setting
 from kir.learning.optimize.pool.tasks import judged, task_of
 from kir.problem import load_problem
 from tests.command_line import called
+from tests.users.own_kernels import laid
 
 SKILLS = Path(__file__).parents[3] / "skills"
 NAIVE, BOUND = str(SKILLS / "problems/softmax/naive_triton.py"), str(SKILLS / "bindings/softmax_naive_triton.toml")
@@ -110,12 +111,31 @@ def test_sizes_that_facts_keep_small_make_the_others_no_smaller(tmp_path: Path) 
     assert sizes["D"] == 64 and sizes["E"] == 16 and sizes["M"] >= 1 << 17
 
 
+def test_a_kernel_is_made_fast_at_the_sizes_that_its_file_calls_it_with(tmp_path: Path) -> None:
+    """Those of its main program, where they are more than a test's; else, and where they are asked for, others."""
+    file = laid(tmp_path, "softmax with a scale (Triton)")
+    one = subject(str(file))
+    assert shape_for(one, "").sizes == {"m": 512, "n": 781} and shape_for(one, "m=64,n=128").sizes == {"m": 64, "n": 128}
+    file.write_text(file.read_text().replace("torch.randn(512, 781", "torch.randn(5, 781"))
+    assert shape_for(subject(str(file)), "").sizes["m"] >= 4096
+
+
 def test_a_kernel_with_a_hazard_is_not_taken_for_what_must_be_computed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "race.kir"
     file.write_text("kir 1\nprogram race\n  size N: i32\n  in X: f32[N]\n  out Y: f32[1]\n  fact N >= 2\n"
                     "kernel race grid (c: 1) threads 32\n  for t in 0..32 parallel thread\n    if t < N\n      Y[0] = X[t]\n")
-    code, _, err = called(capsys, "optimize", str(file), *QUICK[2:])
+    code, _, err = called(capsys, "optimize", str(file), *QUICK[2:], "--log", str(tmp_path / "log"))
     assert code == 1 and "KIR-U025" in err and "the kernel as given is not right" in err and "kir check FILE, which says where" in err
+    file.write_text(file.read_text().replace("if t < N", "if t < 1"))
+    code, _, err = called(capsys, "optimize", str(file), *QUICK[2:], "--log", str(tmp_path / "log"))
+    assert code == 0, "mended, it is searched under the same command: the log has nothing of another"
+
+
+def test_a_kernel_of_one_size_that_is_too_large_to_be_tried_is_not_called_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "one.kir"
+    file.write_text("kir 1\nprogram one\n  in X: f32[67108864]\n  out Y: f32[67108864]\nkernel main grid (c: 67108864) threads 1\n  Y[c] = X[c] * 2.0\n")
+    code, _, err = called(capsys, "optimize", str(file), *QUICK[2:])
+    assert code == 1 and "KIR-U025" in err and "cannot be tried: nothing is a size" in err and "kir bind FILE" in err
 
 
 def test_a_wrong_policy_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -123,3 +123,24 @@ def test_a_loop_that_ends_at_the_first_of_several_ends(head: str, loop: str, tmp
     text = text_of(tmp_path, f"__global__ void k(float* x, int n, int m) {{ float s = 0.f; {head} s += x[r]; x[0] = s; }}",
                    binding='grid = [1]\nsizes = ["n", "m"]\n[metas]\nthreads_x = 32\n[scalars]\nn = "n"\nm = "m"\n' + TENSOR.format("x", 64, "f32"))
     assert loop in text and (loop == "while") == ("while" in text), text
+
+
+LADDER = """template <int N> struct All {
+  static __device__ float run(float x) { x = max(x, __shfl_xor_sync(uint32_t(-1), x, N / 2)); return All<N / 2>::run(x); } };
+template <> struct All<1> { static __device__ float run(float x) { return x; } };
+__global__ void k(float* x) { float v = x[threadIdx.x]; BODY }
+"""
+
+
+@pytest.mark.parametrize(("body", "loops"), [
+    ("x[threadIdx.x] = All<32>::run(v);", 1),
+    ("v = All<32>::run(v); v = v * 2.f; x[threadIdx.x] = All<8>::run(v);", 2),
+    ("v += __shfl_down_sync(~0u, v, 2); v += __shfl_down_sync(~0u, v, 1); x[threadIdx.x] = v;", 1),
+    ("float a = v + __shfl_xor_sync(~0u, v, 2); float b = a + __shfl_xor_sync(~0u, a, 1); x[threadIdx.x] = a * b;", 0),
+    ("v += __shfl_xor_sync(~0u, v, 4); v = max(v, __shfl_xor_sync(~0u, v, 2)); v = v - __shfl_xor_sync(~0u, v, 1); x[threadIdx.x] = v;", 0),
+    ("v += __shfl_xor_sync(~0u, v, 8); v += __shfl_xor_sync(~0u, v, 2); x[threadIdx.x] = v;", 0),
+])
+def test_a_ladder_of_shuffles_that_a_template_writes_out_is_one_loop(body: str, loops: int, tmp_path: Path) -> None:
+    """What uses a step on its way, does something else in one, or leaves one out, stays as it stands."""
+    text = text_of(tmp_path, LADDER.replace("BODY", body), binding='grid = [1]\n[metas]\nthreads_x = 32\n' + TENSOR.format("x", 32, "f32"))
+    assert text.count("for s") == loops, text

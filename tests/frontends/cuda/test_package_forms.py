@@ -385,6 +385,11 @@ WRITTEN = {
         "  T (*rows)[N] = reinterpret_cast<T (*)[N]>(raw);\n  rows[1][t] = x[t];\n  __syncthreads();\n  y[t] = rows[1][N - 1 - t];\n}\n"
         "template <typename T> __global__ void k(const T* x, T* y) { turned<64, T>(x, y, threadIdx.x); }\n"
         "void go(const float* x, float* y, int bytes) { k<float><<<1, 64, bytes>>>(x, y); }\n"),
+    "a row of a thread, stored under a mask at a place in 64 bits": (
+        "__global__ void k(const float* x, float* y, int n) {\n  float own[4] = {};\n  const int t = threadIdx.x * 4;\n  for (int k = 0; k < n; ++k)\n"
+        "#pragma unroll\n    for (int i = 0; i < 4; ++i) own[i] += x[t + i + k];\n"
+        "#pragma unroll\n  for (int i = 0; i < 4; ++i) {\n    int c = t + i;\n    if (c < n) y[(size_t)blockIdx.x * n + c] = own[i];\n  }\n}\n"
+        "void go(const float* x, float* y, int n) { k<<<4, 64>>>(x, y, n); }\n"),
     "an array inside a struct": (
         "struct S { float v[2]; int n; };\n__global__ void k(const float* x, float* y, S s) { y[threadIdx.x] = x[threadIdx.x] * s.v[0] + s.v[1]; }\n"
         "void go(const float* x, float* y, S s) { k<<<1, 64>>>(x, y, s); }\n"),
@@ -412,7 +417,10 @@ def threads(body: str, before: str = "") -> str:
 
 
 WHOLE = "  float own[4] = {FILL, FILL, FILL, FILL};\n  if (t < n) *(float4*)own = ((const float4*)x)[t];\n  y[t] = own[PLACE] * 2.f;"
+ROW = "  float own[4];\n  for (int i = 0; i < 4; ++i) own[i] = x[t * 4 + i];\n#pragma unroll\n"
+ROW += "  for (int i = 0; i < 4; ++i) if (t * 4 + i PAST n) y[t * 4 + i] = own[i];"
 DIFFERENT = {
+    "which of a row are stored": tuple(threads(ROW.replace("PAST", sign)) for sign in ("<", "<=")),
     "what stands where nothing is loaded": tuple(threads(WHOLE.replace("FILL", f"{x}.f").replace("PLACE", "1")) for x in (0, 1)),
     "which part of a vector": tuple(threads(WHOLE.replace("FILL", "0.f").replace("PLACE", f"{x}")) for x in (1, 2)),
     "a value loaded before it is written over": (

@@ -208,3 +208,25 @@ def test_an_unsigned_index_of_threads_that_have_not_left_is_signed(leaves: str, 
     stored = "cast(i, u32) * cast(N, u32) + cast(j * 16 + t % 16, u32)"
     text = program_text(raised(parse_program(f"{head}    if {leaves}\n      return\n    C[cast({stored}, i64)] = 1.0\n")))
     assert ("u32" not in text) == signed, text
+
+
+@pytest.mark.parametrize(("multiple", "raised_"), [(16, True), (8, False)])
+def test_a_next_step_lies_within_rows_of_whole_steps(multiple: int, raised_: bool) -> None:
+    """`if (k + 16 < n) .. = x[row * n + k + 16 + threadIdx.x]`, where n is a multiple of 16."""
+    text = program_text(raised(parse_program(f"""kir 1
+program p
+  size M: i32
+  size N: i32
+  in X: f32[M, N]
+  out Y: f32[M, N]
+  fact M >= 1
+  fact N >= 1
+  fact N % {multiple} == 0
+kernel main grid (row: M) threads 16
+  view global X_flat: f32[M * N] at X
+  for t in 0..16 parallel thread
+    for k in 0..N // 16
+      if k * 16 + 16 < N
+        Y[row, k * 16 + t] = X_flat[row * N + k * 16 + 16 + t]
+""")))
+    assert ("X_flat" not in text) == raised_, text

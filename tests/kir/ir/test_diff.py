@@ -5,6 +5,7 @@ import json
 import re
 from html.parser import HTMLParser
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 
 from kir.ir import nodes as n
@@ -128,6 +129,15 @@ def test_colors_only_when_asked_for() -> None:
     q = replace_at(p, ("main", 3), ())
     assert "\x1b[" not in render_terminal(diff(p, q))
     assert "\x1b[" in render_terminal(diff(p, q), color=True)
+
+
+def test_a_notebook_shows_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A console in a notebook shows what it prints by itself, captured or not."""
+    shown: list[str] = []
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setattr("rich.jupyter.display", lambda segments, text: shown.append(text))
+    p = parse_program(TEXT)
+    assert "- " in render_terminal(diff(p, replace_at(p, ("main", 3), ()))) and not shown
 
 
 def test_far_rows_are_folded() -> None:

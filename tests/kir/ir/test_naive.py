@@ -185,6 +185,17 @@ def test_what_its_data_say_is_a_scatter_and_a_flat_view_is_a_row_major_tensor() 
         "layout"}
 
 
+@pytest.mark.parametrize(("view", "row"), [
+    ("[M, 8 * N]", True), ("[M * 8, N]", True), ("[M, 2, 4 * N]", True), ("[M, 3, 4 * N]", False), ("[M * 4, 2 * N]", False), ("[M, 2, 4, N]", False),
+    ("[8 * N, M]", False)])
+def test_a_view_of_rows_in_one_piece_is_a_row_major_tensor(view: str, row: bool) -> None:
+    """Axes side by side, or a group of one and all that come after it: nothing that mixes rows."""
+    rank = view.count(",") + 1
+    text = ("kir 1\nprogram p\n  in X: f32[M, 8, N]\n  out Y: f32[M]\n  size M: i32\n  size N: i32\n"
+            f"kernel main grid (i: M) threads 1\n  view global v: f32{view} at X\n  Y[i] = v[{', '.join(['0'] * rank)}]\n")
+    assert {v.clause for v in is_naive(parse_program(text))} == (set() if row else {"layout"})
+
+
 def test_sinking_a_definition_into_a_loop_decreases_the_measure() -> None:
     hoisted = HEAD + "kernel main grid (i: M) threads 1\n  let x = A[i, 0]\n  for j in 0..N\n    C[i, j] = x\n"
     sunk = HEAD + "kernel main grid (i: M) threads 1\n  for j in 0..N\n    let x = A[i, 0]\n    C[i, j] = x\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
+from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import add, const, known_value, sub, var
 from kir.ir.types import BOOL, I32, U8, DType, Type
@@ -28,3 +29,7 @@ def test_a_value_at_literals_is_what_the_expression_folds_to(data: st.DataObject
     event("known" if known is not None else "not known")
     assert known is None or (isinstance(put_in, n.Const) and (put_in.value, type(put_in.value)) == (known, bool if put_in.dtype.is_bool else int))
     assert known_value(add(var("a"), var("b")), at) is not None and known_value(add(var("a"), var("missing")), at) is None
+
+
+def test_a_number_as_a_condition_is_whether_it_is_zero() -> None:
+    assert [build.cast(build.const(x), BOOL) for x in (0, 1, 7)] == [n.Const(x, BOOL) for x in (False, True, True)]

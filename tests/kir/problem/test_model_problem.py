@@ -3,8 +3,9 @@ from __future__ import annotations
 
 import importlib.util
 import textwrap
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from kir.gate import gate_cpu
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.problem import load_problem
-from kir.problem.model import ModelProblem, _expression
+from kir.problem.model import ModelProblem, Runner, _expression
 from kir.problem.model_source import ModelSource
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
@@ -387,3 +388,62 @@ def test_without_torch_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(machine, "package_version", lambda name: None)
     with pytest.raises(KirError, match="KIR-G919"):
         load_problem(made(tmp_path, MATMUL))
+
+
+@needs_torch
+def test_a_bound_is_the_same_whatever_runs_share_and_however_much_is_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Contractions of what all disturbed runs are given are made once; one that forward wrote to since is made again."""
+    import torch
+
+    from kir.problem import model_run, rounding_noise
+
+    text = LAYER.replace("batch = 24", "batch = 64")
+    file = model_run.ModelFile(ModelSource("model.py", text))
+    given = file.inputs({}, 3, "sparse")
+    exact = file.oracle({}, given)
+    usual = file.bound({}, given, exact, 2.0**-24)
+    monkeypatch.setattr(model_run, "BLOCK", model_run.WINDOW)
+    assert np.array_equal(file.bound({}, given, exact, 2.0**-24), usual)
+    monkeypatch.setattr(rounding_noise.Known, "of", lambda self, name, args, words, make: make())
+    assert np.array_equal(file.bound({}, given, exact, 2.0**-24), usual)
+    monkeypatch.undo()
+    held, calls = torch.ones(3, 3), list[int]()
+    known = rounding_noise.Known([held])
+
+    def made() -> tuple[Any, Any]:
+        calls.append(1)
+        return held @ held, held
+    for _ in range(2):
+        known.of("aten.mm", (held, held), {}, made)
+    held += 1
+    known.of("aten.mm", (held, held), {}, made)
+    known.of("aten.mm", (held, torch.ones(3, 3)), {}, made)
+    assert len(calls) == 3, "made once, again after a write, and each time with what was not held"
+
+
+@needs_torch
+def test_candidates_of_one_search_share_what_a_model_draws_and_answers(matmul: ModelProblem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model is run once for each inputs; what it said judges every candidate, and a wrong one all the same."""
+    from kir.gate.gpu import oracle as gate
+    from kir.problem.answers import Answers, key_of
+
+    asked: list[str] = []
+    ask = Runner.ask
+
+    def counted(self: Runner, op: str, *given: Any, **words: Any) -> Any:
+        asked.append(op)
+        return ask(self, op, *given, **words)
+    monkeypatch.setattr(Runner, "ask", counted)
+    monkeypatch.setattr(gate, "SHARED_BYTES", 1)
+    at = matmul.tagged("timed")[0]
+    first, second = (gate.OwnOracle(cast(Any, None), matmul, gate.Shared(7, Answers(tmp_path / "arrays"))) for _ in range(2))
+    given = first.inputs(at, 3, "normal", keep=True)
+    again = second.inputs(at, 3, "normal", keep=True)
+    assert asked == ["inputs"] and all(np.array_equal(given[k], again[k]) for k in given)
+    right = (given["A"].astype(np.float64) @ given["B"].astype(np.float64)).astype(np.float32)
+    assert first.compare(at, given, {"out": right}).ok and not second.compare(at, again, {"out": right * 1.01}).ok
+    assert asked == ["inputs", "bounded"]
+    second.inputs(at, 3, "normal")
+    assert asked[-1] == "inputs", "what is kept for one candidate alone is drawn for it"
+    other = replace(matmul, runner=Runner(ModelSource("other.py", matmul.runner.source.text + "\n")))
+    assert key_of(other, at) != key_of(matmul, at), "of another text"

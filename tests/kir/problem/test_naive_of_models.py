@@ -20,6 +20,8 @@ from kir.ir.nodes import Program
 from kir.ir.printer import expr_text
 from kir.ir.visit import walk
 from kir.problem.model import _expression
+from kir.problem.naive import graph, writing
+from kir.problem.naive import kernels as naive_kernels
 from kir.problem.naive.program import naive_program
 from kir.problem.schema import Tensor
 
@@ -103,6 +105,33 @@ def test_it_computes_what_the_model_does(name: str) -> None:
         given = inputs(shapes, sizes, 1)
         expected = forward(*given)
         expected = expected.reshape(expected.shape or (1,)).numpy()
+        out = run(program, {**{f"x{k}": x.numpy() for k, x in enumerate(given)}, "out": np.zeros_like(expected)}, mode="check")
+        assert not out.findings and np.allclose(out.outputs["out"], expected, rtol=2e-5, atol=2e-6), sizes
+
+
+@needs_torch
+@pytest.mark.parametrize(("name", "kernels"), [("group_norm", 1), ("instance_norm", 1), ("sums", 1), ("tops", 1), ("top_of_flat", 1), ("pooled_sum", 2),
+                                               ("global_pool", 1), ("grouped_products", 2), ("weighted", 1)])
+def test_rows_of_several_axes_stay_in_one_kernel_where_there_are_many(name: str, kernels: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group of channels is a row in one piece: what is folded over it and what becomes of its elements are one kernel, as a normalization of rows is."""
+    import torch
+
+    for module in (graph, writing, naive_kernels):
+        monkeypatch.setattr(module, "ENOUGH", 1)
+    f = torch.nn.functional
+    own: dict[str, tuple[Callable[..., Any], Sequence[tuple[str, ...]]]] = {}
+    own["grouped_products"] = (lambda x, w: torch.tanh(f.group_norm(torch.einsum("oc,bchw->bohw", w, x) * 2, 2) + 1), [IMAGE, ("4", "4")])
+    own["weighted"] = (lambda x, w, v: f.group_norm(x, 2, w, v), [IMAGE, ("4",), ("4",)])
+    forward, shapes = own.get(name) or functions(torch, f)[name]
+    program = made(forward, shapes)
+    assert is_naive(program) == () and len(program.kernels) == kernels
+    if name == "weighted":  # a channel's weight is read at its channel, not at what is left of a row's place
+        last = program.kernels[-1].body[-1]
+        assert isinstance(last, n.For) and isinstance(last.body[0], n.For) and not any(
+            isinstance(x, n.Binary) and x.op == "floordiv" for s in last.body for x in walk(s))
+    for sizes in (*SIZES, {"b": 5, "n": 6}):
+        given = inputs(shapes, sizes, 1)
+        expected = forward(*given).numpy()
         out = run(program, {**{f"x{k}": x.numpy() for k, x in enumerate(given)}, "out": np.zeros_like(expected)}, mode="check")
         assert not out.findings and np.allclose(out.outputs["out"], expected, rtol=2e-5, atol=2e-6), sizes
 

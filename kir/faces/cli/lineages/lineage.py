@@ -54,6 +54,7 @@ def command(
     """Walk an expert kernel back to naive, one gated step at a time, and rebuild it from the stored steps."""
     import time
 
+    _warmed(file, surface)
     from kir.base.diagnostic import Diagnostic
     from kir.faces.api.pipelines import names_pipeline
     from kir.faces.cli._program import quoted_bind
@@ -118,6 +119,26 @@ def command(
         code=0 if replayed.ok else 1,
         diagnostics=(*replayed.diagnostics, *notes, *engine.failures.values()),
     )
+
+
+def _warmed(file: str, surface: str) -> None:
+    """Begin to load the compiler of a kernel in Python, by what its file imports, before the file is read: another one than will be asked for costs nothing
+    but its start."""
+    from contextlib import suppress
+
+    from kir.base.diagnostic import KirError
+    from kir.hardware import machine
+    from kir.surface import warm
+
+    package, colon, inside = file.partition("::")[0].partition(":")
+    if not surface and (inside or package).endswith(".py"):
+        with suppress(OSError, ValueError):
+            folder = Path() if not colon else machine.package_folder(package) if package.isidentifier() else None
+            text = (folder / (inside or package)).read_text(encoding="utf-8") if folder is not None else ""
+            surface = "tilelang" if "import tilelang" in text else "triton" if "import triton" in text else ""
+    if surface in ("triton", "tilelang"):
+        with suppress(KirError):
+            warm(surface)
 
 
 def _shown(lineage: Lineage, folder: Path) -> Group:

@@ -20,6 +20,7 @@ from kir.ir.rebuild.promote import pure, without_snapshots
 from kir.ir.types import I32, DType, TileType, dtype_of, shape_of
 from kir.ir.visit import substitute, transform, walk
 from kir.learning.corpus.roundtrip.equal import same_program, settled
+from kir.learning.corpus.roundtrip.masked_rows import by_elements
 from kir.learning.corpus.roundtrip.numbers import of_value
 
 
@@ -41,7 +42,7 @@ def thread_form(p: n.Program, further: bool = True) -> n.Program:
 
 
 def _of_thread(body: n.Block, further: bool) -> n.Block:
-    begun = _loaded(_numbers(_single(_rows(_small(_bytes(body) if further else body)))))
+    begun = _loaded(_numbers(_single(_rows(_small(by_elements(_bytes(body)) if further else body)))))
     made = _valued(_branched(_joined_up(_numbers(without_snapshots(_at_once(begun) if further else begun)))))
     return _numbers(_at_once(made, values=True)) if further else made
 

@@ -11,12 +11,14 @@ from benchmarks.skills import given as given_
 from benchmarks.skills import states as states_
 from benchmarks.skills import when
 from benchmarks.skills.given import Given, Rows
+from benchmarks.skills.retrieval import _changes_time, _judged
 from benchmarks.skills.round_trips import made_by_cards
 from kir.ir.canonical import content_hash
-from kir.learning.cards.card import Move
+from kir.learning.cards.card import Effect, Move, Spread
 from kir.learning.evidence.walked import Walked
 from kir.learning.induce.hypotheses import Hypothesis
 from kir.rewrite import Context
+from tests.kir.learning.cards.test_card import a_card
 
 
 def test_places_are_looked_at_by_program_and_what_was_run_is_not_run_again(found: dict[str, Hypothesis], walks: Sequence[Walked], tmp_path: Path,
@@ -68,3 +70,9 @@ def test_a_trip_takes_what_cards_make_and_where_none_does_what_is_most_like_the_
     assert trip(True, True, "partition-rows.for") == content_hash(expert), "each step is made"
     assert trip(False, True) == content_hash(naive), "without cards nothing is done"
     assert trip(False, False, "multi-threaded-block.kernel") not in (content_hash(naive), content_hash(expert)), "its own steps are taken, the others left out"
+
+
+def test_hits_are_judged_and_cards_that_change_no_time_are_told_apart() -> None:
+    assert _judged({"a", "b"}, ["a", "x"], ["a", "x", "b"]) == (2, 0.5, 0.5, 0.5) and _judged({"a"}, [], ["a"]) == (0, 0.0, 0.0, 1.0)
+    named, timed = (a_card(effect=Effect(forecast={"sm_90a": Spread(median=1.0, low=low, high=high, uses=9)})) for low, high in ((0.99, 1.01), (0.99, 1.03)))
+    assert not _changes_time(named) and _changes_time(timed), "a quarter of its uses gains as much as a measurement would show"

@@ -3,10 +3,12 @@ from __future__ import annotations
 
 import pytest
 
-from kir.learning.cards.card import Relation, Spread
+from kir.learning.cards.card import Effect, Entry, Relation, Spread
 from kir.learning.forecast.distribution import Forecast, Reason
 from kir.learning.induce.mechanism import _told, duration
-from kir.learning.induce.prose import _chance, _place, _short, _spread, _telling
+from kir.learning.induce.prose import _beside, _chance, _place, _short, _spread, _telling
+from kir.learning.induce.trials import LED
+from tests.kir.learning.cards.test_card import a_card
 
 
 def test_chances_are_said_as_people_say_them_and_what_follows_from_another_relation_is_left_out() -> None:
@@ -41,3 +43,12 @@ def test_effects_within_half_a_percent_are_as_good_as_none_and_kernels_of_packag
     said = [_spread(Spread(low=x, median=x, high=x, uses=2)) for x in (1.0, 0.998, 0.9, 1.3)]
     assert said == [f"{x} (2 uses)" for x in ("as fast as before", "about as fast as before, 0.998 times", "slower, 0.9 times as fast", "1.3 times as fast")]
     assert _short("fla:ops/x.py::k") == "`k` of fla" and _short("gemm.kir") == "`gemm.kir`"
+
+
+def test_a_step_that_makes_way_says_what_comes_of_it_where_a_plan_led_to_it() -> None:
+    led = tuple(Entry(what="trial", kernel="k", outcome=f"{LED} `p`, what came after it follows", skill=True, speedup=(x, x, x)) for x in (1.5, 3.0))
+    card = a_card(effect=Effect(forecast={"sm_90a": Spread(median=1.0, low=1.0, high=1.0, uses=9)}), log=led)
+    said = " ".join(" ".join(_beside(card, ())).split())
+    assert said == ("By itself it is not forecast to gain anything. What it makes way for pays: where a plan led another kernel to it, the steps after it are "
+                    "forecast to make that kernel 1.5 to 3 times as fast as they do without it (2 kernels).")
+    assert "makes way" not in " ".join(_beside(card.model_copy(update={"log": ()}), ()))

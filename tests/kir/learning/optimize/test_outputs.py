@@ -110,6 +110,8 @@ def test_an_edit_tells_the_sizes_beyond_which_the_kernel_may_not_be_launched_any
     edit, one, best = (cast(Any, SimpleNamespace(**words)) for words in ({"passed_over": ("a line",), **bound}, {"program": GIVEN}, {"program": EVEN}))
     assert told_of(edit, one, best) == ("a line", "the edited kernel is right only where N % 2 == 0")
     assert told_of(edit, one, one) == ("a line",)
+    edit.passed_over = ("statement: a name is not there", "block: the source has no name for 'k' there", "a line")
+    assert told_of(edit, one, one) == ("more is rewritten than changes (the kernel): the source has no name for 'k' there", "a line")
 
 
 LAUNCHED = """import torch

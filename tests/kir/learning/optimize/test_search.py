@@ -20,6 +20,7 @@ from kir.gate import cases
 from kir.gate.cost import program_cost
 from kir.gate.gpu.relative import program_problem
 from kir.hardware.target import target
+from kir.ir import nodes as n
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
@@ -30,6 +31,7 @@ from kir.learning.optimize.plan import Plan, Setting
 from kir.learning.optimize.policy import NO_POLICY, Policy, load, save, trained
 from kir.learning.optimize.report import data, lines
 from kir.learning.optimize.search import Budget, Found, Search
+from kir.learning.optimize.several import taken
 from kir.learning.optimize.sources import CardSource, LineageSource, PassSource, TileSource, contiguous_axis, stored_lineages
 from kir.learning.optimize.starts import Start, starts
 from kir.learning.tune.search import Measured
@@ -389,6 +391,21 @@ def test_a_form_alone_says_how_a_kernel_comes_near_what_the_device_allows(name: 
     best = min(found, key=lambda c: c.seconds)
     assert cost.seconds > 30 * least and best.seconds < times * least and best.plan.family == family
     assert contiguous_axis(program.kernels[0]) == 0
+
+
+@pytest.mark.parametrize(("value", "spread"), [("X[r, c] * 2.0", True), ("X[r, c] + X[r, C - 1 - c]", True), ("Y[r, max(c - 1, 0)] + X[r, c]", False)])
+def test_loops_over_results_that_need_nothing_of_one_another_become_axes_of_the_grid(value: str, spread: bool) -> None:
+    """A row's elements are CTAs of their own, where no element needs the one before it."""
+    program = parse_program("kir 1\nprogram p\n  size R: i32\n  size C: i32\n  in X: f32[R, C]\n  inout Y: f32[R, C]\nkernel main grid (r: R) threads 1\n"
+                            f"  for c in 0..C\n    Y[r, c] = {value}\n")
+    problem = SimpleNamespace(spec=SimpleNamespace(operator=""), dtype="f32", name="p")
+    setting = Setting(cast(Any, problem), Shape(name="timed", tags=("timed",), sizes={"R": 512, "C": 4096}), target("h200"), "cuda")
+    plans = {family: next(stream) for family, _, stream in TileSource().streams(program, setting)}
+    assert ("tiles spread" in plans) == spread
+    if spread:
+        assert next(iter(plans)) == "tiles spread", "nothing is folded: first of all"
+        made = taken(program, plans["tiles spread"], setting.context, {}).program
+        assert len(made.kernels[0].grid) == 2 and not any(isinstance(s, n.For) for s in made.kernels[0].body)
 
 
 def test_a_time_that_is_less_than_moving_the_tensors_takes_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
