@@ -16,7 +16,7 @@ from typing import Any
 
 SWIZZLES = (0, 32, 64, 128)
 """Bytes by the driver's number of a swizzle."""
-TILED = "__tvm_tensormap_create_tiled"
+TILED, IM2COL = "__tvm_tensormap_create_tiled", "__tvm_tensormap_create_im2col"
 
 
 def main(job_path: str, result_path: str) -> None:
@@ -92,17 +92,21 @@ def _argument(p: Any, maps: dict[str, list[Any]]) -> dict[str, Any]:
         pointer = getattr(p.type_annotation, "element_type", None) is not None
         return {"kind": "pointer" if pointer else "scalar", "of": name, "dtype": "" if pointer else str(p.dtype)}
     create, _, dtype, rank, tensor, *rest = maps[name]
-    if str(getattr(create, "value", create)) != TILED:
+    made = str(getattr(create, "value", create))
+    if made not in (TILED, IM2COL):
         return {"kind": "map", "of": name, "open": f"its tensor map is made by {create}"}
     try:
         numbers = [int(x) for x in rest]
     except TypeError:
         return {"kind": "map", "of": str(tensor.name), "open": "its tensor map depends on sizes that are not known"}
     count = int(rank)
-    extents, strides, box, steps = (numbers[count * i: count * (i + 1)] for i in range(4))
-    interleave, swizzle, promotion, fill = numbers[4 * count:4 * count + 4]
+    *sides, interleave, swizzle, promotion, fill = numbers
+    extents, strides, *more = (sides[count * i: count * (i + 1)] for i in range(4 if made == TILED else 3))
+    box, steps = more if made == TILED else (sides[-2:], more[0])
+    corners = [] if made == TILED else sides[3 * count:-2]
     return {"kind": "map", "of": str(tensor.name), "number": int(dtype), "extents": extents, "strides": strides[1:], "box": box, "steps": steps,
-            "interleave": interleave, "swizzle": SWIZZLES[swizzle], "promotion": promotion, "nan_fill": bool(fill)}
+            "interleave": interleave, "swizzle": SWIZZLES[swizzle], "promotion": promotion, "nan_fill": bool(fill),
+            "lower": corners[:count - 2], "upper": corners[count - 2:]}
 
 
 def _fault(fault: BaseException, module: str) -> dict[str, Any]:

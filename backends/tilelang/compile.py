@@ -145,5 +145,5 @@ def _arguments(e: Entry, rows: list[dict[str, Any]], views: Mapping[str, str]) -
             case _:
                 extents, strides, box, steps = (tuple(row[x]) for x in ("extents", "strides", "box", "steps"))
                 out.append(Passed("map", a.source, _TENSORS[row["number"]], extents, strides, box, steps, row["swizzle"],
-                                  row["interleave"], row["promotion"], row["nan_fill"]))
+                                  row["interleave"], row["promotion"], row["nan_fill"], tuple(row["lower"]), tuple(row["upper"])))
     return tuple(out)

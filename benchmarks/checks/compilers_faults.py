@@ -31,7 +31,8 @@ DRAWS = 4
 @dataclass(frozen=True)
 class Text:
     """What a release made of a kernel: the kind of hazard that it has ("" where it is right, `values` where it computes something else), and the tracker's
-    number of the fault. A text that is right of what a run shows (`shown`) has obligations that are not decided for all sizes."""
+    number of the fault (0 where it has none that we know). A text that is right of what a run shows (`shown`) has obligations that are not decided for all
+    sizes."""
 
     kernel: str
     release: str
@@ -53,7 +54,8 @@ class Text:
     def source(self) -> tuple[str, Path] | None:
         """The kernel itself with its binding, where its values are compared."""
         binding = FOLDER / f"{self.kernel}-source.toml"
-        return (f"{FOLDER / 'triton_kernels.py'}::{self.kernel}", binding) if binding.is_file() else None
+        file = FOLDER / ("kernels.py" if self.surface == "tilelang" else "triton_kernels.py")
+        return (f"{file}::{self.kernel}", binding) if binding.is_file() else None
 
 
 TEXTS = (
@@ -62,6 +64,7 @@ TEXTS = (
     Text("otherwise", "0.1.11", "race", 3042),
     Text("strided", "0.1.7.post3", "barrier", 1106), Text("strided", "0.1.11", "race", 2612), Text("strided", "0.1.15", "race", 2612),
     Text("masked", "0.1.7.post3", "barrier", 1106), Text("masked", "0.1.11", "race", 2612), Text("masked", "0.1.15", "race", 2612),
+    Text("seldom", "0.1.15", "values", 0),
     Text("spread", "3.6.0", "", 11614, "triton", shown=True), Text("spread", "3.8.0", "race", 11614, "triton"),
     Text("squared", "3.6.0", "race", 7264, "triton"),
     Text("counted", "3.3.1", "values", 7402, "triton"), Text("counted", "3.6.0", "", 7402, "triton", shown=True),
@@ -111,11 +114,13 @@ def page(rows: list[tuple[Text, Proved]]) -> Iterator[str]:
         where = f"`{found.anchor}`: {found.shown or found.what}" if found is not None else otherwise(text) if text.kind == "values" else ""
         words = "no hazard in its runs" if not text.kind and text.shown else WORDS[text.kind]
         command = f"kir check {text.path.relative_to(ROOT)} --bind {text.binding.relative_to(ROOT)}"
+        issue = f"[{text.issue}]({TRACKERS[text.surface]}{text.issue})" if text.issue else "one round of a loop that has none"
         yield (f"| `{text.kernel}` | {text.surface.replace('tilelang', 'TileLang').replace('triton', 'Triton')} {text.release} | "
-               f"[{text.issue}]({TRACKERS[text.surface]}{text.issue}){'' if text.kind else ', not there'} | {words} | {where} | "
+               f"{issue}{'' if text.kind else ', not there'} | {words} | {where} | "
                f"`{command if text.kind != 'values' else 'python -m benchmarks.checks.compilers_faults'}` |")
     wrong = [t for t, _ in rows if t.kind]
-    yield f"\n{len(wrong)} texts with a fault, {len({(t.surface, t.issue) for t in wrong})} faults of the trackers, {len(rows) - len(wrong)} right texts."
+    known = {(t.surface, t.issue) for t in wrong if t.issue}
+    yield f"\n{len(wrong)} texts with a fault, {len(known)} faults of the trackers, {len(rows) - len(wrong)} right texts."
 
 
 def _module(name: str) -> Any:
@@ -159,7 +164,7 @@ def made() -> None:
             print(f"{kernel.__name__}: refused: {str(refused)[-200:]}")
             continue
         kept = [line.rstrip() for line in text.splitlines()]
-        (FOLDER / f"{kernel.__name__}-{tilelang.__version__}.cu").write_text("\n".join(kept).strip() + "\n")
+        (FOLDER / f"{kernel.__name__.removesuffix('_rounds')}-{tilelang.__version__}.cu").write_text("\n".join(kept).strip() + "\n")
 
 
 def main() -> int:

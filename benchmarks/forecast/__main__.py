@@ -158,7 +158,8 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
     text = page.page(data, lines, timing(data, pairs, given.model), _left_out(data, found, ended), noise.lines(noise.repeats(data)), beside,
                      [*limits.lines(rows, pairs, own["analytic"]), *limits.of_scores(rows.measured, own["analytic"], curves["learned"]),
                       *_seen(rows, pairs, data, made, curves, given.seed)], limits.wrong(rows, pairs, data, curves),
-                     fresh.lines(file, given.data, cache=given.cache, jobs=given.jobs, told=_progress))
+                     fresh.lines(file, given.data, cache=given.cache, jobs=given.jobs, told=_progress),
+                     limits.sure(list(curves.values()), rows.measured))
     write_atomic(given.into / "forecasts.md", text)
 
 

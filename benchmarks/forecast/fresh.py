@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.forecast import answers, measures, page
+from benchmarks.forecast import answers, limits, measures, page
 from benchmarks.forecast import pools as pooled
 from kir.learning.forecast.data import MANIFEST, read
 from kir.learning.forecast.matrices import rows_of, states
@@ -44,4 +44,4 @@ def lines(model: Path, known: Path, folder: Path = FOLDER, cache: Path | None = 
     return [f"The shipped model's forecasts of {len(pairs)} pairs of {len(kernels)} kernels of packages that no part of the data has "
             f"({', '.join(f'{name} {count}' for name, count in sorted(packages.items()))}; {len(set(rows.family.tolist()))} families), of which nothing "
             "was known when it was trained, and on which nothing is trained: launches that the packages make, walked back.", "",
-            *page.of_pairs(shown), "", *page.of_pools(shown)]
+            *page.of_pairs(shown), "", *page.of_pools(shown), "", *limits.sure(asked, rows.measured)]

@@ -67,6 +67,22 @@ def seen(rows: Sequence[tuple[str, Figures]]) -> list[str]:
             *(f"| {name} | {_percent(f.sign[0], 1.0)} | {_percent(f.sign_near[0], 1.0)} | {f.score:.4f} |" for name, f in rows)]
 
 
+def sure(models: Sequence[Answers], measured: Array) -> list[str]:
+    """A table of how far a forecast's doubt is right: it says which is faster (`pays` is `yes` or `no`) where its 80 % interval leaves 1x out."""
+    there = np.isfinite(measured)
+    beyond = there & (np.abs(np.nan_to_num(measured)) > math.log(1.0 + PLAIN))
+    out = ["| model | pairs of which it is sure | of these within 3 % of 1x | effects beyond 3 % of which it is | right where it is | right where it is not |",
+           "| --- | ---: | ---: | ---: | ---: | ---: |"]
+    for each in models:
+        known = there & np.isfinite(each.logs).all(axis=1)
+        certain = known & ((each.quantile(0.1) > 0.0) | (each.quantile(0.9) < 0.0))
+        right, effects = np.sign(each.median) == np.sign(measured), known & beyond
+        out.append(f"| {each.name} | {_percent(certain.sum(), known.sum())} | {_percent((certain & ~beyond).sum(), certain.sum())} | "
+                   f"{_percent((certain & effects).sum(), effects.sum())} | {_percent((right & certain & effects).sum(), (certain & effects).sum())} | "
+                   f"{_percent((right & ~certain & effects).sum(), (~certain & effects).sum())} |")
+    return out
+
+
 def repeated(pairs: Sequence[PairRow]) -> tuple[Array, Array]:
     """Numbers of pairs that were measured, and of the same pair at the same sizes in another group on the same device."""
     found: dict[tuple[str, str, str, str], dict[str, int]] = defaultdict(dict)

@@ -49,6 +49,9 @@ NUMBERS, DRAWS, STEPS, SECONDS, TEXTS = (1, 2, 3, 4, 8, 16, 32), 4, 12, 20.0, 0.
 the text of what a pass made is read again."""
 ASKED, LATER = 0.5, 0.5
 """How often the prover is asked of a program; and how often a surface writes a program of the way that passes went, not the first."""
+LONG = 200
+"""Statements of a run from which on a program is checked, and not gone on with: a run of many is as long as a hundred others."""
+_NAMED = {cls.name: cls for cls in PASSES}
 HAZARDS = tuple(r for r in RULES if any(word in r.name for word in ("edge", "bound", "condition", "mask", "loop", "shifted", "neighbor")))
 WRONG, PROVING, AT_THE_END = 6, 10.0, "when the program ends"
 """Programs made wrong that are tried until a run shows a hazard; how long all questions of one may take; and what is no hazard but a missing result."""
@@ -192,14 +195,15 @@ def _passes(p: n.Program, arrays: Arrays, r: random.Random, count: Counter[str],
 def attempt(p: n.Program, name: str, given: dict[str, Any], direction: Direction, seed: int, arrays: Arrays, count: Counter[str],
             following: list[n.Program]) -> Iterator[Fault]:
     """One pass in one direction at sites drawn from `seed`: what it makes means the same, and the other direction undoes it."""
-    r = random.Random(seed)
-    cls = next(c for c in PASSES if c.name == name)
-    before, said = program_text(p), f"{'~' if direction == 'backward' else ''}{name}{given} seed {seed}"
+    cls, said = _NAMED[name], f"{'~' if direction == 'backward' else ''}{name}{given} seed {seed}"
     try:
         found = sites(cls.with_options(given), p, direction)
     except KirError:
         count["parameters refused"] += 1
         return
+    if not found:
+        return
+    r, before = random.Random(seed), program_text(p)
     for site in r.sample(found, min(DRAWS, len(found))):
         try:
             done = apply(p, site.params, site, direction)
@@ -222,7 +226,7 @@ def attempt(p: n.Program, name: str, given: dict[str, Any], direction: Direction
                 yield Fault(f"inverse of {name}", "going forward again gives another program", said, before, after)
         if wrong := _differs(p, done.program, arrays, cls.numerics):
             yield Fault(f"values after {'~' if direction == 'backward' else ''}{name}", wrong, said, before, after)
-        else:
+        elif _checked(done.program, arrays).counters.steps <= LONG:
             following.append(done.program)
 
 

@@ -3,10 +3,10 @@
     python -m benchmarks.fuzz.device [--minutes M] [--state FILE] [--jobs N] [--seed N] [--write] [--mended]
 
 CUDA takes every program, many of them in one translation unit; Triton and TileLang, which compile each by itself, every few. Of some seeds it is what passes
-made of the program. Floats are whole numbers, so that sums and products are exact in f32 and f64 whatever their order: these, and integers, are the same bit
-for bit; f16 and bf16 may differ by what their roundings make of it. Nothing may be written beyond a tensor, or into an input. Goes on where the last run
-ended; `--write` writes docs/tables/fuzz-device.md, `--mended` says that what was found by now is mended. Exit code 1 where something
-compiled is not the program that it is of.
+made of the program. Floats are whole numbers, so that sums and products are exact in f32 and f64 whatever their order, as far as whole numbers go: these,
+and integers, are the same bit for bit; f16 and bf16 may differ by what their roundings make of it. Nothing may be written beyond a tensor, or into an input.
+Goes on where the last run ended; `--write` writes docs/tables/fuzz-device.md, `--mended` says that what was found by now is mended. Exit code 1 where
+something compiled is not the program that it is of.
 """
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from functools import lru_cache
 from pathlib import Path
@@ -49,7 +49,7 @@ from kir.surface import Artifact, Emitted, backend
 
 ROOT = Path(__file__).parents[2]
 STATE, PAGE = ROOT / "benchmarks" / "results" / "fuzz" / "device.json", ROOT / "docs" / "tables" / "fuzz-device.md"
-SHARES = {"cuda": 1, "triton": 32, "tilelang": 192}
+SHARES = {"cuda": 1, "triton": 16, "tilelang": 96}
 """One of how many programs a surface takes: as its compiler's cost is."""
 BATCH, LATER, TRIED, STEPS = 192, 0.25, 8, 3
 """Programs at once; how often it is what passes made of one; passes that are tried for that, and steps at most."""
@@ -57,6 +57,9 @@ SAVED, LAST = 15.0, 25.0
 """Seconds between two writes of the state; and before the end of a run, from which no batch is begun."""
 ROUNDED, SHOWN, KEPT = {"f16": 2.0 ** -7, "bf16": 2.0 ** -4}, 120, 40
 """How far a value of a narrow float may lie from the interpreter's, of the largest there is; characters of a reason that are kept, and rows shown."""
+WHOLE = {"f32": 2.0 ** 24, "f64": 2.0 ** 53, "i32": np.inf, "i64": np.inf}
+BEYOND = {"f32": 2.0 ** -22, "f64": 2.0 ** -51}
+"""Where whole numbers end of a float, and how far beyond it a value may lie: nvcc makes one rounding of a product and a sum, the interpreter two."""
 WORDS = ("the same", "within roundings", "other values", "did not come back", "refused by the compiler", "refused to write")
 Outcome = tuple[str, str, str, str, str]
 """Surface, form, dtype, one of WORDS, and why."""
@@ -102,7 +105,8 @@ def same(got: NDArray[Any], want: NDArray[Any], dtype: str) -> tuple[str, str]:
     where = int(np.argmax(apart))
     said = f"[{where}] is {x[where]}, the interpreter says {y[where]}"
     largest = max(1.0, float(np.max(np.abs(y[np.isfinite(y.astype(np.float64))]), initial=0.0)))
-    near = dtype in ROUNDED and bool(np.all(np.abs(x - y)[apart] <= ROUNDED[dtype] * largest))
+    rounded = ROUNDED[dtype] if dtype in ROUNDED else BEYOND[dtype] if largest >= WHOLE[dtype] else 0.0
+    near = bool(np.all(np.abs(x - y)[apart] <= rounded * largest))
     return ("within roundings" if near else "other values"), said
 
 
@@ -131,9 +135,16 @@ def compiled(gpu: Gpu, surface: str, texts: Sequence[Emitted]) -> list[Artifact 
     return out
 
 
-def batch(gpu: Gpu, seeds: Sequence[int]) -> list[tuple[int, Outcome]]:
-    """The programs of some seeds on the surfaces that take them."""
+def batch(gpu: Gpu, seeds: Sequence[int]) -> tuple[list[tuple[int, Outcome]], dict[str, float]]:
+    """The programs of some seeds on the surfaces that take them; and seconds by what they went to."""
+    spent, last = dict[str, float](), time.monotonic()
+
+    def since(what: str) -> None:
+        nonlocal last
+        spent[what] = spent.get(what, 0.0) + (now := time.monotonic()) - last
+        last = now
     programs, out = [Program(seed) for seed in seeds], list[tuple[int, Outcome]]()
+    since("making")
     for surface, share in SHARES.items():
         by, written = backend(surface), list[tuple[Program, Emitted]]()
 
@@ -147,16 +158,21 @@ def batch(gpu: Gpu, seeds: Sequence[int]) -> list[tuple[int, Outcome]]:
             else:
                 emitted = by.emit(p.program)
                 written.append((p, by.launched_with(emitted, p.scalars)))
+        since(f"{surface}: writing")
         artifacts = compiled(gpu, surface, [text for _, text in written])
+        since(f"{surface}: compiling")
         ready = list[tuple[Program, Ready]]()
         for (p, text), made in zip(written, artifacts, strict=True):
             if isinstance(made, str):
                 said(p, "refused by the compiler", made)
             else:
                 ready.append((p, Ready(p.program, p.inputs, p.scalars, text, made)))
-        for (p, _), came in zip(ready, launched(gpu, [each for _, each in ready]), strict=True):
+        came_back = launched(gpu, [each for _, each in ready])
+        since(f"{surface}: launching")
+        for (p, _), came in zip(ready, came_back, strict=True):
             said(p, *judged(p, came))
-    return out
+        since("judging")
+    return out, spent
 
 
 @lru_cache(maxsize=1)
@@ -165,16 +181,16 @@ def _gpu() -> Gpu:
     return Gpu.open()
 
 
-def done(seeds: list[int]) -> tuple[list[int], list[tuple[int, Outcome]], float]:
-    """A batch in a process of its own: its seeds, what came of them, and the seconds that it took."""
+def done(seeds: list[int]) -> tuple[list[int], list[tuple[int, Outcome]], dict[str, float]]:
+    """A batch in a process of its own: its seeds, what came of them, and the seconds that it took by what they went to."""
     warnings.simplefilter("ignore")
-    begun = time.monotonic()
-    return seeds, batch(_gpu(), seeds), time.monotonic() - begun
+    return seeds, *batch(_gpu(), seeds)
 
 
-def take(state: dict[str, Any], seeds: Sequence[int], found: Sequence[tuple[int, Outcome]], seconds: float) -> None:
+def take(state: dict[str, Any], seeds: Sequence[int], found: Sequence[tuple[int, Outcome]], spent: Mapping[str, float]) -> None:
     """Count a batch that is done."""
-    counts = Counter(state["counts"])
+    counts, seconds, so_far = Counter(state["counts"]), sum(spent.values()), state.get("spent", {})
+    state["spent"] = {what: so_far.get(what, 0.0) + spent.get(what, 0.0) for what in {**so_far, **spent}}
     for seed, (surface, form, dtype, word, why) in found:
         counts[f"{surface}: {word}"] += 1
         if word in WORDS[2:5]:
@@ -247,7 +263,7 @@ def main() -> int:
         return 0
     if chosen.seed is not None:
         with Gpu.open() as gpu:
-            found = batch(gpu, [chosen.seed])
+            found, _ = batch(gpu, [chosen.seed])
         print(Made(chosen.seed).text, *(outcome for _, outcome in found), sep="\n")
         return int(any(outcome[3] == "other values" for _, outcome in found))
     if chosen.minutes > 0:

@@ -1,6 +1,6 @@
 """Coverage-guided fuzzing of the three frontends by atheris, where that is installed (`pip install atheris`).
 
-    python -m benchmarks.fuzz.sources [--surface NAME ..] [--minutes M] [--state FOLDER] [--log FILE] [--write]
+    python -m benchmarks.fuzz.sources [--surface NAME ..] [--minutes M] [--jobs N] [--state FOLDER] [--log FILE] [--write]
 
 Texts begin from the shipped kernels; what finds new ways through a frontend is kept in the state's folder, and gone on from. A text comes out as a program
 or as a located refusal: any other exception, more than `SECONDS` of processor time, or more than `MEGABYTES` is a fault, with its text in the folder. A line
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import re
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
@@ -26,12 +28,20 @@ from typing import Any
 
 from platformdirs import user_state_path
 
-from benchmarks.bad_input.mutilated import SURFACES, sources
+from benchmarks.bad_input.mutilated import SURFACES, mutilated, sources
+from benchmarks.fuzz.checking import MEMORY, TooLong, limited
+from benchmarks.fuzz.making import Made
+from kir.analysis import normalize
+from kir.base.diagnostic import KirError
+from kir.ir.parser import parse_program
+from kir.surface import backend
 
 ROOT = Path(__file__).parents[2]
 LOG, PAGE = ROOT / "benchmarks" / "results" / "fuzz" / "sources.jsonl", ROOT / "docs" / "tables" / "fuzz-sources.md"
-SECONDS, MEGABYTES, LONGEST = 5.0, 2048, 20_000
+SECONDS, MEGABYTES, LONGEST = 5.0, 2048, 6_000
 """Processor time and memory of one text, and how many bytes it may have."""
+WRITTEN = 40
+"""Random programs of which what a backend writes is among the first texts."""
 ENDING = {"cuda": ".cu"}
 HEADS = {"cuda": "", "triton": "import triton\nimport triton.language as tl\n", "tilelang": "import tilelang\nimport tilelang.language as T\n"}
 """What a file of a surface begins with, so that the surface is not what is guessed."""
@@ -39,8 +49,6 @@ HEADS = {"cuda": "", "triton": "import triton\nimport triton.language as tl\n", 
 
 def read(surface: str, text: str, folder: Path) -> str:
     """Reads a text as a file: "" for a program or a refusal, else the kind of fault."""
-    from benchmarks.fuzz.checking import TooLong, limited
-    from kir.base.diagnostic import KirError
     from kir.surface.reading import read_generic
 
     file = folder / f"k{ENDING.get(surface, '.py')}"
@@ -65,7 +73,7 @@ def child(surface: str, state: Path, seconds: int) -> None:
         import kir.frontends.cuda.frontend
         import kir.frontends.tilelang.frontend
         import kir.frontends.triton.frontend  # noqa: F401  # so that all of them are followed
-    folder, seen = Path(tempfile.mkdtemp()), set[str]()
+    folder, seen = Path(tempfile.mkdtemp(dir=MEMORY)), set[str]()
 
     def one(data: bytes) -> None:
         text = data.decode("utf-8", errors="ignore")
@@ -75,16 +83,30 @@ def child(surface: str, state: Path, seconds: int) -> None:
             (state / "faults").mkdir(exist_ok=True)
             (state / "faults" / f"{surface}-{name}{ENDING.get(surface, '.py')}").write_text(HEADS[surface] + text)
             print(f"FAULT {kind}", flush=True)
+
+    def changed(data: bytes, most: int, seed: int) -> bytes:
+        """Every other text is changed by tokens: what bytes alone make of a text is mostly no program."""
+        text = data.decode("utf-8", errors="ignore")
+        if seed % 2 and text.strip():
+            return mutilated(text, random.Random(seed)).encode()[:most]
+        made: bytes = atheris.Mutate(data, most)
+        return made
     atheris.Setup([sys.argv[0], str(state / surface), f"-max_total_time={seconds}", f"-rss_limit_mb={MEGABYTES}", f"-max_len={LONGEST}", "-print_final_stats=1",
-                   f"-artifact_prefix={state}/"], one)
+                   f"-artifact_prefix={state}/", "-reload=5"], one,
+                  custom_mutator=changed)
     atheris.Fuzz()
 
 
 def begun(surface: str, state: Path) -> None:
-    """The shipped kernels, as the first texts."""
+    """The first texts: shipped kernels, and what the surface's backend writes of random programs, which is short and of many forms."""
     (state / surface).mkdir(parents=True, exist_ok=True)
-    for source in sources(surface):
-        text = source.file.read_bytes()
+    texts = [source.file.read_bytes() for source in sources(surface)]
+    by = backend(surface)
+    for seed in range(WRITTEN):
+        p = normalize(parse_program(Made(seed).text, "p.kir"))
+        if not list(by.accepts(p)):
+            texts.append(by.emit(p).text.encode())
+    for text in texts:
         (state / surface / sha256(text).hexdigest()[:16]).write_bytes(text)
 
 
@@ -102,11 +124,16 @@ def page(lines: Sequence[dict[str, Any]]) -> str:
     return "\n".join(out) + "\n"
 
 
+def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, errors="replace", env=os.environ)
+
+
 def main() -> int:
     """Run each surface for its share of the minutes, in a process of its own."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--surface", nargs="+", choices=SURFACES, default=list(SURFACES))
     arguments.add_argument("--minutes", type=float, default=3.0)
+    arguments.add_argument("--jobs", type=int, default=1, help="processes of a surface at once, which share what they keep")
     arguments.add_argument("--state", type=Path, default=user_state_path("kir") / "fuzz-sources")
     arguments.add_argument("--log", type=Path, default=LOG)
     arguments.add_argument("--write", action="store_true", help="write docs/tables/fuzz-sources.md")
@@ -120,19 +147,19 @@ def main() -> int:
     for surface in chosen.surface if chosen.minutes else ():
         begun(surface, chosen.state)
         start = time.monotonic()
-        done = subprocess.run([sys.executable, "-W", "ignore", "-m", "benchmarks.fuzz.sources", "--child", surface, "--surface", surface, "--state",
-                               str(chosen.state), "--minutes", str(each / 60)], capture_output=True, text=True, errors="replace", env=os.environ)
-        said = done.stdout + done.stderr
-        faults = sorted(set(re.findall(r"^FAULT (.*)$", said, re.MULTILINE)))
-        if "out-of-memory" in said:
-            faults.append("out of memory")
-        texts = max((int(x) for x in re.findall(r"(?:^#|number_of_executed_units: )(\d+)", said, re.MULTILINE)), default=0)
-        if not texts:
-            print(said[-2000:])
-        line = {"surface": surface, "texts": texts, "seconds": round(time.monotonic() - start), "kept": len(list((chosen.state / surface).iterdir())),
-                "faults": faults}
+        command = [sys.executable, "-W", "ignore", "-m", "benchmarks.fuzz.sources", "--child", surface, "--surface", surface, "--state", str(chosen.state),
+                   "--minutes", str(each / 60)]
+        with ThreadPoolExecutor(chosen.jobs) as pool:
+            ended = list(pool.map(_run, [command] * chosen.jobs))
+        said = [done.stdout + done.stderr for done in ended]
+        faults = sorted({x for s in said for x in re.findall(r"^FAULT (.*)$", s, re.MULTILINE)} | {"out of memory" for s in said if "out-of-memory" in s})
+        texts = [max((int(x) for x in re.findall(r"(?:^#|number_of_executed_units: )(\d+)", s, re.MULTILINE)), default=0) for s in said]
+        if not all(texts):
+            print(said[texts.index(0)][-2000:])
+        line = {"surface": surface, "texts": sum(texts), "seconds": round(time.monotonic() - start) * chosen.jobs,
+                "kept": len(list((chosen.state / surface).iterdir())), "faults": faults}
         print(line, flush=True)
-        failed |= bool(faults) or not texts
+        failed |= bool(faults) or not all(texts)
         chosen.log.parent.mkdir(parents=True, exist_ok=True)
         with chosen.log.open("a") as file:
             file.write(json.dumps(line) + "\n")

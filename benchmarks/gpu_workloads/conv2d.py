@@ -85,6 +85,19 @@ TRIED = (
     "conv2d_tilelang rows=128 columns=64 stages=4 threads=128",
     "conv2d_tilelang rows=128 columns=256 stages=3 threads=256",
     "conv2d_tilelang rows=64 columns=128 stages=4 threads=128",
+    "conv2d_tilelang_roles rows=192 columns=128 stages=4 raster=8 rounds=2",
+    "conv2d_tilelang_roles rows=192 columns=64 stages=6 raster=8 rounds=1",
+    "conv2d_tilelang_roles rows=128 columns=128 stages=6 raster=8 rounds=2",
+    "conv2d_tilelang_roles rows=256 columns=128 stages=4 raster=8 rounds=2",
+    "conv2d_tilelang_roles rows=128 columns=256 stages=4 raster=8 rounds=4",
+    "conv2d_tilelang_pingpong rows=64 columns=128 stages=8 raster=8 rounds=1",
+    "conv2d_tilelang_pingpong rows=64 columns=256 stages=4 raster=8 rounds=2",
+    "conv2d_tilelang_pingpong rows=128 columns=64 stages=8 raster=8 rounds=1",
+    "conv2d_tilelang_pingpong rows=128 columns=128 stages=5 raster=8 rounds=1",
+    "conv2d_tilelang_once rows=128 columns=128 stages=6 rounds=2",
+    "conv2d_tilelang_once rows=64 columns=256 stages=5 rounds=2",
+    "conv2d_tilelang_once rows=64 columns=128 stages=8 rounds=1",
+    "conv2d_tilelang_once rows=64 columns=128 stages=4 rounds=2",
 )
 POINTS = (*TRIED, *(f"{point}{EARLY}" for point in TRIED if "_tilelang" not in point))
 """Those that were the fastest of a row once, or might be, and those of them that begin early."""

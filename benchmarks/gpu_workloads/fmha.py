@@ -16,7 +16,7 @@ from benchmarks.gpu_parts.session import ROOT
 from benchmarks.gpu_workloads.running.asking import ask_words, asked, worth
 from benchmarks.gpu_workloads.running.launching import compiled, compiled_for, launcher
 from benchmarks.gpu_workloads.running.measuring import Case, begun, fastest
-from benchmarks.gpu_workloads.running.replaying import Made, kept
+from benchmarks.gpu_workloads.running.replaying import Made, graphed, kept, replayed
 from kir.base.diagnostic import KirError
 from kir.gate.gpu.images.executable import Executable
 from kir.hardware.device.libcuda import CudaError
@@ -179,7 +179,7 @@ def _case(row: Row, made: dict[Kernel, Made]) -> Case:
         except (KirError, CudaError, OSError) as refused:
             missing[kernel.title] = str(refused).splitlines()[0]
     named = [fastest(pool) for pool in pools.values()]
-    ways |= {name: pool[name] for name, pool in zip(named, pools.values(), strict=True)}
+    ways = graphed(ways) | {name: replayed([pool[name]]) for name, pool in zip(named, pools.values(), strict=True)}
     ours = (*named, *(name for name in missing if name != "FlashInfer fa3"))
 
     work = 4.0 * row.b * row.h * max(row.group, 1) * row.length * row.length * row.dim * (0.5 if row.causal else 1.0)

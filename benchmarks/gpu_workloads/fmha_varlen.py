@@ -18,7 +18,7 @@ from benchmarks.gpu_workloads.fmha import MOST_WRONG, writing
 from benchmarks.gpu_workloads.running.asking import ask_words, asked, worth
 from benchmarks.gpu_workloads.running.launching import compiled, compiled_for, launcher
 from benchmarks.gpu_workloads.running.measuring import Case, begun, fastest
-from benchmarks.gpu_workloads.running.replaying import Made, key, of_rows, surface
+from benchmarks.gpu_workloads.running.replaying import Made, graphed, key, of_rows, replayed, surface
 from kir.base.diagnostic import KirError
 from kir.gate.gpu.images.executable import Executable
 from kir.hardware.device.libcuda import CudaError
@@ -178,7 +178,7 @@ def case(row: Row, made: dict[Key, Made]) -> Case:
         except (KirError, CudaError, OSError) as refused:
             missing[point] = str(refused).splitlines()[0]
     named = [fastest(pool) for pool in pools.values()]
-    ways |= {name: pool[name] for name, pool in zip(named, pools.values(), strict=True)}
+    ways = graphed(ways) | {name: replayed([pool[name]]) for name, pool in zip(named, pools.values(), strict=True)}
     work = 4.0 * row.h * 128 * float((row.lengths.astype(np.float64) ** 2).sum()) * (0.5 if row.causal else 1.0)
     return Case("fmha_varlen", row.name, ways, (*named, *(x for x in missing if x in POINTS)), wrong, work, missing)
 

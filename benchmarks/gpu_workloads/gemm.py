@@ -12,16 +12,17 @@ import pickle
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu_parts.session import ROOT
-from benchmarks.gpu_workloads.running.asking import KNOWN, ask_words, asked, worth
+from benchmarks.gpu_workloads.running.asking import EARLY, FORECAST, KNOWN, ask_words, asked, forecast_titles, worth
 from benchmarks.gpu_workloads.running.cublaslt import algorithms
 from benchmarks.gpu_workloads.running.launching import compiled_for, launcher
 from benchmarks.gpu_workloads.running.measuring import Case, fastest
-from benchmarks.gpu_workloads.running.replaying import replayed
+from benchmarks.gpu_workloads.running.replaying import begun_early, replayed
 from kir.base.diagnostic import KirError
 from kir.gate.gpu.images.executable import Executable
 from kir.hardware.device.libcuda import CudaError
@@ -47,6 +48,8 @@ SPACES: dict[str, dict[str, dict[str, tuple[int, int]]]] = {
 PROBLEMS = {"nt": "gemm_nt", "nn": "gemm"}
 MEASURED = 16
 """Candidates of a surface that are measured."""
+EARLIER = 4
+"""Of those, so many are tried beginning early too: before the kernel ahead of them in the stream has ended."""
 TILES = 3
 """Tiles of a pipeline of which every point is forecast; of the others one."""
 AT_ONCE = 6
@@ -132,7 +135,7 @@ def cases() -> Iterator[Case]:
 
 
 def prepared(folder: Path) -> dict[str, Made]:
-    """The candidates of all rows, from a folder where they are kept there; otherwise chosen by the forecast and compiled, each program once."""
+    """The candidates of all rows, from a folder where they are kept there; otherwise chosen by the forecast, or those asked for, and compiled, each once."""
     file = folder / "candidates.pickle"
     if not file.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -141,7 +144,7 @@ def prepared(folder: Path) -> dict[str, Made]:
                  for i in range(0, sum((r.order, r.dtype) == (order, dtype) for r in asked(ROWS)), AT_ONCE)]
         with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             found = [one for many in (pool.map(_ranked, *zip(*parts, strict=True)) if not KNOWN else pool.map(_known, asked(ROWS))) for one in many]
-            rows = {r.name: [(s, *x) for s in SPACES[r.order] for x in chosen([f for f in found if f[:2] == (r.name, s)])] for r in asked(ROWS)}
+            rows = {r.name: [(s, *x) for s in SPACES[r.order] for x in earlier(s, chosen([f for f in found if f[:2] == (r.name, s)]))] for r in asked(ROWS)}
             wanted = {_key(row, surface, program): (row, surface, program) for row in asked(ROWS) for surface, _, program in rows[row.name]}
             executables = dict(zip(wanted, pool.map(_executable, *zip(*wanted.values(), strict=True)), strict=True))
         made = {row.name: [(s, name, p, executables[_key(row, s, p)]) for s, name, p in rows[row.name]] for row in asked(ROWS)}
@@ -176,16 +179,25 @@ def _ranked(order: str, dtype: str, surface: str, space: str, begin: int) -> lis
 
 
 def _known(row: Row) -> list[Found]:
-    """The candidates at a row that a command asks for by name, of each pipeline and surface."""
+    """The candidates at a row that a command asks for by name, of each pipeline and surface, those first that were forecast when all were."""
     problem, device = load_problem(f"{PROBLEMS[row.order]}:{row.dtype}"), target("h200")
-    out = list[Found]()
+    out, first = list[Found](), forecast_titles("gemm", row.name)
     for surface, spaces in SPACES[row.order].items():
         for space in spaces:
             of = find_space(space)
             given = given_of(of, problem, row.shape, device)
-            points = [p for p in of.points() if not of.refusal(of.values(p, given)) and worth("gemm", _named(space, p))]
-            for i, p in enumerate(points[:MEASURED // 4]):
-                out.append((row.name, surface, float(i), _named(space, p), built(of, of.values(p, given), problem, device)))
+            points = {_named(space, p): p for p in of.points() if not of.refusal(of.values(p, given)) and worth("gemm", _named(space, p), row.name)}
+            for i, (name, p) in enumerate([*points.items()][:MEASURED // 4]):
+                out.append((row.name, surface, 0.0 if name in first else 1.0 + i, name, built(of, of.values(p, given), problem, device)))
+    return out
+
+
+def earlier(surface: str, those: list[tuple[str, Program]]) -> list[tuple[str, Program]]:
+    """Candidates of a surface, and the first few of them such that they begin early. TileLang's launcher knows no such launches."""
+    out = list(those)
+    for name, program in those[:EARLIER if surface != "tilelang" else 0]:
+        with suppress(KirError):  # several kernels, of which the first has nothing to wait for
+            out.append((f"{name}{EARLY}", begun_early(program)))
     return out
 
 
@@ -277,8 +289,9 @@ def case(row: Row, made: Made) -> Case:
             except (KirError, CudaError, OSError, RuntimeError) as refused:
                 missing[name] = str(refused).splitlines()[0]
         if ours:
-            forecast, measured = next(iter(ours)), fastest(ours)
-            pairs = [(f"{surface}, forecast: {forecast}", forecast), (f"{surface}, of {len(ours)} measured: {measured}", measured)]
+            first, measured = next(iter(ours)), fastest(ours)
+            forecast = [first] if not KNOWN or first in forecast_titles("gemm", row.name) else []
+            pairs = [*((f"{surface}{FORECAST}{x}", x) for x in forecast), (f"{surface}, of {len(ours)} measured: {measured}", measured)]
             named += [word for word, _ in pairs]
             ways |= {word: ours[name] for word, name in pairs}
     return Case("gemm", row.name, ways, (*named, *(x for x in missing if x != "cuBLASLt")), wrong, 2.0 * row.m * row.n * row.k, missing, copies)

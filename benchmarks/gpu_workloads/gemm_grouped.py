@@ -89,6 +89,7 @@ POINTS = (
     "gemm_grouped_tilelang rows=128 columns=256 stages=4 threads=256 ctas=1",
     "gemm_grouped_tilelang rows=64 columns=128 stages=4 threads=128 ctas=2",
     "gemm_grouped_tilelang_roles rows=128 columns=256 stages=4 panel=0 rounds=2",
+    "gemm_grouped_tilelang_roles rows=128 columns=256 stages=4 panel=16 rounds=2",
     "gemm_grouped_tilelang_roles rows=128 columns=128 stages=6 panel=0 rounds=2",
     "gemm_grouped_tilelang_roles rows=64 columns=256 stages=5 panel=0 rounds=2",
     *(f"{point}{EARLY}" for point in (

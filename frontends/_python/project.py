@@ -183,9 +183,17 @@ def source_text(path: Path) -> str:
         raise error("KIR-F001", f"{path} is no text in UTF-8: its byte {bad.start} is not", needs="a Python file in UTF-8") from bad
 
 
+_UNREAD = re.compile(r"\0|[\d_]{4000,}")
+"""What the parser of files takes and Python's own does not."""
+
+
 def parse_module(path: Path, name: str = "", text: str | None = None) -> Module:
     """Read a file, or `text` in its place. Raises KirError KIR-F001 (no such file) and KIR-F002 (it does not parse)."""
     text = source_text(path) if text is None else text
+    if found := _UNREAD.search(text):
+        line, column = text.count("\n", 0, found.start()) + 1, found.start() - text.rfind("\n", 0, found.start())
+        said = "a byte 0 stands in it" if found[0] == "\0" else "a number of more than 4,000 digits stands in it"
+        raise error("KIR-F002", f"this file is no Python: {said}", origin=Origin(str(path), line, column, line, column + 1))
     try:
         tree = cst.parse_module(text)
     except cst.ParserSyntaxError as bad:

@@ -43,6 +43,9 @@ OWN_REGISTERS = 16
 """Registers a thread besides what the program declares: addresses, counters, operands."""
 IN_TURN = 4
 """Spilled registers that a thread has under way at once: it waits for each where it is read (order of magnitude)."""
+PRODUCER, CONSUMER_REGISTERS = 128, 240
+"""Threads that TileLang adds to a kernel whose pipelined loops have products (a warpgroup that copies), and the most registers of the others, for which it
+asks ptxas (TileLang 0.1.15 for sm_90a: all 20 such programs of `benchmarks/data/effects`)."""
 SAMPLED = 5
 """CTAs that are looked at where they differ in what they do."""
 GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
@@ -143,12 +146,12 @@ def _modelled(program: n.Program, kernel: n.Kernel, own: n.Kernel, sizes: Mappin
     threads, registers, spilled = placed.threads, placed.registers, placed.spilled
     cluster = math.prod(kernel.cluster)
     together = max(cluster, resident * device.sm_count - PARTS * (cluster - 2) // 2) if cluster > 2 else resident * device.sm_count
-    ctas = tiles.ctas * sum(share for _, share in samples)
+    ctas = tiles.ctas * math.fsum(share for _, share in samples)
     runs = [(run([w.stream.team], w.stream.threads / 32, _clock(w, device)), w, share) for w, share in samples]
-    weight = sum(share for _, share in samples)
+    weight = math.fsum(share for _, share in samples)
 
     def mean(of: Any) -> float:
-        return float(sum(of(r, w) * share for r, w, share in runs) / weight)
+        return float(math.fsum(of(r, w) * share for r, w, share in runs) / weight)
     a_sm = max(1.0, ctas / device.sm_count)
     most = math.ceil(a_sm) if a_sm < 3 * resident else a_sm + 0.5
     waves = math.ceil(ctas / together) if ctas < 3 * together else ctas / together + 0.5
@@ -171,7 +174,8 @@ def _modelled(program: n.Program, kernel: n.Kernel, own: n.Kernel, sizes: Mappin
     if spilled:
         parts["spills"] = 2.0 * spilled / IN_TURN * device.pipes.l2_latency / clock * max(1.0, waves)
     idle = (beyond - CTA_CYCLES) * max(1.0, ctas / device.sm_count) / clock
-    busy = sum(v**POWER for v in (sm, *(parts.get(k, 0.0) + (idle if k in ("l2", "dram") else 0.0) for k in ("l2", "dram", "ctas", "atomics")))) ** (1 / POWER)
+    beside = (parts.get(k, 0.0) + (idle if k in ("l2", "dram") else 0.0) for k in ("l2", "dram", "ctas", "atomics"))
+    busy = math.fsum(v**POWER for v in (sm, *beside)) ** (1 / POWER)
     parts["launch"] = LAUNCH
     bound = max(parts, key=lambda k: (parts[k], k))
     unknown = tuple(dict.fromkeys(x for w, _ in samples for x in w.stream.unknown))
@@ -179,7 +183,7 @@ def _modelled(program: n.Program, kernel: n.Kernel, own: n.Kernel, sizes: Mappin
     totals = Totals(ctas, threads, registers, asked.shared, together, busy_of.get("issue", 0.0) * PARTITIONS * ctas, scale * mean(lambda r, w: w.l2),
                     scale * mean(lambda r, w: w.dram), ctas * mean(lambda r, w: _products(w)), alone)
     each = [(tallies([w.stream.team], w.stream.threads / 32), share / weight) for w, share in samples]
-    seen = {name: sum(found.get(name, 0.0) * share for found, share in each) for name in dict.fromkeys(k for found, _ in each for k in found)}
+    seen = {name: math.fsum(found.get(name, 0.0) * share for found, share in each) for name in dict.fromkeys(k for found, _ in each for k in found)}
     seen |= {"alone": alone, "held": held * clock, "sm": sm * clock, "spilled": spilled, **_stored(program, samples, tiles.ctas)}
     return Cost(kernel.name, LAUNCH + busy + parts.get("spills", 0.0), bound, parts, fit, mean(lambda r, w: w.compulsory), totals, unknown, seen)
 
@@ -204,7 +208,7 @@ def _stored(program: n.Program, samples: Sequence[tuple[Work, float]], ctas: int
                 out["stored in all"] += a.moved * ctas * share
             elif a.verb == "read" and roles.get(a.buffer) in ("in", "inout"):
                 read[a.buffer] = max(read.get(a.buffer, 0.0), a.unique)
-        out["gathered"] += sum(read.values()) * share
+        out["gathered"] += math.fsum(read.values()) * share
     return out
 
 
@@ -226,10 +230,12 @@ class _Placed:
 def _placed(program: n.Program, kernel: n.Kernel, own: n.Kernel, sizes: Mapping[str, int], target: Target, made_of: CompiledKernel | None, surface: str,
             warm: bool) -> _Placed:
     device, arch = target.device, target.architecture
-    tiles = declared(program, kernel, sizes)
-    asked = declared(program, own, sizes) if own is not kernel else tiles
+    tiles = declared(program, kernel, sizes, surface)
+    asked = declared(program, own, sizes, surface) if own is not kernel else tiles
     threads = max(32, made_of.threads if made_of else asked.threads)
     registers, spilled = _registers(asked, tiles, arch, made_of)
+    if surface == "tilelang" and made_of is None and _pipelines_products(kernel) and arch.has("wgmma"):
+        threads, registers = threads + PRODUCER, min(CONSUMER_REGISTERS, arch.registers_per_sm // (threads + PRODUCER) // 8 * 8)
     in_flight = (shared_bytes(kernel) or 0) if surface == "triton" and _pipelines_products(kernel) else 0
     fit = occupancy(arch, threads, registers, made_of.shared_bytes if made_of else max(asked.shared, tiles.shared, min(in_flight, arch.shared_per_cta)))
     resident = max(1, min(fit.ctas, -(-tiles.ctas // device.sm_count)))
@@ -256,7 +262,7 @@ def timeline(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], tar
 
 def _products(w: Work) -> float:
     """Floating-point operations of tensor cores of one CTA."""
-    return sum(op.count * op.units * times * warps for op, times, warps in operations([w.stream.team]) if op.pipe == "tensor")
+    return math.fsum(op.count * op.units * times * warps for op, times, warps in operations([w.stream.team]) if op.pipe == "tensor")
 
 
 def throughput(customers: float, busy: float, alone: float) -> float:
@@ -275,7 +281,7 @@ def _registers(asked: Declared, tiles: Declared, arch: Architecture, made_of: Co
     written out, which hold it already."""
     if made_of is not None and made_of.registers:
         return made_of.registers, made_of.spills / WORD
-    wanted = [(OWN_REGISTERS + max(asked.registers, tiles.registers + live), times) for live, times in tiles.live]
+    wanted = [(OWN_REGISTERS + max(asked.registers, live), times) for live, times in tiles.live]
     spilled = max(max(0, words - arch.max_registers_per_thread) * times for words, times in wanted)
     return min(arch.max_registers_per_thread, max(words for words, _ in wanted)), float(spilled)
 
@@ -331,7 +337,7 @@ def profile(program: n.Program, shapes: Sequence[tuple[str, Mapping[str, int]]],
     for name, sizes in shapes:
         costs = program_cost(program, sizes, target, artifact, surface, warm=False)
         slowest = max(costs, key=lambda c: c.seconds)
-        parts = {key: round(sum(c.parts.get(key, 0.0) for c in costs), 12) for key in slowest.parts}
-        out.append(ProfileRecord(target.name, name, float(f"{sum(c.seconds for c in costs):.6g}"), slowest.bound_by,
+        parts = {key: round(math.fsum(c.parts.get(key, 0.0) for c in costs), 12) for key in slowest.parts}
+        out.append(ProfileRecord(target.name, name, float(f"{math.fsum(c.seconds for c in costs):.6g}"), slowest.bound_by,
                                  {k: float(f"{v:.4g}") for k, v in parts.items()}))
     return out

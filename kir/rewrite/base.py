@@ -22,7 +22,7 @@ from kir.rewrite.edit import Path, Place, node_at, places
 from kir.rewrite.guard import can_be_checked, without_guard
 from kir.rewrite.options import Option, options_text
 from kir.rewrite.residue import NOTHING, Residue, moved, residue, restore
-from kir.rewrite.verdict import Category, Context, Verdict
+from kir.rewrite.verdict import ANYWHERE, Category, Context, Verdict, guard_of
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
 _NO_HINTS: Mapping[Path, tuple[Path, ...]] = MappingProxyType({})
@@ -269,7 +269,8 @@ def run_backward(program: n.Program, site: Site) -> tuple[n.Program, Witness]:
         for same in found_sites(site.params.match_inverse(core, site.path, node_at(core, site.path))):
             if same.params == site.params:
                 simpler, witness = run_backward(core, same)
-                if alpha_equal(simpler, replace(core, kernels=tuple(other if k.name == other.name else k for k in core.kernels))):
+                slow = replace(core, kernels=tuple(other if k.name == other.name else k for k in core.kernels))
+                if alpha_equal(simpler, slow) and _guarded_by(simpler, witness) == guard:
                     return simpler, replace(witness, guard=guard, there=None)
     made = site.params.deoptimize(program, site)
     try:
@@ -282,6 +283,13 @@ def run_backward(program: n.Program, site: Site) -> tuple[n.Program, Witness]:
     if left is None:
         raise not_restored(program, site, "forward gives another program than this one")
     return made.program, Witness(site.params, made.path, left, there=(there, made))
+
+
+def _guarded_by(simpler: n.Program, witness: Witness) -> n.Expr | None:
+    """The guard that forward writes from a simpler program, where it may guard whatever it can: another one is of another step."""
+    there = (witness.there or (forward_site(simpler, witness.params, witness.path),))[0]
+    known = frozenset(p.id for p in there.params.preconditions)
+    return guard_of(tuple((p.id, p.judge(simpler, there, ANYWHERE, frozenset(), known)) for p in there.params.preconditions))
 
 
 def not_restored(program: n.Program, site: Site, reason: str) -> KirError:

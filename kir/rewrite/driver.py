@@ -15,7 +15,6 @@ from kir.analysis.target.footprint import footprint
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import Diagnostic, KirError, usage
 from kir.ir import nodes as n
-from kir.ir.build import logical_and
 from kir.ir.canonical import alpha_equal, content_hash
 from kir.ir.changes.anchor_map import AnchorMap, anchor_map
 from kir.ir.rules.verify import verify
@@ -26,9 +25,7 @@ from kir.rewrite.edit import Path, node_at, places
 from kir.rewrite.guard import with_guard
 from kir.rewrite.residue import NOTHING, Residue
 from kir.rewrite.step import Direction, Step
-from kir.rewrite.verdict import ANYWHERE, Context, Verdict
-
-Verdicts = tuple[tuple[str, Verdict], ...]
+from kir.rewrite.verdict import ANYWHERE, Context, Verdict, Verdicts, guard_of
 
 
 @dataclass(frozen=True)
@@ -185,15 +182,6 @@ def judge(program: n.Program, site: Site, context: Context = ANYWHERE, assume: I
     """The verdict of each precondition at a forward site."""
     assumed, checked = frozenset(assume), frozenset(guard)
     return tuple((p.id, p.judge(program, site, context, assumed, checked)) for p in site.params.preconditions)
-
-
-def guard_of(verdicts: Verdicts) -> n.Expr | None:
-    """The condition that a launch must check: that of every guarded precondition."""
-    out: n.Expr | None = None
-    for _, v in verdicts:
-        if v.kind == "guarded" and v.guard is not None:
-            out = v.guard if out is None else logical_and(out, v.guard)
-    return out
 
 
 def apply(program: n.Program, item: Pass, site: Site, direction: Direction = "forward", *, assume: Iterable[str] = (),

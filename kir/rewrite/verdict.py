@@ -8,6 +8,7 @@ from kir.analysis.facts import Facts
 from kir.analysis.solver import decide
 from kir.base.dataclass import dataclass
 from kir.hardware.target import Target
+from kir.ir.build import logical_and
 from kir.ir.nodes import Expr
 from kir.ir.printer import expr_text
 
@@ -56,6 +57,19 @@ class Verdict:
         if self.rule:
             out["rule"] = self.rule
         return out
+
+
+Verdicts = tuple[tuple[str, Verdict], ...]
+"""Verdicts of preconditions, each with its id."""
+
+
+def guard_of(verdicts: Verdicts) -> Expr | None:
+    """The condition that a launch must check: that of every guarded precondition."""
+    out: Expr | None = None
+    for _, v in verdicts:
+        if v.kind == "guarded" and v.guard is not None:
+            out = v.guard if out is None else logical_and(out, v.guard)
+    return out
 
 
 def proved(reason: str, scope: str = Verdict.scope) -> Verdict:

@@ -150,7 +150,8 @@ class Passed:
     """An argument as a surface's compiler laid it out for one set of sizes. `kind` is `pointer` or `scalar` (of the program's parameter or
     workspace `of`, of an IR `dtype`) or `map`: a tiled tensor map over the tensor `of`, extents,
     box and steps in elements and innermost first, strides in bytes without the innermost, `swizzle` in bytes, `promotion` and
-    `interleave` as the driver numbers them (CUDA driver API, `cuTensorMapEncodeTiled`)."""
+    `interleave` as the driver numbers them (CUDA driver API, `cuTensorMapEncodeTiled`). A map with corners, `lower` and `upper`, is in im2col mode, and
+    its box are pixels and channels (`cuTensorMapEncodeIm2col`)."""
 
     kind: Literal["pointer", "scalar", "map"]
     of: str
@@ -163,6 +164,8 @@ class Passed:
     interleave: int = 0
     promotion: int = 2
     nan_fill: bool = False
+    lower: tuple[int, ...] = ()
+    upper: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

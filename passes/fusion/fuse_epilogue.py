@@ -43,7 +43,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from kir.analysis.access import Aliases, buffers_written
-from kir.analysis.clipping import hangs_over, zero
+from kir.analysis.clipping import hangs_over, ranges_of, zero
 from kir.analysis.elements import NotElementwise, element, element_region, tile, tile_region
 from kir.base.dataclass import dataclass
 from kir.ir import build
@@ -217,6 +217,8 @@ class FuseEpilogue(Pass):
             raise NotElementwise(f"'{strange[0]}' is a name of this kernel's own")
         if len(_writers(program, c.name)) > 1:
             raise NotElementwise(f"'{c.name}' is written by other statements too, which the new kernel would write over")
+        if missing := _left_out(s, kernel_of(program, path)):
+            raise NotElementwise(f"the store leaves a part of axis {missing - 1} of '{c.name}' out, which the new kernel would read")
         if left or any(isinstance(x, n.Load) and x.at.buffer.space != "global" for x in walk(mapped)):
             raise NotElementwise(f"the value also depends on '{sorted(left)[0]}'" if left else "the value depends on several local results")
         kernel = n.Kernel(self.kernel, tuple(reversed(grid)), build.const(1), (n.Store(n.Region(c, place.index), mapped),))
@@ -230,6 +232,22 @@ class FuseEpilogue(Pass):
         order = [k.name for k in made.kernels].index(str(site.path[0])) + 1
         kernels = (*made.kernels[:order], kernel, *made.kernels[order:])
         return Rewritten(replace(made, kernels=kernels, workspaces=(*made.workspaces, workspace)), (self.kernel,))
+
+
+def _left_out(s: n.Store, kernel: n.Kernel) -> int:
+    """The first axis (from 1 on) of which a store surely leaves something out; 0 where none is known."""
+    ends = ranges_of(kernel)
+    for k, (i, d) in enumerate(zip(s.at.index, s.at.buffer.shape, strict=True), 1):
+        size = build.int_value(d)
+        if isinstance(i, n.Span):
+            first = build.int_value(i.lo)
+            if first is not None and isinstance(i.extent, int) and (first > 0 or (size is not None and i.extent < size)):
+                return k
+        elif isinstance(i, n.Var) and i.name in ends:
+            end = build.int_value(ends[i.name])
+            if end is not None and size is not None and end < size:
+                return k
+    return 0
 
 
 def is_local(e: n.Expr) -> bool:

@@ -9,7 +9,7 @@ from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import TileType
-from kir.ir.visit import names_read, statements, transform
+from kir.ir.visit import children, names_read, statements, transform, walk
 
 
 class CannotResize(Exception):
@@ -34,8 +34,17 @@ def resized(kernel: n.Kernel, axes: TileAxes, axis: int, now: int, then: n.Expr)
     if len(found) != 1:
         raise CannotResize(f"{len(found)} axes run over the tiles of '{number.name}'")
     made = _Resize(axes, found[0], build.var(number.name), now, then).kernel(kernel)
+    if any(_reads_elsewhere(s, number.name) for s in kernel.body):
+        raise CannotResize(f"'{number.name}' is read where no tile begins, too: what a condition or an index says of it is of tiles of {now}")
     assert isinstance(number.extent, n.Binary)
     return replace(made, grid=tuple(replace(a, extent=build.ceildiv(number.extent.a, then)) if a == number else a for a in kernel.grid))
+
+
+def _reads_elsewhere(node: n.Node, name: str) -> bool:
+    """Whether a name is read, but for where a range of indices begins."""
+    if isinstance(node, n.Span):
+        return False
+    return (isinstance(node, n.Var) and node.name == name) or any(_reads_elsewhere(x, name) for x in children(node))
 
 
 @dataclass
@@ -56,6 +65,9 @@ class _Resize:
                 return n.Var(new.name, TileType(new.of.dtype, self._shape(new.name, new.of.shape)))
             case n.Buffer() if new.space != "global":
                 shape = self._shape(new.name, new.shape)
+                laid_out = new.strides is not None or any(x.name == "strides" for x in walk(new) if isinstance(x, n.Layout))
+                if laid_out and any(c is self.cls for c in self.axes.of(new.name)):
+                    raise CannotResize(f"the layout of '{new.name}' spells the size out")
                 return replace(new, shape=tuple(build.const(d) if isinstance(d, int) else d for d in shape))
             case n.Span() if isinstance(old, n.Span) and self.number.name in names_read(old.lo):
                 return build.span(self._scaled(old.lo), self.then)

@@ -16,7 +16,7 @@ from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Rewritten, Site
 from kir.rewrite.edit import block_at, fresh, kernel_of, names_in
 from kir.rewrite.match import block_and_index, loads_of, matched, node_as, params_as, regions_of
 from kir.rewrite.match.local_buffers import mentions, own_parts, team_level, tile_of
-from kir.rewrite.match.materialize import buffers_read, buffers_written
+from kir.rewrite.match.materialize import buffers_read, buffers_written, may_lie_outside
 
 from ._buffered_value import can_be_declared, declared, holding, replaced_by
 
@@ -94,10 +94,13 @@ class ThroughBuffer(Pass):
         loads = list(self._loads(node))
         if loads and self.space == "fragment" and team_level(program, path) == "thread":
             return Miss("a thread of its own keeps values in registers, not in a fragment") if self.value else None
+        block, i = block_and_index(program, path)
+        outside = {x: why for x in loads if (why := may_lie_outside(program, path, block[i:], x))}
         later = frozenset[n.Expr]().union(*map(_moved, block_at(program, path)[int(path[-1]) + 1:])) if loads else frozenset()
-        texts = [expr_text(x) for x in loads if x not in later]
+        texts = [expr_text(x) for x in loads if x not in later and x not in outside]
         found = tuple(Site(path, replace(self, value=text)) for text in texts if self.value in ("", text))
-        return found or (Miss("the statement does not read that") if self.value else None)
+        why = next((outside[x] for x in outside if expr_text(x) == self.value), "the statement does not read that")
+        return found or (Miss(why) if self.value else None)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A buffer, a copy into it before the statement, and reads of it in the rest of the block."""

@@ -45,19 +45,21 @@ from functools import lru_cache
 from itertools import takewhile
 from typing import ClassVar, Literal
 
-from kir.analysis.access import ANYWHERE, Access, accesses
+from kir.analysis.access import ANYWHERE, Access, Aliases, accesses
 from kir.analysis.proof.decide import Contradiction, decided
-from kir.analysis.proof.sites import Kind
+from kir.analysis.proof.sites import PRIVATE, Kind
 from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
-from kir.ir.visit import walk
+from kir.ir.visit import once, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import kernel_of
-from kir.rewrite.match import block_and_index, edited, sibling, splice
+from kir.rewrite.match import block_and_index, edited, matched, sibling, splice
 from kir.rewrite.match.thread_team import barrier, everyone_arrives, is_call, team_at
 
 ORDERED: tuple[Kind, ...] = ("race", "undefined", "wait", "ring")
 """Hazards that a barrier may be there against."""
+MOST_BARRIERS = 16
+"""In a kernel with more of them, only what stands plainly between two is looked at: each other one takes a proof of the whole kernel."""
 
 
 @dataclass(frozen=True)
@@ -95,9 +97,11 @@ class ExtraBarrier(Pass):
         block, i = block_and_index(program, path)
         if len(block) == 1:
             return Miss("nothing else stands there")
-        if why := _needed(block, i):
-            return Miss(why)
-        why = _hazards(edited(program, path, ()).program, kernel_of(program, path).name)
+        why = _needed(block, i, matched(team_at(program, path)).thread, Aliases(program))
+        if why is None:
+            kernel = kernel_of(program, path)
+            many = once(kernel, "_barriers", lambda: sum(map(_is_barrier, walk(kernel)))) > MOST_BARRIERS
+            why = "it stands between loops or branches of a kernel with many" if many else _hazards(edited(program, path, ()).program, kernel.name)
         return Miss(why) if why else Site(path, ExtraBarrier("before" if i + 1 < len(block) else "after"))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
@@ -105,22 +109,28 @@ class ExtraBarrier(Pass):
         return edited(program, site.path, (), at=-1 if self.where == "after" else 0)
 
 
-def _needed(block: n.Block, i: int) -> str:
-    """What threads plainly exchange at a barrier: shared memory that is written on one side of it and used on the other; "" for nothing of the kind."""
-    before = _near(tuple(reversed(block[:i])))
-    after = _near(block[i + 1:])
+def _needed(block: n.Block, i: int, thread: n.Var, aliases: Aliases) -> str | None:
+    """Why a barrier is needed: what threads plainly exchange across it; "" where it is not, as all that it orders stands in its block; None: not plain."""
+    before, begins = _near(block[:i][::-1])
+    after, ends = _near(block[i + 1:])
+    plain = begins and ends
     for a in before:
         for b in after:
             if ANYWHERE in (a.buffer, b.buffer):
                 return "it may order what is in flight"
-            if a.buffer == b.buffer and (a.writes or b.writes) and a.at is not None and a.at.buffer.space == "shared" and (a.at != b.at or not a.at.index):
+            if not (a.writes or b.writes) or any(x.at is not None and x.at.buffer.space in PRIVATE for x in (a, b)):
+                continue
+            if a.buffer != b.buffer or a.at is None or b.at is None:
+                plain = plain and not aliases.may_be_one(a.buffer, b.buffer)
+            elif a.at != b.at or thread not in a.at.index:
                 return f"'{a.buffer}' is written on one side of it and used on the other"
-    return ""
+    return "" if plain else None
 
 
-def _near(block: n.Block) -> tuple[Access, ...]:
-    """What statements touch up to the first barrier among them, or inside one of them."""
-    return tuple(a for s in takewhile(lambda s: not any(map(_is_barrier, walk(s))), block) for a in accesses(s))
+def _near(block: n.Block) -> tuple[tuple[Access, ...], bool]:
+    """What statements touch up to the first barrier among them, or inside one of them; and whether there is one among them."""
+    near = tuple(takewhile(lambda s: not any(map(_is_barrier, walk(s))), block))
+    return tuple(a for s in near for a in accesses(s)), len(near) < len(block) and is_call(block[len(near)], "barrier")
 
 
 def _is_barrier(x: n.Node) -> bool:

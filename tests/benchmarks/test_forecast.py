@@ -138,6 +138,9 @@ def test_what_no_forecast_can_do_better_and_where_signs_are_wrong() -> None:
     assert "if the middle of each of its distributions were the measurement" in told and "0.00" in told.rpartition(" have ")[2]
     assert "| kernels | 0.0 % |" in "\n".join(limits.seen([("kernels", measures.figures(exact(-some.measured), some.measured, some.fault))]))
     assert measures.ranked(best, some.measured).mean() == pytest.approx(measures.figures(best, some.measured, some.fault).score)
+    vague = exact(some.measured, 30.0)
+    known, unknown = limits.sure([best, vague], some.measured)[2:]
+    assert " | 100.0 % | 100.0 % | - |" in known and unknown == "| x | 0.0 % | - | 0.0 % | - | 100.0 % |"
     data = Data({"b": ProgramRow("b", "", "cuda", "x")}, {}, [], [], pairs)
     shown = "\n".join(limits.wrong(some, pairs, data, {"analytic": exact(-some.measured), "learned": best}))
     assert "| `mma` | " in shown and "| cuda, walk | " in shown and "| 0.0 % | 100.0 % | 0 |" in shown and "| h200 | " in shown

@@ -96,7 +96,8 @@ def test_other_values_are_a_fault_that_is_kept_until_it_is_mended() -> None:
     wrong = {k: v + np.ones_like(v) for k, v in right.items()}
     assert device.judged(p, right) == ("the same", "") and device.judged(p, wrong)[0] == "other values"
     state: dict[str, Any] = {"seed": 0, "left": [], "seconds": 0.0, "counts": {}, "faults": [], "mended": 0, "machine": "one"}
-    device.take(state, [2, 3], [(2, ("cuda", p.form, p.dtype, "the same", "")), (3, ("cuda", p.form, p.dtype, "other values", "Y[0] is 1"))], 3.0)
+    device.take(state, [2, 3], [(2, ("cuda", p.form, p.dtype, "the same", "")), (3, ("cuda", p.form, p.dtype, "other values", "Y[0] is 1"))],
+                {"making": 1.0, "cuda: compiling": 2.0})
     assert (state["seed"], state["left"]) == (4, [0, 1]) and "| cuda | 1 | 0 | 1 |" in device.page(state)
     assert device.page(state).rstrip().endswith("| no |") and device.page({**state, "mended": 1}).rstrip().endswith("| yes |")
 

@@ -24,6 +24,7 @@ from benchmarks.gpu_workloads import (
     gemm_grouped,
     history,
     intents,
+    sass,
     table,
     topk,
     tuned,
@@ -210,7 +211,8 @@ def test_a_kernel_that_does_not_end_is_a_fault_and_the_rows_after_it_are_measure
 import time
 from benchmarks.gpu_workloads.running import measuring
 from benchmarks.gpu_workloads.running.measuring import Case
-measuring._seconds = lambda call, calls: 1e-3
+measuring._seconds = lambda call, calls, asking: 1e-3
+measuring._asking = lambda call, calls: 0.0
 def cases():
     for row in range(3):
         yield Case("stuck", str(row), {"theirs": int, "ours": (lambda: time.sleep(1e6)) if row == 1 else int}, ("ours",), lambda out: "")
@@ -258,6 +260,13 @@ def test_intents_are_told_for_each_workload_and_surface() -> None:
     assert all(any(row[3 + i] for row in rows) for i in range(len(intents.HOMES)))
     (wgmma,) = [row for row in rows if "wgmma" in row[2].split(", ")]
     assert wgmma[3] == "cuda, tilelang"
+
+
+def test_the_machine_code_is_told_by_what_it_holds() -> None:
+    found = sass.Row("topk", "rows(bits=8), cuda", "main", 90, 16, {"HGMMA": 4, "LDL.64": 3, "STL": 2, "SYNCS": 5, "IADD3": 86})
+    assert sass.page([found]).splitlines()[-1] == "| topk | rows(bits=8), cuda | `main` | 90 | 16 | 100 | 4 |  |  |  |  | 5 | 5 |"
+    assert "rows(bits=8), cuda" in sass.titles(("rows(bits=8)", "cuda", (1, 2)))
+    assert [*sass.titles(fmha.Kernel("fmha_sm90", expert=True))] == ["fmha_sm90 (expert)"]
 
 
 def test_each_surface_is_tuned_at_shapes_twice_and_half_as_large() -> None:

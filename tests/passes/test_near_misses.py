@@ -59,6 +59,91 @@ def test_a_tile_that_is_taken_apart_by_numbers_has_no_other_size() -> None:
     assert any("'reshape' spells the size out" in said for _, said in misses(item, program))
 
 
+GROWN = """kir 1
+program p
+  size M: i32
+  in X: f16[M, 16]
+  in W: f16[16, 16]
+  out Y: f32[M, 16]
+kernel main grid (i: ceildiv(M, 16)) threads 128
+  fragment acc: f32[16, 16] = 0.0
+  shared Xs: f16[16, 16]{layout}
+  copy load(X[i * 16 +: 16, 0 +: 16] else 0.0:f16 clip) -> Xs
+  mma acc += Xs * W
+  {store}
+"""
+
+
+@pytest.mark.parametrize(("layout", "store", "why"), [
+    ("", "Y[i * 16 +: 16, 0 +: 16] = acc clip", ""), (" layout swizzle(1, 4, 3)", "Y[i * 16 +: 16, 0 +: 16] = acc clip", ""),
+    (" layout strides(1, 16)", "Y[i * 16 +: 16, 0 +: 16] = acc clip", "the layout of 'Xs' spells the size out"),
+    ("", "if i * 16 + 16 <= M\n    Y[i * 16 +: 16, 0 +: 16] = acc\n  else\n    Y[i * 16 +: 16, 0 +: 16] = acc clip", "'i' is read where no tile begins, too")])
+def test_a_tile_does_not_grow_beside_what_spells_its_size_out(layout: str, store: str, why: str) -> None:
+    """Random program 12336: elements of the grown tile lay on one another; and a condition on the tile's number was of the small tiles."""
+    program = parse_program(GROWN.format(layout=layout, store=store), "p.kir")
+    item = next(p for p in passes() if p.name == "grow-tile").with_options({})
+    assert len(sites(item, program)) == (0 if why else 1)
+    assert not why or any(why in said for _, said in misses(item, program))
+
+
+INSIDE = """kir 1
+program p
+  size M: i32
+  in Y: f32[M, 20]
+  out Z: f32[M, 20]
+  fact M >= 1
+kernel main grid (r: ceildiv(M, 32)) threads 32
+  for i in 0..32
+    if i + r * 32 < M
+      Z[i + r * 32, 0 +: 20] = {read} + {read}
+"""
+
+
+@pytest.mark.parametrize(("read", "found"), [("Y[i + r * 32, 0 +: 20]", 0), ("load(Y[i + r * 32, 0 +: 20] else 0.0 clip)", 1)])
+def test_what_a_condition_keeps_inside_is_not_staged_before_it(read: str, found: int) -> None:
+    """Random program 11529: the copy stood before the condition, and read beyond the tensor."""
+    program = parse_program(INSIDE.format(read=read), "p.kir")
+    item = next(p for p in passes() if p.name == "stage-shared").with_options({})
+    assert len([s for s in sites(item, program) if len(s.path) == 4]) == found
+    value = item.with_options({"value": read})
+    assert found or any("may lie outside its buffer" in said for _, said in misses(value, program))
+
+
+@pytest.mark.parametrize(("stored", "found"), [
+    ("0 +: 3] = broadcast(acc, 3)", 0), ("0 +: 24] = broadcast(acc, 24)", 1), ("c] = acc + 1", 0), ("d] = acc + 1", 1)])
+def test_a_part_of_a_tensor_has_no_kernel_of_its_own(stored: str, found: int) -> None:
+    """Random program 9319: the new kernel read, and stored, what had not been stored before."""
+    loop = f"for {stored[0]} in 0..{24 if stored[0] == 'd' else 3}\n    " if stored[0] in "cd" else ""
+    program = parse_program(f"""kir 1
+program p
+  size M: i32
+  in X: i32[M]
+  inout Z: i32[M, 24]
+kernel main grid (r: M) threads 32
+  register acc: i32 = X[r]
+  {loop}Z[r, {stored}
+""", "p.kir")
+    item = next(p for p in passes() if p.name == "fuse-epilogue").with_options({})
+    assert len(sites(item, program, "backward")) == found
+    assert found or any("leaves a part of axis 1 of 'Z' out" in said for _, said in misses(item, program, "backward"))
+
+
+def test_values_that_are_made_at_once_have_no_form_as_a_tile() -> None:
+    """Random program 10186: the pass made a program that has no types."""
+    program = parse_program("""kir 1
+program p
+  size M: i32
+  in X: f16[M, 16]
+  inout Y: f16[M, 16]
+kernel main grid (r: M) threads 1
+  let left, right = split(trans(reshape(X[r, 0 +: 16], 2, 8), 1, 0))
+  Y[r, 0 +: 8] = left
+  Y[r, 8 +: 8] = right
+""", "p.kir")
+    item = next(p for p in passes() if p.name == "tile").with_options({})
+    assert sites(item, program) == () and any("several values are made at once" in said for _, said in misses(item, program))
+
+
 WIDE = """kir 1
 program p
   size N: i64
@@ -413,7 +498,7 @@ program p
   out Z: f32[4, 8]
 kernel main grid (r: 4) threads 1
   register s: f32 = 1.0
-  for c in 0..4
+  for c in 0..8
     Y[r, c] = {value}
   {other}
 """

@@ -144,6 +144,7 @@ for c in 0..N
 BOTH = tuple(f"X[i, {v}] + MASK[i, {v}]" for v in "abc")
 PLAIN = tuple(f"X[i, {v}]" for v in "abc")
 G130, G131, G132, G133, G134 = (f"KIR-G13{x}" for x in range(5))
+G143 = "KIR-G143"
 
 FALSE = (
     Claimed("fp8_product", "products in bf16", _product(f"acc + {A32} * {B32}"), "fp8 products", G131),
@@ -216,6 +217,31 @@ S[i] = s"""), "compensation for rows that tests have", G134),
             + "kernel quick grid (i: M) threads 1\n  for j in 0..N\n    Y[i, j] = X[i, j] * W[j]\n"
             "plan\n  dispatch\n    when N > 1000000000\n      launch quick\n"
               "    else\n      launch main\n", "the sum where N is large", G134),
+    Claimed("fp8_product", "every second product in bf16", _product(f"acc + select(k % 2 == 0, {A8}, {A32}) * {B8}"), "fp8 products", G131),
+    Claimed("fp8_product", "what rounding takes added again", _product(f"acc + ({A8} + ({A32} - {A8})) * {B8}"), "fp8 products", G131),
+    Claimed("compensated", "errors forgotten at each step", _kahan(more="\n  c = 0.0"), "compensation", G133),
+    Claimed("compensated", "every second error", _kahan(y="select(k % 2 == 0, X[i, k] - c, X[i, k])"), "every other compensation", G133),
+    Claimed("compensated", "errors with the wrong sign", _kahan(y="X[i, k] + c"), "compensation", G133),
+    Claimed("compensated", "a tiny part of each error", _kahan(y="X[i, k] - c * 1e-30"), "compensation", G133),
+    Claimed("compensated", "Knuth's errors taken away", _knuth("s - e"), "compensation", G133),
+    Claimed("compensated", "the first row alone", _kahan(y="select(i == 0, X[i, k] - c, X[i, k])"), "compensation of the other rows", G133),
+    Claimed("dropped", "a mask no less than one", _text("dropped", "Y[i, j] = X[i, j] * max(KEEP[i, j], 1.0) * scale", ELEMENT), "the mask", G143),
+    Claimed("dropped", "a mask over itself", _text("dropped", "Y[i, j] = X[i, j] * (KEEP[i, j] / KEEP[i, j]) * scale", ELEMENT), "the mask", G143),
+    Claimed("dropped", "divided by the mask", _text("dropped", "Y[i, j] = X[i, j] / KEEP[i, j] * scale", ELEMENT), "the mask", G143),
+    Claimed("dropped", "the first column's mask", _text("dropped", "Y[i, j] = X[i, j] * KEEP[i, 0] * scale", ELEMENT), "the mask of other columns", G143),
+    Claimed("dropped", "the scale twice", _text("dropped", "Y[i, j] = X[i, j] * KEEP[i, j] * scale * scale", ELEMENT), "the scale", G143),
+    Claimed("dropped", "a scale of one at most", _text("dropped", "Y[i, j] = X[i, j] * KEEP[i, j] * min(scale, 1.0)", ELEMENT), "a larger scale", G143),
+    Claimed("dropped", "a choice that is none", _text("dropped", "Y[i, j] = select(KEEP[i, j] > 0.5, X[i, j], X[i, j]) * scale", ELEMENT), "the mask", G134),
+    Claimed("masked_softmax", "a mask in the sum alone", _softmax((BOTH[0], BOTH[1], PLAIN[2])), "the mask of what is divided", G143),
+    Claimed("masked_softmax", "no mask in the sum", _softmax((BOTH[0], PLAIN[1], BOTH[2])), "the mask of the sum", G143),
+    Claimed("masked_softmax", "a mask in the greatest alone", _softmax((BOTH[0], *PLAIN[1:])), "the mask", G143),
+    Claimed("masked_softmax", "the first column's mask", _softmax(tuple(f"X[i, {v}] + MASK[i, 0]" for v in "abc")), "the mask of other columns", G143),
+    Claimed("masked_softmax", "a mask taken away", _softmax(tuple(f"X[i, {v}] - MASK[i, {v}]" for v in "abc")), "the mask", G143),
+    Claimed("rounded_weights", "every second row rounded", _text(
+        "rounded_weights", "Y[i, j] = select(i % 2 == 0, cast(cast(X[i, j], bf16), f32), X[i, j]) * W[j]", ELEMENT), "rounding of other rows", G133),
+    Claimed("rounded_weights", "what rounding takes added again", _text(
+        "rounded_weights", "let r = cast(cast(X[i, j], bf16), f32)\nY[i, j] = (r + (X[i, j] - r)) * W[j]", ELEMENT), "rounding to bf16", G133),
+    Claimed("rounded_weights", "the product rounded", _text("rounded_weights", "Y[i, j] = cast(cast(X[i, j] * W[j], bf16), f32)", ELEMENT), "rounding X", G133),
 )
 """Refused, though every test passes."""
 
@@ -293,5 +319,40 @@ S[i] = s""", "kernel main grid (i: M) threads 32\n")),
     Claimed("scaled_rows", "a kernel of its own for large sizes", f"kir 1\nprogram scaled_rows\n{HEADS['scaled_rows']}" + _kernel(RIGHT)
             + _kernel("W[j] * X[i, j] + sum").replace("kernel main", "kernel other")
             + "plan\n  dispatch\n    when N > 1000000000\n      launch other\n    else\n      launch main\n"),
+    Claimed("compensated", "two sums, each with its errors", _text("compensated", """register s: f32 = 0.0
+register c: f32 = 0.0
+register s2: f32 = 0.0
+register c2: f32 = 0.0
+for k in 0..N
+  if k % 2 == 0
+    let y = X[i, k] - c
+    let t = s + y
+    c = t - s - y
+    s = t
+  else
+    let y2 = X[i, k] - c2
+    let t2 = s2 + y2
+    c2 = t2 - s2 - y2
+    s2 = t2
+S[i] = s + s2 - (c + c2)""")),
+    Claimed("compensated", "from the last to the first", _kahan(y="X[i, N - 1 - k] - c")),
+    Claimed("compensated", "half of an error and the other half", _kahan(y="X[i, k] - c * 0.5 - c * 0.5")),
+    Claimed("compensated", "pairs added first", _text("compensated", """register s: f32 = 0.0
+register e: f32 = 0.0
+for q in 0..ceildiv(N, 2)
+  let x = X[i, q * 2] + load(X[i, q * 2 + 1] else 0.0 clip)
+  let t = s + x
+  let b = t - s
+  e = e + ((s - (t - b)) + (x - b))
+  s = t
+S[i] = s + e""")),
+    Claimed("dropped", "a mask that is never negative", _text("dropped", "Y[i, j] = X[i, j] * max(KEEP[i, j], 0.0) * scale", ELEMENT)),
+    Claimed("dropped", "a row at a time", _text("dropped", "for j in 0..N\n  Y[i, j] = scale * X[i, j] * KEEP[i, j]")),
+    Claimed("masked_softmax", "the mask as a factor", _softmax(PLAIN).replace("exp(X[i, b] - top)", "exp(X[i, b] - top) * exp(MASK[i, b])").replace(
+        "exp(X[i, c] - top)", "exp(X[i, c] - top) * exp(MASK[i, c])")),
+    Claimed("masked_softmax", "the mask first", _softmax(tuple(f"MASK[i, {v}] + X[i, {v}]" for v in "abc"))),
+    Claimed("rounded_weights", "rounded twice", _text("rounded_weights", "Y[i, j] = cast(cast(cast(cast(X[i, j], bf16), f32), bf16), f32) * W[j]", ELEMENT)),
+    Claimed("rounded_weights", "rows and rows, both rounded", _text(
+        "rounded_weights", "let r = cast(X[i, j], bf16)\nY[i, j] = select(i % 2 == 0, W[j] * cast(r, f32), cast(cast(X[i, j], bf16), f32) * W[j])", ELEMENT)),
 )
 """Accepted: each looks like one that is refused."""

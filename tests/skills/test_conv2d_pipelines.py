@@ -5,16 +5,20 @@ from pathlib import Path
 
 import pytest
 
+from kir.analysis.normal.normal_form import normalize
 from kir.analysis.target.legalize import legalize
+from kir.backends.tilelang.form.form import form
 from kir.hardware.target import target
 from kir.interp import run
 from kir.ir.nodes import Program
+from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.learning.tune import load_space
 from kir.learning.tune.rank import built, given_of
 from kir.problem import Problem, load_problem
 from kir.surface import backend
 from kir.surface.lowering import lowered
+from tests.round_trips import TILELANG
 
 FOLDER = Path(__file__).parents[2] / "skills" / "pipelines"
 H200 = target("h200")
@@ -57,6 +61,28 @@ def test_a_convolution_in_tiles_gathers_pixels(surface: str, said: tuple[str, ..
     assert wanted.compare(found.outputs, inputs, shape).ok and not found.errors
     text = backend(surface).emit(made).text
     assert all(each in text for each in said), text
+
+
+@pytest.mark.parametrize(("name", "point"), [("pingpong", {"rows": 64, "columns": 64, "stages": 3, "raster": 8, "rounds": 1}),
+                                             ("once", {"rows": 128, "columns": 64, "stages": 4, "rounds": 1})])
+def test_tilelang_gathers_pixels_by_tensor_maps(name: str, point: dict[str, int], tmp_path: Path) -> None:
+    made, wanted = filled(f"conv2d_tilelang_{name}", "f16", point)
+    shape = wanted.shape("tail")
+    inputs = wanted.inputs(shape, seed=4)
+    found = run(made, inputs, wanted.scalars(shape), mode="check")
+    assert wanted.compare(found.outputs, inputs, shape).ok and not found.errors
+    assert "i_tile,k_tile_1,3,1,1,1,annotations={" in "".join(backend("tilelang").emit(made).text.split())
+    TILELANG.is_read_back(form(normalize(made)), tmp_path, 1)
+
+
+@pytest.mark.parametrize(("old", "new", "why"), [
+    ("Xm[i_tile * 128 +: 128,", "Xm[i_tile * 128 + 8 +: 128,", "whole tiles of 'Xm', counted from the first"),
+    ("pixel // W % H + tap // (C * 3) - 1,", "pixel // W % H + tap // (C * 3) - 2,", "'Xm' is a view of other elements"),
+])
+def test_what_no_im2col_of_tilelang_shows_is_refused(old: str, new: str, why: str) -> None:
+    made, _ = filled("conv2d_tilelang_once", "f16", {"rows": 128, "columns": 64, "stages": 4, "rounds": 1})
+    refused = backend("tilelang").accepts(parse_program(program_text(made).replace(old, new)))
+    assert any(why in d.message for d in refused)
 
 
 @pytest.mark.nvcc

@@ -201,6 +201,7 @@ def test_a_cluster_is_compiled_to_multicast_without_spills() -> None:
 
 @pytest.mark.parametrize(("name", "form", "texts"), [
     ("gdn_d128_tilelang", "tiles", ("gates_shared[j]", "T.gemm(ks, ks, gram, transpose_B=True")),
+    ("gdn_d128_roles_tilelang", "roles", ("T.tma_copy(E[b, h, at * 64:at * 64 + 64], Es[c % 3, 0:64]", "transpose_A=True", "T.wait_wgmma(1)")),
     ("gdn_d128_boxes_triton", "one", ("keys = k_desc.load([b, c * 64, h // G, 0])", "o_desc.store([b, c * 64, h, e * 64]", "tl.load")),
 ])
 def test_the_gated_delta_rule_is_right_and_emitted(name: str, form: str, texts: tuple[str, ...]) -> None:

@@ -425,3 +425,37 @@ def test_what_is_computed_of_a_tensor_on_the_way_has_its_dtype_and_the_axes_that
     assert binding is not None and not any("Mean" in note or "Rstd" in note or "Most" in note for d in told for note in d.notes)
     assert {k: (t.dtype, t.shape) for k, t in binding.tensors.items()} == {
         "X": ("f16", ["m", "n"]), "Mean": ("f32", ["m"]), "Rstd": ("f32", ["m", 1]), "Most": ("f16", ["m"]), "Y": ("f16", ["m", "n"])}
+
+
+COUNTED = """import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def hist(x, h, n, bins, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    v = tl.load(x + i, mask=i < n, other=0)
+    tl.atomic_add(h + v, 1, mask=(i < n) & (v >= 0) & (v < bins))
+
+
+def launch(x, bins: int):
+    h = torch.zeros((bins,), device=x.device, dtype=torch.int32)
+    n = x.numel()
+    hist[(triton.cdiv(n, 256),)](x, h, n, bins, B=256)
+    return h
+
+
+if __name__ == "__main__":
+    launch(torch.randint(0, 10, (1000,), dtype=torch.int32), 10)
+"""
+
+
+def test_a_number_that_is_passed_and_is_a_length_stays_the_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As a size of its own the length was another one than what the kernel compares with: `kir check` showed a place beyond it."""
+    file = tmp_path / "hist.py"
+    file.write_text(COUNTED, encoding="utf-8")
+    found = called_binding(file)
+    assert found.tensors["h"].shape == [10] and found.scalars["bins"] == 10 and found.tensors["x"].shape == ["n"]
+    code, out, _ = called(capsys, "check", str(file))
+    assert code == 0 and "proved for all sizes" in out

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from kir.surface.reading import launched
+from tests.command_line import called
 from tests.users.test_found_launches import called_binding
 
 CACHE = """__global__ void kept(const float* cache, const int* lens, float* out, int most) {
@@ -75,3 +77,31 @@ def test_a_functor_is_of_the_class_that_the_host_makes(before: str, of: str, tmp
     (tmp_path / "k.cu").write_text(FUNCTOR.replace("BEFORE", before).replace("OF", of), encoding="utf-8")
     binding = called_binding(tmp_path / "k.cu")
     assert (binding.metas["T"], binding.metas["F"]) == ("f32", "Mish") and binding.tensors["x"].shape == ["n"]
+
+
+WARPS = """__global__ void parts(const float* x, float* y, int n) {{
+  __shared__ float s[{threads}];
+  int t = threadIdx.x, lane = t % 32, i = blockIdx.x * {threads} + t;
+  s[t] = i < n ? x[i] : 0.f;
+  __syncwarp();
+  for (int d = 16; d > 0; d /= 2) {{
+    float v = lane < d ? s[t + d] : 0.f;
+    __syncwarp();
+    if (lane < d) s[t] += v;
+    __syncwarp();
+  }}
+  if (lane == 0) y[blockIdx.x * {warps} + t / 32] = s[t];
+}}
+void launch(const float* x, float* y, int n) {{ parts<<<(n + {threads} - 1) / {threads}, {threads}>>>(x, y, n); }}
+"""
+
+
+@pytest.mark.parametrize("warps", [2, 4, 8])
+def test_each_warp_of_a_grid_has_an_element(warps: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As many elements as x was what was taken for y, and `kir check` showed a place beyond it."""
+    file = tmp_path / "parts.cu"
+    file.write_text(WARPS.format(warps=warps, threads=32 * warps), encoding="utf-8")
+    binding, _ = launched(str(file))
+    assert binding is not None and binding.tensors["y"].shape == [f"ceildiv(n, {32 * warps})", warps]
+    code, out, _ = called(capsys, "check", str(file))
+    assert code == 0 and "proved for all sizes" in out

@@ -21,7 +21,7 @@ from kir.surface.ptx.writing import spelled
 
 from ..._wrap import wrapped
 from ..spelling import ptx_functions
-from ..spelling.literals import c_type, flat, literal, refuse, sizes_of, unflattened
+from ..spelling.literals import c_type, flat, literal, of_type, refuse, sizes_of, unflattened
 
 CONDITIONAL, OR, AND, BIT_OR, BIT_XOR, BIT_AND, EQUAL, COMPARE, SHIFT, SUM, PRODUCT, UNARY, ATOM = range(13)
 _INFIX = {"add": ("+", SUM), "sub": ("-", SUM), "mul": ("*", PRODUCT), "div": ("/", PRODUCT), "tdiv": ("/", PRODUCT),
@@ -247,7 +247,7 @@ class Expressions:
             text = self.cached(e.at.buffer, e.cache, text)
         if not conditions:
             return text, ATOM
-        other = self.element(e.other, at, OR) if e.other is not None else f"{c_type(dtype_of(e.type))}(0)"
+        other = self.element(e.other, at, OR) if e.other is not None else of_type(dtype_of(e.type), "0")
         if e.other is None and dtype_of(e.type).is_float and dtype_of(e.type).bits < 32:
             other = literal(n.Const(0.0, dtype_of(e.type)))
         return f"{' && '.join(conditions)} ? {text} : {other}", CONDITIONAL

@@ -12,7 +12,7 @@ from kir.ir.types import TileType, dtype_of
 from kir.ir.visit import walk
 
 from ..spelling import ptx_functions
-from ..spelling.literals import c_type, flat, offset_of, refuse, row_major, sizes_of
+from ..spelling.literals import c_type, flat, of_type, offset_of, refuse, row_major, sizes_of
 from .expressions import COMPARE, PRODUCT, SUM, Expressions, Places
 
 UNIT = 16
@@ -181,7 +181,7 @@ class Memory(Places):
             w.put("} else {")
             w.depth += 1
             item = w.fresh("e")
-            fill = to.element(x.other, ("0",) * len(shape)) if x.other is not None else f"{c_type(dtype)}(0.0f)"
+            fill = to.element(x.other, ("0",) * len(shape)) if x.other is not None else of_type(dtype, "0.0f")
             w.put(f"for (int {item} = 0; {item} < {count}; ++{item}) {name}[{step} + {item}] = {fill};")
             w.depth -= 1
             w.put("}")

@@ -30,6 +30,12 @@ def c_type(d: DType) -> str:
     return TYPES[d.name]
 
 
+def of_type(d: DType, text: str) -> str:
+    """A number in a C++ type: of several words only a cast takes it."""
+    kind = c_type(d)
+    return f"static_cast<{kind}>({text})" if " " in kind else f"{kind}({text})"
+
+
 def sizes_of(t: Type) -> tuple[int, ...]:
     """The shape of a thread's value. Raises KirError KIR-B003 for an extent that is not known."""
     out = []

@@ -24,6 +24,7 @@ from kir.rewrite.match.local_buffers import is_left
 from ..spelling.layouts import said
 from .aliases import read_where_they_lie
 from .chained_products import by_rows
+from .gathered import beside_copies
 from .origins import sourced
 from .reducers import is_named_sum
 from .roles import by_threads
@@ -81,7 +82,7 @@ def _kernel(k: n.Kernel, taken: set[str], generic: bool) -> n.Kernel:
     loose |= {x.buffer.name: replace(x.buffer, layout=None) for x in statements(k.body) if isinstance(x, n.Alloc) and is_left(x.buffer)}
     loose |= {x.buffer.name: replace(x.buffer, layout=layout) for x in statements(k.body)
               if isinstance(x, n.Alloc) and x.buffer.layout is not None and not is_left(x.buffer) and (layout := said(x.buffer)) != x.buffer.layout}
-    k = _dropped(_lone(k if generic else wholes(read_where_they_lie(by_threads(k)))))
+    k = _dropped(_lone(k if generic else wholes(read_where_they_lie(beside_copies(by_threads(k), used)))))
     k = k if generic else replace(k, body=done_together(_begun(_with_their_barriers(k.body)), used))
     made = replace(k, body=_Form(used, generic).block(tuple(substitute_buffers(s, loose) for s in k.body), {}))
     return made if generic else from_copies(by_rows(made))

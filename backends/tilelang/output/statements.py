@@ -21,6 +21,7 @@ from ..spelling.expressions import AXIS, UNARY, Expressions, refuse
 from ..spelling.layouts import annotation
 from ..spelling.names import fresh
 from .element_loops import together
+from .pixels import Pixels, as_pixels
 from .tiles import AXES, Tiles, is_wiped
 
 Line = tuple[str, StatementPath | None]
@@ -61,6 +62,8 @@ class Statements:
     """Names of numbers that a launch has one value of."""
     chosen: list[str] = field(default_factory=list)
     """Names of the variables that say whether branches are taken."""
+    shown: dict[str, Pixels] = field(default_factory=dict)
+    """Views of pixels by taps and channels, which only copies name."""
     around: list[n.Block] = field(default_factory=list)
     """The blocks that are being written, innermost last."""
 
@@ -116,7 +119,9 @@ class Statements:
                 return 2
             case n.Eval(call=n.Call(fn="mbar_expect") as call), n.Copy(via="tma", grouped=False) as moved if moved.signal == call.args[0]:
                 assert moved.signal is not None
-                self.put(self.tiles.moved("T.tma_copy", moved, f", barrier={self.to.place(moved.signal)}"), depth, path)
+                of = self.shown.get(moved.src.at.buffer.name)
+                said = self.tiles.moved("T.tma_copy", moved, f", barrier={self.to.place(moved.signal)}") if of is None else self.tiles.pixels(moved, of)
+                self.put(said, depth, path)
                 return 2
             case n.Eval(call=n.Call(fn="wgmma_fence")), n.Mma(via="wgmma", pending=True) as product if len(rest) > 2 and isinstance(
                     rest[2], n.Eval) and rest[2].call.fn == "wgmma_commit":
@@ -330,6 +335,9 @@ class Statements:
             self.put(text, depth, path)
 
     def _view(self, s: n.View, path: StatementPath, depth: int) -> None:
+        if (of := as_pixels(s)) is not None:
+            self.shown[s.buffer.name] = of  # where it is read
+            return
         if s.axes or s.at.index or s.fill is not None:
             raise refuse("KIR-B002", f"'{s.buffer.name}' is a view of other elements, which TileLang has not", "indices of what it views")
         to, b = self.to, s.buffer

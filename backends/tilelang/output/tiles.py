@@ -20,6 +20,7 @@ from ..form.form import is_only_element, reduced_place
 from ..spelling.expressions import AXIS, MOST_ELEMENTS, Expressions, is_zero, promoted, refuse
 from ..spelling.names import fresh
 from .fragment_elements import Picks
+from .pixels import Pixels, steps
 
 _REDUCTIONS = {"sum": "T.reduce_sum", "max": "T.reduce_max", "min": "T.reduce_min", "and": "T.reduce_bitand", "or": "T.reduce_bitor",
                "xor": "T.reduce_bitxor"}
@@ -271,6 +272,14 @@ class Tiles:
         if s.mask is not None or s.src.mask is not None or s.attrs or s.src.cache:
             raise refuse("KIR-B301", f"{word} has no mask and no options", "a copy without them")
         return f"{word}({self.source(s.src, s.dst)}, {self.target(s)}{more})"
+
+    def pixels(self, s: n.Copy, of: Pixels) -> str:
+        """`T.im2col(image, tile, row of tiles, column of tiles, taps, stride, dilation, zeros around)`, which its own program waits for."""
+        if s.mask is not None or s.src.mask is not None or s.attrs or s.src.cache or s.signal is None or not (s.src.other is None or is_zero(s.src.other)):
+            raise refuse("KIR-B301", "T.im2col has no mask and no options", "a copy without them")
+        rows, columns = (self.to.text(e) for e in steps(s))
+        barrier = f'annotations={{"barrier": {self.to.place(s.signal)}}}'
+        return f"T.im2col({self.to.names[of.image.name]}, {self.region(s.dst)}, {rows}, {columns}, {of.kernel}, {of.stride}, 1, {of.pad}, {barrier})"
 
     @contextmanager
     def loop(self, axes: list[tuple[n.Var, int | n.Expr]], body: n.Block) -> Iterator[tuple[str, n.Block]]:

@@ -71,4 +71,15 @@ def updated() -> Any:
     return main
 
 
-KERNELS = (guarded, strided, masked, otherwise, updated)
+def seldom_rounds() -> Any:
+    """A loop of one round for half of the threads, and of none for the others."""
+    @T.prim_func
+    def seldom(A: T.Tensor((128,), "float32"), B: T.Tensor((128,), "float32")):
+        with T.Kernel(1, threads=128):
+            tx = T.get_thread_binding()
+            for i in T.serial((191 - tx) // 128):
+                B[tx] = A[tx] + T.cast(i, "float32")
+    return seldom
+
+
+KERNELS = (seldom_rounds, guarded, strided, masked, otherwise, updated)

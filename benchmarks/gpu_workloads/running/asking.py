@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,10 @@ KNOWN: list[str] = []
 """Where there are some: only candidates are tried that were the fastest of a row of the samples kept, and those whose names contain one of these texts."""
 OF_ROW = "row"
 """Among those texts: only candidates that were the fastest of the row itself, and those of them that begin early."""
+FORECAST = ", forecast: "
+"""What stands between a surface and the candidate of a row that the forecast chose."""
+CHOSEN = re.compile(rf"^\w+(?:{FORECAST}|, of \d+ measured: )")
+"""What stands before the name of a candidate in a row that says how it was chosen."""
 EARLY = " early"
 """How the name of a candidate ends whose kernel begins before the one ahead of it in the stream has ended."""
 Of = TypeVar("Of")
@@ -52,4 +57,11 @@ def fastest_titles(workload: str, row: str = "") -> frozenset[str]:
     file = RESULTS / f"gpu-workloads-{workload}.jsonl"
     rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
     ways = [t["way"] for r in rows if r["shape"].startswith(row) for t in r["taken"] if t["ours"] and not t["fault"]]
-    return frozenset((way.partition(" measured: ")[2] or way).partition(" then ")[0] for way in ways)
+    return frozenset(CHOSEN.sub("", way).partition(" then ")[0] for way in ways)
+
+
+def forecast_titles(workload: str, row: str) -> frozenset[str]:
+    """What the row that is kept says that the forecast chose, when all candidates were forecast."""
+    file = RESULTS / f"gpu-workloads-{workload}.jsonl"
+    rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    return frozenset(t["way"].partition(FORECAST)[2] for r in rows if r["shape"] == row for t in r["taken"] if FORECAST in t["way"])

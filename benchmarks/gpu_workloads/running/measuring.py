@@ -4,6 +4,7 @@ process that asks for a turn uses the GPU."""
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,8 +13,9 @@ from kir.hardware.device.turns import Turns
 
 ROUNDS, WARM_UPS, LEAST_SECONDS = 15, 3, 2e-4
 """Samples of each way, calls before the first, and the seconds that a sample lasts at least."""
-AHEAD = 1_000_000
-"""Cycles, about half a millisecond, that the GPU waits before a sample, while the host asks for its calls."""
+AHEAD, MOST_AHEAD, CLOCK = 1.3, 2e-3, 2e9
+"""How many times as long the GPU waits before a sample as the host took to ask for its calls, no longer: a GPU that rests is faster afterwards than one
+that is busy all the time. The seconds that it waits at most, and its cycles a second."""
 STOPPED: dict[str, str] = {}
 """Ways that are not run, and why."""
 TRIED: dict[str, float] = {}
@@ -53,6 +55,7 @@ class Taken:
 def measured(case: Case) -> list[Taken]:
     """Every way that gives the right answer, timed: one sample of each in turn, `ROUNDS` times; fastest first, faults last."""
     sound: dict[str, tuple[Callable[[], Any], int]] = {}
+    asking = 0.0
     faults = [Taken(way, way in case.ours, fault=why) for way, why in case.missing.items()]
     for way, call in case.ways.items():
         if way in STOPPED:
@@ -63,7 +66,8 @@ def measured(case: Case) -> list[Taken]:
             fault = case.wrong(call())
             for _ in range(WARM_UPS):
                 call()
-            sound[way] = (call, max(1, round(LEAST_SECONDS / max(_seconds(call, 1), 1e-7))))
+            calls = max(1, round(LEAST_SECONDS / max(_seconds(call, 1, _asking(call, 1)), 1e-7)))
+            sound[way], asking = (call, calls), max(asking, _asking(call, calls))
         except Exception as broken:  # a reference that does not take the shape harms no other
             fault = f"{type(broken).__name__}: {str(broken).splitlines()[0] if str(broken) else ''}"
         if fault:
@@ -74,7 +78,7 @@ def measured(case: Case) -> list[Taken]:
     with Turns.of().alone():
         for _ in range(ROUNDS):
             for way, (call, calls) in sound.items():
-                samples[way].append(_seconds(call, calls) / case.times)
+                samples[way].append(_seconds(call, calls, asking) / case.times)
     taken = [Taken(way, way in case.ours, statistics.median(x), min(x), max(x)) for way, x in samples.items()]
     return sorted(taken, key=lambda t: t.median) + faults
 
@@ -87,8 +91,7 @@ def fastest(ways: Mapping[str, Callable[[], Any]], rounds: int = 3) -> str:
         for way, call in ways.items():
             if not number:
                 told(str(way))
-            call()
-            samples[way].append(_seconds(call, 1))
+            samples[way].append(_seconds(call, 1, _asking(call, 1)))
     told("")
     if len(ways) == 1:
         return next(iter(ways))
@@ -109,12 +112,25 @@ def told(way: str) -> None:
         listener(way)
 
 
-def _seconds(call: Callable[[], Any], calls: int) -> float:
+def _asking(call: Callable[[], Any], calls: int) -> float:
+    """Seconds that the host takes to ask for so many calls, of which one has been made."""
+    import torch
+
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    for _ in range(calls):
+        call()
+    took = time.perf_counter() - begin
+    torch.cuda.synchronize()
+    return took
+
+
+def _seconds(call: Callable[[], Any], calls: int, asking: float) -> float:
     """Seconds of one call, of so many in a row between two events. The GPU is kept busy until they are asked for, so that no host's launch is counted."""
     import torch
 
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    torch.cuda._sleep(AHEAD)
+    torch.cuda._sleep(int(min(AHEAD * asking, MOST_AHEAD) * CLOCK))
     begin.record()
     for _ in range(calls):
         call()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import wraps
@@ -73,14 +73,27 @@ def replayed(calls: Sequence[Callable[[], Any]]) -> Replay:
     return Replay(graph, tuple(calls), tuple(made))
 
 
+def graphed(ways: Mapping[str, Callable[[], Any]]) -> dict[str, Callable[[], Any]]:
+    """Ways, by their names, as graphs; those that no graph takes as they are, with `(calls)` after their names."""
+    import torch
+
+    out: dict[str, Callable[[], Any]] = {}
+    for name, call in ways.items():
+        try:
+            out[name] = replayed([call])
+        except Exception:  # it waits for the host in between
+            torch.cuda.synchronize()
+            out[f"{name} (calls)"] = call
+    return out
+
+
 def _for_cuda(_: Any, program: Program) -> Executable:
     return compiled(program)
 
 
 def kept(name: str, keys: Iterable[Any], make: Callable[[Any], Program], build: Callable[[Any, Program], Executable] = _for_cuda) -> dict[Any, Made]:
     """Programs by their keys, made and compiled side by side, and kept in `build/NAME.pickle` for another process."""
-    file = ROOT / "build" / f"{name}.pickle"
-    found: dict[Any, Made] = pickle.loads(file.read_bytes()) if file.exists() else {}
+    file, found = ROOT / "build" / f"{name}.pickle", compiled_before(name)
     missing = [k for k in keys if k not in found]
     if missing:
         with ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=get_context("spawn")) as pool:
@@ -88,6 +101,13 @@ def kept(name: str, keys: Iterable[Any], make: Callable[[Any], Program], build: 
                 found[key] = one
                 if number % AT_ONCE == 0 or number == len(missing):
                     write_atomic(file, pickle.dumps(found))
+    return found
+
+
+def compiled_before(name: str) -> dict[Any, Made]:
+    """What `kept` has kept under a name."""
+    file = ROOT / "build" / f"{name}.pickle"
+    found: dict[Any, Made] = pickle.loads(file.read_bytes()) if file.exists() else {}
     return found
 
 

@@ -269,7 +269,8 @@ def _through_choice(r: Reading, left: Node, sign: str, right: Node, scope: Scope
 
 def _conditional(r: Reading, node: Node, scope: Scope) -> Value:
     cond_node, then, orelse = (node.child_by_field_name(k) for k in ("condition", "consequence", "alternative"))
-    assert cond_node is not None and then is not None and orelse is not None
+    if cond_node is None or then is None or orelse is None:
+        raise NotUnderstood("a choice without one of its values", node)
     cond = condition(r, value(r, cond_node, scope), cond_node)
     if isinstance(cond, n.Const):
         return value(r, then if cond.value else orelse, scope)

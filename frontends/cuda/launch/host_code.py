@@ -17,6 +17,7 @@ from kir.surface.launches.values import Array, Dtype, Known, Quotient, Unknown, 
 from ..source.source import Node, Unit, fragment
 from ..source.syntax import declared_name, text
 from ..symbols.template_candidates import likely
+from ..types.errors import NotUnderstood
 from .dispatch import CPP_TYPES, KERNEL, OPEN, Closure, Config, GuessedType, KernelOf, Written, kernel_of, offered
 from .host_parts import (
     Headers,
@@ -568,7 +569,10 @@ class Follower:
         return self.body(unit, node, scope)
 
     def _launched(self, name: str, e: Node, words: str, templates: list[Value], args: list[Value], scope: dict[str, Value]) -> None:
-        listed = fragment(f"f({words})")
+        try:
+            listed = fragment(f"f({words})")
+        except NotUnderstood:
+            return  # its arguments are no expressions: nothing is launched so
         call = next((c for c in listed.named_children if c.type == "call_expression"), None)
         given = call.child_by_field_name("arguments") if call is not None else None
         parts = [self.value(x, scope) for x in given.named_children] if given is not None else []

@@ -19,6 +19,7 @@ from kir.base.diagnostic import KirError, Origin, error
 from kir.hardware.target import target as known_target
 
 from ..types.c_types import named_type
+from ..types.errors import NotUnderstood
 from .preprocessor import Mapped, Preprocessor
 from .stated_macros import stated_macros
 from .tree import Project, build_of, includer_of, project_of, root_of
@@ -362,7 +363,7 @@ def is_system(name: str) -> bool:
 
 
 def fragment(words: str) -> Node:
-    """An expression that stands by itself, such as the operand of a pragma."""
+    """An expression that stands by itself, such as the operand of a pragma. Raises NotUnderstood where there is none."""
     tree = _parser().parse(f"void f() {{ ({words}); }}".encode())
     node = tree.root_node
     stack = [node]
@@ -371,7 +372,7 @@ def fragment(words: str) -> Node:
         if top.type == "parenthesized_expression":
             return top
         stack += top.named_children
-    raise ValueError(words)
+    raise NotUnderstood(f"what stands by itself is no expression: {words}")
 
 
 def fragment_arguments(words: str) -> Node | None:

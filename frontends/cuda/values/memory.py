@@ -45,6 +45,8 @@ class Store:
     logical: tuple[int, ...] = ()
     swizzle: tuple[int, int, int] | None = None
     plain: bool = False
+    fixed: int = 0
+    """The last byte that is addressed by a number before a swizzle is known: as it stands, so that no swizzle may move it."""
     ranges: Emitter | None = None
     origin: Origin | None = None
     promised: int = -1
@@ -230,8 +232,9 @@ class Place:
         s = self.store
         if (swizzle is None and s.swizzle is not None) or (swizzle is not None and (s.plain or s.swizzle not in (None, swizzle))):
             raise NotUnderstood(f"'{s.name}' is addressed with a swizzle in one place and without in another")
-        s.swizzle = swizzle
         s.plain = swizzle is None
+        if swizzle is not None:
+            self._swizzled(swizzle)
         return self.region(dtype, None, described=True)
 
     def region(self, dtype: DType, count: int | None, described: bool = False) -> n.Region:
@@ -268,6 +271,15 @@ class Place:
         if s.space != "shared":
             return self.byte
         found = unswizzled(self.byte)
+        first = build.int_value(self.byte)
+        if found is None and first is not None and not s.plain:  # what was folded to a number has no form
+            if s.swizzle is None:
+                s.fixed = max(s.fixed, first + size - 1)
+                return self.byte
+            bits, base, shift = s.swizzle
+            if size > 1 << base:
+                raise NotUnderstood(f"{size} bytes of '{s.name}' at once, which its swizzle takes apart")
+            return build.const(first ^ ((first >> base + shift & (1 << bits) - 1) << base))
         if found is None:
             s.plain = True
             if s.swizzle is not None:
@@ -278,8 +290,14 @@ class Place:
             raise NotUnderstood(f"'{s.name}' is addressed with a swizzle in one place and without in another")
         if size > 1 << swizzle[1]:
             raise NotUnderstood(f"{size} bytes of '{s.name}' at once, which its swizzle takes apart")
-        s.swizzle = swizzle
+        self._swizzled(swizzle)
         return byte
+
+    def _swizzled(self, swizzle: tuple[int, int, int]) -> None:
+        """The array is addressed through a swizzle. Raises NotUnderstood where a number that it moves was taken as it is before."""
+        if self.store.fixed >> swizzle[1] + swizzle[2]:
+            raise NotUnderstood(f"'{self.store.name}' is addressed with a swizzle in one place and without in another")
+        self.store.swizzle = swizzle
 
 
 @dataclass

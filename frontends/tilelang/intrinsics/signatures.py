@@ -62,7 +62,7 @@ _TABLE = """
     ballot | predicate
     barrier_arrive | mbarrier
     barrier_wait mbarrier_wait_parity | mbarrier parity
-    c2d_im2col im2col | img col nhw_step c_step kernel stride dilation pad / eviction_policy
+    c2d_im2col im2col | img col nhw_step c_step kernel stride dilation pad / eviction_policy annotations
     call_extern call_pure_extern | / dtype func_name
     cast | value dtype / round sat
     reinterpret | value dtype

@@ -77,17 +77,50 @@ def few_trips(s: n.For, lo: n.Expr, hi: n.Expr, env: Env) -> range | None:
 
 
 def counted(s: n.For | n.While, name: str) -> int:
-    """1 or -1 where a scalar register is changed in a loop by one store alone, that adds this to it, in each trip that another one follows; else 0."""
+    """The number that is added to a scalar register in each trip of a loop that another one follows, where one store alone changes it; 0 where none is."""
+    store = _each_trip(s, name)
+    by = build.sub(store.value, build.load(store.at)) if store is not None else None
+    return (int_value(by) or 0) if by is not None else 0
+
+
+def alternating(s: n.For | n.While, name: str, first: n.Expr) -> int | None:
+    """The sum of the two values that a scalar register has by turns, where one store alone changes it in each trip that another one follows: `first` and what
+    that is made (`1 - p`, or of a number `p ^ 1` and others that lead back to it). None where it does something else."""
+    store = _each_trip(s, name)
+    if store is None:
+        return None
+    load, value = build.load(store.at), int_value(first)
+    total = int_value(build.add(store.value, load))
+    if total is not None or value is None:
+        return total
+    other = _at(store.value, load, value)
+    return value + other if other is not None and _at(store.value, load, other) == value else None
+
+
+def _at(e: n.Expr, load: n.Expr, value: int) -> int | None:
+    """What whole numbers come to where a load gives a number."""
+    match e:
+        case n.Load() if e == load:
+            return value
+        case n.Const():
+            return int_value(e)
+        case n.Binary():
+            a, b = _at(e.a, load, value), _at(e.b, load, value)
+            return int_value(build.binary(e.op, const(a, dtype_of(e.a.type)), const(b, dtype_of(e.b.type)))) if a is not None and b is not None else None
+        case _:
+            return None
+
+
+def _each_trip(s: n.For | n.While, name: str) -> n.Store | None:
+    """The one statement of a loop that changes a scalar register of whole numbers, where each trip that another one follows comes to it."""
     at = [k for k, x in enumerate(s.body) if isinstance(x, n.Store) and x.at.buffer.name == name]
     others = sum(_writes(x, name) for x in statements(s.body))
     if len(at) != 1 or others != 1 or any(isinstance(x, n.Jump) and x.kind == "continue" for x in statements(s.body[:at[0]])):
-        return 0
+        return None
     store = s.body[at[0]]
     assert isinstance(store, n.Store)
-    if store.at.index or store.mask is not None or not isinstance(store.value.type, DType) or not store.value.type.is_integer:
-        return 0
-    by = build.sub(store.value, build.load(store.at))
-    return found if (found := int_value(by)) in (1, -1) else 0
+    plain = not store.at.index and store.mask is None and isinstance(store.value.type, DType) and store.value.type.is_integer
+    return store if plain else None
 
 
 def _writes(s: n.Stmt, name: str) -> bool:

@@ -148,6 +148,13 @@ def scaled(a: n.Expr, by: int | n.Expr) -> n.Expr:
     return build.mul(*((a, by) if a.type == by.type else (wide(a), wide(by))))
 
 
+def by_turns(first: n.Expr, total: int, count: n.Expr, ok: Callable[[Index], n.Expr]) -> Val:
+    """A scalar that alternates between a value and `total` less that, after so many times."""
+    other = build.sub(const(total, dtype_of(first.type)), first)
+    now = build.add(first, build.mul(build.sub(other, first), build.mod(count, 2)))
+    return Val((), lambda i: (now, ok(i)))
+
+
 def within(i: n.Expr, d: int | n.Expr) -> n.Expr:
     """Whether an index is one of an extent."""
     return both(compared("ge", i, const(0, dtype_of(i.type))), compared("lt", i, extent(d)))

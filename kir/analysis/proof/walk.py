@@ -33,6 +33,7 @@ from kir.analysis.proof.values import (
     added,
     as_before,
     both,
+    by_turns,
     compared,
     defined_by,
     either,
@@ -553,12 +554,14 @@ class Walk:
             if isinstance(s, (n.For, n.While)) and not old.shape and (by := places.counted(s, name)):
                 now = added(old.scalar[0], scaled(build.cast(count, buffer), by))
                 memory[name] = Val((), lambda i, now=now, ok=ok: (now, ok(i)))  # type: ignore[misc]  # bound at once
+            elif isinstance(s, (n.For, n.While)) and not old.shape and (total := places.alternating(s, name, old.scalar[0])) is not None:
+                memory[name] = by_turns(old.scalar[0], total, build.cast(count, buffer), ok)
         return replace(env, memory=memory)
 
     def _exit(self, s: n.For | n.While, env: Env, head: Env, after: Env, count: n.Var, lo: n.Expr, hi: n.Expr, step: int | None) -> Env:
         """What is known after a loop: of private memory what some trip of a constant range has defined is."""
-        first, last = int_value(lo), int_value(hi)
-        trips = len(range(first, last, step)) if first is not None and last is not None and step else 0
+        begin, last = int_value(lo), int_value(hi)
+        trips = len(range(begin, last, step)) if begin is not None and last is not None and step else 0
         jumps = any(isinstance(x, n.Jump) for x in statements(s.body))
         memory = dict(env.memory)
         for name in places.changed(s, env):
@@ -567,6 +570,8 @@ class Walk:
             ok = defined_by(old, after.memory[name], count, trips) if 0 < trips <= MOST_TRIPS and not jumps and name in after.memory else (
                 lambda i, old=old: old.at(i)[1])
             memory[name] = self.values.unknown(env, shape, dtype, ok)
+            if not shape and not jumps and (total := places.alternating(s, name, first := env.memory[name].scalar[0])) is not None:
+                memory[name] = by_turns(first, total, const(trips, dtype) if trips else memory[name].scalar[0], ok)
         return replace(env, memory=memory)
 
     def _split(self, s: n.For, place: Place, env: Env, lo: n.Expr, hi: n.Expr) -> list[Item]:

@@ -104,6 +104,8 @@ class Widen:
         if (what := _once_for_each(s)) and not self.depends(s):
             raise CannotRetile(f"{what} once for each '{self.at.name}', and would be once for a tile of them", s)
         match s:
+            case n.Let() if len(s.names) > 1 and self.depends(s.value):
+                raise CannotRetile("several values are made at once, of which none has a form with the axis", s)
             case n.Let():
                 return self._let(s) if self.depends(s.value) else s
             case n.Alloc() if s.buffer.name in self.wide:

@@ -4,7 +4,7 @@
 
 A problem states claims (`kir.problem.schema.Claims`); that its inputs arrive at its outputs, and that no untested way leaves work out, is derived.
 
-Order: flow, compensation, arithmetic, ways, meetings.
+Order: flow, compensation, arithmetic, ways, elsewhere, meetings.
 """
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from kir.base.diagnostic import Diagnostic, KirError
 from kir.gate.cases import Case, special_cases, tensor_names
 from kir.gate.claims.arithmetic import last, sums, unkept
+from kir.gate.claims.elsewhere import elsewhere
 from kir.gate.claims.flow import Flow, Key, is_tensor
 from kir.gate.claims.meetings import unmet
 from kir.gate.claims.ways import untaken
@@ -25,8 +26,8 @@ from kir.problem import Problem
 def refusals(program: n.Program, problem: Problem, given: Mapping[str, str], cases: Sequence[Case] = (),
              reached: Mapping[Place, int] | None = None) -> tuple[Diagnostic, ...]:
     """What a program does not do that its problem says: KIR-G130 an input that does not arrive at an output, KIR-G131 to KIR-G133 arithmetic, and, where
-    it was run (`reached` by `cases`), KIR-G134 a way that no case takes and that leaves work out. Of a program with text that is not understood nothing is
-    said."""
+    it was run (`reached` by `cases`), KIR-G134 a way that no case takes and that leaves work out, KIR-G143 an input that tests hold at one value and that is
+    not taken in as the problem has it. Of a program with text that is not understood nothing is said."""
     names = tensor_names(program, problem, given)
     found = broken(program, problem, names)
     if found or reached is None:
@@ -43,7 +44,10 @@ def refusals(program: n.Program, problem: Problem, given: Mapping[str, str], cas
         words += [f"the loop {var} does not go as far as {_words(sorted(sizes - still))}" for key, still in _reach(other, problem).items()
                   for var, sizes in ((key[1], loops.get(key, frozenset())),) if sizes - still]
         return words or [d.message for d in broken(other, problem, names, derived=False)]
-    return tuple(untaken(program, flow, cases, reached, lost, lambda: special_cases(problem, cases)))
+    mine = {theirs: own for own, theirs in names.items()}
+    if left_out := tuple(untaken(program, flow, cases, reached, lost, lambda: special_cases(problem, cases))):
+        return left_out
+    return tuple(elsewhere(program, problem, names, cases, lambda out: last(flow, flow.live(mine[out]), mine[out]) if out in mine else ""))
 
 
 def apart(program: n.Program, reached: Mapping[Place, int]) -> tuple[Diagnostic, ...]:

@@ -7,7 +7,7 @@ from dataclasses import field
 from kir.base.dataclass import dataclass
 from kir.gate.counts import arithmetic
 from kir.gate.counts.numbers import Value, number
-from kir.gate.counts.trace import Item, Key, Op, Team, Wait
+from kir.gate.counts.trace import Item, Key, Loop, Op, Team, Wait, operations
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.types import DType, TileType, dtype_of
@@ -119,6 +119,21 @@ def pipelined(items: list[Item], stages: int) -> list[Item]:
             item.apart, item.writes = "copy", None
         made.append(item)
     return [Wait("copy", stages - 2, stages - 1), *made]
+
+
+def begun_first(items: list[Item]) -> None:
+    """Copies of a later round that are begun right behind a round's wait, before it works, are under way for one round more than are left pending."""
+    at = next((i for i, x in enumerate(items) if isinstance(x, Wait) and x.kind == "copy" and x.depth and x.depth == x.pending), None)
+    if at is None:
+        return
+    for x in items[at + 1:]:
+        if any(op.pipe == "tensor" or (isinstance(x, Loop) and op.pipe == "shared" and not op.apart) for op, _, _ in operations([x])):
+            return
+        if any(op.apart == "copy" for op, _, _ in operations([x])):
+            wait = items[at]
+            assert isinstance(wait, Wait)
+            wait.depth += 1
+            return
 
 
 def scalar(body: n.Block) -> bool:

@@ -7,19 +7,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 
-from kir.gate.counts.frames import BY_ITSELF, LEAST_COLUMNS, UNROLLED, Frame, Stream, changed, increment, is_index, loaded, mma_shape, pipelined, scalar, unit
+from kir.gate.counts.frames import (
+    BY_ITSELF,
+    LEAST_COLUMNS,
+    UNROLLED,
+    Frame,
+    Stream,
+    begun_first,
+    changed,
+    increment,
+    is_index,
+    loaded,
+    mma_shape,
+    pipelined,
+    reads,
+    scalar,
+    unit,
+)
 from kir.gate.counts.numbers import Values as Known
 from kir.gate.counts.numbers import evaluate, number
 from kir.gate.counts.places import LANES, Instances, Places, leaves
-from kir.gate.counts.trace import Barrier, Loop, Op, Team, Wait
+from kir.gate.counts.register_pressure import local_arrays
+from kir.gate.counts.trace import Barrier, Loop, Op, Team, Wait, operations
 from kir.gate.counts.values import Values
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
 from kir.ir.types import I32, dtype_of, shape_of
-from kir.ir.visit import statements
+from kir.ir.visit import names_read, statements
 
 SPLIT = 4.0
 """Instructions that split an element of an f32 operand in two parts: a rounding, a difference, a rounding, and a copy."""
@@ -32,9 +50,14 @@ def stream(kernel: n.Kernel, values: Known, axes: Sequence[tuple[str, int]], tog
     threads = number(kernel.threads, values) or 1
     builder = _Builder(Places(dict(values), axes, together, as_written), l1, threads, as_written)
     builder.frames.append(Frame("", 1.0, False))
+    builder.local = local_arrays(kernel.body)
+    builder.products = {s.acc.buffer.name for s in statements(kernel.body) if isinstance(s, n.Mma)} if not as_written else set()
     builder.block(kernel.body)
     out = builder.out
     out.team.body = builder.frames[0].items
+    for op, _, _ in operations(out.team.body):
+        if op.access is not None:
+            op.access.buffer = builder.views.get(op.access.buffer, op.access.buffer)
     return out
 
 
@@ -58,9 +81,13 @@ class _Builder(Values):
                 self._alloc(s)
             case n.Let():
                 self._let(s)
+            case n.View() if s.buffer.space == "global":
+                self.views[s.buffer.name] = self.views.get(s.at.buffer.name, s.at.buffer.name)
             case n.Store():
                 if s.at.buffer.space == "register" and not s.at.index and self.depth == self.depths.get(s.at.buffer.name, 0) and is_index(s.value):
                     self.values[f"@{s.at.buffer.name}"] = s.value
+                if self._counts_up(s):
+                    return
                 self.store(s.at, self.value(s.value), s.mask, s.clip, source=s.value)
             case n.Copy():
                 self._copy(s)
@@ -72,6 +99,17 @@ class _Builder(Values):
                 self.out.unknown.append("text that is not understood" if isinstance(s, n.Opaque) else "a hole")
             case _:
                 pass
+
+    def _counts_up(self, s: n.Store) -> bool:
+        """Whether a register counts rounds: a compiler counts it up where it likes to, so that nothing waits for its turn behind what is loaded."""
+        by = increment(s)
+        if not self.frames[-1].var or s.at.buffer.space != "register" or s.at.index or by is None or not (s.at.buffer.dtype.is_integer and is_index(by)):
+            return False
+        for f in self.frames:
+            for e in [e for e in f.memo if reads(e, s.at.buffer)]:
+                del f.memo[e]
+        self.put(Op("alu", 1.0, share=self.share))
+        return True
 
     def _for(self, s: n.For) -> None:
         lo, hi, step = (number(x, self.values) for x in (s.lo, s.hi, s.step))
@@ -94,11 +132,26 @@ class _Builder(Values):
         together = float(min(trips, factor) if factor else trips if self._known_ahead(s) else min(trips, BY_ITSELF)) if s.kind in UNROLLED else 1.0
         if not self.as_written and s.kind == "serial" and trips >= BY_ITSELF and scalar(s.body):
             together = BY_ITSELF
-        before = self.places.bounds
-        self.places.bounds = {**before, s.var.name: (s.lo, s.hi)}
-        self._body(s.var.name, float(trips), s.kind in UNROLLED, s.body, lo, step, together,
+        before, share = self.places.bounds, self.share
+        most, part = self._in_turns(s, trips)
+        self.places.bounds, self.share = {**before, s.var.name: (s.lo, s.hi)}, share * part
+        self._body(s.var.name, float(most), s.kind in UNROLLED, s.body, lo, step, together,
                    int(dict(s.attrs).get("stages", 1)) if s.kind == "pipelined" else 1)
-        self.places.bounds = before
+        self.places.bounds, self.share = before, share
+
+    def _in_turns(self, s: n.For, trips: int) -> tuple[int, float]:
+        """Rounds of the team that makes most of them, and the part of those that teams make in the mean, where teams that run side by side take turns:
+        of a CTA's one tile, one of two warpgroups has nothing."""
+        own = [name for name in self.beside if any(name in names_read(x) for e in (s.lo, s.hi, s.step) for x in self._expanded(e))]
+        if not own:
+            return trips, 1.0
+        found = []
+        for places in product(*(range(self.beside[name]) for name in own)):
+            lo, hi, step = (number(x, {**self.values, **dict(zip(own, places, strict=True))}) for x in (s.lo, s.hi, s.step))
+            if lo is None or hi is None or not step:
+                return trips, 1.0
+            found.append(max(0, -(-(hi - lo) // step)))
+        return (max(found), sum(found) / len(found) / max(found)) if max(found) else (trips, 1.0)
 
     def _known_ahead(self, s: n.For) -> bool:
         """Whether a compiler knows how often a loop runs, and so can write out all of it."""
@@ -134,6 +187,8 @@ class _Builder(Values):
             self.values[var] = held
         if stages > 1:
             frame.items = pipelined(frame.items, stages)
+        elif var:
+            begun_first(frame.items)
         self.put(Loop(var, trips, together, frame.items))
 
     def _counted_up(self, var: str, body: n.Block, lo: int, step: int) -> list[str]:
@@ -164,6 +219,9 @@ class _Builder(Values):
             self.of_team = size
         self.values[s.var.name] = 0
         self.depths[s.var.name] = 0
+        beside = self.beside
+        if s.kind != "thread":
+            self.beside = {**beside, s.var.name: count}
         if s.kind != "thread" and not inner:
             self.team = before[0]
         items, self.frames[-1].items = self.frames[-1].items, []
@@ -174,6 +232,7 @@ class _Builder(Values):
             items += inside
         else:
             items.append(Team(self.warps, inside))
+        self.beside = beside
         self.team, self.warps, self.of_team, self.share = before
 
     def _roles(self, s: n.Roles) -> None:
@@ -241,6 +300,8 @@ class _Builder(Values):
             self.values[s.names[0]] = s.value
         key = self.value(s.value)
         depth = self._depth(s.value)
+        if len(s.names) == 1 and shape_of(s.value.type) and self.as_product(s.value):
+            self.products.add(s.names[0])
         for name in s.names:
             self.depths[name] = depth
             if key is not None:

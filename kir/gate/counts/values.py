@@ -41,6 +41,11 @@ UPDATE, UPDATE_LATENCY = 3.0, 150.0
 PEER_CYCLES, PEER_LATENCY, STORED = 9.0, 180.0, "what is stored"
 """Cycles that an SM takes for 128 bytes of another's shared memory, and until they are there (Luo et al., Benchmarking and Dissecting the Nvidia Hopper GPU
 Architecture via Microbenchmarking, 2024: 180 cycles, 3.3 TB/s of all SMs); and what such a load waits for that is written through a pointer of any space."""
+QUAD, ROWS_OF_WARP = 4, 16
+"""Lanes that hold a row of a matrix unit's tile, and the least rows that a warp has of it (PTX ISA, fragments of `mma` and `wgmma`)."""
+LOCAL = 28.0
+"""Cycles until an element of local memory is there, which L1 holds, and as many until what was stored can be read (fitted to sorts by bytes, whose counts are
+such an array: `benchmarks/data/effects`)."""
 MOST_ELEMENTS = 4096
 """Elements of a tile that are looked at; the others lie as these do."""
 
@@ -70,6 +75,14 @@ class Values:
         self.stages = 1
         self.slots: dict[str, int] = {}
         self.begun: dict[str, n.Region] = {}
+        self.local: frozenset[str] = frozenset()
+        """Arrays of a thread that lie in its local memory."""
+        self.products: set[str] = set()
+        """Accumulators of matrix products, and names of tiles that lie as they do."""
+        self.views: dict[str, str] = {}
+        """Other names of global memory, and the buffer that each is of."""
+        self.beside: dict[str, int] = {}
+        """Variables of warps and warpgroups that run side by side, and how many there are."""
         self.peers = False
         """Whether memory of other CTAs has been read."""
 
@@ -122,10 +135,12 @@ class Values:
             case n.Var():
                 return e.name
             case n.Load() if e.at.buffer.space in ("register", "fragment"):
-                for i in e.at.index:
-                    if isinstance(i, n.Expr):
-                        self.value(i)
-                return e.at.buffer.name
+                places = [k for i in e.at.index if isinstance(i, n.Expr) and (k := self.value(i)) is not None]
+                if e.at.buffer.name not in self.local:
+                    return e.at.buffer.name
+                key = self.key()
+                self.put(Op("memory", 1.0, 1.0, LOCAL, (*places, e.at.buffer.name), key, share=self.share))
+                return key
         index = is_index(e)
         depth = min(self._depth(e), self.depth)
         if index:
@@ -221,13 +236,29 @@ class Values:
         self.put(Op("fma" if op in ("add", "sum") else "alu", own, 1.0, deep, reads, key, share=self.share), depth)
         if self.of_team > 1:
             across = max(1.0, total / max(1.0, kept))
-            lanes = min(float(LANES), across, float(self.of_team))
+            rows = self._row_of_product(e, first, across)
+            lanes = rows or min(float(LANES), across, float(self.of_team))
             exchanged = max(1.0, kept * lanes / self.of_team)
             self.put(Op("shared", exchanged * math.log2(max(2.0, lanes)), 1.0, 25.0 * math.log2(max(2.0, lanes)), (key,), key, share=self.share), depth)
-            if across > LANES and self.of_team > LANES:
+            if across > LANES and self.of_team > LANES and not rows:
                 self.put(Op("shared", 2.0, 1.0, 60.0, (key,), key, share=self.share), depth)
                 self.put(Barrier(), depth)
         return key
+
+    def _row_of_product(self, e: n.Call, first: n.Expr, across: float) -> float:
+        """The lanes that hold a row of a tile that lies as matrix units leave it, where it is reduced along its rows and each warp has rows of its own: four
+        (PTX ISA, fragments of `wgmma` and `mma`); else 0."""
+        shape = shape_of(first.type)
+        if len(shape) != 2 or int(dict(e.attrs).get("axis", -1)) not in (1, -1) or not self.as_product(first):
+            return 0.0
+        rows = number(shape[0], self.values) or 1
+        return float(QUAD) if rows * LANES >= ROWS_OF_WARP * self.of_team and across >= QUAD else 0.0
+
+    def as_product(self, e: n.Expr) -> bool:
+        """Whether a tile lies in registers as a matrix unit left it: element by element from an accumulator."""
+        shape = shape_of(e.type)
+        return any((isinstance(x, n.Load) and x.at.buffer.name in self.products and shape_of(x.type) == shape)
+                   or (isinstance(x, n.Var) and x.name in self.products and shape_of(x.type) == shape) for x in walk(e))
 
     # --------------------------------------------------------------------------------------------------------------------- memory
     def _address(self, r: n.Region, depth: int) -> Key | None:
@@ -388,9 +419,10 @@ class Values:
             for e in [e for e in f.memo if reads(e, r.buffer)]:
                 del f.memo[e]
         if r.buffer.space in ("register", "fragment"):
-            for i in r.index:
-                if isinstance(i, n.Expr):
-                    self.value(i)
+            places = tuple(k for i in r.index if isinstance(i, n.Expr) and (k := self.value(i)) is not None)
+            if r.buffer.name in self.local:
+                self.put(Op("memory", 1.0, 1.0, LOCAL, (*own, *places), r.buffer.name, share=self.share))
+                return
             packed = r.buffer.dtype.bytes < 4 and not shape_of(r.type) and isinstance(source, n.Load)
             made = Op("alu", 0.5, latency=4.5) if packed else Op("none", 0.0)
             made.reads, made.writes, made.share, made.varies = own, r.buffer.name, self.share, self._varies(r)

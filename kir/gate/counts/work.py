@@ -10,7 +10,7 @@ from kir.base.diagnostic import KirError
 from kir.gate.counts.frames import BY_ITSELF, Stream, scalar, values_at
 from kir.gate.counts.numbers import number
 from kir.gate.counts.places import LANES
-from kir.gate.counts.register_pressure import Places, live_registers, operand_fragments
+from kir.gate.counts.register_pressure import Places, live_registers, local_arrays, operand_fragments
 from kir.gate.counts.stream import stream
 from kir.gate.counts.trace import Access, operations
 from kir.ir import nodes as n
@@ -127,11 +127,11 @@ def by_nvcc(program: n.Program) -> n.Program:
     return made
 
 
-def declared(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int]) -> Declared:
+def declared(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], surface: str = "") -> Declared:
     """What a kernel asks for at these sizes."""
     values, axes, _ = values_at(program, kernel, sizes, 0.5)
     threads = number(kernel.threads, values) or 1
-    operands = operand_fragments(kernel.body)
+    operands = operand_fragments(kernel.body) | local_arrays(kernel.body)
     shared = sum(math.prod(number(d, values) or 1 for d in s.buffer.shape) * s.buffer.dtype.bytes
                  for s in statements(kernel.body) if isinstance(s, n.Alloc) and s.buffer.space == "shared")
 
@@ -168,7 +168,7 @@ def declared(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int]) -> 
     known: dict[str, n.Expr] = {name: const(v) for name, v in values.items() if isinstance(v, int)}
     known |= {p.name: const(sizes[p.name], p.of) for p in program.params if isinstance(p.of, DType) and p.name in sizes}
     known |= {a.name: const(v, dtype_of(a.extent.type)) for a in kernel.grid if isinstance(v := values[a.name], int)}
-    return Declared(math.prod(e for _, e in axes), threads, shared, registers, live_registers(kernel.body, threads, known))
+    return Declared(math.prod(e for _, e in axes), threads, shared, registers, live_registers(kernel.body, threads, known, surface == "triton"))
 
 
 def count(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], place: float | int = 0.5, together: int = 264, l1: float = 2.0**17,
@@ -225,7 +225,7 @@ def _traffic(work: Work, ctas: int, together: int, l1: float, l2: float, warm: b
             unique[a.buffer] = unique.get(a.buffer, 0.0) + min(moved, a.unique * min(1.0, own))
             waves[a.buffer] = waves.get(a.buffer, 0.0) + at_once
         same.append(a)
-    total = sum(unique.values())
+    total = math.fsum(unique.values())
     for name, moved in asked.items():
         least = min(unique[name], moved)
         far = (0.0 if warm else least) if total <= l2 else max(least, min(moved, waves[name]))

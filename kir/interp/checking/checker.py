@@ -362,15 +362,15 @@ class Checker(Happened):
                           id="KIR-I011", buffer=place.handle.buffer.name, verb=what)
 
     def _widths(self, place: Place, f: Frame, want: Mask) -> None:
-        """A thread's contiguous 2, 4, 8 or 16 elements of at most 16 bytes are one vector access."""
+        """A thread's contiguous 2, 4, 8 or 16 elements of at most 16 bytes are one vector access, but where each has a condition of its own."""
         size = storage(place.dtype).itemsize
         width = place.contiguous * size
         if f.level != "thread" or place.contiguous not in (2, 4, 8, 16) or width > 16 or place.memory.space in ("register", "fragment"):
             return
+        if want is not None and want.shape[-1:] == place.index.shape[-1:]:
+            return
         first = place.index[..., 0]
         bad = first * size % place.memory.size % width != 0
-        if want is not None and want.shape[-1:] == place.index.shape[-1:]:
-            bad = bad & np.broadcast_to(want, np.broadcast_shapes(want.shape, place.index.shape))[..., 0]
         rows = bad.reshape(bad.shape[0], -1).any(axis=1)
         rows = np.broadcast_to(rows, (f.lanes,)) & f.active()
         if some(rows):

@@ -82,14 +82,14 @@ def _program(pair: Pair, side: int, compiled: bool) -> _Program:
              else program_cost(program, pair.sizes, pair.target, made, pair.surface))
     rest = unhidden(costs, made if compiled else None)
     refusals = illegal(program, pair.target.architecture) + refused(program, pair.target.architecture, pair.surface, pair.sizes)
-    return _Program(costs, sum(c.seconds for c in costs) + rest, {**_parts(costs), "not hidden": rest}, stored(costs), refusals)
+    return _Program(costs, math.fsum(c.seconds for c in costs) + rest, {**_parts(costs), "not hidden": rest}, stored(costs), refusals)
 
 
 def stored(costs: Sequence[Cost]) -> Stored:
     """What the kernels of a program write, as the cost model counts it."""
     slow = max(costs, key=lambda c: c.seconds, default=None)
     threads = slow.work.threads if slow is not None and slow.work is not None else 0
-    return Stored(sum(c.tallies.get("stored", 0.0) for c in costs), sum(c.tallies.get("stored in all", 0.0) for c in costs), float(threads))
+    return Stored(math.fsum(c.tallies.get("stored", 0.0) for c in costs), math.fsum(c.tallies.get("stored in all", 0.0) for c in costs), float(threads))
 
 
 def failing(refused: bool, before: Stored, after: Stored) -> float:
@@ -145,7 +145,7 @@ def _unsure(before: Sequence[Cost], after: Sequence[Cost], device: Device) -> st
 
 def _parts(costs: Sequence[Cost]) -> Mapping[str, float]:
     """Seconds by resource, of all kernels."""
-    return {k: sum(c.parts.get(k, 0.0) for c in costs) for k in dict.fromkeys(k for c in costs for k in c.parts)}
+    return {k: math.fsum(c.parts.get(k, 0.0) for c in costs) for k in dict.fromkeys(k for c in costs for k in c.parts)}
 
 
 def _reasons(before: Mapping[str, float], after: Mapping[str, float]) -> tuple[Reason, ...]:

@@ -49,12 +49,15 @@ def sized(program: n.Program, sizes: Mapping[str, int]) -> None:
 
 
 def state(program: n.Program, sizes: Mapping[str, int], target: Target, surface: str = "cuda", artifact: Artifact | None = None) -> dict[str, float]:
-    """The features of one program. Raises KirError KIR-E007 for sizes that are no launch."""
+    """The features of one program. Raises KirError KIR-E007 for sizes that are no launch. TileLang's compiler knows the sizes of a program without parameters
+    of its own; of a generic one they stay open."""
     sized(program, sizes)
+    open_sizes = sum(p.role == "size" and p.value is None for p in program.params) if surface == "tilelang" and program.metas else 0
     program = numbered(program)
     costs = program_cost(program, sizes, target, artifact, surface)
     out = {**_terms(costs, target), **_compiled(artifact), **once(program, f"_structure {target.architecture.name}", lambda: structure(program, target)),
            "l.refused": float(refused(program, target.architecture, surface, sizes))}
+    out["x.open sizes"] = float(open_sizes)
     out["t.unhidden"] = unhidden(costs, artifact)
     out["t.total"] += out["t.unhidden"]
     if out.get("s.all") and out.get("p.code"):
@@ -64,16 +67,16 @@ def state(program: n.Program, sizes: Mapping[str, int], target: Target, surface:
 
 def _terms(costs: Sequence[Cost], target: Target) -> dict[str, float]:
     """What the analytic model has of the kernels of a program: added up, and for how it sits on the device, of the slowest."""
-    out: dict[str, float] = {"t.total": sum(c.seconds for c in costs), "n.kernels": float(len(costs)),
+    out: dict[str, float] = {"t.total": math.fsum(c.seconds for c in costs), "n.kernels": float(len(costs)),
                              "l.unknown": float(len({x for c in costs for x in c.unknown}))}
     for c in costs:
         for part, seconds in c.parts.items():
             out[f"t.{part}"] = out.get(f"t.{part}", 0.0) + seconds
     works = [c.work for c in costs if c.work is not None]
     for name in ("instructions", "l2", "dram", "tensor"):
-        out[f"w.{name}"] = sum(getattr(w, name) for w in works)
-    out["w.compulsory"] = sum(c.compulsory for c in costs)
-    out["w.intensity"] = sum(w.tensor + w.instructions for w in works) / max(out["w.l2"], 1.0)
+        out[f"w.{name}"] = math.fsum(getattr(w, name) for w in works)
+    out["w.compulsory"] = math.fsum(c.compulsory for c in costs)
+    out["w.intensity"] = math.fsum(w.tensor + w.instructions for w in works) / max(out["w.l2"], 1.0)
     slow = max(costs, key=lambda c: c.seconds, default=None)
     if slow is not None and slow.work is not None:
         w, sms = slow.work, target.device.sm_count

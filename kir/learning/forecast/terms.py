@@ -50,10 +50,10 @@ def unhidden(costs: Sequence[Cost], artifact: Artifact | None = None) -> float:
         return 0.0
     text = float(sum(artifact.mix.values())) if artifact is not None else 0.0
     code = max(costs, key=lambda c: c.seconds).tallies.get("code", 0.0)
-    issued = sum(w.instructions for _, w in placed) * (text / code if text and code else 1.0)
-    begun = sum(w.ctas * max(0.0, w.threads / 32 - 1.0) for _, w in placed)
-    loops = sum(c.tallies.get("loops", 0.0) * max(1.0, w.ctas / w.together) for c, w in placed)
-    parts = sum(seconds for c in costs for name, seconds in c.parts.items() if name not in APART)
+    issued = math.fsum(w.instructions for _, w in placed) * (text / code if text and code else 1.0)
+    begun = math.fsum(w.ctas * max(0.0, w.threads / 32 - 1.0) for _, w in placed)
+    loops = math.fsum(c.tallies.get("loops", 0.0) * max(1.0, w.ctas / w.together) for c, w in placed)
+    parts = math.fsum(seconds for c in costs for name, seconds in c.parts.items() if name not in APART)
     return FETCH * min(text, FETCHED) + WARP * begun + ISSUED * issued + LOOP * loops + SEEN * parts
 
 

@@ -185,7 +185,8 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
     for c in sorted(report["tried"], key=lambda c: c["seconds"] or math.inf):
         if best is None or c["candidate"] != best["candidate"]:
             yield f"  tried {c['plan']} from {_start(report, c)}: {_time(c['seconds']) if c['accepted'] else c['refusal']}"
-    yield f"{len(report['tried'])} candidate{'s' * (len(report['tried']) != 1)} gated, {report['built']} plans built; {report['ended']}"
+    built = "" if str(report["ended"]).endswith("plans were built") else f", {report['built']} plans built"
+    yield f"{len(report['tried'])} candidate{'s' * (len(report['tried']) != 1)} gated{built}; {report['ended']}"
 
 
 def _start(report: Mapping[str, Any], row: Mapping[str, Any]) -> str:

@@ -155,17 +155,24 @@ def inside_where_it_is_read(program: n.Program, site: Site, context: Context) ->
     block, i = block_at(program, site.path), int(site.path[-1])
     value = params.found(block, i)
     assert value is not None
-    for s in block[i:params.end(block, i)]:
+    if outside := may_lie_outside(program, site.path, block[i:params.end(block, i)], value):
+        return unknown(outside, needs="a site within the condition, or facts that keep its indices inside")
+    return proved("it is evaluated in any case, or its indices stay inside their buffers")
+
+
+def may_lie_outside(program: n.Program, path: Path, uses: n.Block, value: n.Expr) -> str:
+    """Why a value cannot be evaluated at `path`, before the statements that use it: they may not all be reached, and what it reads may then lie outside its
+    buffer. "" where it can."""
+    for s in uses:
         if _always(s, value):
-            return proved("it is evaluated in any case")
+            return ""
         if any(isinstance(x, n.Jump) for x in walk(s)):
             break  # it may never come to what follows
-    ranges = ranges_of(kernel_of(program, site.path))
+    ranges = ranges_of(kernel_of(program, path))
     for x in walk(value):
         if isinstance(x, n.Load) and x.mask is None and not x.clip and x.at.buffer.shape and hangs_over(x.at, ranges, program.facts, sums=True):
-            return unknown(f"{expr_text(x)} stands under conditions, and may lie outside its buffer without them",
-                           needs="a site within the condition, or facts that keep its indices inside")
-    return proved("its indices stay inside their buffers")
+            return f"{expr_text(x)} stands under conditions, and may lie outside its buffer without them"
+    return ""
 
 
 def _always(s: n.Stmt, value: n.Expr) -> bool:

@@ -13,7 +13,7 @@ from kir.ir import nodes as n
 from kir.ir.binding import LAUNCH_OPTIONS, Binding, Setting, Tensor, unfilled
 from kir.ir.printer import expr_text
 from kir.ir.types import DTYPES, I32
-from kir.ir.visit import substitute
+from kir.ir.visit import names_read, substitute
 from kir.surface.launches.record import HostLaunch
 from kir.surface.launches.values import Array, Dtype, Known, Unknown, Value, is_number, variables
 
@@ -113,6 +113,7 @@ class _Assembly:
         arrays = {k: v for k, v in self.named.items() if isinstance(v, Array)}
         for a in arrays.values():
             a.settle()
+        self._written_twice(arrays)
         for name in self.skeleton.scalars:
             if is_number(v := self.named.get(name)):
                 self.known.called(v, name, 1)
@@ -133,6 +134,16 @@ class _Assembly:
         self.assumed += [Assumed(f"{self.sizes[x]} up to {self.known.examples[x]}") for x in self.known.assumed if x in self.sizes]
         return Found(binding, self.launch.place, tuple(self.assumed), examples, {k: v for k, v in self.named.items() if isinstance(v, float)},
                      tuple(k for k in self.skeleton.metas if k not in self.given), tuple(k for k, a in arrays.items() if a.guessed))
+
+    def _written_twice(self, arrays: Mapping[str, Array]) -> None:
+        """A length that a call writes out, which nothing else that is passed tells, and that is a number which the kernel is passed, stays that number: as a
+        size of its own it would be another one than the kernel's."""
+        told = [self.known.resolved(e) for e in (*self.named.values(), *self.launch.grid) if isinstance(e, n.Expr)]
+        numbers = {int(e.value) for k in self.skeleton.scalars if isinstance(e := self.named.get(k), n.Const) and isinstance(e.value, int)}
+        used = set().union(*map(names_read, told)) if told else set()
+        for d in [self.known.resolved(d) for a in arrays.values() for d in a.shape or ()]:
+            if isinstance(d, n.Var) and d.name not in used and (value := self.known.examples.get(d.name)) in numbers and value is not None:
+                self.known.same(d, build.const(value))
 
     def _shared(self, arrays: Mapping[str, Array], a: str, b: str, tensors: Mapping[str, Tensor]) -> tuple[str, ...]:
         """Two tensors of one memory: both are all of it; or parts, the first of which begins so many elements before the second, where that is known."""

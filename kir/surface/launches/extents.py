@@ -346,6 +346,9 @@ def _candidates(binding: Binding, tried: Sequence[Mapping[str, int]], parts: Seq
     for shape in [c.of for c in out if not c.exact]:
         for factor in dict.fromkeys((2, 3, *(1 << k for k in range(2, 11)), *SQUARES, *lengths)):
             offer((*shape, factor) if shape != (1,) else (factor,), True)
+    for extent in extents:
+        for factor in (3, *(1 << k for k in range(1, 6))):  # as many for each CTA: one of each warp, or so
+            offer((extent, factor), True)
     def of_grid(c: _Shape) -> bool:
         return any(e in str(d) for d in c.of for e in extents)
     yield from sorted(out, key=lambda c: (max(c.elements, default=0), any(isinstance(d, int) for d in c.of), of_grid(c)))

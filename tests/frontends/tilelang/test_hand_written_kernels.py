@@ -10,10 +10,13 @@ import pytest
 from kir.analysis.normal.normal_form import normalize
 from kir.interp import run
 from kir.ir.binding import Binding
+from kir.ir.printer import program_text
 from kir.lineage.legalize_for_surface import brought
 from kir.rewrite import Trace
 from kir.surface import backend
 from tests.frontends.tilelang.numpy_kernels import F16, F32, I32, Kernel, between, loaded, means_what_it_says_and_is_read_back
+from tests.frontends.tilelang.reading import HEAD
+from tests.programs import from_source
 
 
 def columns(image: np.ndarray) -> np.ndarray:
@@ -211,6 +214,33 @@ KERNELS = {"split k": SPLIT_K, "histogram": HISTOGRAM, "gemv": GEMV, "eager": EA
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_kernel_means_what_it_says_and_is_read_back(name: str, tmp_path: Path) -> None:
     means_what_it_says_and_is_read_back(KERNELS[name], tmp_path)
+
+
+BROUGHT = """
+def pixels(H, W):
+    @T.prim_func
+    def kernel(x: T.Tensor((1, H, W, 64), "float16"), y: T.Tensor((H * W, 64), "float16")):
+        with T.Kernel(T.ceildiv(H * W, 64), threads=128) as by:
+            tile = T.alloc_shared((64, 64), "float16")
+            full = T.alloc_barrier(128)
+            T.im2col(x, tile, by, 4, 3, 1, 1, 1, annotations={"barrier": full[0]})
+            T.barrier_arrive(full[0])
+            T.barrier_wait(full[0], 0)
+            T.copy(tile, y[by * 64, 0])
+    return kernel
+"""
+
+
+@pytest.mark.parametrize(("old", "new", "why"), [
+    ("3, 1, 1, 1, annotations", "3, 1, 2, 1, annotations", "taps that are apart"),
+    ('{"barrier": full[0]}', '{"barrier": full[0], "eviction_policy": 1}', "annotations but a barrier"),
+    ("3, 1, 1, 1, annotations", "3, 1, 1, 1, annotations", ""),
+])
+def test_pixels_that_are_waited_for_are_a_copy_of_a_view_or_text(old: str, new: str, why: str, tmp_path: Path) -> None:
+    binding = Binding(kernel="kernel", sizes=["H", "W"], facts=between("H", "W"))
+    text = program_text(from_source(tmp_path, "source.py", HEAD + BROUGHT.replace(old, new), "kernel", binding.text()))
+    assert why in text if why else "via tma signal" in text and "opaque" not in text
+    assert ("view global" in text) == (not why)
 
 
 def test_panels_of_ctas_are_taken_back_where_the_launch_has_no_word_for_them(tmp_path: Path) -> None:

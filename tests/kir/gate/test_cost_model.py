@@ -1,13 +1,15 @@
 """Counted work against hand counts, occupancy against the vendor's tables, the order that the cost model gives, and realized steps."""
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kir.gate import kernel_cost, occupancy, program_cost, realized, summary
-from kir.gate.cost import CLUSTER_CYCLES
+from kir.gate.cost import CLUSTER_CYCLES, Cost
+from kir.gate.counts.values import LOCAL
 from kir.gate.counts.work import MERGED, declared
 from kir.hardware.target import ARCHITECTURES, target
 from kir.ir.parser import parse_program
@@ -170,7 +172,7 @@ kernel main grid (c: 1) threads 128
   Y = acc
 """, "p.kir")
     tile = 64 * 64 * 2 // (4 * 128)
-    assert declared(p, p.kernels[0], {}).live == ((8 * tile, 1), (2 * tile, 8)), "`b` is read by products alone"
+    assert declared(p, p.kernels[0], {}).live == ((8 * tile + 32, 1), (2 * tile + 32, 8)), "`b` is read by products alone; the accumulator stays"
 
 
 @pytest.mark.parametrize(("more", "words"), [("", 32), ("    Y = acc + cast(a, f32)\n", 32 + 16)])
@@ -422,3 +424,153 @@ def test_a_loop_of_a_length_that_no_compiler_knows_is_not_written_out_whole() ->
     """`#pragma unroll` alone makes four rounds one where a size decides how many there are."""
     whole, four, one = (program_cost(parse_program(IN_TURN % k, "p.kir"), {"M": 2048, "N": 8192}, target("h200"))[0].seconds for k in (0, 4, 1))
     assert whole == pytest.approx(four) and four < one
+
+
+def _cost(text: str, surface: str = "cuda", sizes: Mapping[str, int] | None = None) -> Cost:
+    p = parse_program(text, "p.kir")
+    return kernel_cost(p, p.kernels[0], sizes or {}, target("h200"), surface=surface)
+
+
+@pytest.mark.parametrize(("tiles", "share"), [(1, 0.5), (2, 1.0), (3, 1.5)])
+def test_of_two_warpgroups_that_take_turns_each_does_its_own_tiles(tiles: int, share: float) -> None:
+    """Both together make as many products as there are tiles; a CTA of one is as fast as the warpgroup that has it."""
+    cost = _cost(f"""kir 1
+program p
+  in A: f16[{64 * tiles}, 1024]
+  in B: f16[1024, 64]
+  out C: f32[{64 * tiles}, 64]
+kernel main grid (c: 1) threads 256
+  shared As: f16[64, 1024]
+  shared Bs: f16[1024, 64]
+  for wg in 0..2 parallel warpgroup
+    for i in wg..{tiles} step 2
+      fragment acc: f32[64, 64] = 0.0
+      mma acc += As * Bs via wgmma
+      C[i * 64 +: 64, 0 +: 64] = acc
+""")
+    assert cost.work is not None and cost.work.tensor == 2 * share * 2 * 64 * 64 * 1024
+
+
+def test_an_array_with_an_index_is_in_local_memory() -> None:
+    """Registers have no number that only a run knows: counts of digits lie in memory, and each update waits for the one before."""
+    text = """kir 1
+program p
+  in X: i32[4096]
+  out Y: i32[256]
+kernel main grid (c: 1) threads 1
+  register counts: i32[256] = 0
+  for i in 0..4096
+    counts[PLACE] = counts[PLACE] + 1
+  Y[0] = counts[0]
+"""
+    by_digit, known = (_cost(text.replace("PLACE", place)) for place in ("X[i] % 256", "7"))
+    assert by_digit.work is not None and known.work is not None
+    assert by_digit.work.registers < 64 < known.work.registers and "spills" not in by_digit.parts
+    assert by_digit.parts["latency"] > 4096 * 2 * LOCAL / target("h200").device.clock > known.parts["latency"]
+
+
+@pytest.mark.parametrize("surface", ["triton", "tilelang"])
+def test_rows_of_a_product_are_reduced_within_four_lanes(surface: str) -> None:
+    text = """kir 1
+program p
+  in A: f16[64, 64]
+  in B: f16[64, 64]
+  in X: f32[64, 64]
+  out Y: f32[64]
+kernel main grid (c: 1) threads 128
+  fragment s: f32[64, 64] = 0.0
+  mma s += A * B
+  let p = exp(TILE)
+  Y = reduce(p, axis=1, op=max)
+"""
+    own, other = (_cost(text.replace("TILE", tile), surface).tallies for tile in ("s", "X + s[0, 0]"))
+    assert own["shared"] < other["shared"] and other["barriers"] > own["barriers"]
+
+
+def test_a_tile_without_a_name_takes_registers_where_it_is_loaded_whole() -> None:
+    text = """kir 1
+program p
+  in X: f32[64, 1024]
+  out Y: f32[64]
+kernel main grid (c: 1) threads 128
+  Y = reduce(X[0 +: 64, 0 +: 1024], axis=1, op=sum)
+"""
+    triton, tilelang = (_cost(text, surface) for surface in ("triton", "tilelang"))
+    assert "spills" in triton.parts and "spills" not in tilelang.parts
+
+
+def test_a_fragment_takes_registers_until_it_is_last_named() -> None:
+    text = """kir 1
+program p
+  in A: f16[64, 64]
+  in B: f16[64, 64]
+  out Y: f32[64, 64]
+kernel main grid (c: 1) threads 128
+  fragment s: f32[64, 64] = 0.0
+  mma s += A * B
+  let p = exp(s)
+  let q = p * LAST
+  Y = q
+"""
+    gone, kept = (parse_program(text.replace("LAST", last), "p.kir") for last in ("p", "s"))
+    assert [declared(p, p.kernels[0], {}).live for p in (gone, kept)] == [((32, 1),), ((64, 1),)]
+
+
+def test_copies_begun_right_behind_the_wait_have_a_round_more() -> None:
+    text = """kir 1
+program p
+  in A: f16[64, 4096]
+  out Y: f32[32, 32]
+kernel main grid (c: 1) threads 32
+  shared As: f16[3, 64, 64]
+  fragment acc: f32[64, 64] = 0.0
+  for t in 0..32 parallel thread
+    register a: f16[8]
+    register acc_1: f32[4] = 0.0
+    for k in 0..64
+      async_wait(1)
+      barrier()
+FIRST      acc_1[0 +: 4] = mma_sync(a[0 +: 8], a[0 +: 4], acc_1[0 +: 4], shape=m16n8k16)
+LAST    Y[t, 0] = acc_1[0]
+"""
+    copy = "      copy A[t, k * 64 +: 8] -> As[k % 3, t, 0 +: 8] via cp_async grouped\n      async_commit()\n"
+    first, last = (_cost(text.replace("FIRST", a).replace("LAST", b)) for a, b in ((copy, ""), ("", copy)))
+    assert first.parts["latency"] < last.parts["latency"]
+
+
+def test_a_view_is_the_memory_that_it_names_and_what_counts_rounds_waits_for_nothing() -> None:
+    text = """kir 1
+program p
+  in X: f32[64, 4096]
+  out Y: f32[64]
+kernel main grid (row: 64) threads 1
+VIEW  register top: f32 = 0.0
+  for j in 0..4096
+    top = max(top, FIRST)
+NEXT  for j1 in 0..4096
+    top = top + X[row, j1]
+  Y[row] = top
+"""
+    plain = _cost(text.replace("VIEW", "").replace("FIRST", "X[row, j]").replace("NEXT", ""))
+    counted = _cost(text.replace("VIEW", "  view global flat: f32[262144] at X\n  register at: i32 = row * 4096\n").replace("FIRST", "flat[at]")
+                    .replace("NEXT", "    at = at + 1\n"))
+    assert counted.compulsory == plain.compulsory and counted.parts["l2"] == plain.parts["l2"]
+    assert counted.parts["latency"] < 1.1 * plain.parts["latency"]
+
+
+def test_tilelang_adds_a_warpgroup_that_copies_where_pipelined_loops_have_products() -> None:
+    text = """kir 1
+program p
+  in A: f16[64, 4096]
+  in B: f16[4096, 64]
+  out C: f32[64, 64]
+kernel main grid (c: 1) threads 128
+  fragment acc: f32[64, 64] = 0.0
+  for k in 0..64KIND
+    mma acc += A[0 +: 64, k * 64 +: 64] * B[k * 64 +: 64, 0 +: 64]
+  C = acc
+"""
+    asked = [("", "tilelang"), (" pipelined {stages=2}", "tilelang"), (" pipelined {stages=2}", "triton")]
+    plain, ahead, triton = (_cost(text.replace("KIND", kind), surface).work for kind, surface in asked)
+    assert plain is not None and ahead is not None and triton is not None
+    assert (plain.threads, ahead.threads, triton.threads) == (128, 256, 128) and ahead.registers == 240

@@ -6,7 +6,7 @@ import pytest
 from kir.base.diagnostic import KirError
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
-from kir.rewrite import Trace, run
+from kir.rewrite import Trace, apply, pass_class, run, sites
 from kir.rewrite.meaning import difference, interpreted
 
 BASE = parse_program("""kir 1
@@ -48,3 +48,34 @@ def test_only_what_the_host_knows_can_be_guarded() -> None:
     with pytest.raises(KirError) as caught:
         run(inner, "unroll{factor=2}@main/loop guard KIR-P520")
     assert caught.value.diagnostics[0].id == "KIR-P520"
+
+
+GUARDED = """kir 1
+program p
+  size N: i32
+  in X: f32[N]
+  out Y: f32[N]
+kernel main grid (b: 1) threads 1
+  for i in 0..N
+    let x = X[i] + 1.0
+    Y[i] = x * x
+kernel main_otherwise grid (b: 1) threads 1
+  for i in 0..N
+    Y[i] = (X[i] + 1.0) * (X[i] + 1.0)
+plan
+  dispatch
+    when N % 8 == 0
+      launch main
+    else
+      launch main_otherwise
+"""
+
+
+def test_a_guard_of_another_step_stays() -> None:
+    """Random programs 8607, 20029: the step was offered with the guard taken away too, which it would not write, and refused."""
+    guarded = parse_program(GUARDED, "p.kir")
+    found = [s for s in sites(pass_class("reuse-operand").with_options({}), guarded, "backward") if s.path[0] == "main"]
+    assert found
+    done = apply(guarded, found[0].params, found[0], "backward")
+    assert done.program.plan == guarded.plan and "let x" not in program_text(done.program)
+    assert difference(interpreted(guarded, {"N": 16}), interpreted(done.program, {"N": 16})) == ""

@@ -225,6 +225,10 @@ def _passed(a: Passed, at: Bound) -> list[Any]:
             return ["buffer", a.of]
         case "scalar":
             return ["scalar", a.dtype, at.values[a.of]]
+        case "map" if a.lower:
+            pixels, channels = a.box
+            return ["map", {"of": a.of, "dtype": a.dtype, "extents": list(a.extents), "strides": list(a.strides), "swizzle": a.swizzle, "mode": "im2col",
+                            "lower": list(a.lower), "upper": list(a.upper), "pixels": pixels, "channels": channels, "steps": list(a.steps)}]
         case "map":
             return ["map", {"of": a.of, "dtype": a.dtype, "extents": list(a.extents), "strides": list(a.strides), "box": list(a.box),
                             "steps": list(a.steps), "swizzle": a.swizzle, "interleave": a.interleave, "promotion": a.promotion,

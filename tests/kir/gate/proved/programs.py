@@ -25,6 +25,57 @@ kernel main grid (b: N) threads 64
     barrier()
     Y[b, t] = s[63 - t]
 """,
+    "two buffers by turns": """  size N: i32
+  size K: i32
+  in X: f32[N, 64]
+  out Y: f32[N, 64]
+kernel main grid (b: N) threads 64
+  shared s: f32[2, 64]
+  @t for t in 0..64 parallel thread
+    register p: i32 = 0
+    s[0, t] = X[b, t]
+    s[1, t] = 0.0
+    barrier()
+    for k in 0..K
+      s[1 - p, t] = s[p, 63 - t] + 1.0
+      p = 1 - p
+      barrier()
+    Y[b, t] = s[p, t]
+""",
+    "two buffers by their lowest bit": """  size N: i32
+  size K: i32
+  in X: f32[N, 64]
+  out Y: f32[N, 64]
+kernel main grid (b: N) threads 64
+  shared s: f32[2, 64]
+  @t for t in 0..64 parallel thread
+    register p: i32 = 0
+    s[0, t] = X[b, t]
+    s[1, t] = 0.0
+    barrier()
+    for k in 0..K
+      s[p ^ 1, t] = s[p, 63 - t] + 1.0
+      p = p ^ 1
+      barrier()
+    Y[b, t] = s[p, t]
+""",
+    "two buffers by a remainder": """  size N: i32
+  size K: i32
+  in X: f32[N, 64]
+  out Y: f32[N, 64]
+kernel main grid (b: N) threads 64
+  shared s: f32[2, 64]
+  @t for t in 0..64 parallel thread
+    register p: i32 = 0
+    s[0, t] = X[b, t]
+    s[1, t] = 0.0
+    barrier()
+    for k in 0..K
+      s[(p + 1) % 2, t] = s[p, 63 - t] + 1.0
+      p = (p + 1) % 2
+      barrier()
+    Y[b, t] = s[p, t]
+""",
     "ping-pong": """  size N: i32
   size K: i32
   in X: f32[N, K, 64]
@@ -172,6 +223,11 @@ plan
 """Programs all of which is proved."""
 
 WRONG = {
+    "one buffer where there are two": ("two buffers by turns", "s[1 - p, t]", "s[p, t]", "race"),
+    "no barrier between two turns": ("two buffers by their lowest bit", "      barrier()\n", "", "race"),
+    "a turn too far": ("two buffers by turns", "p = 1 - p", "p = 2 - p", "bounds"),
+    "three turns of two buffers": ("two buffers by a remainder", "p = (p + 1) % 2", "p = (p + 1) % 3", "bounds"),
+    "never turned": ("two buffers by their lowest bit", "p = p ^ 1", "p = p ^ 2", "bounds"),
     "no mask on the store": ("masked tile", " + 1.0 where i < N", " + 1.0", "bounds"),
     "no mask on the load": ("masked tile", "where i < N else 0.0", "where i <= N else 0.0", "bounds"),
     "undefined beyond the mask": ("masked tile", "where i < N else 0.0)", "where i < N - 1)", "undefined"),

@@ -87,3 +87,5 @@ def test_a_program_that_is_generic_in_its_numbers_runs_with_their_defaults() -> 
     named = text.replace("  size N", "  meta THREADS: int = 256\n  size N", 1).replace("threads 256", "threads THREADS").replace("0..256", "0..THREADS")
     assert "meta THREADS" in named and "threads THREADS" in named
     assert state(parse_program(named, "p.kir"), {"N": 4096}, H200) == state(parse_program(text, "p.kir"), {"N": 4096}, H200)
+    generic, known = (state(parse_program(t, "p.kir"), {"N": 4096}, H200, "tilelang") for t in (named, text))
+    assert {name: value for name, value in generic.items() if value != known[name]} == {"x.open sizes": 1.0}, "TileLang knows the sizes of the other"
