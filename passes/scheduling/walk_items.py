@@ -107,6 +107,8 @@ class WalkItems(Pass):
             if not any(isinstance(s, n.Store) and s.at.buffer.space == "global" and any(
                     i == loop.var and d == loop.hi for i, d in zip(s.at.index, s.at.buffer.shape, strict=False)) for s in statements(node.body)):
                 return Miss("its count is no place along a whole axis of what it stores")
+            if len(node.grid) > 2:
+                return Miss("a grid has at most three axes")
             return tuple(Site(path, WalkItems(k)) for k in range(len(node.grid) + 1))
         for k, axis in enumerate(node.grid):
             ctas = build.int_value(axis.extent)
