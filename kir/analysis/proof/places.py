@@ -11,7 +11,7 @@ from kir.base.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
-from kir.ir.types import I64, DType, dtype_of, shape_of
+from kir.ir.types import I64, DType, TileType, dtype_of, shape_of
 from kir.ir.visit import statements, walk
 
 MOST_TRIPS, MOST_STATEMENTS = 8, 6
@@ -193,6 +193,17 @@ def copy_aligned(values: Values, s: n.Copy, env: Env) -> Iterator[tuple[str, n.E
             yield f"where '{r.buffer.name}' begins, and how it is laid out", None, ()
         for condition, held in told or ():
             yield f"{s.via} of '{r.buffer.name}'", condition, held
+
+
+def at_once(values: Values, r: n.Region, env: Env, mask: n.Expr | None) -> list[tuple[n.Expr, tuple[Holding, ...]]]:
+    """That neighbors which a thread touches with one access, 2, 4, 8 or 16 of them and 16 bytes at most, begin at a multiple of their size. Those with
+    conditions of their own are touched one by one; where memory begins that is not laid out in rows is not followed."""
+    shape = shape_of(r.type) if r.index else ()
+    count = shape[-1] if shape else 1
+    if count not in (2, 4, 8, 16) or any(d != 1 for d in shape[:-1]) or r.buffer.space in PRIVATE or (mask is not None and isinstance(mask.type, TileType)):
+        return []
+    width = int(count) * r.buffer.dtype.bytes
+    return (aligned(values, r, width, env, False) or []) if width <= 16 else []
 
 
 def aligned(values: Values, r: n.Region, width: int, env: Env, clip: bool) -> list[tuple[n.Expr, tuple[Holding, ...]]] | None:

@@ -225,6 +225,8 @@ class Walk:
             held: tuple[Holding, ...] = (*ranges, *([cond] if cond != TRUE else []))
             for i, test in enumerate(inside):
                 self.claim("bounds", place, f"{verb} of '{name}', axis {i}" if len(inside) > 1 else f"{verb} of '{name}'", test, held)
+            for test, more in places.at_once(self.values, r, env, mask) if self.lanes.alone(place) else ():
+                self.claim("alignment", place, f"{verb} of neighbors of '{name}'", test, (*more, *held[len(ranges):]))
         elif verb == "read" or clip:
             cond = both(cond, *inside)
         if name in env.memory and name in self.owned[-1]:
@@ -234,14 +236,12 @@ class Walk:
     def _shared(self, verb: str, place: Place, buffer: n.Buffer, index: Index, elements: tuple[tuple[n.Var, int | n.Expr], ...], cond: n.Expr,
                 clip: bool, value: Val | None, late: Flight | None, env: Env) -> list[Item]:
         """An access to memory that others may touch, followed through views."""
-        plain = True
-        ranges = tuple(Ranging(v, const(0), extent(d)) for v, d in elements)
+        plain, ranges = True, tuple(Ranging(v, const(0), extent(d)) for v, d in elements)
         while buffer.name in env.views:
             view = env.views[buffer.name]
             if not view.axes:
                 plain = False
-                made = Access(verb, place, buffer, root(buffer.name, env.views), index, elements, cond, clip, value, late, plain)  # type: ignore[arg-type]  # one of three words
-                return self._noted(made)
+                break
             inner = env
             for axis, i in zip(view.axes, index, strict=True):
                 inner = inner.naming(axis, Val((), lambda _, i=i: (i, TRUE)))  # type: ignore[misc]  # bound at once
@@ -254,7 +254,7 @@ class Walk:
                     self.claim("bounds", place, f"{verb} of '{buffer.name}' through a view", test, held)
             else:
                 cond = both(cond, *inside)
-        made = Access(verb, place, buffer, buffer.name, index, elements, cond, clip, value, late, plain)  # type: ignore[arg-type]  # one of three words
+        made = Access(verb, place, buffer, root(buffer.name, env.views), index, elements, cond, clip, value, late, plain)  # type: ignore[arg-type]  # one of three words
         return self._noted(made)
 
     def _noted(self, a: Access) -> list[Item]:

@@ -362,17 +362,17 @@ class Checker(Happened):
                           id="KIR-I011", buffer=place.handle.buffer.name, verb=what)
 
     def _widths(self, place: Place, f: Frame, want: Mask) -> None:
-        """A thread's contiguous 2, 4, 8 or 16 elements of at most 16 bytes are one vector access, but where each has a condition of its own."""
+        """A thread's contiguous 2, 4, 8 or 16 elements of at most 16 bytes are one vector access."""
         size = storage(place.dtype).itemsize
         width = place.contiguous * size
         if f.level != "thread" or place.contiguous not in (2, 4, 8, 16) or width > 16 or place.memory.space in ("register", "fragment"):
-            return
-        if want is not None and want.shape[-1:] == place.index.shape[-1:]:
             return
         first = place.index[..., 0]
         bad = first * size % place.memory.size % width != 0
         rows = bad.reshape(bad.shape[0], -1).any(axis=1)
         rows = np.broadcast_to(rows, (f.lanes,)) & f.active()
+        if want is not None:
+            rows = rows & want.reshape(want.shape[0], -1).any(axis=1)
         if some(rows):
             lane = int(rows.argmax())
             self.m.report("alignment", "error", f"vector access of {width} bytes to '{place.handle.buffer.name}' is not aligned", f, lane,

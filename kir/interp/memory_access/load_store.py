@@ -76,8 +76,8 @@ def read(m: Machine, place: Place, f: Frame, mask: Val | None = None, other: Val
          cache: str = "") -> Val:
     """The elements of a place; `other` (else the view's fill, else an undefined value) where they are masked off or outside."""
     want = wanted(m, place, f, mask, clip, "read")
-    if clip and m.checking:
-        place = replace(place, contiguous=1)  # each element by itself, as far as the tensor goes: no vector
+    if m.checking:
+        place = _apart(place, mask, clip)
     dtype = place.dtype
     data = place.memory.typed(dtype)[place.index]
     ok: Mask = None
@@ -101,6 +101,11 @@ def read(m: Machine, place: Place, f: Frame, mask: Val | None = None, other: Val
     return Val(out, np.where(want, lift(inner, rank), lift(outer, rank)))
 
 
+def _apart(place: Place, mask: Val | None, clip: bool) -> Place:
+    """A place whose elements are touched one by one, where each has a condition of its own or as far as the tensor goes: no vector."""
+    return replace(place, contiguous=1) if clip or (mask is not None and mask.data.ndim > 1 and mask.data.shape[-1] > 1) else place
+
+
 def _elements(place: Place, want: Mask, f: Frame) -> int:
     """How many elements a read reaches: those that a mask, the tensor's end or a branch leaves out are not among them; one that all lanes read is one."""
     shape, rank = place.index.shape, place.index.ndim - 1
@@ -117,8 +122,8 @@ def _elements(place: Place, want: Mask, f: Frame) -> int:
 def write(m: Machine, place: Place, f: Frame, value: Val, mask: Val | None = None, clip: bool = False) -> None:
     """Stores a value of the place's shape (or one that broadcasts to it) in the active lanes."""
     want = wanted(m, place, f, mask, clip, "write")
-    if clip and m.checking:
-        place = replace(place, contiguous=1)
+    if m.checking:
+        place = _apart(place, mask, clip)
     rank = max(place.index.ndim, value.data.ndim) - 1
     if f.live is not None:
         want = both(want, lift(f.live, rank)) if want is None or want.ndim == rank + 1 else both(lift(want, rank), lift(f.live, rank))

@@ -335,6 +335,7 @@ class _Counter:
             self.add("tensor", 3)
         elif row.effect == "async" or x.fn.startswith(("mbar_", "fence_async", "fence_mbar", "grid_dependency", "prefetch_descriptor")):
             self.add("asynchrony")
+            self.add("annotations", x.fn == "bulk_wait" and bool(x.attrs))
         elif row.effect == "sync" or x.fn.startswith("atomic_"):
             self.add("synchronization")
         elif row.is_convergent:

@@ -79,6 +79,10 @@ class Lanes:
         self.values.parted = self.returned = self.behind = False
         return kept
 
+    def alone(self, place: Place) -> bool:
+        """Whether it is one thread that comes there, and not a warp."""
+        return self.thread is not None and self.thread.name == place.thread
+
     def joined(self, kept: Kept) -> None:
         """After it."""
         self.thread, self.values.lane, self.values.parted, self.returned, self.behind, self.values.threads = kept
