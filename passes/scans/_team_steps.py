@@ -5,21 +5,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from kir.analysis.algebra.equality import Answer, equal_over_reals
 from kir.analysis.loops.reductions import identity
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.base.instructions import instruction
-from kir.interp.launch import run
-from kir.interp.numerics.number import storage
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, rename
-from kir.ir.parser import parse_program
 from kir.ir.printer import expr_text, program_text
 from kir.ir.types import DTYPES, DType, TileType, dtype_of
 from kir.ir.visit import children, names_mentioned, statements, substitute, transform, walk
@@ -30,6 +24,11 @@ from kir.rewrite.match.shared_arrays import declaration, uses
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, is_call, is_in_loop, is_scalar, whole
 
 from ._scan_forms import ladder_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from kir.analysis.algebra.equality import Answer
 
 KINDS = ("own", "before")
 """Which values a thread folds: up to its own, or those before its own. (Totals have passes that say how they come about.)"""
@@ -93,6 +92,7 @@ def _reads_first(text: str, result: str) -> bool:
 
 @lru_cache(KEPT)
 def _parsed(text: str, result: str, threads: int, dtype: str, every: str) -> Steps | None:
+    from kir.ir.parser import parse_program
     try:
         program = parse_program(_program(text, result, threads, dtype, every))
     except KirError:
@@ -118,6 +118,7 @@ def parsed(text: str, result: str, threads: int, dtype: DType, every: str = "") 
 
 def _as_steps(body: n.Block, shared: tuple[n.Buffer, ...], result: n.Expr, threads: int, dtype: DType, every: n.Expr | None) -> Steps | None:
     """Steps from statements: by way of their text, so that both are the same."""
+    from kir.ir.parser import parse_program
     skeleton = parse_program(_program("", "given", threads, dtype.name))
     kernel = skeleton.kernels[0]
     team = kernel.body[0]
@@ -133,6 +134,9 @@ def _as_steps(body: n.Block, shared: tuple[n.Buffer, ...], result: n.Expr, threa
 # ------------------------------------------------------------------------------------------------------------- what they mean
 @lru_cache(KEPT)
 def _computed(text: str, result: str, threads: int, dtype: str, kind: str, op: str) -> Answer:
+    from kir.analysis.algebra.equality import Answer, equal_over_reals
+    from kir.ir.parser import parse_program
+
     first = _reads_first(text, result)
     start = "F[0]" if first else expr_text(identity(REDUCTIONS[op], DTYPES[dtype]))
     sign = {"add": "total + X[t]", "mul": "total * X[t]", "max": "max(total, X[t])", "min": "min(total, X[t])", "and": "total & X[t]", "or": "total | X[t]",
@@ -159,6 +163,12 @@ def computed(steps: Steps, kind: str, op: str) -> Answer:
 
 @lru_cache(KEPT)
 def _hazards(text: str, result: str, every: str, threads: int, dtype: str, loop: bool, later: bool) -> str:
+    import numpy as np
+
+    from kir.interp.launch import run
+    from kir.interp.numerics.number import storage
+    from kir.ir.parser import parse_program
+
     program = parse_program(_program(text, result, threads, dtype, every))
     kernel = program.kernels[0]
     *front, team = kernel.body
@@ -183,6 +193,12 @@ def hazards(steps: Steps, loop: bool, later: bool) -> str:
 
 def _by_example(steps: Steps, op: str) -> tuple[str, ...]:
     """The kinds of fold that one run on numbers does not refute."""
+    import numpy as np
+
+    from kir.interp.launch import run
+    from kir.interp.numerics.number import storage
+    from kir.ir.parser import parse_program
+
     values = np.random.default_rng(7).integers(1, 100, steps.threads)
     fold: Any = {"add": np.cumsum, "max": np.maximum.accumulate, "min": np.minimum.accumulate, "or": np.bitwise_or.accumulate,
             "and": np.bitwise_and.accumulate, "xor": np.bitwise_xor.accumulate}.get(op)

@@ -44,6 +44,7 @@ rely on it; what a kernel stores is there for the kernels after it when it has e
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import ClassVar
 
 from kir.base.dataclass import dataclass
@@ -55,7 +56,14 @@ from kir.rewrite.edit import edit_block
 from kir.rewrite.match import block_and_index
 
 TEAMS = frozenset({"warp", "warpgroup"})
-ALL, READ = build.call("bulk_wait", build.const(0)), build.call("bulk_wait", build.const(0), read=True)
+
+
+@cache
+def _wait(read: bool) -> n.Call:
+    """The wait for all groups of stores: until they are done, or have been read."""
+    call = build.call("bulk_wait", build.const(0), read=True) if read else build.call("bulk_wait", build.const(0))
+    assert isinstance(call, n.Call)
+    return call
 
 
 @dataclass(frozen=True)
@@ -70,19 +78,19 @@ class EndOnRead(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At the wait for all groups of stores with which a team ends, as its kernel does."""
-        return self._at_end(program, path, node, ALL)
+        return self._at_end(program, path, node, _wait(read=False))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At such a wait until they have been read."""
-        return self._at_end(program, path, node, READ)
+        return self._at_end(program, path, node, _wait(read=True))
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The wait until they have been read."""
-        return _with(program, site, READ)
+        return _with(program, site, _wait(read=True))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The wait until they are written."""
-        return _with(program, site, ALL)
+        return _with(program, site, _wait(read=False))
 
     def _at_end(self, program: n.Program, path: Path, node: Place, call: n.Call) -> Found:
         if not (isinstance(node, n.Eval) and node.call == call):

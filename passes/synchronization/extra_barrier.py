@@ -46,8 +46,6 @@ from itertools import takewhile
 from typing import ClassVar, Literal
 
 from kir.analysis.access import ANYWHERE, Access, Aliases, accesses
-from kir.analysis.proof.decide import Contradiction, decided
-from kir.analysis.proof.sites import PRIVATE, Kind
 from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.visit import once, walk
@@ -56,7 +54,8 @@ from kir.rewrite.edit import kernel_of
 from kir.rewrite.match import block_and_index, edited, matched, sibling, splice
 from kir.rewrite.match.thread_team import barrier, everyone_arrives, is_call, team_at
 
-ORDERED: tuple[Kind, ...] = ("race", "undefined", "wait", "ring")
+PRIVATE = ("register", "fragment")
+ORDERED = ("race", "undefined", "wait", "ring")
 """Hazards that a barrier may be there against."""
 MOST_BARRIERS = 16
 """In a kernel with more of them, only what stands plainly between two is looked at: each other one takes a proof of the whole kernel."""
@@ -141,6 +140,8 @@ def _is_barrier(x: n.Node) -> bool:
 @lru_cache(256)
 def _hazards(program: n.Program, kernel: str) -> str:
     """What is not proved about the order of the accesses of a kernel; "" where all is."""
+    from kir.analysis.proof.decide import Contradiction, decided
+
     try:
         proof = next(k for k in decided(program) if k.kernel == kernel)
     except Contradiction:

@@ -199,10 +199,10 @@ def at_once(values: Values, r: n.Region, env: Env, mask: n.Expr | None) -> list[
     """That neighbors which a thread touches with one access, 2, 4, 8 or 16 of them and 16 bytes at most, begin at a multiple of their size. Those with
     conditions of their own are touched one by one; where memory begins that is not laid out in rows is not followed."""
     shape = shape_of(r.type) if r.index else ()
-    count = shape[-1] if shape else 1
+    count = int_value(extent(shape[-1])) if shape else None
     if count not in (2, 4, 8, 16) or any(d != 1 for d in shape[:-1]) or r.buffer.space in PRIVATE or (mask is not None and isinstance(mask.type, TileType)):
         return []
-    width = int(count) * r.buffer.dtype.bytes
+    width = (count or 1) * r.buffer.dtype.bytes
     return (aligned(values, r, width, env, False) or []) if width <= 16 else []
 
 

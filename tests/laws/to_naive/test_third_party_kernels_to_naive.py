@@ -292,7 +292,7 @@ KERNELS = {
     "mean_var": Way("cu", 'grid = ["M"]\n[metas]\nthreads_x = 128\n[scalars]\nN = "N"\neps = 1e-6\n', {"M": 2, "N": 150}, {
         "X": "M,N:f32", "W": "N:f32", "Bi": "N:f32", "Y": "M,N:f32:out"}, ROW, frozenset({"share-barrier", "fuse-loops", "two-level-reduction"}), ROWS),
     "norm": Way("cu", 'grid = ["M"]\n[metas]\nthreads_x = 128\n[scalars]\nN = "N"\neps = 1e-5\n', {"M": 2, "N": 150}, {
-        "X": "M,N:f16", "Y": "M,N:f16:out"}, ROW, frozenset({"warp-leader", "warp-fold", "partition-reduction"}), ("shuffle-exchange",)),
+        "X": "M,N:f16", "Y": "M,N:f16:out"}, ROW, frozenset({"two-level-reduction", "warp-fold", "partition-reduction"}), ("shuffle-exchange",)),
     "hist_loop": Way("cu", 'grid = ["ceildiv(N, 128)"]\n[metas]\nthreads_x = 128\n[scalars]\nN = "N"\n', {"N": 700}, {
         "X": "N:u8", "H": "256:i32:inout"}, None, frozenset({"privatize-atomics"}), ("spread-threads", "lower-tiles")),
     "csr": Way("cu", 'grid = ["ceildiv(M, 4)"]\n[metas]\nthreads_x = 128\n[scalars]\nM = "M"\n', {"M": 5, "NNZ": 40, "N": 9}, {

@@ -258,3 +258,16 @@ def test_a_grid_with_a_cta_for_the_rest_leaves_no_size_out(tmp_path: Path) -> No
     short.write_text(TAIL.replace("k < n; ++k", "k < n - 1; ++k"))
     assert not kir.read(str(file)).unsaid and not kir.read(str(short)).unsaid
     assert not kir.judge(str(short), against=str(file), targets=()).accepted
+
+
+@pytest.mark.parametrize(("old", "new", "verdict"), [
+    ("", "", "proved"),
+    ("reinterpret_cast<const float4*>(x)[i]", "*reinterpret_cast<const float4*>(x + 4 * i + 1)", "refuted"),
+    ("i < n / 4) {", "4 * i + 6 < n) {\n    y += 2;", "refuted"),
+])
+def test_neighbors_that_a_thread_touches_at_once_begin_at_a_multiple_of_their_size(tmp_path: Path, old: str, new: str, verdict: str) -> None:
+    file = tmp_path / "tail.cu"
+    file.write_text(TAIL.replace(old, new) if old else TAIL)
+    found = kir.prove(str(file), 3)
+    assert found.verdict == verdict
+    assert verdict == "proved" or any(x.kind == "alignment" and x.status == "refuted" and "is not aligned" in x.shown for x in found.findings)
