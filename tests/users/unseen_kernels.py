@@ -75,7 +75,7 @@ __global__ void pull(const float4* at, float4* out, int n) {
   out[own] = make_float4(x, y, 0.0f, 0.0f);
 }
 void step(const float4* at, float4* out, int n) { int p = 32; pull<<<n / p, p, p * sizeof(float4)>>>(at, out, n); }
-""", {"at": ["n", 4], "out": ["n", 4]}, {"threads_x": 32, "shared_bytes": 512}),
+""", {"at": ["n", 4], "out": ["n", 4]}, {"threads_x": 32, "shared_bytes": 512}, ("n % 32 == 0",)),
     "rows of all axes before the last, and at most so many threads": Unseen("""
 #include <torch/extension.h>
 __global__ void doubled(float* __restrict__ out, const float* __restrict__ in, int hidden) {
@@ -115,7 +115,7 @@ __global__ void turned(const float* x, float* y, int n) {
   for (int i = threadIdx.x; i < n * 32; i += blockDim.x) y[blockIdx.x * n * 32 + i] = row[n * 32 - 1 - i];
 }
 void run(const float* x, float* y, int m, int n) { turned<<<m, 64, 32 * n * sizeof(float)>>>(x, y, n); }
-""", {"x": ["n * m", 32], "y": ["n * m", 32]}, {"threads_x": 64, "shared_bytes": 32768}, ("n * 128 <= 32768",)),
+""", {"x": ["n * m", 32], "y": ["n * m", 32]}, {"threads_x": 64, "shared_bytes": 32768}, ("n <= 256",)),
     "two halves at a time, whole rows of them": Unseen("""
 #include <cuda_fp16.h>
 __global__ void times(const half* __restrict__ W, const half* __restrict__ x, half* __restrict__ y, int rows, int cols) {
