@@ -37,6 +37,8 @@ START_UP = {
     "passes/algorithms/_carrier.py": "the gate, for those who check an answer",
     "passes/lowering/lower_tiles.py": "what writes and reads the code of threads, for those who lower",
     "passes/lowering/_named_values.py": "the parser, for those who name a value by its text",
+    "passes/scans/_team_steps.py": "the parser and the interpreter, for those who show what threads compute together",
+    "passes/synchronization/extra_barrier.py": "the solver, for those who prove a barrier idle",
     "passes/threads/deal_fragment.py": "the parser, for those who give a layout as text",
     "kir/rewrite": "the interpreter and the parser, for those who run a pass's cases",
     "kir/analysis": "the solver and the normal form, for those who prove",
