@@ -282,10 +282,11 @@ def _found(program: n.Program, path: Path, team: ThreadTeam, value: n.Expr | Non
     begins = [b for b in touched if not b.shape and not _stored(window, b)]
     shared = tuple(b for b in touched if b not in begins)
     first = whole(begins[0]) if begins else None
-    if len(begins) > 1 or (first is not None and (first.type != value.type or not _stays(window, rest, begins[0]))):
+    left = {*bound, *(b.name for b in shared), *(b.name for b in outer)}
+    if len(begins) > 1 or (first is not None and (first.type != value.type or not _stays(window, rest, begins[0], left))):
         return None
     results: list[n.Expr] = []
-    for read in _results(rest, {*bound, *(b.name for b in shared), *(b.name for b in outer)}):
+    for read in _results(rest, left):
         if read not in results:
             results.append(read)
             if len(results) > 2 or read.type != value.type:
@@ -330,19 +331,20 @@ def _stored(block: n.Block, b: n.Buffer) -> bool:
         isinstance(x, n.Load) and x == whole(b) for s in block for x in walk(s))
 
 
-def _stays(window: n.Block, rest: n.Block, b: n.Buffer) -> bool:
-    """Whether a value that steps read may as well be read where their result is: nothing meets after it in the steps, and the only statement that writes
-    it is the last to read the result, behind a barrier."""
-    bound = set(bound_names(window))
+def _stays(window: n.Block, rest: n.Block, b: n.Buffer, left: set[str]) -> bool:
+    """Whether a value that steps read may as well be read where something of what they have `left` is: nothing meets after it in the steps, and the only
+    statement that writes it does so in one branch, behind a barrier and behind all other reads."""
     at = next(k for k, s in enumerate(window) if any(x == whole(b) for x in walk(s)))
     if any(map(_meets, window[at:])):
         return False
-    reads = [k for k, s in enumerate(rest) if any(
-        (isinstance(x, n.Var) and x.name in bound) or (isinstance(x, n.Region) and x.buffer.name in bound) for x in walk(s))]
+    reads = [k for k, s in enumerate(rest) if not left.isdisjoint(names_mentioned(s))]
     writes = [k for k, s in enumerate(rest) if _stored((s,), b)]
-    if not writes or not reads or writes[0] > reads[-1]:
+    if not writes:
         return True
-    return writes[0] == reads[-1] and any(is_call(s, "barrier") for s in rest[max(reads[:-1], default=-1) + 1:writes[0]])
+    branch, others = rest[writes[0]], [k for k in reads if k != writes[0]]
+    last = max(others, default=-1)
+    return len(writes) == 1 and last < writes[0] and any(is_call(s, "barrier") for s in rest[last + 1:writes[0]]) and isinstance(branch, n.If) and (
+        not branch.orelse and len(branch.then) == 1 and isinstance(branch.then[0], n.Store) and left.isdisjoint(names_mentioned(branch.cond)))
 
 
 def _results(rest: n.Block, names: set[str]) -> Iterator[n.Expr]:

@@ -71,7 +71,7 @@ from kir.rewrite.edit import block_at, fresh, node_at
 from kir.rewrite.match import block_and_index, fresh_var, loads_of, matched, matched_as, names_at, regions_of, splice
 from kir.rewrite.match.exchange import REDUCTIONS
 from kir.rewrite.match.shared_arrays import declaration, shifted, uses, with_shared, without_shared
-from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_call, is_scalar, team_at, whole
+from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_call, is_in_loop, is_scalar, team_at, whole
 
 from ._scan_forms import Fold, fold_at
 
@@ -224,6 +224,8 @@ def _everyones(program: n.Program, path: Path, team: ThreadTeam) -> _Round | Non
     own = _own_fold(block, i, team, every.op, None, every.slots)
     outer, at = block_and_index(program, loop)
     declared = next((k for k, s in enumerate(outer[:at]) if isinstance(s, n.Alloc) and s.buffer == carry and isinstance(s.init, n.Const)), None)
+    if is_in_loop(program, loop) and regions_of(outer[at + 1:], carry.name):
+        return None  # whoever begins it anew might come before another thread's last read
     if own is None or declared is None or not own[1].fresh or any(_writes(b, carry) for b in (outer[declared + 1:at], outer[at + 1:], block[:i])):
         return None
     start = matched_as(matched_as(outer[declared], n.Alloc).init, n.Const)
