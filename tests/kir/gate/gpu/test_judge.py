@@ -241,8 +241,8 @@ def test_a_second_gate_of_a_program_compiles_nothing(gpu: Gpu, problem: Problem,
     assert gate(gpu, mine, problem, replace(FAST, interpret=False)).accepted
     first = len(compiled)
     drawn = set()
-    for _ in range(4):
-        verdict = gate(gpu, mine, problem, replace(FAST, interpret=False))
+    for secret in range(4):
+        verdict = gate(gpu, mine, problem, replace(FAST, interpret=False, secret=secret))
         assert verdict.accepted and verdict.correctness is not None, verdict.reason
         drawn |= {r.sizes["N"] for r in verdict.correctness.runs if r.shape.startswith("held-out")}
     assert first > 0 and len(compiled) == first, "its variants are those of the first verdict"
