@@ -459,3 +459,34 @@ def test_a_number_that_is_passed_and_is_a_length_stays_the_number(tmp_path: Path
     assert found.tensors["h"].shape == [10] and found.scalars["bins"] == 10 and found.tensors["x"].shape == ["n"]
     code, out, _ = called(capsys, "check", str(file))
     assert code == 0 and "proved for all sizes" in out
+
+
+CHOSEN = """#include <cuda_runtime.h>
+enum class Mode { Sum, Mean = 4 };
+template <Mode MODE, int WIDTH>
+__global__ void pooled(const float* x, float* y, int rows) {
+  int row = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row >= rows) return;
+  float sum = 0.f;
+  for (int k = 0; k < WIDTH; ++k) sum += x[row * WIDTH + k];
+  y[row] = MODE == Mode::Mean ? sum / WIDTH : sum;
+}
+template <int WIDTH>
+static void run(const float* x, float* y, int rows) {
+  pooled<Mode::Mean, WIDTH><<<(rows + 127) / 128, 128>>>(x, y, rows);
+}
+extern "C" void pool(const float* x, float* y, int rows, int width) {
+  switch (width) {
+    case 8: run<8>(x, y, rows); break;
+    case 16: run<16>(x, y, rows); break;
+  }
+}
+"""
+
+
+def test_template_arguments_come_from_who_calls_the_template_that_launches(tmp_path: Path) -> None:
+    """An enumerator is the number that it is where the kernel stands; the template itself, first in the file, says nothing of its own parameter."""
+    (tmp_path / "pooled.cu").write_text(CHOSEN)
+    binding, _ = launched(str(tmp_path / "pooled.cu"))
+    assert binding is not None and (binding.metas["MODE"], binding.metas["WIDTH"]) == (4, 8)
+    assert binding.tensors["x"].shape == ["rows", 8] and binding.tensors["y"].shape == ["rows"]

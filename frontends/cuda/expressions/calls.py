@@ -12,7 +12,7 @@ from ..names.mutation_analysis import mutated
 from ..names.overloads import defaulted, fitting, type_of_value
 from ..source.source import Node
 from ..source.syntax import declared_name, text
-from ..symbols.classes import Rec
+from ..symbols.classes import Member, Rec
 from ..symbols.symbols import Alias, Bindings, Candidate, ClassTemplate, Function, Scope, Value
 from ..types.c_types import ANY_POINTER, AUTO, Arr, Auto, CType, Named, Prim, Ptr, Vec
 from ..types.errors import NotUnderstood, endless
@@ -418,14 +418,20 @@ def initialize(r: Reading, made: Value, t: Rec, args: list[Value]) -> None:
             raise NotUnderstood(f"no constructor of {t} takes ({', '.join(type_text(a) for a in args)})")
         for m, a in zip(members, args, strict=False):
             assign(r, member(r, made, m.name, node), a)
+        for m in members[len(args) :]:
+            begin(r, made, t, m, True)
         return
     listed = next((c for c in chosen.fn.node.children if c.type == "field_initializer_list"), None) if chosen is not None else None
     set_here = {text(f.named_children[0]): f for f in listed.named_children if f.named_children} if listed is not None else {}
 
+    inherited = set()
+    for b in instance.bases:
+        inherited |= {m.name for m in b.members()}
+        if not any(name.split("<")[0] == b.template.name for name in set_here):
+            initialize(r, made, Rec(b), [])
     for m in instance.members():
-        if m.init is not None and m.name not in set_here:
-            v = r.braced(m.init, m.type, instance.scope) if m.init.type == "initializer_list" else r.value(m.init, instance.scope)
-            assign(r, member(r, made, m.name, node), v)
+        if m.name not in set_here and m.name not in inherited:
+            begin(r, made, t, m)
     if chosen is None:
         return
     f = chosen.fn
@@ -456,6 +462,19 @@ def initialize(r: Reading, made: Value, t: Rec, args: list[Value]) -> None:
             r.statements.function(r, f, outer)
     finally:
         r.depth -= 1
+
+
+def begin(r: Reading, made: Value, t: Rec, m: Member, zero: bool = False) -> None:
+    """A member that nobody gives a value, as its class says it begins: with its initializer, its constructor, or zero where `zero` asks for a value."""
+    if m.init is not None:
+        scope = Scope(t.instance.scope, t.instance.scope.unit, m.name, this=made)
+        _bring_members(scope, made)
+        given = r.braced(m.init, m.type, scope) if m.init.type == "initializer_list" else r.value(m.init, scope)
+        assign(r, member(r, made, m.name, t.instance.node), given)
+    elif isinstance(m.type, Rec) and m.type.instance.begins():
+        initialize(r, member(r, made, m.name, t.instance.node), m.type, [])
+    elif zero and not m.reference:
+        assign(r, member(r, made, m.name, t.instance.node), zero_of(r, m.type))
 
 
 def spilled(r: Reading, v: Wide) -> Located:

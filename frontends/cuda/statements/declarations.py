@@ -37,7 +37,7 @@ def declaration(r: Reading, node: Node, scope: Scope, within: Node | None = None
         name_node = declared_name(d)
         if name_node is None:
             raise NotUnderstood("a declaration of unusual form", node)
-        init = d.child_by_field_name("value") if d.type == "init_declarator" else None
+        init = (d if d.type == "init_declarator" else node).child_by_field_name("value")  # the declaration's own where it is a condition
         if name_node.type == "structured_binding_declarator":
             _structured(r, name_node, init, scope)
             continue
@@ -69,7 +69,7 @@ def _variable(r: Reading, node: Node, d: Node, init: Node | None, name: str, wor
         if reference:
             raise NotUnderstood(f"the reference '{name}' without a value", d)
         made = new_object(r, name, kind)
-        if isinstance(kind, Rec) and (kind.instance.constructors or any(m.init is not None for m in kind.instance.members())):
+        if isinstance(kind, Rec) and kind.instance.begins():
             calls.initialize(r, made, kind, [])
         scope.values[name] = made
         return
@@ -100,11 +100,11 @@ def _variable(r: Reading, node: Node, d: Node, init: Node | None, name: str, wor
             scope.values[name] = pinned_place(r, v, name)
             return
     changed = mutated(r, function_body(within), scope)
-    scope.values[name] = local_value(r, name, v, kind, name in changed)
+    scope.values[name] = local_value(r, name, v, kind, name in changed, f"{name}[]" in changed)
 
 
-def local_value(r: Reading, name: str, v: Value, kind: CType, changed: bool) -> Value:
-    """What a local variable is bound to: a place of its own where it changes."""
+def local_value(r: Reading, name: str, v: Value, kind: CType, changed: bool, within: bool = False) -> Value:
+    """What a local variable is bound to: a place of its own where it changes, or (`within`) where an array in it does."""
     if isinstance(v, Aimed) and isinstance(kind, (Auto, Ptr)):
         return v
     if isinstance(v, Members) and (isinstance(kind, Auto) or v.type == kind):
@@ -124,6 +124,7 @@ def local_value(r: Reading, name: str, v: Value, kind: CType, changed: bool) -> 
     if not isinstance(made_value, (Scalar, Wide, Record, Pointer, Members)):
         return made_value
     t: CType = made_value.type if isinstance(kind, Auto) else kind
+    changed |= within and isinstance(t, Rec) and (_has_array(t) or bool(t.instance.methods("operator[]")))
     if changed or isinstance(t, Arr) or isinstance(made_value, (Record, Members)):
         if isinstance(t, Ptr) and isinstance(made_value, Pointer) and not changed:
             return pinned_value(r, made_value, name)
@@ -133,6 +134,10 @@ def local_value(r: Reading, name: str, v: Value, kind: CType, changed: bool) -> 
     if isinstance(made_value, Scalar) and not isinstance(made_value.expr, n.Const):
         return Scalar(r.m.let(name, made_value.expr))
     return pinned_value(r, made_value, name)
+
+
+def _has_array(t: CType) -> bool:
+    return isinstance(t, Arr) or (isinstance(t, Rec) and any(_has_array(m.type) for m in t.instance.members()))
 
 
 def _is_plain(e: n.Expr) -> bool:

@@ -17,7 +17,7 @@ from ..types.errors import NotUnderstood
 from ..types.number_conversions import divided, index64
 from .conversions import convert
 from .emitter import lanes, reads_memory
-from .loads import rvalue
+from .loads import load, rvalue
 from .memory import Place, declare, start
 from .pointers import Apart, ChoosingPointer, MovingPointer, PointerArray, PointerVariable
 from .reading import Reading
@@ -181,7 +181,8 @@ def _assign_members(r: Reading, to: Members, v: Value) -> None:
     if isinstance(v, (Members, Record)):
         for name, place in to.fields.items():
             if name != "#array":
-                assign(r, place, v.fields[name])
+                each = v.fields[name]
+                assign(r, place, load(r, each.place, each.type) if isinstance(each, Located) and isinstance(each.type, Arr) else each)
         return
     raise NotUnderstood(f"a {to.type} from {type(v).__name__.lower()}")
 

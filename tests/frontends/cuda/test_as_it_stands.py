@@ -158,6 +158,9 @@ FORMS = {
                               "__global__ void k(__half* x, c10::Float8_e4m3fn* y) { C<__half>::own h = x[1]; x[0] = h; "
                               "y[0] = static_cast<c10::Float8_e4m3fn>(2.f); }\n",
     "the width of a warp by its name in torch": "__global__ void k(float* x) { float part[C10_WARP_SIZE]; part[3] = x[1]; x[0] = part[3]; }\n",
+    "a functor of cooperative groups made with braces": "#include <cooperative_groups/reduce.h>\nnamespace cg = cooperative_groups;\n"
+                                                        "__global__ void k(float* x) { auto w = cg::tiled_partition<32>(cg::this_thread_block()); "
+                                                        "x[threadIdx.x] = cg::reduce(w, x[threadIdx.x], cg::plus<float>{}); }\n",
     "a macro in capitals of another library": "CUTLASS_HOST_DEVICE float f(float a) { return a; }\n__global__ void k(float* x) { x[0] = f(x[1]); }\n",
 }
 
