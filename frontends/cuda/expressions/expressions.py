@@ -417,12 +417,12 @@ def _aggregate(r: Reading, node: Node, items: list[Node], t: Rec, scope: Scope) 
         else:
             given[m.name] = item
     for m in t.instance.members():
-        item = given.pop(m.name, None)
-        if item is None:
+        if m.name not in given:
             calls.begin(r, made, t, m, True)
-        else:
-            v = braced(r, item, m.type, scope) if item.type == "initializer_list" else value(r, item, scope)
-            assign(r, places.member(r, made, m.name, node), v)
+            continue
+        item = given.pop(m.name)
+        v = braced(r, item, m.type, scope) if item.type == "initializer_list" else value(r, item, scope)
+        assign(r, places.member(r, made, m.name, node), v)
     if given:
         raise NotUnderstood(f"a {t} with a member '{next(iter(given))}'", node)
     return rvalue(r, made)

@@ -228,7 +228,7 @@ MEANT: dict[str, tuple[str, Callable[[int, int], int]]] = {
     "two words to the right": ("return __funnelshift_r(a, b, b);", lambda a, b: _shifted(a, b, b, False)),
     "two words by 32 and more": ("return __funnelshift_lc(a, b, 33) - __funnelshift_rc(a, b, 40);", lambda a, b: _i32(a - b)),
     "nearest of a tie": ("return lroundf(a % 5 + 0.5f) * 100 + (int)fdimf(a % 5, 1.f);",
-                         lambda a, b: (lambda r: (r + 1 if r >= 0 else r) * 100 + max(r - 1, 0))(math.fmod(a, 5))),
+                         lambda a, b: (lambda r: (r + 1 if r >= 0 else r) * 100 + max(r - 1, 0))(int(math.fmod(a, 5)))),
     "characters": (r"return '\x41' + '\101' + '\0' + '\\' + '\'' + '\n' + '\xff';", lambda a, b: 65 + 65 + 92 + 39 + 10 - 1),
     "a name that a condition declares": ("int i = 7; int r; if (int i = a & 3) r = i; else r = i - 5; return r + i * 100;",
                                          lambda a, b: (a & 3 or -5) + 700),
@@ -248,6 +248,8 @@ MEANT: dict[str, tuple[str, Callable[[int, int], int]]] = {
                                               lambda a, b: 6 + 80 + ((b & 7) + 1) * 100 + 0 + 2 + 9),
     "a copy whose array is written": ("A p; p.v[0] = a; p.v[1] = b; A q = p; q.v[1] = 5; A z = p; set(z.v); return q.v[1] + (p.v[1] & 7) * 10 + z.v[0] * 100;",
                                       lambda a, b: 5 + (b & 7) * 10 + 700),
+    "a guard before an element of its own array": ("int v[4] = {a, b, 3, 1}; int i = 3; while (i > 0 && v[i - 1] < v[i]) { int z = v[i]; v[i] = v[i - 1]; "
+                                                  "v[--i] = z; } return v[0] ^ (v[3] << 3);", lambda a, b: _bubbled(a, b)),
     "folds, each from its side": ("return left((a & 7) + 1, 2) * 100 + right(64, 8, 2);", lambda a, b: 1000 // ((a & 7) + 1) // 2 * 100 + 16),
     "an overload that a condition rules out": ("return kind(a) * 10 + kind(1.f);", lambda a, b: 12),
 }
@@ -278,6 +280,14 @@ def test_statements_mean_what_cpp_says(tmp_path: Path) -> None:
     assert made.errors == ()
     for k, (what, (_, want)) in enumerate(MEANT.items()):
         assert made.outputs["y"][k :: len(MEANT)].tolist() == [want(int(x), int(y)) for x, y in zip(a, b, strict=True)], what
+
+
+def _bubbled(a: int, b: int) -> int:
+    v, i = [a, b, 3, 1], 3
+    while i > 0 and v[i - 1] < v[i]:
+        v[i - 1], v[i] = v[i], v[i - 1]
+        i -= 1
+    return _i32(v[0] ^ (v[3] << 3))
 
 
 def _steps(i: int) -> int:
