@@ -185,13 +185,15 @@ WORDS = """__global__ void k(const float* x, float* y, int* e, unsigned* c, int*
   votes[t] = __syncthreads_count(x[t] > 0.f);
   votes[32 + t] = __syncthreads_or(x[t] > 100.f);
   votes[64 + t] = __syncthreads_and(x[t] == x[t]);
+  auto tile = cooperative_groups::tiled_partition<8>(cooperative_groups::this_thread_block());
+  votes[96 + t] = tile.ballot(x[t] > 0.f) | tile.any(x[t] > 1.f) << 8 | tile.all(x[t] < 3.f) << 9;
 }
 """
 
 
 def test_words_compute_what_cuda_says(tmp_path: Path) -> None:
     tensors = "".join(f'[tensors.{name}]\nshape = [{size}]\ndtype = "{dtype}"\nrole = "{role}"\n' for name, size, dtype, role in (
-        ("x", 32, "f32", "in"), ("y", 32, "f32", "out"), ("e", 32, "i32", "out"), ("c", 2, "u32", "inout"), ("votes", 96, "i32", "out")))
+        ("x", 32, "f32", "in"), ("y", 32, "f32", "out"), ("e", 32, "i32", "out"), ("c", 2, "u32", "inout"), ("votes", 128, "i32", "out")))
     program = bound(written(tmp_path, WORDS), f'kernel = "k"\ngrid = [1]\n[metas]\nthreads_x = 32\n{tensors}')
     x = np.random.default_rng(0).normal(size=32).astype(np.float32)
     x[:4] = [0.0, 1e-41, -3e-40, 8.0]
@@ -201,6 +203,8 @@ def test_words_compute_what_cuda_says(tmp_path: Path) -> None:
     assert (result.outputs["y"] == fraction).all() and (result.outputs["e"] == power).all()
     assert list(result.outputs["c"]) == [32 % 6, 1]
     assert [int(result.outputs["votes"][k]) for k in (0, 32, 64)] == [int((x > 0).sum()), 0, 1]
+    rows = x.reshape(4, 8)
+    assert result.outputs["votes"][96::8].tolist() == [int(((r > 0) << np.arange(8)).sum()) | (r > 1).any() << 8 | (r < 3).all() << 9 for r in rows]
 
 
 HALVES = """__global__ void k(const __half* x, unsigned short* y, unsigned char* z, float* w) {
