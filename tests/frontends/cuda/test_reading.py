@@ -250,6 +250,9 @@ MEANT: dict[str, tuple[str, Callable[[int, int], int]]] = {
                                       lambda a, b: 5 + (b & 7) * 10 + 700),
     "a guard before an element of its own array": ("int v[4] = {a, b, 3, 1}; int i = 3; while (i > 0 && v[i - 1] < v[i]) { int z = v[i]; v[i] = v[i - 1]; "
                                                   "v[--i] = z; } return v[0] ^ (v[3] << 3);", lambda a, b: _bubbled(a, b)),
+    "an object made anew from itself": ("D p{a & 255, b & 255, 2.f}; p = turned(p); p = D{p.y + 1, p.x, p.z + p.x}; F f{p, p.x, {3, 1.f}}; "
+                                        "f = F{D{f.n, f.d.x, f.d.z}, 7, E{f.d.y, f.d.z}}; return p.x * 1000 + p.y + (int)p.z + f.d.y * 7 + f.w.n;",
+                                        lambda a, b: ((a & 255) + 1) * 1007 + (b & 255) + 4 + (b & 255) + (b & 255)),
     "folds, each from its side": ("return left((a & 7) + 1, 2) * 100 + right(64, 8, 2);", lambda a, b: 1000 // ((a & 7) + 1) // 2 * 100 + 16),
     "an overload that a condition rules out": ("return kind(a) * 10 + kind(1.f);", lambda a, b: 12),
 }
@@ -257,6 +260,10 @@ MEANT_FIRST = """struct C { int a = 2; int b = a + 1; int t[2] = {7, 8}; };
 struct S { int x; __device__ S() : x(9) {} };
 struct B { S s; };
 struct A { int v[2]; };
+struct D { int x, y; float z; };
+struct E { int n; float z; };
+struct F { D d; int n; E w; };
+__device__ D turned(const D& p) { return {p.y, p.x, p.z * 2}; }
 __device__ void set(int* p) { p[0] = 7; }
 template <class... T> __device__ int left(T... x) { return (1000 / ... / x); }
 template <class... T> __device__ int right(T... x) { return (x / ...); }
