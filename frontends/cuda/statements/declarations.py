@@ -12,11 +12,11 @@ from ..expressions.places import element
 from ..names.mutation_analysis import function_body, mutated
 from ..source.source import Node
 from ..source.syntax import declared_name, text
-from ..symbols.classes import Rec
+from ..symbols.classes import Rec, leaf
 from ..symbols.symbols import Scope, Value, Variable
 from ..types.c_types import Arr, Auto, CType, Prim, Ptr, Vec
 from ..types.errors import NotUnderstood
-from ..values.conversions import component, convert, type_text
+from ..values.conversions import component, convert, type_text, zero_of
 from ..values.loads import rvalue
 from ..values.objects import assign, choosing, initialized, new_object, pinned_place, pinned_value
 from ..values.reading import Reading
@@ -80,6 +80,9 @@ def _variable(r: Reading, node: Node, d: Node, init: Node | None, name: str, wor
             scope.values[name] = made
             return
         kind = _sized(kind, init)
+        if isinstance(kind, Arr) and isinstance(kind.of, Rec) and leaf(kind) is None:
+            scope.values[name] = _records(r, init, name, kind, scope)
+            return
         v: Value = r.braced(init, kind, scope)
     elif init.type == "argument_list":
         args = calls.arguments(r, init, scope)
@@ -101,6 +104,18 @@ def _variable(r: Reading, node: Node, d: Node, init: Node | None, name: str, wor
             return
     changed = mutated(r, function_body(within), scope)
     scope.values[name] = local_value(r, name, v, kind, name in changed, f"{name}[]" in changed)
+
+
+def _records(r: Reading, init: Node, name: str, kind: Arr, scope: Scope) -> Value:
+    """An array of records of several dtypes, an element for each value of a list, the others as their class begins or zero."""
+    assert isinstance(kind.of, Rec)
+    items = [c for c in init.named_children if c.type != "comment"]
+    given = [r.braced(c, kind.of, scope) if c.type == "initializer_list" else r.value(c, scope) for c in items]
+    made = new_object(r, name, kind)
+    for k in range(kind.n):
+        each = given[k] if k < len(given) else calls.construct(r, kind.of, []) if kind.of.instance.begins() else zero_of(r, kind.of)
+        assign(r, element(r, made, Scalar(build.const(k)), init), each)
+    return made
 
 
 def local_value(r: Reading, name: str, v: Value, kind: CType, changed: bool, within: bool = False) -> Value:

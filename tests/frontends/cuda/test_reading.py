@@ -253,6 +253,9 @@ MEANT: dict[str, tuple[str, Callable[[int, int], int]]] = {
     "an object made anew from itself": ("D p{a & 255, b & 255, 2.f}; p = turned(p); p = D{p.y + 1, p.x, p.z + p.x}; F f{p, p.x, {3, 1.f}}; "
                                         "f = F{D{f.n, f.d.x, f.d.z}, 7, E{f.d.y, f.d.z}}; return p.x * 1000 + p.y + (int)p.z + f.d.y * 7 + f.w.n;",
                                         lambda a, b: ((a & 255) + 1) * 1007 + (b & 255) + 4 + (b & 255) + (b & 255)),
+    "an array of records from lists": ("E x[3] = {{a & 63, 1.f}, {b & 63, 2.f}}; E& r = x[a & 1]; r.n += 1; x[2] = r; "
+                                       "return x[0].n + x[1].n * 100 + (int)x[2].z;",
+                                       lambda a, b: (a & 63) + (not a & 1) + ((b & 63) + (a & 1)) * 100 + 1 + (a & 1)),
     "folds, each from its side": ("return left((a & 7) + 1, 2) * 100 + right(64, 8, 2);", lambda a, b: 1000 // ((a & 7) + 1) // 2 * 100 + 16),
     "an overload that a condition rules out": ("return kind(a) * 10 + kind(1.f);", lambda a, b: 12),
 }
