@@ -425,7 +425,9 @@ def initialize(r: Reading, made: Value, t: Rec, args: list[Value]) -> None:
     set_here = {text(f.named_children[0]): f for f in listed.named_children if f.named_children} if listed is not None else {}
 
     inherited = set()
-    for b in instance.bases:
+    if any(name.split("<")[0] == instance.template.name for name in set_here):
+        inherited = {m.name for m in instance.members()}  # another constructor of the class begins them all
+    for b in () if inherited else instance.bases:
         inherited |= {m.name for m in b.members()}
         if not any(name.split("<")[0] == b.template.name for name in set_here):
             initialize(r, made, Rec(b), [])
@@ -441,12 +443,16 @@ def initialize(r: Reading, made: Value, t: Rec, args: list[Value]) -> None:
     try:
         outer = scope.inner()
         bind(r, f.parameters(), args, outer, f.body)
+        _bring_members(scope, made)
         for name, init in set_here.items():
             values = init.named_children[1] if len(init.named_children) > 1 else None
             items = [r.value(c, outer) for c in values.named_children if c.type != "comment"] if values is not None else []
             own = next((m for m in instance.members() if m.name == name), None)
             if own is not None and own.reference and isinstance(made, Members) and len(items) == 1:
                 made.fields[name] = items[0]
+                continue
+            if own is None and name.split("<")[0] == instance.template.name:  # another constructor of the class
+                initialize(r, made, t, items)
                 continue
             if own is None:
                 base = next((b for b in instance.bases if b.template.name == name.split("<")[0]), None)

@@ -256,6 +256,8 @@ MEANT: dict[str, tuple[str, Callable[[int, int], int]]] = {
     "an array of records from lists": ("E x[3] = {{a & 63, 1.f}, {b & 63, 2.f}}; E& r = x[a & 1]; r.n += 1; x[2] = r; "
                                        "return x[0].n + x[1].n * 100 + (int)x[2].z;",
                                        lambda a, b: (a & 63) + (not a & 1) + ((b & 63) + (a & 1)) * 100 + 1 + (a & 1)),
+    "constructors that use what they have set": ("H h((a & 255)); H g; static constexpr int T[] = {3, 1, 4}; return h.b * 3 + h.a + g.b * T[b & 1];",
+                                                 lambda a, b: ((a & 255) + 1) * 6 + (a & 255) + 16 * (3, 1)[b & 1]),
     "folds, each from its side": ("return left((a & 7) + 1, 2) * 100 + right(64, 8, 2);", lambda a, b: 1000 // ((a & 7) + 1) // 2 * 100 + 16),
     "an overload that a condition rules out": ("return kind(a) * 10 + kind(1.f);", lambda a, b: 12),
 }
@@ -265,6 +267,8 @@ struct B { S s; };
 struct A { int v[2]; };
 struct D { int x, y; float z; };
 struct E { int n; float z; };
+struct G { int a; __device__ G(int k) : a(k) {} };
+struct H : G { int b; __device__ H() : H(7) {} __device__ H(int k) : G(k), b(a + 1) { b *= 2; } };
 struct F { D d; int n; E w; };
 __device__ D turned(const D& p) { return {p.y, p.x, p.z * 2}; }
 __device__ void set(int* p) { p[0] = 7; }
