@@ -34,6 +34,8 @@ _SHUFFLES = {"shfl_xor": "__shfl_xor_sync", "shfl_up": "__shfl_up_sync", "shfl_d
 _VOTES = {"vote_any": "__any_sync", "vote_all": "__all_sync", "ballot": "__ballot_sync", "match_any": "__match_any_sync"}
 _FOLDS = {"sum": "{a} + {b}", "prod": "{a} * {b}", "xor": "{a} ^ {b}", "or": "{a} | {b}", "and": "{a} & {b}"}
 _HALVES = {"fma": "__hfma", "abs": "__habs"}
+_OF_BITS = frozenset({"popc", "clz", "ffs", "brev"})
+"""Of words of 32 bits, and by another name of 64."""
 """Functions of f16 and bf16 that round once or not at all; what CUDA says of the others (errors of an ulp or two) no row says."""
 _FROM_WHOLE = {("i32", "f16"): "__int2half", ("u32", "f16"): "__uint2half", ("i64", "f16"): "__ll2half", ("u64", "f16"): "__ull2half",
                ("i32", "bf16"): "__int2bfloat16", ("u32", "bf16"): "__uint2bfloat16", ("i64", "bf16"): "__ll2bfloat16",
@@ -336,6 +338,12 @@ class Expressions:
             spelling = spelling[:-1]
         if e.fn == "abs" and dtype.is_integer:
             spelling = "abs"
+        if e.fn in _OF_BITS:
+            if dtype.bits < 32 and (e.fn in ("clz", "brev") or (e.fn == "popc" and dtype.kind == "int")):
+                raise refuse("KIR-B004", f"{spelling} takes no {dtype}", needs="an operand cast to u32")
+            spelling += "ll" if dtype.bits == 64 else ""
+        if e.fn == "brev" and dtype.kind == "int":  # C++ has it of unsigned words
+            return f"static_cast<{c_type(dtype)}>({spelling}({values}))"
         return f"{spelling}({values})"
 
     def _whole(self, x: n.Expr) -> str:
