@@ -34,6 +34,8 @@ _SHUFFLES = {"shfl_xor": "__shfl_xor_sync", "shfl_up": "__shfl_up_sync", "shfl_d
 _VOTES = {"vote_any": "__any_sync", "vote_all": "__all_sync", "ballot": "__ballot_sync", "match_any": "__match_any_sync"}
 _FOLDS = {"sum": "{a} + {b}", "prod": "{a} * {b}", "xor": "{a} ^ {b}", "or": "{a} | {b}", "and": "{a} & {b}"}
 _HALVES = {"fma": "__hfma", "abs": "__habs"}
+_WHOLE = {"i32": "int", "u32": "uint", "i64": "ll", "u64": "ull"}
+"""How CUDA's conversions call an integer."""
 _OF_BITS = frozenset({"popc", "clz", "ffs", "brev"})
 """Of words of 32 bits, and by another name of 64."""
 """Functions of f16 and bf16 that round once or not at all; what CUDA says of the others (errors of an ulp or two) no row says."""
@@ -235,6 +237,8 @@ class Expressions:
             if source.name == "f64" or (source.is_integer and source.bits > 16):
                 raise refuse("KIR-B004", f"a conversion of {source} to {to} rounds twice", needs="an explicit cast to f32 between")
             return f"__float2{narrow[to.name]}_{e.rounding}({wide})"
+        if e.rounding in ("rd", "ru") and source.name in ("f32", "f64") and to.name in _WHOLE:
+            return f"__{'float' if source.name == 'f32' else 'double'}2{_WHOLE[to.name]}_{e.rounding}({x})"
         if e.rounding != "rn":
             raise refuse("KIR-B004", f"CUDA has no conversion of {source} to {to} with rounding '{e.rounding}'")
         return f"static_cast<{c_type(to)}>({x})"
