@@ -330,6 +330,10 @@ class Expressions:
         exact = spelled(e.fn, tuple(dtype_of(a.type) for a in args), dict(e.attrs)) if row.level == "element" else None
         if exact is not None and (spelling is None or e.attrs or e.fn == "mulhi"):
             return f"{self.function(ptx_functions.element(exact))}({values})"
+        if e.fn == "mulhi" and dtype is not None and dtype.bits != 32:
+            if dtype.bits < 32:
+                raise refuse("KIR-B004", f"{spelling} takes no {dtype}", needs="an operand cast to 32 bits")
+            return f"{'__mul64hi' if dtype.kind == 'int' else '__umul64hi'}({values})"
         if e.attrs and row.level == "element":
             raise refuse("KIR-B008", f"the CUDA backend has no spelling for {expr_text(e)}")
         if spelling is None or not row.is_pure or row.level != "element" or dtype is None:

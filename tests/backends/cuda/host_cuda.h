@@ -47,6 +47,7 @@ inline void __syncthreads() { team->cta.arrive_and_wait(); }
 inline void __syncwarp() { team->warps[threadIdx.x / 32]->arrive_and_wait(); }
 inline float __half2float(__half x) { return static_cast<float>(x); }
 inline int __float2int_rd(float x) { return static_cast<int>(std::floor(x)); }
+inline long long __mul64hi(long long a, long long b) { return static_cast<long long>(static_cast<__int128>(a) * b >> 64); }
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
 inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz(x); }
