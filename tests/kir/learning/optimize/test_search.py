@@ -261,6 +261,7 @@ def test_a_naive_softmax_becomes_one_that_reads_each_row_once() -> None:
     report = data(done)
     assert report["best"]["steps"] and report["limit"]["bound_by"]
     assert any("times as fast" in line for line in lines(report))
+    assert any("reassociated(" in line for line in lines(report)), "a step that changes the order of a sum says so"
     many = {**report, "best": {**report["best"], "losses": [*(f"left out step {k}: no" for k in range(6)), "called only where N % 2 == 0"]}}
     assert [line for line in lines(many) if "left out" in line or "only" in line][-2:] == [
         "  left out 2 further of its steps, which the report as JSON tells", "  called only where N % 2 == 0"]
