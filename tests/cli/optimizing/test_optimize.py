@@ -39,6 +39,18 @@ def test_a_naive_program_becomes_a_kernel_with_its_report_and_a_log(tmp_path: Pa
     assert code == 0 and "from 1 searches" in said and json.loads(policy.read_text())["schema"] == "kir.policy/1"
 
 
+def test_an_interrupted_search_writes_what_it_has(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """And one that has nothing tells that a file of its name is not its own."""
+    (out := tmp_path / "softmax.cu").write_text("of an earlier run")
+
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+    monkeypatch.setattr("kir.learning.optimize.search.Search._search", stopped)
+    code, said, err = called(capsys, "optimize", "--problem", "softmax", *QUICK, "-o", str(out))
+    assert code == 130 and "nothing was tried" in said and "; interrupted" in said and "Traceback" not in err
+    assert f"{out} is of an earlier run: this one did not write it" in err.replace("\n", "") and out.read_text() == "of an earlier run"
+
+
 @pytest.mark.parametrize(("words", "id"), [
     ((), "KIR-U026"),
     (("--problem", "softmax", "--budget", "candidates=0"), "KIR-U024"),
