@@ -10,7 +10,8 @@ import pytest
 from kir.base.diagnostic import KirError
 from kir.hardware.target import target
 from kir.ir.printer import program_text
-from kir.learning.optimize.inputs import captured, definition, shape_for, subject
+from kir.learning.optimize.inputs import as_tuned, captured, definition, shape_for, subject
+from kir.learning.optimize.judge import modelled
 from kir.learning.optimize.plan import Setting
 from kir.learning.optimize.pool.tasks import judged, task_of
 from kir.problem import load_problem
@@ -112,6 +113,19 @@ def test_a_kernel_that_no_problem_is_named_for_must_compute_what_it_computes(tmp
     task = task_of(Setting(one.problem, shape_for(one, ""), target("h200"), "cuda"), one.program, "cuda", compiles=False)
     wrong = replace(one.program, kernels=tuple(replace(k, body=k.body[:-1]) for k in one.program.kernels))
     assert judged(task)["accepted"] and not judged(replace(task, text=program_text(wrong)))["accepted"]
+
+
+def test_a_kernel_with_a_tuner_begins_with_what_the_tuner_would_choose(tmp_path: Path) -> None:
+    """By the model, at the sizes that count: what is faster than the first configuration alone is no gain."""
+    file, configs = tmp_path / "rows.py", '[triton.Config({"BLOCK": b}, num_warps=w) for b, w in ((16, 1), (2048, 8))]'
+    above = f'@triton.autotune(configs={configs}, key=["columns"])\n'
+    file.write_text(ROWS.replace("@triton.jit", f"{above}@triton.jit").replace(", BLOCK=128", ""))
+    first = subject(str(file))
+    setting = Setting(first.problem, shape_for(first, ""), target("h200"), "triton")
+    one = as_tuned(first, setting)
+    times = [sum(c.seconds for c in modelled(x.program, setting, "triton")) for x in (first, one)]
+    assert times[1] < times[0] and one.assumed[0] == "of its tuner's 2 configurations the fastest by the model (BLOCK = 2048, num_warps = 8)"
+    assert one.problem is not first.problem and as_tuned(one, setting) is one
 
 
 def test_sizes_that_facts_keep_small_make_the_others_no_smaller(tmp_path: Path) -> None:

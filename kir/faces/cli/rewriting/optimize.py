@@ -59,7 +59,7 @@ def command(
     from contextlib import nullcontext
 
     from kir.base.store import claimed
-    from kir.learning.optimize.inputs import shape_for, subject
+    from kir.learning.optimize.inputs import as_tuned, shape_for, subject
 
     if learn:
         return _learned(learn, output)
@@ -91,6 +91,8 @@ def command(
     for number, at in enumerate(asked):
         wanted = _surface(surface, one) or next((f.best.surface for f in found if f.best is not None), "")
         setting = Setting(with_shape(one.problem, at), at, named(target), wanted)
+        if len(asked) == 1 and (tuned := as_tuned(one, setting)) is not one:
+            one, setting = tuned, replace(setting, problem=with_shape(tuned.problem, at))
         with claimed(log) if log is not None else nullcontext():
             found.append(search_run(one, setting, _share(allowed, len(asked), number), load(policy), log, where))
         if found[-1].ended == INTERRUPTED:
