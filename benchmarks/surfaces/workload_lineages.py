@@ -36,8 +36,8 @@ HEAD = """# Lineages of the workloads
 
 For each workload and surface: how many stored pipelines over the naive program there are (`skills/pipelines/`), and each shipped lineage
 (`skills/lineages/`), with its steps back to naive, the intents among them, the steps that change the compiled code, and the gate that judged each.
-A step that is *an answer* takes back a whole program that a carrier holds (its problem, and no other, shows that it is right); the other steps of that
-lineage are of what was added to the answer. Every lineage here ends in a program of which predicate N holds, and is replayed to the letter by
+A step that is *an answer* undoes a whole program that a carrier holds, which only the carrier's tests say is right; the other steps of that lineage are of
+what was added to the answer. Every lineage here ends in a program of which predicate N holds, and is replayed to the letter by
 `tests/skills/test_lineages.py`. Written by `python -m benchmarks.surfaces.workload_lineages --write`; a test compares.
 
 | workload | surface | pipelines | lineage | of | steps | intents | realized | gate |
