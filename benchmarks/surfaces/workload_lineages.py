@@ -8,6 +8,7 @@ Read from what is shipped; nothing is walked. `tests/skills/test_lineages.py` re
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -59,6 +60,13 @@ def shipped() -> tuple[Shipped, ...]:
     return tuple(Shipped(folder.root.name, folder.read()) for folder in lineages())
 
 
+@cache
+def pipelines() -> Counter[tuple[str, str]]:
+    """How many stored pipelines each workload has on each surface."""
+    spaces = [space for name in space_names() if (space := find_space(name)).kind == "pipeline"]
+    return Counter((workload_of(space.home), space.surface) for space in spaces)
+
+
 def workload_of(problem: str) -> str:
     """The workload of a problem, "" of one that belongs to none."""
     begins = [(len(begin), workload) for workload, words in WORKLOADS.items() for begin in words if problem.startswith(begin)]
@@ -67,10 +75,8 @@ def workload_of(problem: str) -> str:
 
 def rows(workload: str, surface: str) -> list[str]:
     """The lines of a workload on a surface: one a lineage, one where there is none."""
-    spaces = [space for name in space_names() if (space := find_space(name)).kind == "pipeline" and space.surface == surface]
-    pipelines = sum(workload_of(space.home) == workload for space in spaces)
     found = [each for each in shipped() if each.record.header.surface == surface and workload_of(each.record.header.problem) == workload]
-    first = f"| {workload} | {surface} | {pipelines} "
+    first = f"| {workload} | {surface} | {pipelines()[workload, surface]} "
     return [f"{first}| {_told(each)} |" for each in found] or [f"{first}| none | | | | | |"]
 
 
