@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -33,10 +32,9 @@ from kir.interp.state.result import Access, Finding, Result
 from kir.interp.state.tasks import Steps, Task
 from kir.ir import nodes as n
 from kir.ir.anchors import anchors
-from kir.ir.paths import child_blocks, with_block
 from kir.ir.printer import expr_text
 from kir.ir.types import DType, TileType
-from kir.ir.visit import once, once_for_each, walk
+from kir.ir.visit import once, once_for_each, walk, with_own_statements
 
 LANE_BUDGET = 1 << 21
 """Elements of the largest value of a kernel, over all CTAs that run as one frame."""
@@ -62,7 +60,7 @@ def run(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, i
     where llvmlite is installed; they give the same bits. Raises KirError KIR-I001 (cannot be run), KIR-I003 (generic),
     KIR-I008 (arguments do not fit), and KIR-I007 when one run takes more than `most_steps` statements."""
     _must_run(program)
-    program = _apart(program)
+    program = with_own_statements(program)
     first = _once(program, arrays, scalars or {}, mode, False, most_steps, Coverage(ends) if cover or ends else None, compiles and not ends, one_error,
                   traffic=traffic)
     wrong = any(x.severity == "error" for x in first[0].findings.values())
@@ -120,29 +118,6 @@ def _must_run(program: n.Program) -> None:
     if (s := _without_meaning(program)) is not None:
         what = f"hole '{s.name}'" if isinstance(s, n.Hole) else f"opaque {s.surface} source ({s.reason})"
         raise error("KIR-I001", f"{what} has no meaning to run", origin=s.origin)
-
-
-@once_for_each
-def _apart(program: n.Program) -> n.Program:
-    """The program with a statement of its own at each place, as its text would be read: what a run reaches, and where it finds something, goes by statement,
-    and passes that write a part twice (two versions of a kernel, a loop and its first round) let both share it."""
-    seen = set[int]()
-
-    def block(of: n.Block) -> n.Block:
-        return tuple(stmt(s) for s in of)
-
-    def stmt(s: n.Stmt) -> n.Stmt:
-        again = id(s) in seen
-        seen.add(id(s))
-        for steps, inner in child_blocks(s):
-            made = block(inner)
-            if any(new is not old for new, old in zip(made, inner, strict=True)):
-                s, again = with_block(s, steps, made), False
-        return replace(s) if again else s
-
-    kernels = [(k, block(k.body)) for k in program.kernels]
-    apart = tuple(k if all(new is old for new, old in zip(body, k.body, strict=True)) else replace(k, body=body) for k, body in kernels)
-    return program if all(new is old for new, old in zip(apart, program.kernels, strict=True)) else replace(program, kernels=apart)
 
 
 @once_for_each
