@@ -35,6 +35,7 @@ KERNELS = (
     ("flash_qla:ops/utils/cumsum.py::tilelang_chunk_local_cumsum_kernel__2", "flash_qla_cumsum", "", ()),
     ("flash_qla:ops/utils/group_reduce.py::tilelang_group_reduce_vector_kernel", "flash_qla_group_reduce", "", ()),
     ("flash_qla:ops/gated_delta_rule/chunk/hopper/kkt_solve.py::tilelang_kkt_solve_kernel__2", "flash_qla_kkt_solve", "", ()),
+    ("flash_qla:ops/gated_delta_rule/chunk/hopper/fused_fwd.py::tilelang_fused_chunk_gdr_fwd_kernel", "flash_qla_fused_fwd", "", ()),
 )
 """Each kernel, its binding, its problem, and the passes that are undone last (what `kir lineage` finds by trying)."""
 HEAD = """# TileLang's kernels on the way back
