@@ -100,9 +100,14 @@ def beside(own: DType, a: DType) -> DType:
     """The dtype of arithmetic of `a` with a literal of dtype `own`, which yields to it where it is of no higher kind."""
     if own.is_bool:
         return a
-    if not own.is_symbolic or "f32" in _joined(own):
+    if not own.is_symbolic:
         return with_int(a) if own.is_integer else with_float(a)
     if a.is_float or a.name.startswith((f"beside({own.name},", "with_float(", "quotient(")):
+        return a
+    terms = _joined(own)
+    if len(terms) > 1:  # made of several numbers: beside one after the other
+        for term in sorted(terms, key=lambda t: t in DTYPES):
+            a = beside(DTYPES.get(term) or symbolic(term), a)
         return a
     return symbolic(f"beside({own.name},{a.name})")
 
