@@ -191,7 +191,7 @@ class GenericExpressions(Expressions):
             case "philox":
                 operands = ", ".join(map(self.tensor, args))
                 return f"tl.philox({operands}, n_rounds={attrs['rounds']})[{attrs['lane']}]", ATOM
-            case "fmod":
+            case "fmod" if not dtype_of(args[0].type).is_symbolic:
                 return f"({self.text(args[0], PRODUCT)} % {self.text(args[1], UNARY)})", ATOM
             case "log2" if self.is_static(e):
                 inner = args[0].x if isinstance(args[0], n.Cast) else args[0]

@@ -34,11 +34,11 @@ DTYPES: Mapping[str, str] = {
 """IR dtype to its name in triton.language."""
 _REDUCTIONS = {"sum": "tl.sum", "max": "tl.max", "min": "tl.min", "xor": "tl.xor_sum", "or": "tl.reduce_or", "argmax": "tl.argmax",
                "argmin": "tl.argmin"}
-COMBINES = dict(zip(("prod", "and", "sum"), COMBINING, strict=True))
+COMBINES = dict(zip(("prod", "and", "sum", "or", "xor"), COMBINING, strict=True))
 """Combine functions that a reduction without a name of its own in Triton brings along."""
 SCANNED = {**COMBINES, "max": "tl.maximum", "min": "tl.minimum"}
 """What a scan without a name of its own in Triton combines with."""
-BODIES = {"product_of_two": "a * b", "and_of_two": "a & b", "sum_of_two": "a + b"}
+BODIES = {"product_of_two": "a * b", "and_of_two": "a & b", "sum_of_two": "a + b", "or_of_two": "a | b", "xor_of_two": "a ^ b"}
 _CAST_BACK = "an operand cast to 32 bits, and the result cast back"
 _SCANS = {"sum": "tl.cumsum", "prod": "tl.cumprod"}
 _TAKES = {**dict.fromkeys((f"libdevice.{x}" for x in ("brev", "popc", "clz", "ffs")), ("i32", "i64")), "libdevice.isfinited": ("f64",)}

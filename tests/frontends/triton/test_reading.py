@@ -338,10 +338,15 @@ FAR = np.array([0.1, 0.1000000005, float(np.float32(0.1)), 3.0])
     ("(v * S * S).to(tl.float32)", BYTES, 0.5, [-32, 31.75, -0.25, 11]),
     ("((v > 0) + (v > 44)).to(tl.int32)", BYTES, None, [0, 0, 0, 1]),  # one bit, which wraps
     ("(-(v > 0)).to(tl.int32)", BYTES, None, [0, 1, 0, 1]),
+    ("libdevice.fmod(v, 2.0).to(tl.float32)", np.array([-3.5, 3.5, 1.0, 4.0], np.float32), None, [-1.5, 1.5, 1.0, 0.0]),
+    ("tl.associative_scan(v.to(tl.int32), 0, xor)", BYTES, None, [-128, -1, 0, 44]),
 ])
-def test_what_a_literal_and_a_truth_are_beside_a_tensor(tmp_path: Path, expression: str, x: np.ndarray, s: float | None, want: object) -> None:
-    """What Triton 3.6 makes of it, as its TTIR says; what is written back is the same."""
+def test_what_values_are_beside_one_another(tmp_path: Path, expression: str, x: np.ndarray, s: float | None, want: object) -> None:
+    """A literal, a meta and a truth beside a tensor, as Triton 3.6 has them in its TTIR; what is written back is the same."""
     source = f"""
+@triton.jit
+def xor(a, b):
+    return a ^ b
 @triton.jit
 def kernel(x, y, S: tl.constexpr):
     v = tl.load(x + tl.arange(0, 4))
