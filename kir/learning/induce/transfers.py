@@ -14,17 +14,16 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.base.registry import registry
 from kir.hardware.target import Target, target
-from kir.ir.measures.features import features, kinds
 from kir.ir.nodes import Program
 from kir.ir.visit import children, names_read, walk
 from kir.learning.cards.card import Card, Entry
-from kir.learning.cards.use import applicable, materialized
+from kir.learning.cards.use import applicable, materialized, state_of
 from kir.learning.corpus.family import family_of
 from kir.learning.corpus.lineages import TARGET
 from kir.learning.evidence.walked import Walked, parsed
@@ -141,14 +140,16 @@ def _start(card: Card, walked: Walked, likely: str) -> Transfer | None:
     for text in dict.fromkeys((likely, states[0], states[-1])):
         with suppress(KirError):
             program = parsed(text)
-            if (surface := said_by(program, walked.surface)) and any(said_by(made, surface) for made in _makes(card, program, Context(target(TARGET)))):
+            makes = _makes(card, program, Context(target(TARGET)))
+            if (first := next(makes, None)) is not None and (surface := said_by(program, walked.surface)) \
+                    and any(said_by(made, surface) for made in chain((first,), makes)):
                 return Transfer(walked, program, surface)
     return None
 
 
 def _makes(card: Card, program: Program, context: Context) -> Iterator[Program]:
     """What the first applications of a card make of a program, those that pass every check of the framework."""
-    held = kinds(features(program))
+    held = state_of(program)
     some = islice(applicable(card, program, context), TRIES) if all(f in held for f in card.scope.requires) else ()
     yield from (made for made, _ in carried_out(some, program, context))
 

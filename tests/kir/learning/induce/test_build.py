@@ -44,8 +44,20 @@ def test_a_killed_run_goes_on_with_the_cards_that_were_tried(tmp_path: Path, mon
     monkeypatch.setattr(build_, "_finished", counted)
     assert build(some, kept=tmp_path) == fresh and len(again) == len(fresh) - 2, "the two that were tried are not tried again"
     assert build(some, kept=tmp_path) == fresh and len(again) == len(fresh) - 2
-    monkeypatch.setattr(build_, "_code", lambda: "another")
-    assert build(some, kept=tmp_path) == fresh and len(again) == 2 * len(fresh) - 2, "by other code all are tried again"
+    code = build_._code
+    monkeypatch.setattr(build_, "_code", lambda without=build_.NO_CODE: code(without) if without == build_.NO_TRIAL else "told otherwise")
+    monkeypatch.setattr(build_, "told", lambda card, group: f"# {card.name} told otherwise\n")
+    other = build(some, kept=tmp_path)
+    assert len(again) == len(fresh) - 2 and [card.log for card in other] == [card.log for card in fresh], "cards that are told otherwise are not tried again"
+    assert all(card.prose == f"# {card.name} told otherwise\n" for card in other)
+    monkeypatch.setattr(build_, "_code", lambda without=(): "another")
+    assert build(some, kept=tmp_path) == other and len(again) == 2 * len(fresh) - 2, "by other code all are tried again"
+
+
+def test_what_tells_a_card_is_no_part_of_what_a_trial_depends_on() -> None:
+    home = Path(build_.__file__).parents[2]
+    assert all((home / name).exists() for name in build_.NO_TRIAL)
+    assert build_._code() == build_._code() != build_._code(build_.NO_TRIAL)
 
 
 def test_some_cards_are_made_as_the_whole_library_has_them_and_the_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
