@@ -2,11 +2,11 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from benchmarks.skills.given import Given, Rows, added, side_by_side
@@ -16,10 +16,11 @@ from kir.learning.cards.search import Query
 from kir.learning.cards.use import applicable
 from kir.learning.evidence.walked import Walked
 from kir.learning.induce.ablation import is_plain, makes
+from kir.learning.induce.build import NO_TRIAL, code
 from kir.learning.induce.rank import Seen
 from kir.learning.induce.trials import told
 from kir.learning.induce.uses import SHORT
-from kir.rewrite import Context, Step, pass_class
+from kir.rewrite import Context, Step
 
 Case = tuple[str, int]
 """A state of a walk: its key, and the number of the step after it."""
@@ -131,12 +132,16 @@ def _read(given: Given) -> None:
             _PLAIN[key, k] = plain
 
 
+@cache
+def _of_code() -> str:
+    return code(NO_TRIAL)
+
+
 DIGEST = 10
 """Characters that a card is known by."""
 
 
 def digest(card: Card) -> str:
-    """What of a card decides where it applies, and the source of its passes, by hash."""
-    passes = [inspect.getsource(inspect.getmodule(pass_class(name)) or pass_class(name)) for name in card.passes]
-    told_of = (card.name, card.anchor.node, card.carrier.model_dump_json(), card.scope.requires, card.scope.conflicts, passes)
+    """What of a card decides where it applies, and the code that it is looked for by, by hash: a pass may ask anything of KIR."""
+    told_of = (card.name, card.anchor.node, card.carrier.model_dump_json(), card.scope.requires, card.scope.conflicts, _of_code())
     return hashlib.sha256(json.dumps(told_of).encode()).hexdigest()[:DIGEST]

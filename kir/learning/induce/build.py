@@ -44,7 +44,7 @@ def build(walks: Sequence[Walked], workers: int = 1, trials: bool = True, advanc
         raise usage("KIR-S050", f"the evidence makes no card called '{missing[0]}'", needs="the name of a card that it makes")
     if not trials:
         return tuple(_told(_finished(each, ()), advance) for each in found)
-    of = (_key(_code(), some), _key(_code(NO_TRIAL), some)) if kept is not None else ("", "")
+    of = (_key(code(), some), _key(code(NO_TRIAL), some)) if kept is not None else ("", "")
     if workers < 2:
         return tuple(_told(_tried(each, some, kept, of), advance) for each in found)
     context = multiprocessing.get_context("fork")  # the evidence is inherited, not sent
@@ -95,11 +95,11 @@ def _tried(each: Hypothesis, walks: Sequence[Walked], kept: Path | None, of: tup
     return card
 
 
-def _key(code: str, walks: Sequence[Walked]) -> str:
-    return hashlib.sha256(f"{code} {' '.join(sorted(each.digest for each in walks))}".encode()).hexdigest()
+def _key(by: str, walks: Sequence[Walked]) -> str:
+    return hashlib.sha256(f"{by} {' '.join(sorted(each.digest for each in walks))}".encode()).hexdigest()
 
 
-def _code(without: Collection[str] = NO_CODE) -> str:
+def code(without: Collection[str] = NO_CODE) -> str:
     """A digest of what cards are made by: KIR's source, without what people see of it, and the data that it forecasts by."""
     home, total = Path(kir.__file__).parent, hashlib.sha256()
     for folder, inner, files in os.walk(home, followlinks=True):

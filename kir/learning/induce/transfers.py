@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import chain, islice, zip_longest
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
@@ -108,16 +108,25 @@ def _others(card: Card, walks: Sequence[Walked]) -> list[Walked]:
 
 def starts(card: Card, walks: Sequence[Walked]) -> Iterator[Transfer]:
     """States at which a card applies, one a kernel, of kernels that it was not lifted from and that are of another package or family; those most like the
-    states at which it was used first."""
+    states at which it was used first, in turns over their families: six forms of one kernel on as many surfaces say little more than one."""
     own = list(islice(_used_at(card, walks), MOST_ALIKE))
     others = [host for host in _others(card, walks) if host.transitions]
     alike = {text: max((_likeness(each, contents(text)) for each in own), default=0.0) for host in others for text in _states(host)}
     hosts = [(host, max(_states(host), key=lambda text: alike[text])) for host in others]
     taken = set[str]()
-    for walked, first in sorted(hosts, key=lambda row: -alike[row[1]])[:MOST_LOOKED_AT]:
+    for walked, first in _in_turns(sorted(hosts, key=lambda row: -alike[row[1]])[:MOST_LOOKED_AT]):
         if walked.kernel not in taken and (found := _start(card, walked, first)) is not None:
             taken.add(walked.kernel)
             yield found
+
+
+def _in_turns(hosts: Sequence[tuple[Walked, str]]) -> Iterator[tuple[Walked, str]]:
+    """Kernels in their order, one of each family after the other."""
+    by_family: dict[str, list[tuple[Walked, str]]] = {}
+    for row in hosts:
+        by_family.setdefault(row[0].family, []).append(row)
+    for turn in zip_longest(*by_family.values()):
+        yield from (row for row in turn if row is not None)
 
 
 def _used_at(card: Card, walks: Sequence[Walked]) -> Iterator[Counter[str]]:

@@ -1,12 +1,15 @@
 """Sentences of a card's prose."""
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kir.learning.cards.card import Effect, Entry, Relation, Spread
 from kir.learning.forecast.distribution import Forecast, Reason
+from kir.learning.induce.hypotheses import Hypothesis
 from kir.learning.induce.mechanism import _told, duration
-from kir.learning.induce.prose import _beside, _chance, _place, _short, _spread, _telling
+from kir.learning.induce.prose import _beside, _chance, _place, _short, _spread, _telling, _title
 from kir.learning.induce.trials import LED
 from tests.kir.learning.cards.test_card import a_card
 
@@ -51,4 +54,15 @@ def test_a_step_that_makes_way_says_what_comes_of_it_where_a_plan_led_to_it() ->
     said = " ".join(" ".join(_beside(card, ())).split())
     assert said == ("By itself it is not forecast to gain anything. What it makes way for pays: where a plan led another kernel to it, the steps after it are "
                     "forecast to make that kernel 1.5 to 3 times as fast as they do without it (2 kernels).")
+    assert _title("linear grid, then raster l2, then tma-load, at a copy") == "Linear grid, then raster L2, then TMA-load, at a copy"
     assert "makes way" not in " ".join(_beside(card.model_copy(update={"log": ()}), ()))
+
+
+def test_a_step_that_gains_in_a_few_uses_is_not_said_to_gain_in_none(found: dict[str, Hypothesis]) -> None:
+    each = found["multi-threaded-block.kernel"]
+    even = each.card.model_copy(update={"effect": Effect(forecast={"sm_90a": Spread(median=1.0, low=1.0, high=1.0, uses=4)}), "log": ()})
+    for ratios, said in (((1.0, 1.0, 1.0, 1.5), "By itself it is mostly not forecast to gain anything: it mostly makes way for other steps."),
+                         ((1.0, 1.0, 1.0, 0.9), "By itself it is not forecast to gain anything: it makes way for other steps.")):
+        uses = [replace(use, transition=use.transition.model_copy(update={"speedups": {"sm_90a": ratio}}))
+                for use, ratio in zip(each.uses, ratios, strict=True)]
+        assert " ".join(" ".join(_beside(even, uses)).split()).startswith(said)
