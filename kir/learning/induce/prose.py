@@ -291,10 +291,10 @@ def _pays(card: Card, group: Sequence[Use]) -> Iterator[str]:
         yield _list(rows)
     if effect.compared:
         one = effect.compared == 1
-        these = f"{'' if one else f'{effect.compared} '}use{_s(effect.compared)} that {'was' if one else 'were'} compiled before and after it"
-        part = "the one" if one else "all" if effect.realized == effect.compared else f"{effect.realized} of the"
+        these = f"use{_s(effect.compared)} that {'was' if one else 'were'} compiled before and after it"
+        part = "the one" if one else _all(effect.compared) if effect.realized == effect.compared else f"{effect.realized or 'none'} of the {effect.compared}"
         yield _paragraph(f"In {part} {these}, the machine code changed." if effect.realized else
-                         f"In {'the one' if one else 'none of the'} {these} {'the machine code stayed as it was' if one else 'did the machine code change'}: "
+                         f"In {part} {these} {'the machine code stayed as it was' if one else 'did the machine code change'}: "
                          "the compiler does this by itself, or undoes it.")
     profit = [p for p in card.preconditions if p.kind == "profit"]
     for p in (p for p in profit if p.id):
