@@ -19,7 +19,7 @@ def ablation(given: Given) -> str:
         "# Without a card", "",
         f"What the library of {len(given.admitted)} admitted cards loses without each of them, as `kir skills ablate CARD` says it: at each of the card's "
         "uses the program before the step is given to the card, to every other admitted card that has a step of the same pass, and to the pass with its own "
-        "defaults. "
+        "defaults, each with as many tries as in a trial. "
         "*lost* are steps (pass, parameters and place of the expert's, or its program but for where values are named) that only this card makes. Uses of a "
         "card of several steps count at each of its steps; it makes those from which all its steps follow. The uses are those that a card was lifted from: "
         "what it does on kernels that it was not made from is [when a card is right](skills-when.md).", "",

@@ -1,7 +1,7 @@
 """What a library is without one card: of the steps of experts that the card makes, those that no other card makes.
 
 Asked at the card's own uses, one by one: the program before the step is given to the card, to each other card that has a step of the same pass, and to the
-pass with its own defaults. A step that only this card makes is lost without it.
+pass with its own defaults. A step that only this card makes is lost without it. As in a trial, the first few programs that a card makes are compared.
 """
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kir.learning.cards.use import Application, applicable
 from kir.learning.corpus.lineages import TARGET
 from kir.learning.evidence.walked import Transition, Walked
 from kir.learning.induce.settled import settled_hash
-from kir.learning.induce.trials import told
+from kir.learning.induce.trials import TRIES, told
 from kir.learning.induce.uses import SHORT
 from kir.rewrite import Context, Pipeline, Step, pass_class, run, sites
 
@@ -50,11 +50,11 @@ def ablated(card: Card, cards: Sequence[Card], walks: Iterable[Walked]) -> Ablat
         asked += 1
         before, after = walk.program(transition.before_text), walk.program(transition.after_text)
         context = Context(target(walk.targets[-1] if walk.targets else TARGET))
-        if not makes(applicable(card, before, context), before, after, transition, context):
+        if not makes(applicable(card, before, context), before, after, transition, context, TRIES):
             continue
         made += 1
         also = [each.name for each in cards if each.name != card.name and transition.name in each.passes
-                and makes(applicable(each, before, context), before, after, transition, context)]
+                and makes(applicable(each, before, context), before, after, transition, context, TRIES)]
         others.update(also)
         by_itself = is_plain(transition, before)
         shared += bool(also)
@@ -70,14 +70,15 @@ def uses_of(card: Card, walks: Iterable[Walked]) -> Iterator[tuple[Walked, Trans
     yield from ((walk, t) for walk in walks for t in walk.transitions if (walk.kernel, t.number, t.before[:SHORT]) in wanted)
 
 
-def makes(found: Iterable[Application], before: Program, after: Program, transition: Transition, context: Context) -> bool:
-    """Whether one of a card's applications takes the expert's step, or gives its program (but for where values are named)."""
+def makes(found: Iterable[Application], before: Program, after: Program, transition: Transition, context: Context,
+          most: int | None = None) -> bool:
+    """Whether one of a card's applications takes the expert's step, or, of the first `most` (None: all), gives its program (but for where values are named)."""
     wanted, others = told(Step.from_json(transition.step)), list[Application]()
     for each in found:
         if any(told(step) == wanted for step in each.steps):
             return True
         others.append(each)
-    for each in others:
+    for each in others[:most]:
         with suppress(KirError):
             if transition.name in each.card.passes and settled_hash(run(before, Pipeline(each.steps), context=context).program) == settled_hash(after):
                 return True

@@ -86,7 +86,7 @@ def test_some_cards_are_made_as_the_whole_library_has_them_and_the_others_stay(t
 
 def test_the_command_makes_the_same_files_in_one_process_and_in_several_whatever_order_sets_have(tmp_path: Path) -> None:
     """With every trial: workers, the seed of hashes and the order of what is named change nothing but the time."""
-    made, cards = [], ("partition-rows.for", "reuse-operand.store")
+    made, cards = [], ("reuse-operand.store",)  # tried on kernels that use it, and on others
     for workers, order in ((1, NAMES), (2, NAMES[::-1])):
         out = tmp_path / str(workers)
         words = ["learn", *(str(ROW.parent / name) for name in order), "-o", str(out), "--workers", str(workers), *(f"--only={name}" for name in cards)]
