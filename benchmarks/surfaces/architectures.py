@@ -34,10 +34,10 @@ MOST, CASES = 4, 5
 """Points of a space that are tried; and sizes at which one is interpreted."""
 HEAD = """# Stored pipelines on other architectures
 
-Each stored pipeline for CUDA and Triton over its naive program, with every precondition judged for the target, legalized for its architecture, written and compiled: the first
-point of its space that goes so far, of four. The cell says the matrix instruction of the code, its registers a thread and bytes spilled; at how many sizes
-of its problem the interpreter, looking for hazards, found its outputs right (the quickest of those of `kir run --check`); and the modelled time at the first
-shape that the problem profiles. Otherwise it says what the first point is refused for. None of it ran on a GPU. Written by
+Each stored pipeline for CUDA and Triton over its naive program, with every precondition judged for the target, legalized for its architecture, written and
+compiled: the first point of its space that goes so far, of four. The cell says the matrix instruction of the code, its registers a thread and bytes spilled; at
+how many sizes of its problem the interpreter, looking for hazards, found its outputs right (the quickest of those of `kir run --check`); and the modelled time
+at the first shape that the problem profiles. Otherwise it says what the first point is refused for. None of it ran on a GPU. Written by
 `python -m benchmarks.surfaces.architectures --write`; a test compares some of the rows.
 
 | pipeline | surface | sm_80 | sm_120 |
