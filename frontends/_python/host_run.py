@@ -32,6 +32,7 @@ from .host_values import (
     Starred,
     array,
     attribute,
+    bytes_of,
     called,
     chosen,
     dtypes_said,
@@ -407,6 +408,8 @@ class Follower:
             owner = owner.array()
         if isinstance(owner, Lazy) and owner.name in ("self", "ctx") and isinstance(e.value, ast.Name) and isinstance(scope, dict):
             return scope.setdefault(f"{e.value.id}.{attr}", Lazy(self.known, attr))  # what another call has left there
+        if attr == "itemsize" and isinstance(owner, Dtype):
+            return bytes_of(self.known, owner.name)
         if attr == "value" and isinstance(owner, (n.Const, bool, str, float)):
             return owner  # of a compile-time constant
         if attr in OF_DEVICE:
@@ -435,6 +438,8 @@ class Follower:
         if isinstance(op, ast.Not):
             answer = self.truth(v)
             return (not answer) if answer is not None else _opposite(v)
+        if isinstance(v, Array):
+            return Array(self.known, "", v.shape, v.dtype)
         e = number(v)
         if isinstance(op, ast.USub) and e is not None:
             return build.negate(e)
@@ -560,6 +565,8 @@ class Follower:
         scope.update(dict(zip(names, given)))
         for p in parameters(f.node)[len(given):]:
             scope[p.arg] = named[p.arg] if p.arg in named else _constant(self._default(f.file, f.node, p, scope))
+        if f.node.args.vararg is not None:
+            scope[f.node.args.vararg.arg] = given[len(f.node.args.posonlyargs) + len(f.node.args.args):]
         for name in names:
             v = scope.get(name)
             if isinstance(v, Lazy):

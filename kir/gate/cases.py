@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error
 from kir.gate.goals import predicted
-from kir.gate.inputs.close import close, rounded_to
+from kir.gate.inputs.close import close, precise, rounded_to
 from kir.gate.inputs.places import places
 from kir.gate.inputs.scaled import factor
 from kir.gate.inputs.sets import size_sets
-from kir.gate.operands import cut_off
+from kir.gate.operands import otherwise
 from kir.gate.shapes import MOST_ELEMENTS, Plan, Sizes, constants, of_problem, of_programs, solved, worth
 from kir.interp import Result, run
 from kir.interp.state.coverage import MORE, TWO
@@ -379,8 +379,8 @@ def elements_of(problem: Problem, s: Shape) -> int:
 
 @dataclass(frozen=True)
 class RelativeCase:
-    """Random inputs, judged by what another program makes of them: `expected`, and `also` where operands of its products may be cut off as well
-    as rounded (`kir.gate.operands`)."""
+    """Random inputs, judged by what another program makes of them: `expected`, and `also` what else it may make
+    of them by right (`kir.gate.operands`)."""
 
     shape: str
     sizes: Mapping[str, int]
@@ -392,6 +392,8 @@ class RelativeCase:
     also: Mapping[str, Array] | None = None
     rounded: Mapping[str, float] = field(default_factory=dict)
     """Relative rounding of outputs that the other program rounds to a narrower dtype than theirs (see `rounded_to`)."""
+    precise: frozenset[str] = frozenset()
+    """Outputs of which the other program gives each element to its own last bits (see `close`)."""
 
     @property
     def arrays(self) -> Mapping[str, Array]:
@@ -405,7 +407,8 @@ class RelativeCase:
             got = outputs.get(name)
             if got is None or got.shape != exact.shape or got.dtype != exact.dtype:
                 return Comparison(False, math.inf, name, 0.0, f"{name} is absent, or of another shape or dtype")
-            one = close(name, got, exact, None if self.also is None else self.also[name].astype(np.float64), self.rounded.get(name))
+            one = close(name, got, exact, None if self.also is None else self.also[name].astype(np.float64), self.rounded.get(name),
+                        self.also is None and name in self.precise)
             if one.worst > worst.worst or not one.ok:
                 worst = one
             if not one.ok:
@@ -546,28 +549,31 @@ def _made(against: n.Program, at: tuple[tuple[str, int], ...], distribution: str
                 return None  # numbers that name places it does not have
             arrays |= few
             result = _ran(against, arrays, scalars)
-        expected, also = result.outputs, _cut(against, arrays, scalars)
-        if (base in KINDS or base.startswith((AROUND, TIMES))) and not _exact_enough(against, arrays, scalars, expected):
+        expected, also = result.outputs, _otherwise(against, arrays, scalars)
+        asked = base in KINDS or base.startswith((AROUND, TIMES))
+        sure = _exact_enough(against, arrays, scalars, expected) if asked else frozenset()
+        if sure is None:
             return None
-    return RelativeCase(_label(sizes), sizes, seed, arrays, scalars, expected, distribution, also, rounded_to(against))
+    return RelativeCase(_label(sizes), sizes, seed, arrays, scalars, expected, distribution, also, rounded_to(against), sure)
 
 
-def _exact_enough(against: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, int | float], expected: Mapping[str, Array]) -> bool:
-    """Whether a program gives nearly what it gives with every float in f64, but for the last rounding."""
+def _exact_enough(against: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, int | float], expected: Mapping[str, Array]) -> frozenset[str] | None:
+    """The outputs in each element of which a program is precise; None where it does not give nearly what it gives with every float in f64, but for the last
+    rounding."""
     floats = {p.name for p in against.params if isinstance(p.of, n.Buffer) and p.of.dtype.name in ("f32", "f16", "bf16")}
     dtypes = {p.name: p.of.dtype.name for p in against.params if isinstance(p.of, n.Buffer)}
     try:
         wide = run(widened(against), {k: v.astype(np.float64) if k in floats else v.copy() for k, v in arrays.items()}, {**scalars}).outputs
     except KirError:
-        return False
+        return None
     for name, got in expected.items():
         rounded, exact = wide[name].astype(got.dtype), wide[name].astype(np.float64)
         if not np.isfinite(rounded.astype(np.float64)).all():
-            return False
+            return None
         last = unit_roundoff(dtypes[name]) * np.abs(exact)
         if close(name, got, exact - last, exact + last).worst > FAIR:
-            return False
-    return True
+            return None
+    return frozenset(name for name, got in expected.items() if precise(got, wide[name]))
 
 
 def _extent(d: n.Expr) -> str:
@@ -580,12 +586,12 @@ def _label(sizes: Mapping[str, int]) -> str:
 
 
 def expected_of(against: n.Program, inputs: Mapping[str, Array], scalars: Mapping[str, int | float]) -> tuple[Mapping[str, Array], Mapping[str, Array] | None]:
-    """What a program makes of inputs; and what it makes with the operands of its products in tf32 cut off, where it has such."""
-    return _ran(against, inputs, scalars).outputs, _cut(against, inputs, scalars)
+    """What a program makes of inputs; and what else it may make of them by right, where that is something else."""
+    return _ran(against, inputs, scalars).outputs, _otherwise(against, inputs, scalars)
 
 
-def _cut(against: n.Program, inputs: Mapping[str, Array], scalars: Mapping[str, int | float]) -> Mapping[str, Array] | None:
-    other = cut_off(against)
+def _otherwise(against: n.Program, inputs: Mapping[str, Array], scalars: Mapping[str, int | float]) -> Mapping[str, Array] | None:
+    other = otherwise(against)
     return None if other is None else _ran(other, inputs, scalars).outputs
 
 

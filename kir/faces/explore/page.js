@@ -139,8 +139,8 @@ function listed() {
   const wanted = $("filter").value.trim().toLowerCase(), chosen = places.filter(p => p.step.toLowerCase().includes(wanted));
   const at = document.activeElement && $("sites").contains(document.activeElement) ? document.activeElement.textContent : "", top = $("sites").scrollTop;
   const open = new Set([...$("sites").querySelectorAll("details[open]")].map(each => each.parentElement.firstChild.textContent));
-  $("sites").replaceChildren(...chosen.map(place));
-  for (const row of $("sites").children) {
+  $("sites").replaceChildren(...chosen.map(place), ...places.length && !chosen.length ? [made("p", `None of the ${places.length} steps has “${wanted}” in it.`, "none")] : []);
+  for (const row of $("sites").querySelectorAll(".site")) {
     if (open.has(row.firstChild.textContent)) row.querySelector("details")?.setAttribute("open", "");
     if (at && row.firstChild.textContent === at) row.firstChild.focus();
   }
@@ -153,7 +153,7 @@ async function rank() {
     if (!found || mine !== turn) return;
     places = found.places;
     const able = places.filter(p => !p.refused.length).length;
-    $("count").textContent = `(${able} of ${places.length}${found.left ? ", " + found.left + " to forecast" : ""})`;
+    $("count").textContent = `(${able} of ${places.length}${found.finding ? ", looking for more" : found.left ? ", " + found.left + " to forecast" : ""})`;
     $("count").title = found.note || "forecast by the " + found.model + " model";
     listed();
     if (!found.left) return;
