@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error
 from kir.gate.goals import predicted
-from kir.gate.inputs.close import close, rounded_to
+from kir.gate.inputs.close import close, precise, rounded_to
 from kir.gate.inputs.places import places
 from kir.gate.inputs.scaled import factor
 from kir.gate.inputs.sets import size_sets
@@ -392,6 +392,8 @@ class RelativeCase:
     also: Mapping[str, Array] | None = None
     rounded: Mapping[str, float] = field(default_factory=dict)
     """Relative rounding of outputs that the other program rounds to a narrower dtype than theirs (see `rounded_to`)."""
+    precise: frozenset[str] = frozenset()
+    """Outputs of which the other program gives each element to its own last bits (see `close`)."""
 
     @property
     def arrays(self) -> Mapping[str, Array]:
@@ -405,7 +407,8 @@ class RelativeCase:
             got = outputs.get(name)
             if got is None or got.shape != exact.shape or got.dtype != exact.dtype:
                 return Comparison(False, math.inf, name, 0.0, f"{name} is absent, or of another shape or dtype")
-            one = close(name, got, exact, None if self.also is None else self.also[name].astype(np.float64), self.rounded.get(name))
+            one = close(name, got, exact, None if self.also is None else self.also[name].astype(np.float64), self.rounded.get(name),
+                        self.also is None and name in self.precise)
             if one.worst > worst.worst or not one.ok:
                 worst = one
             if not one.ok:
@@ -547,27 +550,30 @@ def _made(against: n.Program, at: tuple[tuple[str, int], ...], distribution: str
             arrays |= few
             result = _ran(against, arrays, scalars)
         expected, also = result.outputs, _otherwise(against, arrays, scalars)
-        if (base in KINDS or base.startswith((AROUND, TIMES))) and not _exact_enough(against, arrays, scalars, expected):
+        asked = base in KINDS or base.startswith((AROUND, TIMES))
+        sure = _exact_enough(against, arrays, scalars, expected) if asked else frozenset()
+        if sure is None:
             return None
-    return RelativeCase(_label(sizes), sizes, seed, arrays, scalars, expected, distribution, also, rounded_to(against))
+    return RelativeCase(_label(sizes), sizes, seed, arrays, scalars, expected, distribution, also, rounded_to(against), sure)
 
 
-def _exact_enough(against: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, int | float], expected: Mapping[str, Array]) -> bool:
-    """Whether a program gives nearly what it gives with every float in f64, but for the last rounding."""
+def _exact_enough(against: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, int | float], expected: Mapping[str, Array]) -> frozenset[str] | None:
+    """The outputs in each element of which a program is precise; None where it does not give nearly what it gives with every float in f64, but for the last
+    rounding."""
     floats = {p.name for p in against.params if isinstance(p.of, n.Buffer) and p.of.dtype.name in ("f32", "f16", "bf16")}
     dtypes = {p.name: p.of.dtype.name for p in against.params if isinstance(p.of, n.Buffer)}
     try:
         wide = run(widened(against), {k: v.astype(np.float64) if k in floats else v.copy() for k, v in arrays.items()}, {**scalars}).outputs
     except KirError:
-        return False
+        return None
     for name, got in expected.items():
         rounded, exact = wide[name].astype(got.dtype), wide[name].astype(np.float64)
         if not np.isfinite(rounded.astype(np.float64)).all():
-            return False
+            return None
         last = unit_roundoff(dtypes[name]) * np.abs(exact)
         if close(name, got, exact - last, exact + last).worst > FAIR:
-            return False
-    return True
+            return None
+    return frozenset(name for name, got in expected.items() if precise(got, wide[name]))
 
 
 def _extent(d: n.Expr) -> str:

@@ -26,7 +26,7 @@ def as_the_call_has_them(known: Known, arrays: Mapping[str, Array], told: Iterab
     for e in (*passed, *(known.resolved(d) for shape in shapes.values() for d in shape)):
         for name in variables(e):
             if known.names.get(name, (9, ""))[0] == 0 and name in known.examples:
-                named.setdefault(name, n.Var(name, e.type))  # type: ignore[arg-type]  # an i32
+                named.setdefault(name, n.Var(name, e.type))
     out: dict[str, None] = {}
     for name, shape in shapes.items():
         for axis in range(len(shape)):
