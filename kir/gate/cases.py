@@ -14,9 +14,11 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error
 from kir.gate.goals import predicted
 from kir.gate.inputs.close import close, rounded_to
+from kir.gate.inputs.extremes import extremes
 from kir.gate.inputs.places import places
 from kir.gate.inputs.scaled import factor
 from kir.gate.inputs.sets import size_sets
+from kir.gate.inputs.turns import turns
 from kir.gate.operands import cut_off
 from kir.gate.shapes import MOST_ELEMENTS, Plan, Sizes, constants, of_problem, of_programs, solved, worth
 from kir.interp import Result, run
@@ -28,7 +30,7 @@ from kir.ir.printer import expr_text
 from kir.ir.types import DType
 from kir.ir.visit import substitute, walk
 from kir.problem import Comparison, Problem, Shape
-from kir.problem.draws import AROUND, TIMES, around, draw, generator, times, unit_roundoff
+from kir.problem.draws import AROUND, AT, TIMES, around, draw, generator, placed, times, unit_roundoff
 from kir.problem.ordering import TOGETHER, Ordering, ordered, split
 from kir.problem.problem import widened
 from kir.problem.schema import Draw, Tensor
@@ -193,7 +195,8 @@ def problem_tests(program: n.Program, problem: Problem, given: Mapping[str, str]
     must, may = must + may[:1], may[1:]
     place, naive = (shapes or [uneven])[0], _naive(problem)
     scaled = _scaled(program, naive, lambda seed, by: _given(naive[0], problem, place, by, seed + fresh)) if naive else []
-    may[:0] = [(place, d, i) for d, i in (*((d, i) for i, d in enumerate(_around(program, *naive), 1)), *scaled) if _fair(problem, place, d, i + fresh)]
+    around_ = [*turns(program, names), *_around(program, *naive)]
+    may[:0] = [(place, d, i) for d, i in (*((d, i) for i, d in enumerate(around_, 1)), *scaled) if _fair(problem, place, d, i + fresh)]
     if _fair(problem, place, f"{TIMES}0.0", fresh):
         may.insert(0, (place, f"{TIMES}0.0", 0))
     may[:0] = [*((s, f"{d}{in_order.removeprefix('normal')}", TURNS[1]) for d, s in _turns([d for d in adverse if problem.orderable(d)], far)),
@@ -445,7 +448,7 @@ def relative_tests(program: n.Program, against: n.Program, also: Sequence[n.Prog
     shapes, apart = _needed(program, plan), list(APART)
     inputs = [p.of.dtype for p in program.params if isinstance(p.of, n.Buffer) and p.role != "out"]
     whole = [name for name in WHOLE if any(of.is_integer for of in inputs)]
-    numbers = [*whole, *_around(program, against)]
+    numbers = [*turns(program), *extremes(against), *whole, *_around(program, against)]
     scaled = _scaled(program, (against,), lambda seed, by: _outputs(against, first, by, seed))
     if not any(of.is_float for of in inputs):
         apart, adverse = [], whole[:1] or ["normal"]
@@ -529,6 +532,8 @@ def _made(against: n.Program, at: tuple[tuple[str, int], ...], distribution: str
             return None
         largest = max(floats, key=lambda name: arrays[name].size)
         arrays[largest] = around(arrays[largest], float(base.removeprefix(AROUND)), generator(reference, base, seed), seed)
+    if base.startswith(AT):
+        arrays = placed(base.removeprefix(AT), arrays, generator(reference, base, seed))
     if base.startswith(TIMES):
         arrays |= {name: times(arrays[name], float(base.removeprefix(TIMES))) for name in floats}
     if ordering is not None:
@@ -541,13 +546,13 @@ def _made(against: n.Program, at: tuple[tuple[str, int], ...], distribution: str
             scalars[p.name] = 0.5 if p.of.is_float else 1
     with np.errstate(all="ignore"):
         result = _ran(against, arrays, scalars)
-        if (few or base in WHOLE) and result.errors:
-            if base in WHOLE:
+        if (few or base in WHOLE or base.startswith(AT)) and result.errors:
+            if base in WHOLE or base.startswith(AT):
                 return None  # numbers that name places it does not have
             arrays |= few
             result = _ran(against, arrays, scalars)
         expected, also = result.outputs, _cut(against, arrays, scalars)
-        if (base in KINDS or base.startswith((AROUND, TIMES))) and not _exact_enough(against, arrays, scalars, expected):
+        if (base in KINDS or base.startswith((AROUND, AT, TIMES))) and not _exact_enough(against, arrays, scalars, expected):
             return None
     return RelativeCase(_label(sizes), sizes, seed, arrays, scalars, expected, distribution, also, rounded_to(against))
 

@@ -136,13 +136,17 @@ class _Assembly:
                      tuple(k for k in self.skeleton.metas if k not in self.given), tuple(k for k, a in arrays.items() if a.guessed))
 
     def _written_twice(self, arrays: Mapping[str, Array]) -> None:
-        """A length that a call writes out, which nothing else that is passed tells, and that is a number which the kernel is passed, stays that number: as a
-        size of its own it would be another one than the kernel's."""
+        """A length that a call writes out, which nothing else that is passed tells, stays that number where the kernel is passed it too, or where a caller
+        hands in another tensor: as a size of its own it would be another one than the kernel's, and what is written out beside a caller's tensors is so
+        in every call."""
         told = [self.known.resolved(e) for e in (*self.named.values(), *self.launch.grid) if isinstance(e, n.Expr)]
         numbers = {int(e.value) for k in self.skeleton.scalars if isinstance(e := self.named.get(k), n.Const) and isinstance(e.value, int)}
         used = set().union(*map(names_read, told)) if told else set()
+        handed = any(not a.memory.begun and a.memory.like is None and a.memory.turned is None for a in arrays.values())
         for d in [self.known.resolved(d) for a in arrays.values() for d in a.shape or ()]:
-            if isinstance(d, n.Var) and d.name not in used and (value := self.known.examples.get(d.name)) in numbers and value is not None:
+            if not isinstance(d, n.Var) or d.name in used or (value := self.known.examples.get(d.name)) is None:
+                continue
+            if value in numbers or (handed and d.name not in self.known.names):
                 self.known.same(d, build.const(value))
 
     def _shared(self, arrays: Mapping[str, Array], a: str, b: str, tensors: Mapping[str, Tensor]) -> tuple[str, ...]:
