@@ -181,7 +181,7 @@ def problem_tests(program: n.Program, problem: Problem, given: Mapping[str, str]
     shapes = [named_shape(problem, at) for at in (plan.shapes if plan is not None else ()) if problem.admits(named_shape(problem, at))]
     uneven = next((s for s in own if "tail" in s.tags and "one" not in s.tags), own[-1] if own else shapes[0])
     in_order = f"normal{plan.ordering}" if plan is not None and plan.ordering is not None else "normal"
-    adverse = [d for d in problem.distributions if d != "normal"]
+    adverse = [d for d in problem.distributions if d not in ("normal", *problem.always)]
     turn = int(content_hash(program)[:8], 16)
     adverse = adverse[turn % len(adverse):] + adverse[:turn % len(adverse)] if adverse else []
     must = [(s, in_order, seed) for s in shapes for seed in (TURNS if s is shapes[0] else TURNS[:1])]
@@ -190,6 +190,7 @@ def problem_tests(program: n.Program, problem: Problem, given: Mapping[str, str]
     must += [(s, in_order, TURNS[i % 2]) for i, s in enumerate((*far, *edges))]
     if uneven not in shapes or in_order != "normal":
         must.append((uneven, "normal", 0))
+    must += [(uneven, d, 0) for d in problem.always]
     places = [shapes[0], uneven] if shapes else [uneven]
     may = [(places[i % len(places)], f"{d}{in_order.removeprefix('normal')}" if i % len(places) == 0 and shapes else d, i) for i, d in enumerate(adverse)]
     must, may = must + may[:1], may[1:]

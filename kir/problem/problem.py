@@ -130,6 +130,11 @@ class Problem:
         return reference.read_bytes() if reference.is_file() else b""
 
     @property
+    def always(self) -> tuple[str, ...]:
+        """Distributions that no verdict goes without."""
+        return ()
+
+    @property
     def drawn_by_host(self) -> bool:
         """Whether no device can draw the inputs: each of their elements depends on others."""
         return any(d.kind == "partition" for d in self.spec.distributions["normal"].values())

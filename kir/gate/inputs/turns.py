@@ -91,7 +91,7 @@ def _seldom(values: Array, outcomes: Array, atoms: Sequence[Atom]) -> list[float
             chosen += [wide[i] for i in (*by_size[:6], by_size[len(by_size) // 2])]
         changes = np.flatnonzero(outcome[order][1:] != outcome[order][:-1])
         if len(changes) <= 4:
-            turns_at += [wide[order[i + side]] for i in changes for side in (0, 1)]
+            turns_at += [v for i in changes for side in (0, 1) if abs(v := wide[order[i + side]]) >= LEAST]
     turns_at = sorted(set(turns_at))
     if len(turns_at) > 2:
         chosen += [(a + b) / 2 if isinstance(a, float) else (int(a) + int(b)) // 2 for a, b in pairwise(turns_at)]
@@ -118,9 +118,9 @@ def _atoms(program: n.Program) -> Iterator[Atom]:
         for e in walk(kernel):
             rounds = False
             match e:
-                case n.Binary(op=op) if op in n.COMPARISONS and e.a.type == e.b.type:
+                case n.Binary(op=op) if op in n.COMPARISONS and e.a.type is not None and e.b.type is not None:
                     cond: n.Expr = e
-                case n.Binary(op="min" | "max", a=a, b=b) if a.type == b.type:
+                case n.Binary(op="min" | "max", a=a, b=b) if a.type is not None and b.type is not None:
                     cond = build.compare("lt", a, b)
                 case n.Call(fn=fn, args=(n.Expr() as x,)) if fn in ROUNDINGS and x.type is not None:
                     part = build.binary("sub", x, build.call("floor", x))  # at halves and whole numbers roundings differ
@@ -216,8 +216,8 @@ def bank(dtype: DType, numbers: Sequence[n.Const]) -> Array:
         every = np.arange(1 << dtype.bits, dtype=np.uint32).astype(f"u{dtype.bits // 8}").view(own)
         return np.concatenate([usual, every[np.isfinite(every.astype(np.float64))]])
     made = _made_of(numbers)
-    patterns = random.integers(0, 1 << 32, RANDOM, dtype=np.uint32).view(np.float32).astype(np.float64)
     with np.errstate(all="ignore"):
+        patterns = random.integers(0, 1 << 32, RANDOM, dtype=np.uint32).view(np.float32).astype(np.float64)
         many = np.concatenate([np.arange(-4096, 4097) * 0.5, np.arange(2049, 8193) * 1.0, np.arange(-500, 501) * 0.1, made, patterns,
                                np.exp2(random.uniform(-20, 17, RANDOM)) * random.choice([-1.0, 1.0], RANDOM)]).astype(own)
         near = np.asarray(made, own)

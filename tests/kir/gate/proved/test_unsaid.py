@@ -271,3 +271,44 @@ def test_neighbors_that_a_thread_touches_at_once_begin_at_a_multiple_of_their_si
     found = kir.prove(str(file), 3)
     assert found.verdict == verdict
     assert verdict == "proved" or any(x.kind == "alignment" and x.status == "refuted" and "is not aligned" in x.shown for x in found.findings)
+
+
+POOL = """__global__ void k(const float* x, float* y, int rows) {
+  extern __shared__ unsigned char raw[];
+  float* a = reinterpret_cast<float*>(raw);
+  float4* q = reinterpret_cast<float4*>(raw + 65 * 4);
+  int t = threadIdx.x;
+  a[t] = x[blockIdx.x * 64 + t];
+  __syncthreads();
+  if (t < 16) q[t] = make_float4(a[4 * t], a[4 * t + 1], a[4 * t + 2], a[4 * t + 3]);
+  __syncthreads();
+  y[blockIdx.x * 64 + t] = reinterpret_cast<float*>(q)[63 - t];
+}
+void run(const float* x, float* y, int rows) { k<<<rows, 64, 544>>>(x, y, rows); }
+"""
+VIEWED = """kir 1
+program p
+  size M: i32
+  in X: f32[M, 64] align 16
+  out Y: f32[M, 64] align 16
+kernel main grid (b: M) threads 16
+  shared raw: f32[80] align 16
+  view shared q: f32[72] at raw[4 +: 72]
+  view shared r: f32[64] at q[4 +: 64]
+  for t in 0..16 parallel thread
+    r[t * 4 +: 4] = X[b, t * 4 +: 4]
+    Y[b, t * 4 +: 4] = X[b, t * 4 +: 4]
+"""
+
+
+@pytest.mark.parametrize(("text", "old", "new", "verdict"), [
+    (POOL, "", "", "refuted"), (POOL, "65 * 4", "68 * 4", "proved"), (POOL, "raw + 65 * 4", "raw + 66 * 4", "refuted"),
+    (VIEWED, "", "", "proved"), (VIEWED, "q[4 +: 64]", "q[2 +: 64]", "refuted"), (VIEWED, "raw[4 +: 72]", "raw[3 +: 72]", "refuted"),
+    (VIEWED.replace("raw[4", "raw[3"), "q[4 +: 64]", "q[5 +: 64]", "proved"), (VIEWED, "f32[80] align 16", "f32[80] align 8", "refuted")])
+def test_neighbors_begin_at_a_multiple_through_views_and_in_parts_of_a_pool(tmp_path: Path, text: str, old: str, new: str, verdict: str) -> None:
+    """Parts of a pool are arrays of their own: that such a one begins 4 bytes beyond a multiple of 16 went unsaid, and a view was not looked at."""
+    file = tmp_path / ("pool.cu" if text == POOL else "viewed.kir")
+    file.write_text(text.replace(old, new) if old else text)
+    found = kir.prove(str(file), 2)
+    assert found.status("alignment") == verdict
+    assert verdict == "proved" or any(x.kind == "alignment" and "is not aligned" in x.shown for x in found.findings)
