@@ -58,7 +58,7 @@ void run(const float* x, float* o, const int* l, int rows, int cols) { capped<<<
 
 
 @pytest.mark.parametrize(("text", "shapes"), [
-    pytest.param(CAPPED, {"x": ["rows * cols"], "lens": ["rows"]}, id="rows up to a length in memory, but no further than their end"),
+    pytest.param(CAPPED, {"x": ["rows", "cols"], "lens": ["rows"]}, id="rows up to a length in memory, but no further than their end"),
     pytest.param(CACHE, {"cache": ["most * rows", 32], "lens": ["rows"]}, id="rows up to a length in memory"),
     pytest.param(PARTS, {"x": ["rows", "cols"], "out": ["(ceildiv(rows, 16))", "cols"]}, id="as many rows as the grid has along its other axis"),
     pytest.param(GROUPS, {"words": ["rows", "(cols // 8)"], "scales": ["rows * (cols // 64)"]}, id="nothing is reached unless a size has a whole part"),

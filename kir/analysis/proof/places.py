@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from kir.analysis.access import Aliases, buffers_written
 from kir.analysis.proof.asking.question import Holding, Ranging
 from kir.analysis.proof.sites import PRIVATE
-from kir.analysis.proof.values import FALSE, Env, Values, compared, either, extent, root, wide, within
+from kir.analysis.proof.values import FALSE, TRUE, Env, Values, compared, either, extent, root, wide, within
 from kir.base.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
 from kir.ir.types import I64, DType, TileType, dtype_of, shape_of
-from kir.ir.visit import statements, walk
+from kir.ir.visit import names_read, statements, walk
 
 MOST_TRIPS, MOST_STATEMENTS = 8, 6
 """Of a loop whose trips are walked one by one."""
@@ -255,6 +255,28 @@ def begins(values: Values, b: n.Buffer, width: int, env: Env) -> n.Expr | None:
         offset = build.add(offset, const(b.align, I64))
     known = int_value(offset)
     return const(0, I64) if known is not None and known % width == 0 else offset
+
+
+def in_line(values: Values, view: n.View, index: Sequence[n.Expr], env: Env) -> tuple[n.Buffer, tuple[n.Expr, ...]] | None:
+    """Of a view of the same elements, row by row on both sides: the memory that it shows as one line, and the index in it. None for others."""
+    own, shown = view.buffer, view.at.buffer
+    if own.dtype != shown.dtype or any(b.layout is not None or b.strides is not None for b in (own, shown)):
+        return None
+    at, _ = values.place(view.at, env)(tuple(const(0) for _ in shape_of(view.at.type))) if view.at.index else ((), TRUE)
+    first = _flat(at, build.row_major(shown.shape)) if view.at.index else const(0, I64)
+    if len(shown.shape) == 1:
+        return shown, (build.add(first, _flat(index, build.row_major(own.shape))),)
+    whole: n.Expr = const(1)
+    for d in shown.shape:
+        whole = build.mul(whole, d)
+    return n.Buffer(shown.name, shown.dtype, (whole,), shown.space, align=shown.align), (build.add(first, _flat(index, build.row_major(own.shape))),)
+
+
+def stays(view: n.View, program: n.Program, kernel: n.Kernel) -> bool:
+    """Whether a view lies at one place for all that may be compared through it: for all CTAs, or, of shared memory, for all threads of one."""
+    known = {p.name for p in program.params} | ({a.name for a in kernel.grid} if view.buffer.space == "shared" else set())
+    where = (*(i.lo if isinstance(i, n.Span) else i for i in view.at.index), *view.buffer.shape, *view.at.buffer.shape)
+    return all(names_read(e) <= known for e in where)
 
 
 def _flat(index: Sequence[n.Expr], by: tuple[n.Expr, ...]) -> n.Expr:

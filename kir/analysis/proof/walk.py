@@ -240,13 +240,18 @@ class Walk:
         while buffer.name in env.views:
             view = env.views[buffer.name]
             if not view.axes:
-                plain = False
-                break
-            inner = env
-            for axis, i in zip(view.axes, index, strict=True):
-                inner = inner.naming(axis, Val((), lambda _, i=i: (i, TRUE)))  # type: ignore[misc]  # bound at once
-            index, _ = self.values.place(view.at, inner)(())
-            buffer = view.at.buffer
+                if (line := places.in_line(self.values, view, index, env)) is None:
+                    plain = False
+                    if not places.stays(view, self.program, self.kernel):
+                        self.gap(("race", "wait", "ring", "undefined"), f"where the view '{buffer.name}' lies", place.stmt)
+                    break
+                buffer, index = line
+            else:
+                inner = env
+                for axis, i in zip(view.axes, index, strict=True):
+                    inner = inner.naming(axis, Val((), lambda _, i=i: (i, TRUE)))  # type: ignore[misc]  # bound at once
+                index, _ = self.values.place(view.at, inner)(())
+                buffer = view.at.buffer
             inside = [within(i, d) for i, d in zip(index, buffer.shape, strict=True)]
             if view.fill is None and not clip:
                 held: tuple[Holding, ...] = (*ranges, *([cond] if cond != TRUE else []))

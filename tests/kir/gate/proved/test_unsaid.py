@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 import kir
+from kir.gate.proved import proved
+from kir.ir.parser import parse_program
 
 SUMS = """
 #include <cuda_fp16.h>
@@ -312,3 +314,33 @@ def test_neighbors_begin_at_a_multiple_through_views_and_in_parts_of_a_pool(tmp_
     found = kir.prove(str(file), 2)
     assert found.status("alignment") == verdict
     assert verdict == "proved" or any(x.kind == "alignment" and "is not aligned" in x.shown for x in found.findings)
+
+
+MOVING = """kir 1
+program p
+  size M: i32
+  size K: i32
+  fact K >= 1
+  fact K <= 16
+  in X: f32[M, 64]
+  out Y: f32[M, 64]
+kernel main grid (b: M) threads 64
+  shared raw: f32[128]
+  for t in 0..64 parallel thread
+    for k in 0..K
+      view shared q: f32[64] at raw[k +: 64]
+      q[t] = X[b, t]
+      barrier()
+      Y[b, 63 - t] = q[63 - t]
+"""
+
+
+@pytest.mark.parametrize(("old", "new", "verdict"), [
+    ("", "", "refuted"), ("q[63 - t]", "q[t]", "refuted"), ("at raw[k +: 64]", "at raw[k % 2 * 64 +: 64]", "proved"),
+    ("      Y[b, 63 - t] = q[63 - t]\n", "      Y[b, 63 - t] = q[63 - t]\n      barrier()\n", "proved"),
+    ("at raw[k +: 64]", "at raw[k + 50 +: 64]", "refuted")])
+def test_a_view_that_moves_shows_other_memory_at_each_trip(old: str, new: str, verdict: str) -> None:
+    """An element of such a view was taken for one place, whatever the trip: races between trips were called proved."""
+    text = MOVING.replace(old, new) if old else MOVING
+    assert proved(parse_program(text), 2).verdict == verdict
+    assert proved(parse_program(text), 0).verdict == ("undecided" if verdict == "refuted" else verdict), "no run, and nothing is proved that is not so"
