@@ -130,6 +130,8 @@ class SwizzleShared(Pass):
             return Miss(f"'{node.buffer.name}' has a layout already")
         if node.buffer.align or self.align & (self.align - 1):
             return Miss(f"'{node.buffer.name}' has an alignment already, or it is no power of two")
+        if 0 < self.align < 1 << self.base and not self.auto:
+            return Miss(f"atoms of {1 << self.base} bytes stay together in memory that is aligned to as many at least")
         return Site(path, self)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:

@@ -547,3 +547,44 @@ def test_ctas_that_stay_already_are_not_made_to_stay_again() -> None:
     once = run(program, Pipeline.parse("persistent{ctas=132}@main", "once")).program
     assert len(sites(item, program)) == 1 and sites(item, once) == ()
     assert [said for _, said in misses(item, once)] == ["its CTAs stay already, and further ones would have nothing to do"]
+
+
+PIPE = """kir 1
+program pipe
+  size K: i32
+  fact K >= 1
+  in X: f32[4, K, 128] align 16
+  out Y: f32[4, 128] align 16
+kernel main grid (b: 4) threads 32
+  shared s: f32[2, 128]
+  for t in 0..32 parallel thread
+    register acc: f32[4] = 0.0
+    copy X[b, 0, t * 4 +: 4] -> s[0, t * 4 +: 4] via cp_async grouped
+    async_commit()
+    for k in 0..K
+      if k + 1 < K
+        copy X[b, k + 1, t * 4 +: 4] -> s[(k + 1) % 2, t * 4 +: 4] via cp_async grouped
+      async_commit()
+      async_wait(1)
+      barrier()
+      acc = acc + s[k % 2, 124 - t * 4 +: 4]
+      barrier()
+    Y[b, t * 4 +: 4] = acc
+"""
+
+
+def test_copies_past_the_end_are_waited_for() -> None:
+    """The last group was in flight when the threads ended: the branch had kept it empty."""
+    item = next(p for p in passes() if p.name == "guard-prefetch").with_options({})
+    program = parse_program(PIPE)
+    assert sites(item, program, "backward") == ()
+    assert any("would be in flight when the threads end" in said for _, said in misses(item, program, "backward"))
+    for waited in (PIPE.replace("    Y[b", "    async_wait(0)\n    Y[b"), PIPE.replace("async_wait(1)", "async_wait(0)")):
+        assert len(sites(item, parse_program(waited), "backward")) == 1
+
+
+def test_a_swizzle_needs_memory_that_is_aligned_to_its_atoms() -> None:
+    program = parse_program(PIPE)
+    item = next(p for p in passes() if p.name == "swizzle-shared")
+    assert any("aligned to as many at least" in said for _, said in misses(item.with_options({"align": 1}), program))
+    assert sites(item.with_options({"align": 16}), program)
