@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from kir.analysis.access import Aliases, buffers_written
 from kir.analysis.proof.asking.question import Holding, Ranging
 from kir.analysis.proof.sites import PRIVATE
-from kir.analysis.proof.values import FALSE, TRUE, Env, Values, compared, either, extent, root, wide, within
+from kir.analysis.proof.values import FALSE, TRUE, Env, Val, Values, compared, either, extent, root, wide, within
 from kir.base.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
@@ -255,6 +255,13 @@ def begins(values: Values, b: n.Buffer, width: int, env: Env) -> n.Expr | None:
         offset = build.add(offset, const(b.align, I64))
     known = int_value(offset)
     return const(0, I64) if known is not None and known % width == 0 else offset
+
+
+def through(values: Values, view: n.View, index: Sequence[n.Expr], env: Env) -> tuple[n.Expr, ...]:
+    """Where an element of a view is that says of each where it is."""
+    for axis, i in zip(view.axes, index, strict=True):
+        env = env.naming(axis, Val((), lambda _, i=i: (i, TRUE)))  # type: ignore[misc]  # bound at once
+    return values.place(view.at, env)(())[0]
 
 
 def in_line(values: Values, view: n.View, index: Sequence[n.Expr], env: Env) -> tuple[n.Buffer, tuple[n.Expr, ...]] | None:

@@ -248,11 +248,7 @@ class Walk:
                     self.gap(("race", "wait", "ring", "undefined"), f"where the view '{buffer.name}' lies", place.stmt)
                 break
             else:
-                inner = env
-                for axis, i in zip(view.axes, index, strict=True):
-                    inner = inner.naming(axis, Val((), lambda _, i=i: (i, TRUE)))  # type: ignore[misc]  # bound at once
-                index, _ = self.values.place(view.at, inner)(())
-                buffer = view.at.buffer
+                buffer, index = view.at.buffer, places.through(self.values, view, index, env)
             inside = [within(i, d) for i, d in zip(index, buffer.shape, strict=True)]
             if view.fill is None and not clip:
                 held: tuple[Holding, ...] = (*ranges, *([cond] if cond != TRUE else []))
