@@ -32,6 +32,7 @@ from .host_values import (
     Starred,
     array,
     attribute,
+    bytes_of,
     called,
     chosen,
     dtypes_said,
@@ -407,6 +408,8 @@ class Follower:
             owner = owner.array()
         if isinstance(owner, Lazy) and owner.name in ("self", "ctx") and isinstance(e.value, ast.Name) and isinstance(scope, dict):
             return scope.setdefault(f"{e.value.id}.{attr}", Lazy(self.known, attr))  # what another call has left there
+        if attr == "itemsize" and isinstance(owner, Dtype):
+            return bytes_of(self.known, owner.name)
         if attr == "value" and isinstance(owner, (n.Const, bool, str, float)):
             return owner  # of a compile-time constant
         if attr in OF_DEVICE:

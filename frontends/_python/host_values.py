@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import ml_dtypes
 
@@ -254,6 +254,8 @@ def attribute(a: Array, name: str) -> Value:
         return method(a, "t", (), {})
     if name == "is_cuda":
         return True
+    if name == "itemsize":
+        return _element_bytes(a)
     if name == "requires_grad":
         a.known.remarks.append(f"{a.hint or 'a tensor'} needs no gradient")
         return False  # as torch makes tensors
@@ -331,7 +333,7 @@ def method(a: Array, name: str, args: Sequence[Value], named: Mapping[str, Value
     if name.startswith("new_"):
         return _made(known, name.removeprefix("new_"), args, {"dtype": Dtype(a.dtype), **named})
     if name == "element_size":
-        return Unknown("bytes of an element")
+        return _element_bytes(a)
     if name in ("transpose", "swapaxes") and len(axes := [int(e.value) for e in map(number, args) if isinstance(e, n.Const)]) == 2 and (
             a.shape is None or len(a.shape) != 2):
         turned = a.part(hint=a.hint)
@@ -352,6 +354,26 @@ def method(a: Array, name: str, args: Sequence[Value], named: Mapping[str, Value
     if name in FOLDS and (axis := next((int(e.value) for e in map(number, (*args, named.get("dim"))) if isinstance(e, n.Const)), None)) is not None:
         return _folded(a, axis, named.get("keepdim") is True or True in args[1:], _dtype(named, a.dtype))
     return Unknown(f".{name}(..)")
+
+
+def _element_bytes(a: Array) -> n.Expr:
+    """The bytes of an element; where nothing says its dtype, those of f32, which it is taken for then."""
+    return bytes_of(a.known, next((x.dtype for x in _like(a) if x.dtype), ""), a.hint)
+
+
+def bytes_of(known: Known, dtype: str, of: str = "") -> n.Expr:
+    """The bytes of an element of a dtype, which may be a caller's choice; `of` names the tensor."""
+    if dtype not in IR_DTYPES:
+        known.remarks.append(f"an element of {of or 'a tensor'} has 4 bytes")
+    return build.const(max(IR_DTYPES[dtype].bits // 8, 1) if dtype in IR_DTYPES else 4)
+
+
+def _like(a: Array) -> Iterator[Array]:
+    """A tensor, and those that it was made like with their dtype."""
+    at: Array | None = a
+    while at is not None:
+        yield at
+        at = at.like if at.alike else None
 
 
 def _folded(a: Array, axis: int, keeps: bool, dtype: str) -> Array:

@@ -19,7 +19,7 @@ from kir.gate.inputs.places import places
 from kir.gate.inputs.scaled import factor
 from kir.gate.inputs.sets import size_sets
 from kir.gate.inputs.turns import turns
-from kir.gate.operands import cut_off
+from kir.gate.operands import otherwise
 from kir.gate.shapes import MOST_ELEMENTS, Plan, Sizes, constants, of_problem, of_programs, solved, worth
 from kir.interp import Result, run
 from kir.interp.state.coverage import MORE, TWO
@@ -383,8 +383,8 @@ def elements_of(problem: Problem, s: Shape) -> int:
 
 @dataclass(frozen=True)
 class RelativeCase:
-    """Random inputs, judged by what another program makes of them: `expected`, and `also` where operands of its products may be cut off as well
-    as rounded (`kir.gate.operands`)."""
+    """Random inputs, judged by what another program makes of them: `expected`, and `also` what else it may make
+    of them by right (`kir.gate.operands`)."""
 
     shape: str
     sizes: Mapping[str, int]
@@ -552,7 +552,7 @@ def _made(against: n.Program, at: tuple[tuple[str, int], ...], distribution: str
                 return None  # numbers that name places it does not have
             arrays |= few
             result = _ran(against, arrays, scalars)
-        expected, also = result.outputs, _cut(against, arrays, scalars)
+        expected, also = result.outputs, _otherwise(against, arrays, scalars)
         if (base in KINDS or base.startswith((AROUND, AT, TIMES))) and not _exact_enough(against, arrays, scalars, expected):
             return None
     return RelativeCase(_label(sizes), sizes, seed, arrays, scalars, expected, distribution, also, rounded_to(against))
@@ -586,12 +586,12 @@ def _label(sizes: Mapping[str, int]) -> str:
 
 
 def expected_of(against: n.Program, inputs: Mapping[str, Array], scalars: Mapping[str, int | float]) -> tuple[Mapping[str, Array], Mapping[str, Array] | None]:
-    """What a program makes of inputs; and what it makes with the operands of its products in tf32 cut off, where it has such."""
-    return _ran(against, inputs, scalars).outputs, _cut(against, inputs, scalars)
+    """What a program makes of inputs; and what else it may make of them by right, where that is something else."""
+    return _ran(against, inputs, scalars).outputs, _otherwise(against, inputs, scalars)
 
 
-def _cut(against: n.Program, inputs: Mapping[str, Array], scalars: Mapping[str, int | float]) -> Mapping[str, Array] | None:
-    other = cut_off(against)
+def _otherwise(against: n.Program, inputs: Mapping[str, Array], scalars: Mapping[str, int | float]) -> Mapping[str, Array] | None:
+    other = otherwise(against)
     return None if other is None else _ran(other, inputs, scalars).outputs
 
 

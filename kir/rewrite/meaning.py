@@ -1,6 +1,7 @@
 """Whether two programs mean the same: both are interpreted on drawn inputs and compared within a pass's declared numerics."""
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -58,7 +59,8 @@ def interpreted(program: n.Program, sizes: Mapping[str, int], seed: int = 0, che
 def difference(a: Result, b: Result, numerics: str = "bitwise", operands: str = "f32") -> str:
     """Where two results differ by more than `numerics` allows, as text ("" when they agree). Reassociated, moved and approximate
     floats may differ by 64 units in the last place of the output's largest finite magnitude, in the coarser of f32 and the output's dtype, and by two of
-    `operands`, the dtype that a step rounds operands to."""
+    `operands`, the dtype that a step rounds operands to; where `numerics` names a coarser error ("2^-11"), by twice that."""
+    coarse = max((2.0 ** -int(bits) for bits in re.findall(r"2\^-(\d+)", numerics)), default=0.0)
     for name, x in a.outputs.items():
         y = b.outputs[name]
         if x.shape != y.shape:
@@ -71,7 +73,7 @@ def difference(a: Result, b: Result, numerics: str = "bitwise", operands: str = 
             kind = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16"}.get(str(x.dtype), "f8e4m3")
             every = np.abs(np.concatenate([first.ravel(), second.ravel(), [1.0]]))
             magnitude = every[np.isfinite(every)].max()
-            same |= np.abs(first - second) <= max(64 * EPSILON[kind], 64 * EPSILON["f32"], 2 * EPSILON[operands]) * magnitude
+            same |= np.abs(first - second) <= max(64 * EPSILON[kind], 64 * EPSILON["f32"], 2 * EPSILON[operands], 2 * coarse) * magnitude
         if not same.all():
             at = tuple(int(i) for i in np.argwhere(~same)[0])
             return f"{name}{list(at)}: {first[at]} and {second[at]}"

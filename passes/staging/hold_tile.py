@@ -33,8 +33,9 @@ from __future__ import annotations
 import math
 from typing import ClassVar, Literal
 
-from kir.analysis import Aliases
+from kir.analysis import Aliases, Facts
 from kir.analysis.elements import NotElementwise, element
+from kir.analysis.order import at_most, less
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
@@ -44,11 +45,11 @@ from kir.ir.types import TileType, dtype_of, shape_of
 from kir.ir.visit import names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, node_at
+from kir.rewrite.edit import fresh, kernel_of, names_in, node_at
 from kir.rewrite.match import allocated, block_and_index, fits_shared, matched, params_as
 from kir.rewrite.match.local_buffers import byte_count, mentions, team_level
 from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
-from kir.rewrite.match.unify import bound_by, hole, rewritten
+from kir.rewrite.match.unify import Knowing, bound_by, hole, rewritten
 from kir.rewrite.view import expression_at, text_of
 
 from ._buffered_value import can_be_declared, declared, holding, mentioned, without
@@ -60,7 +61,8 @@ def _unchanged(program: n.Program, site: Site, context: Context) -> Verdict:
     item = params_as(site, HoldTile)
     value = matched(item.tile_at(program, site.path))
     (block, i), aliases = block_and_index(program, site.path), Aliases(program)
-    readers = [k for k in range(i, len(block)) if rewritten(block[k], item.reading(value, item.memory(value, "%held"))) != block[k]]
+    held, known = item.memory(value, "%held"), Facts.at(program, site.path)
+    readers = [k for k in range(i, len(block)) if rewritten(block[k], item.reading(value, held, known.after(block[i:k]))) != block[k]]
     last = readers[-1] if readers else i
     written = buffers_written(block[i:last + (0 if isinstance(block[last], n.Store) else 1)])
     if "*" in written:
@@ -111,12 +113,12 @@ class HoldTile(Pass):
         dtype = dtype_of(value.type)
         return n.Buffer(name, dtype, tuple(build.const(d) for d in shape_of(value.type) if isinstance(d, int)), self.space)
 
-    def reading(self, value: n.Expr, held: n.Buffer) -> _Change:
-        """The change from elements of the tile to elements of the memory."""
+    def reading(self, value: n.Expr, held: n.Buffer, known: Facts) -> Knowing:
+        """The change from elements that are known to be the tile's to elements of the memory; others are read where they were."""
         rank = len(held.shape)
         pattern = element(value, [build.const(0) if build.is_const(d, 1) else hole(k) for k, d in enumerate(held.shape)])
         kept = [k for k, d in enumerate(held.shape) if not build.is_const(d, 1)]
-        return _Change(pattern, held, rank, kept)
+        return Knowing(_Change(pattern, held, rank, kept), known)
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a statement of the whole CTA that reads elements of the tile, which is given."""
@@ -129,18 +131,17 @@ class HoldTile(Pass):
             return Miss("the memory cannot be declared that far out")
         if team_level(program, path) != "cta":
             return Miss("only a part of the CTA gets here")
-        if rewritten(node, self.reading(value, self.memory(value, "%held"))) == node:
+        if rewritten(node, self.reading(value, self.memory(value, "%held"), Facts.at(program, path))) == node:
             return Miss("the statement reads no element of it")
         return Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Memory, what fills it, and reads of it in the rest of the block."""
-        kernel, i = kernel_of(program, site.path), int(site.path[-1])
-        value = matched(self.tile_at(program, site.path))
+        kernel, value = kernel_of(program, site.path), matched(self.tile_at(program, site.path))
         made = self.memory(value, fresh("held", names_in(program, kernel)))
-        change = self.reading(value, made)
         fill: n.Stmt = n.Copy(value, n.Region(made)) if self.by == "copy" and isinstance(value, n.Load) else n.Store(n.Region(made), value)
-        rest = tuple(rewritten(s, change) for s in block_at(program, site.path)[i:])
+        (block, i), known = block_and_index(program, site.path), Facts.at(program, site.path)
+        rest = tuple(rewritten(s, self.reading(value, made, known.after(block[i:k]))) for k, s in enumerate(block[i:], i))
         return holding(program, site.path, made, (fill,), rest, self.hoist)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -199,13 +200,15 @@ class _Change:
     rank: int
     kept: list[int]
 
-    def __call__(self, x: n.Expr) -> n.Expr | None:
+    def __call__(self, x: n.Expr, known: Facts) -> n.Expr | None:
         pattern, names = self.pattern, {hole(k).name: hole(p) for p, k in enumerate(self.kept)}
         found = bound_by(substitute(pattern, names), x, len(self.kept))
         if found is None:
             return None
         index: list[n.Expr] = [build.const(0)] * self.rank
         for k, e in zip(self.kept, found, strict=True):
+            if not (at_most(build.const(0), e, known) and less(e, self.held.shape[k], known)):
+                return None
             index[k] = e
         return build.load(build.region(self.held, *index))
 

@@ -50,7 +50,7 @@ from kir.rewrite.match.local_buffers import moved_to
 
 @dataclass(frozen=True)
 class HoldFragment(Pass):
-    """No parameters: the site is the declaration."""
+    """The site is the declaration; `scalar`: of a single value, which all threads hold."""
 
     intent: ClassVar[str] = "promote-scratch"
     catalogue: ClassVar[tuple[int, ...]] = (5, 47)
@@ -58,16 +58,18 @@ class HoldFragment(Pass):
     provides: ClassVar[tuple[str, ...]] = ("rows",)
     preconditions: ClassVar[tuple[Precondition, ...]] = ()
 
+    scalar: bool = False
+
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a private array of a CTA with one thread."""
-        return self._site(program, path, node, "register")
+        """At a private array of a CTA with one thread, or at a private value where that is asked for."""
+        return self._site(program, path, node, "register") if isinstance(node, n.Alloc) and self.scalar != bool(node.buffer.shape) else None
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a fragment of a CTA with one thread."""
         return self._site(program, path, node, "fragment")
 
     def _site(self, program: n.Program, path: Path, node: Place, space: str) -> Found:
-        if not (isinstance(node, n.Alloc) and node.buffer.space == space and node.buffer.shape):
+        if not (isinstance(node, n.Alloc) and node.buffer.space == space):
             return None
         kernel = kernel_of(program, path)
         if not build.is_const(kernel.threads, 1):
@@ -82,7 +84,7 @@ class HoldFragment(Pass):
             return Miss(f"'{name}' is used by reference")
         if any(isinstance(x, n.Region) and x.buffer.name == name and isinstance(x.type, TileType) for x in walk(kernel)):
             return Miss(f"'{name}' is used as a whole")
-        return Site(path, self)
+        return Site(path, HoldFragment(not node.buffer.shape))
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A fragment instead."""

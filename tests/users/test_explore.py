@@ -90,8 +90,9 @@ def test_figures_are_for_the_sizes_that_are_set(kernel: Path) -> None:
     assert "at m=512,n=781 on h200" in small["figures"] and "<svg" in small["timeline"] and "modelled" in small["roofline"]
     session.set("m=8192,n=781", "a100")
     assert "on a100" in session.pictures()["figures"]
-    for wrong in ("m=1", "m=0,n=4", "much"):
-        with pytest.raises(KirError):
+    for wrong, said in (("m=1", "no size for 'n'"), ("m=0,n=4", "'m' is 0"), ("much", "gives no sizes"), ("m=99999999999,n=4", "'m' is 99999999999"),
+                        ("m=4,n=5,q=1", "no size 'q'"), ("m=4,n=5000", "not for m=4,n=5000")):
+        with pytest.raises(KirError, match=said):
             session.set(wrong, "h200")
     assert session.state()["sizes"] == "m=8192,n=781"
 
@@ -192,7 +193,7 @@ def every_button(page: Any, width: int) -> None:
         page.wait_for_selector(f"#view {sign}")
     page.keyboard.press("/")
     page.keyboard.type("no such pass")
-    assert page.locator(".site").count() == 0
+    assert page.locator(".site").count() == 0 and "has “no such pass” in it" in (page.text_content("#sites") or "")
     page.fill("#filter", "")
     step = page.text_content(".site:not(.no) button >> nth=0")
     pressed(page, ".site:not(.no) button >> nth=0")

@@ -118,6 +118,21 @@ def test_what_the_host_says(host: str, grid: str, scalar: str, shapes: dict[str,
     assert {k: binding.tensors[k].shape for k in shapes} == shapes
 
 
+@pytest.mark.parametrize(("size", "block", "told"), [
+    ("x.element_size()", 1024, True), ("x.dtype.itemsize", 1024, True), ("x.itemsize", 1024, True), ("torch.empty_like(y).element_size()", 2048, False),
+    ("y.dtype.itemsize", 2048, False)])
+def test_the_bytes_of_an_element_bound_a_block(size: str, block: int, told: bool, tmp_path: Path) -> None:
+    """As the layer norm of Triton's tutorials has it: at most so many bytes a block."""
+    (file := tmp_path / "k.py").write_text(HEAD + f"""def run(x):
+    T, D = x.reshape(-1, x.shape[-1]).shape
+    y = torch.empty(T, D, dtype=torch.float16)
+    copied[(T,)](x, y, T, D, 1, min(4096 // {size}, triton.next_power_of_2(4096)))
+""", encoding="utf-8")
+    binding, said = launched(str(file))
+    assert binding is not None and binding.metas["BD"] == block
+    assert any("has 4 bytes" in note for note in said[0].notes) == told
+
+
 def test_a_root_is_a_number_of_its_own_of_which_one_is_taken(tmp_path: Path) -> None:
     binding = _bound(tmp_path, ROOT)
     assert binding.metas["D"] == 32 and binding.grid == ["ceildiv(ceildiv(N, 32), 16)"]

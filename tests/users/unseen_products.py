@@ -233,4 +233,52 @@ __global__ void dynamic_quant(const float* __restrict__ in, int8_t* __restrict__
 }
 void run(const float* x, int8_t* q, float* s, int rows, int hidden) { dynamic_quant<128><<<rows, 128>>>(x, q, s, hidden); }
 """, {"rows": 2, "hidden": 300}),
+    "two parts of a row, gated in place": Walk("""import tilelang
+import tilelang.language as T
+
+
+@tilelang.jit(out_idx=-1)
+def gated(tokens, hidden, block_t=8, block_h=64):
+    @T.prim_func
+    def kernel(x: T.Tensor([tokens, 2 * hidden], "float32"), y: T.Tensor([tokens, hidden], "float32")):
+        with T.Kernel(T.ceildiv(hidden, block_h), T.ceildiv(tokens, block_t), threads=128) as (bx, by):
+            g = T.alloc_fragment([block_t, block_h], "float32")
+            u = T.alloc_fragment([block_t, block_h], "float32")
+            T.copy(x[by * block_t, bx * block_h], g)
+            T.copy(x[by * block_t, hidden + bx * block_h], u)
+            for i, j in T.Parallel(block_t, block_h):
+                g[i, j] = g[i, j] / (1.0 + T.exp(-g[i, j])) * u[i, j]
+            T.copy(g, y[by * block_t, bx * block_h])
+    return kernel
+
+
+def forward(x):
+    tokens, two = x.shape
+    return gated(tokens, two // 2)(x)
+""", {"tokens": 10, "hidden": 70}, suffix="py"),
+    "attention as it is written first, a query for each thread": Walk("""
+#include <math.h>
+__global__ void attention(const float* Q, const float* K, const float* V, float* O, int L, int D) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x, h = blockIdx.y;
+  if (i >= L) return;
+  float mx = -INFINITY, den = 0.f;
+  for (int j = 0; j < L; j++) {
+    float s = 0.f;
+    for (int d = 0; d < D; d++) s += Q[(h * L + i) * D + d] * K[(h * L + j) * D + d];
+    mx = fmaxf(mx, s * rsqrtf((float)D));
+  }
+  for (int d = 0; d < D; d++) O[(h * L + i) * D + d] = 0.f;
+  for (int j = 0; j < L; j++) {
+    float s = 0.f;
+    for (int d = 0; d < D; d++) s += Q[(h * L + i) * D + d] * K[(h * L + j) * D + d];
+    float p = expf(s * rsqrtf((float)D) - mx);
+    den += p;
+    for (int d = 0; d < D; d++) O[(h * L + i) * D + d] += p * V[(h * L + j) * D + d];
+  }
+  for (int d = 0; d < D; d++) O[(h * L + i) * D + d] /= den;
+}
+void forward(const float* Q, const float* K, const float* V, float* O, int H, int L, int D) {
+  attention<<<dim3((L + 31) / 32, H), 32>>>(Q, K, V, O, L, D);
+}
+""", {"H": 2, "L": 35, "D": 3}),
 }

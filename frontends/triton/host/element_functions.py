@@ -10,6 +10,7 @@ ALIASES: Mapping[str, str] = {
     "fast_expf": "exp",
     "fast_exp2f": "exp2",
     "fast_logf": "log",
+    "fast_tanhf": "tanh_approx",
     "rsqrt_rn": "rsqrt",
     "fabs": "abs",
     "ceil": "ceil",

@@ -32,14 +32,14 @@ def read(file: str, bind: Path | Binding | None = None, problem: str = "") -> Pr
     return load_expert(file, binding_of(file, bind, problem)).program
 
 
-def read_with(file: str, bind: Path | Binding | None = None) -> tuple[Program, frozenset[str], str]:
+def read_with(file: str, bind: Path | Binding | None = None, problem: str = "") -> tuple[Program, frozenset[str], str]:
     """The program of `read`, with one tensor where its launch passes one for several, its facts that nothing says, and its surface."""
     from kir.gate.proved.unsaid import as_one
     from kir.surface.reading import binding_of, load_expert
 
     if file.endswith(".kir") and bind is None:
         return read(file), frozenset(), "kir"
-    expert = load_expert(file, binding_of(file, bind))
+    expert = load_expert(file, binding_of(file, bind, problem))
     return as_one(expert.program, expert.joined), expert.unsaid, expert.surface
 
 

@@ -139,8 +139,8 @@ function listed() {
   const wanted = $("filter").value.trim().toLowerCase(), chosen = places.filter(p => p.step.toLowerCase().includes(wanted));
   const at = document.activeElement && $("sites").contains(document.activeElement) ? document.activeElement.textContent : "", top = $("sites").scrollTop;
   const open = new Set([...$("sites").querySelectorAll("details[open]")].map(each => each.parentElement.firstChild.textContent));
-  $("sites").replaceChildren(...chosen.map(place));
-  for (const row of $("sites").children) {
+  $("sites").replaceChildren(...chosen.map(place), ...places.length && !chosen.length ? [made("p", `None of the ${places.length} steps has “${wanted}” in it.`, "none")] : []);
+  for (const row of $("sites").querySelectorAll(".site")) {
     if (open.has(row.firstChild.textContent)) row.querySelector("details")?.setAttribute("open", "");
     if (at && row.firstChild.textContent === at) row.firstChild.focus();
   }

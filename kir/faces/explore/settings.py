@@ -9,7 +9,8 @@ from kir.base.diagnostic import KirError, usage
 from kir.gate.inputs.sets import size_sets
 from kir.hardware.target import Target, target
 from kir.ir.build import const
-from kir.ir.nodes import Const, Program
+from kir.ir.nodes import Const, Expr, Program
+from kir.ir.printer import expr_text
 from kir.ir.types import DType
 from kir.ir.visit import substitute
 from kir.problem import load_problem
@@ -33,14 +34,22 @@ class Settings:
 
 def settings(program: Program, problem: str = "", at: str = "", device: str = "") -> Settings:
     """What is asked for: sizes as text, else those of the problem's first timed shape, else usual ones that the program's facts allow. Raises UsageError
-    KIR-C002 for a text that gives no sizes or not all of them, KIR-C005 for an unknown device, and KirError as a problem does."""
-    wanted = [p.name for p in program.params if p.role == "size" and p.value is None and isinstance(p.of, DType)]
+    KIR-C002 for a text that gives no sizes, not all of them, or such as the program is not for, KIR-C005 for an unknown device, and KirError as a problem
+    does."""
+    most = {p.name: p.of.range[1] for p in program.params if p.role == "size" and p.value is None and isinstance(p.of, DType)}
+    wanted = [*most]
     found = _given(at) if at else _of_problem(problem) if problem else _usual(program, wanted)
     missing = [name for name in wanted if name not in found]
     if missing:
         raise usage("KIR-C002", f"no size for '{missing[0]}'", subject="kir explore", needs=",".join(f"{name}=.." for name in wanted))
     if (bad := [name for name in wanted if found[name] < 1]):
         raise usage("KIR-C002", f"size '{bad[0]}' is {found[bad[0]]}", subject="kir explore", needs="sizes of 1 and more")
+    if (bad := [name for name in wanted if found[name] > most[name]]):
+        raise usage("KIR-C002", f"size '{bad[0]}' is {found[bad[0]]}", subject="kir explore", needs=f"at most {most[bad[0]]}, as its dtype holds")
+    if at and (unknown := [name for name in found if name not in most]):
+        raise usage("KIR-C002", f"there is no size '{unknown[0]}'", subject="kir explore", needs=",".join(f"{name}=.." for name in wanted))
+    if at and (broken := [fact for fact in program.facts if not _holds(program, fact, found)]):
+        raise usage("KIR-C002", f"the program is not for {at}", subject="kir explore", needs=" and ".join(map(expr_text, broken)))
     return Settings({name: found[name] for name in wanted}, target(device or "h200"))
 
 
@@ -69,6 +78,11 @@ def _usual(program: Program, wanted: list[str]) -> dict[str, int]:
 
 
 def _allowed(program: Program, sizes: Mapping[str, int]) -> bool:
+    return all(_holds(program, fact, sizes) for fact in program.facts)
+
+
+def _holds(program: Program, fact: Expr, sizes: Mapping[str, int]) -> bool:
+    """Whether sizes may keep a fact."""
     known = {p.name: const(sizes[p.name], p.of) for p in program.params if p.name in sizes and isinstance(p.of, DType)}
-    found = (substitute(fact, known) for fact in program.facts)
-    return all(not isinstance(fact, Const) or bool(fact.value) for fact in found)
+    found: Expr = substitute(fact, known)
+    return not isinstance(found, Const) or bool(found.value)

@@ -25,6 +25,7 @@ from kir.gate.gpu.machine import Gpu
 from kir.hardware.device.client import ChildGone
 from kir.hardware.device.executor import hash_of
 from kir.interp import run
+from kir.interp.numerics import rounding
 from kir.ir import nodes as n
 from kir.ir.build import const
 from kir.ir.canonical import content_hash
@@ -279,7 +280,7 @@ def _run(gpu: Gpu, c: Case, text: Emitted, artifact: Artifact) -> Outcome:
 def launched(gpu: Gpu, program: n.Program, inputs: Mapping[str, Array], scalars: Mapping[str, int], text: Emitted,
              artifact: Artifact) -> dict[str, tuple[Array, Array]]:
     """What a compiled program makes on the device, and in the interpreter, of each output. Raises ChildGone where it does not come back."""
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), rounding.exact():
         expected = run(program, {k: v.copy() for k, v in inputs.items()}, dict(scalars)).outputs
     executable = Executable(program, text, {Executable.variant(text): artifact})
     at = bound(program, scalars, {})

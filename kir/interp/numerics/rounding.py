@@ -1,11 +1,17 @@
 """Float operations of the machine with a stated rounding, flushing or saturation, and approximations.
 
-The interpreter gives an approximation its exact value, rounded once: a program that needs more than that is checked by its error bound.
-Approximations take subnormals for zeros unless their attr `subnormal` says that they do not.
+An approximation is as wrong as its instruction may be (the bounds of `grammars/conformance.toml`), now above and now below: a program that is right here
+does not rest on more than the instruction promises. A value that the dtype holds exactly is given exactly. The error changes slowly with the operand, so that
+an operand that is rounded otherwise gives nearly the same. Approximations take subnormals for zeros unless their attr `subnormal` says that they do not.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from importlib import resources
 
 import ml_dtypes
 import numpy as np
@@ -18,6 +24,9 @@ APPROXIMATE: dict[str, Callable[..., Array]] = {
     "exp2_approx": np.exp2, "log2_approx": np.log2, "sqrt_approx": np.sqrt, "rsqrt_approx": lambda x: 1.0 / np.sqrt(x), "sin_approx": np.sin,
     "cos_approx": np.cos, "tanh_approx": np.tanh, "rcp_approx": lambda x: 1.0 / x, "div_approx": lambda a, b: a / b}
 """Functions in f64."""
+TURNS = 37.0
+"""How often the error of an approximation changes its sign while its operand grows by 2 pi."""
+_exact: ContextVar[bool] = ContextVar("exact approximations", default=False)
 KEEPS_SUBNORMALS = frozenset({"tanh_approx", "sqrt_approx"})
 """`tanh.approx` has no form that flushes; `sqrt_approx` is Triton's square root, which does not say."""
 _EXACT: dict[str, Callable[..., Array]] = {
@@ -33,7 +42,7 @@ def apply(fn: str, dtype: DType, x: tuple[Array, ...], attrs: Mapping[str, objec
         return _to_tf32(x[0], str(attrs.get("rounding", "rn")))
     if fn in APPROXIMATE:
         ftz = not attrs.get("subnormal") and fn not in KEEPS_SUBNORMALS
-        made = number.precise(APPROXIMATE[fn], dtype, *(_flushed(v, dtype) if ftz else v for v in x))
+        made = number.precise(_approximated(fn, dtype), dtype, *(_flushed(v, dtype) if ftz else v for v in x))
         return _flushed(made, dtype) if ftz else made
     ftz = bool(attrs.get("ftz"))
     operands = tuple(_flushed(v, dtype) if ftz else v for v in x)
@@ -44,6 +53,45 @@ def apply(fn: str, dtype: DType, x: tuple[Array, ...], attrs: Mapping[str, objec
     if attrs.get("sat"):
         out = np.where(np.isnan(out.astype(np.float64)), 0.0, np.clip(out.astype(np.float64), 0.0, 1.0)).astype(out.dtype)
     return out
+
+
+@contextmanager
+def exact() -> Iterator[None]:
+    """Approximations without their errors: what a device is compared with."""
+    token = _exact.set(True)
+    try:
+        yield
+    finally:
+        _exact.reset(token)
+
+
+@cache
+def _bounds() -> Mapping[str, tuple[float, float, float]]:
+    """Of each approximation: by how many units in the last place of f32 it may be off, by which absolute amount, and up to which operand that holds (beyond
+    it the amount grows with the operand, as the range of an angle is reduced)."""
+    rows = tomllib.loads(resources.files("kir.grammars").joinpath("conformance.toml").read_text(encoding="utf-8"))
+    return {fn: (float(row.get("ulp", 0)), float(row.get("abs", 0.0)), float(row["domain"][1]) if "abs" in row and row.get("bounded") else np.inf)
+            for fn, row in rows.items() if fn in APPROXIMATE}
+
+
+def _approximated(fn: str, dtype: DType) -> Callable[..., Array]:
+    """The function in f64, with the error that its instruction may have on operands of `dtype`: in narrower ones than f32 a unit in the last place, in f64
+    that of a seed for Newton's method."""
+    if _exact.get():
+        return APPROXIMATE[fn]
+    ulp, absolute, most = _bounds()[fn]
+    unit = float(ml_dtypes.finfo(number.storage(dtype)).eps)
+    relative = ulp * unit / 2 if dtype.bits == 32 else 2.0**-20 if dtype.bits == 64 else unit / 2
+
+    def made(*x: Array) -> Array:
+        value = APPROXIMATE[fn](*x)
+        beyond = np.maximum(np.abs(x[0]) / most, 1.0)
+        error = np.copysign(np.maximum(np.abs(value) * relative, absolute * beyond), value) * np.cos(TURNS * x[0])
+        off = value + error
+        if fn == "tanh_approx":
+            off = np.clip(off, -1.0, 1.0)
+        return np.where(np.isfinite(off) & (value.astype(number.storage(dtype)) != value), off, value)
+    return made
 
 
 def _flushed(x: Array, dtype: DType) -> Array:

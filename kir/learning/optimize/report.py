@@ -27,14 +27,15 @@ TOLD = 4
 
 @dataclass(frozen=True)
 class Effect:
-    """One step, and the modelled seconds after it."""
+    """One step, the modelled seconds after it, and what it does to rounding (`numerics` of its pass)."""
 
     step: str
     seconds: float
+    numerics: str = "bitwise"
 
     def to_json(self) -> dict[str, Any]:
         """As the report has it: null for a state in between that has no time of its own."""
-        return {"step": self.step, "seconds": None if math.isnan(self.seconds) else self.seconds}
+        return {"step": self.step, "seconds": None if math.isnan(self.seconds) else self.seconds, "numerics": self.numerics}
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def _taken(program: Program, plan: Plan, setting: Setting, around: Callable[[Pro
         done = (taken_everywhere if plan.everywhere else taken)(now, step, setting.context)
         for each in () if isinstance(done, Left) else done:
             now = each.program
-            out.append(Effect(_own(each.record.step, words), _seconds(around(words.back(now) if words else now), setting)))
+            out.append(Effect(_own(each.record.step, words), _seconds(around(words.back(now) if words else now), setting), each.record.numerics))
     return (words.back(now) if words is not None else now), out
 
 
@@ -165,7 +166,7 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
     if best is None and (seems := report.get("unjudged")) is not None:
         yield f"nothing is known to be faster; not judged any more: {seems['plan']} from {_start(report, seems)}, {_time(seems['forecast'])} by its forecast"
     elif best is None:
-        yield "nothing is faster"
+        yield "nothing is faster" if report["tried"] or report["built"] else "nothing was tried"
     else:
         yield f"{report['speedup']:.3g} times as fast: {_time(best['seconds'])}, {best['surface']}, from {_start(report, best)}, by {best['plan']}"
         if best["reason"]:
@@ -174,7 +175,8 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
             yield f"  walked back by {', '.join(text.partition('{')[0].partition('@')[0] for text in best['back'])}"
         told = base["kind"] == "modelled" and best["begins"]["step"] == "as it is"  # in the first line
         for each in (*([] if told else [best["begins"]]), *best["steps"]):
-            yield f"  {_time(each['seconds']) if each['seconds'] is not None else '':>11}  {each['step']}"
+            rounds = f"  ({each['numerics']})" if each["numerics"] != "bitwise" else ""
+            yield f"  {_time(each['seconds']) if each['seconds'] is not None else '':>11}  {each['step']}{rounds}"
         left = [text for text in best["losses"] if text.startswith("left out ")]
         yield from (f"  {text}" for text in left[:TOLD])
         if len(left) > TOLD:

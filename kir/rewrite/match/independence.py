@@ -74,7 +74,8 @@ def independent(program: n.Program, path: Path, loop: n.For, serial: bool = Fals
             return unknown(f"several iterations of the loop over '{loop.var.name}' may write one place of '{s.at.buffer.name}'",
                            needs="a place that moves with each iteration")
         others = written.setdefault(s.at.buffer.name, [])
-        if s.at not in others and not _ticket(s.at, loop, found.tickets) and not all(elsewhere(program, where, s.at, r, loop) for r in others):
+        if s.at not in others and not _ticket(s.at, loop, found.tickets) and not separated((*others, s.at), loop.var, set(bound_names(loop.body))) and (
+                not all(elsewhere(program, where, s.at, r, loop) for r in others)):
             return unknown(f"two statements write '{s.at.buffer.name}' at different places", needs="one place for each iteration")
         others.append(s.at)
     for r in found.loads:

@@ -1,10 +1,12 @@
 """Finding where an expression with holes occurs, and rewriting statements element by element: the core of passes that keep elements somewhere."""
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from kir.analysis.elements import NotElementwise, element, tile
+from kir.analysis.facts import Facts
+from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, DType, TileType, shape_of
@@ -84,13 +86,43 @@ Change = Callable[[n.Expr], n.Expr | None]
 """What stands in place of a scalar expression; None where it stays."""
 
 
+@dataclass(frozen=True)
+class Knowing:
+    """A change that depends on what is known where an element stands."""
+
+    change: Callable[[n.Expr, Facts], n.Expr | None]
+    known: Facts
+
+    def __call__(self, x: n.Expr) -> n.Expr | None:
+        return self.change(x, self.known)
+
+    def along(self, axes: Sequence[tuple[n.Var, n.Expr]]) -> Knowing:
+        """The same, where some variables are numbers below some extents."""
+        known = self.known
+        for v, d in axes:
+            known = known.ranging(v, build.const(0), d)
+        return replace(self, known=known)
+
+    def below(self, s: n.Stmt, way: str) -> Knowing:
+        """The same in a block of a statement."""
+        return replace(self, known=self.known.inside(s, (way, 0))[0])
+
+    def after(self, s: n.Stmt) -> Knowing:
+        """The same behind a statement."""
+        return replace(self, known=self.known.after((s,)))
+
+
 def rewritten(s: n.Stmt, change: Change) -> n.Stmt:
     """A statement, inner ones included, in whose values each element that `change` knows is replaced; tiles are taken by their elements."""
     def on_expr(e: n.Expr) -> n.Expr:
         return in_elements(e, change)
 
-    def block(b: n.Block) -> n.Block:
-        return tuple(rewritten(x, change) for x in b)
+    def block(way: str) -> n.Block:
+        inner, out = change.below(s, way) if isinstance(change, Knowing) else change, []
+        for x in getattr(s, way):
+            out.append(rewritten(x, inner))
+            inner = inner.after(x) if isinstance(inner, Knowing) else inner
+        return tuple(out)
 
     def at(r: n.Region) -> n.Region:
         if not any(isinstance(i, n.Expr) for i in r.index):
@@ -107,11 +139,11 @@ def rewritten(s: n.Stmt, change: Change) -> n.Stmt:
         case n.Mma():
             return replace(s, a=on_expr(s.a), b=on_expr(s.b))
         case n.For():
-            return replace(s, lo=on_expr(s.lo), hi=on_expr(s.hi), body=block(s.body))
+            return replace(s, lo=on_expr(s.lo), hi=on_expr(s.hi), body=block("body"))
         case n.If():
-            return replace(s, cond=on_expr(s.cond), then=block(s.then), orelse=block(s.orelse))
+            return replace(s, cond=on_expr(s.cond), then=block("then"), orelse=block("orelse"))
         case n.While():
-            return replace(s, cond=on_expr(s.cond), body=block(s.body))
+            return replace(s, cond=on_expr(s.cond), body=block("body"))
         case _:
             return s
 
@@ -125,7 +157,7 @@ def in_elements(e: n.Expr, change: Change) -> n.Expr:
     axes = [(n.Var(f"$%{k}", I32), d) for k, d in enumerate(shape_of(e.type))]
     try:
         scalar = element(e, [build.const(0) if d == 1 else v for v, d in axes])
-        made = _changed(scalar, change)
+        made = _changed(scalar, change.along([(v, build.const(d) if isinstance(d, int) else d) for v, d in axes]) if isinstance(change, Knowing) else change)
         return e if made == scalar else tile(made, axes)
     except NotElementwise:
         return e

@@ -31,7 +31,7 @@ def command(
     bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel")] = None,
 ) -> Result:
     """Say what a step is likely to bring before it is measured."""
-    from kir.base.diagnostic import Diagnostic
+    from kir.base.diagnostic import Diagnostic, error
     from kir.hardware.target import target as named
     from kir.learning.forecast.choosing import forecaster
     from kir.learning.forecast.distribution import Pair
@@ -40,20 +40,27 @@ def command(
     device = named(target)
     before, after, said, of = _programs(a, b, step, bind, problem)
     sizes = _sizes(problem or of.get("problem", ""), shape)
+    if lacking := [p.name for p in before.params if p.role == "size" and p.value is None and p.name not in sizes]:
+        given = ",".join([*(f"{name}={value}" for name, value in sizes.items()), *(f"{name}=.." for name in lacking)])
+        raise error("KIR-E007", f"not given: {', '.join(lacking)}", subject=before.name, needs="every size of the program, each at least 1",
+                    attempt=f"--shape {given}")
     ask = forecaster(model)
-    found = ask(Pair(before, after, sizes, device, said, surface or of.get("surface", "") or _surface(a)))
+    found = ask(Pair(before, after, sizes, device, said, surface or of["surface"]))
     notes = (Diagnostic("KIR-E006", ask.note, severity="note"),) if ask.note else ()
     data: dict[str, Any] = {"before": a, "after": b, "step": said, "target": device.name, "sizes": dict(sizes), **to_json(found), "spent": ask.spent.to_json()}
     return Result(data, "\n".join(lines(found)), diagnostics=notes)
 
 
 def _programs(a: str, b: str, step: str, bind: Path | None, problem: str) -> tuple[Program, Program, str, Mapping[str, str]]:
-    """Both programs, the step between them, and what a lineage says of its problem and surface."""
+    """Both programs, the step between them, the surface of the second, and what a lineage says of its problem."""
     from kir.base.diagnostic import usage
-    from kir.faces.cli._program import read
+    from kir.faces.cli._program import read_with
+    from kir.surface.reading import own_surface
 
     if b and not step:
-        return read(a, bind, problem), read(b, bind, problem), "", {}
+        before = read_with(a, bind, problem)[0]
+        after, _, surface = read_with(b, bind, problem)
+        return before, after, "", {"surface": own_surface(after, surface)}
     if not step or b:
         raise usage("KIR-C002", "give two programs, or one with --step", attempt="kir forecast --help")
     if step.isdigit():
@@ -69,11 +76,11 @@ def _programs(a: str, b: str, step: str, bind: Path | None, problem: str) -> tup
         return folder.program(taken.after), folder.program(taken.before), taken.forward, {"problem": record.header.problem, "surface": record.header.surface}
     from kir.rewrite import Pipeline, Trace
 
-    program = read(a, bind, problem)
+    program, _, surface = read_with(a, bind, problem)
     trace = Trace(program)
     for each in Pipeline.parse(step, "--step").steps:
         trace = trace.then(each)
-    return program, trace.program, step, {}
+    return program, trace.program, step, {"surface": own_surface(trace.program, surface)}
 
 
 def _sizes(problem: str, shape: str) -> Mapping[str, int]:
@@ -94,10 +101,3 @@ def _sizes(problem: str, shape: str) -> Mapping[str, int]:
             return {name.strip(): int(value) for name, value in given.items()}  # the forecaster says which of them is none
     found = shape_of(wanted, shape) if shape else next(iter(wanted.tagged("timed")), wanted.shapes[0])
     return {k: int(v) for k, v in wanted.scalars(found).items() if not isinstance(v, float)}
-
-
-def _surface(file: str) -> str:
-    from kir.base.registry import registry
-
-    suffix = Path(file.partition("::")[0]).suffix.lstrip(".")
-    return {"cu": "cuda", "py": "triton"}.get(suffix, suffix if suffix in {e.name for e in registry("kir.backends")} else "cuda")

@@ -1,0 +1,89 @@
+"""What a program may give by right: operands of products in tf32 rounded or cut off and nothing coarser, and a function for its approximation, not the other
+way round."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kir.gate.cases import RelativeCase, expected_of
+from kir.gate.gpu.conformance import declared, difference
+from kir.gate.operands import otherwise
+from kir.interp import run
+from kir.interp.numerics import rounding
+from kir.ir.nodes import Program
+from kir.ir.parser import parse_program
+from kir.ir.types import F32
+
+TEXT = """kir 1
+program p
+  in A: f32[16, 512]
+  in B: f32[512, 16]
+  out C: f32[16, 16]
+kernel main grid (i: 1) threads 128
+  fragment acc: f32[16, 16] = 0.0
+  mma acc += {a} * {b} precision {precision}
+  C = acc
+"""
+
+
+def program(precision: str, a: str = "A", b: str = "B") -> Program:
+    return parse_program(TEXT.format(precision=precision, a=a, b=b), "p.kir")
+
+
+@pytest.fixture(scope="module")
+def case() -> RelativeCase:
+    random = np.random.default_rng(5)
+    inputs = {"A": np.abs(random.standard_normal((16, 512))).astype(np.float32), "B": np.abs(random.standard_normal((512, 16))).astype(np.float32)}
+    expected, also = expected_of(program("tf32"), inputs, {})
+    return RelativeCase("s", {}, 0, inputs, {}, expected, also=also)
+
+
+def test_a_product_whose_operands_are_cut_off_is_right_and_a_coarser_one_is_not(case: RelativeCase) -> None:
+    def judged(p: Program) -> bool:
+        return case.compare(run(p, case.arrays).outputs).ok
+    cut = otherwise(program("tf32"))
+    assert cut is not None and judged(cut) and judged(program("tf32"))
+    assert not RelativeCase("s", {}, 0, case.inputs, {}, case.expected).compare(run(cut, case.arrays).outputs).ok, "cutting off drifts over a long sum"
+    assert not judged(program("ieee", "cast(cast(A, bf16), f32)", "cast(cast(B, bf16), f32)"))
+    assert not judged(program("ieee", "(A * 1.004)"))
+
+
+def test_what_has_no_such_product_has_one_reading(case: RelativeCase) -> None:
+    assert otherwise(program("ieee")) is None
+    assert expected_of(program("ieee"), case.inputs, {})[1] is None
+
+
+ELEMENTS = """kir 1
+program p
+  in A: f32[512]
+  out C: f32[512]
+kernel main grid (i: 512) threads 1
+  C[i] = A[i] * {fn}(A[i])
+"""
+
+
+@pytest.mark.parametrize(("fn", "scale"), [("tanh", 1.0), ("sin", 300.0), ("cos", 300.0)])
+def test_an_approximation_is_as_wrong_as_its_instruction_may_be(fn: str, scale: float) -> None:
+    """The function is right where the approximation was asked for; the approximation is wrong where the function was."""
+    full, coarse = (parse_program(ELEMENTS.format(fn=name), "p.kir") for name in (fn, f"{fn}_approx"))
+    inputs = {"A": (scale * np.random.default_rng(7).standard_normal(512)).astype(np.float32)}
+    for asked, right in ((full, [full]), (coarse, [full, coarse])):
+        expected, also = expected_of(asked, inputs, {})
+        case = RelativeCase("s", {}, 0, inputs, {}, expected, also=also)
+        assert [case.compare(run(p, case.arrays).outputs).ok for p in (full, coarse)] == [p in right for p in (full, coarse)]
+
+
+@pytest.mark.parametrize("fn", rounding.APPROXIMATE)
+def test_approximations_err_within_their_bounds_and_are_exact_on_request(fn: str) -> None:
+    how = declared()[fn]
+    low, high = how["domain"]
+    drawn = np.random.default_rng(3).uniform(max(low, -50.0), min(high, 50.0), 4096)
+    x = np.concatenate([np.array([low, 0.5, 1.0, 2.0, high]), drawn]).astype(np.float32)
+    operands = (x, x[::-1].copy())[: 2 if fn == "div_approx" else 1]
+    near = rounding.apply(fn, F32, operands, {})
+    with rounding.exact():
+        best = rounding.apply(fn, F32, operands, {})
+    rounded = {**how, "ulp": how.get("ulp", 0) + 0.5, "abs": 1.1 * how.get("abs", 0.0)}
+    assert difference(near, best, {})[0] > 0.0 and difference(near, best, rounded)[0] <= rounded["ulp"]
+    if fn in ("tanh_approx", "sin_approx", "cos_approx"):
+        assert np.array_equal(rounding.apply(fn, F32, (-x,), {}), near if fn == "cos_approx" else -near), "it has the symmetry of the function"
