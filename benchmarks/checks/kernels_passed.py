@@ -48,6 +48,7 @@ SECONDS, MOST_ELEMENTS = 120.0, 1 << 18
 MENDED = {
     "values after ~guard-prefetch": "backward, the last group of copies was left in flight at the end: no site without a wait for all",
     "values after ~retain-tile": "backward, a read went behind a barrier to where other threads write: unknown (KIR-P030; in `reuse-operand` too)",
+    "values after pad-shared": "rows that break the alignment of what a thread moves at once: refuted (KIR-P100), in asynchronous copies and vectors too",
     "values after stage-fragment": "the operand of a product in flight went through registers without a fence: no site, with the reason",
     "values after swizzle-shared": "an alignment smaller than an atom: no site, with the reason"}
 """What runs have found, and what was done."""
