@@ -24,19 +24,21 @@ from kir.ir.parser import parse_program
 from kir.ir.printer import expr_text
 from kir.ir.types import BOOL, I64, DType, TileType, dtype_of, shape_of
 from kir.ir.visit import children, names_read, once, statements, transform, walk
-from kir.problem.draws import AT, generator, numpy_dtype
+from kir.problem.draws import AROUND, AT, generator, numpy_dtype
 
 Array = NDArray[Any]
 ROUNDINGS = frozenset({"floor", "ceil", "trunc", "round_even", "round_away"})
 MOST_ATOMS, MOST_NODES, MOST_NUMBERS, MOST_VALUES = 16, 120, 12, 24
 """Comparisons that are looked at, nodes of one, numbers of a program that are put together, and values for one input."""
+MOST_AROUND = 4
+"""Numbers of a program about which inputs are drawn."""
 LANES, RANDOM, USUAL = 64, 4096, 4096
 """Threads of a probe, values of each random kind in a bank, and usual ones at its beginning."""
 SELDOM = 0.02
 """What share of usual values has an outcome that tests need not be made for."""
 LEAST, SMALL, LARGEST = 2.0**-10, 64.0, 2.0**17
 """A magnitude under which values are taken last, one up to which values are drawn by themselves too, for references that are exact there alone, and the most
-that is drawn."""
+that is drawn: beyond what f16 holds numbers stand for infinity."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,17 @@ def _seldom(values: Array, outcomes: Array, atoms: Sequence[Atom]) -> list[float
     found = [*chosen, *turns_at]
     exact: list[Any] = [int(v) for v in found] if values.dtype.kind in "iu" else [float(v) for v in np.asarray(found, dtype=values.dtype)]
     return [v for v in dict.fromkeys(exact) if isinstance(v, int) or (math.isfinite(v) and abs(v) <= LARGEST)]
+
+
+def about(program: n.Program, *others: n.Program) -> list[str]:
+    """Distributions about numbers that a program has: what it compares with, or begins a search from. Those first that no other program has."""
+    found, known = numbers_of(program), set().union(*map(numbers_of, others))
+    return [f"{AROUND}{c!r}" for c in sorted(found, key=lambda c: (c in known, -abs(c)))[:MOST_AROUND]]
+
+
+def numbers_of(program: n.Program) -> set[float]:
+    """The floats in a program's text, but for small and for very large ones."""
+    return {float(x.value) for k in program.kernels for x in walk(k) if isinstance(x, n.Const) and x.dtype.is_float and 2 < abs(float(x.value)) < LARGEST}
 
 
 # ------------------------------------------------------------------------------------------------------------------------- conditions
@@ -239,4 +252,4 @@ def _made_of(numbers: Sequence[n.Const]) -> list[float]:
     return [s * v for v in dict.fromkeys(out) if abs(v) < limit for s in (1.0, -1.0)]
 
 
-__all__ = ["turning", "turns"]
+__all__ = ["about", "numbers_of", "turning", "turns"]
