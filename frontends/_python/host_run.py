@@ -20,7 +20,7 @@ from kir.surface.launches.values import Array, Dtype, Known, Quotient, Unknown, 
 from .host_parts import Called as Called
 from .host_parts import HostFile as HostFile
 from .host_parts import Kernel as Kernel
-from .host_parts import defaults, is_main, launched_below, leaves, module_files, optional, parameters
+from .host_parts import asked_for, defaults, is_main, launched_below, leaves, module_files, optional, parameters
 from .host_values import (
     RANK,
     External,
@@ -383,7 +383,11 @@ class Follower:
             answer = decided(self.known.resolved(found), self.known.examples)
         if self.truth(found) is None and (both := number_chosen(found, *(self.value(file, x, scope) for x in (body, orelse)))) is not None:
             return both
-        return self.value(file, body if answer is not False else orelse, scope)
+        taken, left = (body, orelse) if answer is not False else (orelse, body)
+        v = self.value(file, taken, scope)
+        if isinstance(v, Lazy) and v.array_ is None and asked_for(test, taken) and isinstance(made := self.value(file, left, scope), Array):
+            return made  # what a caller may bring along is as what is made without: nothing else says its shape
+        return v
 
     def _attribute(self, file: HostFile, e: ast.Attribute, owner: Value, attr: str, scope: Mapping[str, Value]) -> Value:
         if isinstance(e.value, ast.Name) and f"{e.value.id}.{attr}" in scope:
