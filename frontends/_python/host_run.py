@@ -442,6 +442,8 @@ class Follower:
         if isinstance(op, ast.Not):
             answer = self.truth(v)
             return (not answer) if answer is not None else _opposite(v)
+        if isinstance(v, Array):
+            return Array(self.known, "", v.shape, v.dtype)
         e = number(v)
         if isinstance(op, ast.USub) and e is not None:
             return build.negate(e)
@@ -567,6 +569,8 @@ class Follower:
         scope.update(dict(zip(names, given)))
         for p in parameters(f.node)[len(given):]:
             scope[p.arg] = named[p.arg] if p.arg in named else _constant(self._default(f.file, f.node, p, scope))
+        if f.node.args.vararg is not None:
+            scope[f.node.args.vararg.arg] = given[len(f.node.args.posonlyargs) + len(f.node.args.args):]
         for name in names:
             v = scope.get(name)
             if isinstance(v, Lazy):

@@ -67,7 +67,7 @@ def _whole(reader: Frontend, path: Path, kernel: str, found: Found) -> Found:
              if name not in wanted and t.shape != found.binding.tensors[name].shape]
     said += [Assumed(fact) for fact in binding.facts if fact not in found.binding.facts and not re.fullmatch(r"\w+ >= [12]", fact)]
     if not open_shapes(binding):
-        loose, binding = binding, with_ties(binding, made)
+        loose, binding = binding, with_ties(binding, made, found.examples)
         said += [Assumed(f"{name} is {' x '.join(map(str, t.shape))}: all that the kernel reaches") for name, t in binding.tensors.items()
                  if t.shape != loose.tensors[name].shape]
         said += [Assumed(fact) for fact in binding.facts if fact not in loose.facts]

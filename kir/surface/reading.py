@@ -312,7 +312,7 @@ def kernel_of(path: Path, kernel: str) -> tuple[Frontend, KernelRef]:
         names += [ref.name for ref in refs]
         plain = kernel.partition("<")[0].strip().split("::")[-1]
         for ref in refs:
-            if ref.name == plain or (not kernel and len(refs) == 1):
+            if ref.name == plain or plain in ref.makers or (not kernel and len(refs) == 1):
                 return reader, ref
     if not names:
         if path.suffix == ".kir":

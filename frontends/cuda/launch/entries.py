@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from kir.ir import nodes as n
@@ -53,8 +53,9 @@ def _launching_functions(units: Sequence[Unit], main: Unit) -> dict[str, tuple[U
     return functions
 
 
-def every_launch(units: Sequence[Unit], main: Unit) -> list[HostLaunch]:
-    """Each launch in these files under each of the values that branches, dispatch macros and callers in them give it, the same only once."""
+def every_launch(units: Sequence[Unit], main: Unit, others: Collection[tuple[str, str]] = ()) -> list[HostLaunch]:
+    """Each launch in these files under each of the values that branches, dispatch macros and callers in them give it, the same only once; without those of
+    `others`, a kernel's name and a file that has one of its own by that name."""
     functions = _launching_functions(units, main)
     follower = Follower(functions, units, every=True)
     wanted = [(functions[name], arguments) for name, arguments in host_instantiations(units) if name in functions]
@@ -62,6 +63,7 @@ def every_launch(units: Sequence[Unit], main: Unit) -> list[HostLaunch]:
     for (unit, node), arguments in [*wanted, *((each, None) for each in alone)]:
         follower.followed, known = 0, len(follower.launches)
         follower.entry(unit, node, templates=arguments)
+        follower.launches[known:] = [each for each in follower.launches[known:] if (each.kernel, each.file) not in others]
         if arguments is None and template_names(node):  # types that nobody gives are guessed: only where no caller gives them
             called = {each.kernel for each in follower.launches[:known]}
             follower.launches[known:] = [each for each in follower.launches[known:] if each.kernel not in called]

@@ -16,6 +16,7 @@ from kir.ir.binding import Binding, expressions
 from kir.ir.printer import expr_text
 from kir.ir.types import DTYPES, I32
 from kir.ir.visit import regions
+from kir.surface.launches.alike import as_seen, parts_as_seen
 from kir.surface.launches.reach import LEAN, PLACES, PRIMES, divisions, grid_extents, leaves, parted, quotients, ran, small_sizes, tiles
 from kir.surface.launches.values import evaluated
 
@@ -354,14 +355,14 @@ def _candidates(binding: Binding, tried: Sequence[Mapping[str, int]], parts: Seq
     yield from sorted(out, key=lambda c: (max(c.elements, default=0), any(isinstance(d, int) for d in c.of), of_grid(c)))
 
 
-def with_ties(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding:
+def with_ties(binding: Binding, made: Callable[[Binding], n.Program], examples: Mapping[str, int] | None = None) -> Binding:
     """The binding without sizes that only extents speak of, of one tensor or of several that the host code makes alike, where the kernel says what they
     are (see `_tied`); what is alike is tied for each tensor by itself, and only if that ties all. With facts on strides of those that are tied
-    (see `_of_rows`)."""
+    (see `_of_rows`). `examples` are the sizes in a call that was seen: what they contradict is not so."""
     apart = _apart(binding)
-    tied = _tied(apart, made) if apart is not binding else binding
+    tied = _tied(apart, made, examples or {}) if apart is not binding else binding
     if apart is binding or not set(tied.sizes) <= set(binding.sizes):
-        tied = _tied(binding, made)
+        tied = _tied(binding, made, examples or {})
     sizes, names = small_sizes(tied), [name for name, t in tied.tensors.items() if t.shape != binding.tensors[name].shape]
     rows = _of_rows(tied, made, sizes, names) if sizes is not None else ()
     return tied.changed(facts=list(dict.fromkeys([*tied.facts, *rows])))
@@ -390,11 +391,11 @@ def _said(binding: Binding) -> str:
     return " ".join(map(str, (*binding.grid, *binding.scalars.values(), *facts, *(s for t in binding.tensors.values() for s in t.strides or ()))))
 
 
-def _tied(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding:
+def _tied(binding: Binding, made: Callable[[Binding], n.Program], examples: Mapping[str, int]) -> Binding:
     """The binding without sizes that are an extent of one tensor and nothing else, since the host code never compares two tensors: each such extent
     is what gives the tensor as many elements as are reached, else the smallest of the other sizes at which runs at small sizes stay inside. One at which
     none does stays a size, and so does each where data may be places (an index into a table reaches as far as its values do, which no small run shows)."""
-    binding = _as_reached(binding, made)
+    binding = _as_reached(binding, made, examples)
     places = any(t.dtype not in DTYPES or DTYPES[t.dtype].is_integer for t in binding.tensors.values())
     for name, axis, size in () if places else _lone(binding):
         tried = [sizes for primes in PRIMES if (sizes := small_sizes(binding, primes)) is not None]
@@ -403,7 +404,7 @@ def _tied(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding:
         if axis == 0:
             rows = _rows(_without(binding, size), made, name, tried)
             others = [x for x in others if rows is not None and all(sizes[x] >= reached for sizes, reached in zip(tried, rows))][:1]
-        for other in others:
+        for other in (x for x in others if as_seen(examples, [size], [x])):
             shape = [other if k == axis else d for k, d in enumerate(binding.tensors[name].shape)]
             now = _shaped(_without(binding, size), {name: shape})
             try:
@@ -418,7 +419,7 @@ def _tied(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding:
     return binding
 
 
-def _as_reached(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding:
+def _as_reached(binding: Binding, made: Callable[[Binding], n.Program], examples: Mapping[str, int]) -> Binding:
     """The binding with extents that nothing else mentions as what gives the tensor as many elements as are reached, where one axis of it is such, or all
     are. Others keep them: what is looked up by numbers of a tensor is as large as it is."""
     lone: dict[str, list[int]] = {}
@@ -436,7 +437,8 @@ def _as_reached(binding: Binding, made: Callable[[Binding], n.Program]) -> Bindi
     except KirError:
         return binding
     runs, further = [ran(program, sizes) for sizes in tried], [ran(program, sizes, MORE_PLACES) for sizes in tried]
-    candidates = list(_candidates(_shaped(bare, dict.fromkeys(names, (UNSTATED,))), tried, _parts(bare)))
+    parts = [*_parts(bare), *parts_as_seen(examples, bare.sizes, [size for _, _, size in _lone(binding)])]
+    candidates = list(_candidates(_shaped(bare, dict.fromkeys(names, (UNSTATED,))), tried, parts))
     for name in names:
         ends = [0 if found is None or leaves(found, name, bare) else found.ends.get(name, 0) for found in runs]
         if 0 in ends or ends != [0 if found is None else found.ends.get(name, 0) for found in further]:
@@ -444,10 +446,10 @@ def _as_reached(binding: Binding, made: Callable[[Binding], n.Program]) -> Bindi
         (axis, *more), shape = lone[name], binding.tensors[name].shape
         if not more and len(shape) > 1:
             rows = [divmod(end, each) if each else (0, 1) for end, each in zip(ends, _elements(binding, name, tried, axis))]
-            one = next((c for c in candidates if len(c.of) == 1 and [(k, 0) for k in c.elements] == rows), None)
+            one = next((c for c in candidates if len(c.of) == 1 and [(k, 0) for k in c.elements] == rows and as_seen(examples, [shape[axis]], c.of)), None)
             found = None if one is None else [*shape[:axis], *one.of, *shape[axis + 1:]]
         else:
-            found = next((list(c.of) for c in candidates if list(c.elements) == ends), None)
+            found = next((list(c.of) for c in candidates if list(c.elements) == ends and as_seen(examples, shape, c.of)), None)
         if found is not None:
             for axis in lone[name]:
                 binding = _without(binding, str(shape[axis]))

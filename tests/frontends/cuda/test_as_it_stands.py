@@ -305,6 +305,8 @@ def test_a_file_beside_with_a_kernel_of_the_same_name_launches_its_own(tmp_path:
     before = [each.label for each in reader().specializations(file)]
     (tmp_path / "other.cu").write_text(KERNEL + "void own(double* x) { k<double, 3><<<1, 96>>>(x, x, 1); }\n")
     assert [each.label for each in reader().specializations(file)] == before
+    file = written(tmp_path, KERNEL + "template <typename T> void run(T* x) { k<T, 5><<<1, 160>>>(x, x, 1); }\n")  # of a type that no caller gives
+    assert ["5>[160]" in each.label for each in reader().specializations(file)] == [True]
 
 
 def test_ten_thousand_instantiations_are_capped_and_counted(tmp_path: Path) -> None:
