@@ -377,17 +377,15 @@ class Follower:
         return list(found) if isinstance(found, (list, tuple)) else [Starred(found)]
 
     def _chosen(self, file: HostFile, test: ast.expr, body: ast.expr, orelse: ast.expr, scope: Mapping[str, Value]) -> Value:
-        found = self.value(file, test, scope)
-        answer = self.truth(found)
+        answer = self.truth(found := self.value(file, test, scope))
         if answer is None and isinstance(found, n.Expr):
             answer = decided(self.known.resolved(found), self.known.examples)
         if self.truth(found) is None and (both := number_chosen(found, *(self.value(file, x, scope) for x in (body, orelse)))) is not None:
             return both
         taken, left = (body, orelse) if answer is not False else (orelse, body)
-        v = self.value(file, taken, scope)
-        if isinstance(v, Lazy) and v.array_ is None and asked_for(test, taken) and isinstance(made := self.value(file, left, scope), Array):
-            return made  # what a caller may bring along is as what is made without: nothing else says its shape
-        return v
+        v = self.value(file, taken, scope)  # what a caller may bring along is as what is made without it
+        alike = self.value(file, left, scope) if isinstance(v, Lazy) and v.array_ is None and asked_for(test, taken) else v
+        return alike if isinstance(alike, Array) else v
 
     def _attribute(self, file: HostFile, e: ast.Attribute, owner: Value, attr: str, scope: Mapping[str, Value]) -> Value:
         if isinstance(e.value, ast.Name) and f"{e.value.id}.{attr}" in scope:
