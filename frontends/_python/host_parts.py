@@ -129,3 +129,9 @@ def launched_below(functions: Mapping[str, ast.FunctionDef], kernels: Collection
             found.add(x.id)
             waiting += ast.walk(functions[x.id])
     return False
+
+
+def asked_for(test: ast.expr, x: ast.expr) -> bool:
+    """Whether a condition asks whether an expression is None."""
+    return (isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is | ast.IsNot) and isinstance(test.comparators[0], ast.Constant)
+            and test.comparators[0].value is None and ast.dump(test.left) == ast.dump(x))

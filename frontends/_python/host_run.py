@@ -20,7 +20,7 @@ from kir.surface.launches.values import Array, Dtype, Either, Known, Quotient, U
 from .host_parts import Called as Called
 from .host_parts import HostFile as HostFile
 from .host_parts import Kernel as Kernel
-from .host_parts import defaults, is_main, launched_below, leaves, module_files, optional, parameters
+from .host_parts import asked_for, defaults, is_main, launched_below, leaves, module_files, optional, parameters
 from .host_values import (
     RANK,
     External,
@@ -377,13 +377,15 @@ class Follower:
         return list(found) if isinstance(found, (list, tuple)) else [Starred(found)]
 
     def _chosen(self, file: HostFile, test: ast.expr, body: ast.expr, orelse: ast.expr, scope: Mapping[str, Value]) -> Value:
-        found = self.value(file, test, scope)
-        answer = self.truth(found)
+        answer = self.truth(found := self.value(file, test, scope))
         if answer is None and isinstance(found, n.Expr):
             answer = decided(self.known.resolved(found), self.known.examples)
         if self.truth(found) is None and (both := number_chosen(found, *(self.value(file, x, scope) for x in (body, orelse)))) is not None:
             return both
-        return self.value(file, body if answer is not False else orelse, scope)
+        taken, left = (body, orelse) if answer is not False else (orelse, body)
+        v = self.value(file, taken, scope)  # what a caller may bring along is as what is made without it
+        alike = self.value(file, left, scope) if isinstance(v, Lazy) and v.array_ is None and asked_for(test, taken) else v
+        return alike if isinstance(alike, Array) else v
 
     def _attribute(self, file: HostFile, e: ast.Attribute, owner: Value, attr: str, scope: Mapping[str, Value]) -> Value:
         if isinstance(e.value, ast.Name) and f"{e.value.id}.{attr}" in scope:

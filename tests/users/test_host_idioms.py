@@ -90,6 +90,12 @@ SAVED = """class Copied(torch.autograd.Function):
         T, D = x.shape
         copied[(triton.cdiv(T, ctx.rows),)](x, y, T, D, 16, 64)
 """
+BROUGHT = """class Copy(torch.nn.Module):
+    def forward(self, x):
+        y = torch.empty_like(x) if self.out is None else self.out
+        T, D = x.shape
+        copied[(triton.cdiv(T, 16),)](x, y, T, D, 16, 64)
+"""
 FIRST_AXES = """def run(x):
     b, t = x.shape[:2]
     y = torch.empty_like(x)
@@ -110,6 +116,7 @@ def _bound(folder: Path, host: str) -> Binding:
     pytest.param(PUT_AWAY, "ceildiv(T, 16)", "T", {"x": ["x_0", "T", "D_2"], "y": ["T", "y_1", "E"]}, id="what is put away under one name is not one size"),
     pytest.param(TURNS, "ceildiv(T, 16)", "T", {"x": ["T", 50], "y": ["T", 50]}, id="one turn of a loop makes tensors of one shape"),
     pytest.param(SAVED, "ceildiv(T, rows)", "T", {"x": ["T", 1024]}, id="tensors and numbers that another call has saved"),
+    pytest.param(BROUGHT, "ceildiv(T, 16)", "T", {"x": ["T", 1024], "y": ["T", 1024]}, id="a result that a caller may bring along"),
     pytest.param(FIRST_AXES, "ceildiv(b * t, 16)", "b * t", {"x": ["b", "t"]}, id="the first axes of a shape whose rank is open"),
 ])
 def test_what_the_host_says(host: str, grid: str, scalar: str, shapes: dict[str, list[str | int]], tmp_path: Path) -> None:

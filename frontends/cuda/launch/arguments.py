@@ -38,6 +38,9 @@ def compile_time(fn: Function, launch: HostLaunch) -> dict[str, Value]:
     bytes of dynamic shared memory."""
     words = words_of(fn)
     out: dict[str, Value] = {p.name: v for p, v in zip(fn.params or (), launch.templates) if not p.pack}
+    usual = {p.name: text(p.default) for p in fn.params or () if p.kind == "value" and p.default is not None and p.name not in out}
+    out |= {name: build.const(int(words)) if words.isdecimal() else words == "true" for name, words in usual.items()
+            if words in ("true", "false") or (words.isdecimal() and int(words) < 1 << 31)}
     kinds, named = parameters_of(fn), named_arguments(fn, launch)
     for p in fn.params or ():
         held = out.get(p.name)

@@ -166,7 +166,7 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
     if best is None and (seems := report.get("unjudged")) is not None:
         yield f"nothing is known to be faster; not judged any more: {seems['plan']} from {_start(report, seems)}, {_time(seems['forecast'])} by its forecast"
     elif best is None:
-        yield "nothing is faster" if report["tried"] or report["built"] else "nothing was tried"
+        yield "nothing is faster" if report["tried"] or report["built"] or report["ended"] == "nothing is left to try" else "nothing was tried"
     else:
         yield f"{report['speedup']:.3g} times as fast: {_time(best['seconds'])}, {best['surface']}, from {_start(report, best)}, by {best['plan']}"
         if best["reason"]:
@@ -175,7 +175,7 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
             yield f"  walked back by {', '.join(text.partition('{')[0].partition('@')[0] for text in best['back'])}"
         told = base["kind"] == "modelled" and best["begins"]["step"] == "as it is"  # in the first line
         for each in (*([] if told else [best["begins"]]), *best["steps"]):
-            rounds = f"  ({each['numerics']})" if each["numerics"] != "bitwise" else ""
+            rounds = f"  ({said})" if (said := each.get("numerics", "bitwise")) != "bitwise" else ""
             yield f"  {_time(each['seconds']) if each['seconds'] is not None else '':>11}  {each['step']}{rounds}"
         left = [text for text in best["losses"] if text.startswith("left out ")]
         yield from (f"  {text}" for text in left[:TOLD])

@@ -545,7 +545,8 @@ def _fitting(kernel: n.Kernel, rows: int, column: int, tiles: Sequence[tuple[int
 def _product(kernel: n.Kernel, rows: int, column: int, m: int, c: int, depth: int, threads: int) -> tuple[Step, ...]:
     panels = (Step("stage-panels", {"extent": depth}),) if depth else ()
     tiles = (_tile(kernel, rows, m), _tile(kernel, column, c, back=True))
-    if kernel.body and isinstance(kernel.body[0], n.Let):  # axes that are parts of one: what is inside by them is known only after the last axis
+    whole = (int_value(kernel.grid[column].extent) or 1) % c == 0  # nothing hangs over
+    if kernel.body and isinstance(kernel.body[0], n.Let) and not whole:  # axes that are parts of one: what is inside by them is known only after the last axis
         tiles = (_tile(kernel, column, c), _tile(kernel, rows, m))
     return (_threads_of(kernel, threads), *tiles, *panels)
 

@@ -106,6 +106,8 @@ class Kernels:
         name = f"k{len(self.kernels)}" if w.number != self.g.result else "main"
         self.made.append((w.number, frozenset(w.made)))
         self.facts |= dict.fromkeys(f"{size} <= {I32_MOST // int(times)}" for size, times in MULTIPLE.findall(told))
+        if w.product and not lets:
+            lets, lines = _parts_named(w, grid, lines)
         views = [f"view {view.format(named)}" for view, named in w.views.items()]
         self.kernels.append("\n".join([f"kernel {name} grid ({told}) threads 1", *("  " + x for x in (*views, *lets, *lines))]))
 
@@ -513,6 +515,14 @@ class Kernels:
         lines = [f"register {total}: {own} = {ops.literal(0 if node.op == 'cumsum' else 1, own)}", *w.before.lines,
                  *([f"for {var} in 0..{self.g.extent(w.axes[var])}", *("  " + x for x in inside)] if var != "0" else inside)]
         self._add(w, [x for x in w.axes if x != var], lines)
+
+
+def _parts_named(w: Writing, grid: Sequence[str], lines: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What a product's places along the grid are parted into, named once: a tile of such a product is known to stay in range by these names."""
+    made: dict[str, str] = {}
+    part = re.compile(rf"\(\(({'|'.join(map(re.escape, grid)) or '(?!)'})\) (//|%) \((\d+)\)\)")
+    lines = [part.sub(lambda found: made.setdefault(" ".join(found.groups()), w.name("part")), line) for line in lines]
+    return [f"let {name} = {text}" for text, name in made.items()], [*lines]
 
 
 def _axes(node: Node) -> int:

@@ -152,6 +152,8 @@ class _Made:
     end: int
     params: Sequence[str]
     templates: Sequence[str]
+    usual: Sequence[str]
+    """What the latter are where a launch does not say them; "" for one that it must."""
 
 
 @dataclass(frozen=True)
@@ -208,8 +210,9 @@ def _definition(shown: str, text: str, kernel: str) -> _Made:
         if opened is None:
             continue  # a declaration
         params = [_declared(x) for x in _listed(shown, shown, m.end(), close - 1)]
-        templates = [_declared(x.partition("=")[0]) for x in (m[1] or "").split(",") if x.strip()]
-        found.append(_Made(m.start(), _closing(shown, close + opened.end() - 1), params, templates))
+        declared = [x.partition("=") for x in (m[1] or "").split(",") if x.strip()]
+        found.append(_Made(m.start(), _closing(shown, close + opened.end() - 1), params, [_declared(x) for x, _, _ in declared],
+                           [usual.strip() for _, _, usual in declared]))
     if len(found) != 1:
         raise NotSaid(f"it has {len(found)} definitions of '{kernel}'" if found else f"the definition of '{kernel}' is not in it")
     return found[0]
@@ -344,6 +347,15 @@ def _of_the_grid(size: str, launch: _Launch, binding: Binding, names: Mapping[st
     raise NotSaid(f"nothing that its launch says is '{size}'")
 
 
+def _said_of(name: str, launch: _Launch, made: _Made) -> str:
+    """What a launch says of a parameter of the kernel's template. Raises NotSaid."""
+    place = made.templates.index(name) if name in made.templates else len(launch.templates)
+    said = launch.templates[place] if place < len(launch.templates) else made.usual[place] if name in made.templates else ""
+    if not said:
+        raise NotSaid(f"its launch does not say '{name}'")
+    return said
+
+
 def _of_the_grid_read(launch: _Launch, binding: Binding, names: Mapping[str, str]) -> Iterator[str]:
     """That the grid is the one that the kernel was read under: host code may come to the launch in several ways."""
     sizes = {x: n.Var(x, I32) for x in binding.sizes}
@@ -375,14 +387,9 @@ def _of_the_launch(launch: _Launch, made: _Made, binding: Binding, said: Mapping
         elif not name.startswith("threads_"):
             if name not in made.templates:
                 raise NotSaid(f"'{name}' is nothing that its launch says")
-            place = made.templates.index(name)
-            if place >= len(launch.templates):
-                raise NotSaid(f"its launch does not say '{name}'")
-            yield from _template(launch.templates[place], value)
+            yield from _template(_said_of(name, launch, made), value)
     for name, dtype in binding.dtypes.items():
-        if name not in made.templates or made.templates.index(name) >= len(launch.templates):
-            raise NotSaid(f"its launch does not say '{name}'")
-        yield from _template(launch.templates[made.templates.index(name)], str(dtype))
+        yield from _template(_said_of(name, launch, made), str(dtype))
     yield from (f"{said[x]} == nullptr" for x in binding.absent if x in said and said[x] not in ("nullptr", "NULL"))
     yield from _facts(fact_expressions(binding.facts, {x: n.Var(x, I32) for x in binding.sizes}), names)
 

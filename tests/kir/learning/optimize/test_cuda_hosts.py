@@ -170,6 +170,9 @@ void run(const float* x, float* y, int rows) { moved<64><<<rows, 64, 64 * sizeof
 
 def test_dynamic_shared_memory_is_asked_for_its_size(tmp_path: Path) -> None:
     assert "if (static_cast<int>(64 * sizeof(float)) == 256\n" in edit_of(tmp_path, MOVED, name="moved.cu")[0].after
+    usual = MOVED.replace("<int THREADS>", "<typename T, int THREADS = 64>").replace("moved<64>", "moved<float>")
+    usual = usual.replace("const float* x, float* y, int n", "const T* x, T* y, int n")
+    assert "THREADS" not in edit_of(tmp_path, usual, name="usual.cu")[0].after.partition("void run(")[2], "what a launch leaves to the template is said there"
 
 
 def test_line_ends_tabs_and_what_stands_around_are_kept(tmp_path: Path) -> None:

@@ -396,6 +396,33 @@ kernel main grid (x: W - 1, y: W - 1, gc: G * 3) threads 1
 }
 
 
+HEADS = """kir 1
+program heads
+  size B: i32
+  size L: i32
+  in P: f32[B, 16, L, L]
+  in V: f32[B, 16, L, 64]
+  out Y: f32[B, 16, L, 64]
+kernel main grid (r: L, c: 64, h: B * 16) threads 1
+  let b = h // 16
+  let a = h % 16
+  register s: f32 = 0.0
+  for k in 0..L
+    s = s + P[b, a, r, k] * V[b, a, k, c]
+  Y[b, a, r, c] = s
+"""
+
+
+def test_places_that_are_parts_of_one_do_not_keep_a_product_from_tensor_cores() -> None:
+    """Of attention written naively: the grid has no fourth axis, and no tile along 64 columns hangs over."""
+    program, sizes = parse_program(HEADS, "heads"), {"B": 4, "L": 512}
+    problem = SimpleNamespace(spec=SimpleNamespace(operator=""), dtype="f32", name="heads")
+    setting = Setting(cast(Any, problem), Shape(name="timed", tags=("timed",), sizes=sizes), target("h200"), "triton")
+    search = Search(program, setting, CpuJudge(setting), (TileSource(),), budget=Budget(seconds=1e4, plans=8), from_starts=[Start("as it is", program)])
+    best = min(search.proposals(8), key=lambda c: c.seconds)
+    assert best.plan.family == "tiles cores" and not best.left
+
+
 @pytest.mark.parametrize("name", FORMS)
 def test_a_form_alone_says_how_a_kernel_comes_near_what_the_device_allows(name: str) -> None:
     """Without anything stored: the naive program is more than 30 times slower than reading and writing its tensors once; of the first plans one is near."""
