@@ -94,6 +94,8 @@ class _Assembly:
         self.few = few
         self.pins = 1
         """How many sizes the compile-time values follow from that no call shows."""
+        self.open_conditions: dict[str, n.Expr] = {}
+        """Compile-time values that are conditions on sizes, which nothing decides."""
         self.sizes: dict[str, str] = {}
         """Names of the sizes by the host's variables."""
         self.taken = {*skeleton.tensors, *skeleton.metas, *skeleton.heuristics, *(k for c in skeleton.configs for k in c), *LAUNCH_OPTIONS, *_RESERVED}
@@ -135,6 +137,7 @@ class _Assembly:
         names = {v: k for k, v in self.sizes.items()}
         examples = {name: e for name in sizes if (e := self.known.examples.get(names.get(name, ""))) is not None and names.get(name) not in self.known.assumed}
         self.assumed += [Assumed(f"{k} is {' x '.join(map(str, tensors[k].shape))}, {AS_SEEN}") for k in alike if k in tensors]
+        self.assumed += [Assumed(f"{k} is false, as nothing promises {self._text(e)}", ("metas", k)) for k, e in self.open_conditions.items()]
         self.assumed += [Assumed(x) for x in dict.fromkeys(self.known.remarks)]
         self.assumed += [Assumed(f"{self.sizes[x]} up to {self.known.examples[x]}") for x in self.known.assumed if x in self.sizes]
         return Found(binding, self.launch.place, tuple(self.assumed), examples, {k: v for k, v in self.named.items() if isinstance(v, float)},
@@ -143,16 +146,18 @@ class _Assembly:
     def _written_twice(self, arrays: Mapping[str, Array]) -> None:
         """A length that a call writes out, which nothing else that is passed tells, and that is a number which the kernel is passed, stays that number: as a
         size of its own it would be another one than the kernel's. So does, where no call of the launching function is shown, one that is a compile-time
-        value, one more, or so many times as much."""
+        value, one more, or so many times as much; and one that is written beside a tensor which a caller hands in: it is so in every call."""
         told = [self.known.resolved(e) for e in (*self.named.values(), *self.launch.grid) if isinstance(e, n.Expr)]
         given = {k: self.known.resolved(v) for k, v in self.given.items() if isinstance(v, n.Expr)}
         numbers = {int(e.value) for k in self.skeleton.scalars if isinstance(e := given.get(k), n.Const) and isinstance(e.value, int)}
         shown = any(rank == 0 and x in self.known.examples and x not in self.known.assumed for x, (rank, _) in self.known.names.items())
         metas = [e.value for k in self.skeleton.metas if isinstance(e := given.get(k), n.Const) and type(e.value) is int and e.value >= 8] if not shown else []
         used = set().union(*map(names_read, told)) if told else set()
+        handed = any(not a.memory.begun and a.memory.like is None and a.memory.turned is None for a in arrays.values())
         for d in [self.known.resolved(d) for a in arrays.values() for d in a.shape or ()]:
             value = self.known.examples.get(d.name) if isinstance(d, n.Var) and d.name not in used else None
-            if value is not None and (value in numbers or any(value in (m, m + 1) or (m >= LONG and value % m == 0) for m in metas)):
+            beside = handed and isinstance(d, n.Var) and d.name not in self.known.names
+            if value is not None and (beside or value in numbers or any(value in (m, m + 1) or (m >= LONG and value % m == 0) for m in metas)):
                 self.known.same(d, build.const(value))
 
     def _shared(self, arrays: Mapping[str, Array], a: str, b: str, tensors: Mapping[str, Tensor]) -> tuple[str, ...]:
@@ -207,8 +212,8 @@ class _Assembly:
             tuned = name in {k for c in self.skeleton.configs for k in c}
             before, capped = len(self.known.assumed), isinstance(v, n.Expr) and is_number(v) and self.known.capped(v) is not None
             made = default if tuned and not isinstance(v, n.Const) else self._setting(v, name in self.few)
-            if isinstance(v, n.Expr) and v.type == BOOL and not isinstance(e := self.known.resolved(v), n.Const):
-                self.assumed.append(Assumed(f"{name} is false, as nothing promises {self._text(e)}", ("metas", name)))
+            if isinstance(v, n.Expr) and v.type == BOOL and not isinstance(self.known.resolved(v), n.Const):
+                self.open_conditions[name] = v
             if len(self.known.assumed) > before or capped:
                 self.assumed.append(Assumed(f"{name} is {made}", ("metas", name)))
             if isinstance(v, Dtype) and not v.name:
