@@ -202,7 +202,7 @@ def _odds(cards: Sequence[Card], states: Sequence[Seen]) -> Mapping[str, tuple[f
     for k, card in enumerate(cards):
         together.setdefault(skill(card), []).append(k)
     out: dict[str, tuple[float, dict[str, float]]] = {}
-    seldom = _in_the_mean([(applies[:, some].any(axis=1), used[:, some].any(axis=1)) for some in together.values()])
+    seldom = _in_the_mean([(np.asarray(applies[:, some].any(axis=1)), np.asarray(used[:, some].any(axis=1))) for some in together.values()])
     for some in together.values():
         own = applies[:, some].any(axis=1)
         found: tuple[float, dict[str, float]] = (seldom, {})
