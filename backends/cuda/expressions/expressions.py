@@ -161,7 +161,8 @@ class Expressions:
                 return (f"{self.names[e.name]}[{flat(at, shape)}]" if shape else self.names[e.name]), ATOM
             case n.Unary():
                 sign = "-" if e.op == "neg" else "!" if dtype_of(e.type).is_bool else "~"
-                return sign + self.element(e.x, at, UNARY), UNARY
+                x = self.element(e.x, at, UNARY)
+                return f"{sign}({x})" if sign == "-" and x.startswith("-") else sign + x, UNARY  # `--x` is something else
             case n.Binary():
                 return self._binary(e, at)
             case n.Select():

@@ -87,6 +87,11 @@ def test_words_of_the_language_are_respelled(cuda: Backend) -> None:
     assert "const float class_ =" in text and "const float double_ = class_ * 2.0f;" in text
 
 
+def test_two_signs_are_no_decrement(cuda: Backend) -> None:
+    text = cuda.emit(parse_program(threaded("register x: f32 = X[i, t]\nx = -(-x) - -1.0\nY[i, t] = x"), "p.kir")).text
+    assert "--" not in text and "-(-x)" in text
+
+
 REFUSED = {
     "a tile without a form for threads": ("KIR-B030", body("let x = sort(X[i, 0 +: 64], axis=0)"), "main/0"),
     "a fragment for another team": ("KIR-B030", body("fragment f: f32[16, 8] layout mma_c"), "main/0"),
