@@ -43,7 +43,8 @@ def check_made(made: n.Program, binding: Binding, tiles: bool) -> None:
             for x in walk(s):
                 if isinstance(x, n.Call) and x.fn == "iota" and isinstance(x.args[0], n.Expr) and (length := build.int_value(x.args[0])) is not None and (
                         length < 1 or length & (length - 1) or length > MOST_IN_TILE):
-                    raise _impossible(binding, f"makes a range of {length} elements", f"a power of two from 1 to {MOST_IN_TILE}, as tl.arange has it", (length,), s)
+                    raise _impossible(binding, f"makes a range of {length} elements", f"a power of two from 1 to {MOST_IN_TILE}, as tl.arange has it",
+                                      (length,), s)
 
 
 def _impossible_extents(shape: tuple[n.Expr, ...], least: int) -> Iterator[int]:
