@@ -1,8 +1,8 @@
-"""Which stored pipelines for CUDA and Triton are programs of other architectures than Hopper's, and compile for them, as `docs/tables/architectures.md`.
-TileLang's, whose compiler takes minutes for some, are asked by name.
+"""Which stored pipelines are programs of other architectures than Hopper's: compiled for them, interpreted and modelled, as
+`docs/tables/architectures.md`.
 
     python -m benchmarks.surfaces.architectures [NAME ..]     # prints the rows of some pipelines
-    python -m benchmarks.surfaces.architectures --write       # writes the page
+    python -m benchmarks.surfaces.architectures --write [NAME ..]   # writes the rows of all, or of some, into the page
 """
 from __future__ import annotations
 
@@ -16,24 +16,29 @@ from pathlib import Path
 from kir.analysis.target.legalize import legalize
 from kir.base.diagnostic import KirError
 from kir.base.store import write_atomic
+from kir.gate.checked import cases, checked, named
+from kir.gate.cost import profile
+from kir.gate.cpu import profiled
 from kir.hardware.target import Target, target
-from kir.learning.tune.rank import Prefixes, built, given_of
+from kir.ir.nodes import Program
+from kir.learning.tune.rank import Prefixes, built, given_of, holds
 from kir.learning.tune.space import Space, find_space, space_names
-from kir.problem import load_problem
+from kir.problem import Problem, load_problem
 from kir.surface import Artifact, backend
 
 PAGE = Path(__file__).parents[2] / "docs" / "tables" / "architectures.md"
 TARGETS = ("sm_80", "sm_120")
 PRODUCTS = ("HGMMA", "QGMMA", "QMMA", "HMMA")
 """Matrix instructions as their names begin in SASS."""
-MOST = 4
-"""Points of a space that are tried."""
+MOST, CASES = 4, 5
+"""Points of a space that are tried; and sizes at which one is interpreted."""
 HEAD = """# Stored pipelines on other architectures
 
-Each stored pipeline for CUDA and Triton over its naive program, with every precondition judged for the target, legalized for its architecture, written and
-compiled: the first point of its space that goes so far, of four. The cell says the matrix instruction of the code, its registers a thread and bytes spilled;
-otherwise what the first point is refused for. Nothing is run. Written by `python -m benchmarks.surfaces.architectures --write`; a test compares some of the
-rows.
+Each stored pipeline over its naive program, with every precondition judged for the target, legalized for its architecture, written and compiled: the first
+point of its space that goes so far, of four. The cell says the matrix instruction of the code, its registers a thread and bytes spilled; at how many sizes
+of its problem the interpreter, looking for hazards, found its outputs right (the quickest of those of `kir run --check`); and the modelled time at the first
+shape that the problem profiles. Otherwise it says what the first point is refused for. None of it ran on a GPU. Written by
+`python -m benchmarks.surfaces.architectures --write`; a test compares some of the rows.
 
 | pipeline | surface | sm_80 | sm_120 |
 | --- | --- | --- | --- |
@@ -58,7 +63,8 @@ def cell(space: Space, device: Target) -> str:
             refused = legalize(program, device.architecture)
             if not refused:
                 by = backend(space.surface)
-                return _compiled(by.compile(by.emit(program), device))
+                made = by.compile(by.emit(program), device)
+                return made.absent or f"{_compiled(made)}; {_interpreted(program, problem)}; {_modelled(program, problem, device, space.surface)}"
         except KirError as stopped:
             refused = stopped.diagnostics
         said.append(f"{refused[0].id}: {refused[0].message.splitlines()[0]}".replace("|", "\\|"))
@@ -66,26 +72,44 @@ def cell(space: Space, device: Target) -> str:
 
 
 def _compiled(made: Artifact) -> str:
-    if made.absent:
-        return made.absent
     found = [p for p in PRODUCTS if any(word.startswith(p) for word in made.mix)]
     return f"compiles: {', '.join([*found, f'{made.registers} registers', *([f'{made.spills} bytes spilled'] if made.spills else [])])}"
+
+
+def _interpreted(program: Program, problem: Problem) -> str:
+    """Whether a program is right, and free of hazards, at its tail and the quickest of the sizes that `kir run --check` takes."""
+    chosen = [case for case in cases(program, problem)[0][:CASES] if holds(program, case.at)]
+    ran = list(checked(program, chosen))
+    wrong = next((each for each in ran if not each.ok), None)
+    if wrong is None:
+        return f"right at {len(ran)}" if ran else "**not interpreted**"
+    return f"**wrong at {named(wrong.case)}: {wrong.diagnostics[0].id}**"
+
+
+def _modelled(program: Program, problem: Problem, device: Target, surface: str) -> str:
+    shapes = profiled(program, problem)[:1]
+    return ", ".join(f"modelled {1e6 * each.seconds:.3g} us at {each.shape}" for each in profile(program, shapes, device, None, surface))
+
+
+def written(rows: Iterable[str], names: Iterable[str], text: str) -> str:
+    """The page with these rows in the place of what it says of their pipelines, in the order of names."""
+    at = {line.split(" | ")[0].removeprefix("| "): line for text_of in (text.splitlines(), rows) for line in text_of if line.startswith("| ")}
+    return HEAD + "\n".join([*(at[n] for n in names if n in at), ""])
 
 
 def main(words: Iterable[str]) -> int:
     """0, or 2 for words that are no pipelines."""
     words = list(words)
+    every = [n for n in space_names() if find_space(n).kind == "pipeline"]
     if unknown := [w for w in words if w != "--write" and w not in space_names()]:
         print(f"no pipeline is called {', '.join(unknown)}; there are {', '.join(space_names())}", file=sys.stderr)
         return 2
-    names = [w for w in words if w != "--write"] or [n for n in space_names() if (of := find_space(n)).kind == "pipeline" and of.surface != "tilelang"]
-    rows = []
+    names = [w for w in words if w != "--write"] or every
     with ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=get_context("spawn")) as pool:
         for one in pool.map(row, names):
-            rows.append(one)
             print(one, flush=True)
-    if "--write" in words:
-        write_atomic(PAGE, HEAD + "\n".join([*rows, ""]))
+            if "--write" in words:
+                write_atomic(PAGE, written([one], every, PAGE.read_text(encoding="utf-8")))
     return 0
 
 

@@ -10,6 +10,7 @@ Sources, named in the docstrings below:
 - *ISA*: PTX ISA 9.0, the "Target ISA notes" of each instruction; ``tests/kir/hardware/test_target.py`` asks ptxas as well;
 - *A100*: NVIDIA A100 Tensor Core GPU Architecture whitepaper; *H100*: NVIDIA H100 Tensor Core GPU Architecture
   whitepaper; *H200*: NVIDIA H200 datasheet; *RTX*: NVIDIA RTX Blackwell GPU Architecture whitepaper;
+  *B200*: NVIDIA Blackwell datasheet, HGX B200;
 - *micro*: measured on an H100 and an H200 by ``python -m benchmarks.micro``, see ``docs/tables/micro-benchmarks.md``.
 """
 
@@ -243,6 +244,14 @@ sm_90 = Architecture(
 sm_90a = replace(sm_90, name="sm_90a", families=_SM_90 | {"wgmma", "setmaxnreg", "tensormap_replace"})
 """Hopper with wgmma, setmaxnreg and tensormap.replace (*ISA*)."""
 
+sm_100a = replace(
+    sm_90,
+    name="sm_100a",
+    capability=(10, 0),
+    families=_SM_90 | {"tcgen05", "setmaxnreg", "tensormap_replace"},
+)
+"""Blackwell of data centers (*guide*, column 10.0; *ISA*): no wgmma; the products of tensor memory (tcgen05) are written by Triton's compiler alone."""
+
 sm_120 = Architecture(
     name="sm_120",
     capability=(12, 0),
@@ -259,7 +268,7 @@ and is slow there (*ISA*, cp.async.bulk.tensor)."""
 sm_120a = replace(sm_120, name="sm_120a", families=_SM_90 | {"setmaxnreg", "tensormap_replace"})
 """The same with what only its own target has: setmaxnreg, tensormap.replace (*ISA*)."""
 
-ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType({each.name: each for each in (sm_80, sm_90, sm_90a, sm_120, sm_120a)})
+ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType({each.name: each for each in (sm_80, sm_90, sm_90a, sm_100a, sm_120, sm_120a)})
 
 _A100_TENSOR = Rates(f64=19.5e12, f32=0.0, tf32=156e12, f16=312e12, bf16=312e12, fp8=0.0, i8=624e12)
 _A100_SCALAR = Rates(f64=9.7e12, f32=19.5e12, tf32=0.0, f16=78e12, bf16=39e12, fp8=0.0, i8=0.0)
@@ -333,6 +342,18 @@ DEVICES: Mapping[str, Device] = MappingProxyType(
                 l2_bandwidth=8.4e12,
             ),
             Device(
+                name="b200",
+                architecture="sm_100a",
+                sm_count=148,
+                clock=1.98e9,
+                memory=180 * _GIB,
+                bandwidth=7.7e12,
+                l2=126 * 2**20,
+                tensor=Rates(f64=37e12, f32=0.0, tf32=1.125e15, f16=2.25e15, bf16=2.25e15, fp8=4.5e15, i8=4.5e15),
+                scalar=Rates(f64=37e12, f32=75e12, tf32=0.0, f16=150e12, bf16=150e12, fp8=0.0, i8=0.0),
+                source="B200; half of the tensor rates that it gives with sparsity, L2 as the driver reports it (not measured here)",
+            ),
+            Device(
                 name="rtx-5090",
                 architecture="sm_120a",
                 sm_count=170,
@@ -349,6 +370,6 @@ DEVICES: Mapping[str, Device] = MappingProxyType(
 )
 
 _BEST_KNOWN: Mapping[str, str] = MappingProxyType(
-    {"sm_80": "a100-sxm-80gb", "sm_90": "h100-sxm", "sm_90a": "h100-sxm", "sm_120": "rtx-5090", "sm_120a": "rtx-5090"}
+    {"sm_80": "a100-sxm-80gb", "sm_90": "h100-sxm", "sm_90a": "h100-sxm", "sm_100a": "b200", "sm_120": "rtx-5090", "sm_120a": "rtx-5090"}
 )
 _ALIASES: Mapping[str, str] = MappingProxyType({"a100": "a100-sxm-80gb", "h100": "h100-sxm", "rtx5090": "rtx-5090"})

@@ -23,6 +23,9 @@ from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Rewritten, Site
 from kir.rewrite.edit import kernel_of
 from kir.rewrite.match import matched_as, params_as
 
+GATED = "the contract's shapes and inputs"
+"""What an answer was judged on: the gate runs it, and proves nothing of other inputs."""
+
 if TYPE_CHECKING:
     from kir.lineage.carrier.recognition import Known
 
@@ -192,9 +195,9 @@ def meets_contract(program: n.Program, site: Site, context: Context) -> Verdict:
     outline = _again(item, program, site.path).captures["outline"]
     found = known(item.carrier, item.answer, outline.dtype)
     if found.source == "shipped":
-        return proved(f"'{found.name}' ({found.note}) is recorded for {item.carrier.id} with the gate's word")
+        return proved(f"'{found.name}' ({found.note}) is recorded for {item.carrier.id} with the gate's word", GATED)
     seen = agreement(item.carrier, found.program, outline.dtype)
     if seen.holds:
-        return proved(f"it meets {item.carrier.id} in {seen.runs} runs", "the contract's shapes and inputs")
+        return proved(f"it meets {item.carrier.id} in {seen.runs} runs", GATED)
     return refuted(f"the answer '{item.answer}' does not meet {item.carrier.id}: {seen.reason}", *seen.witness,
                    needs=item.carrier.spec.title, attempt=f"kir carrier list, for answers to {item.carrier.id}")

@@ -30,9 +30,13 @@ from benchmarks.gpu_workloads import (
     tuned,
 )
 from benchmarks.gpu_workloads.running import asking, launching, replaying, watched
+from kir.base.diagnostic import Diagnostic, KirError
+from kir.hardware.target import Target
 from kir.interp import run
+from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.learning.tune.space import find_space
+from kir.surface import Artifact, Emitted, backend
 
 
 class Memory:
@@ -308,3 +312,36 @@ def test_what_a_search_found_is_kept_and_one_that_failed_is_asked_again(monkeypa
     fails.clear()
     tuned.find()
     assert set(asked[first:]) == {tuned.searches()[0]["space"]}
+
+
+def _doubled(key: str) -> Program:
+    if key.startswith("refused"):
+        raise KirError(Diagnostic("KIR-B002", f"{key} is refused"))
+    return parse_program(f"kir 1\nprogram {key}\n  in X: f32[2]\n  out Y: f32[2]\nkernel main grid (i: 2) threads 1\n  Y[i] = X[i] * 2.0\n")
+
+
+@pytest.mark.nvcc
+def test_what_other_code_compiled_or_refused_is_made_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(replaying, "ROOT", tmp_path)
+    monkeypatch.setattr(replaying, "ProcessPoolExecutor", lambda *_, **__: nullcontext(SimpleNamespace(map=map)))
+    (tmp_path / "build").mkdir()
+    compilations = list[str]()
+    by = type(backend("cuda"))
+    compile_ = by.compile
+
+    def counted(self: Any, emitted: Emitted, to: Target) -> Artifact:
+        compilations.append(emitted.text)
+        return compile_(self, emitted, to)
+
+    monkeypatch.setattr(by, "compile", counted)
+    code = "today"
+    monkeypatch.setattr(replaying, "stamp", lambda: (code, "compilers"))
+    assert replaying.kept("p", ["refused"], _doubled) == {"refused": "error[KIR-B002] refused is refused"}
+    first = replaying.kept("p", ["refused", "double"], _doubled)
+    assert len(compilations) == 1 and not isinstance(first["double"], str)
+    code = "another"
+    launching.compiled.cache_clear()  # as in another process
+    later = replaying.kept("p", ["double"], _doubled)
+    assert list(later) == ["double"] and len(compilations) == 1, "the same text: not compiled again, and what was refused is not told"
+    assert isinstance(replaying.kept("p", ["refused"], lambda key: _doubled(key.removeprefix("re")))["refused"], tuple) and len(compilations) == 2
+    launching.compiled.cache_clear()

@@ -86,6 +86,18 @@ def test_what_no_im2col_of_tilelang_shows_is_refused(old: str, new: str, why: st
 
 
 @pytest.mark.nvcc
+def test_on_ampere_threads_gather_pixels_for_mma_sync() -> None:
+    made, wanted = filled("conv2d_sm80", "bf16", {"rows": 64, "columns": 64})
+    shape = wanted.shape("tail")
+    inputs = wanted.inputs(shape, seed=4)
+    found = run(made, inputs, wanted.scalars(shape), mode="check")
+    assert wanted.compare(found.outputs, inputs, shape).ok and not found.errors
+    by = backend("cuda")
+    (kernel,) = by.compile(by.emit(made), target("sm_80")).kernels
+    assert kernel.spills == 0 and (not kernel.mix or (kernel.mix["HMMA"] > 0 and kernel.mix["LDSM"] > 0))
+
+
+@pytest.mark.nvcc
 def test_the_split_one_compiles_to_gathers_and_matrix_instructions_without_spills() -> None:
     made, _ = filled("conv2d_sm90_split", "f16", {"rows": 128, "columns": 128, "stages": 4, "parts": 2})
     by = backend("cuda")

@@ -75,6 +75,16 @@ def test_hopper_attention_is_hgmma_and_tma_without_spills(name: str) -> None:
         assert "FCHK" not in artifact.mix
 
 
+@pytest.mark.nvcc
+def test_attention_for_ampere_is_mma_sync_and_cp_async_without_spills_and_hazards() -> None:
+    right("fmha_causal_sm80", 129, "check")
+    by = backend("cuda")
+    artifact = by.compile(by.emit(made("fmha_causal_sm80")[0]), target("sm_80"))
+    assert artifact.spills == 0
+    if artifact.mix:
+        assert all(artifact.mix[opcode] > 0 for opcode in ("HMMA", "LDSM", "LDGSTS"))
+
+
 @pytest.mark.triton
 def test_the_loop_of_causal_attention_on_triton_leaves_registers_for_three_ctas_of_a_warpgroup() -> None:
     by = backend("triton")

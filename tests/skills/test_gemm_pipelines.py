@@ -142,6 +142,8 @@ def test_ampere_comes_from_the_naive_program_by_passes_alone_and_takes_every_siz
 @pytest.mark.parametrize(("name", "compiled_for", "instruction", "point"), [
     ("gemm_sm80", "sm_80", "HMMA", {"rows": 128, "stages": 4}),
     ("gemm_sm80", "sm_120", "HMMA", {"rows": 64, "stages": 4}),
+    pytest.param("gemm_triton", "sm_100a", "UTCHMMA", {"rows": 128, "columns": 128, "depth": 64, "stages": 3, "threads": 128, "raster": 8},
+                 marks=pytest.mark.triton),
     ("gemm_sm90_nt_skinny", "sm_90a", "HGMMA", {"rows": 16, "columns": 128, "stages": 4, "parts": 8}),
     ("gemm_sm90_nt_pingpong", "sm_90a", "HGMMA", {"rows": 64, "columns": 256, "stages": 4, "size": 2, "raster": 8, "rounds": 2}),
     ("gemm_grouped_sm90", "sm_90a", "HGMMA", {"rows": 128, "columns": 256, "stages": 4, "panel": 16, "rounds": 2}),
@@ -152,6 +154,6 @@ def test_ampere_comes_from_the_naive_program_by_passes_alone_and_takes_every_siz
 ])
 def test_they_compile_without_spills_to_the_matrix_instructions(name: str, compiled_for: str, instruction: str, point: dict[str, int]) -> None:
     made, _ = filled(name, compiled_for, "f8e4m3" if "fp8" in name else "bf16", **point)
-    surface = backend("cuda")
+    surface = backend(load_space(FOLDER / f"{name}.toml").surface)
     (kernel, *_) = surface.compile(surface.emit(made), target(compiled_for)).kernels
     assert kernel.spills == 0 and any(word.startswith(instruction) for word in kernel.mix)

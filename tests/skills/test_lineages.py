@@ -5,7 +5,7 @@ from math import log, sqrt
 
 import pytest
 
-from benchmarks.surfaces import crossing
+from benchmarks.surfaces import crossing, workload_lineages
 from kir.faces.cli._main import run
 from kir.lineage.engine import PassEngine
 from kir.lineage.parameter_replay import recover
@@ -61,3 +61,10 @@ def test_a_row_of_the_table_is_what_the_lineage_gives() -> None:
     folder = SHIPPED["gemm_tilelang"]
     for kernel in crossing.naive_kernels("gemm"):
         assert crossing.row(folder, kernel) in crossing.PAGE.read_text(encoding="utf-8")
+
+
+def test_the_page_of_workloads_is_what_is_shipped() -> None:
+    page = workload_lineages.page()
+    assert workload_lineages.PAGE.read_text(encoding="utf-8") == page
+    named = {line.split("`")[1] for line in page.splitlines() if "| `" in line}
+    assert named <= set(SHIPPED) and {"fmha_sm90", "conv2d_triton", "topk_tilelang", "gdn_d128_sm90", "gemm_grouped_triton"} <= named

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
@@ -16,7 +18,7 @@ from kir.ir import nodes as n
 from kir.ir.build import const
 from kir.ir.nodes import Program
 from kir.ir.rebuild.plans import launches, made
-from kir.surface import Image, backend
+from kir.surface import Backend, Emitted, Image, backend
 
 SCALARS = {"i32": ctypes.c_int32, "i64": ctypes.c_int64, "u32": ctypes.c_uint32, "f32": ctypes.c_float, "bool": ctypes.c_bool}
 
@@ -68,12 +70,24 @@ def begins_early(program: Program, sizes: Mapping[str, n.Expr]) -> bool:
     return bool(dict(step.attrs).get("pdl")) and bool(waits) and not any(a.buffer in outside for s in body[:waits[0]] for a in accesses(s))
 
 
+_KEPT: ContextVar[Executable | None] = ContextVar("kept", default=None)
+
+
+@contextmanager
+def compiled_already(executable: Executable | None) -> Iterator[None]:
+    """Inside, what is emitted as that executable was is taken from it and not compiled again: whoever asks says that the compilers are the same."""
+    token = _KEPT.set(executable)
+    try:
+        yield
+    finally:
+        _KEPT.reset(token)
+
+
 @cache
 def compiled(program: Program, surface: str = "cuda", architecture: str = "sm_90a") -> Executable:
     """A program, compiled once for a surface."""
     by = backend(surface)
-    emitted = by.emit(program)
-    return Executable(program, emitted, {Executable.variant(emitted): by.compile(emitted, target(architecture))})
+    return _compiled(program, by, by.emit(program), architecture)
 
 
 def compiled_for(program: Program, surface: str, sizes: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]], architecture: str = "sm_90a") -> Executable:
@@ -81,6 +95,13 @@ def compiled_for(program: Program, surface: str, sizes: Mapping[str, int], shape
     by = backend(surface)
     at = bound(program, dict(sizes), shapes)
     emitted = by.launched_with(by.emit(program), {name: int(value) for name, value in at.values.items() if not isinstance(value, float)})
+    return _compiled(program, by, emitted, architecture)
+
+
+def _compiled(program: Program, by: Backend, emitted: Emitted, architecture: str) -> Executable:
+    before = _KEPT.get()
+    if before is not None and (before.program, before.emitted) == (program, emitted):
+        return before
     return Executable(program, emitted, {Executable.variant(emitted): by.compile(emitted, target(architecture))})
 
 

@@ -5,25 +5,29 @@ Also what the workloads compile beforehand, on as many processors as there are.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import wraps
+from functools import cache, wraps
 from multiprocessing import get_context
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from benchmarks.gpu_parts.session import ROOT
 from benchmarks.gpu_workloads.running.asking import EARLY
-from benchmarks.gpu_workloads.running.launching import compiled
+from benchmarks.gpu_workloads.running.launching import compiled, compiled_already
 from kir.base.diagnostic import KirError
 from kir.base.store import write_atomic
+from kir.gate.artifacts import tool_versions
 from kir.gate.gpu.images.executable import Executable
 from kir.hardware.target import target
 from kir.ir import nodes as n
 from kir.ir.nodes import Program
 from kir.ir.rebuild.plans import launches
+from kir.learning.corpus.roundtrip.run import tool_digest
 from kir.learning.tune.space import find_space
 from kir.rewrite import Context, run
 
@@ -91,24 +95,49 @@ def _for_cuda(_: Any, program: Program) -> Executable:
     return compiled(program)
 
 
+class Kept(NamedTuple):
+    """What is kept under a key, with digests of the code and the versions of the compilers that made it."""
+
+    code: str
+    tools: str
+    made: Made
+
+
+@cache
+def stamp() -> tuple[str, str]:
+    """Digests of all that makes a candidate today: KIR with its pipelines and answers, and these benchmarks; and its compilers' versions."""
+    total = hashlib.sha256(tool_digest().encode())
+    skills, here = ("pipelines/*", "carriers/*/*", "experts/*/*", "problems/*/*"), ("*.py", "running/*.py")
+    for folder, what in ((ROOT / "skills", skills), (Path(__file__).parents[1], here)):
+        for path in sorted(p for pattern in what for p in folder.glob(pattern) if p.is_file()):
+            total.update(path.name.encode() + path.read_bytes())
+    return total.hexdigest()[:24], repr(tool_versions())
+
+
 def kept(name: str, keys: Iterable[Any], make: Callable[[Any], Program], build: Callable[[Any, Program], Executable] = _for_cuda) -> dict[Any, Made]:
-    """Programs by their keys, made and compiled side by side, and kept in `build/NAME.pickle` for another process."""
-    file, found = ROOT / "build" / f"{name}.pickle", compiled_before(name)
-    missing = [k for k in keys if k not in found]
+    """Programs by their keys, made and compiled side by side, and kept in `build/NAME.pickle` for another process. What other code made, or refused, is
+    made again; it is compiled again where that comes to another text."""
+    file, found = ROOT / "build" / f"{name}.pickle", _before(name)
+    missing = [k for k in keys if k not in found or found[k][:2] != stamp()]
     if missing:
         with ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=get_context("spawn")) as pool:
-            for number, (key, one) in enumerate(zip(missing, pool.map(_made, [(make, build, k) for k in missing]), strict=True), 1):
-                found[key] = one
+            jobs = [(make, build, k, found.get(k)) for k in missing]
+            for number, (key, one) in enumerate(zip(missing, pool.map(_made, jobs), strict=True), 1):
+                found[key] = Kept(*stamp(), one)
                 if number % AT_ONCE == 0 or number == len(missing):
                     write_atomic(file, pickle.dumps(found))
-    return found
+    return {key: each.made for key, each in found.items() if each[:2] == stamp()}
 
 
 def compiled_before(name: str) -> dict[Any, Made]:
-    """What `kept` has kept under a name."""
+    """What `kept` has kept under a name, of whatever code."""
+    return {key: each.made for key, each in _before(name).items()}
+
+
+def _before(name: str) -> dict[Any, Kept]:
     file = ROOT / "build" / f"{name}.pickle"
-    found: dict[Any, Made] = pickle.loads(file.read_bytes()) if file.exists() else {}
-    return found
+    found: dict[Any, Any] = pickle.loads(file.read_bytes()) if file.exists() else {}
+    return {key: each for key, each in found.items() if isinstance(each, Kept)}
 
 
 def begun_early(program: Program) -> Program:
@@ -147,10 +176,12 @@ def of_rows(name: str, rows: Iterable[Any], points: Iterable[str], suits: Callab
     return kept(name, sorted(dict.fromkeys(key(p, r) for r in rows for p in some if suits(p, r)), key=lambda k: surface(k[0]) == "tilelang"), make, build)
 
 
-def _made(what: tuple[Callable[[Any], Program], Callable[[Any, Program], Executable], Any]) -> Made:
-    make, build, key = what
+def _made(what: tuple[Callable[[Any], Program], Callable[[Any, Program], Executable], Any, Kept | None]) -> Made:
+    make, build, key, before = what
+    known = before.made[1] if before is not None and before.tools == stamp()[1] and not isinstance(before.made, str) else None
     try:
         program = make(key)
-        return program, build(key, program)
+        with compiled_already(known):
+            return program, build(key, program)
     except (KirError, OSError) as refused:
         return str(refused).splitlines()[0]

@@ -28,7 +28,8 @@ def size_sets(program: n.Program, bases: tuple[int, ...] = (3, 20, 64, 130), apa
     out: list[dict[str, int]] = []
     facts = promised(program)
     parts = wholes(facts)
-    first = sorted(enumerate(sizes), key=lambda x: x[1][0] in parts)  # what others are multiples of, before those
+    above = _above(facts)
+    first = sorted(enumerate(sizes), key=lambda x: (x[1][0] in parts, _height(x[1][0], above)))  # what others are multiples of, or at least, before those
     for base in bases:
         values: dict[str, int] = {}
         known: dict[str, n.Const] = {}
@@ -60,6 +61,24 @@ def wholes(facts: Iterable[n.Expr]) -> dict[str, tuple[str, ...]]:
             case _:
                 pass
     return out
+
+
+def _above(facts: Iterable[n.Expr]) -> dict[str, frozenset[str]]:
+    """Sizes that facts say are at least other sizes, each with those: a stride, and what it steps over."""
+    out: dict[str, frozenset[str]] = {}
+    for fact in facts:
+        match fact:
+            case n.Binary(op="ge" | "gt", a=n.Var(name=name), b=least) | n.Binary(op="le" | "lt", a=least, b=n.Var(name=name)):
+                out[name] = out.get(name, frozenset()) | (names_read(least) - {name})
+            case _:
+                pass
+    return out
+
+
+def _height(name: str, above: Mapping[str, frozenset[str]], seen: frozenset[str] = frozenset()) -> int:
+    """How many sizes stand below one, one under the other."""
+    below = above.get(name, frozenset()) - seen
+    return max((1 + _height(x, above, seen | {name}) for x in below), default=0)
 
 
 def _truth(fact: n.Expr, at: Mapping[str, n.Const]) -> bool | None:

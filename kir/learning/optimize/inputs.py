@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from kir.base.dataclass import dataclass
-from kir.base.diagnostic import error, usage
+from kir.base.diagnostic import KirError, error, usage
 from kir.base.notices import notices, tell
 from kir.gate.cases import elements_of
 from kir.gate.goals import predicted, promised
@@ -17,6 +18,9 @@ from kir.gate.proved.unsaid import require_own
 from kir.ir.binding import Binding
 from kir.ir.build import int_value
 from kir.ir.nodes import Binary, Buffer, Program, Var
+from kir.learning.optimize.judge import modelled, refusal
+from kir.learning.optimize.lift import FAULTS
+from kir.learning.optimize.plan import Setting
 from kir.learning.tune.device import with_shape
 from kir.problem import Problem, Shape, load_problem
 from kir.problem.load import problem_names
@@ -32,6 +36,8 @@ GROUPS = 64
 """What a size is that others are multiples of: groups of channels, and rows that share a scale, are few."""
 LEAST = 1 << 18
 """Elements of the largest tensor from which on the sizes of a call are those to be fast at: a test calls with fewer."""
+CONFIGURATIONS = 32
+"""Configurations of a tuner that are looked at, the first of them."""
 LARGEST, SECONDS = 1 << 26, 10.0
 """Elements of the largest tensor at such sizes, and seconds that the interpreter may need, as they are foreseen."""
 
@@ -80,6 +86,30 @@ def subject(file: str, bind: Path | None = None, problem: str = "") -> Subject:
     return Subject(expert.program, posed, "" if expert.surface == "kir" else expert.surface, "" if file.endswith(".kir") else file, binding,
                    assumed=tuple(text.removeprefix(ASSUMED) for each in said for text in each.notes if text.startswith(ASSUMED)),
                    called=_called(file) if named is None and bind is None and not file.endswith(".kir") else None)
+
+
+def as_tuned(one: Subject, setting: Setting) -> Subject:
+    """The subject in the configuration that the tuner of its file would choose, by the model at the setting's sizes: a kernel that is faster than the first of
+    them may be no faster than what its caller has. Another kernel is as it is."""
+    if not isinstance(one.binding, Binding) or len(one.binding.configs) < 2:
+        return one
+    found = list[tuple[float, int, Program, Binding]]()
+    for number in range(min(len(one.binding.configs), CONFIGURATIONS)):
+        binding = one.binding.configured(number)
+        try:
+            with notices():
+                program = load_expert(one.file, binding).program
+            if not refusal(program, setting, one.surface):
+                found.append((sum(c.seconds for c in modelled(program, setting, one.surface)), number, program, binding))
+        except (KirError, *FAULTS):
+            continue  # the first was read, and stays
+    if not found:
+        return one
+    _, number, program, binding = min(found, key=lambda x: x[:2])
+    posed = program_problem(program, program) if isinstance(one.problem, ProgramProblem) else one.problem
+    chosen = ", ".join(f"{k} = {v}" for k, v in one.binding.configs[number].items())
+    said = f"of its tuner's {len(one.binding.configs)} configurations the fastest by the model ({chosen})"
+    return replace(one, program=program, problem=posed, binding=binding, assumed=(said, *one.assumed))
 
 
 def _called(file: str) -> Mapping[str, int] | None:

@@ -262,4 +262,9 @@ def _alike(a: str, b: str) -> float:
     return difflib.SequenceMatcher(None, a, b, autojunk=False).ratio()
 
 
+def said_of(bad: BaseException) -> str:
+    """A refusal, or another fault of a pass, in a line."""
+    return f"{bad.diagnostics[0].id}: {bad.diagnostics[0].message}" if isinstance(bad, KirError) else f"{type(bad).__name__}"
+
+
 __all__: Sequence[str] = ("Left", "Lifted", "Prefixes", "lifted", "taken", "taken_everywhere")

@@ -18,6 +18,7 @@ from kir.ir.printer import expr_text, program_text
 from kir.ir.types import DType
 from kir.learning.optimize.hosts import cuda, tilelang
 from kir.learning.optimize.hosts.python import ALLOCATOR, BESIDE, DESCRIBED, POSITIVE, beside, followed, granted, narrower, python_expression
+from kir.learning.optimize.hosts.read_back import NotSaid
 from kir.learning.optimize.inputs import Subject
 from kir.learning.optimize.search import Candidate
 from kir.problem import Shape
@@ -102,10 +103,13 @@ def edited(one: Subject, best: Candidate) -> SourceEdit:
         return edit_source(ref.surface, path, ref.name, binding, one.program, best.program)
     try:
         return _in_its_place(edit_source(ref.surface, path, ref.name, binding, one.program, best.program), best.program)
-    except KirError:
-        if (made := beside(path, ref.name, binding, best.program)) is not None:
-            return made
-        raise
+    except KirError as bad:
+        first = bad.diagnostics[0]
+        try:
+            return beside(path, ref.name, binding, best.program)
+        except NotSaid as reason:
+            raise error(first.id, f"{first.message}; and no launch in {path.name} can choose: {reason}", needs=first.needs,
+                        attempt=first.attempt or "-o OUT.py, a kernel beside it") from None
 
 
 def _in_its_place(edit: SourceEdit, program: Program) -> SourceEdit:

@@ -38,6 +38,8 @@ class Setting:
 
 PARTS = ("candidates", "seconds", "usd", "plans")
 """Of a budget."""
+INTERRUPTED = "interrupted"
+"""Why a search ended that the user stopped."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Budget:
         given: dict[str, float] = {}
         for part in filter(None, (p.strip() for p in text.split(","))):
             name, _, value = part.partition("=")
-            if name not in PARTS or not value.replace(".", "", 1).isdigit():
+            if name not in PARTS or name in given or not value.replace(".", "", name in ("seconds", "usd")).isdecimal():
                 raise usage("KIR-U024", f"'{part}' is no part of a budget", needs="candidates=20,seconds=180,usd=0, each once or not at all",
                             attempt=did_you_mean(name, PARTS) if name not in PARTS else "")
             given[name] = float(value)

@@ -166,7 +166,7 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
     if best is None and (seems := report.get("unjudged")) is not None:
         yield f"nothing is known to be faster; not judged any more: {seems['plan']} from {_start(report, seems)}, {_time(seems['forecast'])} by its forecast"
     elif best is None:
-        yield "nothing is faster"
+        yield "nothing is faster" if report["tried"] or report["built"] else "nothing was tried"
     else:
         yield f"{report['speedup']:.3g} times as fast: {_time(best['seconds'])}, {best['surface']}, from {_start(report, best)}, by {best['plan']}"
         if best["reason"]:

@@ -24,8 +24,8 @@ from kir.learning.forecast import Analytic, Forecast, Forecaster, Pair
 from kir.learning.forecast.choosing import Counted, Spent
 from kir.learning.optimize.events import LogEnds, Recorder
 from kir.learning.optimize.judge import SURELY, WORTH, CpuJudge, Judge, at_best, least, modelled, not_right, refusal
-from kir.learning.optimize.lift import FAULTS, Left, Lifted, Prefixes
-from kir.learning.optimize.plan import Budget, Plan, PlanSource, Setting, streams_of
+from kir.learning.optimize.lift import FAULTS, Left, Lifted, Prefixes, said_of
+from kir.learning.optimize.plan import INTERRUPTED, Budget, Plan, PlanSource, Setting, streams_of
 from kir.learning.optimize.policy import NO_POLICY, Known, Policy, estimated, features_of, promise, untried
 from kir.learning.optimize.several import alone, narrowed, taken, together
 from kir.learning.optimize.sources import multiplies
@@ -149,6 +149,8 @@ class Search:
     from_starts: Sequence[Start] | None = None
     within: Callable[[], None] | None = None
     """Raises when a search that this one is a part of has used up its budget."""
+    stoppable: bool = False
+    """Whether an interruption (Ctrl-C) ends the search with the best so far, judged once more; a second one ends that, too. The log goes on from there."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.forecaster, Counted):
@@ -173,11 +175,16 @@ class Search:
             ended = str(over)
         except LogEnds:
             ended = "the log ends"
+        except KeyboardInterrupt:
+            if not self.stoppable:
+                raise
+            ended = INTERRUPTED
         best = self._right_again()
         best = best if best is None else self._for_all_sizes(best)
         spent = self.forecaster.spent if isinstance(self.forecaster, Counted) else Spent()
-        self.recorder.add("end", best=best.key if best else "", reason=ended, built=self.count, gated=len(self.gated), forecasts=spent.forecasts,
-                          budget=asdict(self.budget))
+        if ended != INTERRUPTED:
+            self.recorder.add("end", best=best.key if best else "", reason=ended, built=self.count, gated=len(self.gated), forecasts=spent.forecasts,
+                              budget=asdict(self.budget))
         return Found(self.setting, self.baseline, best, self.gated, self.count, self.pruned, ended, self.recorder.events, spent, self.judge.measures,
                      min(self._seeming(), key=_promise, default=None) if best is None else None)
 
@@ -466,7 +473,7 @@ class Search:
         try:
             done = self._taken(start.program, plan)
         except (KirError, *FAULTS) as bad:
-            return "", None, None, _said(bad)
+            return "", None, None, said_of(bad)
         if not done.steps:
             return "", None, None, "none of its steps applies"
         if not plan.parts and len(done.left) > plan.most_left:
@@ -482,7 +489,7 @@ class Search:
                 return key, None, None, "the cost model does not see all that it moves"
             return key, done, forecast, ""
         except (KirError, *FAULTS, ZeroDivisionError) as bad:
-            return key, None, None, f"no forecast: {_said(bad)}"
+            return key, None, None, f"no forecast: {said_of(bad)}"
 
     def _taken(self, program: Program, plan: Plan) -> Lifted:
         return taken(program, plan, self.setting.context, self.prefixes)
@@ -518,7 +525,7 @@ class Search:
         except KirError as bad:
             if any(d.id.startswith(("KIR-G00", "KIR-G9")) for d in bad.diagnostics):
                 raise
-            return Measured(math.inf, accepted=False, reason=_said(bad)).to_json()
+            return Measured(math.inf, accepted=False, reason=said_of(bad)).to_json()
 
     # --------------------------------------------------------------------------------------------------------------------- estimates
     def _next(self) -> list[Candidate]:
@@ -588,10 +595,6 @@ class Search:
 
 def _promise(c: Candidate) -> tuple[int, int]:
     return promise(c.seconds, c.share, c.number)
-
-
-def _said(bad: BaseException) -> str:
-    return f"{bad.diagnostics[0].id}: {bad.diagnostics[0].message}" if isinstance(bad, KirError) else f"{type(bad).__name__}"
 
 
 __all__ = ["Budget", "Candidate", "Found", "Search"]

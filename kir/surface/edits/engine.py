@@ -28,7 +28,7 @@ from kir.surface import Body, EditableFrontend, EditingBackend, Outline, backend
 from kir.surface.edits.change import Change, changes, nesting
 from kir.surface.edits.history import History
 from kir.surface.edits.place import Places, Unplaced, source_names
-from kir.surface.edits.splice import Splice, between, coalesced, inverse, spliced, unified
+from kir.surface.edits.splice import Splice, between, coalesced, ends_of, inverse, spliced, unified
 
 MISSING = "_no_name_for_"
 
@@ -138,7 +138,7 @@ class _Attempt:
         for depth in (*range(deepest, -1, -1), None):
             level = "kernel" if depth is None else "statement" if depth == deepest else "block"
             try:
-                splices = coalesced(self.whole() if depth is None else self.local(depth))
+                splices = self.ended(coalesced(self.whole() if depth is None else self.local(depth)))
                 after = spliced(self.outline.text, splices)
                 self.check(after)
             except Unplaced as why:
@@ -163,6 +163,11 @@ class _Attempt:
         made = raised(specialize(generic, self.bound))
         if any(d.severity == "error" for d in verify(made)) or not alpha_equal(made, self.new):
             raise Unplaced("it would be read as another program")
+
+    def ended(self, splices: Sequence[Splice]) -> tuple[Splice, ...]:
+        """Splices whose new lines end as the lines of the file do."""
+        end = ends_of(self.outline.text)
+        return tuple(Splice(s.start, s.end, re.sub(r"\r?\n", end, s.text)) for s in splices)
 
     # ------------------------------------------------------------------------------------------------------------------ spans
     def local(self, depth: int) -> list[Splice]:

@@ -10,7 +10,8 @@ import pytest
 from kir.base.diagnostic import KirError
 from kir.hardware.target import target
 from kir.ir.printer import program_text
-from kir.learning.optimize.inputs import captured, definition, shape_for, subject
+from kir.learning.optimize.inputs import as_tuned, captured, definition, shape_for, subject
+from kir.learning.optimize.judge import modelled
 from kir.learning.optimize.plan import Setting
 from kir.learning.optimize.pool.tasks import judged, task_of
 from kir.problem import load_problem
@@ -37,6 +38,18 @@ def test_a_naive_program_becomes_a_kernel_with_its_report_and_a_log(tmp_path: Pa
     policy = tmp_path / "policy.json"
     code, said, _ = called(capsys, "optimize", "--learn", str(log), "-o", str(policy))
     assert code == 0 and "from 1 searches" in said and json.loads(policy.read_text())["schema"] == "kir.policy/1"
+
+
+def test_an_interrupted_search_writes_what_it_has(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """And one that has nothing tells that a file of its name is not its own."""
+    (out := tmp_path / "softmax.cu").write_text("of an earlier run")
+
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+    monkeypatch.setattr("kir.learning.optimize.search.Search._search", stopped)
+    code, said, err = called(capsys, "optimize", "--problem", "softmax", *QUICK, "-o", str(out))
+    assert code == 130 and "nothing was tried" in said and "; interrupted" in said and "Traceback" not in err
+    assert f"{out} is of an earlier run: this one did not write it" in err.replace("\n", "") and out.read_text() == "of an earlier run"
 
 
 @pytest.mark.parametrize(("words", "id"), [
@@ -100,6 +113,19 @@ def test_a_kernel_that_no_problem_is_named_for_must_compute_what_it_computes(tmp
     task = task_of(Setting(one.problem, shape_for(one, ""), target("h200"), "cuda"), one.program, "cuda", compiles=False)
     wrong = replace(one.program, kernels=tuple(replace(k, body=k.body[:-1]) for k in one.program.kernels))
     assert judged(task)["accepted"] and not judged(replace(task, text=program_text(wrong)))["accepted"]
+
+
+def test_a_kernel_with_a_tuner_begins_with_what_the_tuner_would_choose(tmp_path: Path) -> None:
+    """By the model, at the sizes that count: what is faster than the first configuration alone is no gain."""
+    file, configs = tmp_path / "rows.py", '[triton.Config({"BLOCK": b}, num_warps=w) for b, w in ((16, 1), (2048, 8))]'
+    above = f'@triton.autotune(configs={configs}, key=["columns"])\n'
+    file.write_text(ROWS.replace("@triton.jit", f"{above}@triton.jit").replace(", BLOCK=128", ""))
+    first = subject(str(file))
+    setting = Setting(first.problem, shape_for(first, ""), target("h200"), "triton")
+    one = as_tuned(first, setting)
+    times = [sum(c.seconds for c in modelled(x.program, setting, "triton")) for x in (first, one)]
+    assert times[1] < times[0] and one.assumed[0] == "of its tuner's 2 configurations the fastest by the model (BLOCK = 2048, num_warps = 8)"
+    assert one.problem is not first.problem and as_tuned(one, setting) is one
 
 
 def test_sizes_that_facts_keep_small_make_the_others_no_smaller(tmp_path: Path) -> None:

@@ -195,6 +195,9 @@ def test_what_every_cta_assumes_of_sizes_chooses_them_and_a_candidate_s_own_word
     left = parse_program(ASSUMING.replace("    assume(", "    if b > 3\n      return\n    assume("))
     assert len(promised(assuming)) == 1 and not promised(left), "not what some CTAs never come to"
     assert all(sizes["N"] % 12 == 0 for sizes in size_sets(assuming)) and any(sizes["N"] % 12 for sizes in size_sets(plain))
+    strided = parse_program("kir 1\nprogram p\n  size L: i32\n  size N: i32\n  in X: f32[L]\n  out Y: f32[N]\n  fact L >= N\n"
+                            "kernel main grid (i: N) threads 1\n  Y[i] = X[i]\n")
+    assert size_sets(strided)[0] == {"L": 4, "N": 4}, "what a stride steps over comes before the stride"
     pool = [{"N": 12}, {"N": 13}]
     assert list(of_programs(plain, assuming).allowed(pool)) == [True, False], "the reference promises it"
     assert list(of_programs(assuming, plain).allowed(pool)) == [True, True], "the candidate cannot excuse itself"

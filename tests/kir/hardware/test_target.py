@@ -77,7 +77,7 @@ def test_architectures_are_consistent() -> None:
         assert each.max_warps_per_sm * each.warp_size == each.max_threads_per_sm
         assert each.shared_per_cta + each.shared_reserved == each.shared_per_sm
         assert each.registers_per_cta <= each.registers_per_sm
-        assert each.has("mma_sync") and not each.has("tcgen05")
+        assert each.has("mma_sync") and each.has("tcgen05") == (each.name == "sm_100a")
     assert ARCHITECTURES["sm_90"].families < ARCHITECTURES["sm_90a"].families
 
 

@@ -68,8 +68,8 @@ class Where:
 
 def search_run(one: Subject, setting: Setting, allowed: Budget, policy: Policy, log: Path | None, where: Where) -> Found:
     """One search, gated where it was asked for."""
-    def searching(judge: Judge, at: Setting) -> Found:
-        return Search(one.program, at, judge, policy=policy, budget=allowed, recorder=Recorder.over(log), given_surface=one.surface).run()
+    def searching(judge: Judge, at: Setting, stoppable: bool = True) -> Found:
+        return Search(one.program, at, judge, policy=policy, budget=allowed, recorder=Recorder.over(log), given_surface=one.surface, stoppable=stoppable).run()
 
     with ExitStack() as held:
         engine = held.enter_context(where.engine())
@@ -84,7 +84,7 @@ def search_run(one: Subject, setting: Setting, allowed: Budget, policy: Policy, 
                 here = Setting(setting.problem, setting.shape, Gpu(where.cache or Path(), engine.numbers[0]).target, setting.surface)
             judge = PoolJudge(engine, lambda p, s: task_of(here, p, s, where.compiles, str(where.cache or ""), where.on, shared), name=where.on,
                               measures=gpu)
-            return searching(judge, here)
+            return searching(judge, here, stoppable=False)  # its processes are interrupted, too
         if where.on == "gpu":
             from kir.gate.gpu import Gpu
             from kir.gate.gpu.oracle import sharing

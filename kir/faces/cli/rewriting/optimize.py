@@ -4,7 +4,7 @@ FILE is FILE.kir, FILE[::KERNEL] of a surface (with --bind where its launch is n
 definition (.json); without it the search begins with the naive program of --problem. Every candidate passes the gate before it counts: on the CPU times
 are modelled, with --on gpu measured.
 With several --shape it writes a table: each entry is found and gated at its shape, and the kernel as given stays for all other sizes.
---log keeps every event: a search that was killed goes on from it. --learn trains the policy from logs and writes it to -o.
+Ctrl-C ends a search with the best so far; --log keeps every event: one that was killed goes on from it. --learn trains the policy from logs, to -o.
 With --package, FILE is a folder of calls that `kir capture` recorded: those of a package are ranked by what would be saved and searched under one budget;
 what is found goes to the folder -o, as patches, and as an overlay for PYTHONPATH. The same command over the same folder goes on where it ended.
 """
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from kir.learning.optimize.inputs import Subject
     from kir.learning.optimize.outputs import Written
     from kir.learning.optimize.search import Budget, Found
+
+
+INTERRUPTION = 130
+"""The exit code of a run that the user stopped, as shells have it."""
 
 
 def command(
@@ -55,13 +59,13 @@ def command(
     from contextlib import nullcontext
 
     from kir.base.store import claimed
-    from kir.learning.optimize.inputs import shape_for, subject
+    from kir.learning.optimize.inputs import as_tuned, shape_for, subject
 
     if learn:
         return _learned(learn, output)
     from kir.faces.cli.rewriting._optimizing import Where, package_run, search_run
     from kir.hardware.target import target as named
-    from kir.learning.optimize.plan import Setting
+    from kir.learning.optimize.plan import INTERRUPTED, Setting
     from kir.learning.optimize.policy import load
     from kir.learning.optimize.search import Budget
     from kir.learning.tune.device import with_shape
@@ -87,8 +91,12 @@ def command(
     for number, at in enumerate(asked):
         wanted = _surface(surface, one) or next((f.best.surface for f in found if f.best is not None), "")
         setting = Setting(with_shape(one.problem, at), at, named(target), wanted)
+        if len(asked) == 1 and (tuned := as_tuned(one, setting)) is not one:
+            one, setting = tuned, replace(setting, problem=with_shape(tuned.problem, at))
         with claimed(log) if log is not None else nullcontext():
             found.append(search_run(one, setting, _share(allowed, len(asked), number), load(policy), log, where))
+        if found[-1].ended == INTERRUPTED:
+            break
     return _told(found, one, output, in_place, where.notes)
 
 
@@ -163,12 +171,14 @@ def _told(found: Sequence[Found], one: Subject, output: Path | None, in_place: b
     from kir.base.diagnostic import Diagnostic, KirError
     from kir.base.store import write_atomic
     from kir.learning.optimize.outputs import edited, told_of
+    from kir.learning.optimize.plan import INTERRUPTED
     from kir.learning.optimize.report import data, lines
 
     reports = [{**data(f), "assumed": list(one.assumed)} for f in found]
     report: dict[str, Any] = reports[0] if len(found) == 1 else {"table": {f.setting.shape.name: r for f, r in zip(found, reports, strict=True)}}
     notes = list(told)
     files: list[str] = []
+    interrupted = found[-1].ended == INTERRUPTED
     best = next((f.best for f in found if f.best is not None), None)
     made: tuple[Written, Path] | None = None
     if best is not None and in_place:
@@ -190,6 +200,8 @@ def _told(found: Sequence[Found], one: Subject, output: Path | None, in_place: b
         report["form"] = made[0].form
         notes += [Diagnostic("KIR-U028", text, severity="warning") for text in made[0].notes]
         files.append(str(made[1]))
+    if output is not None and output.exists() and str(output) not in files:
+        notes.append(Diagnostic("KIR-U028", f"{output} is of an earlier run: this one did not write it", severity="warning"))
     if output is not None:
         beside = output.with_name(f"{output.name}.json")
         write_atomic(beside, json.dumps(report, indent=1) + "\n")
@@ -200,4 +212,4 @@ def _told(found: Sequence[Found], one: Subject, output: Path | None, in_place: b
         if len(found) > 1:
             shown.append(f"at {f.setting.shape.name} ({', '.join(f'{k}={v}' for k, v in f.setting.shape.sizes.items())}):")
         shown += lines(r)
-    return Result(report, "\n".join([*shown, *(f"written: {name}" for name in files)]), diagnostics=tuple(notes))
+    return Result(report, "\n".join([*shown, *(f"written: {name}" for name in files)]), INTERRUPTION if interrupted else 0, tuple(notes))

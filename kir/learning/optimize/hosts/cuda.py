@@ -5,9 +5,11 @@ written is read again: the new kernel in the file is what it is by itself.
 """
 from __future__ import annotations
 
+import itertools
 import re
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -20,11 +22,12 @@ from kir.ir.nodes import Program
 from kir.ir.printer import expr_text
 from kir.ir.types import DTYPES, I32
 from kir.ir.visit import walk
+from kir.learning.optimize.hosts.cuda_names import said_in_one_way
 from kir.learning.optimize.hosts.python import BESIDE, POSITIVE
-from kir.learning.optimize.hosts.read_back import NotSaid, reads_back
+from kir.learning.optimize.hosts.read_back import NotSaid, reads_back, source_of
 from kir.surface import Emitted, backend
 from kir.surface.edits import SourceEdit
-from kir.surface.edits.splice import between
+from kir.surface.edits.splice import between, with_ends_of
 
 C_TYPES = {"f16": "__half", "bf16": "__nv_bfloat16", "f32": "float", "f64": "double", "i8": "signed char", "u8": "unsigned char", "i16": "short",
            "u16": "unsigned short", "i32": "int", "u32": "unsigned int", "i64": "long long", "u64": "unsigned long long", "bool": "bool"}
@@ -49,14 +52,17 @@ def beside(path: Path, kernel: str, binding: Binding, program: Program) -> Sourc
     """The edit of a file that puts a program's kernel beside the one that it was made of, in a namespace of its own, and has the one launch in the file
     choose it where all holds that the binding takes for granted: values, facts, threads, alignment, and that nothing is written where something else is read.
     Raises KirError KIR-C102 with the reason where there is no such edit, and what the backend refuses."""
-    text = path.read_text(encoding="utf-8")
     try:
-        return _edited(path, text, kernel, binding, program)
+        held = source_of(path)
+        after, said = _edited(path, held.replace("\r\n", "\n"), kernel, binding, program)
     except NotSaid as reason:
         raise error("KIR-C102", f"no launch in {path.name} can choose: {reason}", attempt="-o OUT.cu, a kernel with a function that launches it") from None
+    after = with_ends_of(held, after)
+    return SourceEdit(str(path), kernel, held, after, tuple(between(held, after)), BESIDE, (said,), binding, binding)
 
 
-def _edited(path: Path, text: str, kernel: str, binding: Binding, program: Program) -> SourceEdit:
+def _edited(path: Path, text: str, kernel: str, binding: Binding, program: Program) -> tuple[str, str]:
+    """The text after the edit, and what a reader is told."""
     shown = _blanked(text)
     name = f"{kernel}_faster"
     if name in text:
@@ -65,24 +71,44 @@ def _edited(path: Path, text: str, kernel: str, binding: Binding, program: Progr
         raise NotSaid("it has a block of C linkage, where templates may not stand")
     if len(program.kernels) != 1 or program.plan or program.workspaces or binding.maps or binding.arrays:
         raise NotSaid("the result is more than one kernel of the same tensors")
-    made, launch = _definition(shown, text, kernel), _launch(shown, text, kernel)
-    if made.end > launch.start:
-        raise NotSaid("the kernel stands behind its launch")
+    made, found, under = _definition(shown, text, kernel), _launches(shown, kernel), _conditions(shown)
+    if not found:
+        raise NotSaid(f"no launch of '{kernel}' is in it")
     renamed = replace(program, name=name, kernels=(replace(program.kernels[0], name=name),))
     emitted = backend("cuda").emit(renamed)
     if not emitted.launch:
         raise NotSaid("the result needs host code that only its launcher has")
-    statement, told = _chosen(launch, made, binding, renamed, emitted)
+    if re.search(rf"\busing\s+[\w:]*::\s*{re.escape(kernel)}\s*;", shown):
+        raise NotSaid("its name is taken out of a namespace")
+    defined = _overridable(shown, made)
+    after, told, reasons = text, list[str](), list[NotSaid]()
+    for m in reversed(found):
+        try:
+            launch = _launch(shown, text, m)
+            if made.end > launch.start:
+                raise NotSaid("the kernel stands behind its launch")
+            if under(launch.start)[:len(under(made.start))] != under(made.start):
+                raise NotSaid("the kernel stands under conditions of the preprocessor that its launch does not")
+            in_one_way = len(found) == 1 and said_in_one_way(shown, launch.start, launch.config[0])
+            statement, where = _chosen(launch, made, binding, renamed, emitted, defined, in_one_way)
+        except NotSaid as bad:
+            reasons.append(bad)
+        else:
+            after = after[:launch.start] + statement + after[launch.end:]
+            told.insert(0, where)
+    if not told:
+        raise reasons[-1]
     includes, body = _parts(emitted)
-    includes += ["<type_traits>"] if "std::is_same<" in statement else []
-    lacking = [x for x in includes if not re.search(rf"^[ \t]*#[ \t]*include[ \t]*{re.escape(x)}", text, re.MULTILINE)]
-    found = [m.end() for m in _INCLUDE.finditer(text) if m.end() <= made.start and m.start() == _masked_line(shown, m.start())]
-    at = found[-1] if found else 0
+    includes += ["<type_traits>"] if "std::is_same<" in after and "std::is_same<" not in text else []
+    seen = [m for m in _INCLUDE.finditer(text) if m.end() <= made.start and m.start() == _masked_line(shown, m.start())
+            and under(m.start()) == under(made.start)[:len(under(m.start()))]]
+    lacking = [x for x in includes if not any(x in m[0] for m in seen)]
+    at = seen[-1].end() if seen else 0
     space = f"\n\nnamespace {kernel}_kir {{\n\n{body.strip()}\n\n}}  // namespace {kernel}_kir\n"
-    after = "".join([text[:at], *(f"#include {x}\n" for x in lacking), text[at:made.end], space, text[made.end:launch.start], statement, text[launch.end:]])
+    after = "".join([text[:at], *(f"#include {x}\n" for x in lacking), text[at:made.end], space, after[made.end:]])
     reads_back(path, after, name, emitted)
-    said = f"the kernel stays, and the launch in this file takes '{name}' where {told}"
-    return SourceEdit(str(path), kernel, text, after, tuple(between(text, after)), BESIDE, (said,), binding, binding)
+    said = f"the launch{'es' * (len(told) > 1)} in this file take{'s' * (len(told) == 1)} '{name}' where {'; or '.join(dict.fromkeys(told))}"
+    return after, f"the kernel stays, and {said}" + (f"; {len(reasons)} further stay as they are" if reasons else "")
 
 
 # ------------------------------------------------------------------------------------------------------------------------- text
@@ -140,9 +166,42 @@ class _Launch:
     given: Sequence[str]
     pad: str
     """What its line begins with."""
+    within: str
+    """The namespaces that it names before the kernel."""
+
+
+def _conditions(shown: str) -> Callable[[int], tuple[tuple[int, int], ...]]:
+    """The branches of `#if` that each place stands in, from the outside in."""
+    marks: list[tuple[int, tuple[tuple[int, int], ...]]] = [(0, ())]
+    stack = list[tuple[int, int]]()
+    for m in re.finditer(r"^[ \t]*#[ \t]*(if|ifdef|ifndef|elif|elifdef|elifndef|else|endif)\b", shown, re.MULTILINE):
+        if m[1].startswith("if"):
+            stack.append((m.start(), 0))
+        elif stack and m[1] == "endif":
+            stack.pop()
+        elif stack:
+            stack[-1] = (stack[-1][0], stack[-1][1] + 1)
+        marks.append((m.end(), tuple(stack)))
+    starts = [at for at, _ in marks]
+    return lambda at: marks[bisect_right(starts, at) - 1][1]
+
+
+def _overridable(shown: str, made: _Made) -> list[str]:
+    """That macros which whoever compiles the file may define otherwise have the values that the kernel was read with. Raises NotSaid where a number is not
+    what decides."""
+    body, out = shown[made.start:made.end], list[str]()
+    if re.search(r"^[ \t]*#[ \t]*(if|ifdef|ifndef)\b(?!.*__CUDA_ARCH__)", body, re.MULTILINE):
+        raise NotSaid("conditions of the preprocessor stand in the kernel")
+    for m in re.finditer(r"^[ \t]*#[ \t]*ifndef[ \t]+(\w+)[ \t]*\n[ \t]*#[ \t]*define[ \t]+\1[ \t]+([^\n]+)$", shown, re.MULTILINE):
+        if re.search(rf"^(?![ \t]*#).*\b{m[1]}\b", shown, re.MULTILINE):
+            if not re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?[fFuUlL]*", m[2].strip()):
+                raise NotSaid(f"'{m[1]}' may be defined otherwise")
+            out.append(f"({m[1]}) == {m[2].strip()}")
+    return out
 
 
 def _definition(shown: str, text: str, kernel: str) -> _Made:
+    found = list[_Made]()
     for m in re.finditer(rf"(?:template\s*<([^{{}};]*?)>\s*)?__global__[^;{{}}]*?\b{re.escape(kernel)}\s*\(", shown):
         close = _closing(shown, m.end() - 1)
         opened = re.match(r"\s*\{", shown[close:])
@@ -150,8 +209,10 @@ def _definition(shown: str, text: str, kernel: str) -> _Made:
             continue  # a declaration
         params = [_declared(x) for x in _listed(shown, shown, m.end(), close - 1)]
         templates = [_declared(x.partition("=")[0]) for x in (m[1] or "").split(",") if x.strip()]
-        return _Made(m.start(), _closing(shown, close + opened.end() - 1), params, templates)
-    raise NotSaid(f"the definition of '{kernel}' is not in it")
+        found.append(_Made(m.start(), _closing(shown, close + opened.end() - 1), params, templates))
+    if len(found) != 1:
+        raise NotSaid(f"it has {len(found)} definitions of '{kernel}'" if found else f"the definition of '{kernel}' is not in it")
+    return found[0]
 
 
 def _declared(words: str) -> str:
@@ -162,11 +223,12 @@ def _declared(words: str) -> str:
     return str(found[-1])
 
 
-def _launch(shown: str, text: str, kernel: str) -> _Launch:
-    found = list(re.finditer(rf"(?<![\w:.>])((?:\w+::)*{re.escape(kernel)})\s*(<[^<>;(){{}}]*>)?\s*<<<", shown))
-    if len(found) != 1:
-        raise NotSaid(f"it has {len(found)} launches of '{kernel}'" if found else f"no launch of '{kernel}' is in it")
-    m = found[0]
+def _launches(shown: str, kernel: str) -> list[re.Match[str]]:
+    """Where a kernel is launched."""
+    return list(re.finditer(rf"(?<![\w:.>])((?:\w+::)*{re.escape(kernel)})\s*(<[^<>;(){{}}]*>)?\s*<<<", shown))
+
+
+def _launch(shown: str, text: str, m: re.Match[str]) -> _Launch:
     line = shown.rfind("\n", 0, m.start()) + 1
     if shown[line:].lstrip(" \t").startswith("#") or shown[:line].rstrip(" \t\n").endswith("\\"):
         raise NotSaid("its launch is in a macro")
@@ -183,7 +245,13 @@ def _launch(shown: str, text: str, kernel: str) -> _Launch:
         raise NotSaid("its launch is no statement")
     templates = _listed(shown, text, m.start(2) + 1, m.end(2) - 1) if m[2] else []
     return _Launch(m.start(), close + semicolon.end(), text[m.start():close + semicolon.end()], templates, _listed(shown, text, m.end(), end),
-                   _listed(shown, text, end + opened.end(), close - 1), " " * (len(shown[line:m.start()]) - len(shown[line:m.start()].lstrip())))
+                   _listed(shown, text, end + opened.end(), close - 1), _indent(text[line:m.start()]),
+                   m[1][:m[1].rfind("::") + 2] if "::" in m[1] else "")
+
+
+def _indent(line: str) -> str:
+    """The white space that a line begins with."""
+    return line[:len(line) - len(line.lstrip())]
 
 
 def _parts(emitted: Emitted) -> tuple[list[str], str]:
@@ -193,11 +261,12 @@ def _parts(emitted: Emitted) -> tuple[list[str], str]:
     if re.search(r"^\s*#", re.sub(r"^\s*#\s*pragma\s+unroll[^\n]*", "", body, flags=re.MULTILINE), re.MULTILINE):
         raise NotSaid("the result needs directives of its own")
     launch = re.sub(r"^cudaError_t launch_", "static inline cudaError_t launch_", emitted.launch, flags=re.MULTILINE)
-    return includes, re.sub(r'^extern "C" __global__', "__global__", f"{body.strip()}\n\n{launch.strip()}", flags=re.MULTILINE)
+    return includes, re.sub(r'^extern "C" __global__', "static __global__", f"{body.strip()}\n\n{launch.strip()}", flags=re.MULTILINE)
 
 
 # ---------------------------------------------------------------------------------------------------------------------- choosing
-def _chosen(launch: _Launch, made: _Made, binding: Binding, program: Program, emitted: Emitted) -> tuple[str, str]:
+def _chosen(launch: _Launch, made: _Made, binding: Binding, program: Program, emitted: Emitted,
+            defined: Sequence[str], in_one_way: bool) -> tuple[str, str]:
     """The statement that launches the new kernel where it may be, and the old one elsewhere; and its condition. Raises NotSaid for what it cannot say."""
     if len(launch.given) != len(made.params):
         raise NotSaid("its launch does not give each parameter")
@@ -205,8 +274,10 @@ def _chosen(launch: _Launch, made: _Made, binding: Binding, program: Program, em
     if len(launch.config) < 2:
         raise NotSaid("its launch has no grid and block")
     names, where = _sizes(launch, binding, said, emitted)
+    where += [] if in_one_way else _of_the_grid_read(launch, binding, names)
     where += _of_the_launch(launch, made, binding, said, names)
     where += _facts(program.facts, names)
+    where += defined
     told = list(dict.fromkeys(where))
     tensors = {a.source: said[_parameter(binding, a.source)] for a in emitted.entries[0].arguments if a.kind == "pointer"}
     aligned = [(tensors[a.source], a.divisor) for a in emitted.entries[0].arguments if a.kind == "pointer" and a.divisor > DTYPES[a.dtype].bytes]
@@ -216,7 +287,7 @@ def _chosen(launch: _Launch, made: _Made, binding: Binding, program: Program, em
     where += _apart(program, tensors)
     arguments = [_argument(p, names, tensors, said) for p in program.params if p.value is None]
     stream = launch.config[3] if len(launch.config) > 3 else "0"
-    call = f"{emitted.entries[0].function.removesuffix('_faster')}_kir::launch_{program.name}({', '.join([*arguments, stream])});"
+    call = f"{launch.within}{emitted.entries[0].function.removesuffix('_faster')}_kir::launch_{program.name}({', '.join([*arguments, stream])});"
     if not _signature(emitted, len(arguments) + 1):
         raise NotSaid("the function that launches the result takes something else")
     pad = launch.pad
@@ -252,8 +323,9 @@ def _sizes(launch: _Launch, binding: Binding, said: Mapping[str, str], emitted: 
     derived = {m[1]: (param, f"({said[param]} * {m[2]})") for param, value in binding.scalars.items() if (m := _HALF.fullmatch(str(value))) is not None}
     names |= {size: whole for size, (_, whole) in derived.items() if size not in names}  # the kernel sees the quotient alone
     plain |= {param: size for size, (param, whole) in derived.items() if names[size] == whole}
+    words_of_the_grid = {*re.findall(r"[A-Za-z_]\w*", " ".join(map(str, binding.grid)))}
     for size in (x for x in binding.sizes if x not in names):
-        names[size] = _of_the_grid(size, launch, binding, names) if looked_at[size] > UNUSED else "0"
+        names[size] = _of_the_grid(size, launch, binding, names) if looked_at[size] > UNUSED or size in words_of_the_grid else "0"
     sizes = {x: n.Var(x, I32) for x in binding.sizes}
     for param, value in binding.scalars.items():
         if param not in plain:
@@ -272,6 +344,17 @@ def _of_the_grid(size: str, launch: _Launch, binding: Binding, names: Mapping[st
     raise NotSaid(f"nothing that its launch says is '{size}'")
 
 
+def _of_the_grid_read(launch: _Launch, binding: Binding, names: Mapping[str, str]) -> Iterator[str]:
+    """That the grid is the one that the kernel was read under: host code may come to the launch in several ways."""
+    sizes = {x: n.Var(x, I32) for x in binding.sizes}
+    read = expressions({str(k): e for k, e in enumerate(binding.grid)}, sizes, "grid")
+    flat = re.search(r"[-+*/\d]", launch.config[0]) and not re.search(r"dim3|[?]", launch.config[0])  # a number
+    for axis, e in itertools.zip_longest("xyz", read.values()):
+        number, grid = cpp_expression(e, names, 3) if e is not None else "1", f"static_cast<int>({_extents(launch.config[0])}.{axis})"
+        if number not in (grid, launch.config[0]) and not (e is None and flat):
+            yield f"{grid} == {number}"
+
+
 def _extents(words: str) -> str:
     """What a launch says of grid or block, as three numbers."""
     return words if _pure(words).startswith("dim3(") else f"dim3({words})"
@@ -286,7 +369,10 @@ def _of_the_launch(launch: _Launch, made: _Made, binding: Binding, said: Mapping
             if block != str(threads) and (axis == "x" or threads > 1 or not block.isdigit()):
                 yield f"{_extents(block)}.{axis} == {threads}"
     for name, value in binding.metas.items():
-        if not name.startswith("threads_"):
+        if name == "shared_bytes":
+            given = launch.config[2] if len(launch.config) > 2 else "0"
+            yield from (f"static_cast<int>({_pure(given)}) == {value}",) if given != str(value) else ()
+        elif not name.startswith("threads_"):
             if name not in made.templates:
                 raise NotSaid(f"'{name}' is nothing that its launch says")
             place = made.templates.index(name)

@@ -2,10 +2,11 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,9 +18,13 @@ from kir.ir.canonical import alpha_equal
 from kir.ir.nodes import Program
 from kir.ir.printer import expr_text
 from kir.ir.types import I32
+from kir.ir.visit import walk
+from kir.learning.optimize.hosts.decorators import worked_out
+from kir.learning.optimize.hosts.grids import MAKES, PURE, around_of, grid_of, said_as
+from kir.learning.optimize.hosts.read_back import NotSaid, reads_back, source_of
 from kir.surface import EditingBackend, Emitted, backend
 from kir.surface.edits import SourceEdit
-from kir.surface.edits.splice import between
+from kir.surface.edits.splice import between, lines_of, with_ends_of
 from kir.surface.reading import launched, load_expert
 
 CEILDIV = "triton.cdiv"
@@ -70,12 +75,29 @@ def granted(edit: SourceEdit) -> list[str]:
     before, after = (_function(ast.parse(text), edit.kernel) for text in (edit.before, edit.after))
     if before is None or after is None or ast.dump(before) == ast.dump(after):
         return []
+    grids = [] if _one_grid(edit) else [f"a grid ({', '.join(map(str, edit.binding.grid))})"]
     literal, sizes = _literals(edit, before), Counter(map(str, edit.binding.scalars.values()))
     tied = [f"{name} = {value}" for name, value in edit.binding.scalars.items()
             if name not in literal and name != value and not (isinstance(value, str) and value.isidentifier() and sizes[value] == 1)]
     args = {a.arg for a in (*before.args.args, *before.args.kwonlyargs)}
-    return [*(f"{name} = {value}" for name, value in edit.binding.metas.items() if name in args and name not in literal), *tied,
-            *(fact for fact in edit.binding.facts if not POSITIVE.fullmatch(fact)), *(x for x in narrower(edit) if x.startswith("tensors"))]
+    return [*grids, *(f"{name} = {value}" for name, value in edit.binding.metas.items() if name in args and name not in literal), *tied,
+            *(fact for fact in edit.binding.facts if not POSITIVE.fullmatch(fact)), *(x for x in narrower(edit) if x.startswith("tensors")),
+            *([f"tensors of the dtypes that it was read with, as it names {', '.join(sorted(named))}"] if (named := _dtypes(after) - _dtypes(before)) else [])]
+
+
+def _one_grid(edit: SourceEdit) -> bool:
+    """Whether the calls of a file launch a kernel over one grid, whatever way the host code takes."""
+    tree, said = ast.parse(edit.before.replace("\r\n", "\n")), list[list[str]]()
+    for launch in _launches(tree, edit.kernel):
+        assert isinstance(launch.func, ast.Subscript)
+        try:
+            extents, in_one_way = grid_of(tree, launch, launch.func.slice, edit.binding)
+        except NotSaid:
+            return False
+        if not in_one_way:
+            return False
+        said.append(extents)
+    return all(x == said[0] for x in said)
 
 
 def _literals(edit: SourceEdit, made: ast.FunctionDef) -> set[str]:
@@ -88,8 +110,6 @@ def _literals(edit: SourceEdit, made: ast.FunctionDef) -> set[str]:
 TORCH = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8",
          "bool": "bool", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
 """What torch calls dtypes."""
-MAKES = frozenset({"empty", "empty_like", "zeros", "zeros_like", "ones", "ones_like", "full", "full_like", "new_empty", "new_zeros", "new_ones", "new_full"})
-"""Functions of torch that give a tensor of its own memory."""
 DESCRIBED = "make_tensor_descriptor"
 """What needs memory at a launch, and tensors aligned to 16 bytes."""
 ALLOCATOR = 'triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device="cuda"))'
@@ -98,47 +118,74 @@ BESIDE = "beside"
 """How far an edit reached that leaves the kernel as it was."""
 
 
-def beside(path: Path, kernel: str, binding: Binding, program: Program) -> SourceEdit | None:
+def beside(path: Path, kernel: str, binding: Binding, program: Program) -> SourceEdit:
     """The edit of a file that puts a program's kernel beside the one that it was made of, and has the one call in the file that launches that launch the new
-    one where all holds that the binding takes for granted: values, strides, dtypes, facts. None where there is no such call, where Python's side does not
-    say it all, or where the new kernel is not read in the file as it is by itself."""
-    text = path.read_text(encoding="utf-8")
-    tree, name = ast.parse(text), f"{kernel}_faster"
+    one where all holds that the binding takes for granted: grid, values, strides, dtypes, facts. Raises :class:`NotSaid` with the reason where there is no such
+    call, where Python's side does not say it all, or where the new kernel is not read in the file as it is by itself, and KirError for what the backend
+    refuses."""
+    held = source_of(path)
+    text, name = held.replace("\r\n", "\n"), f"{kernel}_faster"
+    tree, lines = ast.parse(text), lines_of(text)
     made, calls = _function(tree, kernel), _launches(tree, kernel)
-    call = next((s for s in ast.walk(tree) if isinstance(s, ast.Expr) and calls[:1] == [s.value]), None)
-    if made is None or call is None or len(calls) != 1 or len(made.decorator_list) != 1 or made not in tree.body or name in text:
-        return None
-    if len(program.kernels) != 1 or program.plan or program.workspaces or program.tensor_maps or binding.maps or binding.arrays or binding.heuristics:
-        return None
+    if made is None or made not in tree.body:
+        raise NotSaid(f"'{kernel}' is no function of the module")
+    if not calls:
+        raise NotSaid(f"no launch of '{kernel}' is in it")
+    if name in text:
+        raise NotSaid(f"it has a '{name}' already")
+    if len(program.kernels) != 1 or program.plan or program.workspaces or program.tensor_maps or binding.maps or binding.arrays:
+        raise NotSaid("the result is more than one kernel of the same tensors")
     renamed = replace(program, name=name, kernels=(replace(program.kernels[0], name=name),))
-    try:
-        emitted = backend("triton").emit(renamed)
-        written, told = _dispatched(text, tree, call, made, binding, renamed, emitted)
-    except (KeyError, KirError):
-        return None
+    emitted = backend("triton").emit(renamed)
     kernels = ast.parse(emitted.text)
     imports, rest = ([x for x in kernels.body if isinstance(x, ast.Import | ast.ImportFrom) is here] for here in (True, False))
-    if _imported(imports) - _imported(tree.body) or "multiple_of" in emitted.text or len(rest) != 1:
-        return None
-    lines = text.splitlines(keepends=True)
+    if lacking := _imported(imports) - _imported(tree.body):
+        raise NotSaid(f"it has no '{min(lacking)}'")
+    if "multiple_of" in emitted.text or len(rest) != 1:
+        raise NotSaid("the result is more than one function")
+    told, reasons = list[str](), list[NotSaid]()
+    for launch in sorted(calls, key=lambda x: -x.lineno):
+        try:
+            call = _statement(tree, launch, lines, made)
+            written, where = _dispatched(text, tree, call, made, binding, renamed, emitted, len(calls) > 1)
+        except KeyError as bad:
+            reasons.append(NotSaid(f"nothing that its launch says is '{bad.args[0]}'"))
+        except NotSaid as bad:
+            reasons.append(bad)
+        else:
+            assert call.end_lineno is not None
+            last = lines[call.end_lineno - 1]
+            lines[call.lineno - 1:call.end_lineno] = [written if last.endswith("\n") else written.removesuffix("\n")]
+            told.insert(0, where)
+    if not told:
+        raise reasons[-1]
+    new = "".join(lines_of(emitted.text)[min(d.lineno for d in rest[0].decorator_list) - 1:])  # type: ignore[attr-defined]  # a function
+    assert made.end_lineno is not None
+    after = "".join([*lines[:made.end_lineno], "\n\n", new.rstrip("\n") + "\n", *lines[made.end_lineno:]])
+    reads_back(path, after, name, emitted)
+    after = with_ends_of(held, after)
+    return SourceEdit(str(path), kernel, held, after, tuple(between(held, after)), BESIDE, (_told(name, told, len(reasons)),), binding, binding)
+
+
+def _told(name: str, where: Sequence[str], others: int) -> str:
+    """What a reader of an edit is told of the launches that choose."""
+    conditions = "; or ".join(dict.fromkeys(x for x in where if x))
+    said = f"the launch{'es' * (len(where) > 1)} in this file take{'s' * (len(where) == 1)} '{name}'"
+    return f"the kernel stays, and {said} where {conditions}" + (f"; {others} further stay as they are" if others else "") if conditions else said
+
+
+def _statement(tree: ast.Module, launch: ast.Call, lines: Sequence[str], made: ast.FunctionDef) -> ast.Expr:
+    """The statement of a launch, which may be replaced by others. Raises NotSaid."""
+    call = next((s for s in ast.walk(tree) if isinstance(s, ast.Expr) and s.value is launch), None)
+    if call is None:
+        raise NotSaid("its launch is no statement")
     assert call.end_lineno is not None and made.end_lineno is not None
-    alone = lines[call.lineno - 1][:call.col_offset].isspace() and lines[call.end_lineno - 1].encode()[call.end_col_offset:].partition(b"#")[0].strip() == b""
-    if made.end_lineno > call.lineno or not alone:
-        return None
-    new = "".join(emitted.text.splitlines(keepends=True)[min(d.lineno for d in rest[0].decorator_list) - 1:])  # type: ignore[attr-defined]  # a function
-    after = "".join([*lines[:made.end_lineno], "\n\n", new.rstrip("\n") + "\n", *lines[made.end_lineno:call.lineno - 1], written, *lines[call.end_lineno:]])
-    with tempfile.TemporaryDirectory(prefix="kir-edit-") as folder:
-        read = list[Program]()
-        for place, held in (("edited", after), ("alone", emitted.text)):
-            (there := Path(folder) / f"{place}.py").write_text(held, encoding="utf-8")
-            try:
-                read.append(load_expert(f"{there}::{name}", Binding.parse(dict(emitted.bindings)[name])).program)
-            except (KirError, KeyError):
-                return None
-    if not alpha_equal(*map(normalize, read)):
-        return None
-    said = f"the kernel stays, and the launch in this file takes '{name}' where {told}" if told else f"the launch in this file takes '{name}'"
-    return SourceEdit(str(path), kernel, text, after, tuple(between(text, after)), BESIDE, (said,), binding, binding)
+    if made.end_lineno > call.lineno:
+        raise NotSaid("the kernel stands behind its launch")
+    before, behind = lines[call.lineno - 1].encode()[:call.col_offset], lines[call.end_lineno - 1].encode()[call.end_col_offset:]
+    if not before.isspace() or behind.partition(b"#")[0].strip():
+        raise NotSaid("its launch shares its line with other statements")
+    return call
 
 
 def _imported(block: Sequence[ast.stmt]) -> set[str]:
@@ -147,23 +194,27 @@ def _imported(block: Sequence[ast.stmt]) -> set[str]:
     return {ast.unparse(ast.ImportFrom(x.module, [one], x.level) if isinstance(x, ast.ImportFrom) else ast.Import([one])) for x, one in found}
 
 
-def _dispatched(text: str, tree: ast.Module, call: ast.Expr, made: ast.FunctionDef, binding: Binding, program: Program, emitted: Emitted) -> tuple[str, str]:
-    """The statement that launches the new kernel where it may be, and the old one elsewhere; and its condition. Raises KeyError for what it cannot say."""
+def _dispatched(text: str, tree: ast.Module, call: ast.Expr, made: ast.FunctionDef, binding: Binding, program: Program, emitted: Emitted,
+                one_of_several: bool) -> tuple[str, str]:
+    """The statement that launches the new kernel where it may be, and the old one elsewhere; and its condition. Raises KeyError for what nothing says,
+    NotSaid for what it cannot say."""
     launch, entry, described = call.value, emitted.entries[0], DESCRIBED in emitted.text
     assert isinstance(launch, ast.Call) and isinstance(launch.func, ast.Subscript)
-    said = _arguments(text, launch, made)
+    said = _arguments(launch, made)
     names, where = {**said}, list[str]()
     for param, value in sorted(binding.scalars.items(), key=lambda x: not said[x[0]].isidentifier()):  # of what gives a size a name tells it best
         if isinstance(value, str) and value.isidentifier():
             names.setdefault(value, said[param])
             where += [f"{said[param]} == {names[value]}"] if names[value] != said[param] else []
-    for size, place in zip(binding.grid, _grid(text, tree, launch.func.slice), strict=False):
-        names.setdefault(str(size), place)
-    for size, place in zip(binding.grid, _grid(text, tree, launch.func.slice), strict=False):
-        factors = str(size).split(" * ")  # of a product what is left of it
+    grid, in_one_way = grid_of(tree, call, launch.func.slice, binding)
+    extents = [(str(size), place) for size, place in zip(binding.grid, grid, strict=False)]
+    for size, place in extents:
+        names.setdefault(size, place)
+    for size, place in extents:
+        factors = size.split(" * ")  # of a product what is left of it
         for x in (x for x in factors if x in binding.sizes and x not in names and factors.count(x) == 1):
             if all(y in names for y in factors if y != x):
-                names[x] = f"(({place}) // ({' * '.join(names[y] for y in factors if y != x)}))"
+                names[x] = f"({place} // ({' * '.join(names[y] for y in factors if y != x)}))"
     sizes = {x: n.Var(x, I32) for x in binding.sizes}
     for param, value in binding.scalars.items():
         if not (isinstance(value, str) and value.isidentifier()):
@@ -175,28 +226,40 @@ def _dispatched(text: str, tree: ast.Module, call: ast.Expr, made: ast.FunctionD
                 raise KeyError(param)
             where.append(f"{'not ' * (not setting)}{said[param]}" if isinstance(setting, bool) else
                          f"{said[param]} {'is' if setting is None else '=='} {setting!r}")
+    if not in_one_way or one_of_several:
+        read = expressions({str(k): e for k, e in enumerate(binding.grid)}, sizes, "grid")
+        where += [f"{place} == {said_so}" for place, e in itertools.zip_longest(grid, read.values())
+                  if place != (said_so := python_expression(e, names, CEILDIV) if e is not None else "1")]
+    where += worked_out(tree, made, binding, said, _stored(call, tree))
     where += [f"{said[x]} is None" for x in binding.absent if x in said and said[x] != "None"]
+    where += [f"{said[x]} is not None" for x in binding.tensors if said.get(x) in _optional(tree, call)]
     for tensor, bound in binding.tensors.items():
         if bound.strides is not None:
             raise KeyError(tensor)
         names.setdefault(bound.name or tensor, said[tensor])
         where += [f"{said[tensor]}.dtype == torch.{TORCH[bound.dtype]}", *([f"{said[tensor]}.data_ptr() % 16 == 0"] if described else [])]
     where += _apart(binding, said, _made_here(tree, call))
-    if any(isinstance(x, ast.Import) and any(a.name == "torch" and not a.asname for a in x.names) for x in tree.body) is False:
-        raise KeyError("torch")
-    where += [python_expression(f, names, CEILDIV) for f in program.facts if not POSITIVE.fullmatch(expr_text(f))]
+    for module in ("torch", "triton"):
+        if not any(isinstance(x, ast.Import) and any(a.name == module and not a.asname for a in x.names) for x in tree.body):
+            raise NotSaid(f"it does not import {module} by this name")
+    for f in (f for f in program.facts if not POSITIVE.fullmatch(expr_text(f))):
+        by = [x.b for x in walk(f) if isinstance(x, n.Binary) and x.op in ("mod", "floordiv", "ceildiv") and not isinstance(x.b, n.Const)]
+        where += [f"{python_expression(x, names, CEILDIV)} > 0" for x in by] + [python_expression(f, names, CEILDIV)]
     if any(a.kind == "map" for a in entry.arguments):
-        raise KeyError("a tensor map")
+        raise NotSaid("the result needs tensor maps")
     given = [*(names[a.of] for a in entry.arguments), *(f"{k}={v!r}" for k, v in entry.options)]
-    pad, lines = " " * call.col_offset, text.splitlines(keepends=True)[call.lineno - 1:call.end_lineno]
+    lines = lines_of(text)[call.lineno - 1:call.end_lineno]
+    pad = lines[0][:len(lines[0]) - len(lines[0].lstrip())]
+    step = "\t" if "\t" in pad else "    "
     new = f"{entry.function}[({', '.join(python_expression(e, names, CEILDIV) for e in entry.grid)},)]({', '.join(given)})"
-    new = f"{ALLOCATOR}\n{pad}    {new}" if described else new
+    _once_more([*where, new])
+    new = f"{ALLOCATOR}\n{pad}{step}{new}" if described else new
     if not where:
         return f"{pad}{new}\n", ""
     where = [f"({x})" if " or " in x else x for x in dict.fromkeys(where)]
-    held = f"\n{pad}    and ".join(where)
-    old = "".join(f"    {line}" if line.strip() else line for line in lines)
-    return f"{pad}if (\n{pad}    {held}\n{pad}):\n{pad}    {new}\n{pad}else:\n{old}", " and ".join(where)
+    held = f"\n{pad}{step}and ".join(where)
+    old = "".join(f"{step}{line}" if line.strip() else line for line in lines)
+    return f"{pad}if (\n{pad}{step}{held}\n{pad}):\n{pad}{step}{new}\n{pad}else:\n{old}", " and ".join(where)
 
 
 def _made_here(tree: ast.Module, call: ast.Expr) -> set[str]:
@@ -217,28 +280,44 @@ def _apart(binding: Binding, said: Mapping[str, str], own: set[str]) -> list[str
             if y in said and y != x and said[y] not in own and y not in binding.absent and y not in written[:k]]
 
 
-def _arguments(text: str, call: ast.Call, made: ast.FunctionDef) -> dict[str, str]:
+def _arguments(call: ast.Call, made: ast.FunctionDef) -> dict[str, str]:
     """What a call gives for each parameter of a kernel, as it says it; where it gives nothing, the kernel's own."""
     given = {a.arg: x for a, x in zip(made.args.args[::-1], made.args.defaults[::-1], strict=False)} | _given(call, made)
     if any(isinstance(x, ast.Starred) for x in call.args) or any(k.arg is None for k in call.keywords):
-        raise KeyError("*")
+        raise NotSaid("its launch does not give each parameter by itself")
     out = dict[str, str]()
     for name, x in given.items():
-        said = ast.unparse(x)
-        out[name] = said if isinstance(x, ast.Name | ast.Attribute | ast.Constant | ast.Call | ast.Subscript) else f"({said})"
+        out[name] = said_as(x)
     return out
 
 
-def _grid(text: str, tree: ast.Module, said: ast.expr) -> list[str]:
-    """How host code says the extents of a grid: a tuple, or a name that is given one. Raises KeyError for another."""
-    if isinstance(said, ast.Name):
-        given = [s.value for s in ast.walk(tree) if isinstance(s, ast.Assign) and [ast.unparse(x) for x in s.targets] == [said.id]]
-        if not given or not all(isinstance(x, ast.Tuple) for x in given):
-            raise KeyError(said.id)
-        return [f"{said.id}[{k}]" for k in range(min(len(x.elts) for x in given if isinstance(x, ast.Tuple)))]
-    if not isinstance(said, ast.Tuple):
-        raise KeyError(ast.unparse(said))
-    return [ast.unparse(x) for x in said.elts]
+def _stored(call: ast.stmt, tree: ast.Module) -> set[str]:
+    """The names that the function around a launch gives a meaning of its own."""
+    f = around_of(tree, call)
+    own = {x.id for x in ast.walk(f) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)}
+    return own | ({a.arg for a in (*f.args.args, *f.args.kwonlyargs)} if isinstance(f, ast.FunctionDef) else set())
+
+
+def _optional(tree: ast.Module, call: ast.stmt) -> set[str]:
+    """Names that may be None where a launch stands: parameters whose default it is, or whose type says so, and what is given None."""
+    f = around_of(tree, call)
+    given = {x.id for s in ast.walk(f) if isinstance(s, ast.Assign) and any(isinstance(v, ast.Constant) and v.value is None for v in ast.walk(s.value))
+             for t in s.targets for x in ast.walk(t) if isinstance(x, ast.Name)}
+    if isinstance(f, ast.Module):
+        return given
+    args, only = f.args.args, f.args.kwonlyargs
+    said = {a.arg for a in (*args, *only) if a.annotation is not None and re.search(r"Optional|None", ast.unparse(a.annotation))}
+    defaults = (*zip(args[::-1], f.args.defaults[::-1], strict=False), *zip(only, f.args.kw_defaults, strict=True))
+    return given | said | {a.arg for a, d in defaults if isinstance(d, ast.Constant) and d.value is None}
+
+
+def _once_more(said: Iterable[str]) -> None:
+    """Raises NotSaid for what is said of a launch that may not be worked out twice."""
+    for x in (x for text in said for x in ast.walk(ast.parse(text))):
+        if isinstance(x, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom):
+            raise NotSaid(f"'{ast.unparse(x)}' may not be worked out twice")
+        if isinstance(x, ast.Call) and not isinstance(x.func, ast.Subscript) and (called := ast.unparse(x.func).rpartition(".")[2]) not in PURE:
+            raise NotSaid(f"'{called}(..)' is called in its launch")
 
 
 def _function(tree: ast.Module, name: str) -> ast.FunctionDef | None:
@@ -255,6 +334,12 @@ def _conversions(made: ast.FunctionDef) -> set[str]:
     said = {ast.unparse(x.args[-1]) for s in made.body for x in ast.walk(s) if isinstance(x, ast.Call) and isinstance(x.func, ast.Attribute) and x.args
             and x.func.attr in ("to", "cast")}
     return {x for x in said if "float" in x or "dtype" in x}
+
+
+def _dtypes(made: ast.FunctionDef) -> set[str]:
+    """The dtypes that a function names."""
+    names = {*TORCH.values(), "float8e4nv", "float8e5", "uint16", "uint32", "uint64", "int1"}
+    return {x.attr for s in made.body for x in ast.walk(s) if isinstance(x, ast.Attribute) and x.attr in names}
 
 
 def _launches(tree: ast.Module, name: str) -> list[ast.Call]:
@@ -310,7 +395,7 @@ def _sizes(text: str, call: ast.Call, made: ast.FunctionDef, binding: Binding) -
 
 def _span(text: str, node: ast.expr) -> tuple[int, int]:
     """Where a node begins and ends in the text, in characters."""
-    lines = text.splitlines(keepends=True)
+    lines = lines_of(text)
 
     def at(line: int, column: int) -> int:
         return sum(map(len, lines[:line - 1])) + len(lines[line - 1].encode()[:column].decode())

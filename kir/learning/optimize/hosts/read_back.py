@@ -17,6 +17,14 @@ class NotSaid(Exception):
     """The file cannot be edited so that it launches the new kernel; its argument says why."""
 
 
+def source_of(path: Path) -> str:
+    """The characters of a user's file, line ends as they are. Raises :class:`NotSaid` for one that is written otherwise than edits are."""
+    try:
+        return path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as bad:
+        raise NotSaid(f"it is no text in UTF-8: its byte {bad.start} is not") from None
+
+
 def reads_back(path: Path, after: str, name: str, emitted: Emitted) -> None:
     """Raises :class:`NotSaid` where the new kernel is not read in the file as it is by itself."""
     with tempfile.TemporaryDirectory(prefix="kir-edit-") as folder:
@@ -31,4 +39,4 @@ def reads_back(path: Path, after: str, name: str, emitted: Emitted) -> None:
         raise NotSaid("the new kernel is not read in it as it is by itself")
 
 
-__all__ = ["NotSaid", "reads_back"]
+__all__ = ["NotSaid", "reads_back", "source_of"]

@@ -14,23 +14,26 @@ from kir.ir.printer import expr_text
 from kir.ir.types import DTYPES
 from kir.ir.visit import names_read
 from kir.learning.optimize.hosts.python import BESIDE, POSITIVE, TORCH, python_expression
-from kir.learning.optimize.hosts.read_back import NotSaid, reads_back
+from kir.learning.optimize.hosts.read_back import NotSaid, reads_back, source_of
 from kir.surface import backend
 from kir.surface.edits import SourceEdit
-from kir.surface.edits.splice import between
+from kir.surface.edits.splice import between, lines_of, with_ends_of
 
 
 def beside(path: Path, kernel: str, binding: Binding, program: Program) -> SourceEdit:
     """The edit of a file that puts a program's factory in front of the one that it was made of, which returns the new kernel where it is given the
     compile-time values and sizes that it was read with. Raises KirError KIR-C102 with the reason where there is no such edit, and what the backend refuses."""
-    text = path.read_text(encoding="utf-8")
     try:
-        return _edited(path, text, kernel, binding, program)
+        held = source_of(path)
+        after, said = _edited(path, held.replace("\r\n", "\n"), kernel, binding, program)
     except NotSaid as reason:
         raise error("KIR-C102", f"no factory in {path.name} can choose: {reason}", attempt="-o OUT.py, a kernel with a factory of its own") from None
+    after = with_ends_of(held, after)
+    return SourceEdit(str(path), kernel, held, after, tuple(between(held, after)), BESIDE, (said,), binding, binding)
 
 
-def _edited(path: Path, text: str, kernel: str, binding: Binding, program: Program) -> SourceEdit:
+def _edited(path: Path, text: str, kernel: str, binding: Binding, program: Program) -> tuple[str, str]:
+    """The text after the edit, and what a reader is told."""
     tree, name = ast.parse(text), f"{kernel}_faster"
     if name in text:
         raise NotSaid(f"it has a '{name}' already")
@@ -50,7 +53,7 @@ def _edited(path: Path, text: str, kernel: str, binding: Binding, program: Progr
     if strange := next((x for x in sizes if x not in known), ""):
         raise NotSaid(f"its factory is not given '{strange}'")
     where = list(dict.fromkeys([*_conditions(binding, program, known), *_others(factory, {*binding.metas, *binding.sizes})]))
-    lines, written = text.splitlines(keepends=True), emitted.text.splitlines(keepends=True)
+    lines, written = lines_of(text), lines_of(emitted.text)
     first = _line(factory) - 1
     body = factory.body[1:] if ast.get_docstring(factory) is not None and len(factory.body) > 1 else factory.body
     at, pad = _line(body[0]) - 1, " " * body[0].col_offset
@@ -61,7 +64,7 @@ def _edited(path: Path, text: str, kernel: str, binding: Binding, program: Progr
     after = "".join([*lines[:first], alone, "\n\n\n", *lines[first:at], choice, *lines[at:]])
     reads_back(path, after, name, emitted)
     said = f"the kernel stays, and '{factory.name}' gives '{name}' where {' and '.join(where)}" if where else f"'{factory.name}' gives '{name}'"
-    return SourceEdit(str(path), kernel, text, after, tuple(between(text, after)), BESIDE, (said,), binding, binding)
+    return after, said
 
 
 def _line(s: ast.stmt) -> int:

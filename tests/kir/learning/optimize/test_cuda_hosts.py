@@ -14,6 +14,7 @@ from kir.ir.binding import Binding
 from kir.ir.nodes import Program
 from kir.ir.printer import expr_text, program_text
 from kir.learning.optimize.hosts.cuda import beside
+from kir.learning.optimize.hosts.cuda_names import said_in_one_way
 from kir.learning.optimize.inputs import shape_for, subject
 from kir.learning.optimize.judge import CpuJudge, modelled
 from kir.learning.optimize.plan import Budget, Setting
@@ -81,7 +82,6 @@ LAUNCH = "scale_kernel<T, THREADS><<<channels, THREADS, 0, stream>>>(x, w, y, ro
 
 
 @pytest.mark.parametrize(("change", "reason"), [
-    ((LAUNCH, f"{{ {LAUNCH} {LAUNCH} }}"), "it has 2 launches"),
     ((LAUNCH, "launch_it(x);"), "no launch of 'scale_kernel' is in it"),
     ((LAUNCH, f"auto f = [&] () -> int {{ return 0, {LAUNCH[:-1]}; }};"), "its launch is no statement"),
     ((LAUNCH, LAUNCH.replace("(x, w, y, ", "(x, w, y++, ")), "may not be worked out twice"),
@@ -89,12 +89,100 @@ LAUNCH = "scale_kernel<T, THREADS><<<channels, THREADS, 0, stream>>>(x, w, y, ro
     ((LAUNCH, LAUNCH.replace("<T, THREADS>", "")), "its launch does not say"),
     ((LAUNCH, LAUNCH.replace(", by)", ")")), "does not give each parameter"),
     (("#define THREADS 128\n", 'extern "C" { int f(); }\n#define THREADS 128\n'), "C linkage"),
-    (("template <typename T>\nvoid scale(", "#define GO \\\n  scale_kernel<T, THREADS><<<1, 1>>>(x)\ntemplate <typename T>\nvoid scale("), "it has 2 launches"),
+    ((LAUNCH, "GO(x, y);\n#define GO(x, y) \\\n  scale_kernel<T, THREADS><<<1, 1>>>(x)"), "its launch is in a macro"),
+    (("template <typename T, int STEP>", "__global__ void scale_kernel(int x) {}\ntemplate <typename T, int STEP>"), "it has 2 definitions of 'scale_kernel'"),
+    (("  int c = blockIdx", "#ifdef FAST\n  by *= 2.0f;\n#endif\n  int c = blockIdx"), "conditions of the preprocessor stand in the kernel"),
+    (("#define THREADS 128\n", "#ifndef THREADS\n#define THREADS WARPS * 32\n#endif\n"), "'THREADS' may be defined otherwise"),
 ])
 def test_a_cuda_file_whose_launch_cannot_choose_is_refused_with_the_reason(change: tuple[str, str], reason: str, tmp_path: Path) -> None:
     with pytest.raises(KirError, match=reason) as said:
         edit_of(tmp_path, SCALE, change)
     assert said.value.diagnostics[0].id == "KIR-C102"
+
+
+def moved(tmp_path: Path, *changes: tuple[str, str], text: str = "") -> str:
+    """What stands in a changed file instead of its launch."""
+    text = text or SCALE
+    for before, after in changes:
+        assert before in text
+        text = text.replace(before, after)
+    edit, _ = edit_of(tmp_path, text)
+    assert edit.undone() == text
+    return edit.after
+
+
+@pytest.mark.parametrize(("host", "one"), [
+    ("int blocks = n / 2;", True), ("const int more = 2, blocks = n / more;", True), ("dim3 blocks(n, WIDE);", True), ("int blocks = n > 4 ? 64 : n;", True),
+    ("dim3 tile(4); int blocks = n / tile.x;", True), ("int blocks = n; if (n > 4) blocks = 64;", False), ("dim3 blocks(n); if (n > 4) blocks.x = 64;", False),
+    ("dim3 blocks(n); adjust(&blocks);", False), ("int blocks = per_cta(n);", False), ("n /= 2; int blocks = n;", False),
+    ("for (int blocks = 1; blocks < n; blocks++)", False),
+    ("int blocks; std::cin >> blocks;", False), ("int blocks = shape.rows;", False), ("int more = n; more += 1; int blocks = more;", False),
+])
+def test_host_code_says_a_grid_in_one_way_where_no_name_in_it_is_given_another_value(host: str, one: bool) -> None:
+    before, after = "#define WIDE 4\nvoid before(int blocks) { blocks = 3; }\nvoid run(const float* x, int n) { if (x) { ", " k<<<blocks, 32>>>(x); } }\n"
+    text = f"{before}{host}{after}"
+    assert said_in_one_way(text, text.index("k<<<"), "blocks") == one
+
+
+def test_the_new_kernel_is_launched_over_the_grid_that_it_was_read_under_alone(tmp_path: Path) -> None:
+    """The last value that the text gives a name need not be the one with which the launch is come to: a kernel with the grid of one way is wrong on another."""
+    after = moved(tmp_path, ("  if (rows > 0)\n", "  int blocks = channels; if (rows > 4) blocks = 64;\n"), ("<<<channels,", "<<<blocks,"))
+    assert "if (static_cast<int>(dim3(blocks).x) == " in after and "&& static_cast<int>(dim3(blocks).z) == 1\n" in after
+
+
+def test_each_launch_chooses_where_it_is_launched_as_the_one_that_was_read(tmp_path: Path) -> None:
+    """One that says less stays as it is, and so does one in a macro."""
+    other = "  scale_kernel<T, THREADS><<<channels / 2, THREADS, 0, stream>>>(x, w, y, rows, channels, groups, by);\n"
+    macro = "#define GO \\\n  scale_kernel<T, THREADS><<<1, 1>>>(x)\n"
+    here = "template <typename T>\nvoid scale("
+    after = moved(tmp_path, ("  if (rows > 0)\n", f"{other}  if (rows > 0)\n"), (here, macro + here))
+    assert after.count("scale_kernel_kir::launch_scale_kernel_faster(") == 2 and "\n  scale_kernel<T, THREADS><<<1, 1>>>(x)\n" in after
+    assert "static_cast<int>(dim3(channels / 2).x) == channels" in after or "static_cast<int>(dim3(channels).x) == channels / 2" in after
+
+
+def test_what_the_preprocessor_decides_is_decided_for_the_new_kernel_too(tmp_path: Path) -> None:
+    """What it includes does not stand under a condition that it does not; a macro that may be defined otherwise has the value that was read."""
+    other = "#ifdef HALF\n#include <cuda_fp16.h>\n#endif\n#ifndef THREADS\n#define THREADS 128\n#endif\n"
+    after = moved(tmp_path, ("#define THREADS 128\n", other))
+    assert after.index("#include <cmath>") < after.index("#ifdef HALF") and "&& (THREADS) == 128\n" in after
+    assert "static __global__ void" in after, "a header may be included twice"
+
+
+def test_a_kernel_in_a_namespace_is_launched_by_its_name_there(tmp_path: Path) -> None:
+    opened = ("template <typename T, int STEP>", "namespace detail {\ntemplate <typename T, int STEP>")
+    inside = opened, ("template <typename T>\nvoid", "}\ntemplate <typename T>\nvoid")
+    after = moved(tmp_path, *inside, ("    scale_kernel<T, THREADS>", "    detail::scale_kernel<T, THREADS>"))
+    assert " detail::scale_kernel_kir::launch_scale_kernel_faster(" in after
+    with pytest.raises(KirError, match="its name is taken out of a namespace"):
+        moved(tmp_path, *inside, ("}\ntemplate <typename T>\nvoid", "}\nusing detail::scale_kernel;\ntemplate <typename T>\nvoid"))
+
+
+MOVED = """template <int THREADS>
+__global__ void moved(const float* x, float* y, int n) {
+  extern __shared__ float s[];
+  s[threadIdx.x] = x[blockIdx.x * n + threadIdx.x];
+  __syncthreads();
+  y[blockIdx.x * n + threadIdx.x] = s[threadIdx.x];
+}
+void run(const float* x, float* y, int rows) { moved<64><<<rows, 64, 64 * sizeof(float)>>>(x, y, 64); }
+"""
+
+
+def test_dynamic_shared_memory_is_asked_for_its_size(tmp_path: Path) -> None:
+    assert "if (static_cast<int>(64 * sizeof(float)) == 256\n" in edit_of(tmp_path, MOVED, name="moved.cu")[0].after
+
+
+def test_line_ends_tabs_and_what_stands_around_are_kept(tmp_path: Path) -> None:
+    odd = SCALE.replace("    scale_kernel<", "\t\tscale_kernel<").replace("// scale_kernel<<<1", "// \x0c größer: scale_kernel<<<1").removesuffix("\n")
+    (tmp_path / "a").mkdir()
+    edit, _ = edit_of(tmp_path / "a", odd)
+    (path := tmp_path / "scale.cu").write_bytes(odd.replace("\n", "\r\n").encode())
+    binding = binding_of(path)
+    ended = beside(path, binding.kernel, binding, load_expert(path.as_posix(), binding).program)
+    assert ended.after == edit.after.replace("\n", "\r\n") and ended.before == odd.replace("\n", "\r\n") and "\n\t\t} else {\n" in edit.after
+    path.write_bytes(odd.encode("latin-1"))
+    with pytest.raises(KirError, match="it is no text in UTF-8"):
+        beside(path, binding.kernel, binding, load_expert(path.as_posix(), binding).program)
 
 
 HALVES = """#include <torch/extension.h>

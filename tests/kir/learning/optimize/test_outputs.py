@@ -20,6 +20,7 @@ from kir.learning.optimize.outputs import edited, for_shapes, python_launch, tol
 from kir.learning.optimize.search import Candidate
 from kir.problem import Shape
 from kir.surface import backend
+from kir.surface.edits.splice import unified
 
 TEXT = """kir 1
 program doubled
@@ -134,7 +135,7 @@ def run(x: torch.Tensor) -> torch.Tensor:
 
 
 def test_the_host_code_of_an_edited_kernel_launches_it_as_the_result_is_launched(tmp_path: Path) -> None:
-    """Or there is no edit, where it is launched at two places; under a binding of one's own a reader is told that host code must follow."""
+    """Where it is launched at two places the kernel stays, and both choose; under a binding of one's own a reader is told that host code must follow."""
     file, wider, bound = tmp_path / "doubled.py", tmp_path / "wider.py", tmp_path / "doubled.toml"
     file.write_text(LAUNCHED)
     wider.write_text(LAUNCHED.replace("64", "256").replace("num_warps=4", "num_warps=2"))
@@ -150,7 +151,11 @@ def test_the_host_code_of_an_edited_kernel_launches_it_as_the_result_is_launched
     assert "+num_warps = 2" in made.text and "host code must follow" in made.notes[-1]
 
     file.write_text(f"{LAUNCHED}\n\ndef other(x, y, n):\n    doubled[(triton.cdiv(n, 64),)](x, y, n, BLOCK=64, num_warps=4)\n")
-    with pytest.raises(KirError, match="no edit of the host code"):
+    both = edited(one, best)
+    assert both.level == "beside" and both.after.count("    doubled_faster[(triton.cdiv(n, 256),)](n, x, y") == 2
+    assert "the launches in this file take" in both.passed_over[0]
+    file.write_text(file.read_text().replace("    doubled[", "    _ = doubled["))
+    with pytest.raises(KirError, match=r"no edit of the host code .* no launch in doubled.py can choose: its launch is no statement"):
         edited(one, best)
 
 
@@ -172,11 +177,16 @@ def test_an_edit_is_no_patch_of_a_kernel_that_is_launched_with_more_than_was_rea
     after = source.replace(source[source.index("    at ="):source.index("\n\n\ndef run")], SPECIAL.rstrip("\n"))
     binding = Binding(scalars={"n": "n", **({"step": 1} if "step" in source else {})}, metas={"BLOCK": 64} if "n, BLOCK" in source else {})
     edit = cast(Any, SimpleNamespace(kernel="doubled", before=source, after=after, binding=binding))
-    assert head and narrower(edit) == only and granted(edit) == only
+    grids = ["a grid ()"] if "def other" in source else []
+    assert head and narrower(edit) == only and granted(edit) == [*grids, *only]
     kept = source.replace("* 2.0", "/ 0.5")
     rests = [x for x in only if not x.startswith("tensors")]
-    assert granted(cast(Any, SimpleNamespace(kernel="doubled", before=source, after=kept, binding=binding))) == rests, "whether its text shows it or not"
+    other = cast(Any, SimpleNamespace(kernel="doubled", before=source, after=kept, binding=binding))
+    assert granted(other) == [*grids, *rests], "whether its text shows it or not"
     assert granted(cast(Any, SimpleNamespace(kernel="doubled", before=source, after=source, binding=binding))) == []
+    rounded = source.replace("* 2.0", "* tl.load(x).to(tl.float16)")
+    named = granted(cast(Any, SimpleNamespace(kernel="doubled", before=source, after=rounded, binding=binding)))
+    assert named[-1] == "tensors of the dtypes that it was read with, as it names float16"
 
 
 ROWS = """import torch
@@ -224,7 +234,8 @@ def launches(text: str, *given: Any) -> str:
         def __getitem__(self, grid: Any) -> Any:
             return lambda *args, **options: went.append(self.name)
     torch = SimpleNamespace(float32="f32", empty=lambda rows, n, dtype: Tensor(rows, n, dtype))
-    triton = SimpleNamespace(jit=Kernel, next_power_of_2=lambda n: 1 << (n - 1).bit_length(), cdiv=lambda a, b: -(-a // b))
+    above = {word: lambda *args, **options: lambda made: made for word in ("autotune", "heuristics")}
+    triton = SimpleNamespace(jit=Kernel, Config=dict, **above, next_power_of_2=lambda n: 1 << (n - 1).bit_length(), cdiv=lambda a, b: -(-a // b))
     scope: dict[str, Any] = {"torch": torch, "triton": triton, "tl": SimpleNamespace(constexpr=int)}
     exec(compile(text.partition("language as tl\n")[2], "host", "exec"), scope)
     scope["run"](*given)
@@ -260,10 +271,103 @@ def test_a_kernel_that_takes_other_launches_stays_and_the_new_one_is_put_beside_
 
     file.write_text(together := ROWS.replace("import torch\nimport triton\n", "import torch, triton\n"))
     assert together != ROWS and edited(subject(f"{file}::scaled"), best).level == "beside", "whatever stands in one statement"
-    for changed in (("grid = (rows,)", "grid = lambda meta: (rows,)"), ("    scaled[grid]", "    if n: scaled[grid]")):
-        file.write_text(ROWS.replace(*changed))
-        with pytest.raises(KirError, match="nothing says that the kernel in the file takes no others"):
-            edited(subject(f"{file}::scaled"), best)
+    file.write_text(ROWS.replace("    scaled[grid]", "    if n: scaled[grid]"))
+    with pytest.raises(KirError, match=r"the kernel in the file takes no others; and no launch in scaled\.py can choose: its launch shares its line"):
+        edited(subject(f"{file}::scaled"), best)
+
+
+def chooses(tmp_path: Path, source: str) -> str:
+    """The text of a file whose kernel `scaled` got one beside it, which computes the same."""
+    (file := tmp_path / "scaled.py").write_bytes(source.encode())
+    one = subject(f"{file}::scaled")
+    best = cast(Any, SimpleNamespace(program=parse_program(program_text(one.program).replace("/ 0.5", "* 2.0"), "scaled.kir"), surface="triton"))
+    edit = edited(one, best)
+    assert edit.level == "beside" and edit.undone() == source
+    return edit.after
+
+
+COUNTED = ROWS.replace("bias, BLOCK: tl.constexpr, RELU: tl.constexpr = False)", "rows, BLOCK: tl.constexpr)").replace("n, bias, BLOCK", "n, rows, BLOCK")
+COUNTED = COUNTED.replace("    if RELU:\n        v = tl.maximum(v, 0.0)\n", "").replace("mask=at < n)\n", "mask=(at < n) & (row < rows))\n")
+
+
+@pytest.mark.parametrize("grid", [
+    "grid = (rows,)\n    if relu:\n        grid = (4,)", "few = (4,)\n    grid = few if relu else (rows,)", "grid = lambda meta: (rows,)",
+    "def grid(meta):\n        return (rows,)"])
+def test_the_new_kernel_is_launched_over_the_grid_that_it_was_read_under_alone(grid: str, tmp_path: Path) -> None:
+    """Whatever way the host code comes to the launch. A kernel that was launched over less of its tensors would else write all of them."""
+    source = COUNTED.replace("grid = (rows,)", grid)
+    if "few if" in grid:
+        with pytest.raises(KirError, match="its grid is not said as a tuple"):
+            chooses(tmp_path, source)
+        return
+    after = chooses(tmp_path, source)
+    assert launches(after, Tensor(8, 1024)) == "scaled_faster"
+    assert launches(after, Tensor(8, 1024), None, True) == ("scaled" if "if relu" in grid else "scaled_faster")
+    assert ("grid[0] == rows" in after) == ("if relu" in grid), "what the launch says in one way need not be asked"
+
+
+TUNED = """
+SIZES = [1024, 2048]
+
+
+@triton.autotune(configs=[triton.Config({"BLOCK": b}, num_warps=4) for b in SIZES], key=["n"])
+@triton.heuristics({"RELU": lambda args: args["bias"] is not None})
+@triton.jit
+"""
+
+
+def tuned(*changed: tuple[str, str]) -> str:
+    """The kernel with a tuner and a heuristic above it."""
+    source = ROWS.replace("BLOCK=block, num_warps=4", "").replace(": tl.constexpr = False", ": tl.constexpr").replace("\n\n\n@triton.jit\n", TUNED)
+    source = source.replace("v = tl.maximum(v, 0.0)", "v += tl.load(bias + at, mask=at < n, other=0.0)")
+    for before, after in changed:
+        assert before in source
+        source = source.replace(before, after)
+    return source
+
+
+def test_a_tuner_chooses_by_time_and_a_heuristic_is_asked(tmp_path: Path) -> None:
+    """What a tuner chooses computes the same, so that nothing is asked of it; what a heuristic works out has the value that the kernel was read with."""
+    after = chooses(tmp_path, tuned())
+    assert "BLOCK" not in after[after.index("    if ("):after.index("):\n        scaled_faster")]
+    assert {launches(after, Tensor(8, 1024)), launches(after, Tensor(8, 1024), Tensor(1, 1024))} == {"scaled", "scaled_faster"}
+
+
+@pytest.mark.parametrize(("changed", "reason"), [
+    ((', key=["n"])', ', key=["n"], reset_to_zero=["y"])'), "its tuner has a reset_to_zero"),
+    (("num_warps=4)", "num_warps=4, pre_hook=print)"), "its tuner has a pre_hook"),
+    (("for b in SIZES", "for b in elsewhere.SIZES"), "what its tuner does is made by 'elsewhere'"),
+    (('args["bias"] is not None', 'args["BLOCK"] > 1024'), "'RELU' is worked out of 'BLOCK', which its launch does not say"),
+    (("@triton.jit\n", "@traced\n@triton.jit\n"), "'@traced' stands on the kernel"),
+    (("x.stride(0), n, bias", "step_of(x), n, bias"), r"'step_of\(\.\.\)' is called in its launch"),
+])
+def test_a_launch_that_cannot_choose_is_refused_with_the_reason(changed: tuple[str, str], reason: str, tmp_path: Path) -> None:
+    with pytest.raises(KirError, match=reason):
+        chooses(tmp_path, "import elsewhere\n" * ("elsewhere" in changed[1]) + tuned(changed))
+
+
+def test_what_may_be_none_is_asked_before_its_dtype_is(tmp_path: Path) -> None:
+    source = ROWS.replace("    if RELU:\n        v = tl.maximum(v, 0.0)\n", "    v += tl.load(bias + at, mask=at < n, other=0.0)\n").replace(
+        ", RELU: tl.constexpr = False", "").replace("    grid =", "    if bias is None:\n        bias = torch.zeros(n)\n    grid =")
+    after = chooses(tmp_path, source)
+    assert after.index("and bias is not None") < after.index("bias.dtype")
+
+
+def test_an_edit_keeps_the_line_ends_of_a_file_and_what_only_some_take_for_one(tmp_path: Path) -> None:
+    """A file of another system's line ends gets no others, and is what `patch` finds; a form feed ends no line."""
+    odd = ROWS.replace("def run", "# \x0c\u2028\ndef run").removesuffix("\n")
+    plain, ended = chooses(tmp_path, odd), chooses(tmp_path, odd.replace("\n", "\r\n"))
+    assert ended == plain.replace("\n", "\r\n") and plain.endswith("    return y")
+    shown = unified(odd.replace("\n", "\r\n"), ended, "scaled.py")
+    assert not [line for line in shown.split("\n")[3:] if not line.endswith("\r") and line.startswith(("+", "-"))]
+    tabs = odd.replace("    ", "\t")
+    assert chooses(tmp_path, tabs).replace("\t", "    ") == plain, "and one of tabs is no mixture"
+    file = tmp_path / "doubled.py"
+    file.write_bytes(LAUNCHED.replace("\n", "\r\n").encode())
+    wider = tmp_path / "wider.py"
+    wider.write_text(LAUNCHED.replace("64", "256").replace("num_warps=4", "num_warps=2"))
+    edit = edited(subject(f"{file}::doubled"), cast(Any, SimpleNamespace(program=subject(f"{wider}::doubled").program, surface="triton")))
+    assert edit.level != "beside" and edit.after.count("\r\n") == edit.after.count("\n")
 
 
 def test_what_a_descriptor_needs_is_given_by_the_host_code_that_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,4 +409,4 @@ def test_a_size_that_the_grid_alone_says_is_what_is_left_of_a_product(tmp_path: 
     one = subject(f"{file}::scaled")
     assert isinstance(one.binding, Binding)
     edit = beside(file, "scaled", one.binding, one.program)
-    assert edit is not None and "scaled_faster[(((groups * parts) // (parts)) * parts,)](((groups * parts) // (parts)), parts, n, x, y" in edit.after
+    assert "scaled_faster[(((groups * parts) // (parts)) * parts,)](((groups * parts) // (parts)), parts, n, x, y" in edit.after

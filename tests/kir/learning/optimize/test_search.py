@@ -74,9 +74,10 @@ class Stopwatch:
             Measured(len(program_text(program)) * 1e-9 * (self.slower if program_text(program) == min(self.asked, key=len, default="") else 1.0))
 
 
-def searched(judge: Judge, log: Path | None = None, budget: str = "candidates=4,seconds=500", only: bool = False, policy: Policy = NO_POLICY) -> Found:
+def searched(judge: Judge, log: Path | None = None, budget: str = "candidates=4,seconds=500", only: bool = False, policy: Policy = NO_POLICY,
+             stoppable: bool = False) -> Found:
     return Search(PROBLEM.naive, SETTING, judge, SOURCES, policy=policy, budget=Budget.parse(budget),
-                  recorder=Recorder.over(log, only), given_surface="cuda", measure_baseline=False).run()
+                  recorder=Recorder.over(log, only), given_surface="cuda", measure_baseline=False, stoppable=stoppable).run()
 
 
 def without_clocks(log: Path) -> list[dict[str, object]]:
@@ -133,6 +134,23 @@ def test_a_device_that_is_gone_keeps_the_best_so_far_and_the_search_resumes(tmp_
     whole = tmp_path / "whole"
     searched(Stopwatch(), whole)
     assert without_clocks(log) == without_clocks(whole)
+
+
+def test_an_interruption_keeps_the_best_so_far_and_the_same_search_goes_on_from_there(tmp_path: Path) -> None:
+    """Where the search is one that a user watches. What it is a part of is interrupted with it."""
+    class Stopped(Stopwatch):
+        def judge(self, program: Program, surface: str) -> Measured:
+            if len(self.asked) == 2:
+                raise KeyboardInterrupt
+            return super().judge(program, surface)
+
+    log = tmp_path / "log"
+    with pytest.raises(KeyboardInterrupt):
+        searched(Stopped(), log)
+    found = searched(Stopped(asked=["", ""]), log, stoppable=True)
+    assert found.ended == "interrupted" and found.best is not None and len(found.tried) == 2
+    assert "end" not in [row["event"] for row in without_clocks(log)]
+    assert searched(Stopwatch(), log).tried[-1].key == searched(Stopwatch()).tried[-1].key, "as if it had never been"
 
 
 def test_a_log_that_was_cut_short_goes_on_where_it_ends(tmp_path: Path) -> None:
@@ -292,7 +310,7 @@ def test_a_kernel_that_does_not_solve_the_problem_is_refused() -> None:
     assert [d.id for d in refused.value.diagnostics] == ["KIR-U025"]
 
 
-@pytest.mark.parametrize("text", ["candidates=0", "seconds=0", "minutes=3", "candidates=many", "candidates"])
+@pytest.mark.parametrize("text", ["candidates=0", "seconds=0", "minutes=3", "candidates=many", "candidates", "candidates=1.5", "seconds=9,seconds=9"])
 def test_a_budget_of_nothing_is_refused(text: str) -> None:
     with pytest.raises(KirError) as refused:
         Budget.parse(text)

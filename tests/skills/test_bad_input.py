@@ -1,0 +1,82 @@
+"""What the workloads do with inputs at the edge of what their problems say: numbers that are none, infinities, rows that are empty, sizes that do not fit."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kir.base.diagnostic import KirError
+from kir.hardware.target import target
+from kir.interp import run
+from kir.ir.nodes import Program
+from kir.learning.tune.rank import Prefixes, assumed, built, given_of
+from kir.learning.tune.space import Space, Value, find_space
+from kir.problem import load_problem
+from kir.rewrite import Context, Pipeline
+from kir.rewrite import run as rewritten
+from kir.surface.reading import load_expert
+
+SKILLS = Path(__file__).parents[2] / "skills"
+H200 = target("h200")
+SOFTMAX = {"cuda": ("softmax.cu::softmax", "cuda_softmax"), "tilelang": ("tilelang.py::softmax_row", "tilelang_softmax")}
+WIDTH = 70
+
+
+def first_values(space: Space) -> Mapping[str, Value]:
+    """What fills the holes of the first point that a space takes."""
+    problem = load_problem(space.home)
+    given = given_of(space, problem, problem.shapes[0], H200)
+    return next(v for v in (space.values(p, given) for p in space.points()) if not space.refusal(v))
+
+
+def first_point(name: str) -> Program:
+    """The first point of a stored pipeline, over the problem's naive program."""
+    space = find_space(name)
+    return built(space, first_values(space), load_problem(space.home), H200, Prefixes())
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("surface", ["naive", *SOFTMAX])
+def test_softmax_of_nan_and_infinities_is_that_of_the_formula(surface: str) -> None:
+    if surface == "naive":
+        program = load_problem("softmax").naive
+    else:
+        file, binding = SOFTMAX[surface]
+        program = load_expert(f"{SKILLS}/experts/softmax/{file}", SKILLS / "bindings" / f"{binding}.toml").program
+    x = np.random.default_rng(3).standard_normal((8, WIDTH)).astype(np.float16)
+    x[0, 5], x[1, WIDTH - 1], x[2], x[3], x[4, 9], x[5, ::2], x[6, :64] = np.nan, np.nan, np.nan, -np.inf, np.inf, -np.inf, -np.inf
+    wide = x.astype(np.float64)
+    powers = np.exp(wide - wide.max(axis=1, keepdims=True))
+    found = run(program, {"X": x}, {"M": 8, "N": WIDTH}).outputs["Y"].astype(np.float64)
+    assert np.allclose(found, powers / powers.sum(axis=1, keepdims=True), atol=2e-3, equal_nan=True)
+    assert np.isnan(found).any(axis=1).tolist() == [True, True, True, True, True, False, False, False]
+
+
+@pytest.mark.parametrize("name", ["naive", "topk_sieve_triton", "topk_tilelang"])
+def test_a_selection_takes_infinities_and_equal_elements_and_refuses_more_than_there_are(name: str) -> None:
+    program = load_problem("topk").naive if name == "naive" else first_point(name)
+    x = np.random.default_rng(3).standard_normal((4, WIDTH)).astype(np.float32)
+    x[0], x[1], x[2, ::2], x[3] = -np.inf, np.inf, -0.0, 1.5
+    out = run(program, {"X": x}, {"R": 4, "N": WIDTH, "K": 9}).outputs
+    assert all(len(set(row)) == 9 and min(row) >= 0 and max(row) < WIDTH for row in out["I"].tolist())
+    assert np.array_equal(np.take_along_axis(x, out["I"].astype(np.int64), 1), out["V"])
+    assert np.array_equal(np.sort(out["V"], axis=1), np.sort(x, axis=1)[:, WIDTH - 9:])
+    for sizes, fact in (({"R": 2, "N": WIDTH, "K": WIDTH + 1}, "K <= N"), ({"R": 2, "N": WIDTH, "K": 0}, "K >= 1")):
+        with pytest.raises(KirError, match=rf"KIR-I008.*'{fact}' does not hold"):
+            run(program, {"X": np.zeros((2, WIDTH), np.float32)}, sizes)
+
+
+def test_what_a_selection_rests_on_is_said_nan_among_it() -> None:
+    assert load_problem("topk").spec.title.endswith("no element is NaN")
+    done = rewritten(load_problem("topk").naive, Pipeline.parse("radix-select{answer=histogram}@main"), Context(H200))
+    assert [v.scope for _, v in done.steps[0].applied.record.verdicts] == ["inputs without NaN", "the contract's shapes and inputs"]
+
+
+def test_a_product_with_what_is_not_seen_says_that_inputs_are_finite() -> None:
+    assert load_problem("fmha_varlen").spec.title.endswith("what lies there is finite")
+    space = find_space("fmha_varlen_triton")
+    steps = Pipeline.parse(space.filled(first_values(space)))
+    done = rewritten(assumed(load_problem("fmha_varlen").naive, space), Pipeline(steps.steps[:6]), Context(H200))
+    assert "finite inputs" in [v.scope for _, v in done.steps[-1].applied.record.verdicts]
