@@ -151,8 +151,9 @@ def _vector(s: n.Let) -> tuple[n.Load | None, str]:
 def _is_wide(x: n.Load) -> bool:
     """Whether a load brings a few neighbors of a tensor, or of a thread's own array."""
     last = x.at.index[-1] if x.at.index else None
-    return (x.at.buffer.space in ("global", "register") and isinstance(x.type, TileType) and isinstance(last, n.Span) and last.step == 1 and last.extent in WIDTHS
-            and x.mask is None and not x.clip and all(isinstance(i, n.Expr) and not isinstance(i.type, TileType) for i in x.at.index[:-1]))
+    return (x.at.buffer.space in ("global", "register") and isinstance(x.type, TileType) and isinstance(last, n.Span) and last.step == 1
+            and last.extent in WIDTHS and x.mask is None and not x.clip
+            and all(isinstance(i, n.Expr) and not isinstance(i.type, TileType) for i in x.at.index[:-1]))
 
 
 def _evaluated(s: n.Stmt) -> list[n.Expr]:
