@@ -2,6 +2,7 @@
 
     python -m benchmarks.skills coverage      # docs/tables/skills-coverage.md: cards by row of the catalogue of intents
     python -m benchmarks.skills why           # docs/tables/skills-why.md: why cards are not admitted
+    python -m benchmarks.skills ablation      # docs/tables/skills-ablation.md: what is lost without each card
     python -m benchmarks.skills when          # docs/tables/skills-when.md: is a card right where it says so, and where it refuses?
     python -m benchmarks.skills round-trips   # docs/tables/skills-round-trips.md: from naive by admitted skills alone
     python -m benchmarks.skills retrieval     # docs/tables/skills-retrieval.md: planted states, 100,000 cards, loading
@@ -20,6 +21,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarks.skills.ablation import ablation
 from benchmarks.skills.coverage import coverage, why
 from benchmarks.skills.given import RAISED, Given
 from benchmarks.skills.retrieval import ranked, retrieval, speed
@@ -33,7 +35,7 @@ from kir.learning.induce.uses import distinct
 
 TABLES = Path(__file__).parents[2] / "docs" / "tables"
 LOOK, SPEED, BOTH = "look", "speed", "both"
-PARTS = {LOOK: look, SPEED: speed, "coverage": coverage, "why": why, "when": when, "round-trips": round_trips, "retrieval": retrieval}
+PARTS = {LOOK: look, SPEED: speed, "coverage": coverage, "why": why, "ablation": ablation, "when": when, "round-trips": round_trips, "retrieval": retrieval}
 
 
 def main() -> None:

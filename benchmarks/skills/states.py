@@ -2,26 +2,25 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from benchmarks.skills.given import Given, Rows, added, side_by_side
-from kir.base.diagnostic import KirError
 from kir.hardware.target import target
-from kir.ir.nodes import Program
 from kir.learning.cards.card import Card
 from kir.learning.cards.search import Query
-from kir.learning.cards.use import Application, applicable
-from kir.learning.evidence.walked import Transition, Walked
+from kir.learning.cards.use import applicable
+from kir.learning.evidence.walked import Walked
+from kir.learning.induce.ablation import is_plain, makes
+from kir.learning.induce.build import NO_TRIAL, code
 from kir.learning.induce.rank import Seen
-from kir.learning.induce.settled import settled_hash
 from kir.learning.induce.trials import told
 from kir.learning.induce.uses import SHORT
-from kir.rewrite import Context, Pipeline, Step, pass_class, run, sites
+from kir.rewrite import Context, Step
 
 Case = tuple[str, int]
 """A state of a walk: its key, and the number of the step after it."""
@@ -83,20 +82,6 @@ _WALKS: dict[str, Any] = {}
 """The walks that were asked last, by key: working keys out anew takes longer than what is asked."""
 
 
-def makes(found: Iterable[Application], before: Program, after: Program, transition: Transition, context: Context) -> bool:
-    """Whether one of a card's applications takes the expert's step, or gives its program (but for where values are named)."""
-    wanted, others = told(Step.from_json(transition.step)), list[Application]()
-    for each in found:
-        if any(told(step) == wanted for step in each.steps):
-            return True
-        others.append(each)
-    for each in others:
-        with suppress(KirError):
-            if transition.name in each.card.passes and settled_hash(run(before, Pipeline(each.steps), context=context).program) == settled_hash(after):
-                return True
-    return False
-
-
 OFFERS, LATER, MAKES = 1, 2, 4
 """What is kept of a card at a state: that it applies, makes a step of the expert's from there on, makes the next one."""
 
@@ -112,12 +97,10 @@ def _looked(case: Case, given: Given) -> Rows:
             uses = list(applicable(card, before, context))
             later = any(told(step) in wanted for each in uses for step in each.steps)
             found[key] = OFFERS * bool(uses) + LATER * later + MAKES * (bool(uses) and makes(uses, before, after, rest[0], context))
-    step = Step.from_json(rest[0].step)
-    plain = {f"{site.params}@{step.at}" for site in sites(pass_class(step.name).with_options({}), before) if site.path == step.path}
-    is_plain = told(step) in plain
+    plain = is_plain(rest[0], before)
     if given.kept is not None and found:
-        added(given.kept, json.dumps([*case, is_plain, "".join(found), "".join(map(str, found.values()))]) + "\n")
-    return [(_state(case, given, {**known, **found}, is_plain),)]
+        added(given.kept, json.dumps([*case, plain, "".join(found), "".join(map(str, found.values()))]) + "\n")
+    return [(_state(case, given, {**known, **found}, plain),)]
 
 
 def _state(case: Case, given: Given, found: Mapping[str, int], plain: bool) -> State:
@@ -149,12 +132,16 @@ def _read(given: Given) -> None:
             _PLAIN[key, k] = plain
 
 
+@cache
+def _of_code() -> str:
+    return code(NO_TRIAL)
+
+
 DIGEST = 10
 """Characters that a card is known by."""
 
 
 def digest(card: Card) -> str:
-    """What of a card decides where it applies, and the source of its passes, by hash."""
-    passes = [inspect.getsource(inspect.getmodule(pass_class(name)) or pass_class(name)) for name in card.passes]
-    told_of = (card.name, card.anchor.node, card.carrier.model_dump_json(), card.scope.requires, card.scope.conflicts, passes)
+    """What of a card decides where it applies, and the code that it is looked for by, by hash: a pass may ask anything of KIR."""
+    told_of = (card.name, card.anchor.node, card.carrier.model_dump_json(), card.scope.requires, card.scope.conflicts, _of_code())
     return hashlib.sha256(json.dumps(told_of).encode()).hexdigest()[:DIGEST]

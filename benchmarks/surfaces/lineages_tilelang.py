@@ -32,7 +32,10 @@ KERNELS = (
     ("tile_kernels:transpose/batched_transpose_kernel.py::batched_transpose_kernel", "tile_kernels_transpose", "", ()),
     ("tile_kernels:quant/per_token_cast_kernel.py::per_token_cast_kernel", "tile_kernels_per_token_cast", "", ()),
     ("tile_kernels:quant/cast_back_kernel.py::cast_back_kernel", "tile_kernels_cast_back", "", ("hold-tile", "multi-threaded-block")),
+    ("flash_qla:ops/utils/cumsum.py::tilelang_chunk_local_cumsum_kernel__2", "flash_qla_cumsum", "", ()),
+    ("flash_qla:ops/utils/group_reduce.py::tilelang_group_reduce_vector_kernel", "flash_qla_group_reduce", "", ()),
     ("flash_qla:ops/gated_delta_rule/chunk/hopper/kkt_solve.py::tilelang_kkt_solve_kernel__2", "flash_qla_kkt_solve", "", ()),
+    ("flash_qla:ops/gated_delta_rule/chunk/hopper/fused_fwd.py::tilelang_fused_chunk_gdr_fwd_kernel", "flash_qla_fused_fwd", "", ()),
 )
 """Each kernel, its binding, its problem, and the passes that are undone last (what `kir lineage` finds by trying)."""
 HEAD = """# TileLang's kernels on the way back

@@ -228,7 +228,7 @@ def _made(known: Known, word: str, args: Sequence[Value], named: Mapping[str, Va
         args = args[-1:] if args and isinstance(args[-1], (list, tuple)) else [named.get("size")]
     if word == "tensor":
         inner = args[0] if args else None
-        return Array(known, "", [build.const(len(inner))] if isinstance(inner, list) else None, _dtype(named, ""))
+        return Array(known, "", _dims(known, [build.const(len(inner))]) if isinstance(inner, list) else None, _dtype(named, ""))
     if word == "arange":
         args = [args[1] if len(args) > 1 else args[0]] if args else []
     if "size" in named and not args:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -67,7 +68,11 @@ class TileLangFrontend:
         """The kernels of a file in order: functions under `T.prim_func`, and eager ones under `tilelang.jit`."""
         found = self.named(source)
         module = self.module(source) if found else None
-        return tuple(KernelRef(name, str(source), module.line(f), self.surface) for name, f in found.items() if module is not None)
+        if module is None:
+            return ()
+        makers = {name: [o.name.value for o in module.owners.get(id(f), ())] for name, f in found.items()}
+        alone = [k for k, n in Counter(x for names in makers.values() for x in set(names)).items() if n == 1 and k not in found]
+        return tuple(KernelRef(name, str(source), module.line(f), self.surface, tuple(k for k in makers[name] if k in alone)) for name, f in found.items())
 
     def write_back(self, source: Path) -> bytes:
         """The file as its syntax tree is written."""
@@ -78,10 +83,13 @@ class TileLangFrontend:
         return self._project.consulted()
 
     def find(self, source: Path, kernel: str) -> tuple[Module, cst.FunctionDef]:
-        """A kernel by its name. Raises KirError KIR-F001 to KIR-F003."""
+        """A kernel by its name, or by that of the factory that makes it alone. Raises KirError KIR-F001 to KIR-F003."""
         module = self.module(source)
         found = self.named(source)
         if kernel not in found:
+            for ref in self.kernels(source):
+                if kernel in ref.makers:
+                    return module, found[ref.name]
             if not found:
                 raise error("KIR-F003", f"there is no TileLang kernel in {source.name}", needs="a function under T.prim_func")
             raise usage("KIR-F003", f"there is no kernel '{kernel}' in {source.name}", attempt=did_you_mean(kernel, found),

@@ -30,7 +30,7 @@ from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
 from kir.ir.rules.verify import verify
 from kir.ir.types import DType
-from kir.ir.visit import substitute
+from kir.ir.visit import substitute, with_own_statements
 from kir.problem import Problem
 from kir.surface import Artifact, Backend, Emitted, backend
 
@@ -60,6 +60,7 @@ def gate_cpu(program: Program, problem: Problem | None, surface: str, targets: S
     if problem is None and against is None:
         raise error("KIR-G001", "there is nothing to judge correctness by", needs="a problem, or a program to compare with")
     reference = problem.name if problem is not None else f"program {content_hash(against)[:12]}" if against is not None else ""
+    program = with_own_statements(program)
     key = content_hash(program)
     shapes = profiled(program, problem)
     wrong = [d for d in verify(program) if d.severity == "error"]

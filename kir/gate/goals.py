@@ -29,7 +29,7 @@ from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 from kir.ir.build import int_value
 from kir.ir.types import DType, TileType, dtype_of
-from kir.ir.visit import children, once, walk
+from kir.ir.visit import children, once, walk, with_own_statements
 
 Array = NDArray[Any]
 WRAP = 16
@@ -111,6 +111,7 @@ def _stages(x: n.Node, var: str) -> Iterator[int]:
 
 def predicted(program: n.Program, shapes: Sequence[Mapping[str, int]]) -> Prediction:
     """What a run at each of these sizes (of the program's, by name) reaches. Sizes that are not given are not known."""
+    program = with_own_statements(program)
     out = Prediction(seconds=np.full(len(shapes), FIRST_SECONDS), rings=rings(program), stepped=np.full(len(shapes), FIRST_SECONDS))
     names = {id(s): text for text, _, s in anchors(program)}
     host = _Lanes(np.arange(len(shapes)), np.arange(len(shapes)), np.ones(len(shapes)), {})

@@ -34,7 +34,7 @@ from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 from kir.ir.printer import expr_text
 from kir.ir.types import DType, TileType
-from kir.ir.visit import once, once_for_each, walk
+from kir.ir.visit import once, once_for_each, walk, with_own_statements
 
 LANE_BUDGET = 1 << 21
 """Elements of the largest value of a kernel, over all CTAs that run as one frame."""
@@ -60,6 +60,7 @@ def run(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, i
     where llvmlite is installed; they give the same bits. Raises KirError KIR-I001 (cannot be run), KIR-I003 (generic),
     KIR-I008 (arguments do not fit), and KIR-I007 when one run takes more than `most_steps` statements."""
     _must_run(program)
+    program = with_own_statements(program)
     first = _once(program, arrays, scalars or {}, mode, False, most_steps, Coverage(ends) if cover or ends else None, compiles and not ends, one_error,
                   traffic=traffic)
     wrong = any(x.severity == "error" for x in first[0].findings.values())

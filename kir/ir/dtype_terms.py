@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 
 from kir.base.diagnostic import did_you_mean, error
 from kir.ir.types import BF16, BOOL, DTYPES, F16, F32, F64, I32, U32, DType, promote, symbolic
+from kir.ir.types import rounded as _rounded
 
 
 def join(a: DType, b: DType) -> DType:
@@ -95,6 +96,48 @@ def with_float(a: DType) -> DType:
     return _applied("with_float", a) if a.is_symbolic else a if a.is_float else F32
 
 
+def beside(own: DType, a: DType) -> DType:
+    """The dtype of arithmetic of `a` with a literal of dtype `own`, which yields to it where it is of no higher kind."""
+    if own.is_bool:
+        return a
+    if not own.is_symbolic:
+        return with_int(a) if own.is_integer else with_float(a)
+    if a.is_float or a.name.startswith((f"beside({own.name},", "with_float(", "quotient(")):
+        return a
+    terms = _joined(own)
+    if len(terms) > 1:  # made of several numbers: beside one after the other
+        for term in sorted(terms, key=lambda t: t in DTYPES):
+            a = beside(DTYPES.get(term) or symbolic(term), a)
+        return a
+    return symbolic(f"beside({own.name},{a.name})")
+
+
+def compared(own: DType, value: int | float | bool | None, a: DType) -> DType:
+    """The dtype in which Triton compares `a` with a literal, of which it first makes a tensor of dtype `own`: their join. Where `a` holds the
+    `value` exactly, comparing in `a` says the same, and nothing is converted."""
+    if value is None or own.is_symbolic:
+        return join(own, a)
+    narrow = beside(own, a)
+    if a.is_symbolic:
+        exact = 0 <= value <= 127 if own.is_integer else abs(value) in _SHORT
+    else:
+        exact = own.is_bool or (own.is_integer and narrow.is_float) or _holds(narrow, value)
+    return narrow if exact else join(own, a)
+
+
+_SHORT = (0.0, 0.5, 1.0, 2.0, 4.0)
+"""Numbers that every float dtype holds."""
+
+
+def _holds(dtype: DType, value: int | float) -> bool:
+    """Whether a dtype holds a number exactly that is an i32 or an f32; of the narrowest floats the few that all of them hold."""
+    if not dtype.is_float:
+        return dtype.is_bool or dtype.wrap(int(value)) == value
+    if dtype.bits < 16:
+        return abs(value) in _SHORT
+    return value != value or _rounded(value, F32) == value == _rounded(value, dtype)
+
+
 def widened(a: DType) -> DType:
     """What order reductions and their likes compute in: at least 32 bits."""
     if a.is_symbolic:
@@ -152,7 +195,7 @@ UNARY: Mapping[str, Callable[[DType], DType]] = {
     "int_like": int_like,
     "uint_like": uint_like,
 }
-BINARY: Mapping[str, Callable[[DType, DType], DType]] = {"join": join, "promote": promote}
+BINARY: Mapping[str, Callable[[DType, DType], DType]] = {"join": join, "promote": promote, "beside": beside}
 Setting = int | float | bool | str | None
 TOKEN = re.compile(r"\s*(%?[^\W\d][\w.]*|-?\d+(?:\.\d+)?(?:e-?\d+)?|[(),])")
 """A word, number or sign of a term."""

@@ -20,6 +20,7 @@ from kir.ir.nodes import (
     Load,
     Node,
     Opaque,
+    Program,
     Region,
     Roles,
     Select,
@@ -30,6 +31,7 @@ from kir.ir.nodes import (
     View,
     While,
 )
+from kir.ir.paths import child_blocks, with_block
 from kir.ir.types import DType, TileType
 
 N = TypeVar("N", bound=Node)
@@ -116,6 +118,31 @@ def once_for_each(make: Callable[..., V]) -> Callable[..., V]:
     def found(program: Node, *kernel: Any) -> V:
         return once(program, f"{key} {kernel[0].name}" if kernel else key, lambda: make(program, *kernel))
     return found
+
+
+@once_for_each
+def with_own_statements(program: Program) -> Program:
+    """The program with a statement of its own at each place, as its text would be read; the program itself where it is so. Passes that write a part twice
+    (two versions of a kernel, a loop and its first round) let both share it, and what is known of a place goes by its statement."""
+    seen = set[int]()
+
+    def stmt(s: Stmt) -> Stmt:
+        again = id(s) in seen
+        seen.add(id(s))
+        for steps, inner in child_blocks(s):
+            made = block(inner)
+            if made is not inner:
+                s, again = with_block(s, steps, made), False
+        return replace(s) if again else s  # type: ignore[type-var]  # every Stmt is a dataclass
+
+    def block(of: Block) -> Block:
+        made = tuple(stmt(s) for s in of)
+        return of if all(new is old for new, old in zip(made, of, strict=True)) else made
+
+    bodies = [block(k.body) for k in program.kernels]
+    if all(body is k.body for k, body in zip(program.kernels, bodies, strict=True)):
+        return program
+    return replace(program, kernels=tuple(k if body is k.body else replace(k, body=body) for k, body in zip(program.kernels, bodies, strict=True)))
 
 
 def updated(old: N, **fields: Any) -> N:

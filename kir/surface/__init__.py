@@ -26,12 +26,14 @@ UNCOMPILED = "not compiled"
 
 @dataclass(frozen=True)
 class KernelRef:
-    """A kernel found in a source file: its name, the 1-based line of its definition, and the surface that it is written in."""
+    """A kernel found in a source file: its name, the 1-based line of its definition, and the surface that it is written in. `makers` are the functions around
+    it that make no other kernel, whose names name it, too."""
 
     name: str
     file: str
     line: int
     surface: str
+    makers: tuple[str, ...] = ()
 
 
 @runtime_checkable

@@ -19,7 +19,9 @@ CALLS: tuple[tuple[str, ...], ...] = (
     ("diff", NAIVE, NAIVE, "--algebra", "--set", "M=4", "--set", "N=4"),
     ("forecast", NAIVE, "--step", "tile", "--shape", "M=64,N=64"), ("gate", NAIVE, "--problem", "transpose", "--surface", "kir"),
     ("opt", NAIVE, "-p", "tile"), ("opt", NAIVE, "-p", "tile", "--emit", "cuda", "--trace"), ("opt", NAIVE, "-p", "no-such-pass"), ("gate", NAIVE),
-    ("skills", "search", "async"), ("skills", "show", CARD), ("skills", "why", CARD), ("skills", "apply", CARD, SOFTMAX), ("lineages",), ("problems",),
+    ("skills", "search", "async"), ("skills", "show", CARD), ("skills", "why", CARD), ("skills", "apply", CARD, SOFTMAX),
+    ("skills", "ablate", "vector-load.for"),
+    ("lineages",), ("problems",),
     ("plugins",), ("doctor",), ("explain", "KIR-P520"), ("explain", "KIR-C001"), ("explain",),
     ("explain", "max"), ("explain", "ldmatrix"), ("explain", "pages"), ("explain", "gate"), ("completion", "bash"), ("schema",), ("schema", "run"),
     ("check", NAIVE), ("carrier", "list"), ("replay", "softmax_cuda"), ("bind", "skills/experts/gemm/gemm_sm80.cu"))

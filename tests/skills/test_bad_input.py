@@ -13,7 +13,7 @@ from kir.interp import run
 from kir.ir.nodes import Program
 from kir.learning.tune.rank import Prefixes, assumed, built, given_of
 from kir.learning.tune.space import Space, Value, find_space
-from kir.problem import load_problem
+from kir.problem import Shape, load_problem
 from kir.rewrite import Context, Pipeline
 from kir.rewrite import run as rewritten
 from kir.surface.reading import load_expert
@@ -80,3 +80,19 @@ def test_a_product_with_what_is_not_seen_says_that_inputs_are_finite() -> None:
     steps = Pipeline.parse(space.filled(first_values(space)))
     done = rewritten(assumed(load_problem("fmha_varlen").naive, space), Pipeline(steps.steps[:6]), Context(H200))
     assert "finite inputs" in [v.scope for _, v in done.steps[-1].applied.record.verdicts]
+
+
+@pytest.mark.parametrize(("name", "empty", "refused"), [
+    ("gemm_sm90", ("M", "K"), ()), ("conv2d_sm80", ("N", "F"), ()), ("fmha_sm80", ("B", "H"), ("L",)), ("gemm_grouped_triton", (), ("T",))])
+def test_sizes_of_nothing_are_computed_as_the_naive_program_does_or_refused(name: str, empty: tuple[str, ...], refused: tuple[str, ...]) -> None:
+    space, made = find_space(name), first_point(name)
+    problem = load_problem(space.home)
+    for size in (*empty, *refused):
+        shape = Shape(name="empty", sizes={**problem.shape("small").sizes, size: 0}, tags=())
+        inputs = problem.inputs(shape, seed=1)
+        if size in refused:
+            with pytest.raises(KirError, match=rf"KIR-I008.*'{size} >= 1' does not hold"):
+                run(made, inputs, problem.scalars(shape))
+            continue
+        wanted, found = (run(p, inputs, problem.scalars(shape), mode="check") for p in (problem.naive, made))
+        assert not found.errors and all(np.array_equal(found.outputs[k], v) for k, v in wanted.outputs.items())

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 from kir.base.diagnostic import KirError
+from kir.faces.api.kernels import sites
+from kir.faces.explore import ranking
 from kir.faces.explore.layouts import layouts
 from kir.faces.explore.session import Session
 from kir.faces.explore.sides import code_side, ir_side
@@ -43,6 +45,18 @@ def ranked(session: Session) -> list[dict[str, Any]]:
         pass
     places: list[dict[str, Any]] = found["places"]
     return places
+
+
+def test_sites_are_looked_for_while_somebody_asks(kernel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel of a thousand lines has thousands: the first are shown at once, and nothing is looked for when the page is gone."""
+    monkeypatch.setattr(ranking, "A_WHILE", 0.0)
+    session = Session(str(kernel))
+    first = session.sites()
+    assert len(first["places"]) == 1 and first["finding"] and first["left"] == 2
+    monkeypatch.setattr(ranking, "A_WHILE", 60.0)
+    found = session.sites()
+    assert not found["finding"] and found["left"] == 0
+    assert sorted(p["step"] for p in found["places"]) == sorted(s.step for s in sites(kernel))
 
 
 def test_lines_of_all_sides_belong_together(kernel: Path) -> None:

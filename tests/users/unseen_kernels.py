@@ -316,7 +316,7 @@ def run(a: torch.Tensor, qweight: torch.Tensor, scales: torch.Tensor):
     return c
 if __name__ == "__main__":
     run(torch.randn(70, 256, dtype=torch.float16), torch.zeros(32, 128, dtype=torch.int32), torch.randn(4, 128, dtype=torch.float16))
-""", {"a_ptr": ["M", "K"], "q_ptr": ["K // 8", "N"], "s_ptr": ["(K // 64)", "N"]}, {"GROUP": 64}, ("N % 64 == 0", "K % 64 == 0")), "product"),
+""", {"a_ptr": ["M", "K"], "q_ptr": ["K // 8", "N"], "s_ptr": ["K // 64", "N"]}, {"GROUP": 64}, ("N % 64 == 0", "K % 64 == 0")), "product"),
     "tables half as wide as a head, groups of channels": (Unseen("""import torch
 import triton
 import triton.language as tl

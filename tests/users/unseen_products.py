@@ -77,7 +77,7 @@ def call(values, at):
     out = torch.empty((B, D), device=values.device)
     segments[(B,)](values, at, out, D, BD=128)
     return out
-""", {"out_ptr": ["at_0 - 1", "D"]}, {"BD": 128}, (), {"at_ptr": "i64"}), "segments"),
+""", {"out_ptr": ["at_0 - 1", "D"]}, {"BD": 128}, ("values_0 >= 2",), {"at_ptr": "i64"}), "segments"),
 }
 WALKS = {
     "a transpose through padded shared memory, whole tiles": Walk("""
@@ -305,3 +305,67 @@ __global__ void gemv(const half* __restrict__ A, const half* __restrict__ x, hal
 void run(const half* A, const half* x, half* y, int M, int K) { gemv<4><<<(M + 3) / 4, 128>>>(A, x, y, M, K); }
 """, {"M": 3, "K": 272}, last=("shuffle-exchange",)),
 }
+
+TRITON["lengths that only the call tells"] = (Unseen("""import torch, triton
+import triton.language as tl
+@triton.jit
+def decode(q, k, table, lens, cos, out, stride_t, kvh, EVEN: tl.constexpr, GROUP: tl.constexpr, HEAD: tl.constexpr, PAGE: tl.constexpr):
+    seq, h = tl.program_id(0), tl.program_id(1)
+    d, t = tl.arange(0, HEAD), tl.arange(0, PAGE)
+    n = tl.load(lens + seq)
+    x = tl.load(q + (seq * kvh * GROUP + h) * HEAD + d) * tl.load(cos + seq * HEAD + d)
+    acc = tl.zeros((HEAD,), tl.float32)
+    for p in range(tl.cdiv(n, PAGE)):
+        at = ((tl.load(table + seq * stride_t + p) * PAGE + t) * kvh + h // GROUP)[:, None] * HEAD + d[None, :]
+        acc += tl.sum(tl.load(k + at, mask=(EVEN | (p * PAGE + t < n))[:, None], other=0.0), 0)
+    tl.store(out + (seq * kvh * GROUP + h) * HEAD + d, x * acc)
+def run(q, k, table, lens, cos):
+    seqs, heads, dim = q.shape
+    page, kvh = k.shape[1:3]
+    out = torch.empty_like(q)
+    decode[(seqs, heads)](q, k, table, lens, cos, out, table.stride(0), kvh, EVEN=seqs % page == 0, GROUP=heads // kvh, HEAD=dim, PAGE=page)
+    return out
+make = lambda *shape: torch.randn(*shape, dtype=torch.float16)
+if __name__ == "__main__":
+    run(make(3, 8, 64), make(40, 16, 2, 64), torch.zeros(3, 12, dtype=torch.int32), torch.tensor([1, 17, 190], dtype=torch.int32), -make(3, 64))
+""", {"q": ["seqs", "kvh * 4", 64], "k": ["n", 16, "kvh", 64], "table": ["seqs", "stride_t"], "lens": ["seqs"], "cos": ["seqs", 64]},
+    {"EVEN": False, "GROUP": 4, "HEAD": 64, "PAGE": 16}, ("n >= 2",), {"q": "f16", "k": "f16", "lens": "i32"}, grid=["seqs", "kvh * 4"]), "decode")
+TRITON["lengths of the launching function's own"] = (Unseen("""import torch, triton
+import triton.language as tl
+@triton.jit
+def gather(x, part, lock, n, GROUPS: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    at = row % GROUPS
+    cols = tl.arange(0, BLOCK)
+    while tl.atomic_cas(lock + at, 0, 1) == 1:
+        pass
+    seen = tl.load(lock + GROUPS + at)
+    v = tl.load(x + row * n + cols, mask=cols < n)
+    if seen != 0:
+        v += tl.load(part + at * n + cols, mask=cols < n)
+    tl.store(part + at * n + cols, v, mask=cols < n)
+    tl.atomic_xchg(lock + GROUPS + at, 1)
+    tl.atomic_xchg(lock + at, 0)
+def run(x):
+    m, n = x.shape
+    G = 32
+    lock = torch.zeros(2 * G, dtype=torch.int32, device=x.device)
+    part = torch.zeros((G, n), dtype=torch.float32, device=x.device)
+    gather[(m,)](x, part, lock, n, GROUPS=G, BLOCK=triton.next_power_of_2(n))
+    return part.sum(0)
+""", {"x": ["m", "n"], "part": [32, "n"], "lock": [64]}, {"GROUPS": 32}, ("n <= 1024",)), "gather")
+TRITON["heads that share, a call that divides them"] = (Unseen("""import torch, triton
+import triton.language as tl
+@triton.jit
+def scaled(q, k, o, H, KV, D: tl.constexpr):
+    b, h = tl.program_id(0), tl.program_id(1)
+    d = tl.arange(0, D)
+    at = (b * H + h) * D + d
+    tl.store(o + at, tl.load(q + at) * tl.load(k + (b * KV + h // (H // KV)) * D + d))
+def run(q, k):
+    B, H, D = q.shape
+    o = torch.empty_like(q)
+    scaled[(B, H)](q, k, o, H, k.shape[1], D)
+    return o
+run(torch.randn(3, 8, 64), torch.randn(3, 2, 64))
+""", {"q": ["B", "H", 64], "k": ["B", "KV", 64]}, {"D": 64}, ("H % KV == 0",), grid=["B", "H"]), "scaled")

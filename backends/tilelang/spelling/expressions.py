@@ -17,7 +17,7 @@ from kir.ir import nodes as n
 from kir.ir.build import int_value, invert
 from kir.ir.printer import expr_text
 from kir.ir.types import DTYPES as DTYPES_OF
-from kir.ir.types import F32, F64, I32, U32, DType, TileType, dtype_of, mention, promote, symbolic
+from kir.ir.types import F16, F32, F64, I32, U32, DType, TileType, dtype_of, mention, promote, symbolic
 from kir.ir.visit import names_read, walk
 
 from .dtype_terms import NoTerm, asked, is_compound, term_text
@@ -169,9 +169,10 @@ class Expressions:
             return text, UNARY if text.startswith("-") else ATOM
         return f"T.Cast({self.dtype(c.dtype)}, {text})", ATOM
 
-    def _operand(self, e: n.Expr, other: n.Expr, least: int) -> str:
-        """An operand: an integer literal beside something else needs no dtype."""
+    def _operand(self, e: n.Expr, other: n.Expr, least: int, op: str) -> str:
+        """An operand: an integer literal beside something else needs no dtype, unless it is narrow: TVM would compute in i32."""
         if isinstance(e, n.Const) and not isinstance(other, n.Const) and e.dtype.is_integer and (
+                e.dtype.bits >= 32 or op in _COMPARISONS or op in _BITWISE or op in ("shl", "shr")) and (
                 e.dtype.kind == "int" or not isinstance(e.value, int) or e.value < 1 << 31):  # else TVM takes it for an int64
             return literal(e) if not literal(e).startswith("-") or least <= UNARY else f"({literal(e)})"
         return self.text(e, least)
@@ -182,20 +183,21 @@ class Expressions:
         if isinstance(a, n.Const) and isinstance(b, n.Const) and dtype.is_float and dtype.name in _BARE:
             return self._of_literals(e, a, b)
         if e.op in _COMPARISONS:
-            return f"{self._operand(a, b, BIT_OR)} {_COMPARISONS[e.op]} {self._operand(b, a, BIT_OR)}", COMPARE
+            return f"{self._operand(a, b, BIT_OR, e.op)} {_COMPARISONS[e.op]} {self._operand(b, a, BIT_OR, e.op)}", COMPARE
         if e.op in _FUNCTIONS:
-            return f"{_FUNCTIONS[e.op]}({self._operand(a, b, 0)}, {self._operand(b, a, 0)})", ATOM
+            return f"{_FUNCTIONS[e.op]}({self._operand(a, b, 0, e.op)}, {self._operand(b, a, 0, e.op)})", ATOM
         found = _INFIX.get(e.op) or (_LOGICAL if dtype.is_bool else _BITWISE).get(e.op)
         if found is None:
             raise refuse("KIR-B002", f"TileLang has no operator '{e.op}'")
         sign, level = found
-        if e.op == "add" and isinstance(b, n.Const) and b.dtype.kind == "uint" and isinstance(b.value, int) and b.value > b.dtype.range[1] // 2:
-            return f"{self._operand(a, b, level)} - {b.dtype.range[1] + 1 - b.value}", level  # it wraps
+        if e.op == "add" and isinstance(b, n.Const) and b.dtype.kind == "uint" and b.dtype.bits >= 32 and isinstance(b.value, int) and (
+                b.value > b.dtype.range[1] // 2):
+            return f"{self._operand(a, b, level, e.op)} - {b.dtype.range[1] + 1 - b.value}", level  # it wraps
         if e.op == "div" and self.fast and dtype == F32:
             return f"T.ieee_fdiv({self.text(a)}, {self.text(b)})", ATOM
         if e.op == "div" and dtype.is_integer:
             raise refuse("KIR-B002", "integers have no exact quotient in TileLang")
-        return f"{self._operand(a, b, level)} {sign} {self._operand(b, a, level + 1)}", level
+        return f"{self._operand(a, b, level, e.op)} {sign} {self._operand(b, a, level + 1, e.op)}", level
 
     def _of_literals(self, e: n.Binary, a: n.Const, b: n.Const) -> tuple[str, int]:
         """An operation of two literals, the first with its dtype: Python would work them out itself."""
@@ -344,9 +346,9 @@ def _meeting(a: n.Expr, b: n.Expr) -> DType:
     da, db = dtype_of(a.type), dtype_of(b.type)
     for x, own, other in ((a, da, db), (b, db, da)):
         if isinstance(x, n.Const) and own.name in ("i32", "f32") and not (isinstance(a, n.Const) and isinstance(b, n.Const)):
-            return other if own.name == "i32" or other == F64 else promote(other, F32)
+            return promote(I32 if other.is_bool else other, I32) if own.name == "i32" else F64 if other == F64 else promote(other, F32)
     if da.is_float and db.is_float and da.bits == db.bits:
-        return da
+        return da if da == db else F16
     return promote(da, db)
 
 

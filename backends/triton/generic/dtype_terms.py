@@ -16,6 +16,7 @@ from kir.ir.types import I32, I64, DType, mention
 from ..tiles.expressions import DTYPES, refuse
 
 _ZERO, _TILE = "tl.zeros((1,), {0})", "tl.zeros((32, 32), {0})"
+_OF_NUMBER = "tl.core.to_tensor({0}).dtype"
 _OF_ONE: Mapping[str, str] = {
     "quotient": f"({_ZERO} / {_ZERO}).dtype", "with_int": f"({_ZERO} + 1).dtype", "with_float": f"({_ZERO} + 1.0).dtype",
     "widened": f"tl.max({_ZERO}, 0).dtype", "summed": f"tl.sum({_ZERO}, 0).dtype", "accumulated": f"tl.dot({_TILE}, {_TILE}).dtype",
@@ -64,6 +65,15 @@ class Terms:
         """A dtype within a term. That of an argument that is left out is no matter, but must not fail."""
         made = self._named(term)
         return f"({made} if {term} is not None else tl.float32)" if term in self.optional else made
+
+    def _beside(self, own: str, other: str) -> str:
+        """The dtype of a value beside a literal, which is a meta or made of some."""
+        zero = _ZERO.format(self._part(other))
+        meta = own.removeprefix("%")
+        if own in self.roots and self.roots[own] == _OF_NUMBER.format(meta):
+            made = f"({zero} + {meta}).dtype"
+            return f"({made} if {meta} is not None else tl.float32)" if own in self.optional else made
+        return f"(({zero} + 1.0) if {self._part(own)}.is_floating() else ({zero} + 1)).dtype"
 
     def _named(self, term: str) -> str:
         if term in self.roots:
@@ -124,7 +134,10 @@ class _Reader:
             self.take()
             a, b = self.terms_until_end()
             return f"({self.terms._part(a)} if {cond} else {self.terms._part(b)})"
-        parts = [self.terms._part(t) for t in self.terms_until_end()]
+        inner = self.terms_until_end()
+        if name == "beside" and len(inner) == 2:
+            return self.terms._beside(inner[0], inner[1])
+        parts = [self.terms._part(t) for t in inner]
         if name in _OF_ONE and len(parts) == 1:
             return _OF_ONE[name].format(parts[0])
         if name == "join":
@@ -184,12 +197,12 @@ def roots_of(p: n.Program) -> dict[str, str]:
         if isinstance(q.of, n.Buffer):
             out[mention(q.name)] = f"{q.name}.dtype" if is_descriptor(q.of) else f"{q.name}.dtype.element_ty"
         elif q.of.is_symbolic:
-            out[mention(q.name)] = f"tl.core.to_tensor({q.name}).dtype"  # an argument that is 1 has no dtype of its own
+            out[mention(q.name)] = _OF_NUMBER.format(q.name)  # an argument that is 1 has no dtype of its own
     for m in p.metas:
         if m.kind == "dtype" and not is_derived(m):
             out[mention(m.name)] = m.name
         elif m.kind == "any":
-            out[mention(m.name)] = f"tl.core.to_tensor({m.name}).dtype"
+            out[mention(m.name)] = _OF_NUMBER.format(m.name)
     return out
 
 

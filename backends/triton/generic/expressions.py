@@ -7,9 +7,9 @@ from dataclasses import field
 from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.build import int_value
-from kir.ir.dtype_terms import join, quotient, rounded, summed, widened, with_float, with_int
+from kir.ir.dtype_terms import beside, compared, join, quotient, rounded, summed, widened
 from kir.ir.printer import expr_text
-from kir.ir.types import BOOL, DTYPES, I32, I64, DType, TileType, Type, dtype_of, shape_of, symbolic
+from kir.ir.types import BOOL, DTYPES, F32, I32, I64, DType, TileType, Type, dtype_of, shape_of, symbolic
 from kir.ir.visit import walk
 
 from ..tiles.expressions import _COMPARISONS, _INFIX, ATOM, COMBINES, COMPARE, OR, PRODUCT, SCANNED, UNARY, Expressions, dims, literal, refuse
@@ -145,10 +145,13 @@ class GenericExpressions(Expressions):
         for x, y in ((a, b), (b, a)):
             if isinstance(x, n.Const):
                 own = dtype_of(y.type)
-                made = with_float(own) if x.dtype.is_float else own if x.dtype.is_bool else with_int(own)
+                made = compared(F32 if x.dtype.is_float else x.dtype, x.value, own) if op in _COMPARISONS else beside(x.dtype, own)
                 return quotient(made) if op == "div" else made
             if self.is_static(x):
-                return None
+                if not isinstance(x, n.Var):
+                    return None
+                made = compared(dtype_of(x.type), None, dtype_of(y.type)) if op in _COMPARISONS else beside(dtype_of(x.type), dtype_of(y.type))
+                return quotient(made) if op == "div" else made
         made = join(dtype_of(a.type), dtype_of(b.type))
         return quotient(made) if op == "div" else made
 
@@ -188,7 +191,7 @@ class GenericExpressions(Expressions):
             case "philox":
                 operands = ", ".join(map(self.tensor, args))
                 return f"tl.philox({operands}, n_rounds={attrs['rounds']})[{attrs['lane']}]", ATOM
-            case "fmod":
+            case "fmod" if not dtype_of(args[0].type).is_symbolic:
                 return f"({self.text(args[0], PRODUCT)} % {self.text(args[1], UNARY)})", ATOM
             case "log2" if self.is_static(e):
                 inner = args[0].x if isinstance(args[0], n.Cast) else args[0]

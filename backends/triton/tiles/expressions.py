@@ -15,9 +15,9 @@ from kir.base.diagnostic import KirError, error
 from kir.base.instructions import instruction
 from kir.ir import nodes as n
 from kir.ir.build import from_polynomial, int_value, mul, polynomial, sub
-from kir.ir.dtype_terms import rounded
+from kir.ir.dtype_terms import compared, rounded
 from kir.ir.printer import expr_text
-from kir.ir.types import BF16, F32, DType, TileType, Type, dtype_of, shape_of
+from kir.ir.types import BF16, BOOL, F32, I32, DType, TileType, Type, dtype_of, shape_of
 from kir.ir.visit import names_read
 from kir.surface.ptx.writing import LETTERS, spelled
 
@@ -34,11 +34,11 @@ DTYPES: Mapping[str, str] = {
 """IR dtype to its name in triton.language."""
 _REDUCTIONS = {"sum": "tl.sum", "max": "tl.max", "min": "tl.min", "xor": "tl.xor_sum", "or": "tl.reduce_or", "argmax": "tl.argmax",
                "argmin": "tl.argmin"}
-COMBINES = dict(zip(("prod", "and", "sum"), COMBINING, strict=True))
+COMBINES = dict(zip(("prod", "and", "sum", "or", "xor"), COMBINING, strict=True))
 """Combine functions that a reduction without a name of its own in Triton brings along."""
 SCANNED = {**COMBINES, "max": "tl.maximum", "min": "tl.minimum"}
 """What a scan without a name of its own in Triton combines with."""
-BODIES = {"product_of_two": "a * b", "and_of_two": "a & b", "sum_of_two": "a + b"}
+BODIES = {"product_of_two": "a * b", "and_of_two": "a & b", "sum_of_two": "a + b", "or_of_two": "a | b", "xor_of_two": "a ^ b"}
 _CAST_BACK = "an operand cast to 32 bits, and the result cast back"
 _SCANS = {"sum": "tl.cumsum", "prod": "tl.cumprod"}
 _TAKES = {**dict.fromkeys((f"libdevice.{x}" for x in ("brev", "popc", "clz", "ffs")), ("i32", "i64")), "libdevice.isfinited": ("f64",)}
@@ -237,7 +237,7 @@ class Expressions:
         def left(level: int) -> str:
             return self.tensor(a) if both else self.text(a, level)
         if e.op in _COMPARISONS:
-            return f"{left(OR)} {_COMPARISONS[e.op]} {self.text(b, OR)}", COMPARE
+            return f"{self.tensor(a) if both else self._in_comparison(a)} {_COMPARISONS[e.op]} {self._in_comparison(b)}", COMPARE
         if e.op == "div" and self.narrow(dtype):
             raise refuse("KIR-B004", f"Triton divides {dtype} in f32", needs="operands cast to f32, and the quotient cast back")
         if e.op in _INFIX:
@@ -251,6 +251,11 @@ class Expressions:
         if e.op in ("min", "max"):
             return self._as_it_was(f"tl.{e.op}imum({self._beside(a, b)}, {self._beside(b, a)})", e), ATOM
         raise refuse("KIR-B002", f"Triton has no operator '{e.op}'")
+
+    def _in_comparison(self, x: n.Expr) -> str:
+        """An operand of a comparison, in which Triton takes a bare literal as i32 or f32: one that is neither is written with its dtype."""
+        exact = not isinstance(x, n.Const) or x.dtype in (F32, BOOL) or compared(F32 if x.dtype.is_float else I32, x.value, x.dtype) == x.dtype
+        return self.text(x, OR) if exact else self.tensor(x)
 
     def _beside(self, x: n.Expr, other: n.Expr) -> str:
         """An operand of `tl.maximum` or `tl.minimum`, to which a bare literal is i32 or f32 whatever is beside it; what exceeds the dtype is rounded after."""

@@ -9,7 +9,7 @@ LAUNCH = frozenset({"num_warps", "num_stages", "num_ctas", "maxnreg", "grid", "w
 """What a launch takes beside the parameters of a kernel: one of that name would be that option."""
 LAUNCH_OPTIONS = frozenset({"num_warps", "num_stages"})
 """Options of a launch that a kernel may be given as metas too: such a meta keeps its name."""
-COMBINING = ("product_of_two", "and_of_two", "sum_of_two")
+COMBINING = ("product_of_two", "and_of_two", "sum_of_two", "or_of_two", "xor_of_two")
 """Functions that an emitted module brings along."""
 TAKEN = frozenset({*LAUNCH, *COMBINING, *keyword.kwlist, *keyword.softkwlist, "tl", "triton", "libdevice", "math", "range",
                    *(x for x in dir(builtins) if x.islower())})

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from kir.ir import nodes as n
 from kir.ir.visit import walk
 from kir.surface.launches.record import HostLaunch
+from kir.surface.launches.values import Unknown
 
 from ..source.source import Node, Sources, Unit
-from .dispatch import host_instantiations
+from .dispatch import Written, host_instantiations
 from .host_code import Follower
 from .host_parts import Passed, beside, defines, function_name, given, template_names
 from .host_parts import functions as functions_of
@@ -33,9 +34,15 @@ def cuda_launches(sources: Sources, main: Unit, source: Path, kernel: str) -> li
         follower = Follower(functions, units)
         follower.entry(unit, node)
         for each in follower.launches:
-            if each.kernel == kernel and each.file not in others and (each.place not in found or (_of_numbers(found[each.place]) and not _of_numbers(each))):
+            if each.kernel == kernel and each.file not in others and (each.place not in found or _tells_more(each, found[each.place])):
                 found[each.place] = each
     return list(found.values())
+
+
+def _tells_more(launch: HostLaunch, held: HostLaunch) -> bool:
+    """Whether a caller says more of a launch than what is held of it: template arguments that the function that launches takes itself, or sizes."""
+    unknown, before = (sum(isinstance(v, Unknown) and not isinstance(v, Written) for v in (*x.templates, *x.block)) for x in (launch, held))
+    return unknown < before or (unknown == before and _of_numbers(held) and not _of_numbers(launch))
 
 
 def _of_numbers(launch: HostLaunch) -> bool:
@@ -53,8 +60,9 @@ def _launching_functions(units: Sequence[Unit], main: Unit) -> dict[str, tuple[U
     return functions
 
 
-def every_launch(units: Sequence[Unit], main: Unit) -> list[HostLaunch]:
-    """Each launch in these files under each of the values that branches, dispatch macros and callers in them give it, the same only once."""
+def every_launch(units: Sequence[Unit], main: Unit, others: Collection[tuple[str, str]] = ()) -> list[HostLaunch]:
+    """Each launch in these files under each of the values that branches, dispatch macros and callers in them give it, the same only once; without those of
+    `others`, a kernel's name and a file that has one of its own by that name."""
     functions = _launching_functions(units, main)
     follower = Follower(functions, units, every=True)
     wanted = [(functions[name], arguments) for name, arguments in host_instantiations(units) if name in functions]
@@ -62,6 +70,7 @@ def every_launch(units: Sequence[Unit], main: Unit) -> list[HostLaunch]:
     for (unit, node), arguments in [*wanted, *((each, None) for each in alone)]:
         follower.followed, known = 0, len(follower.launches)
         follower.entry(unit, node, templates=arguments)
+        follower.launches[known:] = [each for each in follower.launches[known:] if (each.kernel, each.file) not in others]
         if arguments is None and template_names(node):  # types that nobody gives are guessed: only where no caller gives them
             called = {each.kernel for each in follower.launches[:known]}
             follower.launches[known:] = [each for each in follower.launches[known:] if each.kernel not in called]

@@ -44,7 +44,7 @@ def specializations(
     beside = _elsewhere(sources, source, [f.name for f in kernels])
     units = [*sources.units, *beside]
     others = {(f.name, str(u.path)) for u in beside for f in kernels if _defines(u, f.name)}  # those launch their own kernel of that name
-    launches = [each for each in every_launch(units, main) if (each.kernel, each.file) not in others]
+    launches = every_launch(units, main, others)
     named = [(name, text(given)[1:-1].strip(), f"{o.file}:{o.line}") for name, given, node, unit in instantiations(units) for o in [unit.origin(node)]
              if (name, o.file) not in others]
     told: set[str] = set()

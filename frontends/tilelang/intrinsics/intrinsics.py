@@ -139,6 +139,8 @@ def _infinity(r: Reader, given: Signature) -> Value:
     dtype = r.dtype(given.args[0]) if given.args else None
     if dtype is None or dtype.is_symbolic:
         return math.inf if dtype is None else Num(build.cast(build.const(math.inf, F32), dtype))
+    if not dtype.is_float:
+        raise NotUnderstood(f"infinity of {dtype.name}")
     return Num(build.const(math.inf, dtype))
 
 

@@ -1,7 +1,8 @@
 """Arithmetic on host and kernel numbers, with TVM's rules for operands of two dtypes.
 
-A literal integer takes the dtype of the other operand, a literal float is f32. Of two floats the wider wins (the left one where both
-are as wide), a float beats an integer, integers meet at the wider, unsigned at equal width, and bool counts as i32.
+A literal integer is i32 (i64 where it is too large) and meets the other operand as that, so that narrower integers are widened; only `&`, `|`, `^`
+and shifts give it the dtype of the other operand. A literal float is f32. Of two floats the wider wins (f16 beside bf16), a float
+beats an integer, integers meet at the wider, unsigned at equal width, and bool counts as i32.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import libcst as cst
 from kir.base.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BOOL, F32, F64, I32, I64, DType, dtype_of, promote
+from kir.ir.types import BOOL, F16, F32, F64, I32, I64, DType, dtype_of, promote
 from kir.ir.visit import walk
 
 from .values import NotUnderstood, Num, Value, is_known, is_number
@@ -99,24 +100,28 @@ def common(a: DType, b: DType) -> DType:
         return I32 if a.is_bool else a
     if not (a.is_symbolic or b.is_symbolic):
         if a.is_float and b.is_float and a.bits == b.bits:
-            return a
+            if a.bits < 16:
+                raise NotUnderstood(f"{a.name} beside {b.name}, which TVM refuses")
+            return F16
         if a.is_bool or b.is_bool:
             other = b if a.is_bool else a
             return other
     return promote(a, b)
 
 
-def paired(a: Value, b: Value, run: Callable[[Value], n.Expr]) -> tuple[n.Expr, n.Expr]:
-    """Two operands in their common dtype; `run` gives the expression of what is no literal."""
+def paired(a: Value, b: Value, run: Callable[[Value], n.Expr], op: str = "") -> tuple[n.Expr, n.Expr]:
+    """Two operands of an operation in their common dtype; `run` gives the expression of what is no literal."""
     if is_number(a) and is_number(b):
         assert isinstance(a, (int, float)) and isinstance(b, (int, float))
         return both(literal(a), literal(b))
     if is_number(a):
         right = run(b)
-        return _lifted(a, right), _met(right, a)
+        to = _literal_dtype(a, dtype_of(right.type), op)
+        return _lifted(a, to), convert(right, to)
     if is_number(b):
         left = run(a)
-        return _met(left, b), _lifted(b, left)
+        to = _literal_dtype(b, dtype_of(left.type), op)
+        return convert(left, to), _lifted(b, to)
     return both(run(a), run(b))
 
 
@@ -129,35 +134,40 @@ def both(a: n.Expr, b: n.Expr) -> tuple[n.Expr, n.Expr]:
     return convert(a, to), convert(b, to)
 
 
-def _literal_dtype(value: Value, other: DType) -> DType:
-    """The dtype in which a literal meets a dtype."""
+def _literal_dtype(value: Value, other: DType, op: str) -> DType:
+    """The dtype in which a literal meets a dtype. Narrow integers are compared as they are with what they can hold: that says the same."""
     if isinstance(value, bool):
         return other
     if isinstance(value, int):
-        if other.is_bool:
-            return I32
-        if other.is_integer and not other.range[0] <= value <= other.range[1]:
-            return promote(other, I64) if -(2**63) <= value < 2**63 and other.bits < 64 and value < 0 else other
-        return other
+        if op in _BITWISE and not other.is_bool:
+            return other
+        if op in n.COMPARISONS and (0 <= value <= 127 if other.is_symbolic else other.is_integer and other.range[0] <= value <= other.range[1]):
+            return other
+        return promote(I32 if other.is_bool else other, dtype_of(literal(value).type))
     return F64 if other == F64 else promote(other, F32)
 
 
-def _lifted(value: Value, other: n.Expr) -> n.Expr:
-    made = valued(value, _literal_dtype(value, dtype_of(other.type)))
+_BITWISE = frozenset({"and", "or", "xor", "shl", "shr"})
+
+
+def _lifted(value: Value, dtype: DType) -> n.Expr:
+    made = valued(value, dtype)
     assert made is not None
     return made
-
-
-def _met(e: n.Expr, value: Value) -> n.Expr:
-    return convert(e, _literal_dtype(value, dtype_of(e.type)))
 
 
 def binary(op: str, a: Value, b: Value, run: Callable[[Value], n.Expr]) -> Value:
     """`a op b` on numbers of the host or the kernel. Raises NotUnderstood."""
     if is_known(a) and is_known(b) and op in HOST:
         return host(HOST[op], a, b)
-    left, right = paired(a, b, run)
+    left, right = paired(a, b, run, op)
+    if op == "truediv" and any(_is_unsigned(x, run) for x in (a, b)) and dtype_of(left.type).is_integer:
+        op = "tdiv"  # TVM refuses `/` of signed integers only
     return Num(operated(op, left, right))
+
+
+def _is_unsigned(v: Value, run: Callable[[Value], n.Expr]) -> bool:
+    return not is_number(v) and dtype_of(run(v).type).kind in ("uint", "bool")
 
 
 def host(fn: Callable[..., Any], *args: Any) -> Value:

@@ -9,7 +9,7 @@ from functools import partial
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.dtype_terms import int_like, join, quotient, rounded, uint_like
-from kir.ir.types import BOOL, F32, I32, I64, DType, dtype_of, symbolic
+from kir.ir.types import BOOL, F32, F64, I32, I64, DType, dtype_of, symbolic
 
 from ..host.element_functions import element_row
 from ..host.known_packages import CALLS
@@ -152,7 +152,7 @@ def order(r: State, op: str, a: Value, b: Value, nan: Value = None) -> Value:
     if not ((isinstance(a, Run) or is_number(a)) and (isinstance(b, Run) or is_number(b))):
         raise NotUnderstood(f"'{op}' of {describe(a)} and {describe(b)}")
     dtype = rounded(join(*(operators.number_dtype(v) if is_number(v) else dtype_of(operators.run(v).type) for v in (a, b))))
-    ea, eb = operators.shapes(operators.run(a, dtype), operators.run(b, dtype))
+    ea, eb = operators.shapes(*(build.cast(operators.run(v), dtype) if dtype == F64 else operators.run(v, dtype) for v in (a, b)))
     if isinstance(nan, Builtin) and nan.name.endswith(".ALL"):
         return Run(build.call(f"{op}_nan", ea, eb))
     return Run(build.binary(op, ea, eb))

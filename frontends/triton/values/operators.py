@@ -6,9 +6,9 @@ from collections.abc import Collection
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.dtype_terms import join, quotient, unhalved, with_float, with_int
+from kir.ir.dtype_terms import beside, compared, join, quotient, unhalved
 from kir.ir.printer import dim_text
-from kir.ir.types import BOOL, F32, I32, I64, U32, U64, DType, TileType, broadcast_shapes, dtype_of, shape_of, variable
+from kir.ir.types import BOOL, F32, F64, I32, I64, U32, U64, DType, TileType, broadcast_shapes, dtype_of, shape_of, variable
 
 from ..._python.python_operators import BINARY, COMPARE
 from .emitter import as_dim, as_expr
@@ -77,22 +77,12 @@ def run(v: Value, dtype: DType | None = None) -> n.Expr:
     raise NotUnderstood(f"{describe(v)} where a number is needed")
 
 
-def weak(v: Value, other: DType) -> DType:
-    """The dtype of an operation of a literal with a run-time operand of dtype `other`."""
-    own = number_dtype(v)
-    if own.is_symbolic:
-        return join(own, other)
-    if own.is_float:
-        return with_float(other)
-    return other if own.is_bool else with_int(other)
-
-
 def common(a: Value, b: Value, dividing: bool = False) -> DType:
     """The dtype in which an operation of `a` and `b` is computed; `dividing` for remainders."""
     if is_number(a) and isinstance(b, Run):
-        made = weak(a, b.dtype)
+        made = beside(number_dtype(a), b.dtype)
     elif is_number(b) and isinstance(a, Run):
-        made = weak(b, a.dtype)
+        made = beside(number_dtype(b), a.dtype)
     else:
         made = join(dtype_of(run(a).type), dtype_of(run(b).type))
     return unhalved(made) if dividing else made
@@ -150,10 +140,7 @@ def binary(op: str, a: Value, b: Value, counts: Collection[str] = ()) -> Value:
     if op == "pow":
         raise NotUnderstood("'**' of run-time values")
     if dtype.is_bool and op in ("add", "sub", "mul"):
-        if op == "mul":
-            op = "and"
-        else:
-            dtype = I32
+        op = "and" if op == "mul" else "xor"  # one bit, which wraps
     return Run(build.binary(op, *shapes(run(a, dtype), run(b, dtype))))
 
 
@@ -278,8 +265,20 @@ def compare(op: str, a: Value, b: Value) -> Value:
         return folded(build.compare(op, number(a, dtype), number(b, dtype)))
     if not ((isinstance(a, Run) or is_number(a)) and (isinstance(b, Run) or is_number(b))):
         raise NotUnderstood(f"'{op}' of {describe(a)} and {describe(b)}")
-    dtype = common(a, b)
-    return Run(build.compare(op, *shapes(run(a, dtype), run(b, dtype))))
+    return Run(build.compare(op, *shapes(*_compared(a, b))))
+
+
+def _compared(a: Value, b: Value) -> tuple[n.Expr, n.Expr]:
+    """Two operands of a comparison, for which Triton makes a tensor of a literal first."""
+    if isinstance(a, Run) and isinstance(b, Run):
+        dtype = join(a.dtype, b.dtype)
+        return run(a, dtype), run(b, dtype)
+    if is_number(a):
+        y, x = _compared(b, a)
+        return x, y
+    own = number_dtype(b)
+    dtype = compared(own, b if isinstance(b, (int, float)) else None, dtype_of(run(a).type))
+    return run(a, dtype), build.cast(number(b), dtype) if own == F32 and dtype == F64 else number(b, dtype)
 
 
 def _same_dtype(op: str, a: Value, b: Value) -> Value:
@@ -363,8 +362,11 @@ def unary(op: str, a: Value) -> Value:
     if not isinstance(a, (Run, Static)):
         raise NotUnderstood(f"'{op}' of {describe(a)}")
     dtype = dtype_of(a.expr.type)
-    e = build.cast(a.expr, I32) if dtype.is_bool and op == "neg" else a.expr
+    e = a.expr
+    if op == "neg" and dtype.is_bool and isinstance(a, Run):
+        return a  # 0 - x of one bit
     if op == "neg":
+        e = build.cast(e, I32) if dtype.is_bool else e
         made = n.Unary("neg", e) if dtype.is_symbolic else build.negate(e)
     else:
         if dtype.is_float:

@@ -25,7 +25,7 @@ from kir.base.store import write_atomic
 from kir.faces.api.inputs import inputs_of
 from kir.faces.api.named import pipeline_of
 from kir.faces.api.pages import page as page_of
-from kir.faces.api.places import BOTH, asked
+from kir.faces.api.places import BOTH, one_by_one
 from kir.faces.report.page import page
 from kir.faces.report.written import write_report
 from kir.gate import Verdict, gate_cpu
@@ -258,14 +258,14 @@ def sites(kernel: Source, only: Sequence[str] = (), direction: str = "forward") 
     """Where passes apply (all, or `only` some), each with the verdicts of its preconditions; `direction` is forward, backward or both."""
     if direction not in ("forward", "backward", "both"):
         raise usage("KIR-C002", f"there is no direction '{direction}'", needs="forward, backward or both")
-    program = read(kernel).program
-    return Sites(_sites(program, only, direction))
+    return Sites(sites_of(read(kernel).program, only, direction))
 
 
-def _sites(program: Program, only: Sequence[str], direction: str) -> Iterator[Site]:
+def sites_of(program: Program, only: Sequence[str] = (), direction: str = "forward") -> Iterator[Site]:
+    """The same as they are found: a large program has thousands."""
     directions = [each for each in BOTH if direction in ("both", each)]
     for name in only or [entry.name for entry in registry("kir.passes")]:
-        for row in asked(name, program, False, directions).rows:
+        for row in one_by_one(name, program, directions):
             yield Site(row["step"], row["pass"], row["direction"], row["anchor"], row["verdicts"], tuple(row["refused"]))
 
 

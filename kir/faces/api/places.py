@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -38,14 +39,21 @@ def asked(name: str, program: Program, near: bool, directions: Sequence[Directio
         found.warnings.extend(replace(told, severity="warning") for told in bad.diagnostics)
         return found
     try:
-        _of(cls, program, near, found, directions)
+        for _ in _of(cls, program, near, found, directions):
+            pass
     except Exception as fault:
         found.warnings.append(failed(cls, "here", fault))
     return found
 
 
-def _of(cls: type[Pass], program: Program, near: bool, out: Places, directions: Sequence[Direction]) -> None:
-    """The sites of one pass, and its near misses where they are wanted: added to what is found."""
+def one_by_one(name: str, program: Program, directions: Sequence[Direction] = BOTH) -> Iterator[dict[str, Any]]:
+    """The rows of a pass by its name as they are found; those before a fault of the pass stand."""
+    with suppress(Exception):
+        yield from _of(pass_class(name), program, False, Places([], [], [], []), directions)
+
+
+def _of(cls: type[Pass], program: Program, near: bool, out: Places, directions: Sequence[Direction]) -> Iterator[dict[str, Any]]:
+    """The sites of one pass as they are found, and its near misses where they are wanted: added to what is found."""
     item, rows, lines = cls.with_options({}), out.rows, out.lines
     for direction in directions:
         mark = "~" if direction == "backward" else ""
@@ -69,6 +77,7 @@ def _of(cls: type[Pass], program: Program, near: bool, out: Places, directions: 
             for id_, v in open_:
                 lines.append(f"    {id_} {'advises against it' if id_ in advice else v.kind}: {v.reason}")
                 lines += [f"      witness: {w}" for w in v.witness]
+            yield rows[-1]
         for path, reason in (*missed, *(out.rejected if direction == "forward" else ())) if near else ():
             anchor = anchor_text(program, path)
             rows.append({"pass": cls.name, "direction": direction, "anchor": anchor, "miss": reason})

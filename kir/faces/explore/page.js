@@ -153,7 +153,7 @@ async function rank() {
     if (!found || mine !== turn) return;
     places = found.places;
     const able = places.filter(p => !p.refused.length).length;
-    $("count").textContent = `(${able} of ${places.length}${found.left ? ", " + found.left + " to forecast" : ""})`;
+    $("count").textContent = `(${able} of ${places.length}${found.finding ? ", looking for more" : found.left ? ", " + found.left + " to forecast" : ""})`;
     $("count").title = found.note || "forecast by the " + found.model + " model";
     listed();
     if (!found.left) return;

@@ -1,28 +1,44 @@
-"""Where passes apply, and what each is forecast to bring: forecasts come a few at a time, so that the page can show what there is."""
+"""Where passes apply, and what each is forecast to bring: both come a few at a time, so that the page can show what there is."""
 
 from __future__ import annotations
 
 import math
+import threading
 import time
+from dataclasses import field
 from typing import Any
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
-from kir.faces.api.kernels import Kernel, Site, apply, sites
+from kir.faces.api.kernels import Kernel, Site, apply, sites_of
 from kir.faces.explore.settings import Settings
+from kir.ir.nodes import Program
 from kir.learning.forecast import Pair
 from kir.learning.forecast.choosing import Counted
 from kir.learning.forecast.shown import SHARE, brief
 from kir.rewrite.registry import pass_class
 
 A_WHILE = 1.0
-"""Seconds that one request for forecasts may take, beyond the one that it is at."""
+"""Seconds that one request may take, beyond the site or the forecast that it is at; half of them for sites as long as some are left."""
 
 
-def found_sites(kernel: Kernel) -> list[dict[str, Any]]:
-    """The forward sites of a kernel, those that nothing refuses first, each condition with its sentence and verdict."""
-    rows = [{"step": s.step, "pass": s.pass_name, "anchor": s.anchor, "refused": list(s.refused), "verdicts": _conditions(s)} for s in sites(kernel)]
-    return sorted(rows, key=lambda s: (bool(s["refused"]), str(s["step"])))
+class Finding:
+    """The forward sites of a program, looked for only while somebody asks: each with its conditions, their sentences and verdicts."""
+
+    def __init__(self, program: Program) -> None:
+        self.places: list[dict[str, Any]] = []
+        self.ended = False
+        self._more = sites_of(program)
+        self._turn = threading.Lock()
+
+    def until(self, when: float) -> None:
+        """Some more of them, until `time.monotonic()` is `when`; at least one, if there is one."""
+        with self._turn:
+            while not self.ended and (time.monotonic() < when or not self.places):
+                if (s := next(self._more, None)) is None:
+                    self.ended = True
+                else:
+                    self.places.append({"step": s.step, "pass": s.pass_name, "anchor": s.anchor, "refused": list(s.refused), "verdicts": _conditions(s)})
 
 
 def _conditions(site: Site) -> list[dict[str, str]]:
@@ -34,23 +50,31 @@ def _conditions(site: Site) -> list[dict[str, str]]:
 
 @dataclass
 class Ranking:
-    """The sites of one program at one setting, and the forecasts that were made so far."""
+    """The sites of one program at one setting, as far as they are found, and the forecasts that were made so far."""
 
     kernel: Kernel
     settings: Settings
     ask: Counted
-    places: list[dict[str, Any]]
+    finding: Finding
+    places: list[dict[str, Any]] = field(default_factory=list)
     asked: int = 0
+    turn: threading.Lock = field(default_factory=threading.Lock)
 
     def more(self) -> dict[str, Any]:
-        """Some more forecasts, for about `A_WHILE` seconds: the places by what they bring as far as that is known, and how many are left."""
-        began = time.monotonic()
-        while self.asked < len(self.places) and time.monotonic() - began < A_WHILE:
-            place = self.places[self.asked]
-            self.asked += 1
-            if not place["refused"] and "forecast" not in place:
-                place["forecast"] = self._forecast(str(place["step"]))
-        return {"places": sorted(self.places, key=_order), "left": len(self.places) - self.asked, "model": self.ask.name, "note": self.ask.note}
+        """Some more sites and forecasts, for about `A_WHILE` seconds: the places by what they bring as far as that is known, how many forecasts are left,
+        and whether sites may be (`left` is then 1 more)."""
+        with self.turn:
+            ends = time.monotonic() + A_WHILE
+            self.finding.until(ends - A_WHILE / 2)
+            self.places += [dict(place) for place in self.finding.places[len(self.places):]]
+            while self.asked < len(self.places) and time.monotonic() < ends:
+                place = self.places[self.asked]
+                self.asked += 1
+                if not place["refused"] and "forecast" not in place:
+                    place["forecast"] = self._forecast(str(place["step"]))
+        more = not self.finding.ended
+        return {"places": sorted(self.places, key=_order), "left": len(self.places) - self.asked + more, "finding": more, "model": self.ask.name,
+                "note": self.ask.note}
 
     def _forecast(self, step: str) -> dict[str, Any]:
         try:

@@ -14,7 +14,7 @@ from kir.base.diagnostic import usage
 from kir.base.registry import registry
 from kir.faces.api.kernels import Kernel, apply, check, read
 from kir.faces.explore.pictures import pictures
-from kir.faces.explore.ranking import Ranking, found_sites
+from kir.faces.explore.ranking import Finding, Ranking
 from kir.faces.explore.settings import Settings, settings
 from kir.faces.explore.sides import code_side, ir_side, machine_side, source_side
 from kir.faces.report.chart import times
@@ -70,11 +70,10 @@ class Session:
                 "diff": self._last(), "sizes": self.settings.text, "device": self.settings.device.name, "slide": self._slide()}
 
     def sites(self) -> dict[str, Any]:
-        """Where passes apply now, and some more forecasts of what they bring; to be asked again as long as some are left."""
+        """Where passes apply now as far as that is known, and some more forecasts of what they bring; to be asked again as long as some are left."""
         kernel, chosen = self.kernel, self.settings
-        found = self._once("sites", kernel, lambda: found_sites(kernel))
-        ranking: Ranking = self._once(f"ranking {chosen.text} {chosen.device.name}", kernel,
-                                      lambda: Ranking(kernel, chosen, self.ask, [dict(place) for place in found]))
+        found: Finding = self._once("sites", kernel, lambda: Finding(kernel.program))
+        ranking: Ranking = self._once(f"ranking {chosen.text} {chosen.device.name}", kernel, lambda: Ranking(kernel, chosen, self.ask, found))
         return {"hash": kernel.hash[:16], **ranking.more()}
 
     def machine(self, surface: str) -> dict[str, Any]:

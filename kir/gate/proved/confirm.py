@@ -21,7 +21,7 @@ from kir.ir.build import const
 from kir.ir.printer import expr_text
 from kir.ir.rules.generic import is_generic
 from kir.ir.types import DType
-from kir.ir.visit import substitute
+from kir.ir.visit import substitute, with_own_statements
 
 MOST_RUNS = 6
 """Sizes at which one program is run."""
@@ -52,6 +52,7 @@ def proved(program: n.Program, runs: int = MOST_RUNS, unsaid: Iterable[str] = ()
     Raises KirError KIR-Y001 for facts that exclude one another, and KIR-I003 for a generic program."""
     if is_generic(program):
         raise error("KIR-I003", f"program '{program.name}' is generic", needs="a binding")
+    program = with_own_statements(program)
     try:
         proofs = with_whole_barriers(program, decided(program))
     except Contradiction:

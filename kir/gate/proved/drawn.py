@@ -4,6 +4,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from kir.base.diagnostic import usage
 from kir.gate.inputs.sets import size_sets
 from kir.interp.numerics.number import storage
 from kir.ir import nodes as n
-from kir.ir.build import const, int_value
+from kir.ir.build import compare, const, int_value
 from kir.ir.nodes import Program
 from kir.ir.types import DType
 from kir.ir.visit import statements, substitute
@@ -23,7 +24,7 @@ def random_inputs(program: Program, given: Mapping[str, int | float], seed: int)
 
     Raises UsageError KIR-C002 for a size that nothing gives and for sizes that are no launch, a tensor's extent being negative, and MemoryError."""
     free = [p for p in program.params if isinstance(p.of, DType) and p.value is None]
-    found = size_sets(program, (20,)) if any(p.name not in given for p in free) else [{}]
+    found = _size_sets(program) if any(p.name not in given for p in free) else [{}]
     values: dict[str, int | float] = {p.name: 0.5 if isinstance(p.of, DType) and p.of.is_float else 1 for p in free if p.role == "scalar"}
     values |= {**(found[0] if found else {}), **given}
     missing = [p.name for p in free if p.name not in values]
@@ -49,6 +50,20 @@ def random_inputs(program: Program, given: Mapping[str, int | float], seed: int)
                 drawn = np.zeros(shapes[p.name])
             arrays[p.name] = np.asarray(drawn).astype(storage(p.of.dtype))
     return arrays, values
+
+
+def _size_sets(program: Program) -> list[dict[str, int]]:
+    """Sizes at which every fact holds and no extent is empty, near 20 where there are such; without that, sizes at which every fact holds."""
+    buffers = [p.of for p in program.params if isinstance(p.of, n.Buffer)]
+    extents = dict.fromkeys(d for b in buffers for d in b.shape if isinstance(d, n.Binary) and isinstance(d.type, DType))
+    filled = replace(program, facts=(*program.facts, *(compare("ge", d, const(1, d.type)) for d in extents if isinstance(d.type, DType))))
+    tries = ((program, (20,), False), (filled, (20, 3, 7, 1), False), (filled, (20,), True), (program, (3, 7, 1), False))
+    for k, (each, bases, below) in enumerate(tries):
+        for found in size_sets(each, bases, below=below):
+            values = {p.name: const(found[p.name], p.of) for p in program.params if p.name in found and isinstance(p.of, DType)}
+            if k == len(tries) - 1 or all((int_value(substitute(d, values)) or 1) > 0 for d in extents):
+                return [found]
+    return size_sets(program, (20,))
 
 
 def _counters(program: Program) -> frozenset[str]:

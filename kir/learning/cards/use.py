@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import fields
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice, product
 
 from kir.base.dataclass import dataclass
@@ -43,6 +43,8 @@ MOST_REFUSED = 6
 """Applications of a card that are carried out to see whether a check refuses them all."""
 MOST_APPLIED = 64
 """Applications of one card to one program."""
+KEPT, FEW_KEPT = 1 << 9, 1 << 3
+"""Answers about programs that are kept from one card to the next: sites of passes, and what expressions cost."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ def applicable(card: Card, program: Program, context: Context = ANYWHERE) -> Ite
 
 def looked(card: Card, program: Program, context: Context = ANYWHERE) -> Iterator[Application | NearMiss]:
     """The applications of a card, and the near misses between them, as they are found."""
-    found = kinds(features(program))
+    found = state_of(program)
     lacking = [f"lacks {each}" for each in card.scope.requires if each not in found]
     blocking = [f"has {each}" for each in card.scope.conflicts if each in found]
     if lacking or blocking:
@@ -102,6 +104,11 @@ def looked(card: Card, program: Program, context: Context = ANYWHERE) -> Iterato
                 step = Step.of(site.params, at, path=site.path, hash=content_hash(program))
                 of = f"{len(card.evidence.uses)} uses in {card.evidence.kernels} kernels{', none with this parameter' if varied else ''}"
                 yield Application(card, (step,), f"{of}; {site.params} at {at}", varied)
+
+
+def state_of(program: Program) -> frozenset[str]:
+    """The state features of a program, worked out once for all cards that are looked for in it."""
+    return once(program, "_state_of", lambda: frozenset(kinds(features(program))))
 
 
 def judged(card: Card, program: Program, context: Context = ANYWHERE) -> Iterator[tuple[Site, tuple[tuple[str, Verdict], ...]]]:
@@ -233,8 +240,21 @@ def _sites(card: Card, move: Move, program: Program, context: Context) -> Iterat
             yield site, (), True
 
 
+class _Itself:
+    """A program that is told apart from one that is equal to it: labels and origins may differ, which anchors name."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+
 def _matched(item: Pass, path: Path | None, program: Program) -> tuple[Site, ...]:
-    """The sites of a pass, everywhere or at a place; none in a program of a form that it cannot take."""
+    """The sites of a pass, everywhere or at a place; none in a program of a form that it cannot take. Cards of one pass ask for the same."""
+    return _sites_of(item, path, once(program, "_itself", lambda: _Itself(program)))
+
+
+@lru_cache(maxsize=KEPT)
+def _sites_of(item: Pass, path: Path | None, of: _Itself) -> tuple[Site, ...]:
+    program = of.program
     with suppress(KirError):
         return sites(item, program) if path is None else tuple(found_sites(item.match(program, path, node_at(program, path))))
     return ()
@@ -304,13 +324,7 @@ def _worth(card: Card, drawn: Parameter, program: Program) -> Iterator[tuple[Pat
     """The places of a card's kind and the texts that may be drawn there: by turns what is computed most often and costs most, and what costs most by itself
     (an expert also names the whole of what a statement stores); each text once, where a statement itself has it, else in reading order, then at its others.
     What stands only once from a place on, and has a name, is not drawn: it would get another name."""
-    costs: dict[str, float] = {}
-    counts: Counter[str] = Counter()
-    for e in (x for k in program.kernels for x in walk(k) if isinstance(x, Expr)):
-        text = expr_text(e)
-        counts[text] += 1
-        if text not in costs:
-            costs[text] = _cost(e)
+    counts, costs = _costs_of(once(program, "_itself", lambda: _Itself(program)))
     at: dict[str, list[tuple[bool, Path]]] = {}
     for path, node in places(program):
         if kind(node) == card.anchor.node:
@@ -324,6 +338,19 @@ def _worth(card: Card, drawn: Parameter, program: Program) -> Iterator[tuple[Pat
     ranked = {text: [path for _, path in sorted(at[text], key=lambda row: row[0])] for text in order}
     yield from ((ranked[text][0], text) for text in order)
     yield from ((path, text) for text in order for path in ranked[text][1:])
+
+
+@lru_cache(maxsize=FEW_KEPT)
+def _costs_of(of: _Itself) -> tuple[Counter[str], dict[str, float]]:
+    """How often a program has each expression, and what that costs, by text."""
+    costs: dict[str, float] = {}
+    counts: Counter[str] = Counter()
+    for e in (x for k in of.program.kernels for x in walk(k) if isinstance(x, Expr)):
+        text = expr_text(e)
+        counts[text] += 1
+        if text not in costs:
+            costs[text] = _cost(e)
+    return counts, costs
 
 
 def _has_a_name(program: Program, path: Path, text: str) -> bool:

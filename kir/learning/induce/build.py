@@ -27,13 +27,16 @@ from kir.learning.induce.uses import distinct, uses
 
 NO_CODE = ("faces", "skills/bindings", "skills/cards", "skills/evidence", "skills/lineages", "skills/packages")
 """Folders that no card of given evidence depends on."""
+NO_TRIAL = (*NO_CODE, "learning/induce/prose.py", "learning/induce/mechanism.py")
+"""The same, and what only tells a card: a trial does not depend on it."""
 
 
 def build(walks: Sequence[Walked], workers: int = 1, trials: bool = True, advance: Callable[[str], None] = lambda text: None,
           kept: Path | None = None, only: Collection[str] = ()) -> tuple[Card, ...]:
     """The cards of walked kernels, in order of name. Programs are parsed and trials run side by side in so many processes. A card is `kept` in a folder as
-    soon as it was tried, and taken from there by the same code on the same evidence: a killed run is taken up again. `only` cards of
-    some names are made, each as it is in the whole library. Raises UsageError KIR-S050 for a name that the evidence makes no card of."""
+    soon as it was tried, and taken from there by the same code on the same evidence: a killed run is taken up again, and where only the telling of cards
+    changed, they are told anew from the trials that were kept. `only` cards of some names are made, each as it is in the whole library. Raises UsageError
+    KIR-S050 for a name that the evidence makes no card of."""
     some = distinct(walks)
     parsed_ahead((each.programs[key] for each in some for key in _read(each)), workers)
     found = [each for each in hypotheses(some, uses(some)) if not only or each.card.name in only]
@@ -41,7 +44,7 @@ def build(walks: Sequence[Walked], workers: int = 1, trials: bool = True, advanc
         raise usage("KIR-S050", f"the evidence makes no card called '{missing[0]}'", needs="the name of a card that it makes")
     if not trials:
         return tuple(_told(_finished(each, ()), advance) for each in found)
-    of = hashlib.sha256(f"{_code()} {' '.join(sorted(each.digest for each in some))}".encode()).hexdigest() if kept is not None else ""
+    of = (_key(code(), some), _key(code(NO_TRIAL), some)) if kept is not None else ("", "")
     if workers < 2:
         return tuple(_told(_tried(each, some, kept, of), advance) for each in found)
     context = multiprocessing.get_context("fork")  # the evidence is inherited, not sent
@@ -64,11 +67,11 @@ def _told(card: Card, advance: Callable[[str], None]) -> Card:
 
 _FOUND: list[Hypothesis] = []
 _WALKS: list[Walked] = []
-_KEPT: list[tuple[Path | None, str]] = []
+_KEPT: list[tuple[Path | None, tuple[str, str]]] = []
 """What a process of the pool works on; filled once when it begins."""
 
 
-def _begin(found: Sequence[Hypothesis], walks: Sequence[Walked], kept: Path | None, of: str) -> None:
+def _begin(found: Sequence[Hypothesis], walks: Sequence[Walked], kept: Path | None, of: tuple[str, str]) -> None:
     _FOUND[:], _WALKS[:], _KEPT[:] = found, walks, [(kept, of)]
 
 
@@ -76,24 +79,34 @@ def _at(number: int) -> Card:
     return _tried(_FOUND[number], _WALKS, *_KEPT[0])
 
 
-def _tried(each: Hypothesis, walks: Sequence[Walked], kept: Path | None, of: str) -> Card:
-    """The finished card, the one that is kept where code and evidence are as they were."""
+def _tried(each: Hypothesis, walks: Sequence[Walked], kept: Path | None, of: tuple[str, str]) -> Card:
+    """The finished card, the one that is kept where code and evidence are as they were; told anew where only the telling is by other code."""
     if kept is None:
         return _finished(each, walks)
-    place = kept / hashlib.sha256(f"{of} {card_text(each.card)}".encode()).hexdigest()[:16] / f"{each.card.name}.md"
+    told_, trials = (kept / hashlib.sha256(f"{key} {card_text(each.card)}".encode()).hexdigest()[:16] / f"{each.card.name}.md" for key in of)
     with suppress(KirError):
-        return read_card(place)
-    card = _finished(each, walks)
-    write_atomic(place, card_text(card))
+        return read_card(told_)
+    card = None
+    with suppress(KirError):
+        card = _told_of(read_card(trials), each)
+    card = card or _finished(each, walks)
+    for place in dict.fromkeys((trials, told_)):
+        write_atomic(place, card_text(card))
     return card
 
 
-def _code() -> str:
+def _key(by: str, walks: Sequence[Walked]) -> str:
+    return hashlib.sha256(f"{by} {' '.join(sorted(each.digest for each in walks))}".encode()).hexdigest()
+
+
+def code(without: Collection[str] = NO_CODE) -> str:
     """A digest of what cards are made by: KIR's source, without what people see of it, and the data that it forecasts by."""
     home, total = Path(kir.__file__).parent, hashlib.sha256()
     for folder, inner, files in os.walk(home, followlinks=True):
-        inner[:] = sorted(name for name in inner if name != "__pycache__" and Path(folder, name).relative_to(home).as_posix() not in NO_CODE)
-        for name in sorted(files):
+        def is_part(name: str, folder: str = folder) -> bool:
+            return name != "__pycache__" and Path(folder, name).relative_to(home).as_posix() not in without
+        inner[:] = sorted(filter(is_part, inner))
+        for name in sorted(filter(is_part, files)):
             total.update(f"{Path(folder, name).relative_to(home)} {hashlib.sha256(Path(folder, name).read_bytes()).hexdigest()}\n".encode())
     return total.hexdigest()
 
@@ -104,6 +117,10 @@ def _finished(each: Hypothesis, walks: Sequence[Walked]) -> Card:
     if walks:
         trials = tried(each.lift, each.uses, each.composite)
         card = decided(card, trials if len(trials) >= LEAST_TRIALS else (*trials, *transferred(card, walks, Analytic())))
+    return _told_of(card, each)
+
+
+def _told_of(card: Card, each: Hypothesis) -> Card:
     return card.model_copy(update={"prose": told(card, each.uses)})
 
 

@@ -286,7 +286,7 @@ def composite(group: Sequence[Use], besides: Callable[[Use], bool] = anywhere, /
     first, kernels = cards[0], {use.kernel for use in group}
     words = [card.carrier.steps[0].step for card in cards]
     return Card(
-        name=name, title=f"{', then '.join(words)}", intent=" + ".join(dict.fromkeys(c.intent for c in cards)),
+        name=name, title=", then ".join(words).replace("-", " "), intent=" + ".join(dict.fromkeys(c.intent for c in cards)),
         anchor=first.anchor, carrier=Carrier(kind="composite", steps=tuple(card.carrier.steps[0] for card in cards)),
         preconditions=tuple({p.id or p.sentence: p for card in cards for p in card.preconditions}.values()),
         effect=_effect_of_all(group), evidence=_evidence(group, sum(card.evidence.rejected for card in cards)),

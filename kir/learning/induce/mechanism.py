@@ -22,7 +22,9 @@ RESOURCES: Mapping[str, str] = {
 NOTED, MOST = 0.02, 3
 """A resource is named whose seconds change by so much of the kernel's; and how many are, at most."""
 TRIED = 4
-"""Uses that are asked until the model counts one."""
+"""Uses that are asked until the model counts one as it was recorded."""
+NEAR = 1.1
+"""The factor within which it does."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +40,14 @@ class _Example:
 def moved(card: Card, group: Sequence[Use]) -> Iterator[str]:
     """A sentence or two: which resources' time changes by how much, and what binds before and after, in the use in the middle of those that gain (of all,
     where none does), on the target of most uses. Nothing where no resource moves, the model does not count the programs, or does not agree with what was
-    recorded of the use whether it gains: a card does not contradict itself."""
+    recorded of the use whether it gains: a card does not contradict itself. One of which it says much the same as was recorded comes before others; of
+    another it is told what was recorded."""
     aim = max(card.effect.forecast.items(), key=lambda row: row[1].uses, default=("",))[0]
     if not aim:
         return
     found = _examples(card, group, aim)
     some = [each for each in found if each.ratio >= FASTER] or found
+    other: list[str] = []
     middle = median(each.ratio for each in some) if some else 1.0
     for each in sorted(some, key=lambda each: (abs(each.ratio - middle), each.use.walked.key, each.use.transition.number))[:TRIED]:
         sizes = sizes_of(each.use.walked, each.after)
@@ -53,8 +57,11 @@ def moved(card: Card, group: Sequence[Use]) -> Iterator[str]:
             continue
         agree = (seen.median >= FASTER) == (each.ratio >= FASTER)  # what the walk recorded may be of an older model, or of compiled code
         if agree and not seen.defer and (said := list(_told(each.use.kernel, aim, sizes, seen))):
-            yield from said
-            return
+            if max(seen.median / each.ratio, each.ratio / seen.median) <= NEAR:
+                yield from said
+                return
+            other = other or [f"{' '.join(said)} What was recorded of it, and counts above, is {each.ratio:.3g} times as fast, by the cost model of then."]
+    yield from other
 
 
 def _examples(card: Card, group: Sequence[Use], aim: str) -> list[_Example]:

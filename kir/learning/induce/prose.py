@@ -67,8 +67,8 @@ def told(card: Card, group: Sequence[Use]) -> str:
 
 def _title(title: str) -> str:
     """A title with a capital, and acronyms as they are written."""
-    words = [ACRONYMS.get(word, word) for word in title.split(" ")]
-    return " ".join([words[0][:1].upper() + words[0][1:], *words[1:]])
+    words = re.sub(r"[A-Za-z0-9]+", lambda found: ACRONYMS.get(found[0], found[0]), title)
+    return words[:1].upper() + words[1:]
 
 
 def _lead(card: Card) -> str:
@@ -291,10 +291,10 @@ def _pays(card: Card, group: Sequence[Use]) -> Iterator[str]:
         yield _list(rows)
     if effect.compared:
         one = effect.compared == 1
-        these = f"{'' if one else f'{effect.compared} '}use{_s(effect.compared)} that {'was' if one else 'were'} compiled before and after it"
-        part = "the one" if one else "all" if effect.realized == effect.compared else f"{effect.realized} of the"
+        these = f"use{_s(effect.compared)} that {'was' if one else 'were'} compiled before and after it"
+        part = "the one" if one else _all(effect.compared) if effect.realized == effect.compared else f"{effect.realized or 'none'} of the {effect.compared}"
         yield _paragraph(f"In {part} {these}, the machine code changed." if effect.realized else
-                         f"In {'the one' if one else 'none of the'} {these} {'the machine code stayed as it was' if one else 'did the machine code change'}: "
+                         f"In {part} {these} {'the machine code stayed as it was' if one else 'did the machine code change'}: "
                          "the compiler does this by itself, or undoes it.")
     profit = [p for p in card.preconditions if p.kind == "profit"]
     for p in (p for p in profit if p.id):
@@ -308,13 +308,7 @@ def _pays(card: Card, group: Sequence[Use]) -> Iterator[str]:
 
 def _where(card: Card, group: Sequence[Use]) -> Iterator[str]:
     """In how many uses the step is forecast to gain and to lose, on the target of most uses, in which most, and how that goes by kind of kernel."""
-    aim = max(card.effect.forecast.items(), key=lambda row: row[1].uses, default=("",))[0]
-    products: dict[tuple[str, int], tuple[float, Use]] = {}
-    for use in group:
-        if aim in use.transition.speedups:
-            key = (use.walked.key, -1 if card.carrier.kind == "composite" else use.transition.number)
-            products[key] = (products.get(key, (1.0, use))[0] * use.transition.speedups[aim], use)
-    seen = list(products.values())
+    aim, seen = _ratios(card, group)
     if len(seen) < LEAST_OF_A_KIND:
         return
     gains, losses = [row for row in seen if row[0] >= FASTER], [row for row in seen if row[0] <= 1 / FASTER]
@@ -333,6 +327,17 @@ def _where(card: Card, group: Sequence[Use]) -> Iterator[str]:
         yield _paragraph(f"By kind of kernel (medians) it is {'; '.join(f'{how} {_some(found)}' for how, found in ways if found)}.")
 
 
+def _ratios(card: Card, group: Sequence[Use]) -> tuple[str, list[tuple[float, Use]]]:
+    """The target of most uses, and what each use is forecast to bring there; of a card of several steps, all of them in one kernel."""
+    aim = max(card.effect.forecast.items(), key=lambda row: row[1].uses, default=("",))[0]
+    products: dict[tuple[str, int], tuple[float, Use]] = {}
+    for use in group:
+        if aim in use.transition.speedups:
+            key = (use.walked.key, -1 if card.carrier.kind == "composite" else use.transition.number)
+            products[key] = (products.get(key, (1.0, use))[0] * use.transition.speedups[aim], use)
+    return aim, list(products.values())
+
+
 def _beside(card: Card, group: Sequence[Use]) -> Iterator[str]:
     """What the same kernels had done just before, and what they did next; and that the step by itself is forecast to bring nothing, where nothing was measured
     that says otherwise."""
@@ -348,7 +353,8 @@ def _beside(card: Card, group: Sequence[Use]) -> Iterator[str]:
     nothing = not any(spread.median > 1.0 for found in (card.effect.forecast, card.effect.measured) for spread in found.values())
     said = [f"{how} {_and([f'`{name}` ({_times(count)})' for name, count in sorted(found.items(), key=lambda row: (-row[1], row[0]))[:3]])}"
             for how, found in (("it mostly follows", earlier), ("what mostly follows it is", later)) if found]
-    text = f"By itself it is not forecast to gain anything{': it makes way for other steps' if later else ''}. " if nothing else ""
+    mostly = "mostly " if any(ratio >= FASTER for ratio, _ in _ratios(card, group)[1]) else ""
+    text = f"By itself it is {mostly}not forecast to gain anything{f': it {mostly}makes way for other steps' if later else ''}. " if nothing else ""
     text += f"In the lineages {'; '.join(said)}." if said else ""
     if text:
         yield _paragraph(text.strip())

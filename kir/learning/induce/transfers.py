@@ -10,21 +10,20 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice, zip_longest
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.base.registry import registry
 from kir.hardware.target import Target, target
-from kir.ir.measures.features import features, kinds
 from kir.ir.nodes import Program
 from kir.ir.visit import children, names_read, walk
 from kir.learning.cards.card import Card, Entry
-from kir.learning.cards.use import applicable, materialized
+from kir.learning.cards.use import applicable, materialized, state_of
 from kir.learning.corpus.family import family_of
 from kir.learning.corpus.lineages import TARGET
 from kir.learning.evidence.walked import Walked, parsed
@@ -32,7 +31,7 @@ from kir.learning.forecast import Forecast, Forecaster, Pair
 from kir.learning.induce.trials import AS_FAST, LEAST_SHARE, LED, REFUSED, TRIES, Made, by_hash, carried_out, sizes_of
 from kir.learning.optimize.lift import Prefixes, lifted
 from kir.learning.optimize.plan import Plan
-from kir.learning.optimize.words import in_factors_of, in_words_of
+from kir.learning.optimize.words import InWords, in_factors_of, in_words_of, renamed
 from kir.problem import load_problem, problem_names
 from kir.rewrite import Context, Step
 from kir.rewrite.residue import NOTHING
@@ -73,6 +72,8 @@ class Transfer:
     rest: tuple[Step, ...] = field(default=(), repr=False)
     plan: str = ""
     target_name: str = ""
+    names: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Of a kernel in the words of a plan: what its parameters and kernels are called there, with their own names."""
 
     @property
     def target(self) -> Target:
@@ -107,15 +108,25 @@ def _others(card: Card, walks: Sequence[Walked]) -> list[Walked]:
 
 def starts(card: Card, walks: Sequence[Walked]) -> Iterator[Transfer]:
     """States at which a card applies, one a kernel, of kernels that it was not lifted from and that are of another package or family; those most like the
-    states at which it was used first."""
+    states at which it was used first, in turns over their families: six forms of one kernel on as many surfaces say little more than one."""
     own = list(islice(_used_at(card, walks), MOST_ALIKE))
-    alike = {text: max((_likeness(each, contents(text)) for each in own), default=0.0) for host in walks for text in _states(host)}
-    hosts = [(host, max(_states(host), key=lambda text: alike[text])) for host in _others(card, walks) if host.transitions]
+    others = [host for host in _others(card, walks) if host.transitions]
+    alike = {text: max((_likeness(each, contents(text)) for each in own), default=0.0) for host in others for text in _states(host)}
+    hosts = [(host, max(_states(host), key=lambda text: alike[text])) for host in others]
     taken = set[str]()
-    for walked, first in sorted(hosts, key=lambda row: -alike[row[1]])[:MOST_LOOKED_AT]:
+    for walked, first in _in_turns(sorted(hosts, key=lambda row: -alike[row[1]])[:MOST_LOOKED_AT]):
         if walked.kernel not in taken and (found := _start(card, walked, first)) is not None:
             taken.add(walked.kernel)
             yield found
+
+
+def _in_turns(hosts: Sequence[tuple[Walked, str]]) -> Iterator[tuple[Walked, str]]:
+    """Kernels in their order, one of each family after the other."""
+    by_family: dict[str, list[tuple[Walked, str]]] = {}
+    for row in hosts:
+        by_family.setdefault(row[0].family, []).append(row)
+    for turn in zip_longest(*by_family.values()):
+        yield from (row for row in turn if row is not None)
 
 
 def _used_at(card: Card, walks: Sequence[Walked]) -> Iterator[Counter[str]]:
@@ -138,14 +149,16 @@ def _start(card: Card, walked: Walked, likely: str) -> Transfer | None:
     for text in dict.fromkeys((likely, states[0], states[-1])):
         with suppress(KirError):
             program = parsed(text)
-            if (surface := said_by(program, walked.surface)) and any(said_by(made, surface) for made in _makes(card, program, Context(target(TARGET)))):
+            makes = _makes(card, program, Context(target(TARGET)))
+            if (first := next(makes, None)) is not None and (surface := said_by(program, walked.surface)) \
+                    and any(said_by(made, surface) for made in chain((first,), makes)):
                 return Transfer(walked, program, surface)
     return None
 
 
 def _makes(card: Card, program: Program, context: Context) -> Iterator[Program]:
     """What the first applications of a card make of a program, those that pass every check of the framework."""
-    held = kinds(features(program))
+    held = state_of(program)
     some = islice(applicable(card, program, context), TRIES) if all(f in held for f in card.scope.requires) else ()
     yield from (made for made, _ in carried_out(some, program, context))
 
@@ -197,7 +210,8 @@ def _kind(node: object) -> str:
 
 def _likeness(a: Counter[str], b: Counter[str]) -> float:
     """The part of all that two programs contain that both do, 0 to 1."""
-    return (a & b).total() / max(1, (a | b).total())
+    both = sum(min(a[name], b[name]) for name in a.keys() & b.keys())
+    return both / max(1, a.total() + b.total() - both)
 
 
 def _longest(card: Card, walks: Sequence[Walked], most: int = MOST_HOMES) -> list[Walked]:
@@ -242,7 +256,8 @@ def _guided(card: Card, host: Walked, program: Program, home: Walked, prefix: tu
     aim = home.targets[-1] if home.targets else TARGET
     context = Context(target(aim))
     with suppress(*FAULTS):
-        same = _in_words_of(simplest(home), program)
+        words = _in_words_of(simplest(home), program)
+        same = words.program
         prefix, rest = (in_factors_of(steps, simplest(home), same) for steps in (prefix, rest))
         for steps in (prefix[:-(-len(prefix) // 2)], prefix):
             most = int((1 - LEAST_LED) * len(steps))
@@ -254,20 +269,21 @@ def _guided(card: Card, host: Walked, program: Program, home: Walked, prefix: tu
         led_to = sum(str(step) not in left for step in last) >= LEAST_TAKEN * len(last)
         if led_to and (made := next(_makes(card, came.program, context), None)) is not None and (surface := said_by(came.program, home.surface)):
             lacking = lifted(made, Plan(home.kernel, rest), context, most_left=len(rest)).left if rest else ()
-            return len(lacking) / max(1, len(rest)), Transfer(host, came.program, surface, rest, home.kernel, aim)
+            return len(lacking) / max(1, len(rest)), Transfer(host, came.program, surface, rest, home.kernel, aim, words.names)
     return None
 
 
 @lru_cache(maxsize=1 << 14)
-def _in_words_of(source: Program, program: Program) -> Program:
+def _in_words_of(source: Program, program: Program) -> InWords:
     """A naive program in the words of another, under that one's facts about sizes that both have (whole vectors in a row), and with the axes of its grids in
     that one's order: steps say which axis by its number, and the order of a grid changes nothing that a program computes."""
-    made = in_words_of(source, program).program
+    words = in_words_of(source, program)
+    made = words.program
     sizes = {param.name for param in made.params if param.role == "size"}
     more = tuple(fact for fact in source.facts if fact not in made.facts and names_read(fact) <= sizes)
     order = {a.name: k for kernel in source.kernels for k, a in enumerate(kernel.grid)}
     kernels = tuple(replace(kernel, grid=tuple(sorted(kernel.grid, key=lambda a: order.get(a.name, len(order))))) for kernel in made.kernels)
-    return replace(made, kernels=kernels, facts=(*made.facts, *more))
+    return InWords(replace(made, kernels=kernels, facts=(*made.facts, *more)), words.names)
 
 
 def said_by(program: Program, first: str) -> str:
@@ -326,11 +342,18 @@ def _best(each: Transfer, base: Program, made: Iterable[Made], forecaster: Forec
     return best, count
 
 
+def sizes_at(each: Transfer, program: Program) -> Mapping[str, int]:
+    """The sizes at which a program of a trial is profiled first: those of its kernel's problem, under the names that they have in it. A problem knows its own
+    names only; taken by the words of a plan, the rows of one would be the columns of the other."""
+    called = {own: new for new, own in each.names.items()}
+    return {called.get(name, name): size for name, size in sizes_of(each.walked, renamed(program, each.names)).items()}
+
+
 def _forecast(each: Transfer, base: Program, program: Program, forecaster: Forecaster, least: float) -> Forecast | None:
     """The forecast of a program against the base, where it is faster than `least` and a surface says it: the trial's own before others."""
     if program == base:
         return None
-    pair = Pair(base, program, sizes_of(each.walked, program), each.target, surface=each.surface)
+    pair = Pair(base, program, sizes_at(each, program), each.target, surface=each.surface)
     seen: Forecast | None = forecaster(pair)
     if seen is not None and seen.median > least and backend(each.surface).accepts(program):
         other = said_by(program, each.surface)

@@ -12,12 +12,15 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.binding import LAUNCH_OPTIONS, Binding, Setting, Tensor, unfilled
 from kir.ir.printer import expr_text
-from kir.ir.types import DTYPES, I32
+from kir.ir.types import BOOL, DTYPES, I32
 from kir.ir.visit import names_read, substitute
+from kir.surface.launches.alike import AS_SEEN, as_the_call_has_them, shared_out
 from kir.surface.launches.record import HostLaunch
 from kir.surface.launches.values import Array, Dtype, Known, Unknown, Value, is_number, variables
 
 UNKNOWN = "?"
+LONG = 16
+"""From which compile-time value on a length that is a multiple of it is taken to be so because of it."""
 _RESERVED = frozenset({"size", "fact", "kernel", "program", "grid", "threads", "min", "max", "let", "for", "if", "in", "out", "inout", "scalar", "pass", "true",
                        "false", "step", "at", "to", "load", "store", "barrier", "clip", "cast", "else", "meta"})
 """Words that no size is called by."""
@@ -91,6 +94,8 @@ class _Assembly:
         self.few = few
         self.pins = 1
         """How many sizes the compile-time values follow from that no call shows."""
+        self.open_conditions: dict[str, n.Expr] = {}
+        """Compile-time values that are conditions on sizes, which nothing decides."""
         self.sizes: dict[str, str] = {}
         """Names of the sizes by the host's variables."""
         self.taken = {*skeleton.tensors, *skeleton.metas, *skeleton.heuristics, *(k for c in skeleton.configs for k in c), *LAUNCH_OPTIONS, *_RESERVED}
@@ -113,6 +118,7 @@ class _Assembly:
         arrays = {k: v for k, v in self.named.items() if isinstance(v, Array)}
         for a in arrays.values():
             a.settle()
+        alike = as_the_call_has_them(self.known, arrays, [*self.named.values(), *self.launch.grid])
         self._written_twice(arrays)
         for name in self.skeleton.scalars:
             if is_number(v := self.named.get(name)):
@@ -130,6 +136,8 @@ class _Assembly:
         binding = binding.joining(frozenset(self._shared(arrays, a, b, tensors) for a, b in combinations(arrays, 2) if arrays[a].memory is arrays[b].memory))
         names = {v: k for k, v in self.sizes.items()}
         examples = {name: e for name in sizes if (e := self.known.examples.get(names.get(name, ""))) is not None and names.get(name) not in self.known.assumed}
+        self.assumed += [Assumed(f"{k} is {' x '.join(map(str, tensors[k].shape))}, {AS_SEEN}") for k in alike if k in tensors]
+        self.assumed += [Assumed(f"{k} is false, as nothing promises {self._text(e)}", ("metas", k)) for k, e in self.open_conditions.items()]
         self.assumed += [Assumed(x) for x in dict.fromkeys(self.known.remarks)]
         self.assumed += [Assumed(f"{self.sizes[x]} up to {self.known.examples[x]}") for x in self.known.assumed if x in self.sizes]
         return Found(binding, self.launch.place, tuple(self.assumed), examples, {k: v for k, v in self.named.items() if isinstance(v, float)},
@@ -137,12 +145,19 @@ class _Assembly:
 
     def _written_twice(self, arrays: Mapping[str, Array]) -> None:
         """A length that a call writes out, which nothing else that is passed tells, and that is a number which the kernel is passed, stays that number: as a
-        size of its own it would be another one than the kernel's."""
+        size of its own it would be another one than the kernel's. So does, where no call of the launching function is shown, one that is a compile-time
+        value, one more, or so many times as much; and one that is written beside a tensor which a caller hands in: it is so in every call."""
         told = [self.known.resolved(e) for e in (*self.named.values(), *self.launch.grid) if isinstance(e, n.Expr)]
-        numbers = {int(e.value) for k in self.skeleton.scalars if isinstance(e := self.named.get(k), n.Const) and isinstance(e.value, int)}
+        given = {k: self.known.resolved(v) for k, v in self.given.items() if isinstance(v, n.Expr)}
+        numbers = {int(e.value) for k in self.skeleton.scalars if isinstance(e := given.get(k), n.Const) and isinstance(e.value, int)}
+        shown = any(rank == 0 and x in self.known.examples and x not in self.known.assumed for x, (rank, _) in self.known.names.items())
+        metas = [e.value for k in self.skeleton.metas if isinstance(e := given.get(k), n.Const) and type(e.value) is int and e.value >= 8] if not shown else []
         used = set().union(*map(names_read, told)) if told else set()
+        handed = any(not a.memory.begun and a.memory.like is None and a.memory.turned is None for a in arrays.values())
         for d in [self.known.resolved(d) for a in arrays.values() for d in a.shape or ()]:
-            if isinstance(d, n.Var) and d.name not in used and (value := self.known.examples.get(d.name)) in numbers and value is not None:
+            value = self.known.examples.get(d.name) if isinstance(d, n.Var) and d.name not in used else None
+            beside = handed and isinstance(d, n.Var) and d.name not in self.known.names
+            if value is not None and (beside or value in numbers or any(value in (m, m + 1) or (m >= LONG and value % m == 0) for m in metas)):
                 self.known.same(d, build.const(value))
 
     def _shared(self, arrays: Mapping[str, Array], a: str, b: str, tensors: Mapping[str, Tensor]) -> tuple[str, ...]:
@@ -197,6 +212,8 @@ class _Assembly:
             tuned = name in {k for c in self.skeleton.configs for k in c}
             before, capped = len(self.known.assumed), isinstance(v, n.Expr) and is_number(v) and self.known.capped(v) is not None
             made = default if tuned and not isinstance(v, n.Const) else self._setting(v, name in self.few)
+            if isinstance(v, n.Expr) and v.type == BOOL and not isinstance(self.known.resolved(v), n.Const):
+                self.open_conditions[name] = v
             if len(self.known.assumed) > before or capped:
                 self.assumed.append(Assumed(f"{name} is {made}", ("metas", name)))
             if isinstance(v, Dtype) and not v.name:
@@ -216,10 +233,13 @@ class _Assembly:
             e = self.known.resolved(v)
             if isinstance(e, n.Const) and isinstance(e.value, (bool, int)):
                 return e.value
+            if e.type == BOOL:
+                return False
             if isinstance(e, n.Expr) and is_number(e):
                 atoms = {x for term in build.polynomial(e) for x in term}
                 short = any(len(a.shape or ()) > 2 and not atoms.isdisjoint(a.shape or ()) for a in self.named.values() if isinstance(a, Array))
                 value = self.known.pinned(e, max(self.pins, 2) if short else self.pins, few)  # tensors of many axes have short ones
+                shared_out(self.known, e, value)
                 self.known.same(e, build.const(value))
                 return value
         return None

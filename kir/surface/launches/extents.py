@@ -16,6 +16,7 @@ from kir.ir.binding import Binding, expressions
 from kir.ir.printer import expr_text
 from kir.ir.types import DTYPES, I32
 from kir.ir.visit import regions
+from kir.surface.launches.alike import as_seen, parts_as_seen
 from kir.surface.launches.reach import LEAN, PLACES, PRIMES, divisions, grid_extents, leaves, parted, quotients, ran, small_sizes, tiles
 from kir.surface.launches.values import evaluated
 
@@ -25,6 +26,8 @@ SQUARES = (9, 25, 27, 49)
 """Places of a small odd window of two axes or three."""
 MORE_PLACES = 6
 """What whole numbers are less than in the run that shows which tensors are looked up by them."""
+MOST_PLACES = 1 << 12
+"""What they are less than in one that shows how far a kernel goes at most that caps them."""
 MOST_FACTORS = 4
 MOST_PRODUCT = 7
 """Sizes of which a tensor's length may be the product where it is exactly as large as what is reached."""
@@ -184,6 +187,7 @@ def _fitted(binding: Binding, made: _Runs, names: Sequence[str]) -> _Fitted:
     if len(further) == len(runs) and any(more.ends.get(name, 0) < found.ends.get(name, 0) for name in names for found, more in zip(runs, further)):
         rising = [found for sizes in tried if (found := made.at(sizes, -MORE_PLACES)) is not None]  # numbers that say where something begins and ends
         further = rising if sum(_reached(found, names) for found in rising) > sum(_reached(found, names) for found in further) else further
+    most = [found for sizes in tried if (found := made.at(sizes, MOST_PLACES)) is not None] if further else []  # as far as whatever they hold
     taken = [f"{x} // {by}" for x, by in (*tiles(program, binding.sizes), *parted(program, binding.sizes))]
     candidates = list(_candidates(binding, tried, [*dict.fromkeys((*taken, *_parts(binding)))]))
     shapes: dict[str, Sequence[str | int]] = {}
@@ -203,7 +207,8 @@ def _fitted(binding: Binding, made: _Runs, names: Sequence[str]) -> _Fitted:
             known.append(str(shapes[name][0]))
             facts.append(f"{shapes[name][0]} >= {length}")
         elif more != ends and any(b > a for a, b in zip(ends, more)):  # numbers of another tensor say how much of it is read
-            if (rows := _of_whole_rows(binding, candidates, ends, more)) is not None:
+            furthest = tuple(found.ends.get(name, 0) for found in most) if len(most) == len(runs) else ()
+            if (rows := next((c.of for c in candidates if c.elements == furthest), None) or _of_whole_rows(binding, candidates, ends, more)) is not None:
                 shapes[name] = rows
                 loose += 1
         elif (shape := _agreed(binding, made, candidates, ends, name) or _smallest(
@@ -354,14 +359,14 @@ def _candidates(binding: Binding, tried: Sequence[Mapping[str, int]], parts: Seq
     yield from sorted(out, key=lambda c: (max(c.elements, default=0), any(isinstance(d, int) for d in c.of), of_grid(c)))
 
 
-def with_ties(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding:
+def with_ties(binding: Binding, made: Callable[[Binding], n.Program], examples: Mapping[str, int] | None = None) -> Binding:
     """The binding without sizes that only extents speak of, of one tensor or of several that the host code makes alike, where the kernel says what they
     are (see `_tied`); what is alike is tied for each tensor by itself, and only if that ties all. With facts on strides of those that are tied
-    (see `_of_rows`)."""
+    (see `_of_rows`). `examples` are the sizes in a call that was seen: what they contradict is not so."""
     apart = _apart(binding)
-    tied = _tied(apart, made) if apart is not binding else binding
+    tied = _tied(apart, made, examples or {}) if apart is not binding else binding
     if apart is binding or not set(tied.sizes) <= set(binding.sizes):
-        tied = _tied(binding, made)
+        tied = _tied(binding, made, examples or {})
     sizes, names = small_sizes(tied), [name for name, t in tied.tensors.items() if t.shape != binding.tensors[name].shape]
     rows = _of_rows(tied, made, sizes, names) if sizes is not None else ()
     return tied.changed(facts=list(dict.fromkeys([*tied.facts, *rows])))
@@ -384,17 +389,43 @@ def _apart(binding: Binding) -> Binding:
     return now
 
 
+def with_places(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding:
+    """The binding with room for the places that runs draw: the first axis of a tensor that is looked up by numbers of another, and of which nothing else
+    speaks, is as long as they are large. What a caller's numbers are is his to know, and one row alone would leave them none."""
+    said = _said(binding)
+    extents = [(name, axis, str(d)) for name, t in binding.tensors.items() for axis, d in enumerate(t.shape)]
+    free = [x for x in binding.sizes if not re.search(rf"\b{x}\b", said) and {axis for _, axis, d in extents if re.search(rf"\b{x}\b", d)} == {0}
+            and all(d == x for _, _, d in extents if re.search(rf"\b{x}\b", d))]
+    sizes = small_sizes(binding) if free and any(t.dtype in DTYPES and DTYPES[t.dtype].is_integer for t in binding.tensors.values()) else None
+    if sizes is None:
+        return binding
+    try:
+        program = made(binding)
+    except KirError:
+        return binding
+    more = []
+    for x in free:
+        names = [name for name, _, d in extents if d == x]
+
+        left = {(rows, places): found is None or any(leaves(found, name, binding) for name in names)
+                for rows, places in ((1, PLACES), (1, MORE_PLACES), (PLACES, PLACES), (MORE_PLACES, MORE_PLACES))
+                for found in [ran(program, {**sizes, x: rows}, places)]}
+        if (left[1, PLACES] or left[1, MORE_PLACES]) and not (left[PLACES, PLACES] or left[MORE_PLACES, MORE_PLACES]):
+            more.append(x)
+    return binding.changed(facts=[*(f for f in binding.facts if f not in {f"{x} >= 1" for x in more}), *(f"{x} >= {PLACES}" for x in more)])
+
+
 def _said(binding: Binding) -> str:
     """What of a binding speaks of sizes beside the extents of its tensors."""
     facts = [f for f in binding.facts if not re.fullmatch(r"\w+ >= 1", f)]
     return " ".join(map(str, (*binding.grid, *binding.scalars.values(), *facts, *(s for t in binding.tensors.values() for s in t.strides or ()))))
 
 
-def _tied(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding:
+def _tied(binding: Binding, made: Callable[[Binding], n.Program], examples: Mapping[str, int]) -> Binding:
     """The binding without sizes that are an extent of one tensor and nothing else, since the host code never compares two tensors: each such extent
     is what gives the tensor as many elements as are reached, else the smallest of the other sizes at which runs at small sizes stay inside. One at which
     none does stays a size, and so does each where data may be places (an index into a table reaches as far as its values do, which no small run shows)."""
-    binding = _as_reached(binding, made)
+    binding = _as_reached(binding, made, examples)
     places = any(t.dtype not in DTYPES or DTYPES[t.dtype].is_integer for t in binding.tensors.values())
     for name, axis, size in () if places else _lone(binding):
         tried = [sizes for primes in PRIMES if (sizes := small_sizes(binding, primes)) is not None]
@@ -403,7 +434,7 @@ def _tied(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding:
         if axis == 0:
             rows = _rows(_without(binding, size), made, name, tried)
             others = [x for x in others if rows is not None and all(sizes[x] >= reached for sizes, reached in zip(tried, rows))][:1]
-        for other in others:
+        for other in (x for x in others if as_seen(examples, [size], [x])):
             shape = [other if k == axis else d for k, d in enumerate(binding.tensors[name].shape)]
             now = _shaped(_without(binding, size), {name: shape})
             try:
@@ -418,7 +449,7 @@ def _tied(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding:
     return binding
 
 
-def _as_reached(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding:
+def _as_reached(binding: Binding, made: Callable[[Binding], n.Program], examples: Mapping[str, int]) -> Binding:
     """The binding with extents that nothing else mentions as what gives the tensor as many elements as are reached, where one axis of it is such, or all
     are. Others keep them: what is looked up by numbers of a tensor is as large as it is."""
     lone: dict[str, list[int]] = {}
@@ -436,7 +467,8 @@ def _as_reached(binding: Binding, made: Callable[[Binding], n.Program]) -> Bindi
     except KirError:
         return binding
     runs, further = [ran(program, sizes) for sizes in tried], [ran(program, sizes, MORE_PLACES) for sizes in tried]
-    candidates = list(_candidates(_shaped(bare, dict.fromkeys(names, (UNSTATED,))), tried, _parts(bare)))
+    parts = [*_parts(bare), *parts_as_seen(examples, bare.sizes, [size for _, _, size in _lone(binding)])]
+    candidates = list(_candidates(_shaped(bare, dict.fromkeys(names, (UNSTATED,))), tried, parts))
     for name in names:
         ends = [0 if found is None or leaves(found, name, bare) else found.ends.get(name, 0) for found in runs]
         if 0 in ends or ends != [0 if found is None else found.ends.get(name, 0) for found in further]:
@@ -444,10 +476,10 @@ def _as_reached(binding: Binding, made: Callable[[Binding], n.Program]) -> Bindi
         (axis, *more), shape = lone[name], binding.tensors[name].shape
         if not more and len(shape) > 1:
             rows = [divmod(end, each) if each else (0, 1) for end, each in zip(ends, _elements(binding, name, tried, axis))]
-            one = next((c for c in candidates if len(c.of) == 1 and [(k, 0) for k in c.elements] == rows), None)
+            one = next((c for c in candidates if len(c.of) == 1 and [(k, 0) for k in c.elements] == rows and as_seen(examples, [shape[axis]], c.of)), None)
             found = None if one is None else [*shape[:axis], *one.of, *shape[axis + 1:]]
         else:
-            found = next((list(c.of) for c in candidates if list(c.elements) == ends), None)
+            found = next((list(c.of) for c in candidates if list(c.elements) == ends and as_seen(examples, shape, c.of)), None)
         if found is not None:
             for axis in lone[name]:
                 binding = _without(binding, str(shape[axis]))

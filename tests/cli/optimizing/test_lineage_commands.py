@@ -277,6 +277,24 @@ def test_a_card_applies_to_the_state_it_came_from_and_says_why_not_elsewhere(lin
     assert "multi-threaded-block.kernel" not in [hit["name"] for hit in told(capsys)["hits"]]
 
 
+def test_a_card_is_left_out_and_what_only_it_makes_is_lost(drafted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["skills", "ablate", "partition-rows.for", "--library", str(drafted)]
+    capsys.readouterr()
+    assert run([*asked, "--json"]) == 0
+    said = told(capsys)
+    assert said["uses"] == said["made"] == said["shared"] + said["plain"] + len(said["lost"]) and said["made"] > 0
+    assert run(asked) == 0
+    assert f"{said['made']} of its {said['uses']} uses are made by it" in capsys.readouterr().out
+    assert run([*asked[:2], "stage-shared.for", "--evidence", str(drafted.parent / "evidence")]) == 1, "a card of other walks"
+    assert "is in these walks; --evidence DIR names others" in capsys.readouterr().out
+    assert run(["skills", "ablate", "partition-row"]) == 2
+
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "experts.jsonl.xz").write_bytes(b"no")
+    assert run([*asked, "--evidence", str(tmp_path / "bad")]) == 1
+    assert "KIR-S051" in capsys.readouterr().err
+
+
 def test_a_card_applies_to_kernels_of_other_surfaces(drafted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The pattern decides where; what it makes is written on any surface."""
     given = ["--library", str(drafted)]

@@ -207,8 +207,30 @@ def prefix(M, N: int = 32):
     return kernel
 """, lambda g: {"A": g.integers(0, 9, (4, 32)).astype(F32)}, lambda a: {"B": np.cumsum(np.cumsum(a["A"][:, ::-1], 1)[:, ::-1], 0)},
     Binding(sizes=["M"], facts=between("M")))
-KERNELS = {"split k": SPLIT_K, "histogram": HISTOGRAM, "gemv": GEMV, "eager": EAGER, "im2col": IM2COL, "stencil": STENCIL, "search": SEARCH,
-           "scaled": SCALED, "biased": BIASED, "prefix": PREFIX}
+NARROW = Kernel("""
+def widened(n):
+    @T.prim_func
+    def kernel(X: T.Tensor((n,), "int8"), U: T.Tensor((n,), "uint8"), Y: T.Tensor((n, 8), "int32")):
+        with T.Kernel(T.ceildiv(n, 32), threads=32) as bx:
+            for t in T.Parallel(32):
+                i = bx * 32 + t
+                v = X[i]
+                u = U[i]
+                Y[i, 0] = v * 2
+                Y[i, 1] = u + 200
+                Y[i, 2] = v >> 4
+                Y[i, 3] = ((u >> 4) & 15) - 8
+                Y[i, 4] = T.if_then_else(v == 255, 1, u / 7)
+                Y[i, 5] = T.max(v, 100) * 100
+                Y[i, 6] = T.Cast("int8", v * 2) + T.Cast("int8", 1)
+                Y[i, 7] = -v - 100
+    return kernel
+""", lambda g: {"X": np.arange(-128, 128).astype(np.int8), "U": np.arange(256).astype(np.uint8)},
+    lambda a: {"Y": np.stack([(v := a["X"].astype(I32)) * 2, (u := a["U"].astype(I32)) + 200, v >> 4, (u >> 4) - 8, u // 7,
+                              np.maximum(v, 100) * 100, ((v * 2).astype(np.int8) + np.int8(1)), (-a["X"]).astype(I32) - 100], 1)},
+    Binding(sizes=["n"], facts=between("n")))
+KERNELS = {"narrow integers": NARROW, "split k": SPLIT_K, "histogram": HISTOGRAM, "gemv": GEMV, "eager": EAGER, "im2col": IM2COL, "stencil": STENCIL,
+           "search": SEARCH, "scaled": SCALED, "biased": BIASED, "prefix": PREFIX}
 
 
 @pytest.mark.parametrize("name", KERNELS)

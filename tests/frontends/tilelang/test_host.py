@@ -10,10 +10,12 @@ import pytest
 
 from kir.analysis.normal.normal_form import normalize
 from kir.backends.tilelang.form.form import form
+from kir.base.diagnostic import KirError
 from kir.frontends.tilelang.frontend import TileLangFrontend
 from kir.interp import run
 from kir.ir.binding import Binding
-from kir.surface.reading import load_expert
+from kir.ir.printer import program_text
+from kir.surface.reading import kernel_of, load_expert
 from tests.frontends.reading import opaque
 from tests.frontends.tilelang.numpy_kernels import loaded
 from tests.frontends.tilelang.reading import written
@@ -270,3 +272,20 @@ def test_a_language_that_is_imported_late_or_tried(tmp_path: Path, head: str) ->
 def test_how_a_kernel_is_compiled_may_stay_unknown(tmp_path: Path) -> None:
     before = 'configs = {"tl.disable_tma_lower": True}\nif hasattr(tilelang, "other"):\n    configs["tl.other"] = True\n\n@tilelang.jit(pass_configs=configs)'
     assert added(tmp_path, source("pass", "4.0", before)) == 4.0
+
+
+def test_a_factory_names_the_kernel_that_it_alone_makes(tmp_path: Path) -> None:
+    inner = """
+    @T.prim_func
+    def main(X: T.Tensor((n,), "float32")):
+        with T.Kernel(T.ceildiv(n, 32), threads=32) as b:
+            for i in T.Parallel(32):
+                X[b * 32 + i] = NUMBER
+"""
+    bodies = {"ones": inner.replace("NUMBER", "1"), "twos": inner.replace("NUMBER", "2"), "both": inner.replace("NUMBER", "3") * 2}
+    file = written(tmp_path, "".join(f"def {name}(n):{body}    return main\n" for name, body in bodies.items()))
+    reader = TileLangFrontend()
+    assert [(ref.name, ref.makers) for ref in reader.kernels(file)] == [("main", ("ones",)), ("main__2", ("twos",)), ("main__3", ()), ("main__4", ())]
+    assert kernel_of(file, "twos")[1].name == "main__2" and "2.0" in program_text(reader.parse(file, "twos"))
+    with pytest.raises(KirError, match="there is no kernel 'both'"):
+        kernel_of(file, "both")

@@ -438,13 +438,15 @@ def kernel(x: T.Tensor((24, 40), "float32"), y: T.Tensor((24, 40), "float32")):
 @pytest.mark.parametrize(("expression", "want"), [
     ("h[i] * 2", "f16"), ("h[i] * 1.5", "f32"), ("h[i] * f[i]", "f32"), ("h[i] + i4[i]", "f16"), ("i4[i] + u4[i]", "u32"), ("i4[i] + i8[i]", "i64"),
     ("(i4[i] > 2) + 1", "i32"), ("-h[i]", "f16"), ("T.exp2(h[i] * 1.0)", "f32"), ("T.clamp(h[i], 0, 3)", "f16"), ("i4[i] * 0.5", "f32"),
-    ("T.reinterpret(f[i], T.uint32) >> 23", "u32"), ("T.Select(i4[i] > 2, h[i], h[i] * 2)", "f16"), ("b[i] + f[i]", "f32"),
+    ("T.reinterpret(f[i], T.uint32) >> 23", "u32"), ("T.Select(i4[i] > 2, h[i], h[i] * 2)", "f16"), ("b[i] + f[i]", "f32"), ("b[i] + h[i]", "f16"),
+    ("c[i] * 2", "i32"), ("3 - c[i]", "i32"), ("(c[i] & 3) << 4", "i8"), ("T.max(c[i], 0)", "i32"), ("T.if_then_else(c[i] > 0, c[i], 0)", "i32"),
+    ("c[i] + c[i]", "i8"), ("w[i] / 3", "i32"), ("w[i] / w[i]", "u8"), ("u4[i] + 1", "u32"), ("i8[i] * 2", "i64"), ("i4[i] + 2147483648", "i64"),
 ])
 def test_dtypes_meet_as_tvm_says(tmp_path: Path, expression: str, want: str) -> None:
     program = read(written(tmp_path, f"""
 @T.prim_func
 def kernel(h: T.Tensor((4,), "float16"), b: T.Tensor((4,), "bfloat16"), f: T.Tensor((4,), "float32"), i4: T.Tensor((4,), "int32"),
-           i8: T.Tensor((4,), "int64"), u4: T.Tensor((4,), "uint32"), y: T.Tensor((4,), "float64")):
+           i8: T.Tensor((4,), "int64"), u4: T.Tensor((4,), "uint32"), c: T.Tensor((4,), "int8"), w: T.Tensor((4,), "uint8"), y: T.Tensor((4,), "float64")):
     with T.Kernel(1, threads=32) as _:
         for i in T.Parallel(4):
             y[i] = {expression}

@@ -17,7 +17,7 @@ from kir.ir.bindings.specialize import specialize
 from kir.ir.printer import program_text
 from kir.ir.visit import statements
 from tests.frontends.reading import opaque
-from tests.frontends.triton.reading import HEAD, execute, read
+from tests.frontends.triton.reading import HEAD, execute, read, written_back
 
 
 def values(*shape: int, dtype: type = np.float32, seed: int = 0) -> np.ndarray:
@@ -316,6 +316,45 @@ def kernel(x, y):
 """, {"x": x, "y": np.zeros(64, np.float32)})
     v = getattr(np, word)(x.astype(wide), wide(given))
     np.testing.assert_array_equal(out["y"], (v * v).astype(np.float32))
+
+
+NEAR, BYTES = np.array([0.0999755859375, 0.1001, 0.09998, 0.5], np.float16), np.array([-128, 127, -1, 44], np.int8)
+FAR = np.array([0.1, 0.1000000005, float(np.float32(0.1)), 3.0])
+
+
+@pytest.mark.parametrize(("expression", "x", "s", "want"), [
+    ("v > 0.1", NEAR, None, [0, 1, 0, 1]),  # a comparison makes a tensor of a literal first: in f32, not in f16
+    ("v == 0.1", NEAR, None, [0, 0, 0, 0]),
+    ("0.5 <= v", NEAR, None, [0, 0, 0, 1]),
+    ("v > S", NEAR, 0.1, [0, 1, 0, 1]),
+    ("v > 0.1", FAR, None, [0, 0, 0, 1]),  # 0.1 of f32, which is more than 0.1
+    ("tl.maximum(v, 0.1)", FAR, None, [np.float32(0.1)] * 3 + [3.0]),
+    ("v > 300", BYTES, None, [0, 0, 0, 0]),
+    ("v == 255", BYTES, None, [0, 0, 0, 0]),
+    ("v > -1", BYTES.view(np.uint8), None, [1, 1, 1, 1]),
+    ("(v * S).to(tl.float32)", NEAR, 0.1, (NEAR * np.float16(0.1)).astype(np.float32)),  # a meta is a literal, and yields
+    ("(v + S).to(tl.int32)", BYTES, 3, [-125, -126, 2, 47]),
+    ("(v << S) >> S", BYTES, 4, [0, -1, -1, -4]),
+    ("(v * S * S).to(tl.float32)", BYTES, 0.5, [-32, 31.75, -0.25, 11]),
+    ("((v > 0) + (v > 44)).to(tl.int32)", BYTES, None, [0, 0, 0, 1]),  # one bit, which wraps
+    ("(-(v > 0)).to(tl.int32)", BYTES, None, [0, 1, 0, 1]),
+    ("libdevice.fmod(v, 2.0).to(tl.float32)", np.array([-3.5, 3.5, 1.0, 4.0], np.float32), None, [-1.5, 1.5, 1.0, 0.0]),
+    ("tl.associative_scan(v.to(tl.int32), 0, xor)", BYTES, None, [-128, -1, 0, 44]),
+])
+def test_what_values_are_beside_one_another(tmp_path: Path, expression: str, x: np.ndarray, s: float | None, want: object) -> None:
+    """A literal, a meta and a truth beside a tensor, as Triton 3.6 has them in its TTIR; what is written back is the same."""
+    source = f"""
+@triton.jit
+def xor(a, b):
+    return a ^ b
+@triton.jit
+def kernel(x, y, S: tl.constexpr):
+    v = tl.load(x + tl.arange(0, 4))
+    tl.store(y + tl.arange(0, 4), {expression})
+"""
+    out = execute(tmp_path, source, {"x": x, "y": np.zeros(4)}, metas={} if s is None else {"S": s})
+    np.testing.assert_array_equal(out["y"], want)
+    written_back(tmp_path, source)
 
 
 def test_rounded_functions_of_libdevice_and_tiles_of_many_axes(tmp_path: Path) -> None:

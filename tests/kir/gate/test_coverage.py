@@ -17,7 +17,9 @@ from kir.interp import run
 from kir.interp.state.coverage import MORE, ONE, TWO
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
 from kir.problem import Problem, load_problem, problem_names
+from kir.rewrite import run as rewritten
 from tests.programs import EXPERTS, SHIPPED, SKILLS, parsed
 
 PROGRAMS = {**{name: (EXPERTS / e["file"], e["problem"]) for name, e in SHIPPED.items()},
@@ -239,3 +241,29 @@ def test_what_a_program_rounds_before_it_stores_it_is_judged_by_that_rounding(va
     exact = (x * np.float32(3.0)).astype(np.float16) if "f16" in value else x * np.float32(3.0)
     off = np.where(np.arange(len(x)) % 2, 1, -1) * ulps * np.spacing(np.abs(exact).astype(np.float16)).astype(np.float32)
     assert problem.compare({"Y": (exact.astype(np.float32) + off).astype(np.float32)}, {"X": x}, at).ok == right
+
+
+ROWS = """kir 1
+program rows
+  size M: i32
+  size N: i32
+  in X: f32[M, N]
+  out Y: f32[M]
+  fact N >= 1
+kernel main grid (row: M) threads 1
+  register total: f32 = 0.0
+  @sum for j in 0..N
+    total = total + X[row, j]
+  Y[row] = total
+"""
+
+
+@pytest.mark.parametrize(("columns", "runs"), [(16, "main"), (20, "main_otherwise")])
+def test_two_versions_of_a_kernel_are_told_apart_though_a_pass_lets_them_share_what_they_do(columns: int, runs: str) -> None:
+    made = rewritten(parse_program(ROWS), "version-kernel{sizes=[N] divisor=8}@main").program
+    assert made.kernels[0].body[1] is made.kernels[1].body[1]
+    x = np.ones((3, columns), np.float32)
+    found = run(made, {"X": x}, {}, cover=True)
+    assert [anchor for kind, anchor in found.reached if kind == "loop"] == [f"{runs}/sum"] and found.outputs["Y"].tolist() == [columns] * 3
+    again = run(parse_program(program_text(made)), {"X": x}, {}, cover=True)
+    assert again.reached == found.reached

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 EMPTY = "no cards yet: `kir learn -o DIR` makes some in DIR/cards, of the walks that ship with KIR; `--library DIR/cards` looks there"
+KERNELS_SHOWN = 12
 Shelves = Annotated[list[Path] | None, typer.Option("--library", help="a folder of cards, searched first (may be repeated)")]
 Ablated = Annotated[list[str] | None, typer.Option("--without", help="as if this card were not there (may be repeated)")]
 Kernel = Annotated[str, typer.Argument(help="FILE.kir, or FILE[::KERNEL] of a surface; package:path names a file of an installed package")]
@@ -183,6 +184,38 @@ def apply_(
     data = {"card": card.name, "pipeline": "; ".join(map(str, done.steps)), "steps": steps, "emit": emit, "program": text,
             **({"fault": put.fault, "mend": put.how} if put is not None else {})}
     return Result(data, text, diagnostics=said)
+
+
+@app.command()
+def ablate(
+    name: Annotated[str, typer.Argument(help="a card's name, or its file")],
+    library: Shelves = None,
+    evidence: Annotated[Path | None, typer.Option(help="the walks that hold its uses (default: those that ship, or `evidence` beside --library)")] = None,
+    without: Ablated = None,
+) -> Result:
+    """Say what the library loses without a card: of the experts' steps that it makes, those that no other admitted card makes."""
+    from kir.learning.cards.library import library as opened
+    from kir.learning.evidence.archive import read_archive, shipped
+    from kir.learning.induce.ablation import ablated
+    from kir.learning.induce.uses import distinct
+
+    found = opened(library or ())
+    card = found.card(name).card
+    beside = [each.parent / "evidence" for each in library or () if (each.parent / "evidence").is_dir()]
+    walks = distinct(read_archive(evidence or (beside[0] if beside else shipped())))
+    made = ablated(card, found.without((card.name, *(without or ()))).admitted, walks)
+    lines = [f"{card.name}: {made.made} of its {made.uses} uses are made by it; without it"]
+    lines += [f"    {made.shared} by other admitted cards ({', '.join(f'{other} {n}' for other, n in made.others.items())})"] if made.shared else []
+    lines += [f"    {made.plain} by the pass with its own defaults"] if made.plain else []
+    lines += [f"    {len(made.lost)} by nothing{f', in {len(made.kernels)} kernel' if made.lost else ''}{'s' * (len(made.kernels) > 1)}"]
+    steps = {kernel: [str(number) for of, number, _ in made.lost if of == kernel] for kernel in made.kernels}
+    lines += [f"        {kernel}: step{'s' * (len(steps[kernel]) > 1)} {', '.join(steps[kernel])}" for kernel in made.kernels[:KERNELS_SHOWN]]
+    lines += [f"        and {len(made.kernels) - KERNELS_SHOWN} kernels more (--json)"] if len(made.kernels) > KERNELS_SHOWN else []
+    data = {"card": card.name, "uses": made.uses, "made": made.made, "others": dict(made.others), "shared": made.shared, "plain": made.plain,
+            "lost": [{"kernel": kernel, "step": number, "pass": step} for kernel, number, step in made.lost]}
+    if not made.uses:
+        lines = [f"{card.name}: none of its {len(card.evidence.uses)} uses is in these walks; --evidence DIR names others"]
+    return Result(data, "\n".join(lines), 0 if made.uses else 1)
 
 
 @app.command()

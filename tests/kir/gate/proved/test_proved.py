@@ -175,6 +175,9 @@ def test_sizes_of_a_negative_extent_are_no_launch() -> None:
     never, some = (parse_program(text.format(fact=fact)) for fact in ("  fact N < M\n", ""))
     with pytest.raises(UsageError, match=r"no launch: 'X' would be of extents \[-1\]"):
         random_inputs(never, {"N": 1, "M": 2}, 0)
+    assert random_inputs(some, {}, 0)[0]["X"].size > 0, "sizes that nobody gives make no extent empty"
+    product = parse_program(text.format(fact="  fact ceildiv(N * M, 8) == 9\n").replace("N - M", "N * M"))
+    assert 64 < random_inputs(product, {}, 0)[0]["X"].size <= 72, "no size near 20 fits, and smaller ones do"
     done = proved(never)
     assert done.status("bounds") == "undecided" and not done.tried and "no launch" in done.not_run
     assert "no run showed" in next(f.why for f in done.findings if f.kind == "bounds")

@@ -2,10 +2,14 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kir.base.diagnostic import UsageError
@@ -15,7 +19,8 @@ from kir.learning.evidence.walks import finished
 from kir.learning.induce import build as build_
 from kir.learning.induce.build import build, write_cards
 from kir.learning.induce.hypotheses import Hypothesis
-from kir.learning.induce.rank import SELDOM
+from kir.learning.induce.rank import SELDOM, _in_the_mean
+from tests.kir.learning.induce.conftest import NAMES
 
 ROW = Path(str(resources.files("kir.skills") / "lineages" / "softmax_tilelang"))
 
@@ -44,8 +49,20 @@ def test_a_killed_run_goes_on_with_the_cards_that_were_tried(tmp_path: Path, mon
     monkeypatch.setattr(build_, "_finished", counted)
     assert build(some, kept=tmp_path) == fresh and len(again) == len(fresh) - 2, "the two that were tried are not tried again"
     assert build(some, kept=tmp_path) == fresh and len(again) == len(fresh) - 2
-    monkeypatch.setattr(build_, "_code", lambda: "another")
-    assert build(some, kept=tmp_path) == fresh and len(again) == 2 * len(fresh) - 2, "by other code all are tried again"
+    by = build_.code
+    monkeypatch.setattr(build_, "code", lambda without=build_.NO_CODE: by(without) if without == build_.NO_TRIAL else "told otherwise")
+    monkeypatch.setattr(build_, "told", lambda card, group: f"# {card.name} told otherwise\n")
+    other = build(some, kept=tmp_path)
+    assert len(again) == len(fresh) - 2 and [card.log for card in other] == [card.log for card in fresh], "cards that are told otherwise are not tried again"
+    assert all(card.prose == f"# {card.name} told otherwise\n" for card in other)
+    monkeypatch.setattr(build_, "code", lambda without=(): "another")
+    assert build(some, kept=tmp_path) == other and len(again) == 2 * len(fresh) - 2, "by other code all are tried again"
+
+
+def test_what_tells_a_card_is_no_part_of_what_a_trial_depends_on() -> None:
+    home = Path(build_.__file__).parents[2]
+    assert all((home / name).exists() for name in build_.NO_TRIAL)
+    assert build_.code() == build_.code() != build_.code(build_.NO_TRIAL)
 
 
 def test_some_cards_are_made_as_the_whole_library_has_them_and_the_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,3 +83,22 @@ def test_some_cards_are_made_as_the_whole_library_has_them_and_the_others_stay(t
         build(some, only=("no.such",))
     assert caught.value.diagnostics[0].id == "KIR-S050"
     assert path.name == f"{one.name}.md" and {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()} == before
+
+
+def test_the_command_makes_the_same_files_in_one_process_and_in_several_whatever_order_sets_have(tmp_path: Path) -> None:
+    """With every trial: workers, the seed of hashes and the order of what is named change nothing but the time."""
+    made, cards = [], ("reuse-operand.store",)  # tried on kernels that use it, and on others
+    for workers, order in ((1, NAMES), (2, NAMES[::-1])):
+        out = tmp_path / str(workers)
+        words = ["learn", *(str(ROW.parent / name) for name in order), "-o", str(out), "--workers", str(workers), *(f"--only={name}" for name in cards)]
+        subprocess.run([sys.executable, "-c", "from kir.faces.cli import main; main()", *words], env={**os.environ, "PYTHONHASHSEED": str(workers)},
+                       check=True, capture_output=True)
+        made.append({path.relative_to(out): path.read_bytes() for part in ("cards", "evidence") for path in sorted((out / part).iterdir())})
+    assert made[0] == made[1] and {Path("cards") / f"{name}.md" for name in cards} <= set(made[0])
+    assert all(b'"what": "trial"' in made[0][Path("cards") / f"{name}.md"] for name in cards)
+
+
+def test_a_skill_that_hardly_any_state_shows_is_told_as_skills_are_in_the_mean() -> None:
+    always, never, half = (np.array(row) for row in ([True] * 4, [False] * 4, [True, True, False, False]))
+    assert _in_the_mean([(always, always), (always, never)]) == 0.0 and _in_the_mean([]) == SELDOM
+    assert _in_the_mean([(always, half)]) == 0.0 < _in_the_mean([(always, always), (always, half), (never, never)]), "what never applies counts for nothing"

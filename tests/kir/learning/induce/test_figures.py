@@ -10,12 +10,14 @@ import pytest
 from benchmarks.skills import given as given_
 from benchmarks.skills import states as states_
 from benchmarks.skills import when
+from benchmarks.skills.ablation import ablation
 from benchmarks.skills.given import Given, Rows
 from benchmarks.skills.retrieval import _changes_time, _judged
 from benchmarks.skills.round_trips import made_by_cards
 from kir.ir.canonical import content_hash
 from kir.learning.cards.card import Effect, Move, Spread
 from kir.learning.evidence.walked import Walked
+from kir.learning.induce.ablation import ablated
 from kir.learning.induce.hypotheses import Hypothesis
 from kir.rewrite import Context
 from tests.kir.learning.cards.test_card import a_card
@@ -70,6 +72,22 @@ def test_a_trip_takes_what_cards_make_and_where_none_does_what_is_most_like_the_
     assert trip(True, True, "partition-rows.for") == content_hash(expert), "each step is made"
     assert trip(False, True) == content_hash(naive), "without cards nothing is done"
     assert trip(False, False, "multi-threaded-block.kernel") not in (content_hash(naive), content_hash(expert)), "its own steps are taken, the others left out"
+
+
+def test_without_a_card_the_steps_are_lost_that_nothing_else_makes(found: dict[str, Hypothesis], walks: Sequence[Walked]) -> None:
+    card = found["partition-rows.for"].card.model_copy(update={"state": "admitted"})
+    twin = card.model_copy(update={"name": "twin.for"})
+    alone, beside = ablated(card, (card,), walks), ablated(card, (card, twin), walks)
+    assert alone.uses == alone.made == len(card.evidence.uses) == alone.plain + len(alone.lost) and not alone.others
+    assert beside.shared == beside.made and beside.others == {"twin.for": beside.made}
+    assert not beside.lost and not beside.plain, "of two of a kind neither is missed"
+    (open_,) = card.carrier.steps
+    drawn = card.model_copy(update={"carrier": card.carrier.model_copy(update={"steps": (open_.model_copy(update={"step": "unroll"}),)})})
+    assert ablated(drawn, (), walks).made == 0, "what it does not make it does not lose"
+    assert ablated(card, (), walks[:0]).uses == 0
+    lost = found["tree-reduction.alloc"].card.model_copy(update={"state": "admitted"})
+    page = ablation(Given((card, lost), tuple(walks), 9, 1, 0, None))
+    assert f"| `partition-rows.for` | {alone.uses} | {alone.made} | 0 | {alone.plain} | {len(alone.lost)} |" in page and "| `tree-reduction.alloc` |" in page
 
 
 def test_hits_are_judged_and_cards_that_change_no_time_are_told_apart() -> None:

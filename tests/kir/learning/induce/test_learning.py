@@ -291,12 +291,12 @@ def test_a_plan_is_taken_on_the_kernels_most_like_its_own_first(walks: Sequence[
     mine = parse_program("kir 1\nprogram mine\n  size P: i32\n  size Q: i32\n  size L: i32\n  size R: i32\n  in X: f16[L, P, R]\n  in Y: f16[L, R, Q]\n"
                          "  out Z: f16[L, P, Q]\nkernel go grid (c: Q, r: P, b: L) threads 1\n  register s: f32 = 0.0\n  for t in 0..R\n"
                          "    s = s + cast(X[b, r, t], f32) * cast(Y[b, t, c], f32)\n  Z[b, r, c] = cast(s, f16)\n")
-    words = _in_words_of(load_problem("gemm").naive, mine)
+    words = _in_words_of(load_problem("gemm").naive, mine).program
     assert [axis.name for axis in words.kernels[0].grid] == [*(axis.name for axis in load_problem("gemm").naive.kernels[0].grid), "b"], \
         "axes are named and put in order by what they index, a batch last"
     home = load_problem("gemm").naive
     whole = parse_program(program_text(home).replace("kernel main", "  fact K % 8 == 0\nkernel main", 1))
-    assert whole.facts and _in_words_of(whole, mine).facts == whole.facts, "under the facts that its plan asks for"
+    assert whole.facts and _in_words_of(whole, mine).program.facts == whole.facts, "under the facts that its plan asks for"
     product, convolution, norm = (_contained(load_problem(name).naive) for name in ("gemm", "conv2d", "layernorm"))
     assert _likeness(product, convolution) > _likeness(product, norm), "a sum of products is told from a sum"
 

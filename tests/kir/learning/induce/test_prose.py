@@ -1,12 +1,17 @@
 """Sentences of a card's prose."""
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import pytest
 
 from kir.learning.cards.card import Effect, Entry, Relation, Spread
 from kir.learning.forecast.distribution import Forecast, Reason
-from kir.learning.induce.mechanism import _told, duration
-from kir.learning.induce.prose import _beside, _chance, _place, _short, _spread, _telling
+from kir.learning.induce import mechanism
+from kir.learning.induce.hypotheses import Hypothesis
+from kir.learning.induce.mechanism import _told, duration, moved
+from kir.learning.induce.prose import _beside, _chance, _place, _short, _spread, _telling, _title
 from kir.learning.induce.trials import LED
 from tests.kir.learning.cards.test_card import a_card
 
@@ -34,6 +39,21 @@ def test_what_a_step_moves_is_told_by_resource_with_what_takes_longest_before_an
     assert list(_told("k", "sm_90a", {}, Forecast((0.5,), (0.0,), 0.0, reasons[1:2], seconds=(2e-3, 2e-3)))) == [], "nothing moves by 2 %"
 
 
+def test_an_example_that_was_recorded_otherwise_is_quoted_last_and_says_so(found: dict[str, Hypothesis], monkeypatch: pytest.MonkeyPatch) -> None:
+    each = found["multi-threaded-block.kernel"]
+    card = each.card.model_copy(update={"effect": Effect(forecast={"sm_90a": Spread(median=1.0, low=1.0, high=1.0, uses=4)})})
+    reasons = (Reason("issue", 2e-3, 1e-3),)
+    monkeypatch.setattr(mechanism, "Analytic", lambda: lambda pair: Forecast((0.5,), (math.log(1.5),), 0.0, reasons, seconds=(3e-3, 2e-3)))
+
+    def said(*ratios: float) -> str:
+        uses = [replace(use, transition=use.transition.model_copy(update={"speedups": {"sm_90a": ratio}}))
+                for use, ratio in zip(each.uses, ratios, strict=True)]
+        return " ".join(moved(card, uses))
+    assert f"`{each.uses[0].kernel}`" in (near := said(1.45, 2.5, 2.6, 2.7)) and "recorded" not in near, "one that is as it was recorded comes first"
+    assert said(2.5, 2.5, 2.5, 2.5).endswith("What was recorded of it, and counts above, is 2.5 times as fast, by the cost model of then.")
+    assert not said(1.0, 1.0, 1.0, 1.0), "nor one that was recorded to gain nothing"
+
+
 @pytest.mark.parametrize(("seconds", "text"), [(21.4, "21.4 s"), (2.5e-4, "250 us"), (3.04e-9, "3.04 ns")])
 def test_times_are_in_the_unit_that_suits_them(seconds: float, text: str) -> None:
     assert duration(seconds) == text
@@ -51,4 +71,15 @@ def test_a_step_that_makes_way_says_what_comes_of_it_where_a_plan_led_to_it() ->
     said = " ".join(" ".join(_beside(card, ())).split())
     assert said == ("By itself it is not forecast to gain anything. What it makes way for pays: where a plan led another kernel to it, the steps after it are "
                     "forecast to make that kernel 1.5 to 3 times as fast as they do without it (2 kernels).")
+    assert _title("linear grid, then raster l2, then tma-load, at a copy") == "Linear grid, then raster L2, then TMA-load, at a copy"
     assert "makes way" not in " ".join(_beside(card.model_copy(update={"log": ()}), ()))
+
+
+def test_a_step_that_gains_in_a_few_uses_is_not_said_to_gain_in_none(found: dict[str, Hypothesis]) -> None:
+    each = found["multi-threaded-block.kernel"]
+    even = each.card.model_copy(update={"effect": Effect(forecast={"sm_90a": Spread(median=1.0, low=1.0, high=1.0, uses=4)}), "log": ()})
+    for ratios, said in (((1.0, 1.0, 1.0, 1.5), "By itself it is mostly not forecast to gain anything: it mostly makes way for other steps."),
+                         ((1.0, 1.0, 1.0, 0.9), "By itself it is not forecast to gain anything: it makes way for other steps.")):
+        uses = [replace(use, transition=use.transition.model_copy(update={"speedups": {"sm_90a": ratio}}))
+                for use, ratio in zip(each.uses, ratios, strict=True)]
+        assert " ".join(" ".join(_beside(even, uses)).split()).startswith(said)

@@ -1,0 +1,95 @@
+"""Lengths of tensors that only a call tells, taken to be those sizes of the host code that are as long in that call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from kir.base.diagnostic import KirError
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.binding import Binding, expressions
+from kir.ir.types import I32
+from kir.ir.visit import walk
+from kir.surface.launches.values import Array, Known, evaluated, is_number, variables
+
+AS_SEEN = "as it is in the call that the host code shows"
+"""What is said of each of them."""
+
+
+def as_the_call_has_them(known: Known, arrays: Mapping[str, Array], told: Iterable[object]) -> list[str]:
+    """The tensors of which an axis that the host code never speaks of was found to be one of the sizes that it names: the only one that is as long in the
+    call that was seen; a power of two, and one of several, only where it is the same axis of another tensor. What is as long by chance in that call is told
+    from nothing else, so that each is to be said. `told` is what the launch passes."""
+    shapes = {k: a.shape for k, a in arrays.items() if a.shape is not None}
+    passed = [known.resolved(e) for e in told if isinstance(e, n.Expr) and is_number(e)]
+    named: dict[str, n.Var] = {}
+    for e in (*passed, *(known.resolved(d) for shape in shapes.values() for d in shape)):
+        for name in variables(e):
+            if known.names.get(name, (9, ""))[0] == 0 and name in known.examples:
+                named.setdefault(name, n.Var(name, e.type))
+    out: dict[str, None] = {}
+    for name, shape in shapes.items():
+        for axis in range(len(shape)):
+            d = known.resolved(shape[axis])
+            if not isinstance(d, n.Var) or known.names.get(d.name, (9, ""))[0] < 2 or d.name not in known.examples:
+                continue
+            value = known.examples[d.name]
+            same = [v for v in named.values() if known.examples[v.name] == value]
+            if value & (value - 1) == 0 or (len(same) > 1 and len(shape) > 2):  # powers of two meet by chance
+                there = {known.resolved(e) for k, other in shapes.items() if k != name for e in _there(other, axis, len(shape))}
+                same = [v for v in same if v in there]
+            if len(same) == 1:
+                known.same(d, same[0])
+                out[name] = None
+    return list(out)
+
+
+def _there(other: Sequence[n.Expr], axis: int, rank: int) -> Sequence[n.Expr]:
+    """The same axis of another tensor: of as many axes, or the last of both."""
+    if len(other) == rank:
+        return other[axis:axis + 1]
+    return other[-1:] if axis == rank - 1 and min(rank, len(other)) > 1 else ()
+
+
+def shared_out(known: Known, e: n.Expr, value: int) -> None:
+    """A quotient of two sizes that is a compile-time value, without a rest in the call that was seen: heads that so many share are as many times their
+    number."""
+    match known.resolved(e):
+        case n.Binary(op="floordiv", a=n.Var() as whole, b=n.Var() as part) if whole != part and known.example(whole) == value * (known.example(part) or 0) > 0:
+            names = [known.names.get(x.name, (9, "a size"))[1] for x in (whole, part)]
+            known.same(whole, build.mul(part, build.const(value)))
+            known.remarks.append(f"{names[0]} is {value} times {names[1]}, {AS_SEEN}")
+
+
+def as_seen(examples: Mapping[str, int], shape: Sequence[str | int], other: Sequence[str | int]) -> bool:
+    """Whether two shapes have as many elements in the call that was seen, as far as that says how many."""
+    held = {x: n.Var(x, I32) for x in examples}
+    try:
+        counts = [[evaluated(e, examples) for e in expressions({str(k): d for k, d in enumerate(each)}, held, "extent").values()] for each in (shape, other)]
+    except KirError:
+        return True
+    one, two = (math.prod(c for c in each if c is not None) if None not in each else None for each in counts)
+    return one is None or two is None or one == two
+
+
+def parts_as_seen(examples: Mapping[str, int], sizes: Iterable[str], lone: Iterable[str]) -> Iterator[str]:
+    """Parts of sizes that lengths of which nothing speaks are in the call that was seen: eight numbers in a word, one scale for so many."""
+    for value in dict.fromkeys(examples[x] for x in lone if x in examples):
+        for size in (x for x in sizes if x in examples):
+            ratio, rest = divmod(examples[size], value)
+            if not rest and ratio > 1 and not ratio & (ratio - 1):
+                yield f"ceildiv({size}, {ratio})"
+
+
+def whole_parts(binding: Binding, made: Callable[[Binding], n.Program], examples: Mapping[str, int]) -> list[str]:
+    """That a size is a multiple of another one by which the kernel divides it, as facts that the binding does not have, where it is so in the call that was
+    seen: query heads that share those of keys, channels of groups."""
+    try:
+        program = made(binding)
+    except KirError:
+        return []
+    pairs = {(x.a.name, x.b.name): None for k in program.kernels for x in walk(k)
+             if isinstance(x, n.Binary) and x.op in ("floordiv", "tdiv") and isinstance(x.a, n.Var) and isinstance(x.b, n.Var)}
+    facts = [f"{a} % {b} == 0" for a, b in pairs if a in binding.sizes and b in binding.sizes and b in examples and examples.get(a, 1) % examples[b] == 0]
+    return [fact for fact in facts if fact not in binding.facts]

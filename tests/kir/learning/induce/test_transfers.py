@@ -1,0 +1,80 @@
+"""Trials on kernels in which no expert is known to have used a skill: what they start from, and at which sizes they are forecast."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from kir.hardware.target import target
+from kir.ir.nodes import Program
+from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
+from kir.ir.types import DType
+from kir.learning.evidence.forwards import forward
+from kir.learning.evidence.walked import Walked
+from kir.learning.forecast import Analytic, Pair
+from kir.learning.induce.hypotheses import hypotheses
+from kir.learning.induce.transfers import Transfer, _in_words_of, led, problems, sizes_at, starts
+from kir.learning.induce.trials import sizes_of
+from kir.learning.induce.uses import uses
+from kir.learning.optimize.words import renamed
+from kir.learning.tune.space import find_space
+from kir.problem import load_problem
+from kir.rewrite import run
+
+
+def host(name: str) -> Walked:
+    return next(each for each in problems() if each.problem == name)
+
+
+def named(problem: str, names: dict[str, str]) -> Transfer:
+    """A problem's naive program with its sizes named otherwise, as the words of a plan name them."""
+    own = load_problem(problem).naive
+    return Transfer(host(problem), renamed(own, names), "cuda", names={new: old for old, new in names.items()})
+
+
+@pytest.mark.parametrize("names", ({"M": "rows", "N": "columns"}, {"M": "N", "N": "M"}, {"K": "M", "M": "K"}))
+def test_a_host_in_the_words_of_a_plan_is_profiled_at_the_sizes_of_its_own_problem(names: dict[str, str]) -> None:
+    each = named("gemm", names)
+    own = load_problem("gemm").naive
+    assert sizes_of(host("gemm"), own) == {"M": 4096, "N": 4096, "K": 4096}, "the first timed shape"
+    told = with_fact(each.before, names.get("N", "N"), 1040)  # of the timed shapes one has as many columns, and other numbers of rows and terms
+    tall = sizes_at(each, told)
+    assert tall == {names.get("M", "M"): 8000, names.get("N", "N"): 1040, names.get("K", "K"): 2056}
+    assert {p.name for p in told.params if isinstance(p.of, DType) and p.role == "size"} == tall.keys(), "every size of the program, by its own name"
+    faster = with_fact(own, "N", 1040)
+    seen, same = (Analytic()(Pair(before, run(before, "multi-threaded-block{threads=128}").program, sizes, target("sm_90a"), surface="cuda"))
+                  for before, sizes in ((told, tall), (faster, sizes_of(host("gemm"), faster))))
+    assert seen.median == same.median, "what it is called changes no forecast"
+
+
+def with_fact(program: Program, size: str, value: int) -> Program:
+    return parse_program(program_text(program).replace("kernel ", f"  fact {size} == {value}\nkernel ", 1))
+
+
+def test_a_trial_that_a_plan_led_to_knows_what_its_host_calls_its_sizes() -> None:
+    walk = forward(find_space("gemm_tilelang"))
+    card = next(each.card for each in hypotheses((walk,), uses((walk,))) if each.card.name == "tile.kernel")
+    others = [each for _, each in zip(range(4), led(card, (walk,)), strict=False)]
+    assert others
+    for each in others:
+        words = _in_words_of(walk.program(walk.transitions[0].before_text), load_problem(each.walked.problem).naive)
+        assert each.names == words.names
+        own = sizes_of(each.walked, load_problem(each.walked.problem).naive)
+        sizes = sizes_at(each, each.before)
+        assert sorted(sizes.values()) == sorted(own.values()), each.walked.kernel
+        assert {p.name for p in each.before.params if p.role == "size"} <= sizes.keys(), "or nothing can be forecast of it"
+
+
+def test_kernels_are_tried_in_turns_over_their_families(walks: Sequence[Walked]) -> None:
+    own = tuple(each for each in walks if each.family == "softmax")
+    card = next(each.card for each in hypotheses(own, uses(own)) if each.card.name == "multi-threaded-block.kernel")
+    norm, copy = (next(each for each in walks if each.family == family) for family in ("norm", "copy"))
+    many = [each.model_copy(update={"kernel": f"{each.kernel} {k}", "package": "other"}) for each in (norm, copy) for k in range(3)]
+    assert [each.walked.family for each in starts(card, [*own, *many])] in (["norm", "copy"] * 3, ["copy", "norm"] * 3)
+
+
+def test_states_of_its_own_walk_are_in_a_kernels_own_words(walks: Sequence[Walked]) -> None:
+    own = tuple(each for each in walks if each.family == "softmax")
+    card = next(each.card for each in hypotheses(own, uses(own)) if each.card.name == "multi-threaded-block.kernel")
+    assert all(not each.names and sizes_at(each, each.before) == sizes_of(each.walked, each.before) for each in starts(card, walks))
