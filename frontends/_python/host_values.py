@@ -71,6 +71,7 @@ class Lazy:
             given = self.default
             if isinstance(given, int) and not isinstance(given, bool) and given <= 0:
                 self.number_ = build.const(given)
+                self.known.remarks.append(f"{self.name} is {given}, as it is by default")
                 return self.number_
             self.number_ = self.known.fresh("", given if isinstance(given, int) and not isinstance(given, bool) else None)
             self.known.called(self.number_, self.name, 1)

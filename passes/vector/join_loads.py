@@ -43,7 +43,7 @@ from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, R
 from kir.rewrite.edit import block_at, edit_block, kernel_of
 from kir.rewrite.match import block_and_index, fresh_var, matched, names_at, node_as, params_as
 from kir.rewrite.match.local_buffers import team_level
-from kir.rewrite.match.materialize import buffers_written, suggested_name
+from kir.rewrite.match.materialize import buffers_read, buffers_written, suggested_name
 from kir.rewrite.view import expression_at, text_of
 
 WIDTHS = (2, 4, 8, 16)
@@ -52,12 +52,13 @@ WIDTHS = (2, 4, 8, 16)
 def _sound(program: n.Program, site: Site, context: Context) -> Verdict:
     item, (block, i) = params_as(site, JoinLoads), block_and_index(program, site.path)
     vector = matched(item.vector(program, site.path))
-    b, aliases = vector.at.buffer, Aliases(program)
-    readers = [k for k in range(i, len(block)) if any(x in item.elements(vector) for x in walk(block[k]))]
-    for name in sorted(buffers_written(block[i:readers[-1]])):
-        if name in ("*", b.name) or aliases.may_be_one(name, b.name):
-            return refuted(f"'{name}' is written between the reads", f"a later one sees the old '{b.name}'", needs="elements that stay as they are")
-    return proved("nothing that the vector holds is written meanwhile")
+    aliases, elements = Aliases(program), item.elements(vector)
+    last = max(k for k in range(i, len(block)) if any(x in elements for x in walk(block[k])))
+    written = buffers_written(block[i:last + (0 if isinstance(block[last], n.Store) else 1)])  # a loop may write between its own reads
+    clash = [(name, r) for name in sorted(written) for r in sorted(buffers_read(vector)) if name in ("*", r) or aliases.may_be_one(name, r)]
+    if clash:
+        return refuted(f"'{clash[0][0]}' is written between the reads", f"a later one sees the old '{clash[0][1]}'", needs="elements that stay as they are")
+    return proved("nothing that the vector is made of is written meanwhile")
 
 
 @dataclass(frozen=True)
@@ -148,10 +149,11 @@ def _vector(s: n.Let) -> tuple[n.Load | None, str]:
 
 
 def _is_wide(x: n.Load) -> bool:
-    """Whether a load brings a few neighbors of a tensor."""
+    """Whether a load brings a few neighbors of a tensor, or of a thread's own array."""
     last = x.at.index[-1] if x.at.index else None
-    return (x.at.buffer.space == "global" and isinstance(x.type, TileType) and isinstance(last, n.Span) and last.step == 1 and last.extent in WIDTHS
-            and x.mask is None and not x.clip and all(isinstance(i, n.Expr) and not isinstance(i.type, TileType) for i in x.at.index[:-1]))
+    return (x.at.buffer.space in ("global", "register") and isinstance(x.type, TileType) and isinstance(last, n.Span) and last.step == 1
+            and last.extent in WIDTHS and x.mask is None and not x.clip
+            and all(isinstance(i, n.Expr) and not isinstance(i.type, TileType) for i in x.at.index[:-1]))
 
 
 def _evaluated(s: n.Stmt) -> list[n.Expr]:

@@ -140,6 +140,14 @@ def test_the_bytes_of_an_element_bound_a_block(size: str, block: int, told: bool
     assert any("has 4 bytes" in note for note in said[0].notes) == told
 
 
+def test_a_number_that_only_a_default_gives_is_named(tmp_path: Path) -> None:
+    (file := tmp_path / "k.py").write_text(HEAD + """def run(x, y, first=0):
+    copied[(x.shape[0],)](x, y, first, 64, 16, 64)
+""", encoding="utf-8")
+    binding, said = launched(str(file))
+    assert binding is not None and binding.scalars["T"] == 0 and any("first is 0, as it is by default" in note for note in said[0].notes)
+
+
 def test_a_root_is_a_number_of_its_own_of_which_one_is_taken(tmp_path: Path) -> None:
     binding = _bound(tmp_path, ROOT)
     assert binding.metas["D"] == 32 and binding.grid == ["ceildiv(ceildiv(N, 32), 16)"]

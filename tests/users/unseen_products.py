@@ -281,6 +281,29 @@ void forward(const float* Q, const float* K, const float* V, float* O, int H, in
   attention<<<dim3((L + 31) / 32, H), 32>>>(Q, K, V, O, L, D);
 }
 """, {"H": 2, "L": 35, "D": 3}),
+    "a warp for a row, sixteen bytes a load, products of pairs of halves": Walk("""
+#include <cuda_fp16.h>
+template <int WARPS>
+__global__ void gemv(const half* __restrict__ A, const half* __restrict__ x, half* __restrict__ y, int M, int K) {
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = blockIdx.x * WARPS + warp;
+  if (row >= M) return;
+  const float4* a4 = reinterpret_cast<const float4*>(A + (size_t)row * K);
+  const float4* x4 = reinterpret_cast<const float4*>(x);
+  float acc = 0.f;
+  for (int i = lane; i < K / 8; i += 32) {
+    float4 av = a4[i], xv = x4[i];
+    const half2 *ah = reinterpret_cast<const half2*>(&av), *xh = reinterpret_cast<const half2*>(&xv);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      float2 p = __half22float2(ah[j]), q = __half22float2(xh[j]);
+      acc += p.x * q.x + p.y * q.y;
+    }
+  }
+  for (int o = 16; o > 0; o >>= 1) acc += __shfl_xor_sync(0xffffffffu, acc, o);
+  if (lane == 0) y[row] = __float2half(acc);
+}
+void run(const half* A, const half* x, half* y, int M, int K) { gemv<4><<<(M + 3) / 4, 128>>>(A, x, y, M, K); }
+""", {"M": 3, "K": 272}, last=("shuffle-exchange",)),
 }
 
 TRITON["lengths that only the call tells"] = (Unseen("""import torch, triton

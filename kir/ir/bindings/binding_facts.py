@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
 from kir.ir.bindings.binding_values import MOST, wrong
-from kir.ir.types import DType
+from kir.ir.types import I32, DType
 from kir.ir.visit import walk
 
 Range = tuple[float, float]
@@ -33,7 +34,7 @@ def check_facts(binding: Binding, facts: Sequence[n.Expr]) -> None:
             raise wrong(binding, ("facts", k), f"the fact '{binding.facts[k]}' {'never holds' if never else 'says nothing of any size'}",
                         "a condition on the sizes")
         ranges = _narrowed(facts[: k + 1])
-        if ranges is None or not _has_remainder(facts[: k + 1], ranges):
+        if ranges is None or not _has_remainder(facts[: k + 1], ranges) or _apart(facts[: k + 1]):
             names = {x.name for x in walk(f) if isinstance(x, n.Var)}
             others = [binding.facts[i] for i in range(k) if names & {x.name for x in walk(facts[i]) if isinstance(x, n.Var)}]
             against = f"contradicts {', '.join(repr(o) for o in others)}" if others else "holds for no number of elements"
@@ -75,6 +76,24 @@ def _narrowed(facts: Sequence[n.Expr]) -> dict[str, Range] | None:
         if ranges == before:
             break
     return ranges
+
+
+def _apart(facts: Sequence[n.Expr]) -> bool:
+    """Whether two facts bound the difference of the same sizes so that nothing is left: `M >= N` and `M < N`."""
+    bounds: dict[frozenset[tuple[build.Monomial, int]], Range] = {}
+    for f in facts:
+        if not (isinstance(f, n.Binary) and f.op in ("lt", "le", "gt", "ge", "eq") and isinstance(f.a.type, DType) and f.a.type == f.b.type == I32):
+            continue
+        terms = build.polynomial(build.sub(f.a, f.b))
+        rest = -terms.get((), 0)  # the terms without the constant are compared with it
+        low, high = (rest + (f.op == "gt") if f.op in ("gt", "ge", "eq") else -math.inf), (rest - (f.op == "lt") if f.op in ("lt", "le", "eq") else math.inf)
+        for sign, bound in ((1, (low, high)), (-1, (-high, -low))):
+            key = frozenset((m, sign * c) for m, c in terms.items() if m)
+            known = bounds.get(key, (-math.inf, math.inf))
+            bounds[key] = max(known[0], bound[0]), min(known[1], bound[1])
+            if key and bounds[key][0] > bounds[key][1]:
+                return True
+    return False
 
 
 def _range(e: n.Expr, ranges: dict[str, Range]) -> Range:

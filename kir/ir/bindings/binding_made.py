@@ -22,28 +22,29 @@ def check_made(made: n.Program, binding: Binding, tiles: bool) -> None:
     for k in made.kernels:
         threads = build.int_value(k.threads)
         if threads is not None and not 1 <= threads <= MOST_THREADS:
-            raise _impossible(binding, f"a CTA of '{k.name}' has {threads} threads", f"1 to {MOST_THREADS}", (threads,), None)
+            raise _impossible(binding, f"gives a CTA of '{k.name}' {threads} threads", f"1 to {MOST_THREADS}", (threads,), None)
         for a in k.grid:
             extent = build.int_value(a.extent)
             if extent is not None and not 1 <= extent <= MOST:
-                raise _impossible(binding, f"the grid of '{k.name}' has {extent} CTAs along {a.name}", f"1 to {MOST}", (extent,), None)
+                raise _impossible(binding, f"gives the grid of '{k.name}' {extent} CTAs along {a.name}", f"1 to {MOST}", (extent,), None)
     for p in made.params:
         if isinstance(p.of, n.Buffer):
             for extent in _impossible_extents(p.of.shape, 0):
-                raise _impossible(binding, f"the tensor '{p.name}' has {extent} elements along an axis", f"0 to {MOST}", (extent,), None)
+                raise _impossible(binding, f"gives the tensor '{p.name}' {extent} elements along an axis", f"0 to {MOST}", (extent,), None)
     for s in (s for k in made.kernels for s in statements(k.body)):
         if isinstance(s, n.Alloc):
             for extent in _impossible_extents(s.buffer.shape, 1):
-                raise _impossible(binding, f"'{s.buffer.name}' has {extent} elements along an axis", f"1 to {MOST}", (extent,), s)
+                raise _impossible(binding, f"gives '{s.buffer.name}' {extent} elements along an axis", f"1 to {MOST}", (extent,), s)
             sizes = [build.int_value(d) for d in s.buffer.shape]
             if math.prod(x or 1 for x in sizes) > MOST:
-                raise _impossible(binding, f"'{s.buffer.name}' has {math.prod(x or 1 for x in sizes)} elements", f"{MOST} or fewer",
+                raise _impossible(binding, f"gives '{s.buffer.name}' {math.prod(x or 1 for x in sizes)} elements", f"{MOST} or fewer",
                                   tuple(x or 1 for x in sizes), s)
         if tiles:
             for x in walk(s):
                 if isinstance(x, n.Call) and x.fn == "iota" and isinstance(x.args[0], n.Expr) and (length := build.int_value(x.args[0])) is not None and (
                         length < 1 or length & (length - 1) or length > MOST_IN_TILE):
-                    raise _impossible(binding, f"a range of {length} elements", f"a power of two from 1 to {MOST_IN_TILE}, as tl.arange has it", (length,), s)
+                    raise _impossible(binding, f"makes a range of {length} elements", f"a power of two from 1 to {MOST_IN_TILE}, as tl.arange has it",
+                                      (length,), s)
 
 
 def _impossible_extents(shape: tuple[n.Expr, ...], least: int) -> Iterator[int]:
@@ -64,5 +65,5 @@ def _impossible(binding: Binding, message: str, needs: str, values: tuple[int, .
                           "divides": value > 1 and any(x and x % value == 0 for x in values)}
                 if blamed[near]:
                     used = (f"it is used at {s.origin}",) if s is not None and s.origin is not None else ()
-                    return error("KIR-F013", f"{name} = {value} makes {message}", origin=binding.at(section, name), needs=needs, notes=used)
-    return error("KIR-F013", f"the binding makes {message}", origin=(s.origin if s is not None else None) or binding.at("metas"), needs=needs)
+                    return error("KIR-F013", f"{name} = {value} {message}", origin=binding.at(section, name), needs=needs, notes=used)
+    return error("KIR-F013", f"the binding {message}", origin=(s.origin if s is not None else None) or binding.at("metas"), needs=needs)

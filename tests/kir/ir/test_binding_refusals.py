@@ -1,6 +1,7 @@
 """Every value of a binding is used, and fits its type and use, or it is refused at its own line of the file."""
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,12 @@ import pytest
 from benchmarks.bad_input.bindings import allowed, instances, program_of, run
 from kir.base.diagnostic import Diagnostic, KirError
 from kir.faces.cli._main import run as command
-from kir.ir.binding import Binding
+from kir.ir.binding import Binding, fact_expressions
+from kir.ir.bindings.binding_facts import check_facts
 from kir.ir.bindings.binding_values import check_values
 from kir.ir.grammar.toml_places import places
+from kir.ir.nodes import Var
+from kir.ir.types import I32
 
 TRITON = '''
 import triton
@@ -66,13 +70,21 @@ def refused(folder: Path, source: str, text: str, kernel: str = "copied", suffix
     return caught.value.diagnostics[0]
 
 
+@pytest.mark.parametrize(("facts", "said"), [
+    (["M >= N", "M < N"], "'M < N' contradicts 'M >= N'"), (["M < N", "N <= M"], "'N <= M' contradicts"), (["M == N + 1", "M >= N + 2"], "contradicts"),
+    (["M * N > 7", "M * N <= 7"], "contradicts"), (["M == N + 1", "M == N"], "contradicts"), (["M <= N", "M >= N"], ""), (["M < N", "N < M + 2"], "")])
+def test_facts_of_two_sizes_that_cannot_both_hold(facts: list[str], said: str) -> None:
+    with pytest.raises(KirError, match=said) if said else nullcontext():
+        check_facts(Binding(sizes=["M", "N"], facts=facts), fact_expressions(facts, {k: Var(k, I32) for k in ("M", "N")}))
+
+
 @pytest.mark.parametrize(("old", "new", "words"), [
     ("BLOCK = 64", 'BLOCK = "abc"', "'BLOCK' = \"abc\": the kernel takes a whole number"),
     ("BLOCK = 64", "BLOCK = 3.5", "'BLOCK' = 3.5: the kernel takes a whole number"),
     ("BLOCK = 64", "BLOCK = true", "'BLOCK' = true: the kernel takes a whole number"),
     ("BLOCK = 64", "BLOCK = 48", "BLOCK = 48 makes a range of 48 elements"),
-    ("BLOCK = 64", "BLOCK = -64", "BLOCK = -64 makes"),
-    ("BLOCK = 64", "BLOCK = 0", "BLOCK = 0 makes"),
+    ("BLOCK = 64", "BLOCK = -64", "BLOCK = -64 "),
+    ("BLOCK = 64", "BLOCK = 0", "BLOCK = 0 "),
     ("BLOCK = 64", "BLOCK = 2097152", "a range of 2097152 elements"),
     ("BLOCK = 64", "BLOCK = 1099511627776", "stands in an expression of the binding"),
     ("BLOCK = 64", "BLOCK = nan", "is not a number"),
