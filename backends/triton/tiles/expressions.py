@@ -322,6 +322,8 @@ class Expressions:
                 return f"tl.sort({self.text(args[0])}, descending={bool(attrs.get('descending'))})", ATOM
             case "gather":
                 return f"tl.gather({self.text(args[0])}, {self.text(args[1])}, {int(attrs.get('axis', 0))})", ATOM
+            case "mulhi" if dtype_of(args[0].type).kind == "int":
+                return self._asm(e, args), ATOM  # Triton has that of unsigned operands only
             case "join" | "split" | "fma" | "mulhi" | "assume":
                 self.extents(args[0].type)
                 return f"{instruction(e.fn).on('triton')}({', '.join(map(self.text, args))})", ATOM

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BOOL, F16, F32, I32, dtype_of
+from kir.ir.types import BOOL, F16, F32, I32, U32, dtype_of
 
 from ..expressions.operators import chosen
 from ..state.reader import Reader
@@ -200,7 +200,7 @@ EXTERN: Mapping[str, Callable[[list[n.Expr]], n.Expr]] = {
     "__brev": lambda a: build.call("brev", a[0]),
     "__fdividef": lambda a: build.call("div_approx", a[0], a[1]),
     "__frcp_rn": lambda a: build.call("rcp", a[0]),
-    "__umulhi": lambda a: build.call("mulhi", *a),
+    "__umulhi": lambda a: build.call("mulhi", *(build.cast(x, U32) for x in a)),
     "__mulhi": lambda a: build.call("mulhi", *a),
     "fmaf": lambda a: build.call("fma", *a),
     "__activemask": lambda a: build.call("active_mask"),

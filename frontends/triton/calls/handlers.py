@@ -59,6 +59,8 @@ def builtin_call(r: State, name: str, a: Arguments) -> Value:
     if "libdevice" not in name and word in HANDLERS:
         return HANDLERS[word](r, a)
     row = element_row(name, word)
+    if row == "mulhi":
+        return _unsigned_mulhi(r, [*a.args, *(a.named[k] for k in ("x", "y") if k in a.named)])
     if row is not None:
         return elementwise(r, row, [*a.args, *(a.named[k] for k in ("x", "y", "z") if k in a.named)])
     if "libdevice" in name and (made := rounding_call(word, a)) is not None:
@@ -139,6 +141,16 @@ def elementwise(r: State, row: str, args: list[Value]) -> Value:
     for x in operands[1:]:
         operators.shapes(operands[0], x)
     return Run(build.call(row, *operands))
+
+
+def _unsigned_mulhi(r: State, args: list[Value]) -> Value:
+    """`tl.umulhi`: the high half of a product of the operands' bits, of whatever sign they are."""
+    made = elementwise(r, "mulhi", args)
+    if not isinstance(made, Run) or made.dtype.name.startswith("u"):
+        return made
+    dtype = uint_like(made.dtype)
+    assert isinstance(made.expr, n.Call)
+    return Run(build.cast(build.call("mulhi", *(build.cast(x, dtype) for x in made.expr.args if isinstance(x, n.Expr))), made.dtype))
 
 
 def order(r: State, op: str, a: Value, b: Value, nan: Value = None) -> Value:

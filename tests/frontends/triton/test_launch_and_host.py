@@ -13,6 +13,7 @@ from kir.frontends.triton.frontend import TritonFrontend
 from kir.ir import nodes as n
 from kir.ir.binding import Binding, Tensor
 from kir.ir.bindings.specialize import specialize
+from kir.ir.parser import parse_program
 from kir.ir.visit import statements
 from tests.frontends.reading import opaque
 from tests.frontends.triton.reading import execute, read, written_back
@@ -215,3 +216,20 @@ def test_approximations_of_libdevice_stay_what_they_are(tmp_path: Path) -> None:
                                    f"def kernel(x, y, B: tl.constexpr):\n    at = tl.arange(0, B)\n{calls}\n")
     text = BACKEND.emit(TritonFrontend().parse(tmp_path / "k.py", "kernel")).text
     assert all(f"libdevice.{w}(" in text for w in words[:3]) and "tanh.approx.f32" in text, "the library for CUDA has no fast_tanhf"
+
+
+def test_the_high_half_of_a_product_is_that_of_unsigned_operands(tmp_path: Path) -> None:
+    """`tl.umulhi` takes the bits of signed operands as they are; a signed high half is written as its instruction."""
+    source = """
+@triton.jit
+def kernel(x, y, B: tl.constexpr):
+    i = tl.arange(0, B)
+    tl.store(y + i, tl.umulhi(tl.load(x + i), 0x7FFFFFFF))
+"""
+    x = np.array([-1, -7, 1 << 30, 5], np.int32)
+    out = execute(tmp_path, source, {"x": x, "y": np.zeros(4, np.int32)}, metas={"B": 4})
+    np.testing.assert_array_equal(out["y"], [(int(v) % (1 << 32)) * 0x7FFFFFFF >> 32 for v in x])
+    assert "tl.umulhi(" in written_back(tmp_path, source)
+    signed = parse_program("kir 1\nprogram p\n  in X: i32[16]\n  out Y: i32[16]\nkernel main grid (b: 1) threads 128\n  let x = X[0 +: 16]\n"
+                           "  Y[0 +: 16] = mulhi(x, x)\n")
+    assert "mul.hi.s32" in BACKEND.emit(signed).text
