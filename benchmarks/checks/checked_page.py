@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "tables" / "checked.md"
 PACKAGES = ("flag_gems", "liger_kernel", "fla")
 RUNS, SECONDS = 3, 60.0
-"""Sizes at which one program is run, and how long it may take."""
+"""Sizes at which one program is run, and the processor time that it may take."""
 
 
 def experts() -> Iterator[Job]:
@@ -80,7 +80,7 @@ def main(words: Sequence[str] | None = None) -> None:
                       "and CTAs, at the sizes of their binding, where that has numbers.", jobs))
     lines = ["# Checked for every size", "", f"Made by `python -m benchmarks.checks.checked_page OUT --recorded {given.recorded}` on {_machine()}, "
              f"{date.today().isoformat()}, in {given.jobs} processes; what the words mean: [checking](../using/checking.md). What is decided depends on no "
-             f"machine, but for what takes more than {SECONDS:g} seconds; the seconds do.", f"A program was run at {RUNS} sizes at most."]
+             f"machine, but for what takes more than {SECONDS:g} seconds of processor time; the seconds do.", f"A program was run at {RUNS} sizes at most."]
     if given.jobs > 1:
         beside([job for _, _, jobs in parts for job in jobs], given.folder, given.jobs)
     for title, what, jobs in parts:

@@ -22,7 +22,7 @@ from benchmarks.gpu_workloads.running.asking import EARLY, FORECAST, KNOWN, ask_
 from benchmarks.gpu_workloads.running.cublaslt import algorithms
 from benchmarks.gpu_workloads.running.launching import compiled_for, launcher
 from benchmarks.gpu_workloads.running.measuring import Case, fastest
-from benchmarks.gpu_workloads.running.replaying import begun_early, replayed
+from benchmarks.gpu_workloads.running.replaying import begun_early, replayed, stamp
 from kir.base.diagnostic import KirError
 from kir.gate.gpu.images.executable import Executable
 from kir.hardware.device.libcuda import CudaError
@@ -134,10 +134,13 @@ def cases() -> Iterator[Case]:
         yield case(row, made[row.name])
 
 
-def prepared(folder: Path) -> dict[str, Made]:
-    """The candidates of all rows, from a folder where they are kept there; otherwise chosen by the forecast, or those asked for, and compiled, each once."""
+def prepared(folder: Path, of_any_code: bool = False) -> dict[str, Made]:
+    """The candidates of all rows, from a folder where today's code (or any) has kept them; otherwise chosen by the forecast, or those asked for, and compiled,
+    each once."""
     file = folder / "candidates.pickle"
-    if not file.exists():
+    made: dict[str, Made]
+    by, made = pickle.loads(file.read_bytes()) if file.exists() else ((), {})
+    if not file.exists() or (by != stamp() and not of_any_code):
         folder.mkdir(parents=True, exist_ok=True)
         kinds = sorted({(r.order, r.dtype) for r in asked(ROWS)})
         parts = [(order, dtype, surface, space, i) for order, dtype in kinds for surface, spaces in SPACES[order].items() for space in spaces
@@ -148,9 +151,8 @@ def prepared(folder: Path) -> dict[str, Made]:
             wanted = {_key(row, surface, program): (row, surface, program) for row in asked(ROWS) for surface, _, program in rows[row.name]}
             executables = dict(zip(wanted, pool.map(_executable, *zip(*wanted.values(), strict=True)), strict=True))
         made = {row.name: [(s, name, p, executables[_key(row, s, p)]) for s, name, p in rows[row.name]] for row in asked(ROWS)}
-        file.write_bytes(pickle.dumps(made))
-    kept: dict[str, Made] = pickle.loads(file.read_bytes())
-    return kept
+        file.write_bytes(pickle.dumps((stamp(), made)))
+    return made
 
 
 Found = tuple[str, str, float, str, Program]

@@ -62,7 +62,7 @@ def titles(key: Any) -> Iterable[str]:
 
 def _gemm() -> dict[tuple[str, ...], Made]:
     """Those of GEMM, which are kept by rows."""
-    kept = gemm.prepared(gemm.KEPT) if (gemm.KEPT / "candidates.pickle").exists() else {}
+    kept = gemm.prepared(gemm.KEPT, of_any_code=True) if (gemm.KEPT / "candidates.pickle").exists() else {}
     return {(name,): executable if isinstance(executable, str) else (program, executable)
             for row in kept.values() for surface, name, program, executable in row if surface == "cuda"}
 

@@ -1,5 +1,5 @@
-"""Which stored pipelines are programs of other architectures than Hopper's: compiled for them, interpreted and modelled, as
-`docs/tables/architectures.md`.
+"""Which stored pipelines for CUDA and Triton are programs of other architectures than Hopper's: compiled for them, interpreted and modelled, as
+`docs/tables/architectures.md`. TileLang's, whose compiler takes minutes for some, are asked by name.
 
     python -m benchmarks.surfaces.architectures [NAME ..]     # prints the rows of some pipelines
     python -m benchmarks.surfaces.architectures --write [NAME ..]   # writes the rows of all, or of some, into the page
@@ -34,10 +34,10 @@ MOST, CASES = 4, 5
 """Points of a space that are tried; and sizes at which one is interpreted."""
 HEAD = """# Stored pipelines on other architectures
 
-Each stored pipeline over its naive program, with every precondition judged for the target, legalized for its architecture, written and compiled: the first
-point of its space that goes so far, of four. The cell says the matrix instruction of the code, its registers a thread and bytes spilled; at how many sizes
-of its problem the interpreter, looking for hazards, found its outputs right (the quickest of those of `kir run --check`); and the modelled time at the first
-shape that the problem profiles. Otherwise it says what the first point is refused for. None of it ran on a GPU. Written by
+Each stored pipeline for CUDA and Triton over its naive program, with every precondition judged for the target, legalized for its architecture, written and
+compiled: the first point of its space that goes so far, of four. The cell says the matrix instruction of the code, its registers a thread and bytes spilled; at
+how many sizes of its problem the interpreter, looking for hazards, found its outputs right (the quickest of those of `kir run --check`); and the modelled time
+at the first shape that the problem profiles. Otherwise it says what the first point is refused for. None of it ran on a GPU. Written by
 `python -m benchmarks.surfaces.architectures --write`; a test compares some of the rows.
 
 | pipeline | surface | sm_80 | sm_120 |
@@ -100,7 +100,7 @@ def written(rows: Iterable[str], names: Iterable[str], text: str) -> str:
 def main(words: Iterable[str]) -> int:
     """0, or 2 for words that are no pipelines."""
     words = list(words)
-    every = [n for n in space_names() if find_space(n).kind == "pipeline"]
+    every = [n for n in space_names() if (of := find_space(n)).kind == "pipeline" and of.surface != "tilelang"]
     if unknown := [w for w in words if w != "--write" and w not in space_names()]:
         print(f"no pipeline is called {', '.join(unknown)}; there are {', '.join(space_names())}", file=sys.stderr)
         return 2

@@ -15,7 +15,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32
 from kir.surface.launches.record import HostLaunch
-from kir.surface.launches.values import Array, Dtype, Known, Quotient, Unknown, Value, decided, floored, is_condition, number_chosen
+from kir.surface.launches.values import Array, Dtype, Either, Known, Quotient, Unknown, Value, decided, floored, is_condition, is_number, number_chosen
 
 from .host_parts import Called as Called
 from .host_parts import HostFile as HostFile
@@ -505,7 +505,7 @@ class Follower:
         if (not whole) in [a for a in answers if a is not None]:
             return not whole
         left = [v for v, a in zip(values, answers) if a is None]
-        return whole if not left else left[0] if len(left) == 1 else left if whole else Unknown("one condition or another")
+        return whole if not left else left[0] if len(left) == 1 else left if whole else Either("one condition or another", tuple(left))
 
     def truth(self, v: Value) -> bool | None:
         """Whether a value counts as true; None where that is not known."""
@@ -595,4 +595,8 @@ def _constant(v: Value) -> Value:
 def _opposite(test: Value) -> Value:
     if isinstance(test, n.Binary) and test.op in _NEGATED:
         return build.compare(_NEGATED[test.op], test.a, test.b)
+    if is_number(test) and isinstance(test, n.Expr):
+        return build.compare("eq", test, 0)
+    if isinstance(test, Either):
+        return [_opposite(x) for x in test.parts]
     return Unknown("the opposite of a condition")

@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error
 from kir.gate.goals import predicted
-from kir.gate.inputs.close import close, rounded_to
+from kir.gate.inputs.close import close, precise, rounded_to
+from kir.gate.inputs.extremes import extremes
 from kir.gate.inputs.places import places
 from kir.gate.inputs.scaled import factor
 from kir.gate.inputs.sets import size_sets
+from kir.gate.inputs.turns import about, numbers_of, turns
 from kir.gate.operands import otherwise
 from kir.gate.shapes import MOST_ELEMENTS, Plan, Sizes, constants, of_problem, of_programs, solved, worth
 from kir.interp import Result, run
@@ -26,9 +28,9 @@ from kir.ir.build import const, int_value
 from kir.ir.canonical import content_hash
 from kir.ir.printer import expr_text
 from kir.ir.types import DType
-from kir.ir.visit import substitute, walk
+from kir.ir.visit import substitute
 from kir.problem import Comparison, Problem, Shape
-from kir.problem.draws import AROUND, TIMES, around, draw, generator, times, unit_roundoff
+from kir.problem.draws import AROUND, AT, TIMES, around, draw, generator, placed, times, unit_roundoff
 from kir.problem.ordering import TOGETHER, Ordering, ordered, split
 from kir.problem.problem import widened
 from kir.problem.schema import Draw, Tensor
@@ -51,9 +53,8 @@ LEAST_APART, SHARE_APART, ONE_SIDED = 64, 0.2, 0.98
 """Of elements that differ from a reference by their last rounding: how many, and which share, tell something; and which share of them on one side does."""
 FRESH = 3
 """What is added to the seeds of all cases for inputs that a program has not seen."""
-MOST_AROUND, MOST_SCALED, SCALED_SEEDS, LARGEST = 4, 2, (0, 1, 2), 2.0**17
-"""Numbers of a program about which inputs are drawn, beyond which outputs are brought, and the magnitude that none reaches: beyond what f16 holds they
-stand for infinity."""
+MOST_SCALED, SCALED_SEEDS = 2, (0, 1, 2)
+"""Numbers of a program beyond which outputs are brought, and with which seeds that is tried."""
 TURNS = (0, TOGETHER)
 """Seeds of the ordered cases at the most telling shape: every slice in another order, and everything rising together."""
 
@@ -179,7 +180,7 @@ def problem_tests(program: n.Program, problem: Problem, given: Mapping[str, str]
     shapes = [named_shape(problem, at) for at in (plan.shapes if plan is not None else ()) if problem.admits(named_shape(problem, at))]
     uneven = next((s for s in own if "tail" in s.tags and "one" not in s.tags), own[-1] if own else shapes[0])
     in_order = f"normal{plan.ordering}" if plan is not None and plan.ordering is not None else "normal"
-    adverse = [d for d in problem.distributions if d != "normal"]
+    adverse = [d for d in problem.distributions if d not in ("normal", *problem.always)]
     turn = int(content_hash(program)[:8], 16)
     adverse = adverse[turn % len(adverse):] + adverse[:turn % len(adverse)] if adverse else []
     must = [(s, in_order, seed) for s in shapes for seed in (TURNS if s is shapes[0] else TURNS[:1])]
@@ -188,12 +189,14 @@ def problem_tests(program: n.Program, problem: Problem, given: Mapping[str, str]
     must += [(s, in_order, TURNS[i % 2]) for i, s in enumerate((*far, *edges))]
     if uneven not in shapes or in_order != "normal":
         must.append((uneven, "normal", 0))
+    must += [(uneven, d, 0) for d in problem.always]
     places = [shapes[0], uneven] if shapes else [uneven]
     may = [(places[i % len(places)], f"{d}{in_order.removeprefix('normal')}" if i % len(places) == 0 and shapes else d, i) for i, d in enumerate(adverse)]
     must, may = must + may[:1], may[1:]
     place, naive = (shapes or [uneven])[0], _naive(problem)
     scaled = _scaled(program, naive, lambda seed, by: _given(naive[0], problem, place, by, seed + fresh)) if naive else []
-    may[:0] = [(place, d, i) for d, i in (*((d, i) for i, d in enumerate(_around(program, *naive), 1)), *scaled) if _fair(problem, place, d, i + fresh)]
+    around_ = [*turns(program, names), *about(program, *naive)]
+    may[:0] = [(place, d, i) for d, i in (*((d, i) for i, d in enumerate(around_, 1)), *scaled) if _fair(problem, place, d, i + fresh)]
     if _fair(problem, place, f"{TIMES}0.0", fresh):
         may.insert(0, (place, f"{TIMES}0.0", 0))
     may[:0] = [*((s, f"{d}{in_order.removeprefix('normal')}", TURNS[1]) for d, s in _turns([d for d in adverse if problem.orderable(d)], far)),
@@ -208,16 +211,10 @@ def problem_tests(program: n.Program, problem: Problem, given: Mapping[str, str]
                           for d in adverse if (s, d) not in [(at, how) for at, how, _ in chosen]))
 
 
-def _around(program: n.Program, *others: n.Program) -> list[str]:
-    """Distributions about numbers that a program has: what it compares with, or begins a search from. Those first that no other program has."""
-    found, known = _numbers(program), set().union(*map(_numbers, others))
-    return [f"{AROUND}{c!r}" for c in sorted(found, key=lambda c: (c in known, -abs(c)))[:MOST_AROUND]]
-
-
 def _scaled(program: n.Program, others: Sequence[n.Program], made: Callable[[int, float], Mapping[str, Array]]) -> list[tuple[str, int]]:
     """Distributions, with seeds, that bring outputs beyond numbers that a program has and no other: `made` gives them for a seed and a factor of
     the inputs."""
-    own = _numbers(program) - set().union(*map(_numbers, others))
+    own = numbers_of(program) - set().union(*map(numbers_of, others))
     out: dict[tuple[str, int], None] = {}
     for c in sorted(own, key=lambda c: (-abs(c), c))[:MOST_SCALED]:
         for seed in SCALED_SEEDS:
@@ -225,10 +222,6 @@ def _scaled(program: n.Program, others: Sequence[n.Program], made: Callable[[int
                 out[f"{TIMES}{by!r}", seed] = None
                 break
     return list(out)
-
-
-def _numbers(program: n.Program) -> set[float]:
-    return {float(x.value) for k in program.kernels for x in walk(k) if isinstance(x, n.Const) and x.dtype.is_float and 2 < abs(float(x.value)) < LARGEST}
 
 
 def _fair(problem: Problem, at: Shape, distribution: str, seed: int) -> bool:
@@ -392,6 +385,8 @@ class RelativeCase:
     also: Mapping[str, Array] | None = None
     rounded: Mapping[str, float] = field(default_factory=dict)
     """Relative rounding of outputs that the other program rounds to a narrower dtype than theirs (see `rounded_to`)."""
+    precise: frozenset[str] = frozenset()
+    """Outputs of which the other program gives each element to its own last bits (see `close`)."""
 
     @property
     def arrays(self) -> Mapping[str, Array]:
@@ -405,7 +400,8 @@ class RelativeCase:
             got = outputs.get(name)
             if got is None or got.shape != exact.shape or got.dtype != exact.dtype:
                 return Comparison(False, math.inf, name, 0.0, f"{name} is absent, or of another shape or dtype")
-            one = close(name, got, exact, None if self.also is None else self.also[name].astype(np.float64), self.rounded.get(name))
+            one = close(name, got, exact, None if self.also is None else self.also[name].astype(np.float64), self.rounded.get(name),
+                        self.also is None and name in self.precise)
             if one.worst > worst.worst or not one.ok:
                 worst = one
             if not one.ok:
@@ -445,7 +441,7 @@ def relative_tests(program: n.Program, against: n.Program, also: Sequence[n.Prog
     shapes, apart = _needed(program, plan), list(APART)
     inputs = [p.of.dtype for p in program.params if isinstance(p.of, n.Buffer) and p.role != "out"]
     whole = [name for name in WHOLE if any(of.is_integer for of in inputs)]
-    numbers = [*whole, *_around(program, against)]
+    numbers = [*turns(program), *extremes(against), *whole, *about(program, against)]
     scaled = _scaled(program, (against,), lambda seed, by: _outputs(against, first, by, seed))
     if not any(of.is_float for of in inputs):
         apart, adverse = [], whole[:1] or ["normal"]
@@ -529,6 +525,8 @@ def _made(against: n.Program, at: tuple[tuple[str, int], ...], distribution: str
             return None
         largest = max(floats, key=lambda name: arrays[name].size)
         arrays[largest] = around(arrays[largest], float(base.removeprefix(AROUND)), generator(reference, base, seed), seed)
+    if base.startswith(AT):
+        arrays = placed(base.removeprefix(AT), arrays, generator(reference, base, seed))
     if base.startswith(TIMES):
         arrays |= {name: times(arrays[name], float(base.removeprefix(TIMES))) for name in floats}
     if ordering is not None:
@@ -541,33 +539,36 @@ def _made(against: n.Program, at: tuple[tuple[str, int], ...], distribution: str
             scalars[p.name] = 0.5 if p.of.is_float else 1
     with np.errstate(all="ignore"):
         result = _ran(against, arrays, scalars)
-        if (few or base in WHOLE) and result.errors:
-            if base in WHOLE:
+        if (few or base in WHOLE or base.startswith(AT)) and result.errors:
+            if base in WHOLE or base.startswith(AT):
                 return None  # numbers that name places it does not have
             arrays |= few
             result = _ran(against, arrays, scalars)
         expected, also = result.outputs, _otherwise(against, arrays, scalars)
-        if (base in KINDS or base.startswith((AROUND, TIMES))) and not _exact_enough(against, arrays, scalars, expected):
+        asked = base in KINDS or base.startswith((AROUND, AT, TIMES))
+        sure = _exact_enough(against, arrays, scalars, expected) if asked else frozenset()
+        if sure is None:
             return None
-    return RelativeCase(_label(sizes), sizes, seed, arrays, scalars, expected, distribution, also, rounded_to(against))
+    return RelativeCase(_label(sizes), sizes, seed, arrays, scalars, expected, distribution, also, rounded_to(against), sure)
 
 
-def _exact_enough(against: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, int | float], expected: Mapping[str, Array]) -> bool:
-    """Whether a program gives nearly what it gives with every float in f64, but for the last rounding."""
+def _exact_enough(against: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, int | float], expected: Mapping[str, Array]) -> frozenset[str] | None:
+    """The outputs in each element of which a program is precise; None where it does not give nearly what it gives with every float in f64, but for the last
+    rounding."""
     floats = {p.name for p in against.params if isinstance(p.of, n.Buffer) and p.of.dtype.name in ("f32", "f16", "bf16")}
     dtypes = {p.name: p.of.dtype.name for p in against.params if isinstance(p.of, n.Buffer)}
     try:
         wide = run(widened(against), {k: v.astype(np.float64) if k in floats else v.copy() for k, v in arrays.items()}, {**scalars}).outputs
     except KirError:
-        return False
+        return None
     for name, got in expected.items():
         rounded, exact = wide[name].astype(got.dtype), wide[name].astype(np.float64)
         if not np.isfinite(rounded.astype(np.float64)).all():
-            return False
+            return None
         last = unit_roundoff(dtypes[name]) * np.abs(exact)
         if close(name, got, exact - last, exact + last).worst > FAIR:
-            return False
-    return True
+            return None
+    return frozenset(name for name, got in expected.items() if precise(got, wide[name]))
 
 
 def _extent(d: n.Expr) -> str:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -87,6 +88,32 @@ AROUND = "around "
 
 TIMES = "times "
 """A distribution of this name and a number: the usual draw of floats, multiplied by it."""
+
+
+AT = "at "
+"""A distribution of this name, a tensor, `=` and values with `;` between them (more after a comma): the usual draw, with one element in four of the tensor
+one of these."""
+
+
+def placed(text: str, arrays: Mapping[str, Array], random: np.random.Generator) -> dict[str, Array]:
+    """The arrays with the values that the rest of such a name says in its tensors, those that their dtypes can hold. In tensors of one size they stand in the
+    same places, first beside what is next in the list, then beside what is before it, and so on."""
+    made, places = dict(arrays), dict[int, Array]()
+    for number, part in enumerate(text.split(",")):
+        name, _, values = part.partition("=")
+        if name not in made or not made[name].size:
+            continue
+        out = np.array(made[name], copy=True)
+        flat, whole = out.reshape(-1), out.dtype.kind in "iu"
+        with np.errstate(over="ignore"):
+            told = [int(v) if whole else out.dtype.type(float(v)) for v in values.split(";")]
+        if kept := [v for v in told if not whole or np.iinfo(out.dtype).min <= v <= np.iinfo(out.dtype).max]:
+            some = np.flatnonzero(random.integers(0, 4, flat.size) == 0)
+            chosen = places.setdefault(flat.size, some if len(some) else np.arange(1))
+            turn, at = np.divmod(np.arange(len(chosen)), len(kept))
+            flat[chosen] = np.array(kept, out.dtype)[(at + number * np.where(turn % 2 == 0, 1 + turn // 2, -1 - turn // 2)) % len(kept)]
+        made[name] = out
+    return made
 
 
 def times(a: Array, value: float) -> Array:

@@ -48,6 +48,8 @@ NORM = 0.25
 SMALLER: tuple[tuple[str, tuple[str, ...], tuple[int, ...]], ...] = (
     ("one", ("one",), (1,)), ("odd", ("odd", "tail"), (5, 7, 3, 11, 13)), ("small", ("small",), (16, 32, 64)), ("tail", ("tail",), (37, 21, 50, 18)))
 """Name, tags, and values that the sizes take in turn."""
+SIGNED = ("signed", "negative")
+"""Distributions of inputs that the file draws on one side of zero alone: there an absolute value, or what is cut off at zero, does nothing."""
 TELLING = ("zeros", "mean", "nan", "input", "last element skipped")
 """Forgeries that must fail; one in a lower precision may pass where sums are long, and is then said."""
 
@@ -119,6 +121,10 @@ class ModelProblem(Problem):
     @property
     def drawn_by_host(self) -> bool:
         return True
+
+    @property
+    def always(self) -> tuple[str, ...]:
+        return tuple(d for d in SIGNED if d in self.spec.distributions)
 
     def admits(self, shape: Shape) -> bool:
         """Whether the file makes a call at these sizes, with the extents that are expected."""
@@ -213,13 +219,15 @@ def _made(path: Path, source: ModelSource) -> ModelProblem:
     usual = {t.name: Draw(kind="normal") for t in tensors if t.role == "in"}
     spec = ProblemFile.model_construct(
         name=path.stem, title=f"the model of {path.name}", operator="model", dtypes=(), scalars=dict(given["scalars"]), tensors=tensors, shapes=shapes,
-        distributions=dict.fromkeys(("normal", "sparse", "large", "tiny"), usual), work_item=WorkItem(kind="element", axes=()), norm=NORM,
+        distributions=dict.fromkeys(("normal", "sparse", "large", "tiny", "huge", *SIGNED), usual), work_item=WorkItem(kind="element", axes=()), norm=NORM,
         references=(MODEL_REFERENCE,))
     smallest = min((s for s in shapes if "one" not in s.tags), key=lambda s: _elements(tensors, s), default=shapes[0])
     runner.ask("examine", smallest.sizes)
     spec = spec.model_copy(update={"bytes": _bytes(runner, tensors, smallest)})
     out = ModelProblem(spec, dtype, path, path.parent, runner=runner, held=tuple(given["state"]))
-    kept = {name: usual for name in spec.distributions if name == "normal" or _fair(out, smallest, name)}
+    usual_ = out.inputs(smallest, 1)
+    one_sided = any(a.dtype.kind == "f" and a.size and bool((a >= 0).all()) for name, a in usual_.items() if name not in given["state"])
+    kept = {name: usual for name in spec.distributions if name == "normal" or ((one_sided or name not in SIGNED) and _fair(out, smallest, name))}
     out = replace(out, spec=spec.model_copy(update={"distributions": kept}))
     return replace(out, caveats=_caveats(out, smallest))
 
@@ -234,7 +242,12 @@ def _elements(tensors: Iterable[Tensor], s: Shape) -> int:
 
 def _fair(problem: ModelProblem, at: Shape, distribution: str) -> bool:
     """Whether a distribution has an answer: finite, and one that the model itself gives in its own dtype."""
-    return _answered(problem, at, problem.inputs(at, 1, distribution))
+    try:
+        return _answered(problem, at, problem.inputs(at, 1, distribution))
+    except KirError:
+        if distribution in SIGNED:
+            return False  # the model takes no such numbers
+        raise
 
 
 def _answered(problem: ModelProblem, at: Shape, inputs: Mapping[str, Array]) -> bool:
@@ -259,6 +272,11 @@ def _caveats(problem: ModelProblem, at: Shape) -> tuple[str, ...]:
     if "one" in at.tags:
         return ("its only shape has one element",)
     passing = [name for name, forged in problem.forgeries(inputs, at).items() if _judged(problem, found, forged["out"]).ok]
+    for other in problem.always if any(name in TELLING for name in passing) else ():
+        others = problem.inputs(at, 2, other)
+        there = problem._bounded(others, at)
+        forged = problem.forgeries(others, at)
+        passing = [name for name in passing if name in forged and _judged(problem, there, forged[name]["out"]).ok]
     if wrong := [name for name in passing if name in TELLING]:
         raise error("KIR-G917", f"at shape '{at.name}' a kernel that writes {wrong[0]} would be right", origin=source.result,
                     needs="a model whose output depends on its inputs")

@@ -36,7 +36,10 @@ WINDOW = 256
 BLOCK = 128 * WINDOW
 """Elements of which a bound is made at once: what comes between stays in a core's cache."""
 TRIED = 6
-SCALES = {"large": 8.0, "tiny": 2.0**-8}
+LIFTED = 4.0
+"""What is added to large ones that are never negative, so that none is left near the others."""
+SIGNS = ("signed", "negative")
+SCALES = {"large": 8.0, "tiny": 2.0**-8, "huge": 256.0}
 
 
 @dataclass(frozen=True)
@@ -216,8 +219,8 @@ class ModelFile:
 
     # ------------------------------------------------------------------------------------------------------------ inputs and oracle
     def inputs(self, sizes: Mapping[str, int], seed: int, distribution: str) -> dict[str, Array]:
-        """The file's own draws at a seed; `sparse` keeps one in eight elements of float inputs, `large` and `tiny` scale them. State is as
-        the model makes it."""
+        """The file's own draws at a seed; `sparse` keeps one in eight elements of float inputs, `large` and `tiny` scale them; of those that are never
+        negative the large ones are lifted, `signed` gives each element a sign and `negative` all the other one. State is as the model makes it."""
         b = self.built(sizes, seed)
         random = torch.Generator().manual_seed((seed * 31 + 7) % 2**63)
         out = {}
@@ -225,7 +228,9 @@ class ModelFile:
             if x.is_floating_point() and distribution == "sparse":
                 x = x * (torch.randint(0, 8, x.shape, generator=random) == 0)
             elif x.is_floating_point() and distribution in SCALES:
-                x = x * SCALES[distribution]
+                x = x * SCALES[distribution] + (LIFTED if distribution == "large" and bool((x >= 0).all()) else 0.0)
+            elif x.is_floating_point() and distribution in SIGNS and bool((x >= 0).all()):
+                x = -x if distribution == "negative" else x * (2 * torch.randint(0, 2, x.shape, generator=random) - 1)
             out[name] = to_numpy(x)
         return {**out, **{k: to_numpy(x) for k, x in b.state.items()}}
 

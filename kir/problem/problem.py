@@ -23,7 +23,7 @@ from kir.ir.types import DTYPES, DType, PointerType, TileType, Type
 from kir.ir.visit import once_for_each, substitute, transform
 from kir.problem import comparison
 from kir.problem.comparison import Comparison
-from kir.problem.draws import AROUND, TIMES, around, draw, generator, numpy_dtype, smallest_step, times, unit_roundoff
+from kir.problem.draws import AROUND, AT, TIMES, around, draw, generator, numpy_dtype, placed, smallest_step, times, unit_roundoff
 from kir.problem.ordering import INDEPENDENT, ordered, split
 from kir.problem.schema import Draw, Number, ProblemFile, SetWithTies, Shape, State, Tensor, WorkItem, evaluate
 
@@ -130,6 +130,11 @@ class Problem:
         return reference.read_bytes() if reference.is_file() else b""
 
     @property
+    def always(self) -> tuple[str, ...]:
+        """Distributions that no verdict goes without."""
+        return ()
+
+    @property
     def drawn_by_host(self) -> bool:
         """Whether no device can draw the inputs: each of their elements depends on others."""
         return any(d.kind == "partition" for d in self.spec.distributions["normal"].values())
@@ -184,7 +189,8 @@ class Problem:
         base, ordering = split(distribution)
         value = base.removeprefix(AROUND) if base.startswith(AROUND) and base not in self.spec.distributions else ""
         scale = base.removeprefix(TIMES) if base.startswith(TIMES) and base not in self.spec.distributions else ""
-        if value or scale:
+        told = base.removeprefix(AT) if base.startswith(AT) and base not in self.spec.distributions else ""
+        if value or scale or told:
             base = "normal"
         if base not in self.spec.distributions:
             raise usage("KIR-G903", f"problem '{self.name}' has no distribution '{base}'",
@@ -200,6 +206,8 @@ class Problem:
                 out[t.name] = draw(how(t).at(at.sizes), self.tensor_shape(t, at), self.tensor_dtype(t), random)
         if value and (largest := self.widest_drawn(out)):
             out[largest] = around(out[largest], float(value), generator(self.spec.name, value, seed, largest), seed)
+        if told:
+            out = placed(told, out, generator(self.spec.name, told, seed))
         for t in self.spec.tensors if scale else ():
             if t.name in out and unit_roundoff(self.tensor_dtype(t)) and self.usual_draw(t).kind in INDEPENDENT:
                 out[t.name] = times(out[t.name], float(scale))

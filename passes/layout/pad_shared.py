@@ -41,7 +41,7 @@ from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, R
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import kernel_of
 from kir.rewrite.match import hardware_of, matched, node_as, params_as
-from kir.rewrite.match.local_buffers import byte_count, goes_through_its_name, redeclared, sizes, transfers
+from kir.rewrite.match.local_buffers import at_once, byte_count, goes_through_its_name, redeclared, sizes
 
 
 def _buffer(program: n.Program, site: Site) -> tuple[n.Buffer, int]:
@@ -53,7 +53,7 @@ def _vectors_aligned(program: n.Program, site: Site, context: Context) -> Verdic
     b, pad = _buffer(program, site)
     shape = matched(sizes(b))
     row = (shape[-1] + pad) * b.dtype.bytes
-    for t in transfers(kernel_of(program, site.path), b.name):
+    for t in at_once(kernel_of(program, site.path), b.name):
         if row % t.bytes:
             return refuted(f"rows of {row} bytes break the alignment of accesses of {t.bytes} bytes",
                            f"row 1 starts at byte {row}, not a multiple of {t.bytes}",

@@ -39,7 +39,7 @@ from kir.ir.layouts.layout import ADDRESS_BITS
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import kernel_of
 from kir.rewrite.match import node_as, params_as
-from kir.rewrite.match.local_buffers import byte_count, goes_through_its_name, redeclared, transfers
+from kir.rewrite.match.local_buffers import at_once, byte_count, goes_through_its_name, redeclared
 
 
 def _buffer(program: n.Program, site: Site) -> n.Buffer:
@@ -69,7 +69,7 @@ def _whole_atoms(program: n.Program, site: Site, context: Context) -> Verdict:
     atom = 1 << item.base
     if b.dtype.bytes > atom:
         return refuted(f"an element of {b.dtype.bytes} bytes is split over atoms of {atom}", f"the first element of '{b.name}'")
-    for t in transfers(kernel_of(program, site.path), b.name):
+    for t in at_once(kernel_of(program, site.path), b.name):
         if t.bytes > atom:
             return refuted(f"an access moves {t.bytes} neighboring bytes, and atoms of {atom} bytes do not stay neighbors",
                            f"bytes 0 and {atom} of '{b.name}', at {t.stmt.label or type(t.stmt).__name__.lower()}",
@@ -130,6 +130,8 @@ class SwizzleShared(Pass):
             return Miss(f"'{node.buffer.name}' has a layout already")
         if node.buffer.align or self.align & (self.align - 1):
             return Miss(f"'{node.buffer.name}' has an alignment already, or it is no power of two")
+        if 0 < self.align < 1 << self.base and not self.auto:
+            return Miss(f"atoms of {1 << self.base} bytes stay together in memory that is aligned to as many at least")
         return Site(path, self)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:

@@ -44,8 +44,10 @@ from typing import ClassVar
 from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.build import int_value
-from kir.rewrite import Context, Precondition, Site, Verdict, proved, refuted
-from kir.rewrite.base import Effect
+from kir.ir.printer import expr_text
+from kir.ir.visit import walk
+from kir.rewrite import Context, Found, Miss, Path, Place, Precondition, Site, Verdict, proved, refuted
+from kir.rewrite.base import Effect, found_sites
 from kir.rewrite.edit import block_at, kernel_of
 from kir.rewrite.match import hardware_of, matched, params_as
 from kir.rewrite.match.local_buffers import team_level, tile_of
@@ -88,6 +90,15 @@ class StageFragment(ThroughBuffer):
         Precondition("KIR-P050", "validity", "aliasing", "what is kept is not written meanwhile", unchanged_meanwhile),
         Precondition("KIR-P051", "profit", "storage", "the fragment fits in registers", _space_left),
     )
+
+    def match(self, program: n.Program, path: Path, node: Place) -> Found:
+        """As of any buffer, but for what a product in flight reads: of registers it takes what was written before the last wgmma_fence."""
+        found = super().match(program, path, node)
+        if isinstance(found, Miss) or found is None or not isinstance(node, n.Stmt):
+            return found
+        late = {expr_text(x) for s in walk(node) if isinstance(s, n.Mma) and s.pending for x in (*walk(s.a), *walk(s.b)) if isinstance(x, n.Load)}
+        kept = tuple(site for site in found_sites(found) if params_as(site, StageFragment).value not in late)
+        return kept or (Miss("a product in flight reads registers only behind a wgmma_fence") if self.value else None)
 
     def effect(self, program: n.Program, site: Site) -> Effect:
         """The registers of the fragment."""

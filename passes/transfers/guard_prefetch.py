@@ -57,7 +57,7 @@ from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import region_text
-from kir.ir.types import dtype_of
+from kir.ir.types import I32, dtype_of
 from kir.ir.visit import statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import kernel_of
@@ -100,6 +100,14 @@ def _slot(loop: n.For, s: n.Stmt) -> tuple[int, int] | None:
 
 def _run(loop: n.For) -> Ahead | None:
     return next((found for k in range(len(loop.body)) if (found := _ahead(loop, loop.body, k)) is not None), None)
+
+
+def _waits_for_all(body: n.Block, loop: n.For, at: int) -> bool:
+    """Whether every group of copies is over before the threads end: a wait for all stands behind the copies, in the loop or after it."""
+    order = list(statements(body))
+    behind = {id(s) for s in statements(loop.body[at + 1:])} | {id(s) for s in order[next(k for k, s in enumerate(order) if s is loop) + 1:]}
+    behind -= {id(s) for s in statements(loop.body[:at + 1])}
+    return any(isinstance(s, n.Eval) and s.call.fn == "async_wait" and s.call.args == (n.Const(0, I32),) for s in order if id(s) in behind)
 
 
 def _guard(loop: n.For, distance: int) -> n.Expr:
@@ -204,6 +212,8 @@ class GuardPrefetch(Pass):
             clips = {x.src.clip for x in s.then if isinstance(x, n.Copy)}
             if len(clips) != 1 or any(isinstance(x, n.Copy) and (x.mask is not None or x.src.mask is not None) for x in s.then):
                 return Miss("the copies are cut off in different ways")
+            if any(isinstance(x, n.Copy) and x.grouped for x in s.then) and not _waits_for_all(kernel_of(program, path).body, node, k):
+                return Miss("copies past the end would be in flight when the threads end: nothing waits for all groups after them")
             return Site(path, GuardPrefetch(clips.pop()), {"at": k})
         return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import pickle
 import sys
 import weakref
 from contextlib import nullcontext
@@ -345,3 +346,10 @@ def test_what_other_code_compiled_or_refused_is_made_again(monkeypatch: pytest.M
     assert list(later) == ["double"] and len(compilations) == 1, "the same text: not compiled again, and what was refused is not told"
     assert isinstance(replaying.kept("p", ["refused"], lambda key: _doubled(key.removeprefix("re")))["refused"], tuple) and len(compilations) == 2
     launching.compiled.cache_clear()
+
+
+def test_candidates_of_a_gemm_that_other_code_compiled_are_made_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(gemm, "asked", lambda rows: [])
+    (tmp_path / "candidates.pickle").write_bytes(pickle.dumps((("another", "compilers"), {"a row": []})))
+    assert gemm.prepared(tmp_path, of_any_code=True) == {"a row": []}
+    assert gemm.prepared(tmp_path) == {} == gemm.prepared(tmp_path, of_any_code=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kir.learning.corpus.proved import Job, proved_all, table
+from kir.learning.corpus.proved import Job, apart, proved_all, table
 from tests.command_line import called
 from tests.kir.gate.proved.programs import HEAD, RIGHT, WRONG
 
@@ -114,3 +114,12 @@ def test_many_kernels_the_worst_first_and_each_once(tmp_path: Path) -> None:
     assert [r["verdict"] for r in proved_all(jobs, tmp_path / "out")] == ["refuted", "proved", "refused"]
     text = "\n".join(table(rows))
     assert "| 3 | 2 | 1 | 1 | 0 | 100 % of those read |" in text and "Not read: 1 for KIR-" in text
+
+
+def test_a_kernel_may_take_so_much_processor_time_whatever_else_the_machine_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_end(job: Job, runs: int) -> None:
+        while True:
+            pass
+    monkeypatch.setattr("kir.learning.corpus.proved.one", without_end)
+    row = apart(Job("any.kir"), 0.5, 0)
+    assert row["verdict"] == "undecided" and row["why"] == "it took more than 0.5 seconds" and 0.5 <= row["seconds"] < 3

@@ -48,9 +48,17 @@ NEXT = """__global__ void next(const float* x, float* out, int rows, int cols) {
 }
 void run(const float* x, float* o, int rows, int cols) { next<<<rows, 16>>>(x, o, rows, cols); }
 """
+CAPPED = """__global__ void capped(const float* x, float* out, const int* lens, int cols) {
+  float sum = 0.f;
+  for (int k = threadIdx.x; k < min(lens[blockIdx.x], cols); k += 32) sum += x[blockIdx.x * cols + k];
+  out[blockIdx.x * 32 + threadIdx.x] = sum;
+}
+void run(const float* x, float* o, const int* l, int rows, int cols) { capped<<<rows, 32>>>(x, o, l, cols); }
+"""
 
 
 @pytest.mark.parametrize(("text", "shapes"), [
+    pytest.param(CAPPED, {"x": ["rows", "cols"], "lens": ["rows"]}, id="rows up to a length in memory, but no further than their end"),
     pytest.param(CACHE, {"cache": ["most * rows", 32], "lens": ["rows"]}, id="rows up to a length in memory"),
     pytest.param(PARTS, {"x": ["rows", "cols"], "out": ["(ceildiv(rows, 16))", "cols"]}, id="as many rows as the grid has along its other axis"),
     pytest.param(GROUPS, {"words": ["rows", "(cols // 8)"], "scales": ["rows * (cols // 64)"]}, id="nothing is reached unless a size has a whole part"),

@@ -9,7 +9,7 @@ from pathlib import Path
 from kir.base.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.surface.launches.values import Array, Dtype, Known, Quotient, Unknown, Value, floored, is_condition, is_number
+from kir.surface.launches.values import Array, Dtype, Either, Known, Quotient, Unknown, Value, floored, is_condition, is_number
 
 from ..source.source import Node, Sources, Unit
 from ..source.syntax import declared_name, function_declarator, text
@@ -142,6 +142,10 @@ def opposite(test: Value) -> Value:
     """A condition that holds where this one does not."""
     if isinstance(test, n.Binary) and test.op in _NEGATED:
         return build.compare(_NEGATED[test.op], test.a, test.b)
+    if is_number(test) and isinstance(test, n.Expr):
+        return build.compare("eq", test, 0)
+    if isinstance(test, Either):
+        return [opposite(x) for x in test.parts]
     return Unknown("the opposite of a condition")
 
 
@@ -183,6 +187,8 @@ def combined(known: Known, op: str, a: Value, b: Value) -> Value:
         return op == "=="
     if op in ("&&", "and"):
         return False if a is False or b is False else b if a is True else a if b is True else [a, b]
+    if op in ("||", "or"):
+        return True if a is True or b is True else b if a is False else a if b is False else Either("one condition or another", (a, b))
     if isinstance(a, Dtype) and isinstance(b, Dtype):
         if op == "==" and not a.name:
             return Unknown("a dtype")

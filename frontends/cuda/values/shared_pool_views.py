@@ -20,6 +20,9 @@ from .memory import Place, Store, declare, start
 from .reading import Reading
 from .values import Located
 
+LEAST = 16
+"""Bytes that an array which says nothing is taken to begin at a multiple of: the widest access of a thread."""
+
 
 def carved(r: Reading, name: str, kind: CType, v: Located) -> Located | None:
     """The array of its own that a reference into the pool names; None for a reference to anything else."""
@@ -79,6 +82,8 @@ def pieces(r: Reading) -> list[n.Stmt]:
             s.row = build.const(prod(s.logical) * s.declared.bytes)
         else:
             s.row = build.const(after - at) if after is not None else build.sub(r.pool_bytes, at)
+        if at % LEAST and not r.pool.uses and not s.align:
+            s.align = at & -at
         own = s.view(s.declared)
         out.append(n.View(own, n.Region(pool, (build.const(at // r.pool.declared.bytes),))) if r.pool.uses else n.Alloc(own, origin=s.origin))
     return out

@@ -17,6 +17,9 @@ from kir.ir.paths import child_blocks
 from kir.ir.types import dtype_of
 from kir.ir.visit import buffers_named, children, once, transform
 
+WIDEST = 16
+"""Bytes of the widest access of a thread: an array that does not say otherwise is taken to begin at a multiple of them."""
+
 
 @dataclass(frozen=True)
 class Part:
@@ -91,7 +94,8 @@ def _pool(placed: Sequence[tuple[Facts, n.Stmt]], b: n.Buffer, taken: set[str]) 
     for i, (lo, hi) in enumerate(joined):
         name = b.name if i == 0 else next(x for j in range(1, len(taken) + 2) if (x := f"{b.name}_{j}") not in taken)
         taken.add(name)
-        own = b.align if lo == 0 else min(b.align, lo * b.dtype.bytes & -(lo * b.dtype.bytes))
+        first = lo * b.dtype.bytes & -(lo * b.dtype.bytes)
+        own = b.align if lo == 0 or (not b.align and first >= WIDEST) else min(b.align or WIDEST, first)
         parts.append(Part(lo, hi, replace(b, name=name, shape=(build.const(hi - lo),), align=own)))
     return Pool(tuple(parts), reach)
 

@@ -1,18 +1,18 @@
 """Memory: which a name means, what a kernel only reads, and which addresses wide copies need."""
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from kir.analysis.access import Aliases, buffers_written
 from kir.analysis.proof.asking.question import Holding, Ranging
 from kir.analysis.proof.sites import PRIVATE
-from kir.analysis.proof.values import FALSE, Env, Values, compared, either, extent, root, wide, within
+from kir.analysis.proof.values import FALSE, TRUE, Env, Val, Values, compared, either, extent, root, wide, within
 from kir.base.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
 from kir.ir.types import I64, DType, TileType, dtype_of, shape_of
-from kir.ir.visit import statements, walk
+from kir.ir.visit import names_read, statements, walk
 
 MOST_TRIPS, MOST_STATEMENTS = 8, 6
 """Of a loop whose trips are walked one by one."""
@@ -197,7 +197,7 @@ def copy_aligned(values: Values, s: n.Copy, env: Env) -> Iterator[tuple[str, n.E
 
 def at_once(values: Values, r: n.Region, env: Env, mask: n.Expr | None) -> list[tuple[n.Expr, tuple[Holding, ...]]]:
     """That neighbors which a thread touches with one access, 2, 4, 8 or 16 of them and 16 bytes at most, begin at a multiple of their size. Those with
-    conditions of their own are touched one by one; where memory begins that is not laid out in rows is not followed."""
+    conditions of their own are touched one by one, and so are those of a view that says where each element is, and of a layout that parts them."""
     shape = shape_of(r.type) if r.index else ()
     count = int_value(extent(shape[-1])) if shape else None
     if count not in (2, 4, 8, 16) or any(d != 1 for d in shape[:-1]) or r.buffer.space in PRIVATE or (mask is not None and isinstance(mask.type, TileType)):
@@ -213,7 +213,8 @@ def aligned(values: Values, r: n.Region, width: int, env: Env, clip: bool) -> li
     chunk = max(1, width // size)
     last = shape[-1] if shape else 1
     given = not r.index or (isinstance(r.index[-1], n.Span) and r.index[-1].step == 1)
-    if b.name in env.views or not isinstance(last, int) or last % chunk or not given:
+    begin = begins(values, b, width, env)
+    if begin is None or not isinstance(last, int) or last % chunk or not given:
         return None
     if b.layout is not None and not _keeps(b.layout, width):
         return None
@@ -227,6 +228,9 @@ def aligned(values: Values, r: n.Region, width: int, env: Env, clip: bool) -> li
         return None
     if clip:
         held += [within(i, d) for i, d in zip(index, b.shape, strict=True)]
+    if not build.is_const(begin, 0):  # what is before it and the index may make up a multiple together
+        whole = build.add(begin, build.mul(_flat(index, inner), const(size, I64)))
+        return [(compared("eq", build.mod(whole, const(width, I64)), const(0, I64)), tuple(held))]
     out: list[tuple[n.Expr, tuple[Holding, ...]]] = [
         (_multiple_term(i, b, k, chunk), tuple(held)) for k, i in enumerate(index) if k < len(index) - 1 or int_value(i) != 0]
     if clip:
@@ -234,18 +238,70 @@ def aligned(values: Values, r: n.Region, width: int, env: Env, clip: bool) -> li
     return out
 
 
+def begins(values: Values, b: n.Buffer, width: int, env: Env) -> n.Expr | None:
+    """Where memory begins, in bytes from a multiple of `width`, through the views that it is one of: 0 at such a multiple. None where a view says of
+    each element where it is, or what it shows is laid out otherwise than row by row. Shared memory begins at a multiple of what it declares, if that is
+    less, and at no more."""
+    offset: n.Expr = const(0, I64)
+    while b.name in env.views:
+        view = env.views[b.name]
+        b, inner = view.at.buffer, strides(view.at.buffer)
+        if view.axes or inner is None or (b.layout is not None and not _keeps(b.layout, width)):
+            return None
+        if view.at.index:
+            index, _ = values.place(view.at, env)(tuple(const(0) for _ in shape_of(view.at.type)))
+            offset = build.add(offset, build.mul(_flat(index, inner), const(b.dtype.bytes, I64)))
+    if b.space == "shared" and 0 < b.align < width:
+        offset = build.add(offset, const(b.align, I64))
+    known = int_value(offset)
+    return const(0, I64) if known is not None and known % width == 0 else offset
+
+
+def through(values: Values, view: n.View, index: Sequence[n.Expr], env: Env) -> tuple[n.Expr, ...]:
+    """Where an element of a view is that says of each where it is."""
+    for axis, i in zip(view.axes, index, strict=True):
+        env = env.naming(axis, Val((), lambda _, i=i: (i, TRUE)))  # type: ignore[misc]  # bound at once
+    return values.place(view.at, env)(())[0]
+
+
+def in_line(values: Values, view: n.View, index: Sequence[n.Expr], env: Env) -> tuple[n.Buffer, tuple[n.Expr, ...]] | None:
+    """Of a view of the same elements, row by row on both sides: the memory that it shows as one line, and the index in it. None for others."""
+    own, shown = view.buffer, view.at.buffer
+    if own.dtype != shown.dtype or any(b.layout is not None or b.strides is not None for b in (own, shown)):
+        return None
+    at, _ = values.place(view.at, env)(tuple(const(0) for _ in shape_of(view.at.type))) if view.at.index else ((), TRUE)
+    first = _flat(at, build.row_major(shown.shape)) if view.at.index else const(0, I64)
+    if len(shown.shape) == 1:
+        return shown, (build.add(first, _flat(index, build.row_major(own.shape))),)
+    whole: n.Expr = const(1)
+    for d in shown.shape:
+        whole = build.mul(whole, d)
+    return n.Buffer(shown.name, shown.dtype, (whole,), shown.space, align=shown.align), (build.add(first, _flat(index, build.row_major(own.shape))),)
+
+
+def stays(view: n.View, program: n.Program, kernel: n.Kernel) -> bool:
+    """Whether a view lies at one place for all that may be compared through it: for all CTAs, or, of shared memory, for all threads of one."""
+    known = {p.name for p in program.params} | ({a.name for a in kernel.grid} if view.buffer.space == "shared" else set())
+    where = (*(i.lo if isinstance(i, n.Span) else i for i in view.at.index), *view.buffer.shape, *view.at.buffer.shape)
+    return all(names_read(e) <= known for e in where)
+
+
+def _flat(index: Sequence[n.Expr], by: tuple[n.Expr, ...]) -> n.Expr:
+    """The number of an element."""
+    offset: n.Expr = const(0, I64)
+    for i, each in zip(index, by, strict=True):
+        offset = build.add(offset, build.mul(wide(i), wide(each)))
+    return offset
+
+
 def first_at(values: Values, r: n.Region, width: int, env: Env) -> n.Expr | None:
     """That a region of memory that lies row by row begins at a multiple of so many bytes; None where that is not known how to say."""
-    if r.buffer.name in env.views:
+    begin, inner = begins(values, r.buffer, width, env), strides(r.buffer)
+    if begin is None or inner is None:
         return None
     index, _ = values.place(r, env)(tuple(const(0) for _ in shape_of(r.type)))
-    offset: n.Expr = const(0, I64)
-    inner = strides(r.buffer)
-    if inner is None:
-        return None
-    for i, each in zip(index, inner, strict=True):
-        offset = build.add(offset, build.mul(wide(i), wide(each)))
-    return compared("eq", build.mod(build.mul(offset, const(r.buffer.dtype.bytes, I64)), const(width, I64)), const(0, I64))
+    offset = build.add(begin, build.mul(_flat(index, inner), const(r.buffer.dtype.bytes, I64)))
+    return compared("eq", build.mod(offset, const(width, I64)), const(0, I64))
 
 
 def _multiple_term(i: n.Expr, b: n.Buffer, k: int, chunk: int) -> n.Expr:

@@ -239,14 +239,16 @@ class Walk:
         plain, ranges = True, tuple(Ranging(v, const(0), extent(d)) for v, d in elements)
         while buffer.name in env.views:
             view = env.views[buffer.name]
-            if not view.axes:
+            line = None if view.axes else places.in_line(self.values, view, index, env)
+            if line is not None:
+                buffer, index = line
+            elif not view.axes:
                 plain = False
+                if not places.stays(view, self.program, self.kernel):
+                    self.gap(("race", "wait", "ring", "undefined"), f"where the view '{buffer.name}' lies", place.stmt)
                 break
-            inner = env
-            for axis, i in zip(view.axes, index, strict=True):
-                inner = inner.naming(axis, Val((), lambda _, i=i: (i, TRUE)))  # type: ignore[misc]  # bound at once
-            index, _ = self.values.place(view.at, inner)(())
-            buffer = view.at.buffer
+            else:
+                buffer, index = view.at.buffer, places.through(self.values, view, index, env)
             inside = [within(i, d) for i, d in zip(index, buffer.shape, strict=True)]
             if view.fill is None and not clip:
                 held: tuple[Holding, ...] = (*ranges, *([cond] if cond != TRUE else []))
@@ -255,12 +257,9 @@ class Walk:
             else:
                 cond = both(cond, *inside)
         made = Access(verb, place, buffer, root(buffer.name, env.views), index, elements, cond, clip, value, late, plain)  # type: ignore[arg-type]  # one of three words
-        return self._noted(made)
-
-    def _noted(self, a: Access) -> list[Item]:
-        if a.verb != "read":
-            self.written.setdefault(a.root, []).append(a)
-        return [a]
+        if made.verb != "read":
+            self.written.setdefault(made.root, []).append(made)
+        return [made]
 
     def claim(self, kind: Kind, place: Place, what: str, condition: n.Expr, more: tuple[Holding, ...] = ()) -> None:
         """Notes what must hold."""

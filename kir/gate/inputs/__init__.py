@@ -1,4 +1,4 @@
 """What inputs a program is tested on may be, and when two programs gave the same.
 
-Order: sets, places, scaled, close.
+Order: sets, places, extremes, turns, scaled, close.
 """

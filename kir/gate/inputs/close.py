@@ -15,6 +15,9 @@ from kir.problem import Comparison
 Array = NDArray[Any]
 ROUNDED = {"f16": 2.0**-11, "bf16": 2.0**-8}
 """Relative rounding to a dtype."""
+PRECISE, OWN = 2.0**-21, 2.0**-12
+"""The relative error of each element of a precise reference beside its last rounding, and what another program may differ by there: so much more that the
+first is hardly so small by chance where the second would be so large."""
 LEAST_APART, SHARE_APART, ONE_SIDED = 64, 0.2, 0.98
 """Of elements that differ from a reference by their last rounding: how many, and which share, tell something; and which share of them on one side does."""
 
@@ -28,20 +31,31 @@ def rounded_to(program: n.Program) -> Mapping[str, float]:
     return {name: max(found) for name, all_ in stored.items() if None not in all_ and (found := [x for x in all_ if x is not None])}
 
 
-def close(name: str, got: Array, exact: Array, also: Array | None = None, rounded: float | None = None) -> Comparison:
+def precise(got: Array, exact: Array) -> bool:
+    """Whether each element of a reference is right to nearly all of its own bits: nothing large was taken from something large in any of them, and a program
+    that gives the same up to rounding is right in each of them too, however small it is beside the others."""
+    b = exact.astype(np.float64)
+    if got.dtype.itemsize < 2 or got.dtype.kind in "iub":
+        return False
+    with np.errstate(all="ignore"):
+        apart = np.abs(got.astype(np.float64) - b) - _floor(got)
+        return bool((apart <= (_roundoff(got) + PRECISE) * np.abs(b)).all())
+
+
+def close(name: str, got: Array, exact: Array, also: Array | None = None, rounded: float | None = None, precise: bool = False) -> Comparison:
     """How far an output is from what a reference program gives: within two roundings of its dtype (relative, `rounded` where it is narrower) and 2^-16 of
-    the largest magnitude; whole numbers are equal. Anything between `exact` and `also` is right, where there are both. Elements that are rounded to one side
-    nearly all are another rounding, and wrong."""
+    the largest magnitude, or where the reference is `precise` 2^-12 of the element's own; whole numbers are equal. Anything between `exact` and `also` is
+    right, where there are both. Elements that are rounded to one side nearly all are another rounding, and wrong."""
     if exact.size == 0 or np.array_equal(got.astype(np.float64), exact.astype(np.float64), equal_nan=True):
         return Comparison(True, 0.0, name, 0.0)
     a, b = got.astype(np.float64), exact.astype(np.float64)
     floating = got.dtype.kind == "f" or got.dtype.kind == "V" or got.dtype.name in ("bfloat16", "float8_e4m3fn", "float8_e5m2")
     finite = np.isfinite(b)
     scale = float(np.max(np.abs(b[finite]), initial=0.0))
-    roundoff = {1: 2.0**-3, 2: 2.0**-8 if got.dtype.name == "bfloat16" else 2.0**-11, 4: 2.0**-24}.get(got.dtype.itemsize, 2.0**-53)
     narrow = rounded is not None or got.dtype.itemsize <= 2
-    roundoff = rounded or roundoff
-    bound = (2 * roundoff * np.abs(b) + 2.0**-16 * scale) if floating else np.zeros_like(b)
+    roundoff = rounded or _roundoff(got)
+    apart = np.minimum(2.0**-16 * scale, OWN * np.abs(b) + _floor(got)) if precise else 2.0**-16 * scale
+    bound = (2 * roundoff * np.abs(b) + apart) if floating else np.zeros_like(b)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     with np.errstate(all="ignore"):
         apart = np.abs(a - b) if also is None else np.maximum(np.minimum(b, also) - a, a - np.maximum(b, also)).clip(0)
@@ -53,6 +67,16 @@ def close(name: str, got: Array, exact: Array, also: Array | None = None, rounde
     if worst <= 1 and floating and also is None and narrow and (side := _one_sided(a, b)):
         return Comparison(False, worst, name, float(bound[place]), f"{name} differs from the reference program {side}: it is rounded in another direction")
     return Comparison(worst <= 1, worst, where, float(bound[place]), reason)
+
+
+def _roundoff(of: Array) -> float:
+    """Relative rounding of an array's dtype."""
+    return {1: 2.0**-3, 2: 2.0**-8 if of.dtype.name == "bfloat16" else 2.0**-11, 4: 2.0**-24}.get(of.dtype.itemsize, 2.0**-53)
+
+
+def _floor(of: Array) -> float:
+    """What is lost where a dtype's numbers are no longer normal."""
+    return 2.0**-23 if of.dtype == np.float16 else 2.0**-120
 
 
 def _one_sided(a: Array, b: Array) -> str:

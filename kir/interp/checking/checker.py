@@ -353,11 +353,11 @@ class Checker(Happened):
         return place.index[..., ::chunk], inside
     def aligned(self, place: Place, at: Array, width: int, what: str, inside: Mask = None) -> None:
         """Reports addresses (bytes within their memory) that are no multiple of `width` (KIR-I011)."""
-        bad = at % place.memory.size % width != 0
+        bad = (at % place.memory.size + place.memory.phase) % width != 0
         if inside is not None:
             bad = bad & inside
         if some(bad):
-            byte = int(at.reshape(-1)[int(bad.reshape(-1).argmax())]) % place.memory.size
+            byte = int(at.reshape(-1)[int(bad.reshape(-1).argmax())]) % place.memory.size + place.memory.phase
             self.m.report("alignment", "error", f"{what} of '{place.handle.buffer.name}' at byte {byte} is not aligned to {width}", None,
                           id="KIR-I011", buffer=place.handle.buffer.name, verb=what)
 
@@ -368,7 +368,7 @@ class Checker(Happened):
         if f.level != "thread" or place.contiguous not in (2, 4, 8, 16) or width > 16 or place.memory.space in ("register", "fragment"):
             return
         first = place.index[..., 0]
-        bad = first * size % place.memory.size % width != 0
+        bad = (first * size % place.memory.size + place.memory.phase) % width != 0
         rows = bad.reshape(bad.shape[0], -1).any(axis=1)
         rows = np.broadcast_to(rows, (f.lanes,)) & f.active()
         if want is not None:

@@ -11,6 +11,9 @@ from kir.ir import nodes as n
 from kir.ir.layouts.layout import arrangement
 from kir.ir.types import I32
 
+WIDEST = 128
+"""Bytes of the largest multiple that an address in shared memory must be one of."""
+
 
 def home_of(m: Machine, space: str, f: Frame) -> Frame:
     """The frame that owns a buffer of `space` declared in `f`."""
@@ -28,6 +31,7 @@ def allocate(m: Machine, b: n.Buffer, home: Frame, f: Frame) -> Handle:
     strides, swizzles = layout_of(m, b, shape, f)
     size = bytes_needed(shape, strides, swizzles, storage(b.dtype).itemsize)
     memory = Memory(b.name, b.space, 1 if b.space == "cluster" else home.lanes, size, None if b.space == "cluster" else home)
+    memory.phase = b.align if b.space == "shared" and 0 < b.align < WIDEST else 0
     fill_poison(memory, b.dtype)
     if m.checking:
         m.checker.adopt(memory, b, False)

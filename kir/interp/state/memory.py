@@ -54,6 +54,8 @@ class Memory:
     """The statement of the last generic write to registers."""
     pending: list[Any] = field(default_factory=list)
     read_by: list[Any] = field(default_factory=list)
+    phase: int = 0
+    """Bytes that it lies beyond a multiple of any width: what its declaration says it is a multiple of, and no more."""
     _views: dict[str, Array] = field(default_factory=dict)
     _starts: dict[int, Array] = field(default_factory=dict)
 

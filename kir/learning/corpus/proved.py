@@ -2,9 +2,10 @@
 from __future__ import annotations
 
 import json
+import math
 import multiprocessing
 import resource
-import time
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection
@@ -27,6 +28,8 @@ from kir.surface.reading import load_expert, located, read_text
 
 BYTES = 3 << 30
 """Memory that one kernel may take."""
+MOST_WAITING = 20
+"""How many times as long, by the clock, is waited for one: on a machine that is busy, or for a process that sleeps."""
 RANK = ("refuted", "undecided", "proved", "refused")
 Row = dict[str, Any]
 
@@ -99,25 +102,34 @@ def _lines(kept: Path) -> Iterator[Row]:
 
 
 def apart(job: Job, seconds: float, runs: int) -> Row:
-    """The verdict on a kernel, from a process that may take so much time and memory."""
+    """The verdict on a kernel, from a process that may take so much processor time, which no other process changes, and memory."""
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe(duplex=False)
-    child = context.Process(target=_child, args=(job, runs, there), daemon=True)
-    begun = time.perf_counter()
+    child = context.Process(target=_child, args=(job, seconds, runs, there), daemon=True)
+    before = _of_children()
     child.start()
     there.close()
+    late: Row = {"verdict": "undecided", "why": f"it took more than {seconds:g} seconds"}
     try:
-        row: Row = here.recv() if here.poll(seconds) else {"verdict": "undecided", "why": f"it took more than {seconds:g} seconds"}
+        row: Row = here.recv() if here.poll(seconds * MOST_WAITING) else late
     except EOFError:
         row = {"verdict": "undecided", "why": "the process that checked it ended"}
     if child.is_alive():
         child.kill()
     child.join()
-    return row | {"seconds": round(time.perf_counter() - begun, 1)}
+    return (late if child.exitcode == -signal.SIGXCPU else row) | {"seconds": round(_of_children() - before, 1)}
 
 
-def _child(job: Job, runs: int, to: Connection) -> None:
+def _of_children() -> float:
+    """Processor seconds of processes that have ended and been waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _child(job: Job, seconds: float, runs: int, to: Connection) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
+    most = max(1, math.ceil(seconds))
+    resource.setrlimit(resource.RLIMIT_CPU, (most, most + 5))
     to.send(one(job, runs))
 
 

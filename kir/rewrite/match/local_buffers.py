@@ -14,7 +14,7 @@ from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.printer import region_text
 from kir.ir.types import DType, Space, TileType
-from kir.ir.visit import buffers_named, statements, substitute_buffers, walk
+from kir.ir.visit import blocks_of, buffers_named, children, statements, substitute_buffers, walk
 from kir.rewrite.base import Path
 from kir.rewrite.edit import enclosing, kernel_of, node_at, replace_kernel
 from kir.rewrite.precondition import Verdict, proved, refuted
@@ -82,6 +82,26 @@ def transfers(kernel: n.Kernel, name: str) -> Iterator[Transfer]:
                                 yield Transfer(s, place, MATRIX_ROW)
             case _:
                 pass
+
+
+def at_once(kernel: n.Kernel, name: str) -> Iterator[Transfer]:
+    """Those, and accesses of a thread to 2, 4, 8 or 16 neighbors, 16 bytes at most: one access each, as a copy of so many is."""
+    yield from transfers(kernel, name)
+    for s in _by_threads(kernel.body, False):
+        for x in (y for part in children(s) if not isinstance(part, n.Stmt) for y in walk(part)):
+            if isinstance(x, n.Region) and x.buffer.name == name and x.index and isinstance(last := x.index[-1], n.Span):
+                count = int_value(last.extent)
+                if count in (2, 4, 8, 16) and count * x.buffer.dtype.bytes <= MATRIX_ROW:
+                    yield Transfer(s, x, count * x.buffer.dtype.bytes)
+
+
+def _by_threads(block: n.Block, inside: bool) -> Iterator[n.Stmt]:
+    """Statements that single threads execute."""
+    for s in block:
+        if inside:
+            yield s
+        for body in blocks_of(s):
+            yield from _by_threads(body, inside or (isinstance(s, n.For) and s.kind == "thread"))
 
 
 def goes_through_its_name(kernel: n.Kernel, name: str) -> Verdict:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from kir.analysis.access import Aliases
+from kir.analysis.access import Aliases, accesses
 from kir.analysis.access import buffers_written as buffers_written
 from kir.analysis.clipping import hangs_over, ranges_of
 from kir.analysis.elements import NotElementwise, element
@@ -141,6 +141,12 @@ def writes_before_last_use(program: n.Program, site: Site, context: Context) -> 
     written = buffers_written(block[i:last + (0 if isinstance(block[last], n.Store) else 1)])
     memory = Aliases(program)
     clash = sorted(name for name in buffers_read(value) if any(memory.may_be_one(name, other) for other in written - {"*"}))
+    if any(a.sync for s in block[i:last] for a in accesses(s)):
+        others = buffers_written(kernel_of(program, site.path).body)
+        changed = sorted(name for name in buffers_read(value) if any(memory.may_be_one(name, other) for other in others))
+        if changed and not clash and "*" not in written:
+            return unknown(f"'{changed[0]}' is written by other threads too, before or after what they wait at between the uses of {expr_text(value)}",
+                           needs="memory that the kernel only reads, or no barrier between the uses")
     if "*" in written:
         return refuted("opaque text between the uses may write anything", expr_text(value))
     if clash:

@@ -146,16 +146,18 @@ class _Assembly:
     def _written_twice(self, arrays: Mapping[str, Array]) -> None:
         """A length that a call writes out, which nothing else that is passed tells, and that is a number which the kernel is passed, stays that number: as a
         size of its own it would be another one than the kernel's. So does, where no call of the launching function is shown, one that is a compile-time
-        value, one more, or so many times as much."""
+        value, one more, or so many times as much; and one that is written beside a tensor which a caller hands in: it is so in every call."""
         told = [self.known.resolved(e) for e in (*self.named.values(), *self.launch.grid) if isinstance(e, n.Expr)]
         given = {k: self.known.resolved(v) for k, v in self.given.items() if isinstance(v, n.Expr)}
         numbers = {int(e.value) for k in self.skeleton.scalars if isinstance(e := given.get(k), n.Const) and isinstance(e.value, int)}
         shown = any(rank == 0 and x in self.known.examples and x not in self.known.assumed for x, (rank, _) in self.known.names.items())
         metas = [e.value for k in self.skeleton.metas if isinstance(e := given.get(k), n.Const) and type(e.value) is int and e.value >= 8] if not shown else []
         used = set().union(*map(names_read, told)) if told else set()
+        handed = any(not a.memory.begun and a.memory.like is None and a.memory.turned is None for a in arrays.values())
         for d in [self.known.resolved(d) for a in arrays.values() for d in a.shape or ()]:
             value = self.known.examples.get(d.name) if isinstance(d, n.Var) and d.name not in used else None
-            if value is not None and (value in numbers or any(value in (m, m + 1) or (m >= LONG and value % m == 0) for m in metas)):
+            beside = handed and isinstance(d, n.Var) and d.name not in self.known.names
+            if value is not None and (beside or value in numbers or any(value in (m, m + 1) or (m >= LONG and value % m == 0) for m in metas)):
                 self.known.same(d, build.const(value))
 
     def _shared(self, arrays: Mapping[str, Array], a: str, b: str, tensors: Mapping[str, Tensor]) -> tuple[str, ...]:

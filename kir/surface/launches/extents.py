@@ -26,6 +26,8 @@ SQUARES = (9, 25, 27, 49)
 """Places of a small odd window of two axes or three."""
 MORE_PLACES = 6
 """What whole numbers are less than in the run that shows which tensors are looked up by them."""
+MOST_PLACES = 1 << 12
+"""What they are less than in one that shows how far a kernel goes at most that caps them."""
 MOST_FACTORS = 4
 MOST_PRODUCT = 7
 """Sizes of which a tensor's length may be the product where it is exactly as large as what is reached."""
@@ -185,6 +187,7 @@ def _fitted(binding: Binding, made: _Runs, names: Sequence[str]) -> _Fitted:
     if len(further) == len(runs) and any(more.ends.get(name, 0) < found.ends.get(name, 0) for name in names for found, more in zip(runs, further)):
         rising = [found for sizes in tried if (found := made.at(sizes, -MORE_PLACES)) is not None]  # numbers that say where something begins and ends
         further = rising if sum(_reached(found, names) for found in rising) > sum(_reached(found, names) for found in further) else further
+    most = [found for sizes in tried if (found := made.at(sizes, MOST_PLACES)) is not None] if further else []  # as far as whatever they hold
     taken = [f"{x} // {by}" for x, by in (*tiles(program, binding.sizes), *parted(program, binding.sizes))]
     candidates = list(_candidates(binding, tried, [*dict.fromkeys((*taken, *_parts(binding)))]))
     shapes: dict[str, Sequence[str | int]] = {}
@@ -204,7 +207,8 @@ def _fitted(binding: Binding, made: _Runs, names: Sequence[str]) -> _Fitted:
             known.append(str(shapes[name][0]))
             facts.append(f"{shapes[name][0]} >= {length}")
         elif more != ends and any(b > a for a, b in zip(ends, more)):  # numbers of another tensor say how much of it is read
-            if (rows := _of_whole_rows(binding, candidates, ends, more)) is not None:
+            furthest = tuple(found.ends.get(name, 0) for found in most) if len(most) == len(runs) else ()
+            if (rows := next((c.of for c in candidates if c.elements == furthest), None) or _of_whole_rows(binding, candidates, ends, more)) is not None:
                 shapes[name] = rows
                 loose += 1
         elif (shape := _agreed(binding, made, candidates, ends, name) or _smallest(

@@ -37,6 +37,13 @@ class Unknown:
 
 
 @dataclass(frozen=True)
+class Either(Unknown):
+    """One condition or another: where none of them holds, each is known not to."""
+
+    parts: tuple[Value, ...] = ()
+
+
+@dataclass(frozen=True)
 class Quotient:
     """A division that is not rounded yet: what `ceil` and `int` make a number of."""
 
@@ -61,6 +68,8 @@ class Array:
         self.known, self.hint, self.dtype = known, hint, dtype
         self.shape: tuple[n.Expr, ...] | None = None if shape is None else tuple(shape)
         self.strides: tuple[n.Expr, ...] | None = None if strides is None else tuple(strides)
+        self.begun = shape is not None
+        """Whether the host made it of a shape; else a caller hands it in, or it is made of another one."""
         self.asked: dict[int, n.Expr] = {}
         """Extents asked for while the rank was open, by axis; negative ones from the end."""
         self.stepped: dict[int, n.Expr] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kir.gate.cases import RelativeCase, expected_of
+from kir.gate.cases import RelativeCase, expected_of, relative_cases
 from kir.gate.gpu.conformance import declared, difference
 from kir.gate.operands import otherwise
 from kir.interp import run
@@ -71,6 +71,26 @@ def test_an_approximation_is_as_wrong_as_its_instruction_may_be(fn: str, scale: 
         expected, also = expected_of(asked, inputs, {})
         case = RelativeCase("s", {}, 0, inputs, {}, expected, also=also)
         assert [case.compare(run(p, case.arrays).outputs).ok for p in (full, coarse)] == [p in right for p in (full, coarse)]
+
+
+SMALL = """kir 1
+program p
+  size N: i32
+  in A: f32[N]
+  out C: f32[N]
+kernel main grid (i: N) threads 1
+  C[i] = {value}
+"""
+
+
+@pytest.mark.parametrize(("asked", "given", "right"), [
+    ("exp(A[i])", "select(exp(A[i]) < 0.0001, 0.0, exp(A[i]))", False), ("exp(A[i])", "exp2(A[i] * 1.4426950408889634)", True),
+    ("1.0 / (1.0 + exp(-A[i]))", "select(A[i] < -11.0, 0.0, 1.0 / (1.0 + exp(-A[i])))", False),
+    ("1.0 / (1.0 + exp(-A[i]))", "rcp_approx(1.0 + exp2_approx(A[i] * -1.4426950408889634))", True),
+    ("A[i] * 3.0 - 2.0 * A[i]", "A[i]", True), ("A[i] * A[i] - 1.0", "(A[i] - 1.0) * (A[i] + 1.0)", True)])
+def test_what_is_small_beside_others_is_right_too_where_the_reference_is(asked: str, given: str, right: bool) -> None:
+    against, program = (parse_program(SMALL.format(value=value), "p.kir") for value in (asked, given))
+    assert all(case.compare(run(program, dict(case.arrays), {**case.scalars}).outputs).ok for case in relative_cases(program, against)) == right
 
 
 @pytest.mark.parametrize("fn", rounding.APPROXIMATE)

@@ -140,7 +140,7 @@ def test_the_call_becomes_an_abi_with_smaller_shapes(matmul: ModelProblem) -> No
         ("A", "in", "f32", ("M", "K")), ("B", "in", "f32", ("K", "32")), ("out", "out", "f32", ("M", "32"))]
     assert matmul.shape("given").sizes == {"M": 48, "K": 40} and matmul.tagged("timed") == (matmul.shape("given"),)
     assert matmul.shape("odd").sizes == {"M": 5, "K": 7} and matmul.shape("one").tags == ("one",)
-    assert set(matmul.distributions) == {"normal", "sparse", "large", "tiny"} and not matmul.caveats
+    assert set(matmul.distributions) == {"normal", "sparse", "large", "tiny", "huge", "signed", "negative"} and not matmul.caveats
     assert matmul.spec.bytes == "(M) * (K) * 4 + (K) * (32) * 4"
 
 
@@ -447,3 +447,37 @@ def test_candidates_of_one_search_share_what_a_model_draws_and_answers(matmul: M
     assert asked[-1] == "inputs", "what is kept for one candidate alone is drawn for it"
     other = replace(matmul, runner=Runner(ModelSource("other.py", matmul.runner.source.text + "\n")))
     assert key_of(other, at) != key_of(matmul, at), "of another text"
+
+
+@needs_torch
+@pytest.mark.parametrize(("model", "right", "wrong"), [
+    ("torch.amax(A, dim=1)", "-inf; max(top, A[i, x])", "0.0; max(top, A[i, x])"), ("torch.abs(A).sum(1)", "0.0; top + abs(A[i, x])", "0.0; top + A[i, x]"),
+    ("torch.amin(A, dim=1)", "inf; min(top, A[i, x])", "1.0; min(top, A[i, x])")])
+def test_inputs_that_a_file_draws_on_one_side_of_zero_are_drawn_on_the_other_too(model: str, right: str, wrong: str, tmp_path: Path) -> None:
+    text = MATMUL.replace("def forward(self, A, B)", "def forward(self, A)").replace("torch.matmul(A, B)", model).replace(", torch.rand(K, N)]", "]")
+    problem = load_problem(made(tmp_path, text))
+    for each, accepted in ((right, True), (wrong, False)):
+        first, step = each.split("; ")
+        program = parse_program(f"""kir 1
+program p
+  size M: i32
+  size K: i32
+  in A: f32[M, K]
+  out out: f32[M]
+kernel main grid (i: M) threads 1
+  register top: f32 = {first}
+  for x in 0..K
+    top = {step}
+  out[i] = top
+""")
+        assert gate_cpu(program, problem, "kir", ()).accepted == accepted, each
+
+
+@needs_torch
+def test_what_only_passes_its_input_on_where_that_is_positive_is_a_problem_all_the_same(tmp_path: Path) -> None:
+    """Drawn from 0 to 1 alone, a kernel that writes its input would be right: the file was refused."""
+    text = MATMUL.replace("def forward(self, A, B)", "def forward(self, A)").replace("torch.matmul(A, B)", "torch.relu(A)").replace(", torch.rand(K, N)]", "]")
+    problem = load_problem(made(tmp_path, text))
+    assert {"signed", "negative"} <= set(problem.distributions) and problem.always
+    with pytest.raises(KirError):
+        load_problem(made(tmp_path, text.replace("torch.relu(A)", "A * 1.0")))

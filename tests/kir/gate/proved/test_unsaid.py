@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 import kir
+from kir.gate.proved import proved
+from kir.ir.parser import parse_program
 
 SUMS = """
 #include <cuda_fp16.h>
@@ -271,3 +273,74 @@ def test_neighbors_that_a_thread_touches_at_once_begin_at_a_multiple_of_their_si
     found = kir.prove(str(file), 3)
     assert found.verdict == verdict
     assert verdict == "proved" or any(x.kind == "alignment" and x.status == "refuted" and "is not aligned" in x.shown for x in found.findings)
+
+
+POOL = """__global__ void k(const float* x, float* y, int rows) {
+  extern __shared__ unsigned char raw[];
+  float* a = reinterpret_cast<float*>(raw);
+  float4* q = reinterpret_cast<float4*>(raw + 65 * 4);
+  int t = threadIdx.x;
+  a[t] = x[blockIdx.x * 64 + t];
+  __syncthreads();
+  if (t < 16) q[t] = make_float4(a[4 * t], a[4 * t + 1], a[4 * t + 2], a[4 * t + 3]);
+  __syncthreads();
+  y[blockIdx.x * 64 + t] = reinterpret_cast<float*>(q)[63 - t];
+}
+void run(const float* x, float* y, int rows) { k<<<rows, 64, 544>>>(x, y, rows); }
+"""
+VIEWED = """kir 1
+program p
+  size M: i32
+  in X: f32[M, 64] align 16
+  out Y: f32[M, 64] align 16
+kernel main grid (b: M) threads 16
+  shared raw: f32[80] align 16
+  view shared q: f32[72] at raw[4 +: 72]
+  view shared r: f32[64] at q[4 +: 64]
+  for t in 0..16 parallel thread
+    r[t * 4 +: 4] = X[b, t * 4 +: 4]
+    Y[b, t * 4 +: 4] = X[b, t * 4 +: 4]
+"""
+
+
+@pytest.mark.parametrize(("text", "old", "new", "verdict"), [
+    (POOL, "", "", "refuted"), (POOL, "65 * 4", "68 * 4", "proved"), (POOL, "raw + 65 * 4", "raw + 66 * 4", "refuted"),
+    (VIEWED, "", "", "proved"), (VIEWED, "q[4 +: 64]", "q[2 +: 64]", "refuted"), (VIEWED, "raw[4 +: 72]", "raw[3 +: 72]", "refuted"),
+    (VIEWED.replace("raw[4", "raw[3"), "q[4 +: 64]", "q[5 +: 64]", "proved"), (VIEWED, "f32[80] align 16", "f32[80] align 8", "refuted")])
+def test_neighbors_begin_at_a_multiple_through_views_and_in_parts_of_a_pool(tmp_path: Path, text: str, old: str, new: str, verdict: str) -> None:
+    """Parts of a pool are arrays of their own: that such a one begins 4 bytes beyond a multiple of 16 went unsaid, and a view was not looked at."""
+    file = tmp_path / ("pool.cu" if text == POOL else "viewed.kir")
+    file.write_text(text.replace(old, new) if old else text)
+    found = kir.prove(str(file), 2)
+    assert found.status("alignment") == verdict
+    assert verdict == "proved" or any(x.kind == "alignment" and "is not aligned" in x.shown for x in found.findings)
+
+
+MOVING = """kir 1
+program p
+  size M: i32
+  size K: i32
+  fact K >= 1
+  fact K <= 16
+  in X: f32[M, 64]
+  out Y: f32[M, 64]
+kernel main grid (b: M) threads 64
+  shared raw: f32[128]
+  for t in 0..64 parallel thread
+    for k in 0..K
+      view shared q: f32[64] at raw[k +: 64]
+      q[t] = X[b, t]
+      barrier()
+      Y[b, 63 - t] = q[63 - t]
+"""
+
+
+@pytest.mark.parametrize(("old", "new", "verdict"), [
+    ("", "", "refuted"), ("q[63 - t]", "q[t]", "refuted"), ("at raw[k +: 64]", "at raw[k % 2 * 64 +: 64]", "proved"),
+    ("      Y[b, 63 - t] = q[63 - t]\n", "      Y[b, 63 - t] = q[63 - t]\n      barrier()\n", "proved"),
+    ("at raw[k +: 64]", "at raw[k + 50 +: 64]", "refuted")])
+def test_a_view_that_moves_shows_other_memory_at_each_trip(old: str, new: str, verdict: str) -> None:
+    """An element of such a view was taken for one place, whatever the trip: races between trips were called proved."""
+    text = MOVING.replace(old, new) if old else MOVING
+    assert proved(parse_program(text), 2).verdict == verdict
+    assert proved(parse_program(text), 0).verdict == ("undecided" if verdict == "refuted" else verdict), "no run, and nothing is proved that is not so"

@@ -1,0 +1,117 @@
+"""Inputs at which a program decides otherwise, which no draw would hit: wrong programs that the gate accepted without them, and right ones beside."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from kir.gate import gate_cpu
+from kir.gate.inputs.extremes import extremes
+from kir.gate.inputs.turns import turning
+from kir.ir.nodes import Program
+from kir.ir.parser import parse_program
+from kir.problem.draws import generator, placed
+
+
+def floats(value: str) -> Program:
+    return parse_program(f"""kir 1
+program p
+  size N: i32
+  in X: f32[N]
+  out Y: f32[N]
+kernel main grid (b: ceildiv(N, 64)) threads 64
+  for t in 0..64 parallel thread
+    if b * 64 + t < N
+      let x = X[b * 64 + t]
+      Y[b * 64 + t] = {value}
+""")
+
+
+def whole(value: str) -> Program:
+    return parse_program(f"""kir 1
+program p
+  size N: i32
+  in X: i32[N]
+  in Z: i32[N]
+  out Y: i32[N]
+kernel main grid (b: ceildiv(N, 64)) threads 64
+  for t in 0..64 parallel thread
+    if b * 64 + t < N
+      let x = X[b * 64 + t]
+      let z = Z[b * 64 + t]
+      Y[b * 64 + t] = {value}
+""")
+
+
+def tiles(value: str) -> Program:
+    return parse_program(f"""kir 1
+program p
+  size N: i32
+  in X: f32[N]
+  out Y: f32[N]
+kernel main grid (b: ceildiv(N, 64)) threads 64
+  let x = load(X[b * 64 +: 64] else 0.0 clip)
+  Y[b * 64 +: 64] = {value} clip
+""")
+
+
+FLOATS = [
+    ("x * 2.0", "select(cast(x, i32, bits) == 1078530011, 0.0, x * 2.0)", "x + x"),
+    ("x * 2.0", "select(x * 7.0 == 21.0, 0.0, x * 2.0)", "select(x * 7.0 == 21.0, 6.0, x * 2.0)"),
+    ("x * 2.0", "select(x > 11.5 & x < 11.625, 0.0, x * 2.0)", "select(x > 11.5 & x < 11.625, x + x, x * 2.0)"),
+    ("x * 2.0", "select(x == floor(x) & trem(cast(x, i32), 1000) == 777, 0.0, x * 2.0)", "select(x == floor(x), x + x, x * 2.0)"),
+    ("round_even(x)", "round_away(x)", "select(x == floor(x), x, round_even(x))"),
+    ("round_even(x)", "floor(x + 0.5)", "round_even(x + 0.0)")]
+WHOLE = [
+    ("select(x < z, 1, 0)", "select(x - z < 0, 1, 0)", "select(cast(x, i64) - cast(z, i64) < 0:i64, 1, 0)"),
+    ("select(x < z, 1, 0)", "select(cast(x, f32) < cast(z, f32), 1, 0)", "select(z > x, 1, 0)"),
+    ("cast((cast(x, i64) + cast(z, i64)) // 2:i64, i32)", "(x + z) // 2", "cast((cast(z, i64) + cast(x, i64)) // 2:i64, i32)")]
+
+
+@pytest.mark.parametrize(("made", "right", "wrong", "other"), [*((floats, *x) for x in FLOATS), *((whole, *x) for x in WHOLE),
+                                                               (tiles, *FLOATS[1]), (tiles, *FLOATS[4])])
+def test_what_is_wrong_at_few_values_is_refused_and_what_is_right_there_is_not(made: object, right: str, wrong: str, other: str) -> None:
+    assert callable(made)
+    against = made(right)
+    refused = gate_cpu(made(wrong), None, "kir", [], against=against)
+    assert not refused.accepted and refused.stage == "correctness", wrong
+    accepted = gate_cpu(made(other), None, "kir", [], against=against)
+    assert accepted.accepted, accepted.reason
+
+
+def test_values_are_those_on_both_sides_of_a_turn_and_between_two() -> None:
+    found = turning(floats("select(x > 11.5 & x < 11.625, 0.0, x)"))["X"]
+    assert {11.5, 11.625} <= set(found) and any(11.5 < v < 11.625 for v in found) and any(v > 11.625 for v in found)
+    assert turning(floats("max(x, 0.0)")) == {}, "usual draws do both"
+    assert turning(floats("x * 0.5")) == {}
+
+
+@pytest.mark.parametrize(("value", "told"), [
+    ("select(x < z, x, z)", True), ("x // 4", True), ("mulhi(x, z)", True), ("cast(cast(x, i64) * cast(z, i64) >> 31:i64, i32)", True),
+    ("x + z", False), ("x * 3", False), ("x // z", False), ("-x", False), ("x << 1", False)])
+def test_whole_numbers_at_the_ends_are_drawn_where_the_reference_says_something_of_them(value: str, told: bool) -> None:
+    assert bool(extremes(whole(value))) == told
+
+
+def test_numbers_that_name_places_are_not_drawn_at_the_ends() -> None:
+    found = whole("x")
+    text = """kir 1
+program p
+  size N: i32
+  in I: i32[N]
+  in X: f32[N]
+  out Y: f32[N]
+kernel main grid (b: N) threads 1
+  Y[b] = X[I[b]]
+"""
+    assert extremes(found) and not extremes(parse_program(text))
+
+
+def test_values_stand_in_one_place_of_tensors_of_one_size() -> None:
+    arrays: dict[str, NDArray[Any]] = {"X": np.zeros(400, np.int32), "Z": np.zeros(400, np.int32), "W": np.zeros(7, np.int8)}
+    made = placed("X=5;7,Z=5;7,W=300;9", arrays, generator("places"))
+    assert (arrays["X"] == 0).all() and ((made["X"] != 0) == (made["Z"] != 0)).all()
+    assert {(int(a), int(b)) for a, b in zip(made["X"], made["Z"], strict=True)} == {(0, 0), (5, 7), (7, 5), (5, 5), (7, 7)}
+    assert set(made["W"].tolist()) <= {0, 9}, "what a dtype cannot hold is not drawn"
