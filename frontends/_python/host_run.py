@@ -440,12 +440,10 @@ class Follower:
         if isinstance(op, ast.Not):
             answer = self.truth(v)
             return (not answer) if answer is not None else _opposite(v)
-        if isinstance(v, Array):
-            return Array(self.known, "", v.shape, v.dtype)
-        e = number(v)
-        if isinstance(op, ast.USub) and e is not None:
+        if isinstance(op, ast.USub) and (e := number(v)) is not None:
             return build.negate(e)
-        return -v if isinstance(op, ast.USub) and isinstance(v, float) else Unknown("an operator")
+        made = Array(self.known, "", v.shape, v.dtype) if isinstance(v, Array) else Unknown("an operator")
+        return -v if isinstance(op, ast.USub) and isinstance(v, float) else made
 
     def _binary(self, op: ast.operator, left: Value, right: Value) -> Value:
         if isinstance(op, ast.Add) and isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):

@@ -258,7 +258,7 @@ def _cdiv(r: State, a: Arguments) -> Value:
     ex, ey = operators.shapes(operators.run(x, dtype), operators.run(y, dtype))
     if operators.not_negative(ex, r.counts) and operators.not_negative(ey, r.counts):
         return Run(build.ceildiv(ex, ey))
-    return Run(operators.truncating("floordiv", operators.run(operators.binary("add", Run(ex), operators.binary("sub", Run(ey), 1))), ey, r.counts))
+    return operators.binary("floordiv", operators.binary("add", Run(ex), operators.binary("sub", Run(ey), 1)), Run(ey), r.counts)
 
 
 def _binary(op: str, r: State, a: Arguments) -> Value:

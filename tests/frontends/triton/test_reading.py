@@ -339,6 +339,7 @@ FAR = np.array([0.1, 0.1000000005, float(np.float32(0.1)), 3.0])
     ("((v > 0) + (v > 44)).to(tl.int32)", BYTES, None, [0, 0, 0, 1]),  # one bit, which wraps
     ("(-(v > 0)).to(tl.int32)", BYTES, None, [0, 1, 0, 1]),
     ("libdevice.fmod(v, 2.0).to(tl.float32)", np.array([-3.5, 3.5, 1.0, 4.0], np.float32), None, [-1.5, 1.5, 1.0, 0.0]),
+    ("tl.cdiv(v + 9, v)", np.array([7, 1, 3, 5], np.int32), None, [3, 10, 4, 3]),
     ("tl.associative_scan(v.to(tl.int32), 0, xor)", BYTES, None, [-128, -1, 0, 44]),
 ])
 def test_what_values_are_beside_one_another(tmp_path: Path, expression: str, x: np.ndarray, s: float | None, want: object) -> None:
