@@ -19,6 +19,7 @@ from kir.ir.visit import walk
 from kir.surface import KernelRef
 from kir.surface.launches.assembled import Found, assembled
 from kir.surface.launches.record import HostLaunch, Specialization
+from kir.surface.launches.values import Value as HostValue
 
 from .kernel import read_kernel
 from .launch.arguments import compile_time, named_arguments
@@ -37,9 +38,10 @@ from .symbols.symbols import Bindings, Function, Scope, TParam, Value
 from .symbols.template_candidates import samples
 from .types.c_types import Prim
 from .types.errors import NotUnderstood
+from .values.loads import rvalue
 from .values.reading import Reading
 from .values.shared_pool_views import in_pool
-from .values.values import Scalar, TypeName
+from .values.values import Scalar, TypeName, constant
 
 DEFAULT_TARGET = "sm_80"
 
@@ -194,8 +196,10 @@ class CudaFrontend:
 
     def _assembled(self, source: Path, kernel: str, fn: Function, launch: HostLaunch) -> Found:
         skeleton = self.skeleton(source, kernel)
-        types = {p.name for p in fn.params or () if p.kind == "type"}
-        metas = {k: v.reason if k in types and isinstance(v, Written) else v for k, v in compile_time(fn, launch).items()}
+        kinds = {p.name: p for p in fn.params or ()}
+        opened = self.open(source)
+        metas = {k: (v.reason if kinds[k].kind == "type" else _number(opened, fn, v)) if isinstance(v, Written) and k in kinds else v
+                 for k, v in compile_time(fn, launch).items()}
         more = {k: UNKNOWN for k in metas if k not in skeleton.metas and k not in {p.name for p in fn.params or ()}}
         tensors = {k: replace(t, role="" if fn.params else t.role) for k, t in skeleton.tensors.items()}
         whole = skeleton.changed(metas={**skeleton.metas, **more}, tensors=tensors)
@@ -225,6 +229,16 @@ class CudaFrontend:
             raise usage("KIR-F208", f"there is no kernel '{plain}' in {source.name}", attempt=did_you_mean(plain, names),
                         notes=(f"its kernels are {', '.join(sorted(set(names)))}",))  # fmt: skip
         return next((f for f in found if f.arguments is None), found[-1])
+
+
+def _number(opened: Opened, fn: Function, written: Written) -> HostValue:
+    """The number that the text of a template argument is where the kernel stands, such as an enumerator; the text where it is none."""
+    r = reading(opened.sources, opened.index, Geometry((_ONE, _ONE, _ONE)))
+    try:
+        found = constant(rvalue(r, _argument(r, "value", written.reason, fn.scope.inner())))
+    except (NotUnderstood, KirError, ValueError):
+        return written
+    return written if found is None else build.const(found)
 
 
 def split_name(kernel: str) -> tuple[str, str | None]:

@@ -15,9 +15,10 @@ from kir.ir.bindings.specialize import specialize
 from kir.ir.nodes import Call, Program, Var
 from kir.ir.visit import walk
 from kir.surface import Frontend
+from kir.surface.launches.alike import AS_SEEN, whole_parts
 from kir.surface.launches.assembled import UNKNOWN, Assumed, Found
 from kir.surface.launches.axes import with_axes, with_counts
-from kir.surface.launches.extents import open_shapes, with_shapes, with_ties
+from kir.surface.launches.extents import open_shapes, with_places, with_shapes, with_ties
 from kir.surface.launches.recorded import generalized
 from kir.surface.launches.values import taken_for
 from kir.surface.launches.whole import choosers, whole_numbers
@@ -71,9 +72,12 @@ def _whole(reader: Frontend, path: Path, kernel: str, found: Found) -> Found:
         said += [Assumed(f"{name} is {' x '.join(map(str, t.shape))}: all that the kernel reaches") for name, t in binding.tensors.items()
                  if t.shape != loose.tensors[name].shape]
         said += [Assumed(fact) for fact in binding.facts if fact not in loose.facts]
+        parted = whole_parts(binding, made, found.examples or {})
+        said += [Assumed(f"{fact}, {AS_SEEN}") for fact in parted]
+        binding = binding.changed(facts=[*binding.facts, *parted])
         shaped = with_axes(binding, made)
         binding = with_counts(shaped, made)
-        binding = with_axes(binding, made) if binding is not shaped else binding
+        binding = with_places(with_axes(binding, made) if binding is not shaped else binding, made)
         said += [Assumed(f"{fact}, or {'the grid or a loop leaves a rest out' if '%' in fact else 'numbers do not stay within 32 bits'}")
                  for fact in binding.facts if fact not in shaped.facts]
     unsaid = frozenset(fact for fact in binding.facts if fact not in found.binding.facts and not re.fullmatch(r"\w+ >= \d+", fact))

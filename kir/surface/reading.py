@@ -19,7 +19,7 @@ from kir.base.diagnostic import Diagnostic, did_you_mean, error, usage
 from kir.base.notices import tell
 from kir.base.registry import registry
 from kir.hardware import machine
-from kir.ir.nodes import For, Program, Var
+from kir.ir.nodes import For, Opaque, Program, Var
 from kir.ir.parser import parse_program
 from kir.ir.rules.generic import is_generic
 from kir.ir.rules.verify import check
@@ -185,8 +185,21 @@ def as_found(text: str) -> tuple[Found | None, tuple[Diagnostic, ...]]:
     first, command = found[0], f"kir bind {quote(text)} --ask"
     if first.open:
         raise error("KIR-S061", f"{first.place} launches {name}, and leaves open: {_some(first.open)}",
-                    needs="an answer for each, once", attempt=f"{command} asks for them and keeps the answers")
+                    needs="an answer for each, once", attempt=f"{command} asks for them and keeps the answers", notes=_not_run(text, first.open))
     return first, (notice(first, found[1:], name, command),)
+
+
+def _not_run(text: str, missing: Sequence[str]) -> tuple[str, ...]:
+    """Why shapes that nothing says were not found by running the kernel: what of it is not read."""
+    if not any(field.startswith("tensors.") for field in missing):
+        return ()
+    program = read_source(text).program
+    kept = [s for k in program.kernels for s in statements(k.body) if isinstance(s, Opaque) and not s.reason.startswith("a template")]
+    return tuple(f"shapes are not found by runs: {_short_place(s)} is kept as text: {s.reason}" for s in kept[:1])
+
+
+def _short_place(s: Opaque) -> str:
+    return f"line {s.origin.line}" if s.origin is not None else "a statement"
 
 
 def manifest(text: str, problem: str = "") -> tuple[Path, ...]:

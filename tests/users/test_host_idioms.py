@@ -476,6 +476,44 @@ def test_a_number_that_is_passed_and_is_a_length_stays_the_number(tmp_path: Path
     assert code == 0 and "proved for all sizes" in out
 
 
+CHOSEN = """#include <cuda_runtime.h>
+enum class Mode { Sum, Mean = 4 };
+template <Mode MODE, int WIDTH>
+__global__ void pooled(const float* x, float* y, int rows) {
+  int row = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row >= rows) return;
+  float sum = 0.f;
+  for (int k = 0; k < WIDTH; ++k) sum += x[row * WIDTH + k];
+  y[row] = MODE == Mode::Mean ? sum / WIDTH : sum;
+}
+template <int WIDTH>
+static void run(const float* x, float* y, int rows) {
+  pooled<Mode::Mean, WIDTH><<<(rows + 127) / 128, 128>>>(x, y, rows);
+}
+extern "C" void pool(const float* x, float* y, int rows, int width) {
+  switch (width) {
+    case 8: run<8>(x, y, rows); break;
+    case 16: run<16>(x, y, rows); break;
+  }
+}
+"""
+
+
+def test_template_arguments_come_from_who_calls_the_template_that_launches(tmp_path: Path) -> None:
+    """An enumerator is the number that it is where the kernel stands; the template itself, first in the file, says nothing of its own parameter."""
+    (tmp_path / "pooled.cu").write_text(CHOSEN)
+    binding, _ = launched(str(tmp_path / "pooled.cu"))
+    assert binding is not None and (binding.metas["MODE"], binding.metas["WIDTH"]) == (4, 8)
+    assert binding.tensors["x"].shape == ["rows", 8] and binding.tensors["y"].shape == ["rows"]
+
+
+def test_shapes_that_no_run_shows_say_which_statement_is_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "timed.cu").write_text("__global__ void timed(const float* x, float* y) { int i = threadIdx.x; long now = clock64(); y[i] = x[i] + now; }\n"
+                                       "void run(const float* x, float* y) { timed<<<1, 64>>>(x, y); }\n")
+    code, _, err = called(capsys, "check", str(tmp_path / "timed.cu"))
+    assert code == 1 and "KIR-S061" in err and "shapes are not found by runs: line 1 is kept as text: a reading of the clock" in err
+
+
 @pytest.mark.parametrize(("test", "facts"), [
     ("if n % 256:\n        raise ValueError", {"n % 256 == 0"}), ("assert not n % 256", {"n % 256 == 0"}),
     ("if n % 256 or bins % 8:\n        return None", {"n % 256 == 0", "bins % 8 == 0"}), ("if n % 256 and bins % 8:\n        return None", set())])

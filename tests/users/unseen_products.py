@@ -77,7 +77,7 @@ def call(values, at):
     out = torch.empty((B, D), device=values.device)
     segments[(B,)](values, at, out, D, BD=128)
     return out
-""", {"out_ptr": ["at_0 - 1", "D"]}, {"BD": 128}, (), {"at_ptr": "i64"}), "segments"),
+""", {"out_ptr": ["at_0 - 1", "D"]}, {"BD": 128}, ("values_0 >= 2",), {"at_ptr": "i64"}), "segments"),
 }
 WALKS = {
     "a transpose through padded shared memory, whole tiles": Walk("""
@@ -306,7 +306,7 @@ make = lambda *shape: torch.randn(*shape, dtype=torch.float16)
 if __name__ == "__main__":
     run(make(3, 8, 64), make(40, 16, 2, 64), torch.zeros(3, 12, dtype=torch.int32), torch.tensor([1, 17, 190], dtype=torch.int32), -make(3, 64))
 """, {"q": ["seqs", "kvh * 4", 64], "k": ["n", 16, "kvh", 64], "table": ["seqs", "stride_t"], "lens": ["seqs"], "cos": ["seqs", 64]},
-    {"EVEN": False, "GROUP": 4, "HEAD": 64, "PAGE": 16}, (), {"q": "f16", "k": "f16", "lens": "i32"}, grid=["seqs", "kvh * 4"]), "decode")
+    {"EVEN": False, "GROUP": 4, "HEAD": 64, "PAGE": 16}, ("n >= 2",), {"q": "f16", "k": "f16", "lens": "i32"}, grid=["seqs", "kvh * 4"]), "decode")
 TRITON["lengths of the launching function's own"] = (Unseen("""import torch, triton
 import triton.language as tl
 @triton.jit
@@ -331,3 +331,18 @@ def run(x):
     gather[(m,)](x, part, lock, n, GROUPS=G, BLOCK=triton.next_power_of_2(n))
     return part.sum(0)
 """, {"x": ["m", "n"], "part": [32, "n"], "lock": [64]}, {"GROUPS": 32}, ("n <= 1024",)), "gather")
+TRITON["heads that share, a call that divides them"] = (Unseen("""import torch, triton
+import triton.language as tl
+@triton.jit
+def scaled(q, k, o, H, KV, D: tl.constexpr):
+    b, h = tl.program_id(0), tl.program_id(1)
+    d = tl.arange(0, D)
+    at = (b * H + h) * D + d
+    tl.store(o + at, tl.load(q + at) * tl.load(k + (b * KV + h // (H // KV)) * D + d))
+def run(q, k):
+    B, H, D = q.shape
+    o = torch.empty_like(q)
+    scaled[(B, H)](q, k, o, H, k.shape[1], D)
+    return o
+run(torch.randn(3, 8, 64), torch.randn(3, 2, 64))
+""", {"q": ["B", "H", 64], "k": ["B", "KV", 64]}, {"D": 64}, ("H % KV == 0",), grid=["B", "H"]), "scaled")

@@ -34,6 +34,10 @@ _SHUFFLES = {"shfl_xor": "__shfl_xor_sync", "shfl_up": "__shfl_up_sync", "shfl_d
 _VOTES = {"vote_any": "__any_sync", "vote_all": "__all_sync", "ballot": "__ballot_sync", "match_any": "__match_any_sync"}
 _FOLDS = {"sum": "{a} + {b}", "prod": "{a} * {b}", "xor": "{a} ^ {b}", "or": "{a} | {b}", "and": "{a} & {b}"}
 _HALVES = {"fma": "__hfma", "abs": "__habs"}
+_WHOLE = {"i32": "int", "u32": "uint", "i64": "ll", "u64": "ull"}
+"""How CUDA's conversions call an integer."""
+_OF_BITS = frozenset({"popc", "clz", "ffs", "brev"})
+"""Of words of 32 bits, and by another name of 64."""
 """Functions of f16 and bf16 that round once or not at all; what CUDA says of the others (errors of an ulp or two) no row says."""
 _FROM_WHOLE = {("i32", "f16"): "__int2half", ("u32", "f16"): "__uint2half", ("i64", "f16"): "__ll2half", ("u64", "f16"): "__ull2half",
                ("i32", "bf16"): "__int2bfloat16", ("u32", "bf16"): "__uint2bfloat16", ("i64", "bf16"): "__ll2bfloat16",
@@ -233,6 +237,8 @@ class Expressions:
             if source.name == "f64" or (source.is_integer and source.bits > 16):
                 raise refuse("KIR-B004", f"a conversion of {source} to {to} rounds twice", needs="an explicit cast to f32 between")
             return f"__float2{narrow[to.name]}_{e.rounding}({wide})"
+        if e.rounding in ("rd", "ru") and source.name in ("f32", "f64") and to.name in _WHOLE:
+            return f"__{'float' if source.name == 'f32' else 'double'}2{_WHOLE[to.name]}_{e.rounding}({x})"
         if e.rounding != "rn":
             raise refuse("KIR-B004", f"CUDA has no conversion of {source} to {to} with rounding '{e.rounding}'")
         return f"static_cast<{c_type(to)}>({x})"
@@ -324,6 +330,10 @@ class Expressions:
         exact = spelled(e.fn, tuple(dtype_of(a.type) for a in args), dict(e.attrs)) if row.level == "element" else None
         if exact is not None and (spelling is None or e.attrs or e.fn == "mulhi"):
             return f"{self.function(ptx_functions.element(exact))}({values})"
+        if e.fn == "mulhi" and dtype is not None and dtype.bits != 32:
+            if dtype.bits < 32:
+                raise refuse("KIR-B004", f"{spelling} takes no {dtype}", needs="an operand cast to 32 bits")
+            return f"{'__mul64hi' if dtype.kind == 'int' else '__umul64hi'}({values})"
         if e.attrs and row.level == "element":
             raise refuse("KIR-B008", f"the CUDA backend has no spelling for {expr_text(e)}")
         if spelling is None or not row.is_pure or row.level != "element" or dtype is None:
@@ -336,6 +346,12 @@ class Expressions:
             spelling = spelling[:-1]
         if e.fn == "abs" and dtype.is_integer:
             spelling = "abs"
+        if e.fn in _OF_BITS:
+            if dtype.bits < 32 and (e.fn in ("clz", "brev") or (e.fn == "popc" and dtype.kind == "int")):
+                raise refuse("KIR-B004", f"{spelling} takes no {dtype}", needs="an operand cast to u32")
+            spelling += "ll" if dtype.bits == 64 else ""
+        if e.fn == "brev" and dtype.kind == "int":  # C++ has it of unsigned words
+            return f"static_cast<{c_type(dtype)}>({spelling}({values}))"
         return f"{spelling}({values})"
 
     def _whole(self, x: n.Expr) -> str:

@@ -12,7 +12,7 @@ from ..names.mutation_analysis import mutated
 from ..names.overloads import defaulted, fitting, type_of_value
 from ..source.source import Node
 from ..source.syntax import declared_name, text
-from ..symbols.classes import Rec
+from ..symbols.classes import Member, Rec
 from ..symbols.symbols import Alias, Bindings, Candidate, ClassTemplate, Function, Scope, Value
 from ..types.c_types import ANY_POINTER, AUTO, Arr, Auto, CType, Named, Prim, Ptr, Vec
 from ..types.errors import NotUnderstood, endless
@@ -418,14 +418,22 @@ def initialize(r: Reading, made: Value, t: Rec, args: list[Value]) -> None:
             raise NotUnderstood(f"no constructor of {t} takes ({', '.join(type_text(a) for a in args)})")
         for m, a in zip(members, args, strict=False):
             assign(r, member(r, made, m.name, node), a)
+        for m in members[len(args) :]:
+            begin(r, made, t, m, True)
         return
     listed = next((c for c in chosen.fn.node.children if c.type == "field_initializer_list"), None) if chosen is not None else None
     set_here = {text(f.named_children[0]): f for f in listed.named_children if f.named_children} if listed is not None else {}
 
+    inherited = set()
+    if any(name.split("<")[0] == instance.template.name for name in set_here):
+        inherited = {m.name for m in instance.members()}  # another constructor of the class begins them all
+    for b in () if inherited else instance.bases:
+        inherited |= {m.name for m in b.members()}
+        if not any(name.split("<")[0] == b.template.name for name in set_here):
+            initialize(r, made, Rec(b), [])
     for m in instance.members():
-        if m.init is not None and m.name not in set_here:
-            v = r.braced(m.init, m.type, instance.scope) if m.init.type == "initializer_list" else r.value(m.init, instance.scope)
-            assign(r, member(r, made, m.name, node), v)
+        if m.name not in set_here and m.name not in inherited:
+            begin(r, made, t, m)
     if chosen is None:
         return
     f = chosen.fn
@@ -435,12 +443,16 @@ def initialize(r: Reading, made: Value, t: Rec, args: list[Value]) -> None:
     try:
         outer = scope.inner()
         bind(r, f.parameters(), args, outer, f.body)
+        _bring_members(scope, made)
         for name, init in set_here.items():
             values = init.named_children[1] if len(init.named_children) > 1 else None
             items = [r.value(c, outer) for c in values.named_children if c.type != "comment"] if values is not None else []
             own = next((m for m in instance.members() if m.name == name), None)
             if own is not None and own.reference and isinstance(made, Members) and len(items) == 1:
                 made.fields[name] = items[0]
+                continue
+            if own is None and name.split("<")[0] == instance.template.name:  # another constructor of the class
+                initialize(r, made, t, items)
                 continue
             if own is None:
                 base = next((b for b in instance.bases if b.template.name == name.split("<")[0]), None)
@@ -456,6 +468,19 @@ def initialize(r: Reading, made: Value, t: Rec, args: list[Value]) -> None:
             r.statements.function(r, f, outer)
     finally:
         r.depth -= 1
+
+
+def begin(r: Reading, made: Value, t: Rec, m: Member, zero: bool = False) -> None:
+    """A member that nobody gives a value, as its class says it begins: with its initializer, its constructor, or zero where `zero` asks for a value."""
+    if m.init is not None:
+        scope = Scope(t.instance.scope, t.instance.scope.unit, m.name, this=made)
+        _bring_members(scope, made)
+        given = r.braced(m.init, m.type, scope) if m.init.type == "initializer_list" else r.value(m.init, scope)
+        assign(r, member(r, made, m.name, t.instance.node), given)
+    elif isinstance(m.type, Rec) and m.type.instance.begins():
+        initialize(r, member(r, made, m.name, t.instance.node), m.type, [])
+    elif zero and not m.reference:
+        assign(r, member(r, made, m.name, t.instance.node), zero_of(r, m.type))
 
 
 def spilled(r: Reading, v: Wide) -> Located:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import reduce
 
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import BOOL, U64, dtype_of
 
 from ..intrinsics.inline_ptx import assembly
+from ..intrinsics.standard_functions import FUNCTORS
 from ..names.lookup import name_of, named_value, of_declarations, of_values
 from ..source.source import Node, fragment
 from ..source.syntax import text
@@ -339,6 +341,9 @@ def _compound(r: Reading, node: Node, scope: Scope) -> Value:
     kind, listed = node.child_by_field_name("type"), node.child_by_field_name("value")
     if kind is None or listed is None:
         raise NotUnderstood("a literal of unusual form", node)
+    if not listed.named_children and kind.type == "qualified_identifier" and (at := kind.child_by_field_name("name")) is not None and (
+            text(at.child_by_field_name("name") or at) in FUNCTORS):
+        return value(r, kind, scope)  # `cg::plus<float>{}`, which is no class here
     return braced(r, listed, r.types.base_type(kind, scope), scope)
 
 
@@ -356,6 +361,8 @@ def braced(r: Reading, node: Node, t: CType, scope: Scope) -> Value:
             assert isinstance(at, (Located, Members))
             assign(r, at, braced(r, item, at.type, scope) if item.type == "initializer_list" else value(r, item, scope))
         return rvalue(r, made)
+    if isinstance(t, Rec) and (any(c.type == "initializer_pair" for c in items) or (len(items) < len(t.instance.members()) and t.instance.begins())):
+        return _aggregate(r, node, items, t, scope)
     if isinstance(t, Rec) and leaf(t) is None:
         members = t.instance.members()
         fields: dict[str, Value] = {}
@@ -397,6 +404,30 @@ def braced(r: Reading, node: Node, t: CType, scope: Scope) -> Value:
     return Wide(build.call("vec", *flat) if count <= 16 and count > 0 else _long_vector(r, flat, t), t)
 
 
+def _aggregate(r: Reading, node: Node, items: list[Node], t: Rec, scope: Scope) -> Value:
+    """A class without constructors from values in order, or by name (`{.a = 1}`); members that are left out begin as their class says, else with zero."""
+    made = new_object(r, "value", t)
+    given: dict[str, Node] = {}
+    for m, item in zip(t.instance.members(), items, strict=False):
+        if item.type == "initializer_pair":
+            named, what = item.child_by_field_name("designator"), item.child_by_field_name("value")
+            if named is None or named.type != "field_designator" or what is None:
+                raise NotUnderstood("a designated initializer of this form", item)
+            given[text(named).lstrip(".").strip()] = what
+        else:
+            given[m.name] = item
+    for m in t.instance.members():
+        if m.name not in given:
+            calls.begin(r, made, t, m, True)
+            continue
+        item = given.pop(m.name)
+        v = braced(r, item, m.type, scope) if item.type == "initializer_list" else value(r, item, scope)
+        assign(r, places.member(r, made, m.name, node), v)
+    if given:
+        raise NotUnderstood(f"a {t} with a member '{next(iter(given))}'", node)
+    return rvalue(r, made)
+
+
 def _long_vector(r: Reading, flat: list[n.Expr], t: CType) -> n.Expr:
     """More values than one `vec` takes: an array filled element by element."""
     made = new_object(r, "values", t)
@@ -436,22 +467,28 @@ def _identifiers(node: Node) -> Iterator[str]:
 
 
 def _fold(r: Reading, node: Node, scope: Scope) -> Value:
+    """`(.. op pack)` from the left, `(pack op ..)` from the right, each also with a first value."""
     op = next((text(c) for c in node.children if not c.is_named and text(c) not in ("(", ")", "...")), None)
-    packs = list(node.named_children)
-    if op is None or len(packs) != 1:
+    left, right = (side if side is not None and side.is_named else None for side in (node.child_by_field_name("left"), node.child_by_field_name("right")))
+    if op is None or (left is None and right is None):
         raise NotUnderstood("a fold of unusual form", node)
-    items = expanded(r, packs[0], scope)
+    from_left = left is None or (right is not None and not any(isinstance(scope.find(x), Pack) for x in _identifiers(left)))
+    pack, start = (right, left) if from_left else (left, right)
+    assert pack is not None
+    before = [value(r, start, scope)] if start is not None and from_left else []
+    items = [*before, *expanded(r, pack, scope), *([value(r, start, scope)] if start is not None and not from_left else [])]
     if not items:
         if op in ("&&", "||"):
             return Scalar(build.const(op == "&&", BOOL))
         raise NotUnderstood("a fold over nothing", node)
-    out = items[0]
-    for x in items[1:]:
+
+    def joined(a: Value, b: Value) -> Value:
         if op in ("&&", "||"):
-            out = Scalar((build.logical_and if op == "&&" else build.logical_or)(condition(r, out, node), condition(r, x, node)))
-            continue
-        out = x if op == "," else operators.binary(r, op, out, x, node)
-    return out
+            return Scalar((build.logical_and if op == "&&" else build.logical_or)(condition(r, a, node), condition(r, b, node)))
+        return b if op == "," else operators.binary(r, op, a, b, node)
+    if from_left or op == ",":
+        return reduce(joined, items)
+    return reduce(lambda b, a: joined(a, b), reversed(items))
 
 
 def _type_as_value(r: Reading, node: Node, scope: Scope) -> Value:

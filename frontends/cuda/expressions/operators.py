@@ -171,7 +171,7 @@ def guarded(r: Reading, e: n.Expr, cond: n.Expr) -> n.Expr:
     read = {x for x in walk(cond) if isinstance(x, n.Load)}
 
     def leave(old: n.Node, new: n.Node) -> n.Node:
-        if isinstance(new, n.Load) and new.at.buffer.space not in ("register", "fragment") and new not in read and not _inside(r, new.at):
+        if isinstance(new, n.Load) and _may_be_outside(r, new) and new not in read:
             mask = cond if new.mask is None else build.logical_and(cond, new.mask)
             other = new.other if new.other is not None else build.const(0, dtype_of(new.type))
             return replace(new, mask=mask, other=other)
@@ -189,6 +189,12 @@ def _holds(mask: n.Expr, cond: n.Expr) -> bool:
     return mask == cond or (isinstance(mask, n.Binary) and mask.op == "and" and (_holds(mask.a, cond) or _holds(mask.b, cond)))
 
 
+def _may_be_outside(r: Reading, x: n.Load) -> bool:
+    """Whether a load must not be made where it is not asked for. What a thread holds as one value, or in a fragment, is always there."""
+    space = x.at.buffer.space
+    return space != "fragment" and (space != "register" or bool(x.at.index)) and not _inside(r, x.at)
+
+
 def _inside(r: Reading, at: n.Region) -> bool:
     """Whether a place is known to lie in its array."""
     for i, extent in zip(at.index, at.buffer.shape, strict=False):
@@ -201,9 +207,7 @@ def _inside(r: Reading, at: n.Region) -> bool:
 
 def may_fault(r: Reading, e: n.Expr) -> bool:
     """Whether evaluating a value where it is not wanted may reach outside memory."""
-    return any(
-        isinstance(x, n.Load) and x.at.index and x.at.buffer.space not in ("register", "fragment") and not _inside(r, x.at) for x in walk(e)
-    )
+    return any(isinstance(x, n.Load) and x.at.index and _may_be_outside(r, x) for x in walk(e))
 
 
 def short_circuit(r: Reading, sign: str, left: Node, right: Node, scope: Scope) -> Value:

@@ -137,6 +137,14 @@ def method(r: Reading, g: Group, name: str, args: list[Value], node: Node) -> Va
             fn = {"any": "vote_any", "all": "vote_all", "ballot": "ballot"}[name]
             made = r.m.let("vote", build.call(fn, condition(r, args[0], node)))
             return Scalar(converted(made, I32)) if dtype_of(made.type) == BOOL else Scalar(made)
+        case "any" | "all" | "ballot":
+            votes = r.m.let("vote", build.call_with("ballot", (condition(r, args[0], node),), n.attrs(**own_lanes(r, g))))
+            first = converted(build.mul(build.floordiv(build.mod(t, 32), g.size), g.size), U32)
+            whole = build.const((1 << g.size) - 1, U32)
+            own_votes = build.binary("and", build.binary("shr", votes, first), whole)
+            if name == "ballot":
+                return Scalar(own_votes)
+            return Scalar(converted(build.compare("eq", own_votes, whole) if name == "all" else build.compare("ne", own_votes, 0), I32))
     raise NotUnderstood(f"the method '{name}' of a {g.kind}", node)
 
 

@@ -137,15 +137,28 @@ def _binary(r: Reading, name: str, args: list[Value], node: Node) -> Value:
             raise NotUnderstood(f"'{name}' of {type_text(a)}", node)
         return Wide(build.binary(op, as_tile(r, a, kind.dtype, kind.n), as_tile(r, b, kind.dtype, kind.n)), kind)
     x, y = scalar(r, a, node), scalar(r, b, node)
+    if name == "__hadd" and not dtype_of(x.type).is_float and not dtype_of(y.type).is_float:  # of integers it is their mean, rounded down
+        x, y = (pinned(r, converted(e, I32)) for e in (x, y))
+        return Scalar(build.add(build.binary("and", x, y), build.binary("shr", build.binary("xor", x, y), build.const(1))))
+    if name in ("__mul24", "__umul24"):
+        return Scalar(build.mul(*(_low24(converted(e, U32 if name == "__umul24" else I32)) for e in (x, y))))
     if name in ("fmaxf", "fminf", "__fadd_rn", "__fmul_rn", "__fsub_rn", "__fdiv_rn"):
         d: DType = F32
-    elif name.startswith(("__umul24", "__mul24")):
-        d = U32 if name.startswith("__u") else I32
     else:
         d = usual(dtype_of(x.type), dtype_of(y.type))
         if name in ("fmax", "fmin") and not d.is_float:
             d = F64
     return Scalar(build.binary(op, converted(x, d), converted(y, d)))
+
+
+def _low24(e: n.Expr) -> n.Expr:
+    """The low 24 bits of a number, with their sign where it has one."""
+    if isinstance(e, n.Const):
+        kept = int(e.value) & 0xFFFFFF
+        return build.const(kept - (1 << 24) if e.dtype == I32 and kept >> 23 else kept, e.dtype)
+    if dtype_of(e.type) == U32:
+        return build.binary("and", e, build.const(0xFFFFFF, U32))
+    return build.binary("shr", build.binary("shl", e, build.const(8)), build.const(8))
 
 
 def _abs(r: Reading, name: str, args: list[Value], node: Node) -> Value:

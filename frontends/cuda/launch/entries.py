@@ -8,9 +8,10 @@ from pathlib import Path
 from kir.ir import nodes as n
 from kir.ir.visit import walk
 from kir.surface.launches.record import HostLaunch
+from kir.surface.launches.values import Unknown
 
 from ..source.source import Node, Sources, Unit
-from .dispatch import host_instantiations
+from .dispatch import Written, host_instantiations
 from .host_code import Follower
 from .host_parts import Passed, beside, defines, function_name, given, template_names
 from .host_parts import functions as functions_of
@@ -33,9 +34,15 @@ def cuda_launches(sources: Sources, main: Unit, source: Path, kernel: str) -> li
         follower = Follower(functions, units)
         follower.entry(unit, node)
         for each in follower.launches:
-            if each.kernel == kernel and each.file not in others and (each.place not in found or (_of_numbers(found[each.place]) and not _of_numbers(each))):
+            if each.kernel == kernel and each.file not in others and (each.place not in found or _tells_more(each, found[each.place])):
                 found[each.place] = each
     return list(found.values())
+
+
+def _tells_more(launch: HostLaunch, held: HostLaunch) -> bool:
+    """Whether a caller says more of a launch than what is held of it: template arguments that the function that launches takes itself, or sizes."""
+    unknown, before = (sum(isinstance(v, Unknown) and not isinstance(v, Written) for v in (*x.templates, *x.block)) for x in (launch, held))
+    return unknown < before or (unknown == before and _of_numbers(held) and not _of_numbers(launch))
 
 
 def _of_numbers(launch: HostLaunch) -> bool:

@@ -428,11 +428,17 @@ class Follower:
                 if self.every:
                     out.append(self._type(words, scope))
                     continue
-                out.append(held if not isinstance(held, Unknown) else Dtype("") if words in ("scalar_t", "T") and words not in scope else named_types(words))
+                made = held if not isinstance(held, Unknown) else Dtype("") if words in ("scalar_t", "T") and words not in scope else named_types(words)
+                out.append(Written(words) if isinstance(made, Unknown) and "::" in words and self._is_spelled(words, scope) else made)
             else:
                 v = self.value(each, scope)
-                out.append(self._type(text(each), scope) if self.every and isinstance(v, Unknown) else v)
+                out.append(self._type(text(each), scope) if self.every and isinstance(v, Unknown)
+                           else Written(text(each)) if isinstance(v, Unknown) and self._is_spelled(text(each), scope) else v)
         return out
+
+    def _is_spelled(self, words: str, scope: Mapping[str, Value]) -> bool:
+        """Whether the text of a template argument means the same at the kernel: it has no name of the function at hand."""
+        return not any(x in scope for x in re.findall(r"(?<![\w:.])[A-Za-z_]\w*", words))
 
     def _type(self, words: str, scope: Mapping[str, Value]) -> Value:
         """A type that host code names: a dtype, or its text with what the code calls otherwise put in."""

@@ -12,7 +12,7 @@ from ..source.source import Node, fragment
 from ..source.syntax import text
 from ..symbols.classes import Rec, is_static, leaf
 from ..symbols.symbols import Alias, ClassTemplate, Enumerator, EnumType, Function, Scope, Value, Variable
-from ..types.c_types import Arr, Auto
+from ..types.c_types import Arr, Auto, CType
 from ..types.errors import NotUnderstood, endless
 from ..values.conversions import convert
 from ..values.loads import rvalue
@@ -161,7 +161,7 @@ def device_tensor(r: Reading, d: Variable, node: Node, constant: bool) -> Value 
     words = {text(c) for c in d.node.children if c.type in ("type_qualifier", "storage_class_specifier")}
     if d.init is not None and (constant or words & {"const", "constexpr"}):
         return None
-    kind, _ = r.types.declared_type(d.node, d.declarator, d.scope)
+    kind = _sized(d, r.types.declared_type(d.node, d.declarator, d.scope)[0])
     row = leaf(kind)
     if row is None:
         raise NotUnderstood(f"the variable '{d.name}' of the device, which is {kind}", node)
@@ -178,6 +178,13 @@ def device_tensor(r: Reading, d: Variable, node: Node, constant: bool) -> Value 
     if not d.params:
         r.constants[id(d)] = made
     return made
+
+
+def _sized(d: Variable, kind: CType) -> CType:
+    """The type of an array whose size its list of values says."""
+    if isinstance(kind, Arr) and kind.n == 0 and d.init is not None and d.init.type == "initializer_list":
+        return Arr(kind.of, len([c for c in d.init.named_children if c.type != "comment"]))
+    return kind
 
 
 def _set_by_host(r: Reading, name: str) -> bool:
@@ -211,7 +218,7 @@ def variable(r: Reading, d: Variable, node: Node, args: tuple[Value, ...] | None
     d.reading = True
     r.depth += 1
     try:
-        kind, _ = r.types.declared_type(d.node, d.declarator, scope)
+        kind = _sized(d, r.types.declared_type(d.node, d.declarator, scope)[0])
         value = rvalue(r, r.value(d.init, scope)) if d.init.type != "initializer_list" else r.braced(d.init, kind, scope)
         made = value if isinstance(kind, (Auto, Arr)) else convert(r, value, kind)
     except RecursionError:

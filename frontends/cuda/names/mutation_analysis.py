@@ -29,6 +29,7 @@ def mutated(r: Reading, body: Node | None, scope: Scope) -> frozenset[str]:
         match node.type:
             case "assignment_expression":
                 _base(node.child_by_field_name("left"), out)
+                _decayed(node.child_by_field_name("right"), out)
             case "update_expression":
                 _base(node.child_by_field_name("argument"), out)
             case "pointer_expression" if node.children and text(node.children[0]) == "&":
@@ -39,6 +40,8 @@ def mutated(r: Reading, body: Node | None, scope: Scope) -> frozenset[str]:
                 _called(r, node, scope, out)
             case "init_declarator" if (d := node.child_by_field_name("declarator")) is not None and d.type == "reference_declarator":
                 _base(node.child_by_field_name("value"), out)
+            case "init_declarator" | "cast_expression":
+                _decayed(node.child_by_field_name("value"), out)
             case _:
                 pass
         stack += node.named_children
@@ -66,6 +69,17 @@ def _base(node: Node | None, out: set[str]) -> None:
             return
 
 
+def _decayed(node: Node | None, out: set[str]) -> None:
+    """The object of a member whose address goes somewhere if it is an array: `float* p = v.data;`."""
+    while node is not None and node.type in ("parenthesized_expression", "binary_expression"):
+        node = node.named_children[0] if node.named_children else None
+    if node is None or node.type != "field_expression":
+        return
+    found: set[str] = set()
+    _base(node, found)
+    out |= {f"{name.removesuffix('[]')}[]" for name in found}
+
+
 def _called(r: Reading, node: Node, scope: Scope, out: set[str]) -> None:
     fn, listed = node.child_by_field_name("function"), node.child_by_field_name("arguments")
     if fn is None or listed is None:
@@ -77,6 +91,8 @@ def _called(r: Reading, node: Node, scope: Scope, out: set[str]) -> None:
         if targs is not None and text(targs).rstrip("> ").endswith("&"):
             _base(listed.named_children[0] if listed.named_children else None, out)
     args = [a for a in listed.named_children if a.type != "comment"]
+    for a in args:
+        _decayed(a, out)
     if not any(a.type in ("identifier", "subscript_expression", "field_expression") for a in args):
         return
     name = fn

@@ -125,6 +125,9 @@ def _candidate(r: Reading, f: Function, explicit: tuple[Value, ...] | None, args
             if len(explicit) > len(f.arguments) and not _gives(r, f, explicit[len(f.arguments)]):
                 return None
         scope = f.scope.inner(**bindings)
+        kind_node = f.node.child_by_field_name("type")
+        if kind_node is not None and "enable_if" in text(kind_node):
+            r.types.base_type(kind_node, scope)  # refuses where its condition does not hold
         for q, v in zip(params, args, strict=False):
             if q.type == "variadic_parameter_declaration":
                 break

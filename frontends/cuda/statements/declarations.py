@@ -12,11 +12,11 @@ from ..expressions.places import element
 from ..names.mutation_analysis import function_body, mutated
 from ..source.source import Node
 from ..source.syntax import declared_name, text
-from ..symbols.classes import Rec
+from ..symbols.classes import Rec, leaf
 from ..symbols.symbols import Scope, Value, Variable
 from ..types.c_types import Arr, Auto, CType, Prim, Ptr, Vec
 from ..types.errors import NotUnderstood
-from ..values.conversions import component, convert, type_text
+from ..values.conversions import component, convert, type_text, zero_of
 from ..values.loads import rvalue
 from ..values.objects import assign, choosing, initialized, new_object, pinned_place, pinned_value
 from ..values.reading import Reading
@@ -37,7 +37,7 @@ def declaration(r: Reading, node: Node, scope: Scope, within: Node | None = None
         name_node = declared_name(d)
         if name_node is None:
             raise NotUnderstood("a declaration of unusual form", node)
-        init = d.child_by_field_name("value") if d.type == "init_declarator" else None
+        init = (d if d.type == "init_declarator" else node).child_by_field_name("value")  # the declaration's own where it is a condition
         if name_node.type == "structured_binding_declarator":
             _structured(r, name_node, init, scope)
             continue
@@ -69,7 +69,7 @@ def _variable(r: Reading, node: Node, d: Node, init: Node | None, name: str, wor
         if reference:
             raise NotUnderstood(f"the reference '{name}' without a value", d)
         made = new_object(r, name, kind)
-        if isinstance(kind, Rec) and (kind.instance.constructors or any(m.init is not None for m in kind.instance.members())):
+        if isinstance(kind, Rec) and kind.instance.begins():
             calls.initialize(r, made, kind, [])
         scope.values[name] = made
         return
@@ -80,6 +80,9 @@ def _variable(r: Reading, node: Node, d: Node, init: Node | None, name: str, wor
             scope.values[name] = made
             return
         kind = _sized(kind, init)
+        if isinstance(kind, Arr) and isinstance(kind.of, Rec) and leaf(kind) is None:
+            scope.values[name] = _records(r, init, name, kind, scope)
+            return
         v: Value = r.braced(init, kind, scope)
     elif init.type == "argument_list":
         args = calls.arguments(r, init, scope)
@@ -100,11 +103,23 @@ def _variable(r: Reading, node: Node, d: Node, init: Node | None, name: str, wor
             scope.values[name] = pinned_place(r, v, name)
             return
     changed = mutated(r, function_body(within), scope)
-    scope.values[name] = local_value(r, name, v, kind, name in changed)
+    scope.values[name] = local_value(r, name, v, kind, name in changed, f"{name}[]" in changed)
 
 
-def local_value(r: Reading, name: str, v: Value, kind: CType, changed: bool) -> Value:
-    """What a local variable is bound to: a place of its own where it changes."""
+def _records(r: Reading, init: Node, name: str, kind: Arr, scope: Scope) -> Value:
+    """An array of records of several dtypes, an element for each value of a list, the others as their class begins or zero."""
+    assert isinstance(kind.of, Rec)
+    items = [c for c in init.named_children if c.type != "comment"]
+    given = [r.braced(c, kind.of, scope) if c.type == "initializer_list" else r.value(c, scope) for c in items]
+    made = new_object(r, name, kind)
+    for k in range(kind.n):
+        each = given[k] if k < len(given) else calls.construct(r, kind.of, []) if kind.of.instance.begins() else zero_of(r, kind.of)
+        assign(r, element(r, made, Scalar(build.const(k)), init), each)
+    return made
+
+
+def local_value(r: Reading, name: str, v: Value, kind: CType, changed: bool, within: bool = False) -> Value:
+    """What a local variable is bound to: a place of its own where it changes, or (`within`) where an array in it does."""
     if isinstance(v, Aimed) and isinstance(kind, (Auto, Ptr)):
         return v
     if isinstance(v, Members) and (isinstance(kind, Auto) or v.type == kind):
@@ -124,6 +139,7 @@ def local_value(r: Reading, name: str, v: Value, kind: CType, changed: bool) -> 
     if not isinstance(made_value, (Scalar, Wide, Record, Pointer, Members)):
         return made_value
     t: CType = made_value.type if isinstance(kind, Auto) else kind
+    changed |= within and isinstance(t, Rec) and (_has_array(t) or bool(t.instance.methods("operator[]")))
     if changed or isinstance(t, Arr) or isinstance(made_value, (Record, Members)):
         if isinstance(t, Ptr) and isinstance(made_value, Pointer) and not changed:
             return pinned_value(r, made_value, name)
@@ -133,6 +149,10 @@ def local_value(r: Reading, name: str, v: Value, kind: CType, changed: bool) -> 
     if isinstance(made_value, Scalar) and not isinstance(made_value.expr, n.Const):
         return Scalar(r.m.let(name, made_value.expr))
     return pinned_value(r, made_value, name)
+
+
+def _has_array(t: CType) -> bool:
+    return isinstance(t, Arr) or (isinstance(t, Rec) and any(_has_array(m.type) for m in t.instance.members()))
 
 
 def _is_plain(e: n.Expr) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import error
 from kir.ir import build
@@ -46,10 +49,7 @@ class Counter:
 
 def loop(r: Reading, node: Node, scope: Scope, frame: Frame, rest: list[Node], unroll: Node | None) -> bool:
     """A loop statement; True where what follows it has been read with it."""
-    frame.loops += 1
-    frame.dynamic += 1
-    before = frame.flag
-    try:
+    with _within(frame):
         match node.type:
             case "for_statement":
                 _for(r, node, scope.inner(), frame, unroll)
@@ -59,12 +59,34 @@ def loop(r: Reading, node: Node, scope: Scope, frame: Frame, rest: list[Node], u
                 _over(r, node, scope.inner(), frame, unroll)
             case _:
                 _do(r, node, scope.inner(), frame)
+    return _left(r, node, scope, frame, rest)
+
+
+@contextmanager
+def _within(frame: Frame) -> Iterator[None]:
+    frame.loops += 1
+    frame.dynamic += 1
+    try:
+        yield
     finally:
         frame.loops -= 1
         frame.dynamic -= 1
-    if frame.kernel or not contains(node, "return_statement"):
-        return False
-    if frame.flag is None or (before is not None and frame.flag is before and not contains(node, "return_statement")):
+
+
+def once(r: Reading, node: Node, scope: Scope, frame: Frame, rest: list[Node], read: Callable[[], bool]) -> bool:
+    """Statements that a break leaves, as a loop that is run once; True where what follows has been read with it."""
+    frame.steps.append(None)
+    with _within(frame), r.m.capture() as inner:
+        if not read():
+            r.m.emit(n.Jump("break"))
+    frame.steps.pop()
+    r.m.emit(n.While(build.const(True, BOOL), tuple(inner)))
+    return _left(r, node, scope, frame, rest)
+
+
+def _left(r: Reading, node: Node, scope: Scope, frame: Frame, rest: list[Node]) -> bool:
+    """What follows a loop in which the function may have returned is run where it has not; True where it has been read with it."""
+    if frame.kernel or frame.flag is None or not contains(node, "return_statement"):
         return False
     flag = condition(r, frame.flag)
     if frame.loops:
@@ -72,7 +94,7 @@ def loop(r: Reading, node: Node, scope: Scope, frame: Frame, rest: list[Node], u
         return False
     frame.dynamic += 1
     with r.m.capture() as left:
-        r.statements.block(r, rest, scope, frame)
+        r.statements.go_on(r, rest, scope, frame)
     frame.dynamic -= 1
     if left:
         r.m.emit(n.If(build.invert(flag), tuple(left)))
@@ -115,7 +137,8 @@ def _over(r: Reading, node: Node, scope: Scope, frame: Frame, unroll: Node | Non
     r.m.ranges[var.name] = (0, whole.n - 1)
     with r.m.capture() as before:
         each = element(r, held, Scalar(var), node)
-        scope.values[text(name)] = each if reference else local_value(r, text(name), rvalue(r, each), type_, text(name) in mutated(r, body, scope))
+        scope.values[text(name)] = each if reference else local_value(
+            r, text(name), rvalue(r, each), type_, text(name) in mutated(r, body, scope), f"{text(name)}[]" in mutated(r, body, scope))
     r.m.emit(n.For(var, build.const(0), build.const(whole.n), build.const(1), (*before, *_body(r, body, scope, frame)), kind, attrs))
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BOOL, dtype_of
+from kir.ir.types import BOOL, I32, dtype_of
 
 from ..names.class_instances import using_enum
 from ..names.lookup import named_value
 from ..source.source import Node, fragment_declaration, fragment_type
 from ..source.syntax import contains, declared_name, text
 from ..symbols.symbols import Enumerator, Function, Scope, Value
-from ..types.c_types import VOID, Auto, CType, Named, Prim, Ptr
+from ..types.c_types import VOID, Auto, CType, Named, Prim, Ptr, usual
 from ..types.errors import NotUnderstood
 from ..types.number_conversions import converted
 from ..values.conversions import condition, convert, scalar
@@ -160,7 +161,9 @@ def _statement(r: Reading, node: Node, scope: Scope, frame: Frame, rest: list[No
         case "declaration":
             declarations.declaration(r, node, scope)
         case "compound_statement":
-            return block(r, node.named_children, scope.inner(), frame)
+            if not leaves(node, frame):
+                return block(r, node.named_children, scope.inner(), frame)
+            return _through(r, lambda: block(r, node.named_children, scope.inner(), frame), scope, frame, rest)
         case "if_statement":
             return _if(r, node, scope, frame, rest)
         case "for_statement" | "while_statement" | "do_statement" | "for_range_loop":
@@ -253,9 +256,11 @@ def _if(r: Reading, node: Node, scope: Scope, frame: Frame, rest: list[Node]) ->
     if shown is None:
         raise NotUnderstood("a branch of unusual form", node)
     if shown.type == "declaration":
-        declarations.declaration(r, shown, inner)
         name = declared_name(shown.children_by_field_name("declarator")[0])
-        cond = condition(r, inner.values[text(name)]) if name is not None else build.const(True, BOOL)
+        if name is None:
+            raise NotUnderstood("a branch of unusual form", node)
+        declarations.declaration(r, shown, inner)
+        cond = condition(r, inner.values[text(name)])
     else:
         cond = condition(r, r.value(shown, inner), shown)
     if isinstance(cond, n.Const):
@@ -264,22 +269,46 @@ def _if(r: Reading, node: Node, scope: Scope, frame: Frame, rest: list[Node]) ->
     static = any(c.type == "constexpr" or text(c) == "constexpr" for c in node.children[:3])
     if static and not _is_question(cond):
         raise NotUnderstood(f"a constexpr condition that is not known: {text(shown)}", node)
-    returns = not frame.kernel and contains(then, "return_statement") | (orelse is not None and contains(orelse, "return_statement"))
+    returns = leaves(then, frame) or (orelse is not None and leaves(orelse, frame))
+
+    def part(taken: Node | None) -> bool:
+        def read() -> bool:
+            return statement(r, taken, inner.inner(), frame, []) if taken is not None else False
+        return _through(r, read, scope, frame, rest) if returns else read()
+
     frame.dynamic += 1
     with r.m.capture() as first, r.m.where(cond):
-        ended = statement(r, then, inner.inner(), frame, rest)
-        if returns and not ended:
-            ended = block(r, rest, scope, frame)
+        ended = part(then)
     with r.m.capture() as second, r.m.where(cond, False):
-        also = statement(r, orelse, inner.inner(), frame, rest) if orelse is not None else False
-        if returns and not also:
-            also = block(r, rest, scope, frame)
+        also = part(orelse)
     frame.dynamic -= 1
     if first or second:
         if not first:
             cond, first, second = build.invert(cond), second, first
         r.m.emit(n.If(cond, tuple(first), tuple(second), static=_is_question(cond), label=_role(r, shown, inner)))
-    return True if returns else ended and also
+    return ended and also
+
+
+def leaves(node: Node, frame: Frame) -> bool:
+    """Whether a statement of a function that is read in place may leave it. In a loop it does so by a jump, which needs no care."""
+    return not frame.kernel and not frame.loops and contains(node, "return_statement")
+
+
+def _through(r: Reading, read: Callable[[], bool], scope: Scope, frame: Frame, rest: list[Node]) -> bool:
+    """A statement that may leave the function, and where it does not, all that follows it: so nothing is left to read after it."""
+    frame.after.append((rest, scope))
+    ended = read()
+    frame.after.pop()
+    return ended or go_on(r, rest, scope, frame)
+
+
+def go_on(r: Reading, rest: list[Node], scope: Scope, frame: Frame) -> bool:
+    """The rest of a block, and of those around it to the end of the function."""
+    if not block(r, rest, scope, frame) and frame.after:
+        outer = frame.after.pop()
+        go_on(r, *outer, frame)
+        frame.after.append(outer)
+    return True
 
 
 def _role(r: Reading, cond: Node, scope: Scope) -> str | None:
@@ -344,7 +373,17 @@ def at_entry(r: Reading, frame: Frame, make: object) -> Value:
 def _switch(r: Reading, node: Node, scope: Scope, frame: Frame, rest: list[Node]) -> bool:
     head, body = node.child_by_field_name("condition"), node.child_by_field_name("body")
     assert head is not None and body is not None
-    selector = pinned(r, scalar(r, r.value(head, scope), head), "selector")
+    around, scope = scope, scope.inner()
+    shown = head.child_by_field_name("value")
+    if (first := head.child_by_field_name("initializer")) is not None:
+        statement(r, first.named_children[0] if first.type == "init_statement" else first, scope, frame, [])
+    if shown is not None and shown.type == "declaration" and (name := declared_name(shown.children_by_field_name("declarator")[0])) is not None:
+        declarations.declaration(r, shown, scope)
+        chosen: Value = scope.values[text(name)]
+    else:
+        chosen = r.value(shown or head, scope)
+    selector = scalar(r, chosen, head)
+    selector = pinned(r, converted(selector, usual(dtype_of(selector.type), I32)), "selector")
     groups: list[tuple[list[Node], bool, list[Node]]] = []
     labels: list[Node] = []
     otherwise = False
@@ -369,38 +408,56 @@ def _switch(r: Reading, node: Node, scope: Scope, frame: Frame, rest: list[Node]
             default = after
         if labels:
             cases.insert(0, (labels, after))
-    for _, inner in [*cases, ([], default or [])]:
-        if any(contains(x, "break_statement") for x in inner[:-1] if x.type not in ("for_statement", "while_statement", "do_statement")):
-            raise NotUnderstood("a break inside a case", node)
+    if any(_breaks(x) for _, inner in [*cases, ([], default or [])] for x in body_of(inner)):
+        if contains(body, "continue_statement"):
+            raise NotUnderstood("a break inside a case, and a continue", node)
+        return loops.once(r, node, around, frame, rest, lambda: _arms(r, cases, default, selector, scope, frame, []))
+    if not leaves(node, frame):
+        return _arms(r, cases, default, selector, scope, frame, [])
+    return _arms(r, cases, default, selector, scope, frame, rest, around)
 
-    def body_of(inner: list[Node]) -> list[Node]:
-        return inner[:-1] if inner and inner[-1].type == "break_statement" else inner
+
+def body_of(inner: list[Node]) -> list[Node]:
+    """The statements of a case without the break at their end."""
+    return inner[:-1] if inner and inner[-1].type == "break_statement" else inner
+
+
+def _breaks(node: Node) -> bool:
+    """Whether a statement breaks out of the switch that it stands in."""
+    if node.type == "break_statement":
+        return True
+    return node.type not in ("for_statement", "while_statement", "do_statement", "for_range_loop", "switch_statement", "lambda_expression") and any(
+        _breaks(c) for c in node.named_children)
+
+
+def _arms(r: Reading, cases: list[tuple[list[Node], list[Node]]], default: list[Node] | None, selector: n.Expr, scope: Scope, frame: Frame,
+          rest: list[Node], around: Scope | None = None) -> bool:
+    """The cases of a switch, one in the other's else; with `around` each goes on with what follows the switch."""
+    def part(inner: list[Node]) -> bool:
+        def read() -> bool:
+            return block(r, body_of(inner), scope.inner(), frame)
+        return _through(r, read, around, frame, rest) if around is not None else read()
 
     def arm(k: int) -> bool:
         if k == len(cases):
-            return block(r, body_of(default), scope.inner(), frame) if default is not None else False
+            return part(default or [])
         conds = [build.compare("eq", selector, converted_like(r, scalar(r, r.value(x, scope), x), selector)) for x in cases[k][0]]
         cond = conds[0]
         for other in conds[1:]:
             cond = build.logical_or(cond, other)
         if isinstance(cond, n.Const):
-            return block(r, body_of(cases[k][1]), scope.inner(), frame) if cond.value else arm(k + 1)
-        returns = not frame.kernel and contains(node, "return_statement")
+            return part(cases[k][1]) if cond.value else arm(k + 1)
         frame.dynamic += 1
         with r.m.capture() as first:
-            ended = block(r, body_of(cases[k][1]), scope.inner(), frame)
-            if returns and not ended:
-                ended = block(r, rest, scope, frame)
+            ended = part(cases[k][1])
         with r.m.capture() as second:
             also = arm(k + 1)
-            if returns and not also:
-                also = block(r, rest, scope, frame)
         frame.dynamic -= 1
         if first or second:
             if not first:
                 cond, first, second = build.invert(cond), second, first
             r.m.emit(n.If(cond, tuple(first), tuple(second)))
-        return True if returns else ended and also
+        return ended and also
 
     return arm(0)
 

@@ -120,6 +120,11 @@ class ClassInstance:
     def constructors(self) -> list[Function]:
         return [d for d in self.scope.decls.get(self.template.name, ()) if isinstance(d, Function)]
 
+    def begins(self) -> bool:
+        """Whether an object that is given no value still begins with one somewhere: by a constructor, or by the initializer of a member."""
+        return bool(self.constructors) or any(b.begins() for b in self.bases) or any(
+            m.init is not None or (isinstance(m.type, Rec) and m.type.instance.begins()) for m in self.members())
+
     def members(self) -> list[Member]:
         """Data members in order, those of bases first."""
         if self._members is None:

@@ -60,9 +60,12 @@ _ESCAPES = {"n": 10, "t": 9, "r": 13, "0": 0, "\\": 92, "'": 39, '"': 34, "a": 7
 
 def character(r: Reading, node: Node, scope: Scope) -> Value:
     """A character."""
-    body = text(node).strip("'")
-    code = _ESCAPES.get(body[1:2], 0) if body.startswith("\\") else ord(body[:1] or "\0")
-    return Scalar(build.const(code, I8))
+    body = text(node).removeprefix("'").removesuffix("'")
+    m = re.fullmatch(r"\\(?:x([0-9a-fA-F]{1,2})|([0-7]{1,3})|(.))|([\x20-\x7e])", body)
+    if m is None or (m[3] is not None and m[3] not in _ESCAPES):
+        raise NotUnderstood(f"the character '{body}'", node)
+    code = int(m[1], 16) if m[1] else int(m[2], 8) if m[2] else _ESCAPES[m[3]] if m[3] else ord(m[4])
+    return Scalar(build.const(code - 256 if code > 127 else code, I8))
 
 
 def string(r: Reading, node: Node, scope: Scope) -> Value:

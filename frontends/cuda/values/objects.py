@@ -8,6 +8,7 @@ from math import prod
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I64, dtype_of, shape_of
+from kir.ir.visit import walk
 from kir.surface.ptx import unpack_bits
 
 from ..symbols.classes import Rec, leaf, size_of
@@ -17,7 +18,7 @@ from ..types.errors import NotUnderstood
 from ..types.number_conversions import divided, index64
 from .conversions import convert
 from .emitter import lanes, reads_memory
-from .loads import rvalue
+from .loads import load, rvalue
 from .memory import Place, declare, start
 from .pointers import Apart, ChoosingPointer, MovingPointer, PointerArray, PointerVariable
 from .reading import Reading
@@ -179,11 +180,44 @@ def _store_wide(r: Reading, to: Located, v: Value) -> None:
 def _assign_members(r: Reading, to: Members, v: Value) -> None:
     v = convert(r, v, to.type)
     if isinstance(v, (Members, Record)):
-        for name, place in to.fields.items():
-            if name != "#array":
-                assign(r, place, v.fields[name])
+        places = {name: place for name, place in to.fields.items() if name != "#array"}
+        held: dict[str, Value] = {}
+        for name in places:
+            each = v.fields[name]
+            each = load(r, each.place, each.type) if isinstance(each, Located) and isinstance(each.type, Arr) else each
+            others = {x for other, place in places.items() if other != name for x in _stores(place)}
+            held[name] = _kept(r, each, name) if _names_of(each) & others else each  # before any of them is written
+        for name, place in places.items():
+            assign(r, place, held[name])
         return
     raise NotUnderstood(f"a {to.type} from {type(v).__name__.lower()}")
+
+
+def _kept(r: Reading, v: Value, name: str) -> Value:
+    if isinstance(v, (Members, Record)):
+        return Record({k: _kept(r, each, k) for k, each in v.fields.items() if k != "#array"}, v.type)
+    return pinned_value(r, rvalue(r, v), name)
+
+
+def _stores(place: Value) -> set[str]:
+    """The names of the memory that an object lies in."""
+    if isinstance(place, Members):
+        return {x for k, each in place.fields.items() if k != "#array" for x in _stores(each)}
+    return {place.place.store.name} if isinstance(place, Located) else set()
+
+
+def _names_of(v: Value) -> set[str]:
+    """The names of the memory that a value is read from, whatever dtype it is read with."""
+    match v:
+        case Scalar() | Wide():
+            return {x.at.buffer.name.split("__")[0] for x in walk(v.expr if isinstance(v, Scalar) else v.tile) if isinstance(x, n.Load)} | {
+                x.at.buffer.name for x in walk(v.expr if isinstance(v, Scalar) else v.tile) if isinstance(x, n.Load)}
+        case Located():
+            return {v.place.store.name}
+        case Members() | Record():
+            return {x for k, each in v.fields.items() if k != "#array" for x in _names_of(each)}
+        case _:
+            return set()
 
 
 def _set_pointer(r: Reading, to: PointerVariable, v: Value) -> None:

@@ -37,6 +37,8 @@ class Frame:
     dynamic: int = 0
     loops: int = 0
     steps: list[tuple[Node, Scope] | None] = field(default_factory=list)
+    after: list[tuple[list[Node], Scope]] = field(default_factory=list)
+    """What follows the blocks that are being read, the innermost last: where one part of a branch leaves the function, the other goes on with all of it."""
 
 
 class Types(Protocol):
@@ -172,6 +174,10 @@ class Statements(Protocol):
 
     def statement(self, r: Reading, node: Node, scope: Scope, frame: Frame, rest: list[Node], unroll: Node | None = None) -> bool:
         """One statement; True where what follows it in the block is never reached, or has been read with it."""
+        ...
+
+    def go_on(self, r: Reading, rest: list[Node], scope: Scope, frame: Frame) -> bool:
+        """The rest of a block, and of those around it to the end of the function."""
         ...
 
 

@@ -34,8 +34,9 @@ MOST_TELLING = 150
 LEAST = 20
 """States from which an order is learned."""
 LEAST_APPLIED = 5
-"""States at which a skill applies from which its own log odds are learned; of others they are those of `SELDOM`."""
-SELDOM = -4.0
+"""States at which a skill applies from which its own log odds are learned; of others they are those of the mean of all skills."""
+SELDOM = 0.0
+"""Those of a card of which, or of all, nothing is known: as often used where it applies as not, which is what skills are in the mean."""
 PARTS = 5
 """Parts of the families that are held out in turn where the score from which a card is likely is looked for."""
 MOST = 3000
@@ -201,9 +202,10 @@ def _odds(cards: Sequence[Card], states: Sequence[Seen]) -> Mapping[str, tuple[f
     for k, card in enumerate(cards):
         together.setdefault(skill(card), []).append(k)
     out: dict[str, tuple[float, dict[str, float]]] = {}
+    seldom = _in_the_mean([(applies[:, some].any(axis=1), used[:, some].any(axis=1)) for some in together.values()])
     for some in together.values():
         own = applies[:, some].any(axis=1)
-        found: tuple[float, dict[str, float]] = (SELDOM, {})
+        found: tuple[float, dict[str, float]] = (seldom, {})
         if own.sum() >= LEAST_APPLIED:
             x, y = has[own], np.asarray(used[own][:, some].any(axis=1), np.float64)
             telling = _telling(x, y)
@@ -211,6 +213,14 @@ def _odds(cards: Sequence[Card], states: Sequence[Seen]) -> Mapping[str, tuple[f
             found = (float(f"{bias:.3g}"), {names[n]: float(f"{value:.3g}") for n, value in zip(telling, added, strict=True) if abs(value) >= LEAST_ADDED})
         out |= {cards[k].name: found for k in some}
     return {card.name: out[card.name] for card in cards}
+
+
+def _in_the_mean(skills: Sequence[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]) -> float:
+    """The log odds that a skill is used where it applies, by the mean of skills that apply somewhere: what is told of one that hardly any state shows. Steps
+    that few kernels have are mostly the last of a plan, and used where they apply; to leave them last missed more than it spared."""
+    shares = [(uses.sum() + 0.5) / (own.sum() + 1) for own, uses in skills if own.any()]
+    mean = float(np.mean(shares)) if shares else 0.5
+    return float(f"{np.log(mean / (1 - mean)):.3g}") if shares else SELDOM
 
 
 def _telling(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

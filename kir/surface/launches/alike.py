@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from kir.base.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.binding import expressions
+from kir.ir.binding import Binding, expressions
 from kir.ir.types import I32
+from kir.ir.visit import walk
 from kir.surface.launches.values import Array, Known, evaluated, is_number, variables
 
 AS_SEEN = "as it is in the call that the host code shows"
@@ -79,3 +80,16 @@ def parts_as_seen(examples: Mapping[str, int], sizes: Iterable[str], lone: Itera
             ratio, rest = divmod(examples[size], value)
             if not rest and ratio > 1 and not ratio & (ratio - 1):
                 yield f"ceildiv({size}, {ratio})"
+
+
+def whole_parts(binding: Binding, made: Callable[[Binding], n.Program], examples: Mapping[str, int]) -> list[str]:
+    """That a size is a multiple of another one by which the kernel divides it, as facts that the binding does not have, where it is so in the call that was
+    seen: query heads that share those of keys, channels of groups."""
+    try:
+        program = made(binding)
+    except KirError:
+        return []
+    pairs = {(x.a.name, x.b.name): None for k in program.kernels for x in walk(k)
+             if isinstance(x, n.Binary) and x.op in ("floordiv", "tdiv") and isinstance(x.a, n.Var) and isinstance(x.b, n.Var)}
+    facts = [f"{a} % {b} == 0" for a, b in pairs if a in binding.sizes and b in binding.sizes and b in examples and examples.get(a, 1) % examples[b] == 0]
+    return [fact for fact in facts if fact not in binding.facts]

@@ -94,6 +94,8 @@ class _Assembly:
         self.few = few
         self.pins = 1
         """How many sizes the compile-time values follow from that no call shows."""
+        self.open_conditions: dict[str, n.Expr] = {}
+        """Compile-time values that are conditions on sizes, which nothing decides."""
         self.sizes: dict[str, str] = {}
         """Names of the sizes by the host's variables."""
         self.taken = {*skeleton.tensors, *skeleton.metas, *skeleton.heuristics, *(k for c in skeleton.configs for k in c), *LAUNCH_OPTIONS, *_RESERVED}
@@ -135,6 +137,7 @@ class _Assembly:
         names = {v: k for k, v in self.sizes.items()}
         examples = {name: e for name in sizes if (e := self.known.examples.get(names.get(name, ""))) is not None and names.get(name) not in self.known.assumed}
         self.assumed += [Assumed(f"{k} is {' x '.join(map(str, tensors[k].shape))}, {AS_SEEN}") for k in alike if k in tensors]
+        self.assumed += [Assumed(f"{k} is false, as nothing promises {self._text(e)}", ("metas", k)) for k, e in self.open_conditions.items()]
         self.assumed += [Assumed(x) for x in dict.fromkeys(self.known.remarks)]
         self.assumed += [Assumed(f"{self.sizes[x]} up to {self.known.examples[x]}") for x in self.known.assumed if x in self.sizes]
         return Found(binding, self.launch.place, tuple(self.assumed), examples, {k: v for k, v in self.named.items() if isinstance(v, float)},
@@ -209,8 +212,8 @@ class _Assembly:
             tuned = name in {k for c in self.skeleton.configs for k in c}
             before, capped = len(self.known.assumed), isinstance(v, n.Expr) and is_number(v) and self.known.capped(v) is not None
             made = default if tuned and not isinstance(v, n.Const) else self._setting(v, name in self.few)
-            if isinstance(v, n.Expr) and v.type == BOOL and not isinstance(e := self.known.resolved(v), n.Const):
-                self.assumed.append(Assumed(f"{name} is false, as nothing promises {self._text(e)}", ("metas", name)))
+            if isinstance(v, n.Expr) and v.type == BOOL and not isinstance(self.known.resolved(v), n.Const):
+                self.open_conditions[name] = v
             if len(self.known.assumed) > before or capped:
                 self.assumed.append(Assumed(f"{name} is {made}", ("metas", name)))
             if isinstance(v, Dtype) and not v.name:

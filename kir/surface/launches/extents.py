@@ -389,6 +389,32 @@ def _apart(binding: Binding) -> Binding:
     return now
 
 
+def with_places(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding:
+    """The binding with room for the places that runs draw: the first axis of a tensor that is looked up by numbers of another, and of which nothing else
+    speaks, is as long as they are large. What a caller's numbers are is his to know, and one row alone would leave them none."""
+    said = _said(binding)
+    extents = [(name, axis, str(d)) for name, t in binding.tensors.items() for axis, d in enumerate(t.shape)]
+    free = [x for x in binding.sizes if not re.search(rf"\b{x}\b", said) and {axis for _, axis, d in extents if re.search(rf"\b{x}\b", d)} == {0}
+            and all(d == x for _, _, d in extents if re.search(rf"\b{x}\b", d))]
+    sizes = small_sizes(binding) if free and any(t.dtype in DTYPES and DTYPES[t.dtype].is_integer for t in binding.tensors.values()) else None
+    if sizes is None:
+        return binding
+    try:
+        program = made(binding)
+    except KirError:
+        return binding
+    more = []
+    for x in free:
+        names = [name for name, _, d in extents if d == x]
+
+        left = {(rows, places): found is None or any(leaves(found, name, binding) for name in names)
+                for rows, places in ((1, PLACES), (1, MORE_PLACES), (PLACES, PLACES), (MORE_PLACES, MORE_PLACES))
+                for found in [ran(program, {**sizes, x: rows}, places)]}
+        if (left[1, PLACES] or left[1, MORE_PLACES]) and not (left[PLACES, PLACES] or left[MORE_PLACES, MORE_PLACES]):
+            more.append(x)
+    return binding.changed(facts=[*(f for f in binding.facts if f not in {f"{x} >= 1" for x in more}), *(f"{x} >= {PLACES}" for x in more)])
+
+
 def _said(binding: Binding) -> str:
     """What of a binding speaks of sizes beside the extents of its tensors."""
     facts = [f for f in binding.facts if not re.fullmatch(r"\w+ >= 1", f)]

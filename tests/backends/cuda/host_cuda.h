@@ -46,6 +46,18 @@ inline std::mutex atomics;
 inline void __syncthreads() { team->cta.arrive_and_wait(); }
 inline void __syncwarp() { team->warps[threadIdx.x / 32]->arrive_and_wait(); }
 inline float __half2float(__half x) { return static_cast<float>(x); }
+inline int __float2int_rd(float x) { return static_cast<int>(std::floor(x)); }
+inline long long __mul64hi(long long a, long long b) { return static_cast<long long>(static_cast<__int128>(a) * b >> 64); }
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
+inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
+inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz(x); }
+inline int __clzll(long long x) { return x == 0 ? 64 : __builtin_clzll(x); }
+inline int __ffsll(long long x) { return __builtin_ffsll(x); }
+inline unsigned long long __brevll(unsigned long long x) {
+  unsigned long long made = 0;
+  for (int k = 0; k < 64; ++k) made |= (x >> k & 1) << (63 - k);
+  return made;
+}
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 inline __half __float2half_rn(float x) { return static_cast<__half>(x); }
 

@@ -96,6 +96,7 @@ REFUSED = {
         "shared s: f32[2]\nshared full: mbarrier\nfor t in 0..64 parallel thread\n  if t == 0\n    copy X[i, 0 +: 2] -> s via tma signal full"),
         "main/2/body/0/then/0"),
     "half-precision mathematics": ("KIR-B004", threaded("let h = exp(cast(X[i, t], f16))"), "main/0/body/0"),
+    "leading zeros of a narrow number": ("KIR-B004", threaded("let h = clz(cast(i, i16))"), "main/0/body/0"),
     "an instruction without a spelling": ("KIR-B008", threaded("let h = exp2_approx(1:u32)"), "main/0/body/0"),
     "too many threads": ("KIR-B007", body("pass", threads=2048), "main"),
     "registers and resident CTAs": ("KIR-B007", threaded("Y[i, t] = 0.0").replace("threads 64", "threads 64 {maxnreg=64, min_ctas=2}"), "main"),

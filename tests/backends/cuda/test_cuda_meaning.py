@@ -67,7 +67,10 @@ kernel main grid (g: 1) threads 64
     register n: i32 = 0
     while n * n < best
       n = n + 1
-    J[t] = (j // 3) * 7 + j % 5 + ceildiv(j, 4) + tdiv(j, 3) + (j & 6) + (n << 1)
+    let wide = cast(j, i64) * 1234567890123:i64
+    let bits = popc(wide) + clz(wide) * 100 + ffs(wide) * 10000 + cast(brev(wide) >> 40:i64, i32) + popc(j)
+    let others = clz(j) * 3 + cast(x * 3.0, i32, rd) * 7 + cast(mulhi(wide, wide), i32)
+    J[t] = (j // 3) * 7 + j % 5 + ceildiv(j, 4) + tdiv(j, 3) + (j & 6) + (n << 1) + bits + others
 """
 
 

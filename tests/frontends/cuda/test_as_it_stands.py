@@ -158,6 +158,9 @@ FORMS = {
                               "__global__ void k(__half* x, c10::Float8_e4m3fn* y) { C<__half>::own h = x[1]; x[0] = h; "
                               "y[0] = static_cast<c10::Float8_e4m3fn>(2.f); }\n",
     "the width of a warp by its name in torch": "__global__ void k(float* x) { float part[C10_WARP_SIZE]; part[3] = x[1]; x[0] = part[3]; }\n",
+    "a functor of cooperative groups made with braces": "#include <cooperative_groups/reduce.h>\nnamespace cg = cooperative_groups;\n"
+                                                        "__global__ void k(float* x) { auto w = cg::tiled_partition<32>(cg::this_thread_block()); "
+                                                        "x[threadIdx.x] = cg::reduce(w, x[threadIdx.x], cg::plus<float>{}); }\n",
     "a macro in capitals of another library": "CUTLASS_HOST_DEVICE float f(float a) { return a; }\n__global__ void k(float* x) { x[0] = f(x[1]); }\n",
 }
 
@@ -182,13 +185,15 @@ WORDS = """__global__ void k(const float* x, float* y, int* e, unsigned* c, int*
   votes[t] = __syncthreads_count(x[t] > 0.f);
   votes[32 + t] = __syncthreads_or(x[t] > 100.f);
   votes[64 + t] = __syncthreads_and(x[t] == x[t]);
+  auto tile = cooperative_groups::tiled_partition<8>(cooperative_groups::this_thread_block());
+  votes[96 + t] = tile.ballot(x[t] > 0.f) | tile.any(x[t] > 1.f) << 8 | tile.all(x[t] < 3.f) << 9;
 }
 """
 
 
 def test_words_compute_what_cuda_says(tmp_path: Path) -> None:
     tensors = "".join(f'[tensors.{name}]\nshape = [{size}]\ndtype = "{dtype}"\nrole = "{role}"\n' for name, size, dtype, role in (
-        ("x", 32, "f32", "in"), ("y", 32, "f32", "out"), ("e", 32, "i32", "out"), ("c", 2, "u32", "inout"), ("votes", 96, "i32", "out")))
+        ("x", 32, "f32", "in"), ("y", 32, "f32", "out"), ("e", 32, "i32", "out"), ("c", 2, "u32", "inout"), ("votes", 128, "i32", "out")))
     program = bound(written(tmp_path, WORDS), f'kernel = "k"\ngrid = [1]\n[metas]\nthreads_x = 32\n{tensors}')
     x = np.random.default_rng(0).normal(size=32).astype(np.float32)
     x[:4] = [0.0, 1e-41, -3e-40, 8.0]
@@ -198,6 +203,8 @@ def test_words_compute_what_cuda_says(tmp_path: Path) -> None:
     assert (result.outputs["y"] == fraction).all() and (result.outputs["e"] == power).all()
     assert list(result.outputs["c"]) == [32 % 6, 1]
     assert [int(result.outputs["votes"][k]) for k in (0, 32, 64)] == [int((x > 0).sum()), 0, 1]
+    rows = x.reshape(4, 8)
+    assert result.outputs["votes"][96::8].tolist() == [int(((r > 0) << np.arange(8)).sum()) | (r > 1).any() << 8 | (r < 3).all() << 9 for r in rows]
 
 
 HALVES = """__global__ void k(const __half* x, unsigned short* y, unsigned char* z, float* w) {

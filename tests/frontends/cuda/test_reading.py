@@ -1,6 +1,8 @@
 """What CUDA C++ becomes: thread code with regions, whatever it is spelled like."""
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -205,3 +207,107 @@ def test_a_reference_names_the_place_of_its_making_and_a_copy_the_value(tmp_path
     assert not opaque(program)
     out = run(program, {"x": np.full(3, 2, np.int32), "y": np.zeros(3, np.int32)}, {"N": 3}).outputs["y"]
     assert out.tolist() == [want] * 3
+
+
+def _i32(x: int) -> int:
+    return (x + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
+def _shifted(low: int, high: int, by: int, left: bool) -> int:
+    both = (high % (1 << 32) << 32) | low % (1 << 32)
+    return _i32((both << (by & 31) >> 32 if left else both >> (by & 31)) % (1 << 32))
+
+
+MEANT: dict[str, tuple[str, Callable[[int, int], int]]] = {
+    "mean rounded down": ("return __hadd(a, b);", lambda a, b: (a + b) >> 1),
+    "means": ("return __rhadd(a, b) ^ (int)__uhadd(a, b);", lambda a, b: _i32(((a + b + 1) >> 1) ^ ((a % (1 << 32) + b % (1 << 32)) >> 1))),
+    "the low 24 bits, signed": ("return __mul24(a, b);", lambda a, b: _i32(((a & 0xFFFFFF ^ 0x800000) - 0x800000) * ((b & 0xFFFFFF ^ 0x800000) - 0x800000))),
+    "the low 24 bits": ("return __umul24(a, b);", lambda a, b: _i32((a & 0xFFFFFF) * (b & 0xFFFFFF))),
+    "a distance": ("return __sad(a, b, 3u) - __usad(7u, 9u, 1u);", lambda a, b: _i32(abs(a - b) + 3 - 3)),
+    "two words to the left": ("return __funnelshift_l(a, b, a + 40);", lambda a, b: _shifted(a, b, a + 40, True)),
+    "two words to the right": ("return __funnelshift_r(a, b, b);", lambda a, b: _shifted(a, b, b, False)),
+    "two words by 32 and more": ("return __funnelshift_lc(a, b, 33) - __funnelshift_rc(a, b, 40);", lambda a, b: _i32(a - b)),
+    "nearest of a tie": ("return lroundf(a % 5 + 0.5f) * 100 + (int)fdimf(a % 5, 1.f);",
+                         lambda a, b: (lambda r: (r + 1 if r >= 0 else r) * 100 + max(r - 1, 0))(int(math.fmod(a, 5)))),
+    "characters": (r"return '\x41' + '\101' + '\0' + '\\' + '\'' + '\n' + '\xff';", lambda a, b: 65 + 65 + 92 + 39 + 10 - 1),
+    "a name that a condition declares": ("int i = 7; int r; if (int i = a & 3) r = i; else r = i - 5; return r + i * 100;",
+                                         lambda a, b: (a & 3 or -5) + 700),
+    "a name that a switch declares": ("switch (int w = (a & 1)) { case 0: return w + 5; default: return w * 10; }", lambda a, b: 10 if a & 1 else 5),
+    "labels are not as narrow as what is chosen by": ("signed char c = a & 1 ? -56 : 3; switch (c) { case 200: return 1; case -56: return 2; } return 3;",
+                                                      lambda a, b: 2 if a & 1 else 3),
+    "a break inside a case": ("int k = 0; switch (a & 3) { case 0: case 1: k = 3; if (b > 0) break; k = 7; case 2: k += 10; break; default: if (b > 0) break; "
+                              "k = 5; } return k;", lambda a, b: ([3, 3, 10, 0] if b > 0 else [17, 17, 10, 5])[a & 3]),
+    "a return two branches down": ("int r = 0; if (a > 0) { r = 1; if (a > 100) return r; r = 2; } r += 10; return r;",
+                                   lambda a, b: 10 if a <= 0 else 1 if a > 100 else 12),
+    "a return in a block, and after a loop": ("int r = 1; { if (a < 0) return r; r = 3; } if (b > 0) { for (int i = 0; i < 4; i++) if (i == a) "
+                                              "return 50 + i; r++; } return r * 2;",
+                                              lambda a, b: 1 if a < 0 else 50 + a if b > 0 and a < 4 else 8 if b > 0 else 6),
+    "a return in a loop that does not count": ("int r = 0; for (int i = (a & 15) + 1; i != 1; i = i & 1 ? 3 * i + 1 : i / 2) "
+                                               "{ if (r > 5) return -r; r++; } return r;", lambda a, b: _steps((a & 15) + 1)),
+    "what a class says of members left out": ("C c{5}; C d{.a = b & 7, .t = {1}}; C e; return c.b + c.t[1] * 10 + d.b * 100 + d.t[1] + e.a + B().s.x;",
+                                              lambda a, b: 6 + 80 + ((b & 7) + 1) * 100 + 0 + 2 + 9),
+    "a copy whose array is written": ("A p; p.v[0] = a; p.v[1] = b; A q = p; q.v[1] = 5; A z = p; set(z.v); return q.v[1] + (p.v[1] & 7) * 10 + z.v[0] * 100;",
+                                      lambda a, b: 5 + (b & 7) * 10 + 700),
+    "a guard before an element of its own array": ("int v[4] = {a, b, 3, 1}; int i = 3; while (i > 0 && v[i - 1] < v[i]) { int z = v[i]; v[i] = v[i - 1]; "
+                                                  "v[--i] = z; } return v[0] ^ (v[3] << 3);", lambda a, b: _bubbled(a, b)),
+    "an object made anew from itself": ("D p{a & 255, b & 255, 2.f}; p = turned(p); p = D{p.y + 1, p.x, p.z + p.x}; F f{p, p.x, {3, 1.f}}; "
+                                        "f = F{D{f.n, f.d.x, f.d.z}, 7, E{f.d.y, f.d.z}}; return p.x * 1000 + p.y + (int)p.z + f.d.y * 7 + f.w.n;",
+                                        lambda a, b: ((a & 255) + 1) * 1007 + (b & 255) + 4 + (b & 255) + (b & 255)),
+    "an array of records from lists": ("E x[3] = {{a & 63, 1.f}, {b & 63, 2.f}}; E& r = x[a & 1]; r.n += 1; x[2] = r; "
+                                       "return x[0].n + x[1].n * 100 + (int)x[2].z;",
+                                       lambda a, b: (a & 63) + (not a & 1) + ((b & 63) + (a & 1)) * 100 + 1 + (a & 1)),
+    "constructors that use what they have set": ("H h((a & 255)); H g; static constexpr int T[] = {3, 1, 4}; return h.b * 3 + h.a + g.b * T[b & 1];",
+                                                 lambda a, b: ((a & 255) + 1) * 6 + (a & 255) + 16 * (3, 1)[b & 1]),
+    "folds, each from its side": ("return left((a & 7) + 1, 2) * 100 + right(64, 8, 2);", lambda a, b: 1000 // ((a & 7) + 1) // 2 * 100 + 16),
+    "an overload that a condition rules out": ("return kind(a) * 10 + kind(1.f);", lambda a, b: 12),
+}
+MEANT_FIRST = """struct C { int a = 2; int b = a + 1; int t[2] = {7, 8}; };
+struct S { int x; __device__ S() : x(9) {} };
+struct B { S s; };
+struct A { int v[2]; };
+struct D { int x, y; float z; };
+struct E { int n; float z; };
+struct G { int a; __device__ G(int k) : a(k) {} };
+struct H : G { int b; __device__ H() : H(7) {} __device__ H(int k) : G(k), b(a + 1) { b *= 2; } };
+struct F { D d; int n; E w; };
+__device__ D turned(const D& p) { return {p.y, p.x, p.z * 2}; }
+__device__ void set(int* p) { p[0] = 7; }
+template <class... T> __device__ int left(T... x) { return (1000 / ... / x); }
+template <class... T> __device__ int right(T... x) { return (x / ...); }
+template <typename T> __device__ typename std::enable_if<std::is_integral<T>::value, int>::type kind(T) { return 1; }
+template <typename T> __device__ typename std::enable_if<!std::is_integral<T>::value, int>::type kind(T) { return 2; }
+"""
+
+
+def test_statements_mean_what_cpp_says(tmp_path: Path) -> None:
+    """Each was read wrong, or not at all, in kernels that were compared with what a compiler made of them."""
+    a = np.array([-(1 << 31), (1 << 31) - 1, -7, 7, 0, 1, -1, 3, 101, 1 << 24, -123456789, 2], np.int32)
+    b = np.array([7, 1, 2, -2, -5, 9, 33, (1 << 31) - 1, -1, 12345678, 5, 0], np.int32)
+    functions = "".join(f"__device__ int f{k}(int a, int b) {{ {body} }}\n" for k, (body, _) in enumerate(MEANT.values()))
+    calls = "".join(f"  y[i * {len(MEANT)} + {k}] = f{k}(a[i], b[i]);\n" for k in range(len(MEANT)))
+    file = tmp_path / "meant.cu"
+    file.write_text(f"{MEANT_FIRST}{functions}__global__ void k(const int* a, const int* b, int* y) {{\n  const int i = threadIdx.x;\n{calls}}}\n")
+    tensors = "".join(f'[tensors.{name}]\nshape = [{size}]\ndtype = "i32"\n' for name, size in (("a", 12), ("b", 12), ("y", 12 * len(MEANT))))
+    program = read(file, "k", f"grid = [1]\n[metas]\nthreads_x = 12\n{tensors}")
+    assert opaque(program) == []
+    made = run(program, {"a": a, "b": b}, {}, mode="check")
+    assert made.errors == ()
+    for k, (what, (_, want)) in enumerate(MEANT.items()):
+        assert made.outputs["y"][k :: len(MEANT)].tolist() == [want(int(x), int(y)) for x, y in zip(a, b, strict=True)], what
+
+
+def _bubbled(a: int, b: int) -> int:
+    v, i = [a, b, 3, 1], 3
+    while i > 0 and v[i - 1] < v[i]:
+        v[i - 1], v[i] = v[i], v[i - 1]
+        i -= 1
+    return _i32(v[0] ^ (v[3] << 3))
+
+
+def _steps(i: int) -> int:
+    r = 0
+    while i != 1:
+        if r > 5:
+            return -r
+        r, i = r + 1, 3 * i + 1 if i & 1 else i // 2
+    return r

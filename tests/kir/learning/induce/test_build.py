@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kir.base.diagnostic import UsageError
@@ -18,7 +19,7 @@ from kir.learning.evidence.walks import finished
 from kir.learning.induce import build as build_
 from kir.learning.induce.build import build, write_cards
 from kir.learning.induce.hypotheses import Hypothesis
-from kir.learning.induce.rank import SELDOM
+from kir.learning.induce.rank import SELDOM, _in_the_mean
 from tests.kir.learning.induce.conftest import NAMES
 
 ROW = Path(str(resources.files("kir.skills") / "lineages" / "softmax_tilelang"))
@@ -95,3 +96,9 @@ def test_the_command_makes_the_same_files_in_one_process_and_in_several_whatever
         made.append({path.relative_to(out): path.read_bytes() for part in ("cards", "evidence") for path in sorted((out / part).iterdir())})
     assert made[0] == made[1] and {Path("cards") / f"{name}.md" for name in cards} <= set(made[0])
     assert all(b'"what": "trial"' in made[0][Path("cards") / f"{name}.md"] for name in cards)
+
+
+def test_a_skill_that_hardly_any_state_shows_is_told_as_skills_are_in_the_mean() -> None:
+    always, never, half = (np.array(row) for row in ([True] * 4, [False] * 4, [True, True, False, False]))
+    assert _in_the_mean([(always, always), (always, never)]) == 0.0 and _in_the_mean([]) == SELDOM
+    assert _in_the_mean([(always, half)]) == 0.0 < _in_the_mean([(always, always), (always, half), (never, never)]), "what never applies counts for nothing"
