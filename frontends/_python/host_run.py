@@ -15,7 +15,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32
 from kir.surface.launches.record import HostLaunch
-from kir.surface.launches.values import Array, Dtype, Either, Known, Quotient, Unknown, Value, decided, floored, is_condition, is_number, number_chosen
+from kir.surface.launches.values import Array, Dtype, Either, Known, Quotient, Unknown, Value, decided, floored, is_condition, number_chosen, opposite
 
 from .host_parts import Called as Called
 from .host_parts import HostFile as HostFile
@@ -52,7 +52,6 @@ OF_DEVICE = {"multi_processor_count": DEVICE.device.sm_count, "max_threads_per_m
              "shared_memory_per_multiprocessor": DEVICE.architecture.shared_per_sm, "warp_size": DEVICE.architecture.warp_size}
 """What torch's properties of a device are taken for, as nothing says which one it will be."""
 _ORDER = {ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne"}
-_NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
 
 
 class _Return(Exception):
@@ -256,16 +255,16 @@ class Follower:
             example = decided(self.known.resolved(test), self.known.examples)
             if example is not None:
                 answer = example
-                self._holds(test if example else _opposite(test))
+                self._holds(test if example else opposite(test))
         if answer is None or passed:
             refuses = leaves(s.body)
             if refuses and not s.orelse:
                 dtypes_said(s.test, lambda e: self.value(file, e, scope), holds=False)
-                self._holds(_opposite(test))
+                self._holds(opposite(test))
                 return
             first, second = self._launching(file, s.body), bool(s.orelse) and self._launching(file, s.orelse)
             if not first and not s.orelse and isinstance(s.body[-1], ast.Return) and launched_below(file.functions, file.kernels, s):
-                self._holds(_opposite(test))
+                self._holds(opposite(test))
                 return
             if first and (second or isinstance(s.body[-1], ast.Return)):  # either may be taken: the other way is followed by itself
                 self.forks.append((str(file.path), s.lineno))
@@ -439,7 +438,7 @@ class Follower:
     def _unary(self, op: ast.unaryop, v: Value) -> Value:
         if isinstance(op, ast.Not):
             answer = self.truth(v)
-            return (not answer) if answer is not None else _opposite(v)
+            return (not answer) if answer is not None else opposite(v)
         if isinstance(op, ast.USub) and (e := number(v)) is not None:
             return build.negate(e)
         made = Array(self.known, "", v.shape, v.dtype) if isinstance(v, Array) else Unknown("an operator")
@@ -590,13 +589,3 @@ class Follower:
 
 def _constant(v: Value) -> Value:
     return build.const(v) if isinstance(v, int) and not isinstance(v, bool) else v
-
-
-def _opposite(test: Value) -> Value:
-    if isinstance(test, n.Binary) and test.op in _NEGATED:
-        return build.compare(_NEGATED[test.op], test.a, test.b)
-    if is_number(test) and isinstance(test, n.Expr):
-        return build.compare("eq", test, 0)
-    if isinstance(test, Either):
-        return [_opposite(x) for x in test.parts]
-    return Unknown("the opposite of a condition")

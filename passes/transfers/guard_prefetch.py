@@ -64,6 +64,8 @@ from kir.rewrite.edit import kernel_of
 from kir.rewrite.match import edited, is_counted, matched, matched_as, node_as, params_as
 from kir.rewrite.match.local_buffers import lies_inside, mentions
 
+IN_FLIGHT = "copies past the end would be in flight when the threads end: nothing waits for all groups after them"
+
 
 @dataclass(frozen=True)
 class Ahead:
@@ -180,6 +182,9 @@ class GuardPrefetch(Pass):
             return None
         if not all(isinstance(s, n.Copy) and s.src.clip and s.src.mask is None and s.mask is None for s in node.body[found.first:found.last]):
             return Miss("the copies are not cut off at the edges of their tensors")
+        if any(isinstance(s, n.Copy) and s.grouped for s in node.body[found.first:found.last]) and not _waits_for_all(
+                kernel_of(program, path).body, node, found.last - 1):
+            return Miss(IN_FLIGHT)
         return Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
@@ -213,7 +218,7 @@ class GuardPrefetch(Pass):
             if len(clips) != 1 or any(isinstance(x, n.Copy) and (x.mask is not None or x.src.mask is not None) for x in s.then):
                 return Miss("the copies are cut off in different ways")
             if any(isinstance(x, n.Copy) and x.grouped for x in s.then) and not _waits_for_all(kernel_of(program, path).body, node, k):
-                return Miss("copies past the end would be in flight when the threads end: nothing waits for all groups after them")
+                return Miss(IN_FLIGHT)
             return Site(path, GuardPrefetch(clips.pop()), {"at": k})
         return None
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.surface.launches.record import HostLaunch
-from kir.surface.launches.values import Array, Dtype, Known, Quotient, Unknown, Value, decided, floored, is_condition, is_number, number_chosen
+from kir.surface.launches.values import Array, Dtype, Known, Quotient, Unknown, Value, decided, floored, is_condition, is_number, number_chosen, opposite
 
 from ..source.source import Node, Unit, fragment
 from ..source.syntax import declared_name, text
@@ -26,7 +26,6 @@ from .host_parts import (
     function_name,
     is_integer,
     literal,
-    opposite,
     parameters,
     template_names,
     template_of,

@@ -23,7 +23,6 @@ _AROUND = frozenset({"translation_unit", "namespace_definition", "declaration_li
 _ENDINGS = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".h", ".hpp")
 _ORDER = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
 _OPERATORS: Mapping[str, Callable[[n.Expr, n.Expr], n.Expr]] = {"+": build.add, "-": build.sub, "*": build.mul, "/": floored, "%": build.mod}
-_NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
 
 
 def functions(node: Node) -> list[Node]:
@@ -136,17 +135,6 @@ def literal(words: str) -> Value:
             return float(plain.rstrip("fF"))
         except ValueError:
             return Unknown(words)
-
-
-def opposite(test: Value) -> Value:
-    """A condition that holds where this one does not."""
-    if isinstance(test, n.Binary) and test.op in _NEGATED:
-        return build.compare(_NEGATED[test.op], test.a, test.b)
-    if is_number(test) and isinstance(test, n.Expr):
-        return build.compare("eq", test, 0)
-    if isinstance(test, Either):
-        return [opposite(x) for x in test.parts]
-    return Unknown("the opposite of a condition")
 
 
 Passed = tuple[str, tuple[int, ...], tuple[int, ...]] | int | float | bool | None

@@ -437,6 +437,20 @@ def is_condition(v: object) -> bool:
     return isinstance(v, n.Expr) and v.type == BOOL
 
 
+def opposite(test: Value) -> Value:
+    """A condition that holds where this one does not: of a number, that it is 0; of several of which one is enough, the opposite of each."""
+    if isinstance(test, n.Binary) and test.op in NEGATED:
+        return build.compare(NEGATED[test.op], test.a, test.b)
+    if is_number(test) and isinstance(test, n.Expr):
+        return build.compare("eq", test, 0)
+    if isinstance(test, Either):
+        return [opposite(x) for x in test.parts]
+    return Unknown("the opposite of a condition")
+
+
+NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
+
+
 def rounded_up(over: n.Expr, under: n.Expr) -> n.Expr:
     """A quotient rounded up."""
     return build.ceildiv(over, under)
