@@ -1,4 +1,5 @@
-"""What else a program may give by right: operands of its products in tf32 cut off, and functions without the errors of their approximations.
+"""What else a program may give by right: operands of its products in tf32 cut off, functions without the errors of their approximations, and sums
+without the errors of their order.
 
 `precision tf32` says that f32 operands lose 13 of their bits, not how: tensor cores ignore those bits (PTX ISA, `mma` and `wgmma` with .tf32), a
 surface may round to nearest before. Both are right, and over a long sum they drift apart by more than the order of additions does.
@@ -6,11 +7,20 @@ surface may round to nearest before. Both are right, and over a long sum they dr
 """
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from kir.base.diagnostic import KirError
+from kir.interp import run
 from kir.ir import nodes as n
 from kir.ir.types import F32, dtype_of
-from kir.ir.visit import once_for_each, transform
+from kir.ir.visit import once, once_for_each, statements, transform, walk
+from kir.problem.problem import widened
+
+Array = NDArray[Any]
 
 COARSE = {"tanh_approx": "tanh", "sin_approx": "sin", "cos_approx": "cos"}
 """Approximations whose errors a comparison of programs tells from rounding, and the functions that they stand for."""
@@ -36,6 +46,33 @@ def otherwise(program: n.Program) -> n.Program | None:
 
     out: n.Program = transform(program, leave)
     return out if seen else None
+
+
+def in_f64(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, int | float]) -> Mapping[str, Array] | None:
+    """The outputs of a program with every float in f64; None where it takes the bits of a float."""
+    floats = {p.name for p in program.params if isinstance(p.of, n.Buffer) and p.of.dtype.name in ("f32", "f16", "bf16")}
+    try:
+        return run(widened(program), {k: v.astype(np.float64) if k in floats else v.copy() for k, v in arrays.items()}, {**scalars}).outputs
+    except KirError:
+        return None
+
+
+def exactly(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, int | float]) -> Mapping[str, Array] | None:
+    """The outputs of a program without rounding: of one in f32, or whose results alone are narrower. One that rounds on the way to a narrower dtype
+    means to, and has none."""
+    return None if once(program, "_rounds", lambda: any(_rounds(k, _results(program)) for k in program.kernels)) else in_f64(program, arrays, scalars)
+
+
+def _results(program: n.Program) -> set[str]:
+    """The outputs that no kernel reads."""
+    read = {x.at.buffer.name for k in program.kernels for x in walk(k) if isinstance(x, n.Load)}
+    return {p.name for p in program.params if isinstance(p.of, n.Buffer) and p.role == "out"} - read
+
+
+def _rounds(kernel: n.Kernel, results: set[str]) -> bool:
+    last = {id(s.value) for s in statements(kernel.body) if isinstance(s, n.Store) and s.at.buffer.name in results and isinstance(s.value, n.Cast)}
+    return any(isinstance(x, (n.Binary, n.Unary, n.Call, n.Cast)) and id(x) not in last and x.type is not None and dtype_of(x.type).is_float and (
+        dtype_of(x.type).bits < 32) for x in walk(kernel))
 
 
 def _cut(e: n.Expr) -> n.Expr:

@@ -38,7 +38,7 @@ MOST_VALUES = 48
 MOST_JOINT = 400
 """Combinations that are tried."""
 MOST_SHAPES = 8
-PAST = "past"
+PAST, BEYOND = "past", "beyond"
 MOST_FAR, FAR_SECONDS, WAY_SECONDS = 4, 0.6, 4.0
 """Shapes beyond what a program's tiles suggest, and the interpreted time, as it is foreseen, that they may take together; and where one is known to go a
 way that no other goes."""
@@ -298,13 +298,15 @@ def _counts(x: n.Node) -> int:
 
 
 def _edges(program: n.Program, space: Space, chosen: Sequence[Sizes], values: Mapping[str, Sequence[int]]) -> tuple[Sizes, ...]:
-    """Sizes at an edge where none of the chosen ones is: next to where a comparison turns, all the same, and of full tiles, with one element more or less."""
+    """Sizes at an edge where none of the chosen ones is: next to where a comparison turns, all the same, of full tiles, with one element more or less, and
+    beyond a part of so many elements that it may have been taken for the whole."""
     if not all(values.values()):
         return ()
     base = {name: next((v for v in of if v >= 3), of[-1]) for name, of in values.items()}
     tiles = sorted(c for c in constants((program,)) if MOST_TILE >= c > 2)
     pool = [*chosen, *_allowed(space, [dict.fromkeys(space.names, v) for v in (FEW, *(c + r for c in tiles for r in RESTS))])]
-    turns = sorted({v for c in _limits(program) for by in (-1, 0, 1) for v in (c + by, *(k * (c + by) for k in parts(program)))})
+    wholes = sorted(c for c in constants((program,)) if c > MOST_TILE)[:MOST_EDGES]
+    turns = sorted({c + 1 for c in wholes} | {v for c in _limits(program) for by in (-1, 0, 1) for v in (c + by, *(k * (c + by) for k in parts(program)))})
     for name in space.names:
         pool += _allowed(space, [{**base, name: v} for v in space.plausible(name, turns)])
     found = predicted(program, [space.own(at) for at in pool])
@@ -313,6 +315,7 @@ def _edges(program: n.Program, space: Space, chosen: Sequence[Sizes], values: Ma
     for name in space.names:
         column = np.array([at[name] for at in pool])
         rests = {(PAST, name, c, r): ((column - r) % c == 0) & (column >= c + r) for c, r in product(tiles, RESTS)}
+        rests |= {(BEYOND, name, c, 0): column > c for c in wholes}
         wanted |= {what: where for what, where in rests.items() if where.any() and not where[near].any()}
     return tuple(pool[i] for i in _few(wanted, found.seconds, near, MOST_EDGES, EDGE_SECONDS))
 

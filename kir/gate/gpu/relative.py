@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from kir.base.diagnostic import error
 from kir.gate.cases import RelativeCase, expected_of
 from kir.gate.inputs.close import rounded_to
 from kir.gate.inputs.sets import size_sets, unrolled_over
+from kir.gate.operands import exactly
 from kir.gate.shapes import MOST_ELEMENTS
 from kir.ir import nodes as n
 from kir.ir.build import int_value
@@ -54,7 +56,8 @@ class ProgramProblem(Problem):
         at = self.shape(shape) if isinstance(shape, str) else shape
         with np.errstate(all="ignore"):
             expected, also = expected_of(self.against, inputs, self.scalars(at))
-        return RelativeCase(at.name, at.sizes, 0, inputs, self.scalars(at), expected, also=also, rounded=rounded_to(self.against)).compare(outputs)
+            return RelativeCase(at.name, at.sizes, 0, inputs, self.scalars(at), expected, also=also, rounded=rounded_to(self.against),
+                                exactly=partial(exactly, self.against, inputs, self.scalars(at))).compare(outputs)
 
     def texts(self) -> list[str]:
         """The two programs as text: what another process needs."""

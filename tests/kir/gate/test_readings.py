@@ -93,6 +93,34 @@ def test_what_is_small_beside_others_is_right_too_where_the_reference_is(asked: 
     assert all(case.compare(run(program, dict(case.arrays), {**case.scalars}).outputs).ok for case in relative_cases(program, against)) == right
 
 
+COLUMNS = """kir 1
+program p
+  size M: i32
+  in A: f32[M, 66]
+  out C: f32[66]
+  fact M >= 1
+  fact M <= {most}
+kernel main grid (b: 2) threads 128
+{body}
+"""
+ONE_BY_ONE = """  fragment acc: f32[64] = 0.0
+  for r in 0..M
+    acc = acc + {load}
+  C[b * 64 +: 64] = acc clip"""
+
+
+@pytest.mark.parametrize(("rows", "times", "rounds", "right"), [
+    (8192, "", False, True), (8192, "", True, False), (8192, " * 1.001", False, False), (1020, "", False, False)])
+def test_what_is_nearer_to_the_true_sum_is_right_unless_rounding_is_meant(rows: int, times: str, rounds: bool, right: bool) -> None:
+    """A sum of 8,192 one after another is off by more than its bound where its terms nearly cancel; a rounding on the way is part of what is computed; and
+    the first 1,020 rows are not all of them, though one shape more is needed to see it."""
+    load, most = "load(A[r, b * 64 +: 64] else 0.0 clip)", rows + 4 if rows < 8192 else rows
+    whole = f"  C[b * 64 +: 64] = reduce(load(A[0 +: {rows}, b * 64 +: 64] else 0.0 clip), axis=0, op=sum){times} clip"
+    against, program = (parse_program(COLUMNS.format(body=text, most=most), "p.kir") for text in (
+        ONE_BY_ONE.format(load=f"cast(cast({load}, bf16), f32)" if rounds else load), whole))
+    assert all(case.compare(run(program, dict(case.arrays), {**case.scalars}).outputs).ok for case in relative_cases(program, against)) == right
+
+
 @pytest.mark.parametrize("fn", rounding.APPROXIMATE)
 def test_approximations_err_within_their_bounds_and_are_exact_on_request(fn: str) -> None:
     how = declared()[fn]
