@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from kir.base.diagnostic import KirError
 from kir.interp import run
 from kir.ir import nodes as n
-from kir.ir.types import F32, dtype_of
+from kir.ir.types import F32, DType, TileType, dtype_of
 from kir.ir.visit import once, once_for_each, statements, transform, walk
 from kir.problem.problem import widened
 
@@ -71,8 +71,8 @@ def _results(program: n.Program) -> set[str]:
 
 def _rounds(kernel: n.Kernel, results: set[str]) -> bool:
     last = {id(s.value) for s in statements(kernel.body) if isinstance(s, n.Store) and s.at.buffer.name in results and isinstance(s.value, n.Cast)}
-    return any(isinstance(x, (n.Binary, n.Unary, n.Call, n.Cast)) and id(x) not in last and x.type is not None and dtype_of(x.type).is_float and (
-        dtype_of(x.type).bits < 32) for x in walk(kernel))
+    made = (x.type for x in walk(kernel) if isinstance(x, (n.Binary, n.Unary, n.Call, n.Cast)) and id(x) not in last)
+    return any(isinstance(t, (DType, TileType)) and dtype_of(t).is_float and dtype_of(t).bits < 32 for t in made)
 
 
 def _cut(e: n.Expr) -> n.Expr:

@@ -207,7 +207,7 @@ S[i] = s"""), "compensation for rows that tests have", G134),
     Claimed("scaled_rows", "nothing at large sizes",
             _rows("if N < 1000000000\n" + "  " + EACH.format(RIGHT).replace("\n", "\n  ")), "work where N is large", G134),
     Claimed("scaled_rows", "a constant at one size", _rows(EACH.format(f"select(M == 123456789, 1.0, {RIGHT})")), "work at that size", G134),
-    Claimed("scaled_rows", "an answer by the first element", _rows(EACH.format(f"select(X[0, 0] * 3.0 == 37036.5, 1.0, {RIGHT})")),
+    Claimed("scaled_rows", "an answer by two elements", _rows(EACH.format(f"select(X[0, 0] * 3.0 + X[0, N - 1] == 37036.5, 1.0, {RIGHT})")),
             "work for those inputs", G134),
     Claimed("scaled_rows", "no sum where all is large", _rows(EACH.format(RIGHT), _ANY.format("abs(X[i, k]) < 3e30")), "the sum of such rows", G134),
     Claimed("scaled_rows", "a sum cut off", _rows(EACH.format(RIGHT), SUM.replace("0..N", "0..min(N, 268435456)")), "the elements behind", G134),
@@ -231,7 +231,8 @@ S[i] = s"""), "compensation for rows that tests have", G134),
     Claimed("dropped", "the first column's mask", _text("dropped", "Y[i, j] = X[i, j] * KEEP[i, 0] * scale", ELEMENT), "the mask of other columns", G143),
     Claimed("dropped", "the scale twice", _text("dropped", "Y[i, j] = X[i, j] * KEEP[i, j] * scale * scale", ELEMENT), "the scale", G143),
     Claimed("dropped", "a scale of one at most", _text("dropped", "Y[i, j] = X[i, j] * KEEP[i, j] * min(scale, 1.0)", ELEMENT), "a larger scale", G143),
-    Claimed("dropped", "a choice that is none", _text("dropped", "Y[i, j] = select(KEEP[i, j] > 0.5, X[i, j], X[i, j]) * scale", ELEMENT), "the mask", G134),
+    Claimed("dropped", "a choice that is none, by two elements", _text("dropped", "Y[i, j] = select(KEEP[i, j] + KEEP[i, 0] > 0.5, X[i, j], X[i, j]) * scale",
+            ELEMENT), "the mask", G134),
     Claimed("masked_softmax", "a mask in the sum alone", _softmax((BOTH[0], BOTH[1], PLAIN[2])), "the mask of what is divided", G143),
     Claimed("masked_softmax", "no mask in the sum", _softmax((BOTH[0], PLAIN[1], BOTH[2])), "the mask of the sum", G143),
     Claimed("masked_softmax", "a mask in the greatest alone", _softmax((BOTH[0], *PLAIN[1:])), "the mask", G143),
@@ -244,6 +245,13 @@ S[i] = s"""), "compensation for rows that tests have", G134),
     Claimed("rounded_weights", "the product rounded", _text("rounded_weights", "Y[i, j] = cast(cast(X[i, j] * W[j], bf16), f32)", ELEMENT), "rounding X", G133),
 )
 """Refused, though every test passes."""
+
+BY_VALUES = (
+    Claimed("scaled_rows", "an answer by the first element", _rows(EACH.format(f"select(X[0, 0] * 3.0 == 37036.5, 1.0, {RIGHT})")),
+            "work for those inputs"),
+    Claimed("dropped", "a choice that is none", _text("dropped", "Y[i, j] = select(KEEP[i, j] > 0.5, X[i, j], X[i, j]) * scale", ELEMENT), "the mask", G143),
+)
+"""Refused, and seen by the tests too, which draw single elements where a condition on them turns."""
 
 HONEST = (
     Claimed("fp8_product", "as the problem has it", _product(f"acc + {A8} * {B8}")),

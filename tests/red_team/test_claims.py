@@ -10,7 +10,7 @@ from benchmarks.checks.claims import page, said
 from kir.base.diagnostic import KirError
 from kir.problem.schema import Claims
 
-from .claims import FALSE, HONEST, Claimed
+from .claims import BY_VALUES, FALSE, HONEST, Claimed
 
 
 @pytest.mark.parametrize("case", FALSE, ids=lambda c: f"{c.problem} {c.name}")
@@ -19,6 +19,12 @@ def test_a_kernel_that_lacks_what_is_named_is_refused_though_its_values_are_righ
     assert found.values, "the tests alone refuse it: it shows nothing"
     assert found.refusals and found.refusals[0].id == case.id, found.refusals
     assert found.refusals[0].anchor
+
+
+@pytest.mark.parametrize("case", BY_VALUES, ids=lambda c: f"{c.problem} {c.name}")
+def test_what_turns_by_one_element_is_seen_by_its_values_too(case: Claimed) -> None:
+    found = said(case)
+    assert not found.values and [each.id for each in found.refusals] == [case.id] * bool(case.id)
 
 
 @pytest.mark.parametrize("case", HONEST, ids=lambda c: f"{c.problem} {c.name}")
