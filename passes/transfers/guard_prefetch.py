@@ -61,7 +61,7 @@ from kir.ir.types import I32, dtype_of
 from kir.ir.visit import statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import kernel_of
-from kir.rewrite.match import edited, is_counted, matched, matched_as, node_as, params_as
+from kir.rewrite.match import block_and_index, edited, is_counted, matched, matched_as, node_as, params_as
 from kir.rewrite.match.local_buffers import lies_inside, mentions
 
 IN_FLIGHT = "copies past the end would be in flight when the threads end: nothing waits for all groups after them"
@@ -112,6 +112,33 @@ def _waits_for_all(body: n.Block, loop: n.For, at: int) -> bool:
     return any(isinstance(s, n.Eval) and s.call.fn == "async_wait" and s.call.args == (n.Const(0, I32),) for s in order if id(s) in behind)
 
 
+def _committed(program: n.Program, path: Path, loop: n.For) -> bool:
+    """Whether what was copied in groups before a loop was committed there, so that no group of the loop holds it."""
+    block, at = block_and_index(program, path)
+    commit = max((k for k, s in enumerate(block[:at]) if isinstance(s, n.Eval) and s.call.fn == "async_commit"), default=None)
+    order = list(statements(kernel_of(program, path).body))
+    since = statements(block[commit + 1:at]) if commit is not None else order[:next(k for k, s in enumerate(order) if s is loop)]
+    return not any(isinstance(s, n.Copy) and s.grouped for s in since)
+
+
+def _wait(loop: n.For, copies: n.Block, last: int, left: int) -> int | None:
+    """Where in a loop's body the wait for all groups but `left` stands, if `copies`, which end before statement `last`, are the loop's only ones in groups,
+    and the one commit and the one wait of an iteration stand behind them. A wait for all but 1 leaves the group of its own iteration."""
+    groups = ("async_commit", "async_wait")
+    calls = [s for s in statements(loop.body) if isinstance(s, n.Eval) and s.call.fn in groups]
+    flat = [k for k, s in enumerate(loop.body) if k >= last and any(s is x for x in calls)]
+    own = {id(s) for s in copies}
+    if any(isinstance(s, n.Copy) and s.grouped and id(s) not in own for s in statements(loop.body)) or [s.call.fn for s in calls] != list(groups) or (
+            len(flat) != len(calls)):
+        return None
+    return flat[1] if calls[1].call.args == (n.Const(left, I32),) else None
+
+
+def _waiting(body: n.Block, at: int, left: int) -> n.Block:
+    """A loop's body whose wait is for all groups but `left`."""
+    return (*body[:at], n.Eval(n.Call("async_wait", (n.Const(left, I32),))), *body[at + 1:])
+
+
 def _guard(loop: n.For, distance: int) -> n.Expr:
     return build.compare("lt", build.add(loop.var, build.const(distance, dtype_of(loop.var.type))), loop.hi)
 
@@ -159,7 +186,8 @@ def _within(program: n.Program, site: Site, context: Context) -> Verdict:
 
 @dataclass(frozen=True)
 class GuardPrefetch(Pass):
-    """The copies under the condition are still `clipped` at the edges of their tensors, or not."""
+    """The copies under the condition are still `clipped` at the edges of their tensors, or not; with `overlaps`, an iteration waits for all groups but its
+    own, where it waited for that too: under the condition nothing is left in flight behind the loop."""
 
     intent: ClassVar[str] = "pipeline"
     catalogue: ClassVar[tuple[int, ...]] = (18,)
@@ -172,6 +200,7 @@ class GuardPrefetch(Pass):
     )
 
     clipped: bool = False
+    overlaps: bool = False
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop that fills slots of rings ahead."""
@@ -182,9 +211,13 @@ class GuardPrefetch(Pass):
             return None
         if not all(isinstance(s, n.Copy) and s.src.clip and s.src.mask is None and s.mask is None for s in node.body[found.first:found.last]):
             return Miss("the copies are not cut off at the edges of their tensors")
-        if any(isinstance(s, n.Copy) and s.grouped for s in node.body[found.first:found.last]) and not _waits_for_all(
-                kernel_of(program, path).body, node, found.last - 1):
+        grouped = any(isinstance(s, n.Copy) and s.grouped for s in node.body[found.first:found.last])
+        if grouped and not _waits_for_all(kernel_of(program, path).body, node, found.last - 1):
             return Miss(IN_FLIGHT)
+        if self.overlaps and (not grouped or _wait(node, node.body[found.first:found.last], found.last, 0) is None):
+            return Miss("an iteration does not commit these copies alone, and wait for them once")
+        if self.overlaps and not _committed(program, path, node):
+            return Miss("a group of the loop holds what was copied before it")
         return Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
@@ -195,7 +228,10 @@ class GuardPrefetch(Pass):
         if not self.clipped:
             copies = tuple(replace(s, src=replace(s.src, clip=False, other=None)) for s in copies if isinstance(s, n.Copy))
         branch = n.If(_guard(loop, found.distance), copies)
-        made = replace(loop, body=(*loop.body[:found.first], branch, *loop.body[found.last:]))
+        body = loop.body
+        if self.overlaps:
+            body = _waiting(body, matched(_wait(loop, body[found.first:found.last], found.last, 0)), 1)
+        made = replace(loop, body=(*body[:found.first], branch, *body[found.last:]))
         return edited(program, site.path, (made,))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -217,9 +253,10 @@ class GuardPrefetch(Pass):
             clips = {x.src.clip for x in s.then if isinstance(x, n.Copy)}
             if len(clips) != 1 or any(isinstance(x, n.Copy) and (x.mask is not None or x.src.mask is not None) for x in s.then):
                 return Miss("the copies are cut off in different ways")
-            if any(isinstance(x, n.Copy) and x.grouped for x in s.then) and not _waits_for_all(kernel_of(program, path).body, node, k):
+            overlaps = any(isinstance(x, n.Copy) and x.grouped for x in s.then) and not _waits_for_all(kernel_of(program, path).body, node, k)
+            if overlaps and (_wait(node, s.then, k + 1, 1) is None or not _committed(program, path, node)):
                 return Miss(IN_FLIGHT)
-            return Site(path, GuardPrefetch(clips.pop()), {"at": k})
+            return Site(path, GuardPrefetch(clips.pop(), overlaps), {"at": k})
         return None
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
@@ -230,5 +267,8 @@ class GuardPrefetch(Pass):
         if not self.clipped:
             copies = tuple(replace(s, src=replace(s.src, clip=True, other=build.const(0, s.src.at.buffer.dtype)))
                            for s in copies if isinstance(s, n.Copy))
-        made = replace(loop, body=(*loop.body[:at], *copies, *loop.body[at + 1:]))
+        body = loop.body
+        if self.overlaps:
+            body = _waiting(body, matched(_wait(loop, branch.then, at + 1, 1)), 0)
+        made = replace(loop, body=(*body[:at], *copies, *body[at + 1:]))
         return edited(program, site.path, (made,))

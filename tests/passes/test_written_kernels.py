@@ -1,9 +1,13 @@
 """Places at which passes made wrong programs of kernels as people write them (`python -m benchmarks.checks.kernels_passed`), and what is said of them now."""
 from __future__ import annotations
 
+import pytest
+
 from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
 from kir.rewrite import passes
-from kir.rewrite.driver import misses, sites
+from kir.rewrite.driver import misses, run_backward, sites
+from kir.rewrite.meaning import interpreted
 
 PIPE = """kir 1
 program pipe
@@ -30,13 +34,30 @@ kernel main grid (b: 4) threads 32
 
 
 def test_copies_past_the_end_are_waited_for() -> None:
-    """The last group was in flight when the threads ended: the branch had kept it empty."""
+    """The last group was in flight when the threads ended: the branch had kept it empty. Without it each iteration waits for its own copies too."""
     item = next(p for p in passes() if p.name == "guard-prefetch").with_options({})
     program = parse_program(PIPE)
-    assert sites(item, program, "backward") == ()
-    assert any("would be in flight when the threads end" in said for _, said in misses(item, program, "backward"))
+    (site,) = sites(item, program, "backward")
+    before = run_backward(program, site)[0]
+    assert "async_wait(0)" in program_text(before) and "if k + 1" not in program_text(before)
+    assert [f for f in interpreted(before, {"K": 5}, checked=True).findings if f.severity == "error"] == []
     for waited in (PIPE.replace("    Y[b", "    async_wait(0)\n    Y[b"), PIPE.replace("async_wait(1)", "async_wait(0)")):
-        assert len(sites(item, parse_program(waited), "backward")) == 1
+        (plain,) = sites(item, parse_program(waited), "backward")
+        assert str(site.params) == "guard-prefetch{overlaps=true}" and str(plain.params) == "guard-prefetch"
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    ("      async_wait(1)\n", "      async_wait(2)\n"), ("    async_commit()\n    for", "    for"),
+    ("      async_wait(1)\n", "      async_wait(1)\n      async_commit()\n"),
+    ("      async_commit()\n      async_wait(1)\n", "      async_wait(1)\n      async_commit()\n"),
+    ("      async_wait(1)\n", "      async_wait(1)\n      copy X[b, k, t * 4 +: 4] -> s[2, t * 4 +: 4] via cp_async grouped\n")])
+def test_a_wait_takes_its_own_group_only_where_that_is_all_it_holds(old: str, new: str) -> None:
+    item = next(p for p in passes() if p.name == "guard-prefetch")
+    text = PIPE.replace("s: f32[2,", "s: f32[3,")
+    assert old in text
+    program = parse_program(text.replace(old, new, 1))
+    assert sites(item.with_options({}), program, "backward") == ()
+    assert any("would be in flight when the threads end" in said for _, said in misses(item.with_options({}), program, "backward"))
 
 
 def test_a_swizzle_needs_memory_that_is_aligned_to_its_atoms() -> None:

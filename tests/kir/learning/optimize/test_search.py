@@ -226,10 +226,10 @@ def test_a_program_that_is_wrong_at_a_value_that_was_not_drawn_is_refused_once_i
     given = parse_program(COPY.format(value="X[i]"), "copy")
 
     def drawn(fresh: int) -> set[float]:
-        return {float(v) for c in cases.relative_tests(given, given, fresh=fresh).cases for v in c.arrays["X"].flat}
+        return {float(v) for c in cases.relative_tests(given, given, fresh=fresh).cases for x in [c.arrays["X"]] for v in x - x[0]}
 
     value = next(v for v in sorted(drawn(cases.FRESH) - drawn(0)) if 0.5 < v < 2)
-    wrong = parse_program(COPY.format(value=f"select(X[i] == {value!r}, 0.0, X[i])"), "wrong")
+    wrong = parse_program(COPY.format(value=f"select(X[i] - X[0] == {value!r}, 0.0, X[i])"), "wrong")  # of two elements: no draw is made for it
     problem = program_problem(given, given)
     setting = Setting(problem, Shape(name="timed", tags=("timed",), sizes={"N": 1 << 22}), target("h200"), "cuda")
     judge = CpuJudge(setting, compiles=False)
