@@ -102,7 +102,7 @@ SERVERS = (
     Case("529: overloaded, for ever", (Says("busy", status=529),), "KIR-H306", "call", "nothing", requests=3),
     Case("a stream cut in the middle, every time", (Says(RIGHT, cut=4),), "KIR-H307", "call", "worst", requests=3),
     Case("a stream that stalls, every time", (Says(RIGHT, stall=30),), "KIR-H307", "call", "worst",
-         {"time": {"connect": 30, "silence": 0.3, "total": 60}}, requests=3),
+         {"time": {"connect": 30, "silence": 0.6, "total": 60}}, requests=3),
     Case("a stream that only pings", (Says(RIGHT, pings=0.05),), "KIR-H307", "call", "worst",
          {"time": {"connect": 30, "silence": 30, "total": 0.4}}),
     Case("headers that come byte by byte, for ever", (Says(drip=0.05),), "KIR-H307", "call", "worst",
