@@ -19,7 +19,7 @@ from kir.gate.inputs.places import places
 from kir.gate.inputs.scaled import factor
 from kir.gate.inputs.sets import size_sets
 from kir.gate.inputs.turns import about, numbers_of, turns
-from kir.gate.operands import exactly, in_f64, otherwise
+from kir.gate.operands import exactly, in_f64, in_full, otherwise
 from kir.gate.shapes import MOST_ELEMENTS, Plan, Sizes, constants, of_problem, of_programs, solved, worth
 from kir.interp import Result, run
 from kir.interp.state.coverage import MORE, TWO
@@ -563,6 +563,7 @@ def _exact_enough(against: n.Program, arrays: Mapping[str, Array], scalars: Mapp
     dtypes = {p.name: p.of.dtype.name for p in against.params if isinstance(p.of, n.Buffer)}
     if (wide := in_f64(against, arrays, scalars)) is None:
         return None
+    expected = in_full(against, arrays, scalars, expected)
     for name, got in expected.items():
         rounded, exact = wide[name].astype(got.dtype), wide[name].astype(np.float64)
         if not np.isfinite(rounded.astype(np.float64)).all():

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from kir.base.diagnostic import KirError
 from kir.interp import run
+from kir.interp.numerics import rounding
 from kir.ir import nodes as n
 from kir.ir.types import F32, DType, TileType, dtype_of
 from kir.ir.visit import once, once_for_each, statements, transform, walk
@@ -49,12 +50,21 @@ def otherwise(program: n.Program) -> n.Program | None:
 
 
 def in_f64(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, int | float]) -> Mapping[str, Array] | None:
-    """The outputs of a program with every float in f64; None where it takes the bits of a float."""
+    """The outputs of a program with every float in f64, approximations in full; None where it takes the bits of a float."""
     floats = {p.name for p in program.params if isinstance(p.of, n.Buffer) and p.of.dtype.name in ("f32", "f16", "bf16")}
     try:
-        return run(widened(program), {k: v.astype(np.float64) if k in floats else v.copy() for k, v in arrays.items()}, {**scalars}).outputs
+        with rounding.exact():
+            return run(widened(program), {k: v.astype(np.float64) if k in floats else v.copy() for k, v in arrays.items()}, {**scalars}).outputs
     except KirError:
         return None
+
+
+def in_full(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, int | float], given: Mapping[str, Array]) -> Mapping[str, Array]:
+    """The outputs of a program without the errors of its coarse approximations; `given`, which it has with them, where there are none."""
+    if not once(program, "_coarse", lambda: any(isinstance(x, n.Call) and x.fn in COARSE and x.of is None for k in program.kernels for x in walk(k))):
+        return given
+    with rounding.exact():
+        return run(program, {k: v.copy() for k, v in arrays.items()}, {**scalars}).outputs
 
 
 def exactly(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, int | float]) -> Mapping[str, Array] | None:

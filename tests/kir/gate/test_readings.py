@@ -71,6 +71,8 @@ def test_an_approximation_is_as_wrong_as_its_instruction_may_be(fn: str, scale: 
         expected, also = expected_of(asked, inputs, {})
         case = RelativeCase("s", {}, 0, inputs, {}, expected, also=also)
         assert [case.compare(run(p, case.arrays).outputs).ok for p in (full, coarse)] == [p in right for p in (full, coarse)]
+    both = [{c.distribution for c in relative_cases(p, p)} for p in (full, coarse)]
+    assert both[1] >= both[0] >= {"positive", "tiny"}, "an approximation is tried on as many kinds of inputs as its function"
 
 
 SMALL = """kir 1
