@@ -351,7 +351,7 @@ DEVICES: Mapping[str, Device] = MappingProxyType(
                 l2=126 * 2**20,
                 tensor=Rates(f64=37e12, f32=0.0, tf32=1.125e15, f16=2.25e15, bf16=2.25e15, fp8=4.5e15, i8=4.5e15),
                 scalar=Rates(f64=37e12, f32=75e12, tf32=0.0, f16=150e12, bf16=150e12, fp8=0.0, i8=0.0),
-                source="B200; half of the tensor rates that it gives with sparsity; clock and L2 as others report them; nothing was measured or asked of a device here",
+                source="B200; half of the tensor rates that it gives with sparsity; clock and L2 as others report them, nothing measured here",
             ),
             Device(
                 name="rtx-5090",
