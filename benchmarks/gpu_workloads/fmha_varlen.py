@@ -62,6 +62,8 @@ ROWS = tuple(Row(*shape, causal) for shape in ((8, 64, 2048), (16, 16, 4096), (4
 POINTS = (
     "fmha_varlen_sm90 rows=128 keys=128 stages=2",
     "fmha_varlen_sm90 rows=128 keys=64 stages=2",
+    "fmha_varlen_stay_sm90 rows=128 keys=128 stages=2",
+    "fmha_varlen_causal_stay_sm90 rows=128 keys=128 stages=2",
     "fmha_varlen_triton rows=64 keys=128 threads=128 stages=1",
     "fmha_varlen_triton rows=64 keys=64 threads=128 stages=1",
     "fmha_varlen_triton rows=64 keys=64 threads=128 stages=2",
