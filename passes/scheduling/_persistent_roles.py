@@ -55,17 +55,36 @@ def _fixed(s: n.Let, written: set[str]) -> bool:
     return all(x.at.buffer.space == "global" and x.at.buffer.name not in written for x in walk(s) if isinstance(x, n.Load))
 
 
-def trips(kernel: n.Kernel, roles: n.Roles) -> dict[int, n.Expr]:
-    """For each role that uses rings, how many slots it takes for a tile. Raises NoRing."""
+def trips(kernel: n.Kernel, roles: n.Roles, carried: bool = False, apart: bool = False) -> dict[int, n.Expr]:
+    """For each role that uses rings, how many slots it takes for a tile; where they are added up (`carried`), all of a tile's code may stand under one
+    condition, the same in each role, or, where each has values of its own (`apart`), one in each. Raises NoRing."""
     names = set(Rings.of(kernel).bars)
     out: dict[int, n.Expr] = {}
+    conditions = set[n.Expr | None]()
     for i, r in enumerate(roles.roles):
         loops = _counting(r.body, names)
         if len(loops) > 1:
             raise NoRing(f"'{r.name}' takes slots in several loops")
         if loops:
             out[i] = loops[0].hi
+            conditions.add(_condition(r.body, loops[0], carried))
+    if len(conditions) > 1 and not apart:
+        raise NoRing("roles take slots under different conditions")
     return out
+
+
+def _condition(block: n.Block, loop: n.For, carried: bool) -> n.Expr | None:
+    """The condition under which all of a tile's code stands, with the loop in it. Raises NoRing for a loop under any other."""
+    for s in block:
+        if s is loop or not any(x is loop for x in statements((s,))):
+            continue
+        if isinstance(s, n.For):
+            return _condition(s.body, loop, carried)
+        others = [x for x in block if not isinstance(x, n.Let)]
+        if isinstance(s, n.If) and carried and others == [s] and any(x is loop for x in s.then):
+            return s.cond
+        raise NoRing("a ring goes on in some tiles alone, under a condition")
+    return None
 
 
 def _counting(block: n.Block, names: set[str]) -> list[n.For]:
@@ -78,7 +97,7 @@ def walking(program: n.Program, kernel: n.Kernel, tile: n.Axis, ctas: n.Expr, na
     """The kernel with a loop over tiles in each role; with `named`, their number is a value before the roles; with `carried`, each role adds up the slots
     that it took. Raises NoRing."""
     parts, rings = of_tile(kernel, tile.name), Rings.of(kernel)
-    slots = trips(kernel, parts.roles)
+    slots = trips(kernel, parts.roles, carried)
     _given_back(parts.roles, rings)
     taken = names_in(program, kernel)
     dtype = dtype_of(tile.extent.type)
@@ -258,7 +277,7 @@ def standing(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, n.Axis, n.
     if found is None or len(kernel.grid) != 1:
         raise NoRing("the kernel does not end in roles, or its grid has several axes")
     rings = Rings.of(kernel)
-    slots = trips(kernel, found[1])
+    slots = trips(kernel, found[1], carried=True, apart=True)
     dtype = dtype_of(kernel.grid[0].extent.type)
     pid, ctas = n.Var(kernel.grid[0].name, dtype), kernel.grid[0].extent
     tile = fresh_var("tile", names_in(program, kernel), dtype)
@@ -296,6 +315,8 @@ def standing(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, n.Axis, n.
         raise NoRing("no role walks over tiles")
     if len(carried) > 1:
         raise NoRing("some roles add up the slots that they take, others multiply")
+    if True not in carried:
+        trips(kernel, found[1], apart=True)
     axis, front = n.Axis(tile.name, extent), tuple(s for s in front if s is not named)
     if any(pid.name in names_read(s) for s in front):
         raise NoRing("the number of the CTA is used for more than its tiles")

@@ -80,10 +80,10 @@ def _in_step(program: n.Program, site: Site, context: Context) -> Verdict:
     found = roles_at(kernel)
     if found is None:
         return proved("the team takes one tile after the other")
-    tile, counts = kernel.grid[0].name, trips(kernel, found[1])
+    carried = params_as(site, Persistent).carried
+    tile, counts = kernel.grid[0].name, trips(kernel, found[1], carried)
     names = {r.name: counts[i] for i, r in enumerate(found[1].roles) if i in counts}
     dependent = {tile} | {x for s in of_tile(kernel, tile).lets for x in s.names}
-    carried = params_as(site, Persistent).carried
     for name, e in names.items():
         if names_read(e) & dependent and not carried:
             return refuted(f"'{name}' takes {expr_text(e)} slots for a tile, which is not the same for all", "the next tile begins in another slot",
