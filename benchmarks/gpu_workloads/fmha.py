@@ -33,7 +33,10 @@ SURFACES = {"sm90": "cuda", "sm80": "cuda", "triton": "triton", "tilelang": "til
 """How the names of pipelines end, and the surface: each end has a row of its own. What is for sm_80 is compiled for the device at hand too."""
 WHOLE = 128
 """Keys of the largest tile: pipelines `_even` are for lengths that it divides."""
-WAYS = {False: ("", "_stay", "_roles", "_even", "_even_wide", "_even_short"), True: ("", "_stay", "_roles", "_even_masked", "_wide", "_wide_masked", "_wide_peeled", "_short")}
+WAYS = {
+    False: ("", "_stay", "_roles", "_even", "_even_wide", "_even_short"),
+    True: ("", "_stay", "_roles", "_even_masked", "_wide", "_wide_masked", "_wide_peeled", "_short"),
+}
 """What stands between a problem and a surface in the names of pipelines, with a mask over the keys and without."""
 
 
