@@ -147,7 +147,7 @@ class ArriveEarly(Pass):
     claim: ClassVar[str] = "What the next tile reads arrives while the rest of this one is worked on."
     requires: ClassVar[tuple[str, ...]] = ("tma", "roles")
     preconditions: ClassVar[tuple[Precondition, ...]] = (
-        Precondition("KIR-P562", "validity", "pipeline", "all that reads the memory has ended when it is given back", _finished),)
+        Precondition("KIR-P363", "validity", "pipeline", "all that reads the memory has ended when it is given back", _finished),)
 
     over: int = 0
 
