@@ -27,7 +27,7 @@ def made(name: str) -> tuple[Program, Problem]:
     space = load_space(FOLDER / f"{name}.toml")
     problem = load_problem(space.home)
     point = {x: values[0] for x, values in space.parameters.items()}
-    values = space.values(point, {**given_of(space, problem, problem.shapes[0], H200), "sms": 2})
+    values = space.values(point, {**given_of(space, problem, problem.shapes[0], H200), "sms": 3})
     assert space.refusal(values) == ""
     return built(space, values, problem, H200), problem
 
