@@ -1,4 +1,4 @@
-"""Lets the roles of a CTA do nothing but store what is there anyway, where nothing of their work is kept: no loads, no waits, no products.
+"""Lets the roles of a CTA, or all of a kernel without roles, do nothing but store what is there anyway, where nothing of their work is kept.
 
 before:
 
@@ -66,7 +66,7 @@ from kir.analysis.facts import Facts
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.canonical import bound_names, rename
+from kir.ir.canonical import rename
 from kir.ir.paths import child_blocks
 from kir.ir.types import BOOL
 from kir.ir.visit import buffers_named, names_read, statements, walk
@@ -234,7 +234,6 @@ class BranchSpared(Pass):
     intent: ClassVar[str] = "mask"
     catalogue: ClassVar[tuple[int, ...]] = (54,)
     claim: ClassVar[str] = "CTAs past the end of a sequence cost no loads, no waits and no products."
-    requires: ClassVar[tuple[str, ...]] = ("roles",)
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P542", "validity", "pipeline", "nobody else waits for what the roles do", _alone),
         Precondition("KIR-P543", "validity", "storage", "constants are stored where the condition does not hold", _constant))
@@ -255,8 +254,6 @@ class BranchSpared(Pass):
         cond = replace(self, when=when).condition(program, _inside(path, node)) if when else None
         if cond is None:
             return Miss("the condition is none here") if when else None
-        if isinstance(node, n.Kernel) and names_read(cond) & set(bound_names(node.body[_work(node):])):
-            return Miss("the condition depends on what the kernel works out later")
         changed = _changes(program, path, cond)
         return Miss(f"the condition depends on '{changed}', which may change") if changed else Site(path, BranchSpared(text_of(cond)))
 
