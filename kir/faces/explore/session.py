@@ -20,6 +20,7 @@ from kir.faces.explore.sides import code_side, ir_side, machine_side, source_sid
 from kir.faces.report.chart import times
 from kir.ir.changes.diff import diff, render_html
 from kir.learning.forecast.choosing import forecaster
+from kir.learning.optimize.inputs import called_with
 from kir.lineage.records.folder import NAME, opened
 from kir.lineage.records.record import Step
 from kir.lineage.records.speedup import measured_speedups, speedups
@@ -51,7 +52,8 @@ class Session:
         self.states: list[list[Kernel]] = [[s.kernel] for s in self.slides[0]] if self.slides else [[first]]
         self.taken = [0] * len(self.states)
         self.place = len(self.states) - 1 if self.slides else 0
-        self.settings: Settings = settings(first.program, self.problem, at, device)
+        self.called = called_with(file) if not self.slides and binding is None else None
+        self.settings: Settings = settings(first.program, self.problem, at, device, self.called)
         self.ask = forecaster()
 
     @property
@@ -124,7 +126,7 @@ class Session:
 
     def set(self, at: str, device: str) -> dict[str, Any]:
         """Other sizes, another device. Raises UsageError, and nothing is changed, for what is none."""
-        found = settings(self.kernel.program, "" if at else self.problem, at, device)
+        found = settings(self.kernel.program, "" if at else self.problem, at, device, self.called)
         with self._turn:
             self.settings = found
         return self.state()
