@@ -36,7 +36,7 @@ def settings(program: Program, problem: str = "", at: str = "", device: str = ""
     does."""
     most = {p.name: p.of.range[1] for p in program.params if p.role == "size" and p.value is None and isinstance(p.of, DType)}
     wanted = [*most]
-    found = _given(at) if at else _of_problem(problem) if problem else usual_sizes(program, called)
+    found = _given(at) if at else _of_problem(problem, program) if problem else usual_sizes(program, called)
     missing = [name for name in wanted if name not in found]
     if missing:
         raise usage("KIR-C002", f"no size for '{missing[0]}'", subject="kir explore", needs=",".join(f"{name}=.." for name in wanted))
@@ -58,10 +58,10 @@ def _given(text: str) -> dict[str, int]:
     return {name.strip(): int(value) for name, value in parts.items()}
 
 
-def _of_problem(name: str) -> dict[str, int]:
+def _of_problem(name: str, program: Program) -> dict[str, int]:
     problem = load_problem(name)
     shape = next(iter(problem.tagged("timed")), problem.shapes[0])
-    return {k: int(v) for k, v in problem.scalars(shape).items() if not isinstance(v, float)}
+    return {k: int(v) for k, v in {**problem.scalars(shape), **problem.sizes_of(program, shape)}.items() if not isinstance(v, float)}
 
 
 def _holds(program: Program, fact: Expr, sizes: Mapping[str, int]) -> bool:

@@ -26,7 +26,8 @@ from kir.problem import Problem, Shape, load_problem
 from kir.problem.load import problem_names
 from kir.problem.problem import shape_of
 from kir.surface.finding import ASSUMED
-from kir.surface.reading import as_found, binding_of, load_expert, located, read_text
+from kir.surface.oracles import named_for
+from kir.surface.reading import as_found, load_expert, located, read_text
 
 USUAL = (8192, 4096, 2048, 1024, 512, 256, 128, 64)
 """Sizes that a kernel is made fast at where none are asked for: the first of them, all alike but for what facts say, that are not too large."""
@@ -72,7 +73,7 @@ def subject(file: str, bind: Path | None = None, problem: str = "") -> Subject:
     if file.endswith(".toml"):
         return captured(Path(file), problem)
     named = load_problem(problem) if problem else None
-    binding: Path | Binding | None = binding_of(file, bind, named.spec.name if named is not None else "")
+    binding: Path | Binding | None = bind if bind is not None or named is None else named_for(file, problem)[1]
     with notices() as said:
         expert = load_expert(file, binding)
     for each in said:

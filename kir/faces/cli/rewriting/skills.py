@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from kir.faces.cli._result import Result
+from kir.faces.cli._result import Result, counted
 
 if TYPE_CHECKING:
     from kir.hardware.target import Target
@@ -238,7 +238,7 @@ def export(
         written = [str(output)]
     else:
         written = [str(path) for path in export_skills(cards, output)]
-    return Result({"cards": len(cards), "files": written}, f"{len(cards)} cards: {output}", diagnostics=found.faults)
+    return Result({"cards": len(cards), "files": written}, f"{counted(len(cards), 'card')}: {output}", diagnostics=found.faults)
 
 
 @app.command()
