@@ -1,6 +1,7 @@
 """What a new user stumbled over, each with its cure."""
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -229,13 +230,22 @@ def test_a_kept_binding_is_the_one_that_is_read(tmp_path: Path) -> None:
 
 
 def test_long_steps_end_their_lines_between_words() -> None:
-    from kir.faces.report.terminal import Stepped
+    from rich.console import Console
+
+    from kir.faces.report.terminal import Chain, Stepped
+    from kir.lineage.records.folder import opened
 
     step = 'reuse-operand{value="exp(x_ptr[pid_.." other=7}@main/sum'
     lines = Stepped(step).lines(30)
     assert "".join(x.strip() for x in lines).replace(" ", "") == step.replace(" ", "") and all(len(x) <= 30 for x in lines)
     assert lines[-1].strip().endswith("@main/sum") and Stepped("tile{axis=1}@i").lines(40) == ["tile{axis=1}@i"]
     assert all(len(x) <= 12 for x in Stepped("a" * 50 + "@b").lines(12))
+    shown = {}
+    for width in (80, 120):  # a narrow terminal has no column of intents, and hardly a step in pieces
+        console = Console(width=width, file=io.StringIO())
+        console.print(Chain(opened(Path("gemm_sm90")).read()))
+        shown[width] = console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
+    assert " intent " not in shown[80] and " intent " in shown[120] and len(shown[80].splitlines()) < 44
 
 
 def test_the_paths_of_the_readme_are_there_without_a_checkout(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
