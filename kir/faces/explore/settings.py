@@ -41,8 +41,8 @@ def settings(program: Program, problem: str = "", at: str = "", device: str = ""
     missing = [name for name in wanted if name not in found]
     if missing:
         raise usage("KIR-C002", f"no size for '{missing[0]}'", subject=subject, needs=",".join(f"{name}=.." for name in wanted))
-    if (bad := [name for name in wanted if found[name] < 0]):
-        raise usage("KIR-C002", f"size '{bad[0]}' is {found[bad[0]]}", subject=subject, needs="sizes of 0 and more")
+    if (bad := [name for name in wanted if found[name] < (0 if f"{name} >= 0" in map(expr_text, program.facts) else 1)]):
+        raise usage("KIR-C002", f"size '{bad[0]}' is {found[bad[0]]}", subject=subject, needs="sizes of 1 and more")
     if (bad := [name for name in wanted if found[name] > most[name]]):
         raise usage("KIR-C002", f"size '{bad[0]}' is {found[bad[0]]}", subject=subject, needs=f"at most {most[bad[0]]}, as its dtype holds")
     if at and (unknown := [name for name in found if name not in most]):
