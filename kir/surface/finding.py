@@ -188,7 +188,7 @@ def proposed(reader: Frontend, path: Path, kernel: str, line: int = 0, calls: Se
     not fit together, KIR-S062 for a line on which there is no launch."""
     if calls:
         made = generalized(calls, names)
-        left = tuple(Assumed(f"{each} is of other compile-time values, and left out") for each in made.left)
+        left = tuple(Assumed(f"{each} is of another specialization (compile-time values, dtypes, numbers of axes), and left out") for each in made.left)
         return replace(made.found, assumed=(*made.found.assumed, *left))
     found = launches_of(reader, path, kernel)
     if line:
