@@ -160,7 +160,7 @@ def at_best(judge: Judge, program: Program, setting: Setting, said: Measured) ->
 
 def modelled(program: Program, setting: Setting, surface: str) -> Sequence[Cost]:
     """What the cost model says of a program that was not compiled, at a setting's sizes."""
-    return costs_of(program, tuple(sorted(setting.problem.sizes_of(program, setting.shape).items())), setting.target, surface or "cuda")
+    return costs_of(program, tuple(sorted(setting.shape.sizes.items())), setting.target, surface or "cuda")
 
 
 def refusal(program: Program, setting: Setting, surface: str) -> str:
