@@ -321,7 +321,7 @@ def standing(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, n.Axis, n.
         number = build.sub(tile, build.mul(loop.var, ctas))
         if snaked is not None:
             turned = _place(build.mod(loop.var, 2), pid, ctas)
-            plain: n.Block = tuple(matched_as(transform(s, lambda old, new, at=turned, to=number: to if old == at else new), n.Stmt) for s in loop.body)
+            plain: n.Block = tuple(_replaced(s, turned, number) for s in loop.body)
             if any(pid.name in names_read(s) for s in plain):
                 raise NoRing(f"what '{r.name}' does depends on its CTA beside its tiles")
         else:
@@ -374,6 +374,12 @@ def _not_carried(body: n.Block, slots: n.Expr | None) -> tuple[n.Block, tuple[n.
 def _counted_back(body: n.Block, rings: Rings, sums: tuple[n.Expr, ...]) -> n.Block:
     """A role's code with its rings counted from 0 again. Raises NoRing."""
     return counted_on(body, rings, sums[0], sums[-1], back=True)
+
+
+def _replaced(s: n.Stmt, old: n.Expr, new: n.Expr) -> n.Stmt:
+    """A statement with one expression in the place of another."""
+    made = matched_as(transform(s, lambda x, y: new if x == old else y), n.Stmt)
+    return made
 
 
 def _snaked(hi: n.Expr, pid: n.Var, ctas: n.Expr) -> n.Expr | None:
