@@ -1,6 +1,7 @@
 """What the machine code of the workloads' CUDA kernels holds: ``python -m benchmarks.gpu_workloads.sass [--write]`` prints or writes
 `docs/tables/workloads-sass.md`, of the candidates that were the fastest of a row that is kept, as far as the workloads' own commands have compiled them here
-(``python -m benchmarks.gpu_workloads.conv2d --known row`` and the like); what the page says of workloads of which nothing is compiled here stays. No GPU is needed.
+(``python -m benchmarks.gpu_workloads.conv2d --known row`` and the like); what the
+page says of workloads of which nothing is compiled here stays. No GPU is needed.
 """
 
 from __future__ import annotations
