@@ -197,7 +197,7 @@ class Parameters:
     def _tensor(self, name: str, t: Ptr, restrict: bool) -> Value:
         r = self.r
         if t.to == VOID:
-            t = Ptr(self._used_as(name))
+            t = Ptr(self._used_as(name), volatile=t.volatile)
             if t.to == Prim(U8) and r.tensors.get(name, (None, 0))[0] is None:
                 self.untyped.add(name)
         found = leaf(t.to)
@@ -215,7 +215,7 @@ class Parameters:
         r.stores.append(store)
         self.params.append(n.Param(name, "in", buffer, attrs=n.attrs(restrict=True) if restrict else ()))
         self.extents.append(n.Param(extent.name, "size", I64, attrs=n.attrs(implicit=True)))
-        return Pointer(Place(store, (), build.const(0, I64)), t)
+        return Pointer(Place(store, (), build.const(0, I64), t.volatile), t)
 
 
 def read_kernel(

@@ -45,8 +45,7 @@ class Types:
                 kind, d = node.child_by_field_name("type"), node.child_by_field_name("declarator")
                 if kind is None:
                     raise NotUnderstood(f"the type {text(node)}", node)
-                const = any(c.type == "type_qualifier" and text(c) == "const" for c in node.children)
-                return self.shaped(self.base_type(kind, scope), d, scope, const)[0]
+                return self.shaped(self.base_type(kind, scope), d, scope, *_qualifiers(node))[0]
             case "placeholder_type_specifier" | "auto":
                 return AUTO
             case "dependent_type" | "dependent_name":
@@ -337,13 +336,14 @@ class Types:
         return len(patterns) <= len(given) and all(self.fits(p, a, names, found, scope) for p, a in zip(patterns, given, strict=False))
 
     # -------------------------------------------------------------------------------------------------------------- declarators
-    def shaped(self, t: CType, d: Node | None, scope: Scope, const: bool) -> tuple[CType, bool]:
+    def shaped(self, t: CType, d: Node | None, scope: Scope, const: bool, volatile: bool = False) -> tuple[CType, bool]:
         """A type under a declarator, and whether it is a reference."""
         reference = False
         while d is not None and d.type not in ("identifier", "field_identifier", "type_identifier"):
             match d.type:
                 case "pointer_declarator" | "abstract_pointer_declarator" | "pointer_type_declarator":
-                    t, const = t if t == Named("function") or t == AUTO else Ptr(t, const), False
+                    t = t if t == Named("function") or t == AUTO else Ptr(t, const, volatile)
+                    const = volatile = False
                 case "reference_declarator" | "abstract_reference_declarator":
                     reference = True
                 case "array_declarator" | "abstract_array_declarator" | "array_type_declarator":
@@ -368,10 +368,9 @@ class Types:
         kind = node.child_by_field_name("type")
         if kind is None:
             raise NotUnderstood("a declaration without a type", node)
-        const = any(c.type == "type_qualifier" and text(c) in ("const", "constexpr") for c in node.children)
         if d is not None and d.type == "init_declarator":
             d = d.child_by_field_name("declarator")
-        return self.shaped(self.base_type(kind, scope), d, scope, const)
+        return self.shaped(self.base_type(kind, scope), d, scope, *_qualifiers(node))
 
     def constant_text(self, node: Node, scope: Scope) -> int | None:
         """The number in `alignas(16)`, None when there is none."""
@@ -385,6 +384,12 @@ class Types:
             if found is not None:
                 return found
         return None
+
+
+def _qualifiers(node: Node) -> tuple[bool, bool]:
+    """Whether a declaration says `const` (or `constexpr`) of its type, and whether it says `volatile`."""
+    words = {text(c) for c in node.children if c.type == "type_qualifier"}
+    return bool(words & {"const", "constexpr"}), "volatile" in words
 
 
 def instance_argument(a: object) -> Value:

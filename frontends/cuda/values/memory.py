@@ -186,6 +186,12 @@ class Place:
     store: Store
     outer: tuple[n.Expr, ...]
     byte: n.Expr
+    volatile: bool = False
+
+    @property
+    def policy(self) -> str:
+        """The cache policy of accesses there: those of a `volatile` place of global memory are all made, in order, and may meet those of other threads."""
+        return "volatile" if self.volatile and self.store.space == "global" else ""
 
     def shifted(self, by: n.Expr, of: CType, m: Emitter, subscript: bool = False) -> Place:
         """The place `by` elements of a type further on."""
