@@ -63,6 +63,27 @@ def test_the_stream_is_the_published_one() -> None:
     assert [drawn(0, 0, k) for k in range(4)] == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]  # Random123, kat_vectors
 
 
+def among(groups: list[list[int]], of: Any) -> np.ndarray:
+    """What each thread gets of its group's threads, and its place among them."""
+    out = np.full(64, -1.0)
+    for g in groups:
+        for k, t in enumerate(g):
+            out[t] = of(g, k, t)
+    return out
+
+
+def alike(key: Any) -> list[list[int]]:
+    """The threads of each warp that have the same key."""
+    return [g for w in (0, 32) for v in sorted({key(t) for t in range(64)}) if (g := [t for t in range(w, w + 32) if key(t) == v])]
+
+
+THIRDS = [[t for t in range(w, w + 32) if t % 3 == 0] for w in (0, 32)]
+GROUPED = among(THIRDS, lambda g, k, t: 10000 * X[g[0]] + 100 * X[g[min(k + 1, len(g) - 1)]] + X[g[k - 2 if k >= 2 else k]] + 1000 * k + len(g))
+LABELED = (among(alike(lambda t: t % 5), lambda g, k, t: X[g].sum())
+           + among(alike(lambda t: X[t] > 0), lambda g, k, t: 1000 * len(g) + 100000 * g[0]))
+MASKED = (among([[*range(32)], [*range(32, 64)]], lambda g, k, t: X[g].sum())
+          + (X[:64] > 0) * among(alike(lambda t: X[t] > 0), lambda g, k, t: 1000 * X[g[0]] + 100000 * (X[g] > 4).sum()))
+
 COMPUTED = {
     "a store through a view is kept": (
         "", "  unsigned long long both;\n  unsigned* half = reinterpret_cast<unsigned*>(&both);\n  half[0] = t;\n  half[1] = t + 7;\n"
@@ -114,6 +135,22 @@ COMPUTED = {
         "  std::array<float, 3> own;\n  for (int i = 0; i < own.size(); ++i) own.data()[i] = x[t] + i;\n  cuda::fast_mod_div<unsigned> by(7u);\n"
         "  auto found = half(t);\n  y[t] = own[2] + found.value_or(100) + unsigned(t) / by + unsigned(t) % by + (found.has_value() ? 0 : 1000);\n",
         X[:64] + 2 + np.where(T % 2, 1100, T // 2) + T // 7 + T % 7),
+    "the lanes that are active, as a group": (
+        "namespace cg = cooperative_groups;\n",
+        "  float own = -1.f;\n  if (t % 3 == 0) {\n    cg::coalesced_group g = cg::coalesced_threads();\n"
+        "    own = 10000 * g.shfl(x[t], 0) + 100 * g.shfl_down(x[t], 1) + g.shfl_up(x[t], 2) + 1000 * int(g.thread_rank()) + int(g.size());\n  }\n"
+        "  y[t] = own;\n", GROUPED),
+    "the lanes that agree on a label, and those that say the same": (
+        "namespace cg = cooperative_groups;\n",
+        "  auto warp = cg::tiled_partition<32>(cg::this_thread_block());\n  auto said = cg::binary_partition(warp, x[t] > 0.f);\n"
+        "  auto alike = cg::labeled_partition(cg::coalesced_threads(), t % 5);\n"
+        "  y[t] = cg::reduce(alike, x[t], cg::plus<float>()) + 1000 * int(said.size()) + 100000 * cg::reduce(said, t, cg::less<int>());\n", LABELED),
+    "exchanges under masks that only the run knows": (
+        "__device__ float sum(float v) {\n  const unsigned here = __activemask();\n"
+        "  for (int d = 16; d; d /= 2) v += __shfl_xor_sync(here, v, d);\n  return v;\n}\n",
+        "  float v = sum(x[t]);\n  const unsigned mask = __ballot_sync(~0u, x[t] > 0.f);\n"
+        "  if (x[t] > 0.f) {\n    v += 1000 * __shfl_sync(mask, x[t], __ffs(mask) - 1);\n    __syncwarp(mask);\n"
+        "    v += 100000 * __popc(__ballot_sync(mask, x[t] > 4.f));\n  }\n  y[t] = v;\n", MASKED),
     "cuRAND's counter-based generator": (
         "", "  curandStatePhilox4_32_10_t state;\n  curand_init(0x123456789ull, t / 8, t % 8, &state);\n  unsigned got = 0;\n"
             "  for (int i = 0; i < 3; ++i) got = curand(&state);\n  y[t] = float(got >> 8) + x[0] * 0.f;\n",
@@ -390,6 +427,15 @@ WRITTEN = {
         "#pragma unroll\n    for (int i = 0; i < 4; ++i) own[i] += x[t + i + k];\n"
         "#pragma unroll\n  for (int i = 0; i < 4; ++i) {\n    int c = t + i;\n    if (c < n) y[(size_t)blockIdx.x * n + c] = own[i];\n  }\n}\n"
         "void go(const float* x, float* y, int n) { k<<<4, 64>>>(x, y, n); }\n"),
+    "lanes that are active, and masks of them": (
+        "__global__ void k(int* to, int* count, const int* x, int n) {\n  const int t = blockIdx.x * 64 + threadIdx.x;\n  if (t < n && x[t] > 0) {\n"
+        "    auto g = cooperative_groups::coalesced_threads();\n    int at;\n    if (g.thread_rank() == 0) at = atomicAdd(count, g.size());\n"
+        "    to[g.shfl(at, 0) + g.thread_rank()] = x[t];\n    __syncwarp(__ballot_sync(__match_any_sync(__activemask(), x[t]), t < 9));\n  }\n}\n"
+        "void go(int* to, int* count, const int* x, int n) { k<<<n / 64, 64>>>(to, count, x, n); }\n"),
+    "a flag that is waited for": (
+        "__global__ void k(float* x, volatile int* flag) {\n  if (threadIdx.x == 0) while (flag[blockIdx.x] == 0) {}\n  __syncthreads();\n"
+        "  x[threadIdx.x] += 1.f;\n  if (threadIdx.x == 0) flag[blockIdx.x + 1] = 1;\n}\n"
+        "void go(float* x, volatile int* flag) { k<<<4, 64>>>(x, flag); }\n"),
     "an array inside a struct": (
         "struct S { float v[2]; int n; };\n__global__ void k(const float* x, float* y, S s) { y[threadIdx.x] = x[threadIdx.x] * s.v[0] + s.v[1]; }\n"
         "void go(const float* x, float* y, S s) { k<<<1, 64>>>(x, y, s); }\n"),
