@@ -20,6 +20,7 @@ from .launch.launch_bounds import cluster_of, launch_bounds
 from .names.mutation_analysis import mutated
 from .output.cleanup import tidied
 from .output.counted_loops import counted
+from .output.first_guesses import guessed
 from .output.fragments import joined
 from .output.ladders import rolled
 from .output.loop_distribution import distributed, guarded
@@ -318,7 +319,7 @@ def _body(r: Reading, p: Parameters, fn: Function, scope: Scope, geometry: Geome
     if any(isinstance(x, n.Opaque) for s in body for x in walk(s)):
         return unmarked(joined(body))
     body = _settled(joined(body), r, apart)
-    body = _settled(rolled(guarded(distributed(vectorized(body), r.m.fresh)), r.m.fresh), r, apart)
+    body = guessed(_settled(rolled(guarded(distributed(vectorized(body), r.m.fresh)), r.m.fresh), r, apart))
     if not may_have_roles(body):
         return unmarked(body)
 

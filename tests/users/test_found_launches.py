@@ -595,3 +595,22 @@ def test_a_file_beside_with_a_kernel_of_the_same_name_launches_its_own(name: str
     declared = "__global__ void k(float* x, int n);\n" if name.endswith(".cu") else "import triton\nfrom none import k\n"
     other.write_text(declared + launch, encoding="utf-8")
     assert launched(str(file))[0] is not None
+
+
+@pytest.mark.parametrize(("source", "launch", "shapes"), [
+    ("float* s, const float* x, int n, int k) {\n  const int t = threadIdx.x, i = blockIdx.x * 64 + t;\n"
+     "  if (i < n && t < k) atomicAdd(s + t, x[i]);\n", "s, x, n, 5", {"s": [5], "x": ["n"]}),  # as many, whatever n is
+    ("const int* a, int n, const int* b, int m, int* y) {\n  const int i = blockIdx.x * 64 + threadIdx.x;\n"
+     "  if (i < n) y[i] = a[i];\n  if (i < m) y[n + i] = b[i];\n", "a, n, b, m, y", {"a": ["n"], "b": ["m"], "y": ["n + m"]}),
+    ("const float* a, float* y, int n, int cols, int many, int pitch) {\n  const int i = blockIdx.x * 64 + threadIdx.x;\n"
+     "  if (i >= n) return;\n  float s = cols;\n  for (int j = 0; j < many; ++j) s += a[j * pitch + i];\n  y[i] = s;\n", "a, y, n, cols, many, pitch",
+     {"a": ["many * pitch"], "y": ["n"]}),  # of what places depend on
+    ("const float* a, float* y, int n, int width) {\n  const int i = blockIdx.x * 64 + threadIdx.x;\n  float s = 0.f;\n"
+     "  for (int j = 0; j < (width + 7) / 8; ++j)\n    for (int e = 0; e < 8; ++e) s += a[i * width + j * 8 + e];\n  y[i] = s;\n", "a, y, n, width",
+     {"a": ["n", "width"], "y": ["n"]}),  # widths of whole eights
+])
+def test_a_shape_is_of_the_sizes_that_places_depend_on(source: str, launch: str, shapes: dict[str, list[str | int]], tmp_path: Path) -> None:
+    head = source.split(") {")[0]
+    (tmp_path / "k.cu").write_text(f"__global__ void k({source}}}\nvoid go({head}) {{ k<<<(n + 63) / 64, 64>>>({launch}); }}\n")
+    found = called_binding(tmp_path / "k.cu")
+    assert {name: list(t.shape) for name, t in found.tensors.items()} == shapes

@@ -151,7 +151,8 @@ def _axes(r: Reading, of: str) -> tuple[n.Expr, n.Expr, n.Expr]:
 
 
 FUNCTIONS.update({
-    "this_thread_block": _this_block, "coalesced_threads": lane_groups.coalesced, "labeled_partition": lane_groups.labeled, "binary_partition": lane_groups.binary,
+    "this_thread_block": _this_block, "coalesced_threads": lane_groups.coalesced, "labeled_partition": lane_groups.labeled,
+    "binary_partition": lane_groups.binary,
     "this_grid": _grid, "tiled_partition": _partition, "sync": _sync,
     "reduce": _reduce,
 })  # fmt: skip

@@ -5,6 +5,7 @@ from kir.analysis.proof.sites import SYNCHRONIZING
 from kir.interp.numerics.number import storage
 from kir.ir import nodes as n
 from kir.ir.visit import once_for_each, walk
+
 __all__ = ["SYNCHRONIZING", "finest_view", "multiplies", "needs_layers", "viewed_only", "written"]
 
 
