@@ -614,3 +614,26 @@ def test_a_shape_is_of_the_sizes_that_places_depend_on(source: str, launch: str,
     (tmp_path / "k.cu").write_text(f"__global__ void k({source}}}\nvoid go({head}) {{ k<<<(n + 63) / 64, 64>>>({launch}); }}\n")
     found = called_binding(tmp_path / "k.cu")
     assert {name: list(t.shape) for name, t in found.tensors.items()} == shapes
+
+
+def test_classes_of_the_file_are_template_arguments_and_a_truth_is_a_byte(tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text("""struct Twice { __device__ float operator()(float v) const { return 2.f * v; } };
+template <int T_> struct Tile { static constexpr int T = T_; };
+template <class P, class F> __global__ void k(const float* x, float* y, int n, F f = F()) {
+  extern __shared__ float held[];
+  bool* there = (bool*)(held + P::T);
+  const int i = blockIdx.x * P::T + threadIdx.x;
+  held[threadIdx.x] = i < n ? x[i] : 0.f;
+  there[threadIdx.x] = i < n;
+  __syncthreads();
+  if (there[threadIdx.x]) y[i] = f(held[threadIdx.x]);
+}
+void go(const float* x, float* y, int n) {
+  using P = Tile<64>;
+  const int threads = 64;
+  k<P, Twice><<<(n + 63) / 64, threads, threads * (sizeof(float) + sizeof(bool))>>>(x, y, n);
+}
+""")
+    found = called_binding(tmp_path / "k.cu")
+    assert (found.metas["P"], found.metas["F"], found.metas["shared_bytes"]) == ("Tile<64>", "Twice", 320)
+    assert found.tensors["y"].shape == ["n"]

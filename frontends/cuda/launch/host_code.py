@@ -24,6 +24,7 @@ from .host_parts import (
     combined,
     divisor,
     function_name,
+    is_class,
     is_integer,
     literal,
     parameters,
@@ -425,11 +426,12 @@ class Follower:
             if each.type == "type_descriptor":
                 words = text(each)
                 held = self._name(words, scope)
-                if self.every:
-                    out.append(self._type(words, scope))
+                if self.every or isinstance(held, Written):
+                    out.append(held if isinstance(held, Written) else self._type(words, scope))
                     continue
                 made = held if not isinstance(held, Unknown) else Dtype("") if words in ("scalar_t", "T") and words not in scope else named_types(words)
-                out.append(Written(words) if isinstance(made, Unknown) and "::" in words and self._is_spelled(words, scope) else made)
+                spelled = isinstance(made, Unknown) and ("::" in words or is_class(words, self.units)) and self._is_spelled(words, scope)
+                out.append(Written(words) if spelled else made)
             else:
                 v = self.value(each, scope)
                 out.append(self._type(text(each), scope) if self.every and isinstance(v, Unknown)
