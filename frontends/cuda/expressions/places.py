@@ -30,10 +30,20 @@ def pointer(r: Reading, node: Node, scope: Scope) -> Value:
     arg, op = node.child_by_field_name("argument"), node.child_by_field_name("operator")
     assert arg is not None and op is not None
     if text(op) == "&":
-        return address(r, r.value(arg, scope), arg)
+        return _address_of_chosen(r, arg, scope) or address(r, r.value(arg, scope), arg)
     if _is_this(arg):
         return r.value(arg, scope)
     return pointed(r, rvalue(r, r.value(arg, scope)), node)
+
+
+def _address_of_chosen(r: Reading, node: Node, scope: Scope) -> Value | None:
+    """`&(c ? a : b)[i]`, which is `(c ? a : b) + i`; None for another place."""
+    base, listed = node.child_by_field_name("argument"), node.child_by_field_name("indices")
+    while base is not None and base.type == "parenthesized_expression" and len(base.named_children) == 1:
+        base = base.named_children[0]
+    if node.type != "subscript_expression" or base is None or base.type != "conditional_expression" or listed is None or len(listed.named_children) != 1:
+        return None
+    return operators.binary(r, "+", rvalue(r, r.value(base, scope)), r.value(listed.named_children[0], scope), node)
 
 
 def _is_this(node: Node) -> bool:

@@ -300,7 +300,8 @@ class Types:
             case "template_type" | "template_function":
                 return self._fits_template(node, t, names, found, scope)
             case "qualified_identifier" if (name := node.child_by_field_name("name")) is not None and name.type == "template_type":
-                return self._fits_template(name, t, names, found, scope)
+                inner_scope = scope_of(self.r, node, scope) if isinstance(t, Rec) else None
+                return self._fits_template(name, t, names, found, inner_scope.inner(**found) if isinstance(inner_scope, Scope) else scope)
             case "placeholder_type_specifier":
                 return True
             case _:
@@ -325,6 +326,9 @@ class Types:
             return False
         instance = t.instance
         if instance.template.name != text(name):
+            alias = self._alias(node, scope)
+            if alias is not None:
+                return self._fits_alias(alias, listed, t, names, found, scope)
             return any(self._fits_template(node, Rec(b), names, found, scope) for b in instance.bases)
         given = [instance_argument(a) for a in instance.arguments]
         patterns = listed.named_children
@@ -334,6 +338,20 @@ class Types:
             found[pack] = Pack(tuple(given[len(head) :]))
             return all(self.fits(p, a, names, found, scope) for p, a in zip(head, given, strict=False))
         return len(patterns) <= len(given) and all(self.fits(p, a, names, found, scope) for p, a in zip(patterns, given, strict=False))
+
+    def _alias(self, node: Node, scope: Scope) -> Alias | None:
+        """The alias template that a type names."""
+        name = node.child_by_field_name("name")
+        declared = scope.find(text(name)) if name is not None else None
+        return next((d for d in declared if isinstance(d, Alias) and d.params), None) if isinstance(declared, list) else None
+
+    def _fits_alias(self, alias: Alias, listed: Node, t: Rec, names: dict[str, TParam], found: Bindings, scope: Scope) -> bool:
+        """Whether a class is what an alias template stands for, under arguments of that form; those that the class does not tell are not looked at."""
+        own: Bindings = {}
+        if not self.fits_type(alias.type, alias.declarator, t, {p.name: p for p in alias.params or ()}, own, alias.scope):
+            return False
+        pairs = zip(alias.params or (), listed.named_children, strict=False)
+        return all(self.fits(a, own[p.name], names, found, scope) for p, a in pairs if p.name in own)
 
     # -------------------------------------------------------------------------------------------------------------- declarators
     def shaped(self, t: CType, d: Node | None, scope: Scope, const: bool, volatile: bool = False) -> tuple[CType, bool]:

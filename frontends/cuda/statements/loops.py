@@ -202,6 +202,8 @@ def _counter(r: Reading, init: Node, cond: Node, update: Node, body: Node, scope
         return None
     mark = len(r.m.block)
     last = scalar(r, r.value(right, scope))
+    if dtype_of(last.type).is_float:  # the counter is what is converted
+        return None
     step = scalar(r, r.value(step_node, scope)) if step_node is not None else build.const(1)
     if way == "!=" and op in ("+", "-"):
         by = build.int_value(step)

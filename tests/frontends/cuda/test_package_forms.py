@@ -432,6 +432,22 @@ WRITTEN = {
         "    auto g = cooperative_groups::coalesced_threads();\n    int at;\n    if (g.thread_rank() == 0) at = atomicAdd(count, g.size());\n"
         "    to[g.shfl(at, 0) + g.thread_rank()] = x[t];\n    __syncwarp(__ballot_sync(__match_any_sync(__activemask(), x[t]), t < 9));\n  }\n}\n"
         "void go(int* to, int* count, const int* x, int n) { k<<<n / 64, 64>>>(to, count, x, n); }\n"),
+    "accessors of PyTorch, handed to a function, and a count that is a float": (
+        "template <typename T, size_t N> using Rows = torch::PackedTensorAccessor32<T, N, torch::RestrictPtrTraits>;\n"
+        "template <typename T> __device__ T two(torch::PackedTensorAccessor32<T, 2, torch::RestrictPtrTraits> a, int b) { return a[b][0] + a[b][1]; }\n"
+        "template <typename T> __device__ T three(Rows<T, 2> a, int b) { return two(a, b) + a[b][2]; }\n"
+        "template <typename T> __global__ void k(torch::PackedTensorAccessor32<T, 2, torch::RestrictPtrTraits> x, float* y) {\n"
+        "  const int b = blockIdx.x * 64 + threadIdx.x;\n  auto last = x[b][0];\n  for (int i = 0; i < last; ++i) y[b] += three(x, b);\n}\n"
+        "void go(torch::Tensor x, float* y) {\n  k<float><<<x.size(0) / 64, 64>>>(x.packed_accessor32<float, 2, torch::RestrictPtrTraits>(), y);\n}\n"),
+    "a place in one of two arrays": (
+        "struct P { const float* q; const float* g; float* y; };\n__global__ void k(P p, int n) {\n  for (int s = 0; s < 2; ++s) {\n"
+        "    const float* at = &(s == 0 ? p.q : p.g)[threadIdx.x * n];\n    p.y[threadIdx.x + s * 64] = at[0] + at[1];\n  }\n}\n"
+        "void go(P p, int n) { k<<<1, 64>>>(p, n); }\n"),
+    "rows and columns by one number": (
+        "template <int N> __global__ void k(float* a) {\n  __shared__ float s[N][N + 1];\n  const int t = threadIdx.x;\n"
+        "  for (int i = 0; i < N; ++i) s[i][t] = a[i * N + t];\n  __syncthreads();\n  for (int k = 0; k < N; ++k) {\n"
+        "    if (t == k) s[k][k] = sqrtf(s[k][k]);\n    __syncthreads();\n    for (int j = k + 1; j <= t; ++j) s[t][j] -= s[t][k] * s[j][k];\n"
+        "    __syncthreads();\n  }\n  for (int i = 0; i < N; ++i) a[i * N + t] = s[i][t];\n}\nvoid go(float* a) { k<16><<<1, 16>>>(a); }\n"),
     "a flag that is waited for": (
         "__global__ void k(float* x, volatile int* flag) {\n  if (threadIdx.x == 0) while (flag[blockIdx.x] == 0) {}\n  __syncthreads();\n"
         "  x[threadIdx.x] += 1.f;\n  if (threadIdx.x == 0) flag[blockIdx.x + 1] = 1;\n}\n"
