@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kir.ir import build
+from kir.ir import nodes as n
 from kir.ir.types import U32, dtype_of
 
 from ..names.lookup import of_declarations
@@ -118,6 +120,8 @@ def element(r: Reading, base: Value, at: Value, node: Node) -> Value:
         return operators.conditional(r, base.cond, lambda: element(r, a, at, node), lambda: element(r, b, at, node), node)
     if isinstance(base, Scalar) and isinstance(rvalue(r, at), Pointer):
         base, at = rvalue(r, at), base
+    if isinstance(base, Remote) and base.type == Ptr(Prim(base.at.buffer.dtype)) and not isinstance(base.at.index[-1], n.Span):
+        return Apart(n.Region(base.at.buffer, (*base.at.index[:-1], build.add(base.at.index[-1], index32(scalar(r, at, node))))))
     if not isinstance(base, Pointer) or base.type.to == VOID:
         raise NotUnderstood(f"an element of {type_text(base)}", node)
     return Located(base.place.shifted(scalar(r, at, node), base.type.to, r.m), base.type.to)

@@ -18,7 +18,7 @@ from ..values.loads import rvalue
 from ..values.objects import assign, initialized
 from ..values.reading import Reading
 from ..values.values import Builtin, Dims, Group, Located, Nothing, Scalar, constant
-from . import lane_groups
+from . import cluster_groups, lane_groups
 from .cuda_lanes import UNCONDITIONAL, shuffled
 
 FUNCTIONS: dict[str, Callable[[Reading, Builtin, list[Value], Node], Value]] = {}
@@ -89,6 +89,8 @@ def method(r: Reading, g: Group, name: str, args: list[Value], node: Node) -> Va
     """A method of a group."""
     if g.mask is not None:
         return lane_groups.method(r, g.mask, name, args, node)
+    if g.kind == "cluster_group":
+        return cluster_groups.method(r, name, args, node)
     if name == "sync":
         if g.kind == "grid_group":
             raise NotUnderstood("a barrier of the whole grid", node)
@@ -153,6 +155,6 @@ def _axes(r: Reading, of: str) -> tuple[n.Expr, n.Expr, n.Expr]:
 FUNCTIONS.update({
     "this_thread_block": _this_block, "coalesced_threads": lane_groups.coalesced, "labeled_partition": lane_groups.labeled,
     "binary_partition": lane_groups.binary,
-    "this_grid": _grid, "tiled_partition": _partition, "sync": _sync,
+    "this_cluster": cluster_groups.this_cluster, "this_grid": _grid, "tiled_partition": _partition, "sync": _sync,
     "reduce": _reduce,
 })  # fmt: skip
