@@ -151,6 +151,10 @@ COMPUTED = {
         "  float v = sum(x[t]);\n  const unsigned mask = __ballot_sync(~0u, x[t] > 0.f);\n"
         "  if (x[t] > 0.f) {\n    v += 1000 * __shfl_sync(mask, x[t], __ffs(mask) - 1);\n    __syncwarp(mask);\n"
         "    v += 100000 * __popc(__ballot_sync(mask, x[t] > 4.f));\n  }\n  y[t] = v;\n", MASKED),
+    "members that are declared in one line": (
+        "template <int A_, int B_> struct P { static constexpr int A = A_, B = B_, C{7}, D = A * B; int e = 1, f = 2, g; float h[2], i = 3.f; };\n",
+        "  P<3, 5> p;\n  y[t] = x[t] + P<3, 5>::A + 10 * P<3, 5>::B + 100 * P<3, 5>::C + 1000 * P<3, 5>::D + 100000 * (p.e + 2 * p.f + 3 * p.i);\n",
+        X[:64] + 3 + 50 + 700 + 15000 + 1400000),
     "cuRAND's counter-based generator": (
         "", "  curandStatePhilox4_32_10_t state;\n  curand_init(0x123456789ull, t / 8, t % 8, &state);\n  unsigned got = 0;\n"
             "  for (int i = 0; i < 3; ++i) got = curand(&state);\n  y[t] = float(got >> 8) + x[0] * 0.f;\n",
