@@ -151,6 +151,16 @@ COMPUTED = {
         "  float v = sum(x[t]);\n  const unsigned mask = __ballot_sync(~0u, x[t] > 0.f);\n"
         "  if (x[t] > 0.f) {\n    v += 1000 * __shfl_sync(mask, x[t], __ffs(mask) - 1);\n    __syncwarp(mask);\n"
         "    v += 100000 * __popc(__ballot_sync(mask, x[t] > 4.f));\n  }\n  y[t] = v;\n", MASKED),
+    "captures that begin with a value of their own": (
+        "", "  int k = t % 4, m = 100, n = 2;\n  auto f = [m = k * 3, &r = n](int a) { r += a; return m + a; };\n  k = 50;\n"
+            "  y[t] = x[t] + f(1) + 10 * n + 100 * m + 100000 * k;\n", X[:64] + 3 * (T % 4) + 1 + 30 + 10000 + 5000000),
+    "a right side that comes before what the left side steps": (
+        "", "  int i = 1, n = 0, held[6] = {5, 6, 7, 8, 9, 10}, out[3];\n  out[n++] = n + held[i++];\n  out[n++] = n;\n  held[++i] += i;\n  int* p = held;\n"
+            "  *p++ += p[1];\n  y[t] = x[t] + out[0] + 10 * out[1] + 100 * held[3] + 1000 * n + 10000 * held[0] + 1000000 * i;\n",
+        X[:64] + 6 + 10 + 1000 + 2000 + 110000 + 3000000),
+    "a loop that ends within a body that is done once": (
+        "#define UP_TO(n) do { for (int i = 0; i < n; ++i) { if (i > 5) break; sum += i; } } while (0)\n",
+        "  int sum = 0;\n  if (t % 2) UP_TO(9); else UP_TO(3);\n  y[t] = x[t] + sum;\n", X[:64] + np.where(T % 2, 15, 3)),
     "members that are declared in one line": (
         "template <int A_, int B_> struct P { static constexpr int A = A_, B = B_, C{7}, D = A * B; int e = 1, f = 2, g; float h[2], i = 3.f; };\n",
         "  P<3, 5> p;\n  y[t] = x[t] + P<3, 5>::A + 10 * P<3, 5>::B + 100 * P<3, 5>::C + 1000 * P<3, 5>::D + 100000 * (p.e + 2 * p.f + 3 * p.i);\n",
