@@ -155,3 +155,24 @@ void go(const float* x, float* y, int n) {
     found = called_binding(tmp_path / "k.cu")
     assert (found.metas["P"], found.metas["F"], found.metas["shared_bytes"]) == ("Tile<64>", "Twice", 320)
     assert found.tensors["y"].shape == ["n"]
+
+
+def test_a_record_that_a_caller_hands_in_is_its_members(tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text("""struct Sizes { int rows, cols; /* of x */ };
+struct Params {
+  const float* __restrict__ x;
+  float *y = nullptr, *z;
+  Sizes of;
+  float scale{1.f};
+  bool twice;
+  __host__ __device__ int count() const { return of.rows * of.cols; }
+};
+__global__ void k(const Params p) {
+  const int i = blockIdx.y * p.of.cols + blockIdx.x * 64 + threadIdx.x;
+  if (blockIdx.x * 64 + threadIdx.x < p.of.cols) { p.y[i] = p.x[i] * p.scale; p.z[i] = p.twice ? 2.f : 1.f; }
+}
+void go(const Params& params, cudaStream_t stream) { k<<<dim3((params.of.cols + 63) / 64, params.of.rows), 64, 0, stream>>>(params); }
+""")
+    found = called_binding(tmp_path / "k.cu")
+    assert {name: list(t.shape) for name, t in found.tensors.items()} == {f"p_{x}": ["rows", "cols"] for x in "xyz"}
+    assert sorted(found.sizes) == ["cols", "rows"] and found.grid == ["ceildiv(cols, 64)", "rows"]

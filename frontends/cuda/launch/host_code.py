@@ -18,7 +18,7 @@ from ..source.source import Node, Unit, fragment
 from ..source.syntax import declared_name, text
 from ..symbols.template_candidates import likely
 from ..types.errors import NotUnderstood
-from .dispatch import CPP_TYPES, KERNEL, OPEN, Closure, Config, GuessedType, KernelOf, Written, kernel_of, offered
+from .dispatch import CPP_TYPES, KERNEL, OPEN, Closure, Config, Fields, GuessedType, KernelOf, Written, kernel_of, offered
 from .host_parts import (
     Headers,
     combined,
@@ -28,6 +28,7 @@ from .host_parts import (
     is_integer,
     literal,
     parameters,
+    record_of,
     template_names,
     template_of,
     words_of_kernels,
@@ -96,7 +97,7 @@ class Follower:
             return Memory(self.known, name, None, TYPES.get(kind, ""))
         if kind in TYPES and is_integer(kind):
             return self._named(name, None)
-        return Unknown(name)
+        return record_of(kind, name, self.units, lambda word: self._named(word, None), self.known)
 
     def _named(self, name: str, example: int | None) -> n.Var:
         made = self.known.fresh("", example)
@@ -364,7 +365,7 @@ class Follower:
     def _field(self, e: Node, scope: dict[str, Value]) -> Value:
         owner = self.value(e.named_children[0], scope)
         word = text(e.named_children[-1])
-        if isinstance(owner, Config):
+        if isinstance(owner, (Config, Fields)):
             return owner.members.get(word, Unknown(word))
         if isinstance(owner, Extents) and word in "xyz":
             return owner.of["xyz".index(word)] if "xyz".index(word) < len(owner.of) else build.const(1)

@@ -178,12 +178,12 @@ def test_volatile_accesses_are_all_made_and_meet_as_atomics_do(word: str, writte
         assert np.asarray(found.outputs["y"]).tolist() == [3.0] * 32
 
 
-@pytest.mark.parametrize(("guess", "races"), [("int old = at[i]", False), ("int old = at[0] + at[1]; if (i) old = at[i]", True)])
+@pytest.mark.parametrize(("guess", "races"), [("int seen, old = at[i]", False), ("int seen, old = at[0] + at[1]; if (i) old = at[i]", True)])
 def test_the_first_guess_of_a_compare_and_swap_may_be_stale(guess: str, races: bool, tmp_path: Path) -> None:
     text = text_of(tmp_path, """
         __global__ void k(const int* x, int* at) {
           const int i = threadIdx.x % 2;
-          GUESS, seen;
+          GUESS;
           do { seen = old; old = atomicCAS(&at[i], seen, max(seen, x[threadIdx.x])); } while (seen != old);
         }""".replace("GUESS", guess), binding="grid = [1]\n[metas]\nthreads_x = 64\n" + TENSOR.format("x", 64, "i32") + TENSOR.format("at", 2, "i32"))
     x = np.random.default_rng(1).permutation(64).astype(np.int32)
