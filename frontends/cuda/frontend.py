@@ -28,6 +28,7 @@ from .launch.dispatch import Written
 from .launch.entries import cuda_calls, cuda_launches
 from .launch.geometry import BLOCK, Geometry, words_of
 from .launch.host_parts import Passed
+from .launch.overloaded import named, of_signature, signature
 from .launch.specializations import specializations
 from .reader import reading
 from .source.source import Node, Sources, Unit, fragment_arguments, fragment_type, unit_of
@@ -93,7 +94,7 @@ class CudaFrontend:
         found = opened.kernels()
         if not found and b"__global__" in opened.main.mapped.source.encode():
             _whole(opened, None)
-        return tuple(KernelRef(f.name, str(source), opened.main.origin(f.node).line, self.surface) for f in found)
+        return tuple(KernelRef(name, str(source), opened.main.origin(f.node).line, self.surface) for name, f in named(found))
 
     def parse(self, source: Path, kernel: str) -> Program:
         """The program of one kernel, `name` or `name<arguments>`; a template without arguments stays opaque. Raises KirError KIR-F201 to
@@ -218,9 +219,16 @@ class CudaFrontend:
         return {name: "in" for name, q in names.items() if re.search(r"\bconst\b[^*]*\*", text(q))}
 
     def _find(self, opened: Opened, source: Path, name: str) -> Function:
-        plain = name.split("::")[-1]
+        whole, bracket, types = name.partition("(")
+        plain = whole.split("::")[-1]
         kernels = opened.kernels()
         found = [f for f in kernels if f.name == plain]
+        if bracket and found:
+            one = of_signature(found, bracket + types)
+            if one is None:
+                raise usage("KIR-F208", f"no kernel '{plain}' takes {bracket}{types}", attempt=signature(found[0]),
+                            notes=(f"those of the name take {'; '.join(signature(f) for f in found)}",))
+            return one
         if not found:
             _whole(opened, None)
             names = [f.name for f in kernels]
