@@ -56,7 +56,7 @@ def specializations(
         told.add(called)
         own = [(words, at) for name, words, at in named if name == fn.name]
         its = [each for each in launches if each.kernel == fn.name]
-        if any(f.name == fn.name and f is not fn and f.params is None for f in kernels) and fn.params is None:  # which of several it is that a launch takes, the arguments say as far as their number does
+        if fn.params is None and any(f.name == fn.name and f is not fn and f.params is None for f in kernels):  # the arguments say which it is, by their number
             its = [each for each in its if len(each.arguments) == len(fn.parameters())]
         yield from _capped([_called(each, fn.name, called) for each in _of(fn, its, own, reads, means)])
 
