@@ -20,6 +20,7 @@ from ..values.reading import Reading
 from ..values.values import Builtin, Dims, Group, Located, Nothing, Scalar, constant
 from . import cluster_groups, lane_groups
 from .cuda_lanes import UNCONDITIONAL, shuffled
+from .lane_groups import combined
 
 FUNCTIONS: dict[str, Callable[[Reading, Builtin, list[Value], Node], Value]] = {}
 """Functions of the namespace `cooperative_groups`, by their plain names."""
@@ -70,19 +71,6 @@ def own_lanes(r: Reading, g: Group) -> dict[str, n.Attr]:
     """The mask of what the lanes of a tile do together, as an attribute: their own group. Where nothing is conditional all of a warp's tiles come,
     and the whole warp is as good."""
     return {"group": g.size} if 1 <= g.size < 32 and len(r.m.blocks) > UNCONDITIONAL else {}
-
-
-def combined(r: Reading, op: Value, a: Value, b: Value, node: Node) -> Value:
-    """A functor such as `cg::plus<float>()` on two values."""
-    if isinstance(op, Builtin):
-        name = op.name
-        signs = {"plus": "+", "bit_and": "&", "bit_or": "|", "bit_xor": "^", "multiplies": "*"}
-        if name in signs:
-            return r.operators.binary(r, signs[name], a, b, node)
-        if name in ("greater", "less"):
-            x, y = scalar(r, a), scalar(r, b)
-            return Scalar(build.binary("max" if name == "greater" else "min", x, y))
-    return r.calls.apply(r, op, [a, b], node)
 
 
 def method(r: Reading, g: Group, name: str, args: list[Value], node: Node) -> Value:

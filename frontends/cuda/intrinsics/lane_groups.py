@@ -57,8 +57,6 @@ def _parent(v: Value, node: Node) -> tuple[n.Expr, ...]:
 
 def reduced(r: Reading, mask: n.Expr, v: Scalar, op: Value, node: Node) -> Value:
     """`reduce(group, value, op)`: lane after lane, or one instruction where there is one."""
-    from .cooperative_groups import combined
-
     known = _REDUCED.get(op.name) if isinstance(op, Builtin) else None
     if known is not None and v.dtype.is_integer and v.dtype.bits == 32:
         return Scalar(r.m.let("total", called("warp_reduce", v.expr, mask, options={"op": known})))
@@ -73,6 +71,19 @@ def reduced(r: Reading, mask: n.Expr, v: Scalar, op: Value, node: Node) -> Value
         assign(r, rest, Scalar(_without_lowest(scalar(r, rest))))
     r.m.emit(n.For(var, build.const(0), build.sub(_count(mask), 1), build.const(1), tuple(body)))
     return rvalue(r, total)
+
+
+def combined(r: Reading, op: Value, a: Value, b: Value, node: Node) -> Value:
+    """A functor such as `cg::plus<float>()` on two values."""
+    if isinstance(op, Builtin):
+        name = op.name
+        signs = {"plus": "+", "bit_and": "&", "bit_or": "|", "bit_xor": "^", "multiplies": "*"}
+        if name in signs:
+            return r.operators.binary(r, signs[name], a, b, node)
+        if name in ("greater", "less"):
+            x, y = scalar(r, a), scalar(r, b)
+            return Scalar(build.binary("max" if name == "greater" else "min", x, y))
+    return r.calls.apply(r, op, [a, b], node)
 
 
 def method(r: Reading, mask: n.Expr, name: str, args: list[Value], node: Node) -> Value:

@@ -314,9 +314,8 @@ class Run:
             case "shfl_xor" | "shfl_up" | "shfl_down" | "shfl_idx":
                 return {lane: self._shuffled(e.fn, lane, at, int(attrs.get("width", WARP))) for lane in at}
             case "vote_any" | "vote_all" | "ballot":
-                truths = {lane: bool(args[0]) for lane, args in at.items()}
-                return dict.fromkeys(at, {"vote_any": any(truths.values()), "vote_all": all(truths.values()),
-                                          "ballot": sum(1 << lane for lane, t in truths.items() if t)}[e.fn])
+                bits = sum(1 << lane for lane, args in at.items() if args[0])
+                return dict.fromkeys(at, {"vote_any": bits != 0, "vote_all": bits == sum(1 << lane for lane in at), "ballot": bits}[e.fn])
             case "active_mask":
                 return dict.fromkeys(at, sum(1 << lane for lane in at))
             case "warp_reduce":
@@ -338,8 +337,7 @@ class Run:
         by, segment = int(numbers(at[lane][1])), lane // width * width
         source = {"shfl_xor": lane ^ by, "shfl_up": lane - by, "shfl_down": lane + by, "shfl_idx": segment + by % width}[fn]
         held = source >= segment if fn == "shfl_up" else source < segment + width
-        source = source if held else lane
-        return at[source][0] if source in at else None
+        return at[to][0] if (to := source if held else lane) in at else None
 
     def _matrix_product(self, e: n.Call, at: Mapping[int, list[Value]]) -> dict[int, Value]:
         if len(at) != WARP:
