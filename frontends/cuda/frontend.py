@@ -28,13 +28,13 @@ from .launch.dispatch import Written
 from .launch.entries import cuda_calls, cuda_launches
 from .launch.geometry import BLOCK, Geometry, words_of
 from .launch.host_parts import Passed
-from .launch.overloaded import named, of_signature, signature
 from .launch.specializations import specializations
 from .reader import reading
 from .source.source import Node, Sources, Unit, fragment_arguments, fragment_type, unit_of
 from .source.syntax import declared_name, text
 from .suffixes import SUFFIXES
 from .symbols.index import Index
+from .symbols.overloaded import named, of_signature, signature
 from .symbols.symbols import Bindings, Function, Scope, TParam, Value
 from .symbols.template_candidates import samples
 from .types.c_types import Prim

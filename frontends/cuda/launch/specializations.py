@@ -18,6 +18,7 @@ from kir.surface.launches.values import Dtype, Unknown, Value, is_number
 from ..source.source import Sources, Unit
 from ..source.syntax import text
 from ..source.tree import Project, project_of
+from ..symbols.overloaded import named as by_name
 from ..symbols.symbols import Function, TParam
 from ..symbols.template_candidates import choices, likely, samples
 from .arguments import compile_time
@@ -25,7 +26,6 @@ from .dispatch import CPP_TYPES, GuessedType, Written, instantiations
 from .entries import every_launch
 from .geometry import BLOCK, words_of
 from .launch_bounds import bounds_of
-from .overloaded import named as by_name
 
 MOST_EACH = 8
 """Specializations of one kernel that are offered; how many more there are is said."""

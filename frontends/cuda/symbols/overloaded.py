@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ..source.syntax import declared_name, text
-from ..symbols.symbols import Function
+from .symbols import Function
 
 
 def signature(fn: Function) -> str:
