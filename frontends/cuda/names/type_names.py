@@ -277,19 +277,23 @@ class Types:
     def fits_type(self, node: Node, d: Node | None, t: CType, names: dict[str, TParam], found: Bindings, scope: Scope) -> bool:
         """Whether a type has the form of a type specifier with a declarator; parameters in it are bound in `found`."""
         while d is not None and d.type not in ("identifier", "field_identifier"):
-            inner = d.child_by_field_name("declarator") or next((c for c in d.named_children if c.type.endswith("declarator") or c.type == "identifier"), None)
+            inner = _inner(d)
             if d.type in ("pointer_declarator", "abstract_pointer_declarator"):
                 return self._under_pointers(node, d, t, names, found, scope)
-            if d.type in ("array_declarator", "abstract_array_declarator"):
-                if isinstance(t, Arr):
-                    size = d.child_by_field_name("size")
-                    if size is not None and text(size) in names and not _bind(found, text(size), integer(t.n)):
+            if d.type in _ARRAYS:
+                sizes = [d.child_by_field_name("size")]
+                while inner is not None and inner.type in _ARRAYS:
+                    sizes.append(inner.child_by_field_name("size"))
+                    inner = _inner(inner)
+                for size in reversed(sizes):  # what stands nearest to the name is outermost
+                    if isinstance(t, Arr):
+                        if size is not None and text(size) in names and not _bind(found, text(size), integer(t.n)):
+                            return False
+                        t = t.of
+                    elif isinstance(t, Ptr):
+                        t = t.to
+                    else:
                         return False
-                    t = t.of
-                elif isinstance(t, Ptr):
-                    t = t.to
-                else:
-                    return False
             d = inner
         match node.type:
             case "type_descriptor":
@@ -402,6 +406,14 @@ class Types:
             if found is not None:
                 return found
         return None
+
+
+_ARRAYS = ("array_declarator", "abstract_array_declarator")
+
+
+def _inner(d: Node) -> Node | None:
+    """The declarator within another one."""
+    return d.child_by_field_name("declarator") or next((c for c in d.named_children if c.type.endswith("declarator") or c.type == "identifier"), None)
 
 
 def _qualifiers(node: Node) -> tuple[bool, bool]:

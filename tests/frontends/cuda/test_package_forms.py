@@ -161,6 +161,9 @@ COMPUTED = {
     "a loop that ends within a body that is done once": (
         "#define UP_TO(n) do { for (int i = 0; i < n; ++i) { if (i > 5) break; sum += i; } } while (0)\n",
         "  int sum = 0;\n  if (t % 2) UP_TO(9); else UP_TO(3);\n  y[t] = x[t] + sum;\n", X[:64] + np.where(T % 2, 15, 3)),
+    "extents of an array of arrays that a template is given": (
+        "template <typename T, int N, int M> __device__ T last(const T (&a)[N][M]) { return a[N - 1][M - 1] + 100 * N + 1000 * M; }\n",
+        "  float own[3][2] = {{x[t], 1.f}, {2.f, 3.f}, {4.f, x[t + 1]}};\n  y[t] = last(own);\n", X[1:65] + 2300),
     "members that are declared in one line": (
         "template <int A_, int B_> struct P { static constexpr int A = A_, B = B_, C{7}, D = A * B; int e = 1, f = 2, g; float h[2], i = 3.f; };\n",
         "  P<3, 5> p;\n  y[t] = x[t] + P<3, 5>::A + 10 * P<3, 5>::B + 100 * P<3, 5>::C + 1000 * P<3, 5>::D + 100000 * (p.e + 2 * p.f + 3 * p.i);\n",
