@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error, usage
@@ -36,6 +37,8 @@ GROUPS = 64
 """What a size is that others are multiples of: groups of channels, and rows that share a scale, are few."""
 LEAST = 1 << 18
 """Elements of the largest tensor from which on the sizes of a call are those to be fast at: a test calls with fewer."""
+HALVINGS, HALVED = 5, 64
+"""Times that sizes of a call are halved, and the least that is."""
 CONFIGURATIONS = 32
 """Configurations of a tuner that are looked at, the first of them."""
 LARGEST, SECONDS = 1 << 26, 10.0
@@ -176,14 +179,14 @@ def _sizes(problem: Problem, axes: Mapping[str, Mapping[str, object]]) -> Mappin
     return {k: int(str(values[k])) for k in names} if all(values.get(k) is not None for k in names) else None
 
 
-def shape_for(one: Subject, text: str) -> Shape:
-    """The shape to be fast at: as asked, as the input says, or the first timed one that the kernel takes; of a kernel that is its own problem, usual sizes.
-    Raises UsageError KIR-G902."""
+def shape_for(one: Subject, text: str, on: Literal["cpu", "gpu"] = "cpu") -> Shape:
+    """The shape to be fast at: as asked, as the input says, or the first timed one that the kernel takes; of a kernel that is its own problem, what host code
+    calls it with, or usual sizes. Raises UsageError KIR-G902."""
     if text:
         return shape_of(one.problem, text)
     if one.sizes is not None:
         return shape_of(one.problem, ",".join(f"{k}={v}" for k, v in one.sizes.items()))
-    if isinstance(one.problem, ProgramProblem) and (usual := _as_called(one) or _usual(one.program, one.problem)) is not None:
+    if isinstance(one.problem, ProgramProblem) and (usual := _as_called(one, on) or _usual(one.program, one.problem)) is not None:
         return usual
     found = one.problem.timed_for(one.program) or one.problem.shapes_for(one.program)[-1:]
     if not found:
@@ -191,12 +194,16 @@ def shape_for(one: Subject, text: str) -> Shape:
     return found[0]
 
 
-def _as_called(one: Subject) -> Shape | None:
-    """The sizes that host code calls a kernel with, where it says all of them, the kernel takes them, and there is something to do at them."""
+def _as_called(one: Subject, on: Literal["cpu", "gpu"]) -> Shape | None:
+    """The sizes that host code calls a kernel with, where it says all of them, the kernel takes them, and there is something to do at them. On a device they
+    are halved until the interpreter, which says there what is right, has the time for them; on the CPU nothing is interpreted at them."""
     sizes = {p.name: (one.called or {}).get(p.name, 0) for p in one.program.params if p.role == "size" and p.value is None}
     if not sizes or not all(sizes.values()):
         return None
-    found = _taken(one.program, one.problem, [sizes])
+    smaller = [sizes]
+    while on == "gpu" and len(smaller) < HALVINGS and any(x % 2 == 0 and x >= HALVED for x in smaller[-1].values()):
+        smaller.append({name: x // 2 if x % 2 == 0 and x >= HALVED else x for name, x in smaller[-1].items()})
+    found = _taken(one.program, one.problem, smaller) if on == "gpu" else next(iter(_allowed(one.program, one.problem, smaller)), None)
     return found if found is not None and elements_of(one.problem, found) >= LEAST else None
 
 
@@ -212,12 +219,17 @@ def _usual(program: Program, problem: Problem) -> Shape | None:
 
 def _taken(program: Program, problem: Problem, some: Iterable[Mapping[str, int]]) -> Shape | None:
     """The first of these sizes that the kernel takes, of tensors that are not too large to be looked at."""
-    shapes = [Shape(name=", ".join(f"{k}={v}" for k, v in sizes.items()), tags=("timed", "asked"), sizes=dict(sizes)) for sizes in some if sizes]
-    small = [s for s in shapes if with_shape(problem, s).shapes_for(program)[-1:] == (s,) and elements_of(problem, s) <= LARGEST]
+    small = [s for s in _allowed(program, problem, some) if elements_of(problem, s) <= LARGEST]
     for shape, seconds in zip(small, predicted(program, [s.sizes for s in small]).seconds, strict=True):
         if seconds <= SECONDS:
             return shape
     return None
+
+
+def _allowed(program: Program, problem: Problem, some: Iterable[Mapping[str, int]]) -> list[Shape]:
+    """Shapes of those sizes that the kernel takes."""
+    shapes = [Shape(name=", ".join(f"{k}={v}" for k, v in sizes.items()), tags=("timed", "asked"), sizes=dict(sizes)) for sizes in some if sizes]
+    return [s for s in shapes if with_shape(problem, s).shapes_for(program)[-1:] == (s,)]
 
 
 def _kept_small(program: Program) -> Iterator[tuple[str, int]]:

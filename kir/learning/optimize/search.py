@@ -23,9 +23,9 @@ from kir.ir.nodes import Program
 from kir.learning.forecast import Analytic, Forecast, Forecaster, Pair
 from kir.learning.forecast.choosing import Counted, Spent
 from kir.learning.optimize.events import LogEnds, Recorder
-from kir.learning.optimize.judge import SURELY, WORTH, CpuJudge, Judge, at_best, least, modelled, not_right, refusal
+from kir.learning.optimize.judge import SURELY, UNPRICED, WORTH, CpuJudge, Judge, at_best, least, modelled, not_right, refusal
 from kir.learning.optimize.lift import FAULTS, Left, Lifted, Prefixes, said_of
-from kir.learning.optimize.plan import INTERRUPTED, Budget, Plan, PlanSource, Setting, streams_of
+from kir.learning.optimize.plan import INTERRUPTED, OTHERS, Budget, Plan, PlanSource, Setting, streams_of
 from kir.learning.optimize.policy import NO_POLICY, Known, Policy, estimated, features_of, promise, untried
 from kir.learning.optimize.several import alone, narrowed, taken, together
 from kir.learning.optimize.sources import multiplies
@@ -63,8 +63,6 @@ BELIEVED = 0.9
 """A modelled time below so much of what moving the tensors once takes is not believed: the model has not counted something."""
 SAME, SHORTENED = 1e-3, " shortened"
 """Modelled times whose logarithms differ by less are the same; what the source of a plan is called of which steps were taken that bring nothing."""
-UNPRICED = ("swizzle-shared", "pad-shared", "transpose-shared", "cache-policy")
-"""Intents of passes whose effect a model prices too little to leave them out where it sees none."""
 MEANT = 0.9
 """The part of a plan's steps that is taken where it is what was meant."""
 WIDTH = 2
@@ -453,6 +451,7 @@ class Search:
         self.count += 1
         key, done, forecast, why = self._formed(start, plan, surface)
         if done is None or forecast is None:
+            self.count -= why.startswith(OTHERS)
             self._prune(start, plan, surface, why, key)
             return None
         features = features_of(self.setting.problem.spec.operator, start.name, plan.source.split(" ")[0], plan.family, surface, done.share)

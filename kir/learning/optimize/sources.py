@@ -334,10 +334,11 @@ class ScanSource:
         loops = [s for k in program.kernels for s in statements(k.body) if isinstance(s, n.For) and any(isinstance(x, n.Store) for x in s.body)]
         if not loops:
             return
+        again = (Step("running-sum"),) if sites(pass_class("running-sum"), program) else ()  # what walks back to a sum of its own for each element
         facts, claim = narrowing(program, setting), pass_class("tile-scan").claim
         for extent in (x for x in sorted({_up(x) for x in loop_extents(program, setting)}) if x <= LONGEST_ROW):
             for threads in _threads(program, setting) or THREADS:
-                steps = (Step("mask-tail", {"extent": extent}), Step("tile-scan"), Step("multi-threaded-block", {"threads": threads}))
+                steps = (*again, Step("mask-tail", {"extent": extent}), Step("tile-scan"), Step("multi-threaded-block", {"threads": threads}))
                 yield Plan("scan", steps, claim, True, {"extent": extent, "threads": threads}, "scan", setting.surface, facts, ALIGN)
 
 
