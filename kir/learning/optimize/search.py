@@ -47,8 +47,8 @@ FAILURES = 2
 """Plans of a family that may come to nothing in a row before the family is given up on a start."""
 HOPELESS = 2.5
 """A candidate that seems so many times slower than the best gated one is not gated."""
-UNSEEN = 0.6
-"""What the estimate of a family of which nothing was gated is multiplied with, so that each gets its turn."""
+UNSEEN, OWN = 0.6, 4
+"""What the estimate of a family of which nothing was gated is multiplied with, so that each gets its turn; and how often, if learned on the operator."""
 GAIN = 0.995
 """Where times are modelled, a candidate is gated when its forecast is below this part of the best."""
 AGAIN = 3
@@ -540,7 +540,8 @@ class Search:
         elif not self.judge.measures:
             rest = self._seeming()
         seen, measured = {c.plan.family for c in self.gated}, [*self._measured()] if self.judge.measures else []
-        order = sorted(rest, key=lambda c: (self._estimate(c) * (UNSEEN if c.plan.family not in seen and self.judge.measures else 1.0)
+        fresh = {c.plan.family for c in rest} - seen if self.judge.measures else set[str]()
+        order = sorted(rest, key=lambda c: (self._estimate(c) * (UNSEEN ** (OWN if self.meant(c) else 1) if c.plan.family in fresh else 1.0)
                                             * untried(c.plan.family, c.surface, c.plan.point, measured)
                                             * math.exp(-0.3 * self.policy.score(c.features)), c.number))
         batch: list[Candidate] = []

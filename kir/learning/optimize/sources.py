@@ -85,8 +85,7 @@ def by_distance(space: Space) -> list[Point]:
 
 
 def _first_comment(space: Space) -> str:
-    line = next((x for x in space.text.splitlines() if x.startswith("#")), "")
-    return line.removeprefix("#").strip()
+    return next((x for x in space.text.splitlines() if x.startswith("#")), "").removeprefix("#").strip()
 
 
 @cache
@@ -139,8 +138,7 @@ def _tunable(steps: Sequence[Step]) -> list[tuple[str, str]]:
 
 def _domain(key: tuple[str, str], program: n.Program, setting: Setting) -> tuple[Value, ...]:
     if key == ("mask-tail", "extent"):
-        rows = sorted({_up(extent) for extent in loop_extents(program, setting)})
-        return tuple(x for x in rows if x <= LONGEST_ROW)
+        return tuple(x for x in sorted({_up(extent) for extent in loop_extents(program, setting)}) if x <= LONGEST_ROW)
     if key == ("multi-threaded-block", "threads"):
         return _threads(program, setting) or _DOMAINS[key]
     return _DOMAINS[key]
@@ -334,7 +332,7 @@ class ScanSource:
         loops = [s for k in program.kernels for s in statements(k.body) if isinstance(s, n.For) and any(isinstance(x, n.Store) for x in s.body)]
         if not loops:
             return
-        again = (Step("running-sum"),) if sites(pass_class("running-sum"), program) else ()  # what walks back to a sum of its own for each element
+        again = (Step("running-sum"),) if sites(pass_class("running-sum").with_options({}), program) else ()  # of what walked back to a sum for each
         facts, claim = narrowing(program, setting), pass_class("tile-scan").claim
         for extent in (x for x in sorted({_up(x) for x in loop_extents(program, setting)}) if x <= LONGEST_ROW):
             for threads in _threads(program, setting) or THREADS:
@@ -350,8 +348,9 @@ PARTS = (2, 4, 8, 16, 32, 64, 128)
 """CTAs that one loop is dealt to, as they are tried."""
 CTAS_PER_SM = 8
 """CTAs an SM that such a loop is dealt to if it can be."""
+LOOPED = ((128, 1), (128, 4), (128, 2), (64, 1), (256, 4), (64, 4), (256, 2))
 PLAIN = ((256, 16), (128, 16), (256, 8), (128, 8), (256, 4), (512, 4), (128, 4))
-"""Threads, and elements of each, where nothing is folded: a few vectors of 16 bytes, so that memory is asked for enough at once."""
+"""Threads, and elements of each, where loops fold, and where nothing is folded: a few vectors of 16 bytes, so that memory is asked for enough at once."""
 SPREAD = "tiles spread"
 """How families begin whose plans make axes of loops first."""
 WINDOW = 32
@@ -390,7 +389,7 @@ class TileSource:
         loops = [s for s in statements(kernel.body) if isinstance(s, n.For)]
         folds = [s for s in loops if not any(isinstance(x, n.Store) and x.at.buffer.space == "global" for x in walk(s))]
         if column is not None:
-            yield "tiles", "", self._planned("tiles", self._along(kernel, column, _innermost(program, folds)), program, setting, everywhere=False)
+            yield "tiles", "", self._planned("tiles", self._along(kernel, column, _innermost(program, folds), setting), program, setting, everywhere=False)
             if len(folds) == 1:
                 yield "tiles parts", "", self._planned("tiles parts", self._parts(kernel, column, folds[0], setting), program, setting, everywhere=False)
         long = sorted({_up(x) for x in loop_extents(program, setting) if x > WINDOW})
@@ -414,17 +413,17 @@ class TileSource:
         for point, steps in points:
             yield Plan(family, steps, pass_class("tile").claim, everywhere, point, family, setting.surface, facts, ALIGN)
 
-    def _along(self, kernel: n.Kernel, column: int, loops: Sequence[str]) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:
+    def _along(self, kernel: n.Kernel, column: int, loops: Sequence[str], setting: Setting) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:
+        most, some = _up(_extent(kernel, column, setting)), LOOPED if loops else PLAIN  # a longer tile would be empty but for its beginning
         for factor in (8, 1, 4, 16) if loops else (1,):
-            for threads, each in ((128, 1), (128, 4), (128, 2), (64, 1), (256, 4), (64, 4), (256, 2)) if loops else PLAIN:
+            for threads, each in [(t, e) for t, e in some if t * e <= most] or [(32, 1)]:
                 steps = (_tile(kernel, column, threads * each), _threads_of(kernel, threads),
                          *(Step("unroll", {"factor": factor}, at) for at in loops if factor > 1))
                 yield {"threads": threads, "each": each, "unroll": factor}, steps
 
     def _parts(self, kernel: n.Kernel, column: int, loop: n.For, setting: Setting) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:
         """What one loop folds dealt to several CTAs: so many parts that each SM has some, where the results alone are too few."""
-        sizes = {name: const(value, I32) for name, value in setting.shape.sizes.items()}
-        results = math.prod(int_value(substitute(a.extent, sizes)) or 1 for a in kernel.grid)
+        results = math.prod(_extent(kernel, axis, setting) for axis in range(len(kernel.grid)))
         for threads, each in ((128, 1), (128, 2), (64, 2), (256, 1)):
             wanted = CTAS_PER_SM * setting.target.device.sm_count / math.ceil(results / (threads * each))
             for parts in sorted((p for p in PARTS if p <= 2 * wanted), key=lambda p: abs(math.log(p / wanted)))[:3]:
@@ -535,6 +534,11 @@ def _innermost(program: n.Program, folds: Sequence[n.For]) -> list[str]:
     """Where the loops stand that have none inside."""
     return [anchor_text(program, path) for path, s in places(program) if isinstance(s, n.For) and s in folds
             and not any(isinstance(x, n.For) for x in statements(s.body))]
+
+
+def _extent(kernel: n.Kernel, axis: int, setting: Setting) -> int:
+    """Elements of an axis of the grid at a setting's sizes."""
+    return int_value(substitute(kernel.grid[axis].extent, {name: const(value, I32) for name, value in setting.shape.sizes.items()})) or 1
 
 
 def _fitting(kernel: n.Kernel, rows: int, column: int, tiles: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
