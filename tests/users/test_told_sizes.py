@@ -3,6 +3,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from kir.learning.optimize.hosts.cuda import beside as beside_in_cuda
 from kir.learning.optimize.hosts.python import beside
 from kir.learning.optimize.inputs import subject
 from kir.surface.reading import launched, load_expert
@@ -75,3 +78,30 @@ def test_a_size_that_a_faster_kernel_does_not_look_at_is_the_length_of_its_tenso
     assert found is not None
     edit = beside(file, "rows", found, load_expert(f"{file}::rows", found).program)
     assert "rows_faster[(n,)](n, table.shape[0], D, of, table, y, " in edit.after
+
+
+STRUCT = """#include <cuda_runtime.h>
+struct Params { const float* x; float* y; int rows; int cols; float scale; };
+__global__ void scale_rows(const Params p) {
+  for (int c = threadIdx.x; c < p.cols; c += blockDim.x) p.y[blockIdx.x * p.cols + c] = p.x[blockIdx.x * p.cols + c] * p.scale;
+}
+void run(const float* x, float* y, int rows, int cols, float scale, cudaStream_t s) {
+  HOW
+  scale_rows<<<rows, 256, 0, s>>>(p);
+}
+"""
+
+
+@pytest.mark.parametrize("how", [
+    "Params p; p.x = x; p.y = y; p.rows = rows; p.cols = cols; p.scale = scale;", "Params p{x, y, rows, cols, scale};",
+    "Params p = {.x = x, .y = y, .rows = rows, .cols = cols, .scale = scale};", ""])
+def test_the_fields_of_a_struct_that_is_passed_whole_are_arguments(how: str, tmp_path: Path) -> None:
+    """Also of one that whoever calls the function fills; and the faster kernel is given them one by one."""
+    text = STRUCT.replace("HOW", how) if how else STRUCT.replace("const float* x, float* y, int rows, int cols, float scale, ", "const Params& p, ").replace(
+        "<<<rows", "<<<p.rows").replace("  HOW\n", "")
+    (file := tmp_path / "rows.cu").write_text(text)
+    found, _ = launched(str(file))
+    assert found is not None and sorted(found.sizes) == ["cols", "rows"] and found.grid == ["rows"] and found.scalars == {"p_cols": "cols"}
+    assert {k: t.shape for k, t in found.tensors.items()} == {"p_x": ["rows", "cols"], "p_y": ["rows", "cols"]}
+    after = beside_in_cuda(file, "scale_rows", found, load_expert(str(file), found).program).after
+    assert "p.cols, " in after and "(float*)p.x, (float*)p.y, s);" in after

@@ -23,6 +23,8 @@ from kir.rewrite import Step
 
 TOLD = 4
 """Steps of a plan that could not be taken, which the text tells one by one."""
+UNFIT = ("KIR-R004", "KIR-A002")
+"""Why a step could not be taken that has no place in the kernel: it is there already, or was for what another kernel has. The text counts these."""
 
 
 @dataclass(frozen=True)
@@ -178,9 +180,11 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
             rounds = f"  ({said})" if (said := each.get("numerics", "bitwise")) != "bitwise" else ""
             yield f"  {_time(each['seconds']) if each['seconds'] is not None else '':>11}  {each['step']}{rounds}"
         left = [text for text in best["losses"] if text.startswith("left out ")]
-        yield from (f"  {text}" for text in left[:TOLD])
-        if len(left) > TOLD:
-            yield f"  left out {len(left) - TOLD} further of its steps, which the report as JSON tells"
+        lost = [text for text in left if not any(f": {x}: " in text for x in UNFIT)]
+        yield from (f"  {text}" for text in lost[:TOLD])
+        if further := len(left) - len(lost[:TOLD]):
+            unfit = " that do not fit this kernel" if len(lost) <= TOLD else ""
+            yield f"  left out {further}{' further' if lost else ''} of its steps{unfit}, which the report as JSON tells"
         yield from (f"  {text}" for text in best["losses"] if text not in left)
     near = report["limit"]
     yield f"{near['share']:.0%} of what the device allows by the cost model ({_time(near['seconds'])}); it is bound by {near['bound_by']}"

@@ -283,6 +283,9 @@ def _chosen(launch: _Launch, made: _Made, binding: Binding, program: Program, em
     if len(launch.given) != len(made.params):
         raise NotSaid("its launch does not give each parameter")
     said = {name: x if _SIMPLE.fullmatch(x) else f"({_pure(x)})" for name, x in zip(made.params, launch.given, strict=True)}
+    of = {name: max((p for p in made.params if name.startswith(f"{p}_")), key=len, default="")
+          for name in (*binding.scalars, *binding.tensors, *(p.name.lstrip("%") for p in program.params)) if name not in said}
+    said |= {name: f"{said[p]}.{name.removeprefix(f'{p}_')}" for name, p in of.items() if p}  # a field of a struct that is passed whole
     if len(launch.config) < 2:
         raise NotSaid("its launch has no grid and block")
     names, where = _sizes(launch, binding, said, emitted)
