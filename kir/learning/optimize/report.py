@@ -46,6 +46,8 @@ class Limit:
 
     seconds: float
     bound_by: str
+    products: bool = True
+    """Whether products are in it, where they count: those on scalar units alone are not, whose share of the arithmetic is not known."""
 
 
 def limit(program: Program, setting: Setting, surface: str, given: Program | None = None) -> Limit:
@@ -57,7 +59,7 @@ def limit(program: Program, setting: Setting, surface: str, given: Program | Non
     least = moved(program, sizes, costs, begun) / device.bandwidth
     products = sum(c.parts.get("tensor", 0.0) for c in costs)
     slowest = max(costs, key=lambda c: c.seconds)
-    return Limit(max(least, products), slowest.bound_by)
+    return Limit(max(least, products), slowest.bound_by, bool(products) or sum(c.parts.get("fma", 0.0) for c in costs) <= least)
 
 
 def effects(found: Found, best: Candidate) -> list[Effect]:
@@ -139,7 +141,7 @@ def data(found: Found) -> dict[str, Any]:
         "sizes": dict(setting.shape.sizes), "target": setting.target.name, "ended": found.ended,
         "built": found.built, "forecasts": found.spent.to_json(),
         "baseline": {"seconds": base, "kind": "measured" if found.measures and found.baseline.measured is not None else "modelled"},
-        "limit": {"seconds": near.seconds, "share": min(1.0, near.seconds / shown), "bound_by": near.bound_by},
+        "limit": {"seconds": near.seconds, "share": min(1.0, near.seconds / shown), "bound_by": near.bound_by, "products": near.products},
         "speedup": found.speedup, "best": None, "tried": [_row(c) for c in found.tried], "pruned": dict(found.pruned)}
     if found.unjudged is not None:
         out["unjudged"] = _row(found.unjudged)
@@ -187,7 +189,8 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
             yield f"  left out {further}{' further' if lost else ''} of its steps{unfit}, which the report as JSON tells"
         yield from (f"  {text}" for text in best["losses"] if text not in left)
     near = report["limit"]
-    yield f"{near['share']:.0%} of what the device allows by the cost model ({_time(near['seconds'])}); it is bound by {near['bound_by']}"
+    allows = "what the device allows by the cost model" if near.get("products", True) else "what moving its tensors once allows, its products not counted"
+    yield f"{near['share']:.0%} of {allows} ({_time(near['seconds'])}); it is bound by {near['bound_by']}"
     for c in sorted(report["tried"], key=lambda c: c["seconds"] or math.inf):
         if best is None or c["candidate"] != best["candidate"]:
             yield f"  tried {c['plan']} from {_start(report, c)}: {_time(c['seconds']) if c['accepted'] else c['refusal']}"
