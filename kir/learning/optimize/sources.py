@@ -416,7 +416,7 @@ class TileSource:
     def _along(self, kernel: n.Kernel, column: int, loops: Sequence[str], setting: Setting) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:
         most, some = _up(_extent(kernel, column, setting)), LOOPED if loops else PLAIN  # a longer tile would be empty but for its beginning
         for factor in (8, 1, 4, 16) if loops else (1,):
-            for threads, each in [(t, e) for t, e in some if t * e <= most] or [(32, 1)]:
+            for threads, each in [(t, e) for t, e in some if t * e <= most] or [(t, most // t) for t in (64, 128, 32) if t <= most] or [(32, 1)]:
                 steps = (_tile(kernel, column, threads * each), _threads_of(kernel, threads),
                          *(Step("unroll", {"factor": factor}, at) for at in loops if factor > 1))
                 yield {"threads": threads, "each": each, "unroll": factor}, steps
