@@ -307,7 +307,6 @@ class ThreadsSource:
 
     name: str = "threads"
     counts: tuple[int, ...] = tuple(sorted((*THREADS, 64, 32)))
-
     def plans(self, program: n.Program, setting: Setting) -> Iterator[Plan]:
         """Half and twice as many first, then what is further off; each number is a family, since one says little of another."""
         cls = pass_class("multi-threaded-block")
@@ -353,8 +352,8 @@ PLAIN = ((256, 16), (128, 16), (256, 8), (128, 8), (256, 4), (512, 4), (128, 4))
 """Threads, and elements of each, where loops fold, and where nothing is folded: a few vectors of 16 bytes, so that memory is asked for enough at once."""
 SPREAD = "tiles spread"
 """How families begin whose plans make axes of loops first."""
-WINDOW = 32
-"""Iterations up to which a loop is left to each thread: a filter, a window that is pooled."""
+WINDOW, ONCE = 32, {"triton": (Step("cache-converted-value"), Step("reuse-operand"))}
+"""Iterations up to which a loop is left to each thread: a filter, a window that is pooled; steps, by surface, that name what is used more than once."""
 
 
 @dataclass(frozen=True)
@@ -440,8 +439,9 @@ class TileSource:
                     continue
                 threads = min(1024, max(32, items * long[-1] // each))
                 tile = (Step("tile", {"axis": axis or 0, "extent": items}, program.kernels[0].name),) if items > 1 and program.kernels[0].grid else ()
-                yield Plan("tiles folded", (*first, Step("multi-threaded-block", {"threads": threads}), *tile), "what a long loop folds is spread over threads",
-                           True, {"items": items, "threads": threads}, "tiles folded", setting.surface, narrowing(program, setting), ALIGN)
+                steps = (*first, Step("multi-threaded-block", {"threads": threads}), *tile, *ONCE.get(setting.surface, ()))
+                yield Plan("tiles folded", steps, "what a long loop folds is spread over threads", True, {"items": items, "threads": threads}, "tiles folded",
+                           setting.surface, narrowing(program, setting), ALIGN)
 
     def _both(self, kernel: n.Kernel, rows: int, column: int, folds: Sequence[n.For]) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:
         for depth, each, (m, c) in itertools.product(
