@@ -403,8 +403,8 @@ def _of_the_launch(launch: _Launch, made: _Made, binding: Binding, said: Mapping
     for axis in "xyz":
         threads = binding.metas.get(f"threads_{axis}")
         if isinstance(threads, int) and not isinstance(threads, bool):
-            said = _extent(launch, axis)
-            yield from () if said == str(threads) else (f"{said} == {threads}",)
+            extent = _extent(launch, axis)
+            yield from () if extent == str(threads) else (f"{extent} == {threads}",)
     for name, value in binding.metas.items():
         if name == "shared_bytes":
             given = launch.config[2] if len(launch.config) > 2 else "0"
