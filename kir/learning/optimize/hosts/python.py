@@ -114,6 +114,8 @@ DESCRIBED = "make_tensor_descriptor"
 """What needs memory at a launch, and tensors aligned to 16 bytes."""
 ALLOCATOR = 'triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device="cuda"))'
 """How host code says where that memory comes from."""
+SHORT = 88
+"""Columns that a condition may have to stand in one line."""
 BESIDE = "beside"
 """How far an edit reached that leaves the kernel as it was."""
 
@@ -259,9 +261,11 @@ def _dispatched(text: str, tree: ast.Module, call: ast.Expr, made: ast.FunctionD
     if not where:
         return f"{pad}{new}\n", ""
     where = [f"({x})" if " or " in x else x for x in dict.fromkeys(where)]
-    held = f"\n{pad}{step}and ".join(where)
+    held = f"(\n{pad}{step}{f'{chr(10)}{pad}{step}and '.join(where)}\n{pad})"
+    if len(short := f"{pad}if {' and '.join(where)}:") <= SHORT:
+        held = short.removeprefix(f"{pad}if ").removesuffix(":")
     old = "".join(f"{step}{line}" if line.strip() else line for line in lines)
-    return f"{pad}if (\n{pad}{step}{held}\n{pad}):\n{pad}{step}{new}\n{pad}else:\n{old}", " and ".join(where)
+    return f"{pad}if {held}:\n{pad}{step}{new}\n{pad}else:\n{old}", " and ".join(where)
 
 
 def _looked_at(name: str, size: str, emitted: Emitted, program: Program) -> bool:
