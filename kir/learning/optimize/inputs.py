@@ -186,7 +186,7 @@ def shape_for(one: Subject, text: str, on: Literal["cpu", "gpu"] = "cpu") -> Sha
         return shape_of(one.problem, text)
     if one.sizes is not None:
         return shape_of(one.problem, ",".join(f"{k}={v}" for k, v in one.sizes.items()))
-    if isinstance(one.problem, ProgramProblem) and (usual := _as_called(one, on) or _usual(one.program, one.problem)) is not None:
+    if isinstance(one.problem, ProgramProblem) and (usual := _as_called(one, on) or _usual(one.program, one.problem, on)) is not None:
         return usual
     found = one.problem.timed_for(one.program) or one.problem.shapes_for(one.program)[-1:]
     if not found:
@@ -203,23 +203,26 @@ def _as_called(one: Subject, on: Literal["cpu", "gpu"]) -> Shape | None:
     smaller = [sizes]
     while on == "gpu" and len(smaller) < HALVINGS and any(x % 2 == 0 and x >= HALVED for x in smaller[-1].values()):
         smaller.append({name: x // 2 if x % 2 == 0 and x >= HALVED else x for name, x in smaller[-1].items()})
-    found = _taken(one.program, one.problem, smaller) if on == "gpu" else next(iter(_allowed(one.program, one.problem, smaller)), None)
+    found = _taken(one.program, one.problem, smaller, on) if on == "gpu" else next(iter(_allowed(one.program, one.problem, smaller)), None)
     return found if found is not None and elements_of(one.problem, found) >= LEAST else None
 
 
-def _usual(program: Program, problem: Problem) -> Shape | None:
-    """Large sizes at which the kernel may be called: all the same, but for those that its facts keep smaller; None where it takes none."""
+def _usual(program: Program, problem: Problem, on: Literal["cpu", "gpu"]) -> Shape | None:
+    """Large sizes at which the kernel may be called: all the same, but for those that its facts keep smaller; None where it takes none. On the CPU nothing is
+    interpreted at them."""
     names = [p.name for p in program.params if p.role == "size" and p.value is None]
     groups = {x for each in wholes(promised(program)).values() for x in each}
     most = dict(_kept_small(program))
     alike = [{x: min(base, most.get(x, base)) for x in names} | dict.fromkeys(groups, GROUPS) for base in (*LONG, *USUAL) if names]
     apart = size_sets(program, USUAL)
-    return _taken(program, problem, alike) or _taken(program, problem, apart)
+    return _taken(program, problem, alike, on) or _taken(program, problem, apart, on)
 
 
-def _taken(program: Program, problem: Problem, some: Iterable[Mapping[str, int]]) -> Shape | None:
+def _taken(program: Program, problem: Problem, some: Iterable[Mapping[str, int]], on: Literal["cpu", "gpu"]) -> Shape | None:
     """The first of these sizes that the kernel takes, of tensors that are not too large to be looked at."""
     small = [s for s in _allowed(program, problem, some) if elements_of(problem, s) <= LARGEST]
+    if on == "cpu":
+        return small[0] if small else None
     for shape, seconds in zip(small, predicted(program, [s.sizes for s in small]).seconds, strict=True):
         if seconds <= SECONDS:
             return shape

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kir.gate.gpu.oracle import Shared
 
 
-WORTH = 0.98
+WORTH = 0.95
 """The part of a modelled time from which on another one is no gain that a patch is worth."""
 
 
