@@ -37,6 +37,11 @@ SURELY = 0.99
 """The same of a measured time: two of one kernel differ by less than the rest."""
 
 
+LAST = 1 / 6
+"""The part of a search's seconds that is kept for the last word on the best, where a device measures: with the interpreter and compute-sanitizer it takes
+longer than that on a candidate. (It is judged twice where its facts are narrowed, which on the CPU is twice what a candidate took.)"""
+
+
 UNPRICED = ("swizzle-shared", "pad-shared", "transpose-shared", "cache-policy", "multi-threaded-block", "retain-tile", "operand-reuse", "cache-converted-value",
             "invariant-hoist", "bring-once", "batch-loads", "stage-shared", "vectorize-global", "vectorize-shared", "coalesce", "async-copy", "pipeline", "mma",
             "raster-l2", "persistent")

@@ -23,7 +23,7 @@ from kir.ir.nodes import Program
 from kir.learning.forecast import Analytic, Forecast, Forecaster, Pair
 from kir.learning.forecast.choosing import Counted, Spent
 from kir.learning.optimize.events import LogEnds, Recorder
-from kir.learning.optimize.judge import SURELY, UNPRICED, WORTH, CpuJudge, Judge, at_best, least, modelled, not_right, refusal
+from kir.learning.optimize.judge import LAST, SURELY, UNPRICED, WORTH, CpuJudge, Judge, at_best, least, modelled, not_right, refusal
 from kir.learning.optimize.lift import FAULTS, Left, Lifted, Prefixes, said_of
 from kir.learning.optimize.plan import INTERRUPTED, OTHERS, Budget, Plan, PlanSource, Setting, streams_of
 from kir.learning.optimize.policy import NO_POLICY, Known, Policy, estimated, features_of, promise, untried
@@ -586,7 +586,7 @@ class Search:
             raise _Over(f"{self.budget.usd:g} dollars were spent")
         if self.recorder.clock > self.budget.seconds:
             raise _Over(f"{self.budget.seconds:g} s are over")
-        if self.gated and self.recorder.clock + 2 * self.gating > self.budget.seconds:  # the best is judged again, twice where its facts are narrowed
+        if self.gated and self.recorder.clock + max(2 * self.gating, LAST * self.budget.seconds * self.judge.measures) > self.budget.seconds:
             raise _Over(f"too little of {self.budget.seconds:g} s is left for another candidate")
 
     def _key(self, program: Program, surface: str) -> str:
