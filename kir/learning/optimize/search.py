@@ -61,8 +61,8 @@ HOMES, FORMED = ("pipeline", "lineage"), ("tiles", "scan")
 """Sources whose plans were learned on one program each, which they name; how families begin whose plans are made for the form that a kernel has."""
 BELIEVED = 0.9
 """A modelled time below so much of what moving the tensors once takes is not believed: the model has not counted something."""
-SAME, SHORTENED = 1e-3, " shortened"
-"""Modelled times whose logarithms differ by less are the same; what the source of a plan is called of which steps were taken that bring nothing."""
+SAME, DEAR, SHORTENED = 1e-3, 0.02, " shortened"
+"""Modelled times whose logarithms differ by less are the same, or no reason against a step that is not priced; a plan without steps that bring nothing."""
 MEANT = 0.9
 """The part of a plan's steps that is taken where it is what was meant."""
 WIDTH = 2
@@ -433,7 +433,7 @@ class Search:
             key, done, forecast, _ = self._formed(best.start, replace(best.plan, steps=tuple(fewer)), best.surface)
             if done is not None and forecast is not None and not done.left:
                 seconds = self._seconds(done.program, best.surface, forecast)
-                if math.log(seconds / now) < (-SAME if pass_of(step).intent in UNPRICED else SAME):
+                if math.log(seconds / now) < (-DEAR if pass_of(step).intent in UNPRICED else SAME):
                     kept, now = fewer, min(now, seconds)
             elif key == best.key:
                 kept = fewer

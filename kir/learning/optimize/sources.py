@@ -147,8 +147,7 @@ def _domain(key: tuple[str, str], program: n.Program, setting: Setting) -> tuple
 def _threads(program: n.Program, setting: Setting) -> tuple[int, ...]:
     """Threads that have so much to do each, for the longest row that a loop of the program runs over; none where it has no such loop."""
     row = max(map(_up, loop_extents(program, setting)), default=0)
-    found = (min(1024, max(32, row // each)) for each in A_THREAD)
-    return tuple(dict.fromkeys(found)) if row > 32 else ()
+    return tuple(dict.fromkeys(min(1024, max(32, row // each)) for each in A_THREAD)) if row > 32 else ()
 
 
 _DOMAINS: Mapping[tuple[str, str], tuple[int, ...]] = {("mask-tail", "extent"): (), ("multi-threaded-block", "threads"): THREADS}
@@ -388,7 +387,7 @@ class TileSource:
         loops = [s for s in statements(kernel.body) if isinstance(s, n.For)]
         folds = [s for s in loops if not any(isinstance(x, n.Store) and x.at.buffer.space == "global" for x in walk(s))]
         if column is not None:
-            yield "tiles", "", self._planned("tiles", self._along(kernel, column, _innermost(program, folds), setting), program, setting, everywhere=False)
+            yield "tiles", "", self._planned("tiles", self._along(kernel, column, _innermost(program, folds), setting), program, setting, not loops)
             if len(folds) == 1:
                 yield "tiles parts", "", self._planned("tiles parts", self._parts(kernel, column, folds[0], setting), program, setting, everywhere=False)
         long = sorted({_up(x) for x in loop_extents(program, setting) if x > WINDOW})
@@ -410,7 +409,8 @@ class TileSource:
                  everywhere: bool = True) -> Iterator[Plan]:
         facts = tuple(f for f in narrowing(program, setting) if "%" in f)
         for point, steps in points:
-            yield Plan(family, steps, pass_class("tile").claim, everywhere, point, family, setting.surface, facts, ALIGN)
+            once = ONCE.get(setting.surface, ()) if everywhere and family == "tiles" else ()
+            yield Plan(family, (*steps, *once), pass_class("tile").claim, everywhere, point, family, setting.surface, facts, ALIGN)
 
     def _along(self, kernel: n.Kernel, column: int, loops: Sequence[str], setting: Setting) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:
         most, some = _up(_extent(kernel, column, setting)), LOOPED if loops else PLAIN  # a longer tile would be empty but for its beginning
