@@ -22,8 +22,9 @@ def flattened(found: Found) -> Found:
             continue
         if (made := _in_one(binding, param, parts)) is not None:
             binding = made
-            if examples is not None and all(x in examples for x in parts):
-                examples = {**{k: v for k, v in examples.items() if k not in parts}, param: math.prod(examples[x] for x in parts)}
+            if examples is not None:
+                count = math.prod(examples.get(x, 0) for x in parts)
+                examples = {**{k: v for k, v in examples.items() if k not in parts}, **({param: count} if 0 < count < 1 << 31 else {})}
     return found if binding is found.binding else replace(found, binding=binding, examples=examples)
 
 
