@@ -14,7 +14,7 @@ from kir.base.notices import notices, tell
 from kir.gate.cases import elements_of
 from kir.gate.goals import predicted, promised
 from kir.gate.gpu.relative import ProgramProblem, program_problem
-from kir.gate.inputs.sets import size_sets, wholes
+from kir.gate.inputs.sets import size_sets, wholes, windows
 from kir.gate.proved.unsaid import require_own
 from kir.ir.binding import Binding
 from kir.ir.build import int_value
@@ -27,7 +27,8 @@ from kir.problem import Problem, Shape, load_problem
 from kir.problem.load import problem_names
 from kir.problem.problem import shape_of
 from kir.surface.finding import ASSUMED
-from kir.surface.reading import as_found, binding_of, load_expert, located, read_text
+from kir.surface.oracles import named_for
+from kir.surface.reading import as_found, load_expert, located, read_text
 
 USUAL = (8192, 4096, 2048, 1024, 512, 256, 128, 64)
 """Sizes that a kernel is made fast at where none are asked for: the first of them, all alike but for what facts say, that are not too large."""
@@ -75,7 +76,7 @@ def subject(file: str, bind: Path | None = None, problem: str = "") -> Subject:
     if file.endswith(".toml"):
         return captured(Path(file), problem)
     named = load_problem(problem) if problem else None
-    binding: Path | Binding | None = binding_of(file, bind, named.spec.name if named is not None else "")
+    binding: Path | Binding | None = bind if bind is not None or named is None else named_for(file, problem)[1]
     with notices() as said:
         expert = load_expert(file, binding)
     for each in said:
@@ -88,7 +89,7 @@ def subject(file: str, bind: Path | None = None, problem: str = "") -> Subject:
         posed = _in_its_dtypes(named, expert.program)
     return Subject(expert.program, posed, "" if expert.surface == "kir" else expert.surface, "" if file.endswith(".kir") else file, binding,
                    assumed=tuple(text.removeprefix(ASSUMED) for each in said for text in each.notes if text.startswith(ASSUMED)),
-                   called=_called(file) if named is None and bind is None and not file.endswith(".kir") else None)
+                   called=called_with(file) if named is None and bind is None else None)
 
 
 def as_tuned(one: Subject, setting: Setting) -> Subject:
@@ -115,8 +116,10 @@ def as_tuned(one: Subject, setting: Setting) -> Subject:
     return replace(one, program=program, problem=posed, binding=binding, assumed=(said, *one.assumed))
 
 
-def _called(file: str) -> Mapping[str, int] | None:
-    """The sizes of the launch that a kernel is read under, where host code calls it with numbers."""
+def called_with(file: str) -> Mapping[str, int] | None:
+    """The sizes of the launch that a kernel of a source file is read under, where host code calls it with numbers."""
+    if file.endswith(".kir"):
+        return None
     with notices():
         found, _ = as_found(file)
     return found.examples if found is not None else None
@@ -197,42 +200,61 @@ def shape_for(one: Subject, text: str, on: Literal["cpu", "gpu"] = "cpu") -> Sha
 def _as_called(one: Subject, on: Literal["cpu", "gpu"]) -> Shape | None:
     """The sizes that host code calls a kernel with, where it says all of them, the kernel takes them, and there is something to do at them. On a device they
     are halved until the interpreter, which says there what is right, has the time for them; on the CPU nothing is interpreted at them."""
-    sizes = {p.name: (one.called or {}).get(p.name, 0) for p in one.program.params if p.role == "size" and p.value is None}
-    if not sizes or not all(sizes.values()):
+    names, called = [p.name for p in one.program.params if p.role == "size" and p.value is None], one.called or {}
+    smaller = [{x: called[x] for x in names if x in called}]
+    if not names or len(smaller[0]) < len(names):
         return None
-    smaller = [sizes]
     while on == "gpu" and len(smaller) < HALVINGS and any(x % 2 == 0 and x >= HALVED for x in smaller[-1].values()):
         smaller.append({name: x // 2 if x % 2 == 0 and x >= HALVED else x for name, x in smaller[-1].items()})
-    found = _taken(one.program, one.problem, smaller, on) if on == "gpu" else next(iter(_allowed(one.program, one.problem, smaller)), None)
+    found = _taken(one.program, one.problem, smaller, on) if on == "gpu" else next((s for _, s in _allowed(one.program, one.problem, smaller)), None)
     return found if found is not None and elements_of(one.problem, found) >= LEAST else None
 
 
 def _usual(program: Program, problem: Problem, on: Literal["cpu", "gpu"]) -> Shape | None:
     """Large sizes at which the kernel may be called: all the same, but for those that its facts keep smaller; None where it takes none. On the CPU nothing is
     interpreted at them."""
+    return _taken(program, problem, _alike(program), on) or _taken(program, problem, size_sets(program, USUAL), on)
+
+
+def _alike(program: Program) -> list[dict[str, int]]:
     names = [p.name for p in program.params if p.role == "size" and p.value is None]
     groups = {x for each in wholes(promised(program)).values() for x in each}
-    most = dict(_kept_small(program))
-    alike = [{x: min(base, most.get(x, base)) for x in names} | dict.fromkeys(groups, GROUPS) for base in (*LONG, *USUAL) if names]
-    apart = size_sets(program, USUAL)
-    return _taken(program, problem, alike, on) or _taken(program, problem, apart, on)
+    most, small = dict(_kept_small(program)), windows(program)
+    return [{x: min(base, most.get(x, base)) for x in names} | dict.fromkeys(groups, GROUPS) | small for base in (*LONG, *USUAL) if names]
+
+
+def usual_sizes(program: Program, called: Mapping[str, int] | None = None) -> dict[str, int]:
+    """The sizes to speak of a kernel at, which is not run there: those that it is `called` with, where they are more than a test's, else large ones that its
+    facts allow."""
+    problem = program_problem(program, program)
+    if (found := _as_called(Subject(program, problem, called=called), "cpu")) is not None:
+        return {k: int(v) for k, v in found.sizes.items()}
+    some = [*_alike(program), *size_sets(program, USUAL)]
+    return next((sizes for sizes, _ in _small(program, problem, some)), some[-1] if some else {})
 
 
 def _taken(program: Program, problem: Problem, some: Iterable[Mapping[str, int]], on: Literal["cpu", "gpu"]) -> Shape | None:
     """The first of these sizes that the kernel takes, of tensors that are not too large to be looked at."""
-    small = [s for s in _allowed(program, problem, some) if elements_of(problem, s) <= LARGEST]
+    small = [*_small(program, problem, some)]
     if on == "cpu":
-        return small[0] if small else None
-    for shape, seconds in zip(small, predicted(program, [s.sizes for s in small]).seconds, strict=True):
+        return small[0][1] if small else None
+    for (_, shape), seconds in zip(small, predicted(program, [sizes for sizes, _ in small]).seconds, strict=True):
         if seconds <= SECONDS:
             return shape
     return None
 
 
-def _allowed(program: Program, problem: Problem, some: Iterable[Mapping[str, int]]) -> list[Shape]:
-    """Shapes of those sizes that the kernel takes."""
-    shapes = [Shape(name=", ".join(f"{k}={v}" for k, v in sizes.items()), tags=("timed", "asked"), sizes=dict(sizes)) for sizes in some if sizes]
-    return [s for s in shapes if with_shape(problem, s).shapes_for(program)[-1:] == (s,)]
+def _small(program: Program, problem: Problem, some: Iterable[Mapping[str, int]]) -> Iterator[tuple[dict[str, int], Shape]]:
+    """Those of sizes that the kernel takes, and of which no tensor is too large."""
+    yield from ((sizes, shape) for sizes, shape in _allowed(program, problem, some) if elements_of(problem, shape) <= LARGEST)
+
+
+def _allowed(program: Program, problem: Problem, some: Iterable[Mapping[str, int]]) -> Iterator[tuple[dict[str, int], Shape]]:
+    """Those of sizes that the kernel takes."""
+    for sizes in some:
+        shape = Shape(name=", ".join(f"{k}={v}" for k, v in sizes.items()), tags=("timed", "asked"), sizes=dict(sizes))
+        if sizes and with_shape(problem, shape).shapes_for(program)[-1:] == (shape,):
+            yield dict(sizes), shape
 
 
 def _kept_small(program: Program) -> Iterator[tuple[str, int]]:
