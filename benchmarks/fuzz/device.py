@@ -49,9 +49,9 @@ from kir.surface import Artifact, Emitted, backend
 
 ROOT = Path(__file__).parents[2]
 STATE, PAGE = ROOT / "benchmarks" / "results" / "fuzz" / "device.json", ROOT / "docs" / "tables" / "fuzz-device.md"
-SHARES = {"cuda": 1, "triton": 16, "tilelang": 96}
+SHARES = {"cuda": 1, "triton": 32, "tilelang": 192}
 """One of how many programs a surface takes: as its compiler's cost is."""
-BATCH, LATER, TRIED, STEPS = 192, 0.25, 8, 3
+BATCH, LATER, TRIED, STEPS = 256, 0.25, 8, 3
 """Programs at once; how often it is what passes made of one; passes that are tried for that, and steps at most."""
 SAVED, LAST = 15.0, 25.0
 """Seconds between two writes of the state; and before the end of a run, from which no batch is begun."""

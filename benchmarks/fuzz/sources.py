@@ -33,6 +33,7 @@ from benchmarks.fuzz.checking import MEMORY, TooLong, limited
 from benchmarks.fuzz.making import Made
 from kir.analysis import normalize
 from kir.base.diagnostic import KirError
+from kir.base.store import write_atomic
 from kir.ir.parser import parse_program
 from kir.surface import backend
 
@@ -40,6 +41,10 @@ ROOT = Path(__file__).parents[2]
 LOG, PAGE = ROOT / "benchmarks" / "results" / "fuzz" / "sources.jsonl", ROOT / "docs" / "tables" / "fuzz-sources.md"
 SECONDS, MEGABYTES, LONGEST = 5.0, 2048, 6_000
 """Processor time and memory of one text, and how many bytes it may have."""
+STUCK = 120
+"""Wall seconds of one text from which on libFuzzer ends the process: what no signal of Python ends."""
+RAN, NOTED = "ran", 1.0
+"""Where each process of a run says how many texts it has read, and seconds between two times."""
 WRITTEN = 40
 """Random programs of which what a backend writes is among the first texts."""
 ENDING = {"cuda": ".cu"}
@@ -73,9 +78,15 @@ def child(surface: str, state: Path, seconds: int) -> None:
         import kir.frontends.cuda.frontend
         import kir.frontends.tilelang.frontend
         import kir.frontends.triton.frontend  # noqa: F401  # so that all of them are followed
-    folder, seen = Path(tempfile.mkdtemp(dir=MEMORY)), set[str]()
+    folder, seen, texts, begun_at, noted_at = Path(tempfile.mkdtemp(dir=MEMORY)), set[str](), 0, time.monotonic(), 0.0
 
     def one(data: bytes) -> None:
+        nonlocal texts, noted_at
+        if (now := time.monotonic()) - noted_at > NOTED:
+            noted_at = now
+            (state / RAN).mkdir(exist_ok=True)
+            write_atomic(state / RAN / f"{surface}-{os.getpid()}.json", json.dumps({"surface": surface, "texts": texts, "seconds": now - begun_at}).encode())
+        texts += 1
         text = data.decode("utf-8", errors="ignore")
         if (kind := read(surface, text, folder)) and kind not in seen:
             seen.add(kind)
@@ -91,7 +102,7 @@ def child(surface: str, state: Path, seconds: int) -> None:
             return mutilated(text, random.Random(seed)).encode()[:most]
         made: bytes = atheris.Mutate(data, most)
         return made
-    atheris.Setup([sys.argv[0], str(state / surface), f"-max_total_time={seconds}", f"-rss_limit_mb={MEGABYTES}", f"-max_len={LONGEST}", "-print_final_stats=1",
+    atheris.Setup([sys.argv[0], str(state / surface), f"-max_total_time={seconds}", f"-rss_limit_mb={MEGABYTES}", f"-max_len={LONGEST}", f"-timeout={STUCK}",
                    f"-artifact_prefix={state}/", "-reload=5"], one,
                   custom_mutator=changed)
     atheris.Fuzz()
@@ -128,6 +139,24 @@ def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, errors="replace", env=os.environ)
 
 
+def counted(state: Path, surface: str) -> tuple[int, float]:
+    """Texts and seconds of the processes of a surface that are not in the log yet: those of a run that was ended before it wrote its line are in the next."""
+    texts, seconds = 0, 0.0
+    for file in (state / RAN).glob(f"{surface}-*.json"):
+        line = json.loads(file.read_text())
+        texts, seconds = texts + line["texts"], seconds + line["seconds"]
+        file.unlink()
+    return texts, seconds
+
+
+def faults_said(done: subprocess.CompletedProcess[str]) -> set[str]:
+    """The faults that a process names, and those that end it: no memory, or a crash of what is no Python."""
+    said = done.stdout + done.stderr
+    found = set(re.findall(r"^FAULT (.*)$", said, re.MULTILINE))
+    found |= {f"libFuzzer: {word}" for word in re.findall(r"ERROR: libFuzzer: (.*?)(?: after \d+ seconds| \(.*)?$", said, re.MULTILINE)}
+    return found | ({"out of memory"} if "out-of-memory" in said else set())
+
+
 def main() -> int:
     """Run each surface for its share of the minutes, in a process of its own."""
     arguments = argparse.ArgumentParser(description=__doc__)
@@ -146,20 +175,17 @@ def main() -> int:
     failed = False
     for surface in chosen.surface if chosen.minutes else ():
         begun(surface, chosen.state)
-        start = time.monotonic()
         command = [sys.executable, "-W", "ignore", "-m", "benchmarks.fuzz.sources", "--child", surface, "--surface", surface, "--state", str(chosen.state),
                    "--minutes", str(each / 60)]
         with ThreadPoolExecutor(chosen.jobs) as pool:
             ended = list(pool.map(_run, [command] * chosen.jobs))
-        said = [done.stdout + done.stderr for done in ended]
-        faults = sorted({x for s in said for x in re.findall(r"^FAULT (.*)$", s, re.MULTILINE)} | {"out of memory" for s in said if "out-of-memory" in s})
-        texts = [max((int(x) for x in re.findall(r"(?:^#|number_of_executed_units: )(\d+)", s, re.MULTILINE)), default=0) for s in said]
-        if not all(texts):
-            print(said[texts.index(0)][-2000:])
-        line = {"surface": surface, "texts": sum(texts), "seconds": round(time.monotonic() - start) * chosen.jobs,
-                "kept": len(list((chosen.state / surface).iterdir())), "faults": faults}
+        faults = sorted({x for done in ended for x in faults_said(done)})
+        texts, seconds = counted(chosen.state, surface)
+        if not texts:
+            print((ended[0].stdout + ended[0].stderr)[-2000:])
+        line = {"surface": surface, "texts": texts, "seconds": round(seconds), "kept": len(list((chosen.state / surface).iterdir())), "faults": faults}
         print(line, flush=True)
-        failed |= bool(faults) or not all(texts)
+        failed |= bool(faults) or not texts
         chosen.log.parent.mkdir(parents=True, exist_ok=True)
         with chosen.log.open("a") as file:
             file.write(json.dumps(line) + "\n")
