@@ -1,6 +1,6 @@
 """Coverage-guided fuzzing of the three frontends by atheris, where that is installed (`pip install atheris`).
 
-    python -m benchmarks.fuzz.sources [--surface NAME ..] [--minutes M] [--jobs N] [--state FOLDER] [--log FILE] [--write]
+    python -m benchmarks.fuzz.sources [--surface NAME ..] [--minutes M] [--jobs N] [--state FOLDER] [--log FILE] [--taken] [--mended] [--write]
 
 Texts begin from the shipped kernels; what finds new ways through a frontend is kept in the state's folder, and gone on from. A text comes out as a program
 or as a located refusal: any other exception, more than `SECONDS` of processor time, or more than `MEGABYTES` is a fault, with its text in the folder. A line
@@ -125,13 +125,13 @@ def page(lines: Sequence[dict[str, Any]]) -> str:
     """docs/tables/fuzz-sources.md: texts, seconds and faults by surface."""
     out = ["# Random sources", "", "Made by `python -m benchmarks.fuzz.sources --write`: texts that atheris makes from the shipped kernels, given to a "
            f"frontend. A fault is an exception that is no refusal, more than {SECONDS:.0f} s of processor time, or more than {MEGABYTES / 1024:.0f} GB.", "",
-           "| surface | texts | minutes | ways kept | faults |", "| --- | ---: | ---: | ---: | --- |"]
+           "| surface | texts | minutes | ways kept | faults | found and mended |", "| --- | ---: | ---: | ---: | --- | --- |"]
     for surface in SURFACES:
         own = [r for r in lines if r["surface"] == surface]
-        faults = Counter(f for r in own for f in r["faults"])
+        faults, mended = Counter(f for r in own for f in r["faults"]), Counter(f for r in own for f in r.get("mended", []))
         out.append(f"| {surface} | {sum(r['texts'] for r in own):,} | {sum(r['seconds'] for r in own) / 60:.1f} | "
                    f"{max((r['kept'] for r in own), default=0):,} | "
-                   f"{'; '.join(faults) or ('none' if any(r['texts'] for r in own) else 'not run')} |")
+                   f"{'; '.join(faults) or ('none' if any(r['texts'] for r in own) else 'not run')} | {'; '.join(mended) or 'none'} |")
     return "\n".join(out) + "\n"
 
 
@@ -147,6 +147,19 @@ def counted(state: Path, surface: str) -> tuple[int, float]:
         texts, seconds = texts + line["texts"], seconds + line["seconds"]
         file.unlink()
     return texts, seconds
+
+
+def kept(state: Path, surface: str) -> int:
+    """Texts of a surface that found new ways."""
+    return len(list((state / surface).iterdir()))
+
+
+def noted(log: Path, line: dict[str, Any]) -> None:
+    """A line more of the log."""
+    print(line, flush=True)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a") as file:
+        file.write(json.dumps(line) + "\n")
 
 
 def faults_said(done: subprocess.CompletedProcess[str]) -> set[str]:
@@ -166,6 +179,8 @@ def main() -> int:
     arguments.add_argument("--state", type=Path, default=user_state_path("kir") / "fuzz-sources")
     arguments.add_argument("--log", type=Path, default=LOG)
     arguments.add_argument("--write", action="store_true", help="write docs/tables/fuzz-sources.md")
+    arguments.add_argument("--taken", action="store_true", help="into the log what a run in the state's folder did that was ended before it wrote its lines")
+    arguments.add_argument("--mended", action="store_true", help="what was found by now is mended")
     arguments.add_argument("--child", choices=SURFACES, help=argparse.SUPPRESS)
     chosen = arguments.parse_args()
     each = max(1, round(60 * chosen.minutes / len(chosen.surface)))
@@ -173,7 +188,12 @@ def main() -> int:
         child(chosen.child, chosen.state, each)
         return 0
     failed = False
-    for surface in chosen.surface if chosen.minutes else ():
+    for surface in chosen.surface if chosen.taken else ():
+        texts, seconds = counted(chosen.state, surface)
+        faults = sorted(x.stem.removeprefix(f"{surface}-") for x in (chosen.state / "faults").glob(f"{surface}-*"))
+        if texts:
+            noted(chosen.log, {"surface": surface, "texts": texts, "seconds": round(seconds), "kept": kept(chosen.state, surface), "faults": faults})
+    for surface in chosen.surface if chosen.minutes and not chosen.taken else ():
         begun(surface, chosen.state)
         command = [sys.executable, "-W", "ignore", "-m", "benchmarks.fuzz.sources", "--child", surface, "--surface", surface, "--state", str(chosen.state),
                    "--minutes", str(each / 60)]
@@ -183,12 +203,11 @@ def main() -> int:
         texts, seconds = counted(chosen.state, surface)
         if not texts:
             print((ended[0].stdout + ended[0].stderr)[-2000:])
-        line = {"surface": surface, "texts": texts, "seconds": round(seconds), "kept": len(list((chosen.state / surface).iterdir())), "faults": faults}
-        print(line, flush=True)
+        noted(chosen.log, {"surface": surface, "texts": texts, "seconds": round(seconds), "kept": kept(chosen.state, surface), "faults": faults})
         failed |= bool(faults) or not texts
-        chosen.log.parent.mkdir(parents=True, exist_ok=True)
-        with chosen.log.open("a") as file:
-            file.write(json.dumps(line) + "\n")
+    if chosen.mended:
+        lines = [{**x, "faults": [], "mended": [*x.get("mended", []), *x["faults"]]} for x in map(json.loads, chosen.log.read_text().splitlines())]
+        write_atomic(chosen.log, "".join(json.dumps(x) + "\n" for x in lines).encode())
     if chosen.write:
         PAGE.write_text(page([json.loads(x) for x in chosen.log.read_text().splitlines()] if chosen.log.is_file() else []))
     return int(failed)

@@ -39,6 +39,12 @@ def reasons(file: Path, kernel: str = "k") -> list[str]:
     return [s.reason for s in opaque_statements(read(file, kernel))]
 
 
+def test_a_number_that_begins_as_a_pointer_stays_text(tmp_path: Path) -> None:
+    """An exception before, found by random sources."""
+    found = reasons(written(tmp_path, "__global__ void k(float* x) {\n  int n = x;\n  n = n + 1;\n  x[0] = n;\n}\n"))
+    assert found[0] == "'n', of type int, begins with a value that is no number"
+
+
 def test_a_header_that_is_not_there_is_left_out(tmp_path: Path) -> None:
     assert reasons(written(tmp_path, '#include "nowhere.cuh"\n#include "omp.h"\n' + PLAIN)) == []
 
