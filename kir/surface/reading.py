@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -173,7 +173,7 @@ def as_found(text: str) -> tuple[Found | None, tuple[Diagnostic, ...]]:
     """What is known of the launch of the kernel of ``FILE[::KERNEL]``: the binding that is kept for it, else what the host code around it says. Raises
     KirError KIR-S061 for questions that stay open."""
     from kir.ir.binding import Binding
-    from kir.surface.finding import launches_of, notice
+    from kir.surface.finding import launches_of, notice, under
     from kir.surface.launches.assembled import Found
     from kir.surface.launches.remembered import remembered
 
@@ -188,8 +188,9 @@ def as_found(text: str) -> tuple[Found | None, tuple[Diagnostic, ...]]:
         return None, ()
     first, command = found[0], f"kir bind {quote(text)} --ask"
     if first.open:
+        why = _not_run(text, first.open) or _goes_wrong(first, under(reader, path, name))
         raise error("KIR-S061", f"{first.place} launches {name}, and leaves open: {_some(first.open)}",
-                    needs="an answer for each, once", attempt=f"{command} asks for them and keeps the answers", notes=_not_run(text, first.open))
+                    needs="an answer for each, once", attempt=f"{command} asks for them and keeps the answers", notes=why)
     return first, (notice(first, found[1:], name, command),)
 
 
@@ -200,6 +201,14 @@ def _not_run(text: str, missing: Sequence[str]) -> tuple[str, ...]:
     program = read_source(text).program
     kept = [s for k in program.kernels for s in statements(k.body) if isinstance(s, Opaque) and not s.reason.startswith("a template")]
     return tuple(f"shapes are not found by runs: {_short_place(s)} is kept as text: {s.reason}" for s in kept[:1])
+
+
+def _goes_wrong(found: Found, made: Callable[[Binding], Program]) -> tuple[str, ...]:
+    """The hazard for which no run of a kernel came to its end, so that what it reaches is not known."""
+    from kir.surface.launches.extents import hazard, open_shapes
+
+    said = hazard(found.binding, made) if set(found.open) == {f"tensors.{x}.shape" for x in open_shapes(found.binding)} else ""
+    return (f"shapes are not found by runs, which go wrong: at {said}",) if said else ()
 
 
 def _short_place(s: Opaque) -> str:
