@@ -19,6 +19,7 @@ from kir.gate.inputs.places import places
 from kir.gate.inputs.scaled import factor
 from kir.gate.inputs.sets import size_sets
 from kir.gate.inputs.turns import about, numbers_of, turns
+from kir.gate.inputs.ways import with_ways
 from kir.gate.operands import exactly, in_f64, in_full, otherwise
 from kir.gate.shapes import MOST_ELEMENTS, Plan, Sizes, constants, of_problem, of_programs, solved, worth
 from kir.interp import Result, run
@@ -260,7 +261,9 @@ def _turns(names: Sequence[str], far: Sequence[S]) -> Iterator[tuple[str, S]]:
 
 def problem_plan(program: n.Program, problem: Problem, given: Mapping[str, str], also: Sequence[n.Program] = ()) -> Plan | None:
     """Where a program is tested, of what its own structure, the problem's naive program and those of `also` bring about."""
-    return solved(program, of_problem(program, problem, tensor_names(program, problem, given)), (*also, *_naive(problem)))
+    space = of_problem(program, problem, tensor_names(program, problem, given))
+    plan = solved(program, space, (*also, *_naive(problem)))
+    return with_ways(program, space, plan) if plan is not None else None
 
 
 def _naive(problem: Problem) -> tuple[n.Program, ...]:
@@ -434,9 +437,10 @@ LATER_TURNS = (1, 2, 3, 4, 5)
 def relative_tests(program: n.Program, against: n.Program, also: Sequence[n.Program] = (), fresh: int = 0) -> Tests:
     """Cases at sizes that both programs allow and at which both do all that they can do, judged by what `against` makes of them. `fresh` is added to all
     seeds."""
-    plan = solved(program, of_programs(program, against), (against, *also))
-    if plan is None:
+    space = of_programs(program, against)
+    if (plan := solved(program, space, (against, *also))) is None:
         return Tests(())
+    plan = with_ways(program, space, plan)
     along = Ordering((("*", next((c for c in constants((program, against)) if 8 <= c <= 1024), 32)),))
     by_size = plan.ordering or along
     first, turn = plan.shapes[0], int(content_hash(program)[:8], 16)
