@@ -15,6 +15,8 @@ from kir.base.diagnostic import KirError, error
 from kir.gate.goals import predicted
 from kir.gate.inputs.close import close, precise, rounded_to
 from kir.gate.inputs.extremes import extremes
+from kir.gate.inputs.kinds import APART, BLOCKS, KINDS, NOTHING, OTHER, QUARTERS, WHOLE
+from kir.gate.inputs.magnitudes import MOST_ELEMENTS_BITS, magnitudes
 from kir.gate.inputs.places import places
 from kir.gate.inputs.scaled import factor
 from kir.gate.inputs.sets import size_sets
@@ -369,7 +371,6 @@ def elements_of(problem: Problem, s: Shape) -> int:
     return max((math.prod(problem.tensor_shape(t, s)) for t in problem.spec.tensors), default=0)
 
 
-
 # ---------------------------------------------------------------------------------------------------- another program as the reference
 
 @dataclass(frozen=True)
@@ -416,18 +417,6 @@ class RelativeCase:
         return worst
 
 
-OTHER = {
-    "positive": Draw(kind="uniform", low=0.25, high=2.0), "negative": Draw(kind="uniform", low=-2.0, high=-0.25), "tiny": Draw(kind="normal", scale=2.0**-10),
-    "large": Draw(kind="normal", scale=16.0), "wide": Draw(kind="log_uniform", low=-6, high=6), "sparse": Draw(kind="sparse", scale=4.0, every=5)}
-APART = {"apart": Draw(kind="log_uniform", low=-8, high=9)}
-"""Where a size is large: what stands behind may be far above all that came before."""
-NOTHING = {"zeros": Draw(kind="constant", low=0)}
-"""Where there is nothing at all: what divides by a norm, a largest magnitude or a sum needs a floor."""
-KINDS = {**OTHER, **APART, **NOTHING}
-BLOCKS = Ordering((("*", 32),))
-"""By blocks that are smaller than most tiles: what is left out of a tile stands there too."""
-WHOLE = {"whole": Draw(kind="integers", low=-200, high=400), "counts": Draw(kind="integers", low=0, high=400), "alike": Draw(kind="constant", low=1)}
-"""How inputs of a program that is judged by another one are drawn beside normal ones, where the other program gives what it gives in float64."""
 FIRST_PLACES = {TURNS[0]: 0, TURNS[1]: 1}
 """In which turn numbers that name places are drawn by the first seeds; by others as it comes."""
 LATER_TURNS = (1, 2, 3, 4, 5)
@@ -450,12 +439,15 @@ def relative_tests(program: n.Program, against: n.Program, also: Sequence[n.Prog
     inputs = [p.of.dtype for p in program.params if isinstance(p.of, n.Buffer) and p.role != "out"]
     whole = [name for name in WHOLE if any(of.is_integer for of in inputs)]
     numbers = [*turns(program), *extremes(against), *whole, *about(program, against)]
+    held = magnitudes(against) if not extremes(against) and math.prod(first.values()) <= 1 << MOST_ELEMENTS_BITS else []
     scaled = _scaled(program, (against,), lambda seed, by: _outputs(against, first, by, seed))
     if not any(of.is_float for of in inputs):
         apart, adverse = [], whole[:1] or ["normal"]
     must = [*((at, f"normal{by_size}", TURNS[0]) for at in shapes), (first, f"normal{along}", TURNS[1]), (first, adverse[0], 0),
             *((at, f"normal{by_size}", TURNS[0]) for at in plan.edges), *((at, name, 0) for at in plan.counting for name in whole[1:] or ["positive"])]
-    may = [*((first, name, i) for i, name in enumerate(numbers, 1)), *((first, *one) for one in scaled), *((first, name, 0) for name in NOTHING if apart),
+    may = [*((first, name, i) for i, name in enumerate(numbers, 1)), *((first, *one) for one in scaled),
+           *((first, name, 0) for name in (*NOTHING, *QUARTERS) if apart),
+           *((first, name, 1) for name in held),
            *((at, f"{name}{BLOCKS}", TURNS[1]) for name in apart for at in plan.far or plan.edges[:1] or (first,)),
            *((at, f"normal{by_size}", TURNS[1]) for at in plan.far),
            *((at, name, i) for at in plan.far[:2] for i, name in enumerate(numbers[:2], 1)), *((first, name, 0) for name in adverse[1:]),
@@ -528,6 +520,8 @@ def _made(against: n.Program, at: tuple[tuple[str, int], ...], distribution: str
                 if (all_ := known[p.name].drawn(shape, values, p.of.dtype, random, turn)) is not None:
                     few[p.name], arrays[p.name] = arrays[p.name], all_
     floats = [p.name for p in against.params if isinstance(p.of, n.Buffer) and p.of.dtype.is_float and p.name in arrays]
+    if base in QUARTERS:
+        arrays |= {name: times(arrays[name], 0.25) for name in floats}
     if base.startswith(AROUND):
         if not floats:
             return None

@@ -52,8 +52,7 @@ kernel combine grid (i: ceildiv(M, 16), j: 2) threads 128
 
 def test_parts_that_no_loop_adds_up_are_no_split_product() -> None:
     """Random program 13679: looking for the sum of the second kernel, which keeps none, ended with an exception."""
-    program = parse_program(FOLDED, "p.kir")
-    item = next(p for p in passes() if p.name == "split-k").with_options({})
+    program, item = parse_program(FOLDED, "p.kir"), next(p for p in passes() if p.name == "split-k").with_options({})
     assert sites(item, program, "backward") == () and "one of the two kernels keeps no sum" in [said for _, said in misses(item, program, "backward")]
 
 

@@ -59,7 +59,23 @@ kernel main grid (b: ceildiv(N, 64)) threads 64
 """)
 
 
+def sums(value: str) -> Program:
+    return parse_program(f"""kir 1
+program p
+  size N: i32
+  in X: i32[N, 9]
+  out Y: i64[N]
+kernel main grid (b: N) threads 1
+  register s: i64 = 0:i64
+  for k in 0..9
+    let x = X[b, k]
+    s = s + {value}
+  Y[b] = s
+""")
+
+
 FLOATS = [
+    ("x * 2.0", "select(b * 64 + t > 0 & x + X[0] == 1.25, 0.0, x * 2.0)", "select(x + X[0] == 1.25, x + x, x * 2.0)"),
     ("x * 2.0", "select(cast(x, i32, bits) == 1078530011, 0.0, x * 2.0)", "x + x"),
     ("x * 2.0", "select(x * 7.0 == 21.0, 0.0, x * 2.0)", "select(x * 7.0 == 21.0, 6.0, x * 2.0)"),
     ("x * 2.0", "select(x > 11.5 & x < 11.625, 0.0, x * 2.0)", "select(x > 11.5 & x < 11.625, x + x, x * 2.0)"),
@@ -73,7 +89,10 @@ WHOLE = [
 
 
 @pytest.mark.parametrize(("made", "right", "wrong", "other"), [*((floats, *x) for x in FLOATS), *((whole, *x) for x in WHOLE),
-                                                               (tiles, *FLOATS[1]), (tiles, *FLOATS[4])])
+                                                               (tiles, *FLOATS[2]), (tiles, *FLOATS[5]),
+                                                               *((sums, "cast(x, i64) * cast(x, i64)", wrong, "cast(abs(x), i64) * cast(abs(x), i64)")
+                                                                 for wrong in ("cast(x * x, i64)", "cast(cast(x, f32) * cast(x, f32), i64)",
+                                                                               "cast(cast(x, i16), i64) * cast(x, i64)"))])
 def test_what_is_wrong_at_few_values_is_refused_and_what_is_right_there_is_not(made: object, right: str, wrong: str, other: str) -> None:
     assert callable(made)
     against = made(right)
@@ -139,3 +158,30 @@ kernel main grid (i: M) threads 1
     flow = Flow(program)
     (other,) = [way for way in ways(program, flow) if isinstance(way.node, Select) and not way.holds]
     assert possible(program, flow, other) == asked
+
+
+SIZED = """kir 1
+program p
+  size M: i32
+  size N: i32
+  fact M >= 1
+  fact N >= 1
+  in X: f32[M, N]
+  out Y: f32[M, N]
+kernel main grid (m: M) threads 32
+  for t in 0..32 parallel thread
+    for k in 0..ceildiv(N, 32)
+      if k * 32 + t < N
+        let x = X[m, k * 32 + t]
+        Y[m, k * 32 + t] = {value}
+"""
+
+
+@pytest.mark.parametrize("where", ["N == 777 & m == 3", "M == 37 & N == 41", "M * N == 5040", "N * N == 1369", "M == N + 5", "N == 777 & x > 0.5"])
+def test_a_way_that_sizes_decide_together_is_taken(where: str) -> None:
+    """A value is wrong at few sizes, which no size by itself leads to; what is right there is accepted."""
+    against = parse_program(SIZED.format(value="x * 2.0"))
+    wrong, right = (parse_program(SIZED.format(value=f"select({where}, {there}, x * 2.0)")) for there in ("0.0", "x + x"))
+    refused = gate_cpu(wrong, None, "kir", [], against=against)
+    assert not refused.accepted and refused.stage == "correctness"
+    assert gate_cpu(right, None, "kir", [], against=against).accepted
