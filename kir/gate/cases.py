@@ -15,9 +15,10 @@ from kir.base.diagnostic import KirError, error
 from kir.gate.goals import predicted
 from kir.gate.inputs.close import close, precise, rounded_to
 from kir.gate.inputs.extremes import extremes
-from kir.gate.inputs.kinds import APART, BLOCKS, KINDS, NOTHING, OTHER, QUARTERS, WHOLE
+from kir.gate.inputs.kinds import APART, BESIDE, BLOCKS, KINDS, NOTHING, OTHER, QUARTERS, WHOLE
 from kir.gate.inputs.magnitudes import MOST_ELEMENTS_BITS, magnitudes
 from kir.gate.inputs.places import places
+from kir.gate.inputs.scalars import SCALARS, given, keeps, turns_of_scalars
 from kir.gate.inputs.scaled import factor
 from kir.gate.inputs.sets import size_sets
 from kir.gate.inputs.turns import about, numbers_of, turns
@@ -444,9 +445,10 @@ def relative_tests(program: n.Program, against: n.Program, also: Sequence[n.Prog
     if not any(of.is_float for of in inputs):
         apart, adverse = [], whole[:1] or ["normal"]
     must = [*((at, f"normal{by_size}", TURNS[0]) for at in shapes), (first, f"normal{along}", TURNS[1]), (first, adverse[0], 0),
+            *((first, name, 0) for name in turns_of_scalars(against)),
             *((at, f"normal{by_size}", TURNS[0]) for at in plan.edges), *((at, name, 0) for at in plan.counting for name in whole[1:] or ["positive"])]
     may = [*((first, name, i) for i, name in enumerate(numbers, 1)), *((first, *one) for one in scaled),
-           *((first, name, 0) for name in (*NOTHING, *QUARTERS) if apart),
+           *((first, name, 0) for name in (*NOTHING, *BESIDE) if apart),
            *((first, name, 1) for name in held),
            *((at, f"{name}{BLOCKS}", TURNS[1]) for name in apart for at in plan.far or plan.edges[:1] or (first,)),
            *((at, f"normal{by_size}", TURNS[1]) for at in plan.far),
@@ -535,19 +537,18 @@ def _made(against: n.Program, at: tuple[tuple[str, int], ...], distribution: str
         tensors = [Tensor(name=p.name, role="in", dtype=p.of.dtype.name, shape=tuple(_extent(d) for d in p.of.shape))
                    for p in against.params if isinstance(p.of, n.Buffer)]
         arrays = ordered(arrays, tensors, ordering, seed)
-    scalars: dict[str, int | float] = {**sizes}
-    for p in against.params:
-        if p.role == "scalar" and p.value is None and isinstance(p.of, DType):
-            scalars[p.name] = 0.5 if p.of.is_float else 1
+    scalars: dict[str, int | float] = {**sizes, **given(against, base)}
+    if base.startswith(SCALARS) and not keeps(against, scalars):
+        return None
     with np.errstate(all="ignore"):
         result = _ran(against, arrays, scalars)
-        if (few or base in WHOLE or base.startswith(AT)) and result.errors:
-            if base in WHOLE or base.startswith(AT):
+        if (few or base in WHOLE or base.startswith((AT, SCALARS))) and result.errors:
+            if base in WHOLE or base.startswith((AT, SCALARS)):
                 return None  # numbers that name places it does not have
             arrays |= few
             result = _ran(against, arrays, scalars)
         expected, also = result.outputs, _otherwise(against, arrays, scalars)
-        asked = base in KINDS or base.startswith((AROUND, AT, TIMES))
+        asked = base in KINDS or base.startswith((AROUND, AT, TIMES, SCALARS))
         sure = _exact_enough(against, arrays, scalars, expected) if asked else frozenset()
         if sure is None:
             return None

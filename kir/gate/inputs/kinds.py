@@ -13,11 +13,13 @@ NOTHING = {"zeros": Draw(kind="constant", low=0)}
 """Where there is nothing at all: what divides by a norm, a largest magnitude or a sum needs a floor."""
 QUARTERS = {"quarters": Draw(kind="integers", low=-16, high=17)}
 """Quarters of whole numbers: sums, products and differences of few values, of which some are whatever a program looks for."""
-KINDS = {**OTHER, **APART, **NOTHING, **QUARTERS}
+BESIDE = {**QUARTERS, "low": Draw(kind="uniform", low=-300, high=-100), "high": Draw(kind="uniform", low=100, high=300)}
+"""And far below and above nothing: what begins from zero, or takes an exponential before its largest is known, is wrong there."""
+KINDS = {**OTHER, **APART, **NOTHING, **BESIDE}
 BLOCKS = Ordering((("*", 32),))
 """By blocks that are smaller than most tiles: what is left out of a tile stands there too."""
 WHOLE = {"whole": Draw(kind="integers", low=-200, high=400), "counts": Draw(kind="integers", low=0, high=400), "alike": Draw(kind="constant", low=1)}
 """Whole numbers, beside none."""
 
 
-__all__ = ["APART", "BLOCKS", "KINDS", "NOTHING", "OTHER", "QUARTERS", "WHOLE"]
+__all__ = ["APART", "BESIDE", "BLOCKS", "KINDS", "NOTHING", "OTHER", "QUARTERS", "WHOLE"]

@@ -185,3 +185,63 @@ def test_a_way_that_sizes_decide_together_is_taken(where: str) -> None:
     refused = gate_cpu(wrong, None, "kir", [], against=against)
     assert not refused.accepted and refused.stage == "correctness"
     assert gate_cpu(right, None, "kir", [], against=against).accepted
+
+
+SCALARS = """kir 1
+program p
+  size N: i32
+  scalar alpha: f32
+  scalar flag: i32
+  fact N >= 1
+  in X: f32[N]
+  out Y: f32[N]
+kernel main grid (b: ceildiv(N, 64)) threads 64
+  for t in 0..64 parallel thread
+    if b * 64 + t < N
+      let x = X[b * 64 + t]
+      Y[b * 64 + t] = {value}
+"""
+
+
+@pytest.mark.parametrize("wrong", ["select(flag != 0, x * 0.5, x + 0.5)", "x * alpha", "select(flag == 1, x * alpha, x + alpha)",
+                                   "select(alpha < 0.0, 0.0, select(flag != 0, x * alpha, x + alpha))"])
+def test_a_scalar_that_is_left_out_shows_at_other_values(wrong: str) -> None:
+    """All of these were accepted: a factor was 0.5 and a flag 1 in every test."""
+    against = parse_program(SCALARS.format(value="select(flag != 0, x * alpha, x + alpha)"))
+    assert not gate_cpu(parse_program(SCALARS.format(value=wrong)), None, "kir", [], against=against).accepted
+    right = SCALARS.format(value="select(flag == 0, alpha + x, alpha * x)")
+    assert gate_cpu(parse_program(right), None, "kir", [], against=against).accepted
+
+
+def test_facts_about_scalars_hold_at_all_values() -> None:
+    """A program that says that its flag is set is not asked what it does without."""
+    against = SCALARS.replace("  fact N >= 1\n", "  fact N >= 1\n  fact flag >= 1\n").format(value="select(flag != 0, x * alpha, x + alpha)")
+    alone = SCALARS.format(value="x * alpha")
+    assert gate_cpu(parse_program(alone), None, "kir", [], against=parse_program(against)).accepted
+
+
+SOFTMAX = """kir 1
+program p
+  size M: i32
+  size N: i32
+  fact M >= 1
+  fact N >= 1
+  in X: f32[M, N]
+  out Y: f32[M, N]
+kernel main grid (m: M) threads 1
+  register top: f32 = {first}
+  register s: f32 = 0.0
+  for k in 0..N
+    top = max(top, X[m, k])
+  for j in 0..N
+    s = s + exp(X[m, j] - top)
+  for i in 0..N
+    Y[m, i] = exp(X[m, i] - top) / s
+"""
+
+
+def test_a_largest_that_begins_at_zero_is_wrong_far_below() -> None:
+    """The same over the reals, and zero by zero in floats."""
+    against = parse_program(SOFTMAX.format(first="X[m, 0]"))
+    assert not gate_cpu(parse_program(SOFTMAX.format(first="0.0")), None, "kir", [], against=against).accepted
+    assert gate_cpu(parse_program(SOFTMAX.format(first="-1.0e30")), None, "kir", [], against=against).accepted
