@@ -245,3 +245,12 @@ def test_a_largest_that_begins_at_zero_is_wrong_far_below() -> None:
     against = parse_program(SOFTMAX.format(first="X[m, 0]"))
     assert not gate_cpu(parse_program(SOFTMAX.format(first="0.0")), None, "kir", [], against=against).accepted
     assert gate_cpu(parse_program(SOFTMAX.format(first="-1.0e30")), None, "kir", [], against=against).accepted
+
+
+@pytest.mark.parametrize(("value", "said"), [("select(x != x, 0.0, x * 2.0)", "with NaN among the inputs Y["), ("x + x", ""),
+                                             ("select(x == x * 0.5 & x > 1.0, 0.0, x * 2.0)", "with infinities among the inputs Y[")])
+def test_what_is_not_finite_is_a_warning(value: str, said: str) -> None:
+    """It refuses nothing, and nothing was said of it."""
+    found = gate_cpu(floats(value), None, "kir", [], against=floats("x * 2.0"), algebra=True)
+    assert found.accepted and found.correctness is not None
+    assert [d.message.startswith(said) and d.id == "KIR-G144" for d in found.correctness.weak] == [True] * bool(said)
