@@ -3,7 +3,7 @@
     python -m benchmarks.fuzz.device [--minutes M] [--state FILE] [--jobs N] [--gpu-from SECONDS] [--seed N] [--write] [--mended]
 
 CUDA takes every program, many of them in one translation unit; Triton and TileLang, which compile each by itself, every few. Of some seeds it is what passes
-made of the program. Processes prepare them all the time (made, written, compiled, interpreted); one launches them, from `--gpu-from` on. Floats are whole
+made of the program. Processes prepare them all the time (made, written, compiled, interpreted), and launch them from `--gpu-from` on. Floats are whole
 numbers, so that sums and products are exact in f32 and f64 whatever their order, as far as whole numbers go: these, and integers, are the same bit for bit;
 f16 and bf16 may differ by what their roundings make of it. Nothing may be written beyond a tensor, or into an input.
 Goes on where the last run ended; `--write` writes docs/tables/fuzz-device.md, `--mended` says that what was found by now is mended. Exit code 1 where
@@ -23,7 +23,7 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,7 @@ SHARES = {"cuda": 1, "triton": 64, "tilelang": 512}
 """One of how many programs a surface takes: as its compiler's cost is."""
 BATCH, LATER, TRIED, STEPS = 128, 0.25, 8, 3
 """Programs at once; how often it is what passes made of one; passes that are tried for that, and steps at most."""
-SAVED, LAST, TOGETHER = 15.0, 25.0, 8
+SAVED, LAST, TOGETHER = 15.0, 25.0, 4
 """Seconds between two writes of the state; and before the end of a run, from which no batch is begun; and batches that are launched together."""
 ROUNDED, SHOWN, KEPT = {"f16": 2.0 ** -7, "bf16": 2.0 ** -4}, 120, 40
 """How far a value of a narrow float may lie from the interpreter's, of the largest there is; characters of a reason that are kept, and rows shown."""
@@ -193,7 +193,7 @@ def prepared(target: Target, seeds: Sequence[int]) -> Prepared:
 
 
 def finished(gpu: Gpu, several: Sequence[Prepared]) -> tuple[list[tuple[int, Outcome]], dict[str, float]]:
-    """What comes of what is prepared, launched by one process of the device; and seconds by what they went to."""
+    """What comes of what is prepared, launched by one process of the device; and the seconds of that."""
     clock, waiting = Clock(), [each for one in several for each in one.waiting]
     came_back = launched(gpu, [ready for *_, ready in waiting])
     clock.since("launching")
@@ -216,8 +216,22 @@ def take(state: dict[str, Any], seeds: Sequence[int], found: Sequence[tuple[int,
     state["counts"], state["seed"], state["seconds"] = dict(counts), max(state["seed"], max(seeds) + 1), state["seconds"] + seconds
 
 
-def running(state: dict[str, Any], chosen: argparse.Namespace, gpu: Gpu) -> None:
-    """Batches for the minutes that are asked for, prepared in as many processes and launched by this one."""
+@lru_cache(maxsize=1)
+def _gpu() -> Gpu:
+    """The device, for all that a process launches."""
+    return Gpu.open()
+
+
+def closed(several: list[Prepared]) -> tuple[list[int], list[tuple[int, Outcome]], dict[str, float]]:
+    """What is prepared, launched in a process of its own: its seeds, what came of them, and all the seconds that it took by what they went to."""
+    found, spent = finished(_gpu(), several)
+    for one in several:
+        spent |= {what: spent.get(what, 0.0) + seconds for what, seconds in one.spent.items()}
+    return [seed for one in several for seed in one.seeds], found, spent
+
+
+def running(state: dict[str, Any], chosen: argparse.Namespace, target: Target) -> None:
+    """Batches for the minutes that are asked for, in as many processes."""
     start = time.monotonic()
     end, saved = start + 60 * chosen.minutes, start
     following = itertools.chain(list(state["left"]), itertools.count(state["seed"]))
@@ -225,17 +239,19 @@ def running(state: dict[str, Any], chosen: argparse.Namespace, gpu: Gpu) -> None
     with client.common() as folder:
         os.environ[client.COMMON] = folder
         with ProcessPoolExecutor(chosen.jobs, multiprocessing.get_context("spawn"), initializer=no_collector, max_tasks_per_child=40) as pool:
-            open_ones: set[Future[Prepared]] = set()
-            while time.monotonic() < end and (open_ones or waiting or time.monotonic() < end - LAST):
-                while len(open_ones) < 2 * chosen.jobs and time.monotonic() < end - LAST:
-                    open_ones.add(pool.submit(prepared, gpu.target, list(itertools.islice(following, BATCH))))
-                ready = waiting and time.monotonic() - start >= chosen.gpu_from
-                ended, open_ones = wait(open_ones, 0 if ready else min(1.0, max(end - time.monotonic(), 0.0)), FIRST_COMPLETED)
-                waiting += [each.result() for each in ended]
-                if waiting and time.monotonic() - start >= chosen.gpu_from:
-                    now, waiting = waiting[:TOGETHER], waiting[TOGETHER:]
-                    found, spent = finished(gpu, now)
-                    take(state, [seed for one in now for seed in one.seeds], found, Counter(spent) + sum((Counter(one.spent) for one in now), Counter()))
+            opening: set[Future[Prepared]] = set()
+            closing: set[Future[Any]] = set()
+            while time.monotonic() < end and (opening or closing or waiting or time.monotonic() < end - LAST):
+                while waiting and time.monotonic() - start >= chosen.gpu_from:
+                    closing.add(pool.submit(closed, waiting[:TOGETHER]))
+                    waiting = waiting[TOGETHER:]
+                while len(opening) + len(closing) < 2 * chosen.jobs and time.monotonic() < end - LAST:
+                    opening.add(pool.submit(prepared, target, list(itertools.islice(following, BATCH))))
+                ended, _ = wait({*opening, *closing}, min(1.0, max(end - time.monotonic(), 0.0)), FIRST_COMPLETED)
+                waiting += [each.result() for each in opening & ended]
+                for each in closing & ended:
+                    take(state, *each.result())
+                opening, closing = opening - ended, closing - ended
                 if time.monotonic() - saved > SAVED:
                     _write(chosen.state, state)
                     saved = time.monotonic()
@@ -292,7 +308,7 @@ def main() -> int:
     if chosen.minutes > 0:
         with Gpu.open() as gpu:
             state["machine"] = str(gpu.about["name"])
-            running(state, chosen, gpu)
+            running(state, chosen, gpu.target)
     if chosen.write:
         PAGE.write_text(page(state))
     print(f"{state['seed'] - len(state['left'])} programs: {state['counts']}")
