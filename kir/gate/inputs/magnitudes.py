@@ -85,8 +85,10 @@ class _Bounds:
         match s:
             case n.Let(names=(name,)):
                 self._keep(name, self._size(s.value))
-            case n.Let() | n.Copy() | n.Mma() | n.Opaque() | n.Hole() | n.View():
+            case n.Let() | n.Copy() | n.Mma() | n.Opaque() | n.Hole() | n.View() | n.While():
                 raise _NotBounded
+            case n.For() if any(self._touches(e) for e in (s.lo, s.hi, s.step)):
+                raise _NotBounded  # it would go round as often
             case n.Alloc(init=n.Expr() as init):
                 self._keep(s.buffer.name, self._size(init))
             case n.Store():
