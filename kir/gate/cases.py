@@ -430,7 +430,7 @@ def relative_tests(program: n.Program, against: n.Program, also: Sequence[n.Prog
     space = of_programs(program, against)
     if (plan := solved(program, space, (against, *also))) is None:
         return Tests(())
-    plan = with_ways(program, space, plan)
+    plan = with_ways(against, space, with_ways(program, space, plan))
     along = Ordering((("*", next((c for c in constants((program, against)) if 8 <= c <= 1024), 32)),))
     by_size = plan.ordering or along
     first, turn = plan.shapes[0], int(content_hash(program)[:8], 16)
@@ -456,7 +456,7 @@ def relative_tests(program: n.Program, against: n.Program, also: Sequence[n.Prog
            *((at, f"{name}{by_size}", TURNS[1]) for name, at in _turns(adverse, plan.far)),
            *((first, f"normal{(along, by_size)[seed % 2]}", seed) for seed in LATER_TURNS),
            *((at, f"normal{by_size}", TURNS[0]) for at in plan.shapes if at not in shapes),
-           *((at, "normal", 1) for at in size_sets(program) if at not in plan.shapes)]
+           *((at, "normal", 1) for some in size_sets(program) if (at := {**first, **some}) not in plan.shapes)]
     kept, left = _affordable(program, [at for at, _, _ in must], [at for at, _, _ in may], lambda at: at, TIMES_RUN)
     cases = [made for at, distribution, seed in [*must, *(may[i] for i in kept)]
              if (made := _relative(against, at, distribution, seed + fresh)) is not None]

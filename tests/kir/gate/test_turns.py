@@ -254,3 +254,14 @@ def test_what_is_not_finite_is_a_warning(value: str, said: str) -> None:
     found = gate_cpu(floats(value), None, "kir", [], against=floats("x * 2.0"), algebra=True)
     assert found.accepted and found.correctness is not None
     assert [d.message.startswith(said) and d.id == "KIR-G144" for d in found.correctness.weak] == [True] * bool(said)
+
+
+def test_a_way_of_the_reference_that_no_size_takes_is_taken() -> None:
+    """A number that only chooses is a size of the one and nothing of the other, whose sizes are all above zero."""
+    text = SCALARS.replace("  scalar flag: i32\n", "  size flag: i32\n").format(value="select(flag != 0, max(x, 0.0), x * alpha)")
+    against = parse_program(text)
+    wrong = SCALARS.format(value="max(x, 0.0)")
+    refused = gate_cpu(parse_program(wrong), None, "kir", [], against=against)
+    assert not refused.accepted and refused.correctness is not None and refused.correctness.runs[-1].sizes["flag"] == 0
+    assert gate_cpu(parse_program(text.replace("flag != 0, max(x, 0.0), x * alpha", "flag == 0, alpha * x, max(x, 0.0)")), None, "kir", [],
+                    against=against).accepted
