@@ -15,6 +15,7 @@ from ..source.syntax import declared_name, text
 from ..symbols.symbols import Function
 from .dispatch import Written
 from .geometry import BLOCK, words_of
+from .records import apart
 
 _MADE = re.compile(r"((?:::)?[A-Za-z_][\w:]*(?:<[^()]*>)?)(?:\(\.\.\))?")
 """What host code says of an object that it makes, or declares, of a class that is not followed."""
@@ -30,7 +31,7 @@ def parameters_of(fn: Function) -> dict[str, str]:
 
 def named_arguments(fn: Function, launch: HostLaunch) -> dict[str, Value]:
     """The arguments of a launch by the kernel's parameters."""
-    return dict(zip(parameters_of(fn), launch.arguments))
+    return apart(dict(zip(parameters_of(fn), launch.arguments)))
 
 
 def compile_time(fn: Function, launch: HostLaunch) -> dict[str, Value]:

@@ -110,6 +110,13 @@ def parameters(node: Node) -> list[Node]:
     return [] if listed is None else [p for p in listed.named_children if p.type in ("parameter_declaration", "optional_parameter_declaration")]
 
 
+def is_class(words: str, units: Sequence[Unit]) -> bool:
+    """Whether a type is spelled by the name of a class that a file declares."""
+    name = re.match(r"[A-Za-z_]\w*", words)
+    declared = re.compile(rf"\b(?:struct|class)\s+(?:alignas\([^()]*\)\s*)?{name[0]}\b") if name is not None else None
+    return declared is not None and any(declared.search(unit.mapped.source) for unit in units)
+
+
 def template_of(node: Node) -> tuple[TParam, ...]:
     """The template parameters of a function."""
     around = node.parent

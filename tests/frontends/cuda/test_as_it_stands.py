@@ -14,6 +14,7 @@ from kir.interp import run
 from kir.ir.binding import Binding
 from kir.ir.bindings.specialize import specialize
 from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
 from kir.learning.corpus.roundtrip.equal import same_program
 from kir.learning.corpus.roundtrip.one import examine
 from kir.learning.corpus.roundtrip.threads import thread_form
@@ -37,6 +38,16 @@ def written(tmp_path: Path, source: str, name: str = "k.cu") -> Path:
 
 def reasons(file: Path, kernel: str = "k") -> list[str]:
     return [s.reason for s in opaque_statements(read(file, kernel))]
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("__global__ void k(float* x) {\n  int n = x;\n  n = n + 1;\n  x[0] = n;\n}\n", "'n', of type int, begins with a value that is no number"),
+    ("__global__ void k(float* x) {\n  x[blockIdx.w] = 1.f;\n}\n", "the component 'w'"),
+    ("__device__ int f(float v) {\n  int n;\n  ;\n  return n;\n}\n__global__ void k(float* x) {\n  x[0] = f(1.f);\n}\n", "")])
+def test_what_random_sources_found_stays_text_or_is_read(tmp_path: Path, text: str, said: str) -> None:
+    """Exceptions before: a number from a pointer, a fourth axis, an empty statement between a declaration and a return."""
+    found = reasons(written(tmp_path, text))
+    assert said in found[0] if said else not found, found
 
 
 def test_a_header_that_is_not_there_is_left_out(tmp_path: Path) -> None:
@@ -353,3 +364,23 @@ def test_the_form_that_is_compared_forgives_names_alone() -> None:
     whole = made("b[t * 8 +: 8] = a[t * 8 +: 8]")
     assert same_program(made("for e in 0..2 unroll", "  b[t * 8 + e * 4 +: 4] = a[t * 8 + e * 4 +: 4]"), whole)
     assert not same_program(made("for e in 0..2 unroll", "  b[t * 8 + e * 4 +: 4] = a[t * 8 +: 4]"), whole)
+
+
+def test_kernels_of_one_name_are_each_named_with_their_parameters(tmp_path: Path) -> None:
+    file = tmp_path / "k.cu"
+    file.write_text("""
+#include <cuda_fp16.h>
+__global__ void k(const float* __restrict__ x, float* y, int n);
+__global__ void k(const float* __restrict__ x, float* y, int n) { if (threadIdx.x < n) y[threadIdx.x] = x[threadIdx.x]; }
+__global__ void k(const __half *x, __half *y, int n) { if (threadIdx.x < n) y[threadIdx.x] = x[threadIdx.x]; }
+__global__ void k(__half* x) { x[threadIdx.x] = __float2half(0.f); }
+void go(const float* x, float* y, int n) { k<<<1, 32>>>(x, y, n); }
+void gone(__half* x) { k<<<1, 64>>>(x); }
+""")
+    reader: Any = frontend("cuda")
+    of_half, of_one = "k(const __half*, __half*, int)", "k(__half*)"
+    assert [ref.name for ref in reader.kernels(file)] == ["k", of_half, of_one]
+    assert [each.label for each in reader.specializations(file)] == ["k[32]", f"{of_half}[32]", f"{of_one}[64]"]
+    assert "x: f16" in program_text(reader.parse(file, of_half)) and "x: f32" in program_text(reader.parse(file, "k"))
+    with pytest.raises(KirError, match="no kernel 'k' takes"):
+        reader.parse(file, "k(int)")
