@@ -18,7 +18,7 @@ from ..source.source import Node, Unit, fragment
 from ..source.syntax import declared_name, text
 from ..symbols.template_candidates import likely
 from ..types.errors import NotUnderstood
-from .dispatch import CPP_TYPES, KERNEL, OPEN, Closure, Config, Fields, GuessedType, KernelOf, Written, kernel_of, offered
+from .dispatch import CPP_TYPES, KERNEL, OPEN, Closure, Config, GuessedType, KernelOf, Written, kernel_of, offered
 from .host_parts import (
     Headers,
     combined,
@@ -28,13 +28,12 @@ from .host_parts import (
     is_integer,
     literal,
     parameters,
-    record_of,
     template_names,
     template_of,
     words_of_kernels,
 )
 from .host_values import SCALARS, TYPES, Extents, Memory, Pointed, Sizes, allocated, bytes_of, method, named_types, torch_made, width_of
-from .records import begun
+from .records import Record, begun, passed
 
 DEEPEST, MOST_STATEMENTS = 8, 20_000
 _CASTS = frozenset({"static_cast", "reinterpret_cast", "const_cast", "std::move", "std::forward"})
@@ -53,13 +52,15 @@ class Follower:
 
     def __init__(self, functions: Mapping[str, tuple[Unit, Node]], units: Sequence[Unit], concrete: bool = False, every: bool = False) -> None:
         self.functions, self.units, self.headers = functions, units, Headers(units)
-        self.known, self.launches = Known(), list[HostLaunch]()
+        self.known = Known()
+        self.launches: list[HostLaunch] = []
         self.depth = self.followed = 0
         self.every = every
         """Whether both parts of a branch that nothing decides are followed, and each dtype that a dispatch macro offers."""
         self.concrete = concrete
         """Whether numbers are those of one call: none is a size then."""
-        self.globals, self.given = dict[str, Value](), False
+        self.globals: dict[str, Value] = {}
+        self.given = False
         """Whether callers say how large things are: a constant in such a function is none of their choices."""
         self.compiled = words_of_kernels(units)
         """What kernels mention: constants of theirs are no sizes, whoever else uses them."""
@@ -96,7 +97,7 @@ class Follower:
             return Memory(self.known, name, None, TYPES.get(kind, ""))
         if kind in TYPES and is_integer(kind):
             return self._named(name, None)
-        return record_of(kind, name, self.units, lambda word: self._named(word, None), self.known)
+        return passed(self.units, kind, name, self._argument)
 
     def _named(self, name: str, example: int | None) -> n.Var:
         made = self.known.fresh("", example)
@@ -230,7 +231,8 @@ class Follower:
             elif kind.rpartition("::")[2] == "cudaLaunchConfig_t":
                 members = self._listed(self.value(init, scope)) if init is not None else []
                 v = Config(dict(zip(("gridDim", "blockDim", "dynamicSmemBytes"), members)))
-            elif (held := begun(self.units, kind, d, lambda x: self.value(x, scope))) is not None:
+            elif not pointer and d.type != "array_declarator" and (init is None or init.type == "initializer_list") and (
+                    held := begun(self.units, kind, init, lambda x: self.value(x, scope))) is not None:
                 v = held
             elif init is None:
                 v = Memory(self.known, text(name), None, TYPES.get(kind, "")) if pointer or d.type == "array_declarator" else Unknown(kind)
@@ -366,7 +368,7 @@ class Follower:
     def _field(self, e: Node, scope: dict[str, Value]) -> Value:
         owner = self.value(e.named_children[0], scope)
         word = text(e.named_children[-1])
-        if isinstance(owner, (Config, Fields)):
+        if isinstance(owner, Config | Record):
             return owner.members.get(word, Unknown(word))
         if isinstance(owner, Extents) and word in "xyz":
             return owner.of["xyz".index(word)] if "xyz".index(word) < len(owner.of) else build.const(1)
@@ -375,10 +377,8 @@ class Follower:
     def _member(self, e: Node, v: Value, scope: dict[str, Value]) -> None:
         """`grid.x = ..`"""
         name, word = text(e.named_children[0]), text(e.named_children[-1])
-        if isinstance(of := scope.get(name), Config):
+        if isinstance(of := scope.get(name), Config | Record):
             of.members[word] = v
-        elif isinstance(of, Fields):
-            scope[name] = Fields(of.reason, {**of.members, word: v})
         elif not isinstance(v, Array) and word in ("x", "y", "z"):
             held = scope.get(name)
             items = [*(held.of if isinstance(held, Extents) else ()), *([build.const(1)] * 3)][:3]
