@@ -194,7 +194,7 @@ def shape_for(one: Subject, text: str, on: Literal["cpu", "gpu"] = "cpu") -> Sha
     if timed := one.problem.timed_for(one.program):
         return timed[0]
     own = {p.name for p in one.program.params if p.role == "size" and p.value is None}
-    if own == one.problem.shapes[0].sizes.keys() and (usual := _usual(one.program, one.problem)) is not None and one.problem.admits(usual):
+    if own == one.problem.shapes[0].sizes.keys() and (usual := _usual(one.program, one.problem, on)) is not None and one.problem.admits(usual):
         return usual  # of a kernel that takes none of the timed shapes: small ones say nothing
     found = one.problem.shapes_for(one.program)[-1:]
     if not found:
