@@ -191,7 +191,12 @@ def shape_for(one: Subject, text: str, on: Literal["cpu", "gpu"] = "cpu") -> Sha
         return shape_of(one.problem, ",".join(f"{k}={v}" for k, v in one.sizes.items()))
     if isinstance(one.problem, ProgramProblem) and (usual := _as_called(one, on) or _usual(one.program, one.problem, on)) is not None:
         return usual
-    found = one.problem.timed_for(one.program) or one.problem.shapes_for(one.program)[-1:]
+    if timed := one.problem.timed_for(one.program):
+        return timed[0]
+    own = {p.name for p in one.program.params if p.role == "size" and p.value is None}
+    if own == one.problem.shapes[0].sizes.keys() and (usual := _usual(one.program, one.problem, on)) is not None and one.problem.admits(usual):
+        return usual  # of a kernel that takes none of the timed shapes: small ones say nothing
+    found = one.problem.shapes_for(one.program)[-1:]
     if not found:
         raise usage("KIR-G902", f"no shape of '{one.problem.name}' satisfies the kernel's facts", needs="--shape M=..,N=..")
     return found[0]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import kir
+from kir.gate.proved.verdict import Proved
 
 SCALE = """
 #include <cuda_runtime.h>
@@ -17,7 +18,7 @@ void run(const float* x, float* y, int m, int n) { scale<<<m, 256>>>(x, y, m, n)
 """
 
 
-def checked(folder: Path, place: str) -> kir.Proved:
+def checked(folder: Path, place: str) -> Proved:
     """The kernel as a file with its launch, proved."""
     file = folder / "scale.cu"
     file.write_text(SCALE.replace("PLACE", place))
