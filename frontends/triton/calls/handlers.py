@@ -37,7 +37,7 @@ from ..values.values import (
     is_number,
     items_of,
 )
-from . import asm, memory, random, reductions, tiles
+from . import asm, memory, random, reductions, scaled, tiles
 from .hints import assume, barrier, dependency, hint, identity, nothing
 from .libdevice import rounding_call
 
@@ -321,6 +321,7 @@ HANDLERS: Mapping[str, Handler] = {
     "load_tensor_descriptor": _descriptor_load,
     "store_tensor_descriptor": lambda r, a: memory.descriptor_store(r, _descriptor(a.need(0, "desc")), a.need(1, "offsets"), a.need(2, "value")),
     "dot": reductions.dot,
+    "dot_scaled": scaled.dot_scaled,
     "sum": reductions.total,
     "max": lambda r, a: reductions.extreme(r, "max", a),
     "min": lambda r, a: reductions.extreme(r, "min", a),
@@ -389,6 +390,7 @@ HANDLERS: Mapping[str, Handler] = {
     "pair_uniform_to_normal": random.pair_to_normal,
     "get_int_dtype": lambda r, a: _int_dtype(a),
     "next_power_of_2": lambda r, a: _power_of_2(a.need(0, "x")),
+    "_log2": lambda r, a: max(operators.known_int(a.need(0, "i"), "a size"), 1).bit_length() - 1,
     **{word: partial(lambda w, r, a: memory.atomic(r, w, a), word) for word in (*memory.ATOMICS, "atomic_cas")},
 }
 """Functions of `tl` that are no rows of the instruction table, by their last word."""

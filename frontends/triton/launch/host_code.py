@@ -29,6 +29,8 @@ def triton_launches(source: Path, node: cst.FunctionDef) -> list[HostLaunch]:
         for name, v in [*given.items()]:
             if isinstance(v, Described):
                 given |= {name: v.of, **{f"{name}_block_{k}": each for k, each in enumerate(v.block)}}
+            elif isinstance(v, Kernel) and v.grid is None:
+                given |= {name: v.name}  # a function that the kernel is given
         if isinstance(grid, Called):
             grid = follower.call(grid, [{"": "metas", **given}], {})
         extents = tuple(grid) if isinstance(grid, (list, tuple)) else (grid,)

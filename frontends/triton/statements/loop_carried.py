@@ -105,6 +105,7 @@ def _snapshot(r: State) -> tuple[Any, ...]:
         len(r.out.blocks),
         copy.copy(r.paths.known),
         dict(r.functions),
+        dict(r.combines),
     )
 
 
@@ -116,7 +117,7 @@ def _restore(r: State, saved: tuple[Any, ...]) -> None:
     r.out.taken |= set(r.dtype_terms.values())
     r.opaque = list(saved[7])
     r.paths.known = list(saved[9])
-    r.functions = dict(saved[10])
+    r.functions, r.combines = dict(saved[10]), dict(saved[11])
 
 
 def _open(r: State, names: Sequence[str], hints: dict[str, Value]) -> tuple[list[str], list[str], dict[str, Value]]:

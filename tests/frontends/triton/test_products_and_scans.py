@@ -1,0 +1,79 @@
+"""Products of microscaled operands, and scans by functions in loops: what they mean, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tests.frontends.reading import opaque
+from tests.frontends.triton.reading import execute, read, written_back
+
+E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
+
+
+@pytest.mark.parametrize(("left", "right", "fast"), [("e5m2", "e2m1", False), ("e2m1", "bf16", True), ("e4m3", "e5m2", False)])
+def test_products_of_microscaled_operands(tmp_path: Path, left: str, right: str, fast: bool) -> None:
+    """A scale for 32 elements along K, the power of two of its bits less 127; 255 is NaN. A product has no scales where None is given."""
+    draw, m, columns, k = np.random.default_rng(0), 16, 32, 64
+    kinds = {"e5m2": ml_dtypes.float8_e5m2, "e4m3": ml_dtypes.float8_e4m3fn, "bf16": ml_dtypes.bfloat16}
+
+    def operand(kind: str, rows: int, along: int) -> tuple[np.ndarray, np.ndarray]:
+        if kind == "e2m1":
+            raw = draw.integers(0, 256, (rows, along // 2)).astype(np.uint8)
+            return raw, E2M1[np.stack([raw & 15, raw >> 4], -1).reshape(rows, along)]
+        made = draw.normal(size=(rows, along)).astype(kinds[kind])
+        return (made if kind == "bf16" else made.view(np.uint8)), made.astype(np.float64)
+    a, exact_a = operand(left, m, k)
+    b, exact_b = operand(right, columns, k)
+    scales = [draw.integers(118, 131, (rows, 2)).astype(np.uint8) for rows in (m, columns)]
+    scales[0][3, 1] = 255
+    power = [np.where((s == 255) & (not fast), np.nan, np.where(s == 255, np.inf, 2.0 ** (s.astype(float) - 127))) for s in scales]
+    bare = right == "bf16"
+    source = f"""
+@triton.jit
+def kernel(a, b, sa, sb, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    m, i, g = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K // 32)
+    ka, kb = tl.arange(0, K // {1 + (left == "e2m1")}), tl.arange(0, K // {1 + (right == "e2m1")})
+    x = tl.load(a + m[:, None] * (K // {1 + (left == "e2m1")}) + ka[None, :])
+    y = tl.load(b + i[None, :] * (K // {1 + (right == "e2m1")}) + kb[:, None])
+    p = tl.load(sa + m[:, None] * (K // 32) + g[None, :])
+    q = tl.load(sb + i[:, None] * (K // 32) + g[None, :])
+    acc = tl.dot_scaled(x, p, "{left}", y, {"None" if bare else "q"}, "{right}", tl.full((M, N), 1.0, tl.float32), fast_math={fast})
+    tl.store(c + m[:, None] * N + i[None, :], acc)
+"""
+    out = execute(tmp_path, source, {"a": a, "b": b, "sa": scales[0], "sb": scales[1], "c": np.zeros((m, columns), np.float32)},
+                  metas={"M": m, "N": columns, "K": k})
+    with np.errstate(invalid="ignore"):
+        want = 1 + (exact_a * np.repeat(power[0], 32, 1)) @ (exact_b * (1 if bare else np.repeat(power[1], 32, 1))).T
+    np.testing.assert_allclose(out["c"], want, rtol=1e-5, atol=1e-3)
+    written_back(tmp_path, source)
+    for old, new in ((f'"{left}"', '"e3m2"'), (f"fast_math={fast}", "lhs_k_pack=False")):
+        assert any("scaled product" in reason for reason in opaque(read(tmp_path, source.replace(old, new))))
+
+
+def test_a_scan_by_a_function_in_a_loop_whose_names_are_read_twice(tmp_path: Path) -> None:
+    """What a loop leaves in a name may have another type than what it finds there: it is read again, with the functions that it combines by."""
+    source = """
+@triton.jit
+def both(ma, sa, mb, sb):
+    m = tl.maximum(ma, mb)
+    return m, sa * tl.exp(ma - m) + sb * tl.exp(mb - m)
+
+@triton.jit
+def kernel(x, y, N, B: tl.constexpr):
+    top, total = float("-inf"), 0.0
+    for s in range(0, N, B):
+        i = s + tl.arange(0, B)
+        m, e = tl.associative_scan((tl.load(x + i, mask=i < N, other=float("-inf")), tl.where(i < N, 1.0, 0.0)), 0, both)
+        now = tl.maximum(m, top)
+        sums = e * tl.exp(m - now) + total * tl.exp(top - now)
+        tl.store(y + i, now + tl.log(sums), mask=i < N)
+        top, total = tl.max(now, 0), tl.sum(tl.where(i == s + B - 1, sums, 0.0), 0)
+"""
+    x = np.random.default_rng(0).normal(size=13).astype(np.float32)
+    out = execute(tmp_path, source, {"x": x, "y": np.zeros(13, np.float32)}, metas={"B": 4}, scalars={"N": 13})
+    np.testing.assert_allclose(out["y"], np.logaddexp.accumulate(x), rtol=1e-5)
+    written_back(tmp_path, source)
