@@ -16,7 +16,7 @@ from ..host.known_packages import CALLS
 from ..host.python_functions import HOST_CALLS
 from ..state.arithmetic import arithmetic, converted
 from ..state.state import State
-from ..types.shapes import dtype_question
+from ..types.shapes import DUNDER, dtype_question
 from ..values import operators
 from ..values.arguments import Arguments
 from ..values.values import (
@@ -427,6 +427,8 @@ def method_call(r: State, owner: Value, name: str, a: Arguments) -> Value:
         raise NotUnderstood(f"'{name}' of a tensor descriptor")
     if isinstance(owner, str) and name in ("startswith", "endswith") and isinstance(a.args[0], str):
         return owner.startswith(a.args[0]) if name == "startswith" else owner.endswith(a.args[0])
+    if name in DUNDER and len(a.args) == 1 and not a.named:
+        return arithmetic(r, DUNDER[name], owner, a.args[0])
     if isinstance(owner, (Run, Pointer, BlockPointer)) or is_number(owner):
         return builtin_call(r, f"triton.language.{name}", Arguments([owner, *a.args], a.named))
     raise NotUnderstood(f"method '{name}' of {describe(owner)}")

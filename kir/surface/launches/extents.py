@@ -75,13 +75,13 @@ def with_shapes(binding: Binding, made: Callable[[Binding], n.Program], guessed:
     names = open_shapes(binding)
     binding = binding.changed(facts=[*binding.facts, *dict.fromkeys(quotients(binding))])
     try:
-        program = made(_shaped(binding, dict.fromkeys(names, (ENDLESS,))))
+        program = made(shaped(binding, dict.fromkeys(names, (ENDLESS,))))
     except KirError:
         return binding
     runs = _Runs(program)
     best = _whole_parts(binding, runs, names) or _fitted(binding, runs, names)
     if best.ran and (short := [name for name in best.wrong if name in guessed]):
-        measured = with_shapes(_shaped(binding, dict.fromkeys(short, (UNSTATED,))), made)
+        measured = with_shapes(shaped(binding, dict.fromkeys(short, (UNSTATED,))), made)
         if not open_shapes(measured):
             return measured
     if best.ran and best.amiss != (0, 0):
@@ -121,7 +121,7 @@ def _with_axis(binding: Binding, made: Callable[[Binding], n.Program], name: str
     where it is neither."""
     tried = [sizes for primes in PRIMES if (sizes := small_sizes(binding, primes)) is not None]
     try:
-        program = made(_shaped(binding, {name: (ENDLESS,), **dict.fromkeys(open_shapes(binding), (ENDLESS,))}))
+        program = made(shaped(binding, {name: (ENDLESS,), **dict.fromkeys(open_shapes(binding), (ENDLESS,))}))
     except KirError:
         return binding
     runs = [found for sizes in tried if (found := ran(program, sizes)) is not None]
@@ -132,12 +132,13 @@ def _with_axis(binding: Binding, made: Callable[[Binding], n.Program], name: str
     if any(rest or k < 2 for k, rest in times):
         return binding
     if len(set(times)) == 1:
-        return _shaped(binding, {name: (*own.of, times[0][0])})
+        return shaped(binding, {name: (*own.of, times[0][0])})
     rows = next((x for x in binding.sizes if [sizes[x] for sizes in tried] == [k for k, _ in times]), None)
-    return _shaped(binding, {name: (rows, *own.of)}) if rows is not None else binding
+    return shaped(binding, {name: (rows, *own.of)}) if rows is not None else binding
 
 
-def _shaped(binding: Binding, shapes: Mapping[str, Sequence[str | int]]) -> Binding:
+def shaped(binding: Binding, shapes: Mapping[str, Sequence[str | int]]) -> Binding:
+    """The binding with these shapes of tensors."""
     return binding.changed(tensors={k: replace(t, shape=list(shapes[k])) if k in shapes else t for k, t in binding.tensors.items()})
 
 
@@ -211,6 +212,8 @@ def _fitted(binding: Binding, made: _Runs, names: Sequence[str]) -> _Fitted:
             if (rows := next((c.of for c in candidates if c.elements == furthest), None) or _of_whole_rows(binding, candidates, ends, more)) is not None:
                 shapes[name] = rows
                 loose += 1
+        elif len(set(ends)) == 1 and ends[0] > 1 and not any(c.elements == ends for c in candidates):
+            shapes[name] = ends[:1]  # as far whatever the sizes are
         elif (shape := _agreed(binding, made, candidates, ends, name) or _smallest(
                 candidates, ends, {x: tuple(sizes[x] for sizes in tried) for x in binding.sizes})) is not None:
             shapes[name] = shape.of
@@ -219,7 +222,7 @@ def _fitted(binding: Binding, made: _Runs, names: Sequence[str]) -> _Fitted:
     left = [name for name in stated if any(leaves(found, name, binding) for found in runs)]
     loose += sum(binding.tensors[name].role == "out" and any(
         found.ends.get(name, 0) < have for found, have in zip(runs, _elements(binding, name, tried))) for name in stated)
-    return _Fitted(_shaped(binding.changed(sizes=known, facts=facts), shapes), (*(name for name in names if name not in shapes), *left), loose)
+    return _Fitted(shaped(binding.changed(sizes=known, facts=facts), shapes), (*(name for name in names if name not in shapes), *left), loose)
 
 
 def _reached(run: Result, names: Collection[str]) -> int:
@@ -383,8 +386,8 @@ def _apart(binding: Binding) -> Binding:
         own = {name: f"{size}_{name}" for name in names}
         if any(x in binding.sizes for x in own.values()):
             continue
-        now = _without(now, size)
-        now = _shaped(now.changed(sizes=[*now.sizes, *own.values()], facts=[*now.facts, *(f"{x} >= 1" for x in own.values())]),
+        now = without(now, size)
+        now = shaped(now.changed(sizes=[*now.sizes, *own.values()], facts=[*now.facts, *(f"{x} >= 1" for x in own.values())]),
                       {name: [own[name] if str(d) == size else d for d in now.tensors[name].shape] for name in names})
     return now
 
@@ -432,11 +435,11 @@ def _tied(binding: Binding, made: Callable[[Binding], n.Program], examples: Mapp
         alone = {each for _, _, each in _lone(binding)}
         others = sorted((x for x in binding.sizes if x not in alone), key=lambda x: max((sizes[x] for sizes in tried), default=0))
         if axis == 0:
-            rows = _rows(_without(binding, size), made, name, tried)
+            rows = _rows(without(binding, size), made, name, tried)
             others = [x for x in others if rows is not None and all(sizes[x] >= reached for sizes, reached in zip(tried, rows))][:1]
         for other in (x for x in others if as_seen(examples, [size], [x])):
             shape = [other if k == axis else d for k, d in enumerate(binding.tensors[name].shape)]
-            now = _shaped(_without(binding, size), {name: shape})
+            now = shaped(without(binding, size), {name: shape})
             try:
                 runs = [ran(made(now), sizes) for sizes in tried]
             except KirError:
@@ -458,17 +461,17 @@ def _as_reached(binding: Binding, made: Callable[[Binding], n.Program], examples
     names = [name for name, axes in lone.items() if binding.tensors[name].strides is None and len(axes) in (1, len(binding.tensors[name].shape))]
     bare = binding
     for size in (size for name, _, size in _lone(binding) if name in names):
-        bare = _without(bare, size)
+        bare = without(bare, size)
     tried = [sizes for primes in PRIMES if (sizes := small_sizes(bare, primes)) is not None]
     if not names or len(tried) < len(PRIMES):
         return binding
     try:
-        program = made(_shaped(bare, dict.fromkeys(names, (ENDLESS,))))
+        program = made(shaped(bare, dict.fromkeys(names, (ENDLESS,))))
     except KirError:
         return binding
     runs, further = [ran(program, sizes) for sizes in tried], [ran(program, sizes, MORE_PLACES) for sizes in tried]
     parts = [*_parts(bare), *parts_as_seen(examples, bare.sizes, [size for _, _, size in _lone(binding)])]
-    candidates = list(_candidates(_shaped(bare, dict.fromkeys(names, (UNSTATED,))), tried, parts))
+    candidates = list(_candidates(shaped(bare, dict.fromkeys(names, (UNSTATED,))), tried, parts))
     for name in names:
         ends = [0 if found is None or leaves(found, name, bare) else found.ends.get(name, 0) for found in runs]
         if 0 in ends or ends != [0 if found is None else found.ends.get(name, 0) for found in further]:
@@ -482,12 +485,13 @@ def _as_reached(binding: Binding, made: Callable[[Binding], n.Program], examples
             found = next((list(c.of) for c in candidates if list(c.elements) == ends and as_seen(examples, shape, c.of)), None)
         if found is not None:
             for axis in lone[name]:
-                binding = _without(binding, str(shape[axis]))
-            binding = _shaped(binding, {name: found})
+                binding = without(binding, str(shape[axis]))
+            binding = shaped(binding, {name: found})
     return binding
 
 
-def _without(binding: Binding, size: str) -> Binding:
+def without(binding: Binding, size: str) -> Binding:
+    """The binding without a size, and without the facts on it."""
     return binding.changed(sizes=[x for x in binding.sizes if x != size], facts=[f for f in binding.facts if not re.search(rf"\b{size}\b", f)])
 
 
@@ -500,7 +504,7 @@ def _rows(binding: Binding, made: Callable[[Binding], n.Program], name: str, tri
     if t.strides is not None or not lengths:
         return None
     try:
-        program = made(_shaped(binding, {name: [ENDLESS // max(lengths), *t.shape[1:]]}))
+        program = made(shaped(binding, {name: [ENDLESS // max(lengths), *t.shape[1:]]}))
     except KirError:
         return None
     runs = [ran(program, sizes) for sizes in tried]

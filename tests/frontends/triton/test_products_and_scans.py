@@ -1,4 +1,4 @@
-"""Products of microscaled operands, and scans by functions in loops: what they mean, and what is refused."""
+"""Products of microscaled operands, scans by functions in loops, parameters given anew: what they mean, and what is refused."""
 
 from __future__ import annotations
 
@@ -76,4 +76,20 @@ def kernel(x, y, N, B: tl.constexpr):
     x = np.random.default_rng(0).normal(size=13).astype(np.float32)
     out = execute(tmp_path, source, {"x": x, "y": np.zeros(13, np.float32)}, metas={"B": 4}, scalars={"N": 13})
     np.testing.assert_allclose(out["y"], np.logaddexp.accumulate(x), rtol=1e-5)
+    written_back(tmp_path, source)
+
+
+def test_a_pointer_whose_name_what_is_loaded_takes_and_operators_by_their_methods(tmp_path: Path) -> None:
+    source = """
+@triton.jit
+def kernel(x, at, y, n, scale, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    at = tl.load(at + i, mask=i < n, other=0)
+    x = tl.load(x + at, mask=i < n, other=0.0).to(tl.float32)
+    x = (x * scale).__add__(1.0)
+    tl.store(y + i, x * at.__lshift__(1).__and__(6), mask=i < n)
+"""
+    x, at = np.random.default_rng(0).normal(size=13).astype(np.float16), np.arange(13, dtype=np.int32)[::-1].copy()
+    out = execute(tmp_path, source, {"x": x, "at": at, "y": np.zeros(13, np.float32)}, grid=4, metas={"B": 4}, scalars={"n": 13, "scale": 3})
+    np.testing.assert_array_equal(out["y"], (x[at].astype(np.float32) * 3 + 1) * ((at << 1) & 6))
     written_back(tmp_path, source)
