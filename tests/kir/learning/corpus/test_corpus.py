@@ -110,7 +110,7 @@ def halves(x_ptr, y_ptr, D: tl.constexpr, LOG: tl.constexpr):
     (result,) = run([tmp_path / "k.py"], 1, None)
     (record,) = result["records"]
     assert record["state"] == ("equal" if launched else "parsed"), record
-    assert launched or "'x' is a tile whose extents change from round to round" == record["opaque"][0]["reason"]
+    assert launched or record["opaque"][0]["reason"] == "'x' is a tile whose extents change from round to round"
 
 
 def test_a_run_that_was_killed_goes_on_where_it_was(folder: Path, tmp_path: Path) -> None:
