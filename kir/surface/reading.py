@@ -130,11 +130,11 @@ def load_expert(text: str, binding: Path | Binding | None = None) -> Expert:
     Raises :class:`KirError`: KIR-S018 (no such file or kernel), KIR-S016 (a generic program and no binding), and what the
     frontend, the binding and the passes raise.
     """
-    path, _ = located(text)
+    path, asked = located(text)
     read = read_source(text, binding)
     if binding is None:
         read = as_launched(text, read)
-    name = (read.kernel or read.program.name).strip("_")
+    name = (asked if asked.isidentifier() else read.kernel or read.program.name).strip("_")
     source = text if Path(text.partition("::")[0]).suffix != ".kir" else path.name
     program = normal_form(read, manifest(text) if binding is None else (), text)
     held = _binding_text(binding) if isinstance(binding, Path) else read.binding.text() if read.binding is not None else ""

@@ -76,6 +76,11 @@ def test_the_page_is_whole_and_fetches_nothing(lineage: Lineage, tmp_path: Path)
         assert step.reason in html
     assert lineage.seal in html and "the expert's hash is restored" in html.replace("&#39;", "'")
     assert "not realized: the compiler gives the same code" in html
+    assert "Read from the naive program forward" in html and "<dt>Naive to expert, " in html
+    unfinished = lineage.model_copy(update={"outcome": lineage.outcome.model_copy(update={"ended": "budget"})})
+    html = page(unfinished, folder, plain_diff, replay(lineage, folder, ToyEngine()))
+    assert "Read from K0, the program in which the walk ended, forward" in html and "<dt>K0 to expert, " in html
+    assert "aive to expert" not in html and "the naive program" not in html, "what is no naive program is not called so"
 
 
 def test_text_from_outside_is_escaped(lineage: Lineage, tmp_path: Path) -> None:
