@@ -236,7 +236,7 @@ def test_what_a_pass_cannot_rewrite_it_does_not_offer(text: str, name: str) -> N
 
 
 NOT_TAKEN_BACK = {
-    "persistent": ("would be brought for the next tile while the one before may still read it", """kir 1
+    "persistent": ("would bring for the next tile what the one before may still read", """kir 1
 program scaled_sums
   size M: i32
   size T: i32
@@ -384,6 +384,7 @@ kernel main grid (row: M) threads 1
 @pytest.mark.parametrize(("step", "said"), [
     ("templatize{axis=4}@main", "an axis is that of a tile, and the slot is threads"),
     ("persistent{ctas=2 named=true}@main", "it has no roles that would share the number of tiles (named=false)"),
+    ("persistent{ctas=2 carried=true}@main", "it has no roles that would add up slots (carried=false)"),
     ('reuse-operand{value="cast(X[row, j], f32) + 1.0" until=4}@main/sum/x', "no statement behind those writes the value out (until=0)"),
     ('retain-tile{value="X[row, j]" until=4}@main/sum/x', "no statement behind those writes the value out (until=0)"),
     ('retain-tile{value="X[row, j]" until=1}@main/sum/x', "")])
@@ -547,3 +548,30 @@ def test_ctas_that_stay_already_are_not_made_to_stay_again() -> None:
     once = run(program, Pipeline.parse("persistent{ctas=132}@main", "once")).program
     assert len(sites(item, program)) == 1 and sites(item, once) == ()
     assert [said for _, said in misses(item, once)] == ["its CTAs stay already, and further ones would have nothing to do"]
+
+
+WARPS = """kir 1
+program p
+  in X: f32[64, 32]
+  out Y: f32[64, 32]
+kernel main grid (b: 16) threads 128
+  shared kept: f32[{shape}]
+  for t in 0..128 parallel thread
+    kept[{put}] = X[b * 4 + t // 32, t % 32]
+    warp_sync()
+    register sum: f32 = 0.0
+    for c in 0..{count}
+      sum = sum + kept[{got}]
+    Y[b * 4 + t // 32, t % 32] = sum
+"""
+
+
+@pytest.mark.parametrize(("shape", "put", "count", "got", "found"), [
+    ("128", "t", 32, "t // 32 * 32 + c", 1), ("4, 32", "t // 32, t % 32", 32, "t // 32, c", 1), ("128", "t", 33, "t // 32 * 32 + c", 0),
+    ("128", "t", 32, "c", 0), ("128", "t", 32, "t // 64 * 32 + c", 0), ("4, 32", "t // 32, t % 32", 32, "3 - t // 32, c", 0),
+    ("160", "t // 32 * 40 + t % 32", 32, "t // 32 * 40 + c", 1), ("160", "t // 32 * 32 + t % 32", 32, "t // 32 * 32 + c", 0)])
+def test_warps_that_read_of_one_another_have_no_cta_of_their_own(shape: str, put: str, count: int, got: str, found: int) -> None:
+    program = parse_program(WARPS.format(shape=shape, put=put, count=count, got=got), "p.kir")
+    item = next(p for p in passes() if p.name == "warps-per-cta").with_options({})
+    assert len(sites(item, program, "backward")) == found
+    assert found or "its warps differ in more than their place along a grid axis" in [said for _, said in misses(item, program, "backward")]
