@@ -42,6 +42,7 @@ from .host_values import (
     part_of,
     turn,
 )
+from .host_wrappers import held_since_made, plain_default, wrapped
 
 DEEPEST = 8
 """Calls inside one another that are followed."""
@@ -408,7 +409,8 @@ class Follower:
         if isinstance(owner, Lazy) and owner.number_ is None and owner.name not in ("self", "ctx", "cls"):
             owner = owner.array()
         if isinstance(owner, Lazy) and owner.name in ("self", "ctx") and isinstance(e.value, ast.Name) and isinstance(scope, dict):
-            return scope.setdefault(f"{e.value.id}.{attr}", Lazy(self.known, attr))  # what another call has left there
+            usual = held_since_made(file, attr)  # else what another call has left there
+            return scope.setdefault(f"{e.value.id}.{attr}", Lazy(self.known, attr, *(() if usual is None else (plain_default(self.value(file, usual, {})),))))
         if attr == "itemsize" and isinstance(owner, Dtype):
             return bytes_of(self.known, owner.name)
         if attr == "value" and isinstance(owner, (n.Const, bool, str, float)):
@@ -529,6 +531,8 @@ class Follower:
         for k in e.keywords:
             found = self.value(file, k.value, scope)
             named |= {k.arg: found} if k.arg is not None else {str(x): v for x, v in found.items()} if isinstance(found, dict) else {}
+        if (kernel := wrapped(e, f, args, lambda x, held: self.value(file, x, {**scope, **held}))) is not None:
+            return kernel
         if isinstance(f, Kernel):
             return self.on_call(self, file, f, e, args, named)
         if isinstance(f, Called):

@@ -11,6 +11,7 @@ from kir.base.dataclass import dataclass
 from kir.interp.numerics.number import storage
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.types import BOOL
 from kir.ir.types import DTYPES as IR_DTYPES
 from kir.surface.launches.values import Array, Dtype, Known, Quotient, Unknown, Value, floored, is_number
 
@@ -179,6 +180,10 @@ def called(known: Known, f: External, args: Sequence[Value], named: Mapping[str,
         return floored(args[0].over, args[0].under) if isinstance(args[0], Quotient) else args[0]
     if word == "len" and args and isinstance(args[0], (list, tuple)):
         return build.const(len(args[0]))
+    if f.dotted == "dict" and all(isinstance(a, dict) for a in args[:1]):
+        return {**(args[0] if args and isinstance(args[0], dict) else {}), **named}
+    if f.dotted == "bool" and len(args) == 1 and (isinstance(args[0], bool) or (isinstance(args[0], n.Expr) and args[0].type == BOOL)):
+        return args[0]
     if word in ("tuple", "list") and args and isinstance(args[0], (list, tuple)):
         return list(args[0])
     if word == "prod" and args and isinstance(args[0], (list, tuple)) and all(number(a) is not None for a in args[0]):

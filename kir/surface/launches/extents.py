@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations, product
+from itertools import combinations, combinations_with_replacement, permutations, product
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
@@ -17,8 +17,9 @@ from kir.ir.printer import expr_text
 from kir.ir.types import DTYPES, I32
 from kir.ir.visit import regions
 from kir.surface.launches.alike import as_seen, parts_as_seen
-from kir.surface.launches.reach import LEAN, PLACES, PRIMES, divisions, grid_extents, leaves, parted, quotients, ran, small_sizes, tiles
+from kir.surface.launches.reach import LEAN, PLACES, PRIMES, divisions, grid_extents, leaves, parted, quotients, ran, shares, small_sizes, tiles
 from kir.surface.launches.values import evaluated
+from kir.surface.launches.whole import deciding
 
 ENDLESS = 1 << 22
 """Elements of a tensor of which it is not known yet how large it is."""
@@ -189,7 +190,7 @@ def _fitted(binding: Binding, made: _Runs, names: Sequence[str]) -> _Fitted:
         rising = [found for sizes in tried if (found := made.at(sizes, -MORE_PLACES)) is not None]  # numbers that say where something begins and ends
         further = rising if sum(_reached(found, names) for found in rising) > sum(_reached(found, names) for found in further) else further
     most = [found for sizes in tried if (found := made.at(sizes, MOST_PLACES)) is not None] if further else []  # as far as whatever they hold
-    taken = [f"{x} // {by}" for x, by in (*tiles(program, binding.sizes), *parted(program, binding.sizes))]
+    taken = [f"{x} // {by}" for x, by in (*tiles(program, binding.sizes), *parted(program, binding.sizes))] + shares(program, binding.sizes)
     candidates = list(_candidates(binding, tried, [*dict.fromkeys((*taken, *_parts(binding)))]))
     shapes: dict[str, Sequence[str | int]] = {}
     loose = 0
@@ -345,6 +346,10 @@ def _candidates(binding: Binding, tried: Sequence[Mapping[str, int]], parts: Seq
     for k in range(1, MOST_FACTORS + 1 if len(single) <= 7 else MOST_FACTORS):
         for each in combinations(single, k):
             offer((" * ".join(x if k == 1 or re.fullmatch(r"\w+(\(.*\))?", x) else f"({x})" for x in each),), not set(each) <= set(binding.sizes))
+    for k in range(2, MOST_FACTORS + 1 if len(binding.sizes) <= 5 else MOST_FACTORS):
+        for each in combinations_with_replacement(binding.sizes, k):
+            if len({*each}) < k:
+                offer((" * ".join(each),), True)  # as high as wide
     for x in scalars:
         for window in SQUARES:  # as many places of a window for each of what is counted
             offer((f"({x})", window), True)
@@ -429,14 +434,16 @@ def _tied(binding: Binding, made: Callable[[Binding], n.Program], examples: Mapp
     is what gives the tensor as many elements as are reached, else the smallest of the other sizes at which runs at small sizes stay inside. One at which
     none does stays a size, and so does each where data may be places (an index into a table reaches as far as its values do, which no small run shows)."""
     binding = _as_reached(binding, made, examples)
-    places = any(t.dtype not in DTYPES or DTYPES[t.dtype].is_integer for t in binding.tensors.values())
+    places = _places(binding, made)
     for name, axis, size in () if places else _lone(binding):
         tried = [sizes for primes in PRIMES if (sizes := small_sizes(binding, primes)) is not None]
         alone = {each for _, _, each in _lone(binding)}
         others = sorted((x for x in binding.sizes if x not in alone), key=lambda x: max((sizes[x] for sizes in tried), default=0))
         if axis == 0:
             rows = _rows(without(binding, size), made, name, tried)
-            others = [x for x in others if rows is not None and all(sizes[x] >= reached for sizes, reached in zip(tried, rows))][:1]
+            left = {x: [sizes[x] - reached for sizes, reached in zip(tried, rows or ())] for x in others}
+            fit = [x for x in others if left[x] and min(left[x]) >= 0]
+            others = ([x for x in fit if len({*left[x]}) == 1] or fit)[:1]  # as many, or always so many more; else the smallest that is no less
         for other in (x for x in others if as_seen(examples, [size], [x])):
             shape = [other if k == axis else d for k, d in enumerate(binding.tensors[name].shape)]
             now = shaped(without(binding, size), {name: shape})
@@ -452,13 +459,22 @@ def _tied(binding: Binding, made: Callable[[Binding], n.Program], examples: Mapp
     return binding
 
 
+def _places(binding: Binding, made: Callable[[Binding], n.Program]) -> bool:
+    """Whether whole numbers that a tensor holds may decide where a kernel reads or writes."""
+    whole = {name for name, t in binding.tensors.items() if t.dtype not in DTYPES or DTYPES[t.dtype].is_integer}
+    try:
+        return bool(whole) and not whole.isdisjoint(deciding(made(binding)))
+    except KirError:
+        return True
+
+
 def _as_reached(binding: Binding, made: Callable[[Binding], n.Program], examples: Mapping[str, int]) -> Binding:
     """The binding with extents that nothing else mentions as what gives the tensor as many elements as are reached, where one axis of it is such, or all
     are. Others keep them: what is looked up by numbers of a tensor is as large as it is."""
     lone: dict[str, list[int]] = {}
     for name, axis, _ in _lone(binding):
         lone.setdefault(name, []).append(axis)
-    names = [name for name, axes in lone.items() if binding.tensors[name].strides is None and len(axes) in (1, len(binding.tensors[name].shape))]
+    names = [name for name, axes in lone.items() if binding.tensors[name].strides is None and len(axes) in (1, 2, len(binding.tensors[name].shape))]
     bare = binding
     for size in (size for name, _, size in _lone(binding) if name in names):
         bare = without(bare, size)
@@ -477,8 +493,11 @@ def _as_reached(binding: Binding, made: Callable[[Binding], n.Program], examples
         if 0 in ends or ends != [0 if found is None else found.ends.get(name, 0) for found in further]:
             continue
         (axis, *more), shape = lone[name], binding.tensors[name].shape
-        if not more and len(shape) > 1:
-            rows = [divmod(end, each) if each else (0, 1) for end, each in zip(ends, _elements(binding, name, tried, axis))]
+        if len(more) == 1 and len(shape) > 2:
+            found = _two_axes(binding, bare, name, [axis, *more], ends, tried)
+        elif not more and len(shape) > 1:
+            rows = [(-(-end // each), 0) if each and axis == 0 else divmod(end, each) if each else (0, 1)
+                    for end, each in zip(ends, _elements(binding, name, tried, axis))]  # of the last row perhaps not all
             one = next((c for c in candidates if len(c.of) == 1 and [(k, 0) for k in c.elements] == rows and as_seen(examples, [shape[axis]], c.of)), None)
             found = None if one is None else [*shape[:axis], *one.of, *shape[axis + 1:]]
         else:
@@ -488,6 +507,19 @@ def _as_reached(binding: Binding, made: Callable[[Binding], n.Program], examples
                 binding = without(binding, str(shape[axis]))
             binding = shaped(binding, {name: found})
     return binding
+
+
+def _two_axes(binding: Binding, bare: Binding, name: str, axes: Sequence[int], ends: Sequence[int],
+              tried: Sequence[Mapping[str, int]]) -> list[str | int] | None:
+    """A shape with two sizes of other tensors for two extents that nothing else mentions, which make it as large as it is reached: in the order, and at the
+    axes, that they have in another tensor where that is so. None where no two do."""
+    shape = binding.tensors[name].shape
+    rest = _elements(shaped(bare, {name: [1 if k in axes else d for k, d in enumerate(shape)]}), name, tried)
+    pairs = [(a, b) for a, b in permutations(bare.sizes, 2)
+             if all(each and sizes[a] * sizes[b] * each == end for sizes, each, end in zip(tried, rest, ends, strict=True))]
+    others = [list(map(str, t.shape)) for other, t in binding.tensors.items() if other != name]
+    pairs.sort(key=lambda p: not any(len(o) == len(shape) and [o[k] for k in axes] == list(p) for o in others))
+    return None if not pairs else [pairs[0][list(axes).index(k)] if k in axes else d for k, d in enumerate(shape)]
 
 
 def without(binding: Binding, size: str) -> Binding:

@@ -59,6 +59,54 @@ def whole_numbers(program: n.Program) -> dict[str, str]:
     return {**dict.fromkeys(packed, "i32"), **dict.fromkeys(out, "i64"), **bytes_}
 
 
+def deciding(program: n.Program) -> set[str]:
+    """The tensors of a program whose values decide where and whether something is read or written: parts of an index, ends of loops, conditions, masks."""
+    held: dict[str, list[n.Expr]] = defaultdict(list)
+    views: dict[str, str] = {}
+    for k in program.kernels:
+        for s in walk(k):
+            match s:
+                case n.Let(names=names, value=value):
+                    for name in names:
+                        held[name].append(value)
+                case n.Alloc(buffer=declared, init=n.Expr() as value):
+                    held[declared.name].append(value)
+                case n.Store(at=at, value=value) if at.buffer.space != "global":
+                    held[at.buffer.name].append(value)
+                case n.Copy(src=src, dst=dst) if dst.buffer.space != "global":
+                    held[dst.buffer.name].append(src)
+                case n.View():
+                    views[s.buffer.name] = s.at.buffer.name
+                case _:
+                    pass
+    left: list[n.Node] = []
+    for k in program.kernels:
+        for x in walk(k):
+            match x:
+                case n.Region(index=index):
+                    left += [i.lo if isinstance(i, n.Span) else i for i in index]
+                case n.For(lo=lo, hi=hi):
+                    left += [lo, hi]
+                case n.While(cond=cond) | n.If(cond=cond):
+                    left.append(cond)
+                case n.Load(mask=n.Expr() as mask) | n.Store(mask=n.Expr() as mask) | n.Copy(mask=n.Expr() as mask):
+                    left.append(mask)
+                case n.Call(fn=fn, args=args) if fn.startswith("atomic_"):
+                    left += [a for a in args[2:] if isinstance(a, n.Expr)]
+                case _:
+                    pass
+    seen, out = set[str](), set[str]()
+    while left:
+        for y in walk(left.pop()):
+            if isinstance(y, n.Load) and y.at.buffer.space == "global":
+                out.add(views.get(y.at.buffer.name, y.at.buffer.name))
+            name = y.name if isinstance(y, n.Var) else y.at.buffer.name if isinstance(y, n.Load) else y.buffer.name if isinstance(y, n.Region) else ""
+            if name in held and name not in seen:
+                seen.add(name)
+                left += held[name]
+    return out
+
+
 def in_rows(program: n.Program) -> set[str]:
     """The tensors of a generic program of which some access is moved by parameters, as its strides are, and by the places of a tile that nothing multiplies:
     elements lie side by side along an axis whose stride nobody names."""
