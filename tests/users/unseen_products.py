@@ -387,8 +387,9 @@ def step(x, lens, state, out, T, C, ss_b, ss_r, ALONG: tl.constexpr, KIND: tl.co
             held = tl.maximum(held, v)
         else:
             held += v
+        held = tl.minimum(held, most)
         if ALONG:
-            held = tl.minimum(held, most)
+            held = held * 2.0
         tl.store(out + (b * T + t) * C + c, held, mask=mask)
     tl.store(state + ss_r + c, held, mask=mask)
 def run(x, lens, state, along, kind):

@@ -33,7 +33,7 @@ def whole_numbers(program: n.Program) -> dict[str, str]:
     counted = {p.name for p in program.params if isinstance(p.of, DType) and not p.of.is_symbolic}
     out, packed, bytes_ = set[str](), set[str](), dict[str, str]()
     for k in program.kernels:
-        axes = {a.name for a in k.grid}
+        axes = {a.name for a in k.grid} | {x.var.name for x in walk(k) if isinstance(x, n.For)}
         for x in walk(k):
             match x:
                 case n.Region(index=index):
