@@ -139,9 +139,8 @@ def _bound(folder: Path, host: str) -> Binding:
     pytest.param(TURNS, "ceildiv(T, 16)", "T", {"x": ["T", 50], "y": ["T", 50]}, id="one turn of a loop makes tensors of one shape"),
     pytest.param(SAVED, "ceildiv(T, rows)", "T", {"x": ["T", 1024]}, id="tensors and numbers that another call has saved"),
     pytest.param(BROUGHT, "ceildiv(T, 16)", "T", {"x": ["T", 1024], "y": ["T", 1024]}, id="a result that a caller may bring along"),
-    *(pytest.param(host, "ceildiv(T, 16)", "T", {"x": ["T", 1024]}, id=told) for host, told in (
-        (IN_A_DICT, "arguments in a dictionary"), (WRAPPED, "a kernel wrapped where it is launched"), (TUNED_APART, "a tuner put around a kernel"),
-        (OF_AN_OBJECT, "what an object holds by default"))),
+    *(pytest.param(host, "ceildiv(T, 16)", "T", {"x": ["T", 1024]}, id=told) for host, told in ((IN_A_DICT, "arguments in a dictionary"), (
+        WRAPPED, "a kernel wrapped where it is launched"), (TUNED_APART, "a tuner around a kernel"), (OF_AN_OBJECT, "what an object holds by default"))),
     pytest.param(FIRST_AXES, "ceildiv(b * t, 16)", "b * t", {"x": ["b", "t"]}, id="the first axes of a shape whose rank is open"),
 ])
 def test_what_the_host_says(host: str, grid: str, scalar: str, shapes: dict[str, list[str | int]], tmp_path: Path) -> None:
