@@ -1,4 +1,4 @@
-"""Products of microscaled operands, scans by functions in loops, parameters given anew: what they mean, and what is refused."""
+"""Products of microscaled operands, scans by functions in loops, parameters given anew, divisions that round down: what they mean, and what is refused."""
 
 from __future__ import annotations
 
@@ -8,6 +8,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from kir.backends.triton import BACKEND
+from kir.frontends.triton.frontend import TritonFrontend
+from kir.interp import run
+from kir.ir import nodes as n
+from kir.ir.binding import Binding, Tensor
+from kir.ir.bindings.specialize import specialize
+from kir.ir.parser import parse_program
+from kir.ir.visit import walk
 from tests.frontends.reading import opaque
 from tests.frontends.triton.reading import execute, read, written_back
 
@@ -93,3 +101,34 @@ def kernel(x, at, y, n, scale, B: tl.constexpr):
     out = execute(tmp_path, source, {"x": x, "at": at, "y": np.zeros(13, np.float32)}, grid=4, metas={"B": 4}, scalars={"n": 13, "scale": 3})
     np.testing.assert_array_equal(out["y"], (x[at].astype(np.float32) * 3 + 1) * ((at << 1) & 6))
     written_back(tmp_path, source)
+
+
+def test_divisions_of_what_may_be_negative_are_written_so_that_they_round_as_they_did_and_read_back(tmp_path: Path) -> None:
+    """Triton truncates: the dividend is moved first, and a remainder is taken twice. Loops keep what they say of unrolling."""
+    program = parse_program("""kir 1
+program p
+  size n: i32
+  in X: i32[64]
+  out Y: i32[64]
+  out Z: i32[64]
+  out W: i32[64]
+  fact n >= 1
+kernel main grid (b: 1) threads 128
+  for k in 0..ceildiv(64 - n, 16) unroll {factor=2}
+    let x = X[k * 16 +: 16]
+    Y[k * 16 +: 16] = x // 5
+    Z[k * 16 +: 16] = x % 5
+    W[k * 16 +: 16] = ceildiv(x, 5)
+""")
+    text = BACKEND.emit(program).text
+    assert "loop_unroll_factor=2" in text
+    binding = Binding(recorded=True, grid=[1], scalars={"n": 16}, tensors={k: Tensor(shape=[64], dtype="i32") for k in "XYZW"})
+    (tmp_path / "k.py").write_text(text, encoding="utf-8")
+    (ref,) = TritonFrontend().kernels(tmp_path / "k.py")
+    again = specialize(TritonFrontend().parse(tmp_path / "k.py", ref.name), binding)
+    assert not any(isinstance(e, n.Binary) and e.op == "tdiv" for k in again.kernels for e in walk(k))
+    x = np.arange(-32, 32).astype(np.int32)
+    for made in (program, again):
+        out = run(made, {"X": x, **({} if made is program else {k: np.zeros(64, np.int32) for k in "YZW"})}, {"n": 16}).outputs
+        for name, want in (("Y", x // 5), ("Z", x % 5), ("W", -(-x // 5))):
+            np.testing.assert_array_equal(out[name][:48], want[:48])
