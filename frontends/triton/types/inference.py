@@ -174,9 +174,9 @@ class _Reading:
                 self._bind(t.value, parts[i].value if parts is not None else cst.Name("None"))
 
     def _loads(self, e: cst.BaseExpression, name: str) -> bool:
-        """Whether a value is loaded through a name, which it then replaces: `q = tl.load(q + offsets)`."""
+        """Whether a value is loaded through a name, which it then replaces: `q = tl.load(q + offsets)`; not one that is added to another address."""
         return any(isinstance(x, cst.Call) and x.args and self.inference.callee(self.fn, x.func, self.local) == "load"
-                   and any(isinstance(y, cst.Name) and y.value == name for y in nodes_below(x.args[0].value)) for x in (e, *nodes_below(e)))
+                   and _first(x.args[0].value) == name for x in (e, *nodes_below(e)))
 
     # -------------------------------------------------------------------------------------------------------------- pointers
     def pointer(self, e: cst.BaseExpression) -> None:
@@ -510,3 +510,10 @@ class _Reading:
     def _condition(self, e: cst.BaseExpression) -> None:
         if isinstance(e, cst.Name) and e.value in self.params and is_constexpr(self.params[e.value]):
             self.facts.booleans.add(e.value)
+
+
+def _first(e: cst.BaseExpression) -> str:
+    """The name that a sum begins with; "" where that is no name."""
+    while isinstance(e, cst.BinaryOperation) and isinstance(e.operator, (cst.Add, cst.Subtract)):
+        e = e.left
+    return e.value if isinstance(e, cst.Name) else ""

@@ -90,16 +90,17 @@ def kernel(x, y, N, B: tl.constexpr):
 def test_a_pointer_whose_name_what_is_loaded_takes_and_operators_by_their_methods(tmp_path: Path) -> None:
     source = """
 @triton.jit
-def kernel(x, at, y, n, scale, B: tl.constexpr):
+def kernel(x, at, y, n, scale, first, B: tl.constexpr):
     i = tl.program_id(0) * B + tl.arange(0, B)
+    first = tl.load(at + first)
     at = tl.load(at + i, mask=i < n, other=0)
     x = tl.load(x + at, mask=i < n, other=0.0).to(tl.float32)
     x = (x * scale).__add__(1.0)
-    tl.store(y + i, x * at.__lshift__(1).__and__(6), mask=i < n)
+    tl.store(y + i, x * at.__lshift__(1).__and__(6) + first, mask=i < n)
 """
     x, at = np.random.default_rng(0).normal(size=13).astype(np.float16), np.arange(13, dtype=np.int32)[::-1].copy()
-    out = execute(tmp_path, source, {"x": x, "at": at, "y": np.zeros(13, np.float32)}, grid=4, metas={"B": 4}, scalars={"n": 13, "scale": 3})
-    np.testing.assert_array_equal(out["y"], (x[at].astype(np.float32) * 3 + 1) * ((at << 1) & 6))
+    out = execute(tmp_path, source, {"x": x, "at": at, "y": np.zeros(13, np.float32)}, grid=4, metas={"B": 4}, scalars={"n": 13, "scale": 3, "first": 2})
+    np.testing.assert_array_equal(out["y"], (x[at].astype(np.float32) * 3 + 1) * ((at << 1) & 6) + at[2])
     written_back(tmp_path, source)
 
 
