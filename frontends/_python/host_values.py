@@ -360,8 +360,10 @@ def method(a: Array, name: str, args: Sequence[Value], named: Mapping[str, Value
     if name == "unsqueeze" and axis is not None and (shape := _shape(a)) is not None and -len(shape) <= axis <= len(shape):
         at = axis if axis >= 0 else len(shape) + 1 + axis
         return a.part([*shape[:at], build.const(1), *shape[at:]], hint=a.hint)
+    if name == "flatten" and len(args) == 2 and isinstance(args[0], n.Const) and isinstance(args[1], n.Const):
+        return _flattened(a, int(args[0].value), int(args[1].value))
     if name in ("view", "reshape", "flatten"):
-        return _viewed(a, args)
+        return _viewed(a, [] if name == "flatten" and args == [build.const(0)] else args)
     if name in ELEMENTWISE:
         return Array(known, "", a.shape, a.dtype)
     if name in FOLDS and (axis := next((int(e.value) for e in map(number, (*args, named.get("dim"))) if isinstance(e, n.Const)), None)) is not None:
@@ -425,6 +427,21 @@ def _viewed(a: Array, args: Sequence[Value]) -> Value:
         return a.part(a.folded, hint=a.hint)
     left = rest if rest is None else _over(a.elements(), rest)
     return a.part([left if build.is_const(e, -1) else e for e in given], hint=a.hint)
+
+
+def _flattened(a: Array, first: int, last: int) -> Value:
+    """A tensor whose axes from one to another are one; of unknown rank, all axes before its last."""
+    if a.shape is None:
+        if (first, last) != (0, -2):
+            return Unknown("axes made one")
+        a.folded = (a.known.fresh("rows"), a.known.fresh("columns"))
+        return a.part(a.folded, hint=a.hint)
+    rank = len(a.shape)
+    lo, hi = first % rank, last % rank
+    whole: n.Expr = build.const(1)
+    for e in a.shape[lo:hi + 1]:
+        whole = build.mul(whole, e)
+    return a.part([*a.shape[:lo], whole, *a.shape[hi + 1:]], hint=a.hint)
 
 
 def _over(whole: n.Expr, part: n.Expr) -> n.Expr:
