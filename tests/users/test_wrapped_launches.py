@@ -56,8 +56,8 @@ def run(x, tiles=Tiles(16)):
     copied[(triton.cdiv(T, tiles.rows),)](x, y, T, D, BT=tiles.rows, BD=tiles.columns)
 """
 FLAT = """def run(x):
-    T, D = x.flatten(0, -2).shape
-    y, x = torch.empty_like(x.flatten(0, -2)), x.flatten(0, -2)
+    x = x.flatten(0, -2)
+    y, (T, D) = torch.empty_like(x), x.shape
     copied[(triton.cdiv(T, 16),)](x, y, T, D, 16, 64)
 """
 
