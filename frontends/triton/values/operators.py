@@ -160,8 +160,8 @@ def _moved(op: str, a: n.Expr, b: n.Expr) -> n.Expr | None:
                 op="trem", a=x, b=by)) if by == b == more:
             return build.mod(x, b)
         case "floordiv", n.Select(cond=n.Binary(op="lt" | "gt" as side, a=x, b=n.Expr() as zero), a=moved, b=same) if same == x and _whole(zero) == 0:
-            by = _whole(b)
-            if by is not None and _beside(moved, x) == (by - 1 if side == "gt" else 1 - by):
+            parts = _whole(b)
+            if parts is not None and _beside(moved, x) == (parts - 1 if side == "gt" else 1 - parts):
                 return build.ceildiv(x, b) if side == "gt" else build.floordiv(x, b)
     return None
 
