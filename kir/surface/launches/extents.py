@@ -105,7 +105,7 @@ def with_shapes(binding: Binding, made: Callable[[Binding], n.Program], guessed:
 def hazard(binding: Binding, made: Callable[[Binding], n.Program]) -> str:
     """What goes wrong in a run at small sizes, whatever the tensors' shapes are, and at which sizes; "" where nothing does."""
     try:
-        program = made(_shaped(binding, dict.fromkeys(open_shapes(binding), (ENDLESS,))))
+        program = made(shaped(binding, dict.fromkeys(open_shapes(binding), (ENDLESS,))))
     except KirError:
         return ""
     for sizes in (small_sizes(binding, primes) for primes in PRIMES):
