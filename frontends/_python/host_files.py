@@ -124,9 +124,12 @@ def _entries(files: list[HostFile], kernel: str) -> Iterator[Callable[[Follower]
 
 
 def _launching(files: list[HostFile], kernel: str) -> Iterator[tuple[HostFile, ast.FunctionDef]]:
-    """Every function that names the kernel."""
-    yield from ((file, f) for file in files for f in file.functions.values()
-                if f.name not in file.kernels and any(isinstance(x, ast.Name) and x.id == kernel for x in ast.walk(f)))
+    """Every function that names the kernel, or what its file makes of it."""
+    for file in files:
+        made = (s for s in file.tree.body if isinstance(s, ast.Assign) and any(isinstance(x, ast.Name) and x.id == kernel for x in ast.walk(s.value)))
+        names = {kernel} | {t.id for s in made for t in s.targets if isinstance(t, ast.Name)}
+        yield from ((file, f) for f in file.functions.values()
+                    if f.name not in file.kernels and any(isinstance(x, ast.Name) and x.id in names for x in ast.walk(f)))
 
 
 def _callers(files: list[HostFile], kernel: str) -> Iterator[Callable[[Follower], None]]:

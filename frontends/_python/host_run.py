@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from kir.hardware.target import target
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32
@@ -42,25 +41,18 @@ from .host_values import (
     part_of,
     turn,
 )
+from .host_wrappers import DEVICE, OF_DEVICE, OF_NUMBERS, Made, constant, held_since_made, made_of_class, plain_default, wrapped
 
 DEEPEST = 8
 """Calls inside one another that are followed."""
 MOST_STATEMENTS = 20_000
 """Statements that are followed for one entry."""
-DEVICE = target("h200")
-OF_DEVICE = {"multi_processor_count": DEVICE.device.sm_count, "max_threads_per_multi_processor": DEVICE.architecture.max_threads_per_sm,
-             "shared_memory_per_multiprocessor": DEVICE.architecture.shared_per_sm, "warp_size": DEVICE.architecture.warp_size}
-"""What torch's properties of a device are taken for, as nothing says which one it will be."""
 _ORDER = {ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne"}
 
 
 class _Return(Exception):
     def __init__(self, value: Value) -> None:
         self.value = value
-
-
-OF_NUMBERS = frozenset({"bit_length", "bit_count", "is_integer", "numerator", "denominator"})
-"""Attributes that show an argument to be a number."""
 
 
 Fork = tuple[str, int]
@@ -127,7 +119,9 @@ class Follower:
                 given[p.arg] = default
         kept: dict[str, Value] = {}
         with suppress(_Raised):
-            self.call(Called(file, f, scope), [], given, kept)
+            inner = self.call(Called(file, f, scope), [], given, kept)
+            if isinstance(inner, Called) and isinstance(inner.node, ast.FunctionDef):  # a function that makes the one that is called
+                self.call(inner, [], {p.arg: Lazy(self.known, p.arg, self._default(file, inner.node, p, dict(inner.scope))) for p in parameters(inner.node)})
         return kept
 
     def _marked(self, file: HostFile, f: ast.FunctionDef, scope: dict[str, Value]) -> dict[str, Value]:
@@ -361,6 +355,9 @@ class Follower:
                 return self._subscript(file, self.value(file, owner, scope), index, scope, ast.unparse(owner))
             case ast.Lambda():
                 return Called(file, e, dict(scope))
+            case ast.NamedExpr(target=target, value=value) if isinstance(scope, dict):
+                self.assign(file, target, found := self.value(file, value, scope), scope)
+                return found
             case ast.Call():
                 return self._call(file, e, scope)
             case ast.ListComp(elt=elt, generators=[only]):
@@ -398,6 +395,8 @@ class Follower:
             return scope[f"{e.value.id}.{attr}"]
         if isinstance(owner, HostFile):
             return self.module(owner).get(attr, Unknown(attr))
+        if isinstance(held := owner.default if isinstance(owner, Lazy) else owner, Made):
+            return held.get(attr, Unknown(attr))
         if isinstance(owner, External):
             klass = owner.dotted.rpartition(".")[2]
             method_ = next((h.functions.get(f"{klass}.{'forward' if attr == 'apply' else attr}") for h in self.files.values()
@@ -415,7 +414,8 @@ class Follower:
         if isinstance(owner, Lazy) and owner.number_ is None and owner.name not in ("self", "ctx", "cls"):
             owner = owner.array()
         if isinstance(owner, Lazy) and owner.name in ("self", "ctx") and isinstance(e.value, ast.Name) and isinstance(scope, dict):
-            return scope.setdefault(f"{e.value.id}.{attr}", Lazy(self.known, attr))  # what another call has left there
+            usual = held_since_made(file, attr)  # else what another call has left there
+            return scope.setdefault(f"{e.value.id}.{attr}", Lazy(self.known, attr, *(() if usual is None else (plain_default(self.value(file, usual, {})),))))
         if attr == "itemsize" and isinstance(owner, Dtype):
             return bytes_of(self.known, owner.name)
         if attr == "value" and isinstance(owner, (n.Const, bool, str, float)):
@@ -538,6 +538,8 @@ class Follower:
         for k in e.keywords:
             found = self.value(file, k.value, scope)
             named |= {k.arg: found} if k.arg is not None else {str(x): v for x, v in found.items()} if isinstance(found, dict) else {}
+        if (kernel := wrapped(e, f, args, lambda x, held: self.value(file, x, {**scope, **held}))) is not None:
+            return kernel
         if isinstance(f, Kernel):
             return self.on_call(self, file, f, e, args, named)
         if isinstance(f, Called):
@@ -546,6 +548,8 @@ class Follower:
             return method(f.of, f.name, [self._plain(x) for x in args], {k: self._plain(v) for k, v in named.items()})
         if isinstance(e.func, ast.Attribute) and e.func.attr == "save_for_backward" and isinstance(e.func.value, ast.Name) and isinstance(scope, dict):
             scope[f"{e.func.value.id}.saved_tensors"] = args
+        if isinstance(f, External) and (fields := made_of_class(file, f, args, named, lambda x: self.value(file, x, scope))) is not None:
+            return fields
         if isinstance(f, External):
             for inner in (x for x in args if isinstance(x, Called) and isinstance(x.node, ast.Lambda)):
                 self.call(inner, [], {})  # do_bench(lambda: f(..)) calls it
@@ -565,14 +569,14 @@ class Follower:
         """A function of the folder, followed. What it assigns to attributes of its first argument is put into `kept`."""
         if self.depth >= DEEPEST:
             return Unknown("calls too deep")
-        given = list(args)
-        if f.bound:
-            given = [External("ctx"), *given]
+        given: list[Value] = [*([External("ctx")] if f.bound else []), *args]
         scope: dict[str, Value] = dict(f.scope)
         names = [p.arg for p in parameters(f.node)]
         scope.update(dict(zip(names, given)))
         for p in parameters(f.node)[len(given):]:
-            scope[p.arg] = named[p.arg] if p.arg in named else _constant(self._default(f.file, f.node, p, scope))
+            scope[p.arg] = named[p.arg] if p.arg in named else constant(self._default(f.file, f.node, p, scope))
+        if f.node.args.kwarg is not None:
+            scope[f.node.args.kwarg.arg] = {k: v for k, v in named.items() if k not in names}
         if f.node.args.vararg is not None:
             scope[f.node.args.vararg.arg] = given[len(f.node.args.posonlyargs) + len(f.node.args.args):]
         for name in names:
@@ -594,7 +598,3 @@ class Follower:
             self.depth -= 1
             if kept is not None and names:
                 kept.update({k: v for k, v in scope.items() if k.startswith(f"{names[0]}.")})
-
-
-def _constant(v: Value) -> Value:
-    return build.const(v) if isinstance(v, int) and not isinstance(v, bool) else v

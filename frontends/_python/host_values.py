@@ -11,6 +11,7 @@ from kir.base.dataclass import dataclass
 from kir.interp.numerics.number import storage
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.types import BOOL
 from kir.ir.types import DTYPES as IR_DTYPES
 from kir.surface.launches.values import Array, Dtype, Known, Quotient, Unknown, Value, floored, is_number
 
@@ -179,6 +180,10 @@ def called(known: Known, f: External, args: Sequence[Value], named: Mapping[str,
         return floored(args[0].over, args[0].under) if isinstance(args[0], Quotient) else args[0]
     if word == "len" and args and isinstance(args[0], (list, tuple)):
         return build.const(len(args[0]))
+    if f.dotted == "dict" and all(isinstance(a, dict) for a in args[:1]):
+        return {**(args[0] if args and isinstance(args[0], dict) else {}), **named}
+    if f.dotted == "bool" and len(args) == 1 and (isinstance(args[0], bool) or (isinstance(args[0], n.Expr) and args[0].type == BOOL)):
+        return args[0]
     if word in ("tuple", "list") and args and isinstance(args[0], (list, tuple)):
         return list(args[0])
     if word == "prod" and args and isinstance(args[0], (list, tuple)) and all(number(a) is not None for a in args[0]):
@@ -355,8 +360,10 @@ def method(a: Array, name: str, args: Sequence[Value], named: Mapping[str, Value
     if name == "unsqueeze" and axis is not None and (shape := _shape(a)) is not None and -len(shape) <= axis <= len(shape):
         at = axis if axis >= 0 else len(shape) + 1 + axis
         return a.part([*shape[:at], build.const(1), *shape[at:]], hint=a.hint)
+    if name == "flatten" and len(args) == 2 and isinstance(args[0], n.Const) and isinstance(args[1], n.Const):
+        return _flattened(a, int(args[0].value), int(args[1].value))
     if name in ("view", "reshape", "flatten"):
-        return _viewed(a, args)
+        return _viewed(a, [] if name == "flatten" and args == [build.const(0)] else args)
     if name in ELEMENTWISE:
         return Array(known, "", a.shape, a.dtype)
     if name in FOLDS and (axis := next((int(e.value) for e in map(number, (*args, named.get("dim"))) if isinstance(e, n.Const)), None)) is not None:
@@ -420,6 +427,21 @@ def _viewed(a: Array, args: Sequence[Value]) -> Value:
         return a.part(a.folded, hint=a.hint)
     left = rest if rest is None else _over(a.elements(), rest)
     return a.part([left if build.is_const(e, -1) else e for e in given], hint=a.hint)
+
+
+def _flattened(a: Array, first: int, last: int) -> Value:
+    """A tensor whose axes from one to another are one; of unknown rank, all axes before its last."""
+    if a.shape is None:
+        if (first, last) != (0, -2):
+            return Unknown("axes made one")
+        a.folded = (a.known.fresh("rows"), a.known.fresh("columns"))
+        return a.part(a.folded, hint=a.hint)
+    rank = len(a.shape)
+    lo, hi = first % rank, last % rank
+    whole: n.Expr = build.const(1)
+    for e in a.shape[lo:hi + 1]:
+        whole = build.mul(whole, e)
+    return a.part([*a.shape[:lo], whole, *a.shape[hi + 1:]], hint=a.hint)
 
 
 def _over(whole: n.Expr, part: n.Expr) -> n.Expr:

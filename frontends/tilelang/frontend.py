@@ -25,8 +25,8 @@ from kir.surface.launches.values import is_number
 from .._python.host_values import Lazy
 from .._python.outline import outline
 from .._python.project import Module, Project, decorator_name
-from .launch.host_code import allocated_extents, factory_of, made_of, tensor_extents, tilelang_launches, unrolled_extents
-from .output.binding import skeleton
+from .launch.host_code import allocated_extents, factory_of, left_out, made_of, tensor_extents, tilelang_launches, unrolled_extents
+from .output.binding import UNKNOWN, skeleton
 from .output.binding_check import check_given, check_readable, is_text, mentioned
 from .output.kernel import read_kernel, read_sides
 from .suffixes import SUFFIXES
@@ -122,7 +122,9 @@ class TileLangFrontend:
         idle = {*binding.metas, *binding.absent} - {m.name for m in made.metas} - {p.name for p in made.params}
         if idle:  # what the source asks, and these values answer before it is asked
             asked = read_kernel(self._project, module, node, kernel).metas
-            made = replace(made, metas=(*made.metas, *(m for m in asked if m.name in idle)))
+            lists = {m.name for m in asked}
+            parts = (n.Meta(x, "int") for x in sorted(idle - lists) if x.rpartition("_")[0] in lists and x.rpartition("_")[2].isdigit())
+            made = replace(made, metas=(*made.metas, *(m for m in asked if m.name in idle), *parts))
         values = {k: v for k, v in given.items() if isinstance(v, (int, float, str)) and k in binding.metas}
         return replace(made, metas=tuple(replace(m, default=values[m.name]) if m.name in values else m for m in made.metas))  # read with these values
 
@@ -156,9 +158,14 @@ class TileLangFrontend:
         for owner in module.owners.get(id(node), ())[:1]:
             if (names := mentioned(module, owner)) is not None:  # a parameter that nothing uses says nothing
                 skeleton = skeleton.changed(metas={k: v for k, v in skeleton.metas.items() if k in names})
+        lists = {k: tuple(v) for k, v in call.factory.items() if isinstance(v, (list, tuple)) and v and skeleton.metas.get(k) == UNKNOWN}
+        parts = {f"{k}_{at}": v for k, each in lists.items() for at, v in enumerate(each)}
+        skeleton = skeleton.changed(metas={**{k: v for k, v in skeleton.metas.items() if k not in lists}, **dict.fromkeys(parts, UNKNOWN)})
+        call = replace(call, factory={**{k: v for k, v in call.factory.items() if k not in lists}, **parts})
         given = {k: v.number() if isinstance(v, Lazy) and type(v.default) is int else v for k, v in call.factory.items()
                  if k in skeleton.metas or k in skeleton.sizes}
         factories = self.find(source, kernel)[0].owners.get(id(node), ())
+        given |= {k: None for k in left_out(factory_of(factories, node)) if k in skeleton.metas and k not in call.factory}
         shapes = made_of(tensor_extents(node), factories) & {k for k, v in given.items() if is_number(v)}
         tried = [shapes, shapes - allocated_extents(node), shapes - made_of(allocated_extents(node), factories), set[str]()]
         small = unrolled_extents(node) & given.keys()

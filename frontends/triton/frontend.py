@@ -6,9 +6,12 @@ from pathlib import Path
 
 import libcst as cst
 
-from kir.base.diagnostic import did_you_mean, error, usage
-from kir.ir.binding import Binding
-from kir.ir.nodes import Program
+from kir.analysis.heuristics import settled
+from kir.base.diagnostic import KirError, did_you_mean, error, usage
+from kir.ir.binding import Binding, Setting
+from kir.ir.bindings.binding_values import wrong
+from kir.ir.nodes import Opaque, Program
+from kir.ir.visit import statements
 from kir.surface import KernelRef, Outline
 from kir.surface.launches.assembled import Found, assembled
 from kir.surface.launches.whole import in_rows
@@ -22,7 +25,10 @@ from .launch.host_code import triton_launches
 from .output.program import is_kernel, read_kernel
 from .suffixes import SUFFIXES
 from .types.inference import Inference
-from .values.values import Jit
+from .values.values import Jit, NotUnderstood
+
+MOST_KEPT = 24
+"""How many readings of kernels a frontend keeps."""
 
 
 class TritonFrontend:
@@ -35,6 +41,7 @@ class TritonFrontend:
 
     def __init__(self) -> None:
         self._project = Project()
+        self._lately: dict[tuple[int, str], tuple[cst.FunctionDef, Program]] = {}
 
     def module(self, source: Path) -> Module:
         """The parsed file. Raises KirError KIR-F001 and KIR-F002."""
@@ -92,6 +99,37 @@ class TritonFrontend:
         module, node = self.find(source, kernel)
         return read_kernel(self._project, module, node)
 
+    def instantiate(self, source: Path, kernel: str, binding: Binding | None) -> Program:
+        """`parse`; where that leaves something opaque, with the values of a binding's metas, if more is understood so: sizes of tiles that only they
+        decide, and functions that a kernel is given. Raises KirError KIR-F001 to KIR-F003, and KIR-F011 for a function that there is not."""
+        module, node = self.find(source, kernel)
+        generic = self._read(module, node, ())
+        if binding is None or not (unread := _opaque(generic)):
+            return generic
+        try:
+            values = settled(binding).metas
+        except KirError:
+            values = binding.metas
+        scope = HostScope(self._project, module, module.owners.get(id(node), ()))
+        for m in generic.metas:
+            if m.kind == "fn" and isinstance(name := values.get(m.name), str):
+                try:
+                    scope.lookup(name)
+                except NotUnderstood as bad:
+                    raise wrong(binding, ("metas", m.name), f"'{m.name}' = {name}: {bad.reason}", "the name of a function that the file has") from None
+        given = tuple(sorted((m.name, values[m.name]) for m in generic.metas if m.name in values))
+        made = self._read(module, node, given)
+        return made if _opaque(made) < unread else generic
+
+    def _read(self, module: Module, node: cst.FunctionDef, given: tuple[tuple[str, Setting], ...]) -> Program:
+        """A kernel under values of its metas; what was read lately is kept."""
+        key = (id(node), repr(given))
+        if key not in self._lately or self._lately[key][0] is not node:
+            if len(self._lately) > MOST_KEPT:
+                self._lately.clear()
+            self._lately[key] = node, read_kernel(self._project, module, node, dict(given))
+        return self._lately[key][1]
+
     def outline(self, source: Path, kernel: str) -> Outline:
         """Where the statements of a kernel stand. Raises KirError KIR-F001 to KIR-F003."""
         return outline(*self.find(source, kernel))
@@ -115,6 +153,11 @@ class TritonFrontend:
         few = sizes_of_calls(node, ("static_range",))
         rows = in_rows(self.parse(source, kernel)) if found else set[str]()
         return [assembled(skeleton, each, each.named, few=few, in_rows=rows) for each in found] if skeleton is not None else []
+
+
+def _opaque(program: Program) -> int:
+    """How many statements of a program are not understood."""
+    return sum(isinstance(s, Opaque) for k in program.kernels for s in statements(k.body))
 
 
 FRONTEND = TritonFrontend()

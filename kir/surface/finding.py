@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kir.analysis.heuristics import settled
 from kir.base.diagnostic import Diagnostic, KirError, error, usage
-from kir.ir.binding import Binding, expressions
+from kir.ir.binding import Binding, Setting, expressions
 from kir.ir.bindings.binding_uses import unmentioned
 from kir.ir.bindings.specialize import specialize
 from kir.ir.nodes import Binary, Call, Const, Expr, Program, Var
@@ -22,6 +22,7 @@ from kir.surface.launches.axes import with_axes, with_counts
 from kir.surface.launches.extents import open_shapes, with_places, with_shapes, with_ties
 from kir.surface.launches.flat import flattened
 from kir.surface.launches.recorded import generalized
+from kir.surface.launches.strided import with_reached_axes
 from kir.surface.launches.values import taken_for
 from kir.surface.launches.whole import choosers, whole_numbers
 
@@ -41,7 +42,7 @@ def launches_of(reader: Frontend, path: Path, kernel: str) -> list[Found]:
     if not found:
         return []
     program = reader.parse(path, kernel)
-    said = [_decided(_tiled(_chosen(_counted(each, program), program), program), program)
+    said = [_decided(_tiled(_chosen(_asked(_counted(each, program), program), program), program), program)
             if k == 0 or len(each.open) == len(open_shapes(each.binding)) else each for k, each in enumerate(found)]
     return [_whole(reader, path, kernel, said[0]), *said[1:]]
 
@@ -70,7 +71,7 @@ def _whole(reader: Frontend, path: Path, kernel: str, found: Found) -> Found:
              if name not in wanted and t.shape != found.binding.tensors[name].shape]
     said += [Assumed(fact) for fact in binding.facts if fact not in found.binding.facts and not re.fullmatch(r"\w+ >= [12]", fact)]
     if not open_shapes(binding):
-        loose, binding = binding, with_ties(binding, made, found.examples)
+        loose, binding = binding, with_ties(with_reached_axes(binding, made), made, found.examples)
         said += [Assumed(f"{name} is {' x '.join(map(str, t.shape))}: all that the kernel reaches") for name, t in binding.tensors.items()
                  if t.shape != loose.tensors[name].shape]
         said += [Assumed(fact) for fact in binding.facts if fact not in loose.facts]
@@ -97,6 +98,23 @@ def _counted(found: Found, program: Program) -> Found:
     said = tuple(Assumed(f"{each.field[1]} is {named[each.field[1]]}", each.field)
                  if each.field[1:2] and each.field[1] in guessed and each.field[2:] == ("dtype",) else each for each in found.assumed)
     return replace(found, binding=binding, assumed=said)
+
+
+def _asked(found: Found, program: Program) -> Found:
+    """With false for each compile-time value that the kernel only asks whether it holds, and the first text that it asks for for one that is a text, where
+    a number was taken since nothing says what it is."""
+    kinds = {m.name: m.kind for m in program.metas}
+    texts: dict[str, str] = {}
+    for x in (x for k in program.kernels for x in walk(k) if isinstance(x, Call) and x.fn == "meta_is"):
+        if isinstance(x.args[0], Var) and (text := str(dict(x.attrs)["value"])) != "None":
+            texts.setdefault(x.args[0].name, text)
+    taken: dict[str, Setting] = {}
+    for name in (each.field[1] for each in found.assumed if each.field[:1] == ("metas",)):
+        if type(found.binding.metas.get(name)) is int and (kinds.get(name) == "bool" or (kinds.get(name) == "str" and name in texts)):
+            taken[name] = False if kinds[name] == "bool" else texts[name]
+    said = tuple(Assumed(f"{each.field[1]} is {str(taken[each.field[1]]).lower()}", each.field) if each.field[1:] and each.field[1] in taken else each
+                 for each in found.assumed)
+    return replace(found, binding=found.binding.changed(metas={**found.binding.metas, **taken}), assumed=said)
 
 
 def _chosen(found: Found, program: Program) -> Found:

@@ -133,11 +133,11 @@ def load_expert(text: str, binding: Path | Binding | None = None) -> Expert:
     """
     from kir.analysis.normal.regions import raised
 
-    path, _ = located(text)
+    path, asked = located(text)
     read = read_source(text, binding)
     if binding is None:
         read = as_launched(text, read)
-    name = (read.kernel or read.program.name).strip("_")
+    name = (asked if asked.isidentifier() else read.kernel or read.program.name).strip("_")
     source = text if Path(text.partition("::")[0]).suffix != ".kir" else path.name
     written = specialized_form(read, manifest(text) if binding is None else (), text)
     program = raised(written)

@@ -369,3 +369,43 @@ def run(q, k):
     return o
 run(torch.randn(3, 8, 64), torch.randn(3, 2, 64))
 """, {"q": ["B", "H", 64], "k": ["B", "KV", 64]}, {"D": 64}, ("H % KV == 0",), grid=["B", "H"]), "scaled")
+TRITON["a state of which only strides are passed, lengths that end a row, conditions and texts that nothing says"] = (Unseen("""import torch, triton
+import triton.language as tl
+@triton.jit
+def step(x, lens, state, out, T, C, ss_b, ss_r, ALONG: tl.constexpr, KIND: tl.constexpr, BLOCK: tl.constexpr):
+    b, c = tl.program_id(0), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    mask = c < C
+    state += b * ss_b
+    held = tl.load(state + c, mask=mask)
+    most = tl.load(state + 2 * ss_r + c, mask=mask)
+    n = tl.load(lens + b)
+    for t in range(T):
+        if t >= n:
+            held = held * 0.5
+        v = tl.load(x + (b * T + t) * C + c, mask=mask)
+        if KIND == "max":
+            held = tl.maximum(held, v)
+        else:
+            held += v
+        held = tl.minimum(held, most)
+        if ALONG:
+            held = held * 2.0
+        tl.store(out + (b * T + t) * C + c, held, mask=mask)
+    tl.store(state + ss_r + c, held, mask=mask)
+def run(x, lens, state, along, kind):
+    B, T, C = x.shape
+    out = torch.empty_like(x)
+    step[(B, triton.cdiv(C, 32))](x, lens, state, out, T, C, state.stride(0), state.stride(1), ALONG=along, KIND=kind, BLOCK=32)
+    return out
+""", {"x": ["B", "T", "C"], "lens": ["B"], "state": ["B", 3, "C"]}, {"ALONG": False, "KIND": "max"}, (), {"lens": "i64", "state": "f32"},
+    {"ss_b": "3 * C", "ss_r": "C"}), "step")
+TRITON["every number a literal"] = (Unseen("""import torch, triton
+import triton.language as tl
+@triton.jit
+def scale(x, s, y, D: tl.constexpr, BLOCK: tl.constexpr):
+    d = tl.arange(0, BLOCK)
+    at = tl.program_id(0) * D + d
+    tl.store(y + at, tl.load(x + at, mask=d < D) * tl.load(s + d, mask=d < D), mask=d < D)
+def run(x, s, y):
+    scale[(7,)](x, s, y, D=50, BLOCK=64)
+""", {"x": [350], "s": [50], "y": [350]}, {"D": 50}, grid=[7]), "scale")

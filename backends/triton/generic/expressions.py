@@ -155,6 +155,9 @@ class GenericExpressions(Expressions):
         made = join(dtype_of(a.type), dtype_of(b.type))
         return quotient(made) if op == "div" else made
 
+    def _sign(self, e: n.Expr) -> bool:
+        return _not_negative(e, self.counts)
+
     def _check_sign(self, e: n.Binary) -> None:
         """The frontend writes rounding down only where it saw that nothing is negative, and reads it so again."""
         for side, what in ((e.a, "dividend"), (e.b, "divisor")):

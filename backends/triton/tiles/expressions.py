@@ -251,6 +251,8 @@ class Expressions:
             sign, level = _INFIX[e.op]
             return f"{left(level)} {sign} {self.text(b, level + 1)}", level
         if e.op in ("floordiv", "mod", "ceildiv"):
+            if dtype_of(e.type).kind != "uint" and self._sign(b) and not self._sign(a):
+                return self._rounded(e)
             self._check_sign(e)
             if e.op == "ceildiv":
                 return f"tl.cdiv({left(0)}, {self.text(b)})", ATOM
@@ -274,12 +276,24 @@ class Expressions:
         own = dtype_of(e.type)
         return extreme if rounded(own) == own else f"{extreme}.to({self.dtype(own)})"
 
+    def _rounded(self, e: n.Binary) -> tuple[str, int]:
+        """A division of what may be negative, which Triton truncates: moved by what rounds it down, or up, and read back as that."""
+        a, b = self.tensor(e.a), self.text(e.b, UNARY)
+        if e.op == "mod":
+            return f"({self.text(e.a, PRODUCT)} % {b} + {b}) % {b}", PRODUCT
+        moved = f"{a} < 0, {a} - ({b} - 1)" if e.op == "floordiv" else f"{a} > 0, {a} + ({b} - 1)"
+        return f"tl.where({moved}, {a}) // {b}", PRODUCT
+
+    def _sign(self, e: n.Expr) -> bool:
+        """Whether an operand is known not to be negative."""
+        return not_negative(self.facts, e)
+
     def _check_sign(self, e: n.Binary) -> None:
         """Integer division of Triton truncates: it rounds down only where the operands are known not to be negative."""
         if dtype_of(e.type).kind == "uint":
             return
         for side, what in ((e.a, "dividend"), (e.b, "divisor")):
-            if not not_negative(self.facts, side):
+            if not self._sign(side):
                 raise refuse("KIR-B005", f"{expr_text(e)} rounds down, Triton's division truncates, and the {what} may be negative",
                              needs=f"a fact that {expr_text(side)} >= 0, or tdiv and trem")
 

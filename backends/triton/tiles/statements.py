@@ -19,6 +19,8 @@ from .memory import Memory
 
 PRECISIONS = frozenset({"ieee", "tf32", "tf32x3", "bf16x3"})
 LEAST_DOT = 16
+FLAGS = ("disallow_acc_multi_buffer", "flatten", "warp_specialize", "disable_licm")
+"""Options of `tl.range` that change nothing of what a loop computes."""
 """The least extent of each axis of a dot product: smaller ones Triton pads or refuses."""
 Line = tuple[str, StatementPath | None]
 
@@ -324,12 +326,13 @@ class Statements:
         options = ""
         match s.kind:
             case "serial" | "pipelined":
-                known = {"stages", "disallow_acc_multi_buffer", "flatten", "warp_specialize"}
+                known = {"stages", "factor", *FLAGS}
+                options += f", loop_unroll_factor={attrs['factor']}" if "factor" in attrs else ""
                 stages = stages_of(s)
                 if (own_mma and stages != self.stages) or (not own_mma and s.kind == "pipelined"):
                     options += f", num_stages={stages}"
             case "unroll" if "factor" in attrs:
-                known = {"factor"}
+                known = {"factor", *FLAGS}
                 options += f", loop_unroll_factor={attrs['factor']}"
             case "unroll" | "static":
                 known = set()
@@ -343,7 +346,7 @@ class Statements:
             case _:
                 raise refuse("KIR-B002", f"Triton code cannot name a {s.kind}: it is written for the CTA as a whole",
                              needs="tile statements; the inverse of the pass that split the CTA")
-        for flag in ("disallow_acc_multi_buffer", "flatten", "warp_specialize"):
+        for flag in FLAGS:
             if flag in attrs:
                 options += f", {flag}={attrs[flag]}"
         if unknown := sorted(set(attrs) - known):

@@ -38,6 +38,11 @@ def tilelang_launches(source: Path, factory: cst.FunctionDef) -> list[HostLaunch
     return host_launches(source, name, lambda f: f.name == name, on_call)
 
 
+def left_out(factory: cst.FunctionDef) -> set[str]:
+    """The parameters of a factory that are None where a call does not give them."""
+    return {p.name.value for p in parameters(factory) if isinstance(p.default, cst.Name) and p.default.value == "None"}
+
+
 def tensor_extents(node: cst.FunctionDef) -> set[str]:
     """The names in the shapes that a kernel's parameters state."""
     return {x.value for p in parameters(node) if p.annotation is not None for x in nodes_below(p.annotation) if isinstance(x, cst.Name)}

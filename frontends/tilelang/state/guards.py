@@ -60,7 +60,7 @@ def _positive(r: Reader, e: n.Expr) -> bool:
             return e.value >= 0
         case n.Var():
             return e.name in r.inside or e.name.startswith("%") or any(e.name == a.name for a in r.grid) or any(
-                e.name == p.name for p in r.sizes.values())
+                e.name == p.name for p in r.sizes.values()) or e.name == r.thread or ((held := r.meaning(e)) != e and _positive(r, held))
         case n.Binary(op="add" | "mul" | "min" | "floordiv" | "shr"):
             return _positive(r, e.a) and _positive(r, e.b)
         case n.Binary(op="mod", b=n.Const(value=k)):

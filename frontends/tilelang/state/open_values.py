@@ -40,7 +40,7 @@ def annotated(r: Reader, name: str, annotation: cst.BaseExpression | None, scope
         kind = "any" if kind != "str" else "str"
     if kind in ("", "str") and r.kinds.get(name) == "dtype":
         kind = "dtype"
-    if r.bound and name in r.defaults and name not in r.bound_sizes and name not in r.given:
+    if r.bound and name in r.defaults and name not in r.bound_sizes and name not in r.given and f"{name}_0" not in r.given:
         r.given[name] = r.defaults[name]
     if name in r.given:
         value = r.given[name]

@@ -16,7 +16,7 @@ from ..host.known_packages import CALLS
 from ..host.python_functions import HOST_CALLS
 from ..state.arithmetic import arithmetic, converted
 from ..state.state import State
-from ..types.shapes import dtype_question
+from ..types.shapes import DUNDER, dtype_question
 from ..values import operators
 from ..values.arguments import Arguments
 from ..values.values import (
@@ -37,7 +37,7 @@ from ..values.values import (
     is_number,
     items_of,
 )
-from . import asm, memory, random, reductions, tiles
+from . import asm, memory, random, reductions, scaled, tiles
 from .hints import assume, barrier, dependency, hint, identity, nothing
 from .libdevice import rounding_call
 
@@ -321,6 +321,7 @@ HANDLERS: Mapping[str, Handler] = {
     "load_tensor_descriptor": _descriptor_load,
     "store_tensor_descriptor": lambda r, a: memory.descriptor_store(r, _descriptor(a.need(0, "desc")), a.need(1, "offsets"), a.need(2, "value")),
     "dot": reductions.dot,
+    "dot_scaled": scaled.dot_scaled,
     "sum": reductions.total,
     "max": lambda r, a: reductions.extreme(r, "max", a),
     "min": lambda r, a: reductions.extreme(r, "min", a),
@@ -389,6 +390,7 @@ HANDLERS: Mapping[str, Handler] = {
     "pair_uniform_to_normal": random.pair_to_normal,
     "get_int_dtype": lambda r, a: _int_dtype(a),
     "next_power_of_2": lambda r, a: _power_of_2(a.need(0, "x")),
+    "_log2": lambda r, a: max(operators.known_int(a.need(0, "i"), "a size"), 1).bit_length() - 1,
     **{word: partial(lambda w, r, a: memory.atomic(r, w, a), word) for word in (*memory.ATOMICS, "atomic_cas")},
 }
 """Functions of `tl` that are no rows of the instruction table, by their last word."""
@@ -425,6 +427,8 @@ def method_call(r: State, owner: Value, name: str, a: Arguments) -> Value:
         raise NotUnderstood(f"'{name}' of a tensor descriptor")
     if isinstance(owner, str) and name in ("startswith", "endswith") and isinstance(a.args[0], str):
         return owner.startswith(a.args[0]) if name == "startswith" else owner.endswith(a.args[0])
+    if name in DUNDER and len(a.args) == 1 and not a.named:
+        return arithmetic(r, DUNDER[name], owner, a.args[0])
     if isinstance(owner, (Run, Pointer, BlockPointer)) or is_number(owner):
         return builtin_call(r, f"triton.language.{name}", Arguments([owner, *a.args], a.named))
     raise NotUnderstood(f"method '{name}' of {describe(owner)}")

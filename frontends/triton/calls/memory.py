@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.bindings.policies import EVICTED_BY
@@ -173,6 +175,7 @@ def _window(p: BlockPointer, axes: tuple[int, ...]) -> tuple[n.Region, n.Expr | 
 def load_block(r: State, p: BlockPointer, axes: tuple[int, ...], padding: Value, cache: str) -> Value:
     """A load through a block pointer. Elements outside are the padding; where it is left undefined they are read as zero, which is one
     of the values that undefined allows."""
+    p = replace(p, block=r.paths.settled(p.block))
     region, mask = _window(p, axes)
     dtype = p.base.base.dtype
     fill = None
@@ -184,6 +187,7 @@ def load_block(r: State, p: BlockPointer, axes: tuple[int, ...], padding: Value,
 
 def store_block(r: State, p: BlockPointer, value: Value, axes: tuple[int, ...], cache: str) -> Value:
     """A store through a block pointer."""
+    p = replace(p, block=r.paths.settled(p.block))
     region, mask = _window(p, axes)
     e = operators.run(converted(value, p.base.base.dtype))
     r.written.add(p.base.base.name)
@@ -224,6 +228,7 @@ def at_offsets(r: State, d: Descriptor, offsets: Value) -> tuple[n.Region, n.Exp
 def descriptor_load(r: State, d: Descriptor, offsets: Value) -> Value:
     """`descriptor.load(offsets)`: zero outside. The tile arrives in a fragment of its own, which a later `raised` keeps where the place
     is a box of a tensor."""
+    d = replace(d, block=r.paths.settled(d.block))
     region, mask, clip = at_offsets(r, d, offsets)
     r.read.add(d.base.base.name)
     name = d.base.base.name
@@ -237,6 +242,7 @@ def descriptor_load(r: State, d: Descriptor, offsets: Value) -> Value:
 
 def descriptor_store(r: State, d: Descriptor, offsets: Value, value: Value) -> Value:
     """`descriptor.store(offsets, value)`: nothing is written outside."""
+    d = replace(d, block=r.paths.settled(d.block))
     region, mask, clip = at_offsets(r, d, offsets)
     e = operators.run(converted(value, d.base.base.dtype))
     r.written.add(d.base.base.name)

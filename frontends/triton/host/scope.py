@@ -18,6 +18,7 @@ import libcst as cst
 from kir.ir.types import DTYPES as kir_dtypes
 
 from ..._python.project import (
+    AUGMENTED,
     TRANSPARENT_DECORATORS,
     Definition,
     Guarded,
@@ -333,6 +334,12 @@ class HostScope:
             case _:
                 raise NotUnderstood("a host call that cannot be evaluated")
 
+    def call_host(self, fn: Host, args: Sequence[Value], named: Mapping[str, Value]) -> Value:
+        """What a host function gives for known arguments. Raises NotUnderstood."""
+        if not isinstance(fn.node, cst.FunctionDef) or not all(is_known(v) for v in (*args, *named.values())):
+            raise NotUnderstood(f"a call of the host function '{fn.node.name.value}'")
+        return self._inline(fn.module, fn.node, list(args), 1, named, fn.names)
+
     def evaluate_call(self, name: str, args: Sequence[Value]) -> Value:
         """A Python or math function on literals."""
         return _wrapped(HOST_CALLS[name], *args)
@@ -407,8 +414,8 @@ class HostScope:
                                 return (None if value is None else self.evaluate(value, names, depth + 1),)
                             case cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=name))], value=value):
                                 names[name] = self.evaluate(value, names, depth + 1)
-                            case cst.AugAssign(target=cst.Name(value=name), operator=cst.AddAssign(), value=value):
-                                names[name] = self.evaluate(cst.BinaryOperation(cst.Name(name), cst.Add(), value), names, depth + 1)
+                            case cst.AugAssign(target=cst.Name(value=name), operator=op, value=value) if type(op) in AUGMENTED:
+                                names[name] = self.evaluate(cst.BinaryOperation(cst.Name(name), AUGMENTED[type(op)](), value), names, depth + 1)
                             case cst.Import() | cst.ImportFrom():
                                 names.update(self._local_imports(small))
                             case cst.Expr() | cst.Pass() | cst.Assert():
@@ -430,6 +437,11 @@ class HostScope:
                 case cst.For(target=cst.Name(value=name), orelse=None):
                     for each in strings.rounds(s.iter, names, lambda x, inner: self.evaluate(x, inner, depth + 1)):
                         names[name] = each
+                        found = self._execute(s.body.body, names, depth + 1)
+                        if found is not None:
+                            return found
+                case cst.While(orelse=None):
+                    for _ in strings.while_true(s.test, names, lambda x, inner: self.evaluate(x, inner, depth + 1)):
                         found = self._execute(s.body.body, names, depth + 1)
                         if found is not None:
                             return found

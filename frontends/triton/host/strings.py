@@ -57,3 +57,15 @@ def rounds(e: cst.BaseExpression, names: Mapping[str, Value] | None, evaluate: E
     if not isinstance(value, Items) or len(value.items) > MOST_ROUNDS:
         raise NotUnderstood("a host loop over values that are not known")
     yield from value.items
+
+
+def while_true(test: cst.BaseExpression, names: Mapping[str, Value] | None, evaluate: Evaluate) -> Iterator[None]:
+    """The rounds of a host loop that goes on while a test holds. Raises NotUnderstood."""
+    for _ in range(MOST_ROUNDS):
+        outcome = evaluate(test, names)
+        if not is_known(outcome):
+            raise NotUnderstood("a host loop whose condition is not known")
+        if not outcome:
+            return
+        yield
+    raise NotUnderstood(f"a host loop of more than {MOST_ROUNDS} rounds")

@@ -25,10 +25,12 @@ def triton_launches(source: Path, node: cst.FunctionDef) -> list[HostLaunch]:
     def on_call(follower: Follower, file: HostFile, kernel: Kernel, e: ast.Call, args: list[Value], named: dict[str, Value]) -> Value:
         grid = named.pop("grid", kernel.grid)
         named.pop("warmup", None)
-        given = {**dict(zip(names, args)), **named} if kernel.name == node.name.value else named
+        given = {**(kernel.given or {}), **dict(zip(names, args)), **named} if kernel.name == node.name.value else named
         for name, v in [*given.items()]:
             if isinstance(v, Described):
                 given |= {name: v.of, **{f"{name}_block_{k}": each for k, each in enumerate(v.block)}}
+            elif isinstance(v, Kernel) and v.grid is None:
+                given |= {name: v.name}  # a function that the kernel is given
         if isinstance(grid, Called):
             grid = follower.call(grid, [{"": "metas", **given}], {})
         extents = tuple(grid) if isinstance(grid, (list, tuple)) else (grid,)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import libcst as cst
@@ -10,6 +10,7 @@ import libcst as cst
 from kir.base.diagnostic import Origin
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.binding import Setting
 from kir.ir.rebuild.promote import promoted
 from kir.ir.types import BOOL, DTYPES, F32, I32, I64, DType, variable
 from kir.ir.visit import names_read, statements, transform
@@ -33,8 +34,9 @@ LAUNCH = ("num_warps", "num_stages")
 """Options of a launch, which a kernel may also take as parameters of that name."""
 
 
-def read_kernel(project: Project, module: Module, node: cst.FunctionDef) -> n.Program:
-    """The generic program of a kernel. What is not understood is in it as `opaque` statements, each with its reason."""
+def read_kernel(project: Project, module: Module, node: cst.FunctionDef, given: Mapping[str, Setting] | None = None) -> n.Program:
+    """The generic program of a kernel; with what `given` metas have for their values, and as their defaults. What is not understood is in it as
+    `opaque` statements, each with its reason."""
     scope = HostScope(project, module, module.owners.get(id(node), ()))
     inference = Inference(scope)
     fn = Jit(module, node)
@@ -54,6 +56,10 @@ def read_kernel(project: Project, module: Module, node: cst.FunctionDef) -> n.Pr
             _tile(r, p.name.value, facts.tiles[p.name.value], frame, metas, params)
         else:
             _parameter(r, p, facts, scope, frame, metas, params, extents)
+    for name, value in (given or {}).items():
+        if (known := _known(scope, next((m.kind for m in metas if m.name == name), ""), value)) is not None:
+            frame.env[name] = known[0]
+            metas = [replace(m, default=value) if m.name == name else m for m in metas]
     r.metas = {q.name for q in params}
     _read_body(r, node)
     body = ordered(promoted(tuple(r.out.block)))
@@ -75,6 +81,29 @@ def read_kernel(project: Project, module: Module, node: cst.FunctionDef) -> n.Pr
         origin=module.origin(node),
     )
     return n.Program(node.name.value, tuple(metas), (*settled, *extents, *grid_sizes), functions=functions, kernels=(kernel,))
+
+
+def _known(scope: HostScope, kind: str, value: Setting) -> tuple[Value] | None:
+    """What a meta of this kind is under a value of a binding's; None where the value is no literal of it."""
+    match kind, value:
+        case "bool", bool() | int():
+            return (bool(value),)
+        case "int", int() if not isinstance(value, bool):
+            return (value,)
+        case "float", float() | int() if not isinstance(value, bool):
+            return (float(value),)
+        case "str", str():
+            return (value,)
+        case "dtype", str() if value in DTYPES:
+            return (TypeOf(DTYPES[value]),)
+        case "fn", str():
+            try:
+                return (scope.lookup(value),)
+            except NotUnderstood:
+                return None
+        case "any", bool() | int() | float():
+            return (value,)
+    return None
 
 
 def ordered(body: n.Block) -> n.Block:

@@ -23,6 +23,7 @@ from ..values.values import (
     Host,
     Items,
     Jit,
+    MetaFunction,
     Method,
     ModuleValue,
     NotUnderstood,
@@ -259,9 +260,14 @@ def call(r: State, fn: Value, args: Sequence[Value], named: dict[str, Value]) ->
     if isinstance(fn, TypeOf) and len(args) == 1:
         return joins.over(r, (args[0],), lambda v: converted(v, fn.dtype))
     if isinstance(fn, Host) and isinstance(fn.node, cst.FunctionDef) and all(is_constexpr_value(v) for v in (*args, *named.values())):
-        return inline(r, Jit(fn.module, fn.node), args, named, host=True)
+        try:
+            return r.root.call_host(fn, args, named)
+        except NotUnderstood:
+            return inline(r, Jit(fn.module, fn.node), args, named, host=True)
     if isinstance(fn, Host):
         raise NotUnderstood(f"a call of the host function '{fn.node.name.value}'")
+    if isinstance(fn, MetaFunction):
+        raise NotUnderstood(f"a call of '{fn.name}', a function that the binding decides")
     raise NotUnderstood(f"a call of {describe(fn)}")
 
 

@@ -54,11 +54,14 @@ def carried(r: State, s: cst.For | cst.While, head: Any, test: cst.BaseExpressio
                 raise NotUnderstood("a return from inside a loop")
         except Retyped:
             mine = {k: v for k, v in r.retyped.items() if k in opened}
+            turns = {x.expr.name for name in loop_name if isinstance(x := r.frame.env.get(name), (Run, Static)) and isinstance(x.expr, n.Var)}
             if not mine:
                 raise
             for k, v in mine.items():
                 if k in hints and _same_type(hints[k], v):
                     raise NotUnderstood(f"'{k}' changes its type in the loop") from None
+                if _extents(v) & turns or _extents(v) - saved[3]:
+                    raise NotUnderstood(f"'{k}' is a tile whose extents change from round to round") from None
                 hints[k] = v
             _restore(r, saved)
             continue
@@ -80,6 +83,12 @@ def carried(r: State, s: cst.For | cst.While, head: Any, test: cst.BaseExpressio
                 r.frame.env.pop(x, None)
         return body, buffers
     raise NotUnderstood("the types of this loop's names do not settle")
+
+
+def _extents(v: Value) -> set[str]:
+    """The names in the extents of a tile."""
+    shape = shape_of(v.expr.type) if isinstance(v, Run) else ()
+    return {x.name for d in shape if isinstance(d, n.Expr) for x in walk(d) if isinstance(x, n.Var)}
 
 
 def _same_type(a: Value, b: Value) -> bool:
@@ -105,6 +114,7 @@ def _snapshot(r: State) -> tuple[Any, ...]:
         len(r.out.blocks),
         copy.copy(r.paths.known),
         dict(r.functions),
+        dict(r.combines),
     )
 
 
@@ -116,7 +126,7 @@ def _restore(r: State, saved: tuple[Any, ...]) -> None:
     r.out.taken |= set(r.dtype_terms.values())
     r.opaque = list(saved[7])
     r.paths.known = list(saved[9])
-    r.functions = dict(saved[10])
+    r.functions, r.combines = dict(saved[10]), dict(saved[11])
 
 
 def _open(r: State, names: Sequence[str], hints: dict[str, Value]) -> tuple[list[str], list[str], dict[str, Value]]:

@@ -121,6 +121,7 @@ class _Reading:
                 self._assignments(node)
         self.local = set(self.params) | set(self.assigned)
         calls = [n for n in self.nodes if isinstance(n, cst.Call)]
+        self.facts.pointers |= {name for name, values in self.assigned.items() if name in self.params and any(self._loads(v, name) for v in values)}
         arithmetic = [n for n in self.nodes if n.__class__ in (cst.BinaryOperation, cst.AugAssign, cst.Comparison, cst.For)]
         subscripts = [n for n in self.nodes if isinstance(n, cst.Subscript)]
         attributes = [n for n in self.nodes if n.__class__ is cst.Attribute]
@@ -171,6 +172,11 @@ class _Reading:
             parts = value.elements if isinstance(value, (cst.Tuple, cst.List)) and len(value.elements) == len(target.elements) else None
             for i, t in enumerate(target.elements):
                 self._bind(t.value, parts[i].value if parts is not None else cst.Name("None"))
+
+    def _loads(self, e: cst.BaseExpression, name: str) -> bool:
+        """Whether a value is loaded through a name, which it then replaces: `q = tl.load(q + offsets)`; not one that is added to another address."""
+        return any(isinstance(x, cst.Call) and x.args and self.inference.callee(self.fn, x.func, self.local) == "load"
+                   and _first(x.args[0].value) == name for x in (e, *nodes_below(e)))
 
     # -------------------------------------------------------------------------------------------------------------- pointers
     def pointer(self, e: cst.BaseExpression) -> None:
@@ -504,3 +510,10 @@ class _Reading:
     def _condition(self, e: cst.BaseExpression) -> None:
         if isinstance(e, cst.Name) and e.value in self.params and is_constexpr(self.params[e.value]):
             self.facts.booleans.add(e.value)
+
+
+def _first(e: cst.BaseExpression) -> str:
+    """The name that a sum begins with; "" where that is no name."""
+    while isinstance(e, cst.BinaryOperation) and isinstance(e.operator, (cst.Add, cst.Subtract)):
+        e = e.left
+    return e.value if isinstance(e, cst.Name) else ""

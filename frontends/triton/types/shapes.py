@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.dtype_terms import of_kind
@@ -28,6 +30,11 @@ from ..values.values import (
     is_number,
 )
 
+DUNDER: Mapping[str, str] = {
+    "__add__": "add", "__sub__": "sub", "__mul__": "mul", "__truediv__": "div", "__floordiv__": "floordiv", "__mod__": "mod", "__lshift__": "shl",
+    "__rshift__": "shr", "__and__": "and", "__or__": "or", "__xor__": "xor",
+}  # fmt: skip
+"""Operators called by their methods' names."""
 METHODS = frozenset(
     {
         "to",
@@ -153,7 +160,7 @@ def attribute_of(v: Value, name: str) -> Value:
             return transposed(v, None)
         case _, "value" if is_number(v) or is_known(v) or isinstance(v, TypeOf):
             return v
-        case _, _ if name in METHODS:
+        case _, _ if name in METHODS or name in DUNDER:
             return Method(v, name)
     raise NotUnderstood(f"attribute '{name}' of {describe(v)}")
 

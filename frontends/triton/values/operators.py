@@ -148,7 +148,46 @@ def truncating(op: str, a: n.Expr, b: n.Expr, counts: Collection[str]) -> n.Expr
     """Triton's integer `//` and `%`, which truncate: the flooring forms where both operands are known not to be negative."""
     if not_negative(a, counts) and not_negative(b, counts):
         return build.binary(op, a, b)
+    if (not_negative(b, counts) or (_whole(b) or 0) > 0) and (rounded := _moved(op, a, b)) is not None:
+        return rounded
     return build.binary({"floordiv": "tdiv", "mod": "trem"}[op], a, b)
+
+
+def _moved(op: str, a: n.Expr, b: n.Expr) -> n.Expr | None:
+    """A division that rounds down, or up, as one has to write it where division truncates: by a dividend that is moved first, or a remainder taken twice."""
+    match op, a:
+        case "mod", n.Binary(op="add", a=n.Binary(op="trem", a=x, b=by), b=n.Expr() as more) | n.Binary(op="add", a=n.Expr() as more, b=n.Binary(
+                op="trem", a=x, b=by)) if by == b == more:
+            return build.mod(x, b)
+        case "floordiv", n.Select(cond=n.Binary(op="lt" | "gt" as side, a=x, b=n.Expr() as zero), a=moved, b=same) if same == x and _whole(zero) == 0:
+            parts = _whole(b)
+            if parts is not None and _beside(moved, x) == (parts - 1 if side == "gt" else 1 - parts):
+                return build.ceildiv(x, b) if side == "gt" else build.floordiv(x, b)
+    return None
+
+
+def _whole(e: n.Expr) -> int | None:
+    """The whole number that an expression is, perhaps converted."""
+    while isinstance(e, n.Cast):
+        e = e.x
+    return int(e.value) if isinstance(e, n.Const) and isinstance(e.value, int) else None
+
+
+def _beside(e: n.Expr, x: n.Expr) -> int | None:
+    """By how much a number is more than another, where that is written out."""
+    match e:
+        case n.Binary(op="add", a=a, b=b):
+            one = next((o for o, other in ((b, a), (a, b)) if other == x and _whole(o) is not None), None)
+            return _whole(one) if one is not None else _apart(e, x)
+        case n.Binary(op="sub", a=a, b=b) if a == x and (by := _whole(b)) is not None:
+            return -by
+        case _:
+            return _apart(e, x)
+
+
+def _apart(e: n.Expr, x: n.Expr) -> int | None:
+    found = build.sub(e, x)
+    return _whole(found)
 
 
 def not_negative(e: n.Expr, counts: Collection[str]) -> bool:

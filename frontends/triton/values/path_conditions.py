@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kir.ir import nodes as n
+from kir.ir.visit import transform
+
+from .values import Shape
 
 KINDS = frozenset({"float", "int", "uint"})
 """Every dtype of an element is of exactly one of these kinds (bool counts as unsigned)."""
@@ -34,6 +37,14 @@ class Paths:
         if isinstance(cond, n.Binary) and ((cond.op == "and" and outcome) or (cond.op == "or" and not outcome)):
             self._learn(cond.a, outcome)
             self._learn(cond.b, outcome)
+
+    def settled(self, shape: Shape) -> Shape:
+        """The extents of a tile made before, with what the path says of the conditions that choose them."""
+        def chosen(old: n.Node, x: n.Node) -> n.Node:
+            if isinstance(x, n.Select) and (outcome := self.decide(x.cond)) is not None:
+                return x.a if outcome else x.b
+            return x
+        return tuple(transform(d, chosen) if isinstance(d, n.Expr) and self.known else d for d in shape)
 
     def decide(self, cond: n.Expr) -> bool | None:
         """What the path says about a condition; None when it says nothing."""

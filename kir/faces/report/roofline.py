@@ -55,7 +55,8 @@ def roofline(lineage: Lineage) -> tuple[Roof, ...]:
     """A picture for each target whose states were all profiled; none for a program that computes or moves nothing."""
     records = (lineage.start_gate, *(step.gate for step in lineage.accepted))
     rows = [_by_target(record) for record in reversed(records)]
-    made = (roof_of(target, [row[target] for row in rows]) for target in sorted(rows[-1]) if all(target in row for row in rows))
+    ends = ("naive" if lineage.outcome.ended == "naive" else "K0", "expert")
+    made = (roof_of(target, [row[target] for row in rows], ends) for target in sorted(rows[-1]) if all(target in row for row in rows))
     return tuple(roof for roof in made if roof is not None)
 
 

@@ -42,7 +42,7 @@ def _correctness(record: Mapping[str, Any]) -> Iterator[Row]:
     runs = record.get("runs", ())
     if runs:
         worst = max(runs, key=lambda each: float(each["worst"]))
-        shapes = ", ".join(dict.fromkeys(f"{each['shape']} ({', '.join(f'{k}={v}' for k, v in each['sizes'].items())})" for each in runs))
+        shapes = "; ".join(dict.fromkeys(_sized(each["shape"], each["sizes"]) for each in runs))
         against = f"relative to {record.get('reference', '')}" if record.get("relative") else f"against {record.get('reference', '')} in float64"
         yield "correct", f"{sum(1 for each in runs if each['ok'])} of {len(runs)} runs {against}; shapes {shapes}"
         place = f"{float(worst['worst']):.3g} of its bound, at {worst['where']} ({worst['shape']}, {worst['distribution']})"
@@ -55,6 +55,11 @@ def _correctness(record: Mapping[str, Any]) -> Iterator[Row]:
             yield "checked for hazards", f"{findings} errors, {len(record.get('weak', ()))} weak findings, at {checked[0]['shape']}"
     if record.get("reason"):
         yield "incorrect", str(record["reason"])
+
+
+def _sized(shape: str, sizes: Mapping[str, Any]) -> str:
+    """The name of a shape with its sizes, once where they are its name."""
+    return shape if "=" in shape else f"{shape} ({', '.join(f'{k}={v}' for k, v in sizes.items())})"
 
 
 def _profile(rows: Any) -> Iterator[Row]:

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations, product
+from itertools import combinations, combinations_with_replacement, permutations, product
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
@@ -17,9 +17,10 @@ from kir.ir.printer import expr_text
 from kir.ir.types import DTYPES, I32
 from kir.ir.visit import regions
 from kir.surface.launches.alike import as_seen, parts_as_seen
-from kir.surface.launches.reach import LEAN, PLACES, PRIMES, divisions, grid_extents, leaves, parted, quotients, ran, small_sizes, tiles
+from kir.surface.launches.reach import LEAN, PLACES, PRIMES, divisions, grid_extents, leaves, parted, quotients, ran, shares, small_sizes, tiles
 from kir.surface.launches.reached_by import sizes_reached_by
 from kir.surface.launches.values import evaluated
+from kir.surface.launches.whole import deciding
 
 ENDLESS = 1 << 22
 """Elements of a tensor of which it is not known yet how large it is."""
@@ -76,13 +77,13 @@ def with_shapes(binding: Binding, made: Callable[[Binding], n.Program], guessed:
     names = open_shapes(binding)
     binding = binding.changed(facts=[*binding.facts, *dict.fromkeys(quotients(binding))])
     try:
-        program = made(_shaped(binding, dict.fromkeys(names, (ENDLESS,))))
+        program = made(shaped(binding, dict.fromkeys(names, (ENDLESS,))))
     except KirError:
         return binding
     runs = _Runs(program)
     best = _whole_parts(binding, runs, names) or _fitted(binding, runs, names)
     if best.ran and (short := [name for name in best.wrong if name in guessed]):
-        measured = with_shapes(_shaped(binding, dict.fromkeys(short, (UNSTATED,))), made)
+        measured = with_shapes(shaped(binding, dict.fromkeys(short, (UNSTATED,))), made)
         if not open_shapes(measured):
             return measured
     if best.ran and best.amiss != (0, 0):
@@ -104,7 +105,7 @@ def with_shapes(binding: Binding, made: Callable[[Binding], n.Program], guessed:
 def hazard(binding: Binding, made: Callable[[Binding], n.Program]) -> str:
     """What goes wrong in a run at small sizes, whatever the tensors' shapes are, and at which sizes; "" where nothing does."""
     try:
-        program = made(_shaped(binding, dict.fromkeys(open_shapes(binding), (ENDLESS,))))
+        program = made(shaped(binding, dict.fromkeys(open_shapes(binding), (ENDLESS,))))
     except KirError:
         return ""
     for sizes in (small_sizes(binding, primes) for primes in PRIMES):
@@ -137,7 +138,7 @@ def _with_axis(binding: Binding, made: Callable[[Binding], n.Program], name: str
     where it is neither."""
     tried = [sizes for primes in PRIMES if (sizes := small_sizes(binding, primes)) is not None]
     try:
-        program = made(_shaped(binding, {name: (ENDLESS,), **dict.fromkeys(open_shapes(binding), (ENDLESS,))}))
+        program = made(shaped(binding, {name: (ENDLESS,), **dict.fromkeys(open_shapes(binding), (ENDLESS,))}))
     except KirError:
         return binding
     runs = [found for sizes in tried if (found := ran(program, sizes)) is not None]
@@ -148,12 +149,13 @@ def _with_axis(binding: Binding, made: Callable[[Binding], n.Program], name: str
     if any(rest or k < 2 for k, rest in times):
         return binding
     if len(set(times)) == 1:
-        return _shaped(binding, {name: (*own.of, times[0][0])})
+        return shaped(binding, {name: (*own.of, times[0][0])})
     rows = next((x for x in binding.sizes if [sizes[x] for sizes in tried] == [k for k, _ in times]), None)
-    return _shaped(binding, {name: (rows, *own.of)}) if rows is not None else binding
+    return shaped(binding, {name: (rows, *own.of)}) if rows is not None else binding
 
 
-def _shaped(binding: Binding, shapes: Mapping[str, Sequence[str | int]]) -> Binding:
+def shaped(binding: Binding, shapes: Mapping[str, Sequence[str | int]]) -> Binding:
+    """The binding with these shapes of tensors."""
     return binding.changed(tensors={k: replace(t, shape=list(shapes[k])) if k in shapes else t for k, t in binding.tensors.items()})
 
 
@@ -204,7 +206,7 @@ def _fitted(binding: Binding, made: _Runs, names: Sequence[str]) -> _Fitted:
         rising = [found for sizes in tried if (found := made.at(sizes, -MORE_PLACES)) is not None]  # numbers that say where something begins and ends
         further = rising if sum(_reached(found, names) for found in rising) > sum(_reached(found, names) for found in further) else further
     most = [found for sizes in tried if (found := made.at(sizes, MOST_PLACES)) is not None] if further else []  # as far as whatever they hold
-    taken = [f"{x} // {by}" for x, by in (*tiles(program, binding.sizes), *parted(program, binding.sizes))]
+    taken = [f"{x} // {by}" for x, by in (*tiles(program, binding.sizes), *parted(program, binding.sizes))] + shares(program, binding.sizes)
     candidates = list(_candidates(binding, tried, [*dict.fromkeys((*taken, *_parts(binding)))]))
     shapes: dict[str, Sequence[str | int]] = {}
     loose = 0
@@ -227,6 +229,8 @@ def _fitted(binding: Binding, made: _Runs, names: Sequence[str]) -> _Fitted:
             if (rows := next((c.of for c in candidates if c.elements == furthest), None) or _of_whole_rows(binding, candidates, ends, more)) is not None:
                 shapes[name] = rows
                 loose += 1
+        elif len(set(ends)) == 1 and ends[0] > 1 and not any(c.elements == ends for c in candidates):
+            shapes[name] = ends[:1]  # as far whatever the sizes are
         elif (shape := _agreed(binding, made, candidates, ends, name) or _smallest(
                 candidates, ends, {x: tuple(sizes[x] for sizes in tried) for x in binding.sizes},
                 sizes_reached_by(program, name, binding.sizes))) is not None:
@@ -237,7 +241,7 @@ def _fitted(binding: Binding, made: _Runs, names: Sequence[str]) -> _Fitted:
     left = [name for name in stated if any(leaves(found, name, binding) for found in runs)]
     loose += sum(binding.tensors[name].role == "out" and any(
         found.ends.get(name, 0) < have for found, have in zip(runs, _elements(binding, name, tried))) for name in stated)
-    return _Fitted(_shaped(binding.changed(sizes=known, facts=facts), shapes), (*(name for name in names if name not in shapes), *left), loose)
+    return _Fitted(shaped(binding.changed(sizes=known, facts=facts), shapes), (*(name for name in names if name not in shapes), *left), loose)
 
 
 def _reached(run: Result, names: Collection[str]) -> int:
@@ -365,6 +369,10 @@ def _candidates(binding: Binding, tried: Sequence[Mapping[str, int]], parts: Seq
     for k in range(1, MOST_FACTORS + 1 if len(single) <= 7 else MOST_FACTORS):
         for each in combinations(single, k):
             offer((" * ".join(x if k == 1 or re.fullmatch(r"\w+(\(.*\))?", x) else f"({x})" for x in each),), not set(each) <= set(binding.sizes))
+    for k in range(2, MOST_FACTORS + 1 if len(binding.sizes) <= 5 else MOST_FACTORS):
+        for each in combinations_with_replacement(binding.sizes, k):
+            if len({*each}) < k:
+                offer((" * ".join(each),), True)  # as high as wide
     for x in scalars:
         for window in SQUARES:  # as many places of a window for each of what is counted
             offer((f"({x})", window), True)
@@ -408,8 +416,8 @@ def _apart(binding: Binding) -> Binding:
         own = {name: f"{size}_{name}" for name in names}
         if any(x in binding.sizes for x in own.values()):
             continue
-        now = _without(now, size)
-        now = _shaped(now.changed(sizes=[*now.sizes, *own.values()], facts=[*now.facts, *(f"{x} >= 1" for x in own.values())]),
+        now = without(now, size)
+        now = shaped(now.changed(sizes=[*now.sizes, *own.values()], facts=[*now.facts, *(f"{x} >= 1" for x in own.values())]),
                       {name: [own[name] if str(d) == size else d for d in now.tensors[name].shape] for name in names})
     return now
 
@@ -451,17 +459,19 @@ def _tied(binding: Binding, made: Callable[[Binding], n.Program], examples: Mapp
     is what gives the tensor as many elements as are reached, else the smallest of the other sizes at which runs at small sizes stay inside. One at which
     none does stays a size, and so does each where data may be places (an index into a table reaches as far as its values do, which no small run shows)."""
     binding = _as_reached(binding, made, examples)
-    places = any(t.dtype not in DTYPES or DTYPES[t.dtype].is_integer for t in binding.tensors.values())
+    places = _places(binding, made)
     for name, axis, size in () if places else _lone(binding):
         tried = [sizes for primes in PRIMES if (sizes := small_sizes(binding, primes)) is not None]
         alone = {each for _, _, each in _lone(binding)}
         others = sorted((x for x in binding.sizes if x not in alone), key=lambda x: max((sizes[x] for sizes in tried), default=0))
         if axis == 0:
-            rows = _rows(_without(binding, size), made, name, tried)
-            others = [x for x in others if rows is not None and all(sizes[x] >= reached for sizes, reached in zip(tried, rows))][:1]
+            rows = _rows(without(binding, size), made, name, tried)
+            left = {x: [sizes[x] - reached for sizes, reached in zip(tried, rows or ())] for x in others}
+            fit = [x for x in others if left[x] and min(left[x]) >= 0]
+            others = ([x for x in fit if len({*left[x]}) == 1] or fit)[:1]  # as many, or always so many more; else the smallest that is no less
         for other in (x for x in others if as_seen(examples, [size], [x])):
             shape = [other if k == axis else d for k, d in enumerate(binding.tensors[name].shape)]
-            now = _shaped(_without(binding, size), {name: shape})
+            now = shaped(without(binding, size), {name: shape})
             try:
                 runs = [ran(made(now), sizes) for sizes in tried]
             except KirError:
@@ -474,45 +484,71 @@ def _tied(binding: Binding, made: Callable[[Binding], n.Program], examples: Mapp
     return binding
 
 
+def _places(binding: Binding, made: Callable[[Binding], n.Program]) -> bool:
+    """Whether whole numbers that a tensor holds may decide where a kernel reads or writes."""
+    whole = {name for name, t in binding.tensors.items() if t.dtype not in DTYPES or DTYPES[t.dtype].is_integer}
+    try:
+        return bool(whole) and not whole.isdisjoint(deciding(made(binding)))
+    except KirError:
+        return True
+
+
 def _as_reached(binding: Binding, made: Callable[[Binding], n.Program], examples: Mapping[str, int]) -> Binding:
     """The binding with extents that nothing else mentions as what gives the tensor as many elements as are reached, where one axis of it is such, or all
     are. Others keep them: what is looked up by numbers of a tensor is as large as it is."""
     lone: dict[str, list[int]] = {}
     for name, axis, _ in _lone(binding):
         lone.setdefault(name, []).append(axis)
-    names = [name for name, axes in lone.items() if binding.tensors[name].strides is None and len(axes) in (1, len(binding.tensors[name].shape))]
+    names = [name for name, axes in lone.items() if binding.tensors[name].strides is None and len(axes) in (1, 2, len(binding.tensors[name].shape))]
     bare = binding
     for size in (size for name, _, size in _lone(binding) if name in names):
-        bare = _without(bare, size)
+        bare = without(bare, size)
     tried = [sizes for primes in PRIMES if (sizes := small_sizes(bare, primes)) is not None]
     if not names or len(tried) < len(PRIMES):
         return binding
     try:
-        program = made(_shaped(bare, dict.fromkeys(names, (ENDLESS,))))
+        program = made(shaped(bare, dict.fromkeys(names, (ENDLESS,))))
     except KirError:
         return binding
     runs, further = [ran(program, sizes) for sizes in tried], [ran(program, sizes, MORE_PLACES) for sizes in tried]
     parts = [*_parts(bare), *parts_as_seen(examples, bare.sizes, [size for _, _, size in _lone(binding)])]
-    candidates = list(_candidates(_shaped(bare, dict.fromkeys(names, (UNSTATED,))), tried, parts))
+    candidates = list(_candidates(shaped(bare, dict.fromkeys(names, (UNSTATED,))), tried, parts))
     for name in names:
         ends = [0 if found is None or leaves(found, name, bare) else found.ends.get(name, 0) for found in runs]
         if 0 in ends or ends != [0 if found is None else found.ends.get(name, 0) for found in further]:
             continue
         (axis, *more), shape = lone[name], binding.tensors[name].shape
-        if not more and len(shape) > 1:
-            rows = [divmod(end, each) if each else (0, 1) for end, each in zip(ends, _elements(binding, name, tried, axis))]
+        if len(more) == 1 and len(shape) > 2:
+            found = _two_axes(binding, bare, name, [axis, *more], ends, tried)
+        elif not more and len(shape) > 1:
+            rows = [(-(-end // each), 0) if each and axis == 0 else divmod(end, each) if each else (0, 1)
+                    for end, each in zip(ends, _elements(binding, name, tried, axis))]  # of the last row perhaps not all
             one = next((c for c in candidates if len(c.of) == 1 and [(k, 0) for k in c.elements] == rows and as_seen(examples, [shape[axis]], c.of)), None)
             found = None if one is None else [*shape[:axis], *one.of, *shape[axis + 1:]]
         else:
             found = next((list(c.of) for c in candidates if list(c.elements) == ends and as_seen(examples, shape, c.of)), None)
         if found is not None:
             for axis in lone[name]:
-                binding = _without(binding, str(shape[axis]))
-            binding = _shaped(binding, {name: found})
+                binding = without(binding, str(shape[axis]))
+            binding = shaped(binding, {name: found})
     return binding
 
 
-def _without(binding: Binding, size: str) -> Binding:
+def _two_axes(binding: Binding, bare: Binding, name: str, axes: Sequence[int], ends: Sequence[int],
+              tried: Sequence[Mapping[str, int]]) -> list[str | int] | None:
+    """A shape with two sizes of other tensors for two extents that nothing else mentions, which make it as large as it is reached: in the order, and at the
+    axes, that they have in another tensor where that is so. None where no two do."""
+    shape = binding.tensors[name].shape
+    rest = _elements(shaped(bare, {name: [1 if k in axes else d for k, d in enumerate(shape)]}), name, tried)
+    pairs = [(a, b) for a, b in permutations(bare.sizes, 2)
+             if all(each and sizes[a] * sizes[b] * each == end for sizes, each, end in zip(tried, rest, ends, strict=True))]
+    others = [list(map(str, t.shape)) for other, t in binding.tensors.items() if other != name]
+    pairs.sort(key=lambda p: not any(len(o) == len(shape) and [o[k] for k in axes] == list(p) for o in others))
+    return None if not pairs else [pairs[0][list(axes).index(k)] if k in axes else d for k, d in enumerate(shape)]
+
+
+def without(binding: Binding, size: str) -> Binding:
+    """The binding without a size, and without the facts on it."""
     return binding.changed(sizes=[x for x in binding.sizes if x != size], facts=[f for f in binding.facts if not re.search(rf"\b{size}\b", f)])
 
 
@@ -525,7 +561,7 @@ def _rows(binding: Binding, made: Callable[[Binding], n.Program], name: str, tri
     if t.strides is not None or not lengths:
         return None
     try:
-        program = made(_shaped(binding, {name: [ENDLESS // max(lengths), *t.shape[1:]]}))
+        program = made(shaped(binding, {name: [ENDLESS // max(lengths), *t.shape[1:]]}))
     except KirError:
         return None
     runs = [ran(program, sizes) for sizes in tried]

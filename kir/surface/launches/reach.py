@@ -289,6 +289,18 @@ def leaves(found: Result, name: str, binding: Binding) -> bool:
     return any(x.kind == "bounds" and x.buffer in (name, f"{name}_flat", binding.tensors[name].name) for x in found.findings)
 
 
+def shares(program: n.Program, sizes: Sequence[str]) -> list[str]:
+    """What a program divides a size into, as it counts its groups: `ceildiv(columns, 16)`, also as `(columns + 15) // 16`."""
+    out: list[str] = []
+    for x in (x for k in program.kernels for x in walk(k) if isinstance(x, n.Binary) and x.op in ("ceildiv", "tdiv", "floordiv")):
+        by, of = int_value(x.b), x.a
+        if x.op != "ceildiv" and isinstance(of, n.Binary) and of.op == "add" and by is not None:
+            of = next((a for a, b in ((of.a, of.b), (of.b, of.a)) if int_value(b) == by - 1), of)
+        if by is not None and isinstance(of, n.Var) and of.name in sizes and (x.op == "ceildiv" or of is not x.a):
+            out.append(f"ceildiv({of.name}, {by})")
+    return [*dict.fromkeys(out)]
+
+
 def _multiple(fact: n.Expr) -> tuple[str, int] | None:
     """The size and the number that a fact says it is a multiple of; None for other facts."""
     match fact:

@@ -14,8 +14,9 @@ _COMPARED = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
 def whole_numbers(program: n.Program) -> dict[str, str]:
     """The tensors and scalars of a generic program that are whole numbers, each with a dtype: `i64` (as wide as torch makes them) where their values are
-    parts of an index, ends of loops, seeds of random numbers, or compared for equality with a whole number; `i32` where they are only shifted, as packed
-    bits are."""
+    parts of an index, ends of loops, seeds of random numbers, divided without a rest, or compared for equality with a whole number or with a place of
+    the grid or of a tile; `i32` where they are only shifted, as packed bits are; and those whose bits are taken for another
+    dtype of eight, with that."""
     held: dict[str, list[n.Expr]] = defaultdict(list)
     for k in program.kernels:
         for s in walk(k):
@@ -30,8 +31,9 @@ def whole_numbers(program: n.Program) -> dict[str, str]:
                     pass
     scalars = {p.name for p in program.params if isinstance(p.of, DType)}
     counted = {p.name for p in program.params if isinstance(p.of, DType) and not p.of.is_symbolic}
-    out, packed = set[str](), set[str]()
+    out, packed, bytes_ = set[str](), set[str](), dict[str, str]()
     for k in program.kernels:
+        axes = {a.name for a in k.grid} | {x.var.name for x in walk(k) if isinstance(x, n.For)}
         for x in walk(k):
             match x:
                 case n.Region(index=index):
@@ -44,11 +46,65 @@ def whole_numbers(program: n.Program) -> dict[str, str]:
                     out.update((*_sources(lo, held, scalars - counted), *_sources(hi, held, scalars - counted)))
                 case n.Binary(op="eq" | "ne", a=n.Cast(x=a), b=n.Cast(x=b)) if _is_whole(a) or _is_whole(b):
                     out.update((*_sources(a, held, scalars), *_sources(b, held, scalars)))
+                case n.Binary(op="lt" | "le" | "gt" | "ge", a=n.Cast(x=a), b=n.Cast(x=b)) if _is_place(a, held, axes) or _is_place(b, held, axes):
+                    out.update((*_sources(a, held, scalars - counted), *_sources(b, held, scalars - counted)))
+                case n.Binary(op="tdiv" | "floordiv" | "ceildiv", a=a, b=b):
+                    out.update((*_sources(a, held, scalars - counted), *_sources(b, held, scalars - counted)))
+                case n.Cast(rounding="bits", x=a, dtype=DType(bits=8) as narrow):
+                    bytes_ |= dict.fromkeys(_sources(a, held, scalars), narrow.name)
                 case n.Binary(op="shr" | "shl", a=a):
                     packed.update(_sources(a, held, scalars))
                 case _:
                     pass
-    return {**dict.fromkeys(packed, "i32"), **dict.fromkeys(out, "i64")}
+    return {**dict.fromkeys(packed, "i32"), **dict.fromkeys(out, "i64"), **bytes_}
+
+
+def deciding(program: n.Program) -> set[str]:
+    """The tensors of a program whose values decide where and whether something is read or written: parts of an index, ends of loops, conditions, masks."""
+    held: dict[str, list[n.Expr]] = defaultdict(list)
+    views: dict[str, str] = {}
+    for k in program.kernels:
+        for s in walk(k):
+            match s:
+                case n.Let(names=names, value=value):
+                    for name in names:
+                        held[name].append(value)
+                case n.Alloc(buffer=declared, init=n.Expr() as value):
+                    held[declared.name].append(value)
+                case n.Store(at=at, value=value) if at.buffer.space != "global":
+                    held[at.buffer.name].append(value)
+                case n.Copy(src=src, dst=dst) if dst.buffer.space != "global":
+                    held[dst.buffer.name].append(src)
+                case n.View():
+                    views[s.buffer.name] = s.at.buffer.name
+                case _:
+                    pass
+    left: list[n.Node] = []
+    for k in program.kernels:
+        for x in walk(k):
+            match x:
+                case n.Region(index=index):
+                    left += [i.lo if isinstance(i, n.Span) else i for i in index]
+                case n.For(lo=lo, hi=hi):
+                    left += [lo, hi]
+                case n.While(cond=cond) | n.If(cond=cond):
+                    left.append(cond)
+                case n.Load(mask=n.Expr() as mask) | n.Store(mask=n.Expr() as mask) | n.Copy(mask=n.Expr() as mask):
+                    left.append(mask)
+                case n.Call(fn=fn, args=args) if fn.startswith("atomic_"):
+                    left += [a for a in args[2:] if isinstance(a, n.Expr)]
+                case _:
+                    pass
+    seen, out = set[str](), set[str]()
+    while left:
+        for y in walk(left.pop()):
+            if isinstance(y, n.Load) and y.at.buffer.space == "global":
+                out.add(views.get(y.at.buffer.name, y.at.buffer.name))
+            name = y.name if isinstance(y, n.Var) else y.at.buffer.name if isinstance(y, n.Load) else y.buffer.name if isinstance(y, n.Region) else ""
+            if name in held and name not in seen:
+                seen.add(name)
+                left += held[name]
+    return out
 
 
 def in_rows(program: n.Program) -> set[str]:
@@ -121,6 +177,25 @@ def _is_whole(e: n.Expr) -> bool:
     return isinstance(dtype, DType) and not dtype.is_symbolic and dtype.is_integer
 
 
+def _is_place(e: n.Expr, held: Mapping[str, Sequence[n.Expr]], axes: set[str], deep: int = 8) -> bool:
+    """Whether a whole number is a place of the grid or of a tile, perhaps with others added and multiplied."""
+    match e:
+        case n.Var(name=name) if name in axes:
+            return True
+        case n.Call(fn="iota"):
+            return True
+        case n.Var(name=name) if deep and len(held.get(name, ())) == 1:
+            return _is_place(held[name][0], held, axes, deep - 1)
+        case n.Cast(x=x):
+            return _is_place(x, held, axes, deep)
+        case n.Binary(op=op, a=a, b=b) if op not in _COMPARED:
+            return _is_place(a, held, axes, deep) or _is_place(b, held, axes, deep)
+        case n.Call(fn="broadcast" | "expand" | "reshape", args=(n.Expr() as x, *_)):
+            return _is_place(x, held, axes, deep)
+        case _:
+            return False
+
+
 def _sources(e: n.Node, held: Mapping[str, Sequence[n.Expr]], scalars: set[str], seen: frozenset[str] = frozenset()) -> Iterator[str]:
     """The tensors that a value is loaded from, and the scalars in it, also through registers; not what it is chosen by."""
     match e:
@@ -136,7 +211,7 @@ def _sources(e: n.Node, held: Mapping[str, Sequence[n.Expr]], scalars: set[str],
         case n.Binary(op=op, a=a, b=b) if op not in _COMPARED:
             yield from _sources(a, held, scalars, seen)
             yield from _sources(b, held, scalars, seen)
-        case n.Call(fn="broadcast" | "expand_dims" | "reshape", args=args):
+        case n.Call(fn="broadcast" | "expand" | "expand_dims" | "reshape" | "trans" | "join" | "cat", args=args):
             for each in args:
                 yield from _sources(each, held, scalars, seen)
         case _:

@@ -164,7 +164,7 @@ REFUSED = {
     "a dot that is too small": ("KIR-B003", "fragment c: f32[64, 8] = 0.0\nmma c += H[0 +: 64, 0 +: 16] * H[0 +: 16, 0 +: 8]", "main/1"),
     "division in half precision": ("KIR-B004", "let h = H[0, 0 +: 64]\nlet q = h / h", "main/1"),
     "a minimum that Triton widens": ("KIR-B004", "let m = reduce(H[0, 0 +: 64], axis=0, op=min)", "main/0"),
-    "a division of unknown sign": ("KIR-B005", "let k = cast(X[i], i32) // 4\nY[i] = cast(k, f32)", "main/0"),
+    "a division of unknown sign": ("KIR-B005", "let k = 64 // cast(X[i], i32)\nY[i] = cast(k, f32)", "main/0"),
     "part of a fragment": ("KIR-B006", "fragment f: f32[64] = 0.0\nf[3] = 1.0", "main/1"),
     "a part of a fragment that is read": ("KIR-B006", "fragment f: f32[1, 64] = 0.0\nlet x = f[0, 0 +: 32]", "main/1"),
     "an element of a fragment of several": ("KIR-B006", "fragment f: f32[64] = 0.0\nlet x = f[0]", "main/1"),

@@ -221,7 +221,7 @@ def test_opaque_source_is_refused_with_its_place(tmp_path: Path) -> None:
 
 def test_rounding_down_that_triton_cannot_say_is_refused() -> None:
     text = ("kir 1\nprogram p\n  meta B: int\n  out Y: $<Y>[Y_extent]\n  scalar n: i32\n  size Y_extent: i64 {implicit=true}\n"
-            "  size grid_0: i32 {implicit=true}\nkernel p grid (pid_0: grid_0) threads 32\n  Y[n // 4] = cast(B, $<Y>)\n")
+            "  size grid_0: i32 {implicit=true}\nkernel p grid (pid_0: grid_0) threads 32\n  Y[4 // n] = cast(B, $<Y>)\n")
     assert [d.id for d in BACKEND.accepts(parse_program(text, "p.kir"))] == ["KIR-B005"]
 
 

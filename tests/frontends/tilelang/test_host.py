@@ -14,8 +14,9 @@ from kir.base.diagnostic import KirError
 from kir.frontends.tilelang.frontend import TileLangFrontend
 from kir.interp import run
 from kir.ir.binding import Binding
+from kir.ir.bindings.specialize import specialize
 from kir.ir.printer import program_text
-from kir.surface.reading import kernel_of, load_expert
+from kir.surface.reading import kernel_of, launched, load_expert
 from tests.frontends.reading import opaque
 from tests.frontends.tilelang.numpy_kernels import loaded
 from tests.frontends.tilelang.reading import written
@@ -289,3 +290,13 @@ def test_a_factory_names_the_kernel_that_it_alone_makes(tmp_path: Path) -> None:
     assert kernel_of(file, "twos")[1].name == "main__2" and "2.0" in program_text(reader.parse(file, "twos"))
     with pytest.raises(KirError, match="there is no kernel 'both'"):
         kernel_of(file, "both")
+
+
+def test_what_a_call_leaves_out_is_none_and_a_list_that_it_gives_is_its_elements(tmp_path: Path) -> None:
+    text = source("if scale is None:\n    scale = 0.5\ntotal = sum(parts)", "scale * 10 + total * 100 + len(parts)")
+    text = text.replace("k: int = 3", "parts=(), scale=None") + "\n\ndef run():\n    return make(40, parts=(3, 5))\n"
+    file = written(tmp_path, text)
+    binding, said = launched(str(file))
+    assert binding is not None and (binding.absent, binding.metas) == (["scale"], {"parts_0": 3, "parts_1": 5}), said
+    made = specialize(TileLangFrontend().instantiate(file, "kernel", binding), binding)
+    assert float(run(made, {"A": np.zeros(40, np.float32)}).outputs["B"][39]) == 807

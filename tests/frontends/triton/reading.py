@@ -21,7 +21,8 @@ from kir.surface import backend
 from tests.frontends.reading import opaque
 
 HEAD = "import triton\nimport triton.language as tl\nfrom triton.language.extra import libdevice\n\n"
-NAMES = {"float16": "f16", "float32": "f32", "int8": "i8", "uint8": "u8", "int32": "i32", "int64": "i64", "float64": "f64"}
+NAMES = {"float16": "f16", "float32": "f32", "int8": "i8", "uint8": "u8", "int32": "i32", "int64": "i64", "float64": "f64",
+         "bfloat16": "bf16"}
 
 
 def read(folder: Path, source: str, kernel: str = "kernel") -> Program:

@@ -10,11 +10,14 @@ import pytest
 from kir.backends.triton import BACKEND
 from kir.base.diagnostic import KirError
 from kir.frontends.triton.frontend import TritonFrontend
+from kir.interp import run
 from kir.ir import nodes as n
 from kir.ir.binding import Binding, Tensor
 from kir.ir.bindings.specialize import specialize
 from kir.ir.parser import parse_program
 from kir.ir.visit import statements
+from kir.learning.corpus.roundtrip.equal import same_program
+from kir.surface.reading import launched
 from tests.frontends.reading import opaque
 from tests.frontends.triton.reading import execute, read, written_back
 
@@ -156,6 +159,26 @@ def kernel(x, y, M, N, B: tl.constexpr):
     assert "libdevice.fast_dividef(" in written_back(tmp_path, source)
 
 
+def test_a_descriptor_whose_box_a_meta_decides_is_of_that_box_where_the_meta_is_asked(tmp_path: Path) -> None:
+    x, source = values(6, 8), """
+@triton.jit
+def kernel(x, y, M, N, B: tl.constexpr, HALVES: tl.constexpr):
+    source = tl.make_tensor_descriptor(x, shape=[M, N], strides=[N, 1], block_shape=[B, 8])
+    target = tl.make_tensor_descriptor(y, shape=[M, N], strides=[N, 1], block_shape=[B, 8 if not HALVES else 4])
+    t = source.load([tl.program_id(0) * B, 0])
+    if HALVES:
+        a, b = tl.split(tl.permute(tl.reshape(t, (B, 2, 4)), (0, 2, 1)))
+        target.store([tl.program_id(0) * B, 0], a + 1.0)
+        target.store([tl.program_id(0) * B, 4], b + 1.0)
+    else:
+        target.store([tl.program_id(0) * B, 0], t + 1.0)
+"""
+    for split in (False, True):
+        out = execute(tmp_path, source, {"x": x, "y": np.zeros((6, 8), np.float32)}, grid=2, metas={"B": 4, "HALVES": split}, scalars={"M": 6, "N": 8})
+        np.testing.assert_array_equal(out["y"], x + 1)
+    written_back(tmp_path, source)
+
+
 @pytest.mark.parametrize("touched", [False, True])
 def test_a_tensor_that_the_kernel_never_touches(tmp_path: Path, touched: bool) -> None:
     """A number that is used is refused as a tensor; what nobody uses is what the binding says."""
@@ -233,3 +256,70 @@ def kernel(x, y, B: tl.constexpr):
     signed = parse_program("kir 1\nprogram p\n  in X: i32[16]\n  out Y: i32[16]\nkernel main grid (b: 1) threads 128\n  let x = X[0 +: 16]\n"
                            "  Y[0 +: 16] = mulhi(x, x)\n")
     assert "mul.hi.s32" in BACKEND.emit(signed).text
+
+
+GIVEN = """import torch
+import triton
+import triton.language as tl
+
+
+@triton.constexpr_function
+def tile_of(n, most):
+    tile = 1
+    while tile < n and tile < most:
+        tile *= 2
+    return tile
+
+
+@triton.jit
+def scaled(x, s):
+    return x * s
+
+
+@triton.jit
+def leaky(x, s):
+    return tl.where(x >= 0, x, x * s)
+
+
+@triton.jit
+def through(x, s, FN: tl.constexpr):
+    return FN(x, s)
+
+
+@triton.jit
+def kernel(x, y, D: tl.constexpr, MOST: tl.constexpr, FN: tl.constexpr):
+    B: tl.constexpr = tile_of(D, MOST)
+    at = tl.program_id(0) * D + tl.arange(0, B)
+    v = tl.load(x + at, mask=tl.arange(0, B) < D, other=0.0)
+    for i in tl.static_range(tl.standard._log2(B)):
+        a, b = tl.split(tl.permute(tl.reshape(v, (B >> (i + 1), 2, 2**i)), (0, 2, 1)))
+        v = tl.reshape(tl.permute(tl.join(a + b, a - b), (0, 2, 1)), (B,))
+    tl.store(y + at, through(v, 0.5, FN), mask=tl.arange(0, B) < D)
+
+
+def run(rows):
+    x = torch.randn(rows, 6, device="cuda")
+    y = torch.empty_like(x)
+    kernel[(rows,)](x, y, D=6, MOST=64, FN=leaky)
+"""
+
+
+def test_what_only_the_values_of_a_binding_decide_is_read_under_them(tmp_path: Path) -> None:
+    """Functions that a kernel is given, shapes that a logarithm of a meta counts, a loop of a host function over metas."""
+    (tmp_path / "k.py").write_text(GIVEN, encoding="utf-8")
+    assert opaque(TritonFrontend().parse(tmp_path / "k.py", "kernel")) != []
+    binding, _ = launched(f"{tmp_path / 'k.py'}::kernel")
+    assert binding is not None and binding.metas == {"D": 6, "MOST": 64, "FN": "leaky"}
+    x = values(3, 8)[:, :6].copy()
+    transformed = np.pad(x, ((0, 0), (0, 2))) @ np.array([[(-1) ** (i & j).bit_count() for i in range(8)] for j in range(8)])
+    for name, want in (("leaky", np.where(transformed >= 0, transformed, transformed / 2)), ("scaled", transformed / 2)):
+        recorded = Binding(recorded=True, grid=[3], metas={**binding.metas, "FN": name}, tensors={k: Tensor(shape=[3, 6], dtype="f32") for k in "xy"})
+        program = TritonFrontend().instantiate(tmp_path / "k.py", "kernel", recorded)
+        assert opaque(program) == [] and {m.name: m.default for m in program.metas}["FN"] == name
+        out = run(specialize(program, recorded), {"x": x, "y": np.zeros((3, 6), np.float32)}, {}).outputs
+        np.testing.assert_allclose(out["y"], want[:, :6], rtol=1e-5, atol=1e-5)
+        again = TritonFrontend().parse_text(tmp_path / "again.py", BACKEND.emit(program).text, "kernel")
+        assert same_program(program, again)
+    unknown = recorded.changed(metas={**binding.metas, "FN": "nothing"})
+    with pytest.raises(KirError, match="'FN' = nothing: 'nothing' is not defined in"):
+        TritonFrontend().instantiate(tmp_path / "k.py", "kernel", unknown)

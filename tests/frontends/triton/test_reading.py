@@ -286,6 +286,7 @@ def kernel(x, y, z, s):
     np.testing.assert_allclose(out["s"], np.cumsum(x), rtol=1e-5)
 
 
+
 def test_shapes_permutations_and_math(tmp_path: Path) -> None:
     x = values(4, 8)
     out = execute(tmp_path, """

@@ -123,9 +123,11 @@ def _specializations(reader: Any, path: Path, skip: frozenset[str], started: Cal
 
 def _through(reader: Frontend, ref: KernelRef, path: Path, program: n.Program | None = None) -> Record:
     """What becomes of one kernel, as `program` where that is read already. `state` is how far it came: `parsed`, `clean` (nothing opaque),
-    `equal` (written and read back)."""
+    `equal` (written and read back). What is opaque until its compile-time values are known is read under those of the first launch that its package shows."""
     program = program or reader.parse(path, ref.name)
     out = as_read(program, ref.line)
+    if out["state"] == "parsed" and (given := _launched(reader, ref, path)) is not None and (other := as_read(given, ref.line))["state"] == "clean":
+        program, out = given, other
     if out["state"] != "clean":
         return out
     try:
@@ -138,6 +140,18 @@ def _through(reader: Frontend, ref: KernelRef, path: Path, program: n.Program | 
     if same_program(program, again):
         return out | {"state": "equal", "emit": "equal", "emitted": hashlib.sha256(emitted.text.encode()).hexdigest()[:24]}
     return out | {"emit": "differs", "message": _difference(program, again)}
+
+
+def _launched(reader: Any, ref: KernelRef, path: Path) -> n.Program | None:
+    """A kernel under the values of the first launch that its package shows; None where the reader finds none, or cannot read it so."""
+    if not hasattr(reader, "instantiate") or not hasattr(reader, "launches"):
+        return None
+    try:
+        found = reader.launches(path, ref.name)
+        made: n.Program | None = reader.instantiate(path, ref.name, found[0].binding) if found else None
+    except (KirError, RecursionError):
+        return None
+    return made
 
 
 def _difference(a: n.Program, b: n.Program) -> str:

@@ -77,6 +77,11 @@ def test_the_page_is_whole_and_fetches_nothing(lineage: Lineage, tmp_path: Path)
         assert step.reason in html
     assert lineage.seal in html and "the expert's hash is restored" in html.replace("&#39;", "'")
     assert "not realized: the compiler gives the same code" in html
+    assert "Read from the naive program forward" in html and "<dt>Naive to expert, " in html
+    unfinished = lineage.model_copy(update={"outcome": lineage.outcome.model_copy(update={"ended": "budget"})})
+    html = page(unfinished, folder, plain_diff, replay(lineage, folder, ToyEngine()))
+    assert "Read from K0, the program in which the walk ended, forward" in html and "<dt>K0 to expert, " in html
+    assert "aive to expert" not in html and "the naive program" not in html, "what is no naive program is not called so"
 
 
 def test_text_from_outside_is_escaped(lineage: Lineage, tmp_path: Path) -> None:
@@ -120,12 +125,12 @@ def test_a_verdict_is_told_in_a_few_rows() -> None:
     kernel = {"kernel": "main", "registers": 40, "spills": 8, "shared_bytes": 1024, "mix": {"FFMA": 9, "BAR": 1}, "options": {"num_warps": 4}}
     record = {
         "compile": {"artifacts": [{"target": "sm_80", "absent": "", "kernels": [kernel]}], "absent": [], "refusals": []},
-        "correctness": {"reference": "softmax", "runs": [run, {**run, "mode": "check", "worst": 0.75}], "findings": [], "weak": []},
+        "correctness": {"reference": "softmax", "runs": [run, {**run, "mode": "check", "worst": 0.75}, {**run, "shape": "M=7"}], "findings": [], "weak": []},
         "profile": [{"target": "sm_80", "shape": "long", "seconds": 2e-5, "bound_by": "dram"}],
     }
     rows = dict(verdict_rows(record))
     assert "40 registers" in rows["compiled, sm_80"] and "8 bytes spilled" in rows["compiled, sm_80"] and "FFMA 9" in rows["compiled, sm_80"]
-    assert rows["correct"].startswith("2 of 2 runs against softmax") and "0.75" in rows["largest error"]
+    assert rows["correct"].startswith("3 of 3 runs against softmax") and rows["correct"].endswith("shapes tail (M=5); M=7") and "0.75" in rows["largest error"]
     assert rows["modelled, sm_80"] == "20 µs at long, bound by dram"
     assert verdict_rows({}) == ()
 

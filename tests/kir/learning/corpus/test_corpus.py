@@ -92,6 +92,27 @@ def test_every_kernel_gets_a_record_whatever_its_file_is_like(folder: Path, tmp_
     assert records(again)["good:kernel"]["hash"] != found["good:kernel"]["hash"]
 
 
+@pytest.mark.parametrize("launched", [True, False])
+def test_a_kernel_whose_extents_only_a_launch_decides_is_read_under_it(tmp_path: Path, launched: bool) -> None:
+    """Without a launch in the package a statement of it is kept as text, and nothing is wrong with the rest."""
+    launch = "\n\ndef run(x, y, n):\n    halves[(n,)](x, y, D=8, LOG=3)\n" if launched else ""
+    (tmp_path / "k.py").write_text(HEAD + """
+@triton.jit
+def halves(x_ptr, y_ptr, D: tl.constexpr, LOG: tl.constexpr):
+    at = tl.program_id(0) * D + tl.arange(0, D)
+    x = tl.load(x_ptr + at)
+    for i in tl.static_range(LOG):
+        x = tl.reshape(x, (D >> (i + 1), 2, 1 << i))
+        a, b = tl.split(tl.permute(x, (0, 2, 1)))
+        x = tl.reshape(tl.permute(tl.join(a + b, a - b), (0, 2, 1)), (D,))
+    tl.store(y_ptr + at, x)
+""" + launch)
+    (result,) = run([tmp_path / "k.py"], 1, None)
+    (record,) = result["records"]
+    assert record["state"] == ("equal" if launched else "parsed"), record
+    assert launched or record["opaque"][0]["reason"] == "'x' is a tile whose extents change from round to round"
+
+
 def test_a_run_that_was_killed_goes_on_where_it_was(folder: Path, tmp_path: Path) -> None:
     files = [path for path, _ in files_of(place(str(folder)))]
     done = list(run(files[:3], 1, tmp_path / "cache"))

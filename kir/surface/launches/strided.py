@@ -1,0 +1,123 @@
+"""The extents of a tensor of which host code shows the strides alone: how far a kernel reaches along each of its axes.
+
+A cache or a state is often handed on with `x.stride(0)`, `x.stride(1)` and nothing of its shape. Runs in which these strides are far apart tell the axes
+from one another: the last place that is reached, in digits of the strides, says how many of each axis are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from kir.base.diagnostic import KirError
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.binding import Binding, expressions
+from kir.ir.types import I32
+from kir.surface.launches.extents import ENDLESS, MORE_PLACES, shaped, without
+from kir.surface.launches.reach import PLACES, PRIMES, leaves, ran, small_sizes
+
+APART = ((2, 32), (4, 48))
+"""How many times the largest size the last stride is in the two runs, and how many times the stride behind it each further one."""
+
+
+def with_reached_axes(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding:
+    """The binding with a size, or a number, for each axis of such tensors along which the kernel reaches so far at both of two sets of small sizes. An axis
+    that is looked up by numbers of another tensor, or of which one place is reached, keeps a size of its own."""
+    for shape in dict.fromkeys(tuple(t.shape) for t in binding.tensors.values() if t.strides is None and len(t.shape) > 1):
+        names = [name for name, t in binding.tensors.items() if tuple(t.shape) == shape]
+        strides = _strides(binding, names, shape)
+        if strides is not None and not (len(shape) == 2 and "stride" in str(shape[1])):  # rows a stride apart, which may be longer than what is in them
+            binding = _reached(binding, made, names, shape, strides)
+    return binding
+
+
+def _strides(binding: Binding, names: Sequence[str], shape: Sequence[str | int]) -> list[list[str]] | None:
+    """The scalars that hold the stride of each axis but the last, where the extents of these tensors are in nothing else; None where they are."""
+    held = {x: n.Var(x, I32) for x in binding.sizes}
+    own = {str(d) for d in shape[1:]} & held.keys()
+    if not own or not all(d in held for d in shape[1:]) or len({*shape}) < len(shape):
+        return None
+    try:
+        products = expressions({str(k): " * ".join(map(str, shape[k + 1:])) for k in range(len(shape) - 1)}, held, "extent")
+        scalars = expressions({k: v for k, v in binding.scalars.items() if isinstance(v, str)}, held, "scalar")
+    except KirError:
+        return None
+    found = [[name for name, e in scalars.items() if build.polynomial(e) == build.polynomial(p)] for p in products.values()]
+    bare = binding.changed(scalars={k: v for k, v in binding.scalars.items() if not any(k in each for each in found)})
+    return found if all(found) and not any(_mentioned(bare, names, d) for d in own) else None
+
+
+def _mentioned(binding: Binding, names: Sequence[str], size: str | int) -> bool:
+    """Whether anything of a binding speaks of a size beside the shapes of these tensors, and that it is one at least."""
+    said = [*binding.grid, *binding.scalars.values(), *(f for f in binding.facts if not re.fullmatch(r"\w+ >= 1", f)), *binding.metas.values(),
+            *binding.heuristics.values(), *(x for name, t in binding.tensors.items() if name not in names for x in (*t.shape, *(t.strides or ())))]
+    return any(re.search(rf"\b{size}\b", str(x)) for x in said)
+
+
+def _reached(binding: Binding, made: Callable[[Binding], n.Program], names: Sequence[str], shape: Sequence[str | int], strides: list[list[str]]) -> Binding:
+    bare = binding
+    for d in shape[1:] if _mentioned(binding, names, shape[0]) else shape:
+        bare = without(bare, str(d))
+    apart = [f"stride_{k}_of_{names[0]}" for k in range(len(strides))]
+    wide = shaped(bare, dict.fromkeys(names, (ENDLESS,))).changed(
+        sizes=[*bare.sizes, *apart], scalars={**bare.scalars, **{s: apart[k] for k, each in enumerate(strides) for s in each}})
+    tried = [sizes for primes in PRIMES if (sizes := small_sizes(bare, primes)) is not None]
+    if len(tried) < len(PRIMES) or set(apart) & set(bare.sizes):
+        return binding
+    try:
+        program = made(wide)
+    except KirError:
+        return binding
+    ends = [_digits(program, wide, names, sizes, apart, far) for sizes, far in zip(tried, APART, strict=True)]
+    found: list[str | int] = list(shape)
+    for k in range(len(shape)):
+        seen = [None if each is None else each[k] for each in ends]
+        if None in seen:
+            continue
+        same = next((x for x in bare.sizes if [sizes[x] for sizes in tried] == seen), None)
+        if same is not None:
+            found[k] = same
+        elif len(set(seen)) == 1 and seen[0] is not None and seen[0] > 1:
+            found[k] = seen[0]
+    now = _with(binding, names, shape, found, strides)
+    at = [sizes for primes in PRIMES if (sizes := small_sizes(now, primes)) is not None]
+    try:
+        runs = [ran(made(now), sizes) for sizes in at]
+    except KirError:
+        return binding
+    return binding if None in runs or any(leaves(run, name, now) for run in runs if run is not None for name in names) else now
+
+
+def _digits(program: n.Program, binding: Binding, names: Sequence[str], sizes: Mapping[str, int], apart: Sequence[str],
+            far: tuple[int, int]) -> list[int | None] | None:
+    """How many places are reached along each axis by a run whose strides are far apart; None for an axis that a table decides, and where no run can be made."""
+    steps = [far[0] * max(sizes.values(), default=1)]
+    for _ in apart[1:]:
+        steps.append(steps[-1] * far[1])
+    steps.reverse()
+    most: list[list[int]] = []
+    for places in (PLACES, MORE_PLACES):
+        run = ran(program, {**sizes, **dict(zip(apart, steps, strict=True))}, places)
+        if run is None or any(leaves(run, name, binding) for name in names) or not max(run.ends.get(name, 0) for name in names):
+            return None
+        last, digits = max(run.ends.get(name, 0) for name in names) - 1, []
+        for step in (*steps, 1):
+            digits.append(last // step + 1)
+            last %= step
+        most.append(digits)
+    return [a if a == b else None for a, b in zip(*most, strict=True)]
+
+
+def _with(binding: Binding, names: Sequence[str], shape: Sequence[str | int], found: Sequence[str | int], strides: list[list[str]]) -> Binding:
+    """The binding with these extents instead, and with the strides that they make."""
+    for old, new in zip(shape, found, strict=True):
+        if old != new and isinstance(old, str):
+            binding = without(binding, old)
+    scalars = {s: _product(found[k + 1:]) for k, each in enumerate(strides) for s in each}
+    return shaped(binding, dict.fromkeys(names, found)).changed(scalars={**binding.scalars, **scalars})
+
+
+def _product(parts: Sequence[str | int]) -> str | int:
+    left = [str(x) for x in parts]
+    return int(left[0]) if len(left) == 1 and left[0].isdigit() else " * ".join(left)
