@@ -22,7 +22,7 @@ from kir.learning.cards.library import CardStore, Library, library
 from kir.learning.cards.search import Index, Query, Rank, skill
 from kir.learning.cards.use import materialized
 from kir.learning.forecast import Analytic, Pair
-from kir.learning.induce.rank import Seen, learned
+from kir.learning.induce.rank import Seen, learned, outside
 from kir.learning.induce.transfers import FASTER, FAULTS
 from kir.learning.induce.trials import sizes_of
 from kir.rewrite import Context
@@ -106,7 +106,12 @@ def _kin(family: str) -> str:
 
 def _ranked(without: str, given: Given) -> Rows:
     some = [each for each in given.seen if any(each.used) and each.used != each.applies and without not in (_kin(each.family), part_of(each.file))]
-    return [(learned(given.admitted, some, HELD_OUT),)]
+    return [(learned(_unaware(given, without), some, HELD_OUT),)]
+
+
+def _unaware(given: Given, part: str) -> tuple[Card, ...]:
+    """The cards as they speak for themselves without a part of the families, or of the files."""
+    return tuple(outside(card, lambda use: part in (_kin(use.family), part_of(use.kernel.partition("::")[0]))) for card in given.admitted)
 
 
 def _retrieved(state: State, given: Given) -> Rows:
@@ -174,8 +179,8 @@ def hits(given: Given, about: Seen, state: State, arm: str, but: Collection[str]
         least, scored = 0.5, _voted(given, about, part)
     else:
         index = _indices.get((arm, without))
-        if index is None or index.cards != given.admitted or index.rank != rank:  # what it works out on first use serves all its states
-            index = _indices[arm, without] = Index.of(given.admitted, rank)
+        if index is None or index.rank != rank or [c.name for c in index.cards] != [c.name for c in given.admitted]:
+            index = _indices[arm, without] = Index.of(_unaware(given, without), rank)  # what it works out on first use serves all its states
         scored = index.best(query, len(given.admitted))
     found = dict[str, float]()
     for k, score in scored:

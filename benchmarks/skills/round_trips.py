@@ -20,6 +20,7 @@ from kir.learning.forecast import Analytic, Pair
 from kir.learning.induce.settled import settled_hash
 from kir.learning.induce.transfers import FAULTS
 from kir.learning.induce.trials import AS_FAST, TRIES, sizes_of
+from kir.learning.optimize.lift import LEAST_LIKE, alike, names_things
 from kir.rewrite import Context, Pipeline, Step, run
 
 TARGET = "sm_90a"
@@ -110,10 +111,18 @@ def made_by_cards(walk: Walked, chain: Sequence[State], given: Given, context: C
 def _most_alike(cards: Sequence[Card], now: Program, step: Step, context: Context, near: bool) -> Program | None:
     """What the application of a card makes whose parameters and place are most like those of a step, of the first few of each."""
     found = [each.steps[0] for card in cards for each in islice(applicable(card, now, context), MOST_ALIKE)]
-    same = {k: v for k, v in step.options.items() if k != NAMING and not (near and isinstance(v, int))}
+    same = {k: v for k, v in step.options.items() if k != NAMING and not names_things(v) and not (near and isinstance(v, int))}
     some = [s for s in found if all(s.options.get(k) == v for k, v in same.items())]
-    order = sorted(some, key=lambda s: (sum(s.options.get(k) != v for k, v in step.options.items()), s.at != step.at))
-    for each in order[:TRIES]:
+    far = {id(s): _unlike(s, step) for s in some}
+    for each in sorted((s for s in some if max(far[id(s)]) <= 1 - LEAST_LIKE), key=lambda s: (sum(far[id(s)][1:]), far[id(s)][0]))[:TRIES]:
         with suppress(*FAULTS):
             return run(now, Pipeline((each,)), context=context).program
     return None
+
+
+def _unlike(one: Step, step: Step) -> tuple[float, ...]:
+    """How far one step is from another: its place, then each of the parameters, those that name things of a kernel by their texts."""
+    def apart(a: object, b: object) -> float:
+        return 0.0 if a == b else 1.0 - alike(str(a), str(b)) if names_things(b) else 0.5
+    place = 0.0 if one.at == step.at else (1.0 - alike(one.at, step.at)) * (1 - LEAST_LIKE)
+    return (place, *(apart(one.options.get(k), v) for k, v in step.options.items() if k != NAMING))

@@ -22,7 +22,7 @@ from kir.ir.measures.features import KINDS, features, kinds
 from kir.ir.nodes import Const, Expr, For, If, Program, Roles, Stmt, Var, While
 from kir.ir.printer import expr_text
 from kir.ir.visit import walk
-from kir.learning.cards.card import Card
+from kir.learning.cards.card import FAMILY, Card
 from kir.learning.cards.facts import kind
 from kir.learning.cards.traits import traits
 from kir.learning.cards.use import Application, NearMiss, carried_out, looked
@@ -277,6 +277,7 @@ def _reasons(card: Card, query: Query, row: np.ndarray[Any, Any]) -> tuple[str, 
                     f"on {query.target}")
     if card.scope.prior:
         said.append(f"prior: {value['prior']:.0%} of what its prior steps bring is there")
+    said += [f"profit: only where {p.sentence}; of {p.example}" for p in card.preconditions if p.category == FAMILY and query.case not in card.scope.families]
     said += _effect(card, query.target)
     if value["words"]:
         said.append(f"words: {value['words']:.2f} of the best")

@@ -21,13 +21,13 @@ from kir.learning.forecast import Analytic
 from kir.learning.induce.hypotheses import Hypothesis, hypotheses
 from kir.learning.induce.prose import told
 from kir.learning.induce.rank import SELDOM, learned, seen
-from kir.learning.induce.transfers import transferred
+from kir.learning.induce.transfers import families, transferred
 from kir.learning.induce.trials import LEAST_TRIALS, decided, tried
 from kir.learning.induce.uses import distinct, uses
 
 NO_CODE = ("faces", "skills/bindings", "skills/cards", "skills/evidence", "skills/lineages", "skills/packages")
 """Folders that no card of given evidence depends on."""
-NO_TRIAL = (*NO_CODE, "learning/induce/prose.py", "learning/induce/mechanism.py")
+NO_TRIAL = (*NO_CODE, "learning/induce/prose.py", "learning/induce/excerpt.py", "learning/induce/mechanism.py")
 """The same, and what only tells a card: a trial does not depend on it."""
 
 
@@ -116,7 +116,8 @@ def _finished(each: Hypothesis, walks: Sequence[Walked]) -> Card:
     card = each.card
     if walks:
         trials = tried(each.lift, each.uses, each.composite)
-        card = decided(card, trials if len(trials) >= LEAST_TRIALS else (*trials, *transferred(card, walks, Analytic())))
+        more = transferred(card, walks, Analytic()) if len(trials) < LEAST_TRIALS else ()
+        card = decided(card, (*trials, *more), families(walks) if more else None)
     return _told_of(card, each)
 
 

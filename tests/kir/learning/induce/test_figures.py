@@ -12,14 +12,14 @@ from benchmarks.skills import states as states_
 from benchmarks.skills import when
 from benchmarks.skills.ablation import ablation
 from benchmarks.skills.given import Given, Rows
-from benchmarks.skills.retrieval import _changes_time, _judged
-from benchmarks.skills.round_trips import made_by_cards
+from benchmarks.skills.retrieval import _changes_time, _judged, _kin, _unaware
+from benchmarks.skills.round_trips import _unlike, made_by_cards
 from kir.ir.canonical import content_hash
 from kir.learning.cards.card import Effect, Move, Spread
 from kir.learning.evidence.walked import Walked
 from kir.learning.induce.ablation import ablated
 from kir.learning.induce.hypotheses import Hypothesis
-from kir.rewrite import Context
+from kir.rewrite import Context, Step
 from tests.kir.learning.cards.test_card import a_card
 
 
@@ -94,3 +94,22 @@ def test_hits_are_judged_and_cards_that_change_no_time_are_told_apart() -> None:
     assert _judged({"a", "b"}, ["a", "x"], ["a", "x", "b"]) == (2, 0.5, 0.5, 0.5) and _judged({"a"}, [], ["a"]) == (0, 0.0, 0.0, 1.0)
     named, timed = (a_card(effect=Effect(forecast={"sm_90a": Spread(median=1.0, low=low, high=high, uses=9)})) for low, high in ((0.99, 1.01), (0.99, 1.03)))
     assert not _changes_time(named) and _changes_time(timed), "a quarter of its uses gains as much as a measurement would show"
+
+
+def test_a_card_that_is_held_out_knows_nothing_of_the_families_that_are(found: dict[str, Hypothesis]) -> None:
+    card = found["partition-rows.for"].card.model_copy(update={"state": "admitted"})
+    families = {use.family for use in card.evidence.uses}
+    given = Given((card,), (), 9, 1, 0, None)
+    for part in {_kin(each) for each in families}:
+        (without,) = _unaware(given, part)
+        gone = {each for each in families if _kin(each) == part}
+        assert not gone & {*without.scope.families} and {*without.scope.families} == families - gone, "its scope says nothing of them"
+        assert without.evidence.kernels < card.evidence.kernels and not any(use.family in gone for use in without.evidence.uses)
+    assert _unaware(given, "families, part 0") == (card,), "of another part nothing is left out"
+
+
+def test_of_steps_like_an_experts_that_of_the_same_place_and_texts_is_most_like_it() -> None:
+    step = Step("retain-tile", {"value": "load(X[i * 128 +: 128])", "until": 0}, at="main/k/q")
+    same, there, other = (Step("retain-tile", {"value": value, "until": 0}, at=at) for value, at in
+                          (("load(X[i * 128 +: 128])", "main/k/q"), ("load(X[128 - i * 128 +: 128])", "main/k/q"), ("f", "main/k/z")))
+    assert sum(_unlike(same, step)) == 0 < sum(_unlike(there, step)) < sum(_unlike(other, step))
