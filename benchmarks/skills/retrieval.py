@@ -62,7 +62,8 @@ def retrieval(given: Given) -> str:
         f"steps are one hit, as in `kir skills search`, but in *{APART}*. In *{NEAREST}* the states "
         "that share most features with the kernel's vote, and hits are listed that more than half of the votes speak for. Of the first "
         f"{TOP} hits that apply those are listed that recorded outcomes speak for (at least one). The order of cards, and whether outcomes speak for one, is "
-        f"learned without a fifth of the families, that of the state's kernel among them; in *{KNOWN}* without a fifth of all files, the kernel's among them. "
+        f"learned without a fifth of the families, that of the state's kernel among them, and the cards' own scope and trials are without them; in *{KNOWN}* "
+        "without a fifth of all files, the kernel's among them. "
         f"It is learned from the {len(found)} states that were looked at. Precision is of those listed, recall of the relevant ones, at most "
         f"{TOP}; precision at R is of as many as are relevant. *right too where it is forecast to gain*: what is listed and was not used counts as right "
         f"where it is forecast to be {100 * FASTER - 100:.0f} % faster or more, carried out wherever it applies. *of cards that are forecast to change the "
@@ -165,7 +166,8 @@ def hits(given: Given, about: Seen, state: State, arm: str, but: Collection[str]
     rank = given.ranks.get(without, Rank())
     match arm:
         case "no scope":
-            rank = replace(rank, weights={name: 0.0 if name in FACETS else value for name, value in rank.weights.items()})
+            known, others = ({name: 0.0 if name in FACETS else value for name, value in some.items()} for some in (rank.weights, rank.elsewhere))
+            rank = replace(rank, weights=known, elsewhere=others)
         case "usual order":
             rank = Rank()
         case "no state":
@@ -174,7 +176,7 @@ def hits(given: Given, about: Seen, state: State, arm: str, but: Collection[str]
             words = " ".join((about.family, *re.findall(r"[a-z0-9]+", state.case[0].partition("|")[0].rpartition("::")[2].lower())))
             rank = Rank({name: float(name == "words") for name in rank.weights})
             query, offers = Query(frozenset(), frozenset(), words=words), frozenset(c.name for c in given.admitted)
-    least, scored = rank.least, list[tuple[int, float]]()
+    least, scored = rank.at(query.case)[1], list[tuple[int, float]]()
     if arm == NEAREST:
         least, scored = 0.5, _voted(given, about, part)
     else:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import kir
@@ -133,7 +134,7 @@ def write_cards(folder: Path, cards: Sequence[Card], walks: Sequence[Walked] = (
     if not whole:
         known, every = rank_of(folder), Library((store,)).admitted
         if known != Rank():
-            _write_rank(folder, Rank(known.weights, {card.name: known.states.get(card.name, (SELDOM, {})) for card in every}, known.least))
+            _write_rank(folder, replace(known, states={card.name: known.states.get(card.name, (SELDOM, {})) for card in every}))
         return tuple(sorted(kept))
     for path in set(store.files()) - kept:
         path.unlink()
@@ -143,4 +144,4 @@ def write_cards(folder: Path, cards: Sequence[Card], walks: Sequence[Walked] = (
 
 
 def _write_rank(folder: Path, rank: Rank) -> None:
-    write_atomic(folder / RANK, json.dumps({"least": rank.least, "weights": rank.weights, "states": rank.states}, indent=1, sort_keys=True) + "\n")
+    write_atomic(folder / RANK, json.dumps({**vars(rank), "families": sorted(rank.families)}, indent=1, sort_keys=True) + "\n")

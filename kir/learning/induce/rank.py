@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import field, replace
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -33,12 +34,16 @@ MOST_TELLING = 150
 """Features that a card's log odds are learned from, those that tell most by themselves."""
 LEAST = 20
 """States from which an order is learned."""
+LEAST_FILES = 20
+"""Files of kernels from which the weights are learned on those that are held out: of fewer each part has too much."""
 LEAST_APPLIED = 5
 """States at which a skill applies from which its own log odds are learned; of others they are those of the mean of all skills."""
 SELDOM = 0.0
 """Those of a card of which, or of all, nothing is known: as often used where it applies as not, which is what skills are in the mean."""
 PARTS = 5
-"""Parts of the families that are held out in turn where the score from which a card is likely is looked for."""
+"""Parts of the families, and of the files, that are held out in turn where the weights and the score from which a card is likely are looked for."""
+UNKNOWN = frozenset({"", "other"})
+"""What a kernel's family is called whose name says none."""
 MOST = 3000
 """States that are looked at, evenly spread over all."""
 
@@ -97,25 +102,48 @@ def _seen(cards: Sequence[Card], walk: Walked, k: int) -> Seen:
 def learned(cards: Sequence[Card], states: Sequence[Seen], held_out: int = PARTS) -> Rank:
     """The order of cards by states: what each feature adds to the log odds that a card which applies is used (a logistic regression for the cards of the
     same steps), then the weights by another one over all cards, none below 0. The usual order where there are too few states. Words are not asked for in
-    a lineage, so that their weight stays. The weights, and the score from which a card is likely, are those by which states of families come out best of
-    which neither the odds nor what the cards say of themselves know: states that are known are told apart better than others will be."""
+    a lineage, so that their weight stays. The weights, and the score from which a card is likely, are those by which states come out best of whose files (or,
+    for kernels of other families, of whose families) neither the odds nor what the cards say of themselves know: what is known is told apart better than what
+    comes will be."""
     if len(states) < LEAST:
         return Rank()
-    by_size = sorted({each.family for each in states}, key=lambda name: (-sum(each.family == name for each in states), name))
-    parts = [{name for k, name in enumerate(by_size) if k % held_out == part} for part in range(held_out)]
-    apart = list[tuple[Seen, np.ndarray[Any, Any]]]()
-    for part in parts if len(by_size) > 1 else ():
-        rest = [each for each in states if each.family not in part]
-        if len(rest) >= LEAST:
-            own = [each for each in states if each.family in part]
-            apart += zip(own, _columns([outside(card, lambda use, part=part: use.family in part) for card in cards], own, _odds(cards, rest)), strict=True)
     found = _odds(cards, states)
-    rows = apart or list(zip(states, _columns(cards, states, found), strict=True))
+    others = _rows(cards, states, held_out, lambda each: each.family, lambda use: use.family)
+    if len({each.file for each in states}) < LEAST_FILES or not others:
+        weights, least = _weighed(cards, list(zip(states, _columns(cards, states, found), strict=True)))
+        return Rank(weights, found, _least(_scored(cards, weights, others)) if others else least)
+    weights, least = _weighed(cards, _rows(cards, states, held_out, lambda each: each.file, lambda use: use.kernel.partition("::")[0]))
+    elsewhere, least_elsewhere = _weighed(cards, others)
+    return Rank(weights, found, least, elsewhere, least_elsewhere, frozenset({each.query.case for each in states} - UNKNOWN))
+
+
+Row = tuple[Seen, np.ndarray[Any, Any]]
+"""A state, and the columns of all cards there."""
+
+
+def _rows(cards: Sequence[Card], states: Sequence[Seen], held_out: int, of_state: Callable[[Seen], str], of_use: Callable[[Use], str]) -> list[Row]:
+    """The states in so many parts (of families, or of files), each with the columns that the cards have there without a part's uses and states."""
+    by_size = sorted({of_state(each) for each in states}, key=lambda name: (-sum(of_state(each) == name for each in states), name))
+    out = list[Row]()
+    for k in range(held_out if len(by_size) > 1 else 0):
+        part = set(by_size[k::held_out])
+        rest, own = ([each for each in states if (of_state(each) in part) == within] for within in (False, True))
+        if len(rest) >= LEAST:
+            out += zip(own, _columns([outside(card, partial(_is_of, of_use, part)) for card in cards], own, _odds(cards, rest)), strict=True)
+    return out
+
+
+def _is_of(of_use: Callable[[Use], str], part: set[str], use: Use) -> bool:
+    return of_use(use) in part
+
+
+def _weighed(cards: Sequence[Card], rows: Sequence[Row]) -> tuple[dict[str, float], float]:
+    """The weights that tell used cards from others in some states, and the score from which a card is likely there."""
     held = [np.array(each.applies) for each, _ in rows]
     x = np.concatenate([columns[own] for (_, columns), own in zip(rows, held, strict=True)])
     y = np.concatenate([np.array(each.used)[own] for (each, _), own in zip(rows, held, strict=True)]).astype(np.float64)
     weights = {name: float(f"{value:.3g}") for name, value in zip(COLUMNS, _fitted(x, y), strict=True)}
-    return Rank(weights, found, _least(_scored(cards, weights, rows)))
+    return weights, _least(_scored(cards, weights, rows))
 
 
 def outside(card: Card, within: Callable[[Use], bool]) -> Card:
@@ -155,8 +183,7 @@ def _has(states: Sequence[Seen], names: Sequence[str]) -> np.ndarray[Any, np.dty
     return out
 
 
-def _scored(cards: Sequence[Card], weights: Mapping[str, float], rows: Iterable[tuple[Seen, np.ndarray[Any, Any]]]) \
-        -> list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
+def _scored(cards: Sequence[Card], weights: Mapping[str, float], rows: Iterable[Row]) -> list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
     """Of each state the scores of the hits that it has (cards of the same steps are one, and the best of them counts), and which were used."""
     by, names = np.array([weights[name] for name in COLUMNS]), [skill(card) for card in cards]
     out = []

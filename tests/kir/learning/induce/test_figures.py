@@ -13,7 +13,7 @@ from benchmarks.skills import when
 from benchmarks.skills.ablation import ablation
 from benchmarks.skills.given import Given, Rows
 from benchmarks.skills.retrieval import _changes_time, _judged, _kin, _unaware
-from benchmarks.skills.round_trips import _unlike, made_by_cards
+from benchmarks.skills.round_trips import Way, _unlike, made_by_cards
 from kir.ir.canonical import content_hash
 from kir.learning.cards.card import Effect, Move, Spread
 from kir.learning.evidence.walked import Walked
@@ -64,14 +64,16 @@ def test_a_trip_takes_what_cards_make_and_where_none_does_what_is_most_like_the_
     walk = next(each for each in walks if "softmax_row" in each.kernel and each.surface == "tilelang")
     nothing: frozenset[str] = frozenset()
 
-    def trip(makes: bool, near: bool, *names: str) -> str:
+    def trip(makes: bool, way: Way, *names: str) -> str:
         cards = tuple(found[name].card.model_copy(update={"state": "admitted"}) for name in names)
         chain = [states_.State((walk.key, k), nothing, nothing, nothing, frozenset(names) if makes else nothing, False) for k in range(len(walk.transitions))]
-        return content_hash(made_by_cards(walk, chain, Given(cards, (walk,), 9, 1, 0, None), Context(), near))
+        return content_hash(made_by_cards(walk, chain, Given(cards, (walk,), 9, 1, 0, None), Context(), way))
     naive, expert = walk.program(walk.transitions[0].before_text), walk.program(walk.transitions[-1].after_text)
-    assert trip(True, True, "partition-rows.for") == content_hash(expert), "each step is made"
-    assert trip(False, True) == content_hash(naive), "without cards nothing is done"
-    assert trip(False, False, "multi-threaded-block.kernel") not in (content_hash(naive), content_hash(expert)), "its own steps are taken, the others left out"
+    assert trip(True, Way(), "partition-rows.for") == content_hash(expert), "each step is made"
+    assert trip(False, Way()) == content_hash(naive), "without cards nothing is done"
+    own = Way(numbers=True, texts=True)
+    assert trip(False, own, "multi-threaded-block.kernel") not in (content_hash(naive), content_hash(expert)), "its own steps are taken, the others left out"
+    assert trip(False, Way(place=True), "multi-threaded-block.kernel") == trip(False, own, "multi-threaded-block.kernel"), "at the expert's place"
 
 
 def test_without_a_card_the_steps_are_lost_that_nothing_else_makes(found: dict[str, Hypothesis], walks: Sequence[Walked]) -> None:

@@ -548,6 +548,11 @@ def test_an_order_is_learned_where_there_are_states_enough(found: dict[str, Hypo
     assert first_ones(first) > first_ones(Rank()) and first_ones(first) > first_ones(Rank(first.weights)), "weights and states both teach"
     write_cards(tmp_path / "made", cards, walks)
     assert rank_of(tmp_path / "made") == first
+    many = learned(cards, [replace(each, file=f"file {k}") for k, each in enumerate(states)])
+    assert first.at("norm") == first.at("attention") == (first.weights, first.least) and many.at("norm") == (many.weights, many.least)
+    assert many.at("attention") == (many.elsewhere, many.least_elsewhere) != many.at("norm"), "a family of which nothing is known"
+    build_._write_rank(tmp_path / "made", many)
+    assert rank_of(tmp_path / "made") == many
     for wrong_ in ("nonsense", "[]", '{"weights": {}}'):
         (tmp_path / "made" / "rank.json").write_text(wrong_)
         assert rank_of(tmp_path / "made") == Rank(), "what cannot be read teaches nothing"
