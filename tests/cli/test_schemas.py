@@ -20,7 +20,7 @@ CALLS: tuple[tuple[str, ...], ...] = (
     ("forecast", NAIVE, "--step", "tile", "--shape", "M=64,N=64"), ("gate", NAIVE, "--problem", "transpose", "--surface", "kir"),
     ("opt", NAIVE, "-p", "tile"), ("opt", NAIVE, "-p", "tile", "--emit", "cuda", "--trace"), ("opt", NAIVE, "-p", "no-such-pass"), ("gate", NAIVE),
     ("skills", "search", "async"), ("skills", "show", CARD), ("skills", "why", CARD), ("skills", "apply", CARD, SOFTMAX),
-    ("skills", "ablate", "vector-load.for"),
+    ("skills", "ablate", "vector-load.for"), ("skills", "search", "--for", NAIVE, "--at", "M=512,N=512", "--most", "2"),
     ("lineages",), ("problems",),
     ("plugins",), ("doctor",), ("explain", "KIR-P520"), ("explain", "KIR-C001"), ("explain",),
     ("explain", "max"), ("explain", "ldmatrix"), ("explain", "pages"), ("explain", "gate"), ("completion", "bash"), ("schema",), ("schema", "run"),

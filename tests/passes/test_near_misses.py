@@ -547,3 +547,30 @@ def test_ctas_that_stay_already_are_not_made_to_stay_again() -> None:
     once = run(program, Pipeline.parse("persistent{ctas=132}@main", "once")).program
     assert len(sites(item, program)) == 1 and sites(item, once) == ()
     assert [said for _, said in misses(item, once)] == ["its CTAs stay already, and further ones would have nothing to do"]
+
+
+WARPS = """kir 1
+program p
+  in X: f32[64, 32]
+  out Y: f32[64, 32]
+kernel main grid (b: 16) threads 128
+  shared kept: f32[{shape}]
+  for t in 0..128 parallel thread
+    kept[{put}] = X[b * 4 + t // 32, t % 32]
+    warp_sync()
+    register sum: f32 = 0.0
+    for c in 0..{count}
+      sum = sum + kept[{got}]
+    Y[b * 4 + t // 32, t % 32] = sum
+"""
+
+
+@pytest.mark.parametrize(("shape", "put", "count", "got", "found"), [
+    ("128", "t", 32, "t // 32 * 32 + c", 1), ("4, 32", "t // 32, t % 32", 32, "t // 32, c", 1), ("128", "t", 33, "t // 32 * 32 + c", 0),
+    ("128", "t", 32, "c", 0), ("128", "t", 32, "t // 64 * 32 + c", 0), ("4, 32", "t // 32, t % 32", 32, "3 - t // 32, c", 0),
+    ("160", "t // 32 * 40 + t % 32", 32, "t // 32 * 40 + c", 1), ("160", "t // 32 * 32 + t % 32", 32, "t // 32 * 32 + c", 0)])
+def test_warps_that_read_of_one_another_have_no_cta_of_their_own(shape: str, put: str, count: int, got: str, found: int) -> None:
+    program = parse_program(WARPS.format(shape=shape, put=put, count=count, got=got), "p.kir")
+    item = next(p for p in passes() if p.name == "warps-per-cta").with_options({})
+    assert len(sites(item, program, "backward")) == found
+    assert found or "its warps differ in more than their place along a grid axis" in [said for _, said in misses(item, program, "backward")]

@@ -200,6 +200,8 @@ def test_a_faster_kernel_is_forecast_searched_and_made_of_a_card(tmp_path: Path)
         softmax = str(Path("skills/problems/softmax/naive.kir").resolve())
         used = (await client.call_tool("skills_apply", {"card": "approximate-intrinsic.store", "file": softmax})).structured_content
         assert "approximate-intrinsic" in used["pipeline"] and used["program"]["text"].startswith("kir 1")
+        fits = (await client.call_tool("skills_search", {"words": "tile", "file": "naive.kir"})).structured_content["cards"]
+        assert fits and "pays: " in fits[0]["here"] and "@" in fits[0]["here"], "what each would bring there"
         nowhere = await client.call_tool("skills_apply", {"card": "approximate-intrinsic.store", "file": "naive.kir"})
         assert nowhere.is_error and "KIR-S025" in nowhere.content[0].text
         best = (await client.call_tool("optimize", {"output": "fast.cu", "file": "naive.kir", "problem": "transpose", "surface": "cuda", "candidates": 1,

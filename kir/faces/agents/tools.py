@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -95,6 +95,7 @@ class Card(BaseModel):
     steps: list[str]
     kernels: int
     resource: str
+    here: str = Field("", description="with a kernel: what it is forecast to bring there, and the steps that do")
 
 
 class Cards(BaseModel):
@@ -222,12 +223,26 @@ async def lineage(call: Call, file: File, folder: Annotated[str, Field(descripti
                  report=f"kir://report/{name}", notes=_notes(found))
 
 
-async def skills_search(call: Call, words: Annotated[str, Field(description="words, which the cards found fit best; empty: all cards")] = "") -> Cards:
-    """Search verified optimization steps (skill cards) that walks of expert kernels have in common."""
-    found = await call.command("skills", *(("search", *words.split()) if words.split() else ("list",)))
+async def skills_search(call: Call, words: Annotated[str, Field(description="words, which the cards found fit best; empty: all cards")] = "",
+                        file: Annotated[str, Field(description="a kernel as in `parse`: only cards that apply to it, those forecast to pay first")] = "",
+                        bind: Bind = "") -> Cards:
+    """Search verified optimization steps (skill cards) that walks of expert kernels have in common: by words, or those that apply to a kernel."""
+    asked = ("search", *words.split(), *(("--for", file, *_bound(bind)) if file else ())) if file or words.split() else ("list",)
+    found = await call.command("skills", *asked)
+    known = [c for c in found.get("hits", found.get("cards", [])) if not file or c["applications"]]
     cards = [Card(name=c["name"], title=c["title"], state=c["state"], steps=[str(s) for s in c["steps"]], kernels=c["kernels"],
-                  resource=f"kir://card/{c['name']}") for c in found.get("hits", found.get("cards", []))]
+                  resource=f"kir://card/{c['name']}", here=_here(c)) for c in known]
     return Cards(cards=cards[:MOST_CARDS], total=len(cards))
+
+
+def _here(card: Mapping[str, Any]) -> str:
+    found = card.get("forecast")
+    if not found:
+        return ""
+    low, high = found["interval"]
+    options = [" ".join(f"{name}={value}" for name, value in s.get("options", {}).items()) for s in card["best"]]
+    steps = "; ".join(f"{s['pass']}{f'{{{some}}}' if some else ''}@{s['at']}" for s, some in zip(card["best"], options, strict=True))
+    return f"{found['speedup']:.3g}x ({low:.3g}x to {high:.3g}x), pays: {found['pays']}; {steps}"
 
 
 async def skills_apply(call: Call, card: Annotated[str, Field(description="a card's name, as `skills_search` gives it")], file: File, bind: Bind = "",

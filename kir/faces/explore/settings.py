@@ -32,31 +32,31 @@ class Settings:
         return ",".join(f"{name}={value}" for name, value in self.sizes.items())
 
 
-def settings(program: Program, problem: str = "", at: str = "", device: str = "") -> Settings:
+def settings(program: Program, problem: str = "", at: str = "", device: str = "", subject: str = "kir explore") -> Settings:
     """What is asked for: sizes as text, else those of the problem's first timed shape, else usual ones that the program's facts allow. Raises UsageError
     KIR-C002 for a text that gives no sizes, not all of them, or such as the program is not for, KIR-C005 for an unknown device, and KirError as a problem
     does."""
     most = {p.name: p.of.range[1] for p in program.params if p.role == "size" and p.value is None and isinstance(p.of, DType)}
     wanted = [*most]
-    found = _given(at) if at else _of_problem(problem) if problem else _usual(program, wanted)
+    found = _given(at, subject) if at else _of_problem(problem) if problem else _usual(program, wanted)
     missing = [name for name in wanted if name not in found]
     if missing:
-        raise usage("KIR-C002", f"no size for '{missing[0]}'", subject="kir explore", needs=",".join(f"{name}=.." for name in wanted))
+        raise usage("KIR-C002", f"no size for '{missing[0]}'", subject=subject, needs=",".join(f"{name}=.." for name in wanted))
     if (bad := [name for name in wanted if found[name] < 1]):
-        raise usage("KIR-C002", f"size '{bad[0]}' is {found[bad[0]]}", subject="kir explore", needs="sizes of 1 and more")
+        raise usage("KIR-C002", f"size '{bad[0]}' is {found[bad[0]]}", subject=subject, needs="sizes of 1 and more")
     if (bad := [name for name in wanted if found[name] > most[name]]):
-        raise usage("KIR-C002", f"size '{bad[0]}' is {found[bad[0]]}", subject="kir explore", needs=f"at most {most[bad[0]]}, as its dtype holds")
+        raise usage("KIR-C002", f"size '{bad[0]}' is {found[bad[0]]}", subject=subject, needs=f"at most {most[bad[0]]}, as its dtype holds")
     if at and (unknown := [name for name in found if name not in most]):
-        raise usage("KIR-C002", f"there is no size '{unknown[0]}'", subject="kir explore", needs=",".join(f"{name}=.." for name in wanted))
+        raise usage("KIR-C002", f"there is no size '{unknown[0]}'", subject=subject, needs=",".join(f"{name}=.." for name in wanted))
     if at and (broken := [fact for fact in program.facts if not _holds(program, fact, found)]):
-        raise usage("KIR-C002", f"the program is not for {at}", subject="kir explore", needs=" and ".join(map(expr_text, broken)))
+        raise usage("KIR-C002", f"the program is not for {at}", subject=subject, needs=" and ".join(map(expr_text, broken)))
     return Settings({name: found[name] for name in wanted}, target(device or "h200"))
 
 
-def _given(text: str) -> dict[str, int]:
+def _given(text: str, subject: str) -> dict[str, int]:
     parts = dict(part.partition("=")[::2] for part in text.split(",") if part.strip())
     if not parts or not all(value.strip().isdigit() for value in parts.values()):
-        raise usage("KIR-C002", f"'{text}' gives no sizes", subject="kir explore", needs="M=..,N=..")
+        raise usage("KIR-C002", f"'{text}' gives no sizes", subject=subject, needs="M=..,N=..")
     return {name.strip(): int(value) for name, value in parts.items()}
 
 

@@ -44,6 +44,9 @@ WEIGHTS: Mapping[str, float] = {"place": 3.0, "case": 1.0, "surface": 0.7, "plat
                                 "uses": 0.3, "specific": 0.5, "state": 1.0, "words": 2.0}
 """Used until weights are learned."""
 RANK = "rank.json"
+OPTION = "surface-option"
+"""The intent of steps that set an option of one surface's compiler: found for kernels of surfaces on which the card is verified, as it means nothing
+elsewhere."""
 AROUND = (For, If, Roles, While)
 """Statements that hold others."""
 _BITS = {name: np.uint64(1 << k) for k, name in enumerate(KINDS)}
@@ -227,6 +230,8 @@ def search(cards: Sequence[Card], program: Program, target: Target | None = None
     query = Query.of(program, target, surface, words)
     near, uses = dict[int, tuple[NearMiss, ...]](), dict[int, tuple[Application, ...]]()
     for number, _ in index.best(query, max(most, MOST_LOOKED)) if cards else []:
+        if surface and cards[number].intent == OPTION and surface not in cards[number].scope.surfaces:
+            continue
         found = list(looked(cards[number], program, Context(target)))
         uses[number] = tuple(each for each in found if isinstance(each, Application))
         near[number] = tuple(each for each in found if isinstance(each, NearMiss) and each.is_near)

@@ -277,6 +277,25 @@ def test_a_card_applies_to_the_state_it_came_from_and_says_why_not_elsewhere(lin
     assert "multi-threaded-block.kernel" not in [hit["name"] for hit in told(capsys)["hits"]]
 
 
+def test_what_is_found_for_a_kernel_says_what_it_would_bring_there(lineage: Path, drafted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["threads", "--library", str(drafted), "--all", "--most", "4", "--seconds", "600"]
+    first = str(lineage / "states" / "K00.kir")
+    assert run(["skills", "search", "--for", first, *given, "--json"]) == 0
+    answer = told(capsys)
+    ranks = [{"yes": 0, "unsure": 1, "no": 2}[hit["forecast"]["pays"] if hit["forecast"] else "unsure"] for hit in answer["hits"]]
+    assert ranks == sorted(ranks) and answer["device"] == "h200" and answer["sizes"], "those that pay come first"
+    threads = next(hit for hit in answer["hits"] if hit["steps"] == ["spread-threads"])
+    assert threads["forecast"]["speedup"] > 1.2 and threads["best"][0]["pass"] == "spread-threads", "one thread a CTA is slow"
+    assert all(hit["forecast"] for hit in answer["hits"] if hit["applications"])
+    assert not any(hit["forecast"] or hit["best"] for hit in answer["hits"] if not hit["applications"])
+    assert run(["skills", "search", "--for", first, *given]) == 0
+    assert "    here: " in (said := capsys.readouterr().out) and "x), by spread-threads" in said.replace(", pays", "")
+    assert run(["skills", "search", "--for", first, *given[:-1], "0", "--json"]) == 0
+    assert not any(hit["forecast"] for hit in told(capsys)["hits"]), "no seconds for forecasts"
+    assert run(["skills", "search", "--for", first, *given, "--at", "N=0"]) == 2 and "kir skills search" in capsys.readouterr().err
+    assert run(["skills", "search", "block", "--at", "N=8"]) == 2 and "--at needs --for" in capsys.readouterr().err
+
+
 def test_a_card_is_left_out_and_what_only_it_makes_is_lost(drafted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["skills", "ablate", "partition-rows.for", "--library", str(drafted)]
     capsys.readouterr()

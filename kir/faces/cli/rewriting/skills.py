@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from kir.faces.cli._options import belong
 from kir.faces.cli._result import Result
 
 if TYPE_CHECKING:
     from kir.hardware.target import Target
+    from kir.learning.cards.brought import Brought
     from kir.learning.cards.card import Card
     from kir.learning.cards.search import Hit
     from kir.learning.cards.use import NearMiss
@@ -48,10 +50,12 @@ def search(
     surface: Annotated[str, typer.Option(help="the surface that the kernel is to be written on; by default its own")] = "",
     most: Annotated[int, typer.Option(help="how many cards")] = 10,
     all_: Annotated[bool, typer.Option("--all", help="hypotheses too, not only admitted cards")] = False,
+    at: Annotated[str, typer.Option(help="with --for: the sizes at which hits are forecast, M=..,N=..; by default usual ones")] = "",
+    seconds: Annotated[float | None, typer.Option(help="with --for: how long forecasts may take; 0 for none (6)")] = None,
     without: Ablated = None,
     library: Shelves = None,
 ) -> Result:
-    """Find cards by words, or for a kernel; each hit says why, each near miss which condition fails."""
+    """Find cards by words, or for a kernel; each hit says why and what it is forecast to bring, each near miss which condition fails."""
     from kir.base.diagnostic import usage
     from kir.learning.cards.library import library as opened
     from kir.learning.cards.search import by_words
@@ -61,15 +65,49 @@ def search(
         raise usage("KIR-C119", "neither words nor a kernel are given", attempt="kir skills search --for KERNEL")
     stored = opened(library or ()).without(without or ())
     cards = stored.cards if all_ or not for_ else stored.admitted
-    if not for_:
-        hits = by_words(cards, " ".join(words or ()), most)
-    else:
-        from kir.faces.cli._program import read_with
-
-        program, _, own = read_with(for_, bind)
-        hits = searched(cards, program, _target(target), surface or (own if own != "kir" else ""), " ".join(words or ()), most, stored.rank)
     nothing = "no card fits" if cards else EMPTY
-    return Result({"hits": [_hit(each) for each in hits]}, "\n".join(line for each in hits for line in _shown(each)) or nothing, diagnostics=stored.faults)
+    if not for_:
+        belong("skills search", "--for", {"--at": at or None, "--seconds": seconds})
+        hits = by_words(cards, " ".join(words or ()), most)
+        return Result({"hits": [_hit(each) for each in hits]}, "\n".join(line for each in hits for line in _shown(each)) or nothing, diagnostics=stored.faults)
+    from kir.faces.cli._program import read_with
+    from kir.faces.explore.settings import settings
+    from kir.learning.cards.brought import brought
+    from kir.learning.forecast.choosing import forecaster
+    from kir.surface.reading import own_surface
+
+    program, _, own = read_with(for_, bind)
+    hits = searched(cards, program, _target(target), surface or (own if own != "kir" else ""), " ".join(words or ()), most, stored.rank)
+    setting, ask = settings(program, at=at, device=target, subject="kir skills search"), forecaster()
+    found = brought(hits, program, setting.sizes, setting.device, ask, surface or own_surface(program, own), 6.0 if seconds is None else seconds)
+    said = [f"forecast by the {ask.name} model at {setting.text or 'the only sizes'} on {setting.device.name}; --at M=..,N=.. for other sizes"
+            ] if any(each.forecast for each in found) else []
+    data = {"hits": [_hit(each.hit) | _gain(each) for each in found], "sizes": dict(setting.sizes), "device": setting.device.name, "model": ask.name}
+    shown = [line for each in found if not _lacks(each.hit) for line in _shown(each.hit, each)]
+    shown += [f"{each.hit.card.name}: {'; '.join(each.hit.near[0].conditions)}" for each in found if _lacks(each.hit)]
+    return Result(data, "\n".join([*said, *shown]) or nothing, diagnostics=stored.faults)
+
+
+def _lacks(hit: Hit) -> bool:
+    """Whether all that is known of a hit is which state features keep it away: a line says that."""
+    return not hit.applications and len(hit.near) == 1 and not hit.near[0].anchor
+
+
+def _gain(found: Brought) -> dict[str, Any]:
+    """What a hit is forecast to bring here, and the steps that do; nulls where that is not known."""
+    from kir.learning.forecast.shown import to_json
+
+    return {"forecast": to_json(found.forecast) if found.forecast is not None else None,
+            "best": [step.to_json() for step in found.best.steps] if found.best is not None else None}
+
+
+def _here(found: Brought | None) -> list[str]:
+    from kir.learning.forecast.shown import brief
+
+    if found is None or found.forecast is None or found.best is None:
+        return []
+    said = {"yes": ", pays", "no": ", does not pay", "unsure": ""}[found.forecast.pays]
+    return [f"    here: {brief(found.forecast)}{said}, by {'; '.join(_brief(step) for step in found.best.steps)}"]
 
 
 def _hit(hit: Hit) -> dict[str, Any]:
@@ -78,13 +116,13 @@ def _hit(hit: Hit) -> dict[str, Any]:
                              "applications": [{"steps": [step.to_json() for step in each.steps], "reason": each.reason} for each in hit.applications]}
 
 
-def _shown(hit: Hit) -> list[str]:
-    lines = [f"{hit.card.name}  ({hit.card.state}, score {hit.score:g})", *(f"    {reason}" for reason in hit.reasons)]
+def _shown(hit: Hit, found: Brought | None = None) -> list[str]:
+    lines = [f"{hit.card.name}  ({hit.card.state}, score {hit.score:g})", *_here(found), *(f"    {reason}" for reason in hit.reasons)]
     lines += [f"    applies: {'; '.join(_brief(step) for step in each.steps)}" for each in hit.applications[:4]]
     lines += [f"    and {len(hit.applications) - 4} more, at other places or with other parameters"] if len(hit.applications) > 4 else []
     lines += [f"    also {each.card.name}: {'; '.join(_brief(step) for step in each.applications[0].steps)}" + (
         f" and {len(each.applications) - 1} more" if len(each.applications) > 1 else "") for each in hit.also]
-    return lines + [_missed(each) for each in hit.near[:3]]
+    return lines + list(dict.fromkeys(_missed(each) for each in hit.near))[:3]
 
 
 def _missed(near: NearMiss) -> str:
