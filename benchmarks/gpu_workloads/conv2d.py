@@ -77,6 +77,9 @@ TRIED = (
     "conv2d_sm90_once rows=64 columns=128 stages=8 rounds=1",
     "conv2d_sm90_once rows=64 columns=128 stages=4 rounds=2",
     "conv2d_sm90_once rows=64 columns=64 stages=6 rounds=1",
+    "conv2d_sm80 rows=128 columns=128",
+    "conv2d_sm80 rows=128 columns=64",
+    "conv2d_sm80 rows=64 columns=64",
     "conv2d_triton rows=128 columns=128 stages=3 threads=256",
     "conv2d_triton rows=128 columns=64 stages=4 threads=128",
     "conv2d_triton rows=128 columns=256 stages=3 threads=256",
@@ -101,7 +104,8 @@ TRIED = (
 )
 POINTS = (*TRIED, *(f"{point}{EARLY}" for point in TRIED if "_tilelang" not in point))
 """Those that were the fastest of a row once, or might be, and those of them that begin early."""
-SURFACES = ("cuda", "triton", "tilelang")
+OF_ROWS = ("cuda", "cuda, sm_80", "triton", "tilelang")
+"""What has a row of its own: each surface, and CUDA's code for sm_80, which later devices run too."""
 SMS, LONG = 132, 4
 """Multiprocessors of the device that the points are for, and steps of k from which a tile's first copy is a small part of it."""
 MOST_WRONG = 2e-3
@@ -134,6 +138,10 @@ def key(point: str, shape: tuple[int, int, int, int, int, Kind]) -> Key:
 def surface(point: str) -> str:
     """Of a point's pipeline."""
     return find_space(point.split()[0]).surface
+
+
+def _of_row(point: str) -> str:
+    return f"{surface(point)}{', sm_80' if '_sm80' in point else ''}"
 
 
 def executable(of: Key, program: Program) -> Executable:
@@ -246,7 +254,7 @@ def _cases(n: int, h: int, w: int, c: int, f: int, kind: Kind, made: dict[Key, M
                 ours[point] = way
             except (KirError, CudaError, OSError) as refused:
                 missing[point] = str(refused).splitlines()[0]
-        named = [fastest(of) for s in SURFACES if (of := {p: way for p, way in ours.items() if surface(p) == s})]
+        named = [fastest(of) for x in OF_ROWS if (of := {p: way for p, way in ours.items() if _of_row(p) == x})]
         ways |= {name: ours[name] for name in named}
         shape = f"{name((n, h, w, c, f, kind))}, {'in L2' if hot else 'from memory'}"
         yield Case("conv2d", shape, ways, (*named, *missing), wrong, 2.0 * n * p * q * f * c * taps * taps, dict(missing), len(used))

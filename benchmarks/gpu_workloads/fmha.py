@@ -29,11 +29,14 @@ from kir.problem import load_problem
 
 MOST_WRONG = 5e-3
 """How far results in f16 of normal inputs may be from those of torch."""
-SURFACES = {"sm90": "cuda", "triton": "triton", "tilelang": "tilelang"}
-"""How the names of pipelines end, and the surface."""
+SURFACES = {"sm90": "cuda", "sm80": "cuda", "triton": "triton", "tilelang": "tilelang"}
+"""How the names of pipelines end, and the surface: each end has a row of its own. What is for sm_80 is compiled for the device at hand too."""
 WHOLE = 128
 """Keys of the largest tile: pipelines `_even` are for lengths that it divides."""
-WAYS = {False: ("", "_roles", "_even", "_even_wide", "_even_short"), True: ("", "_roles", "_even_masked", "_wide", "_wide_masked", "_wide_peeled", "_short")}
+WAYS = {
+    False: ("", "_stay", "_roles", "_even", "_even_wide", "_even_short"),
+    True: ("", "_stay", "_roles", "_even_masked", "_wide", "_wide_masked", "_wide_peeled", "_short"),
+}
 """What stands between a problem and a surface in the names of pipelines, with a mask over the keys and without."""
 
 
@@ -88,8 +91,13 @@ class Kernel:
     point: tuple[tuple[str, Value], ...] = ()
 
     @property
+    def end(self) -> str:
+        """What the name ends in: kernels that end alike are of one row."""
+        return self.name.rpartition("_")[2]
+
+    @property
     def surface(self) -> str:
-        return next(surface for end, surface in SURFACES.items() if self.name.endswith(f"_{end}"))
+        return SURFACES[self.end]
 
     @property
     def title(self) -> str:
@@ -175,7 +183,7 @@ def _case(row: Row, made: dict[Kernel, Made]) -> Case:
             begun(kernel.title)
             if said := wrong(call()):
                 raise OSError(said)
-            pools.setdefault(kernel.title if kernel.expert else kernel.surface, {})[kernel.title] = call
+            pools.setdefault(kernel.title if kernel.expert else kernel.end, {})[kernel.title] = call
         except (KirError, CudaError, OSError) as refused:
             missing[kernel.title] = str(refused).splitlines()[0]
     named = [fastest(pool) for pool in pools.values()]

@@ -246,8 +246,15 @@ class Problem:
         return cast(Reference, module)
 
     def _exact(self, wide: Mapping[str, Array], at: Shape) -> Arrays:
-        """What `oracle` of the reference gives, of the shapes that are asked for. Raises KirError KIR-G904."""
+        """What `oracle` of the reference gives, of the shapes that are asked for. Raises KirError KIR-G904, and KIR-G907 for inputs that the problem is not
+        defined for."""
         reference, path = self.reference, self.reference_folder / "reference.py"
+        for name, kind in self.spec.numbers.items():
+            given = wide.get(name, np.zeros(0))
+            wrong = np.argwhere(np.isnan(given) if kind == "not nan" else ~np.isfinite(given)).tolist()
+            if wrong:
+                raise error("KIR-G907", f"{name}{wrong[0]} is {given[tuple(wrong[0])]}, and problem '{self.name}' is of elements that are {kind}",
+                            subject=name, needs=f"inputs that are {kind}")
         with _foreign(path):
             found = reference.oracle(wide, self.values(at))
         if not isinstance(found, Mapping):

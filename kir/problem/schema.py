@@ -242,7 +242,8 @@ class ProblemFile(_Form):
     """All of `problem.toml`. `dtypes` are what `T` may be, the first by default. `references` name the panel that is timed beside a
     kernel. `norm` is the part of the bound's Euclidean norm that the error's may reach on many elements. `flops` and `bytes` are
     expressions over the sizes: operations and bytes of memory that no kernel can do without; a measured time below what the device needs
-    for them is refused (without `bytes`: the dense inputs, unless the operator reads only a part of them)."""
+    for them is refused (without `bytes`: the dense inputs, unless the operator reads only a part of them). `numbers` says of inputs what
+    the problem is defined for: elements that are `finite`, or at least `not nan`; what it is asked of others is refused."""
 
     name: str
     title: str
@@ -257,6 +258,7 @@ class ProblemFile(_Form):
     errors: tuple[Term, ...] = ()
     claims: Claims = Claims()
     relation: Annotated[Elementwise | SetWithTies, Field(discriminator="kind")] = Elementwise()
+    numbers: dict[str, Literal["finite", "not nan"]] = {}
     work_item: WorkItem
     state: tuple[State, ...] = ()
     norm: float = 0.75
@@ -316,10 +318,16 @@ class ProblemFile(_Form):
             for fact in self.facts:
                 if not evaluate(fact, shape.sizes):
                     raise ValueError(f"shape '{shape.name}' breaks the fact '{fact}'")
+        inputs = {t.name for t in self.tensors if t.role != "out"}
+        if unknown := sorted(self.numbers.keys() - inputs):
+            raise ValueError(f"'numbers' names '{unknown[0]}', which is no input")
         for draws in self.distributions.values():
-            for name in draws:
+            for name, draw in draws.items():
                 if name != "*" and name not in {t.name for t in self.tensors}:
                     raise ValueError(f"a distribution names '{name}', which is no tensor")
+                for x, kind in self.numbers.items():
+                    if name in ("*", x) and set(draw.values) & ({"nan"} if kind == "not nan" else {"nan", "inf", "-inf"}):
+                        raise ValueError(f"a distribution draws {', '.join(draw.values)} for '{x}', which is {kind}")
         for name in self.work_item.axes:
             if self.shapes and name not in self.shapes[0].sizes:
                 raise ValueError(f"the work item ranges over '{name}', which is no size")

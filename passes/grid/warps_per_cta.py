@@ -72,7 +72,7 @@ def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
 @dataclass(frozen=True)
 class WarpsPerCta(Pass):
     """`warps` neighbors along the grid axis number `axis` share a CTA. `named`: each warp's place along it has a name, by which it goes. `by_threads`: the grid
-    is said in threads, 32 for each place. A shared array of a warp becomes one of all warps: `rows`: with an axis for them in front, else one behind another."""
+    is said in threads, 32 for each place. A shared array of a warp becomes one of all warps: `rows`: with an axis for them in front, else end to end."""
 
     intent: ClassVar[str] = "multi-threaded-block"
     catalogue: ClassVar[tuple[int, ...]] = (48,)

@@ -91,7 +91,7 @@ from kir.ir.visit import names_read, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
-from kir.rewrite.match import matched_as
+from kir.rewrite.match import matched_as, params_as
 from kir.rewrite.match.local_buffers import mentions
 from kir.rewrite.match.materialize import buffers_read, buffers_written
 
@@ -134,7 +134,8 @@ def _untouched(program: n.Program, site: Site, context: Context) -> Verdict:
 
 @dataclass(frozen=True)
 class BringOnce(Pass):
-    """No parameters: the first role brings it, before its ring."""
+    """The first role brings it, before its ring. With `back`, it waits until the memory is given back, as it is after its last use: a role that
+    walks over tiles can so bring the next one."""
 
     intent: ClassVar[str] = "bring-once"
     catalogue: ClassVar[tuple[int, ...]] = (27, 3)
@@ -144,6 +145,8 @@ class BringOnce(Pass):
         Precondition("KIR-P711", "validity", "aliasing", "the kernel does not change what is copied", _unchanged),
         Precondition("KIR-P712", "validity", "pipeline", "nobody uses what is filled before it is waited for", _untouched),
     )
+
+    back: bool = False
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At loads of boxes that a role waits for, before its loop."""
@@ -164,15 +167,22 @@ class BringOnce(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The copies first in the producer, with an mbarrier of their own, and a wait for it."""
         kernel, roles, at, i = matched_as(_roles(program, site.path), tuple)
-        s = roles.roles[at].body[i]
+        body = roles.roles[at].body
+        s, item = body[i], params_as(site, BringOnce)
         first, _, _, _ = init_at(kernel, Rings.of(kernel))
-        bar = n.Buffer(fresh(f"{min(filled_by((s,)))}_full", names_in(program, kernel)), MBARRIER, (), "shared")
-        here = n.Region(bar)
-        wait = n.Eval(build.call("mbar_wait", here, build.const(0)), label=s.label)
-        load: n.Stmt = replace(signaling(s, here), label=None)  # type: ignore[type-var]  # of a dataclass
-        lead: n.Block = (n.Eval(build.call("mbar_arrive_expect", here, build.const(brought_bytes(s)))), load)
-        front = (*kernel.body[:first], n.Alloc(bar), n.Eval(build.call("mbar_init", here, build.const(1))), *kernel.body[first:-1])
-        made = _with(roles, at, (*roles.roles[at].body[:i], wait, *roles.roles[at].body[i + 1:]), (*lead, *roles.roles[0].body))
+        name, taken = min(filled_by((s,))), names_in(program, kernel)
+        full, empty = (n.Region(n.Buffer(fresh(f"{name}_{end}", taken), MBARRIER, (), "shared")) for end in ("full", "empty"))
+        bars = (full, empty) if item.back else (full,)
+        wait = n.Eval(build.call("mbar_wait", full, build.const(0)), label=s.label)
+        load: n.Stmt = replace(signaling(s, full), label=None)  # type: ignore[type-var]  # of a dataclass
+        lead: n.Block = (n.Eval(build.call("mbar_arrive_expect", full, build.const(brought_bytes(s)))), load)
+        rest = body[i + 1:]
+        if item.back:
+            lead, last = (_free(empty), *lead), _last_use(rest, filled_by((s,)))
+            rest = (*rest[:last], n.Eval(build.call("mbar_arrive", empty)), *rest[last:])
+        front = (*kernel.body[:first], *(n.Alloc(bar.buffer) for bar in bars), *(n.Eval(build.call("mbar_init", bar, build.const(1))) for bar in bars),
+                 *kernel.body[first:-1])
+        made = _with(roles, at, (*body[:i], wait, *rest), (*lead, *roles.roles[0].body))
         out = replace_kernel(program, kernel.name, replace(kernel, body=(*front, made)))
         return Rewritten(out, (kernel.name, len(front), *site.path[2:]))
 
@@ -183,8 +193,11 @@ class BringOnce(Pass):
         found = _roles(program, path)
         if found is None or node.call.args[1] != build.const(0):
             return Miss("the wait is not one of a role beside the producer's")
-        kernel, roles, _, _ = found
-        expect, load = (*roles.roles[0].body[:2], None, None)[:2]
+        kernel, roles, at, i = found
+        lead = roles.roles[0].body
+        back = next((x.call.args[0] for x in lead[:1] if isinstance(x, n.Eval) and isinstance(x.call.args[0], n.Region) and x == _free(x.call.args[0])), None)
+        bars = (here, back) if isinstance(back, n.Region) else (here,)
+        expect, load = (*lead[len(bars) - 1:][:2], None, None)[:2]
         if not (isinstance(expect, n.Eval) and expect.call.fn == "mbar_arrive_expect" and expect.call.args[0] == here and load is not None):
             return Miss("the producer does not begin with what is waited for")
         try:
@@ -194,23 +207,48 @@ class BringOnce(Pass):
         count = int_value(expect.call.args[1]) if isinstance(expect.call.args[1], n.Expr) else None
         if not is_load(plain) or brought_bytes(plain) != count:
             return Miss("other bytes are expected than are copied")
-        kept = [s for s in kernel.body[:-1] if mentions(s, here.buffer.name)]
-        if len(kept) != 2 or sum(x == here for s in (roles,) for x in walk(s)) != 3:
+        names = {bar.buffer.name for bar in bars}
+        kept = [s for s in kernel.body[:-1] if any(mentions(s, x) for x in names)]
+        used = [sum(x == bar for s in (roles,) for x in walk(s)) for bar in bars]
+        if len(kept) != 2 * len(bars) or used != [3, 2][:len(bars)]:
             return Miss("the mbarrier is used for more than that")
-        return Site(path, self, {"load": plain, "bar": here.buffer.name})
+        rest = roles.roles[at].body[i + 1:]
+        if isinstance(back, n.Region):
+            gone = n.Eval(build.call("mbar_arrive", back))
+            without = tuple(s for s in rest if s != gone)
+            last = _last_use(without, filled_by((plain,)))
+            if (*without[:last], gone, *without[last:]) != rest or n.Eval(build.call("mbar_init", back, build.const(1))) not in kept:
+                return Miss("it is not given back after its last use, by one arrival")
+            rest = without
+        return Site(path, BringOnce(len(bars) == 2), {"load": plain, "bars": names, "rest": rest, "lead": lead[len(bars) + 1:]})
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The copies where they are waited for."""
         kernel, roles, at, i = matched_as(_roles(program, site.path), tuple)
         wait = roles.roles[at].body[i]
-        front = tuple(s for s in kernel.body[:-1] if not mentions(s, site.captures["bar"]))
-        body = (*roles.roles[at].body[:i], replace(site.captures["load"], label=wait.label), *roles.roles[at].body[i + 1:])
-        made = _with(roles, at, body, roles.roles[0].body[2:])
+        front = tuple(s for s in kernel.body[:-1] if not any(mentions(s, x) for x in site.captures["bars"]))
+        body = (*roles.roles[at].body[:i], replace(site.captures["load"], label=wait.label), *site.captures["rest"])
+        made = _with(roles, at, body, site.captures["lead"])
         return Rewritten(replace_kernel(program, kernel.name, replace(kernel, body=(*front, made))), (kernel.name, len(front), *site.path[2:]))
 
     def effect(self, program: n.Program, site: Site) -> Effect:
-        """One mbarrier."""
-        return Effect(shared_bytes=8)
+        """An mbarrier or two."""
+        return Effect(shared_bytes=16 if params_as(site, BringOnce).back else 8)
+
+
+def _free(bar: n.Region) -> n.Eval:
+    """The wait for memory that is free at first."""
+    return n.Eval(build.call("mbar_wait", bar, build.const(1)))
+
+
+def _last_use(block: n.Block, names: set[str]) -> int:
+    """The number of statements up to the last that uses a buffer, or a view of it."""
+    seen, last = set(names), 0
+    for k, s in enumerate(block):
+        if any(mentions(s, x) for x in seen):
+            last = k + 1
+            seen |= {s.buffer.name} if isinstance(s, n.View) else set()
+    return last
 
 
 def _with(roles: n.Roles, at: int, body: n.Block, lead: n.Block) -> n.Roles:

@@ -161,10 +161,11 @@ from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import int_value
-from kir.ir.visit import names_read, statements, walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
+from kir.ir.visit import buffers_named, names_read, statements, walk
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import enclosing, kernel_of
 from kir.rewrite.match import block_and_index, edited, is_counted, matched, node_as
+from kir.rewrite.match.materialize import buffers_written
 
 WARPGROUP = 128
 """Threads."""
@@ -235,7 +236,24 @@ def _as_often(program: n.Program, site: Site, context: Context) -> Verdict:
         elif inside and isinstance(s, n.For) and (names_read(s.lo) | names_read(s.hi) | names_read(s.step)) & own:
             return refuted("the warpgroups do not run the loop equally often", "one waits for a turn that another one never ends",
                            needs="as many iterations for each warpgroup")
+        elif inside and isinstance(s, n.If) and (names_read(s.cond) & own or not _of_all(program, site.path, s.cond)):
+            return unknown("some warpgroups may leave the loop out", needs="a condition that is the same for each warpgroup")
     return proved("each warpgroup has as many turns as the others")
+
+
+def _of_all(program: n.Program, path: Path, cond: n.Expr) -> bool:
+    """Whether a condition reads nothing but values and tensors that do not change."""
+    kernel = kernel_of(program, path)
+    lets = {name: s.value for s in statements(kernel.body) if isinstance(s, n.Let) for name in s.names}
+    fixed, seen, parts = {p.name for p in program.params} - buffers_written(kernel.body), set[str](), [cond]
+    while parts:
+        e = parts.pop()
+        if not buffers_named(e) <= fixed:
+            return False
+        more = (names_read(e) & lets.keys()) - seen
+        seen |= more
+        parts += [lets[x] for x in more]
+    return True
 
 
 def _free(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -270,8 +288,7 @@ class TakeTurns(Pass):
         turns = _turns(program, path)
         if turns is None or _products(node.body) is None:
             return Miss("no products are left in flight, in a loop of several warpgroups")
-        around = list(enclosing(program, path))
-        if any(isinstance(s, n.If | n.While) for _, s in around):
+        if any(isinstance(s, n.While) for _, s in enclosing(program, path)):
             return Miss("the loop may be left out by some")
         return Site(path, self)
 

@@ -6,6 +6,7 @@ CTAs of a cluster walk in step: all of them take as many tiles, and they meet af
 """
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import replace
 
 from kir.base.dataclass import dataclass
@@ -13,11 +14,12 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, rename
 from kir.ir.paths import child_blocks, with_block
-from kir.ir.types import DType, dtype_of
+from kir.ir.types import I32, DType, dtype_of
 from kir.ir.visit import names_read, statements, substitute, transform, walk
 from kir.rewrite.edit import fresh, names_in
 from kir.rewrite.match import fresh_var, matched_as
 from kir.rewrite.match.local_buffers import mentions
+from kir.rewrite.match.materialize import buffers_written
 
 from ..pipelining._rings import NoRing, Rings, counted, roles_at
 
@@ -32,14 +34,14 @@ class Walk:
 
 
 def of_tile(kernel: n.Kernel, tile: str) -> Walk:
-    """The parts of a kernel of one tile a CTA. Raises NoRing."""
+    """The parts of a kernel of one tile a CTA. What depends on the tile before the roles is worked out by each role, from what nobody writes. Raises NoRing."""
     found = roles_at(kernel)
     if found is None:
         raise NoRing("the kernel does not end in roles")
     dependent, lets, front = {tile}, [], []
     for s in kernel.body[:-1]:
         if names_read(s) & dependent:
-            if not isinstance(s, n.Let) or any(isinstance(x, n.Load) for x in walk(s)):
+            if not isinstance(s, n.Let) or not _fixed(s, buffers_written(kernel.body)):
                 raise NoRing("something but a value depends on the tile before the roles")
             dependent |= set(s.names)
             lets.append(s)
@@ -48,32 +50,55 @@ def of_tile(kernel: n.Kernel, tile: str) -> Walk:
     return Walk(tuple(lets), tuple(front), found[1])
 
 
-def trips(kernel: n.Kernel, roles: n.Roles) -> dict[int, n.Expr]:
-    """For each role that uses rings, how many slots it takes for a tile. Raises NoRing."""
-    rings = Rings.of(kernel)
-    if rings.once:
-        raise NoRing("what is brought once would be brought for the next tile while the one before may still read it")
-    names = set(rings.bars)
+def _fixed(s: n.Let, written: set[str]) -> bool:
+    """Whether a value is the same whenever it is worked out: it reads at most tensors that are not written."""
+    return all(x.at.buffer.space == "global" and x.at.buffer.name not in written for x in walk(s) if isinstance(x, n.Load))
+
+
+def trips(kernel: n.Kernel, roles: n.Roles, carried: bool = False, apart: bool = False) -> dict[int, n.Expr]:
+    """For each role that uses rings, how many slots it takes for a tile; where they are added up (`carried`), all of a tile's code may stand under one
+    condition, the same in each role, or, where each has values of its own (`apart`), one in each. Raises NoRing."""
+    names = set(Rings.of(kernel).bars)
     out: dict[int, n.Expr] = {}
+    conditions = set[n.Expr | None]()
     for i, r in enumerate(roles.roles):
         loops = _counting(r.body, names)
         if len(loops) > 1:
             raise NoRing(f"'{r.name}' takes slots in several loops")
         if loops:
             out[i] = loops[0].hi
+            conditions.add(_condition(r.body, loops[0], carried))
+    if len(conditions) > 1 and not apart:
+        raise NoRing("roles take slots under different conditions")
     return out
 
 
+def _condition(block: n.Block, loop: n.For, carried: bool) -> n.Expr | None:
+    """The condition under which all of a tile's code stands, with the loop in it. Raises NoRing for a loop under any other."""
+    for s in block:
+        if s is loop or not any(x is loop for x in statements((s,))):
+            continue
+        if isinstance(s, n.For):
+            return _condition(s.body, loop, carried)
+        others = [x for x in block if not isinstance(x, n.Let)]
+        if isinstance(s, n.If) and carried and others == [s] and any(x is loop for x in s.then):
+            return s.cond
+        raise NoRing("a ring goes on in some tiles alone, under a condition")
+    return None
+
+
 def _counting(block: n.Block, names: set[str]) -> list[n.For]:
-    """The counted loops of a role that wait on mbarriers."""
+    """The counted loops of a role that wait on the mbarriers of rings."""
     return [s for s in statements(block) if isinstance(s, n.For) and counted(s) and any(
-        isinstance(x, n.Eval) and x.call.fn == "mbar_wait" for x in s.body) and any(mentions(s, x) for x in names)]
+        isinstance(x, n.Eval) and x.call.fn == "mbar_wait" and any(mentions(x, y) for y in names) for x in s.body)]
 
 
-def walking(program: n.Program, kernel: n.Kernel, tile: n.Axis, ctas: n.Expr, named: bool) -> n.Kernel:
-    """The kernel with a loop over tiles in each role; with `named`, their number is a value before the roles. Raises NoRing."""
+def walking(program: n.Program, kernel: n.Kernel, tile: n.Axis, ctas: n.Expr, named: bool, carried: bool = False) -> n.Kernel:
+    """The kernel with a loop over tiles in each role; with `named`, their number is a value before the roles; with `carried`, each role adds up the slots
+    that it took. Raises NoRing."""
     parts, rings = of_tile(kernel, tile.name), Rings.of(kernel)
-    slots = trips(kernel, parts.roles)
+    slots = trips(kernel, parts.roles, carried)
+    _given_back(parts.roles, rings)
     taken = names_in(program, kernel)
     dtype = dtype_of(tile.extent.type)
     pid = fresh_var("pid", taken, dtype)
@@ -94,16 +119,33 @@ def walking(program: n.Program, kernel: n.Kernel, tile: n.Axis, ctas: n.Expr, na
             if set(s.names) & used:
                 used |= names_read(s.value)
                 kept.insert(0, s)
-        if k in slots:
-            body = counted_on(body, rings, build.mul(i, slots[k]))
+        held: n.Block = ()
+        if k in slots and carried:
+            held, body = _carrying(body, rings, slots[k], i, taken)
+        elif k in slots:
+            body = counted_on(body, rings, build.mul(i, slots[k]), i)
         block: n.Block = tuple(substitute(s, {tile.name: build.add(build.mul(i, ctas), pid)}) for s in (*kept, *body))
         if not first:
             again = {x: fresh(x, taken) for x in bound_names(tuple(kept))}
             block = tuple(renamed(s, again) for s in block)
         first = first and not kept
-        roles.append(replace(r, body=around(split, (n.For(i, build.const(0, dtype), count, build.const(1, dtype), block), *met))))
+        roles.append(replace(r, body=around(split, (*held, n.For(i, build.const(0, dtype), count, build.const(1, dtype), block), *met))))
     made = n.Roles(tuple(roles), parts.roles.label, parts.roles.origin)
     return replace(kernel, grid=(n.Axis(pid.name, ctas),), body=(*lets, *parts.front, made))
+
+
+def _carrying(body: n.Block, rings: Rings, slots: n.Expr, tile: n.Var, taken: set[str]) -> tuple[n.Block, n.Block]:
+    """The registers in which a role adds up its slots and the tiles for which something was brought, and its code for a tile. What stands under a condition
+    takes none where that does not hold. Raises NoRing."""
+    if len(body) == 1 and isinstance(branch := body[0], n.If):
+        held, then = _carrying(branch.then, rings, slots, tile, taken)
+        return held, (replace(branch, then=then),)
+    once = any(mentions(s, x) for s in body for x in rings.once)
+    sums = [(n.Buffer(fresh(a, taken), I32, (), "register"), fresh_var(b, taken), by)
+            for a, b, by in (("done", "before", slots), ("brought", "turn", build.const(1)))[:2 if once else 1]]
+    lets = tuple(n.Let((var.name,), n.Load(n.Region(reg))) for reg, var, _ in sums)
+    stores = tuple(n.Store(n.Region(reg), build.add(var, by)) for reg, var, by in sums)
+    return tuple(n.Alloc(reg, build.const(0)) for reg, _, _ in sums), (*lets, *counted_on(body, rings, sums[0][1], sums[-1][1]), *stores)
 
 
 def renamed(s: n.Stmt, names: dict[str, str]) -> n.Stmt:
@@ -151,20 +193,32 @@ def around(split: n.For | None, block: n.Block) -> n.Block:
     return block if split is None else (replace(split, body=block),)
 
 
-def counted_on(body: n.Block, rings: Rings, before: n.Expr, back: bool = False) -> n.Block:
-    """A role's code with its ring counted on from the slots that were taken `before`, or `back` from there. Raises NoRing."""
+def _given_back(roles: n.Roles, rings: Rings) -> None:
+    """Raises NoRing where a tile would overwrite what the one before still reads: what is brought once must be waited for by who brings it."""
+    for r in roles.roles:
+        waited = False
+        for x in walk(r):
+            if isinstance(x, n.Call) and x.args and isinstance(bar := x.args[0], n.Region) and bar.buffer.name in rings.once:
+                waited = waited or x.fn == "mbar_wait"
+                if x.fn == "mbar_arrive_expect" and not waited:
+                    raise NoRing(f"'{r.name}' would bring for the next tile what the one before may still read (bring-once{{back=true}})")
+
+
+def counted_on(body: n.Block, rings: Rings, before: n.Expr, tile: n.Expr, back: bool = False) -> n.Block:
+    """A role's code with its ring counted on from the slots that were taken `before`, and what it brings once from those of as many tiles; or `back`
+    from there. Raises NoRing."""
     def below(block: n.Block, loops: tuple[str, ...]) -> n.Block:
         out: list[n.Stmt] = []
         for s in block:
             here = (*loops, s.var.name) if isinstance(s, n.For) else loops
             for steps, inner in child_blocks(s):
                 s = with_block(s, steps, below(inner, here))
-            out.append(_shifted(s, rings, before, loops, back))
+            out.append(_shifted(s, rings, before, tile, loops, back))
         return tuple(out)
     return below(body, ())
 
 
-def _shifted(s: n.Stmt, rings: Rings, before: n.Expr, loops: tuple[str, ...], back: bool) -> n.Stmt:
+def _shifted(s: n.Stmt, rings: Rings, before: n.Expr, tile: n.Expr, loops: tuple[str, ...], back: bool) -> n.Stmt:
     """A statement, without those inside it, whose slots and phases are counted on. Raises NoRing."""
     stages = rings.stages
 
@@ -192,13 +246,23 @@ def _shifted(s: n.Stmt, rings: Rings, before: n.Expr, loops: tuple[str, ...], ba
         out: n.Expr = transform(e, lambda old, new: made if old == rounds[0] else new)
         return out
 
+    def turn(e: n.Expr) -> n.Expr:
+        """The phase of what is brought once a tile."""
+        if not back and (first := build.int_value(e)) is not None:
+            return build.mod(build.add(tile, first), 2)
+        last = build.int_value(build.sub(e.a, tile)) if back and isinstance(e, n.Binary) and e.op == "mod" and build.is_const(e.b, 2) else None
+        if last is None:
+            raise NoRing("a phase that is no tile's turn")
+        return build.const(last)
+
     def leave(old: n.Node, new: n.Node) -> n.Node:
         if isinstance(old, n.Region) and isinstance(new, n.Region) and old.buffer.name in rings.names and old.index:
             return build.region(new.buffer, slot_of(old.index[0]), *new.index[1:])
         if isinstance(old, n.Region) and isinstance(new, n.Region) and old.buffer.name in rings.peers and old.index:
             return build.region(new.buffer, new.index[0], slot_of(old.index[1]))
         if isinstance(old, n.Call) and old.fn == "mbar_wait" and isinstance(new, n.Call) and isinstance(e := old.args[1], n.Expr):
-            return build.call("mbar_wait", new.args[0], parity(e))
+            once = isinstance(bar := old.args[0], n.Region) and bar.buffer.name in rings.once
+            return build.call("mbar_wait", new.args[0], turn(e) if once else parity(e))
         return new
     if child_blocks(s):
         return s
@@ -206,14 +270,14 @@ def _shifted(s: n.Stmt, rings: Rings, before: n.Expr, loops: tuple[str, ...], ba
     return made
 
 
-def standing(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, n.Axis, n.Expr, bool]:
-    """The kernel of one tile a CTA that such a walk is over, its grid axis, the number of CTAs that walked, and whether the number of tiles
-    has a name. Raises NoRing."""
+def standing(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, n.Axis, n.Expr, bool, bool]:
+    """The kernel of one tile a CTA that such a walk is over, its grid axis, the number of CTAs that walked, whether the number of tiles has a name, and
+    whether roles add up the slots that they take. Raises NoRing."""
     found = roles_at(kernel)
     if found is None or len(kernel.grid) != 1:
         raise NoRing("the kernel does not end in roles, or its grid has several axes")
     rings = Rings.of(kernel)
-    slots = trips(kernel, found[1])
+    slots = trips(kernel, found[1], carried=True, apart=True)
     dtype = dtype_of(kernel.grid[0].extent.type)
     pid, ctas = n.Var(kernel.grid[0].name, dtype), kernel.grid[0].extent
     tile = fresh_var("tile", names_in(program, kernel), dtype)
@@ -223,9 +287,13 @@ def standing(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, n.Axis, n.
     roles: list[n.Role] = []
     lets: list[n.Let] = []
     extent: n.Expr | None = None
+    carried = set[bool]()
+    fixed = {p.name for p in program.params} - buffers_written(kernel.body)
     for k, r in enumerate(found[1].roles):
         body, split = inside(r.body)
         body, met = _meeting(body)
+        body, sums = _not_carried(body, slots.get(k))
+        carried |= {bool(sums)} if k in slots else set()
         if len(body) != 1 or not isinstance(loop := body[0], n.For) or not counted(loop):
             raise NoRing(f"'{r.name}' does more than one loop over tiles")
         hi = named.value if named is not None and loop.hi == n.Var(named.names[0], dtype) else loop.hi
@@ -236,21 +304,53 @@ def standing(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, n.Axis, n.
         number = build.sub(tile, build.mul(loop.var, ctas))
         plain: n.Block = tuple(substitute(s, {pid.name: number}) for s in loop.body)
         if k in slots:
-            plain = counted_on(plain, rings, build.mul(loop.var, slots[k]), back=True)
-        own, rest = leading(plain)
+            plain = _counted_back(plain, rings, (sums or (build.mul(loop.var, slots[k]), loop.var)))
+        own, rest = leading(plain, fixed)
         lets, again = merged(lets, own)
         block = tuple(renamed(s, again) for s in rest)
-        if any(loop.var.name in names_read(s) for s in (*own, *block)):
+        if any({loop.var.name, *(x.name for x in sums)} & names_read(s) for s in (*own, *block)):
             raise NoRing(f"what '{r.name}' does depends on how many tiles it did before")
         roles.append(replace(r, body=around(split, (*block, *met))))
     if extent is None:
         raise NoRing("no role walks over tiles")
+    if len(carried) > 1:
+        raise NoRing("some roles add up the slots that they take, others multiply")
+    if True not in carried:
+        trips(kernel, found[1], apart=True)
     axis, front = n.Axis(tile.name, extent), tuple(s for s in front if s is not named)
     if any(pid.name in names_read(s) for s in front):
         raise NoRing("the number of the CTA is used for more than its tiles")
     made = n.Roles(tuple(roles), found[1].label, found[1].origin)
     at = next(i for i, s in enumerate((*front, made)) if not isinstance(s, n.Let))
-    return replace(kernel, grid=(axis,), body=(*front[:at], *lets, *front[at:], made)), axis, ctas, named is not None
+    return replace(kernel, grid=(axis,), body=(*front[:at], *lets, *front[at:], made)), axis, ctas, named is not None, carried == {True}
+
+
+def _not_carried(body: n.Block, slots: n.Expr | None) -> tuple[n.Block, tuple[n.Var, ...]]:
+    """A role's code without the registers in which it adds up the slots that it takes, and what those are called in a tile; as it is where there are none.
+    Raises NoRing."""
+    held = [s for s in body[:-1] if isinstance(s, n.Alloc)]
+    if slots is None or not held or len(held) != len(body) - 1 or len(held) > 2 or not isinstance(loop := body[-1], n.For):
+        return body, ()
+    branch = loop.body[-1] if isinstance(loop.body[-1], n.If) else None
+    inner = branch.then if branch is not None else loop.body
+    found: list[n.Var] = []
+    for s, by in zip(held, (slots, build.const(1)), strict=False):
+        here = n.Region(s.buffer)
+        lets = [x for x in inner if isinstance(x, n.Let) and x.value == n.Load(here)]
+        if len(lets) != 1 or s.buffer.space != "register" or s.init != build.const(0):
+            raise NoRing("a register that is no count of slots")
+        found.append(build.var(lets[0].names[0]))
+        last = n.Store(here, build.add(found[-1], by))
+        if last not in inner[len(inner) - len(held):] or sum(x == here for y in loop.body for x in walk(y)) != 2:
+            raise NoRing("a register to which other slots are added than a tile takes")
+        inner = tuple(x for x in inner if x is not lets[0])
+    inner = inner[:len(inner) - len(held)]
+    return (replace(loop, body=inner if branch is None else (*loop.body[:-1], replace(branch, then=inner))),), tuple(found)
+
+
+def _counted_back(body: n.Block, rings: Rings, sums: tuple[n.Expr, ...]) -> n.Block:
+    """A role's code with its rings counted from 0 again. Raises NoRing."""
+    return counted_on(body, rings, sums[0], sums[-1], back=True)
 
 
 def _total(hi: n.Expr, pid: n.Var, ctas: n.Expr, size: int) -> n.Expr | None:
@@ -267,10 +367,10 @@ def _total(hi: n.Expr, pid: n.Var, ctas: n.Expr, size: int) -> n.Expr | None:
     return None if pid.name in names_read(total) else total
 
 
-def leading(body: n.Block) -> tuple[tuple[n.Let, ...], n.Block]:
-    """The scalar values that a block begins with, and the rest."""
+def leading(body: n.Block, fixed: Set[str] = frozenset()) -> tuple[tuple[n.Let, ...], n.Block]:
+    """The scalar values that a block begins with, which read at most the tensors `fixed`, and the rest."""
     count = next((i for i, s in enumerate(body) if not (isinstance(s, n.Let) and len(s.names) == 1 and isinstance(s.value.type, DType)
-                                                       and not any(isinstance(x, n.Load) for x in walk(s)))), len(body))
+                                                       and all(x.at.buffer.name in fixed for x in walk(s) if isinstance(x, n.Load)))), len(body))
     return tuple(s for s in body[:count] if isinstance(s, n.Let)), body[count:]
 
 

@@ -257,7 +257,7 @@ class WalkGroups(Pass):
             again = {x: fresh(x, taken) if k else x for x in (*bound_names((*lets, *of_tile_used)), *(a.name for a in kernel.grid))}
             number, count, seen = fresh_var("t", taken), fresh_var("count", taken), fresh_var("seen", taken)
             if k in slots and rings is not None:
-                body = counted_on(body, rings, build.mul(count, slots[k]))
+                body = counted_on(body, rings, build.mul(count, slots[k]), count)
             before, done = (n.Buffer(fresh(x, taken), I32, (), "register") for x in ("before", "done"))
             walked = _Walk(before, done, build.var(again[group.name]), pid, number, count, seen, fresh_var("height", taken), self.ctas, self.panel,
                            build.var(again[kernel.grid[0].name]), build.var(again[across.name]),
@@ -464,7 +464,7 @@ def _standing(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, WalkGroup
         w, base = mine.walk, first.walk
         if (mine.extent, mine.columns, mine.groups, w.panel) != (first.extent, first.columns, first.groups, base.panel):
             raise NoRing("roles walk over different tiles")
-        plain = counted_on(mine.body, rings, build.mul(w.count, slots[k]), back=True) if k in slots and rings is not None else mine.body
+        plain = counted_on(mine.body, rings, build.mul(w.count, slots[k]), w.count, back=True) if k in slots and rings is not None else mine.body
         own, rest = leading(plain)
         again = {a.name: b.name for a, b in ((w.group, base.group), (w.along, base.along), (w.across, base.across))}
         for kind, values in enumerate((mine.lets, own)):

@@ -236,7 +236,7 @@ def test_what_a_pass_cannot_rewrite_it_does_not_offer(text: str, name: str) -> N
 
 
 NOT_TAKEN_BACK = {
-    "persistent": ("would be brought for the next tile while the one before may still read it", """kir 1
+    "persistent": ("would bring for the next tile what the one before may still read", """kir 1
 program scaled_sums
   size M: i32
   size T: i32
@@ -384,6 +384,7 @@ kernel main grid (row: M) threads 1
 @pytest.mark.parametrize(("step", "said"), [
     ("templatize{axis=4}@main", "an axis is that of a tile, and the slot is threads"),
     ("persistent{ctas=2 named=true}@main", "it has no roles that would share the number of tiles (named=false)"),
+    ("persistent{ctas=2 carried=true}@main", "it has no roles that would add up slots (carried=false)"),
     ('reuse-operand{value="cast(X[row, j], f32) + 1.0" until=4}@main/sum/x', "no statement behind those writes the value out (until=0)"),
     ('retain-tile{value="X[row, j]" until=4}@main/sum/x', "no statement behind those writes the value out (until=0)"),
     ('retain-tile{value="X[row, j]" until=1}@main/sum/x', "")])

@@ -74,6 +74,36 @@ def test_what_a_selection_rests_on_is_said_nan_among_it() -> None:
     assert [v.scope for _, v in done.steps[0].applied.record.verdicts] == ["inputs without NaN", "the contract's shapes and inputs"]
 
 
+def test_a_selection_of_nan_is_no_question_of_its_problem() -> None:
+    """Kernels answer it in different ways (the naive one never chooses NaN): nothing is called right or wrong there."""
+    problem = load_problem("topk")
+    right = problem.inputs("tail", distribution="infinite")
+    outputs = problem.rounded(problem.oracle(right, "tail"))
+    assert problem.compare(outputs, right, "tail").ok
+    wrong = {"X": right["X"].copy()}
+    wrong["X"][1, 7] = np.nan
+    for asked in (lambda: problem.oracle(wrong, "tail"), lambda: problem.compare(outputs, wrong, "tail")):
+        with pytest.raises(KirError, match=r"KIR-G907.*X\[1, 7\] is nan"):
+            asked()
+
+
+@pytest.mark.parametrize("name", ["fmha_varlen", "fmha_varlen_causal"])
+def test_what_lies_past_the_end_of_a_sequence_is_finite_and_not_looked_at(name: str) -> None:
+    problem = load_problem(name)
+    shape = Shape(name="some", sizes={"B": 2, "H": 1, "L": 9}, tags=())
+    inputs = {**problem.inputs(shape, seed=1), "lengths": np.array([4, 9], np.int32)}
+    beyond = {k: v.copy() for k, v in inputs.items()}
+    for k in "QKV":
+        beyond[k][0, :, 4:] = np.inf
+    with pytest.raises(KirError, match=r"KIR-G907.*Q\[0, 0, 4, 0\] is inf.*finite"):
+        problem.compare(problem.rounded(problem.oracle(inputs, shape)), beyond, shape)
+    seen = {**inputs, "V": beyond["V"]}
+    wide = {k: v.astype(np.float64) for k, v in seen.items()}
+    assert np.array_equal(problem.reference.oracle(wide, problem.values(shape))["O"], problem.oracle(inputs, shape)["O"]), "the reference sees nothing there"
+    plain, other = (run(problem.naive, x, problem.scalars(shape)).outputs["O"] for x in (inputs, seen))
+    assert np.array_equal(plain, other), "nor does the naive program"
+
+
 def test_a_product_with_what_is_not_seen_says_that_inputs_are_finite() -> None:
     assert load_problem("fmha_varlen").spec.title.endswith("what lies there is finite")
     space = find_space("fmha_varlen_triton")

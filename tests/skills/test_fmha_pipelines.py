@@ -18,6 +18,8 @@ from kir.surface import backend
 FOLDER = Path(__file__).parents[2] / "skills" / "pipelines"
 NAMES = sorted(f.stem for f in FOLDER.glob("fmha*.toml"))
 HOPPER = [name for name in NAMES if name.endswith("_sm90")]
+COMPILED = [name for name in HOPPER if "_stay" not in name or name in ("fmha_d128_causal_stay_sm90", "fmha_varlen_causal_stay_sm90")]
+"""Those for which nvcc is asked: of CTAs that stay the two of which a tile's loop differs from the others'."""
 H200 = target("h200")
 
 
@@ -27,7 +29,7 @@ def made(name: str) -> tuple[Program, Problem]:
     space = load_space(FOLDER / f"{name}.toml")
     problem = load_problem(space.home)
     point = {x: values[0] for x, values in space.parameters.items()}
-    values = space.values(point, {**given_of(space, problem, problem.shapes[0], H200), "sms": 2})
+    values = space.values(point, {**given_of(space, problem, problem.shapes[0], H200), "sms": 3})
     assert space.refusal(values) == ""
     return built(space, values, problem, H200), problem
 
@@ -65,7 +67,7 @@ def test_tiles_that_follow_one_another_in_a_cta_have_no_hazards(name: str) -> No
 
 
 @pytest.mark.nvcc
-@pytest.mark.parametrize("name", HOPPER)
+@pytest.mark.parametrize("name", COMPILED)
 def test_hopper_attention_is_hgmma_and_tma_without_spills(name: str) -> None:
     by = backend("cuda")
     artifact = by.compile(by.emit(made(name)[0]), target("sm_90a"))

@@ -168,16 +168,15 @@ def guards(flow: Flow, way: Way) -> bool:
 
 
 def possible(program: n.Program, flow: Flow, way: Way) -> bool:
-    """Whether a way can be taken by something: data may bring anything about; of sizes and indices the solver must have found some."""
+    """Whether a way can be taken by something: data may bring anything about that no branch around it excludes; of sizes and indices the solver must have
+    found some."""
     names = flow.sources(way.cond, way.kernel)
-    tensors = {p.name for p in program.params if isinstance(p.of, n.Buffer)}
-    if names & tensors:
-        return True
+    of_data = bool(names & {p.name for p in program.params if isinstance(p.of, n.Buffer)})
     try:
         answer = decide(way.cond if way.holds else build.invert(way.cond), Facts.at(program, way.path))
     except KirError:
-        return False
-    return answer.kind in ("always", "sometimes")
+        return of_data
+    return answer.kind != "never" if of_data else answer.kind in ("always", "sometimes")
 
 
 # --------------------------------------------------------------------------------------------------------- which ways cases take

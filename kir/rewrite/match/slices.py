@@ -51,6 +51,8 @@ def whole(e: n.Expr, axis: int, lo: n.Expr, extent: int) -> n.Expr:
 
 
 def _sliced(e: n.Expr, axis: int, lo: n.Expr, extent: int, *, whole: bool) -> n.Expr:
+    if not shape_of(e.type):
+        raise NoSlice("one number for all elements is no part of anything")
     axis %= len(shape_of(e.type))
     match e:
         case n.Load() if e.mask is None and (e.other is None or not shape_of(e.other.type)):

@@ -26,16 +26,22 @@ def _probabilities(inputs: Mapping[str, Array], sizes: Mapping[str, float]) -> t
     return e / e.sum(axis=-1, keepdims=True) * rows, seen, rows
 
 
+def _there(inputs: Mapping[str, Array]) -> Array:
+    """The values of the keys that a sequence has, and 0 past its end."""
+    keys = np.arange(inputs["V"].shape[-2]) < np.maximum(inputs["lengths"].astype(np.int64)[:, None], 1)
+    return np.where(keys[:, None, :, None], inputs["V"], 0.0)
+
+
 def oracle(inputs: Mapping[str, Array], sizes: Mapping[str, float]) -> dict[str, Array]:
-    """O [B, H, L, 128]."""
-    return {"O": _probabilities(inputs, sizes)[0] @ inputs["V"]}
+    """O [B, H, L, 128]. What lies past the end of a sequence is not looked at."""
+    return {"O": _probabilities(inputs, sizes)[0] @ _there(inputs)}
 
 
 def magnitudes(inputs: Mapping[str, Array], sizes: Mapping[str, float]) -> dict[str, dict[str, Array]]:
     """`weighted`: P |V|, and what probabilities that are subnormal in f16 lose (2^-14 of the values' sum). `exponents`: the same with
     each probability times the magnitude of its score and of the row's largest."""
     p, seen, rows = _probabilities(inputs, sizes)
-    v = np.abs(inputs["V"])
+    v = np.abs(_there(inputs))
     scores = np.abs(inputs["Q"]) @ np.abs(inputs["K"]).swapaxes(-1, -2) / math.sqrt(inputs["Q"].shape[-1]) * seen
     lost = rows * 2.0**-14 * (seen @ v)
     return {"weighted": {"O": p @ v + lost}, "exponents": {"O": (p * (scores + scores.max(axis=-1, keepdims=True))) @ v}}

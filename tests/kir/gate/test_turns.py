@@ -8,9 +8,11 @@ import pytest
 from numpy.typing import NDArray
 
 from kir.gate import gate_cpu
+from kir.gate.claims.flow import Flow
+from kir.gate.claims.ways import possible, ways
 from kir.gate.inputs.extremes import extremes
 from kir.gate.inputs.turns import turning
-from kir.ir.nodes import Program
+from kir.ir.nodes import Program, Select
 from kir.ir.parser import parse_program
 from kir.problem.draws import generator, placed
 
@@ -115,3 +117,25 @@ def test_values_stand_in_one_place_of_tensors_of_one_size() -> None:
     assert (arrays["X"] == 0).all() and ((made["X"] != 0) == (made["Z"] != 0)).all()
     assert {(int(a), int(b)) for a, b in zip(made["X"], made["Z"], strict=True)} == {(0, 0), (5, 7), (7, 5), (5, 5), (7, 7)}
     assert set(made["W"].tolist()) <= {0, 9}, "what a dtype cannot hold is not drawn"
+
+
+@pytest.mark.parametrize(("again", "asked"), [("k > 0", False), ("k > 1", True), ("counts[0] > 0", True)])
+def test_a_way_that_the_branch_around_it_excludes_is_asked_of_no_test(again: str, asked: bool) -> None:
+    """Data may bring about whatever no condition around excludes: a loop that is cut short where there is nothing, in a branch that is taken where there is."""
+    program = parse_program(f"""kir 1
+program p
+  size M: i32
+  in X: f32[M, 64]
+  in counts: i32[M]
+  out Y: f32[M]
+kernel main grid (i: M) threads 1
+  let k = counts[i]
+  register total: f32 = 0.0
+  if k > 0
+    for j in 0..select({again}, 64, 1)
+      total = total + X[i, j]
+  Y[i] = total
+""")
+    flow = Flow(program)
+    (other,) = [way for way in ways(program, flow) if isinstance(way.node, Select) and not way.holds]
+    assert possible(program, flow, other) == asked

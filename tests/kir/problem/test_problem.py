@@ -170,6 +170,8 @@ WRONG = [
     ('role = "out"', 'role = "in"', "nothing would be computed"),
     ('eps = "T"\n', 'eps = "f12"\n', "there is no dtype 'f12'"),
     ('outputs = ["Y"]', 'outputs = ["Z"]', "'Z' is named where outputs are"),
+    ('operator = "row statistic"', 'operator = "row statistic"\nnumbers = { Y = "finite" }', "'numbers' names 'Y', which is no input"),
+    ('operator = "row statistic"', 'operator = "row statistic"\nnumbers = { X = "whole" }', "'finite' or 'not nan'"),
     ('name = "W", role', 'name = "X", role', "two tensors have the same name"),
     ('dtypes = ["f16", "bf16", "f32"]', '', "'dtypes' does not say what that is"),
     ('"*" = { kind = "normal" }', '"*" = { kind = "partition" }', "a partition says 'of' how many things it is"),
@@ -186,6 +188,13 @@ def test_what_a_file_says_wrongly_is_one_clear_error(tmp_path: Path, old: str, n
         load_problem(file)
     told = caught.value.diagnostics[0]
     assert told.id == "KIR-G905" and said in told.message
+
+
+def test_no_distribution_draws_what_the_problem_is_not_defined_for(tmp_path: Path) -> None:
+    text = (load_problem("topk").folder / "problem.toml").read_text()
+    (tmp_path / "problem.toml").write_text(text.replace('values = ["inf", "-inf"]', 'values = ["inf", "nan"]'))
+    with pytest.raises(KirError, match=r"KIR-G905.*draws inf, nan for 'X', which is not nan"):
+        load_problem(tmp_path)
 
 
 MAGNITUDES = "def magnitudes(inputs, sizes):\n    return {}\n"
