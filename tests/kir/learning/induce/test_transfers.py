@@ -86,8 +86,8 @@ def test_states_of_its_own_walk_are_in_a_kernels_own_words(walks: Sequence[Walke
 def test_a_skill_that_pays_in_its_own_families_alone_is_admitted_for_these(found: dict[str, Hypothesis]) -> None:
     each = found["partition-rows.for"]
     good, = tried(each.lift, each.uses)[:1]
-    own = [good.model_copy(update={"kernel": f"own {k}"}) for k in range(3)]
-    others = [good.model_copy(update={"kernel": f"other {k}", "skill": False}) for k in range(3)]
+    own = [good.model_copy(update={"kernel": f"own {k}", "skill": True, "without": False}) for k in range(3)]
+    others = [good.model_copy(update={"kernel": f"other {k}", "skill": False, "without": False}) for k in range(3)]
     families = {f"own {k}": each.card.scope.families[0] for k in range(3)} | {f"other {k}": "sorting" for k in range(3)}
     assert decided(each.card, [*own, *others]).state == "hypothesis", "nothing is known of the kernels' families"
     card = decided(each.card, [*own, *others], families)
