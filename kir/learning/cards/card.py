@@ -22,8 +22,6 @@ OLDER = "kir.card/2"
 """A schema that is read, too: it has all fields but `ways`."""
 OPEN, CLOSE = "\n## Record\n\n```json\n", "\n```\n"
 
-ANY = "statement"
-"""The kind of place of a card that is for every kind."""
 FAMILY = "family"
 """The category of a condition of profit: of which families a kernel is where the skill pays."""
 Life = Literal["hypothesis", "admitted", "deprecated", "retired", "negative"]
@@ -40,7 +38,7 @@ class Part(BaseModel):
 
 
 class Anchor(Part):
-    """Where the first step acts: the kind of statement (`statement`: any), and its form, generalized over all places where it was seen (`?1` stands for what
+    """Where the first step acts: the kind of statement, and its form, generalized over all places where it was seen (`?1` stands for what
     differed)."""
 
     node: str

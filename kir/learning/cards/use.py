@@ -19,7 +19,7 @@ from kir.ir.nodes import Binary, Call, Expr, For, If, Kernel, Let, Load, Program
 from kir.ir.printer import expr_text
 from kir.ir.types import DType, TileType, dtype_of
 from kir.ir.visit import children, once, walk
-from kir.learning.cards.card import ANY, Card, Move, Parameter, Relation
+from kir.learning.cards.card import Card, Move, Parameter, Relation
 from kir.learning.cards.facts import expressions, facts_at, holds, kind, solved
 from kir.rewrite import Context, Pass, Pipeline, Site, Step, judge, pass_class, run, sites
 from kir.rewrite.anchor import anchor_text
@@ -327,7 +327,7 @@ def _worth(card: Card, drawn: Parameter, program: Program) -> Iterator[tuple[Pat
     counts, costs = _costs_of(once(program, "_itself", lambda: _Itself(program)))
     at: dict[str, list[tuple[bool, Path]]] = {}
     for path, node in places(program):
-        if card.anchor.node in (ANY, kind(node)):
+        if kind(node) == card.anchor.node:
             own = set() if isinstance(node, (For, If, Kernel, Roles, While)) else {expr_text(x) for x in walk(node) if isinstance(x, Expr)}
             for head, text in expressions(program, path):
                 if head in drawn.values and not _has_a_name(program, path, text):
@@ -402,7 +402,7 @@ def _given(parameter: Parameter, card: Card, program: Program) -> Iterator[int]:
     what was seen."""
     own = [each for each in card.carrier.relations if each.text.split()[0] == parameter.name]
     for path, node in places(program) if own else ():
-        if card.anchor.node in (ANY, kind(node)):
+        if kind(node) == card.anchor.node:
             facts = facts_at(program, path)
             for each in own:
                 value = solved(each.text, parameter.name, facts)
