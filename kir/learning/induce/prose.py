@@ -434,15 +434,17 @@ def _plain(reason: str) -> str:
 
 
 def _shown(card: Card, group: Sequence[Use]) -> Iterator[str]:
-    """The smallest use that changed the compiled code, else the smallest: the IR as a difference, then the code of each surface that says both programs."""
-    some = sorted(group, key=lambda u: (not u.transition.realized, len(u.walked.programs[u.transition.before_text]), u.walked.key, u.transition.number))
+    """The smallest use that changed the compiled code, else the smallest, at a loop of more than one trip before others: the IR as a difference, then the code
+    of each surface that says both programs."""
+    some = sorted(group, key=lambda u: (not u.transition.realized, u.facts.get("trips") == 1, len(u.walked.programs[u.transition.before_text]), u.walked.key,
+                                        u.transition.number))
     if card.carrier.kind == "composite":
         some = [use for use in some if use.walked.key == some[0].walked.key]
         some.sort(key=lambda u: u.transition.number)
         before, after = some[0].before, some[-1].after
     else:
         before, after = some[0].before, some[0].after
-    yield _paragraph(f"In `{some[0].kernel}`, the smallest kernel that uses it{' and is compiled to other code' if some[0].transition.realized else ''}:")
+    yield _paragraph(f"In `{some[0].kernel}`, a small kernel that uses it{' and is compiled to other code by it' if some[0].transition.realized else ''}:")
     yield _fenced("diff", difference(program_text(before), program_text(after)))
     code = {surface: (_emitted(surface, before), _emitted(surface, after)) for surface in SURFACES}
     for surface, both in code.items():
