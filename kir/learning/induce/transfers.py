@@ -28,7 +28,7 @@ from kir.learning.corpus.family import family_of
 from kir.learning.corpus.lineages import TARGET
 from kir.learning.evidence.walked import Walked, parsed
 from kir.learning.forecast import Forecast, Forecaster, Pair
-from kir.learning.induce.trials import AS_FAST, LEAST_SHARE, LED, REFUSED, TRIES, Made, by_hash, carried_out, factor, sizes_of
+from kir.learning.induce.trials import AS_FAST, LEAST_SHARE, LED, REFUSED, TRIES, UNSAID, Made, by_hash, carried_out, factor, sizes_of
 from kir.learning.optimize.lift import Prefixes, lifted
 from kir.learning.optimize.plan import Plan
 from kir.learning.optimize.words import InWords, in_factors_of, in_words_of, renamed
@@ -312,7 +312,8 @@ def _trial(card: Card, each: Transfer, forecaster: Forecaster) -> Entry:
     others = ((_finished(each, made), steps) for made, steps in by_hash(each.before, context, card.passes))
     without, _ = _best(each, base, others, forecaster, aim)
     won = reached >= FASTER
-    outcome = REFUSED if with_it is None else f"forecast {factor(reached)} times as fast, the best of {tries} {'try' if tries == 1 else 'tries'}"
+    gained = f"forecast {factor(reached)} times as fast, the best of {tries} {'try' if tries == 1 else 'tries'}"
+    outcome = gained if with_it is not None else UNSAID if tries else REFUSED
     low, high = with_it.interval(0.8) if with_it is not None else (0.0, 0.0)
     speedup = (float(f"{reached:.3g}"), float(f"{low:.3g}"), float(f"{high:.3g}")) if with_it is not None else None
     where = f"{LED} `{each.plan}`, what came after it there follows in both arms" if each.plan else "at a state of a kernel that is not known to use it"

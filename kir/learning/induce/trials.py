@@ -37,6 +37,7 @@ LEAST_TRIALS = 3
 LEAST_SHARE = 2 / 3
 """Of the trials, those that must succeed for a skill to be admitted."""
 NOWHERE, OTHERS, REFUSED = "no place", "other programs", "no try passed the checks"
+UNSAID = "it came to the same as without it, or to what no surface says"
 """How a trial may come out that failed; else no gain was forecast."""
 LED = "led there by the steps of"
 """How a transfer trial begins that starts where a plan leads."""
@@ -231,7 +232,8 @@ def _succeeds(trials: Sequence[Entry]) -> bool:
 
 def fault(trial: Entry) -> str:
     """Why a trial failed."""
-    says = {NOWHERE: "no place found", OTHERS: "another place or other parameters than the expert's", REFUSED: "refused by a check"}
+    says = {NOWHERE: "no place found", OTHERS: "another place or other parameters than the expert's", REFUSED: "refused by a check",
+            UNSAID: UNSAID}
     return next((why for how, why in says.items() if how in trial.outcome), "no gain is forecast")
 
 
