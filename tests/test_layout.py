@@ -341,6 +341,11 @@ for name in {names!r}:
                                    "kir.problem.rounding_noise"]
 
 
+def test_the_root_has_no_other_rooms() -> None:
+    rooms = {"kir", *LINKED, "tests", "docs", "benchmarks", ".ci"}
+    assert {name.partition("/")[0] for name in tracked() if "/" in name} <= rooms, "what a run leaves behind is no part of the code"
+
+
 def test_files_are_short() -> None:
     long = {
         str(file.relative_to(ROOT)): lines
