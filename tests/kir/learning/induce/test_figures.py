@@ -14,6 +14,7 @@ from benchmarks.skills.ablation import ablation
 from benchmarks.skills.given import Given, Rows
 from benchmarks.skills.retrieval import _changes_time, _judged, _kin, _unaware
 from benchmarks.skills.round_trips import Way, _unlike, made_by_cards
+from benchmarks.skills.stale import ANOTHER, stale
 from kir.ir.canonical import content_hash
 from kir.learning.cards.card import Effect, Move, Spread
 from kir.learning.evidence.walked import Walked
@@ -115,3 +116,13 @@ def test_of_steps_like_an_experts_that_of_the_same_place_and_texts_is_most_like_
     same, there, other = (Step("retain-tile", {"value": value, "until": 0}, at=at) for value, at in
                           (("load(X[i * 128 +: 128])", "main/k/q"), ("load(X[128 - i * 128 +: 128])", "main/k/q"), ("f", "main/k/z")))
     assert sum(_unlike(same, step)) == 0 < sum(_unlike(there, step)) < sum(_unlike(other, step))
+
+
+def test_walks_that_todays_code_would_not_take_so_are_named(walks: Sequence[Walked]) -> None:
+    walk = next(each for each in walks if "softmax_row" in each.kernel and each.surface == "tilelang")
+    first, second = walk.transitions[:2]
+    gone = first.model_copy(update={"step": {k: v for k, v in first.step.items() if k not in ("path", "hash")} | {"at": "nowhere"}})
+    other = second.model_copy(update={"after_text": second.before_text})
+    assert stale(Given((), (walk,), 9, 1, 0, None)).startswith("0 of 1 walks")
+    said = stale(Given((), (walk.model_copy(update={"transitions": (gone, other, *walk.transitions[2:])}),), 9, 1, 0, None))
+    assert said.startswith("1 of 1 walks") and f"step {first.number}, {first.name}: KIR-" in said and f"step {second.number}, {second.name}: {ANOTHER}" in said
