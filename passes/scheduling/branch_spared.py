@@ -1,4 +1,4 @@
-"""Lets the roles of a CTA do nothing but store what is there anyway, where nothing of their work is kept: no loads, no waits, no products.
+"""Lets the roles of a CTA, or all of a kernel without roles, do nothing but store what is there anyway, where nothing of their work is kept.
 
 before:
 
@@ -71,13 +71,14 @@ from kir.ir.paths import child_blocks
 from kir.ir.types import BOOL
 from kir.ir.visit import buffers_named, names_read, statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, unknown
-from kir.rewrite.edit import fresh, kernel_of, names_in
-from kir.rewrite.match import block_and_index, edited, matched, matched_as, node_as, params_as
+from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel
+from kir.rewrite.match import block_and_index, edited, matched, matched_as, params_as
 from kir.rewrite.match.materialize import buffers_written
 from kir.rewrite.view import expression_at, text_of
 
 from ..loops.early_exit import opposite
 from ..loops.spare_loop import fails
+from ..pipelining._rings import roles_at
 from ._persistent_roles import inside
 
 OWN = ("mbar_", "named_barrier_", "wgmma_", "fence_async", "bulk_", "warp_sync")
@@ -88,10 +89,28 @@ class _Kept(Exception):
     """Something is stored that is not known to be a constant; why."""
 
 
-def _whole(program: n.Program, site: Site) -> tuple[n.Roles, n.Expr]:
-    """The roles without the branch, and its condition."""
-    node, item = node_as(program, site.path, n.Roles), params_as(site, BranchSpared)
-    return node, matched(item.condition(program, site.path))
+def _whole(program: n.Program, site: Site) -> tuple[n.Roles | n.Kernel, n.Expr]:
+    """The roles, or the kernel that has none, without the branch, and its condition."""
+    node = node_at(program, site.path)
+    assert isinstance(node, n.Roles | n.Kernel)
+    return node, matched(params_as(site, BranchSpared).condition(program, _inside(site.path, node)))
+
+
+def _inside(path: Path, node: n.Roles | n.Kernel) -> Path:
+    """Where the names that a condition reads are known: at the roles, or where a kernel's work begins."""
+    return (*path, min(_work(node), len(node.body) - 1)) if isinstance(node, n.Kernel) else path
+
+
+def _work(kernel: n.Kernel) -> int:
+    """Where the work of a kernel without roles begins: behind the values that it begins with."""
+    return next((k for k, s in enumerate(kernel.body) if not isinstance(s, n.Let)), len(kernel.body))
+
+
+def _parts(path: Path, node: n.Roles | n.Kernel) -> list[tuple[Path, n.Block, int]]:
+    """The code of each role, or that of a kernel without roles: where it stands, and the number of its first statement there."""
+    if isinstance(node, n.Kernel):
+        return [(path, node.body[_work(node):], _work(node))]
+    return [(*_within(path, number, role), 0) for number, role in enumerate(node.roles)]
 
 
 def _changes(program: n.Program, path: Path, cond: n.Expr) -> str:
@@ -112,10 +131,11 @@ def _changes(program: n.Program, path: Path, cond: n.Expr) -> str:
 
 def _alone(program: n.Program, site: Site, context: Context) -> Verdict:
     node, _ = _whole(program, site)
-    block, index = block_and_index(program, site.path)
-    if block is not kernel_of(program, site.path).body or index != len(block) - 1:
-        return unknown("something follows the roles, or they stand in something else", needs="roles that end the kernel")
-    for s in statements((node,)):
+    if isinstance(node, n.Roles):
+        block, index = block_and_index(program, site.path)
+        if block is not kernel_of(program, site.path).body or index != len(block) - 1:
+            return unknown("something follows the roles, or they stand in something else", needs="roles that end the kernel")
+    for s in statements((node,) if isinstance(node, n.Roles) else node.body[_work(node):]):
         calls = [x for x in walk(s) if isinstance(x, n.Call) and any(isinstance(a, n.Region) for a in x.args)] + ([s.call] if isinstance(s, n.Eval) else [])
         if any(not c.fn.startswith(OWN) or any(isinstance(a, n.Region) and a.buffer.space != "shared" for a in c.args) for c in calls):
             return unknown(f"'{calls[0].fn}' may be waited for elsewhere", needs="barriers of the CTA's own")
@@ -129,18 +149,18 @@ def _alone(program: n.Program, site: Site, context: Context) -> Verdict:
 def _constant(program: n.Program, site: Site, context: Context) -> Verdict:
     node, cond = _whole(program, site)
     try:
-        for number, role in enumerate(node.roles):
-            _left(program, *_within(site.path, number, role), cond)
+        for path, block, first in _parts(site.path, node):
+            _left(program, path, block, cond, first)
     except _Kept as bad:
         return unknown(str(bad), needs=f"a constant where {text_of(cond)} does not hold")
     return proved(f"where {text_of(cond)} does not hold, constants are stored")
 
 
-def _left(program: n.Program, path: Path, block: n.Block, cond: n.Expr) -> n.Block:
-    """What a block of a role stores where the condition does not hold. Raises _Kept."""
+def _left(program: n.Program, path: Path, block: n.Block, cond: n.Expr, first: int = 0) -> n.Block:
+    """What a block of a role, whose first statement has that number where it stands, stores where the condition does not hold. Raises _Kept."""
     out = list[n.Stmt]()
     own = {name for s in block if isinstance(s, n.Let) for name in s.names} | {s.buffer.name for s in block if isinstance(s, n.Alloc | n.View)}
-    for index, s in enumerate(block):
+    for index, s in enumerate(block, first):
         made: n.Stmt | None = None
         if isinstance(s, n.Store) and s.at.buffer.space == "global":
             made = replace(s, value=_settled(program, (*path, index), s.value, cond, s.at.buffer.name))
@@ -214,7 +234,6 @@ class BranchSpared(Pass):
     intent: ClassVar[str] = "mask"
     catalogue: ClassVar[tuple[int, ...]] = (54,)
     claim: ClassVar[str] = "CTAs past the end of a sequence cost no loads, no waits and no products."
-    requires: ClassVar[tuple[str, ...]] = ("roles",)
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P542", "validity", "pipeline", "nobody else waits for what the roles do", _alone),
         Precondition("KIR-P543", "validity", "storage", "constants are stored where the condition does not hold", _constant))
@@ -227,12 +246,12 @@ class BranchSpared(Pass):
         return found if found is not None and found.type == BOOL else None
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At roles; when they are needed is given, or said by a loop that is cut short."""
-        if not isinstance(node, n.Roles) or _branch(node) is not None:
+        """At roles, or at a kernel that has none; when they are needed is given, or said by a loop that is cut short."""
+        if not isinstance(node, n.Roles | n.Kernel) or _branch(node) is not None or (isinstance(node, n.Kernel) and roles_at(node) is not None):
             return None
-        short = (s.hi.cond for s in statements((node,)) if isinstance(s, n.For) and isinstance(s.hi, n.Select))
+        short = (s.hi.cond for s in statements(node.body if isinstance(node, n.Kernel) else (node,)) if isinstance(s, n.For) and isinstance(s.hi, n.Select))
         when = self.when or next(map(text_of, short), "")
-        cond = replace(self, when=when).condition(program, path) if when else None
+        cond = replace(self, when=when).condition(program, _inside(path, node)) if when else None
         if cond is None:
             return Miss("the condition is none here") if when else None
         changed = _changes(program, path, cond)
@@ -241,36 +260,42 @@ class BranchSpared(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Each role under the condition; otherwise its stores alone, of constants."""
         node, cond = _whole(program, site)
-        roles, taken = [], names_in(program, kernel_of(program, site.path))
-        for number, r in enumerate(node.roles):
+        made, taken = list[n.Block](), names_in(program, kernel_of(program, site.path))
+        for path, block, first in _parts(site.path, node):
             try:
-                left = _left(program, *_within(site.path, number, r), cond)
+                left = _left(program, path, block, cond, first)
             except _Kept:  # the condition about constants refuses it, unless it is forced
                 left = ()
             again = {x.var.name: fresh(x.var.name, taken) for x in statements(left) if isinstance(x, n.For)}
             left = tuple(matched_as(rename(x, again), n.Stmt) for x in left)
-            roles.append(_around(r, (n.If(cond, inside(r.body)[0], left),)))
-        return edited(program, site.path, (replace(node, roles=tuple(roles)),))
+            made.append((n.If(cond, block, left),))
+        return _with(program, site.path, node, made)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At roles that all stand under one condition."""
-        if not isinstance(node, n.Roles):
+        """At roles that all stand under one condition, or a kernel whose work does."""
+        if not isinstance(node, n.Roles | n.Kernel) or (isinstance(node, n.Kernel) and roles_at(node) is not None):
             return None
         cond = _branch(node)
         return None if cond is None else Site(path, BranchSpared(text_of(cond)))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The roles in any case."""
-        node = node_as(program, site.path, n.Roles)
-        branches = [inside(r.body)[0][0] for r in node.roles]
-        return edited(program, site.path, (replace(node, roles=tuple(
-            _around(r, b.then) for r, b in zip(node.roles, branches, strict=True) if isinstance(b, n.If))),))
+        node = node_at(program, site.path)
+        assert isinstance(node, n.Roles | n.Kernel)
+        return _with(program, site.path, node, [matched_as(block[0], n.If).then for _, block, _ in _parts(site.path, node)])
 
 
-def _branch(node: n.Roles) -> n.Expr | None:
-    """The condition under which each of the roles stands."""
-    bodies = [inside(r.body)[0] for r in node.roles]
-    conds = {b[0].cond if len(b) == 1 and isinstance(b[0], n.If) else None for b in bodies}
+def _with(program: n.Program, path: Path, node: n.Roles | n.Kernel, made: list[n.Block]) -> Rewritten:
+    """The program with other code in each role, or for the work of a kernel without roles."""
+    if isinstance(node, n.Kernel):
+        return Rewritten(replace_kernel(program, node.name, replace(node, body=(*node.body[:_work(node)], *made[0]))), path)
+    return edited(program, path, (replace(node, roles=tuple(_around(r, body) for r, body in zip(node.roles, made, strict=True))),))
+
+
+def _branch(node: n.Roles | n.Kernel) -> n.Expr | None:
+    """The condition under which each of the roles stands, or all work of a kernel, with something else to do otherwise."""
+    bodies = [node.body[_work(node):]] if isinstance(node, n.Kernel) else [inside(r.body)[0] for r in node.roles]
+    conds = {b[0].cond if len(b) == 1 and isinstance(b[0], n.If) and (b[0].orelse or isinstance(node, n.Roles)) else None for b in bodies}
     return next(iter(conds)) if len(conds) == 1 else None
 
 
