@@ -62,8 +62,7 @@ ROWS = tuple(Row(*shape, causal) for shape in ((8, 64, 2048), (16, 16, 4096), (4
 POINTS = (
     "fmha_varlen_sm90 rows=128 keys=128 stages=2",
     "fmha_varlen_sm90 rows=128 keys=64 stages=2",
-    "fmha_varlen_stay_sm90 rows=128 keys=128 stages=2",
-    "fmha_varlen_causal_stay_sm90 rows=128 keys=128 stages=2",
+    *(f"fmha_varlen{causal}_stay_sm90 rows=128 keys=128 stages=2 snake={snake}" for causal in ("", "_causal") for snake in (True, False)),
     "fmha_varlen_triton rows=64 keys=128 threads=128 stages=1",
     "fmha_varlen_triton rows=64 keys=64 threads=128 stages=1",
     "fmha_varlen_triton rows=64 keys=64 threads=128 stages=2",
@@ -77,8 +76,7 @@ POINTS = (
     "fmha_varlen_short_triton rows=64 keys=64 threads=128 stages=1 registers=255",
     "fmha_varlen_tilelang rows=192 keys=128 threads=384 stages=2",
     "fmha_varlen_roles_tilelang rows=128 keys=128 stages=2",
-    "fmha_varlen_stay_tilelang rows=128 keys=128 stages=2",
-    "fmha_varlen_causal_stay_tilelang rows=128 keys=128 stages=2",
+    *(f"fmha_varlen{causal}_stay_tilelang rows=128 keys=128 stages=2 snake={snake}" for causal in ("", "_causal") for snake in (True, False)),
     "fmha_varlen_tilelang rows=128 keys=128 threads=256 stages=2",
     *(f"fmha_varlen_causal_{point} last={last}" for last in (True, False) for point in (
         "sm90 rows=128 keys=128 stages=2",

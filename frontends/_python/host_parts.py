@@ -135,3 +135,8 @@ def asked_for(test: ast.expr, x: ast.expr) -> bool:
     """Whether a condition asks whether an expression is None."""
     return (isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is | ast.IsNot) and isinstance(test.comparators[0], ast.Constant)
             and test.comparators[0].value is None and ast.dump(test.left) == ast.dump(x))
+
+
+def entry_name(owner: str, key: str) -> str:
+    """Under which name a scope has an entry of a dictionary."""
+    return f"{owner}[{key!r}]"

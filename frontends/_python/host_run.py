@@ -20,7 +20,7 @@ from kir.surface.launches.values import Array, Dtype, Either, Known, Quotient, U
 from .host_parts import Called as Called
 from .host_parts import HostFile as HostFile
 from .host_parts import Kernel as Kernel
-from .host_parts import asked_for, defaults, is_main, launched_below, leaves, module_files, optional, parameters
+from .host_parts import asked_for, defaults, entry_name, is_main, launched_below, leaves, module_files, optional, parameters
 from .host_values import (
     RANK,
     External,
@@ -190,8 +190,8 @@ class Follower:
                     self._branch(file, s, scope)
                 case ast.For(target=target, iter=over, body=inner):
                     turns = self.value(file, over, scope)
-                    first = turns[0] if isinstance(turns, (list, tuple)) and turns else Unknown("a turn of a loop")
-                    self.assign(file, target, turn(self.known, target, first), scope)
+                    seen = turn(self.known, target, turns[0]) if isinstance(turns, (list, tuple)) and turns else self._one_of(turns, target)
+                    self.assign(file, target, seen, scope)
                     self.run(file, inner, scope)
                 case ast.While(body=inner) | ast.Try(body=inner):
                     self.run(file, inner, scope)
@@ -222,8 +222,15 @@ class Follower:
                     self.assign(file, t, each, scope)
             case ast.Attribute(value=ast.Name(id=owner), attr=attr):
                 scope[f"{owner}.{attr}"] = v
+            case ast.Subscript(value=ast.Name(id=owner), slice=ast.Constant(value=str(key))):
+                scope[entry_name(owner, key)] = v
             case _:
                 pass
+
+    def _one_of(self, turns: Value, target: ast.expr) -> Value:
+        """What a turn of a loop has of things that nobody shows: what its use says that it is."""
+        unseen = isinstance(turns, Unknown) or (isinstance(turns, Lazy) and turns.array_ is None and turns.number_ is None)
+        return Lazy(self.known, target.id) if unseen and isinstance(target, ast.Name) else Unknown("a turn of a loop")
 
     def _unpacked(self, v: Value, into: Sequence[ast.expr]) -> list[Value]:
         if isinstance(v, Shape):
@@ -351,7 +358,7 @@ class Follower:
             case ast.IfExp(test=test, body=body, orelse=orelse):
                 return self._chosen(file, test, body, orelse, scope)
             case ast.Subscript(value=owner, slice=index):
-                return self._subscript(file, self.value(file, owner, scope), index, scope)
+                return self._subscript(file, self.value(file, owner, scope), index, scope, ast.unparse(owner))
             case ast.Lambda():
                 return Called(file, e, dict(scope))
             case ast.Call():
@@ -418,13 +425,15 @@ class Follower:
             return build.const(OF_DEVICE[attr])
         return attribute(owner, attr) if isinstance(owner, Array) else owner.value(attr) if isinstance(owner, Limits) else Unknown(f".{attr}")
 
-    def _subscript(self, file: HostFile, owner: Value, index: ast.expr, scope: Mapping[str, Value]) -> Value:
+    def _subscript(self, file: HostFile, owner: Value, index: ast.expr, scope: Mapping[str, Value], name: str) -> Value:
         if isinstance(index, ast.Slice) and index.step is None and isinstance(owner, (Shape, list, tuple)):
             first, last = (0 if x is None else number(self.value(file, x, scope)) for x in (index.lower, index.upper))
             return part_of(owner, first, last, index.upper is None)
         at = self.value(file, index, scope)
         if isinstance(owner, Kernel):
             return Kernel(owner.name, at, owner.given)
+        if isinstance(at, str) and isinstance(scope, dict) and (isinstance(owner, (Unknown, Lazy, Array)) or entry_name(name, at) in scope):
+            return scope.setdefault(entry_name(name, at), Lazy(self.known, at))  # an entry of a dictionary: what its use says that it is
         if isinstance(owner, Shape) and isinstance(e := number(at), n.Const):
             return owner.of.extent(int(e.value)) or Unknown("an extent")
         if isinstance(owner, (list, tuple)) and isinstance(e := number(at), n.Const) and -len(owner) <= int(e.value) < len(owner):

@@ -257,6 +257,13 @@ def attribute(a: Array, name: str) -> Value:
         return True
     if name == "itemsize":
         return _element_bytes(a)
+    if name == "data":
+        return a
+    if name == "grad":
+        if a.grad is None:
+            a.grad = Array(a.known, f"{a.hint}_grad" if a.hint else "", a.shape, a.dtype)
+            a.grad.like = a
+        return a.grad
     if name == "requires_grad":
         a.known.remarks.append(f"{a.hint or 'a tensor'} needs no gradient")
         return False  # as torch makes tensors

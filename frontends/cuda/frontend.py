@@ -60,6 +60,10 @@ class Opened:
         return sorted(found, key=lambda f: f.node.start_byte)
 
 
+MOST_KEPT = 8
+"""Programs that were read last and are kept."""
+
+
 class CudaFrontend:
     """Reads kernels of CUDA C++ from source."""
 
@@ -69,6 +73,7 @@ class CudaFrontend:
 
     def __init__(self) -> None:
         self._opened: dict[tuple[str, str, int], Opened] = {}
+        self._kept: list[tuple[Opened, Function, object, Program]] = []
 
     def open(self, source: Path, target: str = DEFAULT_TARGET) -> Opened:
         """A file with its includes. Raises KirError KIR-F201 to KIR-F206."""
@@ -131,13 +136,25 @@ class CudaFrontend:
             block.setdefault("threads_z", 1)
         absent = frozenset(binding.absent) if binding is not None else None
         shared = metas.get(words["shared_bytes"])
-        program = read_kernel(opened.sources, opened.index, fn, bindings, block, absent, shared if isinstance(shared, int) else None, binding)
+        program = self._read_once(opened, fn, bindings, block, absent, shared if isinstance(shared, int) else None, binding)
         if isinstance(shared, int) and binding is not None:
             for s in (s for k in program.kernels for x in k.body for s in walk(x)):
                 if isinstance(s, n.Opaque) and s.reason.endswith(in_pool(shared)):
                     raise wrong(binding, ("metas", words["shared_bytes"]), f"shared_bytes = {shared} is too small: {s.reason}", "bytes for all of them")
         return program if binding is None else replace(program, metas=tuple(
             replace(m, default=metas[m.name]) if m.name in metas else m for m in program.metas))  # read with these values
+
+    def _read_once(self, opened: Opened, fn: Function, bindings: Bindings | None, block: dict[str, int], absent: frozenset[str] | None, shared: int | None,
+                   binding: Binding | None) -> Program:
+        """`read_kernel`, of the same kernel under the same values once: bindings that differ in shapes and facts alone are tried one after the other."""
+        said = None if binding is None else (binding.arrays, binding.maps, {k: (t.align, t.dtype, len(t.shape)) for k, t in binding.tensors.items()})
+        key = (bindings, block, absent, shared, said)
+        for of, which, held, made in self._kept:
+            if of is opened and which is fn and held == key:
+                return made
+        made = read_kernel(opened.sources, opened.index, fn, bindings, block, absent, shared, binding)
+        self._kept = [*self._kept[1 - MOST_KEPT:], (opened, fn, key, made)]
+        return made
 
     def samples(self, source: Path, kernel: str) -> tuple[str, ...]:
         """Names under which a template may be tried when nobody names arguments (`kernel<half, 8>`), to measure what of a package is read;

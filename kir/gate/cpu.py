@@ -256,7 +256,7 @@ def profiled(program: Program, problem: Problem | None) -> list[Shaped]:
     """Where the profile is modelled: the problem's timed shapes that the program allows (else its largest), or sizes from the facts."""
     if problem is not None:
         allowed = problem.shapes_for(program)
-        return [(s.name, s.sizes) for s in problem.timed_for(program) or allowed[-1:]]
+        return [(s.name, problem.sizes_of(program, s)) for s in problem.timed_for(program) or allowed[-1:]]
     few = unrolled_over(program)
     shapes: list[Shaped] = [("large", sizes) for sizes in size_sets(program, (4096,), below=True, few=few) or size_sets(program, (1024, 256, 64), few=few)[:1]]
     sized = any(p.role == "size" and isinstance(p.of, DType) for p in program.params)

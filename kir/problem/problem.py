@@ -119,6 +119,16 @@ class Problem:
             return isinstance(value, n.Const) and (not value.value if wanted is None else value.value != wanted)
         return not any(disagrees(f, None) for f in program.facts) and not any(disagrees(d, extent) for d, extent in pairs)
 
+    def sizes_of(self, program: n.Program, shape: Shape) -> Mapping[str, int]:
+        """The sizes of a shape, and those that a program calls otherwise, by the extents of its tensors."""
+        of = {t.name: self.tensor_shape(t, shape) for t in self.spec.tensors}
+        own = {p.name for p in program.params if isinstance(p.of, DType)} - shape.sizes.keys()
+        more: dict[str, int] = {}
+        for p in program.params if own else ():
+            if isinstance(p.of, n.Buffer) and len(extents := of.get(str(dict(p.attrs).get("tensor", p.name)), ())) == len(p.of.shape):
+                more |= {d.name: extent for d, extent in zip(p.of.shape, extents, strict=True) if isinstance(d, n.Var) and d.name in own}
+        return {**shape.sizes, **more} if more else shape.sizes
+
     def admits(self, shape: Shape) -> bool:
         """Whether the problem can be posed at a shape that it does not list, whose facts hold."""
         return True
@@ -381,8 +391,11 @@ def shape_of(problem: Problem, text: str) -> Shape:
         return problem.shape(text)
     parts = {name.strip(): value.strip() for name, _, value in (part.partition("=") for part in text.split(","))}
     wanted = list(problem.shapes[0].sizes)
-    if set(parts) != set(wanted) or not all(value.isdigit() and int(value) for value in parts.values()):
-        raise usage("KIR-G902", f"'{text}' gives no sizes of problem '{problem.name}'", needs=f"a name, or {','.join(f'{w}=1' for w in wanted)}")
+    wrong = [f"'{name}' is no size of it" for name in parts if name not in wanted]
+    wrong += [f"{name} is not given" for name in wanted if name not in parts]
+    wrong += [f"{name} = '{value}'" for name, value in parts.items() if not value.isdigit() or not (int(value) or _may_be_none(problem, name))]
+    if wrong:
+        raise usage("KIR-G902", f"'{text}' gives no sizes of problem '{problem.name}': {wrong[0]}", needs=f"a name, or {','.join(f'{w}=1' for w in wanted)}")
     sizes = {name: int(parts[name]) for name in wanted}
     known = next((s for s in problem.shapes if s.sizes == sizes), None)
     return known or Shape(name=" ".join(f"{k}{v}" for k, v in sizes.items()), tags=("timed", "asked"), sizes=sizes)
@@ -482,3 +495,9 @@ def _has_lower(a: Array) -> bool:
 def _lowered(a: Array) -> Array:
     names = {numpy_dtype(k): numpy_dtype(v) for k, v in LOWER.items()}
     return a.astype(names[a.dtype]).astype(a.dtype) if a.dtype in names else a
+
+
+def _may_be_none(problem: Problem, size: str) -> bool:
+    """Whether a problem's program says of a size that it is at least zero: what something is padded by."""
+    facts = [f for f in problem.naive.facts if isinstance(f, n.Binary) and f.op == "ge" and isinstance(f.a, n.Var) and f.a.name == size]
+    return any(isinstance(f.b, n.Const) and f.b.value == 0 for f in facts)

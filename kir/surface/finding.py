@@ -9,11 +9,12 @@ from pathlib import Path
 
 from kir.analysis.heuristics import settled
 from kir.base.diagnostic import Diagnostic, KirError, error, usage
-from kir.ir.binding import Binding
+from kir.ir.binding import Binding, expressions
 from kir.ir.bindings.binding_uses import unmentioned
 from kir.ir.bindings.specialize import specialize
-from kir.ir.nodes import Call, Program, Var
-from kir.ir.visit import walk
+from kir.ir.nodes import Binary, Call, Const, Expr, Program, Var
+from kir.ir.types import I32
+from kir.ir.visit import names_read, walk
 from kir.surface import Frontend
 from kir.surface.launches.alike import AS_SEEN, whole_parts
 from kir.surface.launches.assembled import UNKNOWN, Assumed, Found
@@ -80,6 +81,7 @@ def _whole(reader: Frontend, path: Path, kernel: str, found: Found) -> Found:
         binding = with_places(with_axes(binding, made) if binding is not shaped else binding, made)
         said += [Assumed(f"{fact}, or {'the grid or a loop leaves a rest out' if '%' in fact else 'numbers do not stay within 32 bits'}")
                  for fact in binding.facts if fact not in shaped.facts]
+    binding = _padded(binding)
     unsaid = frozenset(fact for fact in binding.facts if fact not in found.binding.facts and not re.fullmatch(r"\w+ >= \d+", fact))
     return replace(found, binding=binding.changed().assuming(unsaid), assumed=(*found.assumed, *said))
 
@@ -104,6 +106,35 @@ def _chosen(found: Found, program: Program) -> Found:
     free = {f"{x} >= 1" for x in of if x in b.sizes and not re.search(rf"\b{x}\b", said) and [*map(str, b.scalars.values())].count(x) == of.count(x)
             and not any(re.search(rf"\b{x}\b", f) for f in b.facts if f != f"{x} >= 1")}
     return replace(found, binding=b.changed(facts=[f for f in b.facts if f not in free])) if free else found
+
+
+def _padded(b: Binding) -> Binding:
+    """With none at least of what only makes something larger than its sizes are: callers pad by nothing, too."""
+    extents = [str(x) for x in (*b.grid, *(x for t in b.tensors.values() for x in (*t.shape, *(t.strides or ()))))]
+    texts = dict(enumerate(dict.fromkeys([*extents, *(s for v in b.scalars.values() if (s := str(v)) not in b.sizes)])))
+    held = {x: Var(x, I32) for x in b.sizes}
+    none = set[str]()
+    for x in (x for x in b.sizes if f"{x} >= 1" in b.facts and sum(bool(re.search(rf"\b{x}\b", f)) for f in b.facts) == 1):
+        said = {str(k): text for k, text in texts.items() if re.search(rf"\b{x}\b", text)}
+        try:
+            whole = x in extents or not all(_larger(e, x) and names_read(e) & held.keys() - {x} for e in expressions(said, held, "size").values())
+        except KirError:
+            continue  # it says what it is of later
+        none |= {x} if said and not whole else set()
+    return b.changed(facts=[f"{m} >= 0" if (m := f.removesuffix(" >= 1")) in none else f for f in b.facts]) if none else b
+
+
+def _larger(e: Expr, x: str) -> bool:
+    """Whether a size is only added in an expression, times a positive number, and never what is divided by."""
+    match e:
+        case Binary(op="add", a=a, b=b):
+            return _larger(a, x) and _larger(b, x)
+        case Binary(op="sub" | "floordiv" | "ceildiv" | "div", a=a, b=b):
+            return _larger(a, x) and x not in names_read(b)
+        case Binary(op="mul", a=a, b=b) if isinstance(a, Const) or isinstance(b, Const):
+            return _larger(a, x) and _larger(b, x) and all(not isinstance(c, Const) or c.value > 0 for c in (a, b))
+        case _:
+            return isinstance(e, Var) or x not in names_read(e)
 
 
 def _tiled(found: Found, program: Program) -> Found:
@@ -157,7 +188,7 @@ def proposed(reader: Frontend, path: Path, kernel: str, line: int = 0, calls: Se
     not fit together, KIR-S062 for a line on which there is no launch."""
     if calls:
         made = generalized(calls, names)
-        left = tuple(Assumed(f"{each} is of other compile-time values, and left out") for each in made.left)
+        left = tuple(Assumed(f"{each} is of another specialization (compile-time values, dtypes, numbers of axes), and left out") for each in made.left)
         return replace(made.found, assumed=(*made.found.assumed, *left))
     found = launches_of(reader, path, kernel)
     if line:

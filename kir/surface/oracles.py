@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 
@@ -22,6 +23,8 @@ from kir.base.store import write_atomic
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
 from kir.ir.types import DTYPES, DType
+from kir.problem import load_problem
+from kir.surface.reading import as_found, binding_of, load_expert
 
 TORCH = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8",
          "bool": "bool"}
@@ -127,3 +130,60 @@ def _text(function: Oracle, taken: Sequence[n.Param], sizes: Mapping[str, int], 
              "class Model(torch.nn.Module):", f"    def forward(self, {', '.join(given)}):", f"        return {function.name}({', '.join(given)})", "", "",
              "def get_inputs():", f"    return [{', '.join(drawn)}]", "", "", "def get_init_inputs():", "    return []", ""]
     return "\n".join(lines)
+
+
+def named_for(file: str, problem: str) -> tuple[str, Path | Binding | None]:
+    """The problem at the kernel's dtype, and the binding that the kernel is read under for it where nobody names one; None where it needs none, or has
+    none."""
+    shipped = binding_of(file, None, problem)
+    if file.endswith(".kir") or shipped is not None:
+        return problem, shipped
+    found = as_found(file)[0]
+    return in_names_of(found.binding, load_expert(file, found.binding).program, problem) if found is not None else (problem, None)
+
+
+def in_names_of(binding: Binding, program: n.Program, problem: str) -> tuple[str, Binding]:
+    """The problem, at the dtype of the kernel's first input where it offers that, and the binding with the problem's names for tensors, where there are as
+    many inputs and outputs of the same numbers of axes, those left out that the problem does not need: names that are equal but for capitals first, others
+    in the order of both."""
+    known = load_problem(problem)
+    spec = known.spec
+    first = next((p.of.dtype.name for p in program.params if isinstance(p.of, n.Buffer) and p.role in ("in", "inout")), "")
+    if ":" not in problem and first in spec.dtypes and first != spec.dtypes[0]:
+        problem = f"{problem}:{first}"
+    names: dict[str, str] = {}
+    sizes: dict[str, set[str]] = {}
+    for roles in (("in", "inout"), ("out",)):
+        own = [p for p in program.params if isinstance(p.of, n.Buffer) and p.role in roles]
+        theirs = [t for t in spec.tensors if t.role in roles]
+        theirs = theirs if len(own) == len(theirs) else [t for t in theirs if not t.optional]
+        alike = {p.name: t for p in own for t in theirs if p.name.lower() == t.name.lower()}
+        rest = iter([t for t in theirs if t not in alike.values()])
+        pairs = [(p, alike[p.name] if p.name in alike else next(rest, None)) for p in own]
+        if len(own) != len(theirs) or any(t is None or (isinstance(p.of, n.Buffer) and len(p.of.shape) != len(t.shape)) for p, t in pairs):
+            return problem, binding
+        names |= {p.name: t.name for p, t in pairs if t is not None}
+        for d, text in ((d, text) for p, t in pairs if t is not None and isinstance(p.of, n.Buffer) for d, text in zip(p.of.shape, t.shape, strict=True)):
+            if isinstance(d, n.Var) and re.fullmatch(r"[A-Za-z]\w*", text):
+                sizes.setdefault(d.name, set()).add(text)
+    named = binding.changed(tensors={k: replace(t, name=names.get(t.name or k, t.name)) for k, t in binding.tensors.items()})
+    return problem, _with_sizes(named, {x: next(iter(texts)) for x, texts in sizes.items() if len(texts) == 1})
+
+
+def _with_sizes(binding: Binding, to: Mapping[str, str]) -> Binding:
+    """The binding with other names for its sizes, where these are its own to choose: each says all that it says of tensors, and nothing else has one."""
+    used = {*binding.sizes, *binding.metas, *binding.tensors, *binding.arrays, *binding.maps}
+    used |= {k for k, v in binding.scalars.items() if v != to.get(str(v)) and to.get(str(v)) != k}
+    to = {x: name for x, name in to.items() if x in binding.sizes and x != name}
+    if not binding.tensors or binding.heuristics or not to or len({*to.values()}) < len(to) or {*to.values()} & (used - to.keys()):
+        return binding
+
+    def renamed(text: object) -> Any:
+        return re.sub(r"\b[A-Za-z_]\w*", lambda word: to.get(word[0], word[0]), text) if isinstance(text, str) else text
+    tensors = {k: replace(t, shape=[*map(renamed, t.shape)], strides=None if t.strides is None else [*map(renamed, t.strides)])
+               for k, t in binding.tensors.items()}
+    unsaid = frozenset(renamed(fact) for fact in binding.unsaid)
+    return binding.changed(
+        sizes=[*map(renamed, binding.sizes)], facts=[*map(renamed, binding.facts)], grid=[*map(renamed, binding.grid)], tensors=tensors,
+        scalars={k: renamed(v) for k, v in binding.scalars.items()}).assuming(unsaid).joining(
+            frozenset((*pair[:2], *map(renamed, pair[2:])) for pair in binding.joined))

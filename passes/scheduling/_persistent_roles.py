@@ -93,16 +93,18 @@ def _counting(block: n.Block, names: set[str]) -> list[n.For]:
         isinstance(x, n.Eval) and x.call.fn == "mbar_wait" and any(mentions(x, y) for y in names) for x in s.body)]
 
 
-def walking(program: n.Program, kernel: n.Kernel, tile: n.Axis, ctas: n.Expr, named: bool, carried: bool = False) -> n.Kernel:
+def walking(program: n.Program, kernel: n.Kernel, tile: n.Axis, ctas: n.Expr, named: bool, carried: bool = False, snake: bool = False) -> n.Kernel:
     """The kernel with a loop over tiles in each role; with `named`, their number is a value before the roles; with `carried`, each role adds up the slots
-    that it took. Raises NoRing."""
+    that it took; with `snake`, every second round goes backward over the CTAs. Raises NoRing."""
     parts, rings = of_tile(kernel, tile.name), Rings.of(kernel)
     slots = trips(kernel, parts.roles, carried)
     _given_back(parts.roles, rings)
     taken = names_in(program, kernel)
     dtype = dtype_of(tile.extent.type)
     pid = fresh_var("pid", taken, dtype)
-    count = _count(tile.extent, pid, ctas, max(kernel.cluster, default=1))
+    if snake and kernel.cluster:
+        raise NoRing("clusters that would go backward")
+    count = _snake_count(tile.extent, pid, ctas) if snake else _count(tile.extent, pid, ctas, max(kernel.cluster, default=1))
     lets: n.Block = ()
     if named:
         name = fresh("tiles", taken)
@@ -124,7 +126,8 @@ def walking(program: n.Program, kernel: n.Kernel, tile: n.Axis, ctas: n.Expr, na
             held, body = _carrying(body, rings, slots[k], i, taken)
         elif k in slots:
             body = counted_on(body, rings, build.mul(i, slots[k]), i)
-        block: n.Block = tuple(substitute(s, {tile.name: build.add(build.mul(i, ctas), pid)}) for s in (*kept, *body))
+        place = _place(build.mod(i, 2), pid, ctas) if snake else pid
+        block: n.Block = tuple(substitute(s, {tile.name: build.add(build.mul(i, ctas), place)}) for s in (*kept, *body))
         if not first:
             again = {x: fresh(x, taken) for x in bound_names(tuple(kept))}
             block = tuple(renamed(s, again) for s in block)
@@ -186,6 +189,18 @@ def _count(tiles: n.Expr, pid: n.Var, ctas: n.Expr, size: int) -> n.Expr:
     if size == 1 or every is None or each is None:
         return build.ceildiv(build.sub(tiles, pid), ctas)
     return build.ceildiv(build.sub(every, build.floordiv(pid, size)), each)
+
+
+def _place(odd: n.Expr, pid: n.Var, ctas: n.Expr) -> n.Expr:
+    """The place of a CTA in a round that goes forward or, where it is `odd`, backward."""
+    return build.select(build.compare("eq", odd, 0), pid, build.sub(build.sub(ctas, 1), pid))
+
+
+def _snake_count(tiles: n.Expr, pid: n.Var, ctas: n.Expr) -> n.Expr:
+    """How many tiles a CTA takes where every second round goes backward: one of each whole round, and of the last one where its place is among what is left."""
+    rounds = build.floordiv(tiles, ctas)
+    more = build.compare("gt", build.mod(tiles, ctas), _place(build.mod(rounds, 2), pid, ctas))
+    return build.add(rounds, build.select(more, build.const(1), build.const(0)))
 
 
 def around(split: n.For | None, block: n.Block) -> n.Block:
@@ -270,9 +285,9 @@ def _shifted(s: n.Stmt, rings: Rings, before: n.Expr, tile: n.Expr, loops: tuple
     return made
 
 
-def standing(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, n.Axis, n.Expr, bool, bool]:
-    """The kernel of one tile a CTA that such a walk is over, its grid axis, the number of CTAs that walked, whether the number of tiles has a name, and
-    whether roles add up the slots that they take. Raises NoRing."""
+def standing(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, n.Axis, n.Expr, bool, bool, bool]:
+    """The kernel of one tile a CTA that such a walk is over, its grid axis, the number of CTAs that walked, whether the number of tiles has a name,
+    whether roles add up the slots that they take, and whether every second round goes backward. Raises NoRing."""
     found = roles_at(kernel)
     if found is None or len(kernel.grid) != 1:
         raise NoRing("the kernel does not end in roles, or its grid has several axes")
@@ -287,7 +302,7 @@ def standing(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, n.Axis, n.
     roles: list[n.Role] = []
     lets: list[n.Let] = []
     extent: n.Expr | None = None
-    carried = set[bool]()
+    carried, snakes = set[bool](), set[bool]()
     fixed = {p.name for p in program.params} - buffers_written(kernel.body)
     for k, r in enumerate(found[1].roles):
         body, split = inside(r.body)
@@ -297,12 +312,20 @@ def standing(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, n.Axis, n.
         if len(body) != 1 or not isinstance(loop := body[0], n.For) or not counted(loop):
             raise NoRing(f"'{r.name}' does more than one loop over tiles")
         hi = named.value if named is not None and loop.hi == n.Var(named.names[0], dtype) else loop.hi
-        total = _total(hi, pid, ctas, size)
+        snaked = _snaked(hi, pid, ctas) if size == 1 else None
+        total = _total(hi, pid, ctas, size) if snaked is None else snaked
+        snakes.add(snaked is not None)
         if total is None or (extent is not None and total != extent):
             raise NoRing(f"the loop of '{r.name}' is not over every tile of its CTA")
         extent = total
         number = build.sub(tile, build.mul(loop.var, ctas))
-        plain: n.Block = tuple(substitute(s, {pid.name: number}) for s in loop.body)
+        if snaked is not None:
+            turned = _place(build.mod(loop.var, 2), pid, ctas)
+            plain: n.Block = tuple(_replaced(s, turned, number) for s in loop.body)
+            if any(pid.name in names_read(s) for s in plain):
+                raise NoRing(f"what '{r.name}' does depends on its CTA beside its tiles")
+        else:
+            plain = tuple(substitute(s, {pid.name: number}) for s in loop.body)
         if k in slots:
             plain = _counted_back(plain, rings, (sums or (build.mul(loop.var, slots[k]), loop.var)))
         own, rest = leading(plain, fixed)
@@ -322,7 +345,7 @@ def standing(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, n.Axis, n.
         raise NoRing("the number of the CTA is used for more than its tiles")
     made = n.Roles(tuple(roles), found[1].label, found[1].origin)
     at = next(i for i, s in enumerate((*front, made)) if not isinstance(s, n.Let))
-    return replace(kernel, grid=(axis,), body=(*front[:at], *lets, *front[at:], made)), axis, ctas, named is not None, carried == {True}
+    return replace(kernel, grid=(axis,), body=(*front[:at], *lets, *front[at:], made)), axis, ctas, named is not None, carried == {True}, snakes == {True}
 
 
 def _not_carried(body: n.Block, slots: n.Expr | None) -> tuple[n.Block, tuple[n.Var, ...]]:
@@ -351,6 +374,18 @@ def _not_carried(body: n.Block, slots: n.Expr | None) -> tuple[n.Block, tuple[n.
 def _counted_back(body: n.Block, rings: Rings, sums: tuple[n.Expr, ...]) -> n.Block:
     """A role's code with its rings counted from 0 again. Raises NoRing."""
     return counted_on(body, rings, sums[0], sums[-1], back=True)
+
+
+def _replaced(s: n.Stmt, old: n.Expr, new: n.Expr) -> n.Stmt:
+    """A statement with one expression in the place of another."""
+    made = matched_as(transform(s, lambda x, y: new if x == old else y), n.Stmt)
+    return made
+
+
+def _snaked(hi: n.Expr, pid: n.Var, ctas: n.Expr) -> n.Expr | None:
+    """The number of all tiles, of which a CTA has `hi` where every second round goes backward."""
+    tiles = {x.a for x in walk(hi) if isinstance(x, n.Binary) and x.op == "floordiv" and x.b == ctas}
+    return next((x for x in tiles if pid.name not in names_read(x) and hi == _snake_count(x, pid, ctas)), None)
 
 
 def _total(hi: n.Expr, pid: n.Var, ctas: n.Expr, size: int) -> n.Expr | None:

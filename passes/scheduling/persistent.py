@@ -107,7 +107,8 @@ def _whole_clusters(program: n.Program, site: Site, context: Context) -> Verdict
 @dataclass(frozen=True)
 class Persistent(Pass):
     """`ctas` is the number of CTAs launched; with `capped`, no more than there are tiles. `named`: where roles walk, the number of a CTA's tiles is a
-    value that they share. `carried`: each role adds up the slots of rings that its tiles take, which may so be of different lengths."""
+    value that they share. `carried`: each role adds up the slots of rings that its tiles take, which may so be of different lengths.
+    `snake`: every second round goes backward over the CTAs, so that whoever had a long tile has a short one next."""
 
     intent: ClassVar[str] = "persistent"
     catalogue: ClassVar[tuple[int, ...]] = (30,)
@@ -126,6 +127,7 @@ class Persistent(Pass):
     capped: bool = False
     named: bool = False
     carried: bool = False
+    snake: bool = False
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a kernel with one grid axis."""
@@ -137,7 +139,7 @@ class Persistent(Pass):
             return Miss("CTAs of a cluster that have no roles, or a grid of no whole number of clusters")
         if roles_at(node) is not None:
             try:
-                walking(program, node, node.grid[0], self._ctas(node), self.named, self.carried)
+                walking(program, node, node.grid[0], self._ctas(node), self.named, self.carried, self.snake)
             except NoRing as why:
                 return Miss(str(why))
             return Site(path, self)
@@ -146,8 +148,8 @@ class Persistent(Pass):
             return Miss("its CTAs stay already, and further ones would have nothing to do")
         if self.named:
             return Miss("it has no roles that would share the number of tiles (named=false)")
-        if self.carried:
-            return Miss("it has no roles that would add up slots (carried=false)")
+        if self.carried or self.snake:
+            return Miss("it has no roles that would add up slots, or go backward (carried=false snake=false)")
         if any(isinstance(s, n.Alloc) and s.buffer.space == "shared" for s in node.body):
             return Miss("shared memory would be declared once for each tile")
         return Site(path, self)
@@ -167,7 +169,7 @@ class Persistent(Pass):
         tile = kernel.grid[0]
         dtype, ctas = dtype_of(tile.extent.type), self._ctas(kernel)
         if roles_at(kernel) is not None:
-            return Rewritten(replace_kernel(program, kernel.name, walking(program, kernel, tile, ctas, self.named, self.carried)), site.path)
+            return Rewritten(replace_kernel(program, kernel.name, walking(program, kernel, tile, ctas, self.named, self.carried, self.snake)), site.path)
         pid = build.var(fresh("pid", names_in(program, kernel)), dtype)
         loop = n.For(build.var(tile.name, dtype), pid, tile.extent, ctas, kernel.body)
         made = replace(kernel, grid=(n.Axis(pid.name, ctas),), body=(loop,))
@@ -177,10 +179,10 @@ class Persistent(Pass):
         """At a kernel that is one loop from the CTA's number by the number of CTAs, or whose roles are such loops."""
         if isinstance(node, n.Kernel) and roles_at(node) is not None:
             try:
-                _, tiles, ctas, named, carried = standing(program, node)
+                _, tiles, ctas, named, carried, snake = standing(program, node)
             except NoRing as why:
                 return Miss(str(why))
-            return self._launched(path, ctas, tiles.extent, named, max(node.cluster, default=1), carried)
+            return self._launched(path, ctas, tiles.extent, named, max(node.cluster, default=1), carried, snake)
         if not (isinstance(node, n.Kernel) and not node.cluster and len(node.grid) == 1 and len(node.body) == 1 and isinstance(loop := node.body[0], n.For)):
             return None
         axis = node.grid[0]
@@ -191,15 +193,16 @@ class Persistent(Pass):
             return Miss("the body depends on more than the number of the tile")
         return self._launched(path, axis.extent, loop.hi, False)
 
-    def _launched(self, path: Path, ctas: n.Expr, tiles: n.Expr, named: bool, size: int = 1, carried: bool = False) -> Found:
+    def _launched(self, path: Path, ctas: n.Expr, tiles: n.Expr, named: bool, size: int = 1, carried: bool = False,
+                  snake: bool = False) -> Found:
         literal = build.int_value(ctas)
         if literal is not None:
-            return Site(path, Persistent(literal, False, named, carried))
+            return Site(path, Persistent(literal, False, named, carried, snake))
         clusters, each = quotient(ctas, size), quotient(tiles, size)
         for part in (clusters.a, clusters.b) if isinstance(clusters, n.Binary) and clusters.op == "min" and each is not None else ():
             most = build.int_value(part)
             if most is not None and each is not None and clusters == build.minimum(each, most):
-                return Site(path, Persistent(most * size, True, named, carried))
+                return Site(path, Persistent(most * size, True, named, carried, snake))
         return Miss("the number of CTAs is neither a literal nor capped by the number of tiles")
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:

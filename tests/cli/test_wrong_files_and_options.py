@@ -136,6 +136,11 @@ def test_kernels_of_surfaces_are_compared(folder: Path, capsys: pytest.CaptureFi
     (folder / "other.py").write_text(KERNEL.replace("1.0", "2.0"))
     code, out, _ = called(capsys, "diff", "one.py", "other.py::one")
     assert code == 0 and "-   X[pid_0] = cast(1.0, $<X>)\n+   X[pid_0] = cast(2.0, $<X>)" in out
+    for name, block in (("a.cu", 64), ("b.cu", 128)):  # as their host code launches them
+        (folder / name).write_text(f"__global__ void f(float* y, int n) {{ int i = blockIdx.x * {block} + threadIdx.x; if (i < n) y[i] = 1.f; }}\n"
+                                   f"void g(float* y, int n) {{ f<<<(n + {block - 1}) / {block}, {block}>>>(y, n); }}\n")
+    code, out, _ = called(capsys, "diff", "a.cu", "b.cu")
+    assert code == 0 and "- kernel f grid (block_x: ceildiv(n, 64)) threads 64\n+ kernel f grid (block_x: ceildiv(n, 128)) threads 128" in out
 
 
 def test_brackets_in_tables_are_text(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -384,7 +384,7 @@ kernel main grid (row: M) threads 1
 @pytest.mark.parametrize(("step", "said"), [
     ("templatize{axis=4}@main", "an axis is that of a tile, and the slot is threads"),
     ("persistent{ctas=2 named=true}@main", "it has no roles that would share the number of tiles (named=false)"),
-    ("persistent{ctas=2 carried=true}@main", "it has no roles that would add up slots (carried=false)"),
+    ("persistent{ctas=2 carried=true}@main", "it has no roles that would add up slots, or go backward (carried=false snake=false)"),
     ('reuse-operand{value="cast(X[row, j], f32) + 1.0" until=4}@main/sum/x', "no statement behind those writes the value out (until=0)"),
     ('retain-tile{value="X[row, j]" until=4}@main/sum/x', "no statement behind those writes the value out (until=0)"),
     ('retain-tile{value="X[row, j]" until=1}@main/sum/x', "")])

@@ -91,6 +91,8 @@ def test_a_kernel_is_read_checked_and_rewritten_by_an_agent(tmp_path: Path) -> N
         assert again.is_error and "KIR-X002" in again.content[0].text
         misnamed = await client.call_tool("opt", {"file": "scaled.py", "pipeline": "unroll", "emits": "cuda"})
         assert misnamed.is_error and misnamed.content[0].text.startswith("KIR-C002 opt has no argument 'emits'; did you mean 'emit'?")
+        mistyped = await client.call_tool("sites", {"file": "scaled.py", "only": ["tile"]})
+        assert mistyped.is_error and mistyped.content[0].text == """KIR-C002 sites: 'only': input should be a valid string, not ["tile"]"""
         lacking = await client.call_tool("explain", {"what": "KIR-S060"})
         assert lacking.is_error and "explain needs the argument 'id'" in lacking.content[0].text and "needs: id (required)" in lacking.content[0].text
         told = (await client.call_tool("explain", {"id": "KIR-S060"})).structured_content

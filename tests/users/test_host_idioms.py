@@ -9,6 +9,7 @@ from kir.ir.binding import Binding, fact_expressions
 from kir.ir.build import const
 from kir.ir.nodes import Var
 from kir.ir.types import I32
+from kir.learning.optimize.inputs import called_with
 from kir.surface.launches.reach import small_sizes
 from kir.surface.launches.values import decided, none_false
 from kir.surface.reading import launched
@@ -101,6 +102,16 @@ FIRST_AXES = """def run(x):
     y = torch.empty_like(x)
     copied[(triton.cdiv(b * t, 16),)](x, y, b * t, x.numel() // (b * t), 16, 64)
 """
+# an optimizer: tensors and numbers out of lists and dictionaries that nobody shows
+HELD = """class Copying:
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                state = self.state[p]
+                if "y" not in state:
+                    state["y"] = torch.zeros_like(p.data, dtype=torch.float32)
+                copied[lambda meta: (triton.cdiv(p.numel(), meta["BT"]),)](p.grad, state["y"], p.numel(), 1, BT=16, BD=group["width"])
+"""
 
 
 def _bound(folder: Path, host: str) -> Binding:
@@ -117,6 +128,7 @@ def _bound(folder: Path, host: str) -> Binding:
     pytest.param(TURNS, "ceildiv(T, 16)", "T", {"x": ["T", 50], "y": ["T", 50]}, id="one turn of a loop makes tensors of one shape"),
     pytest.param(SAVED, "ceildiv(T, rows)", "T", {"x": ["T", 1024]}, id="tensors and numbers that another call has saved"),
     pytest.param(BROUGHT, "ceildiv(T, 16)", "T", {"x": ["T", 1024], "y": ["T", 1024]}, id="a result that a caller may bring along"),
+    pytest.param(HELD, "ceildiv(T, 16)", "T", {"x": ["T"], "y": ["T"]}, id="what an optimizer keeps of its parameters"),
     pytest.param(FIRST_AXES, "ceildiv(b * t, 16)", "b * t", {"x": ["b", "t"]}, id="the first axes of a shape whose rank is open"),
 ])
 def test_what_the_host_says(host: str, grid: str, scalar: str, shapes: dict[str, list[str | int]], tmp_path: Path) -> None:
@@ -417,6 +429,7 @@ def test_a_main_program_that_calls_with_numbers_leaves_the_function_its_sizes(tm
     (tmp_path / "scale.cu").write_text(CALLED_WITH_NUMBERS)
     binding, _ = launched(str(tmp_path / "scale.cu"))
     assert binding is not None and binding.sizes == ["cols", "rows"] and binding.tensors["x"].shape == ["rows", "cols"]
+    assert called_with(str(tmp_path / "scale.cu")) == {"cols": 4096, "rows": 8192}
     direct = CALLED_WITH_NUMBERS.replace("launch(x, y, 8192, 4096)", "scale<<<dim3(32, 8192), 128>>>(x, y, 8192, 4096)")
     (tmp_path / "scale.cu").write_text(direct[:direct.index("void launch")] + direct[direct.index("int main"):])
     binding, _ = launched(str(tmp_path / "scale.cu"))

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +39,19 @@ def test_a_block_that_is_a_size_rounded_up_is_one_specialization() -> None:
 def test_calls_of_other_compile_time_values_are_left_and_named() -> None:
     made = generalized([_call(4, 100, 128), _call(7, 90, 256), _call(9, 80, 256)], ["a", "b", "c"])
     assert made.calls == 2 and made.left == ("a",) and made.found.binding.metas == {"BLOCK": 256}
+
+
+def test_dense_tensors_of_any_number_of_axes_are_so_many_elements() -> None:
+    """As an optimizer calls a kernel for each of its parameters; a grid of tiles is one, also where a length is as large as it in the calls that were seen."""
+    def over(*shape: int) -> Binding:
+        n = math.prod(shape)
+        return Binding(kernel="k", recorded=True, grid=[-(-n // 1024)], metas={"BLOCK": 1024}, scalars={"n": n}, dtypes={"n": "i32"},
+                       tensors={name: Tensor(shape=[*shape], dtype="f32") for name in ("p", "g")})
+    made = generalized([over(1000, 30), over(77)])
+    b = made.found.binding
+    assert made.left == () and b.sizes == ["n"] and b.grid == ["ceildiv(n, BLOCK)"] and [t.shape for t in b.tensors.values()] == [["n"], ["n"]]
+    one = generalized([over(1000, 30)]).found.binding
+    assert one.grid == ["ceildiv(p_1 * p_0, BLOCK)"] and one.tensors["p"].shape == ["p_0", "p_1"]
 
 
 def test_what_no_expression_fits_stays_open() -> None:

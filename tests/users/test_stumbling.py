@@ -1,6 +1,7 @@
 """What a new user stumbled over, each with its cure."""
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -9,9 +10,13 @@ from pathlib import Path
 
 import pytest
 
+import kir
 from kir.base.diagnostic import UsageError
 from kir.faces.cli._options import can_be_written
 from kir.ir.binding import Binding
+from kir.ir.parser import parse_program
+from kir.problem import load_problem
+from kir.surface.oracles import named_for
 from tests.command_line import called
 from tests.users.own_kernels import laid
 
@@ -60,11 +65,28 @@ def test_a_problem_that_lacks_a_scalar_says_so_at_once_with_a_suggestion(tmp_pat
     assert code == 2 and "no scalar 'skale'" in err
 
 
+def test_a_problem_is_found_in_a_kernel_of_other_names(tmp_path: Path) -> None:
+    """Tensors that are called alike but for capitals, an output that is not asked for; what is modelled is of the problem's sizes."""
+    text = (laid(tmp_path, "RMS norm with a main program (CUDA)")).read_text(encoding="utf-8")
+    (tmp_path / "swapped.cu").write_text(text.replace("x, const float* __restrict__ w", "w, const float* __restrict__ x")
+                                         .replace("(x, w,", "(w, x,"), encoding="utf-8")
+    problem, binding = named_for(str(tmp_path / "swapped.cu"), "rmsnorm")
+    assert isinstance(binding, Binding) and problem == "rmsnorm:f32" and {*binding.sizes} == {"N", "M"} and binding.grid == ["M"]
+    assert {name: (t.name, t.shape) for name, t in binding.tensors.items()} == {"w": ("W", ["N"]), "x": ("X", ["M", "N"]), "y": ("Y", ["M", "N"])}
+    kernel = kir.read(tmp_path / "swapped.cu", problem="rmsnorm")
+    assert kir.run(kernel, "rmsnorm:f32", shape="odd").ok
+    own = parse_program("kir 1\nprogram f\n  size n: i32\n  size m: i32\n  in X: f32[m, n]\n  in W: f32[n]\n  out Y: f32[m, n]\n"
+                        "kernel f grid (i: m) threads 1\n  pass\n")
+    wanted = load_problem("rmsnorm")
+    assert wanted.sizes_of(own, wanted.shape("long")) == {"M": 8192, "N": 4096, "m": 8192, "n": 4096}
+
+
 def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     for place in (tmp_path / "file" / "x", Path("/proc/x")):
         code, _, err = called(capsys, "lineage", "no_such_file.py", "-o", str(place))
         assert code == 2 and "KIR-C006" in err and "no_such_file" not in err
+        assert called(capsys, "optimize", "no_such_file.py", "-o", str(place))[::2] == (code, err)
     assert can_be_written(tmp_path / "new" / "folder") == tmp_path / "new" / "folder"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file"]
     with pytest.raises(UsageError):
@@ -132,9 +154,9 @@ def test_a_pipeline_whose_holes_are_filled_is_tuned_in_its_space() -> None:
 
 
 def test_a_lineage_that_is_misspelt_has_a_nearest_name(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (("replay", "topk_row"), ("report", "topk_row", "-o", "x.html")):
+    for words, said in ((("replay", "topk_row"), "KIR-S010"), (("report", "topk_row"), "KIR-S010"), (("explore", "topk_row", "--no-browser"), "KIR-S018")):
         code, _, err = called(capsys, *words)
-        assert code == 2 and "KIR-S010" in err and "did you mean 'topk_rows'" in err
+        assert code == 2 and said in err and "did you mean 'topk_rows'" in err
     assert "kir lineages" in called(capsys, "replay", "nothing_like_it_at_all")[2]
 
 
@@ -208,13 +230,22 @@ def test_a_kept_binding_is_the_one_that_is_read(tmp_path: Path) -> None:
 
 
 def test_long_steps_end_their_lines_between_words() -> None:
-    from kir.faces.report.terminal import Stepped
+    from rich.console import Console
+
+    from kir.faces.report.terminal import Chain, Stepped
+    from kir.lineage.records.folder import opened
 
     step = 'reuse-operand{value="exp(x_ptr[pid_.." other=7}@main/sum'
     lines = Stepped(step).lines(30)
     assert "".join(x.strip() for x in lines).replace(" ", "") == step.replace(" ", "") and all(len(x) <= 30 for x in lines)
     assert lines[-1].strip().endswith("@main/sum") and Stepped("tile{axis=1}@i").lines(40) == ["tile{axis=1}@i"]
     assert all(len(x) <= 12 for x in Stepped("a" * 50 + "@b").lines(12))
+    shown = {}
+    for width in (80, 120):  # a narrow terminal has no column of intents, and hardly a step in pieces
+        console = Console(width=width, file=io.StringIO())
+        console.print(Chain(opened(Path("gemm_sm90")).read()))
+        shown[width] = console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
+    assert " intent " not in shown[80] and " intent " in shown[120] and len(shown[80].splitlines()) < 44
 
 
 def test_the_paths_of_the_readme_are_there_without_a_checkout(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

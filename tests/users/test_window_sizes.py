@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from kir import read
+from kir.learning.optimize.inputs import usual_sizes
 from tests.command_line import called
 
 POOL = """#include <cuda_runtime.h>
@@ -55,6 +57,9 @@ def test_a_padded_window_is_read_over_its_image(tmp_path: Path, capsys: pytest.C
     (tmp_path / "pool.cu").write_text(POOL, encoding="utf-8")
     code, out, _ = called(capsys, "parse", str(tmp_path / "pool.cu"), "--normal")
     assert code == 0 and "in %in: f32[N, H, W]" in out and "%out[block_z, block_y, block_x * 32 + t]" in out and "continue" not in out
+    assert "fact pad >= 0" in out and all(f"fact {x} >= 1" in out for x in ("N", "H", "W", "stride")), "an image may be padded by nothing"
+    usual = usual_sizes(read(tmp_path / "pool.cu").program)
+    assert (usual["stride"], usual["pad"]) == (1, 1) and min(usual[x] for x in ("N", "H", "W")) >= 64, "a window is small, an image is not"
 
 
 def test_a_loop_over_whole_tiles_alone_says_that_tiles_are_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from kir.ir import nodes as n
@@ -35,8 +36,16 @@ def cuda_launches(sources: Sources, main: Unit, source: Path, kernel: str) -> li
         follower.entry(unit, node)
         for each in follower.launches:
             if each.kernel == kernel and each.file not in others and (each.place not in found or _tells_more(each, found[each.place])):
-                found[each.place] = each
+                found[each.place] = _seen(each, found.get(each.place))
     return list(found.values())
+
+
+def _seen(launch: HostLaunch, held: HostLaunch | None) -> HostLaunch:
+    """A launch over sizes, with what a main program calls it with, where that is what was held of it."""
+    if held is None or not _of_numbers(held):
+        return launch
+    pairs = [(launch.known.resolved(a), b) for a, b in zip(launch.arguments, held.arguments) if isinstance(a, n.Expr) and isinstance(b, n.Const)]
+    return replace(launch, seen={a.name: int(b.value) for a, b in pairs if isinstance(a, n.Var)})
 
 
 def _tells_more(launch: HostLaunch, held: HostLaunch) -> bool:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import json
 import socket
 import sys
 import typing
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 import kir.skills
 from kir.base.diagnostic import did_you_mean, usage
@@ -82,16 +85,30 @@ def made(folder: Path, version: str, log: str = "WARNING") -> Any:
 
 
 def misnamed(tool: str, given: Mapping[str, Any]) -> str:
-    """What is wrong with the names of a call's arguments; "" for nothing, and for a tool that there is not."""
+    """What is wrong with the names and types of a call's arguments; "" for nothing, and for a tool that there is not."""
     found = next((each for each in TOOLS if each.__name__ == tool), None)
     own = [p for p in inspect.signature(found).parameters.values() if p.name != "call"] if found is not None else []
     names, needed = [p.name for p in own], [p.name for p in own if p.default is p.empty]
     unknown, missing = [x for x in given if x not in names], [x for x in needed if x not in given]
-    if found is None or not (unknown or missing):
+    if found is None:
         return ""
+    hints = typing.get_type_hints(found, include_extras=True)
+    wrong = [bad for x, value in given.items() if x in names and (bad := _mistyped(x, hints[x], value))]
+    if not (unknown or missing):
+        return f"KIR-C002 {tool}: {'; '.join(wrong)}" if wrong else ""
     said = [f"{tool} has no argument '{x}'; {did_you_mean(x, names)}".removesuffix("; ") for x in unknown]
     said += [f"{tool} needs the argument '{x}'" for x in missing]
     return f"KIR-C002 {'; '.join(said)}\n  needs: {', '.join(f'{x} (required)' if x in needed else x for x in names)}"
+
+
+def _mistyped(name: str, hint: Any, value: object) -> str:
+    """What is wrong with an argument's type; "" for nothing."""
+    try:
+        TypeAdapter(hint).validate_python(value)
+    except ValidationError as bad:
+        said = bad.errors(include_url=False)[0]["msg"]
+        return f"'{name}': {said[:1].lower()}{said[1:]}, not {json.dumps(value, default=str)}"
+    return ""
 
 
 def _tool(tool: Callable[..., Awaitable[Any]], kept: Kept, folder: Path, context: Any, failure: Any) -> Any:

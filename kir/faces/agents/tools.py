@@ -52,7 +52,7 @@ class Findings(BaseModel):
     ok: bool
     correct: bool | None
     findings: list[str]
-    sizes: dict[str, float]
+    sizes: dict[str, int | float]
     notes: list[str]
 
 

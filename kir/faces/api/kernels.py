@@ -56,6 +56,7 @@ from kir.problem import Comparison, load_problem
 from kir.rewrite import Pipeline, Trace
 from kir.rewrite.residue import Residue
 from kir.surface import backend
+from kir.surface.oracles import named_for
 from kir.surface.reading import load_expert, own_surface, read_text
 
 TARGETS = ("sm_80", "sm_90a")
@@ -214,7 +215,8 @@ Source = Kernel | Program | str | Path
 
 
 def read(source: Source, binding: str | Path | Binding | None = None, problem: str = "") -> Kernel:
-    """A kernel: IR text or its file (``FILE.kir``), or ``FILE[::KERNEL]`` of a surface under a binding, or under the one that its launch gives."""
+    """A kernel: IR text or its file (``FILE.kir``), or ``FILE[::KERNEL]`` of a surface under a binding, or under the one that its launch gives, with the names
+    that a `problem` has for its tensors."""
     match source:
         case Kernel():
             return source
@@ -229,7 +231,7 @@ def read(source: Source, binding: str | Path | Binding | None = None, problem: s
         program = parse_program(read_text(Path(text)), text)
         verified(program)
         return Kernel(Trace(program), program.name, source=text)
-    expert = load_expert(text, Path(binding) if isinstance(binding, str) else binding)
+    expert = load_expert(text, Path(binding) if isinstance(binding, str) else named_for(text, problem)[1] if problem and binding is None else binding)
     return Kernel(Trace(expert.program), expert.name, expert.surface, expert.source, expert.binding, expert.unsaid, expert.joined)
 
 

@@ -71,6 +71,7 @@ def for_problem(file: str, bind: Path | None, problem: str, against: str = "", n
     not have and nobody gives.
     """
     from kir.base.diagnostic import usage
+    from kir.surface.oracles import in_names_of
     from kir.surface.reading import as_found, binding_of, load_expert, read_binding
 
     if against:
@@ -88,7 +89,7 @@ def for_problem(file: str, bind: Path | None, problem: str, against: str = "", n
         found = as_found(file)[0]
         held = found.binding if found is not None else None
         if held is not None and problem:
-            problem, held = _named_for(held, load_expert(file, held).program, problem)
+            problem, held = in_names_of(held, load_expert(file, held).program, problem)
     if held is None:
         return problem, chosen
     if numbers:
@@ -103,18 +104,6 @@ def quoted_bind(file: str) -> str:
     from shlex import quote
 
     return f"kir bind {quote(file)} --ask"
-
-
-def named_for(file: str, problem: str) -> tuple[str, Path | Binding | None]:
-    """The problem at the kernel's dtype, and the binding that the kernel is read under for it where nobody names one; None where it needs none, or has
-    none."""
-    from kir.surface.reading import as_found, binding_of, load_expert
-
-    shipped = binding_of(file, None, problem)
-    if file.endswith(".kir") or shipped is not None:
-        return problem, shipped
-    found = as_found(file)[0]
-    return _named_for(found.binding, load_expert(file, found.binding).program, problem) if found is not None else (problem, None)
 
 
 def _with_numbers(binding: Binding, numbers: Sequence[str], program: Program) -> Binding:
@@ -134,31 +123,6 @@ def _with_numbers(binding: Binding, numbers: Sequence[str], program: Program) ->
             raise usage("KIR-C002", f"--set {text}: '{program.name}' has no scalar '{name}' that is open", attempt=did_you_mean(name, own),
                         needs=f"one of {', '.join(own)}" if own else "no --set: it has none")
     return binding.changed(scalars={**binding.scalars, **given})
-
-
-def _named_for(binding: Binding, program: Program, problem: str) -> tuple[str, Binding]:
-    """The problem, at the dtype of the kernel's first input where it offers that, and the binding with the problem's names for tensors, where none has one
-    and there are as many inputs and outputs of the same numbers of axes: in the order of both."""
-    from dataclasses import replace
-
-    from kir.ir.nodes import Buffer
-    from kir.problem import load_problem
-
-    known = load_problem(problem)
-    spec = known.spec
-    first = next((p.of.dtype.name for p in program.params if isinstance(p.of, Buffer) and p.role in ("in", "inout")), "")
-    if ":" not in problem and first in spec.dtypes and first != spec.dtypes[0]:
-        problem = f"{problem}:{first}"
-    names: dict[str, str] = {}
-    for roles in (("in", "inout"), ("out",)):
-        own = [p for p in program.params if isinstance(p.of, Buffer) and p.role in roles]
-        theirs = [t for t in spec.tensors if t.role in roles]
-        if {p.name for p in own} & {t.name for t in theirs}:
-            return problem, binding
-        if len(own) != len(theirs) or any(isinstance(p.of, Buffer) and len(p.of.shape) != len(t.shape) for p, t in zip(own, theirs)):
-            return problem, binding
-        names |= {p.name: t.name for p, t in zip(own, theirs)}
-    return problem, binding.changed(tensors={k: replace(t, name=names.get(t.name or k, t.name)) for k, t in binding.tensors.items()})
 
 
 def scalars_given(program: Program, problem: str, given: Collection[str] = ()) -> None:

@@ -25,3 +25,8 @@ class Result:
     code: int = 0
     diagnostics: tuple[Diagnostic, ...] = ()
     version: int = 1
+
+
+def counted(count: int, what: str) -> str:
+    """How many there are of something, as a sentence says it: `1 kernel`, `2 kernels`."""
+    return f"{count} {what}{'' if count == 1 else 's'}"

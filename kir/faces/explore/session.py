@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kir.base.dataclass import dataclass
-from kir.base.diagnostic import usage
+from kir.base.diagnostic import did_you_mean, usage
 from kir.base.registry import registry
 from kir.faces.api.kernels import Kernel, apply, check, read
 from kir.faces.explore.pictures import pictures
@@ -20,7 +21,8 @@ from kir.faces.explore.sides import code_side, ir_side, machine_side, source_sid
 from kir.faces.report.chart import times
 from kir.ir.changes.diff import diff, render_html
 from kir.learning.forecast.choosing import forecaster
-from kir.lineage.records.folder import NAME, opened
+from kir.learning.optimize.inputs import called_with
+from kir.lineage.records.folder import NAME, lineage_names, opened
 from kir.lineage.records.record import Step
 from kir.lineage.records.speedup import measured_speedups, speedups
 from kir.rewrite import Trace
@@ -45,13 +47,14 @@ class Session:
         self._turn = threading.Lock()
         self._kept: OrderedDict[tuple[str, ...], Any] = OrderedDict()
         self.slides = _slides(file)
-        first = self.slides[0][0].kernel if self.slides else read(file, binding)
+        first = self.slides[0][0].kernel if self.slides else read(_existing(file), binding, problem)
         self.problem = problem or (self.slides[1] if self.slides else "")
         self.file = Path(file.partition("::")[0])
         self.states: list[list[Kernel]] = [[s.kernel] for s in self.slides[0]] if self.slides else [[first]]
         self.taken = [0] * len(self.states)
         self.place = len(self.states) - 1 if self.slides else 0
-        self.settings: Settings = settings(first.program, self.problem, at, device)
+        self.called = called_with(file) if not self.slides and binding is None else None
+        self.settings: Settings = settings(first.program, self.problem, at, device, self.called)
         self.ask = forecaster()
 
     @property
@@ -124,7 +127,7 @@ class Session:
 
     def set(self, at: str, device: str) -> dict[str, Any]:
         """Other sizes, another device. Raises UsageError, and nothing is changed, for what is none."""
-        found = settings(self.kernel.program, "" if at else self.problem, at, device)
+        found = settings(self.kernel.program, "" if at else self.problem, at, device, self.called)
         with self._turn:
             self.settings = found
         return self.state()
@@ -164,6 +167,14 @@ class Session:
         gains += [f"{times(v)} modelled on {k}" for k, v in speedups(step).items()]
         return {**found, "step": step.forward, "claim": step.claim, "gains": gains, "realized": bool(step.realization and step.realization.realized),
                 "conditions": [{"id": c.id, "sentence": c.sentence, "verdict": c.verdict, "reason": c.detail} for c in step.conditions]}
+
+
+def _existing(file: str) -> str:
+    """What is named, where it is no misspelt lineage. Raises UsageError KIR-S018 for that."""
+    near = did_you_mean(file, lineage_names()) if re.fullmatch(r"\w+", file) and not Path(file).exists() else ""
+    if near:
+        raise usage("KIR-S018", f"there is neither a file nor a lineage '{file}'", attempt=near, needs="FILE[::KERNEL], or one of `kir lineages`")
+    return file
 
 
 def _slides(file: str) -> tuple[list[Slide], str] | tuple[()]:

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kir.base.dataclass import dataclass
-from kir.base.diagnostic import KirError, usage
-from kir.gate.inputs.sets import size_sets
+from kir.base.diagnostic import usage
 from kir.hardware.target import Target, target
 from kir.ir.build import const
 from kir.ir.nodes import Const, Expr, Program
 from kir.ir.printer import expr_text
 from kir.ir.types import DType
 from kir.ir.visit import substitute
+from kir.learning.optimize.inputs import usual_sizes
 from kir.problem import load_problem
-
-USUAL = (4096, 2048, 1024, 512)
-"""Sizes that are tried, all alike, where nothing says which are wanted."""
 
 
 @dataclass(frozen=True)
@@ -32,17 +29,19 @@ class Settings:
         return ",".join(f"{name}={value}" for name, value in self.sizes.items())
 
 
-def settings(program: Program, problem: str = "", at: str = "", device: str = "", subject: str = "kir explore") -> Settings:
-    """What is asked for: sizes as text, else those of the problem's first timed shape, else usual ones that the program's facts allow. Raises UsageError
+def settings(program: Program, problem: str = "", at: str = "", device: str = "", called: Mapping[str, int] | None = None,
+             subject: str = "kir explore") -> Settings:
+    """What is asked for: sizes as text, else those of the problem's first timed shape, else those that it is `called` with, where they are more than a test's,
+    else usual ones that the program's facts allow. Raises UsageError
     KIR-C002 for a text that gives no sizes, not all of them, or such as the program is not for, KIR-C005 for an unknown device, and KirError as a problem
     does."""
     most = {p.name: p.of.range[1] for p in program.params if p.role == "size" and p.value is None and isinstance(p.of, DType)}
     wanted = [*most]
-    found = _given(at, subject) if at else _of_problem(problem) if problem else _usual(program, wanted)
+    found = _given(at, subject) if at else _of_problem(problem, program) if problem else usual_sizes(program, called)
     missing = [name for name in wanted if name not in found]
     if missing:
         raise usage("KIR-C002", f"no size for '{missing[0]}'", subject=subject, needs=",".join(f"{name}=.." for name in wanted))
-    if (bad := [name for name in wanted if found[name] < 1]):
+    if (bad := [name for name in wanted if found[name] < (0 if f"{name} >= 0" in map(expr_text, program.facts) else 1)]):
         raise usage("KIR-C002", f"size '{bad[0]}' is {found[bad[0]]}", subject=subject, needs="sizes of 1 and more")
     if (bad := [name for name in wanted if found[name] > most[name]]):
         raise usage("KIR-C002", f"size '{bad[0]}' is {found[bad[0]]}", subject=subject, needs=f"at most {most[bad[0]]}, as its dtype holds")
@@ -60,25 +59,10 @@ def _given(text: str, subject: str) -> dict[str, int]:
     return {name.strip(): int(value) for name, value in parts.items()}
 
 
-def _of_problem(name: str) -> dict[str, int]:
+def _of_problem(name: str, program: Program) -> dict[str, int]:
     problem = load_problem(name)
     shape = next(iter(problem.tagged("timed")), problem.shapes[0])
-    return {k: int(v) for k, v in problem.scalars(shape).items() if not isinstance(v, float)}
-
-
-def _usual(program: Program, wanted: list[str]) -> dict[str, int]:
-    for size in USUAL:
-        if _allowed(program, found := dict.fromkeys(wanted, size)):
-            return found
-    try:
-        sets = size_sets(program, (1024, 64, 1))
-    except KirError:
-        sets = []
-    return sets[0] if sets else dict.fromkeys(wanted, USUAL[0])
-
-
-def _allowed(program: Program, sizes: Mapping[str, int]) -> bool:
-    return all(_holds(program, fact, sizes) for fact in program.facts)
+    return {k: int(v) for k, v in {**problem.scalars(shape), **problem.sizes_of(program, shape)}.items() if not isinstance(v, float)}
 
 
 def _holds(program: Program, fact: Expr, sizes: Mapping[str, int]) -> bool:

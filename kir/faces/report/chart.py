@@ -14,6 +14,8 @@ from kir.lineage.records.record import Lineage
 LEFT, RIGHT, TOP, LABELS = 64.0, 104.0, 22.0, 122.0
 HEIGHT = 210.0
 LEAST_STEP, WIDTH = 46.0, 900.0
+TURN, LINE = 38, 12.5
+"""Degrees by which words under the picture are turned at least, and how far apart their lines are."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,8 @@ class Tick:
 @dataclass(frozen=True)
 class Chart:
     """Everything the picture shows. ``unit`` says what the curves measure; ``scale`` is how much wider the picture is than the page, by which
-    letters and margins grow, so that a long chain is as readable as a short one."""
+    letters and margins grow, so that a long chain is as readable as a short one; ``turn`` the degrees by which words under it are turned, more where there are
+    so many that they would lie on one another."""
 
     width: float
     height: float
@@ -74,6 +77,7 @@ class Chart:
     ticks: tuple[Tick, ...]
     unit: str
     scale: float = 1.0
+    turn: int = TURN
 
 
 def chart(lineage: Lineage) -> Chart:
@@ -114,7 +118,9 @@ def chart(lineage: Lineage) -> Chart:
     ticks = tuple(Tick(top + height * _depth(value, low, high), seconds(value) if timed else f"{value:g}") for value in _decades(low, high))
     marks = tuple((x, f"K{index}") for index, x in enumerate(xs))
     unit = f"{'' if devices else 'modelled '}time, log scale" if timed else "IR nodes, log scale"
-    return Chart(xs[-1] + right, base + LABELS * scale, left, xs[-1], base, marks, edges, curves, ticks, unit, scale)
+    turn = max(TURN, math.ceil(math.degrees(math.asin(min(1.0, LINE * scale / step)))))
+    labels = LABELS * math.sin(math.radians(turn)) / math.sin(math.radians(TURN))
+    return Chart(xs[-1] + right, base + labels * scale, left, xs[-1], base, marks, edges, curves, ticks, unit, scale, turn)
 
 
 def seconds(value: float) -> str:

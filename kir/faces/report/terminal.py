@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 MOST_LIST = 48
 """Characters of a list of which all is shown."""
+WIDE = 100
+"""Characters of a terminal in which what passes intend has a column."""
 MOST_WORD = 24
 """The least width that a column of steps asks for, in characters."""
 
@@ -67,7 +69,17 @@ def _transition(number: int, step: Step) -> dict[str, Any]:
     }
 
 
-def table(lineage: Lineage) -> Table:
+class Chain:
+    """The forward transitions as a table: where a terminal is narrow without what their passes intend, so that a step has room."""
+
+    def __init__(self, lineage: Lineage) -> None:
+        self.lineage = lineage
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
+        yield table(self.lineage, options.max_width >= WIDE)
+
+
+def table(lineage: Lineage, intents: bool = True) -> Table:
     """The forward transitions, one a row, under a line that says how the walk ended."""
     from rich.table import Table
     from rich.text import Text
@@ -79,7 +91,8 @@ def table(lineage: Lineage) -> Table:
     shown = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim", caption_justify="left")
     shown.caption = _uncompiled(lineage) or None
     shown.add_column("#", justify="right")
-    shown.add_column("intent", no_wrap=True)
+    if intents:
+        shown.add_column("intent", no_wrap=True)
     shown.add_column("forward step")
     kernels = {step.forward.rpartition("@")[2].partition("/")[0] for _, step in lineage.transitions()}
     shown.add_column("realized", no_wrap=True)
@@ -94,7 +107,8 @@ def table(lineage: Lineage) -> Table:
         if measured:
             found = next(iter(measured_speedups(step).values()), None)
             faster = f"{times(found[0])} ({found[1]:.3g} .. {found[2]:.3g})" if found else ""
-        shown.add_row(str(number), step.intent, Stepped(_brief(step.forward, len(kernels) == 1)), mark, faster, f"{step.residue_bytes} B")
+        named = [str(number), step.intent] if intents else [str(number)]
+        shown.add_row(*named, Stepped(_brief(step.forward, len(kernels) == 1)), mark, faster, f"{step.residue_bytes} B")
     return shown
 
 

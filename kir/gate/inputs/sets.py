@@ -6,9 +6,9 @@ from itertools import chain
 
 from kir.gate.goals import promised
 from kir.ir import nodes as n
-from kir.ir.build import const, known_value
-from kir.ir.types import DType
-from kir.ir.visit import names_read, statements, substitute
+from kir.ir.build import DIVISIONS, const, known_value, polynomial
+from kir.ir.types import I32, DType
+from kir.ir.visit import names_read, statements, substitute, walk
 
 MOST_UNROLLED = 8
 """What a size is at most in a profile where each of its steps is a statement of its own."""
@@ -48,6 +48,25 @@ def size_sets(program: n.Program, bases: tuple[int, ...] = (3, 20, 64, 130), apa
         values = {name: values[name] for name, _ in sizes if name in values}
         if len(values) == len(sizes) and all(_truth(fact, known) for fact in facts) and values not in out:
             out.append(values)
+    return out
+
+
+def windows(program: n.Program) -> dict[str, int]:
+    """Sizes that say how a window moves over axes, and are none themselves, each with a usual value: extents are worked out from them, and none of tensor or
+    grid is a product of them. What is divided by is a step, 1; what only makes extents larger is padding, 1; what makes them smaller is the window, 3."""
+    extents = [d for p in program.params if isinstance(p.of, n.Buffer) for d in p.of.shape]
+    extents += [axis.extent for k in program.kernels for axis in k.grid]
+    axes, out = set[str](), dict[str, int]()
+    for e in extents:
+        whole = polynomial(e.a if isinstance(e, n.Binary) and e.op == "ceildiv" and isinstance(e.b, n.Const) else e)
+        if len(whole) == 1 and all(isinstance(a, n.Var) for a in next(iter(whole))):
+            axes |= {x for atoms in whole for a in atoms for x in names_read(a)}
+    said = {x for e in extents for x in names_read(e)} - axes if axes else set()
+    for each in (x for whole in extents for x in walk(whole)):
+        if isinstance(each, n.Binary) and each.op in DIVISIONS:
+            out |= dict.fromkeys(names_read(each.b) & said, 1)
+        for atoms, c in polynomial(each).items() if isinstance(each, n.Expr) and each.type == I32 else ():
+            out |= {x: max(out.get(x, 1), 1 if c > 0 else 3) for a in atoms if isinstance(a, n.Var) and (x := a.name) in said}
     return out
 
 

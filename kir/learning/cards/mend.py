@@ -80,7 +80,8 @@ def mended(program: n.Program, cards: Sequence[Card] = (), problem: Problem | No
     said, findings = fault(program, problem, context)
     if not said:
         raise error("KIR-S026", "nothing is found to be wrong with this program",
-                    needs="" if problem is not None else "a problem, to find wrong results that are no hazard", attempt="--problem NAME")
+                    needs="" if problem is not None else "a problem, to find wrong results that are no hazard",
+                    attempt="" if problem is not None else "--problem NAME")
     against = program if said.startswith("KIR-V") else None
     tried, seen = 0, {content_hash(program)}
     again = _again(program, cards, context, problem is not None or against is not None)

@@ -13,7 +13,7 @@ from kir.base.notices import notices, tell
 from kir.gate.cases import elements_of
 from kir.gate.goals import predicted, promised
 from kir.gate.gpu.relative import ProgramProblem, program_problem
-from kir.gate.inputs.sets import size_sets, wholes
+from kir.gate.inputs.sets import size_sets, wholes, windows
 from kir.gate.proved.unsaid import require_own
 from kir.ir.binding import Binding
 from kir.ir.build import int_value
@@ -26,7 +26,8 @@ from kir.problem import Problem, Shape, load_problem
 from kir.problem.load import problem_names
 from kir.problem.problem import shape_of
 from kir.surface.finding import ASSUMED
-from kir.surface.reading import as_found, binding_of, load_expert, located, read_text
+from kir.surface.oracles import named_for
+from kir.surface.reading import as_found, load_expert, located, read_text
 
 USUAL = (8192, 4096, 2048, 1024, 512, 256, 128, 64)
 """Sizes that a kernel is made fast at where none are asked for: the first of them, all alike but for what facts say, that are not too large."""
@@ -72,7 +73,7 @@ def subject(file: str, bind: Path | None = None, problem: str = "") -> Subject:
     if file.endswith(".toml"):
         return captured(Path(file), problem)
     named = load_problem(problem) if problem else None
-    binding: Path | Binding | None = binding_of(file, bind, named.spec.name if named is not None else "")
+    binding: Path | Binding | None = bind if bind is not None or named is None else named_for(file, problem)[1]
     with notices() as said:
         expert = load_expert(file, binding)
     for each in said:
@@ -85,7 +86,7 @@ def subject(file: str, bind: Path | None = None, problem: str = "") -> Subject:
         posed = _in_its_dtypes(named, expert.program)
     return Subject(expert.program, posed, "" if expert.surface == "kir" else expert.surface, "" if file.endswith(".kir") else file, binding,
                    assumed=tuple(text.removeprefix(ASSUMED) for each in said for text in each.notes if text.startswith(ASSUMED)),
-                   called=_called(file) if named is None and bind is None and not file.endswith(".kir") else None)
+                   called=called_with(file) if named is None and bind is None else None)
 
 
 def as_tuned(one: Subject, setting: Setting) -> Subject:
@@ -112,8 +113,10 @@ def as_tuned(one: Subject, setting: Setting) -> Subject:
     return replace(one, program=program, problem=posed, binding=binding, assumed=(said, *one.assumed))
 
 
-def _called(file: str) -> Mapping[str, int] | None:
-    """The sizes of the launch that a kernel is read under, where host code calls it with numbers."""
+def called_with(file: str) -> Mapping[str, int] | None:
+    """The sizes of the launch that a kernel of a source file is read under, where host code calls it with numbers."""
+    if file.endswith(".kir"):
+        return None
     with notices():
         found, _ = as_found(file)
     return found.examples if found is not None else None
@@ -191,33 +194,54 @@ def shape_for(one: Subject, text: str) -> Shape:
     return found[0]
 
 
-def _as_called(one: Subject) -> Shape | None:
-    """The sizes that host code calls a kernel with, where it says all of them, the kernel takes them, and there is something to do at them."""
-    sizes = {p.name: (one.called or {}).get(p.name, 0) for p in one.program.params if p.role == "size" and p.value is None}
-    if not sizes or not all(sizes.values()):
+def _as_called(one: Subject, at_once: bool = True) -> Shape | None:
+    """The sizes that host code calls a kernel with, where it says all of them, the kernel takes them, and there is something to do at them; with `at_once`
+    those at which a run takes seconds."""
+    names, called = [p.name for p in one.program.params if p.role == "size" and p.value is None], one.called or {}
+    sizes = {x: called[x] for x in names if x in called}
+    if not names or len(sizes) < len(names):
         return None
-    found = _taken(one.program, one.problem, [sizes])
+    found = _taken(one.program, one.problem, [sizes]) if at_once else next((shape for _, shape in _small(one.program, one.problem, [sizes])), None)
     return found if found is not None and elements_of(one.problem, found) >= LEAST else None
 
 
 def _usual(program: Program, problem: Problem) -> Shape | None:
     """Large sizes at which the kernel may be called: all the same, but for those that its facts keep smaller; None where it takes none."""
+    return _taken(program, problem, _alike(program)) or _taken(program, problem, size_sets(program, USUAL))
+
+
+def _alike(program: Program) -> list[dict[str, int]]:
     names = [p.name for p in program.params if p.role == "size" and p.value is None]
     groups = {x for each in wholes(promised(program)).values() for x in each}
-    most = dict(_kept_small(program))
-    alike = [{x: min(base, most.get(x, base)) for x in names} | dict.fromkeys(groups, GROUPS) for base in (*LONG, *USUAL) if names]
-    apart = size_sets(program, USUAL)
-    return _taken(program, problem, alike) or _taken(program, problem, apart)
+    most, small = dict(_kept_small(program)), windows(program)
+    return [{x: min(base, most.get(x, base)) for x in names} | dict.fromkeys(groups, GROUPS) | small for base in (*LONG, *USUAL) if names]
+
+
+def usual_sizes(program: Program, called: Mapping[str, int] | None = None) -> dict[str, int]:
+    """The sizes to speak of a kernel at, which is not run there: those that it is `called` with, where they are more than a test's, else large ones that its
+    facts allow."""
+    problem = program_problem(program, program)
+    if (found := _as_called(Subject(program, problem, called=called), at_once=False)) is not None:
+        return {k: int(v) for k, v in found.sizes.items()}
+    some = [*_alike(program), *size_sets(program, USUAL)]
+    return next((sizes for sizes, _ in _small(program, problem, some)), some[-1] if some else {})
 
 
 def _taken(program: Program, problem: Problem, some: Iterable[Mapping[str, int]]) -> Shape | None:
     """The first of these sizes that the kernel takes, of tensors that are not too large to be looked at."""
-    shapes = [Shape(name=", ".join(f"{k}={v}" for k, v in sizes.items()), tags=("timed", "asked"), sizes=dict(sizes)) for sizes in some if sizes]
-    small = [s for s in shapes if with_shape(problem, s).shapes_for(program)[-1:] == (s,) and elements_of(problem, s) <= LARGEST]
-    for shape, seconds in zip(small, predicted(program, [s.sizes for s in small]).seconds, strict=True):
+    small = [*_small(program, problem, some)]
+    for (_, shape), seconds in zip(small, predicted(program, [sizes for sizes, _ in small]).seconds, strict=True):
         if seconds <= SECONDS:
             return shape
     return None
+
+
+def _small(program: Program, problem: Problem, some: Iterable[Mapping[str, int]]) -> Iterator[tuple[dict[str, int], Shape]]:
+    """Those of sizes that the kernel takes, and of which no tensor is too large."""
+    for sizes in some:
+        shape = Shape(name=", ".join(f"{k}={v}" for k, v in sizes.items()), tags=("timed", "asked"), sizes=dict(sizes))
+        if sizes and with_shape(problem, shape).shapes_for(program)[-1:] == (shape,) and elements_of(problem, shape) <= LARGEST:
+            yield dict(sizes), shape
 
 
 def _kept_small(program: Program) -> Iterator[tuple[str, int]]:

@@ -135,7 +135,8 @@ class _Assembly:
             options=options)
         binding = binding.joining(frozenset(self._shared(arrays, a, b, tensors) for a, b in combinations(arrays, 2) if arrays[a].memory is arrays[b].memory))
         names = {v: k for k, v in self.sizes.items()}
-        examples = {name: e for name in sizes if (e := self.known.examples.get(names.get(name, ""))) is not None and names.get(name) not in self.known.assumed}
+        held = {**self.launch.seen, **{x: e for x, e in self.known.examples.items() if x not in self.known.assumed}}
+        examples = {name: held[x] for name in sizes if (x := names.get(name, "")) in held}
         self.assumed += [Assumed(f"{k} is {' x '.join(map(str, tensors[k].shape))}, {AS_SEEN}") for k in alike if k in tensors]
         self.assumed += [Assumed(f"{k} is false, as nothing promises {self._text(e)}", ("metas", k)) for k, e in self.open_conditions.items()]
         self.assumed += [Assumed(x) for x in dict.fromkeys(self.known.remarks)]

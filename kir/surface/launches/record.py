@@ -14,7 +14,7 @@ from kir.surface.launches.values import Known, Value
 class HostLaunch:
     """A launch of `kernel` in `file` at `line`. `arguments` are in order, `named` by the kernel's parameters; `grid` and `block` have an extent an
     axis; `templates` are a template's arguments as they are written; `factory` what a factory of kernels was called with. `known` is what the
-    reading of the host code found besides."""
+    reading of the host code found besides, `seen` the numbers of `known` that a main program calls the launching function with."""
 
     kernel: str
     file: str
@@ -27,6 +27,7 @@ class HostLaunch:
     shared_bytes: Value = 0
     templates: tuple[Value, ...] = ()
     factory: Mapping[str, Value] = field(default_factory=dict)
+    seen: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def place(self) -> str:

@@ -5,6 +5,7 @@ Every expression is checked against every call. What no expression fits is left 
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,10 +41,20 @@ def generalized(calls: Sequence[Binding], names: Sequence[str] = ()) -> Generali
         raise error("KIR-F014", "there is no recorded call", needs="bindings that `kir capture` wrote")
     if len({c.kernel for c in calls}) > 1:
         raise error("KIR-F014", f"these are calls of different kernels: {', '.join(dict.fromkeys(c.kernel for c in calls))}", needs="calls of one kernel")
+    calls = _flat(calls)
     chosen, metas, rounded = _of_one_specialization(calls)
     kept = [calls[k] for k in chosen]
     left = tuple(names[k] if k < len(names) else f"call {k + 1}" for k in range(len(calls)) if k not in chosen)
     return Generalized(_Generalization(kept, metas, rounded).found(), len(kept), left)
+
+
+def _flat(calls: Sequence[Binding]) -> list[Binding]:
+    """The calls, with tensors that are dense and have different numbers of axes from call to call as so many elements: the kernel is told no more."""
+    shapes = {name: [c.tensors[name] for c in calls if name in c.tensors] for name in calls[0].tensors}
+    flat = {name for name, each in shapes.items() if len({len(t.shape) for t in each}) > 1
+            and all(t.strides is None and all(isinstance(d, int) for d in t.shape) for t in each)}
+    return [replace(c, tensors={k: replace(t, shape=[math.prod(int(d) for d in t.shape)]) if k in flat else t for k, t in c.tensors.items()})
+            for c in calls] if flat else [*calls]
 
 
 def fits(binding: Binding, call: Binding, sizes: Mapping[str, int]) -> tuple[str, ...]:
@@ -174,14 +185,22 @@ class _Generalization:
                 return text
         return row[0] if len(set(row)) == 1 and grid else None
 
+    def _elements(self) -> list[Numbers]:
+        """How many elements each tensor has, in each call."""
+        return [tuple(math.prod(int(d) for d in c.tensors[name].shape) for c in self.calls) for name, t in self.calls[0].tensors.items()
+                if all(isinstance(d, int) for c in self.calls for d in c.tensors[name].shape)]
+
     def _at(self, k: int) -> dict[str, int]:
         return {**{name: row[k] for name, row in self.sizes.items()}, **{m: v for m, v in self.metas.items() if isinstance(v, int) and not isinstance(v, bool)}}
 
     def _tried(self, grid: bool) -> Iterator[str]:
         names = list(self.sizes)
-        yield from names
         tiles = [m for m, v in self.metas.items() if isinstance(v, int) and not isinstance(v, bool) and v > 1]
-        parts = [f"ceildiv({a}, {m})" for a in names for m in tiles]
+        if grid:  # a kernel that is told how many elements a tensor has goes over them in tiles, also where as many CTAs are something else in these calls
+            yield from (f"ceildiv({e}, {m})" for row in self.scalars.values() if row in self._elements() and (e := self._expression(row)) is not None
+                        for m in tiles)
+        yield from names
+        parts = [f"ceildiv({a}, {m})" for a in names for m in sorted(tiles, key=lambda m: a.lower() not in m.lower())]  # N in tiles of BN
         if grid:
             yield from parts
             yield from (f"{a} * {b}" for a, b in combinations(parts, 2))

@@ -81,6 +81,8 @@ class Array:
         """The tensor that it was made like."""
         self.alike = True
         """Whether it has that one's dtype, too."""
+        self.grad: Array | None = None
+        """Its gradient, which has its shape."""
         self.turned: tuple[Array, int, int] | None = None
         """The tensor that it is with two axes exchanged, while the rank is open."""
         self.of: Array | None = None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kir.faces.cli._options import belong
-from kir.faces.cli._program import for_problem, named_for, read, scalars_given
+from kir.faces.cli._program import for_problem, read, scalars_given
 from kir.faces.cli._result import Result
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ def command(
 
     problem, under = for_problem(file, bind, problem, against) if against else (problem, bind)
     if problem and not against and bind is None:
+        from kir.surface.oracles import named_for
+
         problem, under = named_for(file, problem)
     program = read(file, under, problem)
     if check:

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from kir.faces.cli._progress import bar
-from kir.faces.cli._result import Result
+from kir.faces.cli._result import Result, counted
 
 
 def command(
@@ -49,8 +49,9 @@ def command(
         write_archive(folder, known)
         known = list(furthest(known))
     ended = Counter(each.ended for each in known)
-    said = [f"{sum(ended.values())} kernels: {', '.join(f'{n} {how}' for how, n in ended.most_common())}",
-            f"{sum(len(each.transitions) for each in known)} transitions, {sum(len(each.rejected) for each in known)} steps turned down"]
+    said = [f"{counted(sum(ended.values()), 'kernel')}: {', '.join(f'{n} {how}' for how, n in ended.most_common())}",
+            f"{counted(sum(len(each.transitions) for each in known), 'transition')}, "
+            f"{counted(sum(len(each.rejected) for each in known), 'step')} turned down"]
     data = {"kernels": sum(ended.values()), "ended": dict(ended), "transitions": sum(len(each.transitions) for each in known),
             "rejected": sum(len(each.rejected) for each in known), "evidence": str(folder)}
     if lift:
@@ -60,6 +61,7 @@ def command(
             cards = build(known, workers, trials, advance, output / "tried", only or ())
         write_cards(output / "cards", cards, known, workers, whole=not only)
         states = Counter(card.state for card in cards)
-        said.append(f"{len(cards)} cards: {', '.join(f'{n} {state}' for state, n in states.most_common())}, of {len({c.intent for c in cards})} intents")
+        said.append(f"{counted(len(cards), 'card')}: {', '.join(f'{n} {state}' for state, n in states.most_common())}, "
+                    f"of {counted(len({c.intent for c in cards}), 'intent')}")
         data |= {"cards": len(cards), "states": dict(states), "library": str(output / "cards")}
     return Result(data, "\n".join(said))

@@ -146,9 +146,9 @@ def _shown(lineage: Lineage, folder: Path) -> Group:
     from rich.console import Group
     from rich.text import Text
 
-    from kir.faces.report.terminal import table
+    from kir.faces.report.terminal import Chain
 
-    return Group(table(lineage), Text(f"the report: {folder / 'report.html'}\nas slides: kir explore {quote(str(folder))}"))
+    return Group(Chain(lineage), Text(f"the report: {folder / 'report.html'}\nas slides: kir explore {quote(str(folder))}"))
 
 
 def _along(file: str, problem: str, bind: Path | None, against: str, numbers: list[str], targets: tuple[str, ...]) -> Stored:

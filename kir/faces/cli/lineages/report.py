@@ -17,7 +17,8 @@ from kir.faces.cli._result import Result
 
 def command(
     lineages: Annotated[list[Path], typer.Argument(help="folders of lineages, in the order of their columns")],
-    output: Annotated[Path, typer.Option("--output", "-o", callback=can_be_written, help="the HTML file to write, or with .svg the picture of one lineage")],
+    output: Annotated[Path, typer.Option("--output", "-o", callback=can_be_written, help="the HTML file to write, or with .svg the picture of one lineage")
+                      ] = Path("report.html"),
 ) -> Result:
     """Lay lineages of one problem side by side in one HTML page: intents in rows, surfaces in columns."""
     from kir.base.diagnostic import usage

@@ -42,7 +42,7 @@ def command(
         before, changed = folder.program(after), folder.program(transitions[step].before)
         named = {"lineage": str(folder.file), "step": step, "forward": transitions[step].forward}
     elif b and not step:
-        before, changed = (_program(each, bind) for each in (a, b))
+        before, changed = _programs(a, b, bind)
         named = {"before": a, "after": b}
     else:
         raise usage("KIR-C002", "give two programs, or a lineage with --step N", attempt="kir diff --help")
@@ -75,12 +75,22 @@ def _over_reals(before: Program, changed: Program, given: list[str]) -> dict[str
     return {"status": found.status, "why": found.why, "elements": found.elements, "said": said}
 
 
-def _program(file: str, bind: Path | None) -> Program:
-    """A program as it is compared: as written, or a kernel of a surface under its binding."""
+def _programs(a: str, b: str, bind: Path | None) -> tuple[Program, Program]:
+    """Two programs as they are compared: as written, or kernels of a surface under a binding, else as their host code launches them, else, where that of one
+    is not found, as they stand."""
+    from kir.base.diagnostic import KirError
     from kir.faces.cli._program import read
     from kir.ir.parser import parse_program
-    from kir.surface.reading import read_generic, read_text
+    from kir.surface.reading import as_found, read_generic, read_text
 
-    if file.endswith(".kir"):
-        return parse_program(read_text(Path(file)), file)
-    return read_generic(file)[0] if bind is None else read(file, bind)
+    def launched(file: str) -> bool:
+        try:
+            return as_found(file)[0] is not None
+        except KirError:
+            return False
+
+    sources = [file for file in (a, b) if not file.endswith(".kir")]
+    bound = bind is not None or all(launched(file) for file in sources)
+    first, second = (parse_program(read_text(Path(file)), file) if file not in sources else read(file, bind) if bound else read_generic(file)[0]
+                     for file in (a, b))
+    return first, second

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from kir.faces.cli._options import belong
+from kir.faces.cli._options import belong, can_be_written
 from kir.faces.cli._result import Result
 
 if TYPE_CHECKING:
@@ -43,9 +43,11 @@ def command(
     on: Annotated[Literal["cpu", "gpu"], typer.Option(help="where candidates are gated")] = "cpu",
     budget: Annotated[str, typer.Option(help="where to stop: candidates gated, seconds, dollars for models")] = "candidates=20,seconds=180,usd=0",
     surface: Annotated[str, typer.Option(help="the surface to write: cuda, triton, tilelang, any; by default the input's own, else any")] = "",
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="OUT.patch an edit of the file, OUT.kir IR text, else the kernel's text")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", callback=can_be_written,
+                                                help="OUT.patch an edit of the file, OUT.kir IR text, else the kernel's text")] = None,
     in_place: Annotated[bool, typer.Option("--in-place", help="edit the file itself")] = False,
-    log: Annotated[Path | None, typer.Option(help="every event of the search (JSON lines): it resumes from there, and replays")] = None,
+    log: Annotated[Path | None, typer.Option(callback=can_be_written,
+                                             help="every event of the search (JSON lines): it resumes from there, and replays")] = None,
     policy: Annotated[Path | None, typer.Option(help="which plan to try next; by default the one that comes with KIR")] = None,
     compile: Annotated[bool, typer.Option(help="compile candidates, where the CPU gates them; without it they are only interpreted")] = True,
     workers: Annotated[int, typer.Option(min=1, help="processes that gate candidates on the CPU")] = 1,

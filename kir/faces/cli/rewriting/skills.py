@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from kir.faces.cli._options import belong
-from kir.faces.cli._result import Result
+from kir.faces.cli._result import Result, counted
 
 if TYPE_CHECKING:
     from kir.hardware.target import Target
@@ -74,11 +74,12 @@ def search(
     from kir.faces.explore.settings import settings
     from kir.learning.cards.brought import brought
     from kir.learning.forecast.choosing import forecaster
+    from kir.learning.optimize.inputs import called_with
     from kir.surface.reading import own_surface
 
     program, _, own = read_with(for_, bind)
     hits = searched(cards, program, _target(target), surface or (own if own != "kir" else ""), " ".join(words or ()), most, stored.rank)
-    setting, ask = settings(program, at=at, device=target, subject="kir skills search"), forecaster()
+    setting, ask = settings(program, at=at, device=target, called=None if bind else called_with(for_), subject="kir skills search"), forecaster()
     found = brought(hits, program, setting.sizes, setting.device, ask, surface or own_surface(program, own), 6.0 if seconds is None else seconds)
     said = [f"forecast by the {ask.name} model at {setting.text or 'the only sizes'} on {setting.device.name}; --at M=..,N=.. for other sizes"
             ] if any(each.forecast for each in found) else []
@@ -276,7 +277,7 @@ def export(
         written = [str(output)]
     else:
         written = [str(path) for path in export_skills(cards, output)]
-    return Result({"cards": len(cards), "files": written}, f"{len(cards)} cards: {output}", diagnostics=found.faults)
+    return Result({"cards": len(cards), "files": written}, f"{counted(len(cards), 'card')}: {output}", diagnostics=found.faults)
 
 
 @app.command()

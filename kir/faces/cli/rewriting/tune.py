@@ -28,7 +28,7 @@ SHOWN = 12
 
 def command(
     subject: Annotated[str, typer.Argument(help="a program or pipeline with holes, its space, or the name of one that comes with KIR")],
-    problem: Annotated[str, typer.Option(help="what it computes: a name, name:dtype, or a folder with problem.toml")],
+    problem: Annotated[str, typer.Option(help="what it computes: a name, name:dtype, or a folder; by default what the subject is written for")] = "",
     shape: Annotated[list[str] | None, typer.Option(help="a shape of the problem, or M=..,N=..,K=.. (may be repeated); by default all timed ones")] = None,
     target: Annotated[str, typer.Option(help="the device that is modelled, and on which results are kept on the CPU")] = "h200",
     on: Annotated[Literal["cpu", "gpu"], typer.Option(help="where candidates are measured")] = "cpu",
@@ -42,7 +42,7 @@ def command(
                      typer.Option(help="who orders candidates: analytic, learned or language")] = "analytic",
 ) -> Result:
     """Search a declared space of parameters for the fastest program, and keep what is found."""
-    from kir.base.diagnostic import error
+    from kir.base.diagnostic import error, usage
     from kir.base.store import write_atomic
     from kir.hardware.target import target as named
     from kir.ir.printer import program_text
@@ -56,7 +56,10 @@ def command(
     if on == "gpu":
         from kir.gate.gpu.machine import require_device
         require_device()
-    space, wanted, device = find_space(subject), load_problem(problem), named(target)
+    space, device = find_space(subject), named(target)
+    if not (problem or space.home):
+        raise usage("KIR-C002", f"{subject} does not say what it computes", subject="kir tune", needs="--problem NAME")
+    wanted = load_problem(problem or space.home)
     shapes = _shapes(wanted, shape or [])
     results: list[Tuned] = []
     rows: list[dict[str, Any]] = []

@@ -96,7 +96,7 @@ def test_a_layout_that_the_target_does_not_take_is_undone_and_done_again_by_its_
 def test_what_is_right_is_left_alone_and_what_no_mend_makes_right_is_said() -> None:
     with pytest.raises(KirError) as caught:
         mended(parse_program(TURNED))
-    assert caught.value.diagnostics[0].id == "KIR-S026"
+    assert caught.value.diagnostics[0].id == "KIR-S026" and caught.value.diagnostics[0].attempt == "--problem NAME"
     with pytest.raises(KirError) as caught:
         mended(parse_program(TURNED.replace("S[t, j ^ t]", "S[t, j ^ t] + 1.0")), (), load_problem("transpose"))
     assert caught.value.diagnostics[0].id == "KIR-S027"

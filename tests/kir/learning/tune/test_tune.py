@@ -229,6 +229,7 @@ def test_the_command_ranks_on_the_cpu_and_opt_applies_it(tmp_path: Path, monkeyp
     assert "KIR-U005" in capsys.readouterr().err
     assert kir(["opt", file, "--tuned", "gemm"]) == 2
     assert kir(["tune", file, "--problem", "gemm", "--shape", "M=256"]) == 2
+    assert kir(["tune", file, "--shape", "cube"]) == 2  # of a program it is not known what it computes
     assert kir(["tune", str(tmp_path / "zero"), "--problem", "gemm"]) == 2
 
 
