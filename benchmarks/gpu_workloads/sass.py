@@ -1,6 +1,7 @@
 """What the machine code of the workloads' CUDA kernels holds: ``python -m benchmarks.gpu_workloads.sass [--write]`` prints or writes
 `docs/tables/workloads-sass.md`, of the candidates that were the fastest of a row that is kept, as far as the workloads' own commands have compiled them here
-(``python -m benchmarks.gpu_workloads.conv2d --known row`` and the like). No GPU is needed.
+(``python -m benchmarks.gpu_workloads.conv2d --known row`` and the like); what the
+page says of workloads of which nothing is compiled here stays. No GPU is needed.
 """
 
 from __future__ import annotations
@@ -78,8 +79,8 @@ def of(workload: str, title: str, executable: Executable) -> Iterator[Row]:
                 yield Row(workload, title, image.function, usage.registers, usage.stack, mixes)
 
 
-def page(found: Iterable[Row]) -> str:
-    """The table."""
+def page(found: Iterable[Row], before: str = "") -> str:
+    """The table, with what another said of the workloads of which nothing is found."""
     lines = ["# The machine code of the workloads' kernels", "",
              "Made by `python -m benchmarks.gpu_workloads.sass --write`: of the CUDA candidates that were the fastest of a row of "
              "[gpu-workloads](../../benchmarks/results/gpu-workloads.md), each kernel's registers a thread, bytes of stack, and instructions in the text of "
@@ -87,10 +88,13 @@ def page(found: Iterable[Row]) -> str:
              "| workload | candidate | kernel | registers | stack | instructions | " + " | ".join(
                  f"{what} ({', '.join(f'`{x}`' for x in opcodes)})" for what, opcodes in COUNTED.items()) + " |",
              "| " + " | ".join("---" for _ in range(6 + len(COUNTED))) + " |"]
+    told: dict[str, list[str]] = {name: [] for name in WORKLOADS}
     for r in found:
         counts = [sum(by for opcode, by in r.mix.items() if opcode.partition(".")[0] in opcodes) for opcodes in COUNTED.values()]
         cells = [r.workload, r.title, f"`{r.kernel}`", r.registers, r.stack, sum(r.mix.values()), *(c or "" for c in counts)]
-        lines.append("| " + " | ".join(map(str, cells)) + " |")
+        told[r.workload].append("| " + " | ".join(map(str, cells)) + " |")
+    for name, own in told.items():
+        lines += own or [line for line in before.splitlines() if line.startswith(f"| {name} |")]
     return "\n".join([*lines, ""])
 
 
@@ -99,7 +103,7 @@ def main(words: list[str]) -> int:
     if words not in ([], ["--write"]):
         print("python -m benchmarks.gpu_workloads.sass [--write]", file=sys.stderr)
         return 2
-    text = page(rows())
+    text = page(rows(), PAGE.read_text(encoding="utf-8") if PAGE.exists() else "")
     if words:
         write_atomic(PAGE, text)
     else:

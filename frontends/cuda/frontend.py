@@ -34,6 +34,7 @@ from .source.source import Node, Sources, Unit, fragment_arguments, fragment_typ
 from .source.syntax import declared_name, text
 from .suffixes import SUFFIXES
 from .symbols.index import Index
+from .symbols.overloaded import named, of_signature, signature
 from .symbols.symbols import Bindings, Function, Scope, TParam, Value
 from .symbols.template_candidates import samples
 from .types.c_types import Prim
@@ -98,7 +99,7 @@ class CudaFrontend:
         found = opened.kernels()
         if not found and b"__global__" in opened.main.mapped.source.encode():
             _whole(opened, None)
-        return tuple(KernelRef(f.name, str(source), opened.main.origin(f.node).line, self.surface) for f in found)
+        return tuple(KernelRef(name, str(source), opened.main.origin(f.node).line, self.surface) for name, f in named(found))
 
     def parse(self, source: Path, kernel: str) -> Program:
         """The program of one kernel, `name` or `name<arguments>`; a template without arguments stays opaque. Raises KirError KIR-F201 to
@@ -235,9 +236,16 @@ class CudaFrontend:
         return {name: "in" for name, q in names.items() if re.search(r"\bconst\b[^*]*\*", text(q))}
 
     def _find(self, opened: Opened, source: Path, name: str) -> Function:
-        plain = name.split("::")[-1]
+        whole, bracket, types = name.partition("(")
+        plain = whole.split("::")[-1]
         kernels = opened.kernels()
         found = [f for f in kernels if f.name == plain]
+        if bracket and found:
+            one = of_signature(found, bracket + types)
+            if one is None:
+                raise usage("KIR-F208", f"no kernel '{plain}' takes {bracket}{types}", attempt=signature(found[0]),
+                            notes=(f"those of the name take {'; '.join(signature(f) for f in found)}",))
+            return one
         if not found:
             _whole(opened, None)
             names = [f.name for f in kernels]

@@ -20,6 +20,7 @@ from .launch.launch_bounds import cluster_of, launch_bounds
 from .names.mutation_analysis import mutated
 from .output.cleanup import tidied
 from .output.counted_loops import counted
+from .output.first_guesses import guessed
 from .output.fragments import joined
 from .output.ladders import rolled
 from .output.loop_distribution import distributed, guarded
@@ -197,7 +198,7 @@ class Parameters:
     def _tensor(self, name: str, t: Ptr, restrict: bool) -> Value:
         r = self.r
         if t.to == VOID:
-            t = Ptr(self._used_as(name))
+            t = Ptr(self._used_as(name), volatile=t.volatile)
             if t.to == Prim(U8) and r.tensors.get(name, (None, 0))[0] is None:
                 self.untyped.add(name)
         found = leaf(t.to)
@@ -215,7 +216,7 @@ class Parameters:
         r.stores.append(store)
         self.params.append(n.Param(name, "in", buffer, attrs=n.attrs(restrict=True) if restrict else ()))
         self.extents.append(n.Param(extent.name, "size", I64, attrs=n.attrs(implicit=True)))
-        return Pointer(Place(store, (), build.const(0, I64)), t)
+        return Pointer(Place(store, (), build.const(0, I64), t.volatile), t)
 
 
 def read_kernel(
@@ -318,7 +319,7 @@ def _body(r: Reading, p: Parameters, fn: Function, scope: Scope, geometry: Geome
     if any(isinstance(x, n.Opaque) for s in body for x in walk(s)):
         return unmarked(joined(body))
     body = _settled(joined(body), r, apart)
-    body = _settled(rolled(guarded(distributed(vectorized(body), r.m.fresh)), r.m.fresh), r, apart)
+    body = guessed(_settled(rolled(guarded(distributed(vectorized(body), r.m.fresh)), r.m.fresh), r, apart))
     if not may_have_roles(body):
         return unmarked(body)
 

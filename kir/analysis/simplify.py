@@ -282,8 +282,9 @@ def _division(e: n.Binary, known: Facts) -> n.Expr:
     a, b, dtype = e.a, e.b, dtype_of(e.type)
     found = known.domain(a)
     c = int_value(b)
-    if e.op == "mod" and _sign(a, known) and less(a, b, known):
-        return a if a.type == e.type else _shaped(a, e)
+    if e.op in ("mod", "floordiv") and _sign(a, known) and less(a, b, known):
+        small = a if e.op == "mod" else const(0, dtype)
+        return small if small.type == e.type else _shaped(small, e)
     if e.op == "ceildiv" and c is not None and found.is_multiple_of(c):
         return _arithmetic_of(build.floordiv(a, b), known)
     if not known.is_exact(a):

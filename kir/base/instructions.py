@@ -56,6 +56,12 @@ def table() -> dict[str, Instruction]:
     return out
 
 
+def masked(name: str, operands: int) -> bool:
+    """Whether a call of the lanes of a warp with so many operands hands over, as the last of them, a mask that only the run knows."""
+    row = table().get(name)
+    return row is not None and row.level == "warp" and operands > row.args[0]
+
+
 def instruction(name: str) -> Instruction:
     """The row of that name. Raises KirError KIR-V001, with the nearest names, when there is none."""
     found = table().get(name)

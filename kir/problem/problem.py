@@ -19,7 +19,7 @@ from kir.base.diagnostic import KirError, Origin, did_you_mean, error, usage
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program
-from kir.ir.types import DTYPES, DType, PointerType, TileType, Type
+from kir.ir.types import DTYPES, DType, PointerType, TileType, Type, dtype_of
 from kir.ir.visit import once_for_each, substitute, transform
 from kir.problem import comparison
 from kir.problem.comparison import Comparison
@@ -410,8 +410,11 @@ def with_storage(program: n.Program, old: DType, new: DType) -> n.Program:
             return PointerType(new if t.dtype == old else t.dtype, t.space)
         return new if t == old else t
 
-    def leave(_: n.Node, node: n.Node) -> n.Node:
+    def leave(before: n.Node, node: n.Node) -> n.Node:
         match node:
+            case n.Call(fn="pack" | "unpack") if old.bits != new.bits and isinstance(before, n.Call) and (dtype_of(before.type) == old or any(
+                    isinstance(a, n.Expr) and dtype_of(a.type) == old for a in before.args)):
+                raise TypeError(f"'{node.fn}' takes its bits")
             case n.Buffer() if node.dtype == old:
                 return replace(node, dtype=new)
             case n.Const() if node.dtype == old:

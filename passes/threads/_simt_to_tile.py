@@ -292,7 +292,7 @@ class Gathered:
     def _call(self, e: n.Call, under: _Under) -> n.Expr:
         args = [a for a in e.args if isinstance(a, n.Expr)]
         if e.of is None and e.fn.startswith("shfl_"):
-            if under.splits or dict(e.attrs).get("width", WARP) != WARP or not {"mask", "group"}.isdisjoint(dict(e.attrs)):
+            if len(args) > 2 or under.splits or dict(e.attrs).get("width", WARP) != WARP or not {"mask", "group"}.isdisjoint(dict(e.attrs)):
                 raise CannotDeal("not all lanes of a warp take part in an exchange")
             place = shuffled(e.fn, self.tile(args[1], under), self.threads)
             if place is None:

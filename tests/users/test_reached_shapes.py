@@ -113,3 +113,66 @@ def test_each_warp_of_a_grid_has_an_element(warps: int, tmp_path: Path, capsys: 
     assert binding is not None and binding.tensors["y"].shape == [f"ceildiv(n, {32 * warps})", warps]
     code, out, _ = called(capsys, "check", str(file))
     assert code == 0 and "proved for all sizes" in out
+
+
+@pytest.mark.parametrize(("source", "launch", "shapes"), [
+    ("float* s, const float* x, int n, int k) {\n  const int t = threadIdx.x, i = blockIdx.x * 64 + t;\n"
+     "  if (i < n && t < k) atomicAdd(s + t, x[i]);\n", "s, x, n, 5", {"s": [5], "x": ["n"]}),  # as many, whatever n is
+    ("const int* a, int n, const int* b, int m, int* y) {\n  const int i = blockIdx.x * 64 + threadIdx.x;\n"
+     "  if (i < n) y[i] = a[i];\n  if (i < m) y[n + i] = b[i];\n", "a, n, b, m, y", {"a": ["n"], "b": ["m"], "y": ["n + m"]}),
+    ("const float* a, float* y, int n, int cols, int many, int pitch) {\n  const int i = blockIdx.x * 64 + threadIdx.x;\n"
+     "  if (i >= n) return;\n  float s = cols;\n  for (int j = 0; j < many; ++j) s += a[j * pitch + i];\n  y[i] = s;\n", "a, y, n, cols, many, pitch",
+     {"a": ["many * pitch"], "y": ["n"]}),  # of what places depend on
+    ("const float* a, float* y, int n, int width) {\n  const int i = blockIdx.x * 64 + threadIdx.x;\n  float s = 0.f;\n"
+     "  for (int j = 0; j < (width + 7) / 8; ++j)\n    for (int e = 0; e < 8; ++e) s += a[i * width + j * 8 + e];\n  y[i] = s;\n", "a, y, n, width",
+     {"a": ["n", "width"], "y": ["n"]}),  # widths of whole eights
+])
+def test_a_shape_is_of_the_sizes_that_places_depend_on(source: str, launch: str, shapes: dict[str, list[str | int]], tmp_path: Path) -> None:
+    head = source.split(") {")[0]
+    (tmp_path / "k.cu").write_text(f"__global__ void k({source}}}\nvoid go({head}) {{ k<<<(n + 63) / 64, 64>>>({launch}); }}\n")
+    found = called_binding(tmp_path / "k.cu")
+    assert {name: list(t.shape) for name, t in found.tensors.items()} == shapes
+
+
+def test_classes_of_the_file_are_template_arguments_and_a_truth_is_a_byte(tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text("""struct Twice { __device__ float operator()(float v) const { return 2.f * v; } };
+template <int T_> struct Tile { static constexpr int T = T_; };
+template <class P, class F> __global__ void k(const float* x, float* y, int n, F f = F()) {
+  extern __shared__ float held[];
+  bool* there = (bool*)(held + P::T);
+  const int i = blockIdx.x * P::T + threadIdx.x;
+  held[threadIdx.x] = i < n ? x[i] : 0.f;
+  there[threadIdx.x] = i < n;
+  __syncthreads();
+  if (there[threadIdx.x]) y[i] = f(held[threadIdx.x]);
+}
+void go(const float* x, float* y, int n) {
+  using P = Tile<64>;
+  const int threads = 64;
+  k<P, Twice><<<(n + 63) / 64, threads, threads * (sizeof(float) + sizeof(bool))>>>(x, y, n);
+}
+""")
+    found = called_binding(tmp_path / "k.cu")
+    assert (found.metas["P"], found.metas["F"], found.metas["shared_bytes"]) == ("Tile<64>", "Twice", 320)
+    assert found.tensors["y"].shape == ["n"]
+
+
+def test_a_record_that_a_caller_hands_in_is_its_members(tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text("""struct Sizes { int rows, cols; /* of x */ };
+struct Params {
+  const float* __restrict__ x;
+  float *y = nullptr, *z;
+  Sizes of;
+  float scale{1.f};
+  bool twice;
+  __host__ __device__ int count() const { return of.rows * of.cols; }
+};
+__global__ void k(const Params p) {
+  const int i = blockIdx.y * p.of.cols + blockIdx.x * 64 + threadIdx.x;
+  if (blockIdx.x * 64 + threadIdx.x < p.of.cols) { p.y[i] = p.x[i] * p.scale; p.z[i] = p.twice ? 2.f : 1.f; }
+}
+void go(const Params& params, cudaStream_t stream) { k<<<dim3((params.of.cols + 63) / 64, params.of.rows), 64, 0, stream>>>(params); }
+""")
+    found = called_binding(tmp_path / "k.cu")
+    assert {name: list(t.shape) for name, t in found.tensors.items()} == {f"p_{x}": ["rows", "cols"] for x in "xyz"}
+    assert sorted(found.sizes) == ["cols", "rows"] and found.grid == ["ceildiv(cols, 64)", "rows"]

@@ -11,7 +11,7 @@ from dataclasses import field
 
 from kir.analysis.facts import Facts
 from kir.base.dataclass import dataclass
-from kir.base.instructions import instruction
+from kir.base.instructions import instruction, masked
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.printer import expr_text
@@ -261,6 +261,8 @@ class Expressions:
 
     def cached(self, b: n.Buffer, cache: str, place: str) -> str:
         """A read of one element under a cache policy."""
+        if cache == "volatile" and b.space == "global" and b.dtype.name not in ("f16", "bf16"):
+            return f"*(const volatile {c_type(b.dtype)}*)&{place}"
         if b.space != "global" or b.dtype.bytes not in ptx_functions.WORDS:
             raise refuse("KIR-B008", f"a cache policy for {b.space} memory of {b.dtype}", "elements of 2, 4 or 8 bytes in global memory")
         if cache == "nc" and b.dtype.name in ("f16", "bf16"):
@@ -303,11 +305,11 @@ class Expressions:
             case "unpack":
                 return f"{self.header('part')}<{c_type(dtype_of(e.type))}>({self.element(args[0], at[:-1])}, {at[-1]})", ATOM
             case "warp_reduce":
-                mask = lane_mask(attrs)
+                mask = self._lanes(e, at)
                 return f"__reduce_{attrs.get('op', 'add')}_sync({mask}, {self.element(args[0], at)})", ATOM
             case _ if e.fn in _SHUFFLES:
                 width = f", {attrs['width']}" if "width" in attrs else ""
-                mask = lane_mask(attrs)
+                mask = self._lanes(e, at)
                 return f"{_SHUFFLES[e.fn]}({mask}, {self.element(args[0], at)}, {self.element(args[1], at)}{width})", ATOM
             case "philox":
                 words = [*(self.element(a, self._fitted(a.type, at)) for a in args), "0u", "0u", "0u"][:5]
@@ -315,10 +317,14 @@ class Expressions:
             case "active_mask":
                 return "__activemask()", ATOM
             case _ if e.fn in _VOTES:
-                mask = lane_mask(attrs)
+                mask = self._lanes(e, at)
                 return f"{_VOTES[e.fn]}({mask}, {self.element(args[0], at)})", ATOM
             case _:
                 return self._math(e, args, at), ATOM
+
+    def _lanes(self, e: n.Call, at: tuple[str, ...]) -> str:
+        """The mask of a call: a number, or what the run says."""
+        return self.element(e.args[-1], at) if masked(e.fn, len(e.args)) and isinstance(e.args[-1], n.Expr) else lane_mask(dict(e.attrs))
 
     def _math(self, e: n.Call, args: list[n.Expr], at: tuple[str, ...]) -> str:
         row, dtype = instruction(e.fn), dtype_of(args[0].type) if args else None

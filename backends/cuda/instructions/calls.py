@@ -74,7 +74,8 @@ class InstructionCalls:
                 if team.sync:
                     w.put(f"{team.sync};")
             case "warp_sync":
-                w.put(f"__syncwarp({lane_mask(attrs)});" if "group" in attrs else "__syncwarp();")
+                own = to.scalar(args[0]) if args else lane_mask(attrs) if "group" in attrs else ""
+                w.put(f"__syncwarp({own});")
             case "fence":
                 scope = str(attrs.get("scope", "gpu"))
                 if scope not in _FENCES:

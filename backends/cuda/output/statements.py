@@ -286,7 +286,9 @@ class Statements(InstructionCalls):
             conditions += [to.element(s.mask, at, 3)] if s.mask is not None else []
             head = f"if ({' && '.join(c for c in conditions if c)}) " if any(conditions) else ""
             place, value = self.memory.element(to, s.at, at), to.element(s.value, at)
-            if s.cache:
+            if s.cache == "volatile" and b.space == "global" and b.dtype.name not in ("f16", "bf16"):
+                w.put(f"{head}*(volatile {c_type(b.dtype)}*)&{place} = {value};")
+            elif s.cache:
                 if b.space != "global" or b.dtype.bytes not in ptx_functions.WORDS:
                     raise refuse("KIR-B008", f"a cache policy for {b.space} memory of {b.dtype}", "elements of 2, 4 or 8 bytes in global memory")
                 bits = ptx_functions.as_word(b.dtype, value, to.header("bit_cast") if b.dtype.bits < 32 else "")

@@ -12,7 +12,7 @@ from dataclasses import field, replace
 from kir.analysis.facts import Facts
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error
-from kir.base.instructions import instruction
+from kir.base.instructions import instruction, masked
 from kir.ir import nodes as n
 from kir.ir.build import int_value, invert
 from kir.ir.printer import expr_text
@@ -305,6 +305,8 @@ class Expressions:
         if e.fn in _EXTERNAL and not e.attrs and isinstance(e.type, DType):
             words = [self.dtype(e.type), f'"{_EXTERNAL[e.fn]}"', *map(self.text, args)]
             return f"T.call_extern({', '.join(words)})"
+        if masked(e.fn, len(e.args)):
+            raise refuse("KIR-B008", f"TileLang's {e.fn} names all lanes, and not those of a mask that only the run knows")
         if e.fn in ("ballot", "active_mask"):
             return f'T.Cast("uint32", {"T.ballot" if args else "T.activemask"}({", ".join(map(self.text, args))}))'
         spelling = instruction(e.fn).on("tilelang")

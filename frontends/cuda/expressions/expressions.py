@@ -214,11 +214,12 @@ def _assignment(r: Reading, node: Node, scope: Scope) -> Value:
     sign = text(op)
     if (made := _through_choice(r, left, sign, right, scope, node)) is not None:
         return made
+    first = pinned_value(r, rvalue(r, value(r, right, scope)), "right") if _steps(left) & set(_identifiers(right)) else None
     at = value(r, left, scope)
     if right.type == "initializer_list" and isinstance(at, (Located, Members)):
         assign(r, at, braced(r, right, at.type, scope))
         return at
-    b = value(r, right, scope)
+    b = value(r, right, scope) if first is None else first
     if isinstance(at, Aimed):
         raise NotUnderstood(f"a pointer to {at.type} that is set again", node)
     if isinstance(at, (Members, Located, Wide)) and isinstance(at.type, Rec) and (
@@ -236,6 +237,17 @@ def _assignment(r: Reading, node: Node, scope: Scope) -> Value:
         raise NotUnderstood(f"an assignment to {text(left)}", node)
     assign(r, at, b)
     return at
+
+
+def _steps(left: Node) -> set[str]:
+    """The variables that the left side of an assignment steps (`a[i++] = i`): the right side comes before it (C++17, [expr.ass])."""
+    found, stack = set(), [left]
+    while stack:
+        top = stack.pop()
+        if top.type == "update_expression":
+            found |= set(_identifiers(top))
+        stack += top.named_children
+    return found
 
 
 def _through_choice(r: Reading, left: Node, sign: str, right: Node, scope: Scope, node: Node) -> Value | None:
@@ -449,13 +461,21 @@ def _lambda(r: Reading, node: Node, scope: Scope) -> Value:
     if captures is None or body is None:
         return Lambda(node, scope, scope.unit)
     items = [x.strip() for x in text(captures).strip("[]").split(",")]
+    begun_here = [c for c in captures.named_children if c.type == "lambda_capture_initializer"]
     referred = {x[1:].strip() for x in items if x.startswith("&")}
-    copied = (set(_identifiers(body)) if "=" in items else {x for x in items if x.isidentifier()}) - referred
+    copied = (set(_identifiers(body)) if "=" in items else {x for x in items if x.isidentifier()}) - referred - {
+        text(c.named_children[0]) for c in begun_here}
     inside = scope.inner()
     for name in sorted(copied):
         found = scope.find(name)
         if isinstance(found, Located) and isinstance(found.type, Prim | Ptr | Vec) and found.place.store.space == "register":
             inside.values[name] = pinned_value(r, rvalue(r, found), name)
+    for each in begun_here:  # `[m = k + 4]`, `[&m = k]`
+        parts = each.named_children
+        if len(parts) != 2 or parts[0].type != "identifier":
+            raise NotUnderstood("a capture of unusual form", each)
+        v = value(r, parts[1], scope)
+        inside.values[text(parts[0])] = v if text(each).startswith("&") else pinned_value(r, rvalue(r, v), text(parts[0]))
     return Lambda(node, inside if inside.values else scope, scope.unit)
 
 

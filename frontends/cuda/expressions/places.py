@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kir.ir import build
+from kir.ir import nodes as n
 from kir.ir.types import U32, dtype_of
 
 from ..names.lookup import of_declarations
@@ -30,10 +32,20 @@ def pointer(r: Reading, node: Node, scope: Scope) -> Value:
     arg, op = node.child_by_field_name("argument"), node.child_by_field_name("operator")
     assert arg is not None and op is not None
     if text(op) == "&":
-        return address(r, r.value(arg, scope), arg)
+        return _address_of_chosen(r, arg, scope) or address(r, r.value(arg, scope), arg)
     if _is_this(arg):
         return r.value(arg, scope)
     return pointed(r, rvalue(r, r.value(arg, scope)), node)
+
+
+def _address_of_chosen(r: Reading, node: Node, scope: Scope) -> Value | None:
+    """`&(c ? a : b)[i]`, which is `(c ? a : b) + i`; None for another place."""
+    base, listed = node.child_by_field_name("argument"), node.child_by_field_name("indices")
+    while base is not None and base.type == "parenthesized_expression" and len(base.named_children) == 1:
+        base = base.named_children[0]
+    if node.type != "subscript_expression" or base is None or base.type != "conditional_expression" or listed is None or len(listed.named_children) != 1:
+        return None
+    return operators.binary(r, "+", rvalue(r, r.value(base, scope)), r.value(listed.named_children[0], scope), node)
 
 
 def _is_this(node: Node) -> bool:
@@ -108,6 +120,8 @@ def element(r: Reading, base: Value, at: Value, node: Node) -> Value:
         return operators.conditional(r, base.cond, lambda: element(r, a, at, node), lambda: element(r, b, at, node), node)
     if isinstance(base, Scalar) and isinstance(rvalue(r, at), Pointer):
         base, at = rvalue(r, at), base
+    if isinstance(base, Remote) and base.type == Ptr(Prim(base.at.buffer.dtype)) and not isinstance(base.at.index[-1], n.Span):
+        return Apart(n.Region(base.at.buffer, (*base.at.index[:-1], build.add(base.at.index[-1], index32(scalar(r, at, node))))))
     if not isinstance(base, Pointer) or base.type.to == VOID:
         raise NotUnderstood(f"an element of {type_text(base)}", node)
     return Located(base.place.shifted(scalar(r, at, node), base.type.to, r.m), base.type.to)

@@ -18,7 +18,9 @@ from ..values.loads import rvalue
 from ..values.objects import assign, initialized
 from ..values.reading import Reading
 from ..values.values import Builtin, Dims, Group, Located, Nothing, Scalar, constant
-from .cuda_lanes import shuffled
+from . import cluster_groups, lane_groups
+from .cuda_lanes import UNCONDITIONAL, shuffled
+from .lane_groups import combined
 
 FUNCTIONS: dict[str, Callable[[Reading, Builtin, list[Value], Node], Value]] = {}
 """Functions of the namespace `cooperative_groups`, by their plain names."""
@@ -26,10 +28,6 @@ FUNCTIONS: dict[str, Callable[[Reading, Builtin, list[Value], Node], Value]] = {
 
 def _this_block(r: Reading, f: Builtin, args: list[Value], node: Node) -> Value:
     return Group("thread_block")
-
-
-def _coalesced(r: Reading, f: Builtin, args: list[Value], node: Node) -> Value:
-    raise NotUnderstood("a group of the lanes that happen to be active", node)
 
 
 def _grid(r: Reading, f: Builtin, args: list[Value], node: Node) -> Value:
@@ -52,6 +50,8 @@ def _sync(r: Reading, f: Builtin, args: list[Value], node: Node) -> Value:
 def _reduce(r: Reading, f: Builtin, args: list[Value], node: Node) -> Value:
     """`cg::reduce(tile, value, op)`: a ladder of shuffles."""
     group, v, op = args[0], rvalue(r, args[1]), args[2]
+    if isinstance(group, Group) and group.mask is not None and isinstance(v, Scalar):
+        return lane_groups.reduced(r, group.mask, v, op, node)
     if not isinstance(group, Group) or not group.size:
         raise NotUnderstood("a reduction over more than one warp", node)
     among = own_lanes(r, group)
@@ -67,31 +67,18 @@ def _reduce(r: Reading, f: Builtin, args: list[Value], node: Node) -> Value:
     return rvalue(r, total)
 
 
-UNCONDITIONAL = 2
-"""Blocks that are open where a kernel's own statements are read: the program's, and the kernel's."""
-
-
 def own_lanes(r: Reading, g: Group) -> dict[str, n.Attr]:
     """The mask of what the lanes of a tile do together, as an attribute: their own group. Where nothing is conditional all of a warp's tiles come,
     and the whole warp is as good."""
     return {"group": g.size} if 1 <= g.size < 32 and len(r.m.blocks) > UNCONDITIONAL else {}
 
 
-def combined(r: Reading, op: Value, a: Value, b: Value, node: Node) -> Value:
-    """A functor such as `cg::plus<float>()` on two values."""
-    if isinstance(op, Builtin):
-        name = op.name
-        signs = {"plus": "+", "bit_and": "&", "bit_or": "|", "bit_xor": "^", "multiplies": "*"}
-        if name in signs:
-            return r.operators.binary(r, signs[name], a, b, node)
-        if name in ("greater", "less"):
-            x, y = scalar(r, a), scalar(r, b)
-            return Scalar(build.binary("max" if name == "greater" else "min", x, y))
-    return r.calls.apply(r, op, [a, b], node)
-
-
 def method(r: Reading, g: Group, name: str, args: list[Value], node: Node) -> Value:
     """A method of a group."""
+    if g.mask is not None:
+        return lane_groups.method(r, g.mask, name, args, node)
+    if g.kind == "cluster_group":
+        return cluster_groups.method(r, name, args, node)
     if name == "sync":
         if g.kind == "grid_group":
             raise NotUnderstood("a barrier of the whole grid", node)
@@ -154,6 +141,8 @@ def _axes(r: Reading, of: str) -> tuple[n.Expr, n.Expr, n.Expr]:
 
 
 FUNCTIONS.update({
-    "this_thread_block": _this_block, "coalesced_threads": _coalesced, "this_grid": _grid, "tiled_partition": _partition, "sync": _sync,
+    "this_thread_block": _this_block, "coalesced_threads": lane_groups.coalesced, "labeled_partition": lane_groups.labeled,
+    "binary_partition": lane_groups.binary,
+    "this_cluster": cluster_groups.this_cluster, "this_grid": _grid, "tiled_partition": _partition, "sync": _sync,
     "reduce": _reduce,
 })  # fmt: skip

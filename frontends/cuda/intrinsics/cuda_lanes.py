@@ -19,6 +19,8 @@ from .cuda_names import Handler, names
 from .cuda_operands import called
 
 FULL = 0xFFFFFFFF
+UNCONDITIONAL = 2
+"""Blocks that are open where a kernel's own statements are read: the program's, and the kernel's."""
 REDUCTIONS = ("add", "max", "min", "or", "and", "xor")
 
 
@@ -30,16 +32,26 @@ def handlers() -> dict[str, Handler]:
     return out | {"__syncwarp": _sync_warp, "__activemask": _active_mask, "__lane_id": _lane}
 
 
-def mask_of(r: Reading, v: Value, node: Node) -> dict[str, int]:
-    """The attribute of a lane mask. Raises NotUnderstood for a mask that is not known."""
+Mask = tuple[dict[str, int], tuple[n.Expr, ...]]
+"""The lanes that make a call together: attributes of it, or an operand after the others where only the run knows them."""
+
+
+def mask_of(r: Reading, v: Value, node: Node) -> Mask:
+    """What a lane mask is to a call."""
     value_ = constant(rvalue(r, v))
     if value_ is None:
-        size = _own_group(r, scalar(r, v))
+        mask = scalar(r, v, node)
+        size = _own_group(r, mask)
         if size is not None:
-            return {"group": size}
-        raise NotUnderstood("a lane mask that is only known when it runs", node)
+            return {"group": size}, ()
+        return ({}, ()) if _all_here(r, mask) else ({}, (converted(mask, U32),))
     value_ &= FULL
-    return {} if value_ == FULL else {"mask": value_}
+    return ({} if value_ == FULL else {"mask": value_}), ()
+
+
+def _all_here(r: Reading, mask: n.Expr) -> bool:
+    """Whether a mask is that of the active lanes, asked for where nothing is conditional: all that have not left the kernel, as a full mask is."""
+    return isinstance(mask, n.Var) and mask.name in r.unparted
 
 
 def _own_group(r: Reading, mask: n.Expr) -> int | None:
@@ -64,44 +76,50 @@ def _bare(e: n.Expr) -> n.Expr:
 
 def _shuffle(r: Reading, name: str, args: list[Value], node: Node) -> Value:
     fn = names()["shuffle"][name]
-    options: dict[str, n.Attr] = dict(mask_of(r, args[0], node))
+    known, mask = mask_of(r, args[0], node)
+    options: dict[str, n.Attr] = dict(known)
     width = constant(rvalue(r, args[3])) if len(args) > 3 else 32
     if width is None:
         raise NotUnderstood("a shuffle of a width that is not known", node)
-    return shuffled(r, fn, rvalue(r, args[1]), scalar(r, args[2], node), options, width)
+    return shuffled(r, fn, rvalue(r, args[1]), scalar(r, args[2], node), options, width, mask)
 
 
-def shuffled(r: Reading, fn: str, v: Value, lane: n.Expr, options: dict[str, n.Attr], width: int = 32) -> Value:
+def shuffled(r: Reading, fn: str, v: Value, lane: n.Expr, options: dict[str, n.Attr], width: int = 32,
+             mask: tuple[n.Expr, ...] = ()) -> Value:
     """A value of another lane."""
     if width != 32:
         options = {**options, "width": width}
     lane = converted(lane, I32)
     if isinstance(v, Scalar):
-        return Scalar(r.m.let("other", called(fn, v.expr, lane, options=options)))
+        return Scalar(r.m.let("other", called(fn, v.expr, lane, *mask, options=options)))
     if isinstance(v, Wide):
-        return Wide(r.m.let("other", called(fn, v.tile, lane, options=options)), v.type)
+        return Wide(r.m.let("other", called(fn, v.tile, lane, *mask, options=options)), v.type)
     if isinstance(v, (Record, Members)):
-        return Record({k: shuffled(r, fn, rvalue(r, x), lane, options) for k, x in v.fields.items() if k != "#array"}, v.type)
+        return Record({k: shuffled(r, fn, rvalue(r, x), lane, options, mask=mask) for k, x in v.fields.items() if k != "#array"}, v.type)
     raise NotUnderstood(f"a shuffle of {type_text(v)}")
 
 
 def _vote(r: Reading, name: str, args: list[Value], node: Node) -> Value:
     fn = names()["vote"][name]
-    options: dict[str, n.Attr] = dict(mask_of(r, args[0], node))
+    known, mask = mask_of(r, args[0], node)
+    options: dict[str, n.Attr] = dict(known)
     x = scalar(r, args[1], node) if fn == "match_any" else condition(r, args[1], node)
-    made = r.m.let("vote", called(fn, x, options=options))
+    made = r.m.let("vote", called(fn, x, *mask, options=options))
     return Scalar(converted(made, I32)) if dtype_of(made.type) == BOOL else Scalar(made)
 
 
 def _warp_reduce(r: Reading, name: str, args: list[Value], node: Node) -> Value:
     if "warp_reduce" not in table():
         raise NotUnderstood(f"the function '{name}'", node)
-    options: dict[str, n.Attr] = dict(mask_of(r, args[0], node))
-    return Scalar(r.m.let("total", called("warp_reduce", scalar(r, args[1], node), options={**options, "op": name.split("_")[3]})))
+    options, mask = mask_of(r, args[0], node)
+    return Scalar(r.m.let("total", called("warp_reduce", scalar(r, args[1], node), *mask, options={**options, "op": name.split("_")[3]})))
 
 
 def _active_mask(r: Reading, name: str, args: list[Value], node: Node) -> Value:
-    return Scalar(r.m.let("active_lanes", build.call("active_mask")))
+    made = r.m.let("active_lanes", build.call("active_mask"))
+    if len(r.m.blocks) <= UNCONDITIONAL and isinstance(made, n.Var):
+        r.unparted.add(made.name)
+    return Scalar(made)
 
 
 def _lane(r: Reading, name: str, args: list[Value], node: Node) -> Value:
@@ -109,8 +127,8 @@ def _lane(r: Reading, name: str, args: list[Value], node: Node) -> Value:
 
 
 def _sync_warp(r: Reading, name: str, args: list[Value], node: Node) -> Value:
-    options = mask_of(r, args[0], node) if args else {}
+    options, mask = mask_of(r, args[0], node) if args else ({}, ())
     if "mask" in options:
         raise NotUnderstood("a __syncwarp of some lanes", node)
-    r.m.emit(n.Eval(build.call_with("warp_sync", (), n.attrs(**options))))
+    r.m.emit(n.Eval(build.call_with("warp_sync", mask, n.attrs(**options))))
     return Nothing()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 
 from kir.base.instructions import table
@@ -34,7 +35,9 @@ def handlers() -> dict[str, Handler]:
     ):  # fmt: skip
         out.update(dict.fromkeys(kinds, handler))
     out.update({
-        "__powf": _power, "__sincosf": _sine_cosine, "sincosf": _sine_cosine, "__exp2f": _approximate, "abs": _abs, "labs": _abs, "llabs": _abs,
+        "__powf": _power, "__sincosf": _sine_cosine, "sincosf": _sine_cosine,
+        **dict.fromkeys(("sincos", "sincospif", "sincospi"), _sine_cosine),
+        **dict.fromkeys(("sinpif", "cospif", "sinpi", "cospi"), _of_half_turns), "__exp2f": _approximate, "abs": _abs, "labs": _abs, "llabs": _abs,
         "__saturatef": _saturate, "__hneg": _negate, "__hneg2": _negate, "signbit": _signbit, "__byte_perm": _permute,
         "__dp4a": _dot,
     })  # fmt: skip
@@ -121,11 +124,27 @@ def _power(r: Reading, name: str, args: list[Value], node: Node) -> Value:
 
 
 def _sine_cosine(r: Reading, name: str, args: list[Value], node: Node) -> Value:
-    x = pinned(r, converted(scalar(r, args[0], node), F32), "angle")
+    x = pinned(r, _angle(scalar(r, args[0], node), name), "angle")
     for a, fn in zip(args[1:], ("sin", "cos"), strict=False):
         at, kind = place_of(r, a, node)
-        assign(r, Located(at, kind), Scalar(build.call(f"{fn}_approx" if name.startswith("__") else fn, x)))
+        made = _half_turns(fn, x) if "pi" in name else build.call(f"{fn}_approx" if name.startswith("__") else fn, x)
+        assign(r, Located(at, kind), Scalar(made))
     return Nothing()
+
+
+def _of_half_turns(r: Reading, name: str, args: list[Value], node: Node) -> Value:
+    return Scalar(_half_turns(name[:3], _angle(scalar(r, args[0], node), name)))
+
+
+def _angle(x: n.Expr, name: str) -> n.Expr:
+    """An argument in the precision of a function: f32 where its name ends in `f`, or where its argument is one and there is an overload."""
+    wide = not name.endswith("f") and not (dtype_of(x.type).is_float and dtype_of(x.type).bits <= 32)
+    return converted(x, F64 if wide else F32)
+
+
+def _half_turns(fn: str, x: n.Expr) -> n.Expr:
+    """`sinpi(x)` = sin(pi x), as near as these functions are (CUDA Math API: within two units in the last place): worked out in f64."""
+    return converted(build.call(fn, build.mul(converted(x, F64), build.const(math.pi, F64))), dtype_of(x.type))
 
 
 def _binary(r: Reading, name: str, args: list[Value], node: Node) -> Value:

@@ -18,7 +18,8 @@ from .standard_functions import FUNCTIONS, FUNCTORS
 
 DIMS = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
 LIBRARIES = frozenset({"std", "cuda", "cg", "cooperative_groups", "thrust", "nvcuda", "nv", "cub", "experimental"})
-_GROUPS = {"thread_block": Named("cooperative_groups::thread_block"), "grid_group": Named("cooperative_groups::grid_group")}
+_GROUPS = {"thread_block": Named("cooperative_groups::thread_block"), "grid_group": Named("cooperative_groups::grid_group"),
+           "coalesced_group": Named("cooperative_groups::coalesced_group"), "cluster_group": Named("cooperative_groups::cluster_group")}
 
 
 class Library:

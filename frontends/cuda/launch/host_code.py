@@ -18,15 +18,17 @@ from ..source.source import Node, Unit, fragment
 from ..source.syntax import declared_name, text
 from ..symbols.template_candidates import likely
 from ..types.errors import NotUnderstood
-from .dispatch import CPP_TYPES, KERNEL, OPEN, Closure, Config, GuessedType, KernelOf, Written, kernel_of, offered
+from .dispatch import CPP_TYPES, KERNEL, OPEN, Closure, Config, Fields, GuessedType, KernelOf, Written, kernel_of, offered
 from .host_parts import (
     Headers,
     combined,
     divisor,
     function_name,
+    is_class,
     is_integer,
     literal,
     parameters,
+    record_of,
     template_names,
     template_of,
     words_of_kernels,
@@ -95,7 +97,7 @@ class Follower:
             return Memory(self.known, name, None, TYPES.get(kind, ""))
         if kind in TYPES and is_integer(kind):
             return self._named(name, None)
-        return Unknown(name)
+        return record_of(kind, name, self.units, lambda word: self._named(word, None), self.known)
 
     def _named(self, name: str, example: int | None) -> n.Var:
         made = self.known.fresh("", example)
@@ -363,7 +365,7 @@ class Follower:
     def _field(self, e: Node, scope: dict[str, Value]) -> Value:
         owner = self.value(e.named_children[0], scope)
         word = text(e.named_children[-1])
-        if isinstance(owner, Config):
+        if isinstance(owner, (Config, Fields)):
             return owner.members.get(word, Unknown(word))
         if isinstance(owner, Extents) and word in "xyz":
             return owner.of["xyz".index(word)] if "xyz".index(word) < len(owner.of) else build.const(1)
@@ -425,11 +427,12 @@ class Follower:
             if each.type == "type_descriptor":
                 words = text(each)
                 held = self._name(words, scope)
-                if self.every:
-                    out.append(self._type(words, scope))
+                if self.every or isinstance(held, Written):
+                    out.append(held if isinstance(held, Written) else self._type(words, scope))
                     continue
                 made = held if not isinstance(held, Unknown) else Dtype("") if words in ("scalar_t", "T") and words not in scope else named_types(words)
-                out.append(Written(words) if isinstance(made, Unknown) and "::" in words and self._is_spelled(words, scope) else made)
+                spelled = isinstance(made, Unknown) and ("::" in words or is_class(words, self.units)) and self._is_spelled(words, scope)
+                out.append(Written(words) if spelled else made)
             else:
                 v = self.value(each, scope)
                 out.append(self._type(text(each), scope) if self.every and isinstance(v, Unknown)

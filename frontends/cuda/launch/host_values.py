@@ -49,7 +49,7 @@ class Memory(Array):
 
 def bytes_of(dtype: str) -> int:
     """Bytes of an element; 0 where the dtype is open."""
-    return DTYPES[dtype].bits // 8 if dtype in DTYPES else 0
+    return (DTYPES[dtype].bits + 7) // 8 if dtype in DTYPES else 0
 
 
 def width_of(kind: str) -> int:

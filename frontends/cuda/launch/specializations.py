@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import islice, product
 from pathlib import Path
@@ -17,6 +18,7 @@ from kir.surface.launches.values import Dtype, Unknown, Value, is_number
 from ..source.source import Sources, Unit
 from ..source.syntax import text
 from ..source.tree import Project, project_of
+from ..symbols.overloaded import named as by_name
 from ..symbols.symbols import Function, TParam
 from ..symbols.template_candidates import choices, likely, samples
 from .arguments import compile_time
@@ -48,12 +50,20 @@ def specializations(
     named = [(name, text(given)[1:-1].strip(), f"{o.file}:{o.line}") for name, given, node, unit in instantiations(units) for o in [unit.origin(node)]
              if (name, o.file) not in others]
     told: set[str] = set()
-    for fn in kernels:
-        if fn.name in told:  # an overload: which one it is says each specialization
+    for called, fn in by_name(kernels):
+        if called in told:  # an overload of a template: which one it is says each specialization
             continue
-        told.add(fn.name)
+        told.add(called)
         own = [(words, at) for name, words, at in named if name == fn.name]
-        yield from _capped(list(_of(fn, [each for each in launches if each.kernel == fn.name], own, reads, means)))
+        its = [each for each in launches if each.kernel == fn.name]
+        if fn.params is None and any(f.name == fn.name and f is not fn and f.params is None for f in kernels):  # the arguments say which it is, by their number
+            its = [each for each in its if len(each.arguments) == len(fn.parameters())]
+        yield from _capped([_called(each, fn.name, called) for each in _of(fn, its, own, reads, means)])
+
+
+def _called(each: Specialization, name: str, called: str) -> Specialization:
+    """A specialization by the name under which its kernel is asked for."""
+    return each if called == name else replace(each, name=called, label=called + each.label.removeprefix(name))
 
 
 def _capped(found: list[Specialization]) -> list[Specialization]:

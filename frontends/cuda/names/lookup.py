@@ -174,7 +174,7 @@ def device_tensor(r: Reading, d: Variable, node: Node, constant: bool) -> Value 
         r.m.taken.add(d.name)
         r.stores.append(store)
         r.devices[d.name] = store
-    made = Located(Place(r.devices[d.name], (), build.const(0, I64)), kind)
+    made = Located(Place(r.devices[d.name], (), build.const(0, I64), "volatile" in words), kind)
     if not d.params:
         r.constants[id(d)] = made
     return made

@@ -34,6 +34,8 @@ def mutated(r: Reading, body: Node | None, scope: Scope) -> frozenset[str]:
                 _base(node.child_by_field_name("argument"), out)
             case "pointer_expression" if node.children and text(node.children[0]) == "&":
                 _base(node.child_by_field_name("argument"), out)
+            case "lambda_capture_initializer" if text(node).startswith("&"):
+                _base(node.named_children[-1], out)
             case "gnu_asm_output_operand":
                 _base(node.child_by_field_name("value"), out)
             case "call_expression":

@@ -45,8 +45,7 @@ class Types:
                 kind, d = node.child_by_field_name("type"), node.child_by_field_name("declarator")
                 if kind is None:
                     raise NotUnderstood(f"the type {text(node)}", node)
-                const = any(c.type == "type_qualifier" and text(c) == "const" for c in node.children)
-                return self.shaped(self.base_type(kind, scope), d, scope, const)[0]
+                return self.shaped(self.base_type(kind, scope), d, scope, *_qualifiers(node))[0]
             case "placeholder_type_specifier" | "auto":
                 return AUTO
             case "dependent_type" | "dependent_name":
@@ -278,19 +277,23 @@ class Types:
     def fits_type(self, node: Node, d: Node | None, t: CType, names: dict[str, TParam], found: Bindings, scope: Scope) -> bool:
         """Whether a type has the form of a type specifier with a declarator; parameters in it are bound in `found`."""
         while d is not None and d.type not in ("identifier", "field_identifier"):
-            inner = d.child_by_field_name("declarator") or next((c for c in d.named_children if c.type.endswith("declarator") or c.type == "identifier"), None)
+            inner = _inner(d)
             if d.type in ("pointer_declarator", "abstract_pointer_declarator"):
                 return self._under_pointers(node, d, t, names, found, scope)
-            if d.type in ("array_declarator", "abstract_array_declarator"):
-                if isinstance(t, Arr):
-                    size = d.child_by_field_name("size")
-                    if size is not None and text(size) in names and not _bind(found, text(size), integer(t.n)):
+            if d.type in _ARRAYS:
+                sizes = [d.child_by_field_name("size")]
+                while inner is not None and inner.type in _ARRAYS:
+                    sizes.append(inner.child_by_field_name("size"))
+                    inner = _inner(inner)
+                for size in reversed(sizes):  # what stands nearest to the name is outermost
+                    if isinstance(t, Arr):
+                        if size is not None and text(size) in names and not _bind(found, text(size), integer(t.n)):
+                            return False
+                        t = t.of
+                    elif isinstance(t, Ptr):
+                        t = t.to
+                    else:
                         return False
-                    t = t.of
-                elif isinstance(t, Ptr):
-                    t = t.to
-                else:
-                    return False
             d = inner
         match node.type:
             case "type_descriptor":
@@ -301,7 +304,8 @@ class Types:
             case "template_type" | "template_function":
                 return self._fits_template(node, t, names, found, scope)
             case "qualified_identifier" if (name := node.child_by_field_name("name")) is not None and name.type == "template_type":
-                return self._fits_template(name, t, names, found, scope)
+                inner_scope = scope_of(self.r, node, scope) if isinstance(t, Rec) else None
+                return self._fits_template(name, t, names, found, inner_scope.inner(**found) if isinstance(inner_scope, Scope) else scope)
             case "placeholder_type_specifier":
                 return True
             case _:
@@ -326,6 +330,9 @@ class Types:
             return False
         instance = t.instance
         if instance.template.name != text(name):
+            alias = self._alias(node, scope)
+            if alias is not None:
+                return self._fits_alias(alias, listed, t, names, found, scope)
             return any(self._fits_template(node, Rec(b), names, found, scope) for b in instance.bases)
         given = [instance_argument(a) for a in instance.arguments]
         patterns = listed.named_children
@@ -336,14 +343,29 @@ class Types:
             return all(self.fits(p, a, names, found, scope) for p, a in zip(head, given, strict=False))
         return len(patterns) <= len(given) and all(self.fits(p, a, names, found, scope) for p, a in zip(patterns, given, strict=False))
 
+    def _alias(self, node: Node, scope: Scope) -> Alias | None:
+        """The alias template that a type names."""
+        name = node.child_by_field_name("name")
+        declared = scope.find(text(name)) if name is not None else None
+        return next((d for d in declared if isinstance(d, Alias) and d.params), None) if isinstance(declared, list) else None
+
+    def _fits_alias(self, alias: Alias, listed: Node, t: Rec, names: dict[str, TParam], found: Bindings, scope: Scope) -> bool:
+        """Whether a class is what an alias template stands for, under arguments of that form; those that the class does not tell are not looked at."""
+        own: Bindings = {}
+        if not self.fits_type(alias.type, alias.declarator, t, {p.name: p for p in alias.params or ()}, own, alias.scope):
+            return False
+        pairs = zip(alias.params or (), listed.named_children, strict=False)
+        return all(self.fits(a, own[p.name], names, found, scope) for p, a in pairs if p.name in own)
+
     # -------------------------------------------------------------------------------------------------------------- declarators
-    def shaped(self, t: CType, d: Node | None, scope: Scope, const: bool) -> tuple[CType, bool]:
+    def shaped(self, t: CType, d: Node | None, scope: Scope, const: bool, volatile: bool = False) -> tuple[CType, bool]:
         """A type under a declarator, and whether it is a reference."""
         reference = False
         while d is not None and d.type not in ("identifier", "field_identifier", "type_identifier"):
             match d.type:
                 case "pointer_declarator" | "abstract_pointer_declarator" | "pointer_type_declarator":
-                    t, const = t if t == Named("function") or t == AUTO else Ptr(t, const), False
+                    t = t if t == Named("function") or t == AUTO else Ptr(t, const, volatile)
+                    const = volatile = False
                 case "reference_declarator" | "abstract_reference_declarator":
                     reference = True
                 case "array_declarator" | "abstract_array_declarator" | "array_type_declarator":
@@ -368,10 +390,9 @@ class Types:
         kind = node.child_by_field_name("type")
         if kind is None:
             raise NotUnderstood("a declaration without a type", node)
-        const = any(c.type == "type_qualifier" and text(c) in ("const", "constexpr") for c in node.children)
         if d is not None and d.type == "init_declarator":
             d = d.child_by_field_name("declarator")
-        return self.shaped(self.base_type(kind, scope), d, scope, const)
+        return self.shaped(self.base_type(kind, scope), d, scope, *_qualifiers(node))
 
     def constant_text(self, node: Node, scope: Scope) -> int | None:
         """The number in `alignas(16)`, None when there is none."""
@@ -385,6 +406,20 @@ class Types:
             if found is not None:
                 return found
         return None
+
+
+_ARRAYS = ("array_declarator", "abstract_array_declarator")
+
+
+def _inner(d: Node) -> Node | None:
+    """The declarator within another one."""
+    return d.child_by_field_name("declarator") or next((c for c in d.named_children if c.type.endswith("declarator") or c.type == "identifier"), None)
+
+
+def _qualifiers(node: Node) -> tuple[bool, bool]:
+    """Whether a declaration says `const` (or `constexpr`) of its type, and whether it says `volatile`."""
+    words = {text(c) for c in node.children if c.type == "type_qualifier"}
+    return bool(words & {"const", "constexpr"}), "volatile" in words
 
 
 def instance_argument(a: object) -> Value:

@@ -29,6 +29,20 @@ def declared_name(node: Node) -> Node | None:
     return d
 
 
+def initial_value(node: Node, declarator: Node) -> Node | None:
+    """What one declarator of a declaration begins with: of several members in one line (`int a = 1, b = 2;`) each has its own."""
+    if declarator.type == "init_declarator":
+        return declarator.child_by_field_name("value")
+    found = False
+    for k, c in enumerate(node.children):
+        field = node.field_name_for_child(k)
+        if field == "declarator":
+            found = c == declarator
+        elif field == "default_value" and found:
+            return c
+    return None
+
+
 NAMES = frozenset(
     {"identifier", "field_identifier", "type_identifier", "qualified_identifier", "operator_name", "template_function", "destructor_name",
      "operator_cast", "structured_binding_declarator", "template_method"}

@@ -10,7 +10,7 @@ from kir.base.diagnostic import error
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import BOOL, I32, DType, dtype_of
-from kir.ir.visit import walk
+from kir.ir.visit import blocks_of, walk
 
 from ..expressions.operators import numbers
 from ..expressions.places import element
@@ -202,6 +202,8 @@ def _counter(r: Reading, init: Node, cond: Node, update: Node, body: Node, scope
         return None
     mark = len(r.m.block)
     last = scalar(r, r.value(right, scope))
+    if dtype_of(last.type).is_float:  # the counter is what is converted
+        return None
     step = scalar(r, r.value(step_node, scope)) if step_node is not None else build.const(1)
     if way == "!=" and op in ("+", "-"):
         by = build.int_value(step)
@@ -495,6 +497,16 @@ def _while(r: Reading, node: Node, scope: Scope, frame: Frame) -> None:
     _general(r, shown, None, body, scope, frame)
 
 
+def _leaves(s: n.Stmt) -> bool:
+    """Whether a statement has a jump out of the loop around it: a break of a loop within is none."""
+    if isinstance(s, n.Jump):
+        return True
+    inner = [x for block in blocks_of(s) for x in block]
+    if isinstance(s, (n.For, n.While)):
+        return any(isinstance(x, n.Jump) and x.kind == "return" for y in inner for x in walk(y))
+    return any(map(_leaves, inner))
+
+
 def _do(r: Reading, node: Node, scope: Scope, frame: Frame) -> None:
     head, body = node.child_by_field_name("condition"), node.child_by_field_name("body")
     assert head is not None and body is not None
@@ -508,7 +520,7 @@ def _do(r: Reading, node: Node, scope: Scope, frame: Frame) -> None:
         test = condition(r, r.value(shown, scope), shown)
     frame.steps.pop()
     if ended or build.is_const(test, False):
-        if any(isinstance(x, n.Jump) for s in inner for x in walk(s)):
+        if any(_leaves(s) for s in inner):
             raise NotUnderstood("a break inside do .. while(false)", node)
         for s in inner:
             r.m.emit(s)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..source.source import Node, Unit
-from ..source.syntax import declared_name, function_declarator, text
+from ..source.syntax import declared_name, function_declarator, initial_value, text
 from ..types.errors import NotUnderstood
 from .symbols import Alias, ClassTemplate, Enumerator, EnumType, Function, Scope, Specialization, TParam, Variable
 
@@ -259,7 +259,7 @@ class Index:
         if kind is not None and kind.type == "enum_specifier":
             self.an_enum(kind, scope, unit)
         for d in node.children_by_field_name("declarator"):
-            init = d.child_by_field_name("value") if d.type == "init_declarator" else node.child_by_field_name("default_value")
+            init = initial_value(node, d)
             name = declared_name(d)
             if name is None or name.type not in ("identifier", "field_identifier", "template_function", "operator_name"):
                 continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import field
 
 from kir.base.dataclass import dataclass
 from kir.ir.types import BF16, BOOL, F4E2M1, F8E4M3, F8E5M2, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType
@@ -38,10 +39,11 @@ class Vec(CType):
 
 @dataclass(frozen=True)
 class Ptr(CType):
-    """A pointer; `const` says that what it points to is only read."""
+    """A pointer; `const` says that what it points to is only read, `volatile` that every access through it is made (it makes no type of its own)."""
 
     to: CType
     const: bool = False
+    volatile: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         return f"{self.to}*"

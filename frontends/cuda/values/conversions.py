@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kir.base.dataclass import replace
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import BF16, BOOL, F16, U32, DType, dtype_of
@@ -144,7 +145,7 @@ def _to_pointer(r: Reading, v: Value, to: Ptr) -> Value:
             if not isinstance(to.to, Arr):
                 while len(place.outer) < len(place.store.dims):
                     place = place.inside()
-            return Pointer(place, to)
+            return Pointer(replace(place, volatile=True) if to.volatile and not place.volatile else place, to)
         case Wide() if isinstance(v.type, Arr) and v.type.of == to.to:  # a constant array, in memory of its own
             return _to_pointer(r, rvalue(r, r.calls.spilled(r, v)), to)
         case Null():

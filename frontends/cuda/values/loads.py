@@ -42,11 +42,11 @@ def load(r: Reading, at: Place, t: CType) -> Value:
     """The value of a type at a place."""
     match t:
         case Prim() if (narrow := at.store.narrower(t.dtype)) is not None:
-            return Scalar(pack_bits(n.Load(at.region(narrow, t.dtype.bits // narrow.bits)), t.dtype))
+            return Scalar(pack_bits(n.Load(at.region(narrow, t.dtype.bits // narrow.bits), cache=at.policy), t.dtype))
         case Prim() if (own := at.store.alike(t.dtype)) is not None:
-            return Scalar(build.cast(n.Load(at.region(own, None)), t.dtype, "bits"))
+            return Scalar(build.cast(n.Load(at.region(own, None), cache=at.policy), t.dtype, "bits"))
         case Prim():
-            return Scalar(n.Load(at.region(t.dtype, None)))
+            return Scalar(n.Load(at.region(t.dtype, None), cache=at.policy))
         case Ptr() | Named():
             raise NotUnderstood(f"a {t} kept in memory")
     if isinstance(t, Rec) and leaf(t) is None:
@@ -57,5 +57,5 @@ def load(r: Reading, at: Place, t: CType) -> Value:
         raise NotUnderstood(f"a {t} in memory")
     size = size_of(t)
     dtype = at.store.moving(found[0], size)
-    value: n.Expr = n.Load(at.region(dtype, size // dtype.bytes))
+    value: n.Expr = n.Load(at.region(dtype, size // dtype.bytes), cache=at.policy)
     return Wide(value if isinstance(value.type, TileType) else build.call("vec", value), t)

@@ -108,24 +108,11 @@ class Store:
     def split(self, buffer: n.Buffer, byte: n.Expr, dtype: DType, count: int | None) -> n.Region:
         """A place in the shape that the binding gives an array: each term of the offset goes to the largest dimension that it is a whole
         number of steps of; where one leaves its dimension so, quotients and remainders of the offset."""
-        strides = [prod(self.logical[k + 1 :]) * self.declared.bytes for k in range(len(self.logical))]
-        parts: list[dict[tuple[n.Expr, ...], int]] = [{} for _ in strides]
-        for monomial, c in build.polynomial(byte).items():
-            left = c
-            for k, stride in enumerate(strides):
-                step = dtype.bytes if k == len(strides) - 1 else stride
-                if (monomial == () and c >= 0) or c % step == 0:
-                    whole = left // step
-                else:
-                    continue
-                if whole:
-                    parts[k][monomial] = parts[k].get(monomial, 0) + whole
-                    left -= whole * step
-            if left:
-                raise NotUnderstood(f"an access to '{self.name}' at an address that is no multiple of {dtype.bytes} bytes")
-        index: list[n.Expr | n.Span] = [build.from_polynomial(p, I32) for p in parts]
+        index = self._parted(byte, dtype, False)
         if (count is None or count <= (build.int_value(buffer.shape[-1]) or 1)) and self.may_leave(index, buffer, count or 1):
-            index = self.counted(buffer, divided(byte, dtype.bytes) or byte, count or 1)
+            index = self._parted(byte, dtype, True)  # `s[k][k]` is one step of a row and an element
+            if self.may_leave(index, buffer, count or 1):
+                index = self.counted(buffer, divided(byte, dtype.bytes) or byte, count or 1)
         if count is None:
             return build.region(buffer, *index)
         row = build.int_value(buffer.shape[-1]) or 1
@@ -136,6 +123,24 @@ class Store:
         last = index[-1]
         assert isinstance(last, n.Expr)
         return build.region(buffer, *index[:-1], build.span(last, count))
+
+    def _parted(self, byte: n.Expr, dtype: DType, both: bool) -> list[n.Expr | n.Span]:
+        """An offset by dimensions: each term is a number of steps of one of them, or, under `both`, of each."""
+        strides = [prod(self.logical[k + 1 :]) * self.declared.bytes for k in range(len(self.logical))]
+        parts: list[dict[tuple[n.Expr, ...], int]] = [{} for _ in strides]
+        for monomial, c in build.polynomial(byte).items():
+            left = c
+            for k, stride in enumerate(strides):
+                step = dtype.bytes if k == len(strides) - 1 else stride
+                if not both and not (monomial == () and c >= 0) and c % step:
+                    continue
+                whole = left // step
+                if whole:
+                    parts[k][monomial] = parts[k].get(monomial, 0) + whole
+                    left -= whole * step
+            if left:
+                raise NotUnderstood(f"an access to '{self.name}' at an address that is no multiple of {dtype.bytes} bytes")
+        return [build.from_polynomial(p, I32) for p in parts]
 
     def may_leave(self, index: Sequence[n.Expr | n.Span], buffer: n.Buffer, count: int) -> bool:
         """Whether some index but the first has a range that leaves its dimension, with so many numbers from the last one on. An index of which
@@ -186,6 +191,12 @@ class Place:
     store: Store
     outer: tuple[n.Expr, ...]
     byte: n.Expr
+    volatile: bool = False
+
+    @property
+    def policy(self) -> str:
+        """The cache policy of accesses there: those of a `volatile` place of global memory are all made, in order, and may meet those of other threads."""
+        return "volatile" if self.volatile and self.store.space == "global" else ""
 
     def shifted(self, by: n.Expr, of: CType, m: Emitter, subscript: bool = False) -> Place:
         """The place `by` elements of a type further on."""

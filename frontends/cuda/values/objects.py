@@ -125,11 +125,11 @@ def assign(r: Reading, to: Value, v: Value) -> None:
             assert isinstance(made, Scalar)
             narrow = to.place.store.narrower(kind.dtype)
             if narrow is not None:
-                r.m.emit(n.Store(to.place.region(narrow, kind.dtype.bits // narrow.bits), unpack_bits(made.expr, narrow)))
+                r.m.emit(n.Store(to.place.region(narrow, kind.dtype.bits // narrow.bits), unpack_bits(made.expr, narrow), cache=to.place.policy))
                 return
             own = to.place.store.alike(kind.dtype)
             value = made.expr if own is None else build.cast(made.expr, own, "bits")
-            r.m.emit(n.Store(to.place.region(own or kind.dtype, None), value))
+            r.m.emit(n.Store(to.place.region(own or kind.dtype, None), value, cache=to.place.policy))
         case MovingPointer():
             _set_pointer(r, to.variable, rvalue(r, v))
         case ChoosingPointer():
@@ -174,7 +174,7 @@ def _store_wide(r: Reading, to: Located, v: Value) -> None:
             here = (build.add(s.lo, build.const(next(steps))) if isinstance(s, n.Span) else s for s in spans)
             r.m.emit(n.Store(build.region(at.buffer, *here), build.call("pick", value, build.const(k))))
         return
-    r.m.emit(n.Store(at, value))
+    r.m.emit(n.Store(at, value, cache=to.place.policy))
 
 
 def _assign_members(r: Reading, to: Members, v: Value) -> None:
@@ -230,7 +230,7 @@ def _set_pointer(r: Reading, to: PointerVariable, v: Value) -> None:
         raise NotUnderstood(f"the pointer '{to.name}' from {type(v).__name__.lower()}")
     base = to.base
     if base is None:
-        to.base = base = Place(v.place.store, v.place.outer, v.place.byte)
+        to.base = base = Place(v.place.store, v.place.outer, v.place.byte, v.place.volatile)
     elif base.store is not v.place.store or base.outer != v.place.outer:
         raise NotUnderstood(f"the pointer '{to.name}', which points into one of several arrays")
     at = divided(index64(v.place.byte), base.store.unit)

@@ -41,7 +41,8 @@ class PointerVariable:
         if self.base is None:
             raise NotUnderstood(f"the pointer '{self.name}', which points nowhere yet")
         e: n.Expr = build.mul(n.Load(self.held), self.base.store.unit)
-        return Pointer(Place(self.base.store, self.base.outer, e if self.base.store.is_global else converted(e, I32)), self.type)
+        at = e if self.base.store.is_global else converted(e, I32)
+        return Pointer(Place(self.base.store, self.base.outer, at, self.base.volatile or self.type.volatile), self.type)
 
 
 class Apart(Located):

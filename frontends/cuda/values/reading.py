@@ -211,6 +211,8 @@ class Reading:
         self.hint_align = 0
         """Bytes that the part of a pool which is being declared is said to start at a multiple of; 0 where nothing says so."""
         self.spinning = False
+        self.unparted: set[str] = set()
+        """Masks of the active lanes that were asked for where nothing is conditional."""
         self.alignments: dict[str, int] = {}
         """Bytes that tensors are aligned to, where the binding says it."""
         self.arrays: dict[str, tuple[int, ...]] = {}

@@ -129,10 +129,11 @@ class Aimed(Members):
 
 @dataclass(frozen=True)
 class Group(Value):
-    """A cooperative group: `size` threads in a row (0: the CTA), see `grammars/cuda_names.toml`."""
+    """A cooperative group: `size` threads in a row (0: the CTA), see `grammars/cuda_names.toml`; or the lanes of a warp that a mask names."""
 
     kind: str
     size: int = 0
+    mask: n.Expr | None = None
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from kir.analysis.algebra.memory import Array, Handle, new, numbers, place, read
 from kir.analysis.algebra.terms import Term, Terms, Undecided, Value
 from kir.analysis.algebra.tile_calls import each
 from kir.base.dataclass import dataclass
-from kir.base.instructions import instruction
+from kir.base.instructions import instruction, masked
 from kir.ir import nodes as n
 from kir.ir.layouts import layout_tables
 from kir.ir.rebuild.plans import launches
@@ -309,12 +309,13 @@ class Run:
         """What each lane of a warp gets."""
         attrs = dict(e.attrs)
         match e.fn:
+            case _ if masked(e.fn, len(e.args)):
+                raise Undecided("lanes that only the run knows")
             case "shfl_xor" | "shfl_up" | "shfl_down" | "shfl_idx":
                 return {lane: self._shuffled(e.fn, lane, at, int(attrs.get("width", WARP))) for lane in at}
             case "vote_any" | "vote_all" | "ballot":
-                truths = {lane: bool(args[0]) for lane, args in at.items()}
-                bits = sum(1 << lane for lane, t in truths.items() if t)
-                return dict.fromkeys(at, {"vote_any": any(truths.values()), "vote_all": all(truths.values()), "ballot": bits}[e.fn])
+                bits = sum(1 << lane for lane, args in at.items() if args[0])
+                return dict.fromkeys(at, {"vote_any": bits != 0, "vote_all": bits == sum(1 << lane for lane in at), "ballot": bits}[e.fn])
             case "active_mask":
                 return dict.fromkeys(at, sum(1 << lane for lane in at))
             case "warp_reduce":
@@ -336,8 +337,7 @@ class Run:
         by, segment = int(numbers(at[lane][1])), lane // width * width
         source = {"shfl_xor": lane ^ by, "shfl_up": lane - by, "shfl_down": lane + by, "shfl_idx": segment + by % width}[fn]
         held = source >= segment if fn == "shfl_up" else source < segment + width
-        source = source if held else lane
-        return at[source][0] if source in at else None
+        return at[to][0] if (to := source if held else lane) in at else None
 
     def _matrix_product(self, e: n.Call, at: Mapping[int, list[Value]]) -> dict[int, Value]:
         if len(at) != WARP:

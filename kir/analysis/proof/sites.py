@@ -1,6 +1,7 @@
 """What a walk over a kernel notes: accesses, barriers and the structure around them, claims that must hold, and what it could not follow."""
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 from kir.analysis.proof.asking.question import Holding
@@ -17,6 +18,8 @@ WARP_SYNC = "warp_sync"
 SHUFFLE = "shuffle"
 """What a `Sync` is called where all lanes of a warp exchange values."""
 Verb = Literal["read", "write", "update"]
+SYNCHRONIZING = frozenset({"volatile", "relaxed", "acquire", "release", "cv", "wt"})
+"""Cache policies of loads and stores of global memory that may meet those of other threads, as atomics do."""
 PRIVATE = frozenset({"register", "fragment"})
 QUIET = frozenset({"fence", "warp_sync", "set_registers", "nanosleep", "print", "prefetch", "prefetch_descriptor", "assume", "trap"})
 """Calls that touch no memory that a hazard could be on, and order nothing that is relied on here."""
@@ -164,3 +167,11 @@ class Gap:
     why: str
     anchor: str
     node: Node | None = None
+
+
+def verb(verb: Verb, x: n.Load | n.Store, place: Place, gap: Callable[[tuple[Kind, ...], str, n.Stmt | None], None]) -> Verb:
+    """What a load or store is: one that may meet those of other threads is an update, and may order memory, which is told to `gap`."""
+    if x.cache not in SYNCHRONIZING or x.at.buffer.space != "global":
+        return verb
+    gap(("race", "wait"), f"a '{x.cache}' access may order what others do", place.stmt)
+    return "update"

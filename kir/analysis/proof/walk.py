@@ -188,7 +188,7 @@ class Walk:
         items: list[Item] = []
         for x in walk(e):
             if isinstance(x, n.Load):
-                items += self.access("read", x.at, place, env, x.mask, x.clip, late=late)
+                items += self.access(sites.verb("read", x, place, self.gap), x.at, place, env, x.mask, x.clip, late=late)
             elif isinstance(x, n.Call) and x.of is None and x.fn in ("pick", "gather") and len(x.args) > 1:
                 self._picked(x, place, env)
             elif isinstance(x, n.Address):
@@ -271,7 +271,7 @@ class Walk:
         items = [i for e in (s.at, s.value, s.mask) if e is not None for i in self.reads(e, place, env)]
         value = self.values.value(s.value, env)
         mask = self.values.value(s.mask, env) if s.mask is not None else None
-        items += self.access("write", s.at, place, env, s.mask, s.clip, value)
+        items += self.access(sites.verb("write", s, place, self.gap), s.at, place, env, s.mask, s.clip, value)
         return items, self._kept(s.at, value, mask, s.clip, place, env)
 
     def _kept(self, r: n.Region, value: Val, mask: Val | None, clip: bool, place: Place, env: Env) -> Env:

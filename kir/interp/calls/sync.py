@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from kir.base.diagnostic import error
-from kir.interp.calls.warp import taking_part
+from kir.interp.calls.warp import given_mask, lanes_of, taking_part, together_of
 from kir.interp.numerics.values import Val
 from kir.interp.scheduling import async_operations
 from kir.interp.scheduling.barriers import arrive_cluster, arrive_named, barriers, init_barriers, named_barrier, settle, waits_for_cluster
@@ -46,7 +46,8 @@ def _fence(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
 def _warp_sync(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
     if m.checking and f.level == "thread":
         taking_part(m, e, f)
-        m.checker.warp_sync(f, int(dict(e.attrs).get("group", 32)))
+        given = given_mask(m, e, f)
+        m.checker.warp_sync(f, int(dict(e.attrs).get("group", 32)), None if given is None else together_of(e, *lanes_of(f), given))
     return NOTHING
 
 

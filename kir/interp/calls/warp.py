@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from kir.base.diagnostic import error
+from kir.base.instructions import masked
 from kir.interp.numerics import number
 from kir.interp.numerics.number import Array, every, some
 from kir.interp.numerics.values import Val, lift
@@ -51,17 +52,20 @@ def taking_part(m: Machine, e: Call, f: Frame) -> Array:
     the same of a corresponding `__syncwarp`. A thread that has returned from the kernel has exited. Lanes that a last, partial warp does not
     have are not missed."""
     lane, start = lanes_of(f)
-    named = named_by(e, lane)
+    given = given_mask(m, e, f)
+    named = named_by(e, lane) if given is None else (given >> lane & 1).astype(np.bool_)
     if not m.checking:
         return named
     active = f.active()
+    if given is not None:
+        _alike(m, e, f, given, active)
     stray = active & ~named
     if some(stray):
         at = int(stray.argmax())
         peers = np.flatnonzero(named & active & (start == start[at]))
         m.report("lanes", "error", f"lane {int(lane[at])} makes a {e.fn} whose mask does not name it", f, at, id="KIR-I018", verb="exchange",
                  accesses=(_other(m, f, int(peers[0])),) if len(peers) else ())
-    if f.live is not None:
+    if f.live is not None and given is None:
         missing = absent(e, f, active)
         if some(missing):
             at = int(missing.argmax())
@@ -72,6 +76,30 @@ def taking_part(m: Machine, e: Call, f: Frame) -> Array:
     return named
 
 
+def given_mask(m: Machine, e: Call, f: Frame) -> Array | None:
+    """The mask that each lane of a call hands over as its last operand; None where it has none."""
+    if not masked(e.fn, len(e.args)):
+        return None
+    mask = e.args[-1]
+    assert isinstance(mask, Expr)
+    made = m.evaluate(mask, f)
+    m.must_be_defined(made, f, "a lane mask")
+    out: Array = _full(made.data.reshape(made.data.shape[0]), f.lanes).astype(np.int64)
+    return out
+
+
+def _alike(m: Machine, e: Call, f: Frame, given: Array, active: Array) -> None:
+    """Reports a lane that another one names in its mask, and that does not make the call, or makes it with another mask (KIR-I019)."""
+    lane, start = lanes_of(f)
+    here = np.minimum(start[:, None] + np.arange(WARP_SIZE), f.lanes - 1)
+    named = (given[:, None] >> np.arange(WARP_SIZE) & 1).astype(np.bool_) & active[:, None] & (start[:, None] + np.arange(WARP_SIZE) < f.lanes)
+    wrong = named & ((~active & ~f.exited())[here] | (active[here] & (given[here] != given[:, None])))
+    if some(wrong):
+        who, at = (int(x[0]) for x in wrong.nonzero())
+        m.report("lanes", "error", f"lane {at} is named in the mask of this {e.fn} and does not execute it with lane {int(lane[who])}", f, who,
+                 id="KIR-I019", verb="exchange", accesses=(_other(m, f, int(here[who, at]), "no exchange"),))
+
+
 def named_by(e: Call, lane: Array) -> Array:
     """For each lane whether the mask of a call names it: the attribute `mask`, all by default. With the attribute `group` = g each lane makes the
     call with the mask of the g neighbors that it is one of, as a tile of a cooperative group does."""
@@ -79,8 +107,11 @@ def named_by(e: Call, lane: Array) -> Array:
     return named
 
 
-def together_of(e: Call, lane: Array, start: Array) -> Array:
-    """For each lane the frame's lane where those begin that make one call with it: its warp, or its group."""
+def together_of(e: Call, lane: Array, start: Array, given: Array | None = None) -> Array:
+    """For each lane the frame's lane where those begin that make one call with it: its warp, its group, or those of its mask."""
+    if given is not None:
+        first: Array = start + np.log2(np.maximum(given & -given, 1)).astype(np.int64)
+        return first
     group = int(dict(e.attrs).get("group", WARP_SIZE))
     found: Array = start + lane // group * group
     return found
@@ -89,6 +120,8 @@ def together_of(e: Call, lane: Array, start: Array) -> Array:
 def absent(e: Call, f: Frame, active: Array) -> Array:
     """The lanes that the mask of a call names and that have not left the kernel, in warps of which others make it, and they do not."""
     lane, start = lanes_of(f)
+    if masked(e.fn, len(e.args)):  # the call itself says who is missing
+        return np.zeros(f.lanes, np.bool_)
     named = named_by(e, lane)
     together = together_of(e, lane, start)
     comes = np.zeros(f.lanes, np.bool_)
@@ -123,7 +156,7 @@ def _shuffle(m: Machine, e: Call, f: Frame) -> Val:
         return Val(data)
     named = taking_part(m, e, f)
     ok = np.ones(data.shape, np.bool_) if value.ok is None else _full(np.broadcast_to(value.ok, value.data.shape), f.lanes)[target]
-    together = together_of(e, lane, start)
+    together = together_of(e, lane, start, given_mask(m, e, f))
     ok = ok & lift(named[target] & (together[target] == together), data.ndim - 1)
     if f.live is not None:
         ok = ok & lift(f.live[target], data.ndim - 1)
@@ -136,7 +169,8 @@ def _by_warp(m: Machine, e: Call, f: Frame) -> tuple[Val, Array, Array]:
     m.exchange(f)
     taking_part(m, e, f)
     lane, start = lanes_of(f)
-    return value, lane, start
+    given = given_mask(m, e, f)
+    return value, lane, start if given is None else together_of(e, lane, start, given)
 
 
 def _vote(m: Machine, e: Call, f: Frame) -> Val:
@@ -158,12 +192,13 @@ def _vote(m: Machine, e: Call, f: Frame) -> Val:
 
 
 def _match(m: Machine, e: Call, f: Frame) -> Val:
-    value, _, start = _by_warp(m, e, f)
+    value, _, group = _by_warp(m, e, f)
     m.must_be_defined(value, f, "a match")
+    start = lanes_of(f)[1]
     x, active, out = _full(value.data, f.lanes), f.active(), np.zeros(f.lanes, np.uint32)
     for i in range(WARP_SIZE):
         other = np.clip(start + i, 0, f.lanes - 1)
-        same = (x[other] == x) & active[other] & (start + i < f.lanes)
+        same = (x[other] == x) & active[other] & (start + i < f.lanes) & (group[other] == group)
         out |= np.where(same, np.uint32(1) << np.uint32(i), np.uint32(0)).astype(np.uint32)
     return Val(out)
 

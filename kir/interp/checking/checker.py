@@ -16,7 +16,7 @@ from kir.base.dataclass import dataclass
 from kir.interp.checking import exit_checks, quiet_loops
 from kir.interp.checking.access_counters import count_traffic
 from kir.interp.checking.happens_before import Happened
-from kir.interp.checking.program_facts import multiplies, needs_layers, written
+from kir.interp.checking.program_facts import SYNCHRONIZING, multiplies, needs_layers, written
 from kir.interp.numerics.number import Array, every, some, storage
 from kir.interp.numerics.values import Mask, Val, lift, spread
 from kir.interp.state.clocks import FENCED
@@ -123,14 +123,17 @@ class Checker(Happened):
         g = place.memory.granules(spread(index, shape)[at], width)
         return g.reshape(-1), np.repeat(at[0], g.shape[-1])
 
-    def on_read(self, place: Place, f: Frame, want: Mask) -> Mask:
-        """A read; returns which elements are defined."""
+    def on_read(self, place: Place, f: Frame, want: Mask, cache: str = "") -> Mask:
+        """A read; returns which elements are defined. One with a policy of `SYNCHRONIZING` meets others as a relaxed atomic does."""
         self._registers(place.memory, f, "read")
         self._share(place.memory, f)
         run: Run | None = None
         if place.memory.shadow is not None and not (place.memory.owner is None and place.memory.name in self.read_only):
             g, lanes = self._touch(place, f, want)
-            run = self._read(place.memory, g, lanes, f)
+            if cache in SYNCHRONIZING and place.memory.space == "global":
+                self._contended(place.memory, g, lanes, f, storage(place.dtype).itemsize, False, cache, False)
+            else:
+                run = self._read(place.memory, g, lanes, f)
         self._widths(place, f, want)
         if self.m.traffic:
             count_traffic(self.m.counters, place, f, want)
@@ -138,8 +141,8 @@ class Checker(Happened):
             return None
         return self.validity(place.memory, place.index, storage(place.dtype).itemsize)
 
-    def on_write(self, place: Place, f: Frame, want: Mask, value: Val) -> None:
-        """A write, about to happen; marks what it defines."""
+    def on_write(self, place: Place, f: Frame, want: Mask, value: Val, cache: str = "") -> None:
+        """A write, about to happen; marks what it defines. One with a policy of `SYNCHRONIZING` meets others as a relaxed atomic does."""
         memory, width = place.memory, storage(place.dtype).itemsize
         self._registers(memory, f, "write")
         self._share(memory, f)
@@ -162,7 +165,10 @@ class Checker(Happened):
         elements = spread(index, shape)[at].reshape(-1)
         g, run = memory.granules(elements, width), None
         if memory.shadow is not None:
-            run = self._write(memory, g, lanes, f, _Written(lambda: spread(data, shape)[at].reshape(-1), lambda: memory.typed(place.dtype)[elements]))
+            if cache in SYNCHRONIZING and memory.space == "global":
+                self._contended(memory, g.reshape(-1), np.repeat(lanes, g.shape[-1]), f, width, False, cache)
+            else:
+                run = self._write(memory, g, lanes, f, _Written(lambda: spread(data, shape)[at].reshape(-1), lambda: memory.typed(place.dtype)[elements]))
             self._widths(place, f, want)
             if self.m.traffic:
                 count_traffic(self.m.counters, place, f, want)
@@ -215,13 +221,20 @@ class Checker(Happened):
             self.m.must_be_defined(Val(place.index, ok | unused), f, "an atomic operation")
         if memory.shadow is None or not len(g):
             return None
+        self._contended(memory, g, lanes, f, width, attrs.get("scope") == "cta" and memory.space == "global", str(attrs.get("order", "relaxed")))
+        return None
+
+    def _contended(self, memory: Memory, g: Array, lanes: Array, f: Frame, width: int, narrow: bool, order: str,
+                   publishes: bool = True) -> None:
+        """An access to granules that may meet others of its kind: one by another thread is no race, and orders memory between the two. `narrow`: for the
+        threads of one CTA alone."""
+        assert memory.shadow is not None
         clocks, rows, agents = self._who(f)
         cta = clocks.numbers[rows[lanes]]
         found = memory.shadow.after_write(g, clocks, rows[lanes], cta, agents[lanes], f.proxy)
         self._conflict(found, memory, lanes, f, "update", None)
         found = memory.shadow.reads.conflicts(g, clocks, rows, agents, lanes, cta, "read")
         self._conflict(found, memory, lanes, f, "update", None)
-        narrow = attrs.get("scope") == "cta" and memory.space == "global"
         if narrow or memory.shadow.narrow is not None:  # atomic for the threads of one CTA alone
             at = np.flatnonzero(memory.shadow.of_cta(g, narrow))
             found = memory.shadow.updates.conflicts(g[at], clocks, rows, agents, lanes[at], cta[at], "update")
@@ -229,22 +242,22 @@ class Checker(Happened):
             self._conflict(found, memory, lanes[at], f, "update", None)
         memory.shadow.updates.note(g, cta, agents[lanes], clocks.now(rows[lanes], agents[lanes]), self._site(), clocks.count > 1 or self.m.clusters.size > 1)
         memory.shadow.note_update(g, cta, agents[lanes], clocks.now(rows[lanes], agents[lanes]))
-        self._synchronize(memory, g[:: max(1, width // memory.granule)], lanes[:: max(1, width // memory.granule)], f,
-                          str(attrs.get("order", "relaxed")))
-        return None
+        step = max(1, width // memory.granule)
+        self._synchronize(memory, g[::step], lanes[::step], f, order, publishes)
 
-    def _synchronize(self, memory: Memory, g: Array, lanes: Array, f: Frame, order: str) -> None:
+    def _synchronize(self, memory: Memory, g: Array, lanes: Array, f: Frame, order: str, publishes: bool) -> None:
         if (memory.space == "shared" and order == "relaxed") or len(g) > 256:
             return
         clocks, rows, agents = self._who(f)
-        if order == "relaxed" and not (self.released or clocks.fenced or any(clocks.foreign)):
+        if order not in ("acquire", "release", "acq_rel") and not (self.released or clocks.fenced or any(clocks.foreign)):
             return  # there is nothing yet that it could release or acquire
         for at, lane in zip(g.tolist(), lanes.tolist(), strict=True):
             key, row, agent = (self.m.number_of(memory), at), rows[lane : lane + 1], agents[lane : lane + 1]
             before = self.released.get(key)
             if before is not None:
                 clocks.acquire(row, agent, before)
-            self.released[key] = clocks.publish(row, agent, before, None if order in ("release", "acq_rel") else FENCED)
+            if publishes:
+                self.released[key] = clocks.publish(row, agent, before, None if order in ("release", "acq_rel") else FENCED)
 
     def on_rows(self, place: Place, f: Frame, index: Array, lane: Array, verb: str) -> None:
         """Rows of 8 elements that lanes of a warp name for a matrix load or store; both shaped alike but for broadcasting."""

@@ -108,17 +108,17 @@ class Happened:
         """Active lanes of each warp exchange values: an order, but not one of memory."""
         self._warp(f, slice(SHUFFLED, SHUFFLED + 1))
 
-    def warp_sync(self, f: Frame, group: int = WARP) -> None:
-        """Active lanes of each warp, or of each group of so many neighbors, synchronize, memory included."""
-        self._warp(f, slice(0, 4), group)
+    def warp_sync(self, f: Frame, group: int = WARP, together: Array | None = None) -> None:
+        """Active lanes of each warp, of each group of so many neighbors, or of those that `together` gives one number, synchronize, memory included."""
+        self._warp(f, slice(0, 4), group, together)
 
-    def _warp(self, f: Frame, layers: slice, group: int = WARP) -> None:
+    def _warp(self, f: Frame, layers: slice, group: int = WARP, together: Array | None = None) -> None:
         if f.level != "thread":
             return
         clocks, rows, agents = self._who(f)
         numbers = f.thread_numbers()
         live = f.active().nonzero()[0]
-        start = np.arange(f.lanes) - numbers % group
+        start = np.arange(f.lanes) - numbers % group if together is None else together
         if len(live):
             clocks.meet(rows[live], agents[live], start[live], layers)
 

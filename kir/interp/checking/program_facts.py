@@ -1,12 +1,12 @@
 """What the checker must know of a program before it runs: which memories change, and how finely they are looked at."""
 from __future__ import annotations
 
+from kir.analysis.proof.sites import SYNCHRONIZING
 from kir.interp.numerics.number import storage
 from kir.ir import nodes as n
 from kir.ir.visit import once_for_each, walk
 
-SYNCHRONIZING = frozenset({"volatile", "relaxed", "acquire", "release", "cv", "wt"})
-"""Cache policies of loads and stores that may be contended, like atomics."""
+__all__ = ["SYNCHRONIZING", "finest_view", "multiplies", "needs_layers", "viewed_only", "written"]
 
 
 @once_for_each

@@ -106,7 +106,7 @@ def _store(m: Machine, s: n.Store, f: Frame) -> None:
     if s.mask is None and load_store.filled(m, s.at, f, value):
         return
     mask = None if s.mask is None else m.evaluate(s.mask, f)
-    load_store.write(m, resolve(m, s.at, f, mask), f, value, mask, s.clip)
+    load_store.write(m, resolve(m, s.at, f, mask), f, value, mask, s.clip, s.cache)
 
 
 def _mma(m: Machine, s: n.Mma, f: Frame) -> None:

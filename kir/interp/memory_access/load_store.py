@@ -82,7 +82,7 @@ def read(m: Machine, place: Place, f: Frame, mask: Val | None = None, other: Val
     data = place.memory.typed(dtype)[place.index]
     ok: Mask = None
     if m.checking:
-        ok = m.checker.on_read(place, f, want)
+        ok = m.checker.on_read(place, f, want, cache)
         m.checker.lookahead.on_read(place, f, want, cache)
     m.counters.count_bytes("read", place.memory.space, _elements(place, want, f) * storage(dtype).itemsize)
     if want is None:
@@ -119,7 +119,7 @@ def _elements(place: Place, want: Mask, f: Frame) -> int:
     return int(np.count_nonzero(want) * (place.index.size // max(1, want.size)))
 
 
-def write(m: Machine, place: Place, f: Frame, value: Val, mask: Val | None = None, clip: bool = False) -> None:
+def write(m: Machine, place: Place, f: Frame, value: Val, mask: Val | None = None, clip: bool = False, cache: str = "") -> None:
     """Stores a value of the place's shape (or one that broadcasts to it) in the active lanes."""
     want = wanted(m, place, f, mask, clip, "write")
     if m.checking:
@@ -130,7 +130,7 @@ def write(m: Machine, place: Place, f: Frame, value: Val, mask: Val | None = Non
     index, data = lift(place.index, rank), lift(value.data, rank)
     flat = place.memory.typed(place.dtype)
     if m.checking:
-        m.checker.on_write(place, f, want, value)
+        m.checker.on_write(place, f, want, value, cache)
         m.checker.lookahead.on_write(place, want)
     if want is None:
         if data.shape[0] > index.shape[0]:

@@ -18,6 +18,7 @@ from kir.ir.types import DTYPES, I32
 from kir.ir.visit import regions
 from kir.surface.launches.alike import as_seen, parts_as_seen
 from kir.surface.launches.reach import LEAN, PLACES, PRIMES, divisions, grid_extents, leaves, parted, quotients, ran, small_sizes, tiles
+from kir.surface.launches.reached_by import sizes_reached_by
 from kir.surface.launches.values import evaluated
 
 ENDLESS = 1 << 22
@@ -212,9 +213,11 @@ def _fitted(binding: Binding, made: _Runs, names: Sequence[str]) -> _Fitted:
                 shapes[name] = rows
                 loose += 1
         elif (shape := _agreed(binding, made, candidates, ends, name) or _smallest(
-                candidates, ends, {x: tuple(sizes[x] for sizes in tried) for x in binding.sizes})) is not None:
+                candidates, ends, {x: tuple(sizes[x] for sizes in tried) for x in binding.sizes},
+                sizes_reached_by(program, name, binding.sizes))) is not None:
             shapes[name] = shape.of
-            loose += shape.elements != ends or not all(ends)  # of what no run reaches nothing is known
+            numbers = all(isinstance(d, int) for d in shape.of) and shape.of != (1,) and not shape.exact
+            loose += shape.elements != ends or not all(ends) or numbers  # of what no run reaches nothing is known, and a number may be chance
     stated = [name for name in binding.tensors if name not in names]
     left = [name for name in stated if any(leaves(found, name, binding) for found in runs)]
     loose += sum(binding.tensors[name].role == "out" and any(
@@ -265,9 +268,14 @@ def _counted(of: Sequence[str | int], binding: Binding, sizes: Mapping[str, int]
     return None if None in counts else math.prod(c for c in counts if c is not None)
 
 
-def _smallest(candidates: Sequence[_Shape], ends: Sequence[int], sizes: Mapping[str, Sequence[int]]) -> _Shape | None:
-    """The shape of as many elements as are reached, else a product of sizes that has, else the smallest that has them all."""
+def _smallest(candidates: Sequence[_Shape], ends: Sequence[int], sizes: Mapping[str, Sequence[int]], own: Collection[str]) -> _Shape | None:
+    """The shape of as many elements as are reached, else a product of sizes that has, else the smallest that has them all: of those that are made of sizes
+    which places in the tensor depend on (`own`), else of all."""
+    apart = sizes.keys() - own
+    candidates = sorted(candidates, key=lambda c: not apart.isdisjoint(re.findall(r"[A-Za-z_]\w*", str(c.of))))
     same = next((c for c in candidates if c.elements == tuple(ends)), None) if any(ends) else None
+    if same is None and len(set(ends)) == 1 < len(ends) and ends[0] > 1 and all(len(set(sizes[x])) > 1 for x in own):
+        return _Shape((ends[0],), tuple(ends), not own)  # as many, whatever the sizes are
     product_of = _product(tuple(ends), tuple((x, tuple(v)) for x, v in sizes.items())) if same is None and min(ends, default=0) > 1 else None
     if product_of is not None:
         return _Shape((" * ".join(product_of),), tuple(ends))
@@ -348,6 +356,8 @@ def _candidates(binding: Binding, tried: Sequence[Mapping[str, int]], parts: Seq
     lengths = [d for t in binding.tensors.values() for d in t.shape if isinstance(d, int) and d > 1]
     for x in binding.sizes:
         offer((f"{x} + 1",), True)
+    for x, y in combinations(binding.sizes, 2) if len(binding.sizes) <= MOST_FACTORS else ():
+        offer((f"{x} + {y}",), True)
     for shape in [c.of for c in out if not c.exact]:
         for factor in dict.fromkeys((2, 3, *(1 << k for k in range(2, 11)), *SQUARES, *lengths)):
             offer((*shape, factor) if shape != (1,) else (factor,), True)

@@ -38,6 +38,8 @@ STRIDES = (101, 211, 431, 863, 1733, 3467)
 """What strides are: each exceeds the extent that it strides over, and rows of one end beyond those of another."""
 FACTORS: Sequence[int] = (*(1 << k for k in range(10)), *range(3, 512), 1024, 2048, 4096)
 """By how much those sizes that facts and the grid speak of are enlarged until all hold; powers of two first, and at last what fills a CTA."""
+STRIDING = re.compile(r"stride|pitch|^ld[a-z]?$|^leading_dim", re.IGNORECASE)
+"""Names of sizes that are steps from one row to the next."""
 WINDOW = ("pad", "padding", "dilation", "kernel")
 """What stands beside the step of a window in the names of a convolution's sizes: `pad_h` beside `stride_h`."""
 WINDOWS: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
@@ -70,7 +72,7 @@ def small_sizes(binding: Binding, primes: Sequence[int] = PRIMES[0]) -> Mapping[
     divides = {x for t in binding.tensors.values() for d in t.shape for x in re.findall(r"// (\w+)", str(d))}  # a step of places, as a convolution has it
     divides |= {x for x in binding.sizes for word in WINDOW if (y := x.replace("stride", word)) != x and y in binding.sizes}
     windows = _windows(binding, primes != PRIMES[0])
-    striding = [name for name in binding.sizes if "stride" in name and name not in divides and name not in windows]
+    striding = [name for name in binding.sizes if STRIDING.search(name) and name not in divides and name not in windows]
     strides = dict(zip(striding, sorted(STRIDES, reverse=primes != PRIMES[0])))
     small = [x for x in (*primes, *FURTHER) if not windows or x > LARGEST]
     base = {**dict(zip((name for name in binding.sizes if name not in strides and name not in windows), small)), **windows}
@@ -184,11 +186,19 @@ def tiles(program: n.Program, sizes: Sequence[str]) -> Iterator[tuple[str, int]]
                 pass
             case _:
                 continue
-        while isinstance(over, n.Cast):
-            over = over.x
+        over = _rounded_up(over, by)
         if isinstance(over, n.Var) and over.name in sizes and (over.name, by) not in seen:
             seen.add((over.name, by))
             yield over.name, by
+
+
+def _rounded_up(e: n.Expr | None, by: int) -> n.Expr | None:
+    """What is divided, be it `(x + by - 1) / by`."""
+    while isinstance(e, n.Cast):
+        e = e.x
+    if isinstance(e, n.Binary) and e.op == "add" and isinstance(e.b, n.Const) and e.b.value == by - 1:
+        return _rounded_up(e.a, 0)
+    return e
 
 
 def divisions(binding: Binding, program: n.Program) -> Iterator[str]:

@@ -55,7 +55,7 @@ def emitted(lines: str) -> str:
     ("W[b * 128 + t] = bit_extract(U[t], 3:u32, 4:u32)", "bfe.u32 %0, %1, %2, %3;"),
     ("W[b * 128 + t] = funnel_right(U[t], U[t], 3:u32, clamp=true)", "shf.r.clamp.b32 %0, %1, %2, %3;"),
     ("G[b * 128 + t] = load(F[t] cache cg)", "ld.global.cg.f32 %0, [%1];"),
-    ("G[b * 128 + t] = load(F[t] cache volatile)", "ld.volatile.global.f32 %0, [%1];"),
+    ("G[b * 128 + t] = load(F[t] cache volatile)", "*(const volatile float*)&F[t]"),
     ("Y[t * 8 +: 8] = load(X[t * 8 +: 8] cache nc)", "ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"),
     ("Y[t * 8 +: 8] = X[t * 8 +: 8] cache cs", "st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};"),
     ("W[t] = warp_reduce(U[t], op=min)", "__reduce_min_sync(0xffffffffu, U[t])"),

@@ -14,6 +14,7 @@ from kir.interp import run
 from kir.ir.binding import Binding
 from kir.ir.bindings.specialize import specialize
 from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
 from kir.learning.corpus.roundtrip.equal import same_program
 from kir.learning.corpus.roundtrip.one import examine
 from kir.learning.corpus.roundtrip.threads import thread_form
@@ -353,3 +354,23 @@ def test_the_form_that_is_compared_forgives_names_alone() -> None:
     whole = made("b[t * 8 +: 8] = a[t * 8 +: 8]")
     assert same_program(made("for e in 0..2 unroll", "  b[t * 8 + e * 4 +: 4] = a[t * 8 + e * 4 +: 4]"), whole)
     assert not same_program(made("for e in 0..2 unroll", "  b[t * 8 + e * 4 +: 4] = a[t * 8 +: 4]"), whole)
+
+
+def test_kernels_of_one_name_are_each_named_with_their_parameters(tmp_path: Path) -> None:
+    file = tmp_path / "k.cu"
+    file.write_text("""
+#include <cuda_fp16.h>
+__global__ void k(const float* __restrict__ x, float* y, int n);
+__global__ void k(const float* __restrict__ x, float* y, int n) { if (threadIdx.x < n) y[threadIdx.x] = x[threadIdx.x]; }
+__global__ void k(const __half *x, __half *y, int n) { if (threadIdx.x < n) y[threadIdx.x] = x[threadIdx.x]; }
+__global__ void k(__half* x) { x[threadIdx.x] = __float2half(0.f); }
+void go(const float* x, float* y, int n) { k<<<1, 32>>>(x, y, n); }
+void gone(__half* x) { k<<<1, 64>>>(x); }
+""")
+    reader: Any = frontend("cuda")
+    of_half, of_one = "k(const __half*, __half*, int)", "k(__half*)"
+    assert [ref.name for ref in reader.kernels(file)] == ["k", of_half, of_one]
+    assert [each.label for each in reader.specializations(file)] == ["k[32]", f"{of_half}[32]", f"{of_one}[64]"]
+    assert "x: f16" in program_text(reader.parse(file, of_half)) and "x: f32" in program_text(reader.parse(file, "k"))
+    with pytest.raises(KirError, match="no kernel 'k' takes"):
+        reader.parse(file, "k(int)")

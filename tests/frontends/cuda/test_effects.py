@@ -3,8 +3,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from kir.interp import run
 from kir.ir.parser import parse_program
 from kir.surface import backend
 from tests.frontends.cuda.reading import body_of, text_of
@@ -144,3 +146,47 @@ def test_a_ladder_of_shuffles_that_a_template_writes_out_is_one_loop(body: str, 
     """What uses a step on its way, does something else in one, or leaves one out, stays as it stands."""
     text = text_of(tmp_path, LADDER.replace("BODY", body), binding='grid = [1]\n[metas]\nthreads_x = 32\n' + TENSOR.format("x", 32, "f32"))
     assert text.count("for s") == loops, text
+
+
+HANDSHAKE = """
+    __global__ void k(float* x, WORD int* flag, float* y) {
+      __shared__ int seen;
+      if (blockIdx.x == 0) {
+        x[threadIdx.x] = 2.f;
+        __syncthreads();
+        if (threadIdx.x == 0) { __threadfence(); WRITTEN = 1; }
+      } else {
+        if (threadIdx.x == 0) { while (READ == 0) {} __threadfence(); seen = 1; }
+        __syncthreads();
+        y[threadIdx.x] = x[threadIdx.x] + seen;
+      }
+    }"""
+
+
+@pytest.mark.parametrize(("word", "written", "read", "races"), [
+    ("volatile", "flag[0]", "flag[0]", False), ("", "*(volatile int*)flag", "((volatile int*)flag)[0]", False), ("", "flag[0]", "flag[0]", True)])
+def test_volatile_accesses_are_all_made_and_meet_as_atomics_do(word: str, written: str, read: str, races: bool, tmp_path: Path) -> None:
+    source = HANDSHAKE.replace("WORD", word).replace("WRITTEN", written).replace("READ", read)
+    text = text_of(tmp_path, source, binding="grid = [2]\n[metas]\nthreads_x = 32\n" + TENSOR.format("x", 32, "f32") + TENSOR.format("flag", 1, "i32")
+                   + TENSOR.format("y", 32, "f32"))
+    program = parse_program(text)
+    found = run(program, {"x": np.zeros(32, np.float32), "flag": np.zeros(1, np.int32)}, {}, mode="check")
+    assert any("race" in e.message for e in found.errors) == races
+    emitted = backend("cuda").emit(program).text
+    assert ("(const volatile int*)&" in emitted and "*(volatile int*)&flag" in emitted) != races
+    if not races:
+        assert np.asarray(found.outputs["y"]).tolist() == [3.0] * 32
+
+
+@pytest.mark.parametrize(("guess", "races"), [("int seen, old = at[i]", False), ("int seen, old = at[0] + at[1]; if (i) old = at[i]", True)])
+def test_the_first_guess_of_a_compare_and_swap_may_be_stale(guess: str, races: bool, tmp_path: Path) -> None:
+    text = text_of(tmp_path, """
+        __global__ void k(const int* x, int* at) {
+          const int i = threadIdx.x % 2;
+          GUESS;
+          do { seen = old; old = atomicCAS(&at[i], seen, max(seen, x[threadIdx.x])); } while (seen != old);
+        }""".replace("GUESS", guess), binding="grid = [1]\n[metas]\nthreads_x = 64\n" + TENSOR.format("x", 64, "i32") + TENSOR.format("at", 2, "i32"))
+    x = np.random.default_rng(1).permutation(64).astype(np.int32)
+    found = run(parse_program(text), {"x": x, "at": np.zeros(2, np.int32)}, {}, mode="check")
+    assert any("race" in e.message for e in found.errors) == races
+    assert races or np.asarray(found.outputs["at"]).tolist() == [x[::2].max(), x[1::2].max()]

@@ -89,7 +89,7 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     ("x[0] = strange(x[1]);", "'strange', which is not declared"),
     ("float z = tex2D(x, 0, 0);", "'tex2D', which is not declared"),
     ("goto end; end: x[0] = 1.f;", "a jump to a label"),
-    ("x[0] = __shfl_sync(__activemask(), x[0], 0);", "a lane mask that is only known when it runs"),
+    ("x[0] = cooperative_groups::coalesced_threads().ballot(1);", "the method 'ballot' of a group of active lanes"),
     ("for (float v = 0.f; v < 1.f; v += strange()) x[0] = v;", "'strange', which is not declared"),
     ("x[0] = clock64();", "a reading of the clock"),
     ("static float counter; x[0] = counter;", "which lives longer than the kernel"),

@@ -63,6 +63,27 @@ def test_the_stream_is_the_published_one() -> None:
     assert [drawn(0, 0, k) for k in range(4)] == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]  # Random123, kat_vectors
 
 
+def among(groups: list[list[int]], of: Any) -> np.ndarray:
+    """What each thread gets of its group's threads, and its place among them."""
+    out = np.full(64, -1.0)
+    for g in groups:
+        for k, t in enumerate(g):
+            out[t] = of(g, k, t)
+    return out
+
+
+def alike(key: Any) -> list[list[int]]:
+    """The threads of each warp that have the same key."""
+    return [g for w in (0, 32) for v in sorted({key(t) for t in range(64)}) if (g := [t for t in range(w, w + 32) if key(t) == v])]
+
+
+THIRDS = [[t for t in range(w, w + 32) if t % 3 == 0] for w in (0, 32)]
+GROUPED = among(THIRDS, lambda g, k, t: 10000 * X[g[0]] + 100 * X[g[min(k + 1, len(g) - 1)]] + X[g[k - 2 if k >= 2 else k]] + 1000 * k + len(g))
+LABELED = (among(alike(lambda t: t % 5), lambda g, k, t: X[g].sum())
+           + among(alike(lambda t: X[t] > 0), lambda g, k, t: 1000 * len(g) + 100000 * g[0]))
+MASKED = (among([[*range(32)], [*range(32, 64)]], lambda g, k, t: X[g].sum())
+          + (X[:64] > 0) * among(alike(lambda t: X[t] > 0), lambda g, k, t: 1000 * X[g[0]] + 100000 * (X[g] > 4).sum()))
+
 COMPUTED = {
     "a store through a view is kept": (
         "", "  unsigned long long both;\n  unsigned* half = reinterpret_cast<unsigned*>(&both);\n  half[0] = t;\n  half[1] = t + 7;\n"
@@ -114,6 +135,39 @@ COMPUTED = {
         "  std::array<float, 3> own;\n  for (int i = 0; i < own.size(); ++i) own.data()[i] = x[t] + i;\n  cuda::fast_mod_div<unsigned> by(7u);\n"
         "  auto found = half(t);\n  y[t] = own[2] + found.value_or(100) + unsigned(t) / by + unsigned(t) % by + (found.has_value() ? 0 : 1000);\n",
         X[:64] + 2 + np.where(T % 2, 1100, T // 2) + T // 7 + T % 7),
+    "the lanes that are active, as a group": (
+        "namespace cg = cooperative_groups;\n",
+        "  float own = -1.f;\n  if (t % 3 == 0) {\n    cg::coalesced_group g = cg::coalesced_threads();\n"
+        "    own = 10000 * g.shfl(x[t], 0) + 100 * g.shfl_down(x[t], 1) + g.shfl_up(x[t], 2) + 1000 * int(g.thread_rank()) + int(g.size());\n  }\n"
+        "  y[t] = own;\n", GROUPED),
+    "the lanes that agree on a label, and those that say the same": (
+        "namespace cg = cooperative_groups;\n",
+        "  auto warp = cg::tiled_partition<32>(cg::this_thread_block());\n  auto said = cg::binary_partition(warp, x[t] > 0.f);\n"
+        "  auto alike = cg::labeled_partition(cg::coalesced_threads(), t % 5);\n"
+        "  y[t] = cg::reduce(alike, x[t], cg::plus<float>()) + 1000 * int(said.size()) + 100000 * cg::reduce(said, t, cg::less<int>());\n", LABELED),
+    "exchanges under masks that only the run knows": (
+        "__device__ float sum(float v) {\n  const unsigned here = __activemask();\n"
+        "  for (int d = 16; d; d /= 2) v += __shfl_xor_sync(here, v, d);\n  return v;\n}\n",
+        "  float v = sum(x[t]);\n  const unsigned mask = __ballot_sync(~0u, x[t] > 0.f);\n"
+        "  if (x[t] > 0.f) {\n    v += 1000 * __shfl_sync(mask, x[t], __ffs(mask) - 1);\n    __syncwarp(mask);\n"
+        "    v += 100000 * __popc(__ballot_sync(mask, x[t] > 4.f));\n  }\n  y[t] = v;\n", MASKED),
+    "captures that begin with a value of their own": (
+        "", "  int k = t % 4, m = 100, n = 2;\n  auto f = [m = k * 3, &r = n](int a) { r += a; return m + a; };\n  k = 50;\n"
+            "  y[t] = x[t] + f(1) + 10 * n + 100 * m + 100000 * k;\n", X[:64] + 3 * (T % 4) + 1 + 30 + 10000 + 5000000),
+    "a right side that comes before what the left side steps": (
+        "", "  int i = 1, n = 0, held[6] = {5, 6, 7, 8, 9, 10}, out[3];\n  out[n++] = n + held[i++];\n  out[n++] = n;\n  held[++i] += i;\n  int* p = held;\n"
+            "  *p++ += p[1];\n  y[t] = x[t] + out[0] + 10 * out[1] + 100 * held[3] + 1000 * n + 10000 * held[0] + 1000000 * i;\n",
+        X[:64] + 6 + 10 + 1000 + 2000 + 110000 + 3000000),
+    "a loop that ends within a body that is done once": (
+        "#define UP_TO(n) do { for (int i = 0; i < n; ++i) { if (i > 5) break; sum += i; } } while (0)\n",
+        "  int sum = 0;\n  if (t % 2) UP_TO(9); else UP_TO(3);\n  y[t] = x[t] + sum;\n", X[:64] + np.where(T % 2, 15, 3)),
+    "extents of an array of arrays that a template is given": (
+        "template <typename T, int N, int M> __device__ T last(const T (&a)[N][M]) { return a[N - 1][M - 1] + 100 * N + 1000 * M; }\n",
+        "  float own[3][2] = {{x[t], 1.f}, {2.f, 3.f}, {4.f, x[t + 1]}};\n  y[t] = last(own);\n", X[1:65] + 2300),
+    "members that are declared in one line": (
+        "template <int A_, int B_> struct P { static constexpr int A = A_, B = B_, C{7}, D = A * B; int e = 1, f = 2, g; float h[2], i = 3.f; };\n",
+        "  P<3, 5> p;\n  y[t] = x[t] + P<3, 5>::A + 10 * P<3, 5>::B + 100 * P<3, 5>::C + 1000 * P<3, 5>::D + 100000 * (p.e + 2 * p.f + 3 * p.i);\n",
+        X[:64] + 3 + 50 + 700 + 15000 + 1400000),
     "cuRAND's counter-based generator": (
         "", "  curandStatePhilox4_32_10_t state;\n  curand_init(0x123456789ull, t / 8, t % 8, &state);\n  unsigned got = 0;\n"
             "  for (int i = 0; i < 3; ++i) got = curand(&state);\n  y[t] = float(got >> 8) + x[0] * 0.f;\n",
@@ -390,6 +444,31 @@ WRITTEN = {
         "#pragma unroll\n    for (int i = 0; i < 4; ++i) own[i] += x[t + i + k];\n"
         "#pragma unroll\n  for (int i = 0; i < 4; ++i) {\n    int c = t + i;\n    if (c < n) y[(size_t)blockIdx.x * n + c] = own[i];\n  }\n}\n"
         "void go(const float* x, float* y, int n) { k<<<4, 64>>>(x, y, n); }\n"),
+    "lanes that are active, and masks of them": (
+        "__global__ void k(int* to, int* count, const int* x, int n) {\n  const int t = blockIdx.x * 64 + threadIdx.x;\n  if (t < n && x[t] > 0) {\n"
+        "    auto g = cooperative_groups::coalesced_threads();\n    int at;\n    if (g.thread_rank() == 0) at = atomicAdd(count, g.size());\n"
+        "    to[g.shfl(at, 0) + g.thread_rank()] = x[t];\n    __syncwarp(__ballot_sync(__match_any_sync(__activemask(), x[t]), t < 9));\n  }\n}\n"
+        "void go(int* to, int* count, const int* x, int n) { k<<<n / 64, 64>>>(to, count, x, n); }\n"),
+    "accessors of PyTorch, handed to a function, and a count that is a float": (
+        "template <typename T, size_t N> using Rows = torch::PackedTensorAccessor32<T, N, torch::RestrictPtrTraits>;\n"
+        "template <typename T> __device__ T two(torch::PackedTensorAccessor32<T, 2, torch::RestrictPtrTraits> a, int b) { return a[b][0] + a[b][1]; }\n"
+        "template <typename T> __device__ T three(Rows<T, 2> a, int b) { return two(a, b) + a[b][2]; }\n"
+        "template <typename T> __global__ void k(torch::PackedTensorAccessor32<T, 2, torch::RestrictPtrTraits> x, float* y) {\n"
+        "  const int b = blockIdx.x * 64 + threadIdx.x;\n  auto last = x[b][0];\n  for (int i = 0; i < last; ++i) y[b] += three(x, b);\n}\n"
+        "void go(torch::Tensor x, float* y) {\n  k<float><<<x.size(0) / 64, 64>>>(x.packed_accessor32<float, 2, torch::RestrictPtrTraits>(), y);\n}\n"),
+    "a place in one of two arrays": (
+        "struct P { const float* q; const float* g; float* y; };\n__global__ void k(P p, int n) {\n  for (int s = 0; s < 2; ++s) {\n"
+        "    const float* at = &(s == 0 ? p.q : p.g)[threadIdx.x * n];\n    p.y[threadIdx.x + s * 64] = at[0] + at[1];\n  }\n}\n"
+        "void go(P p, int n) { k<<<1, 64>>>(p, n); }\n"),
+    "rows and columns by one number": (
+        "template <int N> __global__ void k(float* a) {\n  __shared__ float s[N][N + 1];\n  const int t = threadIdx.x;\n"
+        "  for (int i = 0; i < N; ++i) s[i][t] = a[i * N + t];\n  __syncthreads();\n  for (int k = 0; k < N; ++k) {\n"
+        "    if (t == k) s[k][k] = sqrtf(s[k][k]);\n    __syncthreads();\n    for (int j = k + 1; j <= t; ++j) s[t][j] -= s[t][k] * s[j][k];\n"
+        "    __syncthreads();\n  }\n  for (int i = 0; i < N; ++i) a[i * N + t] = s[i][t];\n}\nvoid go(float* a) { k<16><<<1, 16>>>(a); }\n"),
+    "a flag that is waited for": (
+        "__global__ void k(float* x, volatile int* flag) {\n  if (threadIdx.x == 0) while (flag[blockIdx.x] == 0) {}\n  __syncthreads();\n"
+        "  x[threadIdx.x] += 1.f;\n  if (threadIdx.x == 0) flag[blockIdx.x + 1] = 1;\n}\n"
+        "void go(float* x, volatile int* flag) { k<<<4, 64>>>(x, flag); }\n"),
     "an array inside a struct": (
         "struct S { float v[2]; int n; };\n__global__ void k(const float* x, float* y, S s) { y[threadIdx.x] = x[threadIdx.x] * s.v[0] + s.v[1]; }\n"
         "void go(const float* x, float* y, S s) { k<<<1, 64>>>(x, y, s); }\n"),

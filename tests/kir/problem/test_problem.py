@@ -261,15 +261,16 @@ def test_values_about_a_number_lie_on_both_sides_of_it_and_are_finite(dtype: str
     assert (np.abs(mixed[:, 0] - value) <= abs(value) / 128).all() and (np.abs(mixed) < 100).any(axis=1).all()
 
 
-def test_bits_of_floats_have_no_wider_storage() -> None:
+@pytest.mark.parametrize("line", ["pack(vec(x[0], x[1]), dtype=u32)", "cast(pick(unpack(x[0], dtype=u8), 1), u32)"])
+def test_bits_of_floats_have_no_wider_storage(line: str) -> None:
     text = """kir 1
 program halves
   in x: f16[2]
   out y: u32[1]
 
 kernel main grid (b: 1) threads 1
-  y[0] = pack(vec(x[0], x[1]), dtype=u32)
-"""
+  y[0] = LINE
+""".replace("LINE", line)
     with pytest.raises(KirError) as refused:
         widened(parse_program(text, "halves.kir"))
     assert refused.value.diagnostics[0].id == "KIR-V002"

@@ -12,6 +12,7 @@ from kir.analysis.proof.sites import Place
 from kir.analysis.proof.values import TRUE, Values, both, compared
 from kir.analysis.uniform import of_whole_groups
 from kir.base.dataclass import dataclass
+from kir.base.instructions import masked
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import const
@@ -99,7 +100,7 @@ class Lanes:
     def whole(self, call: n.Call) -> int:
         """How many neighbors a call brings together: where all lanes of each warp that comes to it do, and it names them; else 0."""
         attrs = dict(call.attrs)
-        every = self.values.lane is not None and not self.values.parted and int(attrs.get("mask", FULL)) == FULL
+        every = self.values.lane is not None and not self.values.parted and int(attrs.get("mask", FULL)) == FULL and not masked(call.fn, len(call.args))
         return int(attrs.get("group", WARP_SIZE)) if every else 0
 
     def note(self, call: n.Call, place: Place) -> None:
@@ -116,6 +117,8 @@ def together(x: Exchange, shared: set[str]) -> list[tuple[tuple[Holding, ...], n
     group, mask = int(attrs.get("group", WARP_SIZE)), int(attrs.get("mask", FULL)) & FULL
     low = (mask & -mask).bit_length() - 1
     high = mask.bit_length()
+    if masked(x.call.fn, len(x.call.args)):
+        return None
     if not x.parted and mask == FULL:
         return []
     if x.behind or mask == 0 or mask != (1 << high) - (1 << low):
