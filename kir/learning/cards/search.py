@@ -293,7 +293,7 @@ def _reasons(card: Card, query: Query, row: np.ndarray[Any, Any]) -> tuple[str, 
                     f"on {query.target}")
     if card.scope.prior:
         said.append(f"prior: {value['prior']:.0%} of what its prior steps bring is there")
-    said += [f"profit: only where {p.sentence}; of {p.example}" for p in card.preconditions if p.category == FAMILY and query.case not in card.scope.families]
+    said += [f"profit: only where {p.sentence}; {p.example}" for p in card.preconditions if p.category == FAMILY and query.case not in card.scope.families]
     said += _effect(card, query.target)
     if value["words"]:
         said.append(f"words: {value['words']:.2f} of the best")

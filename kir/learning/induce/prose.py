@@ -73,7 +73,8 @@ def _lead(card: Card) -> str:
     """The card in a sentence or two: how far it may be trusted, where it was seen, what it brings."""
     trials = [entry for entry in card.log if entry.what == "trial"]
     won, kernels = sum(bool(t.skill) for t in trials), card.evidence.kernels
-    state = f"{STATES[card.state].removeprefix('a ').capitalize()}: " + (
+    alone = next((f" for {p.sentence.removeprefix('the kernel is of ')} alone" for p in card.preconditions if p.category == FAMILY), "")
+    state = f"{STATES[card.state].removeprefix('a ').capitalize()}{alone}: " + (
         f"{won} of {len(trials)} trial{_s(len(trials))} succeeded, each on a kernel whose package or family it had not seen" if trials else
         "it was tried on no kernel that it was not made from")
     lost = sum(bool(t.without) for t in trials)
@@ -300,7 +301,7 @@ def _pays(card: Card, group: Sequence[Use]) -> Iterator[str]:
         so = p.proved + p.guarded + p.assumed
         of = _asked(group, p.id)
         yield _paragraph(f"It helps if {p.sentence} ({p.id}): this was so in {_all(of) if so == of > 1 else f'{so} of {of}'} use{_s(of)}.")
-    yield from (_paragraph(f"It pays where {p.sentence}: {p.proved} trials there succeeded; of {p.example}.") for p in profit if p.category == FAMILY)
+    yield from (_paragraph(f"It pays where {p.sentence}: {p.proved} trials there succeeded; {p.example}.") for p in profit if p.category == FAMILY)
     if seen := [p for p in profit if not p.id and p.category != FAMILY]:
         yield "Walks tell where it belongs. In all uses these held, and in most programs on which the step could not be undone they did not:"
         yield _list([f"{_sentence(p.sentence)} ({_sentence(p.example).removesuffix('.')}.)" for p in seen])

@@ -19,6 +19,7 @@ from kir.learning.cards.card import Card, Use
 from kir.learning.cards.search import COLUMNS, LISTED, WEIGHTS, Index, Query, Rank, skill
 from kir.learning.cards.use import applicable
 from kir.learning.evidence.walked import Walked
+from kir.learning.induce.trials import UNKNOWN
 from kir.learning.induce.uses import SHORT
 from kir.rewrite import Context
 
@@ -42,8 +43,6 @@ SELDOM = 0.0
 """Those of a card of which, or of all, nothing is known: as often used where it applies as not, which is what skills are in the mean."""
 PARTS = 5
 """Parts of the families, and of the files, that are held out in turn where the weights and the score from which a card is likely are looked for."""
-UNKNOWN = frozenset({"", "other"})
-"""What a kernel's family is called whose name says none."""
 MOST = 3000
 """States that are looked at, evenly spread over all."""
 

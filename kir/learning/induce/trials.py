@@ -21,6 +21,7 @@ from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
 from kir.learning.cards.card import FAMILY, Card, Entry, Precondition
 from kir.learning.cards.use import Application, applicable
+from kir.learning.corpus.family import OTHER
 from kir.learning.evidence.walked import Walked
 from kir.learning.forecast import Analytic, Forecaster, Pair
 from kir.learning.induce.settled import settled_hash
@@ -41,6 +42,8 @@ UNSAID = "it came to the same as without it, or to what no surface says"
 """How a trial may come out that failed; else no gain was forecast."""
 LED = "led there by the steps of"
 """How a transfer trial begins that starts where a plan leads."""
+UNKNOWN = frozenset({"", OTHER})
+"""What a kernel's family is called whose name says none."""
 AS_FAST = 0.98
 """Of the speed of the expert's next program, what another must be forecast to have."""
 
@@ -198,7 +201,8 @@ def decided(card: Card, trials: Sequence[Entry], families: Mapping[str, str] | N
     """The card with its trials in the log, and the state that follows from them, with the reason in figures. By the `families` of the kernels that it was tried
     on: a skill that pays in its own families, on kernels of other packages, and nowhere else is admitted for these, and says so as a condition of profit."""
     told, effect = _tally(trials, "held-out trials"), card.effect
-    own = [t for t in trials if (families or {}).get(t.kernel) in card.scope.families]
+    within = [each for each in card.scope.families if each not in UNKNOWN]
+    own = [t for t in trials if (families or {}).get(t.kernel) in within]
     others = [t for t in trials if t not in own]
     if len(trials) < LEAST_TRIALS:
         state, why = "hypothesis", f"it uses or suits fewer than {LEAST_TRIALS} kernels of another package or family: nothing is known of it elsewhere"
@@ -208,10 +212,10 @@ def decided(card: Card, trials: Sequence[Entry], families: Mapping[str, str] | N
     elif _succeeds(trials):
         state, why = "admitted", told
     elif _succeeds(own):
-        within = ", ".join(card.scope.families)
-        state, why = "admitted", f"{_tally(own, f'held-out trials on kernels of its own families ({within})')}; elsewhere {_tally(others, 'trials')}, " \
+        named = ", ".join(within)
+        state, why = "admitted", f"{_tally(own, f'held-out trials on kernels of its own families ({named})')}; elsewhere {_tally(others, 'trials')}, " \
                                  "so that it is for these alone"
-        pays = Precondition(kind="profit", category=FAMILY, sentence=f"the kernel is of {within}", proved=sum(bool(t.skill) for t in own),
+        pays = Precondition(kind="profit", category=FAMILY, sentence=f"the kernel is of {named}", proved=sum(bool(t.skill) for t in own),
                             refused=sum(not t.skill for t in others), example=_tally(others, "trials on other kernels").replace(" in as many tries", ""))
         card = card.model_copy(update={"preconditions": (*card.preconditions, pays)})
     else:
