@@ -19,12 +19,12 @@ def wrapped(line: str, limit: int = LIMIT, trailing: bool = True, inside: bool =
     found = _breakable(line)
     if found is None:
         return [line]
-    start, end = found
+    start, end, is_call = found
     inner = indent + "    "
     out = [line[: start + 1]]
     pieces = _split(line[start + 1:end])
     for number, piece in enumerate(pieces, 1):
-        out.extend(wrapped(f"{inner}{piece}{',' if trailing or number < len(pieces) else ''}", limit, trailing, True))
+        out.extend(wrapped(f"{inner}{piece}{',' if (trailing and is_call) or number < len(pieces) else ''}", limit, trailing, True))
     tail = indent + line[end:]
     return [*out, *(wrapped(tail, limit, trailing) if len(tail) > limit else [tail])]
 
@@ -42,9 +42,10 @@ def _terms(text: str) -> list[str]:
     return out
 
 
-def _breakable(line: str) -> tuple[int, int] | None:
-    """The positions of the first outermost call's parentheses (after a name, with something inside)."""
-    depth, start, quote = 0, -1, ""
+def _breakable(line: str) -> tuple[int, int, bool] | None:
+    """The positions of the first outermost call's parentheses (after a name, with something inside), and that it is one; or of parentheses around a value
+    before it, where most of the line stands in them."""
+    depth, start, quote, around = 0, -1, "", (0, 0)
     for at, char in enumerate(line):
         if quote:
             quote = "" if char == quote else quote
@@ -58,7 +59,9 @@ def _breakable(line: str) -> tuple[int, int] | None:
             depth -= 1
             is_call = start > 0 and line[start] == "(" and (line[start - 1].isalnum() or line[start - 1] in "_>")
             if depth == 0 and is_call and at - start > 1:
-                return start, at
+                return (*around, False) if around[1] - around[0] > len(line) // 2 else (start, at, True)
+            if depth == 0 and line[start] == "(" and len(_split(line[start + 1:at])) == 1 and at - start > around[1] - around[0]:
+                around = start, at
     return None
 
 

@@ -35,6 +35,13 @@ class TritonBackend:
             raise KirError(*written.refusals)
         return written.emitted
 
+    def shown(self, program: Program) -> Emitted:
+        """As `emit`, for a reader: what is said more than once has a name. Raises as `emit`."""
+        written = write(program, readable=True)
+        if written.emitted is None:
+            raise KirError(*written.refusals)
+        return written.emitted
+
     def body(self, program: Program, names: Mapping[str, str]) -> Body:
         """The statements of the program's one kernel under the given names."""
         return kernel_body(program, names)

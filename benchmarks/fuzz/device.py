@@ -1,10 +1,11 @@
 """Random programs on the device: each compiled by the backends that take it, launched, and what it makes compared with the interpreter.
 
-    python -m benchmarks.fuzz.device [--minutes M] [--state FILE] [--jobs N] [--seed N] [--write] [--mended]
+    python -m benchmarks.fuzz.device [--minutes M] [--state FILE] [--jobs N] [--gpu-from SECONDS] [--seed N] [--write] [--mended]
 
 CUDA takes every program, many of them in one translation unit; Triton and TileLang, which compile each by itself, every few. Of some seeds it is what passes
-made of the program. Floats are whole numbers, so that sums and products are exact in f32 and f64 whatever their order, as far as whole numbers go: these,
-and integers, are the same bit for bit; f16 and bf16 may differ by what their roundings make of it. Nothing may be written beyond a tensor, or into an input.
+made of the program. Processes prepare them all the time (made, written, compiled, interpreted), and launch them from `--gpu-from` on. Floats are whole
+numbers, so that sums and products are exact in f32 and f64 whatever their order, as far as whole numbers go: these, and integers, are the same bit for bit;
+f16 and bf16 may differ by what their roundings make of it. Nothing may be written beyond a tensor, or into an input.
 Goes on where the last run ended; `--write` writes docs/tables/fuzz-device.md, `--mended` says that what was found by now is mended. Exit code 1 where
 something compiled is not the program that it is of.
 """
@@ -22,7 +23,7 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +36,13 @@ from benchmarks.fuzz.launching import Ready, launched
 from benchmarks.fuzz.making import DTYPES, Made
 from benchmarks.fuzz.seeds import ready as no_collector
 from kir.analysis import normalize
+from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.base.store import write_atomic
 from kir.gate.gpu.machine import Gpu
 from kir.hardware.device import client
 from kir.hardware.machine import toolkit
+from kir.hardware.target import Target
 from kir.interp import run
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program
@@ -49,12 +52,12 @@ from kir.surface import Artifact, Emitted, backend
 
 ROOT = Path(__file__).parents[2]
 STATE, PAGE = ROOT / "benchmarks" / "results" / "fuzz" / "device.json", ROOT / "docs" / "tables" / "fuzz-device.md"
-SHARES = {"cuda": 1, "triton": 16, "tilelang": 96}
+SHARES = {"cuda": 1, "triton": 64, "tilelang": 512}
 """One of how many programs a surface takes: as its compiler's cost is."""
-BATCH, LATER, TRIED, STEPS = 192, 0.25, 8, 3
+BATCH, LATER, TRIED, STEPS = 128, 0.25, 8, 3
 """Programs at once; how often it is what passes made of one; passes that are tried for that, and steps at most."""
-SAVED, LAST = 15.0, 25.0
-"""Seconds between two writes of the state; and before the end of a run, from which no batch is begun."""
+SAVED, LAST, TOGETHER = 15.0, 25.0, 4
+"""Seconds between two writes of the state; and before the end of a run, from which no batch is begun; and batches that are launched together."""
 ROUNDED, SHOWN, KEPT = {"f16": 2.0 ** -7, "bf16": 2.0 ** -4}, 120, 40
 """How far a value of a narrow float may lie from the interpreter's, of the largest there is; characters of a reason that are kept, and rows shown."""
 WHOLE = {"f32": 2.0 ** 24, "f64": 2.0 ** 53, "i32": np.inf, "i64": np.inf}
@@ -79,6 +82,12 @@ class Program:
         self.inputs = {name: some.integers(-3, 4, (rows, columns) if name != "W" else (columns,)).astype(DTYPES[made.dtype]) for name in "XWYZ" if name in own}
         sizes = {"M": rows, "N": columns}
         self.scalars = {p.name: sizes[p.name] for p in self.program.params if isinstance(p.of, DType) and p.name in sizes}
+
+    @cached_property
+    def expected(self) -> Mapping[str, NDArray[Any]]:
+        """What the interpreter makes of it."""
+        with np.errstate(all="ignore"):
+            return run(self.program, {k: v.copy() for k, v in self.inputs.items()}, dict(self.scalars)).outputs
 
 
 def later(p: n.Program, r: random.Random) -> n.Program:
@@ -114,77 +123,84 @@ def judged(p: Program, made: dict[str, NDArray[Any]] | str) -> tuple[str, str]:
     """What came of a program that was launched, and why."""
     if isinstance(made, str):
         return ("other values" if made.startswith("it writes") else "did not come back"), made
-    with np.errstate(all="ignore"):
-        expected = run(p.program, {k: v.copy() for k, v in p.inputs.items()}, dict(p.scalars)).outputs
-    found = [(word, said and f"{name}{said}") for name, got in made.items() for word, said in (same(got, expected[name], p.dtype),)]
+    found = [(word, said and f"{name}{said}") for name, got in made.items() for word, said in (same(got, p.expected[name], p.dtype),)]
     return max(found, key=lambda each: WORDS.index(each[0]), default=("the same", ""))
 
 
-def compiled(gpu: Gpu, surface: str, texts: Sequence[Emitted]) -> list[Artifact | str]:
-    """Each text compiled for the device, or why it is not."""
+def compiled(target: Target, surface: str, texts: Sequence[Emitted]) -> list[Artifact | str]:
+    """Each text compiled for a device, or why it is not."""
     tools, by, out = toolkit(), backend(surface), list[Artifact | str]()
     if surface == "cuda":
         assert tools is not None, "the harness has been compiled"
-        return units.compiled(texts, tools, gpu.target.architecture.name)
+        return units.compiled(texts, tools, target.architecture.name)
     for text in texts:
         try:
-            made = by.compile(text, gpu.target)
+            made = by.compile(text, target)
             out.append(made.absent or made)
         except KirError as refused:
             out.append(f"{refused.diagnostics[0].id}: {refused.diagnostics[0].message}")
     return out
 
 
-def batch(gpu: Gpu, seeds: Sequence[int]) -> tuple[list[tuple[int, Outcome]], dict[str, float]]:
-    """The programs of some seeds on the surfaces that take them; and seconds by what they went to."""
-    spent, last = dict[str, float](), time.monotonic()
+class Clock(dict[str, float]):
+    """Seconds by what they went to, each since the last time that it was asked."""
 
-    def since(what: str) -> None:
-        nonlocal last
-        spent[what] = spent.get(what, 0.0) + (now := time.monotonic()) - last
-        last = now
-    programs, out = [Program(seed) for seed in seeds], list[tuple[int, Outcome]]()
-    since("making")
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = time.monotonic()
+
+    def since(self, what: str) -> None:
+        """The time since is of that."""
+        self[what] = self.get(what, 0.0) + (now := time.monotonic()) - self.last
+        self.last = now
+
+
+@dataclass
+class Prepared:
+    """The programs of some seeds on the surfaces that take them: what is said of them already, and those that only wait for the device."""
+
+    seeds: list[int]
+    found: list[tuple[int, Outcome]]
+    waiting: list[tuple[str, Program, Ready]]
+    spent: dict[str, float]
+
+
+def prepared(target: Target, seeds: Sequence[int]) -> Prepared:
+    """The programs of some seeds made, written, compiled and interpreted: all that needs no device."""
+    clock, out, waiting = Clock(), list[tuple[int, Outcome]](), list[tuple[str, Program, Ready]]()
+    programs = [Program(seed) for seed in seeds]
+    clock.since("making")
     for surface, share in SHARES.items():
         by, written = backend(surface), list[tuple[Program, Emitted]]()
-
-        def said(p: Program, word: str, why: str = "", surface: str = surface) -> None:
-            out.append((p.seed, (surface, p.form, p.dtype, word, why[:SHOWN])))
         for p in programs:
             if len(seeds) > 1 and p.seed % share:
                 continue
             if list(by.accepts(p.program)):
-                said(p, "refused to write")
+                out.append((p.seed, (surface, p.form, p.dtype, "refused to write", "")))
             else:
-                emitted = by.emit(p.program)
-                written.append((p, by.launched_with(emitted, p.scalars)))
-        since(f"{surface}: writing")
-        artifacts = compiled(gpu, surface, [text for _, text in written])
-        since(f"{surface}: compiling")
-        ready = list[tuple[Program, Ready]]()
-        for (p, text), made in zip(written, artifacts, strict=True):
+                written.append((p, by.launched_with(by.emit(p.program), p.scalars)))
+        clock.since(f"{surface}: writing")
+        for (p, text), made in zip(written, compiled(target, surface, [text for _, text in written]), strict=True):
             if isinstance(made, str):
-                said(p, "refused by the compiler", made)
+                out.append((p.seed, (surface, p.form, p.dtype, "refused by the compiler", made[:SHOWN])))
             else:
-                ready.append((p, Ready(p.program, p.inputs, p.scalars, text, made)))
-        came_back = launched(gpu, [each for _, each in ready])
-        since(f"{surface}: launching")
-        for (p, _), came in zip(ready, came_back, strict=True):
-            said(p, *judged(p, came))
-        since("judging")
-    return out, spent
+                waiting.append((surface, p, Ready(p.program, p.inputs, p.scalars, text, made)))
+        clock.since(f"{surface}: compiling")
+    for _, p, _ in waiting:
+        p.expected  # noqa: B018  # worked out here, where there are many processes
+    clock.since("interpreting")
+    return Prepared(list(seeds), out, waiting, dict(clock))
 
 
-@lru_cache(maxsize=1)
-def _gpu() -> Gpu:
-    """The device, for all batches of a process."""
-    return Gpu.open()
-
-
-def done(seeds: list[int]) -> tuple[list[int], list[tuple[int, Outcome]], dict[str, float]]:
-    """A batch in a process of its own: its seeds, what came of them, and the seconds that it took by what they went to."""
-    warnings.simplefilter("ignore")
-    return seeds, *batch(_gpu(), seeds)
+def finished(gpu: Gpu, several: Sequence[Prepared]) -> tuple[list[tuple[int, Outcome]], dict[str, float]]:
+    """What comes of what is prepared, launched by one process of the device; and the seconds of that."""
+    clock, waiting = Clock(), [each for one in several for each in one.waiting]
+    came_back = launched(gpu, [ready for *_, ready in waiting])
+    clock.since("launching")
+    out = [(p.seed, (surface, p.form, p.dtype, word, why[:SHOWN])) for (surface, p, _), came in zip(waiting, came_back, strict=True)
+           for word, why in (judged(p, came),)]
+    clock.since("judging")
+    return [*(x for one in several for x in one.found), *out], dict(clock)
 
 
 def take(state: dict[str, Any], seeds: Sequence[int], found: Sequence[tuple[int, Outcome]], spent: Mapping[str, float]) -> None:
@@ -200,21 +216,43 @@ def take(state: dict[str, Any], seeds: Sequence[int], found: Sequence[tuple[int,
     state["counts"], state["seed"], state["seconds"] = dict(counts), max(state["seed"], max(seeds) + 1), state["seconds"] + seconds
 
 
-def running(state: dict[str, Any], chosen: argparse.Namespace) -> None:
+@lru_cache(maxsize=1)
+def _gpu() -> Gpu:
+    """The device, for all that a process launches."""
+    return Gpu.open()
+
+
+def closed(several: list[Prepared]) -> tuple[list[int], list[tuple[int, Outcome]], dict[str, float]]:
+    """What is prepared, launched in a process of its own: its seeds, what came of them, and all the seconds that it took by what they went to."""
+    found, spent = finished(_gpu(), several)
+    for one in several:
+        spent |= {what: spent.get(what, 0.0) + seconds for what, seconds in one.spent.items()}
+    return [seed for one in several for seed in one.seeds], found, spent
+
+
+def running(state: dict[str, Any], chosen: argparse.Namespace, target: Target) -> None:
     """Batches for the minutes that are asked for, in as many processes."""
-    end, saved = time.monotonic() + 60 * chosen.minutes, time.monotonic()
+    start = time.monotonic()
+    end, saved = start + 60 * chosen.minutes, start
     following = itertools.chain(list(state["left"]), itertools.count(state["seed"]))
+    waiting: list[Prepared] = []
     with client.common() as folder:
         os.environ[client.COMMON] = folder
         with ProcessPoolExecutor(chosen.jobs, multiprocessing.get_context("spawn"), initializer=no_collector, max_tasks_per_child=40) as pool:
-            open_ones: set[Future[Any]] = set()
-            while time.monotonic() < end and (open_ones or time.monotonic() < end - LAST):
-                while len(open_ones) < chosen.jobs + 1 and time.monotonic() < end - LAST:
-                    open_ones.add(pool.submit(done, list(itertools.islice(following, BATCH))))
-                ended, open_ones = wait(open_ones, max(0.1, min(SAVED, end - time.monotonic())), FIRST_COMPLETED)
-                for each in ended:
+            opening: set[Future[Prepared]] = set()
+            closing: set[Future[Any]] = set()
+            while time.monotonic() < end and (opening or closing or waiting or time.monotonic() < end - LAST):
+                while waiting and time.monotonic() - start >= chosen.gpu_from:
+                    closing.add(pool.submit(closed, waiting[:TOGETHER]))
+                    waiting = waiting[TOGETHER:]
+                while len(opening) + len(closing) < 2 * chosen.jobs and time.monotonic() < end - LAST:
+                    opening.add(pool.submit(prepared, target, list(itertools.islice(following, BATCH))))
+                ended, _ = wait({*opening, *closing}, min(1.0, max(end - time.monotonic(), 0.0)), FIRST_COMPLETED)
+                waiting += [each.result() for each in opening & ended]
+                for each in closing & ended:
                     take(state, *each.result())
-                if time.monotonic() - saved > SAVED or not open_ones:
+                opening, closing = opening - ended, closing - ended
+                if time.monotonic() - saved > SAVED:
                     _write(chosen.state, state)
                     saved = time.monotonic()
             for process in list(pool._processes.values()):  # what is not done by now is left to the next run
@@ -249,6 +287,7 @@ def main() -> int:
     arguments.add_argument("--minutes", type=float, default=5.0)
     arguments.add_argument("--state", type=Path, default=STATE)
     arguments.add_argument("--jobs", type=int, default=4, help="processes at once")
+    arguments.add_argument("--gpu-from", type=float, default=0.0, help="seconds after which the device is used")
     arguments.add_argument("--seed", type=int)
     arguments.add_argument("--write", action="store_true")
     arguments.add_argument("--mended", action="store_true", help="what was found by now is mended")
@@ -263,13 +302,13 @@ def main() -> int:
         return 0
     if chosen.seed is not None:
         with Gpu.open() as gpu:
-            found, _ = batch(gpu, [chosen.seed])
+            found, _ = finished(gpu, [prepared(gpu.target, [chosen.seed])])
         print(Made(chosen.seed).text, *(outcome for _, outcome in found), sep="\n")
         return int(any(outcome[3] == "other values" for _, outcome in found))
     if chosen.minutes > 0:
         with Gpu.open() as gpu:
             state["machine"] = str(gpu.about["name"])
-        running(state, chosen)
+            running(state, chosen, gpu.target)
     if chosen.write:
         PAGE.write_text(page(state))
     print(f"{state['seed'] - len(state['left'])} programs: {state['counts']}")

@@ -1,6 +1,6 @@
 """Coverage-guided fuzzing of the three frontends by atheris, where that is installed (`pip install atheris`).
 
-    python -m benchmarks.fuzz.sources [--surface NAME ..] [--minutes M] [--jobs N] [--state FOLDER] [--log FILE] [--write]
+    python -m benchmarks.fuzz.sources [--surface NAME ..] [--minutes M] [--jobs N] [--state FOLDER] [--log FILE] [--taken] [--mended] [--write]
 
 Texts begin from the shipped kernels; what finds new ways through a frontend is kept in the state's folder, and gone on from. A text comes out as a program
 or as a located refusal: any other exception, more than `SECONDS` of processor time, or more than `MEGABYTES` is a fault, with its text in the folder. A line
@@ -33,6 +33,7 @@ from benchmarks.fuzz.checking import MEMORY, TooLong, limited
 from benchmarks.fuzz.making import Made
 from kir.analysis import normalize
 from kir.base.diagnostic import KirError
+from kir.base.store import write_atomic
 from kir.ir.parser import parse_program
 from kir.surface import backend
 
@@ -40,6 +41,10 @@ ROOT = Path(__file__).parents[2]
 LOG, PAGE = ROOT / "benchmarks" / "results" / "fuzz" / "sources.jsonl", ROOT / "docs" / "tables" / "fuzz-sources.md"
 SECONDS, MEGABYTES, LONGEST = 5.0, 2048, 6_000
 """Processor time and memory of one text, and how many bytes it may have."""
+STUCK = 120
+"""Wall seconds of one text from which on libFuzzer ends the process: what no signal of Python ends."""
+RAN, NOTED = "ran", 1.0
+"""Where each process of a run says how many texts it has read, and seconds between two times."""
 WRITTEN = 40
 """Random programs of which what a backend writes is among the first texts."""
 ENDING = {"cuda": ".cu"}
@@ -73,9 +78,15 @@ def child(surface: str, state: Path, seconds: int) -> None:
         import kir.frontends.cuda.frontend
         import kir.frontends.tilelang.frontend
         import kir.frontends.triton.frontend  # noqa: F401  # so that all of them are followed
-    folder, seen = Path(tempfile.mkdtemp(dir=MEMORY)), set[str]()
+    folder, seen, texts, begun_at, noted_at = Path(tempfile.mkdtemp(dir=MEMORY)), set[str](), 0, time.monotonic(), 0.0
 
     def one(data: bytes) -> None:
+        nonlocal texts, noted_at
+        if (now := time.monotonic()) - noted_at > NOTED:
+            noted_at = now
+            (state / RAN).mkdir(exist_ok=True)
+            write_atomic(state / RAN / f"{surface}-{os.getpid()}.json", json.dumps({"surface": surface, "texts": texts, "seconds": now - begun_at}).encode())
+        texts += 1
         text = data.decode("utf-8", errors="ignore")
         if (kind := read(surface, text, folder)) and kind not in seen:
             seen.add(kind)
@@ -91,7 +102,7 @@ def child(surface: str, state: Path, seconds: int) -> None:
             return mutilated(text, random.Random(seed)).encode()[:most]
         made: bytes = atheris.Mutate(data, most)
         return made
-    atheris.Setup([sys.argv[0], str(state / surface), f"-max_total_time={seconds}", f"-rss_limit_mb={MEGABYTES}", f"-max_len={LONGEST}", "-print_final_stats=1",
+    atheris.Setup([sys.argv[0], str(state / surface), f"-max_total_time={seconds}", f"-rss_limit_mb={MEGABYTES}", f"-max_len={LONGEST}", f"-timeout={STUCK}",
                    f"-artifact_prefix={state}/", "-reload=5"], one,
                   custom_mutator=changed)
     atheris.Fuzz()
@@ -114,18 +125,49 @@ def page(lines: Sequence[dict[str, Any]]) -> str:
     """docs/tables/fuzz-sources.md: texts, seconds and faults by surface."""
     out = ["# Random sources", "", "Made by `python -m benchmarks.fuzz.sources --write`: texts that atheris makes from the shipped kernels, given to a "
            f"frontend. A fault is an exception that is no refusal, more than {SECONDS:.0f} s of processor time, or more than {MEGABYTES / 1024:.0f} GB.", "",
-           "| surface | texts | minutes | ways kept | faults |", "| --- | ---: | ---: | ---: | --- |"]
+           "| surface | texts | minutes | ways kept | faults | found and mended |", "| --- | ---: | ---: | ---: | --- | --- |"]
     for surface in SURFACES:
         own = [r for r in lines if r["surface"] == surface]
-        faults = Counter(f for r in own for f in r["faults"])
+        faults, mended = Counter(f for r in own for f in r["faults"]), Counter(f for r in own for f in r.get("mended", []))
         out.append(f"| {surface} | {sum(r['texts'] for r in own):,} | {sum(r['seconds'] for r in own) / 60:.1f} | "
                    f"{max((r['kept'] for r in own), default=0):,} | "
-                   f"{'; '.join(faults) or ('none' if any(r['texts'] for r in own) else 'not run')} |")
+                   f"{'; '.join(faults) or ('none' if any(r['texts'] for r in own) else 'not run')} | {'; '.join(mended) or 'none'} |")
     return "\n".join(out) + "\n"
 
 
 def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, errors="replace", env=os.environ)
+
+
+def counted(state: Path, surface: str) -> tuple[int, float]:
+    """Texts and seconds of the processes of a surface that are not in the log yet: those of a run that was ended before it wrote its line are in the next."""
+    texts, seconds = 0, 0.0
+    for file in (state / RAN).glob(f"{surface}-*.json"):
+        line = json.loads(file.read_text())
+        texts, seconds = texts + line["texts"], seconds + line["seconds"]
+        file.unlink()
+    return texts, seconds
+
+
+def kept(state: Path, surface: str) -> int:
+    """Texts of a surface that found new ways."""
+    return len(list((state / surface).iterdir()))
+
+
+def noted(log: Path, line: dict[str, Any]) -> None:
+    """A line more of the log."""
+    print(line, flush=True)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def faults_said(done: subprocess.CompletedProcess[str]) -> set[str]:
+    """The faults that a process names, and those that end it: no memory, or a crash of what is no Python."""
+    said = done.stdout + done.stderr
+    found = set(re.findall(r"^FAULT (.*)$", said, re.MULTILINE))
+    found |= {f"libFuzzer: {word}" for word in re.findall(r"ERROR: libFuzzer: (.*?)(?: after \d+ seconds| \(.*)?$", said, re.MULTILINE)}
+    return found | ({"out of memory"} if "out-of-memory" in said else set())
 
 
 def main() -> int:
@@ -137,6 +179,8 @@ def main() -> int:
     arguments.add_argument("--state", type=Path, default=user_state_path("kir") / "fuzz-sources")
     arguments.add_argument("--log", type=Path, default=LOG)
     arguments.add_argument("--write", action="store_true", help="write docs/tables/fuzz-sources.md")
+    arguments.add_argument("--taken", action="store_true", help="into the log what a run in the state's folder did that was ended before it wrote its lines")
+    arguments.add_argument("--mended", action="store_true", help="what was found by now is mended")
     arguments.add_argument("--child", choices=SURFACES, help=argparse.SUPPRESS)
     chosen = arguments.parse_args()
     each = max(1, round(60 * chosen.minutes / len(chosen.surface)))
@@ -144,25 +188,26 @@ def main() -> int:
         child(chosen.child, chosen.state, each)
         return 0
     failed = False
-    for surface in chosen.surface if chosen.minutes else ():
+    for surface in chosen.surface if chosen.taken else ():
+        texts, seconds = counted(chosen.state, surface)
+        faults = sorted(x.stem.removeprefix(f"{surface}-") for x in (chosen.state / "faults").glob(f"{surface}-*"))
+        if texts:
+            noted(chosen.log, {"surface": surface, "texts": texts, "seconds": round(seconds), "kept": kept(chosen.state, surface), "faults": faults})
+    for surface in chosen.surface if chosen.minutes and not chosen.taken else ():
         begun(surface, chosen.state)
-        start = time.monotonic()
         command = [sys.executable, "-W", "ignore", "-m", "benchmarks.fuzz.sources", "--child", surface, "--surface", surface, "--state", str(chosen.state),
                    "--minutes", str(each / 60)]
         with ThreadPoolExecutor(chosen.jobs) as pool:
             ended = list(pool.map(_run, [command] * chosen.jobs))
-        said = [done.stdout + done.stderr for done in ended]
-        faults = sorted({x for s in said for x in re.findall(r"^FAULT (.*)$", s, re.MULTILINE)} | {"out of memory" for s in said if "out-of-memory" in s})
-        texts = [max((int(x) for x in re.findall(r"(?:^#|number_of_executed_units: )(\d+)", s, re.MULTILINE)), default=0) for s in said]
-        if not all(texts):
-            print(said[texts.index(0)][-2000:])
-        line = {"surface": surface, "texts": sum(texts), "seconds": round(time.monotonic() - start) * chosen.jobs,
-                "kept": len(list((chosen.state / surface).iterdir())), "faults": faults}
-        print(line, flush=True)
-        failed |= bool(faults) or not all(texts)
-        chosen.log.parent.mkdir(parents=True, exist_ok=True)
-        with chosen.log.open("a") as file:
-            file.write(json.dumps(line) + "\n")
+        faults = sorted({x for done in ended for x in faults_said(done)})
+        texts, seconds = counted(chosen.state, surface)
+        if not texts:
+            print((ended[0].stdout + ended[0].stderr)[-2000:])
+        noted(chosen.log, {"surface": surface, "texts": texts, "seconds": round(seconds), "kept": kept(chosen.state, surface), "faults": faults})
+        failed |= bool(faults) or not texts
+    if chosen.mended:
+        lines = [{**x, "faults": [], "mended": [*x.get("mended", []), *x["faults"]]} for x in map(json.loads, chosen.log.read_text().splitlines())]
+        write_atomic(chosen.log, "".join(json.dumps(x) + "\n" for x in lines).encode())
     if chosen.write:
         PAGE.write_text(page([json.loads(x) for x in chosen.log.read_text().splitlines()] if chosen.log.is_file() else []))
     return int(failed)

@@ -13,6 +13,8 @@ from kir.surface import Artifact, CompiledKernel, Emitted, Image
 
 SECONDS = 240
 """How long one unit may be compiled."""
+_OWN = ("#include", "#pragma", "#if ", "#ifdef ", "#ifndef ", "#elif ", "#else", "#endif")
+"""Directives that hold for their own text alone."""
 _LINE = re.compile(r"unit\.cu\((\d+)\): error[^:]*: (.*)")
 _NAMED = re.compile(r"^.*error.*\bu(\d+)_\w+.*$", re.MULTILINE)
 
@@ -46,8 +48,8 @@ def unit(texts: Sequence[Emitted]) -> Unit:
 
 
 def alone(e: Emitted) -> bool:
-    """Whether a text has directives that would hold for the texts after it too."""
-    return any(line.startswith("#") and not line.startswith(("#include", "#pragma")) for line in e.text.splitlines())
+    """Whether a text has directives that would hold for the texts after it too: macros do, conditions end in the text that they begin in."""
+    return any(line.startswith("#") and not line.startswith(_OWN) for line in e.text.splitlines())
 
 
 def compiled(texts: Sequence[Emitted], tools: Toolkit, architecture: str) -> list[Artifact | str]:

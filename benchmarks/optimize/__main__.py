@@ -1,5 +1,6 @@
 """``python -m benchmarks.optimize PART``: ``heldout --on gpu --seconds N``, ``kernelbench`` (``--on cpu``: modelled; ``--from FOLDER``: its own files),
-``join --from FOLDER`` (held-out rows that were measured elsewhere), ``recovery`` (``--from FOLDER`` takes rows that were made elsewhere), ``transfer``,
+``join --from FOLDER`` (held-out rows that were measured elsewhere), ``recovery`` (``--from FOLDER`` takes rows that were made elsewhere, ``--arms WORD``
+runs some arms), ``transfer``,
 ``turns``, ``thousand`` (a pool, simulated),
 ``packages`` (recorded calls; ``--keep FOLDER`` for patches and overlay), or
 ``ahead``, which prints what would be measured.
@@ -19,7 +20,8 @@ from pathlib import Path
 
 def main(words: list[str]) -> int:
     """The part that is named; 2 for words that are none."""
-    given = {"--on": "gpu", "--seconds": "480", "--only": "", "--from": "", "--surface": "", "--keep": "", "--workers": "0", "--ahead": ""}
+    given = {"--on": "gpu", "--seconds": "480", "--only": "", "--from": "", "--surface": "", "--keep": "", "--workers": "0", "--ahead": "",
+             "--arms": ""}
     given |= {"--out": str(Path(__file__).parents[1] / "results")}
     part, rest = (words[0], words[1:]) if words else ("", [])
     while len(rest) > 1 and rest[0] in given:
@@ -49,7 +51,7 @@ def main(words: list[str]) -> int:
     if part == "recovery":
         from benchmarks.optimize.recovery import recovery
 
-        return recovery(out, given["--only"], seconds, workers or 1, given["--from"])
+        return recovery(out, given["--only"], seconds, workers or 1, given["--from"], given["--arms"])
     if part == "transfer":
         from benchmarks.optimize.transfer import transfer
 

@@ -79,16 +79,18 @@ def _share(seed: int, pair: Pair) -> float:
     return int(sha256(f"{seed} {content_hash(pair.after)}".encode()).hexdigest()[:8], 16) / 2**32
 
 
-def recovery(out: Path, only: str, seconds: float, workers: int = 1, given: str = "") -> int:
-    """Every problem on every surface by every arm; rows are kept as they come, and those that this code has made are not made again. Rows of a folder that is
-    `given` take the place of those that are there."""
+def recovery(out: Path, only: str, seconds: float, workers: int = 1, given: str = "", named: str = "") -> int:
+    """Every problem on every surface by every arm, or by those whose names have one of the words that are `named`; rows are kept as they come, and those that
+    this code has made are not made again. Rows of a folder that is `given` take the place of those that are there."""
     file = out / "optimize-recovery.json"
     rows = [*({(r["problem"], r["surface"], r["arm"]): r for f in (file, *([Path(given) / file.name] if given else [])) if f.is_file()
                for r in json.loads(f.read_text(encoding="utf-8"))["rows"]}).values()]
     done = {(r["problem"], r["surface"], r["arm"]) for r in rows if r.get("code") == code()}
     rest = [*((a, p) for a in ORDER[SEEDS:ONCE] for p in WORKLOADS), *((a, p) for a in ORDER[SEEDS:] for p in PROBLEMS)]
     asked = [*((TRIES, p) for p in WORKLOADS), *(((a,), p) for a, p in dict.fromkeys(rest))]
-    wanted = ((p, s, tuple(a for a in arms if (p, s, a) not in done)) for arms, p in asked for s in SURFACES if any(w in p for w in only.split(",")))
+    arms_named = {a for a in ARMS if any(w in a for w in named.split(","))}
+    wanted = ((p, s, tuple(a for a in arms if a in arms_named and (p, s, a) not in done)) for arms, p in asked for s in SURFACES
+              if any(w in p for w in only.split(",")))
     tasks = [(p, s, arms, str(out)) for p, s, arms in wanted if arms]
     for (name, surface, *_), found in each(several, tasks, workers, seconds):
         for arm, row in found.items():

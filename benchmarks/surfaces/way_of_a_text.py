@@ -7,11 +7,13 @@ when the next one begins: a function of an earlier stage that is called later is
 """
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from inspect import CO_OPTIMIZED
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Any
 
@@ -47,7 +49,10 @@ def room_of(module: str) -> str:
 def way(surface: str, file: str, binding: str) -> Way:
     """One kernel, read and printed, with its calls noted."""
     found, reached = Way(surface), 0
-    program_text(normal_form(read_source(str(ROOT / file), ROOT / binding)))  # imports what it needs, so that what is noted is what is called
+    name, _, kernel = file.partition("::")
+    with TemporaryDirectory() as folder:  # a copy, as what was read is kept: imports what it needs, so that what is noted is what is called
+        copy = shutil.copy(ROOT / name, folder)
+        program_text(normal_form(read_source(f"{copy}::{kernel}" if kernel else str(copy), ROOT / binding)))
 
     def note(frame: FrameType, event: str, _: Any) -> None:
         nonlocal reached

@@ -205,26 +205,39 @@ def ranges_of(kernel: n.Kernel) -> dict[str, n.Expr]:
 
 
 def _named_parts(kernel: n.Kernel, ranges: Ranges, facts: Sequence[n.Expr]) -> dict[str, n.Expr]:
-    """Names of a remainder of a division by a number or by a size that is at least 1, or of the quotient of a variable that runs to a multiple of it, with
-    their ends."""
+    """Names of a remainder of a division by what is at least 1 (a number, what a fact says so of, a factor of an axis of the grid), or of the quotient of what
+    runs to a multiple of it, with their ends."""
     out: dict[str, n.Expr] = {}
-    sizes = {f.a for f in facts if _floor(f) >= 1 and isinstance(f, n.Binary) and isinstance(f.a, n.Var)}
+    positive = {f.a for f in facts if _floor(f) >= 1 and isinstance(f, n.Binary)}
+    for axis in kernel.grid:  # where a CTA runs at all, none of the factors of what the axis has is 0
+        terms = build.polynomial(axis.extent)
+        positive |= set(next(iter(terms))) if len(terms) == 1 else set()
+    extents = list(dict.fromkeys(d for r in regions(kernel) for d in r.buffer.shape))
     for s in statements(kernel.body):
-        if not (isinstance(s, n.Let) and len(s.names) == 1 and isinstance(s.value, n.Binary) and s.value.op in ("mod", "floordiv")):
-            continue
-        parts, by = build.int_value(s.value.b), s.value.b
-        whole = ranges.get(s.value.a.name) if isinstance(s.value.a, n.Var) else None
-        if (parts or 0) <= 0 and by not in sizes:
-            continue
-        if s.value.op == "mod":
-            out[s.names[0]] = by
-        elif whole is not None and whole.type == s.value.type:
-            terms = build.polynomial(whole)
-            if parts and all(c % parts == 0 for c in terms.values()):
-                out[s.names[0]] = build.from_polynomial({m: c // parts for m, c in terms.items()}, dtype_of(whole.type))
-            elif not parts and all(by in m for m in terms):
-                out[s.names[0]] = build.from_polynomial({_without(m, by): c for m, c in terms.items()}, dtype_of(whole.type))
+        if isinstance(s, n.Let) and len(s.names) == 1 and (end := _end_of_part(s.value, ranges, positive, extents)) is not None:
+            out[s.names[0]] = end
     return out
+
+
+def _end_of_part(e: n.Expr, ranges: Ranges, positive: Collection[n.Expr], extents: Sequence[n.Expr]) -> n.Expr | None:
+    """Where a remainder or a quotient ends, of quotients of a variable in its range; None for anything else."""
+    if not (isinstance(e, n.Binary) and e.op in ("mod", "floordiv")) or ((build.int_value(e.b) or 0) <= 0 and e.b not in positive):
+        return None
+    if e.op == "mod":
+        return e.b
+    whole = ranges.get(e.a.name) if isinstance(e.a, n.Var) else _end_of_part(e.a, ranges, positive, extents)
+    return None if whole is None or whole.type != e.type else _quotient(whole, e.b, extents)
+
+
+def _quotient(whole: n.Expr, by: n.Expr, extents: Sequence[n.Expr]) -> n.Expr | None:
+    """What a whole is, divided without a rest: term by term, or one of some extents that is as many times the divisor."""
+    parts, terms = build.int_value(by), build.polynomial(whole)
+    if parts:
+        exact = all(c % parts == 0 for c in terms.values())
+        return build.from_polynomial({m: c // parts for m, c in terms.items()}, dtype_of(whole.type)) if exact else None
+    if all(by in m for m in terms):
+        return build.from_polynomial({_without(m, by): c for m, c in terms.items()}, dtype_of(whole.type))
+    return next((d for d in extents if d.type == by.type and build.polynomial(build.mul(by, d)) == terms), None)
 
 
 def _without(monomial: tuple[n.Expr, ...], factor: n.Expr) -> tuple[n.Expr, ...]:

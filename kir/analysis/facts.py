@@ -161,7 +161,7 @@ class Facts:
         return out
 
     def _bounds(self, fact: n.Binary) -> Iterator[tuple[str, Domain]]:
-        """What a comparison says of single names: `name % c == r`, and `name <op> e` by the domain of `e`."""
+        """What a comparison says of single names: `name % c == r`, `name <op> e` by the domain of `e`, and `name + c <op> e` where that does not wrap."""
         flipped = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
         for left, right, op in ((fact.a, fact.b, fact.op), (fact.b, fact.a, flipped.get(fact.op, fact.op))):
             c = int_value(right)
@@ -169,9 +169,11 @@ class Facts:
                 m = int_value(left.b)
                 if m is not None and m > 0 and 0 <= c < m:
                     yield left.a.name, Domain(None, None, m, c)
+            bound = self.domain(right)
+            if isinstance(left, n.Binary) and left.op in ("add", "sub") and (moved := int_value(left.b)) is not None and self.is_exact(left):
+                bound, left = d.add(bound, d.exactly(moved if left.op == "sub" else -moved)), left.a
             if not isinstance(left, n.Var):
                 continue
-            bound = self.domain(right)
             match op:
                 case "lt":
                     yield left.name, d.between(None, None if bound.hi is None else bound.hi - 1)

@@ -15,10 +15,14 @@ from kir.base.diagnostic import KirError, error
 from kir.gate.goals import predicted
 from kir.gate.inputs.close import close, precise, rounded_to
 from kir.gate.inputs.extremes import extremes
+from kir.gate.inputs.kinds import APART, BESIDE, BLOCKS, KINDS, NOTHING, OTHER, QUARTERS, WHOLE
+from kir.gate.inputs.magnitudes import MOST_ELEMENTS_BITS, magnitudes
 from kir.gate.inputs.places import places
+from kir.gate.inputs.scalars import SCALARS, given, keeps, turns_of_scalars
 from kir.gate.inputs.scaled import factor
 from kir.gate.inputs.sets import size_sets
 from kir.gate.inputs.turns import about, numbers_of, turns
+from kir.gate.inputs.ways import with_ways
 from kir.gate.operands import exactly, in_f64, in_full, otherwise
 from kir.gate.shapes import MOST_ELEMENTS, Plan, Sizes, constants, of_problem, of_programs, solved, worth
 from kir.interp import Result, run
@@ -260,7 +264,9 @@ def _turns(names: Sequence[str], far: Sequence[S]) -> Iterator[tuple[str, S]]:
 
 def problem_plan(program: n.Program, problem: Problem, given: Mapping[str, str], also: Sequence[n.Program] = ()) -> Plan | None:
     """Where a program is tested, of what its own structure, the problem's naive program and those of `also` bring about."""
-    return solved(program, of_problem(program, problem, tensor_names(program, problem, given)), (*also, *_naive(problem)))
+    space = of_problem(program, problem, tensor_names(program, problem, given))
+    plan = solved(program, space, (*also, *_naive(problem)))
+    return with_ways(program, space, plan) if plan is not None else None
 
 
 def _naive(problem: Problem) -> tuple[n.Program, ...]:
@@ -366,7 +372,6 @@ def elements_of(problem: Problem, s: Shape) -> int:
     return max((math.prod(problem.tensor_shape(t, s)) for t in problem.spec.tensors), default=0)
 
 
-
 # ---------------------------------------------------------------------------------------------------- another program as the reference
 
 @dataclass(frozen=True)
@@ -413,18 +418,6 @@ class RelativeCase:
         return worst
 
 
-OTHER = {
-    "positive": Draw(kind="uniform", low=0.25, high=2.0), "negative": Draw(kind="uniform", low=-2.0, high=-0.25), "tiny": Draw(kind="normal", scale=2.0**-10),
-    "large": Draw(kind="normal", scale=16.0), "wide": Draw(kind="log_uniform", low=-6, high=6), "sparse": Draw(kind="sparse", scale=4.0, every=5)}
-APART = {"apart": Draw(kind="log_uniform", low=-8, high=9)}
-"""Where a size is large: what stands behind may be far above all that came before."""
-NOTHING = {"zeros": Draw(kind="constant", low=0)}
-"""Where there is nothing at all: what divides by a norm, a largest magnitude or a sum needs a floor."""
-KINDS = {**OTHER, **APART, **NOTHING}
-BLOCKS = Ordering((("*", 32),))
-"""By blocks that are smaller than most tiles: what is left out of a tile stands there too."""
-WHOLE = {"whole": Draw(kind="integers", low=-200, high=400), "counts": Draw(kind="integers", low=0, high=400), "alike": Draw(kind="constant", low=1)}
-"""How inputs of a program that is judged by another one are drawn beside normal ones, where the other program gives what it gives in float64."""
 FIRST_PLACES = {TURNS[0]: 0, TURNS[1]: 1}
 """In which turn numbers that name places are drawn by the first seeds; by others as it comes."""
 LATER_TURNS = (1, 2, 3, 4, 5)
@@ -434,9 +427,10 @@ LATER_TURNS = (1, 2, 3, 4, 5)
 def relative_tests(program: n.Program, against: n.Program, also: Sequence[n.Program] = (), fresh: int = 0) -> Tests:
     """Cases at sizes that both programs allow and at which both do all that they can do, judged by what `against` makes of them. `fresh` is added to all
     seeds."""
-    plan = solved(program, of_programs(program, against), (against, *also))
-    if plan is None:
+    space = of_programs(program, against)
+    if (plan := solved(program, space, (against, *also))) is None:
         return Tests(())
+    plan = with_ways(against, space, with_ways(program, space, plan))
     along = Ordering((("*", next((c for c in constants((program, against)) if 8 <= c <= 1024), 32)),))
     by_size = plan.ordering or along
     first, turn = plan.shapes[0], int(content_hash(program)[:8], 16)
@@ -446,19 +440,23 @@ def relative_tests(program: n.Program, against: n.Program, also: Sequence[n.Prog
     inputs = [p.of.dtype for p in program.params if isinstance(p.of, n.Buffer) and p.role != "out"]
     whole = [name for name in WHOLE if any(of.is_integer for of in inputs)]
     numbers = [*turns(program), *extremes(against), *whole, *about(program, against)]
+    held = magnitudes(against) if not extremes(against) and math.prod(first.values()) <= 1 << MOST_ELEMENTS_BITS else []
     scaled = _scaled(program, (against,), lambda seed, by: _outputs(against, first, by, seed))
     if not any(of.is_float for of in inputs):
         apart, adverse = [], whole[:1] or ["normal"]
     must = [*((at, f"normal{by_size}", TURNS[0]) for at in shapes), (first, f"normal{along}", TURNS[1]), (first, adverse[0], 0),
+            *((first, name, 0) for name in turns_of_scalars(against)),
             *((at, f"normal{by_size}", TURNS[0]) for at in plan.edges), *((at, name, 0) for at in plan.counting for name in whole[1:] or ["positive"])]
-    may = [*((first, name, i) for i, name in enumerate(numbers, 1)), *((first, *one) for one in scaled), *((first, name, 0) for name in NOTHING if apart),
+    may = [*((first, name, i) for i, name in enumerate(numbers, 1)), *((first, *one) for one in scaled),
+           *((first, name, 0) for name in (*NOTHING, *BESIDE) if apart),
+           *((first, name, 1) for name in held),
            *((at, f"{name}{BLOCKS}", TURNS[1]) for name in apart for at in plan.far or plan.edges[:1] or (first,)),
            *((at, f"normal{by_size}", TURNS[1]) for at in plan.far),
            *((at, name, i) for at in plan.far[:2] for i, name in enumerate(numbers[:2], 1)), *((first, name, 0) for name in adverse[1:]),
            *((at, f"{name}{by_size}", TURNS[1]) for name, at in _turns(adverse, plan.far)),
            *((first, f"normal{(along, by_size)[seed % 2]}", seed) for seed in LATER_TURNS),
            *((at, f"normal{by_size}", TURNS[0]) for at in plan.shapes if at not in shapes),
-           *((at, "normal", 1) for at in size_sets(program) if at not in plan.shapes)]
+           *((at, "normal", 1) for some in size_sets(program) if (at := {**first, **some}) not in plan.shapes)]
     kept, left = _affordable(program, [at for at, _, _ in must], [at for at, _, _ in may], lambda at: at, TIMES_RUN)
     cases = [made for at, distribution, seed in [*must, *(may[i] for i in kept)]
              if (made := _relative(against, at, distribution, seed + fresh)) is not None]
@@ -524,6 +522,8 @@ def _made(against: n.Program, at: tuple[tuple[str, int], ...], distribution: str
                 if (all_ := known[p.name].drawn(shape, values, p.of.dtype, random, turn)) is not None:
                     few[p.name], arrays[p.name] = arrays[p.name], all_
     floats = [p.name for p in against.params if isinstance(p.of, n.Buffer) and p.of.dtype.is_float and p.name in arrays]
+    if base in QUARTERS:
+        arrays |= {name: times(arrays[name], 0.25) for name in floats}
     if base.startswith(AROUND):
         if not floats:
             return None
@@ -537,19 +537,18 @@ def _made(against: n.Program, at: tuple[tuple[str, int], ...], distribution: str
         tensors = [Tensor(name=p.name, role="in", dtype=p.of.dtype.name, shape=tuple(_extent(d) for d in p.of.shape))
                    for p in against.params if isinstance(p.of, n.Buffer)]
         arrays = ordered(arrays, tensors, ordering, seed)
-    scalars: dict[str, int | float] = {**sizes}
-    for p in against.params:
-        if p.role == "scalar" and p.value is None and isinstance(p.of, DType):
-            scalars[p.name] = 0.5 if p.of.is_float else 1
+    scalars: dict[str, int | float] = {**sizes, **given(against, base)}
+    if base.startswith(SCALARS) and not keeps(against, scalars):
+        return None
     with np.errstate(all="ignore"):
         result = _ran(against, arrays, scalars)
-        if (few or base in WHOLE or base.startswith(AT)) and result.errors:
-            if base in WHOLE or base.startswith(AT):
+        if (few or base in WHOLE or base.startswith((AT, SCALARS))) and result.errors:
+            if base in WHOLE or base.startswith((AT, SCALARS)):
                 return None  # numbers that name places it does not have
             arrays |= few
             result = _ran(against, arrays, scalars)
         expected, also = result.outputs, _otherwise(against, arrays, scalars)
-        asked = base in KINDS or base.startswith((AROUND, AT, TIMES))
+        asked = base in KINDS or base.startswith((AROUND, AT, TIMES, SCALARS))
         sure = _exact_enough(against, arrays, scalars, expected) if asked else frozenset()
         if sure is None:
             return None

@@ -142,7 +142,7 @@ def _names(text: str) -> frozenset[str]:
 
 def of_programs(program: n.Program, against: n.Program, most: int = MOST_ELEMENTS) -> Space:
     """The sizes at which two programs with the same parameters may both be called, with at most so many elements in a tensor."""
-    sizes = tuple(p.name for p in program.params if p.role == "size" and p.value is None and isinstance(p.of, DType))
+    sizes = tuple(dict.fromkeys(p.name for of in (program, against) for p in of.params if p.role == "size" and p.value is None and isinstance(p.of, DType)))
     facts = (*program.facts, *promised(against))
     shapes = [p.of.shape for p in program.params if isinstance(p.of, n.Buffer)]
 

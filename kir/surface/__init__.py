@@ -209,6 +209,15 @@ class Body:
 
 
 @runtime_checkable
+class ShowingBackend(Protocol):
+    """A backend that has another text of a program for a reader, which says the same."""
+
+    def shown(self, program: Program) -> Emitted:
+        """As `emit`, where what is said more than once has a name. Raises as `emit`."""
+        ...
+
+
+@runtime_checkable
 class EditingBackend(Protocol):
     """A backend that can write single statements into an existing kernel."""
 

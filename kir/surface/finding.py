@@ -20,6 +20,7 @@ from kir.surface.launches.alike import AS_SEEN, whole_parts
 from kir.surface.launches.assembled import UNKNOWN, Assumed, Found
 from kir.surface.launches.axes import with_axes, with_counts
 from kir.surface.launches.extents import open_shapes, with_places, with_shapes, with_ties
+from kir.surface.launches.flat import flattened
 from kir.surface.launches.recorded import generalized
 from kir.surface.launches.values import taken_for
 from kir.surface.launches.whole import choosers, whole_numbers
@@ -83,7 +84,7 @@ def _whole(reader: Frontend, path: Path, kernel: str, found: Found) -> Found:
                  for fact in binding.facts if fact not in shaped.facts]
     binding = _padded(binding)
     unsaid = frozenset(fact for fact in binding.facts if fact not in found.binding.facts and not re.fullmatch(r"\w+ >= \d+", fact))
-    return replace(found, binding=binding.changed().assuming(unsaid), assumed=(*found.assumed, *said))
+    return flattened(replace(found, binding=binding.changed().assuming(unsaid), assumed=(*found.assumed, *said)))
 
 
 def _counted(found: Found, program: Program) -> Found:

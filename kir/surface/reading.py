@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -54,7 +54,7 @@ class Reading:
 @dataclass(frozen=True)
 class Expert:
     """K* and where it came from: ``name`` for people, ``source`` as given, ``surface``, the binding's text, which of its facts nothing says,
-    and the tensors that its launch passes one and the same for."""
+    the tensors that its launch passes one and the same for, and the program as it was ``written``, before its normal form."""
 
     program: Program
     name: str
@@ -63,6 +63,7 @@ class Expert:
     binding: str = ""
     unsaid: frozenset[str] = frozenset()
     joined: frozenset[tuple[str, ...]] = frozenset()
+    written: Program | None = None
 
 
 def read_text(path: Path) -> str:
@@ -125,24 +126,27 @@ def located(text: str) -> tuple[Path, str]:
 
 
 def load_expert(text: str, binding: Path | Binding | None = None) -> Expert:
-    """The expert named by ``FILE[::KERNEL]`` under a binding: parsed, specialized and brought to normal form.
+    """The expert named by ``FILE[::KERNEL]`` under a binding: parsed, specialized and brought to normal form, with flat accesses raised to regions.
 
     Raises :class:`KirError`: KIR-S018 (no such file or kernel), KIR-S016 (a generic program and no binding), and what the
     frontend, the binding and the passes raise.
     """
+    from kir.analysis.normal.regions import raised
+
     path, _ = located(text)
     read = read_source(text, binding)
     if binding is None:
         read = as_launched(text, read)
     name = (read.kernel or read.program.name).strip("_")
     source = text if Path(text.partition("::")[0]).suffix != ".kir" else path.name
-    program = normal_form(read, manifest(text) if binding is None else (), text)
+    written = specialized_form(read, manifest(text) if binding is None else (), text)
+    program = raised(written)
     held = _binding_text(binding) if isinstance(binding, Path) else read.binding.text() if read.binding is not None else ""
     if read.binding is None:
-        return Expert(program, name, source, own_surface(program, read.surface), held)
+        return Expert(program, name, source, own_surface(program, read.surface), held, written=written)
     called = {k: t.name or k for k, t in read.binding.tensors.items()}
     pairs = frozenset((called.get(a, a), called.get(b, b), *part) for a, b, *part in read.binding.joined)
-    return Expert(program, name, source, own_surface(program, read.surface), held, read.binding.unsaid, pairs)
+    return Expert(program, name, source, own_surface(program, read.surface), held, read.binding.unsaid, pairs, written)
 
 
 def as_launched(text: str, read: Reading) -> Reading:
@@ -169,7 +173,7 @@ def as_found(text: str) -> tuple[Found | None, tuple[Diagnostic, ...]]:
     """What is known of the launch of the kernel of ``FILE[::KERNEL]``: the binding that is kept for it, else what the host code around it says. Raises
     KirError KIR-S061 for questions that stay open."""
     from kir.ir.binding import Binding
-    from kir.surface.finding import launches_of, notice
+    from kir.surface.finding import launches_of, notice, under
     from kir.surface.launches.assembled import Found
     from kir.surface.launches.remembered import remembered
 
@@ -184,8 +188,9 @@ def as_found(text: str) -> tuple[Found | None, tuple[Diagnostic, ...]]:
         return None, ()
     first, command = found[0], f"kir bind {quote(text)} --ask"
     if first.open:
+        why = _not_run(text, first.open) or _goes_wrong(first, under(reader, path, name))
         raise error("KIR-S061", f"{first.place} launches {name}, and leaves open: {_some(first.open)}",
-                    needs="an answer for each, once", attempt=f"{command} asks for them and keeps the answers", notes=_not_run(text, first.open))
+                    needs="an answer for each, once", attempt=f"{command} asks for them and keeps the answers", notes=why)
     return first, (notice(first, found[1:], name, command),)
 
 
@@ -196,6 +201,14 @@ def _not_run(text: str, missing: Sequence[str]) -> tuple[str, ...]:
     program = read_source(text).program
     kept = [s for k in program.kernels for s in statements(k.body) if isinstance(s, Opaque) and not s.reason.startswith("a template")]
     return tuple(f"shapes are not found by runs: {_short_place(s)} is kept as text: {s.reason}" for s in kept[:1])
+
+
+def _goes_wrong(found: Found, made: Callable[[Binding], Program]) -> tuple[str, ...]:
+    """The hazard for which no run of a kernel came to its end, so that what it reaches is not known."""
+    from kir.surface.launches.extents import hazard, open_shapes
+
+    said = hazard(found.binding, made) if set(found.open) == {f"tensors.{x}.shape" for x in open_shapes(found.binding)} else ""
+    return (f"shapes are not found by runs, which go wrong: at {said}",) if said else ()
 
 
 def _short_place(s: Opaque) -> str:
@@ -348,10 +361,15 @@ def _some(names: Sequence[str]) -> str:
 
 
 def normal_form(read: Reading, known: Sequence[Path] = (), text: str = "") -> Program:
-    """normalize(specialize(program)), with flat accesses raised to regions. A refusal for want of a binding names the `known` ones, or
-    the command that writes a skeleton for `text`."""
+    """normalize(specialize(program)), with flat accesses raised to regions. Refuses what `specialized_form` does."""
     from kir.analysis.normal.regions import raised
 
+    return raised(specialized_form(read, known, text))
+
+
+def specialized_form(read: Reading, known: Sequence[Path] = (), text: str = "") -> Program:
+    """The program specialized, as it was written. A refusal for want of a binding names the `known` ones, or the command that writes a skeleton for
+    `text`."""
     program = read.specialized()
     if is_generic(program):
         told = f"kir bind {quote(text)} --ask, which asks for what is open; or -o {program.name}.toml, which writes a skeleton for --bind"
@@ -362,4 +380,4 @@ def normal_form(read: Reading, known: Sequence[Path] = (), text: str = "") -> Pr
                     needs="a binding: what its sizes, dtypes and compile-time values are (kir explain your-own-kernel)",
                     attempt=shipped or skeleton)
     check(program)
-    return raised(program)
+    return program

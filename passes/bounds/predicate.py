@@ -39,6 +39,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar
 
+from kir.analysis.facts import Facts
+from kir.analysis.order import is_positive
 from kir.base.dataclass import dataclass
 from kir.base.instructions import instruction
 from kir.ir import nodes as n
@@ -50,14 +52,16 @@ from kir.rewrite.match.materialize import is_pure
 
 
 def _total(program: n.Program, site: Site, context: Context) -> Verdict:
-    node = node_as(program, site.path, n.If)
+    node, known = node_as(program, site.path, n.If), None
     for s in node.then:
         for x in walk(s):
             if isinstance(x, n.Call) and x.of is None and x.fn in ("pick", "gather") and any(
                     not isinstance(a, n.Const) for a in x.args[1:] if isinstance(a, n.Expr)):
                 return unknown("an element is taken at an index that only the branch may keep inside", needs="an index that is inside for all")
             if isinstance(x, n.Binary) and x.op in ("floordiv", "mod", "tdiv", "trem") and not isinstance(x.b, n.Const):
-                return unknown("a division that only the branch may keep from dividing by zero", needs="a literal divisor")
+                known = known or Facts.at(program, site.path)
+                if not is_positive(x.b, known):
+                    return unknown("a division that only the branch may keep from dividing by zero", needs="a divisor that is known to be at least 1")
     return proved("what runs regardless computes values only, and reads where the mask says")
 
 

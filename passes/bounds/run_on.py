@@ -48,7 +48,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.printer import expr_text, region_text
-from kir.ir.types import BOOL, I32, DType, dtype_of
+from kir.ir.types import BOOL, I32, DType, dtype_of, shape_of
 from kir.ir.visit import names_read, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import kernel_of
@@ -80,6 +80,8 @@ def _harmless(program: n.Program, site: Site, context: Context) -> Verdict:
     loop = item.masked(program, site.path, node)
     past = _Past(loop, running_maxima(kernel_of(program, site.path)))
     own = set(bound_names(loop.body))
+    if (beyond := _beyond(program, site, loop)) is not None:
+        return unknown(f"'{beyond}' may lie past the end of what the CTA holds", needs="places inside it, or in global memory, where loads stop at the edge")
     for s in statements(loop.body):
         if isinstance(s, n.Store):
             if s.at.buffer.name in own:
@@ -96,6 +98,24 @@ def _harmless(program: n.Program, site: Site, context: Context) -> Verdict:
         elif not isinstance(s, n.Let | n.Alloc | n.For):
             return unknown(f"a {type(s).__name__.lower()} runs past the end too", needs="folds that masks make nothing of")
     return proved("past the end masks make nothing of what is folded in", scope="finite inputs")
+
+
+def _beyond(program: n.Program, site: Site, loop: n.For) -> str | None:
+    """An element of a tile, or of memory that no load stops at the edge of, that the loop may reach past its extent once it runs on."""
+    known = Facts.at(program, site.path).ranging(loop.var, loop.lo, _end(program, site), loop.step)
+    for s in loop.body:
+        for x in walk(s):
+            match x:
+                case n.Load() if x.at.buffer.space != "global":
+                    places: list[tuple[Any, Any]] = list(zip(x.at.index, x.at.buffer.shape, strict=False))
+                case n.Call(fn="pick", args=(n.Expr() as tile, *index)):
+                    places = list(zip(index, shape_of(tile.type), strict=False))
+                case _:
+                    continue
+            if any(isinstance(i, n.Expr) and loop.var.name in names_read(i) and decide(build.below(i, build.const(d) if isinstance(d, int) else d),
+                                                                                         known).kind != "always" for i, d in places):
+                return expr_text(x)
+    return None
 
 
 class _Past:

@@ -184,6 +184,8 @@ class SplitK(Pass):
             return None
         if not any(w.buffer.name == last.at.buffer.name for w in program.workspaces):
             return None
+        if not (any(isinstance(s, n.Alloc) for s in second.body) and any(isinstance(s, n.Alloc) and mentions(last, s.buffer.name) for s in kernel.body)):
+            return Miss("one of the two kernels keeps no sum")
         if second.grid != kernel.grid[:-1] or not isinstance(node.hi, n.Binary) or node.hi.op != "min":
             return Miss("its range is not a part of a loop's, or the next kernel has another grid")
         return Site(path, SplitK(parts, second.name, last.at.buffer.name, axis.name))

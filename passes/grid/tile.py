@@ -303,7 +303,7 @@ class Tile(Pass):
         out: list[Site] = []
         for position, c in self.inverse_sites_of(program, node):
             assert isinstance(c.extent, int)
-            items = counted(node.grid[position].extent, c.extent, program.facts)
+            items = counted_in(node, position, c.extent, program.facts)
             if items is None:
                 continue
             floor = items[1]
@@ -338,7 +338,7 @@ class Tile(Pass):
         if len(found) != 1:
             raise CannotRetile(f"{len(found)} axes run over the tiles of '{tile.name}'")
         body = Narrow(axes, found[0], lo, row).block(kernel.body)
-        items = matched(counted(tile.extent, self.extent, program.facts))
+        items = matched(counted_in(kernel, self.axis, self.extent, program.facts))
         grid = (*kernel.grid[:self.axis], n.Axis(row.name, items[0]), *kernel.grid[self.axis + 1:])
         narrow = replace(kernel, grid=grid, body=body)
         return settle_clips(_unended(narrow, n.Axis(row.name, items[0])), program.facts, kernel, sums=True)
@@ -369,6 +369,21 @@ def counted(tiles: n.Expr, extent: int, facts: Sequence[n.Expr]) -> tuple[n.Expr
         return exact, False
     quotient = isinstance(tiles, n.Binary) and tiles.op == "floordiv" and build.int_value(tiles.b) == extent
     return (tiles.a, True) if isinstance(tiles, n.Binary) and quotient and divides(extent, tiles.a, facts) else None
+
+
+def counted_in(kernel: n.Kernel, position: int, extent: int, facts: Sequence[n.Expr]) -> tuple[n.Expr, bool] | None:
+    """As `counted`, of an axis of a kernel's grid: where a number of tiles is a number, and a store of such a tile stops at an end that is one too, the axis
+    ends there."""
+    axis = kernel.grid[position]
+    tiles = build.int_value(axis.extent)
+    for s in walk(kernel) if tiles is not None else ():
+        if isinstance(s, n.Store) and s.clip and s.at.buffer.space == "global":
+            for i, d in zip(s.at.index, s.at.buffer.shape, strict=True):
+                end = build.int_value(d)
+                if end is not None and -(-end // extent) == tiles and isinstance(i, n.Span) and i.extent == extent and i.step == 1 and (
+                        i.lo == build.mul(build.var(axis.name), extent)):
+                    return build.const(end, dtype_of(axis.extent.type)), False
+    return counted(axis.extent, extent, facts)
 
 
 def in_tiles(elements: n.Expr, extent: int, floor: bool) -> n.Expr:
@@ -411,7 +426,8 @@ def of_tile(body: n.Block, at: n.Var, lo: n.Expr, extent: int) -> n.Block:
 
 
 def is_tile_of(lo: n.Expr, step: int | n.Expr, name: str, extent: int | n.Expr) -> bool:
-    """Whether elements from `lo` on are those of a tile, from a place on that is the same for all tiles."""
-    if step not in (1, build.const(1)) or not isinstance(extent, int) or lo.type != I32:
+    """Whether elements from `lo` on, `step` apart, are those of a tile, from a place on that is the same for all tiles."""
+    apart = step if isinstance(step, int) else build.int_value(step)
+    if apart is None or apart < 1 or not isinstance(extent, int) or lo.type != I32:
         return False
-    return name not in names_read(build.sub(lo, build.mul(build.var(name), extent)))
+    return name not in names_read(build.sub(lo, build.mul(build.var(name), extent * apart)))

@@ -1,6 +1,8 @@
 """Random programs on the device: many in one translation unit, launched by one process, and what is said of those that go wrong. No device, no compiler."""
 from __future__ import annotations
 
+import pickle
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import islice
@@ -14,6 +16,7 @@ from benchmarks.fuzz import device, units
 from benchmarks.fuzz.launching import Ready, launched
 from kir.analysis import normalize
 from kir.hardware.device.client import ChildGone
+from kir.hardware.target import target
 from kir.interp import run
 from kir.ir import nodes as n
 from kir.ir.canonical import alpha_equal
@@ -88,6 +91,24 @@ def test_what_ends_a_process_ends_one_program() -> None:
     words = [device.judged(p, made)[0] for p, made in zip(CUDA, came, strict=True)]
     assert words == ["the same", "did not come back", "the same", "other values", "the same"] and gpu.opened == 2
     assert came[3] == "it writes beyond ['Y'], and into the inputs none"
+
+
+def test_what_processes_prepare_is_launched_later_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prepared programs go from process to process with what the interpreter makes of them; several batches are launched at once."""
+    def compiled(target: Any, surface: str, texts: Sequence[Any]) -> list[Artifact | str]:
+        return [_ready(made.index(e.text), by_text[e.text]).artifact for e in texts]
+    monkeypatch.setattr(device, "compiled", compiled)
+    monkeypatch.setattr(device, "SHARES", {"cuda": 1})
+    programs = [device.Program(seed) for seed in range(8)]
+    taken = [p for p in programs if not list(backend("cuda").accepts(p.program))]
+    by_text = {backend("cuda").launched_with(backend("cuda").emit(p.program), p.scalars).text: p for p in taken}
+    made = list(by_text)
+    several = [pickle.loads(pickle.dumps(device.prepared(target("h200"), seeds))) for seeds in ([0, 1, 2, 3], [4, 5, 6, 7])]
+    assert all("expected" in vars(p) for one in several for _, p, _ in one.waiting)
+    gpu: Any = _Device(list(by_text.values()))
+    found, spent = device.finished(gpu, several)
+    words = Counter(outcome[3] for _, outcome in found)
+    assert words == Counter({"the same": len(taken), "refused to write": 8 - len(taken)}) and gpu.opened == 1 and {*spent} == {"launching", "judging"}
 
 
 def test_other_values_are_a_fault_that_is_kept_until_it_is_mended() -> None:

@@ -33,6 +33,29 @@ def test_a_scan_is_no_contraction(update: str, read: str) -> None:
     assert "an iteration reads what earlier ones made of 'h'" in [said for _, said in misses(item, program)]
 
 
+FOLDED = """kir 1
+program p
+  size M: i32
+  in X: f32[M, 20]
+  out Y: f32[M, 20]
+  workspace partial: f32[4, M, 20]
+kernel main grid (i: ceildiv(M, 16), j: 2, part: 4) threads 128
+  fragment acc: f32[16, 16] = 0.0
+  for k in part..min(part + 1, 2)
+    mma acc += load(X[i * 16 +: 16, k * 16 +: 16] else 0.0 clip) * load(X[k * 16 +: 16, j * 16 +: 16] else 0.0 clip)
+  partial[part, i * 16 +: 16, j * 16 +: 16] = acc clip
+kernel combine grid (i: ceildiv(M, 16), j: 2) threads 128
+  let acc = reduce(load(partial[0 +: 4, i * 16 +: 16, j * 16 +: 16] else 0.0 clip), axis=0, op=sum)
+  Y[i * 16 +: 16, j * 16 +: 16] = acc clip
+"""
+
+
+def test_parts_that_no_loop_adds_up_are_no_split_product() -> None:
+    """Random program 13679: looking for the sum of the second kernel, which keeps none, ended with an exception."""
+    program, item = parse_program(FOLDED, "p.kir"), next(p for p in passes() if p.name == "split-k").with_options({})
+    assert sites(item, program, "backward") == () and "one of the two kernels keeps no sum" in [said for _, said in misses(item, program, "backward")]
+
+
 PARTED = """kir 1
 program p
   size M: i32

@@ -115,6 +115,36 @@ def test_each_warp_of_a_grid_has_an_element(warps: int, tmp_path: Path, capsys: 
     assert code == 0 and "proved for all sizes" in out
 
 
+TURNS = """__global__ void turns(const float* x, float* y, int n) {{
+  __shared__ float s[32];
+  int t = threadIdx.x;
+  for (int k = 0; k < n; ++k) {{
+    if (t < 32) {{
+      s[t] = x[((long long)blockIdx.x * n + k) * 32 + t];
+      asm volatile("bar.arrive 1, 64;" ::: "memory");
+      asm volatile("bar.sync 2, 64;" ::: "memory");
+    }} else {{
+      asm volatile("bar.sync 1, {count};" ::: "memory");
+      y[((long long)blockIdx.x * n + k) * 32 + t - 32] = s[63 - t];
+      asm volatile("bar.arrive 2, 64;" ::: "memory");
+    }}
+  }}
+}}
+void run(const float* x, float* y, int m, int n) {{ turns<<<m, 64>>>(x, y, n); }}
+"""
+
+
+@pytest.mark.parametrize(("count", "said"), [(64, ""), (32, "named barrier 1 is met by 64 threads here, by 32 elsewhere (line 6)"),
+                                             (96, "named barrier 1 is met by 64 threads here, by 96 elsewhere")])
+def test_a_hazard_that_ends_every_run_is_why_shapes_stay_open(count: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """That y's shape is open was all that `kir check` said of a kernel that hangs."""
+    file = tmp_path / "turns.cu"
+    file.write_text(TURNS.format(count=count), encoding="utf-8")
+    code, _, err = called(capsys, "check", str(file))
+    assert code == int(bool(said)) and ("error[KIR-S061]" in err) == bool(said)
+    assert not said or f"shapes are not found by runs, which go wrong: at n = 3, m = 2: {said}"[:70] in err
+
+
 @pytest.mark.parametrize(("source", "launch", "shapes"), [
     ("float* s, const float* x, int n, int k) {\n  const int t = threadIdx.x, i = blockIdx.x * 64 + t;\n"
      "  if (i < n && t < k) atomicAdd(s + t, x[i]);\n", "s, x, n, 5", {"s": [5], "x": ["n"]}),  # as many, whatever n is

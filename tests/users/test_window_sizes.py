@@ -8,6 +8,7 @@ import pytest
 
 from kir import read
 from kir.learning.optimize.inputs import usual_sizes
+from kir.surface.reading import launched
 from tests.command_line import called
 
 POOL = """#include <cuda_runtime.h>
@@ -67,3 +68,26 @@ def test_a_loop_over_whole_tiles_alone_says_that_tiles_are_whole(tmp_path: Path,
         (tmp_path / "s.py").write_text(LOOPS.replace("{rest}", rest), encoding="utf-8")
         code, out, told = called(capsys, "parse", str(tmp_path / "s.py"), "--normal")
         assert code == 0 and ("fact N % 64 == 0" in out) is said and ("N % 64 == 0, or the grid or a loop leaves a rest out" in out + told) is said
+
+
+DEPTHWISE = """#include <cuda_runtime.h>
+__global__ void depthwise(const float* x, const float* w, float* y, int C, int H, int W) {
+  int ow = blockIdx.x * blockDim.x + threadIdx.x, oh = blockIdx.y, nc = blockIdx.z;
+  if (ow >= W) return;
+  float acc = 0.f;
+  for (int k = 0; k < 3; ++k) {
+    int ih = oh + k - 1;
+    if (ih >= 0 && ih < H) acc += x[(nc * H + ih) * W + ow] * w[(nc % C) * 3 + k];
+  }
+  y[(nc * H + oh) * W + ow] = acc;
+}
+void run(const float* x, const float* w, float* y, int N, int C, int H, int W) {
+  depthwise<<<dim3((W + 63) / 64, H, N * C), 64>>>(x, w, y, C, H, W);
+}
+"""
+
+
+def test_planes_are_an_axis_where_nothing_says_what_they_are_made_of(tmp_path: Path) -> None:
+    (file := tmp_path / "depthwise.cu").write_text(DEPTHWISE)
+    found, _ = launched(str(file))
+    assert found is not None and {k: found.tensors[k].shape for k in ("x", "y")} == {"x": ["C * N", "H", "W"], "y": ["C * N", "H", "W"]}

@@ -18,12 +18,15 @@ from kir.ir.types import DType
 from kir.ir.visit import walk
 from kir.surface import Argument, Emitted, Entry, SourceLine
 
+from ..._wrap import wrapped
 from ..generic.program import can_write, write_generic
 from ..tiles.expressions import BODIES, DTYPES, Expressions, refuse
+from ..tiles.marks import Marks
 from ..tiles.memory import Memory
-from ..tiles.names import spelled
+from ..tiles.names import TAKEN, spelled
 from ..tiles.scalar_fragments import with_scalars
 from ..tiles.statements import Line, Statements, common_stages
+from .naming import named
 
 WARP = 32
 DIVISOR = 16
@@ -39,8 +42,8 @@ class Written:
     refusals: tuple[Diagnostic, ...]
 
 
-def write(program: n.Program) -> Written:
-    """`program` as Triton source, with every refusal found on the way."""
+def write(program: n.Program, readable: bool = False) -> Written:
+    """`program` as Triton source, with every refusal found on the way; where it is to be `readable`, what is said more than once has a name."""
     if is_generic(program) and can_write(program):
         return Written(*write_generic(program))
     refusals = list(program_refusals(program))
@@ -68,7 +71,7 @@ def write(program: n.Program) -> Written:
         params = _parameters(program, k)
         locals_ = [a.name for a in k.grid] + list(bound_names(k.body))
         names = {**top, **spelled([*(p.name for p in params), *locals_], top.values())}
-        memory = Memory()
+        memory = Memory(marks=Marks() if readable and not any(isinstance(x, n.Opaque) for s in k.body for x in walk(s)) else None)
         known = Facts.in_kernel(program, k.name)
         to = Expressions(names, known, functions, memory)
         for axis in k.grid:
@@ -77,7 +80,10 @@ def write(program: n.Program) -> Written:
         body.block(k.body, (k.name,), 1)
         refusals += [replace(d, anchor=d.anchor or k.name) for d in body.refusals]
         head = [("@triton.jit", None), (f"def {top[k.name]}({', '.join(names[p.name] for p in params)}):", None)]
-        chunks.append([*head, *_grid_lines(k, to, names), *((f"    {line}", None) for line in memory.descriptor_lines(to)), *body.lines])
+        lines = [*(grid := _grid_lines(k, to, names)), *((f"    {line}", None) for line in memory.descriptor_lines(to)), *body.lines]
+        if memory.marks is not None:
+            lines = [(x, path) for line, path in named(lines, memory.marks, {*names.values(), *TAKEN, *memory.descriptors}, len(grid)) for x in wrapped(line)]
+        chunks.append([*head, *lines])
         uses_libdevice = uses_libdevice or to.uses_libdevice
         combines |= set(to.combines.values())
         try:
@@ -88,13 +94,13 @@ def write(program: n.Program) -> Written:
         return Written(None, tuple(refusals))
     chunks[:0] = [[("@triton.jit", None), (f"def {name}(a, b):", None), (f"    return {BODIES[name]}", None)] for name in sorted(combines)]
     header = ["import triton", "import triton.language as tl", *(["from triton.language.extra import libdevice"] if uses_libdevice else [])]
-    lines: list[Line] = [(line, None) for line in header]
+    every: list[Line] = [(line, None) for line in header]
     for chunk in chunks:
-        lines += [("", None), ("", None), *chunk]
-    source_map = tuple(SourceLine(i, path) for i, (_, path) in enumerate(lines, 1) if path is not None)
+        every += [("", None), ("", None), *chunk]
+    source_map = tuple(SourceLine(i, path) for i, (_, path) in enumerate(every, 1) if path is not None)
     order = {k.kernel: k for k in entries}
     launched = [step.kernel for step in launches(program)]
-    text = "\n".join(line for line, _ in lines) + "\n"
+    text = "\n".join(line for line, _ in every) + "\n"
     bindings = tuple((e.function, binding_text(program, e)) for e in entries)
     return Written(Emitted("triton", content_hash(own), text, source_map, tuple(order[name] for name in launched), bindings), ())
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from kir.analysis.facts import Facts
+from kir.analysis.order import at_most
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error
 from kir.base.instructions import instruction
@@ -90,8 +91,15 @@ def dtype_name(d: DType) -> str:
 def not_negative(facts: Facts, e: n.Expr) -> bool:
     """Whether an integer expression is known to be at least 0: by its interval, by its parts, or as what is left of a whole."""
     low = facts.domain(e).lo
-    if low is not None and low >= 0:
+    if (low is not None and low >= 0) or _by_parts(facts, e):
         return True
+    whole = facts.expanded(e)
+    zero = n.Const(0, dtype_of(whole.type))
+    return _from_end(facts, whole) or _leftover(facts, whole) or (not isinstance(whole.type, TileType) and at_most(zero, whole, facts))
+
+
+def _by_parts(facts: Facts, e: n.Expr) -> bool:
+    """Whether what an expression is made of says that it is not negative."""
     match e:
         case n.Var():
             return e.name in facts.lets and not_negative(facts, facts.lets[e.name])
@@ -106,8 +114,7 @@ def not_negative(facts: Facts, e: n.Expr) -> bool:
         case n.Call(fn="expand" | "broadcast" | "multiple_of" | "max_contiguous") if isinstance(e.args[0], n.Expr):
             return not_negative(facts, e.args[0])
         case _:
-            whole = facts.expanded(e)
-            return _from_end(facts, whole) or _leftover(facts, whole)
+            return False
 
 
 def _from_end(facts: Facts, e: n.Expr) -> bool:

@@ -11,8 +11,10 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import int_value, is_const
 from kir.ir.types import I32, TileType, dtype_of
+from kir.ir.visit import walk
 
 from .expressions import ATOM, OR, PRODUCT, SUM, Expressions, LoadWriter, dims, not_negative, refuse, tile_shape
+from .marks import Marks
 from .one_piece import of_one_piece
 
 _MODIFIERS = {"load": frozenset({"ca", "cg", "cv"}), "store": frozenset({"wb", "cg", "cs", "wt"})}
@@ -29,6 +31,17 @@ def _all_of(at: n.Region) -> bool:
     return all(int_value(d) == 1 and int_value(i) == 0 if isinstance(i, n.Expr) else
                int_value(i.lo) == 0 and i.step == 1 and (i.extent if isinstance(i.extent, int) else int_value(i.extent)) == int_value(d)
                for i, d in zip(at.index, at.buffer.shape, strict=False))
+
+
+def _unchanging(e: n.Node) -> bool:
+    """Whether a text over it says the same wherever its names are the same, and may be said sooner: nothing in it reads memory or a register, or divides."""
+    return not any(isinstance(x, n.Load) or (isinstance(x, n.Call) and x.fn not in ("iota", "expand", "broadcast"))
+                   or (isinstance(x, n.Binary) and "div" in x.op) for x in walk(e))
+
+
+def _called(size: n.Expr) -> str:
+    """How a place along an axis of such a size is called; "" where the size has no name."""
+    return size.name.lower() if isinstance(size, n.Var) else ""
 
 
 def strides_of(b: n.Buffer) -> tuple[n.Expr, ...]:
@@ -101,6 +114,8 @@ class Memory(LoadWriter):
     views: dict[str, n.View] = field(default_factory=dict)
     flat: dict[str, str] = field(default_factory=dict)
     descriptors: dict[str, tuple[n.Buffer, tuple[int, ...]]] = field(default_factory=dict)
+    marks: Marks | None = None
+    """Where what may be named is to be marked in the text."""
 
     # -------------------------------------------------------------------------------------------------------------- pointers
     def pointer(self, to: Expressions, at: n.Region) -> str:
@@ -109,7 +124,7 @@ class Memory(LoadWriter):
         terms = [to.names[self.flat.get(at.buffer.name, at.buffer.name)]]
         wide = may_exceed_32_bits(to.facts, at.buffer)
         for axis, (i, stride) in enumerate(zip(index, strides_of(at.buffer), strict=True)):
-            place = self._index(to, index, axis)
+            place = self._index(to, index, axis, at.buffer.shape[axis])
             if is_const(stride, 1):
                 if not (isinstance(i, n.Expr) and is_const(i, 0)):
                     terms.append(place[0] if place[1] >= SUM else f"({place[0]})")
@@ -117,10 +132,12 @@ class Memory(LoadWriter):
                 if wide and dtype_of(i.lo.type if isinstance(i, n.Span) else i.type) == I32:
                     place = (f"tl.cast({place[0]}, tl.int64)", ATOM)
                 terms.append(f"{place[0] if place[1] >= PRODUCT else f'({place[0]})'} * {to.text(stride, PRODUCT + 1)}")
+        if self.marks is not None and len(terms) > 2 and _unchanging(at):
+            return f"{terms[0]} + {self.marks.of(' + '.join(terms[1:]), 'offset', 'offs')}"
         return " + ".join(terms)
 
-    def _index(self, to: Expressions, index: tuple[n.Expr | n.Span, ...], axis: int) -> tuple[str, int]:
-        """The index of one dimension, stretched to its axis of the region: text and binding level."""
+    def _index(self, to: Expressions, index: tuple[n.Expr | n.Span, ...], axis: int, size: n.Expr) -> tuple[str, int]:
+        """The index of one dimension (of so many elements), stretched to its axis of the region: text and binding level."""
         i = index[axis]
         spans = [a for a, x in enumerate(index) if isinstance(x, n.Span)]
         if isinstance(i, n.Expr):
@@ -132,6 +149,8 @@ class Memory(LoadWriter):
             text, level = f"{text} * {stride}", PRODUCT
         if not is_const(i.lo, 0):
             text, level = f"{to.text(i.lo, SUM)} + {text}", SUM
+        if self.marks is not None and _unchanging(i):
+            text, level = self.marks.of(text, "place", f"offs_{along}" if (along := _called(size)) else "offs", level == ATOM), ATOM
         if len(spans) > 1:
             where = ", ".join(":" if a == axis else "None" for a in spans)
             text, level = f"{text if level == ATOM else f'({text})'}[{where}]", ATOM
@@ -143,7 +162,7 @@ class Memory(LoadWriter):
         index = at.index or tuple(build.span(0, d) for d in at.buffer.shape)
         for axis, (i, size) in enumerate(zip(index, at.buffer.shape, strict=True)):
             lo, extent, step = (i.lo, i.extent, i.step) if isinstance(i, n.Span) else (i, 1, 1)
-            text, level = self._index(to, index, axis)
+            text, level = self._index(to, index, axis, size)
             shown = text if level > OR else f"({text})"
             if not not_negative(to.facts, lo):
                 out.append(f"{shown} >= 0")
@@ -156,7 +175,8 @@ class Memory(LoadWriter):
         parts = [(p, OR - 1) for p in (self.bounds(to, at) if clip else ())]
         if mask is not None:
             parts.append(to.spell(mask))
-        return parts[0][0] if len(parts) == 1 else " & ".join(p if level >= ATOM else f"({p})" for p, level in parts)
+        out = parts[0][0] if len(parts) == 1 else " & ".join(p if level >= ATOM else f"({p})" for p, level in parts)
+        return self.marks.of(out, "mask", "mask") if self.marks is not None and out and _unchanging(at) and (mask is None or _unchanging(mask)) else out
 
     # --------------------------------------------------------------------------------------------------------------- accesses
     def _options(self, cache: str, verb: str) -> str:

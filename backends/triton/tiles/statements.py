@@ -130,8 +130,9 @@ class Statements:
         return self.expressions.facts
 
     def put(self, text: str, depth: int, path: StatementPath | None) -> None:
-        """One line of code, broken where it is long."""
-        self.lines.extend((line, path) for line in wrapped("    " * depth + text))
+        """One line of code, broken where it is long: where it may hold marks, later."""
+        line = "    " * depth + text
+        self.lines.extend((x, path) for x in (wrapped(line) if self.memory.marks is None else [line]))
 
     def block(self, block: n.Block, path: StatementPath, depth: int) -> None:
         """A block, whose statements are at (*path, 0), (*path, 1), .."""

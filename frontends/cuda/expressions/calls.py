@@ -278,7 +278,7 @@ def _bit_cast(r: Reading, f: Function, bindings: Bindings) -> Prim | None:
         return None
     names = [declared_name(d) for d in kept[0].children_by_field_name("declarator")]
     params = [declared_name(d) for p in f.parameters() if (d := p.child_by_field_name("declarator")) is not None]
-    copied = kept[1].named_children[0]
+    copied = next(iter(kept[1].named_children), kept[1])  # `;` alone has none
     fn, listed = copied.child_by_field_name("function"), copied.child_by_field_name("arguments")
     if len(names) != 1 or len(params) != 1 or names[0] is None or params[0] is None or fn is None or listed is None:
         return None

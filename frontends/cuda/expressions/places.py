@@ -165,7 +165,7 @@ def member(r: Reading, base: Value, name: str, node: Node, args: tuple[Value, ..
         name = base.type.instance.aliases.get(name, name)
     match base:
         case Dims():
-            if name not in COMPONENTS:
+            if COMPONENTS.get(name, 3) > 2:
                 raise NotUnderstood(f"the component '{name}'", node)
             return Scalar(converted(r.geometry.component(base.name, COMPONENTS[name]), U32))
         case Group():

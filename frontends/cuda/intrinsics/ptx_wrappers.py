@@ -38,7 +38,7 @@ def wrapped(r: Reading, f: Function, bindings: Bindings, args: list[Value]) -> S
     kept = [c for c in f.body.named_children if c.type not in ("static_assert_declaration", "comment")] if f.body is not None else []
     if [c.type for c in kept] != ["declaration", "expression_statement", "return_statement"] or len(args) != len(f.parameters()):
         return None
-    declared, (asm, *_), (given, *_) = kept[0], kept[1].named_children, kept[2].named_children or [kept[2]]
+    declared, (asm, *_), (given, *_) = kept[0], kept[1].named_children or [kept[1]], kept[2].named_children or [kept[2]]
     if asm.type != "gnu_asm_expression" or any(c.type == "gnu_asm_qualifier" for c in asm.children):
         return None
     scope = f.scope.inner(**bindings)

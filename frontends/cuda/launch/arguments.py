@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 
 from kir.ir import build
 from kir.ir import nodes as n
@@ -14,8 +13,9 @@ from kir.surface.launches.values import Array, Dtype, Unknown, Value, is_number
 
 from ..source.syntax import declared_name, text
 from ..symbols.symbols import Function
-from .dispatch import Fields, Written
+from .dispatch import Written
 from .geometry import BLOCK, words_of
+from .records import apart
 
 _MADE = re.compile(r"((?:::)?[A-Za-z_][\w:]*(?:<[^()]*>)?)(?:\(\.\.\))?")
 """What host code says of an object that it makes, or declares, of a class that is not followed."""
@@ -31,16 +31,7 @@ def parameters_of(fn: Function) -> dict[str, str]:
 
 def named_arguments(fn: Function, launch: HostLaunch) -> dict[str, Value]:
     """The arguments of a launch by the kernel's parameters."""
-    named = dict(zip(parameters_of(fn), launch.arguments))
-    return {**named, **{k: v for name, given in named.items() for k, v in _members(name, given)}}
-
-
-def _members(name: str, v: Value) -> Iterator[tuple[str, Value]]:
-    """The members of a record that is handed to a kernel, by the names of the parameters that they are."""
-    for word, each in v.members.items() if isinstance(v, Fields) else ():
-        if not isinstance(each, Unknown):
-            yield f"{name}_{word}", each
-        yield from _members(f"{name}_{word}", each)
+    return apart(dict(zip(parameters_of(fn), launch.arguments)))
 
 
 def compile_time(fn: Function, launch: HostLaunch) -> dict[str, Value]:

@@ -29,13 +29,6 @@ class Written(Unknown):
 
 
 @dataclass(frozen=True)
-class Fields(Unknown):
-    """A record that a caller hands in, by its members."""
-
-    members: Mapping[str, Value] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class GuessedType(Dtype):
     """A type that nobody gives a host template."""
 

@@ -18,7 +18,7 @@ from ..source.source import Node, Unit, fragment
 from ..source.syntax import declared_name, text
 from ..symbols.template_candidates import likely
 from ..types.errors import NotUnderstood
-from .dispatch import CPP_TYPES, KERNEL, OPEN, Closure, Config, Fields, GuessedType, KernelOf, Written, kernel_of, offered
+from .dispatch import CPP_TYPES, KERNEL, OPEN, Closure, Config, GuessedType, KernelOf, Written, kernel_of, offered
 from .host_parts import (
     Headers,
     combined,
@@ -28,12 +28,12 @@ from .host_parts import (
     is_integer,
     literal,
     parameters,
-    record_of,
     template_names,
     template_of,
     words_of_kernels,
 )
 from .host_values import SCALARS, TYPES, Extents, Memory, Pointed, Sizes, allocated, bytes_of, method, named_types, torch_made, width_of
+from .records import Record, begun, passed
 
 DEEPEST, MOST_STATEMENTS = 8, 20_000
 _CASTS = frozenset({"static_cast", "reinterpret_cast", "const_cast", "std::move", "std::forward"})
@@ -97,7 +97,7 @@ class Follower:
             return Memory(self.known, name, None, TYPES.get(kind, ""))
         if kind in TYPES and is_integer(kind):
             return self._named(name, None)
-        return record_of(kind, name, self.units, lambda word: self._named(word, None), self.known)
+        return passed(self.units, kind, name, self._argument)
 
     def _named(self, name: str, example: int | None) -> n.Var:
         made = self.known.fresh("", example)
@@ -231,6 +231,9 @@ class Follower:
             elif kind.rpartition("::")[2] == "cudaLaunchConfig_t":
                 members = self._listed(self.value(init, scope)) if init is not None else []
                 v = Config(dict(zip(("gridDim", "blockDim", "dynamicSmemBytes"), members)))
+            elif not pointer and d.type != "array_declarator" and (init is None or init.type == "initializer_list") and (
+                    held := begun(self.units, kind, init, lambda x: self.value(x, scope))) is not None:
+                v = held
             elif init is None:
                 v = Memory(self.known, text(name), None, TYPES.get(kind, "")) if pointer or d.type == "array_declarator" else Unknown(kind)
             elif init.type in ("argument_list", "initializer_list"):
@@ -286,7 +289,7 @@ class Follower:
                 v = self.value(right, scope) if right is not None else Unknown()
                 if left is not None and left.type == "identifier":
                     self._assign(text(left), v, scope)
-                elif left is not None and left.type == "field_expression" and isinstance(v, (n.Expr, Extents)):
+                elif left is not None and left.type == "field_expression" and isinstance(v, (n.Expr, Extents, Array)):
                     self._member(left, v, scope)
                 return v
             case "unary_expression":
@@ -365,7 +368,7 @@ class Follower:
     def _field(self, e: Node, scope: dict[str, Value]) -> Value:
         owner = self.value(e.named_children[0], scope)
         word = text(e.named_children[-1])
-        if isinstance(owner, (Config, Fields)):
+        if isinstance(owner, Config | Record):
             return owner.members.get(word, Unknown(word))
         if isinstance(owner, Extents) and word in "xyz":
             return owner.of["xyz".index(word)] if "xyz".index(word) < len(owner.of) else build.const(1)
@@ -374,9 +377,9 @@ class Follower:
     def _member(self, e: Node, v: Value, scope: dict[str, Value]) -> None:
         """`grid.x = ..`"""
         name, word = text(e.named_children[0]), text(e.named_children[-1])
-        if isinstance(of := scope.get(name), Config):
+        if isinstance(of := scope.get(name), Config | Record):
             of.members[word] = v
-        elif word in ("x", "y", "z"):
+        elif not isinstance(v, Array) and word in ("x", "y", "z"):
             held = scope.get(name)
             items = [*(held.of if isinstance(held, Extents) else ()), *([build.const(1)] * 3)][:3]
             items["xyz".index(word)] = v

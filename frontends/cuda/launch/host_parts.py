@@ -16,8 +16,7 @@ from ..source.syntax import declared_name, function_declarator, text
 from ..symbols.index import template_params
 from ..symbols.symbols import TParam
 from ..types.errors import NotUnderstood
-from .dispatch import Fields
-from .host_values import TYPES, Memory, Rank
+from .host_values import TYPES, Rank
 
 MOST_FILES, MOST_BYTES = 20, 400_000
 _AROUND = frozenset({"translation_unit", "namespace_definition", "declaration_list", "linkage_specification", "template_declaration", "preproc_ifdef"})
@@ -116,39 +115,6 @@ def is_class(words: str, units: Sequence[Unit]) -> bool:
     name = re.match(r"[A-Za-z_]\w*", words)
     declared = re.compile(rf"\b(?:struct|class)\s+(?:alignas\([^()]*\)\s*)?{name[0]}\b") if name is not None else None
     return declared is not None and any(declared.search(unit.mapped.source) for unit in units)
-
-
-def members_of(words: str, units: Sequence[Unit]) -> dict[str, tuple[str, bool]]:
-    """The members of a class that a file declares, each with the name of its type and whether it is a pointer; {} for a type that is none."""
-    opened = re.compile(rf"\b(?:struct|class)\s+(?:alignas\([^()]*\)\s*)?{re.escape(words)}\b[^;{{}}()]*\{{") if re.fullmatch(r"\w+", words) else None
-    found = next(((u, m) for u in units if opened is not None and (m := opened.search(u.mapped.source)) is not None), None)
-    out: dict[str, tuple[str, bool]] = {}
-    if found is None:
-        return out
-    source, at = found[0].mapped.source, found[1].end()
-    depth, end = 1, at
-    while depth and end < len(source):
-        depth += (source[end] == "{") - (source[end] == "}")
-        end += 1
-    body = re.sub(r"//[^\n]*|/\*.*?\*/", " ", source[at:end - 1], flags=re.DOTALL)
-    for each in re.sub(r"\{[^{}]*\}", "", body).split(";"):
-        line = " ".join(w for w in each.split("=")[0].split() if w not in ("const", "volatile", "mutable", "__restrict__", "__restrict"))
-        m = re.fullmatch(r"((?:unsigned |signed |long )*[\w:]+(?:<[^<>]*>)?)\s*([\s*&].*)", line)
-        for one in m[2].split(",") if m is not None and "(" not in line else ():
-            name = re.search(r"(\w+)\s*$", one)
-            if name is not None:
-                out[name[1]] = (m[1].strip(), "*" in one)
-    return out
-
-
-def record_of(kind: str, name: str, units: Sequence[Unit], number: Callable[[str], Value], known: Known, depth: int = 0) -> Value:
-    """What a caller hands in of a class, with its members where a file says them: a `number` by its name, pointers, records."""
-    made: dict[str, Value] = {}
-    for word, (of, pointer) in members_of(kind, units).items() if depth < 2 else ():
-        whole = not pointer and of in TYPES and is_integer(of)
-        made[word] = Memory(known, word, None, TYPES.get(of, "")) if pointer else number(word) if whole else record_of(
-            of, word, units, number, known, depth + 1)
-    return Fields(name, made) if made else Unknown(name)
 
 
 def template_of(node: Node) -> tuple[TParam, ...]:

@@ -87,7 +87,8 @@ def initialized(r: Reading, name: str, v: Value, t: CType) -> Value:
     """A variable of a type with a value."""
     if isinstance(t, Prim):
         v = convert(r, v, t)
-        assert isinstance(v, Scalar)
+        if not isinstance(v, Scalar):
+            raise NotUnderstood(f"'{name}', of type {t}, begins with a value that is no number")
         store = declare(r.m, name, t, "register")
         r.stores.append(store)
         r.m.emit(n.Alloc(store.used(t.dtype), v.expr))

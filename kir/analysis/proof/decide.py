@@ -15,6 +15,7 @@ from kir.analysis.proof.covered import covered
 from kir.analysis.proof.flight import troubles
 from kir.analysis.proof.indices.contents import inside, top_of_contents
 from kir.analysis.proof.indices.numbered import as_number, bare, equal_parts, in_turn, of_divisions
+from kir.analysis.proof.indices.widths import only_extents, overflows, polynomial_of, relevant
 from kir.analysis.proof.intervals import Pair, Reached, accesses, apart_by, concurrent, every, has_barrier, leaving, strangers
 from kir.analysis.proof.overlap import Overlap
 from kir.analysis.proof.sites import KINDS, Access, Barrier, Branch, Claim, Kind, Loop, Place, Split, of_one_kind
@@ -86,6 +87,13 @@ def decided(program: n.Program) -> tuple[KernelProof, ...]:
     if FALSE in program.facts:
         raise Contradiction
     return tuple(KernelProof(kernel.name, tuple(of(kernel.name).checked())) for kernel in program.kernels)
+
+
+def of_widths(program: n.Program) -> tuple[KernelProof, ...]:
+    """Of every kernel only whether the indices that it computes fit their dtype: for a program as it was written, before its normal form, whose arithmetic
+    is exact, leaves no trace of the width in which an index was computed."""
+    extents = only_extents(program)
+    return tuple(KernelProof(k.name, tuple(_Widths(program, k, frozenset()).of(extents))) for k in program.kernels)
 
 
 class _Kernel:
@@ -188,7 +196,7 @@ class _Kernel:
         """A question of our own: the counts that it speaks of, of 64 bits, are no values that the kernel narrows."""
         before = set(self.wraps)
         reply = self.ask(holding, claim, place)
-        if reply.kind == "unknown" and (fewer := _relevant(holding, claim, self.params)) != holding:
+        if reply.kind == "unknown" and (fewer := relevant(holding, claim, self.params)) != holding:
             reply = self.ask(fewer, claim, place)
         for e in self.wraps.keys() - before:
             if any(isinstance(x, n.Cast) and x.x.type == I64 for x in walk(e)):
@@ -444,7 +452,7 @@ class _Kernel:
             place, holding = self.wraps[e]
             reply = self._fits(e, place, holding)
             told = self._told("overflow", f"{expr_text(e)[:60]} fits its 32 bits", place, reply, e)
-            values = reply.values if told.status == "refuted" and _overflows(e, holding, reply.values) else None
+            values = reply.values if told.status == "refuted" and overflows(e, holding, reply.values) else None
             if told.status != "proved" and values is None:
                 values = self._at_the_most(e, holding)
                 told = Obligation("overflow", "open", told.what, told.anchor, told.why or "the solver's counterexample is none")
@@ -522,47 +530,32 @@ class _Kernel:
                         at = int_value(substitute(h.lo, known)) if first and int_value(h.hi) is not None else last - 1
                         values[h.var.name] = last - 1 if at is None else at
                         known[h.var.name] = const(values[h.var.name], dtype_of(h.var.of))
-                if all(v.name in values for v in walk(e) if isinstance(v, n.Var)) and _overflows(e, holding, values):
+                if all(v.name in values for v in walk(e) if isinstance(v, n.Var)) and overflows(e, holding, values):
                     return values
         return None
 
 
-def _overflows(e: n.Expr, holding: Iterable[Holding], values: Mapping[str, int]) -> bool:
-    """Whether at some values, at which all holds that must, a sum is not what a machine makes of it."""
-    def at(x: n.Expr) -> n.Expr:
-        own = {v.name: v for v in walk(x) if isinstance(v, n.Var) and v.name in values}
-        made: n.Expr = substitute(x, {k: const(values[k], dtype_of(v.of)) for k, v in own.items()})
-        return made
-    for h in holding:
-        if any(x == e for part in ((h.lo, h.hi) if isinstance(h, Ranging) else (h,)) for x in walk(part)):
-            continue  # there the machine already has another value
-        claim = both(compared("le", h.lo, h.var), compared("lt", h.var, h.hi)) if isinstance(h, Ranging) else h
-        if not (isinstance(found := at(claim), n.Const) and found.value):
-            return False
-    exact = 0
-    for atoms, c in build.polynomial(e).items():
-        product = c
-        for atom in atoms:
-            found = at(atom)
-            if atom is e or not isinstance(found, n.Const):
-                return False
-            product *= int(found.value)
-        exact += product
-    low, high = dtype_of(e.type).range
-    return not low <= exact <= high
+class _Widths(_Kernel):
+    """The widths of a kernel's indices, without all else."""
 
+    def _walked(self) -> Walk:
+        self.walk = Walk(self.program, self.kernel, frozenset())
+        return self.walk
 
-def _relevant(holding: Iterable[Holding], claim: n.Expr, sizes: set[str]) -> tuple[Holding, ...]:
-    """What holds of the variables of a claim: of a range that is over other sizes, only where it begins."""
-    named = names_read(claim)
-    out: list[Holding] = []
-    for h in holding:
-        if isinstance(h, Ranging):
-            if h.var.name in named:
-                out.append(h if names_read(h.hi) & sizes <= named else compared("ge", h.var, h.lo))
-        elif names_read(h) <= named:
-            out.append(h)
-    return tuple(out)
+    def of(self, extents: frozenset[tuple[object, ...]]) -> Iterator[Obligation]:
+        """What is computed on the way to each access, but for the sizes of tensors."""
+        for gap in self.walk.gaps:
+            if "bounds" in gap.kinds:
+                yield Obligation("overflow", "open", "not followed", gap.anchor, gap.why)
+        asked_of = [(c.condition, c.place, (*c.place.holding, *c.holding)) for c in self.walk.claims]
+        for a in accesses(self.walk.items):
+            there = (*a.place.holding, *(Ranging(v, const(0), _extent(d)) for v, d in a.elements), a.mask)
+            asked_of += [(compared("ge", i, const(0, dtype_of(i.type))), a.place, there) for i in a.index]
+        for claim, place, holding in asked_of:
+            self._note(fitted(self.base, holding, claim), place, holding)
+        self.wraps = {e: at for e, at in self.wraps.items() if polynomial_of(e) not in extents}
+        yield from self._of_widths()
+        yield from self._of_grid()
 
 
 def _memory(data: list[str]) -> str:
@@ -592,4 +585,4 @@ def _folded(e: n.Expr) -> n.Expr:
             return e
 
 
-__all__ = ["KINDS", "Contradiction", "KernelProof", "Obligation", "decided"]
+__all__ = ["KINDS", "Contradiction", "KernelProof", "Obligation", "decided", "of_widths"]

@@ -78,7 +78,7 @@ class Shown:
 class Kernel(Shown):
     """A program with the steps that were taken to it. `surface` is the language that it came in (`kir` for IR text), `binding` the text of the binding
     that it was read under, `unsaid` those of its facts that nothing says, `joined` tensors for which
-    its launch passes one."""
+    its launch passes one, `written` the program as it was written, before its normal form."""
 
     trace: Trace
     name: str
@@ -87,6 +87,7 @@ class Kernel(Shown):
     binding: str = ""
     unsaid: frozenset[str] = frozenset()
     joined: frozenset[tuple[str, ...]] = frozenset()
+    written: Program | None = None
 
     @property
     def program(self) -> Program:
@@ -232,7 +233,7 @@ def read(source: Source, binding: str | Path | Binding | None = None, problem: s
         verified(program)
         return Kernel(Trace(program), program.name, source=text)
     expert = load_expert(text, Path(binding) if isinstance(binding, str) else named_for(text, problem)[1] if problem and binding is None else binding)
-    return Kernel(Trace(expert.program), expert.name, expert.surface, expert.source, expert.binding, expert.unsaid, expert.joined)
+    return Kernel(Trace(expert.program), expert.name, expert.surface, expert.source, expert.binding, expert.unsaid, expert.joined, expert.written)
 
 
 def run(kernel: Source, problem: str = "", sizes: Mapping[str, int | float] | None = None, *, check: bool = False, shape: str = "",
@@ -253,7 +254,8 @@ def prove(kernel: Source, runs: int = 6) -> Proved:
     """What holds for every size, grid and order of threads: races, bounds, barriers, undefined values, alignment; each proved, refuted by sizes at which
     one of at most `runs` runs shows the hazard, or not decided, with why. Raises KirError KIR-Y001 for facts that exclude one another."""
     held = read(kernel)
-    return proved(as_one(held.program, held.joined), runs, held.unsaid, held.surface)
+    own = held.written if not held.trace.steps else None
+    return proved(as_one(held.program, held.joined), runs, held.unsaid, held.surface, own)
 
 
 def sites(kernel: Source, only: Sequence[str] = (), direction: str = "forward") -> Sites:

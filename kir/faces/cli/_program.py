@@ -34,13 +34,19 @@ def read(file: str, bind: Path | Binding | None = None, problem: str = "") -> Pr
 
 def read_with(file: str, bind: Path | Binding | None = None, problem: str = "") -> tuple[Program, frozenset[str], str]:
     """The program of `read`, with one tensor where its launch passes one for several, its facts that nothing says, and its surface."""
+    program, unsaid, surface, _ = read_written(file, bind, problem)
+    return program, unsaid, surface
+
+
+def read_written(file: str, bind: Path | Binding | None = None, problem: str = "") -> tuple[Program, frozenset[str], str, Program | None]:
+    """What `read_with` gives, and the program as it was written, before its normal form; IR text has no other."""
     from kir.gate.proved.unsaid import as_one
     from kir.surface.reading import binding_of, load_expert
 
     if file.endswith(".kir") and bind is None:
-        return read(file), frozenset(), "kir"
+        return read(file), frozenset(), "kir", None
     expert = load_expert(file, binding_of(file, bind, problem))
-    return as_one(expert.program, expert.joined), expert.unsaid, expert.surface
+    return as_one(expert.program, expert.joined), expert.unsaid, expert.surface, expert.written
 
 
 def against_function(file: str, bind: Path | None, function: str) -> tuple[str, Binding]:

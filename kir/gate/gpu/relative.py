@@ -59,6 +59,13 @@ class ProgramProblem(Problem):
             return RelativeCase(at.name, at.sizes, 0, inputs, self.scalars(at), expected, also=also, rounded=rounded_to(self.against),
                                 exactly=partial(exactly, self.against, inputs, self.scalars(at))).compare(outputs)
 
+    def oracle(self, inputs: Mapping[str, Array], shape: Shape | str) -> dict[str, Array]:
+        """The outputs of the other program, in its dtypes."""
+        assert self.against is not None
+        at = self.shape(shape) if isinstance(shape, str) else shape
+        with np.errstate(all="ignore"):
+            return {**expected_of(self.against, inputs, self.scalars(at))[0]}
+
     def texts(self) -> list[str]:
         """The two programs as text: what another process needs."""
         assert self.against is not None and self.like is not None

@@ -1,4 +1,4 @@
 """What inputs a program is tested on may be, and when two programs gave the same.
 
-Order: sets, places, extremes, turns, scaled, close.
+Order: kinds, sets, ways, places, magnitudes, extremes, turns, scalars, scaled, close, nonfinite.
 """

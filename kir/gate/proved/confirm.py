@@ -12,7 +12,7 @@ from kir.gate.inputs.sets import size_sets
 from kir.gate.proved.drawn import random_inputs
 from kir.gate.proved.in_turn import BETWEEN, crossings
 from kir.gate.proved.verdict import Finding, Proved, Status
-from kir.gate.proved.whole import with_whole_barriers
+from kir.gate.proved.whole import with_whole_barriers, with_widths
 from kir.interp import run
 from kir.interp.state.result import Finding as Seen
 from kir.ir import nodes as n
@@ -45,9 +45,10 @@ OF_RUN: Mapping[str, Kind] = {
 Sizes = Mapping[str, int]
 
 
-def proved(program: n.Program, runs: int = MOST_RUNS, unsaid: Iterable[str] = (), surface: str = "") -> Proved:
+def proved(program: n.Program, runs: int = MOST_RUNS, unsaid: Iterable[str] = (), surface: str = "", written: n.Program | None = None) -> Proved:
     """Every obligation of a program decided, with at most so many runs of the interpreter; nothing says the facts `unsaid`. `surface` is what it was read
-    from: threads of a Triton program are in order where it says so alone.
+    from: threads of a Triton program are in order where it says so alone; `written` is what it was before its normal form: the widths in which indices are
+    computed are those of the source.
 
     Raises KirError KIR-Y001 for facts that exclude one another, and KIR-I003 for a generic program."""
     if is_generic(program):
@@ -55,12 +56,15 @@ def proved(program: n.Program, runs: int = MOST_RUNS, unsaid: Iterable[str] = ()
     program = with_own_statements(program)
     try:
         proofs = with_whole_barriers(program, decided(program))
+        if written is not None:
+            written = with_own_statements(written)
+            proofs = with_widths(proofs, written)
     except Contradiction:
         facts = tuple(expr_text(f) for f in program.facts)
         raise error("KIR-Y001", f"the facts of '{program.name}' hold for no sizes at all: everything would be proved", witness=facts,
                     needs="facts that some sizes meet") from None
     contents = {o.given for p in proofs for o in p.obligations if o.given}
-    done = _joined(program, proofs, *_ran(program, proofs, runs))
+    done = _joined(program, proofs, *_ran(program, proofs, runs), written)
     crossed = tuple(Finding(x.kernel, "race", "undecided", f"read of '{x.tensor}' by other threads than wrote it", x.load, x.store, BETWEEN)
                     for x in (crossings(program) if surface == "triton" else ()))
     return replace(done, findings=(*done.findings, *crossed), unsaid=tuple(sorted({*unsaid, *contents})))
@@ -124,9 +128,10 @@ def _ran(program: n.Program, proofs: Iterable[KernelProof], runs: int) -> tuple[
     return done, not_run
 
 
-def _joined(program: n.Program, proofs: Iterable[KernelProof], ran: list[tuple[Sizes, tuple[Seen, ...]]], not_run: str) -> Proved:
+def _joined(program: n.Program, proofs: Iterable[KernelProof], ran: list[tuple[Sizes, tuple[Seen, ...]]], not_run: str,
+            written: n.Program | None = None) -> Proved:
     """Obligations with what the runs found of them."""
-    places: dict[str, Origin | None] = {a: s.origin for a, _, s in anchors(program)}
+    places: dict[str, Origin | None] = {a: s.origin for of in (written, program) if of is not None for a, _, s in anchors(of)}
     seen = [(sizes, f) for sizes, found in ran for f in found]
     kernels: dict[str, Mapping[Kind, tuple[int, int]]] = {}
     findings: dict[tuple[str, ...], Finding] = {}

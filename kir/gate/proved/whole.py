@@ -1,9 +1,9 @@
-"""Named barriers that name every thread of a CTA, as the barriers of the CTA that they are."""
+"""Proofs of another program than the one that is checked: named barriers that name every thread as barriers of the CTA, and indices in their own width."""
 from __future__ import annotations
 
 from dataclasses import replace
 
-from kir.analysis.proof.decide import KernelProof, decided
+from kir.analysis.proof.decide import KernelProof, decided, of_widths
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.visit import transform, walk
@@ -30,8 +30,14 @@ def with_whole_barriers(program: n.Program, proofs: tuple[KernelProof, ...]) -> 
     return other if met else proofs
 
 
+def with_widths(proofs: tuple[KernelProof, ...], written: n.Program) -> tuple[KernelProof, ...]:
+    """What is decided of a program, with what is decided of the widths of indices in the program as it was written."""
+    own = {p.kernel: p.obligations for p in of_widths(written)}
+    return tuple(replace(p, obligations=(*(o for o in p.obligations if o.kind != "overflow"), *own[p.kernel])) if p.kernel in own else p for p in proofs)
+
+
 def _whole(_: n.Node, x: n.Node) -> n.Node:
     return n.Call("barrier", ()) if isinstance(x, n.Call) and x.fn == NAMED[0] else x
 
 
-__all__ = ["with_whole_barriers"]
+__all__ = ["with_whole_barriers", "with_widths"]

@@ -139,7 +139,7 @@ def one(job: Job, runs: int = 6) -> Row:
         if job.text.endswith(".kir"):
             return proved(parse_program(read_text(Path(job.text)), job.text), runs).to_json()
         expert = load_expert(job.text, job.binding)
-        return proved(as_one(expert.program, expert.joined), runs, expert.unsaid, expert.surface).to_json()
+        return proved(as_one(expert.program, expert.joined), runs, expert.unsaid, expert.surface, expert.written).to_json()
     except KirError as bad:
         return {"verdict": "refused", "id": bad.diagnostics[0].id, "why": bad.diagnostics[0].message}
     except RecursionError:

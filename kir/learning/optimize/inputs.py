@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error, usage
@@ -37,6 +38,8 @@ GROUPS = 64
 """What a size is that others are multiples of: groups of channels, and rows that share a scale, are few."""
 LEAST = 1 << 18
 """Elements of the largest tensor from which on the sizes of a call are those to be fast at: a test calls with fewer."""
+HALVINGS, HALVED = 5, 64
+"""Times that sizes of a call are halved, and the least that is."""
 CONFIGURATIONS = 32
 """Configurations of a tuner that are looked at, the first of them."""
 LARGEST, SECONDS = 1 << 26, 10.0
@@ -179,35 +182,43 @@ def _sizes(problem: Problem, axes: Mapping[str, Mapping[str, object]]) -> Mappin
     return {k: int(str(values[k])) for k in names} if all(values.get(k) is not None for k in names) else None
 
 
-def shape_for(one: Subject, text: str) -> Shape:
-    """The shape to be fast at: as asked, as the input says, or the first timed one that the kernel takes; of a kernel that is its own problem, usual sizes.
-    Raises UsageError KIR-G902."""
+def shape_for(one: Subject, text: str, on: Literal["cpu", "gpu"] = "cpu") -> Shape:
+    """The shape to be fast at: as asked, as the input says, or the first timed one that the kernel takes; of a kernel that is its own problem, what host code
+    calls it with, or usual sizes. Raises UsageError KIR-G902."""
     if text:
         return shape_of(one.problem, text)
     if one.sizes is not None:
         return shape_of(one.problem, ",".join(f"{k}={v}" for k, v in one.sizes.items()))
-    if isinstance(one.problem, ProgramProblem) and (usual := _as_called(one) or _usual(one.program, one.problem)) is not None:
+    if isinstance(one.problem, ProgramProblem) and (usual := _as_called(one, on) or _usual(one.program, one.problem, on)) is not None:
         return usual
-    found = one.problem.timed_for(one.program) or one.problem.shapes_for(one.program)[-1:]
+    if timed := one.problem.timed_for(one.program):
+        return timed[0]
+    own = {p.name for p in one.program.params if p.role == "size" and p.value is None}
+    if own == one.problem.shapes[0].sizes.keys() and (usual := _usual(one.program, one.problem, on)) is not None and one.problem.admits(usual):
+        return usual  # of a kernel that takes none of the timed shapes: small ones say nothing
+    found = one.problem.shapes_for(one.program)[-1:]
     if not found:
         raise usage("KIR-G902", f"no shape of '{one.problem.name}' satisfies the kernel's facts", needs="--shape M=..,N=..")
     return found[0]
 
 
-def _as_called(one: Subject, at_once: bool = True) -> Shape | None:
-    """The sizes that host code calls a kernel with, where it says all of them, the kernel takes them, and there is something to do at them; with `at_once`
-    those at which a run takes seconds."""
+def _as_called(one: Subject, on: Literal["cpu", "gpu"]) -> Shape | None:
+    """The sizes that host code calls a kernel with, where it says all of them, the kernel takes them, and there is something to do at them. On a device they
+    are halved until the interpreter, which says there what is right, has the time for them; on the CPU nothing is interpreted at them."""
     names, called = [p.name for p in one.program.params if p.role == "size" and p.value is None], one.called or {}
-    sizes = {x: called[x] for x in names if x in called}
-    if not names or len(sizes) < len(names):
+    smaller = [{x: called[x] for x in names if x in called}]
+    if not names or len(smaller[0]) < len(names):
         return None
-    found = _taken(one.program, one.problem, [sizes]) if at_once else next((shape for _, shape in _small(one.program, one.problem, [sizes])), None)
+    while on == "gpu" and len(smaller) < HALVINGS and any(x % 2 == 0 and x >= HALVED for x in smaller[-1].values()):
+        smaller.append({name: x // 2 if x % 2 == 0 and x >= HALVED else x for name, x in smaller[-1].items()})
+    found = _taken(one.program, one.problem, smaller, on) if on == "gpu" else next((s for _, s in _allowed(one.program, one.problem, smaller)), None)
     return found if found is not None and elements_of(one.problem, found) >= LEAST else None
 
 
-def _usual(program: Program, problem: Problem) -> Shape | None:
-    """Large sizes at which the kernel may be called: all the same, but for those that its facts keep smaller; None where it takes none."""
-    return _taken(program, problem, _alike(program)) or _taken(program, problem, size_sets(program, USUAL))
+def _usual(program: Program, problem: Problem, on: Literal["cpu", "gpu"]) -> Shape | None:
+    """Large sizes at which the kernel may be called: all the same, but for those that its facts keep smaller; None where it takes none. On the CPU nothing is
+    interpreted at them."""
+    return _taken(program, problem, _alike(program), on) or _taken(program, problem, size_sets(program, USUAL), on)
 
 
 def _alike(program: Program) -> list[dict[str, int]]:
@@ -221,15 +232,17 @@ def usual_sizes(program: Program, called: Mapping[str, int] | None = None) -> di
     """The sizes to speak of a kernel at, which is not run there: those that it is `called` with, where they are more than a test's, else large ones that its
     facts allow."""
     problem = program_problem(program, program)
-    if (found := _as_called(Subject(program, problem, called=called), at_once=False)) is not None:
+    if (found := _as_called(Subject(program, problem, called=called), "cpu")) is not None:
         return {k: int(v) for k, v in found.sizes.items()}
     some = [*_alike(program), *size_sets(program, USUAL)]
     return next((sizes for sizes, _ in _small(program, problem, some)), some[-1] if some else {})
 
 
-def _taken(program: Program, problem: Problem, some: Iterable[Mapping[str, int]]) -> Shape | None:
+def _taken(program: Program, problem: Problem, some: Iterable[Mapping[str, int]], on: Literal["cpu", "gpu"]) -> Shape | None:
     """The first of these sizes that the kernel takes, of tensors that are not too large to be looked at."""
     small = [*_small(program, problem, some)]
+    if on == "cpu":
+        return small[0][1] if small else None
     for (_, shape), seconds in zip(small, predicted(program, [sizes for sizes, _ in small]).seconds, strict=True):
         if seconds <= SECONDS:
             return shape
@@ -238,9 +251,14 @@ def _taken(program: Program, problem: Problem, some: Iterable[Mapping[str, int]]
 
 def _small(program: Program, problem: Problem, some: Iterable[Mapping[str, int]]) -> Iterator[tuple[dict[str, int], Shape]]:
     """Those of sizes that the kernel takes, and of which no tensor is too large."""
+    yield from ((sizes, shape) for sizes, shape in _allowed(program, problem, some) if elements_of(problem, shape) <= LARGEST)
+
+
+def _allowed(program: Program, problem: Problem, some: Iterable[Mapping[str, int]]) -> Iterator[tuple[dict[str, int], Shape]]:
+    """Those of sizes that the kernel takes."""
     for sizes in some:
         shape = Shape(name=", ".join(f"{k}={v}" for k, v in sizes.items()), tags=("timed", "asked"), sizes=dict(sizes))
-        if sizes and with_shape(problem, shape).shapes_for(program)[-1:] == (shape,) and elements_of(problem, shape) <= LARGEST:
+        if sizes and with_shape(problem, shape).shapes_for(program)[-1:] == (shape,):
             yield dict(sizes), shape
 
 

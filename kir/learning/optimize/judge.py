@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kir.analysis.target.legalize import legalize
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error
-from kir.gate.counts.work import by_nvcc
 from kir.ir.build import const, int_value
 from kir.ir.nodes import Buffer, Program
 from kir.ir.types import DType
 from kir.ir.visit import substitute
 from kir.learning.forecast.analytic import modelled as costs_of
 from kir.learning.optimize.plan import Setting
+from kir.learning.optimize.starts import as_nvcc_takes
 from kir.learning.tune.rank import holds
 from kir.learning.tune.search import Measured
 from kir.surface import backend
@@ -29,12 +29,23 @@ if TYPE_CHECKING:
     from kir.gate.gpu.oracle import Shared
 
 
-WORTH = 0.98
+WORTH = 0.95
 """The part of a modelled time from which on another one is no gain that a patch is worth."""
 
 
 SURELY = 0.99
 """The same of a measured time: two of one kernel differ by less than the rest."""
+
+
+LAST = 1 / 6
+"""The part of a search's seconds that is kept for the last word on the best, where a device measures: with the interpreter and compute-sanitizer it takes
+longer than that on a candidate. (It is judged twice where its facts are narrowed, which on the CPU is twice what a candidate took.)"""
+
+
+UNPRICED = ("swizzle-shared", "pad-shared", "transpose-shared", "cache-policy", "multi-threaded-block", "retain-tile", "operand-reuse", "cache-converted-value",
+            "invariant-hoist", "bring-once", "batch-loads", "stage-shared", "vectorize-global", "vectorize-shared", "coalesce", "async-copy", "pipeline", "mma",
+            "raster-l2", "persistent")
+"""Intents of passes whose effect a model prices too little to leave them out where it sees none: caches, banks, latencies, registers."""
 
 
 class Judge(Protocol):
@@ -151,7 +162,7 @@ class GpuJudge:
 
 def at_best(judge: Judge, program: Program, setting: Setting, said: Measured) -> Measured:
     """What a judge said of a CUDA kernel as given; or the time of it as nvcc takes its file, where that is faster."""
-    other = by_nvcc(program)
+    other = as_nvcc_takes(program)
     if other == program or not said.accepted:
         return said
     word = judge.judge(other, "cuda") if judge.measures else Measured(float(f"{sum(c.seconds for c in modelled(other, setting, 'cuda')):.6g}"))

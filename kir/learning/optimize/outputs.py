@@ -17,8 +17,8 @@ from kir.ir.nodes import Param, Program
 from kir.ir.printer import expr_text, program_text
 from kir.ir.types import DType
 from kir.learning.optimize.hosts import cuda, tilelang
-from kir.learning.optimize.hosts.python import ALLOCATOR, BESIDE, DESCRIBED, POSITIVE, beside, followed, granted, narrower, python_expression
-from kir.learning.optimize.hosts.read_back import NotSaid
+from kir.learning.optimize.hosts.python import ALLOCATOR, BESIDE, DESCRIBED, POSITIVE, as_tuple, beside, followed, granted, narrower, python_expression
+from kir.learning.optimize.hosts.read_back import NotSaid, for_readers
 from kir.learning.optimize.inputs import Subject
 from kir.learning.optimize.search import Candidate
 from kir.problem import Shape
@@ -146,7 +146,7 @@ def written(one: Subject, found: Sequence[tuple[Shape, Candidate | None]], out: 
     program, notes = for_all_sizes(best, one.program, best.surface) if len(found) == 1 else for_shapes(found, one.program, best.surface)
     if out.suffix == ".kir":
         return Written(program_text(program), "kir", notes)
-    emitted = backend(best.surface).emit(program)
+    emitted = for_readers(backend(best.surface), program)
     launch = emitted.launch
     if best.surface == "triton":
         try:
@@ -222,7 +222,7 @@ def python_launch(program: Program, emitted: Emitted) -> str:
         if strange := next((a for a in e.arguments if a.kind == "map" or a.source not in {**names, **spaces}), None):
             raise KeyError(f"'{strange.source}' of '{kernel}'")
         given = [*(names.get(a.source, a.source.lstrip("%")) for a in e.arguments), *(f"{k}={v!r}" for k, v in e.options)]
-        lines.append(f"{pad}{e.function}[({', '.join(python_expression(x, names) for x in e.grid)},)]({', '.join(given)})")
+        lines.append(f"{pad}{e.function}[{as_tuple(python_expression(x, names) for x in e.grid)}]({', '.join(given)})")
 
     def planned(plan: Sequence[n.Launch | n.Dispatch], pad: str) -> None:
         for step in plan:

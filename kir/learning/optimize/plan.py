@@ -36,6 +36,8 @@ class Setting:
         return {"dtype": dtype, "sms": self.target.device.sm_count, "shared": self.target.architecture.shared_per_cta, **self.shape.sizes}
 
 
+OTHERS = "KIR-F011"
+"""How it is said that a plan's facts are of sizes that the kernel has not: it took no time, and counts as none."""
 PARTS = ("candidates", "seconds", "usd", "plans")
 """Of a budget."""
 INTERRUPTED = "interrupted"

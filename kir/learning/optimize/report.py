@@ -23,6 +23,8 @@ from kir.rewrite import Step
 
 TOLD = 4
 """Steps of a plan that could not be taken, which the text tells one by one."""
+UNFIT = ("KIR-R004", "KIR-A002")
+"""Why a step could not be taken that has no place in the kernel: it is there already, or was for what another kernel has. The text counts these."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class Limit:
 
     seconds: float
     bound_by: str
+    products: bool = True
+    """Whether products are in it, where they count: those on scalar units alone are not, whose share of the arithmetic is not known."""
 
 
 def limit(program: Program, setting: Setting, surface: str, given: Program | None = None) -> Limit:
@@ -55,7 +59,7 @@ def limit(program: Program, setting: Setting, surface: str, given: Program | Non
     least = moved(program, sizes, costs, begun) / device.bandwidth
     products = sum(c.parts.get("tensor", 0.0) for c in costs)
     slowest = max(costs, key=lambda c: c.seconds)
-    return Limit(max(least, products), slowest.bound_by)
+    return Limit(max(least, products), slowest.bound_by, bool(products) or sum(c.parts.get("fma", 0.0) for c in costs) <= least)
 
 
 def effects(found: Found, best: Candidate) -> list[Effect]:
@@ -137,7 +141,7 @@ def data(found: Found) -> dict[str, Any]:
         "sizes": dict(setting.shape.sizes), "target": setting.target.name, "ended": found.ended,
         "built": found.built, "forecasts": found.spent.to_json(),
         "baseline": {"seconds": base, "kind": "measured" if found.measures and found.baseline.measured is not None else "modelled"},
-        "limit": {"seconds": near.seconds, "share": min(1.0, near.seconds / shown), "bound_by": near.bound_by},
+        "limit": {"seconds": near.seconds, "share": min(1.0, near.seconds / shown), "bound_by": near.bound_by, "products": near.products},
         "speedup": found.speedup, "best": None, "tried": [_row(c) for c in found.tried], "pruned": dict(found.pruned)}
     if found.unjudged is not None:
         out["unjudged"] = _row(found.unjudged)
@@ -178,12 +182,15 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
             rounds = f"  ({said})" if (said := each.get("numerics", "bitwise")) != "bitwise" else ""
             yield f"  {_time(each['seconds']) if each['seconds'] is not None else '':>11}  {each['step']}{rounds}"
         left = [text for text in best["losses"] if text.startswith("left out ")]
-        yield from (f"  {text}" for text in left[:TOLD])
-        if len(left) > TOLD:
-            yield f"  left out {len(left) - TOLD} further of its steps, which the report as JSON tells"
+        lost = [text for text in left if not any(f": {x}: " in text for x in UNFIT)]
+        yield from (f"  {text}" for text in lost[:TOLD])
+        if further := len(left) - len(lost[:TOLD]):
+            unfit = " that do not fit this kernel" if len(lost) <= TOLD else ""
+            yield f"  left out {further}{' further' if lost else ''} of its steps{unfit}, which the report as JSON tells"
         yield from (f"  {text}" for text in best["losses"] if text not in left)
     near = report["limit"]
-    yield f"{near['share']:.0%} of what the device allows by the cost model ({_time(near['seconds'])}); it is bound by {near['bound_by']}"
+    allows = "what the device allows by the cost model" if near.get("products", True) else "what moving its tensors once allows, its products not counted"
+    yield f"{near['share']:.0%} of {allows} ({_time(near['seconds'])}); it is bound by {near['bound_by']}"
     for c in sorted(report["tried"], key=lambda c: c["seconds"] or math.inf):
         if best is None or c["candidate"] != best["candidate"]:
             yield f"  tried {c['plan']} from {_start(report, c)}: {_time(c['seconds']) if c['accepted'] else c['refusal']}"

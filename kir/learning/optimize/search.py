@@ -23,9 +23,9 @@ from kir.ir.nodes import Program
 from kir.learning.forecast import Analytic, Forecast, Forecaster, Pair
 from kir.learning.forecast.choosing import Counted, Spent
 from kir.learning.optimize.events import LogEnds, Recorder
-from kir.learning.optimize.judge import SURELY, WORTH, CpuJudge, Judge, at_best, least, modelled, not_right, refusal
+from kir.learning.optimize.judge import LAST, SURELY, UNPRICED, WORTH, CpuJudge, Judge, at_best, least, modelled, not_right, refusal
 from kir.learning.optimize.lift import FAULTS, Left, Lifted, Prefixes, said_of
-from kir.learning.optimize.plan import INTERRUPTED, Budget, Plan, PlanSource, Setting, streams_of
+from kir.learning.optimize.plan import INTERRUPTED, OTHERS, Budget, Plan, PlanSource, Setting, streams_of
 from kir.learning.optimize.policy import NO_POLICY, Known, Policy, estimated, features_of, promise, untried
 from kir.learning.optimize.several import alone, narrowed, taken, together
 from kir.learning.optimize.sources import multiplies
@@ -47,8 +47,8 @@ FAILURES = 2
 """Plans of a family that may come to nothing in a row before the family is given up on a start."""
 HOPELESS = 2.5
 """A candidate that seems so many times slower than the best gated one is not gated."""
-UNSEEN = 0.6
-"""What the estimate of a family of which nothing was gated is multiplied with, so that each gets its turn."""
+UNSEEN, OWN = 0.6, 4
+"""What the estimate of a family of which nothing was gated is multiplied with, so that each gets its turn; and how often, if learned on the operator."""
 GAIN = 0.995
 """Where times are modelled, a candidate is gated when its forecast is below this part of the best."""
 AGAIN = 3
@@ -61,10 +61,8 @@ HOMES, FORMED = ("pipeline", "lineage"), ("tiles", "scan")
 """Sources whose plans were learned on one program each, which they name; how families begin whose plans are made for the form that a kernel has."""
 BELIEVED = 0.9
 """A modelled time below so much of what moving the tensors once takes is not believed: the model has not counted something."""
-SAME, SHORTENED = 1e-3, " shortened"
-"""Modelled times whose logarithms differ by less are the same; what the source of a plan is called of which steps were taken that bring nothing."""
-UNPRICED = ("swizzle-shared", "pad-shared", "transpose-shared", "cache-policy")
-"""Intents of passes whose effect a model prices too little to leave them out where it sees none."""
+SAME, DEAR, SHORTENED = 1e-3, 0.02, " shortened"
+"""Modelled times whose logarithms differ by less are the same, or no reason against a step that is not priced; a plan without steps that bring nothing."""
 MEANT = 0.9
 """The part of a plan's steps that is taken where it is what was meant."""
 WIDTH = 2
@@ -435,7 +433,7 @@ class Search:
             key, done, forecast, _ = self._formed(best.start, replace(best.plan, steps=tuple(fewer)), best.surface)
             if done is not None and forecast is not None and not done.left:
                 seconds = self._seconds(done.program, best.surface, forecast)
-                if math.log(seconds / now) < (-SAME if pass_of(step).intent in UNPRICED else SAME):
+                if math.log(seconds / now) < (-DEAR if pass_of(step).intent in UNPRICED else SAME):
                     kept, now = fewer, min(now, seconds)
             elif key == best.key:
                 kept = fewer
@@ -453,6 +451,7 @@ class Search:
         self.count += 1
         key, done, forecast, why = self._formed(start, plan, surface)
         if done is None or forecast is None:
+            self.count -= why.startswith(OTHERS)
             self._prune(start, plan, surface, why, key)
             return None
         features = features_of(self.setting.problem.spec.operator, start.name, plan.source.split(" ")[0], plan.family, surface, done.share)
@@ -541,7 +540,8 @@ class Search:
         elif not self.judge.measures:
             rest = self._seeming()
         seen, measured = {c.plan.family for c in self.gated}, [*self._measured()] if self.judge.measures else []
-        order = sorted(rest, key=lambda c: (self._estimate(c) * (UNSEEN if c.plan.family not in seen and self.judge.measures else 1.0)
+        fresh = {c.plan.family for c in rest} - seen if self.judge.measures else set[str]()
+        order = sorted(rest, key=lambda c: (self._estimate(c) * (UNSEEN ** (OWN if self.meant(c) else 1) if c.plan.family in fresh else 1.0)
                                             * untried(c.plan.family, c.surface, c.plan.point, measured)
                                             * math.exp(-0.3 * self.policy.score(c.features)), c.number))
         batch: list[Candidate] = []
@@ -586,7 +586,7 @@ class Search:
             raise _Over(f"{self.budget.usd:g} dollars were spent")
         if self.recorder.clock > self.budget.seconds:
             raise _Over(f"{self.budget.seconds:g} s are over")
-        if self.gated and self.recorder.clock + 2 * self.gating > self.budget.seconds:  # the best is judged again, twice where its facts are narrowed
+        if self.gated and self.recorder.clock + max(2 * self.gating, LAST * self.budget.seconds * self.judge.measures) > self.budget.seconds:
             raise _Over(f"too little of {self.budget.seconds:g} s is left for another candidate")
 
     def _key(self, program: Program, surface: str) -> str:

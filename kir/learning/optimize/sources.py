@@ -85,8 +85,7 @@ def by_distance(space: Space) -> list[Point]:
 
 
 def _first_comment(space: Space) -> str:
-    line = next((x for x in space.text.splitlines() if x.startswith("#")), "")
-    return line.removeprefix("#").strip()
+    return next((x for x in space.text.splitlines() if x.startswith("#")), "").removeprefix("#").strip()
 
 
 @cache
@@ -139,8 +138,7 @@ def _tunable(steps: Sequence[Step]) -> list[tuple[str, str]]:
 
 def _domain(key: tuple[str, str], program: n.Program, setting: Setting) -> tuple[Value, ...]:
     if key == ("mask-tail", "extent"):
-        rows = sorted({_up(extent) for extent in loop_extents(program, setting)})
-        return tuple(x for x in rows if x <= LONGEST_ROW)
+        return tuple(x for x in sorted({_up(extent) for extent in loop_extents(program, setting)}) if x <= LONGEST_ROW)
     if key == ("multi-threaded-block", "threads"):
         return _threads(program, setting) or _DOMAINS[key]
     return _DOMAINS[key]
@@ -149,8 +147,7 @@ def _domain(key: tuple[str, str], program: n.Program, setting: Setting) -> tuple
 def _threads(program: n.Program, setting: Setting) -> tuple[int, ...]:
     """Threads that have so much to do each, for the longest row that a loop of the program runs over; none where it has no such loop."""
     row = max(map(_up, loop_extents(program, setting)), default=0)
-    found = (min(1024, max(32, row // each)) for each in A_THREAD)
-    return tuple(dict.fromkeys(found)) if row > 32 else ()
+    return tuple(dict.fromkeys(min(1024, max(32, row // each)) for each in A_THREAD)) if row > 32 else ()
 
 
 _DOMAINS: Mapping[tuple[str, str], tuple[int, ...]] = {("mask-tail", "extent"): (), ("multi-threaded-block", "threads"): THREADS}
@@ -309,7 +306,6 @@ class ThreadsSource:
 
     name: str = "threads"
     counts: tuple[int, ...] = tuple(sorted((*THREADS, 64, 32)))
-
     def plans(self, program: n.Program, setting: Setting) -> Iterator[Plan]:
         """Half and twice as many first, then what is further off; each number is a family, since one says little of another."""
         cls = pass_class("multi-threaded-block")
@@ -334,10 +330,11 @@ class ScanSource:
         loops = [s for k in program.kernels for s in statements(k.body) if isinstance(s, n.For) and any(isinstance(x, n.Store) for x in s.body)]
         if not loops:
             return
+        again = (Step("running-sum"),) if sites(pass_class("running-sum").with_options({}), program) else ()  # of what walked back to a sum for each
         facts, claim = narrowing(program, setting), pass_class("tile-scan").claim
         for extent in (x for x in sorted({_up(x) for x in loop_extents(program, setting)}) if x <= LONGEST_ROW):
             for threads in _threads(program, setting) or THREADS:
-                steps = (Step("mask-tail", {"extent": extent}), Step("tile-scan"), Step("multi-threaded-block", {"threads": threads}))
+                steps = (*again, Step("mask-tail", {"extent": extent}), Step("tile-scan"), Step("multi-threaded-block", {"threads": threads}))
                 yield Plan("scan", steps, claim, True, {"extent": extent, "threads": threads}, "scan", setting.surface, facts, ALIGN)
 
 
@@ -349,12 +346,13 @@ PARTS = (2, 4, 8, 16, 32, 64, 128)
 """CTAs that one loop is dealt to, as they are tried."""
 CTAS_PER_SM = 8
 """CTAs an SM that such a loop is dealt to if it can be."""
+LOOPED = ((128, 1), (128, 4), (128, 2), (64, 1), (256, 4), (64, 4), (256, 2))
 PLAIN = ((256, 16), (128, 16), (256, 8), (128, 8), (256, 4), (512, 4), (128, 4))
-"""Threads, and elements of each, where nothing is folded: a few vectors of 16 bytes, so that memory is asked for enough at once."""
+"""Threads, and elements of each, where loops fold, and where nothing is folded: a few vectors of 16 bytes, so that memory is asked for enough at once."""
 SPREAD = "tiles spread"
 """How families begin whose plans make axes of loops first."""
-WINDOW = 32
-"""Iterations up to which a loop is left to each thread: a filter, a window that is pooled."""
+WINDOW, ONCE = 32, {"triton": (Step("cache-converted-value"), Step("reuse-operand"))}
+"""Iterations up to which a loop is left to each thread: a filter, a window that is pooled; steps, by surface, that name what is used more than once."""
 
 
 @dataclass(frozen=True)
@@ -389,7 +387,7 @@ class TileSource:
         loops = [s for s in statements(kernel.body) if isinstance(s, n.For)]
         folds = [s for s in loops if not any(isinstance(x, n.Store) and x.at.buffer.space == "global" for x in walk(s))]
         if column is not None:
-            yield "tiles", "", self._planned("tiles", self._along(kernel, column, _innermost(program, folds)), program, setting, everywhere=False)
+            yield "tiles", "", self._planned("tiles", self._along(kernel, column, _innermost(program, folds), setting), program, setting, not loops)
             if len(folds) == 1:
                 yield "tiles parts", "", self._planned("tiles parts", self._parts(kernel, column, folds[0], setting), program, setting, everywhere=False)
         long = sorted({_up(x) for x in loop_extents(program, setting) if x > WINDOW})
@@ -411,19 +409,20 @@ class TileSource:
                  everywhere: bool = True) -> Iterator[Plan]:
         facts = tuple(f for f in narrowing(program, setting) if "%" in f)
         for point, steps in points:
-            yield Plan(family, steps, pass_class("tile").claim, everywhere, point, family, setting.surface, facts, ALIGN)
+            once = ONCE.get(setting.surface, ()) if everywhere and family == "tiles" else ()
+            yield Plan(family, (*steps, *once), pass_class("tile").claim, everywhere, point, family, setting.surface, facts, ALIGN)
 
-    def _along(self, kernel: n.Kernel, column: int, loops: Sequence[str]) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:
+    def _along(self, kernel: n.Kernel, column: int, loops: Sequence[str], setting: Setting) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:
+        most, some = _up(_extent(kernel, column, setting)), LOOPED if loops else PLAIN  # a longer tile would be empty but for its beginning
         for factor in (8, 1, 4, 16) if loops else (1,):
-            for threads, each in ((128, 1), (128, 4), (128, 2), (64, 1), (256, 4), (64, 4), (256, 2)) if loops else PLAIN:
+            for threads, each in [(t, e) for t, e in some if t * e <= most] or [(t, most // t) for t in (64, 128, 32) if t <= most] or [(32, 1)]:
                 steps = (_tile(kernel, column, threads * each), _threads_of(kernel, threads),
                          *(Step("unroll", {"factor": factor}, at) for at in loops if factor > 1))
                 yield {"threads": threads, "each": each, "unroll": factor}, steps
 
     def _parts(self, kernel: n.Kernel, column: int, loop: n.For, setting: Setting) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:
         """What one loop folds dealt to several CTAs: so many parts that each SM has some, where the results alone are too few."""
-        sizes = {name: const(value, I32) for name, value in setting.shape.sizes.items()}
-        results = math.prod(int_value(substitute(a.extent, sizes)) or 1 for a in kernel.grid)
+        results = math.prod(_extent(kernel, axis, setting) for axis in range(len(kernel.grid)))
         for threads, each in ((128, 1), (128, 2), (64, 2), (256, 1)):
             wanted = CTAS_PER_SM * setting.target.device.sm_count / math.ceil(results / (threads * each))
             for parts in sorted((p for p in PARTS if p <= 2 * wanted), key=lambda p: abs(math.log(p / wanted)))[:3]:
@@ -440,8 +439,9 @@ class TileSource:
                     continue
                 threads = min(1024, max(32, items * long[-1] // each))
                 tile = (Step("tile", {"axis": axis or 0, "extent": items}, program.kernels[0].name),) if items > 1 and program.kernels[0].grid else ()
-                yield Plan("tiles folded", (*first, Step("multi-threaded-block", {"threads": threads}), *tile), "what a long loop folds is spread over threads",
-                           True, {"items": items, "threads": threads}, "tiles folded", setting.surface, narrowing(program, setting), ALIGN)
+                steps = (*first, Step("multi-threaded-block", {"threads": threads}), *tile, *ONCE.get(setting.surface, ()))
+                yield Plan("tiles folded", steps, "what a long loop folds is spread over threads", True, {"items": items, "threads": threads}, "tiles folded",
+                           setting.surface, narrowing(program, setting), ALIGN)
 
     def _both(self, kernel: n.Kernel, rows: int, column: int, folds: Sequence[n.For]) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:
         for depth, each, (m, c) in itertools.product(
@@ -534,6 +534,11 @@ def _innermost(program: n.Program, folds: Sequence[n.For]) -> list[str]:
     """Where the loops stand that have none inside."""
     return [anchor_text(program, path) for path, s in places(program) if isinstance(s, n.For) and s in folds
             and not any(isinstance(x, n.For) for x in statements(s.body))]
+
+
+def _extent(kernel: n.Kernel, axis: int, setting: Setting) -> int:
+    """Elements of an axis of the grid at a setting's sizes."""
+    return int_value(substitute(kernel.grid[axis].extent, {name: const(value, I32) for name, value in setting.shape.sizes.items()})) or 1
 
 
 def _fitting(kernel: n.Kernel, rows: int, column: int, tiles: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from kir.analysis import normalize
-from kir.base.dataclass import dataclass
+from kir.base.dataclass import dataclass, replace
 from kir.base.diagnostic import KirError
 from kir.gate.counts.work import by_nvcc
 from kir.gate.gpu.relative import ProgramProblem
@@ -14,8 +14,8 @@ from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Buffer, Program
-from kir.ir.types import DType
-from kir.ir.visit import statements, walk
+from kir.ir.types import DType, TileType
+from kir.ir.visit import statements, transform, walk
 from kir.learning.optimize.plan import Setting
 from kir.lineage.engine import PassEngine
 from kir.lineage.plan import plan
@@ -26,6 +26,8 @@ from kir.rewrite.anchor import anchor_text
 
 FUSING = ("fuse-epilogue", "fuse-kernels")
 """Passes that make one kernel of two."""
+WRITTEN_OUT = 64
+"""Rounds up to which nvcc writes out loops with branches, those inside them counted."""
 MOST_STEPS = 60
 """Steps back that are taken from a kernel."""
 KEPT = 3
@@ -49,7 +51,7 @@ def starts(program: Program, setting: Setting, seconds: float = 20.0, file: str 
     """The kernel as it is (of a CUDA `file` also as nvcc takes it), several kernels fused, then the naive end of its walk back, the problem's naive program
     where its parameters are the kernel's, and ancestors in between, evenly. The walk ends after `seconds` or `MOST_STEPS`; it is not gated here, for each
     start is, as every candidate, before it counts."""
-    taken = [Start("as nvcc takes it", by_nvcc(program))] if file == "cuda" and setting.surface in ("", "cuda") else []
+    taken = [Start("as nvcc takes it", as_nvcc_takes(program))] if file == "cuda" and setting.surface in ("", "cuda") else []
     found = [Start("as it is", program), *taken, *fused(program, setting)]
     back = list(_walk(program, setting, seconds))
     if back:
@@ -65,6 +67,33 @@ def starts(program: Program, setting: Setting, seconds: float = 20.0, file: str 
     for each in found:
         unique.setdefault(content_hash(normalize(each.program)), each)
     return list(unique.values())
+
+
+def as_nvcc_takes(program: Program) -> Program:
+    """A CUDA kernel as nvcc takes the file that it was read from (`kir.gate.counts.work.by_nvcc`), which also writes out a loop of a few rounds in which there
+    are branches, with those inside it: a window of a filter with its borders."""
+    def rounds(s: n.For) -> int:
+        lo, hi, step = (int_value(x) for x in (s.lo, s.hi, s.step))
+        return -(-(hi - lo) // step) if lo is not None and hi is not None and step else WRITTEN_OUT + 1
+
+    def within(s: n.Stmt) -> int:
+        """Rounds of what is inside; too many where it is nothing that is written out."""
+        match s:
+            case n.Let() | n.Store() | n.Alloc():
+                return WRITTEN_OUT + 1 if any(isinstance(x, n.Expr) and isinstance(x.type, TileType) for x in walk(s)) else 1
+            case n.If():
+                return max((within(x) for x in (*s.then, *s.orelse)), default=1)
+            case n.For() if s.kind == "unroll" and not s.attrs:
+                return rounds(s) * max((within(x) for x in s.body), default=1)
+            case _:
+                return WRITTEN_OUT + 1
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if not (isinstance(new, n.For) and new.kind == "serial" and any(isinstance(s, n.If) for s in walk(new))):
+            return new
+        return replace(new, kind="unroll") if 0 < rounds(new) * max(map(within, new.body), default=1) <= WRITTEN_OUT else new
+    made: Program = transform(by_nvcc(program), leave)
+    return made
 
 
 def _back(steps: int) -> str:

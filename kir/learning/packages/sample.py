@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.gate.artifacts import ArtifactCache
-from kir.gate.cases import FRESH, OTHER, RelativeCase, Tests, expected_of
+from kir.gate.cases import FRESH, RelativeCase, Tests, expected_of
 from kir.gate.correctness import check
 from kir.gate.cost import program_cost
 from kir.gate.cpu import gate_cpu
+from kir.gate.inputs.kinds import OTHER
 from kir.hardware.target import Target, target
 from kir.interp.launch import polls
 from kir.ir import build

@@ -51,6 +51,9 @@ def with_axes(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding
             rows: Axes = (" * ".join(x for x in factors if x != last), last)
             for order in permutations(x for x in factors if x != last):
                 binding = _raised(binding, made, [x for x in names if tuple(binding.tensors[x].shape) == rows], (*order, last))
+            for middle in (x for x in factors if x != last) if len(factors) > 3 else ():  # planes of which nothing says what they are made of
+                planes = " * ".join(x for x in factors if x not in (middle, last))
+                binding = _raised(binding, made, [x for x in names if tuple(binding.tensors[x].shape) == rows], (planes, middle, last))
     return binding
 
 

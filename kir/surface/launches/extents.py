@@ -101,6 +101,21 @@ def with_shapes(binding: Binding, made: Callable[[Binding], n.Program], guessed:
     return found.changed(facts=list(dict.fromkeys([*found.facts, *rows])))
 
 
+def hazard(binding: Binding, made: Callable[[Binding], n.Program]) -> str:
+    """What goes wrong in a run at small sizes, whatever the tensors' shapes are, and at which sizes; "" where nothing does."""
+    try:
+        program = made(_shaped(binding, dict.fromkeys(open_shapes(binding), (ENDLESS,))))
+    except KirError:
+        return ""
+    for sizes in (small_sizes(binding, primes) for primes in PRIMES):
+        found = ran(program, sizes, mode="check") if sizes is not None else None
+        first = next((f for f in found.findings if f.severity == "error" and f.kind not in ("bounds", "poison", "undefined")), None) if found else None
+        if first is not None and sizes is not None:
+            at = next((f" (line {a.origin.line})" for a in first.accesses if a.origin is not None), "")
+            return f"{', '.join(f'{k} = {v}' for k, v in sizes.items()) or 'its only size'}: {first.message}{at}"
+    return ""
+
+
 def _whole_parts(binding: Binding, runs: _Runs, names: Sequence[str]) -> _Fitted | None:
     """Shapes where each size that the kernel divides by another one is a multiple of that, which is a fact where the kernel would leave them else; None where
     it divides none so, or where no shape fits then either. At other sizes a quotient is zero, and what is reached says nothing."""

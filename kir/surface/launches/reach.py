@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -243,7 +243,7 @@ def quotients(binding: Binding) -> Iterator[str]:
                 yield fact
 
 
-def ran(program: n.Program, sizes: Mapping[str, int], places: int = PLACES) -> Result | None:
+def ran(program: n.Program, sizes: Mapping[str, int], places: int = PLACES, mode: Literal["fast", "check"] = "fast") -> Result | None:
     """A run at small sizes, which says how far it reached; None where it cannot be made. Tensors of whole numbers count down from
     `places` (modulo it) and so again, the first from 0, the second from the largest, ..: two of them reach as far as all; up, where `places` is negative."""
     if any(len(r.index) not in (0, len(r.buffer.shape)) for k in program.kernels for r in regions(k)):
@@ -264,7 +264,7 @@ def ran(program: n.Program, sizes: Mapping[str, int], places: int = PLACES) -> R
     ctas = math.prod(int_value(substitute(a.extent, known)) or 1 for k in program.kernels[:1] for a in k.grid)
     threads = ctas * (int_value(program.kernels[0].threads) or 1)
     try:
-        return run(program, arrays, scalars, most_steps=min(MOST_STEPS, MOST_WORK // max(threads, 1)), ends=True)
+        return run(program, arrays, scalars, most_steps=min(MOST_STEPS, MOST_WORK // max(threads, 1)), ends=True, mode=mode)
     except KirError:
         return None
 

@@ -6,14 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from kir.analysis import normalize
 from kir.base.diagnostic import KirError
 from kir.gate.proved.drawn import random_inputs
 from kir.interp import run
 from kir.ir.anchors import at
+from kir.ir.binding import Binding
+from kir.ir.canonical import alpha_equal
 from kir.ir.nodes import For, Mma, Store
 from kir.ir.parser import parse_program
+from kir.learning.optimize.hosts.read_back import for_readers
 from kir.rewrite.meaning import difference
-from kir.surface import Backend, backend
+from kir.surface import Backend, ShowingBackend, backend
+from kir.surface.reading import load_expert
 from tests.backends.conftest import program
 from tests.round_trips import ROUND_TRIPS
 
@@ -215,3 +220,44 @@ def test_a_reduction_without_a_word_of_its_own_brings_its_combine_function(trito
     text = triton.emit(parse_program(body(f"let m = reduce({value}, axis=0, op={op})\nY[i] = cast(m, f32)"), "p.kir")).text
     (name,) = {line.split()[1].partition("(")[0] for line in text.splitlines() if line.startswith("def ") and line.endswith("(a, b):")}
     assert f"    return {combine}" in text and f", 0, {name})" in text
+
+
+READ_TWICE = """kir 1
+program rows
+  size M: i32
+  size K: i32
+  in X: f32[M, K]
+  in W: f32[K, 64]
+  out Y: f32[M, 64]
+kernel main grid (i: ceildiv(M, 32)) threads 128
+  fragment acc: f32[32, 64] = 0.0
+  for k in 0..ceildiv(K, 16)
+    let x = load(X[i * 32 +: 32, k * 16 +: 16] else 0.0 clip) + load(X[i * 32 +: 32, k * 16 +: 16] else 0.0 clip)
+    mma acc += x * load(W[k * 16 +: 16, 0 +: 64] else 0.0 clip)
+  Y[i * 32 +: 32, 0 +: 64] = acc clip
+"""
+
+
+def test_what_is_said_more_than_once_has_a_name_for_a_reader(triton: Backend, tmp_path: Path) -> None:
+    """Where all names in it have their values; and the text is read as the other one is."""
+    p = parse_program(READ_TWICE, "rows")
+    assert isinstance(triton, ShowingBackend)
+    shown = triton.shown(p)
+    lines = [line.strip() for line in shown.text.splitlines()]
+    order = ("offs_m = i * 32 + tl.arange(0, 32)", "for k in ", "offs_k = k * 16", "offs = ", "mask = ", "x = ")
+    at = {name: next(k for k, line in enumerate(lines) if line.startswith(name)) for name in order}
+    assert list(at.values()) == sorted(at.values()), shown.text
+    assert lines[at["offs = "]] == "offs = tl.cast(offs_m[:, None], tl.int64) * K + offs_k[None, :]" and shown.text.count("tl.arange(0, 16)") == 1
+    assert max(map(len, lines)) < 110
+    texts = []
+    for stem, each in (("gated", triton.emit(p)), ("shown", shown)):
+        (tmp_path / f"{stem}.py").write_text(each.text)
+        texts.append(normalize(load_expert(f"{tmp_path / stem}.py::main", Binding.parse(dict(each.bindings)["main"])).program))
+    assert alpha_equal(*texts) and for_readers(triton, p).text == shown.text
+    assert triton.shown(parse_program(body("Y[i] = X[i]"), "one")).text == triton.emit(parse_program(body("Y[i] = X[i]"), "one")).text
+
+
+def test_a_size_less_a_number_divides_where_a_fact_keeps_it_positive(triton: Backend) -> None:
+    text = "kir 1\nprogram p\n  size W: i32\n  out Y: f32[W]\n{}kernel main grid (i: W) threads 128\n  Y[i % (W - 2)] = 1.0\n"
+    assert "i % (W - 2)" in triton.emit(parse_program(text.format("  fact W - 2 >= 1\n"), "p")).text
+    assert [d.id for d in triton.accepts(parse_program(text.format("  fact W >= 1\n"), "p"))] == ["KIR-B005"]

@@ -144,6 +144,12 @@ def test_a_kernel_is_made_fast_at_the_sizes_that_its_file_calls_it_with(tmp_path
     assert shape_for(one, "").sizes == {"m": 512, "n": 781} and shape_for(one, "m=64,n=128").sizes == {"m": 64, "n": 128}
     file.write_text(file.read_text().replace("torch.randn(512, 781", "torch.randn(5, 781"))
     assert shape_for(subject(str(file)), "").sizes["m"] >= 4096
+    one = subject(str(file), problem="softmax")  # rows of 1,024 at most: none of its timed shapes, and no reason to be fast at the small ones
+    assert not one.problem.timed_for(one.program) and shape_for(one, "").sizes == {"M": 8192, "N": 1024}
+    file.write_text(file.read_text().replace("torch.randn(5, 781", "torch.randn(65536, 5552"))
+    large = subject(str(file))
+    assert shape_for(large, "").sizes == {"m": 65536, "n": 5552}, "nothing is interpreted at them"
+    assert shape_for(large, "", "gpu").sizes == {"m": 16384, "n": 1388}, "on a device the interpreter says at them what is right"
 
 
 def test_a_kernel_with_a_hazard_is_not_taken_for_what_must_be_computed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -40,6 +40,16 @@ def reasons(file: Path, kernel: str = "k") -> list[str]:
     return [s.reason for s in opaque_statements(read(file, kernel))]
 
 
+@pytest.mark.parametrize(("text", "said"), [
+    ("__global__ void k(float* x) {\n  int n = x;\n  n = n + 1;\n  x[0] = n;\n}\n", "'n', of type int, begins with a value that is no number"),
+    ("__global__ void k(float* x) {\n  x[blockIdx.w] = 1.f;\n}\n", "the component 'w'"),
+    ("__device__ int f(float v) {\n  int n;\n  ;\n  return n;\n}\n__global__ void k(float* x) {\n  x[0] = f(1.f);\n}\n", "")])
+def test_what_random_sources_found_stays_text_or_is_read(tmp_path: Path, text: str, said: str) -> None:
+    """Exceptions before: a number from a pointer, a fourth axis, an empty statement between a declaration and a return."""
+    found = reasons(written(tmp_path, text))
+    assert said in found[0] if said else not found, found
+
+
 def test_a_header_that_is_not_there_is_left_out(tmp_path: Path) -> None:
     assert reasons(written(tmp_path, '#include "nowhere.cuh"\n#include "omp.h"\n' + PLAIN)) == []
 

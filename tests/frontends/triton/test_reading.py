@@ -464,7 +464,7 @@ def kernel(x, y):
 
 @pytest.mark.parametrize(
     ("text", "id_"),
-    [("def broken(:\n", "KIR-F002"), ("x = 1\n", "KIR-F003")],
+    [("def broken(:\n", "KIR-F002"), ("x = 'a' b'b'\n", "KIR-F002"), ("x = 1\n", "KIR-F003")],
 )
 def test_bad_files_are_refused_with_a_place(tmp_path: Path, text: str, id_: str) -> None:
     file = tmp_path / "bad.py"

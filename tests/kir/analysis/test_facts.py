@@ -279,3 +279,10 @@ def test_a_sum_of_very_many_names_keeps_them() -> None:
     known = Facts.at(made, ("k", len(made.kernels[0].body) - 1))
     store = made.kernels[0].body[-1]
     assert isinstance(store, n.Store) and len(build.polynomial(known.expanded(store.value))) < 300
+
+
+def test_a_bound_of_a_size_less_a_number_is_one_of_the_size() -> None:
+    program = parse_program("kir 1\nprogram p\n  size W: i32\n  size V: i32\n  out Y: f32[W]\n  fact W - 2 >= 1\n  fact 7 > V + 3\n"
+                            "kernel main grid (i: W) threads 1\n  Y[i] = 1.0\n", "p")
+    known = Facts.from_program(program)
+    assert known.domain(var("W", I32)).lo == 3 and known.domain(var("V", I32)).hi == (1 << 31) - 1, "a sum that may wrap says nothing"

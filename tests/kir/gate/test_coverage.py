@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from kir.gate.cases import ProblemCase, problem_plan, problem_tests, relative_tests, tensor_names
+from kir.gate.claims.elsewhere import elsewhere
 from kir.gate.correctness import check
 from kir.gate.covered import _bits, covered
 from kir.gate.goals import Goal, predicted, promised
@@ -267,3 +268,14 @@ def test_two_versions_of_a_kernel_are_told_apart_though_a_pass_lets_them_share_w
     assert [anchor for kind, anchor in found.reached if kind == "loop"] == [f"{runs}/sum"] and found.outputs["Y"].tolist() == [columns] * 3
     again = run(parse_program(program_text(made)), {"X": x}, {}, cover=True)
     assert again.reached == found.reached
+
+
+def test_a_number_of_a_kernel_that_is_its_own_problem_is_drawn() -> None:
+    """What every test holds at one value: there is no reference file to ask, and the kernel itself says what is right."""
+    text = "kir 1\nprogram p\n  size N: i32\n  in X: f32[N]\n  scalar eps: f32\n  out Y: f32[N]\nkernel main grid (i: N) threads 1\n  Y[i] = X[i] + {}\n"
+    right, fixed = (parse_program(text.format(value), "p") for value in ("eps", "0.5"))
+    problem = program_problem(right, right)
+    for program, said in ((right, []), (fixed, ["KIR-G143"])):
+        names, at = tensor_names(program, problem, {}), problem.shapes[0]
+        case = ProblemCase(problem, at, "normal", 0, problem.inputs(at, 0), names)
+        assert [d.id for d in elsewhere(program, problem, names, [case], lambda _: "")] == said

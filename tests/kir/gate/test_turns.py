@@ -59,7 +59,23 @@ kernel main grid (b: ceildiv(N, 64)) threads 64
 """)
 
 
+def sums(value: str) -> Program:
+    return parse_program(f"""kir 1
+program p
+  size N: i32
+  in X: i32[N, 9]
+  out Y: i64[N]
+kernel main grid (b: N) threads 1
+  register s: i64 = 0:i64
+  for k in 0..9
+    let x = X[b, k]
+    s = s + {value}
+  Y[b] = s
+""")
+
+
 FLOATS = [
+    ("x * 2.0", "select(b * 64 + t > 0 & x + X[0] == 1.25, 0.0, x * 2.0)", "select(x + X[0] == 1.25, x + x, x * 2.0)"),
     ("x * 2.0", "select(cast(x, i32, bits) == 1078530011, 0.0, x * 2.0)", "x + x"),
     ("x * 2.0", "select(x * 7.0 == 21.0, 0.0, x * 2.0)", "select(x * 7.0 == 21.0, 6.0, x * 2.0)"),
     ("x * 2.0", "select(x > 11.5 & x < 11.625, 0.0, x * 2.0)", "select(x > 11.5 & x < 11.625, x + x, x * 2.0)"),
@@ -73,7 +89,10 @@ WHOLE = [
 
 
 @pytest.mark.parametrize(("made", "right", "wrong", "other"), [*((floats, *x) for x in FLOATS), *((whole, *x) for x in WHOLE),
-                                                               (tiles, *FLOATS[1]), (tiles, *FLOATS[4])])
+                                                               (tiles, *FLOATS[2]), (tiles, *FLOATS[5]),
+                                                               *((sums, "cast(x, i64) * cast(x, i64)", wrong, "cast(abs(x), i64) * cast(abs(x), i64)")
+                                                                 for wrong in ("cast(x * x, i64)", "cast(cast(x, f32) * cast(x, f32), i64)",
+                                                                               "cast(cast(x, i16), i64) * cast(x, i64)"))])
 def test_what_is_wrong_at_few_values_is_refused_and_what_is_right_there_is_not(made: object, right: str, wrong: str, other: str) -> None:
     assert callable(made)
     against = made(right)
@@ -139,3 +158,110 @@ kernel main grid (i: M) threads 1
     flow = Flow(program)
     (other,) = [way for way in ways(program, flow) if isinstance(way.node, Select) and not way.holds]
     assert possible(program, flow, other) == asked
+
+
+SIZED = """kir 1
+program p
+  size M: i32
+  size N: i32
+  fact M >= 1
+  fact N >= 1
+  in X: f32[M, N]
+  out Y: f32[M, N]
+kernel main grid (m: M) threads 32
+  for t in 0..32 parallel thread
+    for k in 0..ceildiv(N, 32)
+      if k * 32 + t < N
+        let x = X[m, k * 32 + t]
+        Y[m, k * 32 + t] = {value}
+"""
+
+
+@pytest.mark.parametrize("where", ["N == 777 & m == 3", "M == 37 & N == 41", "M * N == 5040", "N * N == 1369", "M == N + 5", "N == 777 & x > 0.5"])
+def test_a_way_that_sizes_decide_together_is_taken(where: str) -> None:
+    """A value is wrong at few sizes, which no size by itself leads to; what is right there is accepted."""
+    against = parse_program(SIZED.format(value="x * 2.0"))
+    wrong, right = (parse_program(SIZED.format(value=f"select({where}, {there}, x * 2.0)")) for there in ("0.0", "x + x"))
+    refused = gate_cpu(wrong, None, "kir", [], against=against)
+    assert not refused.accepted and refused.stage == "correctness"
+    assert gate_cpu(right, None, "kir", [], against=against).accepted
+
+
+SCALARS = """kir 1
+program p
+  size N: i32
+  scalar alpha: f32
+  scalar flag: i32
+  fact N >= 1
+  in X: f32[N]
+  out Y: f32[N]
+kernel main grid (b: ceildiv(N, 64)) threads 64
+  for t in 0..64 parallel thread
+    if b * 64 + t < N
+      let x = X[b * 64 + t]
+      Y[b * 64 + t] = {value}
+"""
+
+
+@pytest.mark.parametrize("wrong", ["select(flag != 0, x * 0.5, x + 0.5)", "x * alpha", "select(flag == 1, x * alpha, x + alpha)",
+                                   "select(alpha < 0.0, 0.0, select(flag != 0, x * alpha, x + alpha))"])
+def test_a_scalar_that_is_left_out_shows_at_other_values(wrong: str) -> None:
+    """All of these were accepted: a factor was 0.5 and a flag 1 in every test."""
+    against = parse_program(SCALARS.format(value="select(flag != 0, x * alpha, x + alpha)"))
+    assert not gate_cpu(parse_program(SCALARS.format(value=wrong)), None, "kir", [], against=against).accepted
+    right = SCALARS.format(value="select(flag == 0, alpha + x, alpha * x)")
+    assert gate_cpu(parse_program(right), None, "kir", [], against=against).accepted
+
+
+def test_facts_about_scalars_hold_at_all_values() -> None:
+    """A program that says that its flag is set is not asked what it does without."""
+    against = SCALARS.replace("  fact N >= 1\n", "  fact N >= 1\n  fact flag >= 1\n").format(value="select(flag != 0, x * alpha, x + alpha)")
+    alone = SCALARS.format(value="x * alpha")
+    assert gate_cpu(parse_program(alone), None, "kir", [], against=parse_program(against)).accepted
+
+
+SOFTMAX = """kir 1
+program p
+  size M: i32
+  size N: i32
+  fact M >= 1
+  fact N >= 1
+  in X: f32[M, N]
+  out Y: f32[M, N]
+kernel main grid (m: M) threads 1
+  register top: f32 = {first}
+  register s: f32 = 0.0
+  for k in 0..N
+    top = max(top, X[m, k])
+  for j in 0..N
+    s = s + exp(X[m, j] - top)
+  for i in 0..N
+    Y[m, i] = exp(X[m, i] - top) / s
+"""
+
+
+def test_a_largest_that_begins_at_zero_is_wrong_far_below() -> None:
+    """The same over the reals, and zero by zero in floats."""
+    against = parse_program(SOFTMAX.format(first="X[m, 0]"))
+    assert not gate_cpu(parse_program(SOFTMAX.format(first="0.0")), None, "kir", [], against=against).accepted
+    assert gate_cpu(parse_program(SOFTMAX.format(first="-1.0e30")), None, "kir", [], against=against).accepted
+
+
+@pytest.mark.parametrize(("value", "said"), [("select(x != x, 0.0, x * 2.0)", "with NaN among the inputs Y["), ("x + x", ""),
+                                             ("select(x == x * 0.5 & x > 1.0, 0.0, x * 2.0)", "with infinities among the inputs Y[")])
+def test_what_is_not_finite_is_a_warning(value: str, said: str) -> None:
+    """It refuses nothing, and nothing was said of it."""
+    found = gate_cpu(floats(value), None, "kir", [], against=floats("x * 2.0"), algebra=True)
+    assert found.accepted and found.correctness is not None
+    assert [d.message.startswith(said) and d.id == "KIR-G144" for d in found.correctness.weak] == [True] * bool(said)
+
+
+def test_a_way_of_the_reference_that_no_size_takes_is_taken() -> None:
+    """A number that only chooses is a size of the one and nothing of the other, whose sizes are all above zero."""
+    text = SCALARS.replace("  scalar flag: i32\n", "  size flag: i32\n").format(value="select(flag != 0, max(x, 0.0), x * alpha)")
+    against = parse_program(text)
+    wrong = SCALARS.format(value="max(x, 0.0)")
+    refused = gate_cpu(parse_program(wrong), None, "kir", [], against=against)
+    assert not refused.accepted and refused.correctness is not None and refused.correctness.runs[-1].sizes["flag"] == 0
+    assert gate_cpu(parse_program(text.replace("flag != 0, max(x, 0.0), x * alpha", "flag == 0, alpha * x, max(x, 0.0)")), None, "kir", [],
+                    against=against).accepted

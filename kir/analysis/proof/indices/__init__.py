@@ -1,4 +1,4 @@
-"""Indices that one question is too hard for, or says too little of: tiles by number, and what tensors hold.
+"""Indices that one question is too hard for, or says too little of: numbers of 32 bits, tiles by number, and what tensors hold.
 
-Order: numbered, contents.
+Order: widths, numbered, contents.
 """

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kir.faces.cli._options import belong, can_be_written
-from kir.faces.cli._program import read_with
+from kir.faces.cli._program import read_written
 from kir.faces.cli._result import Result
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ def command(
     belong("check", "--package", {"-o": output})
     if not file:
         raise usage("KIR-C002", "there is nothing to check", attempt="kir check FILE, or kir check --package NAME -o FOLDER")
-    program, unsaid, surface = read_with(file, bind)
-    done = proved(program, runs, unsaid, surface)
+    program, unsaid, surface, written = read_written(file, bind)
+    done = proved(program, runs, unsaid, surface, written)
     wrong = done.verdict == "refuted" or (strict and (done.verdict != "proved" or bool(done.unsaid)))
     return Result(done.to_json(), _shown(done), int(wrong), tuple(f.diagnostic() for f in done.findings if f.status == "refuted"))
 

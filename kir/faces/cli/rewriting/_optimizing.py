@@ -84,7 +84,7 @@ def search_run(one: Subject, setting: Setting, allowed: Budget, policy: Policy, 
                 here = Setting(setting.problem, setting.shape, Gpu(where.cache or Path(), engine.numbers[0]).target, setting.surface)
             judge = PoolJudge(engine, lambda p, s: task_of(here, p, s, where.compiles, str(where.cache or ""), where.on, shared), name=where.on,
                               measures=gpu)
-            return searching(judge, here, stoppable=False)  # its processes are interrupted, too
+            return searching(judge, here, stoppable=not where.cluster)  # a cluster's processes are interrupted, too
         if where.on == "gpu":
             from kir.gate.gpu import Gpu
             from kir.gate.gpu.oracle import sharing

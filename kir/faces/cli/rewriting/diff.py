@@ -5,6 +5,7 @@ What moved is shown as moved, not as deleted and added.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -72,6 +73,8 @@ def _over_reals(before: Program, changed: Program, given: list[str]) -> dict[str
     found = equal_over_reals(before, changed, sizes)
     at = ", ".join(f"{k} = {v}" for k, v in sizes.items())
     said = f"equal over the reals, for all inputs{f' at {at}' if at else ''}: {found.status}" + (f" ({found.why})" if found.why else "")
+    missing = re.fullmatch(r"'(\w+)' has no value", found.why)
+    said += f"; --set {missing[1]}=NUMBER" if missing else ""
     return {"status": found.status, "why": found.why, "elements": found.elements, "said": said}
 
 

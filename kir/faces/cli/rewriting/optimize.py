@@ -86,7 +86,7 @@ def command(
         return package_run(file, package, named(target), allowed, output, where)
     one = subject(file, bind, problem)
     _can_be_written(one, output, in_place)
-    asked = [shape_for(one, text) for text in shape or [""]]
+    asked = [shape_for(one, text, on) for text in shape or [""]]
     if len(asked) > 1:
         belong("optimize", "one --shape", {"--log": log, "--in-place": in_place, "--surface any": surface == "any"})
     found: list[Found] = []

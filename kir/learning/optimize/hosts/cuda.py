@@ -44,6 +44,12 @@ _PURE = frozenset({
     *("data_ptr", "const_data_ptr", "mutable_data_ptr", "data", "get", "raw_pointer_cast", "size", "sizes", "numel", "stride", "dim", "min", "max", "dim3"),
     *("static_cast", "reinterpret_cast", "const_cast", "int", "float", "double", "unsigned", "int64_t", "int32_t", "size_t", "sizeof")})
 """Functions that host code may call once more: they change nothing."""
+_NEEDED = {"<cassert>": re.compile(r"\bassert\s*\("), "<cstring>": re.compile(r"\bmem(?:cpy|set|move|cmp)\s*\("), "<cmath>": re.compile(
+    r"\b(?:INFINITY|NAN|(?:a?(?:sin|cos|tan)h?|exp(?:2|10|m1)?|log(?:2|10|1p|b)?|r?sqrt|cbrt|pow|fmax|fmin|fabs|fma|fmod|floor|ceil|rint|nearbyint|trunc|erfc?|"
+    r"l?l?round|[lt]gamma|copysign|ldexp|scalbn|isnan|isinf|isfinite|signbit|atan2|hypot|remainder)f?\s*\()")}
+"""Headers that a written text includes always, and what needs them."""
+LABELS = " A comment `@label` names the statement of the program that the lines below it are written for."
+"""What such a text says of comments that a patch leaves out."""
 UNUSED = 3
 """How often a written text names a parameter that it does not look at: kernel, function that launches, and what that one passes."""
 
@@ -170,6 +176,8 @@ class _Launch:
     """What its line begins with."""
     within: str
     """The namespaces that it names before the kernel."""
+    around: str
+    """The file, comments blanked out."""
 
 
 def _conditions(shown: str) -> Callable[[int], tuple[tuple[int, int], ...]]:
@@ -249,7 +257,7 @@ def _launch(shown: str, text: str, m: re.Match[str]) -> _Launch:
     templates = _listed(shown, text, m.start(2) + 1, m.end(2) - 1) if m[2] else []
     return _Launch(m.start(), close + semicolon.end(), text[m.start():close + semicolon.end()], templates, _listed(shown, text, m.end(), end),
                    _listed(shown, text, end + opened.end(), close - 1), _indent(text[line:m.start()]),
-                   m[1][:m[1].rfind("::") + 2] if "::" in m[1] else "")
+                   m[1][:m[1].rfind("::") + 2] if "::" in m[1] else "", shown)
 
 
 def _indent(line: str) -> str:
@@ -259,8 +267,9 @@ def _indent(line: str) -> str:
 
 def _parts(emitted: Emitted) -> tuple[list[str], str]:
     """What a written text includes, and its functions, of which none is seen beyond the file."""
-    includes = re.findall(r"^#include\s+([<\"][^>\"\n]+[>\"])", emitted.text, re.MULTILINE)
-    body = re.sub(r"^#include[^\n]*\n", "", emitted.text, flags=re.MULTILINE)
+    body = re.sub(r"^#include[^\n]*\n|^[ \t]*// @\w+\n", "", emitted.text, flags=re.MULTILINE).replace(LABELS, "")
+    includes = [x for x in re.findall(r"^#include\s+([<\"][^>\"\n]+[>\"])", emitted.text, re.MULTILINE)
+                if x not in _NEEDED or _NEEDED[x].search(f"{body}{emitted.launch}")]
     if re.search(r"^\s*#", re.sub(r"^\s*#\s*pragma\s+unroll[^\n]*", "", body, flags=re.MULTILINE), re.MULTILINE):
         raise NotSaid("the result needs directives of its own")
     launch = re.sub(r"^cudaError_t launch_", "static inline cudaError_t launch_", emitted.launch, flags=re.MULTILINE)
@@ -274,6 +283,9 @@ def _chosen(launch: _Launch, made: _Made, binding: Binding, program: Program, em
     if len(launch.given) != len(made.params):
         raise NotSaid("its launch does not give each parameter")
     said = {name: x if _SIMPLE.fullmatch(x) else f"({_pure(x)})" for name, x in zip(made.params, launch.given, strict=True)}
+    of = {name: max((p for p in made.params if name.startswith(f"{p}_")), key=len, default="")
+          for name in (*binding.scalars, *binding.tensors, *(p.name.lstrip("%") for p in program.params)) if name not in said}
+    said |= {name: f"{said[p]}.{name.removeprefix(f'{p}_')}" for name, p in of.items() if p}  # a field of a struct that is passed whole
     if len(launch.config) < 2:
         raise NotSaid("its launch has no grid and block")
     names, where = _sizes(launch, binding, said, emitted)
@@ -372,14 +384,27 @@ def _extents(words: str) -> str:
     return words if _pure(words).startswith("dim3(") else f"dim3({words})"
 
 
+def _extent(launch: _Launch, axis: str) -> str:
+    """What a launch says of a block along an axis: a number, where that is all of it."""
+    block = launch.config[1]
+    if numbers := re.fullmatch(r"(?:dim3\s*\()?\s*(\d+)\s*(?:,\s*(\d+)\s*)?(?:,\s*(\d+)\s*)?\)?", block):
+        return numbers["xyz".index(axis) + 1] or "1"
+    if re.fullmatch(r"\w+", block):
+        declared = re.findall(rf"\b(\w+)\s+{block}\b(?=\s*[=({{;,)])", launch.around)
+        if declared and all(x == "dim3" for x in declared):
+            return f"{block}.{axis}"
+        if declared and all(x in ("int", "unsigned", "size_t", "int64_t", "uint32_t") for x in declared):
+            return block if axis == "x" else "1"
+    return f"{_extents(block)}.{axis}"
+
+
 def _of_the_launch(launch: _Launch, made: _Made, binding: Binding, said: Mapping[str, str], names: Mapping[str, str]) -> Iterator[str]:
     """What the binding takes for granted of a launch beside its sizes: threads, compile-time values, facts, and what is not passed."""
     for axis in "xyz":
         threads = binding.metas.get(f"threads_{axis}")
         if isinstance(threads, int) and not isinstance(threads, bool):
-            block = launch.config[1]
-            if block != str(threads) and (axis == "x" or threads > 1 or not block.isdigit()):
-                yield f"{_extents(block)}.{axis} == {threads}"
+            extent = _extent(launch, axis)
+            yield from () if extent == str(threads) else (f"{extent} == {threads}",)
     for name, value in binding.metas.items():
         if name == "shared_bytes":
             given = launch.config[2] if len(launch.config) > 2 else "0"

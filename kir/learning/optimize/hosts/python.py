@@ -21,7 +21,7 @@ from kir.ir.types import I32
 from kir.ir.visit import walk
 from kir.learning.optimize.hosts.decorators import worked_out
 from kir.learning.optimize.hosts.grids import MAKES, PURE, around_of, grid_of, said_as
-from kir.learning.optimize.hosts.read_back import NotSaid, reads_back, source_of
+from kir.learning.optimize.hosts.read_back import NotSaid, for_readers, reads_back, source_of
 from kir.surface import EditingBackend, Emitted, backend
 from kir.surface.edits import SourceEdit
 from kir.surface.edits.splice import between, lines_of, with_ends_of
@@ -114,6 +114,8 @@ DESCRIBED = "make_tensor_descriptor"
 """What needs memory at a launch, and tensors aligned to 16 bytes."""
 ALLOCATOR = 'triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device="cuda"))'
 """How host code says where that memory comes from."""
+SHORT = 88
+"""Columns that a condition may have to stand in one line."""
 BESIDE = "beside"
 """How far an edit reached that leaves the kernel as it was."""
 
@@ -136,7 +138,7 @@ def beside(path: Path, kernel: str, binding: Binding, program: Program) -> Sourc
     if len(program.kernels) != 1 or program.plan or program.workspaces or program.tensor_maps or binding.maps or binding.arrays:
         raise NotSaid("the result is more than one kernel of the same tensors")
     renamed = replace(program, name=name, kernels=(replace(program.kernels[0], name=name),))
-    emitted = backend("triton").emit(renamed)
+    emitted = for_readers(backend("triton"), renamed)
     kernels = ast.parse(emitted.text)
     imports, rest = ([x for x in kernels.body if isinstance(x, ast.Import | ast.ImportFrom) is here] for here in (True, False))
     if lacking := _imported(imports) - _imported(tree.body):
@@ -215,6 +217,8 @@ def _dispatched(text: str, tree: ast.Module, call: ast.Expr, made: ast.FunctionD
         for x in (x for x in factors if x in binding.sizes and x not in names and factors.count(x) == 1):
             if all(y in names for y in factors if y != x):
                 names[x] = f"({place} // ({' * '.join(names[y] for y in factors if y != x)}))"
+    names |= {a.of: _unused(a.of, binding, said) for a in entry.arguments if a.kind == "scalar" and a.of in binding.sizes and a.of not in names
+              and not _looked_at(a.name, a.of, emitted, program)}
     sizes = {x: n.Var(x, I32) for x in binding.sizes}
     for param, value in binding.scalars.items():
         if not (isinstance(value, str) and value.isidentifier()):
@@ -251,15 +255,36 @@ def _dispatched(text: str, tree: ast.Module, call: ast.Expr, made: ast.FunctionD
     lines = lines_of(text)[call.lineno - 1:call.end_lineno]
     pad = lines[0][:len(lines[0]) - len(lines[0].lstrip())]
     step = "\t" if "\t" in pad else "    "
-    new = f"{entry.function}[({', '.join(python_expression(e, names, CEILDIV) for e in entry.grid)},)]({', '.join(given)})"
+    new = f"{entry.function}[{as_tuple(python_expression(e, names, CEILDIV) for e in entry.grid)}]({', '.join(given)})"
     _once_more([*where, new])
     new = f"{ALLOCATOR}\n{pad}{step}{new}" if described else new
     if not where:
         return f"{pad}{new}\n", ""
     where = [f"({x})" if " or " in x else x for x in dict.fromkeys(where)]
-    held = f"\n{pad}{step}and ".join(where)
+    held = f"(\n{pad}{step}{f'{chr(10)}{pad}{step}and '.join(where)}\n{pad})"
+    if len(short := f"{pad}if {' and '.join(where)}:") <= SHORT:
+        held = short.removeprefix(f"{pad}if ").removesuffix(":")
     old = "".join(f"{step}{line}" if line.strip() else line for line in lines)
-    return f"{pad}if (\n{pad}{step}{held}\n{pad}):\n{pad}{step}{new}\n{pad}else:\n{old}", " and ".join(where)
+    return f"{pad}if {held}:\n{pad}{step}{new}\n{pad}else:\n{old}", " and ".join(where)
+
+
+def _looked_at(name: str, size: str, emitted: Emitted, program: Program) -> bool:
+    """Whether a written kernel's parameter, which is a size, matters: to its statements, its grid, or what must hold of it."""
+    facts = (said for f in program.facts if not POSITIVE.fullmatch(said := expr_text(f)))
+    told = [(name, emitted.text.partition("):")[2]), *((size, x) for x in (*map(expr_text, emitted.entries[0].grid), *facts))]
+    return any(re.search(rf"\b{word}\b", text) for word, text in told)
+
+
+def _unused(size: str, binding: Binding, said: Mapping[str, str]) -> str:
+    """What a launch gives for a size that nothing looks at: the length of a tensor that has it, where it has a name."""
+    return next((f"{said[name]}.shape[{axis}]" for name, t in binding.tensors.items() if said.get(name, "").isidentifier()
+                 for axis, d in enumerate(t.shape) if str(d) == size), "0")
+
+
+def as_tuple(items: Iterable[str]) -> str:
+    """Python's text of a tuple."""
+    held = [*items]
+    return f"({', '.join(held)}{',' * (len(held) == 1)})"
 
 
 def _made_here(tree: ast.Module, call: ast.Expr) -> set[str]:
@@ -372,7 +397,7 @@ def _relaunched(edit: SourceEdit, program: Program) -> str | None:
             grid = [python_expression(e, names, CEILDIV) for e in launch.grid]
         except KeyError:
             return None
-        changes.append((*_span(text, call.func.slice), f"({', '.join(grid)},)"))
+        changes.append((*_span(text, call.func.slice), as_tuple(grid)))
     given = {k.arg: k.value for k in call.keywords}
     for name, value in options.items():
         end = _span(text, call)[1] - 1
@@ -429,4 +454,4 @@ def python_expression(e: n.Expr, names: Mapping[str, str], ceildiv: str = "") ->
             raise KeyError(expr_text(e))
 
 
-__all__ = ["ALLOCATOR", "BESIDE", "DESCRIBED", "POSITIVE", "beside", "followed", "granted", "narrower", "python_expression"]
+__all__ = ["ALLOCATOR", "BESIDE", "DESCRIBED", "POSITIVE", "as_tuple", "beside", "followed", "granted", "narrower", "python_expression"]

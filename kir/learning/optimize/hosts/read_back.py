@@ -9,7 +9,7 @@ from kir.base.diagnostic import KirError
 from kir.ir.binding import Binding
 from kir.ir.canonical import alpha_equal
 from kir.ir.nodes import Program
-from kir.surface import Emitted
+from kir.surface import Backend, Emitted, ShowingBackend
 from kir.surface.reading import load_expert
 
 
@@ -23,6 +23,26 @@ def source_of(path: Path) -> str:
         return path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as bad:
         raise NotSaid(f"it is no text in UTF-8: its byte {bad.start} is not") from None
+
+
+def for_readers(by: Backend, program: Program) -> Emitted:
+    """The text of a program that a person is given: with names for what is said more than once, where that is read as the text that was gated is. Raises
+    KirError with what the surface cannot say."""
+    gated, shown = by.emit(program), by.shown(program) if isinstance(by, ShowingBackend) else None
+    if shown is None or shown.text == gated.text:
+        return gated
+    with tempfile.TemporaryDirectory(prefix="kir-shown-") as folder:
+        try:
+            for function, binding in gated.bindings:
+                read = list[Program]()
+                for stem, text in (("gated", gated.text), ("shown", shown.text)):
+                    (place := Path(folder) / f"{stem}.py").write_text(text, encoding="utf-8")
+                    read.append(normalize(load_expert(f"{place}::{function}", Binding.parse(binding)).program))
+                if not alpha_equal(*read):
+                    return gated
+        except KirError:
+            return gated
+    return shown
 
 
 def reads_back(path: Path, after: str, name: str, emitted: Emitted) -> None:
@@ -39,4 +59,4 @@ def reads_back(path: Path, after: str, name: str, emitted: Emitted) -> None:
         raise NotSaid("the new kernel is not read in it as it is by itself")
 
 
-__all__ = ["NotSaid", "reads_back", "source_of"]
+__all__ = ["NotSaid", "for_readers", "reads_back", "source_of"]

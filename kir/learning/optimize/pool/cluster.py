@@ -72,6 +72,11 @@ class Cluster:
         """Whether `result` would not wait."""
         return bool(self._ray.wait([begun], timeout=0)[0])
 
+    def withdraw(self, begun: Any) -> None:
+        """What waits is not done."""
+        with contextlib.suppress(Exception):
+            self._ray.cancel(begun)
+
     def again(self) -> bool:
         """What had been begun beside a lost worker goes on."""
         return False

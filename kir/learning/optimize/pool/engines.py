@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -55,6 +56,10 @@ class Engine(Protocol):
         """Whether `result` would not wait."""
         ...
 
+    def withdraw(self, begun: Any) -> None:
+        """Nobody will ask for it: it need not be done, where no worker has begun with it."""
+        ...
+
     def again(self) -> bool:
         """After a loss: whether what had been begun beside it is lost too, and must be begun again."""
         ...
@@ -92,6 +97,10 @@ class Processes:
     def done(self, begun: Future[dict[str, Any]]) -> bool:
         """Whether it has ended."""
         return begun.done()
+
+    def withdraw(self, begun: Future[dict[str, Any]]) -> None:
+        """What waits is not done."""
+        begun.cancel()
 
     def again(self) -> bool:
         """The others are lost too."""
@@ -257,6 +266,11 @@ class Devices:
         """Whether it has ended."""
         return begun.said.done()
 
+    def withdraw(self, begun: Begun) -> None:
+        """What waits is not done."""
+        with self._lock, contextlib.suppress(ValueError):
+            self._ready.remove(begun)
+
     def again(self) -> bool:
         """What was begun beside it goes on: no two tasks share a process."""
         return False
@@ -289,7 +303,9 @@ def _end(pool: ProcessPoolExecutor) -> None:
 
 
 def _shares(folder: str) -> None:
-    """In a worker, before anything else: compilers are loaded once for all workers, by servers in a folder."""
+    """In a worker, before anything else: compilers are loaded once for all workers, by servers in a folder; an interruption (Ctrl-C) is for whoever asked, who
+    ends the workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ[COMMON] = folder
 
 

@@ -49,7 +49,10 @@ class PoolJudge:
         return self._said(self.task(program, surface))
 
     def again(self, program: Program, surface: str) -> Measured:
-        """The word on one that was right before. Raises as `judge` does."""
+        """The word on one that was right before. What else was begun is not asked for any more: a search ends with this. Raises as `judge` does."""
+        for begun in self._begun.values():
+            self.engine.withdraw(begun)
+        self._begun.clear()
         return self._said(replace(cast(Any, self.task(program, surface)), again=True))
 
     def _said(self, task: Job) -> Measured:

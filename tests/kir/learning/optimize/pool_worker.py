@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,17 @@ class Said:
         return self.what
 
 
+@dataclass(frozen=True)
+class Again(Said):
+    """A task that may be asked once more."""
+
+    again: bool = False
+
+    @property
+    def key(self) -> str:
+        return f"{self.what} {self.again}"
+
+
 def does(task: Said) -> dict[str, Any]:
     """Die once, die always, sleep, meet another, lack memory while others are at work, or say in which process this is and which device it sees."""
     here = Path(task.folder) / f"at work {os.getpid()}"
@@ -34,6 +46,8 @@ def does(task: Said) -> dict[str, Any]:
 
 def _done(task: Said) -> dict[str, Any]:
     mark = Path(task.folder) / task.what
+    if task.what == "is interrupted":
+        os.kill(os.getpid(), signal.SIGINT)
     if task.what == "dies" or (task.what == "dies once" and not mark.exists()):
         mark.touch()
         time.sleep(0.2)

@@ -12,6 +12,7 @@ from kir.gate.counts.work import by_nvcc
 from kir.hardware.target import target
 from kir.ir.binding import Binding
 from kir.ir.nodes import Program
+from kir.ir.parser import parse_program
 from kir.ir.printer import expr_text, program_text
 from kir.learning.optimize.hosts.cuda import beside
 from kir.learning.optimize.hosts.cuda_names import said_in_one_way
@@ -19,6 +20,7 @@ from kir.learning.optimize.inputs import shape_for, subject
 from kir.learning.optimize.judge import CpuJudge, modelled
 from kir.learning.optimize.plan import Budget, Setting
 from kir.learning.optimize.search import Search
+from kir.learning.optimize.starts import as_nvcc_takes
 from kir.surface.edits import SourceEdit
 from kir.surface.reading import launched, load_expert
 
@@ -143,8 +145,9 @@ def test_each_launch_chooses_where_it_is_launched_as_the_one_that_was_read(tmp_p
 def test_what_the_preprocessor_decides_is_decided_for_the_new_kernel_too(tmp_path: Path) -> None:
     """What it includes does not stand under a condition that it does not; a macro that may be defined otherwise has the value that was read."""
     other = "#ifdef HALF\n#include <cuda_fp16.h>\n#endif\n#ifndef THREADS\n#define THREADS 128\n#endif\n"
-    after = moved(tmp_path, ("#define THREADS 128\n", other))
+    after = moved(tmp_path, ("#define THREADS 128\n", other), ("] * by;", "] * fabsf(by);"))
     assert after.index("#include <cmath>") < after.index("#ifdef HALF") and "&& (THREADS) == 128\n" in after
+    assert "<cassert>" not in after and "<cstring>" not in after, "nothing needs them"
     assert "static __global__ void" in after, "a header may be included twice"
 
 
@@ -207,7 +210,8 @@ def test_a_launch_of_torch_chooses_by_what_the_kernel_is_given(tmp_path: Path) -
     """Of a size that the kernel sees the half of alone, the half says it; the other is the grid; a block of up to 1024 threads is tried where it is full."""
     edit, _ = edit_of(tmp_path, HALVES, name="halves.cu")
     call = "launch_halves_faster(static_cast<int>(dim3(grid).x), (d * 2), (float*)(x.data_ptr<scalar_t>()), (float*)(y.data_ptr<scalar_t>()), 0);"
-    assert call in edit.after and "dim3(block).x == 1024" in edit.after and "std::is_same<scalar_t, float>::value" in edit.after
+    assert call in edit.after and "block.x == 1024" in edit.after and "std::is_same<scalar_t, float>::value" in edit.after
+    assert "dim3(block)" not in edit.after and "// @" not in edit.after
 
 
 SUMS = """
@@ -232,6 +236,10 @@ def test_what_nvcc_does_by_itself_is_no_gain(tmp_path: Path) -> None:
     assert found.baseline.measured is not None and found.baseline.measured.seconds == pytest.approx(times[1], rel=1e-5) and times[1] < 0.8 * times[0]
     assert {text.partition("unroll")[2] for text in program_text(by_nvcc(one.program)).splitlines() if " in 0.." in text and "parallel" not in text} == {
         " {factor=4}", ""}, "what is known to be a few rounds is written out"
+    window = "kir 1\nprogram p\n  size N: i32\n  in X: f32[N]\n  out Y: f32[N]\nkernel p grid (i: N) threads 1\n  register s: f32 = 0.0\n" \
+             "  for j in 0..{}\n    for k in 0..3\n      if i + j + k < N\n        s = s + X[i + j + k]\n  Y[i] = s\n"
+    made = [program_text(as_nvcc_takes(parse_program(window.format(rounds), "p"))) for rounds in (3, 40)]
+    assert [text.count(" unroll\n") for text in made] == [2, 1], "also with its borders, if it is small"
 
 
 def test_a_size_that_divides_another_one_is_seen_in_what_a_kernel_reaches(tmp_path: Path) -> None:

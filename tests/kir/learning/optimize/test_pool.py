@@ -25,7 +25,7 @@ from kir.learning.optimize.pool.judge import PoolJudge
 from kir.learning.optimize.pool.tasks import judged, require_answer, task_of
 from kir.learning.tune.search import Measured
 from kir.problem import load_problem
-from tests.kir.learning.optimize.pool_worker import Said, does
+from tests.kir.learning.optimize.pool_worker import Again, Said, does
 
 PROBLEM = load_problem("softmax")
 SETTING = Setting(PROBLEM, PROBLEM.shape("small"), target("h200"), "cuda")
@@ -65,6 +65,18 @@ def test_a_worker_that_is_killed_is_replaced_and_a_candidate_that_kills_or_keeps
     assert said["fine"][0].accepted and said["dies once"][0].accepted and said["also fine"][0].accepted
     assert not said["dies"][0].accepted and "ends the process" in said["dies"][0].reason
     assert said["also fine"][1] >= 3
+
+
+def test_an_interruption_is_not_for_the_workers_and_what_waits_is_not_done_before_the_last_word(tmp_path: Path) -> None:
+    """Ctrl-C comes to every process of a terminal: a worker goes on, so that the best so far is judged once more; what was begun is in nobody's way."""
+    engine = Processes(1)
+    judge = PoolJudge(engine, lambda p, s: Again(s, str(tmp_path)), does)
+    try:
+        assert judge.judge(OTHER, "is interrupted").accepted
+        judge.prepare([(OTHER, "fine"), *((OTHER, f"hangs {k}") for k in range(9))])
+        assert judge.again(OTHER, "also fine").accepted and not judge._begun
+    finally:
+        judge.close()
 
 
 def test_each_gpu_has_a_worker_that_sees_it_alone(tmp_path: Path) -> None:

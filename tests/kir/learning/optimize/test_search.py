@@ -283,6 +283,9 @@ def test_a_naive_softmax_becomes_one_that_reads_each_row_once() -> None:
     many = {**report, "best": {**report["best"], "losses": [*(f"left out step {k}: no" for k in range(6)), "called only where N % 2 == 0"]}}
     assert [line for line in lines(many) if "left out" in line or "only" in line][-2:] == [
         "  left out 2 further of its steps, which the report as JSON tells", "  called only where N % 2 == 0"]
+    unfit = {**report, "best": {**report["best"], "losses": ["left out step 1: KIR-R004: it does not apply", "left out step 2: KIR-P010: it hangs over"]}}
+    assert [line for line in lines(unfit) if "left out" in line] == [
+        "  left out step 2: KIR-P010: it hangs over", "  left out 1 further of its steps that do not fit this kernel, which the report as JSON tells"]
 
 
 def test_nothing_faster_is_said_with_the_limit() -> None:

@@ -1,0 +1,81 @@
+"""Numbers of 32 bits: what a sum is at given values, and which sums the statements of a program compute."""
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeGuard
+
+from kir.analysis.proof.asking.question import Holding, Ranging
+from kir.analysis.proof.values import both, compared
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.build import const
+from kir.ir.types import DType, dtype_of
+from kir.ir.visit import children, names_read, statements, substitute, walk
+
+
+def only_extents(program: n.Program) -> frozenset[tuple[object, ...]]:
+    """Sums (as polynomials) that extents of tensors are made of and no statement computes: how large a memory is, a kernel need not know."""
+    params = [p.of for p in program.params if isinstance(p.of, n.Buffer)]
+    inside = [s for k in program.kernels for s in statements(k.body)]
+    extents = [d for b in (*params, *(s.buffer for s in inside if isinstance(s, n.View))) for d in b.shape if isinstance(d, n.Expr)]
+    computed = [e for s in inside if not isinstance(s, n.View | n.Alloc) for e in _below(s)]
+    return frozenset(polynomial_of(x) for d in extents for x in walk(d) if _sum(x)) - frozenset(polynomial_of(x) for x in computed if _sum(x))
+
+
+def _below(s: n.Stmt) -> Iterator[n.Node]:
+    """What a statement is made of, without the memory that it names."""
+    left: list[n.Node] = [s]
+    while left:
+        top = left.pop()
+        yield top
+        left += [x for x in children(top) if not isinstance(x, n.Buffer | n.Stmt)]
+
+
+def _sum(x: n.Node) -> TypeGuard[n.Binary]:
+    return isinstance(x, n.Binary) and x.op in ("add", "sub", "mul") and isinstance(x.type, DType) and x.type.is_integer
+
+
+def polynomial_of(e: n.Expr) -> tuple[object, ...]:
+    """A sum in one form, whatever the order of its parts is."""
+    return tuple(sorted(((tuple(sorted(map(repr, atoms))), c) for atoms, c in build.polynomial(e).items()), key=repr))
+
+
+def overflows(e: n.Expr, holding: Iterable[Holding], values: Mapping[str, int]) -> bool:
+    """Whether at some values, at which all holds that must, a sum is not what a machine makes of it."""
+    def at(x: n.Expr) -> n.Expr:
+        own = {v.name: v for v in walk(x) if isinstance(v, n.Var) and v.name in values}
+        made: n.Expr = substitute(x, {k: const(values[k], dtype_of(v.of)) for k, v in own.items()})
+        return made
+    for h in holding:
+        if any(x == e for part in ((h.lo, h.hi) if isinstance(h, Ranging) else (h,)) for x in walk(part)):
+            continue  # there the machine already has another value
+        claim = both(compared("le", h.lo, h.var), compared("lt", h.var, h.hi)) if isinstance(h, Ranging) else h
+        if not (isinstance(found := at(claim), n.Const) and found.value):
+            return False
+    exact = 0
+    for atoms, c in build.polynomial(e).items():
+        product = c
+        for atom in atoms:
+            found = at(atom)
+            if atom is e or not isinstance(found, n.Const):
+                return False
+            product *= int(found.value)
+        exact += product
+    low, high = dtype_of(e.type).range
+    return not low <= exact <= high
+
+
+def relevant(holding: Iterable[Holding], claim: n.Expr, sizes: set[str]) -> tuple[Holding, ...]:
+    """What holds of the variables of a claim: of a range that is over other sizes, only where it begins."""
+    named = names_read(claim)
+    out: list[Holding] = []
+    for h in holding:
+        if isinstance(h, Ranging):
+            if h.var.name in named:
+                out.append(h if names_read(h.hi) & sizes <= named else compared("ge", h.var, h.lo))
+        elif names_read(h) <= named:
+            out.append(h)
+    return tuple(out)
+
+
+__all__ = ["only_extents", "overflows", "polynomial_of", "relevant"]

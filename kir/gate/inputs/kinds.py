@@ -1,0 +1,25 @@
+"""How inputs of a program that is judged by another one are drawn beside normal ones, where the other program gives what it gives in float64."""
+from __future__ import annotations
+
+from kir.problem.ordering import Ordering
+from kir.problem.schema import Draw
+
+OTHER = {
+    "positive": Draw(kind="uniform", low=0.25, high=2.0), "negative": Draw(kind="uniform", low=-2.0, high=-0.25), "tiny": Draw(kind="normal", scale=2.0**-10),
+    "large": Draw(kind="normal", scale=16.0), "wide": Draw(kind="log_uniform", low=-6, high=6), "sparse": Draw(kind="sparse", scale=4.0, every=5)}
+APART = {"apart": Draw(kind="log_uniform", low=-8, high=9)}
+"""Where a size is large: what stands behind may be far above all that came before."""
+NOTHING = {"zeros": Draw(kind="constant", low=0)}
+"""Where there is nothing at all: what divides by a norm, a largest magnitude or a sum needs a floor."""
+QUARTERS = {"quarters": Draw(kind="integers", low=-16, high=17)}
+"""Quarters of whole numbers: sums, products and differences of few values, of which some are whatever a program looks for."""
+BESIDE = {**QUARTERS, "low": Draw(kind="uniform", low=-300, high=-100), "high": Draw(kind="uniform", low=100, high=300)}
+"""And far below and above nothing: what begins from zero, or takes an exponential before its largest is known, is wrong there."""
+KINDS = {**OTHER, **APART, **NOTHING, **BESIDE}
+BLOCKS = Ordering((("*", 32),))
+"""By blocks that are smaller than most tiles: what is left out of a tile stands there too."""
+WHOLE = {"whole": Draw(kind="integers", low=-200, high=400), "counts": Draw(kind="integers", low=0, high=400), "alike": Draw(kind="constant", low=1)}
+"""Whole numbers, beside none."""
+
+
+__all__ = ["APART", "BESIDE", "BLOCKS", "KINDS", "NOTHING", "OTHER", "QUARTERS", "WHOLE"]
