@@ -28,19 +28,20 @@ class Mark:
 class Marks:
     """The marks of one kernel."""
 
-    held: dict[Mark, str] = field(default_factory=dict)
+    held: dict[tuple[str, Kind], str] = field(default_factory=dict)
     known: dict[str, Mark] = field(default_factory=dict)
 
     def __getitem__(self, key: str) -> Mark:
         return self.known[key]
 
     def of(self, text: str, kind: Kind, hint: str, atom: bool = False) -> str:
-        """The mark of a text."""
-        mark = Mark(text, kind, hint, atom)
-        if mark not in self.held:
-            self.held[mark] = key = f"\ue000{len(self.held)}\ue001"
-            self.known[key] = mark
-        return self.held[mark]
+        """The mark of a text: what it was called first is what it is called. A name needs none."""
+        if text.isidentifier():
+            return text
+        if (text, kind) not in self.held:
+            self.held[text, kind] = key = f"\ue000{len(self.held)}\ue001"
+            self.known[key] = Mark(text, kind, hint, atom)
+        return self.held[text, kind]
 
     def whole(self, text: str) -> str:
         """A text without marks."""

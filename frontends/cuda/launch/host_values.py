@@ -17,7 +17,8 @@ TYPES = {
     "unsigned int": "u32", "uint32_t": "u32", "long": "i64", "int64_t": "i64", "long long": "i64", "size_t": "u64", "uint64_t": "u64", "char": "i8",
     "int8_t": "i8", "unsigned char": "u8", "uint8_t": "u8", "bool": "bool", "short": "i16", "int16_t": "i16", "uint16_t": "u16",
     **{f"{owner}::{name}": dtype for owner in ("at", "c10", "torch") for name, dtype in (("Float8_e4m3fn", "f8e4m3"), ("Float8_e5m2", "f8e5m2"))},
-    "__nv_fp8_e4m3": "f8e4m3", "__nv_fp8_e5m2": "f8e5m2",
+    "__nv_fp8_e4m3": "f8e4m3", "__nv_fp8_e5m2": "f8e5m2", "uint": "u32", "ushort": "u16", "uchar": "u8", "ulong": "u64", "unsigned long": "u64",
+    "unsigned long long": "u64", "long int": "i64", "long long int": "i64", "signed char": "i8", "unsigned short": "u16", "ptrdiff_t": "i64", "ssize_t": "i64",
 }
 """IR dtypes by the names of C++ types."""
 ELEMENTS = {"uint": "unsigned", "uchar": "unsigned char", "ushort": "uint16_t", "ulonglong": "uint64_t", "longlong": "int64_t"}

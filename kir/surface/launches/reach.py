@@ -80,6 +80,9 @@ def small_sizes(binding: Binding, primes: Sequence[int] = PRIMES[0]) -> Mapping[
     for f in facts:
         if (pair := _multiple(f)) is not None:
             multiples[pair[0]] = math.lcm(multiples.get(pair[0], 1), pair[1])
+    for name, by in _counted_in(binding):  # enough for some of what is counted, and a rest
+        if name in base and name not in multiples and base[name] < 2 * by:
+            base[name] = base[name] * by + by // 2
     base |= {name: multiples[name] * few for name, few in zip((x for x in base if x in multiples), FEW[primes != PRIMES[0]])}
     for f in facts:
         match f:
@@ -121,6 +124,14 @@ def small_sizes(binding: Binding, primes: Sequence[int] = PRIMES[0]) -> Mapping[
             if (found := _striding(values, strides, holds)) is not None:
                 return found
     return None
+
+
+def _counted_in(binding: Binding) -> Iterator[tuple[str, int]]:
+    """Sizes of which a scalar is a part (`bytes // 4`), each with the number that it is divided by."""
+    for text in binding.scalars.values():
+        for name, by in re.findall(r"\b([A-Za-z_]\w*) // (\d+)\b", str(text)):
+            if name in binding.sizes and 1 < int(by) <= MOST_PART:
+                yield name, int(by)
 
 
 def _windows(binding: Binding, second: bool) -> Mapping[str, int]:
