@@ -8,6 +8,7 @@
     python -m benchmarks.skills retrieval     # docs/tables/skills-retrieval.md: planted states, 100,000 cards, loading
     python -m benchmarks.skills both          # the last two pages, with orders of cards that are learned once for both
     python -m benchmarks.skills speed         # only how long a search and loading take
+    python -m benchmarks.skills stale         # only which walks of the evidence today's code would not take so
     python -m benchmarks.skills look          # only looks at the states that the last two are made of, into --kept FILE
 
 Each takes --library DIR, --evidence DIR (default: what ships), --most N (cases), --workers N, --within S and --seed; the last three
@@ -26,6 +27,7 @@ from benchmarks.skills.coverage import coverage, why
 from benchmarks.skills.given import RAISED, Given
 from benchmarks.skills.retrieval import ranked, retrieval, speed
 from benchmarks.skills.round_trips import round_trips
+from benchmarks.skills.stale import stale
 from benchmarks.skills.states import look, states
 from benchmarks.skills.when import when
 from kir.base.store import write_atomic
@@ -34,8 +36,9 @@ from kir.learning.evidence.archive import read_archive, shipped
 from kir.learning.induce.uses import distinct
 
 TABLES = Path(__file__).parents[2] / "docs" / "tables"
-LOOK, SPEED, BOTH = "look", "speed", "both"
-PARTS = {LOOK: look, SPEED: speed, "coverage": coverage, "why": why, "ablation": ablation, "when": when, "round-trips": round_trips, "retrieval": retrieval}
+LOOK, SPEED, STALE, BOTH = "look", "speed", "stale", "both"
+PARTS = {LOOK: look, SPEED: speed, STALE: stale,
+         "coverage": coverage, "why": why, "ablation": ablation, "when": when, "round-trips": round_trips, "retrieval": retrieval}
 
 
 def main() -> None:
@@ -54,7 +57,7 @@ def main() -> None:
     given = Given(found.cards, distinct(read_archive(asked.evidence)), asked.most, asked.workers, asked.seed, asked.library, asked.within, asked.kept)
     more = f" --most {asked.most}" if asked.most != parser.get_default("most") else ""
     for part, text in both(given) if asked.part == BOTH else ((asked.part, PARTS[asked.part](given)),):
-        if asked.print or RAISED or part in (LOOK, SPEED):
+        if asked.print or RAISED or part in (LOOK, SPEED, STALE):
             print(text, flush=True)
         else:
             write_atomic(TABLES / f"skills-{part}.md", f"{text}\nWritten by `python -m benchmarks.skills {asked.part}{more}`.\n")

@@ -11,7 +11,7 @@ from benchmarks.skills.given import Given, side_by_side
 from kir.base.diagnostic import KirError
 from kir.base.registry import registry
 from kir.ir.parser import parse_program
-from kir.learning.cards.card import Card, Entry
+from kir.learning.cards.card import FAMILY, Card, Entry
 from kir.learning.evidence.walked import Transition
 from kir.learning.induce.trials import LEAST_SHARE, LEAST_TRIALS, fault
 from kir.rewrite import pass_class
@@ -57,7 +57,8 @@ def coverage(given: Given) -> str:
           f"{sum(card.evidence.kernels >= 3 for card in admitted)} of them are lifted from three kernels or more, "
           f"{sum({*SURFACES} <= {*card.scope.surfaces} for card in admitted)} from kernels of all three surfaces; of {sum(len(x) == 3 for x in said.values())} "
           "a use can be written on all three, the program before it and the one after; "
-          f"{sum(card.carrier.kind == 'composite' for card in admitted)} are composites."]
+          f"{sum(card.carrier.kind == 'composite' for card in admitted)} are composites; "
+          f"{sum(any(p.category == FAMILY for p in card.preconditions) for card in admitted)} are admitted for their own families alone."]
     named = sum(map(len, public.values()))
     with_card = sum(len(names) for row, names in public.items() if any(by_pass[name] for name in rows.get(row, ())))
     of.append(f"Of the public cards of KLineage {named} are named here, beside the row whose mechanism their name says; {with_card} are in a row with a card "

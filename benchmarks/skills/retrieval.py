@@ -22,7 +22,7 @@ from kir.learning.cards.library import CardStore, Library, library
 from kir.learning.cards.search import Index, Query, Rank, skill
 from kir.learning.cards.use import materialized
 from kir.learning.forecast import Analytic, Pair
-from kir.learning.induce.rank import Seen, learned
+from kir.learning.induce.rank import Seen, learned, outside
 from kir.learning.induce.transfers import FASTER, FAULTS
 from kir.learning.induce.trials import sizes_of
 from kir.rewrite import Context
@@ -62,7 +62,8 @@ def retrieval(given: Given) -> str:
         f"steps are one hit, as in `kir skills search`, but in *{APART}*. In *{NEAREST}* the states "
         "that share most features with the kernel's vote, and hits are listed that more than half of the votes speak for. Of the first "
         f"{TOP} hits that apply those are listed that recorded outcomes speak for (at least one). The order of cards, and whether outcomes speak for one, is "
-        f"learned without a fifth of the families, that of the state's kernel among them; in *{KNOWN}* without a fifth of all files, the kernel's among them. "
+        f"learned without a fifth of the families, that of the state's kernel among them, and the cards' own scope and trials are without them; in *{KNOWN}* "
+        "without a fifth of all files, the kernel's among them. "
         f"It is learned from the {len(found)} states that were looked at. Precision is of those listed, recall of the relevant ones, at most "
         f"{TOP}; precision at R is of as many as are relevant. *right too where it is forecast to gain*: what is listed and was not used counts as right "
         f"where it is forecast to be {100 * FASTER - 100:.0f} % faster or more, carried out wherever it applies. *of cards that are forecast to change the "
@@ -106,7 +107,12 @@ def _kin(family: str) -> str:
 
 def _ranked(without: str, given: Given) -> Rows:
     some = [each for each in given.seen if any(each.used) and each.used != each.applies and without not in (_kin(each.family), part_of(each.file))]
-    return [(learned(given.admitted, some, HELD_OUT),)]
+    return [(learned(_unaware(given, without), some, HELD_OUT),)]
+
+
+def _unaware(given: Given, part: str) -> tuple[Card, ...]:
+    """The cards as they speak for themselves without a part of the families, or of the files."""
+    return tuple(outside(card, lambda use: part in (_kin(use.family), part_of(use.kernel.partition("::")[0]))) for card in given.admitted)
 
 
 def _retrieved(state: State, given: Given) -> Rows:
@@ -160,7 +166,8 @@ def hits(given: Given, about: Seen, state: State, arm: str, but: Collection[str]
     rank = given.ranks.get(without, Rank())
     match arm:
         case "no scope":
-            rank = replace(rank, weights={name: 0.0 if name in FACETS else value for name, value in rank.weights.items()})
+            known, others = ({name: 0.0 if name in FACETS else value for name, value in some.items()} for some in (rank.weights, rank.elsewhere))
+            rank = replace(rank, weights=known, elsewhere=others)
         case "usual order":
             rank = Rank()
         case "no state":
@@ -169,13 +176,13 @@ def hits(given: Given, about: Seen, state: State, arm: str, but: Collection[str]
             words = " ".join((about.family, *re.findall(r"[a-z0-9]+", state.case[0].partition("|")[0].rpartition("::")[2].lower())))
             rank = Rank({name: float(name == "words") for name in rank.weights})
             query, offers = Query(frozenset(), frozenset(), words=words), frozenset(c.name for c in given.admitted)
-    least, scored = rank.least, list[tuple[int, float]]()
+    least, scored = rank.at(query.case)[1], list[tuple[int, float]]()
     if arm == NEAREST:
         least, scored = 0.5, _voted(given, about, part)
     else:
         index = _indices.get((arm, without))
-        if index is None or index.cards != given.admitted or index.rank != rank:  # what it works out on first use serves all its states
-            index = _indices[arm, without] = Index.of(given.admitted, rank)
+        if index is None or index.rank != rank or [c.name for c in index.cards] != [c.name for c in given.admitted]:
+            index = _indices[arm, without] = Index.of(_unaware(given, without), rank)  # what it works out on first use serves all its states
         scored = index.best(query, len(given.admitted))
     found = dict[str, float]()
     for k, score in scored:

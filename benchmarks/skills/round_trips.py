@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from benchmarks.skills.given import Given, Rows, share, side_by_side
@@ -20,10 +20,22 @@ from kir.learning.forecast import Analytic, Pair
 from kir.learning.induce.settled import settled_hash
 from kir.learning.induce.transfers import FAULTS
 from kir.learning.induce.trials import AS_FAST, TRIES, sizes_of
+from kir.learning.optimize.lift import LEAST_LIKE, alike, names_things
 from kir.rewrite import Context, Pipeline, Step, run
+from kir.rewrite.options import Option
 
 TARGET = "sm_90a"
 WITHOUT = "without cards"
+@dataclass(frozen=True)
+class Way:
+    """What a step that is taken instead of an expert's must share with it: its numbers, the texts that name things of a kernel, its place."""
+
+    numbers: bool = False
+    texts: bool = False
+    place: bool = False
+
+
+WAYS = (Way(), Way(numbers=True), Way(texts=True), Way(numbers=True, texts=True), Way(place=True))
 MOST_ALIKE = 64
 """Applications of a card that are asked how like a step they are."""
 
@@ -47,8 +59,9 @@ def round_trips(given: Given) -> str:
     head = [f"{len(found)} lineages that end naive. An admitted card makes {share(sum(row[3] for row in found), steps)} of their steps (pass, parameters "
             f"and place of the expert's, or its program but for where values are named). {whole} lineages come back to their expert's program; {fast} more to "
             f"one that is forecast as fast ({AS_FAST} of its speed or more): {share(whole + fast, len(found))} come back. There cards alone are applied to the "
-            "naive program, one after the other: where none makes the expert's step, the application of a card of that pass with the same texts that is most "
-            "like it, at another place or with other numbers, or (the faster of the two) only with the same; where there is none, nothing.", "",
+            "naive program, one after the other: where none makes the expert's step, the application of a card of that pass that is most like it; where there "
+            f"is none, nothing. Of {len(WAYS)} ways the fastest counts: any that is like it, or only one with its numbers, with its texts, with both, or at "
+            "its place.", "",
             "A step counts for an arm if a card that makes it is among the first five hits that apply, in the order of that arm. *without cards*: each pass "
             "with its own defaults at the expert's place, as a search that knows no lineage would offer it.", "",
             "| arm | steps | lineages whole |", "| --- | ---: | ---: |", *(f"| {arm} | {made[arm]} | {trips[arm]} |" for arm in arms)]
@@ -81,17 +94,16 @@ def _beside(walk: Walked, chain: Sequence[State], given: Given) -> float:
     """How many times as fast as the expert's the program is forecast that admitted cards alone make of the naive one; 0 where no forecast is made."""
     aim = target(walk.targets[-1] if walk.targets else TARGET)
     expert, best = walk.program(walk.transitions[-1].after_text), 0.0
-    for near in (True, False):
+    for way in WAYS:
         with suppress(*FAULTS):
-            made = made_by_cards(walk, chain, given, Context(aim), near)
+            made = made_by_cards(walk, chain, given, Context(aim), way)
             best = max(best, Analytic()(Pair(expert, made, sizes_of(walk, made), aim, surface=walk.surface or "cuda")).median)
     return best
 
 
-def made_by_cards(walk: Walked, chain: Sequence[State], given: Given, context: Context, near: bool) -> Program:
+def made_by_cards(walk: Walked, chain: Sequence[State], given: Given, context: Context, way: Way) -> Program:
     """The program to which admitted cards alone lead from the naive one along a lineage: at each step the expert's next program where a card makes it; else
-    what that of their applications makes that is most like the step: the same texts, at another place or with other numbers if `near`, else with all the same
-    parameters. A step for which no card has one is left out."""
+    what that of their applications makes that is most like the step, of those that are as the `way` says. A step for which no card has one is left out."""
     by_pass: dict[str, list[Card]] = {}
     for card in given.admitted:
         if len(card.passes) == 1:
@@ -101,19 +113,27 @@ def made_by_cards(walk: Walked, chain: Sequence[State], given: Given, context: C
         if on and state.makes:
             now = walk.program(transition.after_text)
             continue
-        made = _most_alike(by_pass.get(transition.name, ()), now, Step.from_json(transition.step), context, near)
+        made = _most_alike(by_pass.get(transition.name, ()), now, Step.from_json(transition.step), context, way)
         now, on = made or now, made is not None and settled_hash(made) == settled_hash(walk.program(transition.after_text))
         now = walk.program(transition.after_text) if on else now
     return now
 
 
-def _most_alike(cards: Sequence[Card], now: Program, step: Step, context: Context, near: bool) -> Program | None:
+def _most_alike(cards: Sequence[Card], now: Program, step: Step, context: Context, way: Way) -> Program | None:
     """What the application of a card makes whose parameters and place are most like those of a step, of the first few of each."""
     found = [each.steps[0] for card in cards for each in islice(applicable(card, now, context), MOST_ALIKE)]
-    same = {k: v for k, v in step.options.items() if k != NAMING and not (near and isinstance(v, int))}
-    some = [s for s in found if all(s.options.get(k) == v for k, v in same.items())]
-    order = sorted(some, key=lambda s: (sum(s.options.get(k) != v for k, v in step.options.items()), s.at != step.at))
-    for each in order[:TRIES]:
+    same = {k: v for k, v in step.options.items() if k != NAMING and (way.texts if names_things(v) else way.numbers or not isinstance(v, int))}
+    some = [s for s in found if all(s.options.get(k) == v for k, v in same.items()) and (s.at == step.at or not way.place)]
+    far = {id(s): _unlike(s, step) for s in some}
+    for each in sorted((s for s in some if max(far[id(s)]) <= 1 - LEAST_LIKE), key=lambda s: (sum(far[id(s)][1:]), far[id(s)][0]))[:TRIES]:
         with suppress(*FAULTS):
             return run(now, Pipeline((each,)), context=context).program
     return None
+
+
+def _unlike(one: Step, step: Step) -> tuple[float, ...]:
+    """How far one step is from another: its place, then each of the parameters, those that name things of a kernel by their texts."""
+    def apart(a: Option | None, b: Option) -> float:
+        return 0.0 if a == b else 1.0 - alike(str(a), str(b)) if names_things(b) else 0.5
+    place = 0.0 if one.at == step.at else (1.0 - alike(one.at, step.at)) * (1 - LEAST_LIKE)
+    return (place, *(apart(one.options.get(k), v) for k, v in step.options.items() if k != NAMING))

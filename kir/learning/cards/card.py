@@ -22,6 +22,8 @@ OLDER = "kir.card/2"
 """A schema that is read, too: it has all fields but `ways`."""
 OPEN, CLOSE = "\n## Record\n\n```json\n", "\n```\n"
 
+FAMILY = "family"
+"""The category of a condition of profit: of which families a kernel is where the skill pays."""
 Life = Literal["hypothesis", "admitted", "deprecated", "retired", "negative"]
 """A card starts as a hypothesis; held-out trials admit it; outcomes deprecate or retire it. A negative one is known not to help."""
 Basis = Literal["forecast", "measured"]

@@ -22,7 +22,7 @@ from kir.ir.measures.features import KINDS, features, kinds
 from kir.ir.nodes import Const, Expr, For, If, Program, Roles, Stmt, Var, While
 from kir.ir.printer import expr_text
 from kir.ir.visit import walk
-from kir.learning.cards.card import Card
+from kir.learning.cards.card import FAMILY, Card
 from kir.learning.cards.facts import kind
 from kir.learning.cards.traits import traits
 from kir.learning.cards.use import Application, NearMiss, carried_out, looked
@@ -63,6 +63,14 @@ class Rank:
     states: Mapping[str, tuple[float, Mapping[str, float]]] = field(default_factory=dict)
     least: float = -1e9
     """The score from which outcomes speak for a card that applies."""
+    elsewhere: Mapping[str, float] = field(default_factory=dict)
+    least_elsewhere: float = -1e9
+    """The weights and that score for kernels of other families than those that outcomes are known of; none: the same."""
+    families: frozenset[str] = frozenset()
+
+    def at(self, family: str) -> tuple[Mapping[str, float], float]:
+        """The weights, and the score from which outcomes speak for a card, for a kernel of a family."""
+        return (self.elsewhere, self.least_elsewhere) if self.elsewhere and family not in self.families else (self.weights, self.least)
 
 
 @dataclass(frozen=True)
@@ -143,7 +151,8 @@ class Index:
 
     def best(self, query: Query, most: int = MOST_LOOKED) -> list[tuple[int, float]]:
         """The cards with the highest scores, by number, best first; those that a state feature keeps away come last."""
-        weights = np.array([self.rank.weights.get(name, 0.0) for name in COLUMNS])
+        by = self.rank.at(query.case)[0]
+        weights = np.array([by.get(name, 0.0) for name in COLUMNS])
         scores = self.columns(query) @ weights - 100.0 * self.blocked(query)
         some = np.argpartition(-scores, most)[:most] if most < len(scores) else np.arange(len(scores))
         return [(int(k), float(scores[k])) for k in sorted(some, key=lambda k: (-scores[k], self.cards[int(k)].name))]
@@ -231,7 +240,7 @@ def search(cards: Sequence[Card], program: Program, target: Target | None = None
     hits = []
     for number, score in index.best(query, len(cards)):
         if uses.get(number) or near.get(number):
-            seldom = () if score >= index.rank.least else ("outcomes: in states like this one it was seldom used from there on",)
+            seldom = () if score >= index.rank.at(query.case)[1] else ("outcomes: in states like this one it was seldom used from there on",)
             said = (*_reasons(cards[number], query, columns[number]), *seldom)
             hits.append(Hit(cards[number], round(score, 3), said, uses[number], near[number]))
     together: dict[str, list[Hit]] = {}
@@ -263,7 +272,9 @@ def rank_of(folder: Path) -> Rank:
     try:
         found = json.loads((folder / RANK).read_text(encoding="utf-8"))
         states = {str(name): (float(bias), {str(k): float(v) for k, v in added.items()}) for name, (bias, added) in found["states"].items()}
-        return Rank({name: float(found["weights"][name]) for name in COLUMNS}, states, float(found.get("least", Rank.least)))
+        weights, elsewhere = ({name: float(some[name]) for name in COLUMNS} if some else {} for some in (found["weights"], found.get("elsewhere", {})))
+        least = (float(found.get(name, Rank.least)) for name in ("least", "least_elsewhere"))
+        return Rank(weights, states, next(least), elsewhere, next(least), frozenset(map(str, found.get("families", ()))))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return Rank()
 
@@ -282,6 +293,7 @@ def _reasons(card: Card, query: Query, row: np.ndarray[Any, Any]) -> tuple[str, 
                     f"on {query.target}")
     if card.scope.prior:
         said.append(f"prior: {value['prior']:.0%} of what its prior steps bring is there")
+    said += [f"profit: only where {p.sentence}; {p.example}" for p in card.preconditions if p.category == FAMILY and query.case not in card.scope.families]
     said += _effect(card, query.target)
     if value["words"]:
         said.append(f"words: {value['words']:.2f} of the best")

@@ -416,6 +416,11 @@ def _fits(move: Move, params: Pass, own: Sequence[Relation] = ()) -> bool:
     return all(each.name in given or _allowed(each, getattr(params, each.name, None)) for each in move.parameters if each.role in ("fixed", "chosen"))
 
 
+def is_of(card: Card, step: Step) -> bool:
+    """Whether a step is one of a card's, with parameters in its ranges."""
+    return any(move.step == step.name and _fits(move, pass_class(step.name).with_options(step.options)) for move in card.carrier.steps)
+
+
 def _allowed(parameter: Parameter, value: object) -> bool:
     if isinstance(value, int) and not isinstance(value, bool) and parameter.low is not None and parameter.high is not None:
         return parameter.low <= value <= parameter.high

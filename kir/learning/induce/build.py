@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import kir
@@ -21,13 +22,13 @@ from kir.learning.forecast import Analytic
 from kir.learning.induce.hypotheses import Hypothesis, hypotheses
 from kir.learning.induce.prose import told
 from kir.learning.induce.rank import SELDOM, learned, seen
-from kir.learning.induce.transfers import transferred
+from kir.learning.induce.transfers import families, transferred
 from kir.learning.induce.trials import LEAST_TRIALS, decided, tried
 from kir.learning.induce.uses import distinct, uses
 
 NO_CODE = ("faces", "skills/bindings", "skills/cards", "skills/evidence", "skills/lineages", "skills/packages")
 """Folders that no card of given evidence depends on."""
-NO_TRIAL = (*NO_CODE, "learning/induce/prose.py", "learning/induce/mechanism.py")
+NO_TRIAL = (*NO_CODE, "learning/induce/prose.py", "learning/induce/excerpt.py", "learning/induce/mechanism.py")
 """The same, and what only tells a card: a trial does not depend on it."""
 
 
@@ -116,7 +117,8 @@ def _finished(each: Hypothesis, walks: Sequence[Walked]) -> Card:
     card = each.card
     if walks:
         trials = tried(each.lift, each.uses, each.composite)
-        card = decided(card, trials if len(trials) >= LEAST_TRIALS else (*trials, *transferred(card, walks, Analytic())))
+        more = transferred(card, walks, Analytic()) if len(trials) < LEAST_TRIALS else ()
+        card = decided(card, (*trials, *more), families(walks) if more else None)
     return _told_of(card, each)
 
 
@@ -132,7 +134,7 @@ def write_cards(folder: Path, cards: Sequence[Card], walks: Sequence[Walked] = (
     if not whole:
         known, every = rank_of(folder), Library((store,)).admitted
         if known != Rank():
-            _write_rank(folder, Rank(known.weights, {card.name: known.states.get(card.name, (SELDOM, {})) for card in every}, known.least))
+            _write_rank(folder, replace(known, states={card.name: known.states.get(card.name, (SELDOM, {})) for card in every}))
         return tuple(sorted(kept))
     for path in set(store.files()) - kept:
         path.unlink()
@@ -142,4 +144,4 @@ def write_cards(folder: Path, cards: Sequence[Card], walks: Sequence[Walked] = (
 
 
 def _write_rank(folder: Path, rank: Rank) -> None:
-    write_atomic(folder / RANK, json.dumps({"least": rank.least, "weights": rank.weights, "states": rank.states}, indent=1, sort_keys=True) + "\n")
+    write_atomic(folder / RANK, json.dumps({**vars(rank), "families": sorted(rank.families)}, indent=1, sort_keys=True) + "\n")

@@ -2,7 +2,6 @@
 surface that can say it, from the smallest kernel of its evidence. Every figure is read off the card."""
 from __future__ import annotations
 
-import difflib
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -16,20 +15,19 @@ from kir.base.registry import registry
 from kir.ir.measures.features import KINDS
 from kir.ir.nodes import Program
 from kir.ir.printer import program_text
-from kir.learning.cards.card import Card, Counterexample, Move, Parameter, Relation, Spread
+from kir.learning.cards.card import FAMILY, Card, Counterexample, Move, Parameter, Relation, Spread
 from kir.learning.cards.facts import SAYS, words_of
+from kir.learning.induce.excerpt import difference
 from kir.learning.induce.hypotheses import PLACES
 from kir.learning.induce.mechanism import moved
 from kir.learning.induce.transfers import FASTER
-from kir.learning.induce.trials import LED, fault
+from kir.learning.induce.trials import LED, TRIES, factor, fault
 from kir.learning.induce.uses import Use
 from kir.rewrite import pass_class
 from kir.rewrite.catalog import described
 from kir.surface import backend
 
 WIDTH = 120
-MOST_LINES = 30
-"""Lines of an excerpt of code."""
 SURFACES = ("cuda", "triton", "tilelang")
 CALLED = {"cuda": "CUDA", "triton": "Triton", "tilelang": "TileLang"}
 ACRONYMS = {each.lower(): each for each in ("TMA", "MMA", "WGMMA", "CTA", "L2", "GEMM", "SIMT", "GPU")}
@@ -75,14 +73,16 @@ def _lead(card: Card) -> str:
     """The card in a sentence or two: how far it may be trusted, where it was seen, what it brings."""
     trials = [entry for entry in card.log if entry.what == "trial"]
     won, kernels = sum(bool(t.skill) for t in trials), card.evidence.kernels
-    state = f"{STATES[card.state].removeprefix('a ').capitalize()}: " + (
-        f"it succeeded on {won} of {len(trials)} kernels that it was not made from" if trials else "it was tried on no kernel that it was not made from")
+    alone = next((f" for {p.sentence.removeprefix('the kernel is of ')} alone" for p in card.preconditions if p.category == FAMILY), "")
+    state = f"{STATES[card.state].removeprefix('a ').capitalize()}{alone}: " + (
+        f"{won} of {len(trials)} trial{_s(len(trials))} succeeded, each on a kernel whose package or family it had not seen" if trials else
+        "it was tried on no kernel that it was not made from")
     lost = sum(bool(t.without) for t in trials)
     state += f" (without it {lost})" if trials else ""
     how, found = ("measured", card.effect.measured) if card.effect.measured else ("forecast", card.effect.forecast)
     most = max(found.items(), key=lambda row: row[1].uses, default=None)
-    gain = (f"; {how} to make a kernel {_factor(most[1].median)} times as fast ({most[0]}, median of {most[1].uses} use{_s(most[1].uses)}"
-            f"{f', a quarter of them below {_factor(most[1].low)}' if most[1].low < 1 / FASTER else ''})"
+    gain = (f"; {how} to make a kernel {factor(most[1].median)} times as fast ({most[0]}, median of {most[1].uses} use{_s(most[1].uses)}"
+            f"{f', a quarter of them below {factor(most[1].low)}' if most[1].low < 1 / FASTER else ''})"
             if most is not None and most[1].median > 1.005 else "")
     return _paragraph(f"*{state}. Seen in {kernels} kernel{_s(kernels)} on {_and([CALLED.get(each, 'the IR') for each in card.scope.surfaces])}{gain}.*")
 
@@ -301,7 +301,8 @@ def _pays(card: Card, group: Sequence[Use]) -> Iterator[str]:
         so = p.proved + p.guarded + p.assumed
         of = _asked(group, p.id)
         yield _paragraph(f"It helps if {p.sentence} ({p.id}): this was so in {_all(of) if so == of > 1 else f'{so} of {of}'} use{_s(of)}.")
-    if seen := [p for p in profit if not p.id]:
+    yield from (_paragraph(f"It pays where {p.sentence}: {p.proved} trials there succeeded; {p.example}.") for p in profit if p.category == FAMILY)
+    if seen := [p for p in profit if not p.id and p.category != FAMILY]:
         yield "Walks tell where it belongs. In all uses these held, and in most programs on which the step could not be undone they did not:"
         yield _list([f"{_sentence(p.sentence)} ({_sentence(p.example).removesuffix('.')}.)" for p in seen])
 
@@ -313,7 +314,7 @@ def _where(card: Card, group: Sequence[Use]) -> Iterator[str]:
         return
     gains, losses = [row for row in seen if row[0] >= FASTER], [row for row in seen if row[0] <= 1 / FASTER]
     best = max(seen, key=lambda row: row[0])
-    most = f", most in `{best[1].kernel}` ({_factor(best[0])} times as fast)" if gains else ""
+    most = f", most in `{best[1].kernel}` ({factor(best[0])} times as fast)" if gains else ""
     yield _paragraph(f"On {aim} none of its {len(seen)} uses is forecast to gain or lose {100 * FASTER - 100:.0f} % by itself." if not (gains or losses) else
                      f"On {aim} it is forecast to gain {100 * FASTER - 100:.0f} % or more in {len(gains) or 'none'} of {len(seen)} uses{most}, and to lose as "
                      f"much in {len(losses) or 'none'}.")
@@ -322,7 +323,7 @@ def _where(card: Card, group: Sequence[Use]) -> Iterator[str]:
     ways: list[tuple[str, list[str]]] = [("faster in", []), ("about as fast in", []), ("slower in", [])]
     for value, name, count in ranked:
         way = 0 if value >= FASTER else 2 if value <= 1 / FASTER else 1
-        ways[way][1].append(f"{name} ({count} uses)" if way == 1 else f"{name} ({_factor(value)} times, {count} uses)")
+        ways[way][1].append(f"{name} ({count} uses)" if way == 1 else f"{name} ({factor(value)} times, {count} uses)")
     if len(ranked) > 1 and (ways[0][1] or ways[2][1]):
         yield _paragraph(f"By kind of kernel (medians) it is {'; '.join(f'{how} {_some(found)}' for how, found in ways if found)}.")
 
@@ -354,24 +355,24 @@ def _beside(card: Card, group: Sequence[Use]) -> Iterator[str]:
     said = [f"{how} {_and([f'`{name}` ({_times(count)})' for name, count in sorted(found.items(), key=lambda row: (-row[1], row[0]))[:3]])}"
             for how, found in (("it mostly follows", earlier), ("what mostly follows it is", later)) if found]
     mostly = "mostly " if any(ratio >= FASTER for ratio, _ in _ratios(card, group)[1]) else ""
-    text = f"By itself it is {mostly}not forecast to gain anything{f': it {mostly}makes way for other steps' if later else ''}. " if nothing else ""
+    text = f"By itself it is {mostly}not forecast to gain anything. " if nothing else ""
     text += f"In the lineages {'; '.join(said)}." if said else ""
     if text:
         yield _paragraph(text.strip())
     led = sorted(entry.speedup[0] for entry in card.log if entry.skill and entry.speedup and LED in entry.outcome)
     if nothing and led:
-        times = _factor(led[0]) if len(led) == 1 else f"{_factor(led[0])} to {_factor(led[-1])}"
+        times = factor(led[0]) if len(led) == 1 else f"{factor(led[0])} to {factor(led[-1])}"
         yield _paragraph("What it makes way for pays: where a plan led another kernel to it, the steps after it are forecast to make that kernel "
                          f"{times} times as fast as they do without it{f' ({len(led)} kernels)' if len(led) > 1 else ''}.")
 
 
 def _spread(s: Spread) -> str:
-    speed = f"{'slower, ' if s.median < 1.0 else ''}{_factor(s.median)} times as fast"
+    speed = f"{'slower, ' if s.median < 1.0 else ''}{factor(s.median)} times as fast"
     if abs(s.median - 1.0) < AS_BEFORE:
         speed = "as fast as before" if f"{s.median:.3g}" == "1" else f"about as fast as before, {s.median:.3g} times"
     if s.uses == 1:
         return f"{speed}, in one use"
-    low, high = _factor(s.low), _factor(s.high)
+    low, high = factor(s.low), factor(s.high)
     return f"{speed} ({s.uses} uses{f', half of them from {low} to {high}' if low != high else ''})"
 
 
@@ -434,21 +435,23 @@ def _plain(reason: str) -> str:
 
 
 def _shown(card: Card, group: Sequence[Use]) -> Iterator[str]:
-    """The smallest use that changed the compiled code, else the smallest: the IR as a difference, then the code of each surface that says both programs."""
-    some = sorted(group, key=lambda u: (not u.transition.realized, len(u.walked.programs[u.transition.before_text]), u.walked.key, u.transition.number))
+    """The smallest use that changed the compiled code, else the smallest, at a loop of more than one trip before others: the IR as a difference, then the code
+    of each surface that says both programs."""
+    some = sorted(group, key=lambda u: (not u.transition.realized, u.facts.get("trips") == 1, len(u.walked.programs[u.transition.before_text]), u.walked.key,
+                                        u.transition.number))
     if card.carrier.kind == "composite":
         some = [use for use in some if use.walked.key == some[0].walked.key]
         some.sort(key=lambda u: u.transition.number)
         before, after = some[0].before, some[-1].after
     else:
         before, after = some[0].before, some[0].after
-    yield _paragraph(f"In `{some[0].kernel}`, the smallest kernel that uses it{' and is compiled to other code' if some[0].transition.realized else ''}:")
-    yield _fenced("diff", _difference(program_text(before), program_text(after)))
+    yield _paragraph(f"In `{some[0].kernel}`, a small kernel that uses it{' and is compiled to other code by it' if some[0].transition.realized else ''}:")
+    yield _fenced("diff", difference(program_text(before), program_text(after)))
     code = {surface: (_emitted(surface, before), _emitted(surface, after)) for surface in SURFACES}
     for surface, both in code.items():
         if both[0] and both[1] and both[0] != both[1]:
             kernels = _kernels(both[0]), _kernels(both[1])
-            yield f"In {CALLED[surface]}:\n\n{_fenced('diff', _difference(*(both if kernels[0] == kernels[1] else kernels)))}"
+            yield f"In {CALLED[surface]}:\n\n{_fenced('diff', difference(*(both if kernels[0] == kernels[1] else kernels)))}"
     if same := [CALLED[surface] for surface, both in code.items() if both[0] and both[0] == both[1]]:
         yield _paragraph(f"In {_and(same)} the text is the same: what the step decides is left to the compiler, or to how the kernel is launched.")
     if left := [CALLED[surface] for surface, both in code.items() if not both[1]]:
@@ -470,19 +473,8 @@ def _emitted(surface: str, program: Program) -> str:
     return ""
 
 
-def _difference(before: str, after: str) -> str:
-    rows = list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=2))[2:]
-    rows = [row if not row.startswith("@@") else "..." for row in rows][:MOST_LINES + 1]
-    return "\n".join(rows if len(rows) <= MOST_LINES else [*rows[:MOST_LINES], "..."])
-
-
 def _fenced(language: str, text: str) -> str:
     return f"```{language}\n{text}\n```"
-
-
-def _factor(value: float) -> str:
-    """How many times, in three digits."""
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def _some(rows: Sequence[str]) -> str:
@@ -512,6 +504,10 @@ def _known(card: Card) -> Iterator[str]:
     yield _paragraph(f"It is {STATES[card.state]}{f': {card.why}' if card.why else ''}.")
     trials = [entry for entry in card.log if entry.what == "trial"]
     if trials:
+        yield _paragraph("A trial starts where the kernel's expert took this step, with the card as it is lifted without the kernel's package or family; or at "
+                         f"a state of a kernel that is not known to use it. It succeeds where one of {TRIES} tries, each with every check, gives what the "
+                         "expert did next, or a program that is forecast as good or, in a kernel without the step, faster. *without*: as many other steps do "
+                         "as well. *forecast*: what the step brings there by the cost model, and where that lies in four of five cases.")
         yield "\n".join(["| tried on | with it | without | forecast | how |", "| --- | --- | --- | --- | --- |", *(
             f"| {_short(t.kernel)} | {'yes' if t.skill else 'no'} | {'yes' if t.without else 'no'} | "
-            f"{f'{t.speedup[0]:.3g}x ({t.speedup[1]:.3g} to {t.speedup[2]:.3g})' if t.speedup else 'none'} | {t.outcome} |" for t in trials)])
+            f"{f'{factor(t.speedup[0])}x ({factor(t.speedup[1])} to {factor(t.speedup[2])})' if t.speedup else 'none'} | {t.outcome} |" for t in trials)])

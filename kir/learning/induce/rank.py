@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import multiprocessing
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import field, replace
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -14,10 +15,11 @@ import numpy as np
 
 from kir.base.dataclass import dataclass
 from kir.hardware.target import target
-from kir.learning.cards.card import Card
+from kir.learning.cards.card import Card, Use
 from kir.learning.cards.search import COLUMNS, LISTED, WEIGHTS, Index, Query, Rank, skill
 from kir.learning.cards.use import applicable
 from kir.learning.evidence.walked import Walked
+from kir.learning.induce.trials import UNKNOWN
 from kir.learning.induce.uses import SHORT
 from kir.rewrite import Context
 
@@ -33,12 +35,14 @@ MOST_TELLING = 150
 """Features that a card's log odds are learned from, those that tell most by themselves."""
 LEAST = 20
 """States from which an order is learned."""
+LEAST_FILES = 20
+"""Files of kernels from which the weights are learned on those that are held out: of fewer each part has too much."""
 LEAST_APPLIED = 5
 """States at which a skill applies from which its own log odds are learned; of others they are those of the mean of all skills."""
 SELDOM = 0.0
 """Those of a card of which, or of all, nothing is known: as often used where it applies as not, which is what skills are in the mean."""
 PARTS = 5
-"""Parts of the families that are held out in turn where the score from which a card is likely is looked for."""
+"""Parts of the families, and of the files, that are held out in turn where the weights and the score from which a card is likely are looked for."""
 MOST = 3000
 """States that are looked at, evenly spread over all."""
 
@@ -97,53 +101,76 @@ def _seen(cards: Sequence[Card], walk: Walked, k: int) -> Seen:
 def learned(cards: Sequence[Card], states: Sequence[Seen], held_out: int = PARTS) -> Rank:
     """The order of cards by states: what each feature adds to the log odds that a card which applies is used (a logistic regression for the cards of the
     same steps), then the weights by another one over all cards, none below 0. The usual order where there are too few states. Words are not asked for in
-    a lineage, so that their weight stays. The score from which a card is likely is that at which states of families come out best that the order was not
-    learned from: states that it knows are told apart better than others will be."""
+    a lineage, so that their weight stays. The weights, and the score from which a card is likely, are those by which states come out best of whose files (or,
+    for kernels of other families, of whose families) neither the odds nor what the cards say of themselves know: what is known is told apart better than what
+    comes will be."""
     if len(states) < LEAST:
         return Rank()
-    given = _Given.of(cards, states)
-    whole = _ordered(given)
-    by_size = sorted({each.family for each in states}, key=lambda name: (-sum(each.family == name for each in states), name))
-    parts = [{name for k, name in enumerate(by_size) if k % held_out == part} for part in range(held_out)]
-    rows = []
-    for part in parts if len(by_size) > 1 else ():
-        rest = given.some([each.family not in part for each in states])
-        if len(rest.states) >= LEAST:
-            rows += _scored(_ordered(rest), given.some([each.family in part for each in states]))
-    return Rank(whole.weights, whole.states, _least(rows or _scored(whole, given)))
+    found = _odds(cards, states)
+    others = _rows(cards, states, held_out, lambda each: each.family, lambda use: use.family)
+    if len({each.file for each in states}) < LEAST_FILES or not others:
+        weights, least = _weighed(cards, list(zip(states, _columns(cards, states, found), strict=True)))
+        return Rank(weights, found, _least(_scored(cards, weights, others)) if others else least)
+    weights, least = _weighed(cards, _rows(cards, states, held_out, lambda each: each.file, lambda use: use.kernel.partition("::")[0]))
+    elsewhere, least_elsewhere = _weighed(cards, others)
+    return Rank(weights, found, least, elsewhere, least_elsewhere, frozenset({each.query.case for each in states} - UNKNOWN))
 
 
-@dataclass(frozen=True)
-class _Given:
-    """States and cards, with what does not change from one fit to the next: of each state the columns of all cards without what states say of them."""
+Row = tuple[Seen, np.ndarray[Any, Any]]
+"""A state, and the columns of all cards there."""
 
-    cards: Sequence[Card]
-    states: Sequence[Seen]
-    columns: Sequence[np.ndarray[Any, Any]]
 
-    @classmethod
-    def of(cls, cards: Sequence[Card], states: Sequence[Seen]) -> _Given:
-        index = Index.of(cards)
-        return cls(cards, states, [index.columns(each.query) for each in states])
+def _rows(cards: Sequence[Card], states: Sequence[Seen], held_out: int, of_state: Callable[[Seen], str], of_use: Callable[[Use], str]) -> list[Row]:
+    """The states in so many parts (of families, or of files), each with the columns that the cards have there without a part's uses and states."""
+    by_size = sorted({of_state(each) for each in states}, key=lambda name: (-sum(of_state(each) == name for each in states), name))
+    out = list[Row]()
+    for k in range(held_out if len(by_size) > 1 else 0):
+        part = set(by_size[k::held_out])
+        rest, own = ([each for each in states if (of_state(each) in part) == within] for within in (False, True))
+        if len(rest) >= LEAST:
+            out += zip(own, _columns([outside(card, partial(_is_of, of_use, part)) for card in cards], own, _odds(cards, rest)), strict=True)
+    return out
 
-    def some(self, wanted: Sequence[bool]) -> _Given:
-        """The states that are wanted."""
-        return _Given(self.cards, [x for x, held in zip(self.states, wanted, strict=True) if held],
-                      [x for x, held in zip(self.columns, wanted, strict=True) if held])
 
-    def with_states(self, found: Mapping[str, tuple[float, Mapping[str, float]]]) -> Iterator[np.ndarray[Any, Any]]:
-        """The columns of each state, with what states say."""
-        names = sorted({name for _, added in found.values() for name in added})
-        at = {name: k for k, name in enumerate(names)}
-        added = np.zeros((len(names), len(self.cards)))
-        for k, card in enumerate(self.cards):
-            own = found[card.name][1]
-            added[[at[name] for name in own], k] = list(own.values())
-        said = np.array([found[card.name][0] for card in self.cards]) + _has(self.states, names) @ added
-        for columns, row in zip(self.columns, said, strict=True):
-            made = columns.copy()
-            made[:, COLUMNS.index("state")] = row
-            yield made
+def _is_of(of_use: Callable[[Use], str], part: set[str], use: Use) -> bool:
+    return of_use(use) in part
+
+
+def _weighed(cards: Sequence[Card], rows: Sequence[Row]) -> tuple[dict[str, float], float]:
+    """The weights that tell used cards from others in some states, and the score from which a card is likely there."""
+    held = [np.array(each.applies) for each, _ in rows]
+    x = np.concatenate([columns[own] for (_, columns), own in zip(rows, held, strict=True)])
+    y = np.concatenate([np.array(each.used)[own] for (each, _), own in zip(rows, held, strict=True)]).astype(np.float64)
+    weights = {name: float(f"{value:.3g}") for name, value in zip(COLUMNS, _fitted(x, y), strict=True)}
+    return weights, _least(_scored(cards, weights, rows))
+
+
+def outside(card: Card, within: Callable[[Use], bool]) -> Card:
+    """A card as it speaks for itself without some of its uses (those of a family): the scope, the number of kernels and the trials that the others give it."""
+    uses = [use for use in card.evidence.uses if not within(use)]
+    if len(uses) == len(card.evidence.uses):
+        return card
+    gone = {use.kernel for use in card.evidence.uses} - {use.kernel for use in uses}
+    scope = card.scope.model_copy(update={"families": tuple(sorted({use.family for use in uses})), "surfaces": tuple(sorted({use.surface for use in uses})),
+                                          "platforms": card.scope.platforms if uses else ()})
+    evidence = card.evidence.model_copy(update={"kernels": len({use.kernel for use in uses}), "uses": tuple(uses)})
+    return card.model_copy(update={"scope": scope, "evidence": evidence, "log": tuple(entry for entry in card.log if entry.kernel not in gone)})
+
+
+def _columns(cards: Sequence[Card], states: Sequence[Seen], found: Mapping[str, tuple[float, Mapping[str, float]]]) -> Iterator[np.ndarray[Any, Any]]:
+    """The columns of each state, with what states say."""
+    index = Index.of(cards)
+    names = sorted({name for _, added in found.values() for name in added})
+    at = {name: k for k, name in enumerate(names)}
+    added = np.zeros((len(names), len(cards)))
+    for k, card in enumerate(cards):
+        own = found[card.name][1]
+        added[[at[name] for name in own], k] = list(own.values())
+    said = np.array([found[card.name][0] for card in cards]) + _has(states, names) @ added
+    for each, row in zip(states, said, strict=True):
+        made = index.columns(each.query)
+        made[:, COLUMNS.index("state")] = row
+        yield made
 
 
 def _has(states: Sequence[Seen], names: Sequence[str]) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -155,26 +182,17 @@ def _has(states: Sequence[Seen], names: Sequence[str]) -> np.ndarray[Any, np.dty
     return out
 
 
-def _scored(rank: Rank, given: _Given) -> list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
+def _scored(cards: Sequence[Card], weights: Mapping[str, float], rows: Iterable[Row]) -> list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
     """Of each state the scores of the hits that it has (cards of the same steps are one, and the best of them counts), and which were used."""
-    weights, names = np.array([rank.weights[name] for name in COLUMNS]), [skill(card) for card in given.cards]
+    by, names = np.array([weights[name] for name in COLUMNS]), [skill(card) for card in cards]
     out = []
-    for each, columns in zip(given.states, given.with_states(rank.states), strict=True):
-        scores, best, used = columns @ weights, dict[str, float](), dict[str, bool]()
+    for each, columns in rows:
+        scores, best, used = columns @ by, dict[str, float](), dict[str, bool]()
         for name, applies, was, score in zip(names, each.applies, each.used, scores, strict=True):
             if applies:
                 best[name], used[name] = max(score, best.get(name, score)), was or used.get(name, False)
         out.append((np.array([*best.values()]), np.array([*used.values()])))
     return out
-
-
-def _ordered(given: _Given) -> Rank:
-    """The order without the score from which a card is likely."""
-    found = _odds(given.cards, given.states)
-    held = [np.array(each.applies) for each in given.states]
-    x = np.concatenate([columns[own] for columns, own in zip(given.with_states(found), held, strict=True)])
-    y = np.concatenate([np.array(each.used)[own] for each, own in zip(given.states, held, strict=True)]).astype(np.float64)
-    return Rank({name: float(f"{value:.3g}") for name, value in zip(COLUMNS, _fitted(x, y), strict=True)}, found)
 
 
 def _least(rows: Sequence[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]) -> float:

@@ -23,12 +23,12 @@ from kir.hardware.target import Target, target
 from kir.ir.nodes import Program
 from kir.ir.visit import children, names_read, walk
 from kir.learning.cards.card import Card, Entry
-from kir.learning.cards.use import applicable, materialized, state_of
+from kir.learning.cards.use import applicable, is_of, materialized, state_of
 from kir.learning.corpus.family import family_of
 from kir.learning.corpus.lineages import TARGET
 from kir.learning.evidence.walked import Walked, parsed
 from kir.learning.forecast import Forecast, Forecaster, Pair
-from kir.learning.induce.trials import AS_FAST, LEAST_SHARE, LED, REFUSED, TRIES, Made, by_hash, carried_out, sizes_of
+from kir.learning.induce.trials import AS_FAST, LEAST_SHARE, LED, REFUSED, TRIES, UNSAID, Made, by_hash, carried_out, factor, sizes_of
 from kir.learning.optimize.lift import Prefixes, lifted
 from kir.learning.optimize.plan import Plan
 from kir.learning.optimize.words import InWords, in_factors_of, in_words_of, renamed
@@ -70,6 +70,8 @@ class Transfer:
     before: Program = field(repr=False)
     surface: str
     rest: tuple[Step, ...] = field(default=(), repr=False)
+    whole: tuple[Step, ...] = field(default=(), repr=False)
+    """What the plan takes from here on, the skill's own steps among them."""
     plan: str = ""
     target_name: str = ""
     names: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -222,10 +224,10 @@ def _longest(card: Card, walks: Sequence[Walked], most: int = MOST_HOMES) -> lis
 
 
 def parts(card: Card, home: Walked) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
-    """The steps of a walk before the first of a card's uses in it, and those after it that are not of the card's passes."""
+    """The steps of a walk before the first of a card's uses in it, and those from there on."""
     first = min(use.transition for use in card.evidence.uses if use.kernel == home.kernel)
     steps = [(t.number, replace(Step.from_json(t.step), residue=NOTHING, path=None, hash="")) for t in home.transitions]
-    return tuple(s for k, s in steps if k < first), tuple(s for k, s in steps if k > first and s.name not in card.passes)
+    return tuple(s for k, s in steps if k < first), tuple(s for k, s in steps if k >= first)
 
 
 def problems(known: Collection[str] = ()) -> tuple[Walked, ...]:
@@ -233,6 +235,11 @@ def problems(known: Collection[str] = ()) -> tuple[Walked, ...]:
     no expert is known, of `torch`."""
     return tuple(Walked(kernel=f"problems/{name}", package="experts" if name in known else "torch", family=family_of(f"{name}::{name}"), problem=name,
                         ended="naive") for name in problem_names() if _has_naive(name))
+
+
+def families(walks: Sequence[Walked]) -> dict[str, str]:
+    """Of which family each kernel is that a skill may be tried on."""
+    return {each.kernel: each.family for each in (*problems(), *walks)}
 
 
 def _has_naive(name: str) -> bool:
@@ -251,14 +258,15 @@ _KNOWN: Prefixes = {}
 """What prefixes of plans came to, for the cards of one process."""
 
 
-def _guided(card: Card, host: Walked, program: Program, home: Walked, prefix: tuple[Step, ...], rest: tuple[Step, ...]) -> tuple[float, Transfer] | None:
+def _guided(card: Card, host: Walked, program: Program, home: Walked, prefix: tuple[Step, ...], whole: tuple[Step, ...]) -> tuple[float, Transfer] | None:
     """The state to which a plan leads, and the share of the steps after the skill that cannot be taken there once it was."""
     aim = home.targets[-1] if home.targets else TARGET
     context = Context(target(aim))
     with suppress(*FAULTS):
         words = _in_words_of(simplest(home), program)
         same = words.program
-        prefix, rest = (in_factors_of(steps, simplest(home), same) for steps in (prefix, rest))
+        prefix, whole = (in_factors_of(steps, simplest(home), same) for steps in (prefix, whole))
+        rest = tuple(step for step in whole if step.name not in card.passes)
         for steps in (prefix[:-(-len(prefix) // 2)], prefix):
             most = int((1 - LEAST_LED) * len(steps))
             came = lifted(same, Plan(home.kernel, steps), context, _KNOWN, most)
@@ -269,7 +277,7 @@ def _guided(card: Card, host: Walked, program: Program, home: Walked, prefix: tu
         led_to = sum(str(step) not in left for step in last) >= LEAST_TAKEN * len(last)
         if led_to and (made := next(_makes(card, came.program, context), None)) is not None and (surface := said_by(came.program, home.surface)):
             lacking = lifted(made, Plan(home.kernel, rest), context, most_left=len(rest)).left if rest else ()
-            return len(lacking) / max(1, len(rest)), Transfer(host, came.program, surface, rest, home.kernel, aim, words.names)
+            return len(lacking) / max(1, len(rest)), Transfer(host, came.program, surface, rest, whole, home.kernel, aim, words.names)
     return None
 
 
@@ -298,12 +306,14 @@ def _trial(card: Card, each: Transfer, forecaster: Forecaster) -> Entry:
     """One state with the skill and without it; both arms take the rest of the plan."""
     context = Context(each.target)
     base = _finished(each, each.before)
-    with_it, tries = _best(each, base, _everywhere(card, each, context), forecaster)
+    with_it, tries = _best(each, base, _with_it(card, each, context), forecaster)
     reached = with_it.median if with_it is not None else 0.0
     aim = max(FASTER, AS_FAST * reached)
-    without, _ = _best(each, base, by_hash(each.before, context, card.passes), forecaster, aim)
+    others = ((_finished(each, made), steps) for made, steps in by_hash(each.before, context, card.passes))
+    without, _ = _best(each, base, others, forecaster, aim)
     won = reached >= FASTER
-    outcome = REFUSED if with_it is None else f"forecast {reached:.3g} times as fast, the best of {tries} {'try' if tries == 1 else 'tries'}"
+    gained = f"forecast {factor(reached)} times as fast, the best of {tries} {'try' if tries == 1 else 'tries'}"
+    outcome = gained if with_it is not None else UNSAID if tries else REFUSED
     low, high = with_it.interval(0.8) if with_it is not None else (0.0, 0.0)
     speedup = (float(f"{reached:.3g}"), float(f"{low:.3g}"), float(f"{high:.3g}")) if with_it is not None else None
     where = f"{LED} `{each.plan}`, what came after it there follows in both arms" if each.plan else "at a state of a kernel that is not known to use it"
@@ -311,13 +321,19 @@ def _trial(card: Card, each: Transfer, forecaster: Forecaster) -> Entry:
                  without=without is not None and without.median >= aim, speedup=speedup, basis="forecast" if speedup else None)
 
 
-def _everywhere(card: Card, each: Transfer, context: Context) -> Iterator[Made]:
-    """What a card makes of a state: at every place where it holds, where a rest follows, then at each one by itself."""
+def _with_it(card: Card, each: Transfer, context: Context) -> Iterator[Made]:
+    """What a card makes of a state: as the plan takes it that led there (at more than one place, where it does), at every place where it holds, where a rest
+    follows, then at each one by itself."""
+    with suppress(*FAULTS):
+        came = lifted(each.before, Plan(each.plan, each.whole), context, most_left=len(each.whole), why=True)
+        own = [step for step in came.steps if step.name in card.passes]
+        if own and all(is_of(card, step) for step in own):
+            yield came.program, ()
     if each.rest and len(card.carrier.steps) == 1:
         with suppress(*FAULTS):
             done = materialized(card, each.before, context)
-            yield done.program, done.steps
-    yield from carried_out(applicable(card, each.before, context), each.before, context)
+            yield _finished(each, done.program), done.steps
+    yield from ((_finished(each, made), steps) for made, steps in carried_out(applicable(card, each.before, context), each.before, context))
 
 
 def _finished(each: Transfer, program: Program) -> Program:
@@ -328,14 +344,14 @@ def _finished(each: Transfer, program: Program) -> Program:
 
 
 def _best(each: Transfer, base: Program, made: Iterable[Made], forecaster: Forecaster, enough: float = math.inf) -> tuple[Forecast | None, int]:
-    """The best forecast of the first few programs after the rest, against the rest alone, and how many there were; the first that is `enough`."""
+    """The best forecast of the first few programs, after the rest, against the rest alone, and how many there were; the first that is `enough`."""
     best: Forecast | None = None
     known, count = set[Program](), 0
     for count, (program, _) in enumerate(made, start=1):
         if program not in known:
             known.add(program)
             with suppress(KirError):
-                seen = _forecast(each, base, _finished(each, program), forecaster, best.median if best is not None else 0.0)
+                seen = _forecast(each, base, program, forecaster, best.median if best is not None else 0.0)
                 best = seen or best
         if count == TRIES or (best is not None and best.median >= enough):
             break

@@ -19,8 +19,9 @@ from kir.gate.cpu import profiled
 from kir.hardware.target import Target, target
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
-from kir.learning.cards.card import Card, Entry
+from kir.learning.cards.card import FAMILY, Card, Entry, Precondition
 from kir.learning.cards.use import Application, applicable
+from kir.learning.corpus.family import OTHER
 from kir.learning.evidence.walked import Walked
 from kir.learning.forecast import Analytic, Forecaster, Pair
 from kir.learning.induce.settled import settled_hash
@@ -37,9 +38,12 @@ LEAST_TRIALS = 3
 LEAST_SHARE = 2 / 3
 """Of the trials, those that must succeed for a skill to be admitted."""
 NOWHERE, OTHERS, REFUSED = "no place", "other programs", "no try passed the checks"
+UNSAID = "it came to the same as without it, or to what no surface says"
 """How a trial may come out that failed; else no gain was forecast."""
 LED = "led there by the steps of"
 """How a transfer trial begins that starts where a plan leads."""
+UNKNOWN = frozenset({"", OTHER})
+"""What a kernel's family is called whose name says none."""
 AS_FAST = 0.98
 """Of the speed of the expert's next program, what another must be forecast to have."""
 
@@ -193,23 +197,50 @@ def sizes_of(walked: Walked, program: Program) -> Mapping[str, int]:
     return shapes[0][1] if shapes else {}
 
 
-def decided(card: Card, trials: Sequence[Entry]) -> Card:
-    """The card with its trials in the log, and the state that follows from them, with the reason in figures."""
-    won, lost = sum(bool(t.skill) for t in trials), sum(bool(t.without) for t in trials)
-    told = f"{won} of {len(trials)} held-out trials succeeded, {lost} without the skill in as many tries"
-    effect = card.effect
+def decided(card: Card, trials: Sequence[Entry], families: Mapping[str, str] | None = None) -> Card:
+    """The card with its trials in the log, and the state that follows from them, with the reason in figures. By the `families` of the kernels that it was tried
+    on: a skill that pays in its own families, on kernels of other packages, and nowhere else is admitted for these, and says so as a condition of profit."""
+    told, effect = _tally(trials, "held-out trials"), card.effect
+    within = [each for each in card.scope.families if each not in UNKNOWN]
+    own = [t for t in trials if (families or {}).get(t.kernel) in within]
+    others = [t for t in trials if t not in own]
     if len(trials) < LEAST_TRIALS:
         state, why = "hypothesis", f"it uses or suits fewer than {LEAST_TRIALS} kernels of another package or family: nothing is known of it elsewhere"
-    elif won < LEAST_SHARE * len(trials) or won <= lost:
-        state, why = "hypothesis", f"{told}; two thirds must succeed, and more than without"
-    elif effect.compared >= LEAST_TRIALS and not effect.realized and all(spread.high <= 1.0 for spread in effect.forecast.values()):
+    elif effect.compared >= LEAST_TRIALS and not effect.realized and all(spread.high <= 1.0 for spread in effect.forecast.values()) \
+            and (_succeeds(trials) or _succeeds(own)):
         state, why = "negative", f"{told}; but none of {effect.compared} uses changed the compiled code, and no forecast is above 1"
-    else:
+    elif _succeeds(trials):
         state, why = "admitted", told
+    elif _succeeds(own):
+        named = ", ".join(within)
+        state, why = "admitted", f"{_tally(own, f'held-out trials on kernels of its own families ({named})')}; elsewhere {_tally(others, 'trials')}, " \
+                                 "so that it is for these alone"
+        pays = Precondition(kind="profit", category=FAMILY, sentence=f"the kernel is of {named}", proved=sum(bool(t.skill) for t in own),
+                            refused=sum(not t.skill for t in others), example=_tally(others, "trials on other kernels").replace(" in as many tries", ""))
+        card = card.model_copy(update={"preconditions": (*card.preconditions, pays)})
+    else:
+        state, why = "hypothesis", f"{told}; two thirds must succeed, and more than without"
     return card.model_copy(update={"state": state, "why": why, "log": (*card.log, *trials)})
+
+
+def _tally(trials: Sequence[Entry], of: str) -> str:
+    won, lost = sum(bool(t.skill) for t in trials), sum(bool(t.without) for t in trials)
+    return f"{won} of {len(trials)} {of} succeeded, {lost} without the skill in as many tries"
+
+
+def _succeeds(trials: Sequence[Entry]) -> bool:
+    """Whether there are enough trials, two thirds of which succeeded, and more than without."""
+    won, lost = sum(bool(t.skill) for t in trials), sum(bool(t.without) for t in trials)
+    return len(trials) >= LEAST_TRIALS and won >= LEAST_SHARE * len(trials) and won > lost
 
 
 def fault(trial: Entry) -> str:
     """Why a trial failed."""
-    says = {NOWHERE: "no place found", OTHERS: "another place or other parameters than the expert's", REFUSED: "refused by a check"}
+    says = {NOWHERE: "no place found", OTHERS: "another place or other parameters than the expert's", REFUSED: "refused by a check",
+            UNSAID: UNSAID}
     return next((why for how, why in says.items() if how in trial.outcome), "no gain is forecast")
+
+
+def factor(value: float) -> str:
+    """How many times, in three digits, as people write it."""
+    return f"{float(f'{value:.3g}'):,.0f}" if value >= 1000 else f"{value:.3g}"

@@ -119,7 +119,7 @@ def _taken(program: n.Program, step: Step, context: Context, everywhere: bool, w
 def taken_everywhere(program: n.Program, step: Step, context: Context) -> tuple[Applied, ...] | Left:
     """One step at each place where it applies, one after the other; one whose options name things of a kernel is taken once."""
     done = taken(program, step, context)
-    if isinstance(done, Left) or any(map(_names_things, step.options.values())):
+    if isinstance(done, Left) or any(map(names_things, step.options.values())):
         return done
     applied = list(done)
     while len(applied) < MOST_PLACES:
@@ -220,22 +220,22 @@ def _said(bad: KirError) -> str:
 
 def _nearest(program: n.Program, step: Step) -> list[Site]:
     """Places of a step's pass with its numbers, most alike first: those whose anchor and texts are most like the step's."""
-    texts = {k: v for k, v in step.options.items() if _names_things(v)}
+    texts = {k: v for k, v in step.options.items() if names_things(v)}
     numbers = {k: v for k, v in step.options.items() if k not in texts}
     waiting = list[tuple[float, int, Site]]()
     for number, site in enumerate(_open_sites(program, pass_of(step), numbers, texts)):
         off = [k for k, v in numbers.items() if getattr(site.params, k) != v]
         if any(not isinstance(numbers[k], str) for k in off):
             continue
-        alike = [_alike(str(texts[k]), str(getattr(site.params, k))) for k in texts]
-        if alike and min(alike) < LEAST_LIKE:
+        likes = [alike(str(texts[k]), str(getattr(site.params, k))) for k in texts]
+        if likes and min(likes) < LEAST_LIKE:
             continue
-        waiting.append((len(off) - (1 + 2 * sum(alike)), number, site))  # as near as it is where its anchor is the same
+        waiting.append((len(off) - (1 + 2 * sum(likes)), number, site))  # as near as it is where its anchor is the same
     found = list[tuple[float, int, Site]]()
     for best, number, site in sorted(waiting, key=lambda x: x[:2]):
         if len(found) >= NEAREST and found[NEAREST - 1][0] < best:
             break
-        where = _alike(step.at, anchor_text(program, site.path)) if step.at else 1.0
+        where = alike(step.at, anchor_text(program, site.path)) if step.at else 1.0
         found = sorted((*found, (best + 1 - where, number, site)), key=lambda x: x[:2])
     return [site for _, _, site in found[:NEAREST]]
 
@@ -250,7 +250,7 @@ def _open_sites(program: n.Program, cls: type[Pass], numbers: Mapping[str, Optio
             continue
 
 
-def _names_things(value: Option) -> bool:
+def names_things(value: Option) -> bool:
     """Whether an option's value is text over names of a kernel: an expression, a buffer, several of these; not a word that chooses."""
     if isinstance(value, tuple):
         return any(isinstance(x, str) for x in value)
@@ -258,7 +258,8 @@ def _names_things(value: Option) -> bool:
 
 
 @lru_cache(maxsize=1 << 16)
-def _alike(a: str, b: str) -> float:
+def alike(a: str, b: str) -> float:
+    """How like two texts are, 0 to 1."""
     return difflib.SequenceMatcher(None, a, b, autojunk=False).ratio()
 
 
@@ -267,4 +268,4 @@ def said_of(bad: BaseException) -> str:
     return f"{bad.diagnostics[0].id}: {bad.diagnostics[0].message}" if isinstance(bad, KirError) else f"{type(bad).__name__}"
 
 
-__all__: Sequence[str] = ("Left", "Lifted", "Prefixes", "lifted", "taken", "taken_everywhere")
+__all__: Sequence[str] = ("Left", "Lifted", "Prefixes", "alike", "lifted", "names_things", "taken", "taken_everywhere")

@@ -8,8 +8,9 @@ from kir.ir.visit import walk
 
 
 def is_tiled(k: n.Kernel) -> bool:
-    """Whether a kernel has statements of a team of several threads that only threads can be told of: tiles, fragments, atomics."""
-    return int_value(k.threads) != 1 and _tiled(k.body)
+    """Whether a kernel has statements of a team of several threads that only threads can be told of: tiles, fragments, atomics; or of one thread that scans a
+    tile, which it does element by element."""
+    return (int_value(k.threads) != 1 or any(isinstance(x, n.Call) and x.fn == "scan" and isinstance(x.type, TileType) for x in walk(k))) and _tiled(k.body)
 
 
 def _tiled(body: n.Block) -> bool:

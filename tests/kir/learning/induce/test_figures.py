@@ -12,14 +12,15 @@ from benchmarks.skills import states as states_
 from benchmarks.skills import when
 from benchmarks.skills.ablation import ablation
 from benchmarks.skills.given import Given, Rows
-from benchmarks.skills.retrieval import _changes_time, _judged
-from benchmarks.skills.round_trips import made_by_cards
+from benchmarks.skills.retrieval import _changes_time, _judged, _kin, _unaware
+from benchmarks.skills.round_trips import Way, _unlike, made_by_cards
+from benchmarks.skills.stale import ANOTHER, stale
 from kir.ir.canonical import content_hash
 from kir.learning.cards.card import Effect, Move, Spread
 from kir.learning.evidence.walked import Walked
 from kir.learning.induce.ablation import ablated
 from kir.learning.induce.hypotheses import Hypothesis
-from kir.rewrite import Context
+from kir.rewrite import Context, Step
 from tests.kir.learning.cards.test_card import a_card
 
 
@@ -64,14 +65,16 @@ def test_a_trip_takes_what_cards_make_and_where_none_does_what_is_most_like_the_
     walk = next(each for each in walks if "softmax_row" in each.kernel and each.surface == "tilelang")
     nothing: frozenset[str] = frozenset()
 
-    def trip(makes: bool, near: bool, *names: str) -> str:
+    def trip(makes: bool, way: Way, *names: str) -> str:
         cards = tuple(found[name].card.model_copy(update={"state": "admitted"}) for name in names)
         chain = [states_.State((walk.key, k), nothing, nothing, nothing, frozenset(names) if makes else nothing, False) for k in range(len(walk.transitions))]
-        return content_hash(made_by_cards(walk, chain, Given(cards, (walk,), 9, 1, 0, None), Context(), near))
+        return content_hash(made_by_cards(walk, chain, Given(cards, (walk,), 9, 1, 0, None), Context(), way))
     naive, expert = walk.program(walk.transitions[0].before_text), walk.program(walk.transitions[-1].after_text)
-    assert trip(True, True, "partition-rows.for") == content_hash(expert), "each step is made"
-    assert trip(False, True) == content_hash(naive), "without cards nothing is done"
-    assert trip(False, False, "multi-threaded-block.kernel") not in (content_hash(naive), content_hash(expert)), "its own steps are taken, the others left out"
+    assert trip(True, Way(), "partition-rows.for") == content_hash(expert), "each step is made"
+    assert trip(False, Way()) == content_hash(naive), "without cards nothing is done"
+    own = Way(numbers=True, texts=True)
+    assert trip(False, own, "multi-threaded-block.kernel") not in (content_hash(naive), content_hash(expert)), "its own steps are taken, the others left out"
+    assert trip(False, Way(place=True), "multi-threaded-block.kernel") == trip(False, own, "multi-threaded-block.kernel"), "at the expert's place"
 
 
 def test_without_a_card_the_steps_are_lost_that_nothing_else_makes(found: dict[str, Hypothesis], walks: Sequence[Walked]) -> None:
@@ -94,3 +97,32 @@ def test_hits_are_judged_and_cards_that_change_no_time_are_told_apart() -> None:
     assert _judged({"a", "b"}, ["a", "x"], ["a", "x", "b"]) == (2, 0.5, 0.5, 0.5) and _judged({"a"}, [], ["a"]) == (0, 0.0, 0.0, 1.0)
     named, timed = (a_card(effect=Effect(forecast={"sm_90a": Spread(median=1.0, low=low, high=high, uses=9)})) for low, high in ((0.99, 1.01), (0.99, 1.03)))
     assert not _changes_time(named) and _changes_time(timed), "a quarter of its uses gains as much as a measurement would show"
+
+
+def test_a_card_that_is_held_out_knows_nothing_of_the_families_that_are(found: dict[str, Hypothesis]) -> None:
+    card = found["partition-rows.for"].card.model_copy(update={"state": "admitted"})
+    families = {use.family for use in card.evidence.uses}
+    given = Given((card,), (), 9, 1, 0, None)
+    for part in {_kin(each) for each in families}:
+        (without,) = _unaware(given, part)
+        gone = {each for each in families if _kin(each) == part}
+        assert not gone & {*without.scope.families} and {*without.scope.families} == families - gone, "its scope says nothing of them"
+        assert without.evidence.kernels < card.evidence.kernels and not any(use.family in gone for use in without.evidence.uses)
+    assert _unaware(given, "families, part 0") == (card,), "of another part nothing is left out"
+
+
+def test_of_steps_like_an_experts_that_of_the_same_place_and_texts_is_most_like_it() -> None:
+    step = Step("retain-tile", {"value": "load(X[i * 128 +: 128])", "until": 0}, at="main/k/q")
+    same, there, other = (Step("retain-tile", {"value": value, "until": 0}, at=at) for value, at in
+                          (("load(X[i * 128 +: 128])", "main/k/q"), ("load(X[128 - i * 128 +: 128])", "main/k/q"), ("f", "main/k/z")))
+    assert sum(_unlike(same, step)) == 0 < sum(_unlike(there, step)) < sum(_unlike(other, step))
+
+
+def test_walks_that_todays_code_would_not_take_so_are_named(walks: Sequence[Walked]) -> None:
+    walk = next(each for each in walks if "softmax_row" in each.kernel and each.surface == "tilelang")
+    first, second = walk.transitions[:2]
+    gone = first.model_copy(update={"step": {k: v for k, v in first.step.items() if k not in ("path", "hash")} | {"at": "nowhere"}})
+    other = second.model_copy(update={"after_text": second.before_text})
+    assert stale(Given((), (walk,), 9, 1, 0, None)).startswith("0 of 1 walks")
+    said = stale(Given((), (walk.model_copy(update={"transitions": (gone, other, *walk.transitions[2:])}),), 9, 1, 0, None))
+    assert said.startswith("1 of 1 walks") and f"step {first.number}, {first.name}: KIR-" in said and f"step {second.number}, {second.name}: {ANOTHER}" in said

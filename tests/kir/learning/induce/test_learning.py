@@ -156,10 +156,11 @@ def test_a_stored_pipeline_is_a_walk_forwards_up_to_its_first_wrong_program(monk
 def test_a_plan_leads_another_kernel_to_a_state_and_what_follows_judges_the_skill(found: dict[str, Hypothesis]) -> None:
     walk = forward(find_space("gemm_tilelang"))
     card = next(each.card for each in hypotheses((walk,), uses((walk,))) if each.card.name == "tile.kernel")
-    prefix, rest = parts(card, walk)
-    assert [step.name for step in prefix] == ["multi-threaded-block"] and len(rest) == len(walk.transitions) - 3
+    prefix, whole = parts(card, walk)
+    rest = tuple(step for step in whole if step.name != "tile")
+    assert [step.name for step in prefix] == ["multi-threaded-block"] and len(whole) == len(walk.transitions) - 1 and len(rest) == len(whole) - 2
     first = next(led(card, (walk,)))
-    assert first.walked.package == "torch" and first.walked.problem != "gemm" and first.rest == rest and first.plan == walk.kernel
+    assert first.walked.package == "torch" and first.walked.problem != "gemm" and (first.rest, first.whole, first.plan) == (rest, whole, walk.kernel)
     assert {each.package for each in problems({"gemm"}) if each.problem == "gemm"} == {"experts"}, "what an expert is known of is no other package's"
     assert applications(card, first.before)
 
@@ -547,6 +548,11 @@ def test_an_order_is_learned_where_there_are_states_enough(found: dict[str, Hypo
     assert first_ones(first) > first_ones(Rank()) and first_ones(first) > first_ones(Rank(first.weights)), "weights and states both teach"
     write_cards(tmp_path / "made", cards, walks)
     assert rank_of(tmp_path / "made") == first
+    many = learned(cards, [replace(each, file=f"file {k}") for k, each in enumerate(states)])
+    assert first.at("norm") == first.at("attention") == (first.weights, first.least) and many.at("norm") == (many.weights, many.least)
+    assert many.at("attention") == (many.elsewhere, many.least_elsewhere) != many.at("norm"), "a family of which nothing is known"
+    build_._write_rank(tmp_path / "made", many)
+    assert rank_of(tmp_path / "made") == many
     for wrong_ in ("nonsense", "[]", '{"weights": {}}'):
         (tmp_path / "made" / "rank.json").write_text(wrong_)
         assert rank_of(tmp_path / "made") == Rank(), "what cannot be read teaches nothing"
@@ -577,7 +583,7 @@ def test_each_sentence_of_a_card_says_what_the_card_holds(found: dict[str, Hypot
     said = told(made, each.uses)
     assert said.startswith("# TMA load, at a copy\n")
     flat = " ".join(said.split())
-    for sentence in ("it succeeded on 1 of 4 kernels that it was not made from (without it 0)",
+    for sentence in ("1 of 4 trials succeeded, each on a kernel whose package or family it had not seen (without it 0)",
                      "measured to make a kernel 1.5 times as fast (H200, median of 1 use)",
                      "`trips` is a multiple of 4 in every use, in 4 kernels (chance 1 %).", "`threads == k` in 3 of 4 kernels (chance 2 %).",
                      "that as many places of this kind, drawn at random, would have it in common or, for what names a parameter, that the kernels would",

@@ -10,12 +10,15 @@ from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.ir.types import DType
+from kir.learning.cards.card import FAMILY
+from kir.learning.cards.search import Index, Query, _reasons
 from kir.learning.evidence.forwards import forward
 from kir.learning.evidence.walked import Walked
 from kir.learning.forecast import Analytic, Pair
-from kir.learning.induce.hypotheses import hypotheses
+from kir.learning.induce.hypotheses import Hypothesis, hypotheses
+from kir.learning.induce.prose import told
 from kir.learning.induce.transfers import Transfer, _in_words_of, led, problems, sizes_at, starts
-from kir.learning.induce.trials import sizes_of
+from kir.learning.induce.trials import decided, sizes_of, tried
 from kir.learning.induce.uses import uses
 from kir.learning.optimize.words import renamed
 from kir.learning.tune.space import find_space
@@ -78,3 +81,22 @@ def test_states_of_its_own_walk_are_in_a_kernels_own_words(walks: Sequence[Walke
     own = tuple(each for each in walks if each.family == "softmax")
     card = next(each.card for each in hypotheses(own, uses(own)) if each.card.name == "multi-threaded-block.kernel")
     assert all(not each.names and sizes_at(each, each.before) == sizes_of(each.walked, each.before) for each in starts(card, walks))
+
+
+def test_a_skill_that_pays_in_its_own_families_alone_is_admitted_for_these(found: dict[str, Hypothesis]) -> None:
+    each = found["partition-rows.for"]
+    good, = tried(each.lift, each.uses)[:1]
+    own = [good.model_copy(update={"kernel": f"own {k}", "skill": True, "without": False}) for k in range(3)]
+    others = [good.model_copy(update={"kernel": f"other {k}", "skill": False, "without": False}) for k in range(3)]
+    families = {f"own {k}": each.card.scope.families[0] for k in range(3)} | {f"other {k}": "sorting" for k in range(3)}
+    assert decided(each.card, [*own, *others]).state == "hypothesis", "nothing is known of the kernels' families"
+    card = decided(each.card, [*own, *others], families)
+    says, = (p for p in card.preconditions if p.category == FAMILY)
+    assert card.state == "admitted" and "elsewhere 0 of 3 trials succeeded" in card.why and (says.kind, says.proved, says.refused) == ("profit", 3, 3)
+    assert "It pays where the kernel is of" in told(card, each.uses)
+    query = Query(frozenset(), frozenset(), case="sorting")
+    assert any(why.startswith("profit: only where") for why in _reasons(card, query, Index.of([card]).columns(query)[0]))
+    assert decided(each.card, [*own[:2], *others], families).state == "hypothesis", "two trials say too little"
+    assert decided(each.card, [*own, *others], dict.fromkeys(families, "sorting")).state == "hypothesis", "none is of its families"
+    lucky = [t.model_copy(update={"without": True}) for t in own]
+    assert decided(each.card, [*lucky, *others], families).state == "hypothesis", "no better than without it"

@@ -151,13 +151,13 @@ def test_the_nearest_places_are_those_of_all(name: str) -> None:
     program = load_problem(name).naive
     for step in (Step("reuse-operand", {"value": "X[i, j]"}, f"{program.kernels[0].name}/body.0"), Step("multi-threaded-block", {"threads": 64}, "other"),
                  Step("partition-rows", {"threads": 32}, f"{program.kernels[0].name}/j"), Step("unroll", {"factor": 2}, f"{program.kernels[0].name}/k")):
-        texts = {k: v for k, v in step.options.items() if lift._names_things(v)}
+        texts = {k: v for k, v in step.options.items() if lift.names_things(v)}
         numbers = {k: v for k, v in step.options.items() if k not in texts}
         rows = []
         for number, site in enumerate(lift._open_sites(program, pass_class(step.name), numbers, texts)):
-            alike = [lift._alike(str(texts[k]), str(getattr(site.params, k))) for k in texts]
+            alike = [lift.alike(str(texts[k]), str(getattr(site.params, k))) for k in texts]
             if all(getattr(site.params, k) == v for k, v in numbers.items()) and min(alike, default=1.0) >= lift.LEAST_LIKE:
-                rows.append((-lift._alike(step.at, anchor_text(program, site.path)) - 2 * sum(alike), number, site))
+                rows.append((-lift.alike(step.at, anchor_text(program, site.path)) - 2 * sum(alike), number, site))
         assert lift._nearest(program, step) == [site for _, _, site in sorted(rows, key=lambda row: row[:2])[:lift.NEAREST]]
 
 

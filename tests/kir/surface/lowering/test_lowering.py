@@ -124,9 +124,9 @@ def program(body: str, threads: int = 128) -> n.Program:
     return parse_program(f"{HEAD}kernel main {grid} threads {threads}\n{textwrap.indent(body, '  ')}\n", "p.kir")
 
 
-@pytest.mark.parametrize("what", BODIES)
-def test_threads_compute_what_their_tiles_mean(what: str) -> None:
-    p = program(BODIES[what])
+@pytest.mark.parametrize(("what", "threads"), [*((what, 128) for what in BODIES), ("scans", 1), ("scans from the end", 1)])
+def test_threads_compute_what_their_tiles_mean(what: str, threads: int) -> None:
+    p = program(BODIES[what], threads)
     assert not verify(p)
     q = lowered(p)
     assert not verify(q) and parse_program(program_text(q)) == q
