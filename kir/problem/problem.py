@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +60,11 @@ class Problem:
     def name(self) -> str:
         """Its name, with the dtype where there are several: `gemm:bf16`."""
         return self.spec.name if len(self.spec.dtypes) < 2 or self.dtype == self.spec.dtypes[0] else f"{self.spec.name}:{self.dtype}"
+
+    def on_device(self) -> Self:
+        """The same problem of outputs that a device has computed: they may have the errors of its units."""
+        errors = tuple(term.model_copy(update={"device": False}) for term in self.spec.errors)
+        return replace(self, spec=self.spec.model_copy(update={"errors": errors}))
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
@@ -293,7 +298,7 @@ class Problem:
         for t in (x for x in self._outputs() if x.name in exact):
             bound = np.zeros(exact[t.name].shape)
             for term in self.spec.errors:
-                if term.outputs and t.name not in term.outputs:
+                if (term.outputs and t.name not in term.outputs) or term.device:
                     continue
                 if term.over != "result" and t.name not in magnitudes.get(term.over, {}):
                     raise error("KIR-G904", f"{path}: magnitudes gives no '{term.over}' of '{t.name}', which an error term scales with")

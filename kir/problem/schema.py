@@ -151,7 +151,8 @@ class Draw(_Form):
 class Term(_Form):
     """One summand of the error bound of an output: c * unit_roundoff(eps) * over * f(n). `eps` is a dtype, `T` or `out` (the output's);
     `over` is `result` (|oracle|) or a magnitude that the reference computes; n is an expression over the sizes. With `subnormal` the
-    rounding is one near zero: half the distance between subnormals stands in the place of the unit roundoff."""
+    rounding is one near zero: half the distance between subnormals stands in the place of the unit roundoff. An error of a `device` is one
+    that its units make and the interpreter does not: only what a device has computed may have it."""
 
     outputs: tuple[str, ...] = ()
     eps: str
@@ -160,6 +161,7 @@ class Term(_Form):
     f: Literal["constant", "log2", "sqrt", "linear"] = "constant"
     n: str = "1"
     subnormal: bool = False
+    device: bool = False
     why: str
 
     def factor(self, sizes: Mapping[str, Number]) -> float:

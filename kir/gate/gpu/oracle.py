@@ -76,7 +76,7 @@ def serve(channel: socket.socket) -> None:
         message, blobs = wire.receive(channel)
         try:
             if message["op"] == "load":
-                problem = from_texts(message["programs"]) if "programs" in message else load_problem(message["problem"])
+                problem = from_texts(message["programs"]) if "programs" in message else load_problem(message["problem"]).on_device()
                 wire.send(channel, {"level": level.to_json()})
                 continue
             assert problem is not None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 import tomli_w
@@ -297,3 +298,13 @@ def test_inputs_that_are_drawn_once_are_the_same_and_are_not_written() -> None:
     with pytest.raises(ValueError, match="read-only"):
         first["A"][0] = 0
     assert problem.drawn(shape, 4, "wide") is not first and problem.inputs(shape, 3, "wide")["A"].flags.writeable
+
+
+def test_errors_of_a_devices_units_are_no_excuse_for_what_was_interpreted() -> None:
+    """fp8 products on Hopper are summed in 13 bits: 2^-8 of the magnitudes there, and not where the interpreter sums."""
+    own = load_problem("gemm_fp8")
+    shape = next(s for s in own.shapes if s.sizes["K"] >= 256)
+    inputs = own.inputs(shape, 1, "normal")
+    exact = own.oracle(inputs, shape)["C"]
+    off = {"C": (exact + own.on_device().bounds(inputs, shape)["C"] / 2).astype(ml_dtypes.bfloat16)}
+    assert not own.compare(off, inputs, shape).ok and own.on_device().compare(off, inputs, shape).ok
