@@ -83,6 +83,7 @@ class Measure(NamedTuple):
     carried: int
     """Local buffers that a loop carries from one iteration to the next: it writes them, and uses them before."""
     statements: int
+    """Statements, and how many stand behind an arrival at an mbarrier in its block: what is given back before the rest is done."""
     nodes: int
 
 
@@ -192,8 +193,9 @@ class _Counter:
         """Adds what a block counts, `above` loops outside of the deepest; gives the names of local buffers that it writes and does not declare, and
         whether it stores to global memory."""
         written, declared, prefixed = set[str](), set[str](), False
-        for s in block:
+        for k, s in enumerate(block):
             counts["coupling"] += _overwrites(s, declared, block)
+            counts["statements"] += (len(block) - k - 1) * (isinstance(s, n.Eval) and s.call.fn == "mbar_arrive")
             of = self.counted(s, above)
             for name, by in of.counts.items():
                 counts[name] += by
