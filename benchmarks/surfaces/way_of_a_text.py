@@ -7,7 +7,6 @@ when the next one begins: a function of an earlier stage that is called later is
 """
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -50,9 +49,6 @@ def way(surface: str, file: str, binding: str) -> Way:
     """One kernel, read and printed, with its calls noted."""
     found, reached = Way(surface), 0
     name, _, kernel = file.partition("::")
-    with TemporaryDirectory() as folder:  # a copy, as what was read is kept: imports what it needs, so that what is noted is what is called
-        copy = shutil.copy(ROOT / name, folder)
-        program_text(normal_form(read_source(f"{copy}::{kernel}" if kernel else str(copy), ROOT / binding)))
 
     def note(frame: FrameType, event: str, _: Any) -> None:
         nonlocal reached
@@ -67,12 +63,16 @@ def way(surface: str, file: str, binding: str) -> Way:
                 reached = max(reached, stage) if code.co_name == first else reached
                 if stage < reached and f"{place}.{code.co_qualname}" not in found.back:
                     found.back.append(f"{place}.{code.co_qualname}")
-    sys.setprofile(note)
-    try:
-        text = program_text(normal_form(read_source(str(ROOT / file), ROOT / binding)))
-    finally:
-        sys.setprofile(None)
-    assert text
+    for noted in (False, True):  # once before, so that what is needed is imported: what is noted is what is called
+        with TemporaryDirectory() as folder:  # a copy of another text each time, as what was read is kept
+            copy = Path(folder) / Path(name).name
+            copy.write_text((ROOT / name).read_text(encoding="utf-8") + "\n" * (1 + noted), encoding="utf-8")
+            sys.setprofile(note if noted else None)
+            try:
+                text = program_text(normal_form(read_source(f"{copy}::{kernel}" if kernel else str(copy), ROOT / binding)))
+            finally:
+                sys.setprofile(None)
+            assert text
     return found
 
 
