@@ -50,7 +50,7 @@ def search(
     surface: Annotated[str, typer.Option(help="the surface that the kernel is to be written on; by default its own")] = "",
     most: Annotated[int, typer.Option(help="how many cards")] = 10,
     all_: Annotated[bool, typer.Option("--all", help="hypotheses too, not only admitted cards")] = False,
-    at: Annotated[str, typer.Option(help="with --for: the sizes at which hits are forecast, M=..,N=..; by default usual ones")] = "",
+    at: Annotated[str, typer.Option(help="with --for: the sizes at which hits are forecast, M=..,N=..; by default those of the call, or usual ones")] = "",
     seconds: Annotated[float | None, typer.Option(help="with --for: how long forecasts may take; 0 for none (6)")] = None,
     without: Ablated = None,
     library: Shelves = None,
