@@ -22,6 +22,7 @@ from kir.ir.nodes import (
     Opaque,
     Program,
     Region,
+    Role,
     Roles,
     Select,
     Span,
@@ -275,6 +276,16 @@ def statements(block: Block) -> Iterator[Stmt]:
         if (found := _BLOCKS.get(type(s))) is not None:
             for inner in reversed(found(s)):
                 stack += inner[::-1]
+
+
+def own_nodes(s: Stmt) -> Iterator[Node]:
+    """A statement and what it consists of, without the statements inside it, roles, and the buffers that it names."""
+    inner = {id(x) for block in blocks_of(s) for x in block}
+    waiting: list[Node] = [s]
+    while waiting:
+        x = waiting.pop()
+        yield x
+        waiting += [c for c in children(x) if id(c) not in inner and not isinstance(c, (Buffer, Role))]
 
 
 def names_read(n: Node) -> frozenset[str]:

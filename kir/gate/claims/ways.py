@@ -24,7 +24,7 @@ from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 from kir.ir.printer import expr_text
 from kir.ir.types import BOOL, TileType, shape_of
-from kir.ir.visit import blocks_of, children, transform
+from kir.ir.visit import own_nodes, transform
 
 MOST_CASES = 12
 """Cases that are run again at most, to see which ways they take."""
@@ -91,7 +91,7 @@ def ways(program: n.Program, flow: Flow) -> Iterator[Way]:
         kernel = str(path[0])
         if isinstance(s, n.If) and not isinstance(s.cond, n.Const):
             yield from (Way(s, s, s.cond, holds, anchor, path, kernel) for holds in (True, False))
-        for e in _own(s):
+        for e in own_nodes(s):
             match e:
                 case n.Select(cond=cond) if not isinstance(cond, n.Const) and cond.type is not None:
                     yield from (Way(s, e, cond, holds, anchor, path, kernel) for holds in (True, False))
@@ -107,16 +107,6 @@ def ways(program: n.Program, flow: Flow) -> Iterator[Way]:
 
 def _integer(e: n.Expr) -> bool:
     return bool(getattr(e.type, "is_integer", False))
-
-
-def _own(s: n.Stmt) -> Iterator[n.Node]:
-    """Nodes of a statement, those of statements inside it left out."""
-    inner = {id(x) for block in blocks_of(s) for x in block}
-    waiting: list[n.Node] = [s]
-    while waiting:
-        x = waiting.pop()
-        yield x
-        waiting += [c for c in children(x) if id(c) not in inner and not isinstance(c, (n.Buffer, n.Role))]
 
 
 def forced(program: n.Program, way: Way) -> n.Program:

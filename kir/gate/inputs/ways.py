@@ -19,7 +19,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 from kir.ir.types import TileType, dtype_of
-from kir.ir.visit import blocks_of, children, substitute, transform, walk
+from kir.ir.visit import children, own_nodes, substitute, transform, walk
 
 MOST_WAYS, MOST_SOLVED = 64, 4
 """Ways of a program that are looked at, and sizes that are added for them."""
@@ -60,7 +60,7 @@ def _ways(program: n.Program) -> Iterator[_Way]:
     """Both ways of each branch and choice, as far as sizes and places decide it: parts of a conjunction that data decide are left out."""
     for _, path, s in anchors(program):
         conds = [s.cond] if isinstance(s, n.If) else []
-        conds += [e.cond for e in _own(s) if isinstance(e, n.Select) and e.cond.type is not None and not isinstance(e.cond.type, TileType)]
+        conds += [e.cond for e in own_nodes(s) if isinstance(e, n.Select) and e.cond.type is not None and not isinstance(e.cond.type, TileType)]
         for cond in dict.fromkeys(conds):
             for holds in (cond, build.invert(cond)):
                 known = [part for part in _parts(holds) if not any(isinstance(x, (n.Load, n.Call)) for x in _below(part))]
@@ -83,16 +83,6 @@ def _below(e: n.Node) -> Iterator[n.Node]:
     yield e
     for x in children(e):
         yield from _below(x)
-
-
-def _own(s: n.Stmt) -> Iterator[n.Node]:
-    """Nodes of a statement, without those of statements in it."""
-    inner = {id(x) for block in blocks_of(s) for x in block}
-    waiting: list[n.Node] = [s]
-    while waiting:
-        x = waiting.pop()
-        yield x
-        waiting += [c for c in children(x) if id(c) not in inner and not isinstance(c, (n.Buffer, n.Role))]
 
 
 def _watching(program: n.Program, ways: Sequence[_Way]) -> n.Program:
