@@ -40,7 +40,7 @@ from kir.rewrite import Pass
 from kir.rewrite.base import parameter_types
 
 MOST_VALUES = 12
-MOST_WAYS = 12
+MOST_WAYS = 16
 """Combinations of chosen values that a card keeps."""
 MOST_COUNTEREXAMPLES = 4
 MOST_NAME = 64
