@@ -451,7 +451,7 @@ def _shown(card: Card, group: Sequence[Use]) -> Iterator[str]:
     for surface, both in code.items():
         if both[0] and both[1] and both[0] != both[1]:
             kernels = _kernels(both[0]), _kernels(both[1])
-            yield f"In {CALLED[surface]}:\n\n{_fenced('diff', difference(*(both if kernels[0] == kernels[1] else kernels)))}"
+            yield f"In {CALLED[surface]}:\n\n{_fenced('diff', difference(*(both if kernels[0] == kernels[1] else kernels), emitted=True))}"
     if same := [CALLED[surface] for surface, both in code.items() if both[0] and both[0] == both[1]]:
         yield _paragraph(f"In {_and(same)} the text is the same: what the step decides is left to the compiler, or to how the kernel is launched.")
     if left := [CALLED[surface] for surface, both in code.items() if not both[1]]:
