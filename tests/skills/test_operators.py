@@ -21,7 +21,7 @@ from kir.rewrite import pass_class, sites
 Array = NDArray[Any]
 Inputs = Mapping[str, Array]
 HOME = Path(__file__).parents[2] / "skills" / "operators"
-SIZES = {"R": 2, "T": 3, "N": 21, "E": 9, "C": 3, "K": 4, "L": 5, "S": 11, "H": 2, "B": 2, "W": 2}
+SIZES = {"R": 2, "T": 3, "N": 21, "E": 9, "C": 3, "K": 4, "L": 5, "S": 11, "H": 2, "B": 2, "W": 2, "M": 7}
 ANSWERS = ("radix-select", "blocked-solve", "warp-sort", "chunk-recurrence", "chunk-recurrence-d128")
 TYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "u8": np.uint8, "i32": np.int32}
 
@@ -65,6 +65,9 @@ ORACLES: dict[str, Callable[[Inputs], dict[str, Array]]] = {
     "sparse_index": lambda x: largest(np.einsum("lh,lhs->ls", x["W"], np.maximum(np.einsum("lhd,sd->lhs", x["Q"], x["P"]), 0)), 4),
     "topk_beams": lambda x: largest(x["X"], 4),
     "topk_columns": lambda x: {name: found.T for name, found in largest(x["X"].T, 4).items()},
+    "transpose_batch": lambda x: {"Y": x["X"].swapaxes(1, 2)},
+    "transpose_add": lambda x: {"Y": x["X"].T + x["Z"]},
+    "transpose_half": lambda x: {"Y": x["X"].T},
     "delta_values": values,
     "solve_heads": lambda x: {"X": solved(x["L"].swapaxes(1, 2), x["B"].swapaxes(1, 2)).swapaxes(1, 2)},
     "solve_scaled": lambda x: {"X": solved(x["L"], x["B"] / x["D"][..., None])},
@@ -100,8 +103,8 @@ def test_an_operator_is_naive_and_computes_what_it_is_named_for(name: str) -> No
         assert np.allclose(np.asarray(found[key], np.float64), each, rtol=0.02, atol=0.02), key
 
 
-def test_every_operator_has_an_oracle_and_a_place_for_an_answer() -> None:
+def test_every_operator_has_an_oracle_and_a_place_for_an_answer_unless_it_only_moves_data() -> None:
     assert {file.stem for file in HOME.glob("*.kir")} == set(ORACLES)
-    for file in HOME.glob("*.kir"):
+    for file in (each for each in HOME.glob("*.kir") if not each.stem.startswith("transpose")):
         program = parse_program(file.read_text(encoding="utf-8"), str(file))
         assert any(sites(pass_class(name).with_options({}), program) for name in ANSWERS), file.stem
