@@ -153,8 +153,8 @@ class HoldTile(Pass):
         trips = {s.var.name: s.hi for s in walk(node) if isinstance(s, n.For) and build.is_const(s.lo, 0)}
 
         def look(x: n.Node) -> None:
-            if isinstance(x, n.Load) and self.by == "copy" or (isinstance(x, n.Load) and x.at.buffer.space == "global"):
-                made = _widened(x, changed, trips) if x.at.buffer.space == "global" else None
+            if isinstance(x, n.Load) and x.at.buffer.space == "global":
+                made = _widened(x, changed, trips)
                 out.update({made: None} if made is not None and _can_be_held(made) else {})
             elif isinstance(x, n.Expr) and self.by == "store" and isinstance(x.type, TileType) and _can_be_held(x) and buffers_read(x) \
                     and not isinstance(x, n.Load) and changed.isdisjoint({*names_read(x), *buffers_read(x)}):
