@@ -129,7 +129,8 @@ def _at_a_glance(found: Overview, file: str) -> Group:
     parts += [rows] if found.could else []
     if found.walked is not None:
         parts += [Text(""), Text(f"each step with its proof: {found.walked.report}\nas slides: kir explore {quote(str(found.walked.folder))}")]
-    return Group(*parts, Text(f"a faster kernel, gated: kir optimize {quote(file)}\nwhat is assumed of it: {quoted_bind(file)}"))
+    assumed = "" if file.endswith(".kir") else f"\nwhat is assumed of it: {quoted_bind(file)}"
+    return Group(*parts, Text(f"a faster kernel, gated: kir optimize {quote(file)}{assumed}"))
 
 
 def _of_id(id: str) -> Result:
