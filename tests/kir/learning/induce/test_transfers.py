@@ -12,6 +12,7 @@ from kir.ir.printer import program_text
 from kir.ir.types import DType
 from kir.learning.cards.card import FAMILY
 from kir.learning.cards.search import Index, Query, _reasons
+from kir.learning.evidence.archive import read_archive, shipped
 from kir.learning.evidence.forwards import forward
 from kir.learning.evidence.walked import Walked
 from kir.learning.forecast import Analytic, Pair
@@ -100,3 +101,18 @@ def test_a_skill_that_pays_in_its_own_families_alone_is_admitted_for_these(found
     assert decided(each.card, [*own, *others], dict.fromkeys(families, "sorting")).state == "hypothesis", "none is of its families"
     lucky = [t.model_copy(update={"without": True}) for t in own]
     assert decided(each.card, [*lucky, *others], families).state == "hypothesis", "no better than without it"
+
+
+def test_a_host_on_which_neither_arm_takes_what_follows_is_no_trial() -> None:
+    """A plan for attention without a mask cannot tile causal attention, whatever was done before; it takes other layouts whole."""
+    walk = next(each for each in read_archive(shipped()) if each.kernel == "pipelines/fmha_tilelang")
+    card = next(each.card for each in hypotheses((walk,), uses((walk,))) if each.card.name == "guard-value.let")
+    hosts = {each.walked.kernel for each in led(card, (walk,)) if each.walked.family == "attention"}
+    assert {"problems/attention_bshd", "problems/cross_attention", "problems/image_attention"} <= hosts
+    assert hosts.isdisjoint({"problems/gqa_attention", "problems/mla_prefill", "problems/mqa_d256"})
+
+
+def test_an_algorithm_of_one_family_is_tried_where_it_is_a_part_of_more() -> None:
+    walk = next(each for each in read_archive(shipped()) if each.kernel == "pipelines/trisolve_cuda")
+    card = next(each.card for each in hypotheses((walk,), uses((walk,))) if each.card.name.startswith("blocked-solve"))
+    assert {each.walked.kernel for each in led(card, (walk,))} == {"operators/solve_heads", "operators/solve_scaled", "operators/delta_values"}
