@@ -40,7 +40,7 @@ def difference(before: str, after: str, emitted: bool = False) -> str:
     out = list[str]()
     for k in range(len(changes)):
         some = kept.get(k, [])
-        out += [*([SKIPPED] if not out or (out[-1] != SKIPPED) else []), *some]
+        out += [*([SKIPPED] if [SKIPPED] not in (out[-1:], some[:1]) else []), *some]
     return "\n".join(out)
 
 
