@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from kir.ir.measures.naive import is_naive
 from kir.ir.parser import parse_program
 from kir.learning.induce.transfers import operators, simplest
 from kir.rewrite import pass_class, sites
+from kir.rewrite.match import matched
 
 Array = NDArray[Any]
 Inputs = Mapping[str, Array]
@@ -74,7 +76,7 @@ ORACLES: dict[str, Callable[[Inputs], dict[str, Array]]] = {
     "expert_order": lambda x: order(x["logits"].argmax(-1)),
     "level_order": lambda x: order(np.trunc(np.float32(np.clip(x["X"], 0, 1)) * np.float32(255)).astype(int)),
     "order_columns": lambda x: order(x["keys"].swapaxes(1, 2)),
-    **{f"gdn_{name}{tail}": (lambda x, axes=axes, keys=keys: delta(x, axes, keys)) for tail in ("", "_d128")
+    **{f"gdn_{name}{tail}": partial(delta, axes=axes, keys=keys) for tail in ("", "_d128")
        for name, axes, keys in (("heads", "bht", "k"), ("first", "tbh", "k"), ("normed", "bth", "x"))}}
 
 
@@ -94,7 +96,7 @@ def test_an_operator_is_naive_and_computes_what_it_is_named_for(name: str) -> No
     sizes = {p.name: SIZES[p.name] for p in program.params if p.role == "size"}
 
     def extents(of: n.Buffer) -> tuple[int, ...]:
-        return tuple(size if (size := int_value(d)) is not None else sizes[d.name] for d in of.shape if isinstance(d, (n.Var, n.Const)))
+        return tuple(sizes[d.name] if isinstance(d, n.Var) else matched(int_value(d)) for d in of.shape)
     rng = np.random.default_rng(0)
     given = {p.name: drawn(p, extents(p.of), rng) for p in program.params if p.role == "in" and isinstance(p.of, n.Buffer)}
     found = run(program, given, sizes).outputs
