@@ -62,7 +62,7 @@ LEAST_TAKEN = 0.75
 """Of the last few steps of a plan before the skill, those that another kernel must take for its state to be one that the plan leads to."""
 LEAST_LED = 0.5
 """Of all steps before the skill, and of their first half, the same: a kernel that takes fewer is another kind of kernel, and no further step is tried on it.
-Of the steps after it, those that an arm must take, with the skill or without: where neither does, what follows says nothing of the skill."""
+Of the steps after a skill that does not pay by itself, those that an arm must take, with it or without: where neither does, what follows says nothing of it."""
 FAULTS = (KirError, KeyError, IndexError, ValueError, StopIteration, AttributeError, TypeError, AssertionError)
 """What a pass may raise on a form that its author did not foresee."""
 
@@ -297,11 +297,16 @@ def _guided(card: Card, host: Walked, program: Program, home: Walked, prefix: tu
         led_to = sum(str(step) not in left for step in last) >= LEAST_TAKEN * len(last)
         if led_to and (made := next(_makes(card, came.program, context), None)) is not None and (surface := said_by(came.program, home.surface)):
             lacking = lifted(made, Plan(home.kernel, rest), context, most_left=len(rest)).left if rest else ()
-            most = int((1 - LEAST_LED) * len(rest))
+            most = int((1 - LEAST_LED) * len(rest)) if not pays_by_itself(card) else len(rest)
             if len(lacking) > most < len(lifted(came.program, Plan(home.kernel, rest), context, _KNOWN, most).left):
-                return None  # neither arm takes what follows: it cannot judge the skill
+                return None  # neither arm takes what follows, and that alone could judge the skill
             return len(lacking) / max(1, len(rest)), Transfer(host, came.program, surface, rest, whole, home.kernel, aim, words.names)
     return None
+
+
+def pays_by_itself(card: Card) -> bool:
+    """Whether half of a skill's uses is forecast to gain by the skill alone; what is used for what follows it is judged by that."""
+    return any(spread.median >= FASTER for spread in card.effect.forecast.values())
 
 
 @lru_cache(maxsize=1 << 14)
