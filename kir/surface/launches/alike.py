@@ -54,12 +54,16 @@ def _there(other: Sequence[n.Expr], axis: int, rank: int) -> Sequence[n.Expr]:
 
 def shared_out(known: Known, e: n.Expr, value: int) -> None:
     """A quotient of two sizes that is a compile-time value, without a rest in the call that was seen: heads that so many share are as many times their
-    number."""
+    number, and a head of which the half is one is twice as long."""
     match known.resolved(e):
         case n.Binary(op="floordiv", a=n.Var() as whole, b=n.Var() as part) if whole != part and known.example(whole) == value * (known.example(part) or 0) > 0:
             names = [known.names.get(x.name, (9, "a size"))[1] for x in (whole, part)]
             known.same(whole, build.mul(part, build.const(value)))
             known.remarks.append(f"{names[0]} is {value} times {names[1]}, {AS_SEEN}")
+        case n.Binary(op="floordiv", a=n.Var() as whole, b=n.Const(value=int() as by)) if known.example(whole) == value * by > 0 and by > 1:
+            name = known.names.get(whole.name, (9, "a size"))[1]
+            known.same(whole, build.const(value * by))
+            known.remarks.append(f"{name} is {value * by}, {AS_SEEN}")
 
 
 def as_seen(examples: Mapping[str, int], shape: Sequence[str | int], other: Sequence[str | int]) -> bool:

@@ -457,6 +457,16 @@ def test_loops_over_results_that_need_nothing_of_one_another_become_axes_of_the_
         assert len(made.kernels[0].grid) == 2 and not any(isinstance(s, n.For) for s in made.kernels[0].body)
 
 
+@pytest.mark.parametrize(("rows", "kept"), [(64 * 64, []), (64 * 2000, [132, 528, 1056])])
+def test_ctas_stay_only_where_there_are_more_of_them(rows: int, kept: list[int]) -> None:
+    """The cost model thinks CTAs without work as busy as the others."""
+    program = parse_program("kir 1\nprogram p\n  size R: i32\n  in X: f32[R]\n  out Y: f32[R]\nkernel main grid (r: ceildiv(R, 64)) threads 128\n"
+                            "  Y[r * 64 +: 64] = load(X[r * 64 +: 64] else 0.0:f32 clip) clip\n")
+    setting = Setting(cast(Any, None), Shape(name="timed", tags=("timed",), sizes={"R": rows}), target("h200"), "triton")
+    plans = PassSource(table={"persistent": {"ctas": ()}}).plans(program, setting)
+    assert sorted(cast(int, p.steps[0].options.get("ctas", 132)) for p in plans) == kept
+
+
 def test_a_time_that_is_less_than_moving_the_tensors_takes_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault of the cost model, which sees nothing of what a candidate moves, makes no candidate the best."""
     text, sizes, *_ = FORMS["the sum of a column"]
