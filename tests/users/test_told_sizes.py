@@ -255,3 +255,62 @@ def test_a_kernel_that_is_told_how_many_rows_there_are_has_one_size_for_them(tmp
         "* by[row]", "* by[row % T]"))
     binding, _ = launched(str(file))
     assert binding is not None and binding.sizes == ["B", "T", "C"]
+
+
+GROUPS = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def groups_of(x_ptr, y_ptr, w_ptr, size, EACH: tl.constexpr, HW: tl.constexpr, GROUPS: tl.constexpr, BLOCK: tl.constexpr):
+    pid = tl.program_id(0)
+    for at in range(0, size, BLOCK):
+        r = at + tl.arange(0, BLOCK)
+        w = tl.load(w_ptr + pid % GROUPS * EACH + r // HW, mask=r < size, other=0.0)
+        tl.store(y_ptr + pid * size + r, w * tl.load(x_ptr + pid * size + r, mask=r < size, other=0.0), mask=r < size)
+
+
+def run(x, w, groups=8):
+    N, C, H, W = x.shape
+    y = torch.empty_like(x)
+    groups_of[(N * groups,)](x, y, w, C // groups * H * W, C // groups, H * W, groups, BLOCK=256)
+    return y
+
+
+if __name__ == "__main__":
+    print(run(torch.randn(4, 256, 64, 64, device="cuda"), torch.randn(256, device="cuda")))
+"""
+PAIRS = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def products(a_ptr, b_ptr, c_ptr, N: tl.constexpr):
+    at = tl.program_id(0) * N + tl.arange(0, N)
+    tl.store(c_ptr + at, tl.load(a_ptr + at) * tl.load(b_ptr + at))
+
+
+def run(a, b):
+    c = torch.empty(a.shape, device=a.device)
+    products[(a.shape[0],)](a, b, c, N=32)
+    return c
+
+
+if __name__ == "__main__":
+    print(run(torch.randn(4096, 32, device="cuda"), torch.randn(4096, 32, device="cuda")))
+"""
+
+
+@pytest.mark.parametrize(("text", "sizes", "shapes"), [
+    (GROUPS, ["N", "H", "W"], {"x_ptr": ["N", 256, "H", "W"], "y_ptr": ["N", 256, "H", "W"], "w_ptr": [256]}),
+    (PAIRS, ["n"], {"a_ptr": ["n", 32], "b_ptr": ["n", 32], "c_ptr": ["n", 32]})])
+def test_what_a_kernel_reaches_of_a_length_that_nobody_names_is_that_long(text: str, sizes: list[str], shapes: dict[str, list[str]], tmp_path: Path) -> None:
+    """Weights of channels, of which compile-time values say how many there are; matrices that are as many as those that the launch counts."""
+    (file := tmp_path / "k.py").write_text(text)
+    binding, _ = launched(str(file))
+    assert binding is not None and binding.sizes == sizes
+    assert {k: t.shape for k, t in binding.tensors.items()} == shapes
