@@ -21,7 +21,7 @@ from kir.ir.rebuild.padded_rows import with_padding
 from kir.ir.rebuild.plans import guards_of, has_dispatch, launches, plan_of
 from kir.ir.types import DType, TileType, dtype_of
 from kir.ir.visit import walk
-from kir.surface import Argument, Emitted, Entry, SourceLine
+from kir.surface import NVCC_UNROLLS, Argument, Emitted, Entry, SourceLine
 
 from ..._cpp_names import RESERVED
 from ..expressions.expressions import PRODUCT, Expressions, Writer
@@ -289,7 +289,7 @@ class _Part:
             assert isinstance(axis.extent.type, DType)
             to.facts = to.facts.ranging(n.Var(axis.name, axis.extent.type), n.Const(0, axis.extent.type), axis.extent)
         read_only = {p.name for p in self.program.params if p.role == "in"}
-        body = Statements(to, memory, threads, pool, program=self.program, constant=read_only)
+        body = Statements(to, memory, threads, pool, program=self.program, constant=read_only, rolled=not dict(k.attrs).get(NVCC_UNROLLS))
         body.block(k.body, (k.name,), Team(threads))
         self.refusals += body.refusals
         self.used |= to.used
