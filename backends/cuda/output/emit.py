@@ -130,10 +130,12 @@ def write(program: n.Program) -> Written:
     source_map = tuple(SourceLine(i + before, path) for i, (_, path) in enumerate(lines, 1) if path is not None)
     launched = tuple(by_name[name] for name in order)
     started = ""
-    if not (program.tensor_maps or overlapping or any(k.cluster for k in program.kernels)):
-        with suppress(KirError) if has_dispatch(program) else nullcontext():  # a choice that C++ cannot say is left to the caller
-            started = launch(top_name(program), launched, {p.name: a.name for p, a in zip(_parameters(program), launched[0].arguments, strict=True)},
-                             plan_of(program))
+    if not (overlapping or any(k.cluster for k in program.kernels)):
+        given = [a for a in launched[0].arguments if a.kind != "map"]
+        tensors = {p.name: p.of for p in _parameters(program) if isinstance(p.of, n.Buffer)}
+        with suppress(KirError) if has_dispatch(program) or program.tensor_maps else nullcontext():  # a choice that C++ cannot say is left to the caller
+            started = launch(top_name(program), launched, {p.name: a.name for p, a in zip(_parameters(program), given, strict=True)}, plan_of(program),
+                             {m.name: (m, tensors[m.of]) for m in program.tensor_maps})
     newer = any("__CUDA_ARCH__ >= 900" in text for text in texts)
     bindings = tuple((e.function, binding_text(program, e, local_names[e.kernel], newer)) for e in by_name.values())
     return Written(Emitted("cuda", content_hash(program), text_of, source_map, launched, bindings, launch=started), ())

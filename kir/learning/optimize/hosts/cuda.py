@@ -23,6 +23,7 @@ from kir.ir.printer import expr_text
 from kir.ir.types import DTYPES, I32
 from kir.ir.visit import walk
 from kir.learning.optimize.hosts import scratch
+from kir.learning.optimize.hosts.architecture import guarded, needed
 from kir.learning.optimize.hosts.cuda_names import said_in_one_way
 from kir.learning.optimize.hosts.python import BESIDE, POSITIVE
 from kir.learning.optimize.hosts.read_back import NotSaid, reads_back, source_of
@@ -76,7 +77,7 @@ def _edited(path: Path, text: str, kernel: str, binding: Binding, program: Progr
         raise NotSaid(f"it has a '{name}' already")
     if re.search(r'extern\s*"C"\s*\{', text):
         raise NotSaid("it has a block of C linkage, where templates may not stand")
-    if program.tensor_maps or binding.maps or binding.arrays:
+    if binding.maps or binding.arrays:
         raise NotSaid("the result takes more than the tensors that the kernel has")
     made, found, under = _definition(shown, text, kernel), _launches(shown, kernel), _conditions(shown)
     if not found:
@@ -86,7 +87,7 @@ def _edited(path: Path, text: str, kernel: str, binding: Binding, program: Progr
         raise NotSaid("the result needs host code that only its launcher has")
     if re.search(rf"\busing\s+[\w:]*::\s*{re.escape(kernel)}\s*;", shown):
         raise NotSaid("its name is taken out of a namespace")
-    defined = _overridable(shown, made)
+    defined, (architecture, condition) = _overridable(shown, made), needed(emitted.text)
     after, told, reasons = text, list[str](), list[NotSaid]()
     for m in reversed(found):
         try:
@@ -96,7 +97,7 @@ def _edited(path: Path, text: str, kernel: str, binding: Binding, program: Progr
             if under(launch.start)[:len(under(made.start))] != under(made.start):
                 raise NotSaid("the kernel stands under conditions of the preprocessor that its launch does not")
             in_one_way = len(found) == 1 and said_in_one_way(shown, launch.start, launch.config[0])
-            statement, where = _chosen(launch, made, binding, renamed, emitted, defined, in_one_way)
+            statement, where = _chosen(launch, made, binding, renamed, emitted, defined, in_one_way, architecture)
         except NotSaid as bad:
             reasons.append(bad)
         else:
@@ -106,6 +107,7 @@ def _edited(path: Path, text: str, kernel: str, binding: Binding, program: Progr
         raise reasons[-1]
     taking = scratch.in_cuda(renamed, emitted, C_TYPES, cpp_expression)
     includes, body = _parts(replace(emitted, launch=f"{emitted.launch.rstrip()}\n\n{taking}" if taking else emitted.launch))
+    body = guarded(body, condition, architecture) if condition else body
     includes += scratch.INCLUDES if taking else ()
     includes += ["<type_traits>"] if "std::is_same<" in after and "std::is_same<" not in text else []
     seen = [m for m in _INCLUDE.finditer(text) if m.end() <= made.start and m.start() == _masked_line(shown, m.start())
@@ -114,8 +116,8 @@ def _edited(path: Path, text: str, kernel: str, binding: Binding, program: Progr
     at = seen[-1].end() if seen else 0
     space = f"\n\nnamespace {kernel}_kir {{\n\n{body.strip()}\n\n}}  // namespace {kernel}_kir\n"
     after = "".join([text[:at], *(f"#include {x}\n" for x in lacking), text[at:made.end], space, after[made.end:]])
-    for function in scratch.in_order(renamed, emitted):
-        reads_back(path, after, function, emitted)
+    for entry in emitted.entries:
+        reads_back(path, after, entry.function, emitted, architecture)
     said = f"the launch{'es' * (len(told) > 1)} in this file take{'s' * (len(told) == 1)} '{name}' where {'; or '.join(dict.fromkeys(told))}"
     return after, f"the kernel stays, and {said}" + (f"; {len(reasons)} further stay as they are" if reasons else "")
 
@@ -273,7 +275,8 @@ def _parts(emitted: Emitted) -> tuple[list[str], str]:
     body = re.sub(r"^#include[^\n]*\n|^[ \t]*// @\w+\n", "", emitted.text, flags=re.MULTILINE).replace(LABELS, "")
     includes = [x for x in re.findall(r"^#include\s+([<\"][^>\"\n]+[>\"])", emitted.text, re.MULTILINE)
                 if x not in _NEEDED or _NEEDED[x].search(f"{body}{emitted.launch}")]
-    if re.search(r"^\s*#", re.sub(r"^\s*#\s*pragma\s+unroll[^\n]*", "", body, flags=re.MULTILINE), re.MULTILINE):
+    own = r"^\s*#\s*(pragma\s+unroll[^\n]*|if __CUDA_ARCH__ >= \d+$|else$|endif$)"
+    if re.search(r"^\s*#", re.sub(own, "", body, flags=re.MULTILINE), re.MULTILINE):
         raise NotSaid("the result needs directives of its own")
     launch = re.sub(r"^cudaError_t launch_", "static inline cudaError_t launch_", emitted.launch, flags=re.MULTILINE)
     return includes, re.sub(r'^extern "C" __global__', "static __global__", f"{body.strip()}\n\n{launch.strip()}", flags=re.MULTILINE)
@@ -281,7 +284,7 @@ def _parts(emitted: Emitted) -> tuple[list[str], str]:
 
 # ---------------------------------------------------------------------------------------------------------------------- choosing
 def _chosen(launch: _Launch, made: _Made, binding: Binding, program: Program, emitted: Emitted,
-            defined: Sequence[str], in_one_way: bool) -> tuple[str, str]:
+            defined: Sequence[str], in_one_way: bool, architecture: str = "") -> tuple[str, str]:
     """The statement that launches the new kernel where it may be, and the old one elsewhere; and its condition. Raises NotSaid for what it cannot say."""
     if len(launch.given) != len(made.params):
         raise NotSaid("its launch does not give each parameter")
@@ -308,15 +311,18 @@ def _chosen(launch: _Launch, made: _Made, binding: Binding, program: Program, em
     where += _apart(program, tensors)
     arguments = [_argument(p, names, tensors, said) for p in program.params if p.value is None]
     stream = launch.config[3] if len(launch.config) > 3 else "0"
-    call = f"{launch.within}{program.name.removesuffix('_faster')}_kir::launch_{program.name}({', '.join([*arguments, stream])})"
+    space = f"{launch.within}{program.name.removesuffix('_faster')}_kir"
+    call = f"{space}::launch_{program.name}({', '.join([*arguments, stream])})"
     if not _signature(emitted, len(arguments) + len(own) + 1):
         raise NotSaid("the function that launches the result takes something else")
     pad, does = launch.pad, f"{call};"
+    where += [f"{space}::is_built()"] if architecture else []
     if own:  # memory that may not be there
         where, does = [*where, f"{call} == cudaSuccess"], "// launched, with memory for what its kernels share"
     held = f"\n{pad}    && ".join(dict.fromkeys(f"({x})" if "||" in x else x for x in where)) or "true"
     old = launch.text.replace("\n", "\n  ")
     told += ["tensors are aligned to 16 bytes"] if aligned else []
+    told += [f"the file is compiled for {architecture}"] if architecture else []
     told += ["there is memory for what its kernels share"] if own else []
     statement = f"if ({held}) {{\n{pad}  {does}\n{pad}}} else {{\n{pad}  {old}\n{pad}}}"
     return statement, " and ".join([*told, "none is written where another one begins"])

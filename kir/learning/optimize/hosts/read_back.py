@@ -47,22 +47,23 @@ def for_readers(by: Backend, program: Program) -> Emitted:
     return shown
 
 
-def reads_back(path: Path, after: str, name: str, emitted: Emitted) -> None:
-    """Raises :class:`NotSaid` where the new kernel is not read in the file as it is by itself."""
+def reads_back(path: Path, after: str, name: str, emitted: Emitted, architecture: str = "") -> None:
+    """Raises :class:`NotSaid` where the new kernel is not read in the file as it is by itself, compiled for an `architecture` that it needs."""
     with tempfile.TemporaryDirectory(prefix="kir-edit-") as folder:
         read = list[Program]()
         for stem, held in (("edited", after), ("alone", emitted.text)):
             (place := Path(folder) / f"{stem}{path.suffix}").write_text(held, encoding="utf-8")
             try:
-                read.append(load_expert(f"{place}::{name}", _of_one(Binding.parse(dict(emitted.bindings)[name]), emitted)).program)
+                read.append(load_expert(f"{place}::{name}", _of_one(Binding.parse(dict(emitted.bindings)[name]), emitted, architecture)).program)
             except (KirError, KeyError) as bad:
                 raise NotSaid(f"the new kernel is not read in it ({bad.diagnostics[0].message if isinstance(bad, KirError) else bad})") from None
     if not alpha_equal(*map(normalize, read)):
         raise NotSaid("the new kernel is not read in it as it is by itself")
 
 
-def _of_one(binding: Binding, emitted: Emitted) -> Binding:
+def _of_one(binding: Binding, emitted: Emitted, architecture: str = "") -> Binding:
     """The binding of one kernel of several: another one may be what writes a result, and what is over a size."""
+    binding = binding.changed(options={**binding.options, "target": architecture}) if architecture else binding
     if len(emitted.entries) == 1:
         return binding
     tensors = {k: replace(t, role="inout") if t.role == "out" else t for k, t in binding.tensors.items()}

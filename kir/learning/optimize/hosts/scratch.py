@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from kir.ir import nodes as n
@@ -37,19 +37,21 @@ _LAUNCHER = r"cudaError_t (launch_\w+)\(([^)]*)\)"
 
 
 def renamed(program: Program, name: str) -> Program:
-    """The program with its first kernel under a name, and the others under theirs behind it. Raises NotSaid for launches that are chosen, and memory that
-    begins with a value."""
-    if any(isinstance(step, n.Dispatch) or step.attrs for step in program.plan):
-        raise NotSaid("the result's launches are chosen by sizes")
+    """The program with its first kernel under a name, and the others under theirs behind it. Raises NotSaid for memory that begins with a value."""
     if any(w.init is not None for w in program.workspaces):
         raise NotSaid("the result needs memory that begins with a value")
     names = {k.name: f"{name}_{k.name}" if number else name for number, k in enumerate(program.kernels)}
-    return replace(program, name=name, kernels=tuple(replace(k, name=names[k.name]) for k in program.kernels),
-                   plan=tuple(replace(step, kernel=names[step.kernel]) for step in program.plan if isinstance(step, n.Launch)))
+
+    def called(plan: Sequence[n.Launch | n.Dispatch]) -> tuple[n.Launch | n.Dispatch, ...]:
+        return tuple(replace(step, kernel=names[step.kernel]) if isinstance(step, n.Launch) else
+                     replace(step, arms=tuple((guard, called(arm)) for guard, arm in step.arms), orelse=called(step.orelse)) for step in plan)
+    return replace(program, name=name, kernels=tuple(replace(k, name=names[k.name]) for k in program.kernels), plan=called(program.plan))
 
 
 def in_order(program: Program, emitted: Emitted) -> list[str]:
-    """The functions of a written text in the order in which they are launched."""
+    """The functions of a written text in the order in which they are launched. Raises NotSaid where sizes choose what is."""
+    if any(isinstance(step, n.Dispatch) for step in program.plan):
+        raise NotSaid("the result's launches are chosen by sizes")
     functions = {e.kernel: e.function for e in emitted.entries}
     steps = [step.kernel for step in program.plan if isinstance(step, n.Launch)] or [k.name for k in program.kernels]
     return [functions[x] for x in steps]

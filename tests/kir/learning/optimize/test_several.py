@@ -384,3 +384,36 @@ def test_launches_that_sizes_choose_and_memory_that_begins_with_a_value_are_no_p
     for program, why in ((chosen, "chosen by sizes"), (begun, "begins with a value")):
         with pytest.raises(NotSaid, match=why):
             beside(path, "column_sums", binding, program)
+
+
+PRODUCT = """#include <cuda_fp16.h>
+__global__ void gemm(const half* A, const half* B, half* C, int M, int N, int K) {
+  int n = blockIdx.x * 16 + threadIdx.x, m = blockIdx.y * 16 + threadIdx.y;
+  if (m >= M || n >= N) return;
+  float acc = 0.f;
+  for (int k = 0; k < K; ++k) acc += __half2float(A[m * K + k]) * __half2float(B[k * N + n]);
+  C[m * N + n] = __float2half(acc);
+}
+void product(const half* A, const half* B, half* C, int M, int N, int K, cudaStream_t s) {
+  gemm<<<dim3((N + 15) / 16, (M + 15) / 16), dim3(16, 16), 0, s>>>(A, B, C, M, N, K);
+}
+"""
+
+
+def test_a_kernel_of_one_architecture_is_launched_where_the_file_is_compiled_for_it(tmp_path: Path) -> None:
+    """A product of Hopper's, with its tensor maps, in a file that is compiled for other devices, too: there its kernel has no body."""
+    (path := tmp_path / "gemm.cu").write_text(PRODUCT)
+    binding, _ = launched(str(path))
+    assert binding is not None
+    expert = parse_program(Path("skills/experts/gemm/gemm_sm90.kir").read_text(), "gemm_sm90.kir")
+    edit = beside_in_cuda(path, "gemm", binding, expert)
+    after = edit.after
+    for said in ("#include <cuda.h>", "#if defined(__CUDA_ARCH_FEAT_SM90_ALL)", "encoded_map(&C_map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, C, extents, strides, box,",
+                 "const cuuint64_t strides[] = {static_cast<cuuint64_t>(N) * 2};", "&& gemm_kir::is_built()) {\n    gemm_kir::launch_gemm_faster(M, N, K,"):
+        assert said in after, said
+    assert "the file is compiled for sm_90a" in edit.passed_over[0]
+    if shutil.which("nvcc"):
+        (tmp_path / "edited.cu").write_text(after)
+        for arch in ("arch=compute_90a,code=sm_90a", "arch=compute_80,code=sm_80"):
+            done = subprocess.run(["nvcc", "-gencode", arch, "-cubin", "-o", str(tmp_path / "out"), str(tmp_path / "edited.cu")], capture_output=True, text=True)
+            assert done.returncode == 0 and "warning" not in done.stderr, done.stderr
