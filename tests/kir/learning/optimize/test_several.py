@@ -6,6 +6,7 @@ import math
 import shutil
 import subprocess
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -405,15 +406,16 @@ def test_a_kernel_of_one_architecture_is_launched_where_the_file_is_compiled_for
     (path := tmp_path / "gemm.cu").write_text(PRODUCT)
     binding, _ = launched(str(path))
     assert binding is not None
-    expert = parse_program(Path("skills/experts/gemm/gemm_sm90.kir").read_text(), "gemm_sm90.kir")
+    expert = parse_program((Path(str(resources.files("kir.skills"))) / "experts" / "gemm" / "gemm_sm90.kir").read_text(), "gemm_sm90.kir")
     edit = beside_in_cuda(path, "gemm", binding, expert)
     after = edit.after
-    for said in ("#include <cuda.h>", "#if defined(__CUDA_ARCH_FEAT_SM90_ALL)", "encoded_map(&C_map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, C, extents, strides, box,",
+    for said in ("#include <cuda.h>", "#if defined(__CUDA_ARCH_FEAT_SM90_ALL)", "encoded_map(&C_map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, C, extents,",
                  "const cuuint64_t strides[] = {static_cast<cuuint64_t>(N) * 2};", "&& gemm_kir::is_built()) {\n    gemm_kir::launch_gemm_faster(M, N, K,"):
         assert said in after, said
     assert "the file is compiled for sm_90a" in edit.passed_over[0]
     if shutil.which("nvcc"):
         (tmp_path / "edited.cu").write_text(after)
         for arch in ("arch=compute_90a,code=sm_90a", "arch=compute_80,code=sm_80"):
-            done = subprocess.run(["nvcc", "-gencode", arch, "-cubin", "-o", str(tmp_path / "out"), str(tmp_path / "edited.cu")], capture_output=True, text=True)
+            words = ["nvcc", "-gencode", arch, "-cubin", "-o", str(tmp_path / "out"), str(tmp_path / "edited.cu")]
+            done = subprocess.run(words, capture_output=True, text=True)
             assert done.returncode == 0 and "warning" not in done.stderr, done.stderr
