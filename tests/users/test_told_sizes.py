@@ -305,6 +305,16 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.parametrize("made", ['(torch.randn(4096, 32, device="cuda", dtype=torch.float16) for _ in range(2))',
+                                  '[torch.randn(4096, 32, device="cuda", dtype=torch.float16) for x in "ab"]'])
+def test_tensors_that_a_comprehension_makes_are_each_seen(made: str, tmp_path: Path) -> None:
+    (file := tmp_path / "k.py").write_text(PAIRS.partition("    print(run(")[0] + f"    a, b = {made}\n    print(run(a, b))\n")
+    binding, _ = launched(str(file))
+    assert binding is not None and {k: (t.shape, t.dtype) for k, t in binding.tensors.items() if k != "c_ptr"} == {
+        "a_ptr": (["n", 32], "f16"), "b_ptr": (["n", 32], "f16")}
+    assert subject(str(file)).called == {"n": 4096}
+
+
 @pytest.mark.parametrize(("text", "sizes", "shapes"), [
     (GROUPS, ["N", "H", "W"], {"x_ptr": ["N", 256, "H", "W"], "y_ptr": ["N", 256, "H", "W"], "w_ptr": [256]}),
     (PAIRS, ["n"], {"a_ptr": ["n", 32], "b_ptr": ["n", 32], "c_ptr": ["n", 32]})])

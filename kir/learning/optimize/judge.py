@@ -18,7 +18,7 @@ from kir.ir.types import DType
 from kir.ir.visit import substitute
 from kir.learning.forecast.analytic import modelled as costs_of
 from kir.learning.optimize.plan import Setting
-from kir.learning.optimize.starts import as_nvcc_takes, left_to_nvcc
+from kir.learning.optimize.starts import as_nvcc_takes
 from kir.learning.tune.rank import holds
 from kir.learning.tune.search import Measured
 from kir.surface import NVCC_UNROLLS, backend
@@ -167,14 +167,13 @@ class GpuJudge:
         return told(verdict, self.setting.shape)
 
 
-def at_best(judge: Judge, program: Program, setting: Setting, said: Measured) -> Measured:
-    """What a judge said of a CUDA kernel as given; or the time of it as nvcc takes its file, where that is faster: with no word of how often a loop is
-    written out, where it is measured."""
-    other = left_to_nvcc(program) if judge.measures else as_nvcc_takes(program)
+def at_best(program: Program, setting: Setting, said: Measured) -> Measured:
+    """What the model said of a CUDA kernel as given; or the time of it as nvcc takes its file, where that is faster."""
+    other = as_nvcc_takes(program)
     if other == program or not said.accepted:
         return said
-    word = judge.judge(other, "cuda") if judge.measures else Measured(float(f"{sum(c.seconds for c in modelled(other, setting, 'cuda')):.6g}"))
-    return word if word.accepted and word.seconds < said.seconds else said
+    word = Measured(float(f"{sum(c.seconds for c in modelled(other, setting, 'cuda')):.6g}"))
+    return word if word.seconds < said.seconds else said
 
 
 def modelled(program: Program, setting: Setting, surface: str) -> Sequence[Cost]:

@@ -30,7 +30,7 @@ from kir.learning.optimize.policy import NO_POLICY, Known, Policy, estimated, fe
 from kir.learning.optimize.several import alone, narrowed, taken, together
 from kir.learning.optimize.sources import multiplies
 from kir.learning.optimize.sources import sources as usual_sources
-from kir.learning.optimize.starts import Start, starts
+from kir.learning.optimize.starts import Start, left_to_nvcc, starts
 from kir.learning.tune.search import Measured
 from kir.rewrite import Step
 from kir.rewrite.pipelines.pipeline import pass_of
@@ -176,8 +176,7 @@ class Search:
             if not self.stoppable:
                 raise
             ended = INTERRUPTED
-        best = self._right_again()
-        best = best if best is None else self._for_all_sizes(best)
+        best = self._for_all_sizes(best) if (best := self._right_again()) is not None else None
         spent = self.forecaster.spent if isinstance(self.forecaster, Counted) else Spent()
         if ended != INTERRUPTED:
             self.recorder.add("end", best=best.key if best else "", reason=ended, built=self.count, gated=len(self.gated), forecasts=spent.forecasts,
@@ -296,10 +295,11 @@ class Search:
         if self.as_given is not None or not self.judge.measures:
             base.measured = Measured.from_json(said)
         elif self.measure_baseline:
-            timed = Measured.from_json(self.recorder.gated(key, lambda: self.judge.judge(self.program, surface).to_json()))
+            own = left_to_nvcc(self.program) if self.given_surface == "cuda" else self.program
+            timed = Measured.from_json(self.recorder.gated(key, lambda: self.judge.judge(own, surface).to_json()))
             base.measured = timed if timed.accepted else None
-        if self.as_given is None and self.given_surface == "cuda" and (own := base.measured) is not None:
-            base.measured = Measured.from_json(self.recorder.gated(f"{key} by nvcc", lambda: at_best(self.judge, self.program, self.setting, own).to_json()))
+        if self.as_given is None and not self.judge.measures and self.given_surface == "cuda" and (said_so := base.measured) is not None:
+            base.measured = Measured.from_json(self.recorder.gated(f"{key} by nvcc", lambda: at_best(self.program, self.setting, said_so).to_json()))
         return base
 
     # -------------------------------------------------------------------------------------------------------------------- the course
