@@ -317,8 +317,8 @@ def _chosen(launch: _Launch, made: _Made, binding: Binding, program: Program, em
         raise NotSaid("the function that launches the result takes something else")
     pad, does = launch.pad, f"{call};"
     where += [f"{space}::is_built()"] if architecture else []
-    if own:  # memory that may not be there
-        where, does = [*where, f"{call} == cudaSuccess"], "// launched, with memory for what its kernels share"
+    if own or program.tensor_maps:  # there may be no memory, or no such maps
+        where, does = [*where, f"{call} == cudaSuccess"], "// launched"
     held = f"\n{pad}    && ".join(dict.fromkeys(f"({x})" if "||" in x else x for x in where)) or "true"
     old = launch.text.replace("\n", "\n  ")
     told += ["tensors are aligned to 16 bytes"] if aligned else []
