@@ -410,7 +410,8 @@ def test_a_kernel_of_one_architecture_is_launched_where_the_file_is_compiled_for
     edit = beside_in_cuda(path, "gemm", binding, expert)
     after = edit.after
     for said in ("#include <cuda.h>", "#if defined(__CUDA_ARCH_FEAT_SM90_ALL)", "encoded_map(&C_map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, C, extents,",
-                 "const cuuint64_t strides[] = {static_cast<cuuint64_t>(N) * 2};", "&& gemm_kir::is_built()\n      && gemm_kir::launch_gemm_faster(M, N, K, (__half*)A, (__half*)B, (__half*)C, s) == cudaSuccess) {"):
+                 "const cuuint64_t strides[] = {static_cast<cuuint64_t>(N) * 2};", "&& gemm_kir::is_built()\n",
+                 "&& gemm_kir::launch_gemm_faster(M, N, K, (__half*)A, (__half*)B, (__half*)C, s) == cudaSuccess) {"):
         assert said in after, said
     assert "the file is compiled for sm_90a" in edit.passed_over[0]
     if shutil.which("nvcc"):
