@@ -457,6 +457,19 @@ def test_loops_over_results_that_need_nothing_of_one_another_become_axes_of_the_
         assert len(made.kernels[0].grid) == 2 and not any(isinstance(s, n.For) for s in made.kernels[0].body)
 
 
+def test_what_is_judged_once_more_is_compiled_where_it_was_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A result that promises no more of its sizes than it needs is another text than the one that was compiled."""
+    asked = list[str]()
+
+    def verdict(_: CpuJudge, program: Program, surface: str, fresh: int = 0) -> Any:
+        asked.append(surface)
+        return SimpleNamespace(accepted=True, artifacts=(), reason="")
+    monkeypatch.setattr(CpuJudge, "verdict", verdict)
+    judge, naive = CpuJudge(SETTING), PROBLEM.naive
+    assert judge.judge(naive, "cuda").accepted and judge.again(naive, "cuda").accepted and judge.again(replace(naive, facts=()), "cuda").accepted
+    assert asked == ["cuda", "kir", "cuda"]
+
+
 @pytest.mark.parametrize(("rows", "kept"), [(64 * 64, []), (64 * 2000, [132, 528, 1056])])
 def test_ctas_stay_only_where_there_are_more_of_them(rows: int, kept: list[int]) -> None:
     """The cost model thinks CTAs without work as busy as the others."""
