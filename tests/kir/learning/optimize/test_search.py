@@ -466,7 +466,8 @@ def test_what_is_judged_once_more_is_compiled_where_it_was_not(monkeypatch: pyte
         return SimpleNamespace(accepted=True, artifacts=(), reason="")
     monkeypatch.setattr(CpuJudge, "verdict", verdict)
     judge, naive = CpuJudge(SETTING), PROBLEM.naive
-    assert judge.judge(naive, "cuda").accepted and judge.again(naive, "cuda").accepted and judge.again(replace(naive, facts=()), "cuda").accepted
+    even = parse_program(program_text(naive).replace("kernel ", "  fact N % 2 == 0\nkernel ", 1), "even.kir")
+    assert judge.judge(even, "cuda").accepted and judge.again(even, "cuda").accepted and judge.again(naive, "cuda").accepted
     assert asked == ["cuda", "kir", "cuda"]
 
 
