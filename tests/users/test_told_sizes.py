@@ -220,6 +220,11 @@ def test_a_size_of_which_the_half_is_a_compile_time_value_is_twice_that(tmp_path
     file.write_text(HALVES.replace("randn(64, 4, 128,", "randn(64, 4, 129,"))
     binding, _ = launched(str(file))
     assert binding is not None and "dim // 2 == 64" in binding.facts
+    file.write_text(HALVES.replace("turned[(tokens, heads)]", "turned[(tokens, heads, triton.cdiv(dim, 128))]"))
+    binding, _ = launched(str(file))
+    assert binding is not None
+    after = beside(file, "turned", binding, load_expert(str(file), binding).program).after
+    assert "        triton.cdiv(dim, 128) == 1\n" in after, "another one may have the same half"
 
 
 ROWS_OF = """#include <cuda_runtime.h>

@@ -212,7 +212,8 @@ def _dispatched(text: str, tree: ast.Module, call: ast.Expr, made: ast.FunctionD
             names.setdefault(value, said[param])
             where += [f"{said[param]} == {names[value]}"] if names[value] != said[param] else []
     grid, in_one_way = grid_of(tree, call, launch.func.slice, binding)
-    extents = [(str(size), place) for size, place in zip(binding.grid, grid, strict=False)]
+    extents = [(str(size), place) for size, place in itertools.zip_longest(binding.grid, grid, fillvalue="1")]
+    where += [f"{place} == {size}" for size, place in extents if size.isdecimal() and place != size]  # a size that was a number in the call that was seen
     for size, place in extents:
         names.setdefault(size, place)
     for size, place in extents:
