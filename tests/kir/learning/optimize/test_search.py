@@ -395,7 +395,7 @@ kernel main grid (x: W - 1, y: W - 1, gc: G * 3) threads 1
   let g = gc // 3
   let c = gc % 3
   Y[g, c, y, x] = X[g, c, y + 1, x + 1] - X[g, c, y, x]
-""", {"G": 128, "W": 257}, "tiles", 3.0),
+""", {"G": 128, "W": 257}, "tiles across", 3.0),
 }
 
 
