@@ -324,7 +324,7 @@ class _Form:
 
     def product(self, s: n.Mma) -> Sequence[n.Stmt]:
         """A product: its operands in shared memory or fragments; on scalar units, a loop over k of elementwise sums. A right operand that has no place gets one
-        in shared memory, transposed as it is read: of one that threads hold TileLang 0.1.15 makes wrong products on an H200."""
+        in shared memory, transposed as it is read, where wgmma takes it from."""
         if s.via == "fma":
             return self.sums(s)
         before: list[n.Stmt] = []
