@@ -10,8 +10,8 @@ from kir.learning.optimize.hosts.cuda import beside as beside_in_cuda
 from kir.learning.optimize.hosts.python import beside
 from kir.learning.optimize.inputs import subject
 from kir.surface.reading import launched, load_expert
+from tests.users.launches.test_host_idioms import HEAD as KERNEL_HEAD
 from tests.users.test_found_launches import called_binding
-from tests.users.test_host_idioms import HEAD as KERNEL_HEAD
 
 GATED = """
 import torch
