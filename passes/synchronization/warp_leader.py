@@ -1,4 +1,4 @@
-"""One warp of the CTA computes a value that all threads need, and hands it on through shared memory.
+"""One warp of the CTA, or its first thread, computes a value that all threads need, and hands it on through shared memory.
 
 before:
 
@@ -77,7 +77,7 @@ def _folded(block: n.Block, i: int, team: ThreadTeam) -> tuple[n.Buffer, int] | 
     found = warp_fold_at(block, i, team.thread)
     if found is not None:
         return found[0].result, found[2]
-    plain = fold_at(block, i)
+    plain = fold_at(block, i, from_first=True)
     return (plain[0].result, plain[1]) if plain is not None and not plain[0].onto and build.is_const(plain[0].base, 0) else None
 
 
@@ -89,10 +89,10 @@ def _alone(program: n.Program, site: Site, context: Context) -> Verdict:
         return refuted("what the warp reads it writes as well", needs="a fold of memory that others wrote")
     if item.slot and any(mentions(s, item.slot) for s in block[i + size:]):
         return refuted(f"'{item.slot}' is used later, and its first element is overwritten", needs="a slot of its own", attempt="slot=''")
-    if item.slot and warp_fold_at(block, i, team.thread) is None:
+    if item.slot and item.bound != "thread" and warp_fold_at(block, i, team.thread) is None:
         return refuted(f"lanes still read '{item.slot}' when the first of them writes it", "lane 1 reads element 0 after lane 0 has written it",
-                       needs="a fold by shuffles, or a slot of its own")
-    if team.threads % WARP:
+                       needs="a fold by shuffles, a fold by one thread, or a slot of its own")
+    if team.threads % WARP and item.bound != "thread":
         return refuted(f"{team.threads} threads are no whole warps", needs=f"a multiple of {WARP}")
     return proved("all warps would fold the same values, and nothing else touches the slot")
 
@@ -106,8 +106,8 @@ def _of_result(program: n.Program, path: Path, e: n.Expr, result: n.Buffer) -> b
 @dataclass(frozen=True)
 class WarpLeader(Pass):
     """`slot` is the shared array whose first element takes the value ("": a slot of its own), `writers` whether one lane writes it or all
-    of the warp do, `bound` whether the warp is told by its number or by those of its threads; `value` is the text of what is made of the result and
-    handed on ("": the result itself)."""
+    of the warp do, `bound` whether the warp is told by its number or by those of its threads, or the first thread does it alone; `value` is the text of what
+    is made of the result and handed on ("": the result itself)."""
 
     intent: ClassVar[str] = "leader-broadcast"
     catalogue: ClassVar[tuple[int, ...]] = (46, 83)
@@ -120,7 +120,7 @@ class WarpLeader(Pass):
 
     slot: str = ""
     writers: Literal["warp", "lane"] = "warp"
-    bound: Literal["warp", "threads"] = "warp"
+    bound: Literal["warp", "threads", "thread"] = "warp"
     value: str = ""
 
     def handed(self, program: n.Program, path: Path, result: n.Buffer, size: int) -> n.Expr | None:
@@ -131,6 +131,8 @@ class WarpLeader(Pass):
         return found if found is not None and _of_result(program, path, found, result) else None
 
     def _guard(self, t: n.Var) -> n.Expr:
+        if self.bound == "thread":
+            return build.compare("eq", t, 0)
         return build.compare("eq", build.floordiv(t, WARP), 0) if self.bound == "warp" else build.compare("lt", t, WARP)
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -143,6 +145,8 @@ class WarpLeader(Pass):
         if found is None:
             return None
         result, size = found
+        if self.bound == "thread" and (self.writers == "lane" or warp_fold_at(block, i, team.thread) is not None):
+            return Miss("one thread exchanges nothing with others, and is the one that writes")
         value = self.handed(program, path, result, size)
         if value is None or value.type != result.dtype:
             return Miss("the value is none that is made of the result alone")
@@ -185,19 +189,19 @@ class WarpLeader(Pass):
         return Rewritten(out, at, hints)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a branch of the first warp around a fold and the store of its result."""
+        """At a branch of the first warp, or the first thread, around a fold and the store of its result."""
         team = team_at(program, path)
         if team is None or not isinstance(node, n.If) or node.orelse or is_in_loop(program, path) or len(node.then) < 2:
             return None
         if len(path) > 4 and isinstance(node.then[0], n.Store):
             return Miss("its result outlives the branch around it")
-        bound = next((b for b in ("warp", "threads") if node.cond == replace(self, bound=b)._guard(team.thread)), None)
+        bound = next((b for b in ("warp", "threads", "thread") if node.cond == replace(self, bound=b)._guard(team.thread)), None)
         found = _folded(node.then, 0, team)
         if bound is None or found is None or len(node.then) != found[1] + 1:
             return None
         write, (block, i) = node.then[-1], block_and_index(program, path)
         writers = "warp"
-        if isinstance(write, n.If) and write.cond == build.compare("eq", team.thread, 0) and len(write.then) == 1 and not write.orelse:
+        if bound != "thread" and isinstance(write, n.If) and write.cond == build.compare("eq", team.thread, 0) and len(write.then) == 1 and not write.orelse:
             write, writers = write.then[0], "lane"
         if not isinstance(write, n.Store) or write.mask is not None or not is_call(block[i + 1] if i + 1 < len(block) else None, "barrier"):
             return Miss("the result is not stored and waited for")
@@ -220,7 +224,7 @@ class WarpLeader(Pass):
         return Site(path, WarpLeader("", writers, bound, value), {"home": at})  # type: ignore[arg-type]  # literals above
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
-        """Every warp folds, and keeps the result."""
+        """Every warp, or every thread, folds and keeps the result."""
         node, (block, i), item = node_as(program, site.path, n.If), block_and_index(program, site.path), params_as(site, WarpLeader)
         write = node.then[-1].then[0] if isinstance(node.then[-1], n.If) else node.then[-1]
         assert isinstance(write, n.Store)
