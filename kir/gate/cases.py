@@ -25,7 +25,7 @@ from kir.gate.inputs.turns import about, numbers_of, turns
 from kir.gate.inputs.ways import with_ways
 from kir.gate.operands import exactly, in_f64, in_full, otherwise
 from kir.gate.shapes import MOST_ELEMENTS, Plan, Sizes, constants, of_problem, of_programs, solved, worth
-from kir.interp import Result, run
+from kir.interp import Result, run, run_within
 from kir.interp.state.coverage import MORE, TWO
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
@@ -58,6 +58,8 @@ FRESH = 3
 """What is added to the seeds of all cases for inputs that a program has not seen."""
 MOST_SCALED, SCALED_SEEDS = 2, (0, 1, 2)
 """Numbers of a program beyond which outputs are brought, and with which seeds that is tried."""
+STRANGE_STEPS = 1 << 18
+"""Statements of a run with numbers that a reference may not be meant for: bounds of loops among them may be anything."""
 TURNS = (0, TOGETHER)
 """Seeds of the ordered cases at the most telling shape: every slice in another order, and everything rising together."""
 
@@ -540,10 +542,12 @@ def _made(against: n.Program, at: tuple[tuple[str, int], ...], distribution: str
     scalars: dict[str, int | float] = {**sizes, **given(against, base)}
     if base.startswith(SCALARS) and not keeps(against, scalars):
         return None
+    strange = base in WHOLE or base.startswith((AT, SCALARS))
     with np.errstate(all="ignore"):
-        result = _ran(against, arrays, scalars)
-        if (few or base in WHOLE or base.startswith((AT, SCALARS))) and result.errors:
-            if base in WHOLE or base.startswith((AT, SCALARS)):
+        if (result := run_within(STRANGE_STEPS, against, arrays, scalars) if strange else _ran(against, arrays, scalars)) is None:
+            return None  # numbers with which its loops do not end
+        if (few or strange) and result.errors:
+            if strange:
                 return None  # numbers that name places it does not have
             arrays |= few
             result = _ran(against, arrays, scalars)
