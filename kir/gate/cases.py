@@ -15,7 +15,7 @@ from kir.base.diagnostic import KirError, error
 from kir.gate.goals import predicted
 from kir.gate.inputs.close import close, precise, rounded_to
 from kir.gate.inputs.extremes import extremes
-from kir.gate.inputs.kinds import APART, BESIDE, BLOCKS, KINDS, NOTHING, OTHER, QUARTERS, WHOLE
+from kir.gate.inputs.kinds import APART, BESIDE, BLOCKS, KINDS, NOTHING, OTHER, QUARTERS, STRANGE_STEPS, WHOLE
 from kir.gate.inputs.magnitudes import MOST_ELEMENTS_BITS, magnitudes
 from kir.gate.inputs.places import places
 from kir.gate.inputs.scalars import SCALARS, given, keeps, turns_of_scalars
@@ -58,8 +58,6 @@ FRESH = 3
 """What is added to the seeds of all cases for inputs that a program has not seen."""
 MOST_SCALED, SCALED_SEEDS = 2, (0, 1, 2)
 """Numbers of a program beyond which outputs are brought, and with which seeds that is tried."""
-STRANGE_STEPS = 1 << 18
-"""Statements of a run with numbers that a reference may not be meant for: bounds of loops among them may be anything."""
 TURNS = (0, TOGETHER)
 """Seeds of the ordered cases at the most telling shape: every slice in another order, and everything rising together."""
 
