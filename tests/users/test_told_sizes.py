@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.users.test_host_idioms import HEAD as KERNEL_HEAD
 
 from kir.learning.optimize.hosts.cuda import beside as beside_in_cuda
 from kir.learning.optimize.hosts.python import beside
 from kir.learning.optimize.inputs import subject
 from kir.surface.reading import launched, load_expert
 from tests.users.test_found_launches import called_binding
-from tests.users.test_host_idioms import HEAD as KERNEL_HEAD
 
 GATED = """
 import torch

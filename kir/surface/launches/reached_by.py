@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from kir.ir import nodes as n
 from kir.ir.visit import names_read, regions, walk
@@ -60,3 +60,16 @@ def sizes_reached_by(program: n.Program, name: str, sizes: Collection[str]) -> f
     while more := {y for x in asked for y in made.get(x, ())} - asked:
         asked |= more
     return frozenset(asked) & frozenset(sizes)
+
+
+def several_times(counts: Sequence[tuple[int, ...]], ends: Sequence[int], least: Sequence[int]) -> tuple[tuple[int, ...], int] | None:
+    """(numbers of elements, how often) of the least whole multiple, the same at all sizes, of some numbers of elements that has what is reached (`ends`) and
+    is less than `least`: queries, keys and values in one tensor are three times the product of their sizes. None where no multiple up to 8 is."""
+    best: tuple[tuple[int, ...], int] | None = None
+    below = tuple(least)
+    for have in counts:
+        times = {-(-end // x) if x else 0 for x, end in zip(have, ends)}
+        k = max(times, default=0)
+        if len(times) == 1 and 1 < k <= 8 and (not below or all(k * x < y for x, y in zip(have, below))):
+            best, below = (have, k), tuple(k * x for x in have)
+    return best

@@ -19,6 +19,7 @@ from kir.learning.corpus.roundtrip.equal import same_program
 from kir.learning.corpus.roundtrip.one import examine
 from kir.learning.corpus.roundtrip.threads import thread_form
 from kir.surface import frontend
+from kir.surface.reading import launched
 from tests.frontends.cuda.reading import read
 from tests.frontends.reading import opaque_statements
 
@@ -384,3 +385,21 @@ void gone(__half* x) { k<<<1, 64>>>(x); }
     assert "x: f16" in program_text(reader.parse(file, of_half)) and "x: f32" in program_text(reader.parse(file, "k"))
     with pytest.raises(KirError, match="no kernel 'k' takes"):
         reader.parse(file, "k(int)")
+
+
+def test_queries_keys_and_values_in_one_tensor_are_three_times_their_sizes(tmp_path: Path) -> None:
+    """The last of the three is not read, so that no product of sizes is as long as what is: B * T * C * NH was the shortest that had it, and too short
+    with two heads."""
+    file = written(tmp_path, """
+__global__ void keys(float* out, const float* in, int B, int T, int C, int NH) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= B * NH * T * T) return;
+  int s = i % T, t = i / T % T, h = i / (T * T) % NH, b = i / (NH * T * T), hs = C / NH;
+  float sum = 0.f;
+  for (int k = 0; k < hs; k++) sum += in[b * T * C * 3 + t * C * 3 + h * hs + k] * in[b * T * C * 3 + s * C * 3 + h * hs + C + k];
+  out[i] = sum;
+}
+void run(float* out, const float* in, int B, int T, int C, int NH) { keys<<<(B * NH * T * T + 255) / 256, 256>>>(out, in, B, T, C, NH); }
+""")
+    binding, _ = launched(f"{file}::keys")
+    assert binding is not None and binding.tensors["in"].shape == ["B * T * C * 3"] and "C % NH == 0" in binding.facts
