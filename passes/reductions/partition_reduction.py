@@ -145,6 +145,11 @@ def _overwriting(block: n.Block, acc: str) -> int:
     return next((k for k, s in enumerate(block) if not apart(s)), len(block))
 
 
+def _up_to_barrier(block: n.Block) -> n.Block:
+    """The statements before the first at which all threads meet."""
+    return block[:next((k for k, s in enumerate(block) if is_call(s, "barrier")), len(block))]
+
+
 def _writes(block: n.Block, b: n.Buffer) -> bool:
     return any(isinstance(y, n.Store) and y.at.buffer.name == b.name for s in block for y in walk(s))
 
@@ -362,7 +367,8 @@ class PartitionReduction(Pass):
             return Miss(f"'{x.slots.name}' serves more than the reduction")
         if x.fresh and is_read_later(program, (*path[:-1], back.at), back.size, x.value.name):
             return Miss("the thread's own value is used afterwards")
-        read = {y.at.buffer.name for y in walk(back.share) if isinstance(y, n.Load) and y.at.buffer.space == "shared"}
+        read = {y.at.buffer.name for y in walk(back.share) if isinstance(y, n.Load) and (
+            y.at.buffer.space == "shared" or (y.at.buffer.space == "global" and _writes(block[:i], y.at.buffer)))}
         own = not is_in_loop(program, path) and not all(_published(block[:i], name) for name in read)
         if own and back.dealt == "begun":
             return Miss("what it folds is written before, and not waited for")
@@ -371,6 +377,9 @@ class PartitionReduction(Pass):
         behind = not reads.isdisjoint(buffers_written(between))
         if behind and (own or is_in_loop(program, path) or _overwriting(between, back.acc.buffer.name) != len(between)):
             return Miss("what it folds is written over before the threads meet, in another way than here")
+        after = _up_to_barrier(block[back.at + back.size:])
+        if any(isinstance(y, n.Load) and y.at.buffer.space in ("shared", "global") and _writes(after, y.at.buffer) for y in walk(back.share)):
+            return Miss("what all would fold is written behind the exchange, with no barrier that would stand between")
         return Site(path, PartitionReduction(x.fresh, own, back.dealt, back.inner, behind))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:

@@ -103,11 +103,20 @@ def _of_result(program: n.Program, path: Path, e: n.Expr, result: n.Buffer) -> b
     return is_pure(e) and buffers_named(e) == {result.name} and names_read(e) <= known
 
 
+def _numbered(s: n.Stmt, of: n.Expr, to: n.Expr) -> n.Stmt:
+    """A scalar's first value with the slot of one number in place of that of another."""
+    first = s.init if isinstance(s, n.Alloc) else s.value if isinstance(s, n.Store) else None
+    if not isinstance(first, n.Load) or first.at.index != (of,) or first.at.buffer.space != "shared":
+        return s
+    begun = replace(first, at=build.region(first.at.buffer, to))
+    return replace(s, init=begun) if isinstance(s, n.Alloc) else replace(s, value=begun)  # type: ignore[type-var]  # a store, as matched
+
+
 @dataclass(frozen=True)
 class WarpLeader(Pass):
     """`slot` is the shared array whose first element takes the value ("": a slot of its own), `writers` whether one lane writes it or all
     of the warp do, `bound` whether the warp is told by its number or by those of its threads, or the first thread does it alone; `value` is the text of what
-    is made of the result and handed on ("": the result itself)."""
+    is made of the result and handed on ("": the result itself); `own`: the first thread begins with the slot of its own number, the first."""
 
     intent: ClassVar[str] = "leader-broadcast"
     catalogue: ClassVar[tuple[int, ...]] = (46, 83)
@@ -122,6 +131,7 @@ class WarpLeader(Pass):
     writers: Literal["warp", "lane"] = "warp"
     bound: Literal["warp", "threads", "thread"] = "warp"
     value: str = ""
+    own: bool = False
 
     def handed(self, program: n.Program, path: Path, result: n.Buffer, size: int) -> n.Expr | None:
         """What is handed on of the result of a fold of `size` statements: a value that is the same for all threads."""
@@ -147,6 +157,8 @@ class WarpLeader(Pass):
         result, size = found
         if self.bound == "thread" and (self.writers == "lane" or warp_fold_at(block, i, team.thread) is not None):
             return Miss("one thread exchanges nothing with others, and is the one that writes")
+        if self.own and (self.bound != "thread" or _numbered(block[i], build.const(0), team.thread) == block[i]):
+            return Miss("no fold of one thread begins with the first slot")
         value = self.handed(program, path, result, size)
         if value is None or value.type != result.dtype:
             return Miss("the value is none that is made of the result alone")
@@ -176,7 +188,8 @@ class WarpLeader(Pass):
         write: n.Stmt = n.Store(slot, value)
         if self.writers == "lane":
             write = n.If(build.compare("eq", team.thread, 0), (write,))
-        made = n.If(self._guard(team.thread), (*block[i:i + size], write))
+        head = _numbered(block[i], build.const(0), team.thread) if self.own else block[i]
+        made = n.If(self._guard(team.thread), (head, *block[i + 1:i + size], write))
         read = n.Load(slot)
         rest = tuple(transform(s, lambda old, new: read if old == value else new) for s in block[i + size:])
         out = splice(program, site.path, (made, barrier(), *rest), 0, None)
@@ -196,7 +209,9 @@ class WarpLeader(Pass):
         if len(path) > 4 and isinstance(node.then[0], n.Store):
             return Miss("its result outlives the branch around it")
         bound = next((b for b in ("warp", "threads", "thread") if node.cond == replace(self, bound=b)._guard(team.thread)), None)
-        found = _folded(node.then, 0, team)
+        head = _numbered(node.then[0], team.thread, build.const(0)) if bound == "thread" else node.then[0]
+        own, then = head != node.then[0], (head, *node.then[1:])
+        found = _folded(then, 0, team)
         if bound is None or found is None or len(node.then) != found[1] + 1:
             return None
         write, (block, i) = node.then[-1], block_and_index(program, path)
@@ -217,11 +232,11 @@ class WarpLeader(Pass):
         if any(mentions(s, found[0].name) for s in block[i + 2:]):
             return Miss(f"'{found[0].name}' is used later")
         if slot.index:
-            return Site(path, WarpLeader(slot.buffer.name, writers, bound, value)) if slot.index == (build.const(0),) else Miss("not the first element")  # type: ignore[arg-type]  # literals above
+            return Site(path, WarpLeader(slot.buffer.name, writers, bound, value, own)) if slot.index == (build.const(0),) else Miss("not the first element")  # type: ignore[arg-type]  # literals above
         if len(regions_of(kernel_of(program, path), slot.buffer.name)) != 1 + len(later):
             return Miss(f"'{slot.buffer.name}' is used before")
         at = next(k for k, s in enumerate(kernel_of(program, path).body) if s is home)
-        return Site(path, WarpLeader("", writers, bound, value), {"home": at})  # type: ignore[arg-type]  # literals above
+        return Site(path, WarpLeader("", writers, bound, value, own), {"home": at})  # type: ignore[arg-type]  # literals above
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Every warp, or every thread, folds and keeps the result."""
@@ -230,7 +245,8 @@ class WarpLeader(Pass):
         assert isinstance(write, n.Store)
         name, value = write.at.buffer.name, write.value
         rest = tuple(transform(s, lambda old, new: value if isinstance(old, n.Load) and old.at.buffer.name == name else new) for s in block[i + 2:])
-        out = splice(program, site.path, (*node.then[:-1], *rest), 0, None)
+        head = _numbered(node.then[0], matched(team_at(program, site.path)).thread, build.const(0)) if item.own else node.then[0]
+        out = splice(program, site.path, (head, *node.then[1:-1], *rest), 0, None)
         at: Path = site.path
         if not item.slot:
             k = int(site.captures["home"])
