@@ -15,7 +15,7 @@ from kir.base.diagnostic import KirError, error
 from kir.gate.goals import predicted
 from kir.gate.inputs.close import close, precise, rounded_to
 from kir.gate.inputs.extremes import extremes
-from kir.gate.inputs.kinds import APART, BESIDE, BLOCKS, KINDS, NOTHING, OTHER, QUARTERS, STRANGE_STEPS, WHOLE
+from kir.gate.inputs.kinds import APART, BESIDE, BLOCKS, KINDS, NOTHING, OTHER, PLACED_STEPS, QUARTERS, STRANGE_STEPS, WHOLE
 from kir.gate.inputs.magnitudes import MOST_ELEMENTS_BITS, magnitudes
 from kir.gate.inputs.places import places
 from kir.gate.inputs.scalars import SCALARS, given, keeps, turns_of_scalars
@@ -544,11 +544,11 @@ def _made(against: n.Program, at: tuple[tuple[str, int], ...], distribution: str
         return None
     strange = base in WHOLE or base.startswith((AT, SCALARS))
     with np.errstate(all="ignore"):
-        if (result := run_within(STRANGE_STEPS, against, arrays, scalars) if strange else _ran(against, arrays, scalars)) is None:
-            return None  # numbers with which its loops do not end
-        if (few or strange) and result.errors:
+        odd = strange or bool(few)
+        result = run_within(STRANGE_STEPS if strange else PLACED_STEPS, against, arrays, scalars) if odd else _ran(against, arrays, scalars)
+        if result is None or (odd and result.errors):
             if strange:
-                return None  # numbers that name places it does not have
+                return None  # numbers that name places it does not have, or with which its loops do not end
             arrays |= few
             result = _ran(against, arrays, scalars)
         expected, also = result.outputs, _otherwise(against, arrays, scalars)
