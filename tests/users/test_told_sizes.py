@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.users.test_host_idioms import HEAD as KERNEL_HEAD
 
 from kir.learning.optimize.hosts.cuda import beside as beside_in_cuda
 from kir.learning.optimize.hosts.python import beside
