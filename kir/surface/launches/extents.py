@@ -18,7 +18,7 @@ from kir.ir.types import DTYPES, I32
 from kir.ir.visit import regions
 from kir.surface.launches.alike import as_seen, parts_as_seen
 from kir.surface.launches.reach import LEAN, PLACES, PRIMES, divisions, grid_extents, leaves, parted, quotients, ran, shares, small_sizes, tiles
-from kir.surface.launches.reached_by import sizes_reached_by
+from kir.surface.launches.reached_by import least_with, sizes_reached_by
 from kir.surface.launches.values import evaluated
 from kir.surface.launches.whole import deciding
 
@@ -298,7 +298,7 @@ def _smallest(candidates: Sequence[_Shape], ends: Sequence[int], sizes: Mapping[
     product_of = _product(tuple(ends), tuple((x, tuple(v)) for x, v in sizes.items())) if same is None and min(ends, default=0) > 1 else None
     if product_of is not None:
         return _Shape((" * ".join(product_of),), tuple(ends))
-    return same or next((c for c in candidates if not c.exact and all(have >= max(end, 1) for have, end in zip(c.elements, ends))), None)
+    return same or least_with([c for c in candidates if not c.exact], ends, lambda of: _Shape(of, tuple(ends)))
 
 
 def _of_whole_rows(binding: Binding, candidates: Sequence[_Shape], ends: Sequence[int], more: Sequence[int]) -> Sequence[str | int] | None:

@@ -48,7 +48,7 @@ def command(
     attempts: Annotated[int, typer.Option(help="the most programs to gate")] = 1000,
     seconds: Annotated[float, typer.Option(help="wall time after which the walk ends (0: none); the same command goes on")] = 0.0,
     look: Annotated[int, typer.Option("--search-limit", help="the most programs to look through for an order of passes, before any is gated")] = 600,
-    workers: Annotated[int, typer.Option(help="programs judged side by side; changes nothing but the time")] = 2,
+    workers: Annotated[int, typer.Option(help="programs judged side by side (0: one a processor, up to 8); changes nothing but the time")] = 0,
     fresh: Annotated[bool, typer.Option("--restart", help="begin anew in a folder that holds an older walk")] = False,
 ) -> Result:
     """Walk an expert kernel back to naive, one gated step at a time, and rebuild it from the stored steps."""
@@ -61,6 +61,7 @@ def command(
     from kir.faces.report.terminal import summary
     from kir.faces.report.written import write_report, write_so_far
     from kir.gate.proved.unsaid import require_own
+    from kir.hardware.machine import processors
     from kir.lineage.along import AlongEngine
     from kir.lineage.engine import PassEngine
     from kir.lineage.judge import judge_on
@@ -101,7 +102,8 @@ def command(
     )
     engine, folder = PassEngine.of(header) if along is None else AlongEngine.along(header, along.trace), Folder(output)
     with judge_on(on, header, expert.program) as judge, bar(f"walking {header.expert} back") as advance:
-        lineage = walk_back(expert.program, header, engine, judge, folder, budget, workers=workers, fresh=fresh, look=look, progress=advance,
+        side_by_side = workers or (2 if on == "gpu" else min(8, max(2, processors())))
+        lineage = walk_back(expert.program, header, engine, judge, folder, budget, workers=side_by_side, fresh=fresh, look=look, progress=advance,
                             begun=begun, so_far=lambda known: write_so_far(known, folder))
     replayed = write_report(lineage, folder, engine)
     left = lineage.outcome.violations
