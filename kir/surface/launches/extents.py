@@ -97,9 +97,7 @@ def with_shapes(binding: Binding, made: Callable[[Binding], n.Program], guessed:
     found = best.binding
     for name in () if open_shapes(found) else best.wrong:
         found = _with_axis(found, made, name)
-    sizes = small_sizes(found)
-    rows = _of_rows(found, made, sizes, [name for name in names if "?" not in found.tensors[name].shape]) if sizes is not None else ()
-    return found.changed(facts=list(dict.fromkeys([*found.facts, *rows])))
+    return found
 
 
 def hazard(binding: Binding, made: Callable[[Binding], n.Program]) -> str:
@@ -394,15 +392,13 @@ def _candidates(binding: Binding, tried: Sequence[Mapping[str, int]], parts: Seq
 
 def with_ties(binding: Binding, made: Callable[[Binding], n.Program], examples: Mapping[str, int] | None = None) -> Binding:
     """The binding without sizes that only extents speak of, of one tensor or of several that the host code makes alike, where the kernel says what they
-    are (see `_tied`); what is alike is tied for each tensor by itself, and only if that ties all. With facts on strides of those that are tied
-    (see `_of_rows`). `examples` are the sizes in a call that was seen: what they contradict is not so."""
+    are (see `_tied`); what is alike is tied for each tensor by itself, and only if that ties all. `examples` are the sizes in
+    a call that was seen: what they contradict is not so."""
     apart = _apart(binding)
     tied = _tied(apart, made, examples or {}) if apart is not binding else binding
     if apart is binding or not set(tied.sizes) <= set(binding.sizes):
         tied = _tied(binding, made, examples or {})
-    sizes, names = small_sizes(tied), [name for name, t in tied.tensors.items() if t.shape != binding.tensors[name].shape]
-    rows = _of_rows(tied, made, sizes, names) if sizes is not None else ()
-    return tied.changed(facts=list(dict.fromkeys([*tied.facts, *rows])))
+    return tied
 
 
 def _apart(binding: Binding) -> Binding:
@@ -575,23 +571,3 @@ def _lone(binding: Binding) -> list[tuple[str, int, str]]:
     extents = [(name, axis, str(d)) for name, t in binding.tensors.items() for axis, d in enumerate(t.shape)]
     words = f"{_said(binding)} {' '.join(d for _, _, d in extents)}"
     return [(name, axis, d) for name, axis, d in extents if d in binding.sizes and len(re.findall(rf"\b{d}\b", words)) == 1]
-
-
-def _of_rows(binding: Binding, made: Callable[[Binding], n.Program], sizes: Mapping[str, int], names: Sequence[str]) -> Iterator[str]:
-    """Facts on the strides of tensors that are as large as rows times a stride: no row runs into the next, and each begins as its length divides."""
-    for name in names:
-        parts = " * ".join(map(str, binding.tensors[name].shape)).split(" * ")
-        strides = [x for x in parts if "stride" in x]
-        if len(parts) != 2 or len(strides) != 1:
-            continue
-        one = {**sizes, **{x: 1 for x in parts if x not in strides}}  # a single row: how far does the kernel reach?
-        for length in sorted((x for x in binding.sizes if x not in parts and "stride" not in x), key=lambda x: one[x]):
-            now = binding.changed(tensors={**binding.tensors, name: replace(binding.tensors[name], shape=[length])})
-            try:
-                found = ran(made(now), one)
-            except KirError:
-                break
-            if found is not None and not leaves(found, name, now):
-                yield f"{strides[0]} >= {length}"
-                yield from (fact.replace(length, strides[0], 1) for fact in binding.facts if re.fullmatch(rf"{length} % \d+ == 0", fact))
-                break

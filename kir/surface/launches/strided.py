@@ -1,21 +1,24 @@
 """The extents of a tensor of which host code shows the strides alone: how far a kernel reaches along each of its axes.
 
 A cache or a state is often handed on with `x.stride(0)`, `x.stride(1)` and nothing of its shape. Runs in which these strides are far apart tell the axes
-from one another: the last place that is reached, in digits of the strides, says how many of each axis are.
+from one another: the last place that is reached, in digits of the strides, says how many of each axis are. Where rows are a stride apart, how far one of them
+reaches is what the stride is at least.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from kir.base.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.binding import Binding, expressions
 from kir.ir.types import I32
+from kir.surface.launches.alike import as_seen, parts_as_seen
 from kir.surface.launches.extents import ENDLESS, MORE_PLACES, shaped, without
 from kir.surface.launches.reach import PLACES, PRIMES, leaves, ran, small_sizes
+from kir.surface.launches.reached_by import sizes_reached_by
 
 APART = ((2, 32), (4, 48))
 """How many times the largest size the last stride is in the two runs, and how many times the stride behind it each further one."""
@@ -30,6 +33,44 @@ def with_reached_axes(binding: Binding, made: Callable[[Binding], n.Program]) ->
         if strides is not None and not (len(shape) == 2 and "stride" in str(shape[1])):  # rows a stride apart, which may be longer than what is in them
             binding = _reached(binding, made, names, shape, strides)
     return binding
+
+
+def with_row_lengths(binding: Binding, made: Callable[[Binding], n.Program], names: Iterable[str], examples: Mapping[str, int]) -> Binding:
+    """The binding with facts on the strides of those of `names` that are as large as rows times a stride: no row runs into the next, and each begins as its
+    length divides. `examples` are the sizes in a call that was seen: of what fits, what a stride is there comes first, part of a size as well (eight
+    numbers in a word)."""
+    facts = [fact for name in names for fact in _row_length(binding, made, name, examples)]
+    return binding.changed(facts=list(dict.fromkeys([*binding.facts, *facts])))
+
+
+def _row_length(binding: Binding, made: Callable[[Binding], n.Program], name: str, examples: Mapping[str, int]) -> Iterator[str]:
+    parts = [x for x in " * ".join(map(str, binding.tensors[name].shape)).split(" * ") if x != "1"]
+    strides = [x for x in parts if "stride" in x]
+    tried = [{**sizes, **{x: 1 for x in parts if x in sizes and x not in strides}}  # a single row: how far does the kernel reach?
+             for primes in PRIMES if (sizes := small_sizes(binding, primes)) is not None]
+    if len(strides) != 1 or not (len(parts) == 2 or set(parts) <= {*binding.sizes}) or len(parts) < 2 or not tried:
+        return
+    (stride,) = strides
+    try:
+        own = sizes_reached_by(made(binding), name, binding.sizes) or binding.sizes
+        lengths = sorted((x for x in binding.sizes if x in own and x not in parts and "stride" not in x), key=lambda x: tried[0][x])
+        seen = [x for x in (*lengths, *parts_as_seen(examples, lengths, strides)) if as_seen(examples, strides, [x])] if stride in examples else []
+        for length in dict.fromkeys((*_whole(binding, made, name, tried), *seen, *lengths)):
+            now = shaped(binding, {name: [length]})
+            program = made(now)
+            if all((found := ran(program, sizes)) is not None and not leaves(found, name, now) for sizes in tried):
+                yield f"{stride} >= {length}"
+                yield from (fact.replace(length, stride, 1) for fact in binding.facts if re.fullmatch(rf"{re.escape(length)} % \d+ == 0", fact))
+                return
+    except KirError:
+        return
+
+
+def _whole(binding: Binding, made: Callable[[Binding], n.Program], name: str, tried: Sequence[Mapping[str, int]]) -> list[str]:
+    """The number of elements that a row has where it is the same at all sizes."""
+    program = made(shaped(binding, {name: (ENDLESS,)}))
+    ends = {found.ends.get(name, 0) if (found := ran(program, sizes)) is not None else 0 for sizes in tried}
+    return [str(end) for end in ends if end > 1 and len(ends) == 1]
 
 
 def _strides(binding: Binding, names: Sequence[str], shape: Sequence[str | int]) -> list[list[str]] | None:

@@ -130,7 +130,7 @@ class Array:
             order = list(range(len(shape)))
             order[a], order[b] = order[b], order[a]
             self.shape, self.strides, self.dtype = tuple(shape[k] for k in order), tuple(of.stride(k) for k in order), self.dtype or of.dtype
-            self.known.ranks[a, b] = len(shape)
+            self.known.turns.setdefault((a, b), shape)
 
     def extent(self, axis: int) -> n.Expr | None:
         """The extent of an axis."""
@@ -167,9 +167,13 @@ class Array:
         """Decide a rank that nobody named, from the axes that were asked for; one that nobody asked anything of stays open."""
         if self.shape is None and self.turned is not None:
             of, a, b = self.turned
-            if of.shape is None and (a, b) in self.known.ranks:
-                of.of_rank(self.known.ranks[a, b])
-                self.known.remarks.append(f"{of.hint or 'a tensor'} has {self.known.ranks[a, b]} axes, as another one has of which the same are exchanged")
+            if of.shape is None and (a, b) in self.known.turns:
+                other = self.known.turns[a, b]
+                for axis, (d, as_there) in enumerate(zip(of.of_rank(len(other)) or (), other)):
+                    if not {axis, axis - len(other)} & of.asked.keys():
+                        self.known.same(d, as_there)
+                self.known.remarks.append(f"{of.hint or 'a tensor'} has {len(other)} axes, as another one has of which the same are exchanged, and those that "
+                                          "the host code never asks for are as long")
             of.settle()
             self._turn(self.turned[0].shape)
         if self.shape is None and self.like is not None:
@@ -216,8 +220,8 @@ class Known:
     """Sizes that were taken to be this or that at most (`taken_for`)."""
     short: list[n.Expr] = field(default_factory=list)
     """Extents of tensors of more than two axes."""
-    ranks: dict[tuple[int, int], int] = field(default_factory=dict)
-    """How many axes a tensor has of which these two are exchanged."""
+    turns: dict[tuple[int, int], tuple[n.Expr, ...]] = field(default_factory=dict)
+    """The shape of a tensor of which these two axes are exchanged."""
     remarks: list[str] = field(default_factory=list)
     """What else was taken for true because nothing says it."""
     number: int = 0
@@ -225,7 +229,7 @@ class Known:
     def fork(self) -> Known:
         """The same, to which more can be added without this one's knowing."""
         return replace(self, replaced={**self.replaced}, names={**self.names}, examples={**self.examples}, facts=[*self.facts], assumed=[*self.assumed],
-                       short=[*self.short], ranks={**self.ranks}, remarks=[*self.remarks])
+                       short=[*self.short], turns={**self.turns}, remarks=[*self.remarks])
 
     def fresh(self, hint: str = "", example: int | None = None) -> n.Var:
         """A number of which nothing is known yet."""
