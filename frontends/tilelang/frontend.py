@@ -20,7 +20,7 @@ from kir.ir.visit import statements, walk
 from kir.surface import KernelRef, Outline
 from kir.surface.launches.assembled import Found, as_called
 from kir.surface.launches.record import HostLaunch
-from kir.surface.launches.values import is_number
+from kir.surface.launches.values import FEW, is_number
 
 from .._python.host_values import Lazy
 from .._python.outline import outline
@@ -168,8 +168,8 @@ class TileLangFrontend:
         given |= {k: None for k in left_out(factory_of(factories, node)) if k in skeleton.metas and k not in call.factory}
         shapes = made_of(tensor_extents(node), factories) & {k for k, v in given.items() if is_number(v)}
         tried = [shapes, shapes - allocated_extents(node), shapes - made_of(allocated_extents(node), factories), set[str]()]
-        small = unrolled_extents(node) & given.keys()
-        made = (as_called(skeleton, replace(call, known=call.known.fork()), given, open_, few) for few in ((small, set[str]()) if small else (small,))
+        small = dict.fromkeys(unrolled_extents(node) & given.keys(), FEW)
+        made = (as_called(skeleton, replace(call, known=call.known.fork()), given, open_, few) for few in ((small, {}) if small else (small,))
                 for open_ in tried)
         last = None
         for each in made:

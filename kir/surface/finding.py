@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,6 @@ from kir.base.diagnostic import Diagnostic, KirError, error, usage
 from kir.ir.binding import Binding, Setting, expressions
 from kir.ir.bindings.binding_uses import unmentioned
 from kir.ir.bindings.specialize import specialize
-from kir.ir.build import int_value
 from kir.ir.nodes import Binary, Call, Const, Expr, Program, Var
 from kir.ir.types import I32
 from kir.ir.visit import names_read, walk
@@ -77,7 +75,7 @@ def _whole(reader: Frontend, path: Path, kernel: str, found: Found) -> Found:
         loose, binding = binding, with_ties(with_reached_axes(binding, made), made, examples)
         said += [Assumed(f"{name} is {' x '.join(map(str, t.shape))}: all that the kernel reaches") for name, t in binding.tensors.items()
                  if t.shape != loose.tensors[name].shape]
-        binding = with_row_lengths(binding, made, [x for x, t in binding.tensors.items() if t.shape != found.binding.tensors[x].shape], examples)
+        binding = with_row_lengths(binding, made, examples)
         said += [Assumed(fact) for fact in binding.facts if fact not in loose.facts]
         parted = whole_parts(binding, made, examples)
         said += [Assumed(f"{fact}, {AS_SEEN}") for fact in parted]
@@ -105,37 +103,20 @@ def _counted(found: Found, program: Program) -> Found:
 
 
 def _asked(found: Found, program: Program) -> Found:
-    """With false for each compile-time value that the kernel only asks whether it holds, the first text that it asks for for one that is a text, and the
-    number that one is only compared with (`batches == 1`), where a number was taken since nothing says what it is."""
+    """With false for each compile-time value that the kernel only asks whether it holds, and the first text that it asks for for one that is a text, where
+    a number was taken since nothing says what it is."""
     kinds = {m.name: m.kind for m in program.metas}
     texts: dict[str, str] = {}
     for x in (x for k in program.kernels for x in walk(k) if isinstance(x, Call) and x.fn == "meta_is"):
         if isinstance(x.args[0], Var) and (text := str(dict(x.attrs)["value"])) != "None":
             texts.setdefault(x.args[0].name, text)
     taken: dict[str, Setting] = {}
-    compared = _compared(program)
     for name in (each.field[1] for each in found.assumed if each.field[:1] == ("metas",)):
         if type(found.binding.metas.get(name)) is int and (kinds.get(name) == "bool" or (kinds.get(name) == "str" and name in texts)):
             taken[name] = False if kinds[name] == "bool" else texts[name]
-        elif type(found.binding.metas.get(name)) is int and name in compared:
-            taken[name] = compared[name]
     said = tuple(Assumed(f"{each.field[1]} is {str(taken[each.field[1]]).lower()}", each.field) if each.field[1:] and each.field[1] in taken else each
                  for each in found.assumed)
-    metas = found.binding.metas
-    before = {metas[name] for name, v in taken.items() if type(v) is int and [*metas.values()].count(metas[name]) == 1}
-    tensors = {k: replace(t, shape=["?"]) if before & {*t.shape} and t.strides is None else t for k, t in found.binding.tensors.items()}  # it was as long
-    return replace(found, binding=found.binding.changed(metas={**metas, **taken}, tensors=tensors), assumed=said)
-
-
-def _compared(program: Program) -> dict[str, int]:
-    """The number with which each compile-time value is compared that stands nowhere else in the code: only whether it is that number counts."""
-    numbers: dict[str, list[int]] = {}
-    times = Counter(x.name for k in program.kernels for x in walk(k) if isinstance(x, Var))
-    for x in (x for k in program.kernels for x in walk(k) if isinstance(x, Binary) and x.op in ("eq", "ne")):
-        for a, b in ((x.a, x.b), (x.b, x.a)):
-            if isinstance(a, Var) and (value := int_value(b)) is not None:
-                numbers.setdefault(a.name, []).append(value)
-    return {m.name: found[0] for m in program.metas if (found := numbers.get(m.name, [])) and len(found) == times[m.name] and len(set(found)) == 1}
+    return replace(found, binding=found.binding.changed(metas={**found.binding.metas, **taken}), assumed=said)
 
 
 def _chosen(found: Found, program: Program) -> Found:

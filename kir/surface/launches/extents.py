@@ -83,7 +83,10 @@ def with_shapes(binding: Binding, made: Callable[[Binding], n.Program], guessed:
     runs = _Runs(program)
     best = _whole_parts(binding, runs, names) or _fitted(binding, runs, names)
     if best.ran and (short := [name for name in best.wrong if name in guessed]):
-        measured = with_shapes(shaped(binding, dict.fromkeys(short, (UNSTATED,))), made)
+        bare = binding
+        for size in (size for name, _, size in _lone(binding) if name in short):  # of which nothing would speak then
+            bare = without(bare, size)
+        measured = with_shapes(shaped(bare, dict.fromkeys(short, (UNSTATED,))), made)
         if not open_shapes(measured):
             return measured
     if best.ran and best.amiss != (0, 0):

@@ -8,7 +8,7 @@ reaches is what the stride is at least.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kir.base.diagnostic import KirError
 from kir.ir import build
@@ -35,11 +35,11 @@ def with_reached_axes(binding: Binding, made: Callable[[Binding], n.Program]) ->
     return binding
 
 
-def with_row_lengths(binding: Binding, made: Callable[[Binding], n.Program], names: Iterable[str], examples: Mapping[str, int]) -> Binding:
-    """The binding with facts on the strides of those of `names` that are as large as rows times a stride: no row runs into the next, and each begins as its
-    length divides. `examples` are the sizes in a call that was seen: of what fits, what a stride is there comes first, part of a size as well (eight
-    numbers in a word)."""
-    facts = [fact for name in names for fact in _row_length(binding, made, name, examples)]
+def with_row_lengths(binding: Binding, made: Callable[[Binding], n.Program], examples: Mapping[str, int]) -> Binding:
+    """The binding with facts on the strides of tensors that are as large as rows times a stride: no row runs into the next, and each begins as its length
+    divides. `examples` are the sizes in a call that was seen: of what fits, what a stride is there comes first, part of a size as well (eight numbers in
+    a word)."""
+    facts = [fact for name in binding.tensors for fact in _row_length(binding, made, name, examples)]
     return binding.changed(facts=list(dict.fromkeys([*binding.facts, *facts])))
 
 
@@ -48,7 +48,8 @@ def _row_length(binding: Binding, made: Callable[[Binding], n.Program], name: st
     strides = [x for x in parts if "stride" in x]
     tried = [{**sizes, **{x: 1 for x in parts if x in sizes and x not in strides}}  # a single row: how far does the kernel reach?
              for primes in PRIMES if (sizes := small_sizes(binding, primes)) is not None]
-    if len(strides) != 1 or not (len(parts) == 2 or set(parts) <= {*binding.sizes}) or len(parts) < 2 or not tried:
+    known = any(re.match(rf"{x} >=? [^01]", f) for x in strides for f in binding.facts)
+    if len(strides) != 1 or known or not tried or len(parts) < 2 or not (len(parts) == 2 or set(parts) <= {*binding.sizes}):
         return
     (stride,) = strides
     try:

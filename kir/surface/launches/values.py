@@ -292,9 +292,9 @@ class Known:
         """The variables of a number that no call shows."""
         return [x.name for x in walk(self.resolved(e)) if isinstance(x, n.Var) and x.name not in self.examples]
 
-    def pinned(self, e: n.Expr, sizes: int = 1, few: bool = False) -> int:
-        """A number that is a compile-time value: as in the call that was seen, else with each size as one of so many `sizes` is taken for, or `few`; of the
-        lesser of a number and a constant the constant, as calls that are worth their time have it."""
+    def pinned(self, e: n.Expr, sizes: int = 1, usual: int = 0) -> int:
+        """A number that is a compile-time value: as in the call that was seen, else with each size as one of so many `sizes` is taken for, or as `usual`; of
+        the lesser of a number and a constant the constant, as calls that are worth their time have it."""
         value = self.example(e)
         if value is not None:
             return value
@@ -302,7 +302,7 @@ class Known:
             return cap
         short = {x for d in self.short for x in variables(self.resolved(d))}  # tensors of many axes have short ones
         for name in dict.fromkeys(self.unseen(e)):
-            self.examples[name] = FEW if few else taken_for(max(sizes, 2) if name in short else sizes)
+            self.examples[name] = usual or taken_for(max(sizes, 2) if name in short else sizes)
             self.assumed.append(name)
         return self.example(e) or 0
 

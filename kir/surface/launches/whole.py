@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from kir.ir import nodes as n
+from kir.ir.build import int_value
 from kir.ir.types import DType
 from kir.ir.visit import walk
 
 _COMPARED = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+
+
+def compared(program: n.Program) -> dict[str, int]:
+    """The number with which each compile-time value of a generic program is compared that stands nowhere else in it: only whether it is that counts."""
+    numbers: dict[str, list[int]] = defaultdict(list)
+    times = Counter(x.name for k in program.kernels for x in walk(k) if isinstance(x, n.Var))
+    for x in (x for k in program.kernels for x in walk(k) if isinstance(x, n.Binary) and x.op in ("eq", "ne")):
+        for a, b in ((x.a, x.b), (x.b, x.a)):
+            if isinstance(a, n.Var) and (value := int_value(b)) is not None:
+                numbers[a.name].append(value)
+    return {m.name: found[0] for m in program.metas if (found := numbers[m.name]) and len(found) == times[m.name] and len({*found}) == 1 and found[0] > 0}
 
 
 def whole_numbers(program: n.Program) -> dict[str, str]:
