@@ -25,11 +25,13 @@ TRITON = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f6
           **{f"{k}int{b}": f"{k or 'i'}{b}" for k in ("", "u") for b in (8, 16, 32, 64)}}
 """IR dtypes by triton.language's names."""
 MAKERS = frozenset({"randn", "rand", "empty", "zeros", "ones", "full", "randint", "arange", "tensor", "randperm", "empty_strided", "linspace"})
-SAME = frozenset({"contiguous", "cuda", "cpu", "clone", "detach", "requires_grad_", "abs", "softmax", "clamp", "relu", "fill_", "zero_", "normal_", "uniform_",
-                  "mul_", "add_", "div_", "neg", "exp", "sigmoid", "record_stream", "pin_memory", "masked_fill", "npu", "xpu"})
-"""Methods whose result has the shape and dtype of the tensor."""
-ELEMENTWISE = frozenset({"rsqrt", "sqrt", "exp", "log", "abs", "sigmoid", "tanh", "relu", "neg", "square", "sin", "cos", "reciprocal"})
+SAME = frozenset({"contiguous", "cuda", "cpu", "detach", "requires_grad_", "fill_", "zero_", "normal_", "uniform_", "mul_", "add_", "div_", "record_stream",
+                  "pin_memory", "npu", "xpu"})
+"""Methods whose result is the tensor, or one of its shape and dtype in its place."""
+ELEMENTWISE = frozenset({"rsqrt", "sqrt", "exp", "log", "abs", "sigmoid", "tanh", "relu", "neg", "square", "sin", "cos", "reciprocal", "clone"})
 """Functions of torch and methods whose result is a new tensor of the shape and dtype of their one tensor."""
+COPIED = ELEMENTWISE | {"softmax", "clamp", "masked_fill"}
+"""Methods whose result is such a tensor, whatever else they take."""
 FOLDS = frozenset({"mean", "sum", "var", "std", "amax", "amin", "prod", "logsumexp"})
 """Methods that leave an axis out, which is named first, or keep it with one element."""
 PLAIN = frozenset({"Tensor", "int", "float", "bool", "str", "list", "tuple", "dict"})
@@ -330,7 +332,7 @@ def method(a: Array, name: str, args: Sequence[Value], named: Mapping[str, Value
         return a.elements()
     if name in ("dim", "ndimension"):
         return attribute(a, "ndim")
-    if name == "contiguous" and (a.turned is not None or a.strides is not None):
+    if name in COPIED or (name == "contiguous" and (a.turned is not None or a.strides is not None)):
         made = Array(known, a.hint, a.shape, a.dtype)
         made.like = a if a.shape is None else None
         return made
@@ -364,8 +366,6 @@ def method(a: Array, name: str, args: Sequence[Value], named: Mapping[str, Value
         return _flattened(a, int(args[0].value), int(args[1].value))
     if name in ("view", "reshape", "flatten"):
         return _viewed(a, [] if name == "flatten" and args == [build.const(0)] else args)
-    if name in ELEMENTWISE:
-        return Array(known, "", a.shape, a.dtype)
     if name in FOLDS and (axis := next((int(e.value) for e in map(number, (*args, named.get("dim"))) if isinstance(e, n.Const)), None)) is not None:
         return _folded(a, axis, named.get("keepdim") is True or True in args[1:], _dtype(named, a.dtype))
     return Unknown(f".{name}(..)")

@@ -45,7 +45,7 @@ def with_row_lengths(binding: Binding, made: Callable[[Binding], n.Program], exa
 
 def _row_length(binding: Binding, made: Callable[[Binding], n.Program], name: str, examples: Mapping[str, int]) -> Iterator[str]:
     parts = [x for x in " * ".join(map(str, binding.tensors[name].shape)).split(" * ") if x != "1"]
-    strides = [x for x in parts if "stride" in x]
+    strides = [x for x in parts if "stride" in x and x in binding.sizes]
     tried = [{**sizes, **{x: 1 for x in parts if x in sizes and x not in strides}}  # a single row: how far does the kernel reach?
              for primes in PRIMES if (sizes := small_sizes(binding, primes)) is not None]
     known = any(re.match(rf"{x} >=? [^01]", f) for x in strides for f in binding.facts)
@@ -56,7 +56,7 @@ def _row_length(binding: Binding, made: Callable[[Binding], n.Program], name: st
         own = sizes_reached_by(made(binding), name, binding.sizes) or binding.sizes
         lengths = sorted((x for x in binding.sizes if x in own and x not in parts and "stride" not in x), key=lambda x: tried[0][x])
         seen = [x for x in (*lengths, *parts_as_seen(examples, lengths, strides)) if as_seen(examples, strides, [x])] if stride in examples else []
-        for length in dict.fromkeys((*_whole(binding, made, name, tried), *seen, *lengths)):
+        for length in dict.fromkeys((*_whole(binding, made, name, tried, lengths), *seen, *lengths)):
             now = shaped(binding, {name: [length]})
             program = made(now)
             if all((found := ran(program, sizes)) is not None and not leaves(found, name, now) for sizes in tried):
@@ -67,11 +67,11 @@ def _row_length(binding: Binding, made: Callable[[Binding], n.Program], name: st
         return
 
 
-def _whole(binding: Binding, made: Callable[[Binding], n.Program], name: str, tried: Sequence[Mapping[str, int]]) -> list[str]:
-    """The number of elements that a row has where it is the same at all sizes."""
+def _whole(binding: Binding, made: Callable[[Binding], n.Program], name: str, tried: Sequence[Mapping[str, int]], lengths: Sequence[str]) -> list[str]:
+    """The number of elements that a row has where it is the same at all sizes, and none of these lengths is."""
     program = made(shaped(binding, {name: (ENDLESS,)}))
     ends = {found.ends.get(name, 0) if (found := ran(program, sizes)) is not None else 0 for sizes in tried}
-    return [str(end) for end in ends if end > 1 and len(ends) == 1]
+    return [str(end) for end in ends if end > 1 and len(ends) == 1 and not any({sizes[x] for sizes in tried} == ends for x in lengths)]
 
 
 def _strides(binding: Binding, names: Sequence[str], shape: Sequence[str | int]) -> list[list[str]] | None:
