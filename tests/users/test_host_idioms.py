@@ -172,6 +172,15 @@ def test_tensors_with_two_axes_exchanged_keep_them_all(tmp_path: Path) -> None:
     assert binding.scalars["T"] == "H * 64" and binding.tensors["x"].strides is None
 
 
+def test_a_copy_is_a_tensor_of_its_own(tmp_path: Path) -> None:
+    """Beside what is the same memory by another name."""
+    text = HEAD + "def run(x):\n    T, D = x.shape\n    copied[(triton.cdiv(T, 16),)](x, {}, T, D, 16, 64)\n"
+    for out, same in (("x.clone()", False), ("torch.clone(x)", False), ("x.clamp(0)", False), ("x.detach()", True), ("x", True)):
+        (tmp_path / "k.py").write_text(text.format(out), encoding="utf-8")
+        binding, _ = launched(str(tmp_path / "k.py"))
+        assert binding is not None and bool(binding.joined) is same, out
+
+
 ROUTED = """import tilelang
 import tilelang.language as T
 import torch
