@@ -22,7 +22,7 @@ from kir.surface.launches.axes import with_axes, with_counts
 from kir.surface.launches.extents import open_shapes, with_places, with_shapes, with_ties
 from kir.surface.launches.flat import flattened
 from kir.surface.launches.recorded import generalized
-from kir.surface.launches.strided import with_reached_axes, with_row_lengths
+from kir.surface.launches.strided import with_inner_axes, with_reached_axes, with_row_lengths
 from kir.surface.launches.values import taken_for
 from kir.surface.launches.whole import choosers, whole_numbers
 
@@ -72,7 +72,7 @@ def _whole(reader: Frontend, path: Path, kernel: str, found: Found) -> Found:
              if name not in wanted and t.shape != found.binding.tensors[name].shape]
     said += [Assumed(fact) for fact in binding.facts if fact not in found.binding.facts and not re.fullmatch(r"\w+ >= [12]", fact)]
     if not open_shapes(binding):
-        loose, binding = binding, with_ties(with_reached_axes(binding, made), made, examples)
+        loose, binding = binding, with_ties(with_inner_axes(with_reached_axes(binding, made), made, examples), made, examples)
         said += [Assumed(f"{name} is {' x '.join(map(str, t.shape))}: all that the kernel reaches") for name, t in binding.tensors.items()
                  if t.shape != loose.tensors[name].shape]
         binding = with_row_lengths(binding, made, examples)

@@ -265,3 +265,28 @@ def test_a_row_is_as_long_as_what_is_read_of_it(text: str, facts: set[str], said
     assert facts <= set(binding.facts)
     _, out, err = called(capsys, "check", str(tmp_path / "k.py"))
     assert "a counterexample" not in out.split("indices within 32 bits")[0] and said in err, out + err
+
+
+def test_an_inner_axis_that_nobody_names_is_what_the_kernel_walks(tmp_path: Path) -> None:
+    (tmp_path / "k.py").write_text("""import torch, triton
+import triton.language as tl
+
+
+@triton.jit
+def products(a_ptr, b_ptr, c_ptr, K, N, a_batch, b_batch, b_row, BLOCK: tl.constexpr):
+    i, n = tl.program_id(0), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for k in range(K):
+        total += tl.load(a_ptr + i * a_batch + k) * tl.load(b_ptr + i * b_batch + k * b_row + n, mask=n < N, other=0)
+    tl.store(c_ptr + i * N + n, total, mask=n < N)
+
+
+def run(a, b):
+    batch, K = a.shape
+    _, _, N = b.shape
+    c = torch.empty((batch, N))
+    products[(batch, triton.cdiv(N, 32))](a, b, c, K, N, a.stride(0), b.stride(0), b.stride(1), BLOCK=32)
+    return c
+""", encoding="utf-8")
+    binding = called_binding(tmp_path / "k.py")
+    assert binding.tensors["b_ptr"].shape == ["batch", "K", "N"] and binding.scalars["b_batch"] in ("K * N", "N * K")

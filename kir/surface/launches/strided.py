@@ -7,6 +7,7 @@ reaches is what the stride is at least.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -19,6 +20,7 @@ from kir.surface.launches.alike import as_seen, parts_as_seen
 from kir.surface.launches.extents import ENDLESS, MORE_PLACES, shaped, without
 from kir.surface.launches.reach import PLACES, PRIMES, leaves, ran, small_sizes
 from kir.surface.launches.reached_by import sizes_reached_by
+from kir.surface.launches.values import evaluated
 
 APART = ((2, 32), (4, 48))
 """How many times the largest size the last stride is in the two runs, and how many times the stride behind it each further one."""
@@ -33,6 +35,47 @@ def with_reached_axes(binding: Binding, made: Callable[[Binding], n.Program]) ->
         if strides is not None and not (len(shape) == 2 and "stride" in str(shape[1])):  # rows a stride apart, which may be longer than what is in them
             binding = _reached(binding, made, names, shape, strides)
     return binding
+
+
+def with_inner_axes(binding: Binding, made: Callable[[Binding], n.Program], examples: Mapping[str, int]) -> Binding:
+    """The binding without sizes that stand for one extent and for the strides over it alone (`_, _, n = b.shape`): each is the size with which exactly the
+    whole tensor is reached at both of two sets of small sizes. `examples` are the sizes in a call that was seen: what they contradict is not so."""
+    extents = [(name, axis, d) for name, t in binding.tensors.items() for axis, d in enumerate(t.shape) if isinstance(d, str) and d in binding.sizes]
+    told = [str(v).split(" * ") for v in binding.scalars.values()]
+    for name, axis, d in sorted(extents, key=lambda e: sum(e[2] in each for each in told)):  # what is spoken of least is what another one is
+        t = binding.tensors[name]
+        bare = binding.changed(scalars={k: v for k, v in binding.scalars.items() if d not in str(v).split(" * ")})
+        if t.strides is not None or [*map(str, t.shape)].count(d) != 1 or len(bare.scalars) == len(binding.scalars) or _mentioned(
+                shaped(bare, {name: [x for x in t.shape if x != d]}), [], d):
+            continue
+        for other in (x for x in binding.sizes if x != d and as_seen(examples, [d], [x])):
+            words = {k: " * ".join(other if x == d else x for x in str(v).split(" * ")) if k not in bare.scalars else v for k, v in binding.scalars.items()}
+            now = shaped(without(binding, d).changed(scalars=words), {name: [*t.shape[:axis], other, *t.shape[axis + 1:]]})
+            rows, first = [now], str(t.shape[0])
+            if axis and first in now.sizes and not _mentioned(now, [name], first):  # of as many rows as another size is, where nothing speaks of them either
+                rows += [shaped(without(now, first), {name: [x, *now.tensors[name].shape[1:]]}) for x in now.sizes
+                         if x != first and as_seen(examples, [first], [x])]
+            found = next((each for each in rows if _all_reached(each, made, name)), None)
+            if found is not None:
+                binding = found
+                break
+    return binding
+
+
+def _all_reached(binding: Binding, made: Callable[[Binding], n.Program], name: str) -> bool:
+    """Whether the kernel reaches a tensor to its end, and never leaves it, at both sets of small sizes."""
+    try:
+        program = made(binding)
+        held = {x: n.Var(x, I32) for x in binding.sizes}
+        parts = list(expressions({str(k): d for k, d in enumerate(binding.tensors[name].shape)}, held, "extent").values())
+    except KirError:
+        return False
+    for primes in PRIMES:
+        sizes = small_sizes(binding, primes)
+        found = ran(program, sizes) if sizes is not None else None
+        if found is None or sizes is None or leaves(found, name, binding) or found.ends.get(name) != math.prod(evaluated(e, sizes) or 0 for e in parts):
+            return False
+    return True
 
 
 def with_row_lengths(binding: Binding, made: Callable[[Binding], n.Program], examples: Mapping[str, int]) -> Binding:
