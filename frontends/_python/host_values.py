@@ -40,6 +40,8 @@ OTHER_DEVICES = frozenset({"torch.version.hip", "torch.version.xpu"})
 """What torch says of devices that KIR's targets are not."""
 RANK = "the rank of a tensor"
 """What is said of a rank that nothing shows."""
+REAL = "a number that need be no whole one"
+"""What is said of such a number."""
 CASTS = frozenset({"half", "float", "double", "bfloat16", "int", "long", "bool", "short"})
 
 
@@ -105,10 +107,20 @@ class Described:
     block: tuple[Value, ...]
 
 
+def is_real(v: Value) -> bool:
+    """Whether a value is a number that need be no whole one: a parameter that is 2.0 by default, or what is computed with one."""
+    return isinstance(v, float) or (isinstance(v, Lazy) and isinstance(v.default, float) and v.array_ is None) or (isinstance(v, Unknown) and v.reason == REAL)
+
+
+def uncounted(left: Value, right: Value) -> Unknown:
+    """What arithmetic on two values gives that are not both whole numbers."""
+    return Unknown(REAL if is_real(left) or is_real(right) else "arithmetic on what is not known")
+
+
 def number(v: Value) -> n.Expr | None:
     """A value as a whole number, where it is one."""
     if isinstance(v, Lazy):
-        return v.number() if v.array_ is None else None
+        return v.number() if v.array_ is None and not is_real(v) else None
     if isinstance(v, bool) or v is None:
         return None
     if isinstance(v, int):
@@ -121,7 +133,7 @@ def number(v: Value) -> n.Expr | None:
 def array(v: Value) -> Array | None:
     """A value as a tensor, where it is one."""
     if isinstance(v, Lazy):
-        return v.array() if v.number_ is None else None
+        return v.array() if v.number_ is None and not is_real(v) else None
     return v if isinstance(v, Array) else None
 
 
@@ -176,6 +188,8 @@ def called(known: Known, f: External, args: Sequence[Value], named: Mapping[str,
         return known.root(e)
     if word in ("min", "max") and len(args) >= 2 and all(number(a) is not None for a in args):
         return _extreme(known, word, [e for a in args if (e := number(a)) is not None])
+    if word in ("ceil", "int", "floor", "round") and len(args) == 1 and isinstance(args[0], Unknown) and args[0].reason == REAL:
+        return known.fresh("")  # a number of its own: a caller's factor, rounded
     if word == "ceil" and args:
         return build.ceildiv(args[0].over, args[0].under) if isinstance(args[0], Quotient) else args[0]
     if word in ("int", "floor") and args:

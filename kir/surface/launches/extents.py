@@ -95,12 +95,23 @@ def with_shapes(binding: Binding, made: Callable[[Binding], n.Program], guessed:
         if other.amiss < best.amiss:
             best = other
             for fact in [f for f in tiled.facts if f not in binding.facts]:
-                other = _fitted(binding.changed(facts=[f for f in best.binding.facts if f != fact and f in tiled.facts]), runs, names)
-                best = other if other.amiss <= best.amiss else best
+                kept = [f for f in best.binding.facts if f != fact and f in tiled.facts]
+                other, ragged = _fitted(binding.changed(facts=kept), runs, names), _rest_of(fact, kept)
+                if other.amiss <= best.amiss and (not ragged or _fitted(binding.changed(facts=[*kept, ragged]), runs, names).amiss <= best.amiss):
+                    best = other
     found = best.binding
     for name in () if open_shapes(found) else best.wrong:
         found = _with_axis(found, made, name)
     return found
+
+
+def _rest_of(fact: str, kept: Sequence[str]) -> str:
+    """That a size is no multiple of a number, but of a part of it that `kept` facts say, where `fact` is that it is one; "" where they say none. A run at
+    small sizes may hold it by chance."""
+    if (m := re.fullmatch(r"(\w+) % (\d+) == 0", fact)) is None:
+        return ""
+    parts = [int(k[1]) for f in kept if (k := re.fullmatch(rf"{m[1]} % (\d+) == 0", f)) and int(m[2]) % int(k[1]) == 0]
+    return f"{m[1]} % {m[2]} == {max(parts)}" if parts else ""
 
 
 def hazard(binding: Binding, made: Callable[[Binding], n.Program]) -> str:

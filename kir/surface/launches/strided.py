@@ -45,7 +45,8 @@ def with_inner_axes(binding: Binding, made: Callable[[Binding], n.Program], exam
     for name, axis, d in sorted(extents, key=lambda e: sum(e[2] in each for each in told)):  # what is spoken of least is what another one is
         t = binding.tensors[name]
         bare = binding.changed(scalars={k: v for k, v in binding.scalars.items() if d not in str(v).split(" * ")})
-        if t.strides is not None or [*map(str, t.shape)].count(d) != 1 or len(bare.scalars) == len(binding.scalars) or _mentioned(
+        alone = [d] in told  # a number that is passed itself is one of the author's, or the rows of a matrix that nothing tells from it
+        if alone or t.strides is not None or [*map(str, t.shape)].count(d) != 1 or len(bare.scalars) == len(binding.scalars) or _mentioned(
                 shaped(bare, {name: [x for x in t.shape if x != d]}), [], d):
             continue
         for other in (x for x in binding.sizes if x != d and as_seen(examples, [d], [x])):

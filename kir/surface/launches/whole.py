@@ -218,6 +218,8 @@ def _sources(e: n.Node, held: Mapping[str, Sequence[n.Expr]], scalars: set[str],
             yield name
         case n.Load(at=n.Region(buffer=buffer)) | n.Region(buffer=buffer) if buffer.space == "global":
             yield buffer.name
+        case n.Cast(x=n.Binary() as x, dtype=DType(bits=32)) if getattr(getattr(x.type, "dtype", x.type), "is_symbolic", False):
+            yield from _sources(x, held, set(), seen)  # who rounds what he has computed with a number has it in floating point
         case n.Cast(x=x) | n.Unary(x=x):
             yield from _sources(x, held, scalars, seen)
         case n.Binary(op=op, a=a, b=b) if op not in _COMPARED:
