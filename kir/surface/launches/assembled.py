@@ -119,7 +119,7 @@ class _Assembly:
         arrays = {k: v for k, v in self.named.items() if isinstance(v, Array)}
         for a in arrays.values():
             a.settle()
-        alike = as_the_call_has_them(self.known, arrays, [*self.named.values(), *self.launch.grid])
+        alike = as_the_call_has_them(self.known, arrays, self.named.values(), self.launch.grid)
         self._written_twice(arrays)
         for name in self.skeleton.scalars:
             if is_number(v := self.named.get(name)):

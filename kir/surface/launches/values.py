@@ -474,7 +474,10 @@ def floored(over: n.Expr, under: n.Expr) -> n.Expr:
 
 
 def _divided(over: n.Expr, under: n.Expr) -> n.Expr | None:
-    """A product divided by one of its factors, which are sizes; None for other quotients."""
+    """A product divided by one of its factors, sizes or numbers; None for other quotients."""
+    terms = build.polynomial(over)
+    if isinstance(under, n.Const) and isinstance(under.value, int) and under.value > 1 and len(terms) and not any(c % under.value for c in terms.values()):
+        return build.from_polynomial({atoms: c // under.value for atoms, c in terms.items()}, I32) if over.type == I32 else None
     if not isinstance(under, n.Var) or over == under:
         return build.const(1) if over == under else None
     left = {}
