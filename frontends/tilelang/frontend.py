@@ -12,6 +12,7 @@ from kir.analysis.heuristics import settled
 from kir.base.diagnostic import KirError, did_you_mean, error, usage
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
+from kir.ir.bindings.binding_uses import unmentioned
 from kir.ir.bindings.specialize import specialize
 from kir.ir.build import int_value
 from kir.ir.nodes import Program
@@ -126,6 +127,7 @@ class TileLangFrontend:
             parts = (n.Meta(x, "int") for x in sorted(idle - lists) if x.rpartition("_")[0] in lists and x.rpartition("_")[2].isdigit())
             made = replace(made, metas=(*made.metas, *(m for m in asked if m.name in idle), *parts))
         values = {k: v for k, v in given.items() if isinstance(v, (int, float, str)) and k in binding.metas}
+        values |= dict.fromkeys(unmentioned(made, set(binding.absent)), False)  # what the factory has answered for itself
         return replace(made, metas=tuple(replace(m, default=values[m.name]) if m.name in values else m for m in made.metas))  # read with these values
 
     def outline(self, source: Path, kernel: str) -> Outline:
