@@ -60,6 +60,7 @@ def command(
     from kir.faces.cli._program import quoted_bind
     from kir.faces.report.terminal import summary
     from kir.faces.report.written import write_report, write_so_far
+    from kir.gate.inputs.places import taken_apart
     from kir.gate.proved.unsaid import require_own
     from kir.lineage.along import AlongEngine
     from kir.lineage.engine import PassEngine
@@ -117,7 +118,7 @@ def command(
         {**summary(lineage), "replay_exact": replayed.ok, "files": files},
         _shown(lineage, folder.root),
         code=0 if replayed.ok else 1,
-        diagnostics=(*replayed.diagnostics, *notes, *engine.failures.values()),
+        diagnostics=(*replayed.diagnostics, *notes, *(() if problem else taken_apart(expert.program)), *engine.failures.values()),
     )
 
 
