@@ -124,6 +124,6 @@ class SplitPairs(Pass):
         block, i = block_and_index(program, site.path)
         node = matched_as(block[i], n.Let)
         assert isinstance(node.value, n.Call)
-        pairs = matched_as(node.value.args[0], n.Expr)  # type: ignore[type-abstract]  # any of them
+        pairs = matched_as(node.value.args[0], n.Expr)
         made = tuple(n.Let((name,), _part(pairs, k), label=node.label if k == 0 else None, origin=node.origin) for k, name in enumerate(node.names))
         return edited(program, site.path, made)
