@@ -310,3 +310,9 @@ def test_numbers_by_which_places_are_stored_are_all_different() -> None:
     assert right.accepted and right.correctness is not None and "KIR-G145" in {x.id for x in right.correctness.weak}
     for old, new in (("p >= 0:i64", "p >= 1:i64"), ("C[p, j] = X[t, j]", "C[p, j] = X[0, j]"), ("0..8", "0..7")):
         assert not gate_cpu(parse_program(STORED_BY.replace(old, new)), None, "kir", (), against=expert).accepted, new
+
+
+def test_ways_of_a_function_are_its_arguments_and_ask_for_no_sizes() -> None:
+    p = parse_program("kir 1\nprogram p\n  size n: i32\n  in X: f32[n]\n  out Y: f32[n]\n  fact n >= 1\nfunction half(x: f32, k: i32) -> f32\n"
+                      "  return select(k == 3, 0.0, x / 2.0)\nkernel main grid (i: n) threads 1\n  Y[i] = half(X[i], i)\n")
+    assert check(p, relative_tests(p, p), "itself", relative=True).ok
