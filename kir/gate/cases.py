@@ -17,7 +17,7 @@ from kir.gate.inputs.close import close, precise, rounded_to
 from kir.gate.inputs.extremes import extremes
 from kir.gate.inputs.kinds import APART, BESIDE, BLOCKS, KINDS, NOTHING, OTHER, PLACED_STEPS, QUARTERS, STRANGE_STEPS, WHOLE
 from kir.gate.inputs.magnitudes import MOST_ELEMENTS_BITS, magnitudes
-from kir.gate.inputs.places import places
+from kir.gate.inputs.places import places, taken_apart
 from kir.gate.inputs.scalars import SCALARS, given, keeps, turns_of_scalars
 from kir.gate.inputs.scaled import factor
 from kir.gate.inputs.sets import size_sets
@@ -508,6 +508,8 @@ def _made(against: n.Program, at: tuple[tuple[str, int], ...], distribution: str
     arrays: dict[str, Array] = {}
     few: dict[str, Array] = {}
     known = places(against) if base not in WHOLE else {}
+    if base in WHOLE and taken_apart(against):
+        return None  # whole numbers of a kind are alike
     drawn_as = TIMES if base.startswith(TIMES) else base  # the same numbers, whatever they are multiplied by
     for p in against.params:
         if not isinstance(p.of, n.Buffer):
