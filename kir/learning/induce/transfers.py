@@ -283,7 +283,8 @@ _KNOWN: Prefixes = {}
 """What prefixes of plans came to, for the cards of one process."""
 
 
-def _guided(card: Card, host: Walked, program: Program, home: Walked, prefix: tuple[Step, ...], whole: tuple[Step, ...]) -> tuple[float, Transfer | None] | None:
+def _guided(card: Card, host: Walked, program: Program, home: Walked, prefix: tuple[Step, ...], whole: tuple[Step, ...]) \
+        -> tuple[float, Transfer | None] | None:
     """The state to which a plan leads, and the share of the steps after the skill that cannot be taken there once it was; no state where what follows cannot
     judge the skill, None where the plan does not lead there."""
     aim = home.targets[-1] if home.targets else TARGET
