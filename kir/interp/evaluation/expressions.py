@@ -33,12 +33,14 @@ POINTER_SHIFT = 40
 
 def evaluate(m: Machine, e: Expr, f: Frame) -> Val:
     """The value of an expression with one result. Raises KirError KIR-I002 for one that has no meaning here."""
-    out: Val | tuple[Val, ...] = _BY_TYPE[type(e)](m, e, f)
-    if isinstance(out, tuple):
-        if len(out) != 1:
-            raise error("KIR-I002", f"{len(out)} results where one value is needed")
-        out = out[0]
-    return out
+    out = _BY_TYPE[type(e)](m, e, f)
+    return out if type(out) is Val else _alone(out)
+
+
+def _alone(out: tuple[Val, ...]) -> Val:
+    if len(out) != 1:
+        raise error("KIR-I002", f"{len(out)} results where one value is needed")
+    return out[0]
 
 
 def evaluate_all(m: Machine, e: Expr, f: Frame) -> tuple[Val, ...]:
@@ -62,6 +64,9 @@ def _const(m: Machine, e: Const, f: Frame) -> Val:
 
 
 def _var(m: Machine, e: Var, f: Frame) -> Val:
+    found = f.env.get(e.name)
+    if type(found) is Val:
+        return found
     found = f.find(e.name)
     if found is None:
         found = m.globals.get(e.name)
@@ -76,7 +81,7 @@ def _unary(m: Machine, e: Unary, f: Frame) -> Val:
 
 
 def _binary(m: Machine, e: Binary, f: Frame) -> Val:
-    if id(e) in m.fixed:
+    if m.fixed and id(e) in m.fixed:
         known = m.fixed[id(e)]
         if known is None or known[0] is not f:
             known = m.fixed[id(e)] = f, _computed(m, e, f)
@@ -91,21 +96,25 @@ def _decides(v: Val, outcome: bool, rank: int) -> Any:
 
 
 def _computed(m: Machine, e: Binary, f: Frame) -> Val:
-    a, b = evaluate(m, e.a, f), evaluate(m, e.b, f)
+    a, b = _BY_TYPE[type(e.a)](m, e.a, f), _BY_TYPE[type(e.b)](m, e.b, f)  # as `evaluate`, calling which would take most of the time
+    if type(a) is not Val or type(b) is not Val:
+        a, b = (v if type(v) is Val else _alone(v) for v in (a, b))
     kept = e.__dict__
     work: tuple[Callable[..., Any], DType] | None = kept.get("_operation")
     if work is None:
         work = kept["_operation"] = number.operation(e.op, dtype_of(e.a.type)), dtype_of(e.a.type)
     do, dtype = work
-    if a.data.ndim == b.data.ndim:
-        x, y = a.data, b.data
-    else:
-        x, y = aligned(a, b)
+    x, y = a.data, b.data
+    if x.ndim != y.ndim:  # an element alone lies at the right of anything
+        if x.ndim < y.ndim and x.size != 1:
+            x = lift(x, y.ndim - 1)
+        elif y.ndim < x.ndim and y.size != 1:
+            y = lift(y, x.ndim - 1)
     if not m.checking:
         return Val(do(x, y))
-    out = Val(do(x, y), defined(a, b))
+    out = Val(do(x, y), None if a.ok is None and b.ok is None else defined(a, b))
     if out.ok is not None and dtype.is_bool and e.op in ("and", "or"):
-        out.ok = out.ok | _decides(a, e.op == "or", x.ndim) | _decides(b, e.op == "or", x.ndim)
+        out.ok = out.ok | _decides(a, e.op == "or", out.data.ndim) | _decides(b, e.op == "or", out.data.ndim)
     if dtype.is_float:
         m.counters.count_flops("fp" + str(dtype.bits), out.data.size)
     return out
@@ -113,7 +122,10 @@ def _computed(m: Machine, e: Binary, f: Frame) -> Val:
 
 def _select(m: Machine, e: Select, f: Frame) -> Val:
     values = evaluate(m, e.cond, f), evaluate(m, e.a, f), evaluate(m, e.b, f)
-    cond, x, y = aligned(*values)
+    cond, x, y = (v.data for v in values)
+    if not cond.ndim == x.ndim == y.ndim:
+        rank = max(cond.ndim, x.ndim, y.ndim) - 1
+        cond, x, y = (d if d.size == 1 else lift(d, rank) for d in (cond, x, y))
     ok = None
     if m.checking and any(v.ok is not None for v in values):
         oks = [Val(np.ones((1,) * v.data.ndim, np.bool_) if v.ok is None else v.ok) for v in values]
@@ -124,7 +136,11 @@ def _select(m: Machine, e: Select, f: Frame) -> Val:
 
 def _cast(m: Machine, e: Cast, f: Frame) -> Val:
     x = evaluate(m, e.x, f)
-    return Val(number.cast(x.data, dtype_of(e.x.type), e.dtype, e.rounding), x.ok)
+    kept = e.__dict__
+    do: Callable[[Any], Any] | None = kept.get("_operation")
+    if do is None:
+        do = kept["_operation"] = number.conversion(dtype_of(e.x.type), e.dtype, e.rounding)
+    return Val(do(x.data), x.ok)
 
 
 def _load(m: Machine, e: Load, f: Frame) -> Val:
