@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, reduce
 
 import numpy as np
 
@@ -119,23 +119,22 @@ def _partial(region: Region, handle: Handle, frame: Frame, varied: list[tuple[Va
     """The offsets in elements that spans, `varied` indices (with their strides) and the lanes' own memory bring, and the steps of each span from its
     first index, [1, *tile]."""
     tall = (-1,) + (1,) * spans
-    partial = np.zeros((1,) * (spans + 1), np.int64)
-    for v, stride in varied:
-        partial = partial + (v.index()[0] * stride).reshape(tall)
+    parts = [(v.index()[0] if stride == 1 else v.index()[0] * stride).reshape(tall) for v, stride in varied]
     steps: list[Array | int] = []
     axis = 0
     for i, stride in zip(region.index, handle.strides, strict=True):
         if isinstance(i, Span):
             assert isinstance(i.extent, int) and isinstance(i.step, int)
             step = _steps(i.extent, i.step).reshape((1,) * (axis + 1) + (-1,) + (1,) * (spans - 1 - axis))
-            partial, axis = partial + step * stride, axis + 1
+            axis += 1
+            parts.append(step if stride == 1 else step * stride)
             steps.append(step)
         else:
             steps.append(0)
     memory = handle.memory
     if memory.owner is not None and memory.lanes > 1:
-        partial = partial + memory.of_lanes(frame.lane_in(memory.owner), storage(handle.buffer.dtype).itemsize).reshape(tall)
-    return partial, steps
+        parts.append(memory.of_lanes(frame.lane_in(memory.owner), storage(handle.buffer.dtype).itemsize).reshape(tall))
+    return reduce(np.add, parts) if parts else np.zeros((1,) * (spans + 1), np.int64), steps
 
 
 def _indices(machine: Machine, index: tuple[Expr | Span, ...], frame: Frame, mask: Val | None = None,
