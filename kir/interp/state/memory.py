@@ -111,6 +111,8 @@ class Handle:
     view: View | None = None
     offsets: Array | None = field(default=None, init=False)
     """Those of all its elements from the first, once they were asked for."""
+    own: Array | None = field(default=None, init=False)
+    """The same in the memory of all lanes, seen by these themselves."""
     peers: Buffer | None = None
     """The shared buffer that a view of cluster memory shows: its first index is the CTA, the others are the buffer's."""
 
@@ -179,6 +181,8 @@ class Place:
         return self.named() if callable(self.named) else self.named
 
 
+MOST_KEPT = 1 << 18
+"""Elements of a buffer in all lanes up to which their places are kept."""
 LONG = 1 << 12
 """Bytes of a period that memory is not rounded up to: no hardware swizzles so far."""
 
@@ -212,10 +216,18 @@ def locate(handle: Handle, indices: list[Array], frame: Instances, contiguous: i
 def everything(handle: Handle, indices: list[Array], frame: Instances, contiguous: int) -> Place:
     """As `locate`, of all elements, whose `indices` are the same each time."""
     kind = storage(handle.buffer.dtype)
+    memory = handle.memory
+    own = handle.base is None and memory.owner is frame
+    if own and handle.own is not None:
+        return Place(handle, memory, handle.own, None, indices, contiguous=contiguous)
     if handle.offsets is None:
         handle.offsets = handle.element(indices, kind.itemsize)
         handle.offsets.flags.writeable = False
-    return _placed(handle, handle.offsets, indices, None, frame, contiguous)
+    made = _placed(handle, handle.offsets, indices, None, frame, contiguous)
+    if own and made.index.size <= MOST_KEPT:
+        handle.own = made.index
+        handle.own.flags.writeable = False
+    return made
 
 
 def _placed(handle: Handle, offset: Array, indices: list[Array], inside: Mask, frame: Instances, contiguous: int) -> Place:
