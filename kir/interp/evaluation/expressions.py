@@ -21,6 +21,7 @@ from kir.interp.numerics import number
 from kir.interp.numerics.values import Val, aligned, defined, lift
 from kir.interp.state.frame import Frame
 from kir.interp.state.machine import Machine, Semantics
+from kir.interp.state.memory import Handle
 from kir.ir.nodes import Address, Binary, Call, Cast, Const, Expr, Load, Select, Unary, Var
 from kir.ir.types import DType, dtype_of
 
@@ -80,13 +81,17 @@ def _unary(m: Machine, e: Unary, f: Frame) -> Val:
     return Val(number.unary(e.op, dtype_of(e.x.type), x.data), x.ok)
 
 
-def _binary(m: Machine, e: Binary, f: Frame) -> Val:
-    if m.fixed and id(e) in m.fixed:
-        known = m.fixed[id(e)]
-        if known is None or known[0] is not f:
-            known = m.fixed[id(e)] = f, _computed(m, e, f)
+def _fixed(m: Machine, e: Binary, f: Frame) -> Val:
+    """What a loop leaves as it is, worked out when it is first needed."""
+    known = m.fixed[id(e)]
+    if known is not None and known[0] is f:
         return known[1]
-    return _computed(m, e, f)
+    del m.fixed[id(e)]
+    try:
+        known = f, _binary(m, e, f)
+    finally:
+        m.fixed[id(e)] = known
+    return known[1]
 
 
 def _decides(v: Val, outcome: bool, rank: int) -> Any:
@@ -95,7 +100,9 @@ def _decides(v: Val, outcome: bool, rank: int) -> Any:
     return data if v.ok is None else data & lift(v.ok, rank - 1)
 
 
-def _computed(m: Machine, e: Binary, f: Frame) -> Val:
+def _binary(m: Machine, e: Binary, f: Frame) -> Val:
+    if m.fixed and id(e) in m.fixed:
+        return _fixed(m, e, f)
     a, b = _BY_TYPE[type(e.a)](m, e.a, f), _BY_TYPE[type(e.b)](m, e.b, f)  # as `evaluate`, calling which would take most of the time
     if type(a) is not Val or type(b) is not Val:
         a, b = (v if type(v) is Val else _alone(v) for v in (a, b))
@@ -144,6 +151,11 @@ def _cast(m: Machine, e: Cast, f: Frame) -> Val:
 
 
 def _load(m: Machine, e: Load, f: Frame) -> Val:
+    at = e.at
+    if not m.checking and e.mask is None and not at.index:  # a register, mostly
+        handle = f.env.get(at.buffer.name)
+        if type(handle) is Handle and handle.memory.owner is f and handle.plain:
+            return Val(handle.whole.copy())
     return load_store.load(m, e, f)
 
 
