@@ -16,6 +16,7 @@ from kir.ir.nodes import Binary, Call, Const, Expr, Program, Var
 from kir.ir.types import I32
 from kir.ir.visit import names_read, walk
 from kir.surface import Frontend
+from kir.surface.launches.aligned import with_whole_vectors
 from kir.surface.launches.alike import AS_SEEN, whole_parts
 from kir.surface.launches.assembled import UNKNOWN, Assumed, Found
 from kir.surface.launches.axes import with_axes, with_counts
@@ -64,6 +65,7 @@ def _whole(reader: Frontend, path: Path, kernel: str, found: Found) -> Found:
     wanted, made = open_shapes(found.binding), under(reader, path, kernel)
     if len(found.open) > len(wanted):
         return found
+    given, found = found, _aligned(found, made)
     binding = with_shapes(found.binding, made, found.guessed)
     said = [Assumed(f"{name} has {' x '.join(map(str, binding.tensors[name].shape))} element{'s' * (binding.tensors[name].shape != [1])}: all that the kernel "
                     "reaches", ("tensors", name, "shape")) for name in wanted if "?" not in binding.tensors[name].shape]
@@ -84,8 +86,15 @@ def _whole(reader: Frontend, path: Path, kernel: str, found: Found) -> Found:
         said += [Assumed(f"{fact}, or {'the grid or a loop leaves a rest out' if '%' in fact else 'numbers do not stay within 32 bits'}")
                  for fact in binding.facts if fact not in shaped.facts]
     binding = _padded(binding)
-    unsaid = frozenset(fact for fact in binding.facts if fact not in found.binding.facts and not re.fullmatch(r"\w+ >= \d+", fact))
+    unsaid = frozenset(fact for fact in binding.facts if fact not in given.binding.facts and not re.fullmatch(r"\w+ >= \d+", fact))
     return flattened(replace(found, binding=binding.changed().assuming(unsaid), assumed=(*found.assumed, *said)))
+
+
+def _aligned(found: Found, made: Callable[[Binding], Program]) -> Found:
+    """With multiples of a vector's length, where vectors are not aligned else."""
+    binding = with_whole_vectors(found.binding, made, found.examples or {})
+    said = [Assumed(f"{fact}, or vectors that threads move are not aligned") for fact in binding.facts if fact not in found.binding.facts]
+    return replace(found, binding=binding, assumed=(*found.assumed, *said)) if said else found
 
 
 def _counted(found: Found, program: Program) -> Found:
