@@ -2,12 +2,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import pytest
 
 from kir.analysis.proof import decide
 from kir.analysis.proof.asking import question
-from kir.analysis.proof.decide import decided
+from kir.analysis.proof.decide import decided, unordered
 from kir.base.diagnostic import KirError, UsageError
 from kir.gate.mutants import spread
 from kir.gate.proved import proved
@@ -44,6 +45,16 @@ def test_a_wrong_program_is_refuted_by_a_run(name: str) -> None:
     found = next(f for f in done.findings if f.kind == kind and f.status == "refuted")
     assert found.sizes and found.shown
     assert done.verdict == ("proved" if kind == "overflow" else "refuted")
+
+
+@pytest.mark.parametrize("name", [*RIGHT][:2] + [*WRONG][:6])
+def test_what_is_first_out_of_order_is_said_alone_as_it_is_beside_all_else(name: str) -> None:
+    program = right(name) if name in RIGHT else wrong(name)[0]
+    for proof in decided(program):
+        alone, beside = unordered(program, proof.kernel), next((o for o in proof.obligations if o.kind in decide.ORDERED and o.status != "proved"), None)
+        assert (alone is None) == (beside is None)
+        if alone is not None and beside is not None:  # of any values that show it, another question may come to others
+            assert replace(alone, values={}) == replace(beside, values={})
 
 
 def _mutants() -> Iterator[tuple[str, n.Program]]:
