@@ -100,7 +100,7 @@ def _shared_compilers() -> Iterator[None]:
     """Compilers and torch, which take seconds to load, are loaded once for all workers of a run and the commands that tests start."""
     name = f"tests-{os.environ.get('PYTEST_XDIST_TESTRUNUID', str(os.getpid()))[:12]}"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(client.COMMON, "")  # to be taken back
+        patch.setenv(client.COMMON, "")  # so that it is undone
         client.join(name)
         yield
     with suppress(OSError):
