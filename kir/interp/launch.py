@@ -250,7 +250,10 @@ def _tensor(m: Machine, p: n.Param, b: n.Buffer, array: Array | None, host: Fram
             raise error("KIR-I008", f"tensor '{p.name}' is not given")
         if array.dtype != storage(b.dtype):
             raise error("KIR-I008", f"'{p.name}' is {array.dtype} where {b.dtype} is declared")
-        handle.memory.typed(b.dtype)[_offsets(handle)] = array
+        if handle.plain:
+            handle.whole[0, ...] = array
+        else:
+            handle.memory.typed(b.dtype)[_offsets(handle)] = array
     if m.checking:
         m.checker.adopt(handle.memory, b, False)
         if p.role != "out":
@@ -261,10 +264,11 @@ def _tensor(m: Machine, p: n.Param, b: n.Buffer, array: Array | None, host: Fram
 def _gathered(m: Machine, p: n.Param) -> Array:
     handle = m.globals[p.name]
     assert isinstance(handle, Handle)
-    at = _offsets(handle)
     if m.checking:
-        m.checker.on_output(handle, at)
-    return np.asarray(handle.memory.typed(handle.buffer.dtype)[at])
+        m.checker.on_output(handle, _offsets(handle))
+    if handle.plain:
+        return np.array(handle.whole[0, ...], order="C")
+    return np.asarray(handle.memory.typed(handle.buffer.dtype)[_offsets(handle)])
 
 
 # ------------------------------------------------------------------------------------------------------------------ kernels

@@ -168,10 +168,10 @@ def _is_barrier(x: n.Node) -> bool:
 @lru_cache(256)
 def _hazards(program: n.Program, kernel: str) -> str:
     """What is not proved about the order of the accesses of a kernel; "" where all is."""
-    from kir.analysis.proof.decide import Contradiction, decided
+    from kir.analysis.proof.decide import Contradiction, unordered
 
     try:
-        proof = next(k for k in decided(program) if k.kernel == kernel)
+        found = unordered(program, kernel)
     except Contradiction:
         return "the facts contradict each other"
-    return next((f"without it, a {o.what} is not proved to be in order" for o in proof.obligations if o.kind in ORDERED and o.status != "proved"), "")
+    return f"without it, a {found.what} is not proved to be in order" if found is not None else ""
