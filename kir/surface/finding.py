@@ -71,13 +71,13 @@ def _whole(reader: Frontend, path: Path, kernel: str, found: Found) -> Found:
              if name not in wanted and t.shape != found.binding.tensors[name].shape]
     said += [Assumed(fact) for fact in binding.facts if fact not in found.binding.facts and not re.fullmatch(r"\w+ >= [12]", fact)]
     if not open_shapes(binding):
+        parted = whole_parts(binding, made, found.examples or {})
+        said += [Assumed(f"{fact}, {AS_SEEN}") for fact in parted]
+        binding = binding.changed(facts=[*binding.facts, *parted])
         loose, binding = binding, with_ties(with_reached_axes(binding, made), made, found.examples)
         said += [Assumed(f"{name} is {' x '.join(map(str, t.shape))}: all that the kernel reaches") for name, t in binding.tensors.items()
                  if t.shape != loose.tensors[name].shape]
         said += [Assumed(fact) for fact in binding.facts if fact not in loose.facts]
-        parted = whole_parts(binding, made, found.examples or {})
-        said += [Assumed(f"{fact}, {AS_SEEN}") for fact in parted]
-        binding = binding.changed(facts=[*binding.facts, *parted])
         shaped = with_axes(binding, made)
         binding = with_counts(shaped, made)
         binding = with_places(with_axes(binding, made) if binding is not shaped else binding, made)

@@ -478,7 +478,7 @@ def _tied(binding: Binding, made: Callable[[Binding], n.Program], examples: Mapp
                 break
             if None in runs or not runs:
                 break
-            if not any(leaves(found, name, now) for found in runs if found is not None):
+            if all(found is not None and found.ends.get(name, 0) and not leaves(found, name, now) for found in runs):  # what is not reached shows nothing
                 binding = now
                 break
     return binding
