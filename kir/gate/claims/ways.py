@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kir.analysis.facts import Facts
 from kir.analysis.solver import decide
@@ -26,13 +27,15 @@ from kir.ir.printer import expr_text
 from kir.ir.types import BOOL, TileType, shape_of
 from kir.ir.visit import own_nodes, transform
 
-MOST_CASES = 12
-"""Cases that are run again at most, to see which ways they take."""
+NOT_FINITE = frozenset({"isinf", "isnan"})
+MOST_CASES, MOST_STEPS = 12, 200_000
+"""Cases that are run again at most, to see which ways they take, and statements of a run of a program with a way by force."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """One of the two ways at `node`, in the statement `stmt` at `anchor`: where `cond` holds (or does not), the value or block is this one."""
+    """One of the two ways at `node`, in the statement `stmt` at `anchor`: where `cond` holds (or does not), the value or block is this one. `value` is what
+    the node is there, where it is no choice."""
 
     stmt: n.Stmt
     node: n.Node
@@ -41,6 +44,9 @@ class Way:
     anchor: str
     path: tuple[int | str, ...]
     kernel: str
+    value: n.Expr | None = None
+    within: tuple[tuple[n.Node, bool], ...] = ()
+    """The choices and branches of data that the node stands in, each with the side on which it does."""
 
 
 Lost = Callable[[n.Program], Sequence[str]]
@@ -110,13 +116,26 @@ def _integer(e: n.Expr) -> bool:
 
 
 def forced(program: n.Program, way: Way) -> n.Program:
-    """The program as it is where the way is always taken."""
+    """The program as it is where the way is always taken, and all that it stands within."""
+    sides = {id(node): side for node, side in way.within}
+
     def leave(old: n.Node, new: n.Node) -> Any:
+        match new:
+            case n.If() if id(old) in sides and old is not way.node:
+                return new.then if sides[id(old)] else new.orelse
+            case n.Select() if id(old) in sides and old is not way.node:
+                return build.broadcast(new.a if sides[id(old)] else new.b, new.type)
+            case _:
+                pass
         if old is not way.node:
             return new
+        if way.value is not None:
+            return way.value
         match new:
             case n.If():
                 return new.then if way.holds else new.orelse
+            case n.While():
+                return new.body
             case n.Select():
                 return build.broadcast(new.a if way.holds else new.b, new.type)
             case n.Binary():
@@ -135,9 +154,11 @@ def forced(program: n.Program, way: Way) -> n.Program:
 
 def guards(flow: Flow, way: Way) -> bool:
     """Whether the condition keeps a value from where the other way has no answer: what that divides by, takes a root or a logarithm of, or compares with
-    itself."""
+    itself, or what is not finite."""
     if not isinstance(way.node, n.Select):
         return False
+    if isinstance(way.cond, n.Call) and way.cond.fn in NOT_FINITE:
+        return True
     other = way.node.b if way.holds else way.node.a
     compared = {part for part in flow.parts(way.cond, way.kernel) if isinstance(part, (n.Var, n.Load))}
     for part in flow.parts(other, way.kernel):
@@ -173,26 +194,44 @@ def possible(program: n.Program, flow: Flow, way: Way) -> bool:
 
 def taken(program: n.Program, watched: Sequence[Way], cases: Sequence[Case], wrong: list[str] | None = None) -> set[int]:
     """The ways (by identity) that cases take: the program is run again with an empty branch for each, until all have been seen. Where asked, the outputs are
-    judged too: `wrong` gets what is wrong with them, after the name of how the inputs were drawn."""
+    judged too: `wrong` gets what is wrong with them, after the name of how the inputs were drawn. Of a condition that cannot be looked at by itself nothing
+    is said: it counts as taken."""
     seen: set[int] = set()
     for case in cases[:MOST_CASES]:
         left = [way for way in watched if id(way) not in seen]
         if not left:
             break
-        noted, labels = watching(program, left)
-        wanted = {p.name for p in program.params}
-        try:
-            with np.errstate(all="ignore"):
-                result = run(noted, case.arrays, {k: v for k, v in case.scalars.items() if k in wanted}, cover=True)
-        except KirError:
-            return {id(way) for way in watched}  # a condition that cannot be looked at by itself: nothing is said of it
-        if wrong is not None and not (judged := case.compare(result.outputs)).ok:
-            wrong.append(f"{case.distribution}, {judged.reason}")
-        for anchor, _, s in anchors(noted):
-            way = labels.get(s.label or "")
-            if way is not None and result.reached.get(("branch", anchor), 0) & TAKEN:
-                seen.add(id(way))
+        seen |= _taken(program, left, case, wrong)
     return seen
+
+
+def _taken(program: n.Program, watched: Sequence[Way], case: Case, wrong: list[str] | None) -> set[int]:
+    noted, labels = watching(program, watched)
+    wanted = {p.name for p in program.params}
+    try:
+        with np.errstate(all="ignore"):
+            result = run(noted, case.arrays, {k: v for k, v in case.scalars.items() if k in wanted}, cover=True)
+    except KirError:
+        half = len(watched) // 2
+        return _taken(program, watched[:half], case, wrong) | _taken(program, watched[half:], case, wrong) if half else {id(way) for way in watched}
+    if wrong is not None and not (judged := case.compare(result.outputs)).ok:
+        wrong.append(f"{case.distribution}, {judged.reason}")
+    seen = set[int]()
+    for anchor, _, s in anchors(noted):
+        way = labels.get(s.label or "")
+        if way is not None and result.reached.get(("branch", anchor), 0) & TAKEN:
+            seen.add(id(way))
+    return seen
+
+
+def ran(program: n.Program, case: Case) -> Mapping[str, NDArray[Any]] | None:
+    """What a program makes of a case; None where it cannot be run."""
+    wanted = {p.name for p in program.params}
+    try:
+        with np.errstate(all="ignore"):
+            return run(program, case.arrays, {k: v for k, v in case.scalars.items() if k in wanted}, most_steps=MOST_STEPS).outputs
+    except (KirError, ArithmeticError):
+        return None
 
 
 def watching(program: n.Program, watched: Sequence[Way]) -> tuple[n.Program, dict[str, Way]]:
@@ -232,4 +271,4 @@ def _arms(program: n.Program, reached: Mapping[Place, int], lost: Lost) -> Itera
                                  needs="a size in the problem at which it is taken, or the work done there too")
 
 
-__all__ = ["Way", "forced", "guards", "possible", "taken", "untaken", "watching", "ways"]
+__all__ = ["NOT_FINITE", "Way", "forced", "guards", "possible", "ran", "taken", "untaken", "watching", "ways"]

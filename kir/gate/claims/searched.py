@@ -1,0 +1,75 @@
+"""Inputs that no test has, on which what judges a program is right: to bring about what data decide."""
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kir.gate.cases import Case, ProblemCase, RelativeCase, naive_of, relative_case, right, special_cases, tensor_names
+from kir.gate.inputs.kinds import KINDS
+from kir.gate.inputs.turns import about, turns
+from kir.ir import nodes as n
+from kir.problem import Problem
+from kir.problem.draws import TIMES, times
+from kir.problem.ordering import INDEPENDENT
+
+Array = NDArray[Any]
+POWERS = (4, 8, 12, -8, 16, 24)
+"""Powers of two that inputs are multiplied by."""
+
+
+def beside_problem(program: n.Program, problem: Problem, cases: Sequence[Case]) -> Iterator[Case]:
+    """Cases of a problem, of the sizes of its first, that its own program is right on: inputs of one value, of each distribution, with values about numbers
+    of the program, and usual ones multiplied by powers of two, with and without their signs."""
+    first = next((c for c in cases if isinstance(c, ProblemCase)), None)
+    naive = naive_of(problem)
+    if first is None or not naive:
+        return
+    yield from special_cases(problem, cases)
+    theirs = tensor_names(naive[0], problem, {})
+    for label, inputs in _variants(program, problem, first):
+        case = ProblemCase(problem, first.at, label, 0, inputs, first.names)
+        if _finite(inputs) and right(naive[0], replace(case, names=theirs)):
+            yield case
+
+
+def _variants(program: n.Program, problem: Problem, first: ProblemCase) -> Iterator[tuple[str, Mapping[str, Array]]]:
+    usual = problem.inputs(first.at, 0)
+    floats = [t.name for t in problem.spec.tensors if t.name in usual and usual[t.name].dtype.kind not in "iub" and problem.usual_draw(t).kind in INDEPENDENT]
+    for power in POWERS if floats else ():
+        yield f"{TIMES}{2.0 ** power!r}", {**usual, **{name: times(usual[name], 2.0 ** power) for name in floats}}
+        for sign, word in ((1.0, "positive"), (-1.0, "negative")):
+            yield f"{word} {TIMES}{2.0 ** power!r}", {**usual, **{name: times(np.abs(usual[name]), sign * 2.0 ** power) for name in floats}}
+    for name in (*problem.distributions, *turns(program, first.names), *(about(program) if problem.widest_drawn(usual) else ())):
+        yield name, problem.inputs(first.at, 0, name)
+
+
+def _finite(arrays: Mapping[str, Array]) -> bool:
+    return all(a.dtype.kind in "iub" or bool(np.isfinite(a.astype(np.float64)).all()) for a in arrays.values())
+
+
+def beside_program(program: n.Program, against: n.Program, cases: Sequence[Case]) -> Iterator[Case]:
+    """Cases of the sizes of the first, judged by another program, where that gives what it gives in float64."""
+    first = next((c for c in cases if isinstance(c, RelativeCase)), None)
+    for name in (*KINDS, *(f"{TIMES}{2.0 ** power!r}" for power in POWERS), *turns(program), *about(program)) if first is not None else ():
+        assert first is not None
+        if (case := relative_case(against, dict(first.sizes), name, 1)) is not None and _finite(case.inputs):
+            yield case
+
+
+def ranges_of(problem: Problem) -> dict[str, tuple[float, float]]:
+    """Between which numbers the elements of a tensor lie in all that a problem draws, where that is said of them: of a number that they all are, as far as it
+    is varied (`kir.gate.claims.elsewhere`)."""
+    out: dict[str, tuple[float, float]] = {}
+    for t in problem.spec.tensors:
+        how = [d.get(t.name) or d.get("*") or problem.usual_draw(t) for d in problem.spec.distributions.values()] if t.role != "out" else []
+        if how and all(d.kind in ("uniform", "integers") or (d.kind == "constant" and d.low) for d in how):
+            ends = [x for d in how for x in ((d.low * 0.5, d.low * 1.5) if d.kind == "constant" else (d.low, d.high - (d.kind == "integers")))]
+            out[t.name] = min(ends), max(ends)
+    return out
+
+
+__all__ = ["beside_problem", "beside_program", "ranges_of"]
