@@ -27,6 +27,7 @@ from .host_parts import (
     function_name,
     is_class,
     is_integer,
+    last_name,
     literal,
     parameters,
     template_names,
@@ -412,15 +413,13 @@ class Follower:
             field = f.named_children[-1]
             inner = field.child_by_field_name("name") if field.type == "template_method" else field
             args = [self.value(x, scope) for x in listed.named_children]
-            if isinstance(owner, Container):
-                return owner.method(text(field), args)
             if isinstance(owner, Array):
                 return method(owner, text(inner if inner is not None else field), args, self._templates(field, scope))
             if isinstance(owner, Dtype):
                 return next((x for x in args if isinstance(x, Dtype)), owner)
-            if text(field) in ("size", "length") and not args:  # of a container: a number of its own, the same each time
+            if text(field) in ("size", "length") and not args and not isinstance(owner, Container):  # of a container: a number of its own, the same each time
                 return scope.setdefault(f"{text(f.named_children[0])}.size()", self.known.fresh())
-            return Unknown("a method")
+            return owner.method(text(field), args) if isinstance(owner, Container) else Unknown("a method")
         if name in _CASTS or (f.type == "template_function" and name.endswith("_cast")):
             kind = text(t) if (t := f.child_by_field_name("arguments")) is not None else ""
             return self._cast(kind.strip("<>"), self.value(listed.named_children[-1], scope)) if listed.named_children else Unknown()
@@ -525,8 +524,7 @@ class Follower:
                 self._record(of.name, e, args[2:], *config.launch(), of.templates)
             return build.const(0)
         if last in ("cudaLaunchKernel", "cudaLaunchCooperativeKernel") and len(args) >= 5:
-            words = text(listed.named_children[0]).rpartition(")")[2].strip("& ()").partition("<")[0]
-            named = args[0] if isinstance(args[0], KernelOf) else KernelOf(words)
+            named = args[0] if isinstance(args[0], KernelOf) else KernelOf(last_name(text(listed.named_children[0])))
             self._record(named.name, e, self._pointed(args[3], scope), args[1], args[2], args[4], named.templates)
             return build.const(0)
         if last == "cuLaunchKernel" and len(args) >= 10:
