@@ -17,7 +17,7 @@ from kir.problem.draws import TIMES, times
 from kir.problem.ordering import INDEPENDENT
 
 Array = NDArray[Any]
-POWERS = (4, 8, 12, -8, 16, 24)
+POWERS = (4, 8, 12, -8, -16, 16, 24)
 """Powers of two that inputs are multiplied by."""
 
 

@@ -5,6 +5,7 @@ the tests are run again with a note of which way each of them goes, until all ha
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -61,6 +62,8 @@ def untaken(program: n.Program, flow: Flow, cases: Sequence[Case], reached: Mapp
     suspects: list[tuple[Way, str]] = []
     for way in ways(program, flow):
         if isinstance(way.node, n.If) and reached.get(("branch", way.anchor), 0) & (TAKEN if way.holds else SKIPPED):
+            continue
+        if endless(flow, way):
             continue
         if (gone := lost(forced(program, way))) and not guards(flow, way) and possible(program, flow, way):
             suspects.append((way, f"no test takes the way on which {gone[0]}"))
@@ -178,6 +181,23 @@ def guards(flow: Flow, way: Way) -> bool:
             return False
 
 
+def endless(flow: Flow, way: Way) -> bool:
+    """Whether it is the way of numbers that are not finite: of a comparison with infinity, or of a number with itself."""
+    cond, holds = way.cond, way.holds
+    while isinstance(cond, n.Unary) and cond.op == "not":
+        cond, holds = cond.x, not holds
+    match cond:
+        case n.Binary(op="eq" | "ne" as op, a=a, b=b) if a == b:
+            return (op == "ne") == holds
+        case n.Binary(op="eq" | "ne" as op, a=a, b=b):
+            return (op == "eq") == holds and any(isinstance(x, n.Const) and x.dtype.is_float and math.isinf(x.value) for side in (a, b)
+                                                 for x in flow.parts(side, way.kernel))
+        case n.Call(fn=fn):
+            return fn in NOT_FINITE and holds
+        case _:
+            return False
+
+
 def possible(program: n.Program, flow: Flow, way: Way) -> bool:
     """Whether a way can be taken by something: data may bring anything about that no branch around it excludes; of sizes and indices the solver must have
     found some."""
@@ -271,4 +291,4 @@ def _arms(program: n.Program, reached: Mapping[Place, int], lost: Lost) -> Itera
                                  needs="a size in the problem at which it is taken, or the work done there too")
 
 
-__all__ = ["NOT_FINITE", "Way", "forced", "guards", "possible", "ran", "taken", "untaken", "watching", "ways"]
+__all__ = ["NOT_FINITE", "Way", "endless", "forced", "guards", "possible", "ran", "taken", "untaken", "watching", "ways"]
