@@ -374,6 +374,8 @@ S[i] = s + e""")),
     Claimed("dropped", "a row at a time", _text("dropped", "for j in 0..N\n  Y[i, j] = scale * X[i, j] * KEEP[i, j]")),
     Claimed("masked_softmax", "the mask as a factor", _softmax(PLAIN).replace("exp(X[i, b] - top)", "exp(X[i, b] - top) * exp(MASK[i, b])").replace(
         "exp(X[i, c] - top)", "exp(X[i, c] - top) * exp(MASK[i, c])")),
+    Claimed("masked_softmax", "a floor for what is divided by", _softmax(BOTH).replace("/ sum", "/ max(sum, 1e-20:f32)")),
+    Claimed("masked_softmax", "a row without a sum", _softmax(BOTH).replace("/ sum", "/ select(sum == 0.0, 1.0, sum)")),
     Claimed("masked_softmax", "the mask first", _softmax(tuple(f"MASK[i, {v}] + X[i, {v}]" for v in "abc"))),
     Claimed("rounded_weights", "rounded twice", _text("rounded_weights", "Y[i, j] = cast(cast(cast(cast(X[i, j], bf16), f32), bf16), f32) * W[j]", ELEMENT)),
     Claimed("rounded_weights", "rows and rows, both rounded", _text(

@@ -15,7 +15,7 @@ import ml_dtypes
 from kir.base.diagnostic import Diagnostic
 from kir.gate.cases import Case
 from kir.gate.claims.flow import Flow
-from kir.gate.claims.ways import NOT_FINITE, Way, forced, guards, possible, ran, taken
+from kir.gate.claims.ways import NOT_FINITE, Way, forced, guards, keeps_off, possible, ran, taken
 from kir.interp.state.coverage import MORE, ONE, SKIPPED, TAKEN, TWO, Place
 from kir.ir import build
 from kir.ir import nodes as n
@@ -27,12 +27,11 @@ from kir.problem.draws import numpy_dtype
 
 CASES, JUDGED = 6, 2
 """Tests that are run again to see outcomes, and usual ones that a program with an outcome by force is judged by."""
-SENTINEL, NEXT_TO_ZERO = 1e9, 1e-6
-"""A magnitude from which on a number that a program fills in stands for infinity, and up to which one is a floor for what is divided by."""
+SENTINEL = 1e9
+"""A magnitude from which on a number that a program fills in stands for infinity."""
 ORDERED = frozenset({"lt", "le", "gt", "ge", "min", "max"})
 WHOLE = frozenset({"floor", "ceil", "trunc", "round_even", "round_away"})
 SMOOTH = frozenset({"exp", "exp2"})
-ROOTS = frozenset({"rcp", "rsqrt", "sqrt", "log", "log2"})
 BITS = frozenset({"shr", "floordiv", "tdiv", "and"})
 MOST_NODES = 200
 """Nodes of an expression in which names are replaced by what they stand for."""
@@ -204,31 +203,11 @@ def _value(node: n.Node, cond: n.Expr, holds: bool) -> n.Expr:
 
 def _harmless(program: n.Program, flow: Flow, way: Way) -> bool:
     """Whether nothing finite brings an outcome about, or it guards what has no answer."""
-    if _not_finite(program, flow, way) or _keeps_off(program, way) or not possible(program, flow, way):
+    if _not_finite(program, flow, way) or keeps_off(program, way) or not possible(program, flow, way):
         return True
     at = [e for e in own_nodes(way.stmt) if isinstance(e, n.Select) and (e.cond is way.node or e.cond == way.node)]
     held = not (isinstance(way.value, n.Const) and way.value.value is False)
     return bool(at) and all(guards(flow, Way(way.stmt, e, e.cond, held, way.anchor, way.path, way.kernel)) for e in at)
-
-
-def _keeps_off(program: n.Program, way: Way) -> bool:
-    """Whether it asks of what is divided by, or what a root or a logarithm is taken of, whether that is zero or next to it."""
-    node = way.node.cond if isinstance(way.node, (n.If, n.While)) else way.node
-    if not isinstance(node, n.Binary) or node.op not in ("eq", "ne", "max"):
-        return False
-    floor = next((x for x in (node.a, node.b) if isinstance(x, n.Const)), None)
-    if floor is None or not floor.dtype.is_float or not 0 <= float(floor.value) <= (NEXT_TO_ZERO if node.op == "max" else 0):
-        return False
-    kernel = next(k for k in program.kernels if k.name == way.kernel)
-    kept = {node, *(x for x in (node.a, node.b) if isinstance(x, (n.Var, n.Load)))}
-    for x in walk(kernel):
-        if isinstance(x, n.Let) and x.value in kept and len(x.names) == 1:
-            kept.add(n.Var(x.names[0], x.value.type))
-        if isinstance(x, n.Store) and x.value in kept:
-            kept.add(n.Load(x.at))
-    below = [x.b if isinstance(x, n.Binary) else x.args[0] for x in walk(kernel)
-             if (isinstance(x, n.Binary) and x.op == "div") or (isinstance(x, n.Call) and x.fn in ROOTS)]
-    return any(e in kept or (isinstance(e, n.Cast) and e.x in kept) for e in below)
 
 
 def _not_finite(program: n.Program, flow: Flow, way: Way) -> bool:

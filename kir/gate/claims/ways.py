@@ -26,9 +26,11 @@ from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 from kir.ir.printer import expr_text
 from kir.ir.types import BOOL, TileType, shape_of
-from kir.ir.visit import own_nodes, transform
+from kir.ir.visit import own_nodes, transform, walk
 
 NOT_FINITE = frozenset({"isinf", "isnan"})
+ROOTS, NEXT_TO_ZERO = frozenset({"rcp", "rsqrt", "sqrt", "log", "log2"}), 1e-6
+"""Calls that have no answer at zero, and up to which number one is a floor for what is divided by."""
 MOST_CASES, MOST_STEPS = 12, 200_000
 """Cases that are run again at most, to see which ways they take, and statements of a run of a program with a way by force."""
 
@@ -63,7 +65,7 @@ def untaken(program: n.Program, flow: Flow, cases: Sequence[Case], reached: Mapp
     for way in ways(program, flow):
         if isinstance(way.node, n.If) and reached.get(("branch", way.anchor), 0) & (TAKEN if way.holds else SKIPPED):
             continue
-        if endless(flow, way):
+        if endless(flow, way) or (keeps_off(program, way) and way.holds == (isinstance(way.cond, n.Binary) and way.cond.op == "eq")):
             continue
         if (gone := lost(forced(program, way))) and not guards(flow, way) and possible(program, flow, way):
             suspects.append((way, f"no test takes the way on which {gone[0]}"))
@@ -198,6 +200,26 @@ def endless(flow: Flow, way: Way) -> bool:
             return False
 
 
+def keeps_off(program: n.Program, way: Way) -> bool:
+    """Whether it asks of what is divided by, or what a root or a logarithm is taken of, whether that is zero or next to it."""
+    node = way.node.cond if isinstance(way.node, (n.If, n.While, n.Select)) else way.node
+    if not isinstance(node, n.Binary) or node.op not in ("eq", "ne", "max"):
+        return False
+    floor = next((x for x in (node.a, node.b) if isinstance(x, n.Const)), None)
+    if floor is None or not floor.dtype.is_float or not 0 <= float(floor.value) <= (NEXT_TO_ZERO if node.op == "max" else 0):
+        return False
+    kernel = next(k for k in program.kernels if k.name == way.kernel)
+    kept = {node, *(x for x in (node.a, node.b) if isinstance(x, (n.Var, n.Load))), *(x for x in walk(kernel) if isinstance(x, n.Select) and x.cond == node)}
+    for x in walk(kernel):
+        if isinstance(x, n.Let) and x.value in kept and len(x.names) == 1:
+            kept.add(n.Var(x.names[0], x.value.type))
+        if isinstance(x, n.Store) and x.value in kept:
+            kept.add(n.Load(x.at))
+    below = [x.b if isinstance(x, n.Binary) else x.args[0] for x in walk(kernel)
+             if (isinstance(x, n.Binary) and x.op == "div") or (isinstance(x, n.Call) and x.fn in ROOTS)]
+    return any(e in kept or (isinstance(e, n.Cast) and e.x in kept) for e in below)
+
+
 def possible(program: n.Program, flow: Flow, way: Way) -> bool:
     """Whether a way can be taken by something: data may bring anything about that no branch around it excludes; of sizes and indices the solver must have
     found some."""
@@ -291,4 +313,4 @@ def _arms(program: n.Program, reached: Mapping[Place, int], lost: Lost) -> Itera
                                  needs="a size in the problem at which it is taken, or the work done there too")
 
 
-__all__ = ["NOT_FINITE", "Way", "endless", "forced", "guards", "possible", "ran", "taken", "untaken", "watching", "ways"]
+__all__ = ["NOT_FINITE", "Way", "endless", "forced", "guards", "keeps_off", "possible", "ran", "taken", "untaken", "watching", "ways"]
