@@ -30,8 +30,9 @@ CASES, JUDGED = 6, 2
 SENTINEL = 1e9
 """A magnitude from which on a number that a program fills in stands for infinity."""
 ORDERED = frozenset({"lt", "le", "gt", "ge", "min", "max"})
-WHOLE = frozenset({"floor", "ceil", "trunc", "round_even", "round_away"})
-SMOOTH = frozenset({"exp", "exp2"})
+ENDS = {**dict.fromkeys(("floor", "ceil", "trunc", "round_even", "round_away"), (0.0, 1.0)), **dict.fromkeys(("exp", "exp2"), (0.0, math.inf)),
+        **dict.fromkeys(("tanh", "erf", "sigmoid"), (-1.0, 0.0, 1.0)), "rcp": (0.0,)}
+"""Numbers at which calls stay over a wide range."""
 BITS = frozenset({"shr", "floordiv", "tdiv", "and"})
 MOST_NODES = 200
 """Nodes of an expression in which names are replaced by what they stand for."""
@@ -166,8 +167,10 @@ def _conditions(e: n.Node) -> Iterator[tuple[n.Expr, bool]]:
             yield build.compare("ne", e, build.const(0, dtype_of(e.type))), False
         case n.Cast(x=x, rounding=rounding) if rounding != "bits" and e.dtype.is_integer and dtype_of(x.type).is_float:
             yield from ((build.compare("ne", e, v), False) for v in (0, 1))
-        case n.Call(fn=fn) if fn in WHOLE | SMOOTH and e.type is not None and dtype_of(e.type).is_float:
-            yield from ((build.compare("ne", e, build.const(v, dtype_of(e.type))), False) for v in ((0.0, 1.0) if fn in WHOLE else (0.0,)))
+        case n.Binary(op="div") if e.type is not None:
+            yield build.compare("ne", e, build.const(0.0, dtype_of(e.type))), False
+        case n.Call(fn=fn) if fn in ENDS and e.type is not None and dtype_of(e.type).is_float:
+            yield from ((build.compare("ne", e, build.const(v, dtype_of(e.type))), False) for v in ENDS[fn])
         case _:
             pass
 

@@ -6,6 +6,7 @@ the tests are run again with a note of which way each of them goes, until all ha
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -29,6 +30,7 @@ from kir.ir.types import BOOL, TileType, shape_of
 from kir.ir.visit import own_nodes, transform, walk
 
 NOT_FINITE = frozenset({"isinf", "isnan"})
+HOLDS: Mapping[str, Callable[[Any, Any], bool]] = {op: getattr(operator, op) for op in n.COMPARISONS}
 ROOTS, NEXT_TO_ZERO = frozenset({"rcp", "rsqrt", "sqrt", "log", "log2"}), 1e-6
 """Calls that have no answer at zero, and up to which number one is a floor for what is divided by."""
 MOST_CASES, MOST_STEPS = 12, 200_000
@@ -168,8 +170,9 @@ def guards(flow: Flow, way: Way) -> bool:
     compared = {part for part in flow.parts(way.cond, way.kernel) if isinstance(part, (n.Var, n.Load))}
     for part in flow.parts(other, way.kernel):
         match part:
-            case n.Binary(op="div", b=b) | n.Call(fn="rcp" | "rsqrt" | "sqrt" | "log" | "log2", args=(b, *_)) if compared & set(flow.parts(b, way.kernel)):
-                return True
+            case n.Binary(op="div", b=b) | n.Call(fn="rcp" | "rsqrt" | "sqrt" | "log" | "log2", args=(b, *_)):
+                if compared & set(flow.parts(b, way.kernel)) and _takes_zero(way):
+                    return True
             case _:
                 pass
     match way.cond:
@@ -181,6 +184,20 @@ def guards(flow: Flow, way: Way) -> bool:
             return bool((flow.is_zero(mine, way.kernel) and flow.is_zero(there, way.kernel)) or mine == there)
         case _:
             return False
+
+
+def _takes_zero(way: Way) -> bool:
+    """Whether zero, or what lies below it, goes that way, as far as the condition compares a value with a number."""
+    cond, holds = way.cond, way.holds
+    while isinstance(cond, n.Unary) and cond.op == "not":
+        cond, holds = cond.x, not holds
+    match cond:
+        case n.Binary(op=op, a=n.Var() | n.Load(), b=n.Const(value=c)) if op in HOLDS:
+            return any(HOLDS[op](v, c) is holds for v in (0.0, -1e30))
+        case n.Binary(op=op, a=n.Const(value=c), b=n.Var() | n.Load()) if op in HOLDS:
+            return any(HOLDS[op](c, v) is holds for v in (0.0, -1e30))
+        case _:
+            return True
 
 
 def endless(flow: Flow, way: Way) -> bool:
