@@ -15,20 +15,21 @@ import ml_dtypes
 from kir.base.diagnostic import Diagnostic
 from kir.gate.cases import Case
 from kir.gate.claims.flow import Flow
-from kir.gate.claims.ways import NOT_FINITE, Way, forced, guards, keeps_off, possible, ran, taken
+from kir.gate.claims.reals import solvable
+from kir.gate.claims.ways import NOT_FINITE, SENTINEL, Way, fills_in, forced, guards, judged_on, keeps_off, possible, ran, taken
 from kir.interp.state.coverage import MORE, ONE, SKIPPED, TAKEN, TWO, Place
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 from kir.ir.printer import expr_text
-from kir.ir.types import BF16, F8E4M3, F8E5M2, F16, dtype_of
+from kir.ir.types import BF16, BOOL, F8E4M3, F8E5M2, F16, dtype_of
 from kir.ir.visit import blocks_of, children, own_nodes, transform, walk
 from kir.problem.draws import numpy_dtype
 
-CASES, JUDGED = 6, 2
-"""Tests that are run again to see outcomes, and usual ones that a program with an outcome by force is judged by."""
-SENTINEL = 1e9
-"""A magnitude from which on a number that a program fills in stands for infinity."""
+CASES, JUDGED, MOST_FORCED = 6, 6, 48
+"""Tests that are run again to see outcomes, tests that a program with an outcome by force is judged by, and outcomes that tests have which are forced."""
+LARGE = 256
+"""A number from which on what sizes alone decide is an outcome: sizes below are tried."""
 ORDERED = frozenset({"lt", "le", "gt", "ge", "min", "max"})
 ENDS = {**dict.fromkeys(("floor", "ceil", "trunc", "round_even", "round_away"), (0.0, 1.0)), **dict.fromkeys(("exp", "exp2"), (0.0, math.inf)),
         **dict.fromkeys(("tanh", "erf", "sigmoid"), (-1.0, 0.0, 1.0)), "rcp": (0.0,)}
@@ -44,36 +45,54 @@ Further = Callable[[], Iterator[Case]]
 
 def unseen(program: n.Program, flow: Flow, names: Mapping[str, str], judges: Sequence[tuple[n.Program, Flow, Mapping[str, str]]], cases: Sequence[Case],
            reached: Mapping[Place, int], further: Further, ranges: Mapping[str, Range] = MappingProxyType({})) -> Iterator[Diagnostic]:
-    """KIR-G145 for each outcome that data decide, that no case has, and of which nothing shows that the program is right there. `names` gives the tensor of
-    a parameter, of the program as of the one that it is judged by; `further` draws inputs on which that one is right; `ranges` says between which
-    numbers the elements of some tensors lie."""
+    """KIR-G145 for each outcome that data or large sizes decide, that no case has, and of which nothing shows that the program is right there; and for what
+    is decided otherwise than it should be for inputs that no case has. `names` gives the tensor of a parameter, of the program as of the one that it is
+    judged by; `further` draws inputs on which that one is right; `ranges` says between which numbers the elements of some tensors lie."""
     known = frozenset(sign for judge in judges for _, sign in _outcomes(*judge))
-    placing = frozenset(names_.get(x, x) for judged, of, names_ in judges for x in _placing(judged, of))
-    lets = _lets(program)
-    open_ones = [way for way, sign in _outcomes(program, flow, names) if sign not in known and not _reached(way, reached)]
-    seen = taken(program, open_ones, cases[:CASES]) if open_ones else set[int]()
-    left = [way for way in open_ones if id(way) not in seen and not _harmless(program, flow, way)]
-    left = [way for way in left if not _beyond_places(_whole(way.cond, lets.get(way.kernel, {})), {own for own, of in names.items() if of in placing})]
-    mine = {own: ranges[of] for own, of in names.items() if of in ranges}
-    left = [way for way in left if way.holds in _truths(_whole(way.cond, lets.get(way.kernel, {})), mine)]
-    left = [way for way in left if not _right(forced(program, way), cases[:JUDGED])]
-    wrong: dict[int, str] = {}
-    for case in further() if left else ():
-        faults: list[str] = []
-        went = taken(program, [way for way in left if id(way) not in seen | wrong.keys()], [case], faults)
-        if faults:
-            wrong |= dict.fromkeys(went, faults[0])
+    asked = [way for way, sign in _outcomes(program, flow, names) if sign not in known]
+    if not asked:
+        return
+    open_ones = [way for way in asked if not _reached(way, reached)]
+    open_ids = {id(way) for way in open_ones} - taken(program, open_ones, cases[:CASES])
+    placing = frozenset(theirs.get(x, x) for judged, of, theirs in judges for x in _placing(judged, of))
+    counts, mine = {own for own, of in names.items() if of in placing}, {own: ranges[of] for own, of in names.items() if of in ranges}
+    lets, tensors = _lets(program), {p.name for p in program.params if isinstance(p.of, n.Buffer)}
+
+    def doubtful(way: Way, so_many: int) -> bool:
+        whole = _whole(way.cond, lets.get(way.kernel, {}))
+        return not (_harmless(program, flow, way) or _beyond_places(whole, counts) or way.holds not in _truths(whole, mine)) and not _right(
+            forced(program, way), cases[:so_many])
+    left = [way for way in asked if id(way) in open_ids and doubtful(way, JUDGED)]
+    of_data = [way for way in asked[:MOST_FORCED] if id(way) not in open_ids and flow.sources(way.cond, way.kernel) & tensors]
+    told = None if left else next((way for way in of_data if doubtful(way, 1)), None)
+    wrong, elsewhere = dict[int, str](), ""
+    for case in further() if left or told is not None else ():
+        went, fault = judged_on(program, [way for way in left if id(way) in open_ids and id(way) not in wrong], case)
+        if not fault:
+            open_ids -= went
+        elif went:
+            wrong |= dict.fromkeys(went, fault)
         else:
-            seen |= went
-        if all(id(way) in seen or id(way) in wrong for way in left):
+            elsewhere = elsewhere or fault
+        if elsewhere or (left and all(id(way) in wrong for way in left)):
             break
-    for way in left:
-        if id(way) not in seen:
-            cond = way.cond if way.holds else build.invert(way.cond)
-            said = f"no test brings about that {expr_text(cond)}"
-            said += f"; with {wrong[id(way)]}" if id(way) in wrong else ", which what it is judged by does not ask, and nothing shows it right there"
-            yield Diagnostic("KIR-G145", said, anchor=way.anchor, subject=expr_text(way.cond), origin=getattr(way.stmt, "origin", None),
-                             needs="inputs in the problem that bring it about, or a program that does not ask it")
+    found = [way for way in left if id(way) in open_ids and (id(way) in wrong or solvable(_whole(way.cond, lets.get(way.kernel, {})), way.holds))]
+    for way in found:
+        said = f"no test brings about that {_words(way)}"
+        yield _refused(way, f"{said}; with {wrong[id(way)]}" if id(way) in wrong else
+                       f"{said}, which what it is judged by does not ask, and nothing shows it right there")
+    if elsewhere and not found:
+        way = told or left[0]
+        yield _refused(way, f"what it is judged by does not ask whether {_words(way)}; with {elsewhere}")
+
+
+def _words(way: Way) -> str:
+    return expr_text(way.cond if way.holds else build.invert(way.cond))
+
+
+def _refused(way: Way, said: str) -> Diagnostic:
+    return Diagnostic("KIR-G145", said, anchor=way.anchor, subject=expr_text(way.cond), origin=getattr(way.stmt, "origin", None),
+                      needs="inputs in the problem that bring it about, or a program that does not ask it")
 
 
 def _right(program: n.Program, cases: Sequence[Case]) -> bool:
@@ -104,8 +123,9 @@ def _outcomes(program: n.Program, flow: Flow, names: Mapping[str, str]) -> Itera
         inside = tuple((b, side) for b, side in branches.get(id(s), ()) if flow.sources(b.cond, kernel) & given)
         for node, cond, choices, both in _decisions(s):
             tensors = flow.sources(cond, kernel) & given
-            if not tensors or cond.type is None or not dtype_of(cond.type).is_bool or (isinstance(node, n.Binary) and node.op == "mul" and not any(
-                    _is_truth(x, lets.get(kernel, {})) for x in (node.a, node.b))):
+            if not (tensors or _of_large(cond, flow, kernel)) or cond.type is None or not dtype_of(cond.type).is_bool:
+                continue
+            if isinstance(node, n.Binary) and node.op == "mul" and not any(_is_truth(x, lets.get(kernel, {})) for x in (node.a, node.b)):
                 continue
             sign = _sign(node, cond, lets.get(kernel, {}), frozenset(names.get(x, x) for x in tensors))
             for holds in (True, False) if both else (True,):
@@ -128,6 +148,12 @@ def _branches(block: n.Block, inside: tuple[tuple[n.If, bool], ...], out: dict[i
         else:
             for inner in blocks_of(s):
                 _branches(inner, inside, out)
+
+
+def _of_large(cond: n.Expr, flow: Flow, kernel: str) -> bool:
+    """Whether sizes and places decide it by a large number."""
+    return any(isinstance(x, n.Const) and x.dtype.is_integer and not x.dtype.is_bool and abs(x.value) >= LARGE for x in walk(cond)) and bool(
+        set(flow.names(cond, kernel)))
 
 
 Choices = tuple[tuple[n.Select, bool], ...]
@@ -155,7 +181,11 @@ def _conditions(e: n.Node) -> Iterator[tuple[n.Expr, bool]]:
     match e:
         case n.Binary(op=op) if op in n.COMPARISONS:
             yield e, True
-        case n.Binary(op="and" | "or" | "xor") if e.type is not None and dtype_of(e.type).is_bool:
+        case n.Binary(op="and" | "or" as op, a=a, b=b) if e.type is not None and dtype_of(e.type).is_bool:
+            sides = (a, b) if op == "and" else (build.invert(a), build.invert(b))
+            yield build.logical_and(*sides), False  # as it comes out by both; and by either alone
+            yield from ((build.logical_and(one, build.invert(other)), False) for one, other in (sides, sides[::-1]))
+        case n.Binary(op="xor") if e.type is not None and dtype_of(e.type).is_bool:
             yield e, True
         case n.Binary(op="min" | "max" as op, a=a, b=b) if a.type is not None and b.type is not None:
             yield build.compare("lt" if op == "min" else "gt", a, b), True
@@ -193,6 +223,9 @@ def _value(node: n.Node, cond: n.Expr, holds: bool) -> n.Expr:
     match node:
         case n.Binary(op="min" | "max", a=a, b=b):
             return a if holds else b
+        case n.Binary(op="and" | "or" as op, a=a, b=b) if dtype_of(node.type).is_bool:
+            both = build.logical_and(*((a, b) if op == "and" else (build.invert(a), build.invert(b))))
+            return build.broadcast(n.Const((op == "and") == (cond == both), BOOL), node.type)
         case n.Binary() | n.Load() if cond is node:
             return build.broadcast(n.Const(holds, dtype_of(node.type)), node.type)
         case n.Expr():
@@ -226,14 +259,7 @@ def _not_finite(program: n.Program, flow: Flow, way: Way) -> bool:
         return True
     numbers = [float(x.value) for side in (node.a, node.b) for x in flow.parts(side, way.kernel) if isinstance(x, n.Const) and not isinstance(x.value, bool)]
     kernel = next(k for k in program.kernels if k.name == way.kernel)
-    return any(not math.isfinite(c) or (abs(c) >= SENTINEL and _fills_in(kernel, c)) or _saturates(kernel, node, c) for c in numbers)
-
-
-def _fills_in(kernel: n.Kernel, c: float) -> bool:
-    """Whether a kernel has a number at least as far from zero, on the same side, that it compares with nothing."""
-    compared = {id(x) for e in walk(kernel) if isinstance(e, n.Binary) and e.op in n.COMPARISONS for x in (e.a, e.b)}
-    return any(isinstance(x, n.Const) and x.dtype.is_float and id(x) not in compared and float(x.value) * c > 0 and abs(float(x.value)) >= abs(c)
-               for x in walk(kernel))
+    return any(not math.isfinite(c) or (abs(c) >= SENTINEL and fills_in(kernel, c)) or _saturates(kernel, node, c) for c in numbers)
 
 
 def _saturates(kernel: n.Kernel, node: n.Binary, c: float) -> bool:

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -13,24 +14,27 @@ from kir.gate.inputs.kinds import KINDS
 from kir.gate.inputs.turns import about, turns
 from kir.ir import nodes as n
 from kir.problem import Problem
-from kir.problem.draws import TIMES, times
+from kir.problem.draws import TIMES, generator, times
 from kir.problem.ordering import INDEPENDENT
 
 Array = NDArray[Any]
+ONE = (2.0, 2.25, 2.5, 3.0)
+"""How many times as large one slice is as all others."""
 POWERS = (4, 8, 12, -8, -16, 16, 24)
 """Powers of two that inputs are multiplied by."""
 
 
 def beside_problem(program: n.Program, problem: Problem, cases: Sequence[Case]) -> Iterator[Case]:
-    """Cases of a problem, of the sizes of its first, that its own program is right on: inputs of one value, of each distribution, with values about numbers
-    of the program, and usual ones multiplied by powers of two, with and without their signs."""
-    first = next((c for c in cases if isinstance(c, ProblemCase)), None)
+    """Cases of a problem that its own program is right on: inputs of one value, of each distribution, with values about numbers of the program, and usual
+    ones multiplied by powers of two, with and without their signs, of the sizes of the first; and of one slice against many, of those of the largest."""
+    own = [c for c in cases if isinstance(c, ProblemCase)]
     naive = naive_of(problem)
-    if first is None or not naive:
+    if not own or not naive:
         return
     yield from special_cases(problem, cases)
     theirs = tensor_names(naive[0], problem, {})
-    for label, inputs in _variants(program, problem, first):
+    largest = max(own, key=lambda c: sum(a.size for a in c.inputs.values()))
+    for first, label, inputs in (*((own[0], *x) for x in _variants(program, problem, own[0])), *((largest, *x) for x in _one_slice(problem, largest))):
         case = ProblemCase(problem, first.at, label, 0, inputs, first.names)
         if _finite(inputs) and right(naive[0], replace(case, names=theirs)):
             yield case
@@ -38,7 +42,7 @@ def beside_problem(program: n.Program, problem: Problem, cases: Sequence[Case]) 
 
 def _variants(program: n.Program, problem: Problem, first: ProblemCase) -> Iterator[tuple[str, Mapping[str, Array]]]:
     usual = problem.inputs(first.at, 0)
-    floats = [t.name for t in problem.spec.tensors if t.name in usual and usual[t.name].dtype.kind not in "iub" and problem.usual_draw(t).kind in INDEPENDENT]
+    floats = _floats(problem, usual)
     for power in POWERS if floats else ():
         yield f"{TIMES}{2.0 ** power!r}", {**usual, **{name: times(usual[name], 2.0 ** power) for name in floats}}
         for sign, word in ((1.0, "positive"), (-1.0, "negative")):
@@ -49,6 +53,25 @@ def _variants(program: n.Program, problem: Problem, first: ProblemCase) -> Itera
 
 def _finite(arrays: Mapping[str, Array]) -> bool:
     return all(a.dtype.kind in "iub" or bool(np.isfinite(a.astype(np.float64)).all()) for a in arrays.values())
+
+
+def _floats(problem: Problem, usual: Mapping[str, Array]) -> list[str]:
+    return [t.name for t in problem.spec.tensors if t.name in usual and usual[t.name].dtype.kind not in "iub" and problem.usual_draw(t).kind in INDEPENDENT]
+
+
+def _one_slice(problem: Problem, at: ProblemCase) -> Iterator[tuple[str, Mapping[str, Array]]]:
+    usual = problem.inputs(at.at, 0)
+    floats = _floats(problem, usual)
+    for axis, by in product(range(max((usual[name].ndim for name in floats), default=0)), ONE):
+        yield f"one slice along {axis} {by!r} times all others", {**usual, **{
+            name: _one_against_many(usual[name], axis, by, name) if usual[name].ndim > axis else np.ones_like(usual[name]) for name in floats}}
+
+
+def _one_against_many(a: Array, axis: int, by: float, name: str) -> Array:
+    """Ones, or nearly, but for a first slice that is so many times as large: what is little by itself is much together."""
+    out = generator(name, "one against many").uniform(0.97, 1.03, a.shape)
+    out[(slice(None),) * axis + (0,)] *= by
+    return out.astype(a.dtype)
 
 
 def beside_program(program: n.Program, against: n.Program, cases: Sequence[Case]) -> Iterator[Case]:

@@ -29,6 +29,8 @@ from kir.ir.printer import expr_text
 from kir.ir.types import BOOL, TileType, shape_of
 from kir.ir.visit import own_nodes, transform, walk
 
+SENTINEL = 1e9
+"""A magnitude from which on a number that a program fills in stands for infinity."""
 NOT_FINITE = frozenset({"isinf", "isnan"})
 HOLDS: Mapping[str, Callable[[Any, Any], bool]] = {op: getattr(operator, op) for op in n.COMPARISONS}
 ROOTS, NEXT_TO_ZERO = frozenset({"rcp", "rsqrt", "sqrt", "log", "log2"}), 1e-6
@@ -67,7 +69,7 @@ def untaken(program: n.Program, flow: Flow, cases: Sequence[Case], reached: Mapp
     for way in ways(program, flow):
         if isinstance(way.node, n.If) and reached.get(("branch", way.anchor), 0) & (TAKEN if way.holds else SKIPPED):
             continue
-        if endless(flow, way) or (keeps_off(program, way) and way.holds == (isinstance(way.cond, n.Binary) and way.cond.op == "eq")):
+        if endless(program, flow, way) or (keeps_off(program, way) and way.holds == (isinstance(way.cond, n.Binary) and way.cond.op == "eq")):
             continue
         if (gone := lost(forced(program, way))) and not guards(flow, way) and possible(program, flow, way):
             suspects.append((way, f"no test takes the way on which {gone[0]}"))
@@ -200,8 +202,8 @@ def _takes_zero(way: Way) -> bool:
             return True
 
 
-def endless(flow: Flow, way: Way) -> bool:
-    """Whether it is the way of numbers that are not finite: of a comparison with infinity, or of a number with itself."""
+def endless(program: n.Program, flow: Flow, way: Way) -> bool:
+    """Whether it is the way of numbers that are not finite: of a comparison with infinity, or what stands for it, or of a number with itself."""
     cond, holds = way.cond, way.holds
     while isinstance(cond, n.Unary) and cond.op == "not":
         cond, holds = cond.x, not holds
@@ -211,6 +213,9 @@ def endless(flow: Flow, way: Way) -> bool:
         case n.Binary(op="eq" | "ne" as op, a=a, b=b):
             return (op == "eq") == holds and any(isinstance(x, n.Const) and x.dtype.is_float and math.isinf(x.value) for side in (a, b)
                                                  for x in flow.parts(side, way.kernel))
+        case n.Binary(op=op, a=a, b=b) if op in n.COMPARISONS:
+            kernel = next(k for k in program.kernels if k.name == way.kernel)
+            return any(isinstance(x, n.Const) and x.dtype.is_float and abs(x.value) >= SENTINEL and fills_in(kernel, float(x.value)) for x in (a, b))
         case n.Call(fn=fn):
             return fn in NOT_FINITE and holds
         case _:
@@ -235,6 +240,13 @@ def keeps_off(program: n.Program, way: Way) -> bool:
     below = [x.b if isinstance(x, n.Binary) else x.args[0] for x in walk(kernel)
              if (isinstance(x, n.Binary) and x.op == "div") or (isinstance(x, n.Call) and x.fn in ROOTS)]
     return any(e in kept or (isinstance(e, n.Cast) and e.x in kept) for e in below)
+
+
+def fills_in(kernel: n.Kernel, c: float) -> bool:
+    """Whether a kernel has a number at least as far from zero, on the same side, that it compares with nothing."""
+    compared = {id(x) for e in walk(kernel) if isinstance(e, n.Binary) and e.op in n.COMPARISONS for x in (e.a, e.b)}
+    return any(isinstance(x, n.Const) and x.dtype.is_float and id(x) not in compared and float(x.value) * c > 0 and abs(float(x.value)) >= abs(c)
+               for x in walk(kernel))
 
 
 def possible(program: n.Program, flow: Flow, way: Way) -> bool:
@@ -281,6 +293,16 @@ def _taken(program: n.Program, watched: Sequence[Way], case: Case, wrong: list[s
         if way is not None and result.reached.get(("branch", anchor), 0) & TAKEN:
             seen.add(id(way))
     return seen
+
+
+def judged_on(program: n.Program, watched: Sequence[Way], case: Case) -> tuple[set[int], str]:
+    """The ways (by identity) that a case takes, and what is wrong with what the program makes of it."""
+    if watched:
+        faults: list[str] = []
+        return _taken(program, watched, case, faults), next(iter(faults), "")
+    outputs = ran(program, case)
+    judged = case.compare(outputs) if outputs is not None else None
+    return set(), "" if judged is not None and judged.ok else f"{case.distribution}, {judged.reason if judged is not None else 'it cannot be run'}"
 
 
 def ran(program: n.Program, case: Case) -> Mapping[str, NDArray[Any]] | None:
@@ -330,4 +352,5 @@ def _arms(program: n.Program, reached: Mapping[Place, int], lost: Lost) -> Itera
                                  needs="a size in the problem at which it is taken, or the work done there too")
 
 
-__all__ = ["NOT_FINITE", "Way", "endless", "forced", "guards", "keeps_off", "possible", "ran", "taken", "untaken", "watching", "ways"]
+__all__ = ["NOT_FINITE", "SENTINEL", "Way", "endless", "fills_in", "forced", "guards", "judged_on", "keeps_off", "possible", "ran", "taken", "untaken",
+           "watching", "ways"]
