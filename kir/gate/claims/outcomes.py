@@ -123,7 +123,8 @@ def _outcomes(program: n.Program, flow: Flow, names: Mapping[str, str]) -> Itera
         inside = tuple((b, side) for b, side in branches.get(id(s), ()) if flow.sources(b.cond, kernel) & given)
         for node, cond, choices, both in _decisions(s):
             tensors = flow.sources(cond, kernel) & given
-            if not (tensors or _of_large(cond, flow, kernel)) or cond.type is None or not dtype_of(cond.type).is_bool:
+            steps = isinstance(node, n.Binary) and node.op == "min"  # as far as a step goes: what is left out there is another refusal's
+            if not (tensors or (not steps and _of_large(cond, flow, kernel))) or cond.type is None or not dtype_of(cond.type).is_bool:
                 continue
             if isinstance(node, n.Binary) and node.op == "mul" and not any(_is_truth(x, lets.get(kernel, {})) for x in (node.a, node.b)):
                 continue
