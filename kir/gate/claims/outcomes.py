@@ -16,7 +16,7 @@ from kir.base.diagnostic import Diagnostic
 from kir.gate.cases import Case
 from kir.gate.claims.flow import Flow
 from kir.gate.claims.reals import solvable
-from kir.gate.claims.ways import NOT_FINITE, SENTINEL, Way, fills_in, forced, guards, judged_on, keeps_off, possible, ran, taken
+from kir.gate.claims.ways import NOT_FINITE, SENTINEL, Way, bodies, body_of, fills_in, forced, guards, judged_on, keeps_off, possible, ran, taken
 from kir.interp.state.coverage import MORE, ONE, SKIPPED, TAKEN, TWO, Place
 from kir.ir import build
 from kir.ir import nodes as n
@@ -52,7 +52,8 @@ def unseen(program: n.Program, flow: Flow, names: Mapping[str, str], judges: Seq
     asked = [way for way, sign in _outcomes(program, flow, names) if sign not in known]
     if not asked:
         return
-    open_ones = [way for way in asked if not _reached(way, reached)]
+    functions = {f.name for f in program.functions}  # nothing watches how these come out
+    open_ones = [way for way in asked if way.kernel not in functions and not _reached(way, reached)]
     open_ids = {id(way) for way in open_ones} - taken(program, open_ones, cases[:CASES])
     placing = frozenset(theirs.get(x, x) for judged, of, theirs in judges for x in _placing(judged, of))
     counts, mine = {own for own, of in names.items() if of in placing}, {own: ranges[of] for own, of in names.items() if of in ranges}
@@ -63,7 +64,7 @@ def unseen(program: n.Program, flow: Flow, names: Mapping[str, str], judges: Seq
         return not (_harmless(program, flow, way) or _beyond_places(whole, counts) or way.holds not in _truths(whole, mine)) and not _right(
             forced(program, way), cases[:so_many])
     left = [way for way in asked if id(way) in open_ids and doubtful(way, JUDGED)]
-    of_data = [way for way in asked[:MOST_FORCED] if id(way) not in open_ids and flow.sources(way.cond, way.kernel) & tensors]
+    of_data = [way for way in asked[:MOST_FORCED] if id(way) not in open_ids and (way.kernel in functions or flow.sources(way.cond, way.kernel) & tensors)]
     told = None if left else next((way for way in of_data if doubtful(way, 1)), None)
     wrong, elsewhere = dict[int, str](), ""
     for case in further() if left or told is not None else ():
@@ -116,13 +117,14 @@ def _outcomes(program: n.Program, flow: Flow, names: Mapping[str, str]) -> Itera
     """The outcomes of all that data decide, both of each, with what they are of."""
     given = {p.name for p in program.params if isinstance(p.of, n.Buffer) and p.role != "out"}
     lets, branches = _lets(program), dict[int, tuple[tuple[n.If, bool], ...]]()
-    for k in program.kernels:
+    functions = {k.name for k in program.functions}  # of which data decide all, by their arguments
+    for k in bodies(program):
         _branches(k.body, (), branches)
     for anchor, path, s in anchors(program):
         kernel = str(path[0])
         inside = tuple((b, side) for b, side in branches.get(id(s), ()) if flow.sources(b.cond, kernel) & given)
         for node, cond, choices, both in _decisions(s):
-            tensors = flow.sources(cond, kernel) & given
+            tensors = frozenset(given) if kernel in functions else flow.sources(cond, kernel) & given
             steps = isinstance(node, n.Binary) and node.op == "min"  # as far as a step goes: what is left out there is another refusal's
             if not (tensors or (not steps and _of_large(cond, flow, kernel))) or cond.type is None or not dtype_of(cond.type).is_bool:
                 continue
@@ -240,7 +242,7 @@ def _value(node: n.Node, cond: n.Expr, holds: bool) -> n.Expr:
 
 def _harmless(program: n.Program, flow: Flow, way: Way) -> bool:
     """Whether nothing finite brings an outcome about, or it guards what has no answer."""
-    if _not_finite(program, flow, way) or keeps_off(program, way) or not possible(program, flow, way):
+    if _not_finite(program, flow, way) or keeps_off(program, way) or (way.path[0] in {k.name for k in program.kernels} and not possible(program, flow, way)):
         return True
     at = [e for e in own_nodes(way.stmt) if isinstance(e, n.Select) and (e.cond is way.node or e.cond == way.node)]
     held = not (isinstance(way.value, n.Const) and way.value.value is False)
@@ -259,11 +261,11 @@ def _not_finite(program: n.Program, flow: Flow, way: Way) -> bool:
     if node.a == node.b:
         return True
     numbers = [float(x.value) for side in (node.a, node.b) for x in flow.parts(side, way.kernel) if isinstance(x, n.Const) and not isinstance(x.value, bool)]
-    kernel = next(k for k in program.kernels if k.name == way.kernel)
+    kernel = body_of(program, way)
     return any(not math.isfinite(c) or (abs(c) >= SENTINEL and fills_in(kernel, c)) or _saturates(kernel, node, c) for c in numbers)
 
 
-def _saturates(kernel: n.Kernel, node: n.Binary, c: float) -> bool:
+def _saturates(kernel: n.Node, node: n.Binary, c: float) -> bool:
     """Whether a number is the largest of a dtype, and what is compared with it goes nowhere but into that dtype, where all beyond it is infinite."""
     named = [of for of in (F16, BF16, F8E4M3, F8E5M2) if abs(c) == float(ml_dtypes.finfo(numpy_dtype(of.name)).max)]
     if not named or dtype_of(node.a.type) == named[0]:
@@ -338,7 +340,7 @@ def _parts(e: n.Node) -> Iterator[n.Node]:
 def _lets(program: n.Program) -> dict[str, dict[str, n.Expr]]:
     """By kernel, what its names stand for that are given once."""
     out: dict[str, dict[str, n.Expr]] = {}
-    for k in program.kernels:
+    for k in bodies(program):
         found: dict[str, list[n.Expr]] = {}
         for x in walk(k):
             if isinstance(x, n.Let) and len(x.names) == 1:

@@ -214,7 +214,7 @@ def endless(program: n.Program, flow: Flow, way: Way) -> bool:
             return (op == "eq") == holds and any(isinstance(x, n.Const) and x.dtype.is_float and math.isinf(x.value) for side in (a, b)
                                                  for x in flow.parts(side, way.kernel))
         case n.Binary(op=op, a=a, b=b) if op in n.COMPARISONS:
-            kernel = next(k for k in program.kernels if k.name == way.kernel)
+            kernel = body_of(program, way)
             return any(isinstance(x, n.Const) and x.dtype.is_float and abs(x.value) >= SENTINEL and fills_in(kernel, float(x.value)) for x in (a, b))
         case n.Call(fn=fn):
             return fn in NOT_FINITE and holds
@@ -230,7 +230,7 @@ def keeps_off(program: n.Program, way: Way) -> bool:
     floor = next((x for x in (node.a, node.b) if isinstance(x, n.Const)), None)
     if floor is None or not floor.dtype.is_float or not 0 <= float(floor.value) <= (NEXT_TO_ZERO if node.op == "max" else 0):
         return False
-    kernel = next(k for k in program.kernels if k.name == way.kernel)
+    kernel = body_of(program, way)
     kept = {node, *(x for x in (node.a, node.b) if isinstance(x, (n.Var, n.Load))), *(x for x in walk(kernel) if isinstance(x, n.Select) and x.cond == node)}
     for x in walk(kernel):
         if isinstance(x, n.Let) and x.value in kept and len(x.names) == 1:
@@ -242,7 +242,17 @@ def keeps_off(program: n.Program, way: Way) -> bool:
     return any(e in kept or (isinstance(e, n.Cast) and e.x in kept) for e in below)
 
 
-def fills_in(kernel: n.Kernel, c: float) -> bool:
+def body_of(program: n.Program, way: Way) -> n.Node:
+    """The kernel, or the device function, that a way stands in."""
+    return next(k for k in bodies(program) if k.name == way.kernel)
+
+
+def bodies(program: n.Program) -> list[n.Kernel | n.Function]:
+    """The kernels and device functions of a program."""
+    return [*program.kernels, *program.functions]
+
+
+def fills_in(kernel: n.Node, c: float) -> bool:
     """Whether a kernel has a number at least as far from zero, on the same side, that it compares with nothing."""
     compared = {id(x) for e in walk(kernel) if isinstance(e, n.Binary) and e.op in n.COMPARISONS for x in (e.a, e.b)}
     return any(isinstance(x, n.Const) and x.dtype.is_float and id(x) not in compared and float(x.value) * c > 0 and abs(float(x.value)) >= abs(c)
@@ -352,5 +362,5 @@ def _arms(program: n.Program, reached: Mapping[Place, int], lost: Lost) -> Itera
                                  needs="a size in the problem at which it is taken, or the work done there too")
 
 
-__all__ = ["NOT_FINITE", "SENTINEL", "Way", "endless", "fills_in", "forced", "guards", "judged_on", "keeps_off", "possible", "ran", "taken", "untaken",
-           "watching", "ways"]
+__all__ = ["NOT_FINITE", "SENTINEL", "Way", "bodies", "body_of", "endless", "fills_in", "forced", "guards", "judged_on", "keeps_off", "possible", "ran",
+           "taken", "untaken", "watching", "ways"]
