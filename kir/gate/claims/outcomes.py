@@ -17,6 +17,7 @@ from kir.gate.cases import Case
 from kir.gate.claims.flow import Flow
 from kir.gate.claims.reals import solvable
 from kir.gate.claims.ways import NOT_FINITE, SENTINEL, Way, bodies, body_of, fills_in, forced, guards, judged_on, keeps_off, possible, ran, taken
+from kir.gate.goals import predicted
 from kir.interp.state.coverage import MORE, ONE, SKIPPED, TAKEN, TWO, Place
 from kir.ir import build
 from kir.ir import nodes as n
@@ -28,9 +29,11 @@ from kir.problem.draws import numpy_dtype
 
 CASES, JUDGED, MOST_FORCED = 6, 6, 48
 """Tests that are run again to see outcomes, tests that a program with an outcome by force is judged by, and outcomes that tests have which are forced."""
+SEARCHED = 3.0
+"""Seconds, as they are foreseen, of runs on inputs that are searched for; half of them where no outcome is missing."""
 LARGE = 256
 """A number from which on what sizes alone decide is an outcome: sizes below are tried."""
-ORDERED = frozenset({"lt", "le", "gt", "ge", "min", "max"})
+ORDERED = frozenset({"lt", "le", "gt", "ge"})
 ENDS = {**dict.fromkeys(("floor", "ceil", "trunc", "round_even", "round_away"), (0.0, 1.0)), **dict.fromkeys(("exp", "exp2"), (0.0, math.inf)),
         **dict.fromkeys(("tanh", "erf", "sigmoid"), (-1.0, 0.0, 1.0)), "rcp": (0.0,)}
 """Numbers at which calls stay over a wide range."""
@@ -48,8 +51,9 @@ def unseen(program: n.Program, flow: Flow, names: Mapping[str, str], judges: Seq
     """KIR-G145 for each outcome that data or large sizes decide, that no case has, and of which nothing shows that the program is right there; and for what
     is decided otherwise than it should be for inputs that no case has. `names` gives the tensor of a parameter, of the program as of the one that it is
     judged by; `further` draws inputs on which that one is right; `ranges` says between which numbers the elements of some tensors lie."""
-    known = frozenset(sign for judge in judges for _, sign in _outcomes(*judge))
-    asked = [way for way, sign in _outcomes(program, flow, names) if sign not in known]
+    known = {alike for judge in judges for _, sign in _outcomes(*judge) for alike in _alike(sign)}
+    signs = [(way, sign) for way, sign in _outcomes(program, flow, names) if sign not in known]
+    asked = [way for way, _ in signs]
     if not asked:
         return
     functions = {f.name for f in program.functions}  # nothing watches how these come out
@@ -64,10 +68,14 @@ def unseen(program: n.Program, flow: Flow, names: Mapping[str, str], judges: Seq
         return not (_harmless(program, flow, way) or _beyond_places(whole, counts) or way.holds not in _truths(whole, mine)) and not _right(
             forced(program, way), cases[:so_many])
     left = [way for way in asked if id(way) in open_ids and doubtful(way, JUDGED)]
-    of_data = [way for way in asked[:MOST_FORCED] if id(way) not in open_ids and (way.kernel in functions or flow.sources(way.cond, way.kernel) & tensors)]
+    of_data = [way for way, sign in signs[:MOST_FORCED] if id(way) not in open_ids and _by_number(sign)
+               and (way.kernel in functions or flow.sources(way.cond, way.kernel) & tensors)]
     told = None if left else next((way for way in of_data if doubtful(way, 1)), None)
-    wrong, elsewhere = dict[int, str](), ""
+    wrong, elsewhere, spent = dict[int, str](), "", 0.0
     for case in further() if left or told is not None else ():
+        spent += _seconds(program, case)
+        if spent > (SEARCHED if left else SEARCHED / 2):
+            break
         went, fault = judged_on(program, [way for way in left if id(way) in open_ids and id(way) not in wrong], case)
         if not fault:
             open_ids -= went
@@ -85,6 +93,18 @@ def unseen(program: n.Program, flow: Flow, names: Mapping[str, str], judges: Seq
     if elsewhere and not found:
         way = told or left[0]
         yield _refused(way, f"what it is judged by does not ask whether {_words(way)}; with {elsewhere}")
+
+
+def _by_number(sign: Sign) -> bool:
+    """Whether something is compared with a number, or with its equal: of two of which neither is known, the greater may be anywhere."""
+    kind, numbers, _ = sign
+    return kind == "equal" or (kind in ("ordered", "min", "max", "and", "or") and bool(numbers))
+
+
+def _seconds(program: n.Program, case: Case) -> float:
+    """How long a run of a case is foreseen to take."""
+    sizes = {p.name: int(case.scalars[p.name]) for p in program.params if p.role == "size" and p.name in case.scalars}
+    return float(predicted(program, [sizes]).seconds[0])
 
 
 def _words(way: Way) -> str:
@@ -310,15 +330,36 @@ def _beyond_places(cond: n.Expr, placing: Collection[str]) -> bool:
 def _sign(node: n.Node, cond: n.Expr, lets: Mapping[str, n.Expr], tensors: frozenset[str]) -> Sign:
     """What an outcome is of, whatever it is called and however it is written."""
     e = node.cond if isinstance(node, (n.If, n.While)) else node
+    numbers = sorted({float(x.value) for x in _parts(_whole(cond, lets)) if isinstance(x, n.Const) and not isinstance(x.value, bool)})
     match e:
         case n.Binary(op=op):
             kind = "ordered" if op in ORDERED else "equal" if op in ("eq", "ne") else op
+            if op in ("min", "max"):  # of the scale nothing depends
+                numbers = sorted({float(x.value) for x in _summed(_whole(cond, lets)) if isinstance(x, n.Const) and not isinstance(x.value, bool)})
         case n.Call(fn=fn):
-            kind = fn
+            kind = "exp" if fn == "exp2" else fn
         case _:
             kind = type(e).__name__
-    numbers = sorted({float(x.value) for x in _parts(_whole(cond, lets)) if isinstance(x, n.Const) and not isinstance(x.value, bool)})
     return kind, tuple(numbers), tensors
+
+
+def _alike(sign: Sign) -> Iterator[Sign]:
+    """What is the same however it is written: a greater of two by a comparison, or the other way."""
+    yield sign
+    kind, numbers, tensors = sign
+    if kind in ("min", "max"):
+        yield "ordered", numbers, tensors
+    elif kind == "ordered":
+        yield from ((other, numbers, tensors) for other in ("min", "max"))
+
+
+def _summed(e: n.Node) -> Iterator[n.Node]:
+    """An expression and those below it, but for places and factors."""
+    yield e
+    if isinstance(e, n.Binary) and e.op in ("mul", "div"):
+        yield from (x for side in (e.a, e.b) if not isinstance(side, n.Const) for x in _summed(side))
+    else:
+        yield from (x for side in (() if isinstance(e, n.Load) else children(e)) for x in _summed(side))
 
 
 def _whole(e: n.Expr, lets: Mapping[str, n.Expr]) -> n.Expr:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kir.gate.cases import Case, ProblemCase, RelativeCase, naive_of, relative_case, right, special_cases, tensor_names
+from kir.gate.goals import predicted
 from kir.gate.inputs.kinds import KINDS
 from kir.gate.inputs.turns import about, turns
 from kir.ir import nodes as n
@@ -18,6 +19,8 @@ from kir.problem.draws import TIMES, generator, times
 from kir.problem.ordering import INDEPENDENT
 
 Array = NDArray[Any]
+SECONDS = 1.5
+"""How long runs of the problem's own program are foreseen to take together."""
 ONE = (2.0, 2.25, 2.5, 3.0)
 """How many times as large one slice is as all others."""
 POWERS = (4, 8, 12, -8, -16, 16, 24)
@@ -31,13 +34,19 @@ def beside_problem(program: n.Program, problem: Problem, cases: Sequence[Case]) 
     naive = naive_of(problem)
     if not own or not naive:
         return
-    yield from special_cases(problem, cases)
+    special = special_cases(problem, cases)
+    yield from (c for c in special if c.sizes == own[0].sizes)
     theirs = tensor_names(naive[0], problem, {})
+    spent = 0.0
     largest = max(own, key=lambda c: sum(a.size for a in c.inputs.values()))
     for first, label, inputs in (*((own[0], *x) for x in _variants(program, problem, own[0])), *((largest, *x) for x in _one_slice(problem, largest))):
+        spent += float(predicted(naive[0], [dict(first.at.sizes)]).seconds[0])
+        if spent > SECONDS:
+            return
         case = ProblemCase(problem, first.at, label, 0, inputs, first.names)
         if _finite(inputs) and right(naive[0], replace(case, names=theirs)):
             yield case
+    yield from (c for c in special if c.sizes != own[0].sizes)
 
 
 def _variants(program: n.Program, problem: Problem, first: ProblemCase) -> Iterator[tuple[str, Mapping[str, Array]]]:
@@ -45,6 +54,7 @@ def _variants(program: n.Program, problem: Problem, first: ProblemCase) -> Itera
     floats = _floats(problem, usual)
     for power in POWERS if floats else ():
         yield f"{TIMES}{2.0 ** power!r}", {**usual, **{name: times(usual[name], 2.0 ** power) for name in floats}}
+    for power in POWERS if floats else ():
         for sign, word in ((1.0, "positive"), (-1.0, "negative")):
             yield f"{word} {TIMES}{2.0 ** power!r}", {**usual, **{name: times(np.abs(usual[name]), sign * 2.0 ** power) for name in floats}}
     for name in (*problem.distributions, *turns(program, first.names), *(about(program) if problem.widest_drawn(usual) else ())):
