@@ -237,6 +237,27 @@ def test_a_store_is_not_moved_before_its_place_is_known(before: bool, found: int
     assert len(sites(pass_class("stage-epilogue").with_options({}), parse_program(PLACED.format(*lines), "p.kir"), "backward")) == found
 
 
+HELD = """kir 1
+program p
+  size N: i32
+  in X: f32[N]
+  out Y: f32[128]
+  fact N >= 1
+kernel main grid (i: 1) threads 128
+  fragment x: f32[128] = 0.0
+  if 0 < {} - 1
+    x = X[0 +: 128]
+  Y = x
+"""
+
+
+def test_a_tile_is_not_held_where_a_condition_keeps_it_within_its_tensor() -> None:
+    """Seed 20975: it was loaded before the condition, and lay outside."""
+    for shape, found in (("N", False), ("128", True)):
+        p = parse_program(HELD.format("ceildiv(N, 128)").replace("X: f32[N]", f"X: f32[{shape}]"), "p.kir")
+        assert (("main", 1) in [each.path for each in sites(pass_class("hold-tile").with_options({}), p)]) is found
+
+
 BEHIND = """kir 1
 program p
   size M: i32
