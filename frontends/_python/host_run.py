@@ -40,13 +40,12 @@ from .host_values import (
     number,
     part_of,
     turn,
+    uncounted,
 )
-from .host_wrappers import DEVICE, OF_DEVICE, OF_NUMBERS, Made, constant, held_since_made, made_of_class, plain_default, wrapped
+from .host_wrappers import DEVICE, OF_DEVICE, OF_NUMBERS, Made, constant, held_since_made, made_of_class, plain_default, turns_of, wrapped
 
-DEEPEST = 8
-"""Calls inside one another that are followed."""
-MOST_STATEMENTS = 20_000
-"""Statements that are followed for one entry."""
+DEEPEST, MOST_STATEMENTS = 8, 20_000
+"""Calls inside one another that are followed, and statements for one entry."""
 _ORDER = {ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne"}
 
 
@@ -360,6 +359,8 @@ class Follower:
                 return found
             case ast.Call():
                 return self._call(file, e, scope)
+            case (ast.ListComp(elt=elt, generators=[only]) | ast.GeneratorExp(elt=elt, generators=[only])) if (turns := turns_of(only)):
+                return [self.value(file, elt, {**scope, **{x: self.value(file, v, scope) for x, v in turn.items()}}) for turn in turns]
             case ast.ListComp(elt=elt, generators=[only]):
                 over = self.value(file, only.iter, scope)
                 if not isinstance(over, (list, tuple)) or not over:
@@ -460,7 +461,7 @@ class Follower:
         if a is None or b is None:
             if (x := array(left)) is not None or (x := array(right)) is not None:
                 return Array(self.known, "", x.shape, x.dtype) if not isinstance(op, ast.MatMult) else Unknown("a product of matrices")
-            return Unknown("arithmetic on what is not known")
+            return uncounted(left, right)
         a, b = self.known.resolved(a), self.known.resolved(b)
         match op:
             case ast.Add():
@@ -508,8 +509,7 @@ class Follower:
         return Unknown(RANK if RANK in (getattr(a, "reason", ""), getattr(b, "reason", "")) and isinstance(op, ast.Eq) else "a comparison")
 
     def _logic(self, op: ast.boolop, values: list[Value]) -> Value:
-        answers = [self.truth(v) for v in values]
-        whole = isinstance(op, ast.And)
+        answers, whole = [self.truth(v) for v in values], isinstance(op, ast.And)
         if (not whole) in [a for a in answers if a is not None]:
             return not whole
         left = [v for v, a in zip(values, answers) if a is None]

@@ -144,7 +144,7 @@ for c in 0..N
 BOTH = tuple(f"X[i, {v}] + MASK[i, {v}]" for v in "abc")
 PLAIN = tuple(f"X[i, {v}]" for v in "abc")
 G130, G131, G132, G133, G134 = (f"KIR-G13{x}" for x in range(5))
-G143, G145 = "KIR-G143", "KIR-G145"
+G143, G146 = "KIR-G143", "KIR-G146"
 
 FALSE = (
     Claimed("fp8_product", "products in bf16", _product(f"acc + {A32} * {B32}"), "fp8 products", G131),
@@ -242,7 +242,7 @@ S[i] = s"""), "compensation for rows that tests have", G134),
         "rounded_weights", "Y[i, j] = select(i % 2 == 0, cast(cast(X[i, j], bf16), f32), X[i, j]) * W[j]", ELEMENT), "rounding of other rows", G133),
     Claimed("rounded_weights", "what rounding takes added again", _text(
         "rounded_weights", "let r = cast(cast(X[i, j], bf16), f32)\nY[i, j] = (r + (X[i, j] - r)) * W[j]", ELEMENT), "rounding to bf16", G133),
-    *(Claimed("scaled_rows", name, _rows(EACH.format(value), SUM + more), "the answer for those inputs", G145) for name, value, more in (
+    *(Claimed("scaled_rows", name, _rows(EACH.format(value), SUM + more), "the answer for those inputs", G146) for name, value, more in (
         ("a sum cut off where it is large", RIGHT.replace("sum", "t"), "let t = min(sum, 1000000.0)\n"),
         ("another answer for a large sum", f"select(sum > 1000000.0, {RIGHT} * 1.5, {RIGHT})", ""),
         ("a large sum in another branch", RIGHT.replace("sum", "t"), "register t: f32 = sum\nif abs(sum) > 1000000.0\n  t = sum * 0.5\n"),
@@ -260,7 +260,7 @@ S[i] = s"""), "compensation for rows that tests have", G134),
 
 BY_VALUES = (
     Claimed("scaled_rows", "an answer by the first element", _rows(EACH.format(f"select(X[0, 0] * 3.0 == 37036.5, 1.0, {RIGHT})")),
-            "work for those inputs", G145),
+            "work for those inputs", G146),
     Claimed("dropped", "a choice that is none", _text("dropped", "Y[i, j] = select(KEEP[i, j] > 0.5, X[i, j], X[i, j]) * scale", ELEMENT), "the mask", G143),
 )
 """Refused, and seen by the tests too, which draw single elements where a condition on them turns."""

@@ -28,6 +28,8 @@ class Container:
         if name in ("size", "length") and not args:
             if not (isinstance(self.length, n.Expr) and is_number(self.length)):
                 self.length = self.known.fresh()
+            elif isinstance(self.length, n.Const) and int(self.length.value) > 1:  # a size of its own, of which it is an example
+                self.length = self.known.fresh("", int(self.length.value))
             return self.length
         return Unknown(f".{name}()")
 

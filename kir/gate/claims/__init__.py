@@ -29,7 +29,7 @@ def refusals(program: n.Program, problem: Problem, given: Mapping[str, str], cas
              reached: Mapping[Place, int] | None = None) -> tuple[Diagnostic, ...]:
     """What a program does not do that its problem says: KIR-G130 an input that does not arrive at an output, KIR-G131 to KIR-G133 arithmetic, and, where
     it was run (`reached` by `cases`), KIR-G134 a way that no case takes and that leaves work out, KIR-G143 an input that tests hold at one value and that is
-    not taken in as the problem has it, KIR-G145 an outcome that data decide and no case brings about. Of text that is not understood nothing is said."""
+    not taken in as the problem has it, KIR-G146 an outcome that data decide and no case brings about. Of text that is not understood nothing is said."""
     names = tensor_names(program, problem, given)
     found = broken(program, problem, names)
     if found or reached is None:
@@ -56,7 +56,7 @@ def refusals(program: n.Program, problem: Problem, given: Mapping[str, str], cas
 
 
 def unshown(program: n.Program, against: n.Program, cases: Sequence[Case], reached: Mapping[Place, int]) -> tuple[Diagnostic, ...]:
-    """Outcomes that data decide and that no case brought about (KIR-G145) of a program that is right by what another one makes of the cases."""
+    """Outcomes that data decide and that no case brought about (KIR-G146) of a program that is right by what another one makes of the cases."""
     flow = _flow(program)
     same = {p.name: p.name for p in program.params}
     return () if flow.opaque else tuple(

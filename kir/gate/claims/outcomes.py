@@ -48,7 +48,7 @@ Further = Callable[[], Iterator[Case]]
 
 def unseen(program: n.Program, flow: Flow, names: Mapping[str, str], judges: Sequence[tuple[n.Program, Flow, Mapping[str, str]]], cases: Sequence[Case],
            reached: Mapping[Place, int], further: Further, ranges: Mapping[str, Range] = MappingProxyType({})) -> Iterator[Diagnostic]:
-    """KIR-G145 for each outcome that data or large sizes decide, that no case has, and of which nothing shows that the program is right there; and for what
+    """KIR-G146 for each outcome that data or large sizes decide, that no case has, and of which nothing shows that the program is right there; and for what
     is decided otherwise than it should be for inputs that no case has. `names` gives the tensor of a parameter, of the program as of the one that it is
     judged by; `further` draws inputs on which that one is right; `ranges` says between which numbers the elements of some tensors lie."""
     known = {alike for judge in judges for _, sign in _outcomes(*judge) for alike in _alike(sign)}
@@ -112,7 +112,7 @@ def _words(way: Way) -> str:
 
 
 def _refused(way: Way, said: str) -> Diagnostic:
-    return Diagnostic("KIR-G145", said, anchor=way.anchor, subject=expr_text(way.cond), origin=getattr(way.stmt, "origin", None),
+    return Diagnostic("KIR-G146", said, anchor=way.anchor, subject=expr_text(way.cond), origin=getattr(way.stmt, "origin", None),
                       needs="inputs in the problem that bring it about, or a program that does not ask it")
 
 
