@@ -283,10 +283,6 @@ def problem_cases(program: n.Program, problem: Problem, given: Mapping[str, str]
     return [c for c in problem_tests(program, problem, given).cases if isinstance(c, ProblemCase)]
 
 
-SPECIAL = ("least", "most", "zeros", "ones")
-"""Inputs that problems rarely draw: all floats the same, and whole numbers at an end of their range."""
-
-
 def special_cases(problem: Problem, cases: Sequence[Case]) -> list[Case]:
     """The first case of a problem, and that of most elements (data below a size are below none at 1), with inputs of the same values everywhere, where its
     own program, if it has one, is right."""
@@ -296,7 +292,7 @@ def special_cases(problem: Problem, cases: Sequence[Case]) -> list[Case]:
     names = tensor_names(naive[0], problem, {})
     out: list[Case] = []
     widest = max(range(len(drawn)), key=lambda i: elements_of(problem, drawn[i].at))
-    for case, kind in ((drawn[i], kind) for i in dict.fromkeys((0, widest)) for kind in SPECIAL):
+    for case, kind in ((drawn[i], kind) for i in dict.fromkeys((0, widest)) for kind in ("least", "most", "zeros", "ones")):
         inputs = dict(case.inputs)
         for t in problem.spec.tensors:
             how = problem.usual_draw(t)
@@ -451,8 +447,7 @@ def relative_tests(program: n.Program, against: n.Program, also: Sequence[n.Prog
             *((first, name, 0) for name in turns_of_scalars(against)),
             *((at, f"normal{by_size}", TURNS[0]) for at in plan.edges), *((at, name, 0) for at in plan.counting for name in whole[1:] or ["positive"])]
     may = [*((first, name, i) for i, name in enumerate(numbers, 1)), *((first, *one) for one in scaled),
-           *((first, name, 0) for name in (*NOTHING, *BESIDE) if apart),
-           *((first, name, 1) for name in held),
+           *((first, name, 0) for name in (*NOTHING, *BESIDE) if apart), *((first, name, 1) for name in held),
            *((at, f"{name}{BLOCKS}", TURNS[1]) for name in apart for at in plan.far or plan.edges[:1] or (first,)),
            *((at, f"normal{by_size}", TURNS[1]) for at in plan.far),
            *((at, name, i) for at in plan.far[:2] for i, name in enumerate(numbers[:2], 1)), *((first, name, 0) for name in adverse[1:]),
