@@ -6,8 +6,9 @@ import json
 import math
 import random
 import tomllib
+import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -159,7 +160,10 @@ Job = dict[str, Any]
 
 def jobs(part: str = "") -> list[Job]:
     """Every group that can be made, each a small JSON object: what takes longest stands first. The later parts have other sizes and seeds, the third and fourth
-    also random walks about kernels of packages, each about others."""
+    also random walks about kernels of packages, each about others; the fifth is of kernels of packages alone."""
+    if part == "fifth":
+        return [{"kind": "package", "kernel": place, "binding": str(path)} for place, path in recorded(RECORDED)] + [
+            {"kind": "about", "kernel": place, "binding": str(path), "seed": 4} for place, path in recorded(RECORDED)]
     if part:
         return _later_jobs(part)
     out: list[Job] = []
@@ -274,6 +278,11 @@ def _about(job: Job) -> Group:
     _descend(back, program, "package")
     _wander(out, [program, *rng.sample(list(back.programs.values()), min(2, len(back.programs)))], rng, 40)
     return out
+
+
+def files_of(kernels: Iterable[str]) -> dict[str, int]:
+    """The half (0, 1) of each group that is about one of these kernels, by the file that the kernel stands in: all kernels of a file are in one."""
+    return {group_name(place): zlib.crc32(place.partition("::")[0].encode()) % 2 for place in kernels}
 
 
 def group_name(place: str) -> str:

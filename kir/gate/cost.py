@@ -291,7 +291,7 @@ def _samples(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], cta
     """The work of the middle CTA; where they differ, of some that do anything, each with the share of CTAs that it stands for, and of the first one."""
     def at(place: float | int) -> Work:
         key = f"_work {kernel.name} {sorted(sizes.items())} {place} {together} {l1:.0f} {device.l2} {surface} {warm}"
-        return once(program, key, lambda: count(program, kernel, sizes, place, together, l1, device.l2 * L2_SHARE, surface not in LAYING_OUT, warm))
+        return once(program, key, lambda: count(program, kernel, sizes, place, together, l1, device.l2 * L2_SHARE, surface, warm))
     if not differs(kernel):
         return [(at(0.5), 1.0)]
     spread = range(ctas) if ctas <= SAMPLED else [int((i + 0.5) * GOLDEN % 1.0 * ctas) for i in range(SAMPLED)]

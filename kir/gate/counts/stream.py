@@ -30,9 +30,9 @@ from kir.gate.counts.frames import (
 )
 from kir.gate.counts.numbers import Values as Known
 from kir.gate.counts.numbers import evaluate, number
-from kir.gate.counts.places import LANES, Instances, Places, leaves
+from kir.gate.counts.places import LANES, SECTOR, Instances, Places, leaves
 from kir.gate.counts.register_pressure import local_arrays
-from kir.gate.counts.trace import Barrier, Loop, Op, Team, Wait, operations
+from kir.gate.counts.trace import Barrier, Item, Key, Loop, Op, Team, Wait, operations
 from kir.gate.counts.values import Values
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
@@ -41,16 +41,20 @@ from kir.ir.visit import names_read, statements
 
 SPLIT = 4.0
 """Instructions that split an element of an f32 operand in two parts: a rounding, a difference, a rounding, and a copy."""
+NEAR, FAR = 42.9, 300.0
+"""Cycles until an element is there that L1 has, and one that only L2 has (`kir.hardware.target.Pipes`)."""
 
 
-def stream(kernel: n.Kernel, values: Known, axes: Sequence[tuple[str, int]], together: int, l1: float, as_written: bool = True) -> Stream:
+def stream(kernel: n.Kernel, values: Known, axes: Sequence[tuple[str, int]], together: int, l1: float, as_written: bool = True,
+           sums: bool = False) -> Stream:
     """The trace of a kernel at one CTA: `values` of sizes and of the grid's variables, `axes` of the grid with their extents, of which `together`
     CTAs run at the
-    same time with `l1` bytes of L1 each. Without `as_written` the surface's compiler lays out shared memory, and copies in vectors."""
+    same time with `l1` bytes of L1 each. Without `as_written` the surface's compiler lays out shared memory, and copies in vectors; with `sums` it writes products on
+    scalar units as a loop over k of sums."""
     threads = number(kernel.threads, values) or 1
     builder = _Builder(Places(dict(values), axes, together, as_written), l1, threads, as_written)
     builder.frames.append(Frame("", 1.0, False))
-    builder.local = local_arrays(kernel.body)
+    builder.local, builder.sums = local_arrays(kernel.body), sums
     builder.products = {s.acc.buffer.name for s in statements(kernel.body) if isinstance(s, n.Mma)} if not as_written else set()
     builder.block(kernel.body)
     out = builder.out
@@ -357,6 +361,9 @@ class _Builder(Values):
         reads = tuple(k for e in (s.a, s.b) if (k := self.value(e)) is not None)
         name = s.acc.buffer.name
         if s.via == "fma" or (dtype.name == "f32" and s.precision == "ieee") or dtype.name == "f64":
+            if self.sums and dtype.name != "f64" and len(extents) == 3:
+                self._sums(s, extents, reads)
+                return
             each = flops / 2 / max(1, self.of_team)
             side = max(1.0, math.sqrt(self._each(self.elements(s.acc))))
             self.put(Op("shared", 2 * each / side / max(1, 16 // dtype.bytes), 4.0, 25.0, reads, share=self.share))
@@ -377,6 +384,38 @@ class _Builder(Values):
             self.put(Op("fma", SPLIT * (extents[-3] + extents[-1]) * extents[-2] / max(1, self.of_team), 1.0, 4.0, reads, share=self.share))
         self.put(Op("tensor", 1.0, flops / warps, 20.0, () if ahead else reads, name, share=self.share, dtype=of, apart="product"))
         self.put(Wait("product", 0, 1 if ahead else 0, self.share))
+
+    def _sums(self, s: n.Mma, extents: list[int], reads: tuple[Key, ...]) -> None:
+        """A product as a loop over k: each round reads what a thread needs of a column of the left operand, element by element, and of a row of the right
+        one, in vectors where its elements lie side by side, both from where they are."""
+        rows, k, columns = extents
+        size, name, share = dtype_of(s.a.type).bytes, s.acc.buffer.name, self.share
+        vector = min(columns, 16 // size) if isinstance(s.b, n.Load) else 1
+        while vector > 1 and rows * columns // vector < self.of_team:
+            vector //= 2
+        across = max(1, min(self.of_team, columns // vector))
+        own = max(1.0, rows * across / self.of_team), max(1.0, columns / across)
+        body: list[Item] = [Op("alu", 2.0, latency=4.0, share=share)]
+        given: list[Key] = []
+        lanes = min(LANES, across)
+        for e, count, each in ((s.a, own[0], 1), (s.b, own[1] / vector, vector)):
+            at = e.args[0] if isinstance(e, n.Call) and e.fn == "trans" else e
+            if not isinstance(at, n.Load) or at.at.buffer.space not in ("global", "shared"):
+                continue
+            given.append(key := self.key())
+            near = at.at.buffer.space == "shared"
+            lines = LANES // lanes if e is s.a else lanes if at is not e else 1
+            if near:
+                ways = math.gcd(max(1, k * size // 4), LANES) if lines > 1 and at is not e else 1
+                body.append(Op("shared", count, max(1.0, each * size / 4, ways * lines / LANES), 25.0, reads, key, share=share))
+            else:  # neighbors along k lie in the sector that the first of them has brought
+                far = 1.0 if e is s.b and at is e else size / SECTOR
+                body.append(Op("memory", count, max(1.0, each * size * LANES / 128, lines), NEAR + far * (FAR - NEAR), reads, key, share=share))
+        if size < 4:
+            body.append(Op("half", own[0] + own[1], 1.0, 5.0, tuple(given), converted := self.key(), share=share))
+            given = [converted]
+        body.append(Op("fma", own[0] * own[1], 1.0, 4.0, (*given, name), name, share=share))
+        self.put(Loop(f"{name} k", float(k), 1.0, body))
 
     def _operands(self, s: n.Mma, extents: list[int], wide: bool) -> None:
         """What warps read of operands in shared memory: wgmma by itself, other products through registers, each warp what it needs."""

@@ -172,13 +172,13 @@ def declared(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], sur
 
 
 def count(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], place: float | int = 0.5, together: int = 264, l1: float = 2.0**17,
-          l2: float = 5e7, as_written: bool = True, warm: bool = True) -> Work:
+          l2: float = 5e7, surface: str = "cuda", warm: bool = True) -> Work:
     """The work of one kernel at these sizes, as if every CTA did what the one at `place` does: a number of a CTA, counted along the first axis
     first, or a share of
     each axis. `together` CTAs run at the same time, each with `l1` bytes of L1, all with `l2` bytes of L2; `warm`: what fits that
     is there from a run before."""
     values, axes, unknown = values_at(program, kernel, sizes, place)
-    made = stream(kernel, values, axes, together, l1, as_written)
+    made = stream(kernel, values, axes, together, l1, surface not in LAYING_OUT, surface == "tilelang")
     made.unknown += unknown
     work = Work(made)
     _traffic(work, math.prod(e for _, e in axes), together, l1, l2, warm)
