@@ -18,6 +18,8 @@ L1_SHARE = 0.6
 """How much of L1 the lines of one access may take before they are thrown out (others are there as well)."""
 BY_ITSELF = 4.0
 """Rounds of a loop of scalars that LLVM, and nvcc without a pragma, make one of (nvcc 13.0, Triton 3.6: four)."""
+FEW = 16
+"""Rounds up to which they write out a loop whole, where its bounds are numbers (Triton 3.6: one of 16 rounds inside another has 16 loads)."""
 WHOLLY = 4
 """Rounds up to which they write out a loop inside another, and still make four of that one's rounds one (Triton 3.6: 33 loads become 72)."""
 LEAST_COLUMNS = 28

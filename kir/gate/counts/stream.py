@@ -13,6 +13,7 @@ import numpy as np
 
 from kir.gate.counts.frames import (
     BY_ITSELF,
+    FEW,
     LEAST_COLUMNS,
     UNROLLED,
     Frame,
@@ -49,8 +50,8 @@ def stream(kernel: n.Kernel, values: Known, axes: Sequence[tuple[str, int]], tog
            sums: bool = False) -> Stream:
     """The trace of a kernel at one CTA: `values` of sizes and of the grid's variables, `axes` of the grid with their extents, of which `together`
     CTAs run at the
-    same time with `l1` bytes of L1 each. Without `as_written` the surface's compiler lays out shared memory, and copies in vectors; with `sums` it writes products on
-    scalar units as a loop over k of sums."""
+    same time with `l1` bytes of L1 each. Without `as_written` the surface's compiler lays out shared memory, and copies in vectors; with
+    `sums` it writes products on scalar units as a loop over k of sums."""
     threads = number(kernel.threads, values) or 1
     builder = _Builder(Places(dict(values), axes, together, as_written), l1, threads, as_written)
     builder.frames.append(Frame("", 1.0, False))
@@ -135,7 +136,7 @@ class _Builder(Values):
             self.out.stages = max(self.out.stages, int(dict(s.attrs).get("stages", 1)))
         together = float(min(trips, factor) if factor else trips if self._known_ahead(s) else min(trips, BY_ITSELF)) if s.kind in UNROLLED else 1.0
         if not self.as_written and s.kind == "serial" and trips >= BY_ITSELF and scalar(s.body):
-            together = BY_ITSELF
+            together = float(trips) if trips <= FEW and int_value(s.lo) is not None and int_value(s.hi) is not None else BY_ITSELF
         before, share = self.places.bounds, self.share
         most, part = self._in_turns(s, trips)
         self.places.bounds, self.share = {**before, s.var.name: (s.lo, s.hi)}, share * part

@@ -7,7 +7,7 @@ from dataclasses import field, replace
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
-from kir.gate.counts.frames import BY_ITSELF, Stream, scalar, values_at
+from kir.gate.counts.frames import BY_ITSELF, FEW, Stream, scalar, values_at
 from kir.gate.counts.numbers import number
 from kir.gate.counts.places import LANES
 from kir.gate.counts.register_pressure import Places, live_registers, local_arrays, operand_fragments
@@ -23,9 +23,6 @@ LAYING_OUT = frozenset({"triton", "tilelang"})
 """Surfaces whose compilers distribute tiles over threads, and lay shared memory out, by themselves."""
 TEAMS = ("thread", "warp", "warpgroup")
 """Loops whose rounds are threads, or what has threads."""
-
-FEW = 16
-"""Rounds up to which nvcc writes out a loop by itself, where it knows how many there are."""
 
 MERGED = 0.6
 """What L2 is asked for of what several SMs read at about the same time: neighbors' requests are merged on their way."""
