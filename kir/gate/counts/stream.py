@@ -13,12 +13,12 @@ import numpy as np
 
 from kir.gate.counts.frames import (
     BY_ITSELF,
-    FEW,
     LEAST_COLUMNS,
     UNROLLED,
     Frame,
     Stream,
     begun_first,
+    by_itself,
     changed,
     increment,
     is_index,
@@ -46,16 +46,14 @@ NEAR, FAR = 42.9, 300.0
 """Cycles until an element is there that L1 has, and one that only L2 has (`kir.hardware.target.Pipes`)."""
 
 
-def stream(kernel: n.Kernel, values: Known, axes: Sequence[tuple[str, int]], together: int, l1: float, as_written: bool = True,
-           sums: bool = False) -> Stream:
+def stream(kernel: n.Kernel, values: Known, axes: Sequence[tuple[str, int]], together: int, l1: float, compiler: str = "") -> Stream:
     """The trace of a kernel at one CTA: `values` of sizes and of the grid's variables, `axes` of the grid with their extents, of which `together`
     CTAs run at the
-    same time with `l1` bytes of L1 each. Without `as_written` the surface's compiler lays out shared memory, and copies in vectors; with
-    `sums` it writes products on scalar units as a loop over k of sums."""
-    threads = number(kernel.threads, values) or 1
+    same time with `l1` bytes of L1 each. A `compiler` (`triton`, `tilelang`) lays out shared memory by itself, and copies in vectors."""
+    threads, as_written = number(kernel.threads, values) or 1, not compiler
     builder = _Builder(Places(dict(values), axes, together, as_written), l1, threads, as_written)
     builder.frames.append(Frame("", 1.0, False))
-    builder.local, builder.sums = local_arrays(kernel.body), sums
+    builder.local, builder.compiler = local_arrays(kernel.body), compiler
     builder.products = {s.acc.buffer.name for s in statements(kernel.body) if isinstance(s, n.Mma)} if not as_written else set()
     builder.block(kernel.body)
     out = builder.out
@@ -135,8 +133,8 @@ class _Builder(Values):
         if s.kind == "pipelined":
             self.out.stages = max(self.out.stages, int(dict(s.attrs).get("stages", 1)))
         together = float(min(trips, factor) if factor else trips if self._known_ahead(s) else min(trips, BY_ITSELF)) if s.kind in UNROLLED else 1.0
-        if not self.as_written and s.kind == "serial" and trips >= BY_ITSELF and scalar(s.body):
-            together = float(trips) if trips <= FEW and int_value(s.lo) is not None and int_value(s.hi) is not None else BY_ITSELF
+        if not self.as_written and s.kind == "serial" and scalar(s.body):
+            together = by_itself(s, trips, self.compiler)
         before, share = self.places.bounds, self.share
         most, part = self._in_turns(s, trips)
         self.places.bounds, self.share = {**before, s.var.name: (s.lo, s.hi)}, share * part
@@ -362,7 +360,7 @@ class _Builder(Values):
         reads = tuple(k for e in (s.a, s.b) if (k := self.value(e)) is not None)
         name = s.acc.buffer.name
         if s.via == "fma" or (dtype.name == "f32" and s.precision == "ieee") or dtype.name == "f64":
-            if self.sums and dtype.name != "f64" and len(extents) == 3:
+            if self.compiler == "tilelang" and dtype.name != "f64" and len(extents) == 3:
                 self._sums(s, extents, reads)
                 return
             each = flops / 2 / max(1, self.of_team)

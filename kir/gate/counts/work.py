@@ -175,7 +175,7 @@ def count(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], place:
     each axis. `together` CTAs run at the same time, each with `l1` bytes of L1, all with `l2` bytes of L2; `warm`: what fits that
     is there from a run before."""
     values, axes, unknown = values_at(program, kernel, sizes, place)
-    made = stream(kernel, values, axes, together, l1, surface not in LAYING_OUT, surface == "tilelang")
+    made = stream(kernel, values, axes, together, l1, surface if surface in LAYING_OUT else "")
     made.unknown += unknown
     work = Work(made)
     _traffic(work, math.prod(e for _, e in axes), together, l1, l2, warm)
