@@ -14,6 +14,7 @@ import numpy as np
 from kir.gate.counts.frames import (
     BY_ITSELF,
     LEAST_COLUMNS,
+    TILE_ADDRESS,
     UNROLLED,
     Frame,
     Stream,
@@ -190,6 +191,8 @@ class _Builder(Values):
             self.values[var] = held
         if stages > 1:
             frame.items = pipelined(frame.items, stages)
+            for op in [op for op in frame.items if isinstance(op, Op) and op.apart == "copy"]:  # rounds begun ahead, for which others begin none at the end
+                self.put(Op("alu", (1.0 + TILE_ADDRESS) * op.count * (stages - 1), share=op.share))
         elif var:
             begun_first(frame.items)
         self.put(Loop(var, trips, together, frame.items))
