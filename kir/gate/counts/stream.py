@@ -43,6 +43,8 @@ from kir.ir.visit import names_read, statements
 
 SPLIT = 4.0
 """Instructions that split an element of an f32 operand in two parts: a rounding, a difference, a rounding, and a copy."""
+ASKED, GOLDEN = 8, 0.618
+"""Rounds in which a condition is looked at; and how far apart they are in loops that it asks of together, as a part of their rounds."""
 NEAR, FAR = 42.9, 300.0
 """Cycles until an element is there that L1 has, and one that only L2 has (`kir.hardware.target.Pipes`)."""
 
@@ -272,7 +274,24 @@ class _Builder(Values):
             f.memo = memo
 
     def _holds(self, cond: n.Expr) -> float:
-        """The share of the team's warps in which a condition holds for some lane (0.5 where that is not known)."""
+        """The share of the team's warps in which a condition holds for some lane (0.5 where that is not known), in the mean over rounds of loops that
+        it asks of: all of a few, else as many spread evenly."""
+        named = {x.name for x in self._expanded(cond) if isinstance(x, n.Var)}
+        asked = [f for f in self.frames if f.var in named and f.trips > 1.0]
+        if not asked:
+            return self._holds_now(cond)
+        held = {f.var: self.values.get(f.var, f.lo) for f in asked}
+        most = int(min(ASKED, max(f.trips for f in asked)))
+        shares = []
+        for i in range(most):
+            for k, f in enumerate(asked):
+                self.values[f.var] = f.lo + int((((i + 0.5) / most + k * GOLDEN) % 1.0) * f.trips) * f.step
+            shares.append(self._holds_now(cond))
+        self.values.update(held)
+        return math.fsum(shares) / most
+
+    def _holds_now(self, cond: n.Expr) -> float:
+        """`_holds`, in the rounds that `values` say."""
         if not self.team.variables:
             found = evaluate(cond, self.values)
             return 0.5 if found is None else float(np.any(found))
