@@ -43,7 +43,7 @@ from kir.ir.visit import names_read, statements
 
 SPLIT = 4.0
 """Instructions that split an element of an f32 operand in two parts: a rounding, a difference, a rounding, and a copy."""
-ASKED, GOLDEN = 8, 0.618
+ASKED, GOLDEN = 32, 0.618
 """Rounds in which a condition is looked at; and how far apart they are in loops that it asks of together, as a part of their rounds."""
 NEAR, FAR = 42.9, 300.0
 """Cycles until an element is there that L1 has, and one that only L2 has (`kir.hardware.target.Pipes`)."""

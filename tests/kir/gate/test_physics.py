@@ -247,3 +247,11 @@ def test_loops_of_few_rounds_whose_bounds_are_numbers_are_written_out_whole(surf
     few, many = (taken(f"  for j in 0..{8192 // k}\n    for i in 0..{k}\n      ", f"j * {k} + i") for k in (16, 128))
     assert few < 0.8 * flat, "sixteen loads under way, not four"
     assert few < 0.8 * many, "a hundred are too many to be written out"
+
+
+def test_a_condition_is_asked_in_the_rounds_of_the_loops_that_it_names() -> None:
+    def taken(cond: str) -> float:
+        return _seconds(f"kir 1\nprogram p\n  in X: f32[64, 4096]\n  out Y: f32[64]\nkernel main grid (r: 1) threads 32\n  for i in 0..64\n    if {cond}\n"
+                        "      register s: f32 = 0.0\n      for j in 0..4096\n        s = s + X[i, j]\n      Y[i] = s\n", "cuda")
+    assert taken("i < 2") > 100 * taken("i < 0"), "the middle round is not all that there is"
+    assert taken("i < 64") == taken("i >= 0") >= taken("i < 2")
