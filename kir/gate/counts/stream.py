@@ -257,29 +257,33 @@ class _Builder(Values):
 
     def _if(self, s: n.If) -> None:
         self.value(s.cond)
-        share = self._holds(s.cond)
+        share, part = self._holds(s.cond)
         before = self.share
         if share > 0.0:
             self.share = before * share
-            self._branch(s.then)
-        if s.orelse and share < 1.0:
-            self.share = before * (1.0 - share) if share > 0.0 else before
-            self._branch(s.orelse)
+            self._branch(s.then, part)
+        if s.orelse and share * part < 1.0:
+            self.share = before * (1.0 - share) if 0.0 < share < 1.0 else before
+            self._branch(s.orelse, 1.0 - part if share == 1.0 else 1.0)
         self.share = before
 
-    def _branch(self, block: n.Block) -> None:
-        kept = [dict(f.memo) for f in self.frames]
+    def _branch(self, block: n.Block, part: float) -> None:
+        """A block that is come by in a part of the rounds: of what it loops over, as much is counted."""
+        kept, first = [dict(f.memo) for f in self.frames], len(self.frames[-1].items)
         self.block(block)
         for f, memo in zip(self.frames, kept, strict=False):
             f.memo = memo
+        for item in self.frames[-1].items[first:]:
+            if part < 1.0 and isinstance(item, Loop):
+                item.trips *= part
 
-    def _holds(self, cond: n.Expr) -> float:
-        """The share of the team's warps in which a condition holds for some lane (0.5 where that is not known), in the mean over rounds of loops that
-        it asks of: all of a few, else as many spread evenly."""
+    def _holds(self, cond: n.Expr) -> tuple[float, float]:
+        """The share of the team's warps in which a condition holds for some lane (0.5 where that is not known), where it does; and in which part of the rounds
+        of the loops that it asks of: all of a few, else as many spread evenly."""
         named = {x.name for x in self._expanded(cond) if isinstance(x, n.Var)}
         asked = [f for f in self.frames if f.var in named and f.trips > 1.0]
         if not asked:
-            return self._holds_now(cond)
+            return self._holds_now(cond), 1.0
         held = {f.var: self.values.get(f.var, f.lo) for f in asked}
         most = int(min(ASKED, max(f.trips for f in asked)))
         shares = []
@@ -288,10 +292,11 @@ class _Builder(Values):
                 self.values[f.var] = f.lo + int((((i + 0.5) / most + k * GOLDEN) % 1.0) * f.trips) * f.step
             shares.append(self._holds_now(cond))
         self.values.update(held)
-        return math.fsum(shares) / most
+        some = [share for share in shares if share > 0.0]
+        return (math.fsum(some) / len(some), len(some) / most) if some else (0.0, 1.0)
 
     def _holds_now(self, cond: n.Expr) -> float:
-        """`_holds`, in the rounds that `values` say."""
+        """That share, in the rounds that `values` say."""
         if not self.team.variables:
             found = evaluate(cond, self.values)
             return 0.5 if found is None else float(np.any(found))
