@@ -43,6 +43,8 @@ from kir.ir.visit import names_read, statements
 
 SPLIT = 4.0
 """Instructions that split an element of an f32 operand in two parts: a rounding, a difference, a rounding, and a copy."""
+UNKNOWN = 0.5
+"""The share of warps for which a condition counts as true of which nothing is known."""
 ASKED, GOLDEN = 32, 0.618
 """Rounds in which a condition is looked at; and how far apart they are in loops that it asks of together, as a part of their rounds."""
 NEAR, FAR = 42.9, 300.0
@@ -258,6 +260,8 @@ class _Builder(Values):
     def _if(self, s: n.If) -> None:
         self.value(s.cond)
         share, part = self._holds(s.cond)
+        if share == UNKNOWN and s.then and isinstance(s.then[-1], n.Jump) and s.then[-1].kind == "return":
+            share = 0.0  # what is given up early, for what was read, is the exception
         before = self.share
         if share > 0.0:
             self.share = before * share
@@ -299,10 +303,10 @@ class _Builder(Values):
         """That share, in the rounds that `values` say."""
         if not self.team.variables:
             found = evaluate(cond, self.values)
-            return 0.5 if found is None else float(np.any(found))
+            return UNKNOWN if found is None else float(np.any(found))
         found = evaluate(cond, {**self.values, **self.team.of(0, self.team.count)})
         if found is None:
-            return 0.5
+            return UNKNOWN
         if not isinstance(found, np.ndarray):
             return float(bool(found))
         lanes = np.broadcast_to(found.reshape(found.shape[0], -1)[:, 0], (self.team.count,)).astype(bool)

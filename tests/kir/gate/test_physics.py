@@ -255,3 +255,10 @@ def test_a_condition_is_asked_in_the_rounds_of_the_loops_that_it_names() -> None
                         "      register s: f32 = 0.0\n      for j in 0..4096\n        s = s + X[i, j]\n      Y[i] = s\n", "cuda")
     assert taken("i < 2") > 100 * taken("i < 0"), "the middle round is not all that there is"
     assert taken("i < 64") == taken("i >= 0") >= taken("i < 2")
+
+
+def test_who_returns_early_for_what_was_read_is_the_exception() -> None:
+    def taken(last: str) -> float:
+        return _seconds("kir 1\nprogram p\n  inout X: f32[64, 4096]\n  inout Y: f32[64]\nkernel main grid (r: 1) threads 32\n  let y = Y[r]\n  if y == 5.0\n"
+                        f"    for i in 0..64\n      X[0, i] = 0.0\n{last}  Y[r] = 1.0\n", "cuda")
+    assert taken("    return\n") < taken("")
