@@ -195,11 +195,19 @@ class _Builder(Values):
             self.values[var] = held
         if stages > 1:
             frame.items = pipelined(frame.items, stages)
-            for op in [op for op in frame.items if isinstance(op, Op) and op.apart == "copy"]:  # rounds begun ahead, for which others begin none at the end
-                self.put(Op("alu", (1.0 + TILE_ADDRESS) * op.count * (stages - 1), share=op.share))
+            self._ahead([op for op in frame.items if isinstance(op, Op) and op.apart == "copy"], stages)
         elif var:
             begun_first(frame.items)
         self.put(Loop(var, trips, together, frame.items))
+
+    def _ahead(self, copies: list[Op], stages: int) -> None:
+        """What comes before a pipelined loop: the copies of its first rounds are begun (others begin none at the end), and the first of them waited for."""
+        for op in copies:
+            self.put(Op("alu", (1.0 + TILE_ADDRESS) * op.count * (stages - 1), share=op.share))
+        if copies:
+            self.put(Op("memory", 1.0, 1.0, FAR, (), key := self.key(), share=self.share))
+            self.put(Op("alu", 1.0, reads=(key,), share=self.share))
+            self.put(Barrier())
 
     def _counted_up(self, var: str, body: n.Block, lo: int, step: int) -> list[str]:
         """Registers that a loop counts up: what they hold follows from its variable."""
