@@ -143,6 +143,8 @@ def begun_first(items: list[Item]) -> None:
 def scalar(body: n.Block) -> bool:
     """Whether a loop is one that compilers unroll by themselves: scalars alone, and nothing inside it that waits, or that loops and is not unrolled itself."""
     def plain(s: n.Stmt) -> bool:
+        if isinstance(s, n.If):
+            return all(map(plain, (*s.then, *s.orelse)))
         return isinstance(s, n.Let | n.Store | n.Alloc) and not any(isinstance(x, n.Expr) and isinstance(x.type, TileType) for x in walk(s))
     return all(wholly(s) if isinstance(s, n.For) else plain(s) for s in body)
 
