@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -73,12 +73,6 @@ def chosen(kinds: str, part: str, which: str = "", surfaces: str = "", known: Se
     return found[first::of]
 
 
-def of_half(rows: Iterable[dict[str, Any]], half: int, which: str) -> Iterator[dict[str, Any]]:
-    """Rows of kernels of packages of one half of the files."""
-    of = sources.files_of(j["kernel"] for j in sources.jobs(which) if "kernel" in j)
-    return (row for row in rows if of.get("/".join(row["group"].split("/")[:3])) == half)
-
-
 def _groups(folder: Path) -> set[str]:
     from kir.learning.forecast.data import read
 
@@ -125,7 +119,6 @@ def main(words: list[str]) -> int:
     said.add_argument("--surfaces", default="", help="only jobs that are of these surfaces alone: cuda,triton,tilelang")
     said.add_argument("--fifth", dest="which", action="store_const", const="fifth", help="the fifth part: kernels of packages, and walks about them")
     said.add_argument("--known", type=Path, action="append", default=[], help="only kernels of packages that the data in this folder have nothing of")
-    said.add_argument("--half", type=int, choices=(0, 1), default=None, help="write: only kernels of packages of one half of the files")
     said.add_argument("--part", default="0/1", help="i/n: every n-th group from the i-th")
     said.add_argument("--only", choices=("prepare", ""), default="", help="make: compile and do not measure")
     said.add_argument("--skip", default="", help="surfaces that are left out, where their compilers are not installed")
@@ -149,13 +142,9 @@ def main(words: list[str]) -> int:
         from benchmarks.effects.tables import read_rows, tables
         from kir.learning.forecast.data import write as write_tables
 
-        rows: Iterable[dict[str, Any]] = read_rows(given.packs)
-        if given.half is not None:
-            rows = of_half(rows, given.half, given.which)
-        made = tables(rows)
-        part = f" --{given.which}" if given.which else " --kinds package --known" if given.known else ""
-        half = f" --half {given.half}" if given.half is not None else ""
-        command = f"python -m benchmarks.effects make{part}, write{half} --name {given.name}"
+        made = tables(read_rows(given.packs))
+        part = (f" --{given.which}" if given.which else " --kinds package" if given.known else "") + (" --known .." if given.known else "")
+        command = f"python -m benchmarks.effects make{part}, write --name {given.name}"
         write_tables(made, given.out, given.name, command, given.device, given.when)
         print({name: len(rows) for name, rows in made.items()})
         return 0

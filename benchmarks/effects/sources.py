@@ -6,9 +6,8 @@ import json
 import math
 import random
 import tomllib
-import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -278,11 +277,6 @@ def _about(job: Job) -> Group:
     _descend(back, program, "package")
     _wander(out, [program, *rng.sample(list(back.programs.values()), min(2, len(back.programs)))], rng, 40)
     return out
-
-
-def files_of(kernels: Iterable[str]) -> dict[str, int]:
-    """The half (0, 1) of each group that is about one of these kernels, by the file that the kernel stands in: all kernels of a file are in one."""
-    return {group_name(place): zlib.crc32(place.partition("::")[0].encode()) % 2 for place in kernels}
 
 
 def group_name(place: str) -> str:

@@ -1,7 +1,7 @@
 """Kernels that nobody had measured when the model was trained: the shipped file, not one that was trained without a part, asked about them.
 
 `benchmarks/data/effects-fresh` holds them, where they were measured (`python -m benchmarks.effects make --kinds package --known benchmarks/data/effects`, and
-`make --fifth` of one half of the kernels' files). Nothing is ever trained on it. A pair that was measured twice counts once; the second time tells how often
+`make --fifth --known ..`). Nothing is ever trained on it. A pair that was measured twice counts once; the second time tells how often
 its sign came again.
 """
 from __future__ import annotations

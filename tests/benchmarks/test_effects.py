@@ -101,16 +101,11 @@ def test_kernels_of_packages_that_the_data_know_can_be_left_out(monkeypatch: pyt
     assert [job["kernel"] for _, job in making.chosen("", "0/1", known=[Path("data")])] == places[1:]
 
 
-def test_the_fifth_part_is_dealt_by_files(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fifth_part_is_of_kernels_of_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     places = [f"fla:ops/{name}.py::{kernel}" for name in "abcdefgh" for kernel in (f"fwd_{name}", f"bwd_{name}")]
     monkeypatch.setattr(sources, "recorded", lambda folder: [(place, Path("some.toml")) for place in places])
     assert [j["kernel"] for j in sources.jobs("fifth")] == [*places, *places]
     assert [j["kind"] for _, j in making.chosen("", "0/1", "fifth")] == ["package"] * 16 + ["about"] * 16
-    half = sources.files_of(places)
-    assert set(half.values()) == {0, 1} and all(half[f"package/fla/fwd_{name}"] == half[f"package/fla/bwd_{name}"] for name in "abcdefgh")
-    told = [{"group": f"package/fla/fwd_{name}{rest}"} for name in "abcdefgh" for rest in ("", "/about/4/again")]
-    parts = [list(making.of_half(told, side, "fifth")) for side in (0, 1)]
-    assert len(parts[0]) + len(parts[1]) == 16 and parts[0] and parts[1] and all(half["/".join(r["group"].split("/")[:3])] == 1 for r in parts[1])
 
 
 def test_programs_two_steps_apart_are_pairs_without_a_step() -> None:

@@ -20,8 +20,8 @@ BY_ITSELF = 4.0
 """Rounds of a loop of scalars that LLVM, and nvcc without a pragma, make one of where they do not know how many there are (nvcc 13.0: four; Triton 3.6 writes
 eight, which take as long as if four were under way together)."""
 FEW, WHOLE = 16, 64
-"""Rounds up to which nvcc writes out a loop whole, where its bounds are numbers, and Triton and TileLang do (by the loads of what they compiled:
-`benchmarks/data/effects`); a longer one whose bounds are numbers Triton leaves as it is."""
+"""Rounds up to which nvcc writes out a loop whole, where its bounds are numbers, and LLVM does (Triton 3.6, by the loads of what it compiled:
+`benchmarks/data/effects`)."""
 WHOLLY = 9
 """Rounds up to which they write out a loop inside another, and still make rounds of that one's one (Triton 3.6: loops of 3 by 3 loads become 72)."""
 LEAST_COLUMNS = 28
@@ -152,9 +152,9 @@ def scalar(body: n.Block) -> bool:
 def by_itself(s: n.For, trips: int, compiler: str) -> float:
     """How many rounds of a loop of scalars a surface's compiler makes one, by itself."""
     known = int_value(s.lo) is not None and int_value(s.hi) is not None
-    if known and trips <= WHOLE:
+    if known and trips <= (WHOLE if compiler == "triton" else FEW):
         return float(max(1, trips))
-    return 1.0 if trips < BY_ITSELF or (known and compiler == "triton") else BY_ITSELF
+    return 1.0 if trips < BY_ITSELF else BY_ITSELF
 
 
 def wholly(s: n.For) -> bool:

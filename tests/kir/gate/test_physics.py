@@ -267,6 +267,7 @@ def test_who_returns_early_for_what_was_read_is_the_exception() -> None:
 @pytest.mark.parametrize("ctas", [65, 528, 2112])
 def test_ctas_that_find_no_work_are_none_however_many_they_are(ctas: int) -> None:
     p = parse_program(f"kir 1\nprogram p\n  in X: f32[64, 4096]\n  out Y: f32[64, 4096]\nkernel main grid (r: {ctas}) threads 128\n"
-                      f"  for tile in r..64 step {ctas}\n    for t in 0..128 parallel thread\n      for i in 0..32\n        Y[tile, i * 128 + t] = X[tile, i * 128 + t]\n", "p.kir")
+                      f"  for tile in r..64 step {ctas}\n    for t in 0..128 parallel thread\n      for i in 0..32\n"
+                      "        Y[tile, i * 128 + t] = X[tile, i * 128 + t]\n", "p.kir")
     work = kernel_cost(p, p.kernels[0], {}, target("h200")).work
     assert work is not None and work.ctas == pytest.approx(64, abs=2)
