@@ -127,11 +127,8 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
     wanted = {split: _fits(rows, folds[split], (drawn, parts[split]), plain, ablations if split == "family" else set()) for split in splits}
     if "nearer" in ablations:
         wanted |= {name: answers.without(rows, of, {"learned": plain}) for name, of in answers.nearer(rows, pairs, data, given.seed).items()}
-    if (keep := earlier(data, pairs)) is not None:
-        wanted["earlier"] = [answers.Fit(rows, keep, {"learned": plain})]
     fitted = answers.fit([each for fits in wanted.values() for each in fits], given.jobs, _told, given.cache / "forecast-fits")
     made = {name: [fitted.pop(0) for _ in fits] for name, fits in wanted.items()}
-    without = made.pop("earlier")[0]["learned"] if "earlier" in made else None
     spoken, ended = answers.spoken(Language.of_settings(), data, pairs, given.language, given.seed) if given.language else (None, "")
     lines: dict[str, list[page.Line]] = {}
     curves: dict[str, answers.Answers] = {}
@@ -168,17 +165,9 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
     text = page.page(data, lines, timing(data, pairs, given.model), _left_out(data, found, ended), noisy(data), beside,
                      [*limits.lines(rows, pairs, own["analytic"]), *limits.of_scores(rows.measured, own["analytic"], curves["learned"]),
                       *_seen(rows, pairs, data, made, curves, given.seed)], limits.wrong(rows, pairs, data, curves),
-                     fresh.lines(file, given.data, cache=given.cache, jobs=given.jobs, told=_progress, without=without),
+                     fresh.lines(file, given.data, cache=given.cache, jobs=given.jobs, told=_progress),
                      limits.sure(list(curves.values()), rows.measured))
     write_atomic(given.into / "forecasts.md", text)
-
-
-def earlier(data: Data, pairs: Sequence[PairRow]) -> Array | None:
-    """Which pairs are not of the groups that were measured last, where there are others: what the last kernels brought is seen without them."""
-    last = max((m.when for m in data.measured), default="")
-    late = {m.group for m in data.measured if m.when == last}
-    keep: Array = np.array([p.group not in late for p in pairs], bool)
-    return keep if keep.any() and not keep.all() else None
 
 
 def _seen(rows: Rows, pairs: Sequence[PairRow], data: Data, made: Mapping[str, Sequence[Mapping[str, Model]]], told: Mapping[str, answers.Answers],

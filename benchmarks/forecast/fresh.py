@@ -24,10 +24,9 @@ FOLDER = Path(__file__).parents[1] / "data" / "effects-fresh"
 
 
 def lines(model: Path, known: Path, folder: Path = FOLDER, cache: Path | None = None, jobs: int = 1,
-          told: Callable[[int, int], None] = lambda done, all_: None, without: Model | None = None) -> list[str]:
+          told: Callable[[int, int], None] = lambda done, all_: None) -> list[str]:
     """What the analytic and the learned model say of the pairs of `folder`, as lines of a page; nothing where there is none, or no model. Raises KirError
-    KIR-E005 for a model that was not trained on the data in `known`; pairs of programs that those have are left out. `without` is a model of what had been
-    measured before the last part of the data."""
+    KIR-E005 for a model that was not trained on the data in `known`; pairs of programs that those have are left out."""
     if not (folder / MANIFEST).is_file() or not model.is_file():
         return []
     data, before = read(folder), read(known)
@@ -39,11 +38,9 @@ def lines(model: Path, known: Path, folder: Path = FOLDER, cache: Path | None = 
     rows, pairs = rows_of(data, found, (held.names, held.used))
     asked = [answers.analytic(found, pairs), answers.analytic(found, pairs, True)]
     asked += [answers.asked(name, [held], rows, np.zeros(len(rows), int), code) for name, code in (("learned", False), ("learned, compiled", True))]
-    asked += [answers.asked("learned, without the kernels measured last", [without], rows, np.zeros(len(rows), int))] if without is not None else []
     pools = pooled.pools(data, found)
     scores = [pooled.by_seconds({k: s["t.total"] for k, s in of.items()}) for of in (found.plain, found.code)]
     scores += [pooled.by_model(lambda pool: held, found, code) for code in (False, True)]
-    scores += [pooled.by_model(lambda pool: without, found)] if without is not None else []
     kernels = {"/".join(p.group.split("/")[:3]) for p in pairs}
     packages = Counter(kernel.split("/")[1] for kernel in kernels)
     shown = [page.Line(each.name, measures.figures(each, rows.measured, rows.fault), pooled.figures(pools, score))

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.forecast import answers, failures, fresh, heuristics, limits, measures, noise, page, plots, pools, simple
 from benchmarks.forecast.__main__ import DATA as DATA_FOLDER
-from benchmarks.forecast.__main__ import analytic, earlier
+from benchmarks.forecast.__main__ import analytic
 from benchmarks.forecast.points import DATA, standings, written
 from kir.base.diagnostic import KirError
 from kir.ir.parser import parse_program
@@ -21,7 +21,6 @@ from kir.learning.forecast import Forecast
 from kir.learning.forecast.data import CompiledRow, Data, MeasuredRow, PairRow, ProgramRow, read, write
 from kir.learning.forecast.learned import shipped
 from kir.learning.forecast.matrices import drawn_of, rows_of, states, unsettled
-from kir.learning.forecast.model import Model
 from kir.learning.forecast.training import LEVELS, Options, dealt
 from tests.kir.learning.forecast.made import copying, rows
 
@@ -232,20 +231,10 @@ def test_kernels_measured_after_training_are_asked_of_the_model_as_it_is(tmp_pat
            "pairs": [pair, {**pair, "device": "h100-sxm"}], "measured": []}, tmp_path)
     told = "\n".join(fresh.lines(shipped(), DATA_FOLDER, tmp_path))
     assert "2 pairs of 1 kernels of packages" in told and "(some 1; 1 families)" in told and "| learned | 2 |" in told
-    told = "\n".join(fresh.lines(shipped(), DATA_FOLDER, tmp_path, without=Model.read(shipped())))
-    assert told.count("| learned, without the kernels measured last | 2 |") == 1
     (tmp_path / "old").mkdir()
     write({"programs": [], "pairs": []}, tmp_path / "old")
     with pytest.raises(KirError, match="KIR-E005"):
         fresh.lines(shipped(), tmp_path / "old", tmp_path)
-
-
-def test_what_was_measured_last_can_be_left_out() -> None:
-    pair: dict[str, Any] = {"device": "h200", "shape": "s", "sizes": {}, "before": "a", "after": "b", "step": "", "source": "walk", "family": "x"}
-    pairs = [PairRow(group=g, speedup=1.0, **pair) for g in "fgh"]
-    measured = [MeasuredRow("h200", g, "a", "s", {}, when=when) for g, when in (("f", "2026-11-23"), ("g", "2026-11-29"), ("h", "2026-11-28"))]
-    assert (keep := earlier(Data({}, {}, [], measured, pairs), pairs)) is not None and keep.tolist() == [True, False, True]
-    assert earlier(Data({}, {}, [], measured[:1], pairs[:1]), pairs[:1]) is None
 
 
 def test_a_plot_is_svg() -> None:
