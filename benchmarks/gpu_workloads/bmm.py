@@ -71,6 +71,9 @@ POINTS = (
     "bmm_sm90 rows=192 columns=128 stages=5 raster=8 rounds=2",
     "bmm_sm90 rows=64 columns=256 stages=5 raster=8 rounds=2",
     "bmm_sm90 rows=64 columns=128 stages=8 raster=8 rounds=1",
+    "bmm_sm90_multicast rows=128 columns=256 stages=4 size=2 raster=8 rounds=2",
+    "bmm_sm90_multicast rows=128 columns=256 stages=4 size=2 raster=4 rounds=2",
+    "bmm_sm90_multicast rows=256 columns=128 stages=4 size=2 raster=8 rounds=2",
     "bmm_sm90_pingpong rows=128 columns=128 stages=5 raster=16 rounds=1",
     "bmm_sm90_pingpong rows=128 columns=128 stages=5 raster=8 rounds=1",
     "bmm_sm90_pingpong rows=64 columns=256 stages=4 raster=16 rounds=2",
@@ -95,6 +98,7 @@ POINTS = (
     "bmm_tilelang rows=128 columns=128 depth=64 stages=2 threads=128 raster=8",
     *(f"{point}{EARLY}" for point in (
         "bmm_sm90 rows=128 columns=256 stages=4 raster=16 rounds=2",
+        "bmm_sm90_multicast rows=128 columns=256 stages=4 size=2 raster=8 rounds=2",
         "bmm_sm90 rows=256 columns=128 stages=4 raster=8 rounds=2",
         "bmm_sm90 rows=128 columns=128 stages=6 raster=8 rounds=2",
         "bmm_sm90 rows=64 columns=128 stages=8 raster=8 rounds=1",

@@ -102,12 +102,24 @@ TRIED = (
     "conv2d_tilelang_once rows=64 columns=128 stages=8 rounds=1",
     "conv2d_tilelang_once rows=64 columns=128 stages=4 rounds=2",
 )
-POINTS = (*TRIED, *(f"{point}{EARLY}" for point in TRIED if "_tilelang" not in point))
+SMS, LONG = 132, 4
+"""Multiprocessors of the device that the points are for, and steps of k from which a tile's first copy is a small part of it."""
+FLAT = "tma-load@main/c_loop/xm"
+"""Of one tap without a stride pixels are rows of a matrix, of which Triton copies boxes too."""
+STAYING = f"{FLAT}; linear-grid{{rows_first=false}}@main; persistent{{ctas=%d capped=true}}@main; surface-option{{option=flatten value=\"true\"}}@main/pid"
+"""There CTAs that stay, so many of them, make a descriptor once for many tiles of few steps."""
+ROWS_OF_PIXELS = (
+    *(f"conv2d_triton {tile} then {FLAT}" for tile in (
+        "rows=128 columns=128 stages=3 threads=256", "rows=128 columns=64 stages=4 threads=128", "rows=128 columns=256 stages=3 threads=256",
+        "rows=64 columns=128 stages=4 threads=128")),
+    *(f"conv2d_triton {tile} then {STAYING % ctas}" for tile, ctas in (
+        ("rows=128 columns=128 stages=2 threads=256", 2 * SMS), ("rows=128 columns=64 stages=4 threads=128", 2 * SMS),
+        ("rows=128 columns=64 stages=2 threads=128", 3 * SMS), ("rows=128 columns=256 stages=3 threads=256", SMS))),
+)
+POINTS = (*TRIED, *ROWS_OF_PIXELS, *(f"{point}{EARLY}" for point in (*TRIED, *ROWS_OF_PIXELS) if "_tilelang" not in point))
 """Those that were the fastest of a row once, or might be, and those of them that begin early."""
 OF_ROWS = ("cuda", "cuda, sm_80", "triton", "tilelang")
 """What has a row of its own: each surface, and CUDA's code for sm_80, which later devices run too."""
-SMS, LONG = 132, 4
-"""Multiprocessors of the device that the points are for, and steps of k from which a tile's first copy is a small part of it."""
 MOST_WRONG = 2e-3
 """The norm of an error over that of the result, which is rounded to 11 bits."""
 
@@ -166,9 +178,12 @@ def suits(point: str, n: int, h: int, w: int, c: int, f: int, kind: Kind) -> boo
     if not worth("conv2d", point, name((n, h, w, c, f, kind))):
         return False
     (taps, stride), at = kind, _settings(point)
+    flat = point.removesuffix(EARLY) in ROWS_OF_PIXELS
+    if flat and kind != (1, 1):
+        return False
     tiles = -(-n * -(-h // stride) * -(-w // stride) // at["rows"]) * -(-f // at["columns"])
     steps, parts = taps * taps * c // 64, at.get("parts", 1)
-    few = "_multicast rows=64" in point or "_once" in point or (" then " in point and steps > LONG)
+    few = "_multicast rows=64" in point or "_once" in point or (" then " in point and not flat and steps > LONG)
     if at["columns"] > f or (few and tiles > 2 * SMS):
         return False
     return parts == 1 or (tiles * parts <= 2 * SMS and steps >= 4 * parts)

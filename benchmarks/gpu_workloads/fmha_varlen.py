@@ -62,7 +62,8 @@ ROWS = tuple(Row(*shape, causal) for shape in ((8, 64, 2048), (16, 16, 4096), (4
 POINTS = (
     "fmha_varlen_sm90 rows=128 keys=128 stages=2",
     "fmha_varlen_sm90 rows=128 keys=64 stages=2",
-    *(f"fmha_varlen{causal}_stay_sm90 rows=128 keys=128 stages=2 snake={snake}" for causal in ("", "_causal") for snake in (True, False)),
+    *(f"fmha_varlen{causal}_stay_{end} rows=128 keys=128 stages=2 snake={snake} fast={fast}" for end in ("sm90", "tilelang")
+      for causal in ("", "_causal") for snake in (True, False) for fast in (0, 1)),
     "fmha_varlen_triton rows=64 keys=128 threads=128 stages=1",
     "fmha_varlen_triton rows=64 keys=64 threads=128 stages=1",
     "fmha_varlen_triton rows=64 keys=64 threads=128 stages=2",
@@ -74,9 +75,9 @@ POINTS = (
     "fmha_varlen_peeled_triton rows=128 keys=64 threads=128 stages=2",
     "fmha_varlen_short_triton rows=64 keys=128 threads=128 stages=1 registers=168",
     "fmha_varlen_short_triton rows=64 keys=64 threads=128 stages=1 registers=255",
+    "fmha_varlen_short_triton rows=64 keys=64 threads=128 stages=1 registers=128",
     "fmha_varlen_tilelang rows=192 keys=128 threads=384 stages=2",
     "fmha_varlen_roles_tilelang rows=128 keys=128 stages=2",
-    *(f"fmha_varlen{causal}_stay_tilelang rows=128 keys=128 stages=2 snake={snake}" for causal in ("", "_causal") for snake in (True, False)),
     "fmha_varlen_tilelang rows=128 keys=128 threads=256 stages=2",
     *(f"fmha_varlen_causal_{point} last={last}" for last in (True, False) for point in (
         "sm90 rows=128 keys=128 stages=2",
@@ -89,6 +90,7 @@ POINTS = (
         "peeled_triton rows=128 keys=128 threads=256 stages=2",
         "short_triton rows=64 keys=128 threads=128 stages=1 registers=168",
         "short_triton rows=64 keys=64 threads=128 stages=1 registers=255",
+        "short_triton rows=64 keys=64 threads=128 stages=1 registers=128",
         "tilelang rows=128 keys=128 threads=256 stages=2",
         "roles_tilelang rows=128 keys=128 stages=2",
     )),

@@ -22,14 +22,14 @@ from benchmarks.gpu_workloads.running.measuring import measured
 from benchmarks.gpu_workloads.table import RESULTS
 from kir.base.store import write_atomic
 
-BUDGET, SECONDS = 4, 150
+BUDGET, SECONDS = 4, 330
 """Candidates that a search may measure, and how long it may take."""
 FOUND, KEPT, PAGE = ROOT / "build" / "tuned.json", RESULTS / "tuned.jsonl", ROOT / "docs" / "tables" / "workloads-tuned.md"
 ATTENTION = tuple(row for row in fmha.ROWS if row.b == 8 and row.dim == 128 and row.length in (1024, 4096))
 CONVOLUTION = tuple(s for s in conv2d.SHAPES if s[0] in (4, 16) and s[1:] == (56, 56, 64, 128, (3, 1)))
 BATCHES = tuple(row for row in bmm.ROWS if row.what == "squares" and row.m in (1024, 4096))
-SPACES = {"fmha_d128": ("sm90", "even_wide_triton", "roles_tilelang"), "fmha_d128_causal": ("sm90", "wide_peeled_triton", "roles_tilelang"),
-          "conv2d": ("sm90", "triton", "tilelang"), "bmm": ("sm90", "triton_halves", "tilelang_roles")}
+SPACES = {"fmha_d128": ("stay_sm90", "even_short_triton", "stay_tilelang"), "fmha_d128_causal": ("stay_sm90", "short_triton", "stay_tilelang"),
+          "conv2d": ("sm90", "triton", "tilelang_roles"), "bmm": ("sm90", "triton_halves", "tilelang_roles")}
 """How the names end of the spaces that are searched for a problem, one a surface."""
 HEAD = ("shape", "found by `kir tune`", "its verdict", "median", "fastest reference", "its median", "times as fast", "measured")
 
@@ -70,34 +70,51 @@ def measure() -> None:
     """Each row with what was found for it, beside its references, and the page."""
     found = [f for f in json.loads(FOUND.read_text()) if "point" in f]
     kept = {(r["row"], r["way"]): r for r in map(json.loads, KEPT.read_text().splitlines() if KEPT.exists() else [])}
+    made = _compiled(found)
     for name in dict.fromkeys(f["row"] for f in found):
-        for row in _row([f for f in found if f["row"] == name]):
+        for row in _row([f for f in found if f["row"] == name], made):
             kept[row["row"], row["way"]] = row
         write_atomic(KEPT, "".join(json.dumps(r) + "\n" for r in kept.values()))
         write_atomic(PAGE, page(list(kept.values())))
 
 
-def _row(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _title(found: dict[str, Any]) -> str:
+    return " ".join([found["space"], *(f"{k}={v}" for k, v in found["point"].items())])
+
+
+def _kernel(found: dict[str, Any]) -> fmha.Kernel:
+    row = next(r for r in ATTENTION if r.name == found["row"])
+    return fmha.Kernel(found["space"], row=row if found["space"].endswith("tilelang") else None, point=tuple(found["point"].items()))
+
+
+def _compiled(found: list[dict[str, Any]]) -> dict[str, Any]:
+    """All that was found, compiled side by side, by the workload."""
+    of = {w: [f for f in found if f["workload"] == w] for w in ("fmha", "conv2d", "bmm")}
+    shapes, rows = {conv2d.name(s): s for s in CONVOLUTION}, {r.name: r for r in BATCHES}
+    return {
+        "fmha": replaying.kept("tuned-fmha", dict.fromkeys(map(_kernel, of["fmha"])), fmha.program, fmha.executable),
+        "conv2d": replaying.kept("tuned-conv2d", dict.fromkeys(conv2d.key(_title(f), shapes[f["row"]]) for f in of["conv2d"]),
+                                 conv2d.candidate, conv2d.executable),
+        "bmm": replaying.kept("tuned-bmm", dict.fromkeys(replaying.key(_title(f), rows[f["row"]]) for f in of["bmm"]), bmm.candidate, bmm.executable),
+    }
+
+
+def _row(found: list[dict[str, Any]], made: dict[str, Any]) -> list[dict[str, Any]]:
     """The candidates of one row, measured in turns."""
     import torch
 
-    titles = {" ".join([f["space"], *(f"{k}={v}" for k, v in f["point"].items())]): f for f in found}
+    titles = {_title(f): f for f in found}
     workload, name = found[0]["workload"], found[0]["row"]
     if workload == "fmha":
-        row = next(r for r in ATTENTION if r.name == name)
-        chosen = tuple(fmha.Kernel(f["space"], row=row if f["space"].endswith("tilelang") else None, point=tuple(f["point"].items())) for f in found)
+        chosen = tuple(map(_kernel, found))
         fmha.kernels = lambda row: chosen
-        cases = [fmha._case(row, replaying.kept("tuned-fmha", chosen, fmha.program, fmha.executable))]
+        cases = [fmha._case(next(r for r in ATTENTION if r.name == name), made["fmha"])]
     elif workload == "conv2d":
-        shape = next(s for s in CONVOLUTION if conv2d.name(s) == name)
         conv2d.POINTS = tuple(titles)
-        made = replaying.kept("tuned-conv2d", [conv2d.key(t, shape) for t in titles], conv2d.candidate, conv2d.executable)
-        cases = list(conv2d._cases(*shape, made))[:1]
+        cases = list(conv2d._cases(*next(s for s in CONVOLUTION if conv2d.name(s) == name), made["conv2d"]))[:1]
     else:
-        one = next(r for r in BATCHES if r.name == name)
         bmm.POINTS = tuple(titles)
-        made_bmm = replaying.kept("tuned-bmm", [replaying.key(t, one) for t in titles], bmm.candidate, bmm.executable)
-        cases = [bmm.case(one, made_bmm)]
+        cases = [bmm.case(next(r for r in BATCHES if r.name == name), made["bmm"])]
     taken = measured(cases[0])
     reference = min((t for t in taken if not t.ours and not t.fault), key=lambda t: t.median)
     return [{"row": name, "way": t.way, "verdict": "accepted" if (titles[t.way]["verdict"] or {}).get("accepted") else "none", "median": t.median,

@@ -6,10 +6,10 @@ runs some arms), ``transfer``,
 ``ahead``, which prints what would be measured.
 
 ``--only WORD,WORD`` takes what has a word in its name, ``--out FOLDER`` writes elsewhere than into benchmarks/results, ``--surface triton`` writes models on
-that surface alone. Rows are kept as they come: a run that was cut short goes on where it was, and a row that has been measured gets further candidates.
-``ahead --ahead FOLDER`` writes the proposals to a folder, ``compile --ahead FOLDER --workers N --seconds S`` compiles them, and ``heldout --ahead FOLDER``
-takes both from there. ``models --ahead FOLDER`` does the searches of ``kernelbench``, which takes them from there too;
-``kernelbench --seconds 0`` writes its page anew.
+that surface alone, or recovers on it alone. Rows are kept as they come: a run that was cut short goes on where it was, and a row that has been measured gets
+further candidates. ``ahead --ahead FOLDER`` writes the proposals to a folder, ``compile --ahead FOLDER --workers N --seconds S`` compiles them, and ``heldout
+--ahead FOLDER`` takes both from there. ``models --ahead FOLDER`` does the searches of ``kernelbench``, which takes them from there too; ``kernelbench
+--seconds 0`` writes its page anew.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def main(words: list[str]) -> int:
     if part == "recovery":
         from benchmarks.optimize.recovery import recovery
 
-        return recovery(out, given["--only"], seconds, workers or 1, given["--from"], given["--arms"])
+        return recovery(out, given["--only"], seconds, workers or 1, given["--from"], given["--arms"], given["--surface"])
     if part == "transfer":
         from benchmarks.optimize.transfer import transfer
 

@@ -79,9 +79,9 @@ def _share(seed: int, pair: Pair) -> float:
     return int(sha256(f"{seed} {content_hash(pair.after)}".encode()).hexdigest()[:8], 16) / 2**32
 
 
-def recovery(out: Path, only: str, seconds: float, workers: int = 1, given: str = "", named: str = "") -> int:
-    """Every problem on every surface by every arm, or by those whose names have one of the words that are `named`; rows are kept as they come, and those that
-    this code has made are not made again. Rows of a folder that is `given` take the place of those that are there."""
+def recovery(out: Path, only: str, seconds: float, workers: int = 1, given: str = "", named: str = "", surface: str = "") -> int:
+    """Every problem on every surface (or on one) by every arm, or by those whose names have one of the words that are `named`; rows are kept as they come,
+    and those that this code has made are not made again. Rows of a folder that is `given` take the place of those that are there."""
     file = out / "optimize-recovery.json"
     rows = [*({(r["problem"], r["surface"], r["arm"]): r for f in (file, *([Path(given) / file.name] if given else [])) if f.is_file()
                for r in json.loads(f.read_text(encoding="utf-8"))["rows"]}).values()]
@@ -90,12 +90,12 @@ def recovery(out: Path, only: str, seconds: float, workers: int = 1, given: str 
     asked = [*((TRIES, p) for p in WORKLOADS), *(((a,), p) for a, p in dict.fromkeys(rest))]
     arms_named = {a for a in ARMS if any(w in a for w in named.split(","))}
     wanted = ((p, s, tuple(a for a in arms if a in arms_named and (p, s, a) not in done)) for arms, p in asked for s in SURFACES
-              if any(w in p for w in only.split(",")))
+              if surface in ("", s) and any(w in p for w in only.split(",")))
     tasks = [(p, s, arms, str(out)) for p, s, arms in wanted if arms]
-    for (name, surface, *_), found in each(several, tasks, workers, seconds):
+    for (name, on, *_), found in each(several, tasks, workers, seconds):
         for arm, row in found.items():
-            rows = [r for r in rows if (r["problem"], r["surface"], r["arm"]) != (name, surface, arm)]
-            rows.append({"problem": name, "surface": surface, "arm": arm, **row, **made()})
+            rows = [r for r in rows if (r["problem"], r["surface"], r["arm"]) != (name, on, arm)]
+            rows.append({"problem": name, "surface": on, "arm": arm, **row, **made()})
         rows.sort(key=lambda r: (PROBLEMS.index(r["problem"]), SURFACES.index(r["surface"]), ARMS.index(r["arm"])))
         write_atomic(file, json.dumps({"rows": rows}, indent=1) + "\n")
     if given:

@@ -41,12 +41,10 @@ from .host_values import (
     part_of,
     turn,
 )
-from .host_wrappers import DEVICE, OF_DEVICE, OF_NUMBERS, Made, constant, held_since_made, made_of_class, plain_default, wrapped
+from .host_wrappers import DEVICE, OF_DEVICE, OF_NUMBERS, Made, constant, held_since_made, made_of_class, plain_default, turns_of, wrapped
 
-DEEPEST = 8
-"""Calls inside one another that are followed."""
-MOST_STATEMENTS = 20_000
-"""Statements that are followed for one entry."""
+DEEPEST, MOST_STATEMENTS = 8, 20_000
+"""Calls inside one another that are followed, and statements for one entry."""
 _ORDER = {ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne"}
 
 
@@ -360,6 +358,8 @@ class Follower:
                 return found
             case ast.Call():
                 return self._call(file, e, scope)
+            case (ast.ListComp(elt=elt, generators=[only]) | ast.GeneratorExp(elt=elt, generators=[only])) if (turns := turns_of(only)):
+                return [self.value(file, elt, {**scope, **{x: self.value(file, v, scope) for x, v in turn.items()}}) for turn in turns]
             case ast.ListComp(elt=elt, generators=[only]):
                 over = self.value(file, only.iter, scope)
                 if not isinstance(over, (list, tuple)) or not over:

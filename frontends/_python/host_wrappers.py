@@ -51,6 +51,19 @@ def _configured(e: ast.Call, value: Callable[[ast.expr, Mapping[str, Value]], Va
     return {}
 
 
+def turns_of(of: ast.comprehension) -> list[dict[str, ast.expr]]:
+    """What a comprehension gives its name in each of a few turns that it says itself (`range(3)`, `"qkv"`); [] for another one."""
+    over, most = of.iter, 16
+    match over:
+        case ast.Call(func=ast.Name(id="range"), args=[ast.Constant(value=int() as count)], keywords=[]) if 0 < count <= most:
+            items: list[ast.expr] = [ast.Constant(k) for k in range(count)]
+        case ast.Constant(value=str() as letters) if 0 < len(letters) <= most:
+            items = [ast.Constant(x) for x in letters]
+        case _:
+            return []
+    return [] if of.ifs or not isinstance(of.target, ast.Name) else [{of.target.id: x} for x in items]
+
+
 def held_since_made(file: HostFile, attr: str) -> ast.expr | None:
     """What an attribute of an object is from its `__init__`, where one class of a file alone has it: a literal, or the default of the argument that it is."""
     found: list[ast.expr] = []

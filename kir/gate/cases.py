@@ -287,21 +287,23 @@ SPECIAL = ("least", "most", "zeros", "ones")
 
 
 def special_cases(problem: Problem, cases: Sequence[Case]) -> list[Case]:
-    """The first case of a problem with inputs of the same values everywhere, where its own program, if it has one, is right."""
-    first = next((c for c in cases if isinstance(c, ProblemCase)), None)
-    if first is None or not (naive := _naive(problem)):
+    """The first case of a problem, and that of most elements (data below a size are below none at 1), with inputs of the same values everywhere, where its
+    own program, if it has one, is right."""
+    drawn = [c for c in cases if isinstance(c, ProblemCase)]
+    if not drawn or not (naive := _naive(problem)):
         return []
     names = tensor_names(naive[0], problem, {})
     out: list[Case] = []
-    for kind in SPECIAL:
-        inputs = dict(first.inputs)
+    widest = max(range(len(drawn)), key=lambda i: elements_of(problem, drawn[i].at))
+    for case, kind in ((drawn[i], kind) for i in dict.fromkeys((0, widest)) for kind in SPECIAL):
+        inputs = dict(case.inputs)
         for t in problem.spec.tensors:
             how = problem.usual_draw(t)
             if t.name in inputs and (how.kind == "integers" or (inputs[t.name].dtype.kind not in "iub" and how.kind != "partition")):
                 low, high = (how.low, how.high - 1) if how.kind == "integers" else (-2.0**10, 2.0**10)
                 value = {"least": low, "most": high, "zeros": min(max(0.0, low), high), "ones": min(max(1.0, low), high)}[kind]
                 inputs[t.name] = np.full_like(inputs[t.name], value)
-        ours, theirs = (ProblemCase(problem, first.at, f"inputs all {kind}", 0, inputs, which) for which in (first.names, names))
+        ours, theirs = (ProblemCase(problem, case.at, f"inputs all {kind}", 0, inputs, which) for which in (case.names, names))
         if _right(naive[0], theirs):
             out.append(ours)
     return out

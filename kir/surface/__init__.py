@@ -22,6 +22,8 @@ StatementPath = tuple[int | str, ...]
 Option = int | float | str | bool
 UNCOMPILED = "not compiled"
 """How a reason begins where nothing is known of the machine code, because a side was not compiled."""
+NVCC_UNROLLS = "nvcc_unrolls"
+"""An option of a kernel that is written in CUDA C++: nvcc decides how many rounds of a serial loop it writes out; else it writes out none."""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from kir.ir.nodes import Binary, Call, Const, Expr, Program, Var
 from kir.ir.types import I32
 from kir.ir.visit import names_read, walk
 from kir.surface import Frontend
+from kir.surface.launches.aligned import with_whole_vectors
 from kir.surface.launches.alike import AS_SEEN, whole_parts
 from kir.surface.launches.assembled import UNKNOWN, Assumed, Found
 from kir.surface.launches.axes import with_axes, with_counts
@@ -64,6 +65,7 @@ def _whole(reader: Frontend, path: Path, kernel: str, found: Found) -> Found:
     wanted, made = open_shapes(found.binding), under(reader, path, kernel)
     if len(found.open) > len(wanted):
         return found
+    given, found = found, _aligned(found, made)
     binding = with_shapes(found.binding, made, found.guessed)
     said = [Assumed(f"{name} has {' x '.join(map(str, binding.tensors[name].shape))} element{'s' * (binding.tensors[name].shape != [1])}: all that the kernel "
                     "reaches", ("tensors", name, "shape")) for name in wanted if "?" not in binding.tensors[name].shape]
@@ -71,21 +73,28 @@ def _whole(reader: Frontend, path: Path, kernel: str, found: Found) -> Found:
              if name not in wanted and t.shape != found.binding.tensors[name].shape]
     said += [Assumed(fact) for fact in binding.facts if fact not in found.binding.facts and not re.fullmatch(r"\w+ >= [12]", fact)]
     if not open_shapes(binding):
+        parted = whole_parts(binding, made, found.examples or {})
+        said += [Assumed(f"{fact}, {AS_SEEN}") for fact in parted]
+        binding = binding.changed(facts=[*binding.facts, *parted])
         loose, binding = binding, with_ties(with_reached_axes(binding, made), made, found.examples)
         said += [Assumed(f"{name} is {' x '.join(map(str, t.shape))}: all that the kernel reaches") for name, t in binding.tensors.items()
                  if t.shape != loose.tensors[name].shape]
         said += [Assumed(fact) for fact in binding.facts if fact not in loose.facts]
-        parted = whole_parts(binding, made, found.examples or {})
-        said += [Assumed(f"{fact}, {AS_SEEN}") for fact in parted]
-        binding = binding.changed(facts=[*binding.facts, *parted])
         shaped = with_axes(binding, made)
         binding = with_counts(shaped, made)
         binding = with_places(with_axes(binding, made) if binding is not shaped else binding, made)
         said += [Assumed(f"{fact}, or {'the grid or a loop leaves a rest out' if '%' in fact else 'numbers do not stay within 32 bits'}")
                  for fact in binding.facts if fact not in shaped.facts]
     binding = _padded(binding)
-    unsaid = frozenset(fact for fact in binding.facts if fact not in found.binding.facts and not re.fullmatch(r"\w+ >= \d+", fact))
+    unsaid = frozenset(fact for fact in binding.facts if fact not in given.binding.facts and not re.fullmatch(r"\w+ >= \d+", fact))
     return flattened(replace(found, binding=binding.changed().assuming(unsaid), assumed=(*found.assumed, *said)))
+
+
+def _aligned(found: Found, made: Callable[[Binding], Program]) -> Found:
+    """With multiples of a vector's length, where vectors are not aligned else."""
+    binding = with_whole_vectors(found.binding, made, found.examples or {})
+    said = [Assumed(f"{fact}, or vectors that threads move are not aligned") for fact in binding.facts if fact not in found.binding.facts]
+    return replace(found, binding=binding, assumed=(*found.assumed, *said)) if said else found
 
 
 def _counted(found: Found, program: Program) -> Found:

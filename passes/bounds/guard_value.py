@@ -164,7 +164,10 @@ class GuardValue(Pass):
 
     def _nothing(self, s: n.Let | n.Store) -> list[str]:
         """What the value may be for a fold of it to stay what it was: the fold's own neutral element where it is folded as it is, nothing in a product, and
-        minus infinity in an exponential. Whether it is the right one decides what it is good for later, not whether the step is right."""
+        minus infinity in an exponential; of all that is stored to global memory, zero. Whether it is the right one decides what it is good for later, not
+        whether the step is right."""
+        if isinstance(s, n.Store) and s.at.buffer.space == "global" and expr_text(s.value) == self.value and dtype_of(s.value.type).is_float:
+            return [expr_text(build.const(0.0, dtype_of(s.value.type)))]  # past the end nothing is stored
         if not isinstance(s, n.Store) or not isinstance(s.value, n.Binary) or n.Load(s.at) not in (s.value.a, s.value.b):
             return []
         folded = s.value.b if s.value.a == n.Load(s.at) else s.value.a

@@ -58,6 +58,9 @@ from kir.rewrite.edit import kernel_of
 from kir.rewrite.guard import fallback_name, with_guard, without_guard
 from kir.rewrite.match import matched
 
+NARROW = 2
+"""Bytes of an element up to which it is narrow."""
+
 
 @dataclass(frozen=True)
 class VersionKernel(Pass):
@@ -85,8 +88,8 @@ class VersionKernel(Pass):
         return out
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a kernel that has no other version. Left open, the sizes are those that rows of its tensors have, of all and of those that it reads, where
-        they are not known to be multiples."""
+        """At a kernel that has no other version. Left open, the sizes are those that rows of its tensors have, of all, of those that it reads and of
+        those of narrow elements, where they are not known to be multiples."""
         if not isinstance(node, n.Kernel):
             return None
         if not self.sizes:
@@ -99,11 +102,13 @@ class VersionKernel(Pass):
         return Site(path, self)
 
     def _rows(self, program: n.Program, kernel: n.Kernel) -> list[tuple[str, ...]]:
-        """The sizes that are lengths of rows, of all tensors that a kernel names, and of those that are only read."""
+        """The sizes that are lengths of rows, of all tensors that a kernel names, of those that are only read, and of those of narrow elements, whose rows
+        begin at whole vectors where these are of many."""
         named, facts = buffers_named(kernel), Facts.from_program(program)
         out = []
-        for roles in (("in", "inout", "out"), ("in",)):
-            rows = [p.of.shape[-1] for p in program.params if p.role in roles and isinstance(p.of, n.Buffer) and p.name in named and len(p.of.shape) > 1]
+        for roles, most in ((("in", "inout", "out"), 8), (("in",), 8), (("in", "inout", "out"), NARROW)):
+            rows = [p.of.shape[-1] for p in program.params if p.role in roles and isinstance(p.of, n.Buffer) and p.name in named and len(p.of.shape) > 1
+                    and p.of.dtype.bytes <= most]
             open_ = [d.name for d in rows if isinstance(d, n.Var) and decide(build.compare("eq", build.mod(d, build.const(self.divisor, dtype_of(d.type))), 0),
                                                                             facts).kind != "always"]
             out.append(tuple(dict.fromkeys(open_)))

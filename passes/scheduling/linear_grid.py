@@ -29,11 +29,13 @@ kernel main grid (cta: M * N) threads 1
 ```
 
 Where CTAs along one axis form clusters, clusters are what is numbered, and CTAs within each: `cta // size` and `cta % size`. Of three axes the last two
-are counted as one, the second fastest: the tiles of all products of a batch are then one row of tiles.
+are counted as one, the second fastest: the tiles of all products of a batch are then one row of tiles. `order` takes three axes in another order first: where
+CTAs that stay take every so many-th tile, it says which tiles one of them has.
 """
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import permutations
 from typing import ClassVar
 
 from kir.base.dataclass import dataclass
@@ -44,6 +46,9 @@ from kir.ir.visit import names_read, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
 from kir.rewrite.match import matched, params_as
+
+ORDERS = tuple(permutations(range(3)))
+"""Those of three axes."""
 
 
 def _countable(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -62,7 +67,7 @@ def _countable(program: n.Program, site: Site, context: Context) -> Verdict:
 @dataclass(frozen=True)
 class LinearGrid(Pass):
     """`rows_first`: whether the last axis (rows) is the slow one, as in row-major order; else the first is. `named`: whether the coordinates have
-    names; else they are worked out wherever they are used. `axes` are those of the grid."""
+    names; else they are worked out wherever they are used. `axes` are those of the grid; `order` has the numbers of three, the fastest first."""
 
     intent: ClassVar[str] = "raster-l2"
     catalogue: ClassVar[tuple[int, ...]] = (31,)
@@ -74,6 +79,7 @@ class LinearGrid(Pass):
     rows_first: bool = True
     named: bool = True
     axes: int = 2
+    order: tuple[int, ...] = ()
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a kernel with two grid axes, or three."""
@@ -88,13 +94,15 @@ class LinearGrid(Pass):
             return Miss("its clusters do not stretch along one axis, in a whole number of them")
         if node.cluster and not self.named:
             return Miss("the coordinates of clusters have names")
+        if self.order and (self.order not in ORDERS or len(node.grid) != 3 or node.cluster):
+            return Miss("an order is one of three axes, without clusters")
         return Site(path, replace(self, axes=len(node.grid)))
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """One axis, and a let for each of the two."""
         kernel = kernel_of(program, site.path)
         if len(kernel.grid) == 3:
-            kernel = _joined(program, kernel)
+            kernel = _joined(program, replace(kernel, grid=tuple(kernel.grid[k] for k in self.order)) if self.order else kernel)
         x, y = kernel.grid
         if (along := cluster_axis(kernel)) is not None:
             return Rewritten(replace_kernel(program, kernel.name, self._clusters(program, kernel, *along)), site.path)
@@ -150,17 +158,21 @@ class LinearGrid(Pass):
                                                for first in (True, False)))
 
     def _with_three(self, program: n.Program, found: tuple[Site, ...]) -> tuple[Site, ...]:
-        """The ways back to two axes, and after them those to three."""
+        """The ways back to two axes, and after them those to three, in the order that is asked for too."""
         def three(site: Site) -> bool:
             return _apart_again(kernel_of(site.params.deoptimize(program, site).program, site.path)) is not None
-        return (*found, *(replace(x, params=replace(params_as(x, LinearGrid), axes=3)) for x in found if three(x)))
+        apart = tuple(x for x in found if three(x))
+        ways = tuple(replace(x, params=replace(params_as(x, LinearGrid), axes=3)) for x in apart)
+        asked = ways if self.order in ORDERS else ()  # a search that takes any would have six programs where one will do
+        return (*found, *ways, *(replace(x, params=replace(params_as(x, LinearGrid), order=self.order)) for x in asked if "clusters" not in x.captures))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Two axes, or three."""
         if self.axes == 3:
             flat = replace(self, axes=2).deoptimize(program, site)
-            there = kernel_of(flat.program, site.path)
-            return Rewritten(replace_kernel(flat.program, there.name, matched(_apart_again(there))), site.path)
+            there = matched(_apart_again(kernel_of(flat.program, site.path)))
+            grid = tuple(there.grid[self.order.index(k)] for k in range(3)) if self.order else there.grid
+            return Rewritten(replace_kernel(flat.program, there.name, replace(there, grid=grid)), site.path)
         kernel = kernel_of(program, site.path)
         if "clusters" in site.captures:
             return Rewritten(replace_kernel(program, kernel.name, _apart(kernel, site.captures["clusters"], self.rows_first)), site.path)

@@ -31,6 +31,7 @@ kernel main grid (row: M) threads 64
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 from kir.analysis import Aliases, Facts
@@ -42,7 +43,7 @@ from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.printer import expr_text
 from kir.ir.types import TileType, dtype_of, shape_of
-from kir.ir.visit import names_read, substitute, walk
+from kir.ir.visit import children, names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at
@@ -55,6 +56,10 @@ from kir.rewrite.view import expression_at, text_of
 from ._buffered_value import can_be_declared, declared, holding, mentioned, without
 
 By = Literal["store", "copy"]
+MOST_OFFERED = 8
+"""Tiles that are offered at one statement."""
+FEW = 64
+"""Elements of an axis that are held as a whole."""
 
 
 def _unchanged(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -121,9 +126,15 @@ class HoldTile(Pass):
         return Knowing(_Change(pattern, held, rank, kept), known)
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a statement of the whole CTA that reads elements of the tile, which is given."""
-        if not isinstance(node, n.Stmt) or isinstance(node, n.Alloc) or not self.value:
+        """At a statement of the whole CTA that reads elements of the tile. Left open, it is each one that the statement loads, or computes, and that nothing
+        within it changes."""
+        if not isinstance(node, n.Stmt) or isinstance(node, n.Alloc):
             return None
+        if not self.value:
+            if team_level(program, path) != "cta":
+                return None
+            some = [replace(self, value=text_of(x)).match(program, path, node) for x in self._tiles(node)]
+            return tuple(each for each in some if isinstance(each, Site)) or None
         value = self.tile_at(program, path)
         if value is None:
             return Miss("that is no tile here that could be kept")
@@ -134,6 +145,25 @@ class HoldTile(Pass):
         if rewritten(node, self.reading(value, self.memory(value, "%held"), Facts.at(program, path))) == node:
             return Miss("the statement reads no element of it")
         return Site(path, self)
+
+    def _tiles(self, node: n.Stmt) -> list[n.Expr]:
+        """The tiles that a statement has as a whole, or that its loops read part by part, the first few, each once: what it loads from global memory where
+        they are copied, else what it computes."""
+        changed, out = {*bound_names((node,)), *buffers_written((node,))}, dict[n.Expr, None]()
+        trips = {s.var.name: s.hi for s in walk(node) if isinstance(s, n.For) and build.is_const(s.lo, 0)}
+
+        def look(x: n.Node) -> None:
+            if isinstance(x, n.Load) and x.at.buffer.space == "global":
+                made = _widened(x, changed, trips)
+                out.update({made: None} if made is not None and _can_be_held(made) else {})
+            elif isinstance(x, n.Expr) and self.by == "store" and isinstance(x.type, TileType) and _can_be_held(x) and buffers_read(x) \
+                    and not isinstance(x, n.Load) and changed.isdisjoint({*names_read(x), *buffers_read(x)}):
+                out[x] = None
+                return
+            for inner in children(x):
+                look(inner)
+        look(node)
+        return list(out)[:MOST_OFFERED]
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Memory, what fills it, and reads of it in the rest of the block."""
@@ -189,6 +219,29 @@ class HoldTile(Pass):
         if value is None or self.space != "shared":
             return Effect()
         return Effect(shared_bytes=math.prod(d for d in shape_of(value.type) if isinstance(d, int)) * dtype_of(value.type).bytes)
+
+
+def _widened(x: n.Load, changed: set[str], trips: dict[str, n.Expr]) -> n.Load | None:
+    """What a load reads over all iterations of the loops around it: of an axis that they run over all that it has, where that is little, else as many elements
+    as there are iterations. None where it is something else."""
+    if x.at.buffer.name in changed or (x.mask is not None and not changed.isdisjoint(names_read(x.mask))):
+        return None
+    index = list[n.Expr | n.Span]()
+    for e, d in zip(x.at.index, x.at.buffer.shape, strict=False):
+        own, whole = changed & names_read(e), build.int_value(d)
+        if not own:
+            index.append(e)
+        elif isinstance(e, n.Span):
+            return None
+        elif whole is not None and whole <= FEW:
+            index.append(n.Span(build.const(0), whole))
+        else:
+            var, rest = (e, build.const(0)) if isinstance(e, n.Var) else (e.a, e.b) if isinstance(e, n.Binary) and e.op == "add" else (None, None)
+            trip = build.int_value(trips[var.name]) if isinstance(var, n.Var) and var.name in trips else None
+            if trip is None or rest is None or not changed.isdisjoint(names_read(rest)):
+                return None
+            index.append(n.Span(rest, trip))
+    return replace(x, at=n.Region(x.at.buffer, tuple(index)))
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ def test_help_lists_every_command_with_its_line(capsys: pytest.CaptureFixture[st
     code, out, _ = run(capsys, "--help")
     assert code == 0
     listed = {line.split()[0]: line.split(maxsplit=1)[1] for line in out.splitlines() if line.startswith("  ")}
-    assert sorted(listed) == COMMANDS and "begin with: kir check FILE" in out
+    assert sorted(listed) == COMMANDS and "begin with: kir explain FILE" in out
     assert all(0 < len(summary) <= 110 for summary in listed.values())
 
 

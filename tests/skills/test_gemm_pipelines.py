@@ -44,6 +44,7 @@ def filled(name: str, chip: str, dtype: str, **point: int) -> tuple[Program, Pro
     ("gemm_sm90_nt_multicast", "bf16", {"rows": 128, "columns": 224, "stages": 4, "size": 2, "raster": 8, "rounds": 7}),
     ("bmm_sm90", "bf16", {"rows": 64, "columns": 128, "stages": 8, "raster": 8, "rounds": 1}),
     ("bmm_sm90_pingpong", "bf16", {"rows": 64, "columns": 128, "stages": 8, "raster": 8, "rounds": 1}),
+    ("bmm_sm90_multicast", "bf16", {"rows": 128, "columns": 128, "stages": 6, "size": 2, "raster": 8, "rounds": 2}),
 ])
 def test_few_rows_few_tiles_and_any_n_are_right_and_lowered(name: str, dtype: str, point: dict[str, int]) -> None:
     made, wanted = filled(name, "h200", dtype, **point)

@@ -81,6 +81,8 @@ def test_a_kernel_is_read_checked_and_rewritten_by_an_agent(tmp_path: Path) -> N
         assert whole.contents[0].text == program["text"]
         ran = (await client.call_tool("run", {"file": "racy.kir"})).structured_content
         assert not ran["ok"] and any("race" in f or "ordered" in f or "s[" in f for f in ran["findings"])
+        seen = (await client.call_tool("glance", {"file": "racy.kir", "seconds": 5})).structured_content
+        assert seen["computes"]["text"].startswith("kir 1") and not seen["naive"] and seen["bound_by"] and "KIR-S015" in seen["notes"][0]
         decided = (await client.call_tool("check", {"file": "racy.kir"})).structured_content
         assert decided["verdict"] == "refuted" and decided["kinds"]["race"] == "refuted" and "KIR-Y002" in decided["findings"][0]
         open_ = (await client.call_tool("check", {"file": "opaque.kir"})).structured_content

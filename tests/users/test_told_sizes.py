@@ -10,8 +10,8 @@ from kir.learning.optimize.hosts.cuda import beside as beside_in_cuda
 from kir.learning.optimize.hosts.python import beside
 from kir.learning.optimize.inputs import subject
 from kir.surface.reading import launched, load_expert
+from tests.users.launches.test_host_idioms import HEAD as KERNEL_HEAD
 from tests.users.test_found_launches import called_binding
-from tests.users.test_host_idioms import HEAD as KERNEL_HEAD
 
 GATED = """
 import torch
@@ -182,3 +182,150 @@ def test_axes_that_are_made_one_are_all_but_the_last(tmp_path: Path) -> None:
     (tmp_path / "k.py").write_text(KERNEL_HEAD + FLAT, encoding="utf-8")
     binding = called_binding(tmp_path / "k.py")
     assert binding.grid == ["ceildiv(T, 16)"] and binding.tensors["x"].shape[0] == "T" and binding.metas["BT"] == 16
+
+
+HALVES = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def turned(q_ptr, cos_ptr, y_ptr, heads, HALF: tl.constexpr):
+    token, head, d = tl.program_id(0), tl.program_id(1), tl.arange(0, HALF)
+    at = (token * heads + head) * (2 * HALF) + d
+    c = tl.load(cos_ptr + token * HALF + d)
+    tl.store(y_ptr + at, tl.load(q_ptr + at) * c)
+    tl.store(y_ptr + at + HALF, tl.load(q_ptr + at + HALF) * c)
+
+
+def run(q, cos):
+    tokens, heads, dim = q.shape
+    y = torch.empty_like(q)
+    turned[(tokens, heads)](q, cos, y, heads, HALF=dim // 2)
+    return y
+
+
+if __name__ == "__main__":
+    print(run(torch.randn(64, 4, 128, device="cuda"), torch.randn(64, 64, device="cuda")))
+"""
+
+
+def test_a_size_of_which_the_half_is_a_compile_time_value_is_twice_that(tmp_path: Path) -> None:
+    """So that rows lie as they are read; a call in which it is odd says otherwise, and is followed."""
+    (file := tmp_path / "turned.py").write_text(HALVES)
+    binding, _ = launched(str(file))
+    assert binding is not None and binding.sizes == ["tokens", "heads"] and binding.facts == ["tokens >= 1", "heads >= 1"]
+    assert binding.tensors["q_ptr"].shape == ["tokens", "heads", 128] and binding.tensors["cos_ptr"].shape == ["tokens", 64]
+    file.write_text(HALVES.replace("randn(64, 4, 128,", "randn(64, 4, 129,"))
+    binding, _ = launched(str(file))
+    assert binding is not None and "dim // 2 == 64" in binding.facts
+    file.write_text(HALVES.replace("turned[(tokens, heads)]", "turned[(tokens, heads, triton.cdiv(dim, 128))]"))
+    binding, _ = launched(str(file))
+    assert binding is not None
+    after = beside(file, "turned", binding, load_expert(str(file), binding).program).after
+    assert "        triton.cdiv(dim, 128) == 1\n" in after, "another one may have the same half"
+
+
+ROWS_OF = """#include <cuda_runtime.h>
+__global__ void scale_rows(const float* x, const float* by, float* y, int N, int C) {
+  int row = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row >= N) return;
+  for (int c = 0; c < C; c++) y[row * C + c] = x[row * C + c] * by[row];
+}
+void scale(const float* x, const float* by, float* y, int B, int T, int C) {
+  int N = B * T;
+  scale_rows<<<(N + 255) / 256, 256>>>(x, by, y, N, C);
+}
+int main() {
+  int B = 8, T = 1024, C = 768;
+  float *x, *by, *y;
+  cudaMalloc(&x, B * T * C * sizeof(float));
+  cudaMalloc(&y, B * T * C * sizeof(float));
+  cudaMalloc(&by, B * T * sizeof(float));
+  scale(x, by, y, B, T, C);
+}
+"""
+
+
+def test_a_kernel_that_is_told_how_many_rows_there_are_has_one_size_for_them(tmp_path: Path) -> None:
+    """Also where they are one axis of several, so that its launch says each size; a kernel that is told one of the parts, too, keeps both."""
+    (file := tmp_path / "rows.cu").write_text(ROWS_OF)
+    binding, _ = launched(str(file))
+    assert binding is not None and binding.sizes == ["N", "C"] and binding.grid == ["ceildiv(N, 256)"]
+    assert {k: t.shape for k, t in binding.tensors.items()} == {"x": ["N", "C"], "y": ["N", "C"], "by": ["N"]}
+    assert subject(str(file)).called == {"N": 8 * 1024, "C": 768}
+    assert "scale_rows_faster(N, C, (float*)x" in beside_in_cuda(file, "scale_rows", binding, load_expert(str(file), binding).program).after
+    file.write_text(ROWS_OF.replace("int N, int C) {\n  int row", "int N, int T, int C) {\n  int row").replace("y, N, C);", "y, N, T, C);").replace(
+        "* by[row]", "* by[row % T]"))
+    binding, _ = launched(str(file))
+    assert binding is not None and binding.sizes == ["B", "T", "C"]
+
+
+GROUPS = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def groups_of(x_ptr, y_ptr, w_ptr, size, EACH: tl.constexpr, HW: tl.constexpr, GROUPS: tl.constexpr, BLOCK: tl.constexpr):
+    pid = tl.program_id(0)
+    for at in range(0, size, BLOCK):
+        r = at + tl.arange(0, BLOCK)
+        w = tl.load(w_ptr + pid % GROUPS * EACH + r // HW, mask=r < size, other=0.0)
+        tl.store(y_ptr + pid * size + r, w * tl.load(x_ptr + pid * size + r, mask=r < size, other=0.0), mask=r < size)
+
+
+def run(x, w, groups=8):
+    N, C, H, W = x.shape
+    y = torch.empty_like(x)
+    groups_of[(N * groups,)](x, y, w, C // groups * H * W, C // groups, H * W, groups, BLOCK=256)
+    return y
+
+
+if __name__ == "__main__":
+    print(run(torch.randn(4, 256, 64, 64, device="cuda"), torch.randn(256, device="cuda")))
+"""
+PAIRS = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def products(a_ptr, b_ptr, c_ptr, N: tl.constexpr):
+    at = tl.program_id(0) * N + tl.arange(0, N)
+    tl.store(c_ptr + at, tl.load(a_ptr + at) * tl.load(b_ptr + at))
+
+
+def run(a, b):
+    c = torch.empty(a.shape, device=a.device)
+    products[(a.shape[0],)](a, b, c, N=32)
+    return c
+
+
+if __name__ == "__main__":
+    print(run(torch.randn(4096, 32, device="cuda"), torch.randn(4096, 32, device="cuda")))
+"""
+
+
+@pytest.mark.parametrize("made", ['(torch.randn(4096, 32, device="cuda", dtype=torch.float16) for _ in range(2))',
+                                  '[torch.randn(4096, 32, device="cuda", dtype=torch.float16) for x in "ab"]'])
+def test_tensors_that_a_comprehension_makes_are_each_seen(made: str, tmp_path: Path) -> None:
+    (file := tmp_path / "k.py").write_text(PAIRS.partition("    print(run(")[0] + f"    a, b = {made}\n    print(run(a, b))\n")
+    binding, _ = launched(str(file))
+    assert binding is not None and {k: (t.shape, t.dtype) for k, t in binding.tensors.items() if k != "c_ptr"} == {
+        "a_ptr": (["n", 32], "f16"), "b_ptr": (["n", 32], "f16")}
+    assert subject(str(file)).called == {"n": 4096}
+
+
+@pytest.mark.parametrize(("text", "sizes", "shapes"), [
+    (GROUPS, ["N", "H", "W"], {"x_ptr": ["N", 256, "H", "W"], "y_ptr": ["N", 256, "H", "W"], "w_ptr": [256]}),
+    (PAIRS, ["n"], {"a_ptr": ["n", 32], "b_ptr": ["n", 32], "c_ptr": ["n", 32]})])
+def test_what_a_kernel_reaches_of_a_length_that_nobody_names_is_that_long(text: str, sizes: list[str], shapes: dict[str, list[str]], tmp_path: Path) -> None:
+    """Weights of channels, of which compile-time values say how many there are; matrices that are as many as those that the launch counts."""
+    (file := tmp_path / "k.py").write_text(text)
+    binding, _ = launched(str(file))
+    assert binding is not None and binding.sizes == sizes
+    assert {k: t.shape for k, t in binding.tensors.items()} == shapes

@@ -45,7 +45,7 @@ class Team:
 class InstructionCalls:
     """Writes calls of the instruction table that stand as statements. `pool` gives the offset of each shared array in dynamic shared memory;
     empty when all are static. `results` are the references that a function with several results writes them to, `constant` names memory that
-    is only read."""
+    is only read. `rolled`: serial loops stay loops, and nvcc does not write some of their rounds out."""
 
     to: Expressions
     memory: Memory
@@ -55,6 +55,7 @@ class InstructionCalls:
     constant: set[str] = field(default_factory=set)
     program: n.Program | None = None
     refusals: list[Diagnostic] = field(default_factory=list)
+    rolled: bool = True
 
     def _eval(self, e: n.Call, team: Team) -> None:
         w, to = self.to.writer, self.to

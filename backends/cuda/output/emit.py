@@ -21,7 +21,7 @@ from kir.ir.rebuild.padded_rows import with_padding
 from kir.ir.rebuild.plans import guards_of, has_dispatch, launches, plan_of
 from kir.ir.types import DType, TileType, dtype_of
 from kir.ir.visit import walk
-from kir.surface import Argument, Emitted, Entry, SourceLine
+from kir.surface import NVCC_UNROLLS, Argument, Emitted, Entry, SourceLine
 
 from ..._cpp_names import RESERVED
 from ..expressions.expressions import PRODUCT, Expressions, Writer
@@ -130,10 +130,12 @@ def write(program: n.Program) -> Written:
     source_map = tuple(SourceLine(i + before, path) for i, (_, path) in enumerate(lines, 1) if path is not None)
     launched = tuple(by_name[name] for name in order)
     started = ""
-    if not (program.tensor_maps or overlapping or any(k.cluster for k in program.kernels)):
-        with suppress(KirError) if has_dispatch(program) else nullcontext():  # a choice that C++ cannot say is left to the caller
-            started = launch(top_name(program), launched, {p.name: a.name for p, a in zip(_parameters(program), launched[0].arguments, strict=True)},
-                             plan_of(program))
+    if not (overlapping or any(k.cluster for k in program.kernels)):
+        given = [a for a in launched[0].arguments if a.kind != "map"]
+        tensors = {p.name: p.of for p in _parameters(program) if isinstance(p.of, n.Buffer)}
+        with suppress(KirError) if has_dispatch(program) or program.tensor_maps else nullcontext():  # a choice that C++ cannot say is left to the caller
+            started = launch(top_name(program), launched, {p.name: a.name for p, a in zip(_parameters(program), given, strict=True)}, plan_of(program),
+                             {m.name: (m, tensors[m.of]) for m in program.tensor_maps})
     newer = any("__CUDA_ARCH__ >= 900" in text for text in texts)
     bindings = tuple((e.function, binding_text(program, e, local_names[e.kernel], newer)) for e in by_name.values())
     return Written(Emitted("cuda", content_hash(program), text_of, source_map, launched, bindings, launch=started), ())
@@ -289,7 +291,7 @@ class _Part:
             assert isinstance(axis.extent.type, DType)
             to.facts = to.facts.ranging(n.Var(axis.name, axis.extent.type), n.Const(0, axis.extent.type), axis.extent)
         read_only = {p.name for p in self.program.params if p.role == "in"}
-        body = Statements(to, memory, threads, pool, program=self.program, constant=read_only)
+        body = Statements(to, memory, threads, pool, program=self.program, constant=read_only, rolled=not dict(k.attrs).get(NVCC_UNROLLS))
         body.block(k.body, (k.name,), Team(threads))
         self.refusals += body.refusals
         self.used |= to.used

@@ -407,7 +407,9 @@ class Statements(InstructionCalls):
         for line in gathers.before if gathers else ():
             w.put(line)
         to.counted |= gathers.places if gathers else {}
-        if s.kind == "serial":
+        if s.kind == "serial" and not self.rolled:
+            pass  # as in the file that it was read from
+        elif s.kind == "serial":
             w.put("#pragma unroll 1")
         elif "factor" in attrs and s.kind == "unroll":
             w.put(f"#pragma unroll {attrs['factor']}")

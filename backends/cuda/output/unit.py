@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import resources
 
+from kir.analysis.tiles.mapped_views import ends_joined
 from kir.ir import nodes as n
 from kir.ir.printer import expr_text
 from kir.ir.rebuild.plans import Plan
@@ -38,11 +39,18 @@ def unit(program: str, includes: Sequence[str], device: Sequence[str], body: Seq
     return made.replace(_BODY, "\n".join(body)).rstrip() + "\n", before
 
 
-def launch(program: str, entries: Sequence[Entry], names: Mapping[str, str], plan: Plan) -> str:
+_KINDS = {"u8": "UINT8", "i8": "UINT8", "f8e4m3": "UINT8", "f8e5m2": "UINT8", "bool": "UINT8", "u16": "UINT16", "i16": "UINT16", "u32": "UINT32",
+          "i32": "INT32", "u64": "UINT64", "i64": "INT64", "f16": "FLOAT16", "bf16": "BFLOAT16", "f32": "FLOAT32", "f64": "FLOAT64"}
+_SWIZZLES = {0: "NONE", 32: "32B", 64: "64B", 128: "128B"}
+
+
+def launch(program: str, entries: Sequence[Entry], names: Mapping[str, str], plan: Plan, maps: Mapping[str, tuple[n.TensorMap, n.Buffer]] | None = None) -> str:
     """A host function that launches the kernels of a unit as their plan says, `entries` in the order of its launches; `names` are C++'s for the program's
-    parameters. Raises KirError KIR-B007 for a grid, or a choice between launches, that the host cannot compute."""
-    arguments: Sequence[Argument] = entries[0].arguments
-    kernels = iter([{"function": e.function, "grid": [_host(x, names) for x in e.grid] or ["1"], "threads": e.threads,
+    parameters, `maps` tensor maps by name, each with its tensor. Raises KirError KIR-B007 for a grid, a choice between launches or a tensor map that the host
+    cannot compute."""
+    arguments: Sequence[Argument] = [a for a in entries[0].arguments if a.kind != "map"]
+    held = {e.function: [_map(a.name, *(maps or {})[a.source], names) for a in e.arguments if a.kind == "map"] for e in entries}
+    kernels = iter([{"function": e.function, "grid": [_host(x, names) for x in e.grid] or ["1"], "threads": e.threads, "maps": held[e.function],
                      "shared": int(dict(e.options).get("dynamic_shared", 0))} for e in entries])
 
     def steps(plan: Plan, pad: str) -> Iterator[Mapping[str, object]]:
@@ -59,7 +67,22 @@ def launch(program: str, entries: Sequence[Entry], names: Mapping[str, str], pla
             yield {"text": "}", "pad": pad}
 
     parameters = [{"name": a.name, "type": f"{TYPES[a.dtype]}{'*' if a.kind == 'pointer' else ''}"} for a in arguments]
-    return _rendered("launch.cu.j2", program=program, steps=[*steps(plan, "  ")], parameters=parameters)
+    return _rendered("launch.cu.j2", program=program, steps=[*steps(plan, "  ")], parameters=parameters, mapped=any(held.values()),
+                     plain=not all(held.values()))
+
+
+def _map(name: str, m: n.TensorMap, of: n.Buffer, names: Mapping[str, str]) -> Mapping[str, object]:
+    """What the host encodes of a tiled map over a dense tensor."""
+    options = dict(m.attrs)
+    if options.keys() - {"swizzle", "merge", "merge_last"} or of.layout is not None or of.strides is not None or of.dtype.name not in _KINDS:
+        raise refuse("KIR-B007", f"the host cannot encode the tensor map '{m.name}'", "a tiled map over a dense tensor")
+    first, last = ends_joined(m.attrs)
+    axes, left = [f"static_cast<cuuint64_t>({_host(d, names)})" for d in of.shape], len(of.shape) - last
+    shape = [axes[:first], *([x] for x in axes[first:left]), axes[left:]] if left >= first else [axes]
+    extents = [" * ".join(x) for x in shape]
+    strides = [" * ".join([*(y for x in shape[k + 1:] for y in x), str(of.dtype.bytes)]) for k in range(len(shape) - 1)]
+    return {"name": name, "extents": extents[::-1], "strides": strides[::-1] or ["0"], "box": [str(x) for x in reversed(m.box)], "data": names[m.of],
+            "type": f"CU_TENSOR_MAP_DATA_TYPE_{_KINDS[of.dtype.name]}", "swizzle": f"CU_TENSOR_MAP_SWIZZLE_{_SWIZZLES[int(options.get('swizzle', 0))]}"}
 
 
 def _host(e: n.Expr, names: Mapping[str, str]) -> str:

@@ -323,7 +323,8 @@ class _Form:
         return [*before, *more], call
 
     def product(self, s: n.Mma) -> Sequence[n.Stmt]:
-        """A product: its operands in shared memory or fragments; on scalar units, a loop over k of elementwise sums."""
+        """A product: its operands in shared memory or fragments; on scalar units, a loop over k of elementwise sums. A right operand that has no place gets one
+        in shared memory, transposed as it is read, where wgmma takes it from."""
         if s.via == "fma":
             return self.sums(s)
         before: list[n.Stmt] = []
@@ -335,10 +336,15 @@ class _Form:
             if _is_place(inner):
                 sides.append(e)
                 continue
-            made, value = self.named(e, False)
-            buffer = _fragment(self.fresh(name), e.type)
-            before += [*made, n.Alloc(buffer), n.Store(n.Region(buffer), value)]
-            sides.append(n.Load(n.Region(buffer)))
+            turned = turned and name == "right"
+            made, value = self.named(inner if turned else e, False)
+            buffer = _fragment(self.fresh("right_shared" if name == "right" else name), inner.type if turned else e.type)
+            buffer = replace(buffer, space="shared") if name == "right" else buffer
+            moved = name == "right" and isinstance(value, n.Load) and value.at.buffer.space == "global" and value.mask is None and _has_no_tile(value.at)
+            at = n.Region(buffer)
+            before += [*made, n.Alloc(buffer), n.Copy(value, at) if moved and isinstance(value, n.Load) else n.Store(at, value)]
+            held = n.Load(at)
+            sides.append(replace(e, args=(held, *e.args[1:])) if turned and isinstance(e, n.Call) else held)
         return (*before, replace(s, a=sides[0], b=sides[1]))
 
     def sums(self, s: n.Mma) -> Sequence[n.Stmt]:
@@ -430,8 +436,12 @@ def _is_buffer(e: n.Expr) -> bool:
 
 def _is_place(e: n.Expr) -> bool:
     """Whether an expression is a place that a product takes."""
-    return isinstance(e, n.Load) and e.mask is None and e.at.buffer.space in ("fragment", "shared") and all(
-        (isinstance(i, n.Span) and i.step == 1) or (isinstance(i, n.Expr) and not isinstance(i.type, TileType)) for i in e.at.index)
+    return isinstance(e, n.Load) and e.mask is None and e.at.buffer.space in ("fragment", "shared") and _has_no_tile(e.at)
+
+
+def _has_no_tile(at: n.Region) -> bool:
+    """Whether a region is made of dense ranges and of single places."""
+    return all((isinstance(i, n.Span) and i.step == 1) or (isinstance(i, n.Expr) and not isinstance(i.type, TileType)) for i in at.index)
 
 
 def _substituted(s: n.Stmt, values: Values) -> n.Stmt:

@@ -18,6 +18,7 @@ from ..source.source import Node, Unit, fragment
 from ..source.syntax import declared_name, text
 from ..symbols.template_candidates import likely
 from ..types.errors import NotUnderstood
+from .containers import Container, declared
 from .dispatch import CPP_TYPES, KERNEL, OPEN, Closure, Config, GuessedType, KernelOf, Written, kernel_of, offered
 from .host_parts import (
     Headers,
@@ -26,6 +27,7 @@ from .host_parts import (
     function_name,
     is_class,
     is_integer,
+    last_name,
     literal,
     parameters,
     template_names,
@@ -36,7 +38,7 @@ from .host_values import SCALARS, TYPES, Extents, Memory, Pointed, Sizes, alloca
 from .records import Record, begun, passed
 
 DEEPEST, MOST_STATEMENTS = 8, 20_000
-_CASTS = frozenset({"static_cast", "reinterpret_cast", "const_cast", "std::move", "std::forward"})
+_CASTS = frozenset({"static_cast", "reinterpret_cast", "const_cast", "std::move", "std::forward", "thrust::raw_pointer_cast", "raw_pointer_cast"})
 _PARSED = frozenset({"atoi", "atol", "atoll", "stoi", "stol", "stoll", "stoul", "stoull", "strtol", "strtoll", "strtoul", "strtoull"})
 """What makes a number of a text that whoever runs the program gives: it may be any."""
 _ROUNDED_UP = frozenset({"cdiv", "ceil_div", "ceildiv", "divup", "div_up", "divceil", "ceil_division"})
@@ -227,7 +229,7 @@ class Follower:
             if d.type == "function_declarator":  # `dim3 grid(m, n)` looks like one
                 listed = d.child_by_field_name("parameters")
                 items = [self._name(text(x), scope) for x in (listed.named_children if listed is not None else [])]
-                v: Value = Extents(tuple(items)) if kind == "dim3" else Unknown(kind)
+                v: Value = Extents(tuple(items)) if kind == "dim3" else declared(self.known, kind, text(name), items if "<" in kind else ())
             elif kind.rpartition("::")[2] == "cudaLaunchConfig_t":
                 members = self._listed(self.value(init, scope)) if init is not None else []
                 v = Config(dict(zip(("gridDim", "blockDim", "dynamicSmemBytes"), members)))
@@ -235,13 +237,15 @@ class Follower:
                     held := begun(self.units, kind, init, lambda x: self.value(x, scope))) is not None:
                 v = held
             elif init is None:
-                v = Memory(self.known, text(name), None, TYPES.get(kind, "")) if pointer or d.type == "array_declarator" else Unknown(kind)
+                v = Memory(self.known, text(name), None, TYPES.get(kind, "")) if pointer or d.type == "array_declarator" else declared(
+                    self.known, kind, text(name), ())
             elif init.type in ("argument_list", "initializer_list"):
                 items = [self.value(x, scope) for x in init.named_children]
                 many = d.type == "array_declarator" or "[" in text(d)
-                v = Extents(tuple(items)) if kind == "dim3" else items if many else items[0] if items else Unknown(kind)
+                v = Extents(tuple(items)) if kind == "dim3" else items if many else declared(
+                    self.known, kind, text(name), items if init.type == "argument_list" or "<" not in kind else ())
             else:
-                v = self.value(init, scope)
+                v = declared(self.known, kind, text(name), [self.value(init, scope)])
             fixed = self.concrete or (scope is self.globals and text(name) in self.compiled) or (
                 "const" in text(s).split("=")[0] and (self.every or (self.given and scope is not self.globals)))
             if not fixed and isinstance(v, n.Const) and kind not in ("dim3", "bool") and type(v.value) is int and v.value > 1:
@@ -413,9 +417,9 @@ class Follower:
                 return method(owner, text(inner if inner is not None else field), args, self._templates(field, scope))
             if isinstance(owner, Dtype):
                 return next((x for x in args if isinstance(x, Dtype)), owner)
-            if text(field) in ("size", "length") and not args:  # of a container: a number of its own, the same each time
+            if text(field) in ("size", "length") and not args and not isinstance(owner, Container):  # of a container: a number of its own, the same each time
                 return scope.setdefault(f"{text(f.named_children[0])}.size()", self.known.fresh())
-            return Unknown("a method")
+            return owner.method(text(field), args) if isinstance(owner, Container) else Unknown("a method")
         if name in _CASTS or (f.type == "template_function" and name.endswith("_cast")):
             kind = text(t) if (t := f.child_by_field_name("arguments")) is not None else ""
             return self._cast(kind.strip("<>"), self.value(listed.named_children[-1], scope)) if listed.named_children else Unknown()
@@ -519,27 +523,19 @@ class Follower:
             if isinstance(config, Config) and of is not None:
                 self._record(of.name, e, args[2:], *config.launch(), of.templates)
             return build.const(0)
-        if last in ("cudaLaunchKernel", "cudaLaunchCooperativeKernel") and len(args) >= 5 and isinstance(args[0], KernelOf):
-            given = [scope.get(x.name, Unknown(x.name)) if isinstance(x, Pointed) else x for x in self._listed(args[3])]
-            self._record(args[0].name, e, given, args[1], args[2], args[4], args[0].templates)
-            return build.const(0)
-        if last == "cudaLaunchKernel" and len(args) >= 5:
-            given = [scope.get(x.name, Unknown(x.name)) if isinstance(x, Pointed) else x for x in (args[3] if isinstance(args[3], list) else [])]
-            words = text(listed.named_children[0]).rpartition(")")[2].strip("& ()")
-            self._record(words.partition("<")[0], e, given, args[1], args[2], args[4], [])
+        if last in ("cudaLaunchKernel", "cudaLaunchCooperativeKernel") and len(args) >= 5:
+            named = args[0] if isinstance(args[0], KernelOf) else KernelOf(last_name(text(listed.named_children[0])))
+            self._record(named.name, e, self._pointed(args[3], scope), args[1], args[2], args[4], named.templates)
             return build.const(0)
         if last == "cuLaunchKernel" and len(args) >= 10:
-            held = scope.get(text(listed.named_children[0]))
-            given = [scope.get(x.name, Unknown(x.name)) if isinstance(x, Pointed) else x for x in (args[9] if isinstance(args[9], list) else [])]
+            held, given = scope.get(text(listed.named_children[0])), self._pointed(args[9], scope)
             self._record(held if isinstance(held, str) else "", e, given, Extents(tuple(args[1:4])), Extents(tuple(args[4:7])), args[7], [])
             return build.const(0)
         if last == "cuModuleGetFunction" and len(args) >= 3 and isinstance(args[0], Pointed):
             scope[args[0].name] = text(listed.named_children[2]).strip('"')
             return build.const(0)
-        if last == "dim3":
-            return Extents(tuple(args))
-        if last == "dtype" and args:
-            return args[0]
+        if last == "dim3" or (last == "dtype" and args):
+            return Extents(tuple(args)) if last == "dim3" else args[0]
         if last in ("ceil", "ceilf", "floor", "floorf") and len(args) == 1 and isinstance(args[0], Quotient):
             return (build.ceildiv if last.startswith("ceil") else floored)(args[0].over, args[0].under)
         if last in ("min", "max") and len(args) == 2 and all(is_number(a) for a in args):
@@ -562,6 +558,9 @@ class Follower:
 
     def _listed(self, v: Value) -> list[Value]:
         return v if isinstance(v, list) else []
+
+    def _pointed(self, v: Value, scope: dict[str, Value]) -> list[Value]:
+        return [scope.get(x.name, Unknown(x.name)) if isinstance(x, Pointed) else x for x in self._listed(v)]
 
     def _followed(self, unit: Unit, node: Node, args: list[Value], templates: list[Value]) -> Value:
         scope: dict[str, Value] = {}

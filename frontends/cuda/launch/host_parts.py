@@ -96,6 +96,11 @@ def function_name(node: Node) -> str:
     return text(name).rpartition("::")[2] if name is not None else ""
 
 
+def last_name(words: str) -> str:
+    """The name of a function that is passed on, without casts, template arguments and `&`: `(void*)&kernel<4>`."""
+    return words.rpartition(")")[2].strip("& ()").partition("<")[0]
+
+
 def is_integer(kind: str) -> bool:
     """Whether a C++ type holds whole numbers."""
     return TYPES[kind][0] in "iu"

@@ -108,8 +108,11 @@ def method(a: Array, name: str, args: Sequence[Value], templates: Sequence[Value
         return found if found is not None else Unknown("an extent")
     if name == "stride" and axis is not None:
         return a.stride(axis)
-    if name in ("numel", "nelement"):
+    if name in ("numel", "nelement") or (name == "size" and not args):
         return a.elements()
+    if name == "resize" and isinstance(first, n.Expr) and is_number(first):
+        a.shape = (first,)
+        return None
     if name in ("data_ptr", "mutable_data_ptr", "const_data_ptr", "data", "get"):
         if templates and isinstance(templates[0], Dtype) and templates[0].name and not a.dtype:
             a.dtype = templates[0].name

@@ -86,6 +86,22 @@ class Story(BaseModel):
     notes: list[str]
 
 
+class Glance(BaseModel):
+    """A kernel at a glance: the simplest program that computes the same (naive, or as far as the walk came), the steps from there with what they are for, what
+    binds it (modelled seconds, and the least that moving every tensor once takes), and the steps that are forecast to gain."""
+
+    computes: Program
+    naive: bool
+    done: list[str]
+    bound_by: str
+    seconds: float
+    least_seconds: float
+    could: list[str]
+    sizes: dict[str, int]
+    lineage: str
+    notes: list[str]
+
+
 class Card(BaseModel):
     """A skill card: what it says, its state, its passes, how many kernels it was seen in."""
 
@@ -283,6 +299,18 @@ async def optimize(call: Call, output: Annotated[str, Field(description="the fil
                   file=found["files"][0] if found["best"] and found["files"] else "", notes=_notes(found))
 
 
+async def glance(call: Call, file: File, bind: Bind = "", problem: Problem = "",
+                 at: Annotated[str, Field(description="the sizes that figures are for, M=..,N=..; empty: those of the call, or usual ones")] = "",
+                 seconds: Annotated[float, Field(description="about how long to look; the same call goes on with the walk")] = 50.0) -> Glance:
+    """Look at a kernel whole: what it computes, what was done to it, what binds it, and what else could be done. The place to begin."""
+    found = await call.command("explain", file, "--seconds", f"{seconds:g}", *(("--problem", problem) if problem else ()), *(("--at", at) if at else ()),
+                               *_bound(bind))
+    could = [f"{c['forecast']['speedup']:.3g}x: {c['steps']}{f' (skill {name})' if (name := c['skill']) else ''}: {c['claim']}" for c in found["could"]]
+    return Glance(computes=_program(call, str(found["computes"]), found), naive=found["naive"], done=[f"{d['step']}: {d['claim']}" for d in found["done"]],
+                  bound_by=found["bound_by"], seconds=found["seconds"], least_seconds=found["least_seconds"], could=could, sizes=found["sizes"],
+                  lineage=found["lineage"], notes=_notes(found))
+
+
 async def explain(call: Call, id: Annotated[str, Field(description="an id such as KIR-P520, or a page such as your-own-kernel")]) -> Text:
     """Say what a diagnostic or a precondition means, and what to do about it; or give a page of the documentation (`pages` lists them)."""
     found = await call.command("explain", id)
@@ -294,7 +322,7 @@ async def explain(call: Call, id: Annotated[str, Field(description="an id such a
 
 
 TOOLS: tuple[Callable[..., Awaitable[Any]], ...] = (
-    parse, sites, opt, diff, run, check, gate, forecast, lineage, optimize, skills_search, skills_apply, explain)
+    glance, parse, sites, opt, diff, run, check, gate, forecast, lineage, optimize, skills_search, skills_apply, explain)
 """In the order in which an agent sees them."""
 
 

@@ -204,7 +204,7 @@ def _help(listing: Mapping[str, str]) -> str:
     return "\n".join(
         [
             "usage: kir COMMAND [ARGUMENTS] [--json] [--debug]",
-            "begin with: kir check FILE, kir lineage FILE, kir explore FILE, each of a CUDA, Triton or TileLang kernel",
+            "begin with: kir explain FILE, kir check FILE, kir explore FILE, each of a CUDA, Triton or TileLang kernel",
             "",
             *(f"  {name:<{width}}{summary}" for name, summary in listing.items()),
             "",

@@ -58,7 +58,10 @@ def with_ways(program: n.Program, space: Space, plan: Plan) -> Plan:
 
 def _ways(program: n.Program) -> Iterator[_Way]:
     """Both ways of each branch and choice, as far as sizes and places decide it: parts of a conjunction that data decide are left out."""
+    kernels = {k.name for k in program.kernels}
     for _, path, s in anchors(program):
+        if path[0] not in kernels:  # in a function data decide, by its arguments
+            continue
         conds = [s.cond] if isinstance(s, n.If) else []
         conds += [e.cond for e in own_nodes(s) if isinstance(e, n.Select) and e.cond.type is not None and not isinstance(e.cond.type, TileType)]
         for cond in dict.fromkeys(conds):

@@ -293,7 +293,10 @@ def _carried_out(program: Program, site: Site, context: Context) -> bool:
 
 
 def _refusals(program: Program, site: Site, context: Context) -> tuple[str, ...]:
-    return tuple(f"{id_}: {v.reason}" for id_, v in _failing(program, site, context))
+    try:
+        return tuple(f"{id_}: {v.reason}" for id_, v in _failing(program, site, context))
+    except KirError as bad:  # a value that another machine knew, as the answer that somebody wrote there
+        return (f"{bad.diagnostics[0].id}: {bad.diagnostics[0].message}",)
 
 
 def _failing(program: Program, site: Site, context: Context) -> Iterator[tuple[str, Verdict]]:

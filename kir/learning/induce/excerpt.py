@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from difflib import SequenceMatcher
 
 MOST_LINES = 30
@@ -14,33 +14,39 @@ AROUND = 2
 MOST_GONE = 8
 """Lines of one change that are shown of what goes, where what comes is to be shown too."""
 SKIPPED = "..."
+MOST_OF_ONE = 20
+"""Lines of the change that brings most, where others bring something new too."""
 TEMPORARY = re.compile(r"\b([a-z]+)_\d+_\b")
 """A name that a backend made up: its number says only how many came before it."""
+COUNTED = re.compile(r"\b([a-z]+)(?:_\d+)+_?\b")
+"""The same, and a name that a number tells apart from others, as the counters of loops."""
 
 
-def difference(before: str, after: str) -> str:
+def difference(before: str, after: str, emitted: bool = False) -> str:
     """What changes between two texts, with a few lines around each change. Where that is much, the changes that bring the most words that the text before has
-    not (an instruction, a barrier) are shown, in their order; of a long one what goes is cut short for what comes."""
-    changes = [_shortened(change) for change in _changes(before.splitlines(), after.splitlines())]
+    not (an instruction, a barrier) are shown, in their order; of a long one what goes is cut short for what comes. In what a backend `emitted` a counter that
+    got another number is no change."""
+    changes = _changes(before.splitlines(), after.splitlines(), COUNTED if emitted else TEMPORARY)
     known, words = set(_words(before)), [list(_words(" ".join(row[1:] for row in change if row.startswith("+")))) for change in changes]
     new = [len({word for word in some if word not in known}) for some in words]
+    changes = [_shortened(change, MOST_OF_ONE if sum(map(bool, new)) > 1 else MOST_LINES, known) for change in changes]
     left, kept = MOST_LINES, dict[int, list[str]]()
     for k in sorted(range(len(changes)), key=lambda k: (-new[k], k)):
         if not kept or len(changes[k]) <= left:
             kept[k] = changes[k]
         elif left >= LEAST_LINES:
-            kept[k] = [*changes[k][:left], SKIPPED]
+            kept[k] = _shortened(changes[k], left, known)
         left -= len(kept.get(k, ()))
     out = list[str]()
     for k in range(len(changes)):
         some = kept.get(k, [])
-        out += [*([SKIPPED] if not out or (out[-1] != SKIPPED) else []), *some]
+        out += [*([SKIPPED] if [SKIPPED] not in (out[-1:], some[:1]) else []), *some]
     return "\n".join(out)
 
 
-def _changes(before: Sequence[str], after: Sequence[str]) -> list[list[str]]:
-    """The changes, each with the lines around it; lines that only name temporaries otherwise are the same."""
-    a, b = ([TEMPORARY.sub(r"\1_", row) for row in rows] for rows in (before, after))
+def _changes(before: Sequence[str], after: Sequence[str], numbered: re.Pattern[str]) -> list[list[str]]:
+    """The changes, each with the lines around it; lines that only number names otherwise are the same."""
+    a, b = ([numbered.sub(r"\1", row) for row in rows] for rows in (before, after))
     out = []
     for group in SequenceMatcher(None, a, b, autojunk=False).get_grouped_opcodes(AROUND):
         rows = list[str]()
@@ -50,9 +56,10 @@ def _changes(before: Sequence[str], after: Sequence[str]) -> list[list[str]]:
     return out
 
 
-def _shortened(change: list[str]) -> list[str]:
-    """A change that is longer than an excerpt: of runs of lines that go the first few, and of all the first that fit."""
-    if len(change) <= MOST_LINES:
+def _shortened(change: list[str], most: int, known: Collection[str]) -> list[str]:
+    """A change that is longer than there is room for: of runs of lines that go the first few, and of all the first part that fits in which most comes of which
+    nothing is known."""
+    if len(change) <= most:
         return change
     out, gone = list[str](), 0
     for row in change:
@@ -61,7 +68,11 @@ def _shortened(change: list[str]) -> list[str]:
             out.append(row)
         elif gone == MOST_GONE + 1:
             out.append(SKIPPED)
-    return out if len(out) <= MOST_LINES else [*out[:MOST_LINES], SKIPPED]
+    if len(out) <= most:
+        return out
+    news = [{word for word in _words(row) if word not in known} if row.startswith("+") else set() for row in out]
+    start = max(range(len(out) - most + 1), key=lambda at: (len(set().union(*news[at:at + most])), -at))
+    return [*([SKIPPED] if start else []), *out[start:start + most], *([SKIPPED] if start + most < len(out) else [])]
 
 
 def _words(text: str) -> list[str]:

@@ -39,8 +39,10 @@ from kir.learning.induce.uses import MOSTLY, SHORT, Use, by_kind, decided, forms
 from kir.rewrite import Pass
 from kir.rewrite.base import parameter_types
 
+PLAIN = re.compile(r"[\w.-]*(\([\w=,. -]*\))?")
+"""A text that is a word of its own, as the name of an answer with its numbers, and names nothing of a kernel."""
 MOST_VALUES = 12
-MOST_WAYS = 12
+MOST_WAYS = 16
 """Combinations of chosen values that a card keeps."""
 MOST_COUNTEREXAMPLES = 4
 MOST_NAME = 64
@@ -157,7 +159,7 @@ def _parameter(group: Sequence[Use], name: str, is_form: bool) -> Parameter | No
         return Parameter(name=name, role="fixed", values=tuple(values[:1]), kernels=(len(by_value[values[0]]),))
     if len(values) == 1 and values[0] == _default(group[0].item, name):
         return None
-    plain = all(isinstance(v, (bool, int, float)) or (isinstance(v, str) and re.fullmatch(r"[\w.-]*", v)) or
+    plain = all(isinstance(v, (bool, int, float)) or (isinstance(v, str) and PLAIN.fullmatch(v)) or
                 (isinstance(v, tuple) and all(isinstance(x, int) for x in v)) for v in values)
     if not decided(group, name) and (heads := _drawn(group, name)):
         return Parameter(name=name, role="drawn", values=heads)

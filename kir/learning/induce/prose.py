@@ -35,8 +35,9 @@ PLAIN = frozenset({"kernel", "of", "for", "let", "0", "copy", "mma", "acc", "via
 """Words of a form that every place of its kind has."""
 TO_MEMORY = {"global[?] = ?": "to global memory", "copy global[?] -> shared[?]": "from global to shared memory", "copy shared[?] -> global[?]":
              "from shared to global memory", "shared[?] = ?": "to shared memory"}
+MOST_STEP = 80
 MOST_FORM = 110
-"""Characters of a form that are shown."""
+"""Characters of a step, and of a form, that are shown."""
 MOSTLY_SAID = 0.6
 """Of the words of a pass's claim, the share that its first paragraph must have for the claim to add nothing."""
 COUNTED = {"global_bytes": "bytes of global traffic", "flops": "operations on floats", "registers": "registers a thread",
@@ -50,6 +51,8 @@ AS_BEFORE = 0.005
 DRAWN = {"binary": "arithmetic or a comparison of two values", "unary": "a negation", "call": "a function of values", "cast": "a conversion", "load": "a load",
          "select": "a selection"}
 """What kinds of expressions are called."""
+FAR = 4.0
+"""How many times the next gain the largest one is where it is said to be far from it."""
 LEAST_OF_A_KIND = 3
 """Uses of which it is told how many gain, and in kernels of one kind what their median is."""
 
@@ -313,8 +316,9 @@ def _where(card: Card, group: Sequence[Use]) -> Iterator[str]:
     if len(seen) < LEAST_OF_A_KIND:
         return
     gains, losses = [row for row in seen if row[0] >= FASTER], [row for row in seen if row[0] <= 1 / FASTER]
-    best = max(seen, key=lambda row: row[0])
-    most = f", most in `{best[1].kernel}` ({factor(best[0])} times as fast)" if gains else ""
+    best, *others = sorted(seen, key=lambda row: -row[0])
+    apart = f", far from the next one's {factor(others[0][0])}" if others and best[0] > FAR * max(1.0, others[0][0]) else ""
+    most = f", most in `{best[1].kernel}` ({factor(best[0])} times as fast{apart})" if gains else ""
     yield _paragraph(f"On {aim} none of its {len(seen)} uses is forecast to gain or lose {100 * FASTER - 100:.0f} % by itself." if not (gains or losses) else
                      f"On {aim} it is forecast to gain {100 * FASTER - 100:.0f} % or more in {len(gains) or 'none'} of {len(seen)} uses{most}, and to lose as "
                      f"much in {len(losses) or 'none'}.")
@@ -395,7 +399,7 @@ def _wrong(card: Card) -> Iterator[str]:
     by_id: dict[str, list[Counterexample]] = {}
     for each in card.risk.counterexamples:
         by_id.setdefault(each.says.partition(":")[0], []).append(each)
-    rows += [f"Where a walk took it back, the gate turned the simpler program down {_times(len(some))}. For example (`{some[0].step[:80]}`, program "
+    rows += [f"Where a walk took it back, the gate turned the simpler program down {_times(len(some))}. For example (`{_cut(some[0].step)}`, program "
              f"{some[0].program[:12]}): {_sentence(some[0].says)}" for some in by_id.values()]
     trials = [entry for entry in card.log if entry.what == "trial"]
     failed = Counter(fault(t) for t in trials if not t.skill)
@@ -407,6 +411,11 @@ def _wrong(card: Card) -> Iterator[str]:
     else:
         other = f" for one of its conditions; for other reasons it was turned down {_times(card.evidence.rejected)}" if card.evidence.rejected else ""
         yield _paragraph(f"No walk turned it down{other}.")
+
+
+def _cut(step: str) -> str:
+    """A step that may be long."""
+    return step if len(step) <= MOST_STEP else f"{step[:MOST_STEP]}.."
 
 
 def _rounding(numerics: str) -> str:
@@ -451,7 +460,7 @@ def _shown(card: Card, group: Sequence[Use]) -> Iterator[str]:
     for surface, both in code.items():
         if both[0] and both[1] and both[0] != both[1]:
             kernels = _kernels(both[0]), _kernels(both[1])
-            yield f"In {CALLED[surface]}:\n\n{_fenced('diff', difference(*(both if kernels[0] == kernels[1] else kernels)))}"
+            yield f"In {CALLED[surface]}:\n\n{_fenced('diff', difference(*(both if kernels[0] == kernels[1] else kernels), emitted=True))}"
     if same := [CALLED[surface] for surface, both in code.items() if both[0] and both[0] == both[1]]:
         yield _paragraph(f"In {_and(same)} the text is the same: what the step decides is left to the compiler, or to how the kernel is launched.")
     if left := [CALLED[surface] for surface, both in code.items() if not both[1]]:

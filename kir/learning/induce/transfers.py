@@ -14,7 +14,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
 from functools import lru_cache
+from importlib import resources
 from itertools import chain, islice, zip_longest
+from pathlib import Path
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
@@ -53,11 +55,14 @@ LEAST_ALIKE = 0.6
 """How like a kernel's simplest program must be to that of a plan by which no step comes before the skill."""
 MOST_LEFT = 0.1
 """Of the steps after a skill, those that may be left out for no other plan to be tried; of several the plan counts that leaves fewest."""
+NAIVE = "naive"
+"""Under which key an operator that no walk came from has its program."""
 JUST_BEFORE = 4
 LEAST_TAKEN = 0.75
 """Of the last few steps of a plan before the skill, those that another kernel must take for its state to be one that the plan leads to."""
 LEAST_LED = 0.5
-"""Of all steps before the skill, and of their first half, the same: a kernel that takes fewer is another kind of kernel, and no further step is tried on it."""
+"""Of all steps before the skill, and of their first half, the same: a kernel that takes fewer is another kind of kernel, and no further step is tried on it.
+Of the steps after it, those that an arm must take, with the skill or without: where neither does, what follows says nothing of the skill."""
 FAULTS = (KirError, KeyError, IndexError, ValueError, StopIteration, AttributeError, TypeError, AssertionError)
 """What a pass may raise on a form that its author did not foresee."""
 
@@ -174,8 +179,8 @@ def led(card: Card, walks: Sequence[Walked]) -> Iterator[Transfer]:
     simplest program."""
     plans = [(home, *parts(card, home)) for home in _longest(card, walks)]
     own = [_contained(simplest(home)) for home, _, _ in plans]
-    hosts = _others(card, [*walks, *problems({w.problem for w in walks})]) if plans else []
-    alike = {id(host): [_likeness(each, _contained(simplest(host))) for each in own] for host in hosts}
+    hosts = _others(card, [*walks, *problems({w.problem for w in walks}), *operators()]) if plans else []
+    alike = {id(host): [max(_likeness(each, some) for some in _by_kernel(simplest(host))) for each in own] for host in hosts}
     families = {home.family for home, _, _ in plans}
     for host in sorted(hosts, key=lambda host: (host.family not in families, -max(alike[id(host)])))[:MOST_LED]:
         program, likeness = simplest(host), alike[id(host)]
@@ -204,6 +209,12 @@ def contents(text: str) -> Counter[str]:
 def _contained(program: Program) -> Counter[str]:
     """How often a program has each kind of statement and expression directly within each other kind: a sum of products is told from a sum of loads."""
     return Counter(f"{_kind(x)} {_kind(y)}" for k in program.kernels for x in walk(k) for y in children(x))
+
+
+def _by_kernel(program: Program) -> tuple[Counter[str], ...]:
+    """What a program contains, and what each of its kernels does where it has several."""
+    apart = program.kernels if len(program.kernels) > 1 else ()
+    return (_contained(program), *(_contained(replace(program, kernels=(kernel,))) for kernel in apart))
 
 
 def _kind(node: object) -> str:
@@ -237,9 +248,16 @@ def problems(known: Collection[str] = ()) -> tuple[Walked, ...]:
                         ended="naive") for name in problem_names() if _has_naive(name))
 
 
+def operators() -> tuple[Walked, ...]:
+    """Naive programs in which what some expert computes is a part of more, or laid out otherwise (`skills/operators`): of `torch`, as no expert is known."""
+    home = Path(str(resources.files("kir.skills") / "operators"))
+    return tuple(Walked(kernel=f"operators/{file.stem}", package="torch", family=family_of(f"{file.stem}::{file.stem}"), ended="naive",
+                        programs={NAIVE: file.read_text(encoding="utf-8")}) for file in sorted(home.glob("*.kir")))
+
+
 def families(walks: Sequence[Walked]) -> dict[str, str]:
     """Of which family each kernel is that a skill may be tried on."""
-    return {each.kernel: each.family for each in (*problems(), *walks)}
+    return {each.kernel: each.family for each in (*problems(), *operators(), *walks)}
 
 
 def _has_naive(name: str) -> bool:
@@ -251,6 +269,8 @@ def _has_naive(name: str) -> bool:
 
 def simplest(host: Walked) -> Program:
     """The simplest program of a kernel that its walk came to."""
+    if not host.transitions and NAIVE in host.programs:
+        return host.program(NAIVE)
     return host.program(host.transitions[0].before_text) if host.transitions else load_problem(host.problem).naive
 
 
@@ -277,6 +297,9 @@ def _guided(card: Card, host: Walked, program: Program, home: Walked, prefix: tu
         led_to = sum(str(step) not in left for step in last) >= LEAST_TAKEN * len(last)
         if led_to and (made := next(_makes(card, came.program, context), None)) is not None and (surface := said_by(came.program, home.surface)):
             lacking = lifted(made, Plan(home.kernel, rest), context, most_left=len(rest)).left if rest else ()
+            most = int((1 - LEAST_LED) * len(rest))
+            if len(lacking) > most < len(lifted(came.program, Plan(home.kernel, rest), context, _KNOWN, most).left):
+                return None  # neither arm takes what follows: it cannot judge the skill
             return len(lacking) / max(1, len(rest)), Transfer(host, came.program, surface, rest, whole, home.kernel, aim, words.names)
     return None
 

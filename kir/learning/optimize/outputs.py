@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
@@ -16,7 +17,7 @@ from kir.ir.canonical import content_hash
 from kir.ir.nodes import Param, Program
 from kir.ir.printer import expr_text, program_text
 from kir.ir.types import DType
-from kir.learning.optimize.hosts import cuda, tilelang
+from kir.learning.optimize.hosts import cuda, scratch, tilelang
 from kir.learning.optimize.hosts.python import ALLOCATOR, BESIDE, DESCRIBED, POSITIVE, as_tuple, beside, followed, granted, narrower, python_expression
 from kir.learning.optimize.hosts.read_back import NotSaid, for_readers
 from kir.learning.optimize.inputs import Subject
@@ -148,6 +149,9 @@ def written(one: Subject, found: Sequence[tuple[Shape, Candidate | None]], out: 
         return Written(program_text(program), "kir", notes)
     emitted = for_readers(backend(best.surface), program)
     launch = emitted.launch
+    if best.surface == "cuda" and launch:
+        with contextlib.suppress(NotSaid):
+            launch = scratch.with_memory(program, emitted, cuda.C_TYPES, cuda.cpp_expression)
     if best.surface == "triton":
         try:
             launch = python_launch(program, emitted)

@@ -134,7 +134,7 @@ def data(found: Found) -> dict[str, Any]:
     best, setting = found.best, found.setting
     subject = best or found.baseline
     near = limit(subject.program, setting, subject.surface or "cuda", found.baseline.program)
-    base = found.baseline.measured.seconds if found.baseline.measured is not None else found.baseline.seconds
+    base = found.baseline.time
     shown = best.measured.seconds if best is not None and best.measured is not None else base
     out: dict[str, Any] = {
         "problem": f"what {found.baseline.program.name} computes" if isinstance(setting.problem, ProgramProblem) else setting.problem.name,
@@ -145,6 +145,8 @@ def data(found: Found) -> dict[str, Any]:
         "speedup": found.speedup, "best": None, "tried": [_row(c) for c in found.tried], "pruned": dict(found.pruned)}
     if found.unjudged is not None:
         out["unjudged"] = _row(found.unjudged)
+    if found.slight is not None:
+        out["slight"] = _row(found.slight)
     if best is not None and best.measured is not None:
         start = _chain(found, best)[0].start
         begins = Effect(start.name, _seconds(start.program, replace(setting, surface=best.surface)))
@@ -167,7 +169,11 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
     yield f"{report['problem']}{' at ' if sizes else ''}{sizes} on {report['target']}: {_time(base['seconds'])} as given ({base['kind']})"
     if report.get("assumed"):
         yield f"  taken for granted, as nothing says it: {'; '.join(report['assumed'])}"
-    if best is None and (seems := report.get("unjudged")) is not None:
+    if best is None and (slight := report.get("slight")) is not None:
+        times = base["seconds"] / slight["seconds"]
+        yield (f"nothing is surely faster: {slight['plan']} from {_start(report, slight)} is {times:.2f} times as fast by the model, "
+               "which is less than it errs by; --on gpu measures")
+    elif best is None and (seems := report.get("unjudged")) is not None:
         yield f"nothing is known to be faster; not judged any more: {seems['plan']} from {_start(report, seems)}, {_time(seems['forecast'])} by its forecast"
     elif best is None:
         yield "nothing is faster" if report["tried"] or report["built"] or report["ended"] == "nothing is left to try" else "nothing was tried"

@@ -30,29 +30,24 @@ from kir.learning.optimize.policy import NO_POLICY, Known, Policy, estimated, fe
 from kir.learning.optimize.several import alone, narrowed, taken, together
 from kir.learning.optimize.sources import multiplies
 from kir.learning.optimize.sources import sources as usual_sources
-from kir.learning.optimize.starts import Start, starts
+from kir.learning.optimize.starts import Start, left_to_nvcc, starts
 from kir.learning.tune.search import Measured
 from kir.rewrite import Step
 from kir.rewrite.pipelines.pipeline import pass_of
 
 SURFACES = ("cuda", "triton", "tilelang")
 """Surfaces that a search without one of its own writes."""
-ROUND = 8
-"""Plans of the best family that are built between two gated candidates."""
+ROUND, BATCH = 8, 4
+"""Plans of the best family that are built between two gated candidates; candidates that are prepared (compiled) together where times are measured."""
 EARLY, EARLY_GATED = 12, 2
 """Plans of the first round after which a candidate may be gated already, and candidates that are before every family has been built once."""
-BATCH = 4
-"""Candidates that are prepared (compiled) together where times are measured."""
-FAILURES = 2
-"""Plans of a family that may come to nothing in a row before the family is given up on a start."""
-HOPELESS = 2.5
-"""A candidate that seems so many times slower than the best gated one is not gated."""
+FAILURES, HOPELESS = 2, 2.5
+"""Plans of a family in a row that come to nothing before it is given up on a start; how many times slower than the best what is not gated seems."""
 UNSEEN, OWN = 0.6, 4
 """What the estimate of a family of which nothing was gated is multiplied with, so that each gets its turn; and how often, if learned on the operator."""
-GAIN = 0.995
-"""Where times are modelled, a candidate is gated when its forecast is below this part of the best."""
-AGAIN = 3
-"""Candidates that are right once more, of which the best is taken, where the time of now differs from that of before."""
+GAIN, AGAIN = 0.995, 3
+"""Where times are modelled, a candidate is gated when its forecast is below this part of the best. Where the time of now differs from that of before, so
+many candidates are right once more, of which the best is taken."""
 KERNELS = "kernels"
 """The family of plans that make each kernel of a program fast by itself."""
 EACH, EACH_KEPT, GROWN = 40, 6, 32
@@ -92,6 +87,11 @@ class Candidate:
         """The part of the plan's steps that was taken, 0 to 1."""
         return len(self.steps) / max(1, len(self.steps) + len(self.left))
 
+    @property
+    def time(self) -> float:
+        """Seconds as they were gated, else as they are forecast."""
+        return self.measured.seconds if self.measured is not None else self.seconds
+
 
 @dataclass
 class Found:
@@ -110,14 +110,13 @@ class Found:
     """Whether times were measured, and not modelled."""
     unjudged: Candidate | None = None
     """Where nothing is known to be faster: what would have been judged next, and seems to be."""
+    slight: Candidate | None = None
+    """Where nothing is faster by as much as a modelled time may err: what was right, and is faster by less."""
 
     @property
     def speedup(self) -> float:
         """Seconds of the kernel as given over those of the best; 1 where nothing is faster."""
-        if self.best is None or self.best.measured is None:
-            return 1.0
-        base = self.baseline.measured.seconds if self.baseline.measured is not None else self.baseline.seconds
-        return base / self.best.measured.seconds
+        return self.baseline.time / self.best.measured.seconds if self.best is not None and self.best.measured is not None else 1.0
 
 
 class _Over(Exception):
@@ -177,14 +176,14 @@ class Search:
             if not self.stoppable:
                 raise
             ended = INTERRUPTED
-        best = self._right_again()
-        best = best if best is None else self._for_all_sizes(best)
+        best = self._for_all_sizes(best) if (best := self._right_again()) is not None else None
         spent = self.forecaster.spent if isinstance(self.forecaster, Counted) else Spent()
         if ended != INTERRUPTED:
             self.recorder.add("end", best=best.key if best else "", reason=ended, built=self.count, gated=len(self.gated), forecasts=spent.forecasts,
                               budget=asdict(self.budget))
-        return Found(self.setting, self.baseline, best, self.gated, self.count, self.pruned, ended, self.recorder.events, spent, self.judge.measures,
-                     min(self._seeming(), key=_promise, default=None) if best is None else None)
+        seeming, slight = (min(self._seeming(), key=_promise, default=None), self._best()) if best is None else (None, None)
+        return Found(self.setting, self.baseline, best, self.gated, self.count, self.pruned, ended, self.recorder.events, spent, self.judge.measures, seeming,
+                     slight if slight is not None and not self.judge.measures and slight.time < GAIN * self.baseline.time else None)
 
     def _seeming(self) -> list[Candidate]:
         """Candidates that were not judged and seem faster than the kernel as given."""
@@ -244,7 +243,7 @@ class Search:
         """Whether the best is faster than the kernel as given, by a time of the same kind."""
         seconds = best.measured.seconds if best.measured is not None else math.inf
         if not self.judge.measures:
-            return seconds < WORTH * (self.baseline.measured.seconds if self.baseline.measured is not None else self.baseline.seconds)
+            return seconds < WORTH * self.baseline.time
         return self.baseline.measured is None or seconds < (1.0 if self.as_given is not None else SURELY) * self.baseline.measured.seconds
 
     def proposals(self, count: int) -> list[Candidate]:
@@ -296,10 +295,11 @@ class Search:
         if self.as_given is not None or not self.judge.measures:
             base.measured = Measured.from_json(said)
         elif self.measure_baseline:
-            timed = Measured.from_json(self.recorder.gated(key, lambda: self.judge.judge(self.program, surface).to_json()))
+            own = left_to_nvcc(self.program) if self.given_surface == "cuda" else self.program
+            timed = Measured.from_json(self.recorder.gated(key, lambda: self.judge.judge(own, surface).to_json()))
             base.measured = timed if timed.accepted else None
-        if self.as_given is None and self.given_surface == "cuda" and (own := base.measured) is not None:
-            base.measured = Measured.from_json(self.recorder.gated(f"{key} by nvcc", lambda: at_best(self.judge, self.program, self.setting, own).to_json()))
+        if self.as_given is None and not self.judge.measures and self.given_surface == "cuda" and (said_so := base.measured) is not None:
+            base.measured = Measured.from_json(self.recorder.gated(f"{key} by nvcc", lambda: at_best(self.program, self.setting, said_so).to_json()))
         return base
 
     # -------------------------------------------------------------------------------------------------------------------- the course

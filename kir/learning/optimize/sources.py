@@ -34,10 +34,9 @@ from kir.rewrite.residue import NOTHING
 THREADS = (256, 512, 128, 1024)
 """Threads of a CTA that are tried where no row says how much they have to do."""
 A_THREAD = (16, 32, 64, 8)
-"""Elements of a row that a thread holds, as they are tried: two and four vectors of 16 bytes were the fastest for rows of 1024 to 8192 elements in 16 bits on
-an H200, eight spilled or left the memory waiting, one left the warps with more to exchange than to read."""
+"""Elements of a row that a thread holds, as they are tried: two and four vectors of 16 bytes were the fastest for 1024 to 8192 of 16 bits on an H200."""
 LONGEST_ROW = 65536
-"""Elements that a row may be held whole in registers of a CTA."""
+"""Elements of a row that registers of a CTA may hold."""
 DIVISORS = (16, 8, 4, 2)
 """What sizes may be promised to be multiples of."""
 ALIGN = 16
@@ -294,10 +293,11 @@ class PassSource:
 
 
 def _waves(program: n.Program, setting: Setting) -> Sequence[int]:
-    """Numbers of CTAs that run at once: as many as the threads of all SMs suffice for, half and a quarter of them, and one for each SM."""
+    """Numbers of CTAs that run at once, less than there are: as many as all SMs have room for, half and a quarter of them, and one for each SM."""
     threads, device = max((int_value(k.threads) or 1 for k in program.kernels), default=1), setting.target.device
     most = max(1, min(setting.target.architecture.max_ctas_per_sm, setting.target.architecture.max_threads_per_sm // threads))
-    return [*dict.fromkeys(device.sm_count * max(1, most // part) for part in (1, 2, 4, most))]
+    there = max((math.prod(_extent(k, axis, setting) for axis in range(len(k.grid))) for k in program.kernels), default=1)
+    return [x for x in dict.fromkeys(device.sm_count * max(1, most // part) for part in (1, 2, 4, most)) if x < there]
 
 
 @dataclass(frozen=True)
@@ -306,6 +306,7 @@ class ThreadsSource:
 
     name: str = "threads"
     counts: tuple[int, ...] = tuple(sorted((*THREADS, 64, 32)))
+
     def plans(self, program: n.Program, setting: Setting) -> Iterator[Plan]:
         """Half and twice as many first, then what is further off; each number is a family, since one says little of another."""
         cls = pass_class("multi-threaded-block")
@@ -352,14 +353,14 @@ PLAIN = ((256, 16), (128, 16), (256, 8), (128, 8), (256, 4), (512, 4), (128, 4))
 SPREAD = "tiles spread"
 """How families begin whose plans make axes of loops first."""
 WINDOW, ONCE = 32, {"triton": (Step("cache-converted-value"), Step("reuse-operand"))}
-"""Iterations up to which a loop is left to each thread: a filter, a window that is pooled; steps, by surface, that name what is used more than once."""
+"""Iterations up to which a loop is left to each thread: a filter, a window; steps, by surface, that name what is used more than once."""
 
 
 @dataclass(frozen=True)
 class TileSource:
     """Schedules of a naive kernel that need no kernel like it: tiles of its results along one axis or two, with threads that hold some elements each; what
-    long loops fold spread over threads, with neighbors beside it where they share what is read; loops
-    in tiles, or a few iterations at once; contracted axes in panels, or dealt to several CTAs where there are few results."""
+    long loops fold spread over threads, with neighbors beside it where they share what is read; loops in tiles, or a few iterations at once; contracted axes
+    in panels, or dealt to several CTAs where there are few results."""
 
     name: str = "tiles"
 
@@ -368,8 +369,7 @@ class TileSource:
         return _in_turns(self.streams(program, setting))
 
     def streams(self, program: n.Program, setting: Setting) -> Iterator[tuple[str, str, Iterator[Plan]]]:
-        """A stream for each form that the kernel has room for; also with loops over results that need nothing of one another as axes of the grid, so that
-        tiles of them are CTAs of their own."""
+        """A stream for each form that the kernel has room for; also with loops over results that need nothing of one another as axes of the grid."""
         first, wide = _spread(program, setting)
         spread = ((family.replace("tiles", SPREAD, 1), operator, (
             replace(p, source=p.source.replace("tiles", SPREAD, 1), family=p.family.replace("tiles", SPREAD, 1), steps=(*first, *p.steps)) for p in plans))
@@ -401,7 +401,7 @@ class TileSource:
                 at = _innermost(program, folds)[0]
                 yield "tiles cores", "", self._planned("tiles cores", self._cores(kernel, rows, column, folds[-1], at, setting.surface), program, setting)
         if rows is not None and column is not None and not loops:
-            yield "tiles across", "", self._planned("tiles across", self._across(kernel, rows, column), program, setting)
+            yield "tiles across", "", self._planned("tiles across", self._across(kernel, rows, column, setting.surface), program, setting)
         if len(folds) < len(loops):
             yield "tiles of loops", "", self._planned("tiles of loops", self._loops(kernel), program, setting)
 
@@ -428,7 +428,7 @@ class TileSource:
             for parts in sorted((p for p in PARTS if p <= 2 * wanted), key=lambda p: abs(math.log(p / wanted)))[:3]:
                 steps = (_tile(kernel, column, threads * each), _threads_of(kernel, threads),
                          Step("split-k", {"parts": parts}, f"{kernel.name}/{loop.var.name}"),
-                         Step("unroll", {"factor": 0, "form": "hint"}, f"{kernel.name}/{loop.var.name}"))
+                         Step("unroll", {"factor": 0 if setting.surface == "cuda" else 8, "form": "hint"}, f"{kernel.name}/{loop.var.name}"))
                 yield {"threads": threads, "each": each, "parts": parts}, steps
 
     def _folds(self, program: n.Program, setting: Setting, long: Sequence[int]) -> Iterator[Plan]:
@@ -468,9 +468,9 @@ class TileSource:
             pipelined = (*(shared if stages else ()), *((Step("pipeline", {"stages": stages}, at),) if stages > 1 else ()))
             yield {"rows": m, "columns": c, "depth": depth, "stages": stages, **({"turned": turned} if len(turns) > 1 else {})}, (*steps, *pipelined)
 
-    def _across(self, kernel: n.Kernel, rows: int, column: int) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:
-        """Tiles of results that are read along another axis than they are written: through shared memory, so that both are contiguous."""
-        for staged, extent, threads in itertools.product((True, False), (64, 32, 128), (256, 128)):
+    def _across(self, kernel: n.Kernel, rows: int, column: int, surface: str) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:
+        """Tiles of results that are read along another axis than they are written: through shared memory (Triton's own), so that both are contiguous."""
+        for staged, extent, threads in itertools.product((False,) if surface == "triton" else (True, False), (64, 32, 128), (256, 128)):
             shared = (Step("stage-shared"), Step("swizzle-shared")) if staged else ()
             yield {"extent": extent, "threads": threads, "staged": staged}, (*_product(kernel, rows, column, extent, extent, 0, threads), *shared)
 

@@ -23,6 +23,7 @@ from kir.lineage.records.record import Violation
 from kir.problem import Problem
 from kir.rewrite import Step, apply, pass_class, sites
 from kir.rewrite.anchor import anchor_text
+from kir.surface import NVCC_UNROLLS
 
 FUSING = ("fuse-epilogue", "fuse-kernels")
 """Passes that make one kernel of two."""
@@ -51,7 +52,8 @@ def starts(program: Program, setting: Setting, seconds: float = 20.0, file: str 
     """The kernel as it is (of a CUDA `file` also as nvcc takes it), several kernels fused, then the naive end of its walk back, the problem's naive program
     where its parameters are the kernel's, and ancestors in between, evenly. The walk ends after `seconds` or `MOST_STEPS`; it is not gated here, for each
     start is, as every candidate, before it counts."""
-    taken = [Start("as nvcc takes it", as_nvcc_takes(program))] if file == "cuda" and setting.surface in ("", "cuda") else []
+    own = file == "cuda" and setting.surface in ("", "cuda")
+    taken = [Start("as nvcc takes it", as_nvcc_takes(program))] if own else []
     found = [Start("as it is", program), *taken, *fused(program, setting)]
     back = list(_walk(program, setting, seconds))
     if back:
@@ -63,6 +65,8 @@ def starts(program: Program, setting: Setting, seconds: float = 20.0, file: str 
         at = len(back) * k // (KEPT + 1)
         if 0 < at < len(back):
             found.append(Start(_back(at), normalize(back[at - 1][1]), tuple(text for text, _ in back[:at])))
+    if own and setting.surface:
+        found = [replace(x, program=left_to_nvcc(x.program)) for x in found]
     unique: dict[str, Start] = {}
     for each in found:
         unique.setdefault(content_hash(normalize(each.program)), each)
@@ -94,6 +98,11 @@ def as_nvcc_takes(program: Program) -> Program:
         return replace(new, kind="unroll") if 0 < rounds(new) * max(map(within, new.body), default=1) <= WRITTEN_OUT else new
     made: Program = transform(by_nvcc(program), leave)
     return made
+
+
+def left_to_nvcc(program: Program) -> Program:
+    """A CUDA kernel of which nvcc decides how many rounds of a loop are written out, as it does of the file that it was read from."""
+    return replace(program, kernels=tuple(replace(k, attrs=n.attrs(**{**dict(k.attrs), NVCC_UNROLLS: True})) for k in program.kernels))
 
 
 def _back(steps: int) -> str:

@@ -23,6 +23,8 @@ from kir.rewrite import Step
 from kir.rewrite.options import Option
 
 LOG2_E = math.log2(math.e)
+SURE = 1 << 10
+"""Votes for axes that do the same in both kernels: more than their places in indices give, which differ where tensors are laid out otherwise."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,10 @@ def in_words_of(source: n.Program, program: n.Program) -> InWords:
     for theirs, mine in zip(source.kernels, program.kernels, strict=True):
         kernels[mine.name] = theirs.name
         if len(theirs.grid) == len(mine.grid):
+            sure = SURE if _by_role(theirs, mine) else 1
             for x, y in zip(theirs.grid, mine.grid, strict=True):
-                votes.update([(x.name, y.name), *zip(_words(x.extent), _words(y.extent), strict=False)])
+                votes.update({(x.name, y.name): sure})
+                votes.update(zip(_words(x.extent), _words(y.extent), strict=False))
         for a, b in _aligned(tuple(statements(theirs.body)), tuple(statements(mine.body))):
             votes.update(_pairs(a, b))
     outer = {p.name: p for p in program.params}
@@ -57,7 +61,8 @@ def in_words_of(source: n.Program, program: n.Program) -> InWords:
     for theirs_name, own_name in list(votes):
         there, here = (x[name].of if name in x else None for x, name in ((theirs_outer, theirs_name), (outer, own_name)))
         if isinstance(there, n.Buffer) and isinstance(here, n.Buffer) and len(there.shape) == len(here.shape):
-            votes.update(pair for d, e in zip(there.shape, here.shape, strict=True) for pair in zip(_words(d), _words(e), strict=False))
+            order = _order_of_axes((source, there), (program, here), votes)
+            votes.update(pair for at, e in zip(order, here.shape, strict=True) for pair in zip(_words(there.shape[at]), _words(e), strict=False))
     names: dict[str, str] = {}
     for (theirs_name, own_name), _ in sorted(votes.items(), key=lambda kv: (-kv[1], kv[0])):
         if own_name in names or theirs_name in names.values():
@@ -73,14 +78,61 @@ def in_words_of(source: n.Program, program: n.Program) -> InWords:
 
 
 def _ordered_as(source: n.Kernel, kernel: n.Kernel) -> n.Kernel:
-    """A kernel with its grid in the order of another's, by where both have the axes among the indices of what they store, counted from the last."""
+    """A kernel with its grid in the order of another's: by what the axes do in both (queries of attention are axes that its keys have not), those that do the
+    same by where they stand among the indices of what is stored, counted from the last; by that place alone where the axes do not do the same."""
     if int_value(source.threads) != 1 or int_value(kernel.threads) != 1 or len(kernel.grid) < 2:
         return kernel
+    asked, own = _numbered(source), _numbered(kernel)
+    if own and asked.keys() == own.keys():
+        return replace(kernel, grid=tuple(own[at] for at, _ in sorted(asked.items(), key=lambda row: source.grid.index(row[1]))))
     theirs, mine = _places(source), _places(kernel)
     order = {theirs[a.name]: number for number, a in enumerate(source.grid) if a.name in theirs}
     if len(order) < len(source.grid) or not all(mine.get(a.name) in order for a in kernel.grid):
         return kernel
     return replace(kernel, grid=tuple(sorted(kernel.grid, key=lambda a: order[mine[a.name]])))
+
+
+def _numbered(kernel: n.Kernel) -> dict[tuple[tuple[bool, bool], int], n.Axis]:
+    """The axes of a grid by what they do, those that do the same numbered by where they stand in what is stored; none where one is not stored by."""
+    places, roles, count, out = _places(kernel), _roles(kernel), Counter[tuple[bool, bool]](), {}
+    for a in sorted(kernel.grid, key=lambda a: places.get(a.name, 0)):
+        out[roles[a.name], count[roles[a.name]]] = a
+        count[roles[a.name]] += 1
+    return out if all(a.name in places for a in kernel.grid) else {}
+
+
+def _order_of_axes(source: tuple[n.Program, n.Buffer], own: tuple[n.Program, n.Buffer], votes: Counter[tuple[str, str]]) -> tuple[int, ...]:
+    """For each axis of a tensor the axis of another one of as many: that which an axis of the grid indexes that surely does the same, the others in order."""
+    theirs, mine = (next((at.index for k in program.kernels for s in statements(k.body) for at in _global(s) if at.buffer.name == buffer.name), ())
+                    for program, buffer in (source, own))
+    plain = tuple(range(len(own[1].shape)))
+    if not len(theirs) == len(mine) == len(plain):
+        return plain
+    found = {b: a for b in plain for a in plain if any(votes[x, y] >= SURE for x in _words(theirs[a]) for y in _words(mine[b]))}
+    left = iter([a for a in plain if a not in found.values()])
+    order = tuple(found[b] if b in found else next(left, b) for b in plain)
+    return order if sorted(order) == list(plain) else plain
+
+
+def _by_role(source: n.Kernel, kernel: n.Kernel) -> bool:
+    """Whether the axes of two grids do the same, one after the other."""
+    asked, own = _numbered(source), _numbered(kernel)
+    return bool(own) and [at for a in source.grid for at in asked if asked[at] == a] == [at for a in kernel.grid for at in own if own[at] == a]
+
+
+def _roles(kernel: n.Kernel) -> dict[str, tuple[bool, bool]]:
+    """Of each axis whether something that is stored to global memory has it among its indices, and whether all that is loaded from there has."""
+    reached = [(isinstance(s, n.Store) and at is s.at, {x.name for index in at.index for x in walk(index) if isinstance(x, n.Var)})
+               for s in statements(kernel.body) for at in _global(s)]
+    return {a.name: (any(a.name in some for stored, some in reached if stored), all(a.name in some for stored, some in reached if not stored))
+            for a in kernel.grid}
+
+
+def _global(s: n.Stmt) -> Iterator[n.Region]:
+    """What of global memory a statement, and what stands within it, stores and loads."""
+    if isinstance(s, n.Store) and s.at.buffer.space == "global":
+        yield s.at
+    yield from (x.at for x in walk(s) if isinstance(x, n.Load) and x.at.buffer.space == "global")
 
 
 def _places(kernel: n.Kernel) -> dict[str, int]:

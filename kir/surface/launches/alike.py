@@ -18,21 +18,22 @@ AS_SEEN = "as it is in the call that the host code shows"
 
 
 def as_the_call_has_them(known: Known, arrays: Mapping[str, Array], told: Iterable[object]) -> list[str]:
-    """The tensors of which an axis that the host code never speaks of was found to be one of the sizes that it names: the only one that is as long in the
-    call that was seen; a power of two, and one of several, only where it is the same axis of another tensor. What is as long by chance in that call is told
-    from nothing else, so that each is to be said. `told` is what the launch passes."""
+    """The tensors of which an axis that the host code never speaks of was found to be one of the sizes that it names or launches by: the only one that is as
+    long in the call that was seen; a power of two, and one of several, only where it is the same axis of another tensor. What is as long by chance in that
+    call is told from nothing else, so that each is to be said. `told` is what the launch passes."""
     shapes = {k: a.shape for k, a in arrays.items() if a.shape is not None}
     passed = [known.resolved(e) for e in told if isinstance(e, n.Expr) and is_number(e)]
+    counted = {x for e in passed for x in variables(e)}  # the launch tells those, be it by no name
     named: dict[str, n.Var] = {}
     for e in (*passed, *(known.resolved(d) for shape in shapes.values() for d in shape)):
         for name in variables(e):
-            if known.names.get(name, (9, ""))[0] == 0 and name in known.examples:
+            if (known.names.get(name, (9, ""))[0] == 0 or name in counted) and name in known.examples:
                 named.setdefault(name, n.Var(name, e.type))
     out: dict[str, None] = {}
     for name, shape in shapes.items():
         for axis in range(len(shape)):
             d = known.resolved(shape[axis])
-            if not isinstance(d, n.Var) or known.names.get(d.name, (9, ""))[0] < 2 or d.name not in known.examples:
+            if not isinstance(d, n.Var) or known.names.get(d.name, (9, ""))[0] < 2 or d.name not in known.examples or d.name in counted:
                 continue
             value = known.examples[d.name]
             same = [v for v in named.values() if known.examples[v.name] == value]
@@ -54,12 +55,16 @@ def _there(other: Sequence[n.Expr], axis: int, rank: int) -> Sequence[n.Expr]:
 
 def shared_out(known: Known, e: n.Expr, value: int) -> None:
     """A quotient of two sizes that is a compile-time value, without a rest in the call that was seen: heads that so many share are as many times their
-    number."""
+    number, and a head of which the half is one is twice as long."""
     match known.resolved(e):
         case n.Binary(op="floordiv", a=n.Var() as whole, b=n.Var() as part) if whole != part and known.example(whole) == value * (known.example(part) or 0) > 0:
             names = [known.names.get(x.name, (9, "a size"))[1] for x in (whole, part)]
             known.same(whole, build.mul(part, build.const(value)))
             known.remarks.append(f"{names[0]} is {value} times {names[1]}, {AS_SEEN}")
+        case n.Binary(op="floordiv", a=n.Var() as whole, b=n.Const(value=int() as by)) if known.example(whole) == value * by > 0 and by > 1:
+            name = known.names.get(whole.name, (9, "a size"))[1]
+            known.same(whole, build.const(value * by))
+            known.remarks.append(f"{name} is {value * by}, {AS_SEEN}")
 
 
 def as_seen(examples: Mapping[str, int], shape: Sequence[str | int], other: Sequence[str | int]) -> bool:

@@ -478,7 +478,7 @@ def _tied(binding: Binding, made: Callable[[Binding], n.Program], examples: Mapp
                 break
             if None in runs or not runs:
                 break
-            if not any(leaves(found, name, now) for found in runs if found is not None):
+            if all(found is not None and found.ends.get(name, 0) and not leaves(found, name, now) for found in runs):  # what is not reached shows nothing
                 binding = now
                 break
     return binding
@@ -494,8 +494,7 @@ def _places(binding: Binding, made: Callable[[Binding], n.Program]) -> bool:
 
 
 def _as_reached(binding: Binding, made: Callable[[Binding], n.Program], examples: Mapping[str, int]) -> Binding:
-    """The binding with extents that nothing else mentions as what gives the tensor as many elements as are reached, where one axis of it is such, or all
-    are. Others keep them: what is looked up by numbers of a tensor is as large as it is."""
+    """The binding with extents that nothing else mentions as what gives the tensor as many elements as are reached, where one axis of it is such, or all."""
     lone: dict[str, list[int]] = {}
     for name, axis, _ in _lone(binding):
         lone.setdefault(name, []).append(axis)
@@ -510,7 +509,10 @@ def _as_reached(binding: Binding, made: Callable[[Binding], n.Program], examples
         program = made(shaped(bare, dict.fromkeys(names, (ENDLESS,))))
     except KirError:
         return binding
-    runs, further = [ran(program, sizes) for sizes in tried], [ran(program, sizes, MORE_PLACES) for sizes in tried]
+    runs = [ran(program, sizes) for sizes in tried]
+    if runs[0] is not None and runs[-1] is None and (lean := small_sizes(bare, LEAN)) is not None:  # too large a run
+        tried[-1], runs[-1] = lean, ran(program, lean)
+    further = [ran(program, sizes, MORE_PLACES) for sizes in tried]
     parts = [*_parts(bare), *parts_as_seen(examples, bare.sizes, [size for _, _, size in _lone(binding)])]
     candidates = list(_candidates(shaped(bare, dict.fromkeys(names, (UNSTATED,))), tried, parts))
     for name in names:
@@ -527,6 +529,7 @@ def _as_reached(binding: Binding, made: Callable[[Binding], n.Program], examples
             found = None if one is None else [*shape[:axis], *one.of, *shape[axis + 1:]]
         else:
             found = next((list(c.of) for c in candidates if list(c.elements) == ends and as_seen(examples, shape, c.of)), None)
+            found = [*{*ends}] if found is None and {*ends} == {examples.get(str(shape[0]))} and len(shape) == 1 else found  # one number, in the call too
         if found is not None:
             for axis in lone[name]:
                 binding = without(binding, str(shape[axis]))

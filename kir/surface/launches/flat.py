@@ -37,7 +37,7 @@ def _in_one(binding: Binding, name: str, parts: list[str]) -> Binding | None:
     def said(text: str | int) -> str | int:
         return product.sub(lambda m: (" " if m[0].startswith(" ") else "") + name, text) if isinstance(text, str) else text
     least = {f"{x} >= 1" for x in parts}
-    tensors = {k: replace(t, shape=[name]) if [*map(str, t.shape)] == parts and t.strides is None else t for k, t in binding.tensors.items()}
+    tensors = {k: replace(t, shape=_merged([said(d) for d in t.shape], name, parts)) if t.strides is None else t for k, t in binding.tensors.items()}
     made = binding.changed(
         sizes=[*dict.fromkeys(name if x in parts else x for x in binding.sizes)], grid=[said(x) for x in binding.grid],
         facts=[f"{name} >= 1", *(str(said(f)) for f in binding.facts if f not in least)], tensors=tensors,
@@ -46,6 +46,13 @@ def _in_one(binding: Binding, name: str, parts: list[str]) -> Binding | None:
     told = (*made.grid, *made.facts, *made.scalars.values(), *(d for t in made.tensors.values() for d in (*t.shape, *(t.strides or ()))),
             *made.metas.values(), *made.heuristics.values(), *made.maps, *made.arrays)
     return None if any(spoken.search(x) for x in told if isinstance(x, str)) or made.maps or made.arrays else made
+
+
+def _merged(shape: list[str | int], name: str, parts: list[str]) -> list[str | int]:
+    """A shape of which the axes that are such a product are one."""
+    held, count = [*map(str, shape)], len(parts)
+    at = next((k for k in range(len(held) - count + 1) if held[k:k + count] == parts), None)
+    return shape if at is None else [*shape[:at], name, *shape[at + count:]]
 
 
 __all__ = ["flattened"]

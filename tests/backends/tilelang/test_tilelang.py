@@ -343,6 +343,13 @@ APART = {
   mma acc += x * trans(x, 1, 0)
   Y[row * 64 +: 64, 0 +: 64] = acc clip
 """),
+    "a right operand in global memory, transposed": ("T.gemm(S, right_shared, acc, transpose_B=True", """
+  shared S: f16[64, 64]
+  S = load(X[row * 64 +: 64, 0 +: 64] else 0.0:f16 clip)
+  fragment acc: f32[64, 64] = 0.0
+  mma acc += S * trans(load(X[row * 64 +: 64, 0 +: 64] else 0.0:f16 clip), 1, 0)
+  Y[row * 64 +: 64, 0 +: 64] = acc clip
+"""),
     "a result as a right operand": ("T.gemm(S, right_shared, again)", """
   shared S: f16[64, 64]
   S = load(X[row * 64 +: 64, 0 +: 64] else 0.0:f16 clip)

@@ -279,3 +279,9 @@ def test_a_number_of_a_kernel_that_is_its_own_problem_is_drawn() -> None:
         names, at = tensor_names(program, problem, {}), problem.shapes[0]
         case = ProblemCase(problem, at, "normal", 0, problem.inputs(at, 0), names)
         assert [d.id for d in elsewhere(program, problem, names, [case], lambda _: "")] == said
+
+
+def test_ways_of_a_function_are_its_arguments_and_ask_for_no_sizes() -> None:
+    p = parse_program("kir 1\nprogram p\n  size n: i32\n  in X: f32[n]\n  out Y: f32[n]\n  fact n >= 1\nfunction half(x: f32, k: i32) -> f32\n"
+                      "  return select(k == 3, 0.0, x / 2.0)\nkernel main grid (i: n) threads 1\n  Y[i] = half(X[i], i)\n")
+    assert check(p, relative_tests(p, p), "itself", relative=True).ok

@@ -8,12 +8,14 @@ import pytest
 from numpy.typing import NDArray
 
 from kir.gate import gate_cpu
+from kir.gate.cases import problem_tests, special_cases
 from kir.gate.claims.flow import Flow
 from kir.gate.claims.ways import possible, ways
 from kir.gate.inputs.extremes import extremes
 from kir.gate.inputs.turns import turning
 from kir.ir.nodes import Program, Select
 from kir.ir.parser import parse_program
+from kir.problem import load_problem
 from kir.problem.draws import generator, placed
 
 
@@ -158,6 +160,15 @@ kernel main grid (i: M) threads 1
     flow = Flow(program)
     (other,) = [way for way in ways(program, flow) if isinstance(way.node, Select) and not way.holds]
     assert possible(program, flow, other) == asked
+
+
+def test_inputs_of_one_value_come_at_a_size_at_which_data_lie_below_it() -> None:
+    """A loop over what a sequence has, cut off at the longest: at sizes of 1, where a kernel's structure had the first case, no length is below, and a right
+    kernel was refused for a way that no test took (KIR-G134)."""
+    problem = load_problem("fmha_varlen")
+    cases = sorted(problem_tests(problem.naive, problem, {}).cases, key=lambda case: case.sizes["L"])
+    assert cases[0].sizes["L"] == 1
+    assert any(case.sizes["L"] > max(1, int(case.arrays["lengths"].max())) for case in special_cases(problem, cases))
 
 
 SIZED = """kir 1

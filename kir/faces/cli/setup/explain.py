@@ -1,13 +1,17 @@
-"""say what a diagnostic's id means, and what to do about it
+"""explain a kernel, within a minute; or the id of a diagnostic, an instruction, or a page
 
-With no id, lists all of them. An instruction of the IR (`trans`) is explained too, and a page of the documentation
-(`your-own-kernel`) is printed; `kir explain pages` lists those.
+FILE[::KERNEL] is told at a glance: what it computes (its naive program), what was done to it and how that was shown to be right, what
+binds it, and what else could be done, with what that would bring. The walk goes into KERNEL.lineage, where the same command goes on
+and `kir report`, `kir explore` have all of it. An id (`KIR-T001`) is said to mean what, and what to do about it; with nothing, all
+ids are listed. An instruction of the IR (`trans`) is explained too, and a page of the documentation (`your-own-kernel`) is printed;
+`kir explain pages` lists those.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,7 +19,20 @@ from kir.base.diagnostic import AREAS, ID_PATTERN, Explanation, did_you_mean, ex
 from kir.base.instructions import Instruction, table
 from kir.base.registry import registry
 from kir.faces.api.pages import page, pages, title
+from kir.faces.cli._options import belong, can_be_written
 from kir.faces.cli._result import Result
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from kir.faces.explore.overview import Overview
+
+KERNELS = (".cu", ".cuh", ".h", ".hpp", ".cpp", ".py", ".kir", ".ptx")
+"""What files of kernels end in."""
+ROOM = 1.15
+"""Times as long as its limit that a kernel takes before that is named."""
+MOST_LINES, MOST_STEPS = 40, 40
+"""Lines of a program, and steps, that a terminal shows."""
 
 OF_KIND = {
     "validity": "Where it does not hold, the pass would change what the program computes: it is refused when refuted (the witness shows where) and when\n"
@@ -40,8 +57,84 @@ OF_EXPRESSIONS = {
 """Expressions that look like calls and are no rows of the instruction table."""
 
 
-def command(id: Annotated[str, typer.Argument(help="an id such as KIR-T001, an instruction of the IR, or a page; without it, all ids")] = "") -> Result:
-    """Say what a diagnostic's id means, and what to do about it."""
+def command(
+    what: Annotated[str, typer.Argument(help="FILE[::KERNEL]; or an id such as KIR-T001, an instruction of the IR, a page; without it, all ids")] = "",
+    output: Annotated[Path | None, typer.Option("--output", "-o", callback=can_be_written, help="of a kernel: the folder of its walk; by default "
+                                                "KERNEL.lineage here")] = None,
+    problem: Annotated[str, typer.Option(help="of a kernel: what it must compute; without it, the kernel itself is the reference")] = "",
+    bind: Annotated[Path | None, typer.Option(help="of a kernel: its binding (TOML); by default as its launch says")] = None,
+    at: Annotated[str, typer.Option(help="of a kernel: the sizes that figures are for, M=..,N=..; by default those of the call, or usual ones")] = "",
+    device: Annotated[str, typer.Option(help="of a kernel: the device that figures are for (h200)")] = "",
+    seconds: Annotated[float | None, typer.Option(help="of a kernel: about how long to look (50); the same command goes on")] = None,
+) -> Result:
+    """Explain a kernel, within a minute; or the id of a diagnostic, an instruction, or a page."""
+    if "::" in what or what.partition("::")[0].endswith(KERNELS):
+        from kir.faces.explore.overview import overview
+
+        found = overview(what, bind, problem, at, device, 50.0 if seconds is None else seconds, output)
+        return Result(found.to_json(), _at_a_glance(found, what), 1 if found.refused else 0, diagnostics=found.refused)
+    belong("explain", "a kernel, FILE[::KERNEL]", {"--output": output, "--problem": problem or None, "--bind": bind, "--at": at or None,
+                                                  "--device": device or None, "--seconds": seconds})
+    return _of_id(what)
+
+
+def _at_a_glance(found: Overview, file: str) -> Group:
+    """The sections for a terminal."""
+    from shlex import quote
+
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    from kir.faces.cli._program import quoted_bind
+    from kir.faces.report.chart import seconds as spelled
+    from kir.faces.report.chart import times
+    from kir.faces.report.terminal import Stepped
+    from kir.ir.printer import program_text
+    from kir.learning.forecast.shown import brief
+    from kir.learning.induce.mechanism import RESOURCES
+
+    def listed() -> Table:
+        shown = Table(box=None, pad_edge=False, show_header=False)
+        for justify in ("right", "left", "left"):
+            shown.add_column(justify=justify)
+        return shown
+
+    lines, sizes = program_text(found.computes).rstrip().splitlines(), found.settings.text or "its sizes"
+    end = "its naive program" if found.naive else "the simplest program that was found so far" if found.walked is not None else "as it stands"
+    parts: list[Text | Table] = [Text(f"What {found.kernel.name} computes ({end})", "bold"), Text("\n".join(f"  {line}" for line in lines[:MOST_LINES]))]
+    parts += [Text(f"  .. {len(lines) - MOST_LINES} more lines")] if len(lines) > MOST_LINES else []
+    done = found.done
+    parts += [Text(""), Text(f"What was done to it, from there: {len(done)} step{'s' * (len(done) != 1)}, with conditions decided and both sides compared",
+                             "bold")]
+    ended = found.walked.lineage.outcome if found.walked is not None else None
+    parts += [Text(f"  the walk is not at its end, {ended.reason}: the same command goes on")] if ended is not None and ended.ended == "budget" else []
+    rows = listed()
+    for number, each in list(enumerate(done, 1))[:MOST_STEPS]:
+        how = ", ".join(f"{count} {word}" for word, count in sorted(each.decided.items())) or "no condition"
+        gain = f"; modelled {times(each.modelled)}" if each.modelled else ""
+        rows.add_row(f"{number}", Stepped(each.step.rpartition("@")[0] or each.step), Text(f"{each.claim} ({how}{gain})"))
+    parts += [rows] if done else []
+    room = found.seconds / found.least if found.least else 1.0
+    parts += [Text(""), Text(f"What binds it on {found.settings.device.name} at {sizes}, by the cost model", "bold"),
+              Text(f"  {RESOURCES.get(found.bound_by, found.bound_by) or 'nothing'}: {spelled(found.seconds)} a call; moving every tensor once takes "
+                   f"{spelled(found.least)}")]
+    left = ", as far as the time allowed" if found.unlooked else ""
+    gain = f"{len(found.could)} of" if found.could else "no single one of"
+    parts += [Text(""), Text(f"What else could be done: {gain} {found.looked_at} steps looked at promises a gain{left}", "bold")]
+    parts += [Text(f"  there is room for up to {times(room)}: kir optimize tries steps together")] if room > ROOM and not found.could else []
+    rows = listed()
+    for could in found.could:
+        rows.add_row(brief(could.forecast), Stepped(could.steps), Text(could.claim + (f" (skill {could.skill})" if could.skill else "")))
+    parts += [rows] if found.could else []
+    if found.walked is not None:
+        parts += [Text(""), Text(f"each step with its proof: {found.walked.report}\nas slides: kir explore {quote(str(found.walked.folder))}")]
+    assumed = "" if file.endswith(".kir") else f"\nwhat is assumed of it: {quoted_bind(file)}"
+    return Group(*parts, Text(f"a faster kernel, gated: kir optimize {quote(file)}{assumed}"))
+
+
+def _of_id(id: str) -> Result:
+    """What an id means."""
     rows = explanations()
     if not id:
         listing = {key: rows[key].title for key in sorted(rows)}

@@ -22,6 +22,8 @@ from kir.ir.nodes import Program
 from kir.ir.printer import expr_text
 from kir.ir.types import DTYPES, I32
 from kir.ir.visit import walk
+from kir.learning.optimize.hosts import scratch
+from kir.learning.optimize.hosts.architecture import guarded, needed
 from kir.learning.optimize.hosts.cuda_names import said_in_one_way
 from kir.learning.optimize.hosts.python import BESIDE, POSITIVE
 from kir.learning.optimize.hosts.read_back import NotSaid, reads_back, source_of
@@ -50,8 +52,8 @@ _NEEDED = {"<cassert>": re.compile(r"\bassert\s*\("), "<cstring>": re.compile(r"
 """Headers that a written text includes always, and what needs them."""
 LABELS = " A comment `@label` names the statement of the program that the lines below it are written for."
 """What such a text says of comments that a patch leaves out."""
-UNUSED = 3
-"""How often a written text names a parameter that it does not look at: kernel, function that launches, and what that one passes."""
+UNUSED = 2
+"""How often a written text names a parameter that it does not look at, beside each kernel: the function that launches, and what that one passes."""
 
 
 def beside(path: Path, kernel: str, binding: Binding, program: Program) -> SourceEdit:
@@ -75,18 +77,17 @@ def _edited(path: Path, text: str, kernel: str, binding: Binding, program: Progr
         raise NotSaid(f"it has a '{name}' already")
     if re.search(r'extern\s*"C"\s*\{', text):
         raise NotSaid("it has a block of C linkage, where templates may not stand")
-    if len(program.kernels) != 1 or program.plan or program.workspaces or binding.maps or binding.arrays:
-        raise NotSaid("the result is more than one kernel of the same tensors")
+    if binding.maps or binding.arrays:
+        raise NotSaid("the result takes more than the tensors that the kernel has")
     made, found, under = _definition(shown, text, kernel), _launches(shown, kernel), _conditions(shown)
     if not found:
         raise NotSaid(f"no launch of '{kernel}' is in it")
-    renamed = replace(program, name=name, kernels=(replace(program.kernels[0], name=name),))
-    emitted = backend("cuda").emit(renamed)
+    emitted = backend("cuda").emit(renamed := scratch.renamed(program, name))
     if not emitted.launch:
         raise NotSaid("the result needs host code that only its launcher has")
     if re.search(rf"\busing\s+[\w:]*::\s*{re.escape(kernel)}\s*;", shown):
         raise NotSaid("its name is taken out of a namespace")
-    defined = _overridable(shown, made)
+    defined, (architecture, condition) = _overridable(shown, made), needed(emitted.text)
     after, told, reasons = text, list[str](), list[NotSaid]()
     for m in reversed(found):
         try:
@@ -96,7 +97,7 @@ def _edited(path: Path, text: str, kernel: str, binding: Binding, program: Progr
             if under(launch.start)[:len(under(made.start))] != under(made.start):
                 raise NotSaid("the kernel stands under conditions of the preprocessor that its launch does not")
             in_one_way = len(found) == 1 and said_in_one_way(shown, launch.start, launch.config[0])
-            statement, where = _chosen(launch, made, binding, renamed, emitted, defined, in_one_way)
+            statement, where = _chosen(launch, made, binding, renamed, emitted, defined, in_one_way, architecture)
         except NotSaid as bad:
             reasons.append(bad)
         else:
@@ -104,7 +105,10 @@ def _edited(path: Path, text: str, kernel: str, binding: Binding, program: Progr
             told.insert(0, where)
     if not told:
         raise reasons[-1]
-    includes, body = _parts(emitted)
+    taking = scratch.in_cuda(renamed, emitted, C_TYPES, cpp_expression)
+    includes, body = _parts(replace(emitted, launch=f"{emitted.launch.rstrip()}\n\n{taking}" if taking else emitted.launch))
+    body = guarded(body, condition, architecture) if condition else body
+    includes += scratch.INCLUDES if taking else ()
     includes += ["<type_traits>"] if "std::is_same<" in after and "std::is_same<" not in text else []
     seen = [m for m in _INCLUDE.finditer(text) if m.end() <= made.start and m.start() == _masked_line(shown, m.start())
             and under(m.start()) == under(made.start)[:len(under(m.start()))]]
@@ -112,7 +116,8 @@ def _edited(path: Path, text: str, kernel: str, binding: Binding, program: Progr
     at = seen[-1].end() if seen else 0
     space = f"\n\nnamespace {kernel}_kir {{\n\n{body.strip()}\n\n}}  // namespace {kernel}_kir\n"
     after = "".join([text[:at], *(f"#include {x}\n" for x in lacking), text[at:made.end], space, after[made.end:]])
-    reads_back(path, after, name, emitted)
+    for entry in emitted.entries:
+        reads_back(path, after, entry.function, emitted, architecture)
     said = f"the launch{'es' * (len(told) > 1)} in this file take{'s' * (len(told) == 1)} '{name}' where {'; or '.join(dict.fromkeys(told))}"
     return after, f"the kernel stays, and {said}" + (f"; {len(reasons)} further stay as they are" if reasons else "")
 
@@ -270,7 +275,8 @@ def _parts(emitted: Emitted) -> tuple[list[str], str]:
     body = re.sub(r"^#include[^\n]*\n|^[ \t]*// @\w+\n", "", emitted.text, flags=re.MULTILINE).replace(LABELS, "")
     includes = [x for x in re.findall(r"^#include\s+([<\"][^>\"\n]+[>\"])", emitted.text, re.MULTILINE)
                 if x not in _NEEDED or _NEEDED[x].search(f"{body}{emitted.launch}")]
-    if re.search(r"^\s*#", re.sub(r"^\s*#\s*pragma\s+unroll[^\n]*", "", body, flags=re.MULTILINE), re.MULTILINE):
+    own = r"^\s*#\s*(pragma\s+unroll[^\n]*|if __CUDA_ARCH__ >= \d+$|else$|endif$)"
+    if re.search(r"^\s*#", re.sub(own, "", body, flags=re.MULTILINE), re.MULTILINE):
         raise NotSaid("the result needs directives of its own")
     launch = re.sub(r"^cudaError_t launch_", "static inline cudaError_t launch_", emitted.launch, flags=re.MULTILINE)
     return includes, re.sub(r'^extern "C" __global__', "static __global__", f"{body.strip()}\n\n{launch.strip()}", flags=re.MULTILINE)
@@ -278,7 +284,7 @@ def _parts(emitted: Emitted) -> tuple[list[str], str]:
 
 # ---------------------------------------------------------------------------------------------------------------------- choosing
 def _chosen(launch: _Launch, made: _Made, binding: Binding, program: Program, emitted: Emitted,
-            defined: Sequence[str], in_one_way: bool) -> tuple[str, str]:
+            defined: Sequence[str], in_one_way: bool, architecture: str = "") -> tuple[str, str]:
     """The statement that launches the new kernel where it may be, and the old one elsewhere; and its condition. Raises NotSaid for what it cannot say."""
     if len(launch.given) != len(made.params):
         raise NotSaid("its launch does not give each parameter")
@@ -294,22 +300,31 @@ def _chosen(launch: _Launch, made: _Made, binding: Binding, program: Program, em
     where += _facts(program.facts, names)
     where += defined
     told = list(dict.fromkeys(where))
-    tensors = {a.source: said[_parameter(binding, a.source)] for a in emitted.entries[0].arguments if a.kind == "pointer"}
-    aligned = [(tensors[a.source], a.divisor) for a in emitted.entries[0].arguments if a.kind == "pointer" and a.divisor > DTYPES[a.dtype].bytes]
+    own = {w.buffer.name for w in program.workspaces}
+    given = sorted((a for e in emitted.entries for a in e.arguments if a.kind == "pointer" and a.source not in own), key=lambda a: a.divisor)
+    pointers = {a.source: a for a in given}.values()  # of each the most that a kernel asks for
+    tensors = {a.source: said[_parameter(binding, a.source)] for a in pointers}
+    aligned = [(tensors[a.source], a.divisor) for a in pointers if a.divisor > DTYPES[a.dtype].bytes]
     for bytes_ in dict.fromkeys(by for _, by in aligned):
         places = " | ".join(f"reinterpret_cast<unsigned long long>({x})" for x, by in aligned if by == bytes_)
         where.append(f"({places}) % {bytes_} == 0")
     where += _apart(program, tensors)
     arguments = [_argument(p, names, tensors, said) for p in program.params if p.value is None]
     stream = launch.config[3] if len(launch.config) > 3 else "0"
-    call = f"{launch.within}{emitted.entries[0].function.removesuffix('_faster')}_kir::launch_{program.name}({', '.join([*arguments, stream])});"
-    if not _signature(emitted, len(arguments) + 1):
+    space = f"{launch.within}{program.name.removesuffix('_faster')}_kir"
+    call = f"{space}::launch_{program.name}({', '.join([*arguments, stream])})"
+    if not _signature(emitted, len(arguments) + len(own) + 1):
         raise NotSaid("the function that launches the result takes something else")
-    pad = launch.pad
+    pad, does = launch.pad, f"{call};"
+    where += [f"{space}::is_built()"] if architecture else []
+    if own or program.tensor_maps:  # there may be no memory, or no such maps
+        where, does = [*where, f"{call} == cudaSuccess"], "// launched"
     held = f"\n{pad}    && ".join(dict.fromkeys(f"({x})" if "||" in x else x for x in where)) or "true"
     old = launch.text.replace("\n", "\n  ")
     told += ["tensors are aligned to 16 bytes"] if aligned else []
-    statement = f"if ({held}) {{\n{pad}  {call}\n{pad}}} else {{\n{pad}  {old}\n{pad}}}"
+    told += [f"the file is compiled for {architecture}"] if architecture else []
+    told += ["there is memory for what its kernels share"] if own else []
+    statement = f"if ({held}) {{\n{pad}  {does}\n{pad}}} else {{\n{pad}  {old}\n{pad}}}"
     return statement, " and ".join([*told, "none is written where another one begins"])
 
 
@@ -339,8 +354,9 @@ def _sizes(launch: _Launch, binding: Binding, said: Mapping[str, str], emitted: 
     names |= {size: whole for size, (_, whole) in derived.items() if size not in names}  # the kernel sees the quotient alone
     plain |= {param: size for size, (param, whole) in derived.items() if names[size] == whole}
     words_of_the_grid = {*re.findall(r"[A-Za-z_]\w*", " ".join(map(str, binding.grid)))}
+    unused = UNUSED + len(emitted.entries)
     for size in (x for x in binding.sizes if x not in names):
-        names[size] = _of_the_grid(size, launch, binding, names) if looked_at[size] > UNUSED or size in words_of_the_grid else "0"
+        names[size] = _of_the_grid(size, launch, binding, names) if looked_at[size] > unused or size in words_of_the_grid else "0"
     sizes = {x: n.Var(x, I32) for x in binding.sizes}
     for param, value in binding.scalars.items():
         if param not in plain:

@@ -6,7 +6,7 @@ import itertools
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,8 +17,9 @@ from kir.ir.binding import Binding, expressions
 from kir.ir.canonical import alpha_equal
 from kir.ir.nodes import Program
 from kir.ir.printer import expr_text
-from kir.ir.types import I32
+from kir.ir.types import I32, DType
 from kir.ir.visit import walk
+from kir.learning.optimize.hosts import scratch
 from kir.learning.optimize.hosts.decorators import worked_out
 from kir.learning.optimize.hosts.grids import MAKES, PURE, around_of, grid_of, said_as
 from kir.learning.optimize.hosts.read_back import NotSaid, for_readers, reads_back, source_of
@@ -135,16 +136,16 @@ def beside(path: Path, kernel: str, binding: Binding, program: Program) -> Sourc
         raise NotSaid(f"no launch of '{kernel}' is in it")
     if name in text:
         raise NotSaid(f"it has a '{name}' already")
-    if len(program.kernels) != 1 or program.plan or program.workspaces or program.tensor_maps or binding.maps or binding.arrays:
-        raise NotSaid("the result is more than one kernel of the same tensors")
-    renamed = replace(program, name=name, kernels=(replace(program.kernels[0], name=name),))
+    if program.tensor_maps or binding.maps or binding.arrays:
+        raise NotSaid("the result takes more than the tensors that the kernel has")
+    renamed = scratch.renamed(program, name)
     emitted = for_readers(backend("triton"), renamed)
     kernels = ast.parse(emitted.text)
     imports, rest = ([x for x in kernels.body if isinstance(x, ast.Import | ast.ImportFrom) is here] for here in (True, False))
     if lacking := _imported(imports) - _imported(tree.body):
         raise NotSaid(f"it has no '{min(lacking)}'")
-    if "multiple_of" in emitted.text or len(rest) != 1:
-        raise NotSaid("the result is more than one function")
+    if "multiple_of" in emitted.text or len(rest) != len(renamed.kernels):
+        raise NotSaid("the result is more than its kernels")
     told, reasons = list[str](), list[NotSaid]()
     for launch in sorted(calls, key=lambda x: -x.lineno):
         try:
@@ -164,7 +165,8 @@ def beside(path: Path, kernel: str, binding: Binding, program: Program) -> Sourc
     new = "".join(lines_of(emitted.text)[min(d.lineno for d in rest[0].decorator_list) - 1:])  # type: ignore[attr-defined]  # a function
     assert made.end_lineno is not None
     after = "".join([*lines[:made.end_lineno], "\n\n", new.rstrip("\n") + "\n", *lines[made.end_lineno:]])
-    reads_back(path, after, name, emitted)
+    for function in scratch.in_order(renamed, emitted):
+        reads_back(path, after, function, emitted)
     after = with_ends_of(held, after)
     return SourceEdit(str(path), kernel, held, after, tuple(between(held, after)), BESIDE, (_told(name, told, len(reasons)),), binding, binding)
 
@@ -200,7 +202,8 @@ def _dispatched(text: str, tree: ast.Module, call: ast.Expr, made: ast.FunctionD
                 one_of_several: bool) -> tuple[str, str]:
     """The statement that launches the new kernel where it may be, and the old one elsewhere; and its condition. Raises KeyError for what nothing says,
     NotSaid for what it cannot say."""
-    launch, entry, described = call.value, emitted.entries[0], DESCRIBED in emitted.text
+    launch, described, held = call.value, DESCRIBED in emitted.text, {e.function: e for e in emitted.entries}
+    entries = [held[function] for function in scratch.in_order(program, emitted)]
     assert isinstance(launch, ast.Call) and isinstance(launch.func, ast.Subscript)
     said = _arguments(launch, made)
     names, where = {**said}, list[str]()
@@ -209,7 +212,8 @@ def _dispatched(text: str, tree: ast.Module, call: ast.Expr, made: ast.FunctionD
             names.setdefault(value, said[param])
             where += [f"{said[param]} == {names[value]}"] if names[value] != said[param] else []
     grid, in_one_way = grid_of(tree, call, launch.func.slice, binding)
-    extents = [(str(size), place) for size, place in zip(binding.grid, grid, strict=False)]
+    extents = [(str(size), place) for size, place in itertools.zip_longest(binding.grid, grid, fillvalue="1")]
+    where += [f"{place} == {size}" for size, place in extents if size.isdecimal() and place != size]  # a size that was a number in the call that was seen
     for size, place in extents:
         names.setdefault(size, place)
     for size, place in extents:
@@ -217,7 +221,7 @@ def _dispatched(text: str, tree: ast.Module, call: ast.Expr, made: ast.FunctionD
         for x in (x for x in factors if x in binding.sizes and x not in names and factors.count(x) == 1):
             if all(y in names for y in factors if y != x):
                 names[x] = f"({place} // ({' * '.join(names[y] for y in factors if y != x)}))"
-    names |= {a.of: _unused(a.of, binding, said) for a in entry.arguments if a.kind == "scalar" and a.of in binding.sizes and a.of not in names
+    names |= {a.of: _unused(a.of, binding, said) for e in entries for a in e.arguments if a.kind == "scalar" and a.of in binding.sizes and a.of not in names
               and not _looked_at(a.name, a.of, emitted, program)}
     sizes = {x: n.Var(x, I32) for x in binding.sizes}
     for param, value in binding.scalars.items():
@@ -249,29 +253,51 @@ def _dispatched(text: str, tree: ast.Module, call: ast.Expr, made: ast.FunctionD
     for f in (f for f in program.facts if not POSITIVE.fullmatch(expr_text(f))):
         by = [x.b for x in walk(f) if isinstance(x, n.Binary) and x.op in ("mod", "floordiv", "ceildiv") and not isinstance(x.b, n.Const)]
         where += [f"{python_expression(x, names, CEILDIV)} > 0" for x in by] + [python_expression(f, names, CEILDIV)]
-    if any(a.kind == "map" for a in entry.arguments):
+    if any(a.kind == "map" for e in entries for a in e.arguments):
         raise NotSaid("the result needs tensor maps")
-    given = [*(names[a.of] for a in entry.arguments), *(f"{k}={v!r}" for k, v in entry.options)]
     lines = lines_of(text)[call.lineno - 1:call.end_lineno]
     pad = lines[0][:len(lines[0]) - len(lines[0].lstrip())]
     step = "\t" if "\t" in pad else "    "
-    new = f"{entry.function}[{as_tuple(python_expression(e, names, CEILDIV) for e in entry.grid)}]({', '.join(given)})"
-    _once_more([*where, new])
-    new = f"{ALLOCATOR}\n{pad}{step}{new}" if described else new
+    statements = [*_memory(tree, program, names)]
+    for e in entries:
+        given = [*(names[a.of] for a in e.arguments), *(f"{k}={v!r}" for k, v in e.options)]
+        statements.append(f"{e.function}[{as_tuple(python_expression(x, names, CEILDIV) for x in e.grid)}]({', '.join(given)})")
+    _once_more([*where, *statements[len(program.workspaces):]])
+    statements = [*([ALLOCATOR] if described else []), *statements]
     if not where:
-        return f"{pad}{new}\n", ""
+        return "".join(f"{pad}{x}\n" for x in statements), ""
+    new = f"\n{pad}{step}".join(statements)
     where = [f"({x})" if " or " in x else x for x in dict.fromkeys(where)]
-    held = f"(\n{pad}{step}{f'{chr(10)}{pad}{step}and '.join(where)}\n{pad})"
+    condition = f"(\n{pad}{step}{f'{chr(10)}{pad}{step}and '.join(where)}\n{pad})"
     if len(short := f"{pad}if {' and '.join(where)}:") <= SHORT:
-        held = short.removeprefix(f"{pad}if ").removesuffix(":")
+        condition = short.removeprefix(f"{pad}if ").removesuffix(":")
     old = "".join(f"{step}{line}" if line.strip() else line for line in lines)
-    return f"{pad}if {held}:\n{pad}{step}{new}\n{pad}else:\n{old}", " and ".join(where)
+    return f"{pad}if {condition}:\n{pad}{step}{new}\n{pad}else:\n{old}", " and ".join(where)
+
+
+def _memory(tree: ast.Module, program: Program, names: dict[str, str]) -> Iterator[str]:
+    """Statements that make the memory that several kernels share, on the device of the first tensor, each under a name that the file does not have, which
+    `names` gets."""
+    known = {x.id for x in ast.walk(tree) if isinstance(x, ast.Name)} | {x.arg for x in ast.walk(tree) if isinstance(x, ast.arg)}
+    tensor = next((names[p.name] for p in program.params if not isinstance(p.of, DType) and p.name in names), "")
+    for b in (w.buffer for w in program.workspaces):
+        word = b.name.lstrip("%")
+        while word in known:
+            word += "_"
+        known.add(word)
+        if not tensor or b.dtype.name not in TORCH:
+            raise KeyError(b.name)
+        names[b.name] = word
+        extents = as_tuple(python_expression(d, names, CEILDIV) for d in b.shape)
+        yield f"{word} = torch.empty({extents}, dtype=torch.{TORCH[b.dtype.name]}, device={tensor}.device)"
 
 
 def _looked_at(name: str, size: str, emitted: Emitted, program: Program) -> bool:
     """Whether a written kernel's parameter, which is a size, matters: to its statements, its grid, or what must hold of it."""
     facts = (said for f in program.facts if not POSITIVE.fullmatch(said := expr_text(f)))
-    told = [(name, emitted.text.partition("):")[2]), *((size, x) for x in (*map(expr_text, emitted.entries[0].grid), *facts))]
+    bodies = (text.partition("):")[2] for text in emitted.text.split("\ndef "))
+    spaces = (expr_text(d) for w in program.workspaces for d in w.buffer.shape)
+    told = [*((name, text) for text in bodies), *((size, x) for e in emitted.entries for x in (*map(expr_text, e.grid), *spaces, *facts))]
     return any(re.search(rf"\b{word}\b", text) for word, text in told)
 
 

@@ -1,7 +1,9 @@
 """What an edit of a user's file must show before it is offered: the new kernel is read in it as it is by itself."""
 from __future__ import annotations
 
+import re
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from kir.analysis import normalize
@@ -45,18 +47,29 @@ def for_readers(by: Backend, program: Program) -> Emitted:
     return shown
 
 
-def reads_back(path: Path, after: str, name: str, emitted: Emitted) -> None:
-    """Raises :class:`NotSaid` where the new kernel is not read in the file as it is by itself."""
+def reads_back(path: Path, after: str, name: str, emitted: Emitted, architecture: str = "") -> None:
+    """Raises :class:`NotSaid` where the new kernel is not read in the file as it is by itself, compiled for an `architecture` that it needs."""
     with tempfile.TemporaryDirectory(prefix="kir-edit-") as folder:
         read = list[Program]()
         for stem, held in (("edited", after), ("alone", emitted.text)):
             (place := Path(folder) / f"{stem}{path.suffix}").write_text(held, encoding="utf-8")
             try:
-                read.append(load_expert(f"{place}::{name}", Binding.parse(dict(emitted.bindings)[name])).program)
+                read.append(load_expert(f"{place}::{name}", _of_one(Binding.parse(dict(emitted.bindings)[name]), emitted, architecture)).program)
             except (KirError, KeyError) as bad:
                 raise NotSaid(f"the new kernel is not read in it ({bad.diagnostics[0].message if isinstance(bad, KirError) else bad})") from None
     if not alpha_equal(*map(normalize, read)):
         raise NotSaid("the new kernel is not read in it as it is by itself")
+
+
+def _of_one(binding: Binding, emitted: Emitted, architecture: str = "") -> Binding:
+    """The binding of one kernel of several: another one may be what writes a result, and what is over a size."""
+    binding = binding.changed(options={**binding.options, "target": architecture}) if architecture else binding
+    if len(emitted.entries) == 1:
+        return binding
+    tensors = {k: replace(t, role="inout") if t.role == "out" else t for k, t in binding.tensors.items()}
+    told = {*re.findall(r"\w+", " ".join(map(str, (*binding.grid, *binding.scalars.values(), *(d for t in tensors.values() for d in t.shape)))))}
+    facts = [fact for fact in binding.facts if {*re.findall(r"[A-Za-z_]\w*", fact)}.isdisjoint({*binding.sizes} - told)]
+    return binding.changed(tensors=tensors, sizes=[x for x in binding.sizes if x in told], facts=facts)
 
 
 __all__ = ["NotSaid", "for_readers", "reads_back", "source_of"]

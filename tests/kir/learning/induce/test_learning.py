@@ -568,6 +568,8 @@ def test_a_card_says_in_how_many_uses_it_gains_and_loses(found: dict[str, Hypoth
     assert said.startswith("On sm_90a it is forecast to gain 2 % or more in 2 of 4 uses, most in `") and f"`{uses_[3].kernel}` (2 times as fast)" in said
     assert "and to lose as much in 1." in said
     assert not list(_where(made, uses_[:2])), "of few uses nothing is told"
+    far = replace(uses_[3], transition=uses_[3].transition.model_copy(update={"speedups": {"sm_90a": 100.0}}))
+    assert "(100 times as fast, far from the next one's 1.5)" in " ".join(" ".join(_where(made, [*uses_[:3], far])).split())
 
 
 def test_each_sentence_of_a_card_says_what_the_card_holds(found: dict[str, Hypothesis]) -> None:

@@ -96,3 +96,12 @@ def test_an_excerpt_shows_what_is_new_first_and_no_temporary_that_only_got_anoth
     long = difference("\n".join(rows), "\n".join(["a b c", *rows[80:]])).splitlines()
     assert "+a b c" in long and sum(row.startswith("-") for row in long) == MOST_GONE, "of what goes the first lines, for what comes"
     assert difference("a\nb", "a\nb") == ""
+
+
+def test_an_excerpt_of_code_shows_what_is_new_and_no_counter_that_only_got_another_number() -> None:
+    before = "\n".join(["a;", "for (int i_1 = 0;;) x[i_1];", *(f"old_{k}();" for k in range(30)), "end;"])
+    after = "\n".join(["a;", "for (int i_3 = 0;;) x[i_3];", *(f"a = a + {k};" for k in range(30)), "mbar_arrive_expect();", "cp_async_bulk();", "end;"])
+    said = difference(before, after, emitted=True)
+    assert "-for" not in said and "+for" not in said and "+cp_async_bulk();" in said and "+mbar_arrive_expect();" in said
+    assert len(said.splitlines()) <= MOST_LINES + 2
+    assert "-x[i_1];" in difference("x[i_1];", "x[i_3];") and not difference("x[i_1];", "x[i_3];", emitted=True), "as the IR has it, every name counts"

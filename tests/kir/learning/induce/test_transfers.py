@@ -12,18 +12,21 @@ from kir.ir.printer import program_text
 from kir.ir.types import DType
 from kir.learning.cards.card import FAMILY
 from kir.learning.cards.search import Index, Query, _reasons
+from kir.learning.cards.use import Application, NearMiss, looked
+from kir.learning.evidence.archive import read_archive, shipped
 from kir.learning.evidence.forwards import forward
 from kir.learning.evidence.walked import Walked
 from kir.learning.forecast import Analytic, Pair
+from kir.learning.induce import transfers
 from kir.learning.induce.hypotheses import Hypothesis, hypotheses
 from kir.learning.induce.prose import told
-from kir.learning.induce.transfers import Transfer, _in_words_of, led, problems, sizes_at, starts
+from kir.learning.induce.transfers import Transfer, _in_words_of, led, operators, problems, simplest, sizes_at, starts
 from kir.learning.induce.trials import decided, sizes_of, tried
 from kir.learning.induce.uses import uses
 from kir.learning.optimize.words import renamed
 from kir.learning.tune.space import find_space
 from kir.problem import load_problem
-from kir.rewrite import run
+from kir.rewrite import Context, run
 
 
 def host(name: str) -> Walked:
@@ -100,3 +103,30 @@ def test_a_skill_that_pays_in_its_own_families_alone_is_admitted_for_these(found
     assert decided(each.card, [*own, *others], dict.fromkeys(families, "sorting")).state == "hypothesis", "none is of its families"
     lucky = [t.model_copy(update={"without": True}) for t in own]
     assert decided(each.card, [*lucky, *others], families).state == "hypothesis", "no better than without it"
+
+
+def test_a_host_on_which_neither_arm_takes_what_follows_is_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan for attention without a mask cannot tile causal attention, whatever was done before; it takes other layouts whole."""
+    monkeypatch.setattr(transfers, "MOST_LED", 16)
+    walk = next(each for each in read_archive(shipped()) if each.kernel == "pipelines/fmha_tilelang")
+    card = next(each.card for each in hypotheses((walk,), uses((walk,))) if each.card.name == "guard-value.let")
+    hosts = {each.walked.kernel for each in led(card, (walk,))}
+    assert {"problems/attention_bshd", "problems/cross_attention", "problems/image_attention"} <= hosts
+    assert hosts.isdisjoint({"problems/gqa_attention", "problems/mla_prefill", "problems/mqa_d256"})
+
+
+def test_an_algorithm_of_one_family_is_tried_where_it_is_a_part_of_more() -> None:
+    walk = next(each for each in read_archive(shipped()) if each.kernel == "pipelines/trisolve_cuda")
+    card = next(each.card for each in hypotheses((walk,), uses((walk,))) if each.card.name.startswith("blocked-solve"))
+    assert {each.walked.kernel for each in led(card, (walk,))} == {"operators/solve_heads", "operators/solve_scaled", "operators/delta_values"}
+
+
+def test_an_answer_is_chosen_of_those_that_kernels_had_and_one_that_is_not_here_is_a_near_miss() -> None:
+    some = [each for each in read_archive(shipped()) if each.kernel in ("topk_radix.kir", "pipelines/topk_rows", "pipelines/topk_triton")]
+    card = next(each.card for each in hypotheses(some, uses(some)) if each.card.name == "radix-select.kernel")
+    (answer,) = [each for move in card.carrier.steps for each in move.parameters if each.name == "answer"]
+    assert answer.role == "chosen" and {"bits", "rows(threads=1024, items=4, room=4096, bits=11)"} < set(answer.values)
+    found = list(looked(card, simplest(next(each for each in operators() if each.kernel == "operators/topk_beams")), Context(target("sm_90a"))))
+    here = {value for value in answer.values if str(value).startswith(("bits", "rows"))}
+    assert {each.steps[0].options["answer"] for each in found if isinstance(each, Application)} == here
+    assert ["KIR-H142" in each.conditions[0] for each in found if isinstance(each, NearMiss)] == [True]

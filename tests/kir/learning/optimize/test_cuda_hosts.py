@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,9 @@ from kir.learning.optimize.inputs import shape_for, subject
 from kir.learning.optimize.judge import CpuJudge, modelled
 from kir.learning.optimize.plan import Budget, Setting
 from kir.learning.optimize.search import Search
-from kir.learning.optimize.starts import as_nvcc_takes
+from kir.learning.optimize.starts import as_nvcc_takes, left_to_nvcc, starts
+from kir.learning.tune.search import Measured
+from kir.surface import backend
 from kir.surface.edits import SourceEdit
 from kir.surface.reading import launched, load_expert
 
@@ -240,6 +243,18 @@ def test_what_nvcc_does_by_itself_is_no_gain(tmp_path: Path) -> None:
              "  for j in 0..{}\n    for k in 0..3\n      if i + j + k < N\n        s = s + X[i + j + k]\n  Y[i] = s\n"
     made = [program_text(as_nvcc_takes(parse_program(window.format(rounds), "p"))) for rounds in (3, 40)]
     assert [text.count(" unroll\n") for text in made] == [2, 1], "also with its borders, if it is small"
+    asked = list[Program]()
+
+    @dataclass
+    class Measuring(CpuJudge):
+        def judge(self, program: Program, surface: str) -> Measured:
+            asked.append(program)
+            return Measured(1e-5)
+    found = Search(one.program, setting, Measuring(setting, measures=True), (), budget=Budget(candidates=1), given_surface="cuda").run()
+    assert found.baseline.measured == Measured(1e-5) and asked == [left_to_nvcc(one.program)], "measured with no word of how often a loop is written out"
+    texts = [backend("cuda").emit(p).text for p in (one.program, asked[0])]
+    assert ["#pragma unroll 1" in text for text in texts] == [True, False]
+    assert {k.attrs for s in starts(one.program, setting, 5.0, "cuda") for k in s.program.kernels} == {asked[0].kernels[0].attrs}, "nor in what becomes of it"
 
 
 def test_a_size_that_divides_another_one_is_seen_in_what_a_kernel_reaches(tmp_path: Path) -> None:

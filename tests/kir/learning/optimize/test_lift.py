@@ -93,6 +93,15 @@ def test_attention_with_shared_heads_takes_what_attention_does() -> None:
     assert [p.name for p in done.program.params] == [p.name for p in load_problem("fmha_gqa").naive.params]
 
 
+def test_attention_laid_out_otherwise_takes_what_attention_does() -> None:
+    """Heads innermost, and sequences first: what is tiled are the queries, whichever axis of a tensor they are."""
+    for problem, own in (("attention_bshd", "Q[b, i, h, d]"), ("cross_attention", "Q[i, b, h, d]")):
+        home, words = load_problem("fmha").naive, in_words_of(load_problem("fmha").naive, load_problem(problem).naive).program
+        assert [a.name for a in words.kernels[0].grid] == [a.name for a in home.kernels[0].grid] and own in program_text(words)
+        done = of_family(problem, "long", "fmha_tilelang", "tilelang")
+        assert not done.left and "i_tile * 192 +: 192" in program_text(done.program)
+
+
 def test_steps_are_taken_with_the_kernels_own_factors() -> None:
     """Attention scaled by 1 / sqrt(192) takes the steps that were written for 1 / 8, as they are and folded into powers of two."""
     done = of_family("mla_prefill", "long", "fmha_causal_triton", "triton")

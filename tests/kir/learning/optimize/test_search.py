@@ -395,7 +395,7 @@ kernel main grid (x: W - 1, y: W - 1, gc: G * 3) threads 1
   let g = gc // 3
   let c = gc % 3
   Y[g, c, y, x] = X[g, c, y + 1, x + 1] - X[g, c, y, x]
-""", {"G": 128, "W": 257}, "tiles", 3.0),
+""", {"G": 128, "W": 257}, "tiles across", 3.0),
 }
 
 
@@ -455,6 +455,30 @@ def test_loops_over_results_that_need_nothing_of_one_another_become_axes_of_the_
         assert next(iter(plans)) == "tiles spread", "nothing is folded: first of all"
         made = taken(program, plans["tiles spread"], setting.context, {}).program
         assert len(made.kernels[0].grid) == 2 and not any(isinstance(s, n.For) for s in made.kernels[0].body)
+
+
+def test_what_is_judged_once_more_is_compiled_where_it_was_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A result that promises no more of its sizes than it needs is another text than the one that was compiled."""
+    asked = list[str]()
+
+    def verdict(_: CpuJudge, program: Program, surface: str, fresh: int = 0) -> Any:
+        asked.append(surface)
+        return SimpleNamespace(accepted=True, artifacts=(), reason="")
+    monkeypatch.setattr(CpuJudge, "verdict", verdict)
+    judge, naive = CpuJudge(SETTING), PROBLEM.naive
+    even = parse_program(program_text(naive).replace("kernel ", "  fact N % 2 == 0\nkernel ", 1), "even.kir")
+    assert judge.judge(even, "cuda").accepted and judge.again(even, "cuda").accepted and judge.again(naive, "cuda").accepted
+    assert asked == ["cuda", "kir", "cuda"]
+
+
+@pytest.mark.parametrize(("rows", "kept"), [(64 * 64, []), (64 * 2000, [132, 528, 1056])])
+def test_ctas_stay_only_where_there_are_more_of_them(rows: int, kept: list[int]) -> None:
+    """The cost model thinks CTAs without work as busy as the others."""
+    program = parse_program("kir 1\nprogram p\n  size R: i32\n  in X: f32[R]\n  out Y: f32[R]\nkernel main grid (r: ceildiv(R, 64)) threads 128\n"
+                            "  Y[r * 64 +: 64] = load(X[r * 64 +: 64] else 0.0:f32 clip) clip\n")
+    setting = Setting(cast(Any, None), Shape(name="timed", tags=("timed",), sizes={"R": rows}), target("h200"), "triton")
+    plans = PassSource(table={"persistent": {"ctas": ()}}).plans(program, setting)
+    assert sorted(cast(int, p.steps[0].options.get("ctas", 132)) for p in plans) == kept
 
 
 def test_a_time_that_is_less_than_moving_the_tensors_takes_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,63 @@
+"""Sizes that are multiples of a vector's length, since threads move vectors of so many elements: `reinterpret_cast<const float4*>(&x[i * n + k])`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations
+
+from kir.base.diagnostic import KirError
+from kir.ir import nodes as n
+from kir.ir.binding import Binding
+from kir.ir.build import int_value
+from kir.ir.visit import regions
+
+from .extents import ENDLESS, open_shapes, shaped
+from .reach import PRIMES, ran, small_sizes
+
+LENGTHS = (2, 4, 8, 16)
+"""Elements of a vector that one instruction may move."""
+MOST_RUNS = 48
+"""Runs in which facts are looked for."""
+
+
+def with_whole_vectors(binding: Binding, made: Callable[[Binding], n.Program], examples: Mapping[str, int]) -> Binding:
+    """The binding with the fact that a size (or two) is a multiple of a vector's length, where runs at other sizes move vectors that are not aligned; unchanged
+    where none do, or where no such fact ends that. `examples` are the sizes of a call that was seen: what they contradict is not so."""
+    try:
+        program = made(shaped(binding, dict.fromkeys(open_shapes(binding), (ENDLESS,))))
+    except KirError:
+        return binding
+    lengths = sorted({length for k in program.kernels for r in regions(k) for length in _lengths(r)})
+    if not lengths or not _misaligned(program, binding):
+        return binding
+    for wanted in [*_facts(binding.sizes, lengths, examples)][:MOST_RUNS // len(PRIMES)]:
+        tried = binding.changed(facts=[*binding.facts, *(f for f in wanted if f not in binding.facts)])
+        if not _misaligned(program, tried):
+            return tried
+    return binding
+
+
+def _lengths(r: n.Region) -> Iterator[int]:
+    last = r.index[-1] if r.index and r.buffer.space == "global" else None
+    if isinstance(last, n.Span):
+        extent = last.extent if isinstance(last.extent, int) else int_value(last.extent)
+        if extent in LENGTHS:
+            yield extent
+
+
+def _facts(sizes: Sequence[str], lengths: Sequence[int], examples: Mapping[str, int]) -> Iterator[tuple[str, ...]]:
+    """One size, then two, each a multiple of the shortest vector that there is, then of longer ones."""
+    for count in (1, 2):
+        for by in lengths:
+            for some in combinations([x for x in sizes if examples.get(x, 0) % by == 0], count):
+                yield tuple(f"{x} % {by} == 0" for x in some)
+
+
+def _misaligned(program: n.Program, binding: Binding) -> bool:
+    """Whether a run at some small sizes moves a vector that is not aligned, or none can be made."""
+    tried = [sizes for primes in PRIMES if (sizes := small_sizes(binding, primes)) is not None]
+    found = [ran(program, sizes, mode="check") for sizes in tried]
+    return not found or any(each is None or any(f.kind == "alignment" for f in each.findings) for each in found)
+
+
+__all__ = ["with_whole_vectors"]

@@ -1,0 +1,68 @@
+"""`kir explain FILE`: a kernel at a glance."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kir.faces.explore.overview import overview
+from tests.command_line import called
+
+SCALED = """
+__global__ void scaled(const float* __restrict__ x, float* __restrict__ y, int n, float by) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = by * x[i];
+}
+void go(const float* x, float* y, int n) { scaled<<<(n + 255) / 256, 256>>>(x, y, n, 3.f); }
+"""
+OUTSIDE = """kir 1
+program shifted
+  size n: i32
+  in X: f32[n]
+  out Y: f32[n]
+  fact n >= 1
+kernel main grid (i: n) threads 1
+  Y[i + 1] = X[i]
+"""
+
+
+def test_a_kernel_is_told_at_a_glance_and_the_walk_goes_on_in_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, folder = tmp_path / "scaled.cu", tmp_path / "walk"
+    file.write_text(SCALED, encoding="utf-8")
+    code, out, _ = called(capsys, "explain", str(file), "-o", str(folder), "--seconds", "30", "--at", "n=67108864")
+    assert code == 0
+    for said in ("What scaled computes", "y[", "What was done to it",
+                 "What binds it on h200 at n=67108864", "starting CTAs", "What else could be done", "room for up to",
+                 "kir optimize", str(folder)):
+        assert said in " ".join(out.split()), said
+    assert (folder / "lineage.json").exists() and (folder / "report.html").exists()
+    code, out, _ = called(capsys, "explain", str(file), "-o", str(folder), "--seconds", "30", "--at", "n=67108864", "--json")
+    told = json.loads(out)
+    assert code == 0 and told["naive"] and told["bound_by"] == "ctas" and told["done"] and told["least_seconds"] <= told["seconds"]
+    assert all(each["claim"] and sum(each["decided"].values()) >= 0 for each in told["done"])
+    assert all(each["forecast"]["speedup"] > 1 for each in told["could"])
+
+
+def test_a_kernel_that_the_gate_refuses_is_still_told_with_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "outside.kir"
+    file.write_text(OUTSIDE, encoding="utf-8")
+    code, out, err = called(capsys, "explain", str(file), "-o", str(tmp_path / "walk"), "--seconds", "10")
+    assert code == 1 and "What shifted computes (as it stands)" in out and "KIR-I010" in err and "Y[" in err
+
+
+def test_what_no_kernel_has_is_no_option_of_an_id(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = called(capsys, "explain", "KIR-T001", "--seconds", "3")
+    assert code == 2 and "KIR-C002" in err and "--seconds" in err
+    code, _, err = called(capsys, "explain", str(tmp_path / "none.cu"))
+    assert code == 2 and "none.cu" in err
+
+
+def test_the_places_that_gain_come_first_and_are_those_of_the_sizes(tmp_path: Path) -> None:
+    shutil.copy("skills/problems/gemm/naive.kir", tmp_path / "naive.kir")
+    found = overview(str(tmp_path / "naive.kir"), at="M=4096,N=4096,K=4096", seconds=12.0, folder=tmp_path / "walk")
+    gains = [each.forecast.median * (1 - each.forecast.fails) for each in found.could]
+    assert gains and gains == sorted(gains, reverse=True) and found.naive and not found.done
+    assert any(each.skill for each in found.could)
