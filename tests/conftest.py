@@ -24,6 +24,7 @@ from hypothesis.internal.conjecture import providers
 from hypothesis.internal.entropy import deterministic_PRNG
 
 from kir.hardware import machine
+from kir.hardware.device import client
 from tests.carrier_answers import recorded
 
 TESTS = Path(__file__).parent
@@ -92,6 +93,20 @@ def _own_library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("XDG_DATA_HOME", str(folder))
         patch.setenv("XDG_CACHE_HOME", str(_own_cache(tmp_path_factory.getbasetemp())))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _shared_compilers() -> Iterator[None]:
+    """Compilers and torch, which take seconds to load, are loaded once for all workers of a run and the commands that tests start."""
+    name = f"tests-{os.environ.get('PYTEST_XDIST_TESTRUNUID', str(os.getpid()))[:12]}"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(client.COMMON, "")  # so that it is undone
+        client.join(name)
+        yield
+    with suppress(OSError):
+        folder = client.joined(name)
+        if [each.name for each in folder.iterdir()] == [client.OWNER]:  # nobody asked for a server, which would leave nothing
+            shutil.rmtree(folder)
 
 
 def _own_cache(base: Path) -> Path:

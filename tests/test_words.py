@@ -29,6 +29,7 @@ def texts() -> tuple[tuple[str, str], ...]:
 
 @pytest.mark.parametrize("word", PLAIN)
 def test_sentences_and_options_are_plain(word: str) -> None:
-    found = [f"{name}:{line}" for name, text in texts() if re.search(word, text)
+    part = max(filter(None, re.split(r"\([^)]*\)|\w\?|\\b", word)), key=len)  # it stands in all that the word is: few texts have it
+    found = [f"{name}:{line}" for name, text in texts() if part in text and re.search(word, text)
              for line, said in enumerate(text.splitlines(), 1) if re.search(word, said)]
     assert found == [], f"say {PLAIN[word]}"

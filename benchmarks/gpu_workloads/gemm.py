@@ -188,7 +188,8 @@ def _known(row: Row) -> list[Found]:
         for space in spaces:
             of = find_space(space)
             given = given_of(of, problem, row.shape, device)
-            points = {_named(space, p): p for p in of.points() if not of.refusal(of.values(p, given)) and worth("gemm", _named(space, p), row.name)}
+            points = {_named(space, p): p for p in of.points() if not of.refusal(of.values(p, given))
+                      and any(worth("gemm", f"{_named(space, p)}{begins}", row.name) for begins in ("", EARLY))}
             for i, (name, p) in enumerate([*points.items()][:MEASURED // 4]):
                 out.append((row.name, surface, 0.0 if name in first else 1.0 + i, name, built(of, of.values(p, given), problem, device)))
     return out

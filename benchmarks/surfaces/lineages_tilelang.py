@@ -8,8 +8,10 @@ step is restored exactly by its forward direction, with its preconditions judged
 """
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from kir.base.diagnostic import KirError
@@ -81,13 +83,16 @@ def walked(program: Program, problem: str, last: tuple[str, ...]) -> Way:
     return Way(tuple(intents), tuple(engine.violations(program)), program)
 
 
+@cache
 def shipped(source: str) -> Lineage | None:
     """The shipped lineage of a kernel, if there is one."""
-    for each in sorted((SKILLS / "lineages").glob("*/lineage.json")):
-        record = opened(each).read()
-        if record.header.source == source:
-            return record
-    return None
+    return next((opened(each).read() for each, of in _sources() if of == source), None)
+
+
+@cache
+def _sources() -> list[tuple[Path, str]]:
+    """The files of the shipped lineages, with the source that each is of."""
+    return [(each, json.loads(each.read_text(encoding="utf-8"))["header"]["source"]) for each in sorted((SKILLS / "lineages").glob("*/lineage.json"))]
 
 
 def row(source: str, binding: str, problem: str, last: tuple[str, ...]) -> str:

@@ -40,6 +40,7 @@ from .host_values import (
     number,
     part_of,
     turn,
+    uncounted,
 )
 from .host_wrappers import DEVICE, OF_DEVICE, OF_NUMBERS, Made, constant, held_since_made, made_of_class, plain_default, turns_of, wrapped
 
@@ -460,7 +461,7 @@ class Follower:
         if a is None or b is None:
             if (x := array(left)) is not None or (x := array(right)) is not None:
                 return Array(self.known, "", x.shape, x.dtype) if not isinstance(op, ast.MatMult) else Unknown("a product of matrices")
-            return Unknown("arithmetic on what is not known")
+            return uncounted(left, right)
         a, b = self.known.resolved(a), self.known.resolved(b)
         match op:
             case ast.Add():
@@ -508,8 +509,7 @@ class Follower:
         return Unknown(RANK if RANK in (getattr(a, "reason", ""), getattr(b, "reason", "")) and isinstance(op, ast.Eq) else "a comparison")
 
     def _logic(self, op: ast.boolop, values: list[Value]) -> Value:
-        answers = [self.truth(v) for v in values]
-        whole = isinstance(op, ast.And)
+        answers, whole = [self.truth(v) for v in values], isinstance(op, ast.And)
         if (not whole) in [a for a in answers if a is not None]:
             return not whole
         left = [v for v, a in zip(values, answers) if a is None]

@@ -25,11 +25,13 @@ TRITON = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f6
           **{f"{k}int{b}": f"{k or 'i'}{b}" for k in ("", "u") for b in (8, 16, 32, 64)}}
 """IR dtypes by triton.language's names."""
 MAKERS = frozenset({"randn", "rand", "empty", "zeros", "ones", "full", "randint", "arange", "tensor", "randperm", "empty_strided", "linspace"})
-SAME = frozenset({"contiguous", "cuda", "cpu", "clone", "detach", "requires_grad_", "abs", "softmax", "clamp", "relu", "fill_", "zero_", "normal_", "uniform_",
-                  "mul_", "add_", "div_", "neg", "exp", "sigmoid", "record_stream", "pin_memory", "masked_fill", "npu", "xpu"})
-"""Methods whose result has the shape and dtype of the tensor."""
-ELEMENTWISE = frozenset({"rsqrt", "sqrt", "exp", "log", "abs", "sigmoid", "tanh", "relu", "neg", "square", "sin", "cos", "reciprocal"})
+SAME = frozenset({"contiguous", "cuda", "cpu", "detach", "requires_grad_", "fill_", "zero_", "normal_", "uniform_", "mul_", "add_", "div_", "record_stream",
+                  "pin_memory", "npu", "xpu"})
+"""Methods whose result is the tensor, or one of its shape and dtype in its place."""
+ELEMENTWISE = frozenset({"rsqrt", "sqrt", "exp", "log", "abs", "sigmoid", "tanh", "relu", "neg", "square", "sin", "cos", "reciprocal", "clone"})
 """Functions of torch and methods whose result is a new tensor of the shape and dtype of their one tensor."""
+COPIED = ELEMENTWISE | {"softmax", "clamp", "masked_fill"}
+"""Methods whose result is such a tensor, whatever else they take."""
 FOLDS = frozenset({"mean", "sum", "var", "std", "amax", "amin", "prod", "logsumexp"})
 """Methods that leave an axis out, which is named first, or keep it with one element."""
 PLAIN = frozenset({"Tensor", "int", "float", "bool", "str", "list", "tuple", "dict"})
@@ -38,6 +40,8 @@ OTHER_DEVICES = frozenset({"torch.version.hip", "torch.version.xpu"})
 """What torch says of devices that KIR's targets are not."""
 RANK = "the rank of a tensor"
 """What is said of a rank that nothing shows."""
+REAL = "a number that need be no whole one"
+"""What is said of such a number."""
 CASTS = frozenset({"half", "float", "double", "bfloat16", "int", "long", "bool", "short"})
 
 
@@ -103,10 +107,20 @@ class Described:
     block: tuple[Value, ...]
 
 
+def is_real(v: Value) -> bool:
+    """Whether a value is a number that need be no whole one: a parameter that is 2.0 by default, or what is computed with one."""
+    return isinstance(v, float) or (isinstance(v, Lazy) and isinstance(v.default, float) and v.array_ is None) or (isinstance(v, Unknown) and v.reason == REAL)
+
+
+def uncounted(left: Value, right: Value) -> Unknown:
+    """What arithmetic on two values gives that are not both whole numbers."""
+    return Unknown(REAL if is_real(left) or is_real(right) else "arithmetic on what is not known")
+
+
 def number(v: Value) -> n.Expr | None:
     """A value as a whole number, where it is one."""
     if isinstance(v, Lazy):
-        return v.number() if v.array_ is None else None
+        return v.number() if v.array_ is None and not is_real(v) else None
     if isinstance(v, bool) or v is None:
         return None
     if isinstance(v, int):
@@ -119,7 +133,7 @@ def number(v: Value) -> n.Expr | None:
 def array(v: Value) -> Array | None:
     """A value as a tensor, where it is one."""
     if isinstance(v, Lazy):
-        return v.array() if v.number_ is None else None
+        return v.array() if v.number_ is None and not is_real(v) else None
     return v if isinstance(v, Array) else None
 
 
@@ -174,6 +188,8 @@ def called(known: Known, f: External, args: Sequence[Value], named: Mapping[str,
         return known.root(e)
     if word in ("min", "max") and len(args) >= 2 and all(number(a) is not None for a in args):
         return _extreme(known, word, [e for a in args if (e := number(a)) is not None])
+    if word in ("ceil", "int", "floor", "round") and len(args) == 1 and isinstance(args[0], Unknown) and args[0].reason == REAL:
+        return known.fresh("")  # a number of its own: a caller's factor, rounded
     if word == "ceil" and args:
         return build.ceildiv(args[0].over, args[0].under) if isinstance(args[0], Quotient) else args[0]
     if word in ("int", "floor") and args:
@@ -330,7 +346,7 @@ def method(a: Array, name: str, args: Sequence[Value], named: Mapping[str, Value
         return a.elements()
     if name in ("dim", "ndimension"):
         return attribute(a, "ndim")
-    if name == "contiguous" and (a.turned is not None or a.strides is not None):
+    if name in COPIED or (name == "contiguous" and (a.turned is not None or a.strides is not None)):
         made = Array(known, a.hint, a.shape, a.dtype)
         made.like = a if a.shape is None else None
         return made
@@ -364,8 +380,6 @@ def method(a: Array, name: str, args: Sequence[Value], named: Mapping[str, Value
         return _flattened(a, int(args[0].value), int(args[1].value))
     if name in ("view", "reshape", "flatten"):
         return _viewed(a, [] if name == "flatten" and args == [build.const(0)] else args)
-    if name in ELEMENTWISE:
-        return Array(known, "", a.shape, a.dtype)
     if name in FOLDS and (axis := next((int(e.value) for e in map(number, (*args, named.get("dim"))) if isinstance(e, n.Const)), None)) is not None:
         return _folded(a, axis, named.get("keepdim") is True or True in args[1:], _dtype(named, a.dtype))
     return Unknown(f".{name}(..)")

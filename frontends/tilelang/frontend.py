@@ -12,6 +12,7 @@ from kir.analysis.heuristics import settled
 from kir.base.diagnostic import KirError, did_you_mean, error, usage
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
+from kir.ir.bindings.binding_uses import unmentioned
 from kir.ir.bindings.specialize import specialize
 from kir.ir.build import int_value
 from kir.ir.nodes import Program
@@ -20,7 +21,7 @@ from kir.ir.visit import statements, walk
 from kir.surface import KernelRef, Outline
 from kir.surface.launches.assembled import Found, as_called
 from kir.surface.launches.record import HostLaunch
-from kir.surface.launches.values import is_number
+from kir.surface.launches.values import FEW, is_number
 
 from .._python.host_values import Lazy
 from .._python.outline import outline
@@ -126,6 +127,7 @@ class TileLangFrontend:
             parts = (n.Meta(x, "int") for x in sorted(idle - lists) if x.rpartition("_")[0] in lists and x.rpartition("_")[2].isdigit())
             made = replace(made, metas=(*made.metas, *(m for m in asked if m.name in idle), *parts))
         values = {k: v for k, v in given.items() if isinstance(v, (int, float, str)) and k in binding.metas}
+        values |= dict.fromkeys(unmentioned(made, set(binding.absent)), False)  # what the factory has answered for itself
         return replace(made, metas=tuple(replace(m, default=values[m.name]) if m.name in values else m for m in made.metas))  # read with these values
 
     def outline(self, source: Path, kernel: str) -> Outline:
@@ -168,8 +170,8 @@ class TileLangFrontend:
         given |= {k: None for k in left_out(factory_of(factories, node)) if k in skeleton.metas and k not in call.factory}
         shapes = made_of(tensor_extents(node), factories) & {k for k, v in given.items() if is_number(v)}
         tried = [shapes, shapes - allocated_extents(node), shapes - made_of(allocated_extents(node), factories), set[str]()]
-        small = unrolled_extents(node) & given.keys()
-        made = (as_called(skeleton, replace(call, known=call.known.fork()), given, open_, few) for few in ((small, set[str]()) if small else (small,))
+        small = dict.fromkeys(unrolled_extents(node) & given.keys(), FEW)
+        made = (as_called(skeleton, replace(call, known=call.known.fork()), given, open_, few) for few in ((small, {}) if small else (small,))
                 for open_ in tried)
         last = None
         for each in made:

@@ -14,7 +14,8 @@ from kir.ir.nodes import Opaque, Program
 from kir.ir.visit import statements
 from kir.surface import KernelRef, Outline
 from kir.surface.launches.assembled import Found, assembled
-from kir.surface.launches.whole import in_rows
+from kir.surface.launches.values import FEW
+from kir.surface.launches.whole import compared, in_rows
 
 from .._python.outline import outline
 from .._python.project import Module, Project, is_jit
@@ -150,9 +151,11 @@ class TritonFrontend:
         _, node = self.find(source, kernel)
         found = triton_launches(source, node)
         skeleton = self.skeleton(source, kernel) if found else None
-        few = sizes_of_calls(node, ("static_range",))
-        rows = in_rows(self.parse(source, kernel)) if found else set[str]()
-        return [assembled(skeleton, each, each.named, few=few, in_rows=rows) for each in found] if skeleton is not None else []
+        if skeleton is None:
+            return []
+        program = self.parse(source, kernel)
+        usual = compared(program) | dict.fromkeys(sizes_of_calls(node, ("static_range",)), FEW)
+        return [assembled(skeleton, each, each.named, usual=usual, in_rows=in_rows(program)) for each in found]
 
 
 def _opaque(program: Program) -> int:

@@ -17,6 +17,7 @@ from kir.analysis.facts import Facts
 from kir.analysis.order import exact_terms
 from kir.analysis.simplify import is_true, simplify
 from kir.base.dataclass import dataclass
+from kir.base.working import solving
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
@@ -175,6 +176,7 @@ def _exhaustive(claim: n.Expr, known: Facts, names: Mapping[str, n.Var]) -> Answ
     return Answer("never" if held is None else "sometimes", how, tuple(failed.items()))
 
 
+@solving
 def _by_z3(claim: n.Expr, known: Facts, names: Mapping[str, n.Var]) -> Answer:
     import z3
     made = _Translation(z3, known)

@@ -128,7 +128,7 @@ class Registry:
         if name not in self.entries:
             kind = {"kir.passes": "pass", "kir.frontends": "frontend", "kir.backends": "backend"}[self.group]
             hint = did_you_mean(name, [*self.entries, *self.clashes])
-            raise usage("KIR-X002", f"there is no {kind} '{name}'{f'; {hint}' if hint else ''}", attempt="kir plugins")
+            raise usage("KIR-X002", f"there is no {kind} '{name}'{f'; {hint}' if hint else ''}", attempt="kir passes" if kind == "pass" else "kir plugins")
         return self.entries[name]
 
     def load(self, name: str) -> ModuleType:

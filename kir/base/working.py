@@ -6,11 +6,26 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import wraps
+from threading import RLock
+from typing import ParamSpec, TypeVar
 
+P = ParamSpec("P")
+R = TypeVar("R")
+_SOLVING = RLock()
 Watcher = Callable[[str, "int | None", "int | None"], None]
 """Called with what is done now, how many of its parts are done, and how many there are (None: not known)."""
 _END: ContextVar[float | None] = ContextVar("end", default=None)
 _WATCHER: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
+
+
+def solving(ask: Callable[P, R]) -> Callable[P, R]:
+    """A function that asks z3, one thread after the other: all of a process share what z3 holds, the number of its steps too."""
+    @wraps(ask)
+    def alone(*args: P.args, **named: P.kwargs) -> R:
+        with _SOLVING:
+            return ask(*args, **named)
+    return alone
 
 
 def doing(what: str, done: int | None = None, total: int | None = None) -> None:

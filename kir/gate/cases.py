@@ -15,9 +15,9 @@ from kir.base.diagnostic import KirError, error
 from kir.gate.goals import predicted
 from kir.gate.inputs.close import close, precise, rounded_to
 from kir.gate.inputs.extremes import extremes
-from kir.gate.inputs.kinds import APART, BESIDE, BLOCKS, KINDS, NOTHING, OTHER, QUARTERS, WHOLE
+from kir.gate.inputs.kinds import APART, BESIDE, BLOCKS, KINDS, NOTHING, OTHER, PLACED_STEPS, QUARTERS, STRANGE_STEPS, WHOLE
 from kir.gate.inputs.magnitudes import MOST_ELEMENTS_BITS, magnitudes
-from kir.gate.inputs.places import places
+from kir.gate.inputs.places import places, taken_apart
 from kir.gate.inputs.scalars import SCALARS, given, keeps, turns_of_scalars
 from kir.gate.inputs.scaled import factor
 from kir.gate.inputs.sets import size_sets
@@ -25,7 +25,7 @@ from kir.gate.inputs.turns import about, numbers_of, turns
 from kir.gate.inputs.ways import with_ways
 from kir.gate.operands import exactly, in_f64, in_full, otherwise
 from kir.gate.shapes import MOST_ELEMENTS, Plan, Sizes, constants, of_problem, of_programs, solved, worth
-from kir.interp import Result, run
+from kir.interp import Result, run, run_within
 from kir.interp.state.coverage import MORE, TWO
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
@@ -508,6 +508,8 @@ def _made(against: n.Program, at: tuple[tuple[str, int], ...], distribution: str
     arrays: dict[str, Array] = {}
     few: dict[str, Array] = {}
     known = places(against) if base not in WHOLE else {}
+    if base in WHOLE and taken_apart(against):
+        return None  # whole numbers of a kind are alike
     drawn_as = TIMES if base.startswith(TIMES) else base  # the same numbers, whatever they are multiplied by
     for p in against.params:
         if not isinstance(p.of, n.Buffer):
@@ -542,11 +544,13 @@ def _made(against: n.Program, at: tuple[tuple[str, int], ...], distribution: str
     scalars: dict[str, int | float] = {**sizes, **given(against, base)}
     if base.startswith(SCALARS) and not keeps(against, scalars):
         return None
+    strange = base in WHOLE or base.startswith((AT, SCALARS))
     with np.errstate(all="ignore"):
-        result = _ran(against, arrays, scalars)
-        if (few or base in WHOLE or base.startswith((AT, SCALARS))) and result.errors:
-            if base in WHOLE or base.startswith((AT, SCALARS)):
-                return None  # numbers that name places it does not have
+        odd = strange or bool(few)
+        result = run_within(STRANGE_STEPS if strange else PLACED_STEPS, against, arrays, scalars) if odd else _ran(against, arrays, scalars)
+        if result is None or (odd and result.errors):
+            if strange:
+                return None  # numbers that name places it does not have, or with which its loops do not end
             arrays |= few
             result = _ran(against, arrays, scalars)
         expected, also = result.outputs, _otherwise(against, arrays, scalars)

@@ -21,6 +21,7 @@ from kir.gate.claims import apart, refusals
 from kir.gate.correctness import Runner, check
 from kir.gate.cost import profile
 from kir.gate.inputs.nonfinite import nonfinite
+from kir.gate.inputs.places import taken_apart
 from kir.gate.inputs.sets import size_sets, unrolled_over
 from kir.gate.shapes import ANY, of_problem, of_programs
 from kir.gate.verdict import AlgebraRecord, CompileRecord, CorrectnessRecord, ProfileRecord, Stage, Verdict
@@ -216,7 +217,7 @@ def _correct(program: Program, problem: Problem | None, against: Program | None,
             assert against is not None
             tests = relative_tests(program, against, also, fresh)
             right = check(program, tests, f"program {content_hash(against)[:12]}", relative=True, runner=runner, stopped=stopped)
-            broken = ()
+            broken, right = (), replace(right, weak=(*right.weak, *taken_apart(against)))
             if told and right.ok and (usual := next((c for c in tests.cases if isinstance(c, RelativeCase)), None)) is not None:
                 right = replace(right, weak=(*right.weak, *nonfinite(program, against, usual.inputs, usual.scalars)))
             space, judge = of_programs(program, against, ANY), against

@@ -176,12 +176,17 @@ def memory_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
+def processors() -> int:
+    """How many processors this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def summary() -> Mapping[str, str]:
     """Python and system in a few words, for records: keys ``python``, ``system``, ``cores``, ``memory``."""
     return {
         "python": sys.version.split()[0],
         "system": f"{os.uname().sysname} {os.uname().release} {os.uname().machine}",
-        "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1),
+        "cores": str(processors()),
         "memory": f"{memory_bytes() / 2**30:.1f} GiB",
     }
 

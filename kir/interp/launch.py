@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from kir.base.diagnostic import error
+from kir.base.diagnostic import KirError, error
 from kir.interp.evaluation.expressions import constant
 from kir.interp.evaluation.interpreter import Interpreter
 from kir.interp.memory_access.buffers import layout_of
@@ -110,6 +110,16 @@ def _agreeing(first: tuple[Machine, dict[str, Array]], second: tuple[Machine, di
             merged[("KIR-I024", name)] = Finding("KIR-I024", "timing", "weak" if atomics else "error",
                                                  f"{name}{where} depends on when asynchronous operations act", "", name)
     return Result(first[1], tuple(merged.values()), first[0].counters, _writer(first[0]), _reached(first[0]))
+
+
+def run_within(most: int, program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, int | float]) -> Result | None:
+    """What a program makes of copies of arrays, in plain mode and up to the first error; None where that takes more than `most` statements."""
+    try:
+        return run(program, {name: a.copy() for name, a in arrays.items()}, {**scalars}, most_steps=most, one_error=True)
+    except KirError as e:
+        if any(d.id == "KIR-I007" for d in e.diagnostics):
+            return None
+        raise
 
 
 def _must_run(program: n.Program) -> None:
@@ -240,7 +250,10 @@ def _tensor(m: Machine, p: n.Param, b: n.Buffer, array: Array | None, host: Fram
             raise error("KIR-I008", f"tensor '{p.name}' is not given")
         if array.dtype != storage(b.dtype):
             raise error("KIR-I008", f"'{p.name}' is {array.dtype} where {b.dtype} is declared")
-        handle.memory.typed(b.dtype)[_offsets(handle)] = array
+        if handle.plain:
+            handle.whole[0, ...] = array
+        else:
+            handle.memory.typed(b.dtype)[_offsets(handle)] = array
     if m.checking:
         m.checker.adopt(handle.memory, b, False)
         if p.role != "out":
@@ -251,10 +264,11 @@ def _tensor(m: Machine, p: n.Param, b: n.Buffer, array: Array | None, host: Fram
 def _gathered(m: Machine, p: n.Param) -> Array:
     handle = m.globals[p.name]
     assert isinstance(handle, Handle)
-    at = _offsets(handle)
     if m.checking:
-        m.checker.on_output(handle, at)
-    return np.asarray(handle.memory.typed(handle.buffer.dtype)[at])
+        m.checker.on_output(handle, _offsets(handle))
+    if handle.plain:
+        return np.array(handle.whole[0, ...], order="C")
+    return np.asarray(handle.memory.typed(handle.buffer.dtype)[_offsets(handle)])
 
 
 # ------------------------------------------------------------------------------------------------------------------ kernels

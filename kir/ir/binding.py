@@ -170,7 +170,7 @@ class Binding:
             text = path.read_text(encoding="utf-8")
         except FileNotFoundError as bad:
             beside = [each.name for each in path.parent.glob("*.toml")] if path.parent.is_dir() else []
-            raise usage("KIR-F010", f"there is no binding {path}", attempt=did_you_mean(path.name, beside)) from bad
+            raise usage("KIR-F010", f"there is no binding {path}", attempt=did_you_mean(path.name, beside) or "kir bind FILE -o, which writes one") from bad
         except IsADirectoryError as bad:
             raise usage("KIR-F010", f"the binding {path} is a folder", needs="a TOML file") from bad
         except OSError as bad:

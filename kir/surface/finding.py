@@ -23,7 +23,7 @@ from kir.surface.launches.axes import with_axes, with_counts
 from kir.surface.launches.extents import open_shapes, with_places, with_shapes, with_ties
 from kir.surface.launches.flat import flattened
 from kir.surface.launches.recorded import generalized
-from kir.surface.launches.strided import with_reached_axes
+from kir.surface.launches.strided import with_inner_axes, with_reached_axes, with_row_lengths
 from kir.surface.launches.values import taken_for
 from kir.surface.launches.whole import choosers, whole_numbers
 
@@ -66,6 +66,7 @@ def _whole(reader: Frontend, path: Path, kernel: str, found: Found) -> Found:
     if len(found.open) > len(wanted):
         return found
     given, found = found, _aligned(found, made)
+    examples = found.examples or {}
     binding = with_shapes(found.binding, made, found.guessed)
     said = [Assumed(f"{name} has {' x '.join(map(str, binding.tensors[name].shape))} element{'s' * (binding.tensors[name].shape != [1])}: all that the kernel "
                     "reaches", ("tensors", name, "shape")) for name in wanted if "?" not in binding.tensors[name].shape]
@@ -73,12 +74,13 @@ def _whole(reader: Frontend, path: Path, kernel: str, found: Found) -> Found:
              if name not in wanted and t.shape != found.binding.tensors[name].shape]
     said += [Assumed(fact) for fact in binding.facts if fact not in found.binding.facts and not re.fullmatch(r"\w+ >= [12]", fact)]
     if not open_shapes(binding):
-        parted = whole_parts(binding, made, found.examples or {})
+        parted = whole_parts(binding, made, examples)
         said += [Assumed(f"{fact}, {AS_SEEN}") for fact in parted]
         binding = binding.changed(facts=[*binding.facts, *parted])
-        loose, binding = binding, with_ties(with_reached_axes(binding, made), made, found.examples)
+        loose, binding = binding, with_ties(with_inner_axes(with_reached_axes(binding, made), made, examples), made, examples)
         said += [Assumed(f"{name} is {' x '.join(map(str, t.shape))}: all that the kernel reaches") for name, t in binding.tensors.items()
                  if t.shape != loose.tensors[name].shape]
+        binding = with_row_lengths(binding, made, examples)
         said += [Assumed(fact) for fact in binding.facts if fact not in loose.facts]
         shaped = with_axes(binding, made)
         binding = with_counts(shaped, made)

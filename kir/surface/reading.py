@@ -335,7 +335,7 @@ def kernel_of(path: Path, kernel: str) -> tuple[Frontend, KernelRef]:
         reader = frontend(entry.name)
         wanted.append(f"{getattr(reader, 'finds', 'a kernel')} ({entry.name})")
         refs = reader.kernels(path)
-        names += [ref.name for ref in refs]
+        names += [_told_apart(ref, refs) for ref in refs]
         plain = kernel.partition("<")[0].strip().split("::")[-1]
         for ref in refs:
             if ref.name == plain or plain in ref.makers or (not kernel and len(refs) == 1):
@@ -354,6 +354,11 @@ def kernel_of(path: Path, kernel: str) -> tuple[Frontend, KernelRef]:
         f"there is no kernel '{kernel}' in {path}{f'; {hint}' if hint else ''}" if kernel else f"{path} has several kernels; {hint}",
         attempt="" if kernel else f"{path}::{names[0]}",
     )
+
+
+def _told_apart(ref: KernelRef, refs: Sequence[KernelRef]) -> str:
+    """What a user calls a kernel: by the factory that makes it alone where several kernels of the file have its name."""
+    return ref.makers[-1] if ref.makers and any(other.name == f"{ref.name.partition('__')[0]}__2" for other in refs) else ref.name
 
 
 def _some(names: Sequence[str]) -> str:

@@ -47,7 +47,7 @@ from kir.ir import nodes as n
 from kir.ir.types import dtype_of
 from kir.ir.visit import statements, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.edit import block_at, kernel_of
+from kir.rewrite.edit import block_at, enclosing, kernel_of
 from kir.rewrite.match import block_and_index, edited, matched_as
 from kir.rewrite.match.thread_team import is_call, team_at
 
@@ -65,7 +65,7 @@ def opposite(e: n.Expr) -> n.Expr:
 
 @dataclass(frozen=True)
 class EarlyExit(Pass):
-    """No parameters: the site is the branch."""
+    """No parameters: the site is the branch. Of a branch with two sides the threads of the first end behind it, and the others go on without a branch."""
 
     intent: ClassVar[str] = "predicate"
     catalogue: ClassVar[tuple[int, ...]] = (54,)
@@ -77,37 +77,48 @@ class EarlyExit(Pass):
         if not isinstance(node, n.If) or node.static or not self._is_last(program, path):
             return None
         block, i = block_and_index(program, path)
-        if node.orelse or i != len(block) - 1:
+        if i != len(block) - 1:
             return None
-        if any(isinstance(s, n.Jump) and s.kind == "return" for s in statements(node.then)) or not node.then:
+        if any(isinstance(s, n.Jump) and s.kind == "return" for s in statements((*node.then, *node.orelse))) or not node.then:
             return Miss("a thread ends inside it already")
+        if node.orelse:
+            return _together(program, path, node.cond, (*node.then, *node.orelse)) or Site(path, self)
         if opposite(opposite(node.cond)) != node.cond:
             return Miss("its condition has no opposite")
         return _together(program, path, node.cond, node.then) or Site(path, self)
 
     def _is_last(self, program: n.Program, path: Path) -> bool:
-        """Whether a path leads to a statement of the loop over threads itself, behind which the kernel ends."""
-        return len(path) == 4 and team_at(program, path) is not None and int(path[1]) == len(kernel_of(program, path).body) - 1
+        """Whether a path leads to a statement of the loop over threads, or of branches with which it ends, behind which the kernel ends."""
+        if team_at(program, path) is None or int(path[1]) != len(kernel_of(program, path).body) - 1:
+            return False
+        above = [(p, s) for p, s in enclosing(program, path) if len(p) > 2]
+        return all(isinstance(s, n.If) and int(p[-1]) == len(block_at(program, p)) - 1 for p, s in above)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """An exit under the opposite condition, and the rest without a branch."""
         i, block = int(site.path[-1]), block_at(program, site.path)
         s = matched_as(block[i], n.If)
+        if s.orelse:
+            return edited(program, site.path, (replace(s, then=(*s.then, n.Jump("return")), orelse=()), *s.orelse), 0, None)
         leave = replace(s, cond=opposite(s.cond), then=(n.Jump("return"),))
         return edited(program, site.path, (leave, *s.then), 0, None)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At an exit of a thread, with more code behind it."""
-        if not isinstance(node, n.If) or node.orelse or len(node.then) != 1 or node.then[0] != n.Jump("return") or not self._is_last(program, path):
+        if not isinstance(node, n.If) or node.orelse or not node.then or node.then[-1] != n.Jump("return") or not self._is_last(program, path):
             return None
+        if any(isinstance(s, n.Jump) for s in statements(node.then[:-1])):
+            return Miss("a thread ends inside it elsewhere, too")
         if int(path[-1]) == len(block_at(program, path)) - 1:
             return Miss("nothing follows it")
-        return _together(program, path, node.cond, block_at(program, path)[int(path[-1]) + 1:]) or Site(path, self)
+        return _together(program, path, node.cond, (*node.then[:-1], *block_at(program, path)[int(path[-1]) + 1:])) or Site(path, self)
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """A branch around what follows."""
         i, block = int(site.path[-1]), block_at(program, site.path)
         s = matched_as(block[i], n.If)
+        if len(s.then) > 1:
+            return edited(program, site.path, (replace(s, then=s.then[:-1], orelse=block[i + 1:]),), 0, None)
         around = replace(s, cond=opposite(s.cond), then=block[i + 1:])
         return edited(program, site.path, (around,), 0, None)
 

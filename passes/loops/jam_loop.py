@@ -83,22 +83,30 @@ class JamLoop(Pass):
     cuts: tuple[int, ...] = ()
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a short loop with loops inside, and private memory of each iteration that they share; with no `enter`, all loops that are longer are."""
-        if not _is_short(node, LARGEST if self.enter else MOST) or not isinstance(node, n.For):
+        """At a short loop with loops inside, and private memory of each iteration that they share; with no `enter`, all loops that are longer are run once,
+        and where that cannot be, all that lie inside."""
+        if not _is_short(node) or not isinstance(node, n.For):
             return None
         inner = [s for s in statements(node.body) if isinstance(s, n.For)]
-        item = self if self.enter else replace(self, enter=tuple(
-            k for k, s in enumerate(inner) if (build.int_value(s.hi) or MOST + 1) > (build.int_value(node.hi) or 0)))
-        if not item.enter or max(item.enter) >= len(inner):
+        if self.enter:
+            return self._at(path, node, inner)
+        longer = tuple(k for k, s in enumerate(inner) if (build.int_value(s.hi) or MOST + 1) > (build.int_value(node.hi) or 0))
+        first = replace(self, enter=longer)._at(path, node, inner) if _is_short(node, MOST) else None
+        rest = replace(self, enter=tuple(range(len(inner))))._at(path, node, inner) if inner and not isinstance(first, Site) else None
+        return rest if isinstance(rest, Site) else first
+
+    def _at(self, path: Path, node: n.For, inner: list[n.For]) -> Site | Miss:
+        """The site at a loop, with the loops inside that are run once."""
+        if not self.enter or max(self.enter) >= len(inner):
             return Miss("there is no such loop inside")
         try:
-            jam = _Jam(node, item, set())
+            jam = _Jam(node, self, set())
             jam.block(node.body)
         except CannotJam as why:
             return Miss(str(why))
         if any(k not in jam.inner for k in self.cuts):
             return Miss("a loop over the iterations would begin where none goes on")
-        return Site(path, item) if jam.shared else Miss("the loops that are to be run once lie in others that are not")
+        return Site(path, self) if jam.shared else Miss("the loops that are to be run once lie in others that are not")
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Arrays, and the loop around what is in the loops."""

@@ -9,6 +9,7 @@ from itertools import product
 from typing import Any
 
 from kir.base.dataclass import dataclass
+from kir.base.working import solving
 from kir.ir import nodes as n
 from kir.ir.types import DType
 from kir.ir.visit import walk
@@ -205,6 +206,7 @@ def _chooses(x: n.Node) -> bool:
             return False
 
 
+@solving
 def _by_z3(merge: Merge) -> bool:
     """Whether z3 finds no states for which the order shows. False without z3, for what it is not asked of, and where it gives up."""
     try:

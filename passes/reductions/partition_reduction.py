@@ -58,8 +58,9 @@ from kir.analysis.uniform import depends, varying
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.canonical import bound_names
 from kir.ir.printer import region_text
-from kir.ir.visit import substitute, substitute_buffers, walk
+from kir.ir.visit import names_read, substitute, substitute_buffers, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, fresh
@@ -69,6 +70,7 @@ from kir.rewrite.match.local_buffers import mentions
 from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_call, is_in_loop, is_scalar, team_at
 
+Dealt = Literal["every", "turn", "once", "begun"]
 MOST_AROUND = 4
 """Loops of a nest that are looked at, at most."""
 
@@ -141,6 +143,11 @@ def _overwriting(block: n.Block, acc: str) -> int:
     def apart(s: n.Stmt) -> bool:
         return isinstance(s, (n.For, n.Store, n.If)) and not mentions(s, acc) and not any(isinstance(x, (n.Eval, n.Jump, n.Copy, n.View)) for x in walk(s))
     return next((k for k, s in enumerate(block) if not apart(s)), len(block))
+
+
+def _up_to_barrier(block: n.Block) -> n.Block:
+    """The statements before the first at which all threads meet."""
+    return block[:next((k for k, s in enumerate(block) if is_call(s, "barrier")), len(block))]
 
 
 def _writes(block: n.Block, b: n.Buffer) -> bool:
@@ -231,6 +238,33 @@ def _once(block: n.Block, i: int, op: str, team: ThreadTeam, var: n.Var) -> tupl
     return None if found is None or not _is_once(made, loop, op, team) else (made, loop)
 
 
+def _begun_turn(acc: n.Alloc, loop: n.For, op: str, team: ThreadTeam) -> n.Block | None:
+    """What a thread does in its turn of a loop of T rounds that fold several values each: a scalar that begins with the first of them, and the rest."""
+    if build.int_value(loop.hi) != team.threads or loop.attrs or loop.var.of != team.thread.of or len(loop.body) < 2:
+        return None
+    first = folded(loop.body[0], acc.buffer)
+    begun = acc.init if first is None else first[1]
+    if (first is not None and first[0] != op) or acc.init != identity(REDUCTIONS[op], acc.buffer.dtype):
+        return None
+    own: n.Block = (replace(acc, init=begun), *loop.body[first is not None:])
+    return tuple(substitute(s, {loop.var.name: team.thread}) for s in own)
+
+
+def _begun(block: n.Block, i: int, at: int, op: str, team: ThreadTeam, var: n.Var) -> tuple[n.Alloc, n.For] | None:
+    """The accumulator and the loop of T rounds of which the statements from `i` up to `at` are a thread's turn."""
+    acc = block[i]
+    if not (isinstance(acc, n.Alloc) and is_scalar(acc) and acc.init is not None and is_pure(acc.init)):
+        return None
+    start = identity(REDUCTIONS[op], acc.buffer.dtype)
+    own = n.Load(n.Region(acc.buffer))
+    first: n.Block = () if acc.init == start else (n.Store(n.Region(acc.buffer), build.binary(op, own, acc.init)),)
+    body = tuple(substitute(s, {team.thread.name: var}) for s in (*first, *block[i + 1:at]))
+    made, loop = replace(acc, init=start), counting(var, team.threads, body)
+    if any(set(bound_names((s,))) & names_read(x) for s in block[i + 1:at] for x in block[at:]) or accumulation(loop, acc.buffer) != op:
+        return None
+    return (made, loop) if depends(loop, {var.name}) and _begun_turn(made, loop, op, team) == block[i:at] else None
+
+
 def _exchange_after(block: n.Block, i: int, behind: int = 2) -> int | None:
     """The statement after the loop at `i + 1` that writes a thread's result to shared memory; what stands between has nothing to do with it."""
     acc = matched_as(block[i], n.Alloc)
@@ -247,7 +281,8 @@ def _exchange_after(block: n.Block, i: int, behind: int = 2) -> int | None:
 class PartitionReduction(Pass):
     """`fresh`: the result of the CTA is a scalar of its own; otherwise it replaces the thread's partial one. `own`: the barrier before the
     fold goes, since each thread then folds only what it wrote itself. `dealt`: each thread takes `every` T-th iteration; or its `turn`, the one of its
-    number, of a loop of T loops; or its value of T, `once`, with which its scalar is declared. `inner`: how many loops are around that of which it takes
+    number, of a loop of T loops; or its value of T, `once`, with which its scalar is declared; or its turn of T rounds of several values, with the first of
+    which its scalar has `begun`. `inner`: how many loops are around that of which it takes
     every T-th iteration. `behind`: the barrier after the fold goes, since each thread then writes only over what it folded itself."""
 
     intent: ClassVar[str] = "partition-reduction"
@@ -264,7 +299,7 @@ class PartitionReduction(Pass):
 
     fresh: bool = False
     own: bool = False
-    dealt: Literal["every", "turn", "once"] = "every"
+    dealt: Dealt = "every"
     inner: int = 0
     behind: bool = False
 
@@ -282,6 +317,8 @@ class PartitionReduction(Pass):
             return Miss("it is no loop of as many loops as there are threads")
         if self.dealt == "once" and not _is_once(*found, matched(team_at(program, path))):
             return Miss("it does not fold one value for each thread")
+        if self.dealt == "begun" and (self.own or self.behind or _begun_turn(*found, matched(team_at(program, path))) is None):
+            return Miss("it is no loop of as many rounds of several values as there are threads")
         if self.inner and (self.dealt != "every" or not 0 < self.inner < MOST_AROUND or _inside(found[1], self.inner, lambda x: x) is None):
             return Miss(f"it is no nest with {self.inner} loops around another")
         return Site(path, self)
@@ -302,9 +339,11 @@ class PartitionReduction(Pass):
             start = i + 3 + self.own
             between = block[start:start + _overwriting(block[start:], acc.buffer.name)]
         rest = tuple(substitute_buffers(s, {acc.buffer.name: result}) if self.fresh else s for s in block[i + 2 + self.own + self.behind + len(between):])
-        share = _share(self, loop, team)
+        share = loop if self.dealt == "begun" else _share(self, loop, team)
         own: n.Block = (acc, share)
-        if self.dealt == "once":
+        if self.dealt == "begun":
+            own = matched(_begun_turn(acc, loop, op, team))
+        elif self.dealt == "once":
             own = (replace(acc, init=matched(folded(share, acc.buffer))[1]),)
         out = splice(program, site.path, (*own, *between, *tail, *rest), 0, None)
         return Rewritten(with_shared(out, team, slots), shifted(site.path, int(team.path[1]), 1))
@@ -328,13 +367,19 @@ class PartitionReduction(Pass):
             return Miss(f"'{x.slots.name}' serves more than the reduction")
         if x.fresh and is_read_later(program, (*path[:-1], back.at), back.size, x.value.name):
             return Miss("the thread's own value is used afterwards")
-        read = {y.at.buffer.name for y in walk(back.share) if isinstance(y, n.Load) and y.at.buffer.space == "shared"}
+        read = {y.at.buffer.name for y in walk(back.share) if isinstance(y, n.Load) and (
+            y.at.buffer.space == "shared" or (y.at.buffer.space == "global" and _writes(block[:i], y.at.buffer)))}
         own = not is_in_loop(program, path) and not all(_published(block[:i], name) for name in read)
-        between = block[i + (1 if back.dealt == "once" else 2):back.at]
+        if own and back.dealt == "begun":
+            return Miss("what it folds is written before, and not waited for")
+        between = block[i + _taking(back.dealt, back.at - i):back.at]
         reads = {y.at.buffer.name for y in walk(back.share) if isinstance(y, n.Load)}
         behind = not reads.isdisjoint(buffers_written(between))
         if behind and (own or is_in_loop(program, path) or _overwriting(between, back.acc.buffer.name) != len(between)):
             return Miss("what it folds is written over before the threads meet, in another way than here")
+        after = _up_to_barrier(block[back.at + back.size:])
+        if any(isinstance(y, n.Load) and y.at.buffer.space in ("shared", "global") and _writes(after, y.at.buffer) for y in walk(back.share)):
+            return Miss("what all would fold is written behind the exchange, with no barrier that would stand between")
         return Site(path, PartitionReduction(x.fresh, own, back.dealt, back.inner, behind))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
@@ -342,11 +387,14 @@ class PartitionReduction(Pass):
         (block, i), team = block_and_index(program, site.path), matched(team_at(program, site.path))
         back, item = matched(_taken_back(program, site.path, team)), params_as(site, PartitionReduction)
         loop = back.share
-        every = loop if item.dealt == "once" else _all_turns(loop, team, fresh_var("u", names_at(program, site.path))) if item.dealt == "turn" else _inside(
-            loop, item.inner, lambda x: gathered(x, team.thread, team.threads))
+        every: n.For | None = loop
+        if item.dealt == "turn":
+            every = _all_turns(loop, team, fresh_var("u", names_at(program, site.path)))
+        elif item.dealt == "every":
+            every = _inside(loop, item.inner, lambda x: gathered(x, team.thread, team.threads))
         x = back.made
         rest = tuple(substitute_buffers(s, {x.result.name: back.acc.buffer}) if x.fresh else s for s in block[back.at + back.size:])
-        between = block[i + (1 if item.dealt == "once" else 2):back.at]
+        between = block[i + _taking(item.dealt, back.at - i):back.at]
         fold = (back.acc, *((barrier(),) if item.own else ()), matched(every))
         made = (*fold, barrier(), *between) if item.behind else (*between, *fold)
         out = splice(program, site.path, (*made, *rest), 0, None)
@@ -367,7 +415,7 @@ class _Back:
     acc: n.Alloc
     share: n.For
     op: str
-    dealt: Literal["every", "turn", "once"]
+    dealt: Dealt
     made: Exchange
     at: int
     size: int
@@ -380,7 +428,9 @@ def _taken_back(program: n.Program, path: Path, team: ThreadTeam) -> _Back | Non
     found = _folding(block, i)
     at = _exchange_after(block, i, 1 if found is None else 2)
     made = exchange_at(block, at, trailing) if at is not None else None
-    if at is None or made is None:
+    if at is None:
+        return _begun_back(program, path, team)
+    if made is None:
         return None
     if found is not None:
         acc, share, op = found
@@ -389,4 +439,26 @@ def _taken_back(program: n.Program, path: Path, team: ThreadTeam) -> _Back | Non
                 return _Back(acc, share, op, "every", made[0], at, made[1], depth)
         return _Back(acc, share, op, "turn", made[0], at, made[1])
     once = _once(block, i, made[0].op, team, fresh_var("u", names_at(program, path)))
-    return None if once is None else _Back(*once, made[0].op, "once", made[0], at, made[1])
+    return _begun_back(program, path, team) if once is None else _Back(*once, made[0].op, "once", made[0], at, made[1])
+
+
+def _begun_back(program: n.Program, path: Path, team: ThreadTeam) -> _Back | None:
+    """A share that is all that stands between a scalar and the exchange of it."""
+    block, i = block_and_index(program, path)
+    acc = matched_as(block[i], n.Alloc)
+    at = next((k for k in range(i + 1, len(block)) if _gives(block[k], acc.buffer)), None)
+    made = exchange_at(block, at, is_in_loop(program, path)) if at is not None else None
+    if at is None or made is None or at < i + 2 or any(isinstance(x, (n.Eval, n.Jump)) for s in block[i:at] for x in walk(s)):
+        return None
+    begun = _begun(block, i, at, made[0].op, team, fresh_var("u", names_at(program, path)))
+    return None if begun is None else _Back(*begun, made[0].op, "begun", made[0], at, made[1])
+
+
+def _gives(s: n.Stmt, acc: n.Buffer) -> bool:
+    """Whether a statement writes a scalar to shared memory."""
+    return isinstance(s, n.Store) and s.value == n.Load(n.Region(acc)) and s.at.buffer.space == "shared"
+
+
+def _taking(dealt: Dealt, all_: int) -> int:
+    """How many statements a thread's share has, of `all_` before the exchange."""
+    return {"once": 1, "begun": all_}.get(dealt, 2)

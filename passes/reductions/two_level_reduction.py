@@ -63,6 +63,7 @@ from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, R
 from kir.rewrite.edit import block_at, fresh, replace_stmts
 from kir.rewrite.match import block_and_index, fresh_var, matched, names_at
 from kir.rewrite.match.exchange import IDEMPOTENT, Exchange, exchange_at, fold_at, is_read_later
+from kir.rewrite.match.local_buffers import mentions
 from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, is_call, is_in_loop, team_at, whole
 
@@ -84,8 +85,9 @@ def _partial_is_done(program: n.Program, site: Site, context: Context) -> Verdic
     return proved("nothing reads the thread's own value afterwards")
 
 
-def _levels(program: n.Program, path: Path) -> tuple[Exchange, Exchange, bool, int] | None:
-    """(warp's exchange, fold over the warps, whether all lanes publish the warp's result, number of statements) at a store of a slot."""
+def _levels(program: n.Program, path: Path) -> tuple[Exchange, Exchange, bool, int, n.If | None] | None:
+    """(warp's exchange, fold over the warps, whether all lanes publish the warp's result, number of statements, the branch that the last of them is where
+    only its threads fold over the warps) at a store of a slot."""
     (block, i), trailing, team = block_and_index(program, path), is_in_loop(program, path), team_at(program, path)
     found = exchange_at(block, i, trailing)
     if found is None or team is None:
@@ -95,10 +97,17 @@ def _levels(program: n.Program, path: Path) -> tuple[Exchange, Exchange, bool, i
     if warp.fresh or (warp.at, warp.sync, warp.base, warp.count) != (t, "warp_sync", build.mul(build.floordiv(t, WARP), WARP), WARP):
         return None
     publish, sync = (block[i + size + k] if i + size + k < len(block) else None for k in range(2))
-    top = fold_at(block, i + size + 2, from_first=True)
+    top, led = fold_at(block, i + size + 2, from_first=True), None
+    if top is None and not trailing:
+        led = _branch(block, i + size + 2)
+        top = fold_at(led.then, 0, from_first=True) if led is not None else None
     if top is None or not is_call(sync, "barrier"):
         return None
     made, length = top
+    if led is not None:
+        if not made.fresh or length == len(led.then):
+            return None
+        led, length = replace(led, then=led.then[length:]), 1
     everyone = isinstance(publish, n.Store)
     wanted = _publish(team, made.slots, warp.result, everyone)
     if publish != wanted or made.op != warp.op or made.count != team.threads // WARP or not build.is_const(made.base, 0):
@@ -110,7 +119,13 @@ def _levels(program: n.Program, path: Path) -> tuple[Exchange, Exchange, bool, i
         if i + size >= len(block) or not is_call(block[i + size], "barrier"):
             return None
         size += 1
-    return warp, made, everyone, size
+    return warp, made, everyone, size, led
+
+
+def _branch(block: n.Block, i: int) -> n.If | None:
+    """The branch without another side that statement `i` is."""
+    s = block[i] if i < len(block) else None
+    return s if isinstance(s, n.If) and not s.orelse and not s.static else None
 
 
 def _publish(team: ThreadTeam, warps: n.Buffer, value: n.Buffer, everyone: bool) -> n.Stmt:
@@ -124,7 +139,7 @@ def _publish(team: ThreadTeam, warps: n.Buffer, value: n.Buffer, everyone: bool)
 class TwoLevelReduction(Pass):
     """The first level is the warp. `everyone`: all its lanes write its result to one slot, otherwise the first one does. `room` is the number
     of slots (0: one for each warp). `anew`: the second level of a maximum begins with the identity, not with the warp's own. `first`: it begins with
-    the first warp's."""
+    the first warp's. `led`: only the threads that take the branch behind it, which alone need the result, fold over the warps."""
 
     intent: ClassVar[str] = "tree-reduction"
     catalogue: ClassVar[tuple[int, ...]] = (44,)
@@ -139,6 +154,7 @@ class TwoLevelReduction(Pass):
     room: int = 0
     anew: bool = False
     first: bool = False
+    led: bool = False
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At the store of a slot, all of which every thread then folds."""
@@ -157,6 +173,11 @@ class TwoLevelReduction(Pass):
             return Miss("its second level begins once")
         if 0 < self.room <= team.threads // WARP:
             return Miss(f"{self.room} slots are not more than the {team.threads // WARP} that are needed")
+        block, after = block_at(program, path), int(path[-1]) + found[1]
+        branch, result = _branch(block, after), found[0].result.name
+        if self.led and not (branch is not None and found[0].fresh and not is_in_loop(program, path) and any(mentions(s, result) for s in branch.then)
+                             and not mentions(branch.cond, result) and not any(mentions(s, result) for s in block[after + 1:])):
+            return Miss("no branch follows whose threads alone need the result")
         return Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
@@ -172,6 +193,9 @@ class TwoLevelReduction(Pass):
                       onto=not (made.fresh or self.anew or self.first) and made.op in IDEMPOTENT)
         first, *lower = warp.statements(fresh_var("u", taken), trailing)
         upper = top.fold(fresh_var("w", taken))
+        if self.led:
+            branch = matched(_branch(block, i + size))
+            upper, size = (replace(branch, then=(*upper, *branch.then)),), size + 1
         stmts = (replace(_store(first), label=block[i].label), *lower, _publish(team, warps, value, self.everyone), barrier(), *upper,
                  *((barrier(),) if trailing else ()))
         out = replace_stmts(program, site.path, stmts, size)
@@ -193,17 +217,17 @@ class TwoLevelReduction(Pass):
         if room is None or team is None:
             return None
         anew = not (top.fresh or top.onto or top.first) and top.op in IDEMPOTENT
-        return Site(path, TwoLevelReduction(found[2], 0 if room == team.threads // WARP else room, anew, top.first))
+        return Site(path, TwoLevelReduction(found[2], 0 if room == team.threads // WARP else room, anew, top.first, found[4] is not None))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One fold of all slots."""
         found, trailing = matched(_levels(program, site.path)), is_in_loop(program, site.path)
-        warp, top, _, size = found
+        warp, top, _, size, led = found
         (block, i), team = block_and_index(program, site.path), matched(team_at(program, site.path))
         made = replace(top, slots=warp.slots, at=warp.at, value=warp.value, sync="barrier", count=team.threads, onto=False, first=False)
         taken = names_at(program, site.path)
         first, *rest = made.statements(fresh_var("u", taken), trailing)
-        out = replace_stmts(program, site.path, (replace(_store(first), label=block[i].label), *rest), size)
+        out = replace_stmts(program, site.path, (replace(_store(first), label=block[i].label), *rest, *((led,) if led is not None else ())), size)
         out, at = without_shared(out, str(site.path[0]), top.slots.name)
         return Rewritten(out, shifted(site.path, at, -1))
 

@@ -41,17 +41,19 @@ kernel main grid (row: M) threads 64
 """
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from itertools import takewhile
 from typing import ClassVar, Literal
 
 from kir.analysis.access import ANYWHERE, Access, Aliases, accesses
 from kir.base.dataclass import dataclass
+from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.visit import once, walk
-from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict
 from kir.rewrite.edit import kernel_of
-from kir.rewrite.match import block_and_index, edited, matched, sibling, splice
+from kir.rewrite.match import block_and_index, edited, matched, node_as, params_as, sibling, splice
 from kir.rewrite.match.thread_team import barrier, everyone_arrives, is_call, team_at
 
 PRIVATE = ("register", "fragment")
@@ -61,17 +63,23 @@ MOST_BARRIERS = 16
 """In a kernel with more of them, only what stands plainly between two is looked at: each other one takes a proof of the whole kernel."""
 
 
+def _arrive(program: n.Program, site: Site, context: Context) -> Verdict:
+    inside = replace(site, path=(*site.path, "body", 0)) if params_as(site, ExtraBarrier).where == "around" else site
+    return everyone_arrives(program, inside, context)
+
+
 @dataclass(frozen=True)
 class ExtraBarrier(Pass):
-    """`where`: before or after the statement. Without it the pass is offered nowhere, as a barrier could stand at every statement."""
+    """`where`: before or after the statement; or `around` each round of a loop instead of around the loop. Without it the pass is offered nowhere, as a
+    barrier could stand at every statement."""
 
     intent: ClassVar[str] = "explicit-barrier"
     catalogue: ClassVar[tuple[int, ...]] = (36,)
     claim: ClassVar[str] = "The warps of a CTA stay in one part of the code, so that what one fetches is in the cache for the next."
     preconditions: ClassVar[tuple[Precondition, ...]] = (
-        Precondition("KIR-P362", "validity", "pipeline", "all threads of the CTA come to the barrier", everyone_arrives),)
+        Precondition("KIR-P362", "validity", "pipeline", "all threads of the CTA come to the barrier", _arrive),)
 
-    where: Literal["", "before", "after"] = ""
+    where: Literal["", "before", "after", "around"] = ""
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a statement of a thread."""
@@ -79,18 +87,34 @@ class ExtraBarrier(Pass):
             return None
         block, i = block_and_index(program, path)
         last = i + 1 == len(block)
+        if self.where == "around":
+            count = build.int_value(node.hi) if isinstance(node, n.For) and node.kind == "serial" and build.is_const(node.lo, 0) else None
+            meets = 0 < i < len(block) - 1 and is_call(block[i - 1], "barrier") and is_call(block[i + 1], "barrier")
+            return Site(path, self) if meets and count else Miss("it is no loop that is known to run, with barriers before and behind it")
         if any(is_call(s, "barrier") for s in block[max(0, i - 1):i + 1]) or (self.where == "after" and not last):
             return Miss("they meet here already, or before the next statement")
         return Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
-        """A barrier before the statement, or behind it."""
+        """A barrier before the statement, or behind it, or around what a loop does."""
+        if self.where == "around":
+            loop, at = node_as(program, site.path, n.For), sibling(site.path, -1)
+            hints = {(*site.path, "body", k): ((*at, "body", k + 1),) for k in range(len(loop.body))}
+            return edited(program, site.path, (replace(loop, body=(barrier(), *loop.body, barrier())),), -1, 2, at=-1, hints={**hints, site.path: (at,)})
         if self.where == "after":
             return Rewritten(splice(program, site.path, (barrier(),), 1, 1), sibling(site.path, 1), {site.path: (site.path,)})
         return Rewritten(splice(program, site.path, (barrier(),), 0, 0), site.path, {site.path: (sibling(site.path, 1),)})
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a barrier without which the program has no hazard, for any size."""
+        """At a barrier without which the program has no hazard, for any size; at a loop of barriers around what a thread does for itself."""
+        if isinstance(node, n.For) and team_at(program, path) is not None:
+            own = node.body[1:-1]
+            count = build.int_value(node.hi) if node.kind == "serial" and build.is_const(node.lo, 0) else None
+            if not own or not count or not all(is_call(s, "barrier") for s in (node.body[0], node.body[-1])):
+                return None
+            touched = any(isinstance(x, (n.Eval, n.Jump, n.Copy, n.Mma)) or (isinstance(x, n.Store) and x.at.buffer.space not in PRIVATE)
+                          for s in own for x in walk(s))
+            return Miss("one round writes what another may read") if touched else Site(path, ExtraBarrier("around"))
         if not isinstance(node, n.Eval) or not is_call(node, "barrier") or team_at(program, path) is None:
             return None
         block, i = block_and_index(program, path)
@@ -104,7 +128,11 @@ class ExtraBarrier(Pass):
         return Miss(why) if why else Site(path, ExtraBarrier("before" if i + 1 < len(block) else "after"))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
-        """No barrier."""
+        """No barrier, or one before a loop and one behind it."""
+        if params_as(site, ExtraBarrier).where == "around":
+            loop, at = node_as(program, site.path, n.For), sibling(site.path, 1)
+            hints = {(*site.path, "body", k + 1): ((*at, "body", k),) for k in range(len(loop.body) - 2)}
+            return edited(program, site.path, (barrier(), replace(loop, body=loop.body[1:-1]), barrier()), at=1, hints={**hints, site.path: (at,)})
         return edited(program, site.path, (), at=-1 if self.where == "after" else 0)
 
 
@@ -140,10 +168,10 @@ def _is_barrier(x: n.Node) -> bool:
 @lru_cache(256)
 def _hazards(program: n.Program, kernel: str) -> str:
     """What is not proved about the order of the accesses of a kernel; "" where all is."""
-    from kir.analysis.proof.decide import Contradiction, decided
+    from kir.analysis.proof.decide import Contradiction, unordered
 
     try:
-        proof = next(k for k in decided(program) if k.kernel == kernel)
+        found = unordered(program, kernel)
     except Contradiction:
         return "the facts contradict each other"
-    return next((f"without it, a {o.what} is not proved to be in order" for o in proof.obligations if o.kind in ORDERED and o.status != "proved"), "")
+    return f"without it, a {found.what} is not proved to be in order" if found is not None else ""

@@ -147,7 +147,7 @@ class PrivatizeAtomics(Pass):
     counters: in `steps` of their number, in `rounds` of all of them, by a `branch` of as many threads as there are counters, or one `each`; cleared with
     their declaration, they are `declared`, as an array before the threads do anything, `whole`. `skip`: counters are added only where they are greater
     than 0 (`gt`), or not 0 (`ne`). `count`: only so many elements, the first ones, have counters (0: all). `bound`: there is room for `count` counters, of
-    which as many as there are elements are cleared and added."""
+    which as many as there are elements are cleared and added. `named`: what is added has a name first."""
 
     intent: ClassVar[str] = "atomics"
     catalogue: ClassVar[tuple[int, ...]] = (49,)
@@ -166,6 +166,7 @@ class PrivatizeAtomics(Pass):
     skip: Skip = ""
     count: int = 0
     bound: bool = False
+    named: bool = False
 
     def own(self, b: n.Buffer, name: str) -> n.Buffer:
         """The counters of a CTA."""
@@ -180,6 +181,8 @@ class PrivatizeAtomics(Pass):
         team = matched(whole_team(program, path, node))
         found = [b for b in names if self.buffer in ("", b) and (used := _used(node, b, self.count)) is not None and all(
             self.bound or _fits_form(form, self.count or build.int_value(used[0].shape[0]) or 0, team.threads) for form in (self.clear, self.flush))]
+        if self.named and self.flush == "each":
+            return Miss("where each thread adds one counter nothing is named for it")
         if self.bound and (not self.count or self.clear not in ("steps", "rounds") or self.flush not in ("steps", "rounds")):
             return Miss("a number of counters that is not known is gone through in steps or rounds")
         return tuple(Site(path, replace(self, buffer=b)) for b in found) or (Miss("an array is used otherwise, or its size is not known") if names else None)
@@ -196,9 +199,10 @@ class PrivatizeAtomics(Pass):
 
         first, second = (fresh_var("i", taken, team.thread.of) for _ in range(2))
         by_threads, length = self.clear not in ("declared", "whole"), old.shape[0] if self.bound else own.shape[0]
-        cleared = _gone_through(self.clear, team, length, first, lambda i: n.Store(build.region(own, i), start)) if by_threads else None
+        cleared = _gone_through(self.clear, team, length, first, lambda i: (n.Store(build.region(own, i), start),)) if by_threads else None
         clear = () if cleared is None else (cleared, barrier())
-        flush = _gone_through(self.flush, team, length, second, lambda i: self._added(fn, old, own, i))
+        count = fresh("count", taken) if self.named else ""
+        flush = _gone_through(self.flush, team, length, second, lambda i: self._added(fn, old, own, count, i))
 
         def leave(_: n.Node, x: n.Node) -> n.Node:
             if isinstance(x, n.Call) and x.fn == fn and isinstance(x.args[0], n.Region) and x.args[0].buffer.name == old.name:
@@ -228,10 +232,12 @@ class PrivatizeAtomics(Pass):
             return None
         place, start = last.args[0].buffer, matched(neutral(last.fn, own))
         count = (build.int_value(own.shape[0]) or 0) if place.shape != own.shape else 0
+        called = next((x.names[0] for x in walk(node.body[-1]) if isinstance(x, n.Let)), "")
         found, length = None, own.shape[0]
         for length in (own.shape[0], *(place.shape if count and len(place.shape) == 1 and build.int_value(place.shape[0]) is None else ())):
-            found = next(((form, skip) for form in ROUNDS for skip in SKIPS if node.body[-1] == _gone_through(
-                form, team, length, _counter(node.body[-1]), partial(PrivatizeAtomics(skip=skip)._added, last.fn, place, own))), None)
+            adding = {skip: partial(PrivatizeAtomics(skip=skip, named=bool(called))._added, last.fn, place, own, called) for skip in SKIPS}
+            found = next(((form, skip) for form in ROUNDS for skip in SKIPS if (form != "each" or not called) and node.body[-1] == _gone_through(
+                form, team, length, _counter(node.body[-1]), adding[skip])), None)
             if found is not None:
                 break
         if found is None:
@@ -240,23 +246,25 @@ class PrivatizeAtomics(Pass):
         if at_once and (alloc.init is not None or before != replace(n.Store(n.Region(own), start), label=before.label, origin=before.origin)):
             return Miss("the counters do not start from nothing")
         if at_once:
-            return Site(path, PrivatizeAtomics(place.name, "whole", *found, count), {"own": own.name, "cleared": 0, "ahead": 2})
+            return Site(path, PrivatizeAtomics(place.name, "whole", *found, count, named=bool(called)), {"own": own.name, "cleared": 0, "ahead": 2})
         if alloc.init is not None:
             if alloc.init != start:
                 return Miss("the counters do not start from nothing")
-            return Site(path, PrivatizeAtomics(place.name, "declared", *found, count), {"own": own.name, "cleared": 0, "ahead": 1})
+            return Site(path, PrivatizeAtomics(place.name, "declared", *found, count, named=bool(called)), {"own": own.name, "cleared": 0, "ahead": 1})
         if len(node.body) < 5 or not is_call(node.body[1], "barrier"):
             return None
         clear = next((form for form in ROUNDS if node.body[0] == _gone_through(
-            form, team, length, _counter(node.body[0]), lambda i: n.Store(build.region(own, i), start))), None)
+            form, team, length, _counter(node.body[0]), lambda i: (n.Store(build.region(own, i), start),))), None)
         return Miss("the counters are not all cleared first") if clear is None else Site(
-            path, PrivatizeAtomics(place.name, clear, *found, count, bound), {"own": own.name, "cleared": 2, "ahead": 1})
+            path, PrivatizeAtomics(place.name, clear, *found, count, bound, bool(called)), {"own": own.name, "cleared": 2, "ahead": 1})
 
-    def _added(self, fn: str, counters: n.Buffer, own: n.Buffer, i: n.Expr) -> n.Stmt:
+    def _added(self, fn: str, counters: n.Buffer, own: n.Buffer, called: str, i: n.Expr) -> n.Block:
         """One of the CTA's counters added to that of all."""
-        count = n.Load(build.region(own, i))
+        held = n.Load(build.region(own, i))
+        count: n.Expr = n.Var(called, own.dtype) if self.named else held
         call = n.Eval(build.call(fn, build.region(counters, i), count))
-        return n.If(build.compare(self.skip, count, build.const(0, own.dtype)), (call,)) if self.skip else call
+        added = n.If(build.compare(self.skip, count, build.const(0, own.dtype)), (call,)) if self.skip else call
+        return (n.Let((called,), held), added) if self.named else (added,)
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Updates of global memory."""
@@ -287,15 +295,15 @@ def _counter(s: n.Stmt) -> n.Var:
     return s.var if isinstance(s, n.For) else n.Var("%none", I32)
 
 
-def _gone_through(form: str, team: ThreadTeam, count: n.Expr, var: n.Var, each: Callable[[n.Expr], n.Stmt]) -> n.Stmt:
-    """A statement for each of `count` counters, each by one of the threads."""
+def _gone_through(form: str, team: ThreadTeam, count: n.Expr, var: n.Var, each: Callable[[n.Expr], n.Block]) -> n.Stmt:
+    """What is done for each of `count` counters, each by one of the threads."""
     t, size = team.thread, build.int_value(count) or 0
     if form == "steps":
-        return n.For(var, t, count, build.const(team.threads), (each(var),))
+        return n.For(var, t, count, build.const(team.threads), each(var))
     if form == "rounds":
         rounds = build.const(size // team.threads) if size and size % team.threads == 0 else build.ceildiv(build.sub(count, t), team.threads)
-        return counting(var, rounds, (each(build.add(build.mul(var, team.threads), t)),))
-    return n.If(build.compare("lt", t, count), (each(t),)) if form == "branch" else each(t)
+        return counting(var, rounds, each(build.add(build.mul(var, team.threads), t)))
+    return n.If(build.compare("lt", t, count), each(t)) if form == "branch" else each(t)[0]
 
 
 def _used(node: Place, name: str, count: int = 0) -> tuple[n.Buffer, str] | None:

@@ -1,4 +1,4 @@
-"""One warp of the CTA computes a value that all threads need, and hands it on through shared memory.
+"""One warp of the CTA, or its first thread, computes a value that all threads need, and hands it on through shared memory.
 
 before:
 
@@ -77,7 +77,7 @@ def _folded(block: n.Block, i: int, team: ThreadTeam) -> tuple[n.Buffer, int] | 
     found = warp_fold_at(block, i, team.thread)
     if found is not None:
         return found[0].result, found[2]
-    plain = fold_at(block, i)
+    plain = fold_at(block, i, from_first=True)
     return (plain[0].result, plain[1]) if plain is not None and not plain[0].onto and build.is_const(plain[0].base, 0) else None
 
 
@@ -89,10 +89,10 @@ def _alone(program: n.Program, site: Site, context: Context) -> Verdict:
         return refuted("what the warp reads it writes as well", needs="a fold of memory that others wrote")
     if item.slot and any(mentions(s, item.slot) for s in block[i + size:]):
         return refuted(f"'{item.slot}' is used later, and its first element is overwritten", needs="a slot of its own", attempt="slot=''")
-    if item.slot and warp_fold_at(block, i, team.thread) is None:
+    if item.slot and item.bound != "thread" and warp_fold_at(block, i, team.thread) is None:
         return refuted(f"lanes still read '{item.slot}' when the first of them writes it", "lane 1 reads element 0 after lane 0 has written it",
-                       needs="a fold by shuffles, or a slot of its own")
-    if team.threads % WARP:
+                       needs="a fold by shuffles, a fold by one thread, or a slot of its own")
+    if team.threads % WARP and item.bound != "thread":
         return refuted(f"{team.threads} threads are no whole warps", needs=f"a multiple of {WARP}")
     return proved("all warps would fold the same values, and nothing else touches the slot")
 
@@ -103,11 +103,20 @@ def _of_result(program: n.Program, path: Path, e: n.Expr, result: n.Buffer) -> b
     return is_pure(e) and buffers_named(e) == {result.name} and names_read(e) <= known
 
 
+def _numbered(s: n.Stmt, of: n.Expr, to: n.Expr) -> n.Stmt:
+    """A scalar's first value with the slot of one number in place of that of another."""
+    first = s.init if isinstance(s, n.Alloc) else s.value if isinstance(s, n.Store) else None
+    if not isinstance(first, n.Load) or first.at.index != (of,) or first.at.buffer.space != "shared":
+        return s
+    begun = replace(first, at=build.region(first.at.buffer, to))
+    return replace(s, init=begun) if isinstance(s, n.Alloc) else replace(s, value=begun)  # type: ignore[type-var]  # a store, as matched
+
+
 @dataclass(frozen=True)
 class WarpLeader(Pass):
     """`slot` is the shared array whose first element takes the value ("": a slot of its own), `writers` whether one lane writes it or all
-    of the warp do, `bound` whether the warp is told by its number or by those of its threads; `value` is the text of what is made of the result and
-    handed on ("": the result itself)."""
+    of the warp do, `bound` whether the warp is told by its number or by those of its threads, or the first thread does it alone; `value` is the text of what
+    is made of the result and handed on ("": the result itself); `own`: the first thread begins with the slot of its own number, the first."""
 
     intent: ClassVar[str] = "leader-broadcast"
     catalogue: ClassVar[tuple[int, ...]] = (46, 83)
@@ -120,8 +129,9 @@ class WarpLeader(Pass):
 
     slot: str = ""
     writers: Literal["warp", "lane"] = "warp"
-    bound: Literal["warp", "threads"] = "warp"
+    bound: Literal["warp", "threads", "thread"] = "warp"
     value: str = ""
+    own: bool = False
 
     def handed(self, program: n.Program, path: Path, result: n.Buffer, size: int) -> n.Expr | None:
         """What is handed on of the result of a fold of `size` statements: a value that is the same for all threads."""
@@ -131,6 +141,8 @@ class WarpLeader(Pass):
         return found if found is not None and _of_result(program, path, found, result) else None
 
     def _guard(self, t: n.Var) -> n.Expr:
+        if self.bound == "thread":
+            return build.compare("eq", t, 0)
         return build.compare("eq", build.floordiv(t, WARP), 0) if self.bound == "warp" else build.compare("lt", t, WARP)
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -143,6 +155,10 @@ class WarpLeader(Pass):
         if found is None:
             return None
         result, size = found
+        if self.bound == "thread" and (self.writers == "lane" or warp_fold_at(block, i, team.thread) is not None):
+            return Miss("one thread exchanges nothing with others, and is the one that writes")
+        if self.own and (self.bound != "thread" or _numbered(block[i], build.const(0), team.thread) == block[i]):
+            return Miss("no fold of one thread begins with the first slot")
         value = self.handed(program, path, result, size)
         if value is None or value.type != result.dtype:
             return Miss("the value is none that is made of the result alone")
@@ -172,7 +188,8 @@ class WarpLeader(Pass):
         write: n.Stmt = n.Store(slot, value)
         if self.writers == "lane":
             write = n.If(build.compare("eq", team.thread, 0), (write,))
-        made = n.If(self._guard(team.thread), (*block[i:i + size], write))
+        head = _numbered(block[i], build.const(0), team.thread) if self.own else block[i]
+        made = n.If(self._guard(team.thread), (head, *block[i + 1:i + size], write))
         read = n.Load(slot)
         rest = tuple(transform(s, lambda old, new: read if old == value else new) for s in block[i + size:])
         out = splice(program, site.path, (made, barrier(), *rest), 0, None)
@@ -185,19 +202,21 @@ class WarpLeader(Pass):
         return Rewritten(out, at, hints)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a branch of the first warp around a fold and the store of its result."""
+        """At a branch of the first warp, or the first thread, around a fold and the store of its result."""
         team = team_at(program, path)
         if team is None or not isinstance(node, n.If) or node.orelse or is_in_loop(program, path) or len(node.then) < 2:
             return None
         if len(path) > 4 and isinstance(node.then[0], n.Store):
             return Miss("its result outlives the branch around it")
-        bound = next((b for b in ("warp", "threads") if node.cond == replace(self, bound=b)._guard(team.thread)), None)
-        found = _folded(node.then, 0, team)
+        bound = next((b for b in ("warp", "threads", "thread") if node.cond == replace(self, bound=b)._guard(team.thread)), None)
+        head = _numbered(node.then[0], team.thread, build.const(0)) if bound == "thread" else node.then[0]
+        own, then = head != node.then[0], (head, *node.then[1:])
+        found = _folded(then, 0, team)
         if bound is None or found is None or len(node.then) != found[1] + 1:
             return None
         write, (block, i) = node.then[-1], block_and_index(program, path)
         writers = "warp"
-        if isinstance(write, n.If) and write.cond == build.compare("eq", team.thread, 0) and len(write.then) == 1 and not write.orelse:
+        if bound != "thread" and isinstance(write, n.If) and write.cond == build.compare("eq", team.thread, 0) and len(write.then) == 1 and not write.orelse:
             write, writers = write.then[0], "lane"
         if not isinstance(write, n.Store) or write.mask is not None or not is_call(block[i + 1] if i + 1 < len(block) else None, "barrier"):
             return Miss("the result is not stored and waited for")
@@ -213,20 +232,21 @@ class WarpLeader(Pass):
         if any(mentions(s, found[0].name) for s in block[i + 2:]):
             return Miss(f"'{found[0].name}' is used later")
         if slot.index:
-            return Site(path, WarpLeader(slot.buffer.name, writers, bound, value)) if slot.index == (build.const(0),) else Miss("not the first element")  # type: ignore[arg-type]  # literals above
+            return Site(path, WarpLeader(slot.buffer.name, writers, bound, value, own)) if slot.index == (build.const(0),) else Miss("not the first element")  # type: ignore[arg-type]  # literals above
         if len(regions_of(kernel_of(program, path), slot.buffer.name)) != 1 + len(later):
             return Miss(f"'{slot.buffer.name}' is used before")
         at = next(k for k, s in enumerate(kernel_of(program, path).body) if s is home)
-        return Site(path, WarpLeader("", writers, bound, value), {"home": at})  # type: ignore[arg-type]  # literals above
+        return Site(path, WarpLeader("", writers, bound, value, own), {"home": at})  # type: ignore[arg-type]  # literals above
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
-        """Every warp folds, and keeps the result."""
+        """Every warp, or every thread, folds and keeps the result."""
         node, (block, i), item = node_as(program, site.path, n.If), block_and_index(program, site.path), params_as(site, WarpLeader)
         write = node.then[-1].then[0] if isinstance(node.then[-1], n.If) else node.then[-1]
         assert isinstance(write, n.Store)
         name, value = write.at.buffer.name, write.value
         rest = tuple(transform(s, lambda old, new: value if isinstance(old, n.Load) and old.at.buffer.name == name else new) for s in block[i + 2:])
-        out = splice(program, site.path, (*node.then[:-1], *rest), 0, None)
+        head = _numbered(node.then[0], matched(team_at(program, site.path)).thread, build.const(0)) if item.own else node.then[0]
+        out = splice(program, site.path, (head, *node.then[1:-1], *rest), 0, None)
         at: Path = site.path
         if not item.slot:
             k = int(site.captures["home"])

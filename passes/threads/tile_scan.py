@@ -49,6 +49,7 @@ from kir.rewrite.match import block_and_index, counting, edited, fresh_var, is_c
 from kir.rewrite.match.folds import folded_by, slice_of, tile_over
 from kir.rewrite.match.local_buffers import mentions
 
+from ..loops.split_loop import moved
 from .partition_rows import PartitionRows, distinct, narrowed
 
 
@@ -75,6 +76,13 @@ def _running(block: n.Block, i: int) -> _Running | None:
     return _Running(acc, loop, *found, stores)
 
 
+def _backwards(s: n.Stmt) -> n.Stmt:
+    """A loop that comes to its last element first."""
+    loop = matched_as(s, n.For)
+    last = build.sub(build.sub(loop.hi, 1), loop.var)
+    return replace(loop, body=tuple(moved(x, loop.var.name, last) for x in loop.body))
+
+
 def _unchanged(program: n.Program, site: Site, context: Context) -> Verdict:
     running, aliases = matched(_running(*block_and_index(program, site.path))), Aliases(program)
     reads = {a.buffer for s in running.loop.body for a in accesses(s) if not a.writes} - {running.acc.buffer.name}
@@ -99,7 +107,8 @@ def _distinct(program: n.Program, site: Site, context: Context) -> Verdict:
 
 @dataclass(frozen=True)
 class TileScan(Pass):
-    """`axis` of the tile along which the reduction runs. `spread`: what is the same along another axis is written out for all of it."""
+    """`axis` of the tile along which the reduction runs. `spread`: what is the same along another axis is written out for all of it. `reverse`: the loop
+    comes to the last element first."""
 
     intent: ClassVar[str] = "tile-scan"
     catalogue: ClassVar[tuple[int, ...]] = (58,)
@@ -113,6 +122,7 @@ class TileScan(Pass):
 
     axis: int = 0
     spread: bool = True
+    reverse: bool = False
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At an accumulator that the next statement, a loop of known length, folds into and stores after each step."""
@@ -136,9 +146,12 @@ class TileScan(Pass):
 
     def _tiles(self, running: _Running) -> n.Block:
         """The scan, and a store of a whole tile for each store of a slice. Raises CannotRetile, NotElementwise."""
+        if self.reverse:
+            running = matched(_running((running.acc, _backwards(running.loop)), 0))
         name, extent = running.acc.buffer.name, matched(build.int_value(running.loop.hi))
         source = tile_over(running.loop, running.term, self.axis)
-        value = build.call("scan", source, axis=self.axis, op=running.op)
+        value = build.call("scan", source, axis=self.axis, op=running.op, reverse=True) if self.reverse else build.call(
+            "scan", source, axis=self.axis, op=running.op)
         whole = n.Buffer(name, running.acc.buffer.dtype, tuple(build.const(matched_as(d, int)) for d in shape_of(source.type)), "fragment")
         var, own = n.Var(name, value.type), n.Load(n.Region(running.acc.buffer))
         rest: list[n.Expr | n.Span] = [n.Span(build.const(0), d) for k, d in enumerate(shape_of(source.type)) if k != self.axis and isinstance(d, int)]
@@ -167,8 +180,6 @@ class TileScan(Pass):
         options = dict(node.value.attrs)
         if options.get("op") not in OPS or len(node.value.args) != 1:
             return Miss(f"{options.get('op') or 'a combine function'} is no operation of two elements that folds serially")
-        if options.get("reverse"):
-            return Miss("it runs from the last element to the first")
         if any(not isinstance(d, int) for d in shape_of(node.value.type)):
             return Miss("the number of elements is not known")
         block, i = block_and_index(program, path)
@@ -178,7 +189,7 @@ class TileScan(Pass):
         try:
             shape = shape_of(node.value.type)
             masks = [s.mask for k in used if isinstance(s := block[k], n.Store)]
-            item = TileScan(int(options.get("axis", 0)), all(mask is None or shape_of(mask.type) == shape for mask in masks))
+            item = TileScan(int(options.get("axis", 0)), all(mask is None or shape_of(mask.type) == shape for mask in masks), bool(options.get("reverse")))
             item._slices(program, path)
         except (CannotRetile, NotElementwise) as bad:
             return Miss(str(bad))
@@ -211,7 +222,8 @@ class TileScan(Pass):
             one = narrowed(matched_as(held, n.Store), self.axis, j, self.spread)
             stores.append(replace(matched_as(transform(one, lambda old, new: n.Load(own) if isinstance(new, n.Load) and new.at.buffer == whole else new),
                                              n.Store), label=s.label))
-        return (n.Alloc(acc, identity(op, dtype), label=node.label, origin=node.origin), counting(j, shape[self.axis], (fold, *stores)))
+        loop = counting(j, shape[self.axis], (fold, *stores))
+        return (n.Alloc(acc, identity(op, dtype), label=node.label, origin=node.origin), _backwards(loop) if self.reverse else loop)
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One element after the other, after what stands between."""

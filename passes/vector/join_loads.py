@@ -52,7 +52,7 @@ WIDTHS = (2, 4, 8, 16)
 def _sound(program: n.Program, site: Site, context: Context) -> Verdict:
     item, (block, i) = params_as(site, JoinLoads), block_and_index(program, site.path)
     vector = matched(item.vector(program, site.path))
-    aliases, elements = Aliases(program), item.elements(vector)
+    aliases, elements = Aliases(program), item.elements(vector, block[i])
     last = max(k for k in range(i, len(block)) if any(x in elements for x in walk(block[k])))
     written = buffers_written(block[i:last + (0 if isinstance(block[last], n.Store) else 1)])  # a loop may write between its own reads
     clash = [(name, r) for name in sorted(written) for r in sorted(buffers_read(vector)) if name in ("*", r) or aliases.may_be_one(name, r)]
@@ -63,7 +63,7 @@ def _sound(program: n.Program, site: Site, context: Context) -> Verdict:
 
 @dataclass(frozen=True)
 class JoinLoads(Pass):
-    """`value` is the text of the wide load, `dtype` what the vector is converted to as a whole."""
+    """`value` is the text of the wide load, `dtype` what the vector is converted to as a whole. `counted`: a loop reads the elements by its counter."""
 
     intent: ClassVar[str] = "vectorize-global"
     catalogue: ClassVar[tuple[int, ...]] = (11, 25)
@@ -74,16 +74,19 @@ class JoinLoads(Pass):
 
     value: str = ""
     dtype: str = ""
+    counted: bool = False
 
     def vector(self, program: n.Program, path: Path) -> n.Load | None:
         """The wide load."""
         found = expression_at(program, path, self.value)
         return found if isinstance(found, n.Load) and _is_wide(found) else None
 
-    def elements(self, vector: n.Load) -> dict[n.Expr, int]:
-        """The loads of its elements, and which each is."""
+    def elements(self, vector: n.Load, s: Place | None = None) -> dict[n.Expr, int | n.Var]:
+        """The loads of its elements, and which each is: for a loop `s` over them that of its counter."""
         *rest, last = vector.at.index
         assert isinstance(last, n.Span) and isinstance(last.extent, int)
+        if self.counted and isinstance(s, n.For):
+            return {self.converted(replace(vector, at=build.region(vector.at.buffer, *rest, build.add(last.lo, s.var)))): s.var}
         return {self.converted(replace(vector, at=build.region(vector.at.buffer, *rest, build.add(last.lo, k)))): k for k in range(last.extent)}
 
     def converted(self, e: n.Expr) -> n.Expr:
@@ -98,6 +101,9 @@ class JoinLoads(Pass):
         vector = self.vector(program, path)
         if vector is None or names_read(vector) & set(bound_names(block_at(program, path)[int(path[-1]):])):
             return Miss("it is no wide load of a tensor here")
+        if self.counted:
+            over = _is_over(node, vector) and any(x in self.elements(vector, node) for x in walk(node))
+            return Site(path, self) if over else Miss("it is no loop over the elements")
         read = {x for x in _evaluated(node) if x in self.elements(vector)}
         return Site(path, self) if len(read) == len(self.elements(vector)) else Miss("the statement does not read each of its elements")
 
@@ -106,10 +112,14 @@ class JoinLoads(Pass):
         i, vector = int(site.path[-1]), matched(self.vector(program, site.path))
         kept = self.converted(vector)
         name = fresh_var(suggested_name(vector), names_at(program, site.path), kept.type)
-        where = self.elements(vector)
+        where = self.elements(vector, block_at(program, site.path)[i])
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
-            return build.call("pick", name, build.const(where[new])) if isinstance(new, (n.Load, n.Cast)) and new in where else new
+            if not (isinstance(new, (n.Load, n.Cast)) and new in where):
+                return new
+            return build.call("pick", name, at if isinstance(at := where[new], n.Var) else build.const(at))
+        if self.counted:
+            return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], n.Let((name.name,), kept), transform(b[i], leave), *b[i + 1:])), site.path)
         return Rewritten(edit_block(program, site.path, lambda b: (
             *b[:i], n.Let((name.name,), kept), *(transform(s, leave) for s in b[i:]))), site.path)
 
@@ -123,6 +133,10 @@ class JoinLoads(Pass):
         rest, name = block_at(program, path)[int(path[-1]) + 1:], node.names[0]
         picks = {x for s in rest for x in walk(s) if isinstance(x, n.Call) and x.fn == "pick" and isinstance(x.args[0], n.Var) and x.args[0].name == name}
         uses = sum(isinstance(x, n.Var) and x.name == name for s in rest for x in walk(s))
+        if rest and _is_over(rest[0], vector) and not any(name in names_read(s) for s in rest[1:]):
+            assert isinstance(rest[0], n.For)
+            if picks and all(x.args[1] == rest[0].var for x in picks) and uses == sum(x in picks for x in walk(rest[0])):
+                return Site(path, JoinLoads(text_of(vector), dtype, True))
         if not picks or any(not isinstance(x.args[1], n.Const) for x in picks) or uses != sum(x in picks for s in rest for x in walk(s)):
             return Miss("it is more than taken apart by numbers")
         return Site(path, JoinLoads(text_of(vector), dtype))
@@ -130,13 +144,20 @@ class JoinLoads(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Each element where it is needed."""
         let, i = node_as(program, site.path, n.Let), int(site.path[-1])
-        loads = {k: x for x, k in self.elements(matched(_vector(let)[0])).items()}
+        params, block = params_as(site, JoinLoads), block_at(program, site.path)
+        vector = matched(_vector(let)[0])
+        if params.counted:
+            (element,) = params.elements(vector, block[i + 1])
+
+            def counted(old: n.Node, new: n.Node) -> n.Node:
+                return element if isinstance(new, n.Call) and new.fn == "pick" and isinstance(v := new.args[0], n.Var) and v.name == let.names[0] else new
+            return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], transform(b[i + 1], counted), *b[i + 2:])), site.path)
+        loads = {k: x for x, k in self.elements(vector).items()}
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
             if isinstance(new, n.Call) and new.fn == "pick" and isinstance(new.args[0], n.Var) and new.args[0].name == let.names[0]:
                 return loads[build.int_value(new.args[1]) or 0]  # type: ignore[arg-type]  # a literal, as matched
             return new
-        block = block_at(program, site.path)
         first = next(k for k in range(i + 1, len(block)) if let.names[0] in names_read(block[k])) - 1
         made = edit_block(program, site.path, lambda b: (*b[:i], *(transform(s, leave) for s in b[i + 1:])))
         return Rewritten(made, (*site.path[:-1], first))
@@ -154,6 +175,13 @@ def _is_wide(x: n.Load) -> bool:
     return (x.at.buffer.space in ("global", "register") and isinstance(x.type, TileType) and isinstance(last, n.Span) and last.step == 1
             and last.extent in WIDTHS and x.mask is None and not x.clip
             and all(isinstance(i, n.Expr) and not isinstance(i.type, TileType) for i in x.at.index[:-1]))
+
+
+def _is_over(s: Place, vector: n.Load) -> bool:
+    """Whether a statement is a loop that counts the elements of a wide load."""
+    last = vector.at.index[-1]
+    return isinstance(s, n.For) and s.kind == "serial" and isinstance(last, n.Span) and build.is_const(s.lo, 0) and build.is_const(s.step, 1) and (
+        build.int_value(s.hi) == last.extent and s.var.name not in names_read(vector))
 
 
 def _evaluated(s: n.Stmt) -> list[n.Expr]:

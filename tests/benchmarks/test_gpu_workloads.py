@@ -251,6 +251,14 @@ def test_rows_and_candidates_are_asked_for_by_their_names(monkeypatch: pytest.Mo
     assert all(points and len(points) <= 8 for points in own.values()) and len(set().union(*own.values())) > 8
 
 
+def test_a_gemm_that_was_the_fastest_by_beginning_early_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "KNOWN", [asking.OF_ROW])
+    found = [(row, title) for row in gemm.ROWS for title in sorted(asking.fastest_titles("gemm", row.name))
+             if title.endswith(asking.EARLY) and title.removesuffix(asking.EARLY) not in asking.fastest_titles("gemm", row.name)]
+    row, title = next((row, title) for row, title in found if row.m <= gemm.FEW)
+    assert title.removesuffix(asking.EARLY) in {name for *_, name, _ in gemm._known(row)}
+
+
 def test_the_course_of_a_workload_is_its_means(capsys: pytest.CaptureFixture[str]) -> None:
     sample = '{"taken": [{"way": "a_triton", "ours": true, "median": 2.0, "fault": ""}, {"way": "theirs", "ours": false, "median": 1.0, "fault": ""}]}'
     ((surface, mean, least, rows),) = history.means(sample)

@@ -467,8 +467,6 @@ kernel main grid (row: M) threads 32
      "  let total = scan(X[row, 0 +: 16], axis=0, op=sum)\n  Y[row, 0 +: 16] = total\n  let most = reduce(total, axis=0, op=max)\n  Z[row] = most\n"),
     ("backward", "what is stored has another shape than the scan",
      "  let total = scan(X[row, 0 +: 16], axis=0, op=sum)\n  Y[row, 0 +: 16] = total\n  Z[row] = reduce(total, axis=0, op=max)\n"),
-    ("backward", "it runs from the last element to the first",
-     "  let total = scan(X[row, 0 +: 16], axis=0, op=sum, reverse=true)\n  Y[row, 0 +: 16] = total\n  Z[row] = 0.0\n"),
 ])
 def test_a_scan_of_which_more_is_needed_than_the_loop_stores_is_none(direction: Literal["forward", "backward"], said: str, body: str) -> None:
     program, item = parse_program(RUNNING + body, "p.kir"), next(p for p in passes() if p.name == "tile-scan").with_options({})

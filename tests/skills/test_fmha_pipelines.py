@@ -25,10 +25,11 @@ H200 = target("h200")
 
 @cache
 def made(name: str) -> tuple[Program, Problem]:
-    """The first point of a space, over its naive program; of uneven lengths whose CTAs stay, one whose rounds go backward."""
+    """The first point of a space, over its naive program; of uneven lengths whose CTAs stay, one whose rounds go backward and whose heads
+    follow one another."""
     space = load_space(FOLDER / f"{name}.toml")
     problem = load_problem(space.home)
-    point = {x: values[-1 if x == "snake" and "varlen" in name else 0] for x, values in space.parameters.items()}
+    point = {x: values[-1 if x in ("snake", "fast") and "varlen" in name else 0] for x, values in space.parameters.items()}
     values = space.values(point, {**given_of(space, problem, problem.shapes[0], H200), "sms": 3})
     assert space.refusal(values) == ""
     return built(space, values, problem, H200), problem

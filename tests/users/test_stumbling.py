@@ -131,6 +131,35 @@ def test_options_have_a_nearest_name(capsys: pytest.CaptureFixture[str]) -> None
     for words, near in ((("run", "--chek", "x"), "--check"), (("skills", "list", "--libary", "x"), "--library"), (("gate", "--aginst", "x"), "--against")):
         code, _, err = called(capsys, *words)
         assert code == 2 and f"there is no option {words[-2]}" in err and near in err
+    code, _, err = called(capsys, "check", "--set", "n=3", "k.py")
+    assert code == 2 and "kir run have it" in err and "did you mean" not in err, "what only other commands have"
+    code, _, err = called(capsys, "check", "--frobnicate", "k.py")
+    assert code == 2 and "kir check --help" in err and "did you mean" not in err, "what looks like nothing but for its dashes"
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    pytest.param(("lineage", "k.py", "--surface", "opencl"), "one of cuda, tilelang, triton", id="a surface that nobody writes"),
+    pytest.param(("gate", "k.py", "--surface", "trition"), "did you mean 'triton'?", id="one that is nearly one"),
+    pytest.param(("lineage", "k.py", "--seconds", "-3"), "not in the range x>=0", id="less than no time"),
+    pytest.param(("lineage", "k.py", "--workers", "0"), "not in the range x>=1", id="nobody to work"),
+    pytest.param(("capture", "k.py"), "kir capture -- python k.py", id="a script in the place of a command"),
+])
+def test_what_cannot_be_meant_is_refused_before_any_work(words: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                         capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("k.py").write_text("raise SystemExit\n", encoding="utf-8")
+    code, out, err = called(capsys, *words)
+    assert code == 2 and said in err and not out
+
+
+def test_kernels_of_one_name_are_told_apart_by_their_factories(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "k.py").write_text("import tilelang\nimport tilelang.language as T\n" + "".join(
+        f"\n\ndef {name}(N):\n    @T.prim_func\n    def main(A: T.Tensor((N,), 'float32')):\n        with T.Kernel(1, threads=32):\n            A[0] = {k}\n"
+        "    return main\n" for k, name in enumerate(("first", "second"))), encoding="utf-8")
+    _, _, err = called(capsys, "parse", str(tmp_path / "k.py"))
+    assert "name one: first, second" in err
+    code, out, _ = called(capsys, "parse", f"{tmp_path / 'k.py'}::second")
+    assert code == 0 and "A[0] = 1" in out
 
 
 def test_shipped_things_have_names(capsys: pytest.CaptureFixture[str]) -> None:

@@ -130,7 +130,7 @@ def write(program: n.Program) -> Written:
     source_map = tuple(SourceLine(i + before, path) for i, (_, path) in enumerate(lines, 1) if path is not None)
     launched = tuple(by_name[name] for name in order)
     started = ""
-    if not (overlapping or any(k.cluster for k in program.kernels)):
+    if not overlapping:
         given = [a for a in launched[0].arguments if a.kind != "map"]
         tensors = {p.name: p.of for p in _parameters(program) if isinstance(p.of, n.Buffer)}
         with suppress(KirError) if has_dispatch(program) or program.tensor_maps else nullcontext():  # a choice that C++ cannot say is left to the caller

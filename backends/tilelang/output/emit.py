@@ -26,6 +26,7 @@ from ..form.roles import cleared
 from ..spelling.expressions import Expressions, refuse
 from ..spelling.names import PYTHON, TAKEN, fresh, spelled
 from .counted_between_roles import counted_between_roles
+from .operands_in_registers import operands_in_registers
 from .statements import Line, Statements
 from .tiles import Tiles
 
@@ -266,5 +267,5 @@ def program_refusals(p: n.Program) -> list[Diagnostic]:
                                   needs="linear-grid, or fewer axes"))
         if int_value(k.threads) is None and not is_generic(p):
             out.append(Diagnostic("KIR-B007", "the number of threads is not known when it is compiled", subject=p.name, anchor=k.name))
-        out += counted_between_roles(k)
+        out += (*counted_between_roles(k), *operands_in_registers(k))
     return out

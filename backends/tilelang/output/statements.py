@@ -389,7 +389,7 @@ class Statements:
         there, and counts the threads that come to them by the condition, wrongly where that holds quotients; of a variable it knows nothing, and counts all."""
         text = self.to.text(s.cond)
         filled = (x.dst if isinstance(x, n.Copy) else x.at for x in statements((*s.then, *s.orelse)) if isinstance(x, n.Copy | n.Store))
-        if self.warps is None or self.in_thread or not any(at.buffer.space == "shared" for at in filled):
+        if s.static or self.warps is None or self.in_thread or not any(at.buffer.space == "shared" for at in filled):  # a static one is no branch of its
             return text
         name = fresh("chosen", {*self.to.names.values(), *self.tiles.taken, *self.chosen})
         self.chosen.append(name)

@@ -1,4 +1,5 @@
-"""Loops that count in a variable of their own, which others follow: `for (long i = k; k < n; k += s, i = k)`, as the loop macros of packages write them."""
+"""Loops that count in a variable of their own, which others follow (`for (long i = k; k < n; k += s, i = k)`, as the loop macros of packages write them)
+or step beside (`for (int a = a0, b = b0; a <= end; a += 32, b += 32 * n)`)."""
 
 from __future__ import annotations
 
@@ -53,46 +54,75 @@ class _Found:
 
 def _counting(block: list[n.Stmt], k: int) -> _Found | None:
     s = block[k]
-    if not (isinstance(s, n.While) and isinstance(s.cond, n.Binary) and s.cond.op == "lt" and (counter := _scalar(s.cond.a)) is not None):
+    if not (isinstance(s, n.While) and isinstance(s.cond, n.Binary) and s.cond.op in ("lt", "le") and (counter := _scalar(s.cond.a)) is not None):
         return None
-    updates = [x for x in s.body if isinstance(x, n.Store) and x.at == n.Region(counter)]
-    at = s.body.index(updates[0]) if len(updates) == 1 else len(s.body)
-    followers = [x.at.buffer for x in s.body[at + 1:] if isinstance(x, n.Store) and not x.at.index and _scalar(x.value) == counter and x.mask is None]
-    rest, names = s.body[:at], frozenset({counter.name, *(b.name for b in followers)})
-    if at + 1 + len(followers) != len(s.body) or any(b.space != "register" or b.shape or b.dtype != counter.dtype for b in followers):
+    at = _tail(s.body, counter)
+    rest, steps, followers = s.body[:at], dict[n.Buffer, n.Expr](), list[n.Buffer]()
+    for x in s.body[at:]:
+        assert isinstance(x, n.Store)
+        if (added := _added(x, x.at.buffer)) is not None:
+            steps[x.at.buffer] = added
+        elif counter in steps and x.at.buffer.dtype == counter.dtype:
+            followers.append(x.at.buffer)
+        else:
+            return None
+    names = frozenset(b.name for b in (*steps, *followers))
+    if counter not in steps or len(names) != len(s.body) - at or (s.cond.op == "le" and counter.dtype.name != "i32"):
         return None
-    step = _added(updates[0], counter)
     changed = {*names, *(name for x in rest for name in names_changed(x)), *bound_names(rest)}
-    if step is None or not _is_positive(step) or any((names_read(e) | buffers_named(e)) & changed or _reads_memory(e) for e in (step, s.cond.b)):
+    known = (*steps.values(), s.cond.b)
+    if not _is_positive(steps[counter]) or any((names_read(e) | buffers_named(e)) & changed or _reads_memory(e) for e in known):
         return None
     if any(names_changed(x) & names for x in rest) or any(isinstance(x, n.Jump) and x.kind == "continue" for x in statements(rest)):
         return None
-    begun = _begun(block[:k], counter, names)
+    begun = _begun(block[:k], counter, [*steps], followers)
     if begun is None or any(names & (names_read(x) | buffers_named(x)) for x in block[k + 1:]):
         return None
+    end = build.add(s.cond.b, 1) if s.cond.op == "le" else s.cond.b
     var = n.Var(counter.name, counter.dtype)
+    values: dict[str, n.Expr] = dict.fromkeys((counter.name, *(b.name for b in followers)), var)
+    loop = n.For(var, begun[counter], end, steps[counter], (), label=s.label, origin=s.origin)
+    if len(steps) > 1:  # it counts its rounds
+        if counter.dtype.name != "i32" or build.int_value(steps[counter]) is None or any((names_read(e) | buffers_named(e)) & changed for e in begun.values()):
+            return None
+        made_of = {b: build.add(begun[b], build.mul(var if b.dtype == var.type else build.cast(var, b.dtype), step)) for b, step in steps.items()}
+        values = {**{b.name: made_of[counter] for b in followers}, **{b.name: e for b, e in made_of.items()}}
+        loop = replace(loop, lo=build.const(0), hi=build.ceildiv(build.sub(end, begun[counter]), steps[counter]), step=build.const(1))
 
     def leave(old: n.Node, new: n.Node) -> n.Node:
-        return var if isinstance(new, n.Load) and _scalar(new) is not None and new.at.buffer.name in names else new
+        return values[new.at.buffer.name] if isinstance(new, n.Load) and _scalar(new) is not None and new.at.buffer.name in names else new
     made = tuple(transform(x, leave) for x in rest)
     if any(names & buffers_named(x) for x in made):
         return None
-    return _Found(n.For(var, begun, s.cond.b, step, made, label=s.label, origin=s.origin), names)
+    return _Found(replace(loop, body=made), names)
 
 
-def _begun(before: list[n.Stmt], counter: n.Buffer, names: frozenset[str]) -> n.Expr | None:
-    """What the counter begins with, where it and its followers are declared so and nothing but declarations stands between."""
-    first: n.Expr | None = None
-    left = set(names)
+def _tail(body: n.Block, counter: n.Buffer) -> int:
+    """Where the statements begin with which a round ends, each of which adds to a scalar, or sets one to the counter."""
+    at = len(body)
+    while at and isinstance(x := body[at - 1], n.Store) and not x.at.index and not x.at.buffer.shape and x.at.buffer.space == "register" and x.mask is None:
+        if not x.at.buffer.dtype.is_integer or (_added(x, x.at.buffer) is None and _scalar(x.value) != counter):
+            break
+        at -= 1
+    return at
+
+
+def _begun(before: list[n.Stmt], counter: n.Buffer, steps: list[n.Buffer], followers: list[n.Buffer]) -> dict[n.Buffer, n.Expr] | None:
+    """What the counter and those that step beside it begin with, where they and the followers are declared so and nothing but declarations stands between."""
+    first: dict[n.Buffer, n.Expr] = {}
+    left = {b.name for b in (*steps, *followers)}
+    names = frozenset(left)
     for s in reversed(before):
         if isinstance(s, n.Alloc) and s.buffer.name in left and s.init is not None:
             left.discard(s.buffer.name)
-            if s.buffer == counter:
-                first = s.init
+            if s.buffer in steps:
+                if names & buffers_named(s.init) or _reads_memory(s.init):
+                    return None
+                first[s.buffer] = s.init
             elif _scalar(s.init) != counter:
                 return None
             if not left:
-                return first if first is not None and not _reads_memory(first) else None
+                return first
         elif not isinstance(s, (n.Alloc, n.Let)) or names & (names_read(s) | buffers_named(s)):
             return None
     return None

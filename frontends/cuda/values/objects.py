@@ -31,7 +31,9 @@ def new_object(r: Reading, name: str, t: CType, space: str = "register") -> Valu
         offset = declare(r.m, f"{name}_at", Prim(I64), "register")
         r.stores.append(offset)
         r.m.emit(n.Alloc(offset.view(I64)))
-        return MovingPointer(PointerVariable(name, t, offset), t)
+        made_pointer = PointerVariable(name, t, offset)
+        made_pointer.home = r.m.block
+        return MovingPointer(made_pointer, t)
     if isinstance(t, Arr) and isinstance(t.of, Ptr) and space == "register":
         offset = declare(r.m, f"{name}_at", Arr(Prim(I64), t.n), "register")
         r.stores.append(offset)
@@ -230,7 +232,7 @@ def _set_pointer(r: Reading, to: PointerVariable, v: Value) -> None:
     if not isinstance(v, Pointer):
         raise NotUnderstood(f"the pointer '{to.name}' from {type(v).__name__.lower()}")
     base = to.base
-    if base is None:
+    if base is None or ((base.store is not v.place.store or base.outer != v.place.outer) and to.home is r.m.block):
         to.base = base = Place(v.place.store, v.place.outer, v.place.byte, v.place.volatile)
     elif base.store is not v.place.store or base.outer != v.place.outer:
         raise NotUnderstood(f"the pointer '{to.name}', which points into one of several arrays")

@@ -21,6 +21,8 @@ class PointerVariable:
         self.name, self.type, self.offset, self.array, self.index = name, type, offset, array, index
         self._base: Place | None = None
         self.remote: Remote | None = None
+        self.home: object = None
+        """The block in which it is declared, where it may be set to another object: all that is read before has been written out."""
 
     @property
     def base(self) -> Place | None:

@@ -362,8 +362,27 @@ class Placing:
                 read, written = set(), set()
             read |= reads
             written |= writes
-            out.append(s)
+            out.append(self.ordered_turns(s))
         return out
+
+    def ordered_turns(self, s: n.Stmt) -> n.Stmt:
+        """A loop of as many turns for each thread, with a barrier between what its statements, and its turns, write and read of each other's."""
+        if not isinstance(s, n.For) or s.kind not in ("serial", "unroll") or self.taint.touches(s.lo, s.hi, s.step) or len(s.body) < 2 or any(
+                isinstance(x, n.Jump) or (isinstance(x, n.Eval) and x.call.fn in ("barrier", "named_barrier_sync", "mbar_wait")) for x in statements(s.body)):
+            return s
+        touched = [self.touched(x) for x in s.body]
+        if not any(a & c for k, (a, _) in enumerate(touched) for j, (_, c) in enumerate(touched) if j != k):
+            return s
+        out: list[n.Stmt] = []
+        read, written = (set[str]().union(*(each[k] for each in touched)) for k in (0, 1))  # of the turn before
+        for x, (reads, writes) in zip(s.body, touched, strict=True):
+            if reads & written or writes & read:
+                out.append(n.Eval(build.call("barrier"), origin=x.origin))
+                read, written = set(), set()
+            read |= reads
+            written |= writes
+            out.append(x)
+        return replace(s, body=tuple(out))
 
     def touched(self, s: n.Stmt) -> tuple[set[str], set[str]]:
         """The shared buffers that a statement reads and writes."""

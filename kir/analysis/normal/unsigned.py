@@ -52,6 +52,10 @@ def as_signed(e: n.Expr, known: Facts, ends: Ends = ()) -> n.Expr | None:
     return low if any(is_an_index(low, end, known) for end in ends) else None
 
 
+def _is_number(e: n.Expr) -> bool:
+    return build.int_value(e) is not None
+
+
 def _is_unsigned(e: n.Expr) -> bool:
     return isinstance(e.type, DType) and e.type.kind == "uint" and e.type.bits >= 32
 
@@ -132,6 +136,8 @@ def _leaving(known: Facts, ends: Ends) -> Callable[[n.Node, n.Node], n.Node]:
                 a, b = as_signed(new.a, known, ends), as_signed(new.b, known, ends)
                 if a is not None and b is not None:
                     return build.binary(new.op, a, b)
+                if new.op in ("eq", "ne") and isinstance(x := new.a, n.Cast) and x.rounding == "rn" and x.x.type == I32 and b is not None and _is_number(b):
+                    return build.binary(new.op, x.x, b)  # the same bits, whatever number they are
             case n.Binary() if new.op in ("floordiv", "mod", "ceildiv") and _is_unsigned(new):
                 a, b = as_signed(new.a, known, ends), as_signed(new.b, known, ends)
                 if a is not None and b is not None:

@@ -1,10 +1,9 @@
 """Every hazard of a program's kernels: proved for all sizes, refuted by values, or open."""
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
 from functools import cached_property, partial
-from itertools import product
 from typing import Any, Literal
 
 from kir.analysis.access import Aliases
@@ -15,7 +14,7 @@ from kir.analysis.proof.covered import covered
 from kir.analysis.proof.flight import troubles
 from kir.analysis.proof.indices.contents import inside, top_of_contents
 from kir.analysis.proof.indices.numbered import as_number, bare, equal_parts, in_turn, of_divisions
-from kir.analysis.proof.indices.widths import only_extents, overflows, polynomial_of, relevant
+from kir.analysis.proof.indices.widths import at_the_most, more_than, only_extents, overflows, polynomial_of, relevant
 from kir.analysis.proof.intervals import Pair, Reached, accesses, apart_by, concurrent, every, has_barrier, leaving, strangers
 from kir.analysis.proof.overlap import Overlap
 from kir.analysis.proof.sites import KINDS, Access, Barrier, Branch, Claim, Kind, Loop, Place, Split, of_one_kind
@@ -34,12 +33,11 @@ from kir.ir.visit import names_read, substitute, walk
 
 MOST_QUESTIONS = 600
 """Questions to the solver for one kernel; what is left is not decided."""
-LARGEST = tuple((1 << 31) - d for d in (1, 8, 64, 512)) + tuple((1 << 31) // d // 64 * 64 for d in (3, 9))
-SMALLEST = (1, 8, 64, 1 << 16)
-"""Sizes that are tried for sums that the solver says nothing of."""
 MOST_CTAS = (2**31 - 1, 65535, 65535)
 """CTAs along the axes of a grid at most (CUDA C++ Programming Guide, technical specifications)."""
 Status = Literal["proved", "refuted", "open"]
+ORDERED: tuple[Kind, ...] = ("race", "undefined", "wait", "ring")
+"""What depends on the order of accesses."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +75,22 @@ class Contradiction(Exception):
 
 def decided(program: n.Program) -> tuple[KernelProof, ...]:
     """Every kernel's obligations. Raises Contradiction where the facts exclude one another."""
+    of = _kernels(program)
+    return tuple(KernelProof(kernel.name, tuple(of(kernel.name).checked())) for kernel in program.kernels)
+
+
+def unordered(program: n.Program, kernel: str) -> Obligation | None:
+    """The first obligation about the order of a kernel's accesses (`ORDERED`) that is not proved, as `decided` has it, which works out all the others too.
+    Raises Contradiction as that does."""
+    of = _kernels(program)
+    for k in program.kernels:
+        if k.name != kernel and consistent(Facts.in_kernel(program, k.name), Steps()) is False:
+            raise Contradiction
+    return next((o for o in of(kernel).checked(ordered=True) if o.kind in ORDERED and o.status != "proved"), None)
+
+
+def _kernels(program: n.Program) -> Callable[[str], _Kernel]:
+    """The kernels of a program by their names, each made when it is asked for, after those that are launched before it."""
     made: dict[str, _Kernel] = {}
 
     def of(name: str) -> _Kernel:
@@ -86,7 +100,7 @@ def decided(program: n.Program) -> tuple[KernelProof, ...]:
         return made[name]
     if FALSE in program.facts:
         raise Contradiction
-    return tuple(KernelProof(kernel.name, tuple(of(kernel.name).checked())) for kernel in program.kernels)
+    return of
 
 
 def of_widths(program: n.Program) -> tuple[KernelProof, ...]:
@@ -214,14 +228,21 @@ class _Kernel:
         return _folded(substitute(e, told)) if told else e
 
     # ------------------------------------------------------------------------------------------------------------ obligations
-    def checked(self) -> Iterator[Obligation]:
-        """All of them; nothing is proved by facts that are not known to hold for any sizes."""
-        for o in self.obligations():
+    def checked(self, ordered: bool = False) -> Iterator[Obligation]:
+        """All of them, or those up to the last of `ORDERED`; nothing is proved by facts that are not known to hold for any sizes."""
+        for o in self.of_order() if ordered else self.obligations():
             proved = o.status == "proved" and not self.possible
             yield Obligation(o.kind, "open", o.what, o.anchor, "no sizes are found for which the facts hold", other=o.other) if proved else o
 
     def obligations(self) -> Iterator[Obligation]:
         """All of them."""
+        yield from self.of_order()
+        yield from self._of_lanes()
+        yield from self._of_widths()
+        yield from self._of_grid()
+
+    def of_order(self) -> Iterator[Obligation]:
+        """Those of `ORDERED`, and what is asked beside them."""
         for gap in self.walk.gaps:
             for kind in gap.kinds:
                 yield Obligation(kind, "open", "not followed", gap.anchor, gap.why)
@@ -239,9 +260,6 @@ class _Kernel:
                     yield from self._of_split(item)
         yield from self._of_ctas()
         yield from self._of_tiles()
-        yield from self._of_lanes()
-        yield from self._of_widths()
-        yield from self._of_grid()
 
     def _claimed(self, c: Claim) -> Obligation:
         condition = self._known(c.condition) if c.kind == "undefined" else c.condition
@@ -454,7 +472,7 @@ class _Kernel:
             told = self._told("overflow", f"{expr_text(e)[:60]} fits its 32 bits", place, reply, e)
             values = reply.values if told.status == "refuted" and overflows(e, holding, reply.values) else None
             if told.status != "proved" and values is None:
-                values = self._at_the_most(e, holding)
+                values = at_the_most(self.program, e, holding)
                 told = Obligation("overflow", "open", told.what, told.anchor, told.why or "the solver's counterexample is none")
             if values is not None:
                 given = {k: v for k, v in values.items() if k in self.params or k in self.axes}
@@ -497,42 +515,13 @@ class _Kernel:
                     given = {k: v for k, v in reply.values.items() if k in self.params}
                     yield Obligation("overflow", "refuted", what, self.kernel.name, values=given)
                     continue
-            if reply.kind == "unknown" and (large := self._more_than(axis.extent, most)) is not None:
+            if reply.kind == "unknown" and (large := more_than(self.program, axis.extent, most)) is not None:
                 yield Obligation("overflow", "refuted", what, self.kernel.name, values=large)
                 continue
             if reply.kind == "proved":
                 yield Obligation("overflow", "proved", what, self.kernel.name)
             else:
                 yield Obligation("overflow", "open", what, self.kernel.name, "the solver gave up")
-
-    def _more_than(self, e: n.Expr, most: int) -> Mapping[str, int] | None:
-        """Sizes at which an expression is larger, looked for where the sizes are 1 or so large that one of them, or two together, are."""
-        for values in product((1, 64, 512, 65_536), repeat=min(4, len(self.sizes))):
-            sizes = {**dict.fromkeys(self.sizes, 64), **dict(zip(self.sizes, values, strict=False))}
-            known = {p.name: const(sizes[p.name], p.of) for p in self.program.params if p.name in sizes and isinstance(p.of, DType)}
-            found = int_value(substitute(wide(e), known))
-            if found is not None and found > most and all(isinstance(f := substitute(fact, known), n.Const) and f.value for fact in self.program.facts):
-                return sizes
-        return None
-
-    def _at_the_most(self, e: n.Expr, holding: tuple[Holding, ...]) -> Mapping[str, int] | None:
-        """Values at which a sum does not fit, looked for where one size, or all, are as large as can be, and variables are at
-        their last; or, of those whose ranges are numbers, at their `first`."""
-        for size in self.sizes:
-            for largest, small, first in product(LARGEST, (*SMALLEST, None), (False, True)):
-                small = largest if small is None else small
-                values = {**dict.fromkeys(self.sizes, small), size: largest}
-                known = {k: const(v, dtype_of(p.of)) for p in self.program.params if (k := p.name) in values and isinstance(p.of, DType) for v in (values[k],)}
-                if not all(isinstance(f := substitute(fact, known), n.Const) and f.value for fact in self.program.facts):
-                    continue
-                for h in holding:
-                    if isinstance(h, Ranging) and (last := int_value(substitute(h.hi, known))) is not None:
-                        at = int_value(substitute(h.lo, known)) if first and int_value(h.hi) is not None else last - 1
-                        values[h.var.name] = last - 1 if at is None else at
-                        known[h.var.name] = const(values[h.var.name], dtype_of(h.var.of))
-                if all(v.name in values for v in walk(e) if isinstance(v, n.Var)) and overflows(e, holding, values):
-                    return values
-        return None
 
 
 class _Widths(_Kernel):
@@ -585,4 +574,4 @@ def _folded(e: n.Expr) -> n.Expr:
             return e
 
 
-__all__ = ["KINDS", "Contradiction", "KernelProof", "Obligation", "decided", "of_widths"]
+__all__ = ["KINDS", "Contradiction", "KernelProof", "Obligation", "decided", "of_widths", "unordered"]

@@ -180,11 +180,21 @@ def _call(name: str, arguments: list[str]) -> Any:
         if (option := getattr(fault, "option_name", "")) and type(fault).__name__ == "NoSuchOption":
             command = getattr(fault.ctx, "command", made) if getattr(fault, "ctx", None) is not None else made
             known = [o for p in command.params for o in (*p.opts, *p.secondary_opts) if o.startswith("-")]
-            text, hint = f"there is no option {option}", did_you_mean(option, [*known, "--help", "--json", "--debug"])
+            plain = {o.lstrip("-"): o for o in (*known, "--help", "--json", "--debug")}  # dashes, which all have, make none alike
+            text, hint = f"there is no option {option}", re.sub(r"'([^']+)'", lambda m: f"'{plain[m[1]]}'", did_you_mean(option.lstrip("-"), plain))
+            hint = hint or _elsewhere(option)
         words = getattr(getattr(fault, "ctx", None), "command_path", "") or f"kir {name}"
         raise usage("KIR-C002", text[:1].lower() + text[1:].rstrip("."), subject=words, attempt=hint or f"{words} --help") from fault
     except typer.Abort:
         return 1
+
+
+def _elsewhere(option: str) -> str:
+    """Which commands have an option; "" where none has."""
+    word = re.escape(option.lstrip("-").replace("-", "_"))
+    having = [f"kir {name}" for name, file in _files().items()
+              if re.search(rf'"{re.escape(option)}"|^    {word}: Annotated\[(?!\w+, typer\.Argument)', file.read_text(encoding="utf-8"), re.MULTILINE)]
+    return f"{', '.join(having)} {'has' if len(having) == 1 else 'have'} it" if having else ""
 
 
 def _made(name: str) -> Any:

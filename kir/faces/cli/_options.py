@@ -31,6 +31,19 @@ def can_be_written(path: Path | None) -> Path | None:
     return path
 
 
+def written_on(surface: str) -> str:
+    """The surface that code is to be written on, once it is sure that there is a backend for it. Raises :class:`UsageError` KIR-X002."""
+    if surface not in ("", "kir"):
+        from kir.base.registry import registry
+
+        known = registry("kir.backends")
+        if surface not in known:
+            hint = did_you_mean(surface, [each.name for each in known])
+            raise usage("KIR-X002", f"there is no backend '{surface}'{f'; {hint}' if hint else ''}", needs=f"one of {', '.join(each.name for each in known)}",
+                        attempt="kir plugins")
+    return surface
+
+
 def belong(command: str, to: str, given: Mapping[str, object]) -> None:
     """Refuse options (by name, with their values; None, False and empty ones were not given) that mean something only beside ``to``, which
     is not there. Raises :class:`UsageError` KIR-C002."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import combinations_with_replacement
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kir.base.dataclass import dataclass
-from kir.base.diagnostic import KirError
+from kir.base.diagnostic import Diagnostic, KirError
 from kir.gate.inputs.sets import size_sets
 from kir.gate.shapes import MOST_ELEMENTS, constants
 from kir.interp import run
@@ -36,11 +37,13 @@ MOST_CONSTANTS = 4
 
 @dataclass(frozen=True)
 class Places:
-    """The numbers of an input: from 0, or from -1 (`skips`), to below the least of `below`; `counts` where loops run by them."""
+    """The numbers of an input: from 0, or from -1 (`skips`), to below the least of `below`; `counts` where loops run by them; `apart` where no two may be
+    alike, since what is stored by them would meet."""
 
     below: tuple[n.Expr, ...]
     skips: bool
     counts: bool
+    apart: bool = False
 
     def end(self, sizes: Mapping[str, n.Expr], dtype: DType) -> int:
         """One more than the largest number at these sizes, 0 where there is none; what the dtype can hold."""
@@ -52,8 +55,13 @@ class Places:
         """Numbers over the whole extent, the first and the last among them: in any order, rising, each once as far as they go, or falling; by turns. None
         where there are no two."""
         end, count = self.end(sizes, dtype), math.prod(shape)
-        if end < 2 or not count:
+        if end < 2 or not count or (self.apart and count > end and not self.skips):
             return None
+        if self.apart:
+            chosen = random.permutation(end)[:count]
+            out = np.full(count, -1)
+            out[random.permutation(count)[:len(chosen)] if turn % 2 == 0 else slice(len(chosen))] = chosen if turn % 2 == 0 else np.sort(chosen)
+            return out.reshape(shape).astype(numpy_dtype(dtype.name))
         match turn % 4:
             case 0:
                 out = random.integers(0, end, count)
@@ -86,6 +94,12 @@ def places(program: n.Program) -> Mapping[str, Places]:
     return once(program, "_drawn_places", lambda: _places(program))
 
 
+def taken_apart(program: n.Program) -> tuple[Diagnostic, ...]:
+    """That numbers of an input are taken to be all different, for each of which that is so."""
+    return tuple(Diagnostic("KIR-G145", f"the numbers in '{name}' are taken to be all different: by two alike two CTAs, or threads, store to one place",
+                            subject=name, severity="warning") for name, found in places(program).items() if found.apart)
+
+
 def _places(program: n.Program) -> dict[str, Places]:
     wanted = [p for p in program.params if isinstance(p.of, n.Buffer) and p.role != "out" and p.of.dtype.is_integer and not p.of.dtype.is_bool]
     roles = {p.name: role for p in wanted if (role := _used(program, p.name)) is not None}
@@ -113,6 +127,12 @@ def _places(program: n.Program) -> dict[str, Places]:
         except (KirError, ArithmeticError, MemoryError):
             return False
 
+    def meets(name: str, values: Array) -> bool:
+        """Whether two accesses meet that are not ordered."""
+        with np.errstate(all="ignore"):
+            found = run(program, {k: (values if k == name else v).copy() for k, v in arrays.items()}, {**scalars}, mode="check")
+        return any(x.severity == "error" and x.kind == "race" for x in found.findings)
+
     bounds: dict[int, list[n.Expr]] = {}
     for e in _bounds(program):
         if (v := int_value(substitute(e, known))) is not None and 2 < v <= MOST_ELEMENTS:
@@ -136,6 +156,11 @@ def _places(program: n.Program) -> dict[str, Places]:
             skips = dtype.kind == "i" and takes(p.name, np.full(shape, -1, dtype))
             out[p.name] = Places(tuple(bounds[mine[few]]), skips, roles[p.name].counts)
             arrays[p.name] = rising(shape, mine[few], generator("places", p.name)).astype(dtype)
+    for name in (p.name for p in wanted if p.name in out and roles[p.name].stores):
+        end, count = out[name].end(known, I64), arrays[name].size
+        if 1 < count <= end and meets(name, np.zeros_like(arrays[name])) and not meets(
+                name, generator("places", name).permutation(end)[:count].reshape(arrays[name].shape).astype(arrays[name].dtype)):
+            out[name] = replace(out[name], apart=True)
     free = {name: role for name, role in roles.items() if name not in out and role.extents}  # reads beyond the end give something, or are masked
     return out | {name: Places(role.extents, False, role.counts) for name, role in free.items()}
 
@@ -153,15 +178,16 @@ def _bounds(program: n.Program) -> Iterator[n.Expr]:
 
 @dataclass(frozen=True)
 class Role:
-    """What numbers are used for: whether loops run by them, and the extents of memory that is found by them."""
+    """What numbers are used for: whether loops run by them, the extents of memory that is found by them, and whether it is stored to."""
 
     counts: bool
     extents: tuple[n.Expr, ...]
+    stores: bool
 
 
 def _used(program: n.Program, name: str) -> Role | None:
     """What numbers of a tensor are used for, by names that they go into; None where they are neither indices nor counts."""
-    counts, index = False, False
+    counts, index, stores = False, False, False
     extents: dict[n.Expr, None] = {}
     sizes = {p.name for p in program.params if isinstance(p.of, DType)}
     for k in program.kernels:
@@ -190,6 +216,8 @@ def _used(program: n.Program, name: str) -> Role | None:
                     counts = True
                 case n.While() if about(x):
                     counts = True
+                case n.Store(at=n.Region(buffer=n.Buffer(space="global"), index=at)) if any(about(i) for i in at):
+                    stores = True
                 case n.Region():
                     for i, d in zip(x.index, x.buffer.shape, strict=False):
                         if about(i.lo if isinstance(i, n.Span) else i):
@@ -198,7 +226,7 @@ def _used(program: n.Program, name: str) -> Role | None:
                                 extents[d] = None
                 case _:
                     pass
-    return Role(counts, tuple(extents)) if counts or index else None
+    return Role(counts, tuple(extents), stores) if counts or index else None
 
 
-__all__ = ["Places", "places", "rising"]
+__all__ = ["Places", "places", "rising", "taken_apart"]

@@ -187,14 +187,15 @@ def _mbar_wait(m: Machine, e: Call, f: Frame) -> Steps:
     parity = m.evaluate(parity_, f)
     m.must_be_defined(parity, f, "a phase parity")
     lanes = f.active().nonzero()[0]
-    pairs = [(b, int(parity.data[lane if parity.data.shape[0] > 1 else 0]) & 1)
-             for lane, b in zip(lanes, barriers(m, _place(e), f, "waits on"), strict=True)]
-    unique = {(id(b), p): (b, p) for b, p in pairs}
+    named = barriers(m, _place(e), f, "waits on")
+    each = [int(parity.data[0])] * len(named) if parity.data.shape[0] == 1 else parity.data[lanes].tolist()
+    unique = {(id(b), p & 1): (b, p & 1) for b, p in zip(named, each, strict=True)}
     for b, p in unique.values():
         if not b.passed(p):
             yield Wait(lambda b=b, p=p: b.passed(p), f"phase parity {p} of mbarrier {b.name}")  # type: ignore[misc]  # bound at once
-    for b in {id(b): b for b, _ in pairs}.values():
-        m.acquire(f, b.completed, [int(lane) for lane, (own, _) in zip(lanes, pairs, strict=True) if own is b])
+    if m.checking:
+        for b in {id(b): b for b in named}.values():
+            m.acquire(f, b.completed, [lane for lane, own in zip(lanes.tolist(), named, strict=True) if own is b])
 
 
 def _wgmma_wait(m: Machine, e: Call, f: Frame) -> Steps:

@@ -15,7 +15,7 @@ from kir.interp.calls.functions import Combine, combiner
 from kir.interp.memory_access.regions import resolve
 from kir.interp.numerics import number
 from kir.interp.numerics.number import Array
-from kir.interp.numerics.values import Val, aligned, defined, lift
+from kir.interp.numerics.values import Mask, Val, aligned, defined, lift
 from kir.interp.state.frame import Frame
 from kir.interp.state.machine import Machine, Semantics
 from kir.ir.nodes import Call, Expr, Region
@@ -92,6 +92,38 @@ def _arg(op: str, v: Val, axis: int, keep: bool) -> Val:
     return _mapped(out, lambda y: np.expand_dims(y, axis)) if keep else out
 
 
+_WHOLE: dict[str, np.ufunc] = {
+    "sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
+
+
+def _at_once(op: str, dtype: DType, x: Array, axis: int) -> Array | None:
+    """A reduction that NumPy does as one, with extent 1 left: integers, in whatever order, and the extreme of floats where it is no zero and no NaN, which
+    has the same bits in any order. None where only the order of `halve` is right."""
+    if dtype.is_integer and dtype.bits >= 8 and op in _WHOLE:
+        return np.asarray(_WHOLE[op].reduce(x, axis=axis, dtype=x.dtype, keepdims=True))
+    if dtype.is_float and op in ("max", "min"):
+        wide = x.astype(np.float32) if number.narrow(dtype) else x
+        out = (np.fmax if op == "max" else np.fmin).reduce(wide, axis=axis, keepdims=True)
+        if number.every(out) and not number.some(np.isnan(out)):
+            return np.asarray(out.astype(x.dtype, copy=False))
+    return None
+
+
+def _tree(op: str, dtype: DType, x: Array, axis: int) -> Array:
+    """As `halve`, of one part by an operation that has a name."""
+    before, extent = (slice(None),) * axis, x.shape[axis]
+    if extent < 2 or op not in ("sum", "prod", "max", "min", "and", "or", "xor"):
+        return halve((x,), axis, _folded(op, dtype))[0]
+    do = number.operation({"sum": "add", "prod": "mul"}.get(op, op), dtype)
+    while extent > 1:
+        if extent % 2:
+            head, extent = do(x[(*before, slice(0, 1))], x[(*before, slice(extent - 1, extent))]), extent - 1
+            x = np.concatenate([head, x[(*before, slice(1, extent))]], axis=axis)
+        half = extent // 2
+        x, extent = do(x[(*before, slice(0, half))], x[(*before, slice(half, extent))]), half
+    return x
+
+
 def halve(parts: tuple[Array, ...], axis: int, combine: Combine) -> tuple[Array, ...]:
     """A tree over `axis`, which is left with extent 1; the order is that of the module's docstring."""
     def cut(a: int, b: int) -> tuple[Array, ...]:
@@ -113,10 +145,15 @@ def _reduce(m: Machine, e: Call, f: Frame) -> Val | Values:
     axis, keep, op = int(options["axis"]) + 1, bool(options.get("keep")), str(options.get("op", ""))
     if op in ("argmax", "argmin"):
         return _arg(op, values[0], axis, keep)
-    parts = tuple(np.broadcast_arrays(*aligned(*values)))
+    parts = (values[0].data,) if len(values) == 1 else tuple(np.broadcast_arrays(*aligned(*values)))
     if parts[0].shape[axis] == 0:
         raise error("KIR-I002", "a reduction over an axis of extent 0 has no value")
-    reduced = halve(parts, axis, _combiner(m, e, f))
+    if len(parts) == 1 and "combine" not in options:
+        op, dtype = op or "sum", dtype_of(e.args[0].type)
+        whole = _at_once(op, dtype, parts[0], axis)
+        reduced: tuple[Array, ...] = (_tree(op, dtype, parts[0], axis) if whole is None else whole,)
+    else:
+        reduced = halve(parts, axis, _combiner(m, e, f))
     ok = defined(*values)
     if ok is not None:
         ok = ok.all(axis=axis, keepdims=True)
@@ -127,6 +164,10 @@ def _reduce(m: Machine, e: Call, f: Frame) -> Val | Values:
 def _scan(m: Machine, e: Call, f: Frame) -> Val | Values:
     options, values = dict(e.attrs), _operands(m, e, f)
     axis, reverse = int(options.get("axis", 0)) + 1, bool(options.get("reverse"))
+    whole = _running(str(options.get("op", "sum")), dtype_of(e.args[0].type), values[0].data, axis, reverse) if len(values) == 1 and (
+        "combine" not in options) else None
+    if whole is not None:
+        return (Val(whole, _before(values[0].ok, axis, reverse)),)
     parts, combine = tuple(np.broadcast_arrays(*aligned(*values))), _combiner(m, e, f)
     order = range(parts[0].shape[axis])
     steps: list[tuple[Array, ...]] = []
@@ -136,10 +177,27 @@ def _scan(m: Machine, e: Call, f: Frame) -> Val | Values:
         steps.append(combine(steps[-1], here) if steps else here)
     if reverse:
         steps.reverse()
-    ok = defined(*values)
-    if ok is not None:
-        ok = np.flip(np.logical_and.accumulate(np.flip(ok, axis), axis=axis), axis) if reverse else np.logical_and.accumulate(ok, axis=axis)
+    ok = _before(defined(*values), axis, reverse)
     return tuple(Val(np.concatenate([s[i] for s in steps], axis=axis), ok) for i in range(len(parts)))
+
+
+def _before(ok: Mask, axis: int, reverse: bool) -> Mask:
+    """Which elements of a scan are defined: those before which all are."""
+    return ok if ok is None else _along(np.logical_and, ok, axis, reverse)
+
+
+def _running(op: str, dtype: DType, x: Array, axis: int, reverse: bool) -> Array | None:
+    """A scan that NumPy does as one, element after element in the storage of `dtype`; None where there is none."""
+    if x.shape[axis] and op in _WHOLE and ((dtype.is_integer and dtype.bits >= 8) or (op in ("sum", "prod") and dtype.is_float and not number.narrow(dtype))):
+        return _along(_WHOLE[op], x, axis, reverse)
+    return None
+
+
+def _along(do: np.ufunc, x: Array, axis: int, reverse: bool) -> Array:
+    """`do` from each element to the next along an axis, from its end where `reverse`."""
+    back = np.flip(x, axis) if reverse else x
+    made: Array = do.accumulate(back, axis=axis, dtype=x.dtype)
+    return np.flip(made, axis) if reverse else made
 
 
 def _sort(m: Machine, e: Call, f: Frame) -> Val:

@@ -21,6 +21,7 @@ from kir.interp.numerics import number
 from kir.interp.numerics.values import Val, aligned, defined, lift
 from kir.interp.state.frame import Frame
 from kir.interp.state.machine import Machine, Semantics
+from kir.interp.state.memory import Handle
 from kir.ir.nodes import Address, Binary, Call, Cast, Const, Expr, Load, Select, Unary, Var
 from kir.ir.types import DType, dtype_of
 
@@ -33,12 +34,14 @@ POINTER_SHIFT = 40
 
 def evaluate(m: Machine, e: Expr, f: Frame) -> Val:
     """The value of an expression with one result. Raises KirError KIR-I002 for one that has no meaning here."""
-    out: Val | tuple[Val, ...] = _BY_TYPE[type(e)](m, e, f)
-    if isinstance(out, tuple):
-        if len(out) != 1:
-            raise error("KIR-I002", f"{len(out)} results where one value is needed")
-        out = out[0]
-    return out
+    out = _BY_TYPE[type(e)](m, e, f)
+    return out if type(out) is Val else _alone(out)
+
+
+def _alone(out: tuple[Val, ...]) -> Val:
+    if len(out) != 1:
+        raise error("KIR-I002", f"{len(out)} results where one value is needed")
+    return out[0]
 
 
 def evaluate_all(m: Machine, e: Expr, f: Frame) -> tuple[Val, ...]:
@@ -62,6 +65,9 @@ def _const(m: Machine, e: Const, f: Frame) -> Val:
 
 
 def _var(m: Machine, e: Var, f: Frame) -> Val:
+    found = f.env.get(e.name)
+    if type(found) is Val:
+        return found
     found = f.find(e.name)
     if found is None:
         found = m.globals.get(e.name)
@@ -75,13 +81,17 @@ def _unary(m: Machine, e: Unary, f: Frame) -> Val:
     return Val(number.unary(e.op, dtype_of(e.x.type), x.data), x.ok)
 
 
-def _binary(m: Machine, e: Binary, f: Frame) -> Val:
-    if id(e) in m.fixed:
-        known = m.fixed[id(e)]
-        if known is None or known[0] is not f:
-            known = m.fixed[id(e)] = f, _computed(m, e, f)
+def _fixed(m: Machine, e: Binary, f: Frame) -> Val:
+    """What a loop leaves as it is, worked out when it is first needed."""
+    known = m.fixed[id(e)]
+    if known is not None and known[0] is f:
         return known[1]
-    return _computed(m, e, f)
+    del m.fixed[id(e)]
+    try:
+        known = f, _binary(m, e, f)
+    finally:
+        m.fixed[id(e)] = known
+    return known[1]
 
 
 def _decides(v: Val, outcome: bool, rank: int) -> Any:
@@ -90,22 +100,28 @@ def _decides(v: Val, outcome: bool, rank: int) -> Any:
     return data if v.ok is None else data & lift(v.ok, rank - 1)
 
 
-def _computed(m: Machine, e: Binary, f: Frame) -> Val:
-    a, b = evaluate(m, e.a, f), evaluate(m, e.b, f)
+def _binary(m: Machine, e: Binary, f: Frame) -> Val:
+    if m.fixed and id(e) in m.fixed:
+        return _fixed(m, e, f)
+    a, b = _BY_TYPE[type(e.a)](m, e.a, f), _BY_TYPE[type(e.b)](m, e.b, f)  # as `evaluate`, calling which would take most of the time
+    if type(a) is not Val or type(b) is not Val:
+        a, b = (v if type(v) is Val else _alone(v) for v in (a, b))
     kept = e.__dict__
     work: tuple[Callable[..., Any], DType] | None = kept.get("_operation")
     if work is None:
         work = kept["_operation"] = number.operation(e.op, dtype_of(e.a.type)), dtype_of(e.a.type)
     do, dtype = work
-    if a.data.ndim == b.data.ndim:
-        x, y = a.data, b.data
-    else:
-        x, y = aligned(a, b)
+    x, y = a.data, b.data
+    if x.ndim != y.ndim:  # an element alone lies at the right of anything
+        if x.ndim < y.ndim and x.size != 1:
+            x = lift(x, y.ndim - 1)
+        elif y.ndim < x.ndim and y.size != 1:
+            y = lift(y, x.ndim - 1)
     if not m.checking:
         return Val(do(x, y))
-    out = Val(do(x, y), defined(a, b))
+    out = Val(do(x, y), None if a.ok is None and b.ok is None else defined(a, b))
     if out.ok is not None and dtype.is_bool and e.op in ("and", "or"):
-        out.ok = out.ok | _decides(a, e.op == "or", x.ndim) | _decides(b, e.op == "or", x.ndim)
+        out.ok = out.ok | _decides(a, e.op == "or", out.data.ndim) | _decides(b, e.op == "or", out.data.ndim)
     if dtype.is_float:
         m.counters.count_flops("fp" + str(dtype.bits), out.data.size)
     return out
@@ -113,7 +129,10 @@ def _computed(m: Machine, e: Binary, f: Frame) -> Val:
 
 def _select(m: Machine, e: Select, f: Frame) -> Val:
     values = evaluate(m, e.cond, f), evaluate(m, e.a, f), evaluate(m, e.b, f)
-    cond, x, y = aligned(*values)
+    cond, x, y = (v.data for v in values)
+    if not cond.ndim == x.ndim == y.ndim:
+        rank = max(cond.ndim, x.ndim, y.ndim) - 1
+        cond, x, y = (d if d.size == 1 else lift(d, rank) for d in (cond, x, y))
     ok = None
     if m.checking and any(v.ok is not None for v in values):
         oks = [Val(np.ones((1,) * v.data.ndim, np.bool_) if v.ok is None else v.ok) for v in values]
@@ -124,10 +143,19 @@ def _select(m: Machine, e: Select, f: Frame) -> Val:
 
 def _cast(m: Machine, e: Cast, f: Frame) -> Val:
     x = evaluate(m, e.x, f)
-    return Val(number.cast(x.data, dtype_of(e.x.type), e.dtype, e.rounding), x.ok)
+    kept = e.__dict__
+    do: Callable[[Any], Any] | None = kept.get("_operation")
+    if do is None:
+        do = kept["_operation"] = number.conversion(dtype_of(e.x.type), e.dtype, e.rounding)
+    return Val(do(x.data), x.ok)
 
 
 def _load(m: Machine, e: Load, f: Frame) -> Val:
+    at = e.at
+    if not m.checking and e.mask is None and not at.index:  # a register, mostly
+        handle = f.env.get(at.buffer.name)
+        if type(handle) is Handle and handle.memory.owner is f and handle.plain:
+            return Val(handle.whole.copy())
     return load_store.load(m, e, f)
 
 

@@ -33,7 +33,7 @@ from kir.ir.types import dtype_of
 def block(m: Machine, body: n.Block, f: Frame) -> Steps:
     """The statements of a block, for the lanes that are active."""
     for i, s in enumerate(body):
-        if f.idle():
+        if f.live is not None and f.idle():
             return
         m.site = s
         m.count_step(s)

@@ -29,13 +29,9 @@ def load(m: Machine, e: Load, f: Frame) -> Val:
 def direct(m: Machine, region: Region, f: Frame) -> Array | None:
     """The elements [lanes, *shape] of a whole buffer that lies densely in memory of this very frame, sharing the bytes; else None."""
     handle = f.find(region.buffer.name)
-    if region.index or not isinstance(handle, Handle) or not handle.plain or handle.memory.owner is not f:
+    if region.index or not isinstance(handle, Handle) or handle.memory.owner is not f or not handle.plain:
         return None
-    count = 1
-    for d in handle.shape:
-        count *= d
-    flat = handle.memory.typed(handle.buffer.dtype).reshape(handle.memory.lanes, -1)
-    return flat[:, :count].reshape(handle.memory.lanes, *handle.shape)
+    return handle.whole
 
 
 def filled(m: Machine, region: Region, f: Frame, value: Val) -> bool:

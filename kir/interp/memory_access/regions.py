@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache, reduce
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from kir.interp.numerics.number import Array, storage
 from kir.interp.numerics.values import Mask, Val, both, lift
 from kir.interp.state.frame import Frame
 from kir.interp.state.machine import Machine
-from kir.interp.state.memory import Handle, Place, locate
+from kir.interp.state.memory import Handle, Place, everything, locate
 from kir.ir.nodes import Expr, Region, Span
 from kir.ir.visit import once
 
@@ -26,7 +27,7 @@ def resolve(machine: Machine, region: Region, frame: Frame, mask: Val | None = N
     if handle.peers is not None:
         return _of_peer(machine, region, handle, frame)
     values: list[Val] | None = None
-    if index and handle.direct and once(region, "_even_spans", lambda: _even_spans(index)):
+    if index and handle.direct and (region.__dict__.get("_even_spans") or once(region, "_even_spans", lambda: _even_spans(index))):
         values = [machine.evaluate(i.lo if isinstance(i, Span) else i, frame) for i in index]
         found = _within(machine, region, handle, frame, values)
         if found is not None:
@@ -34,15 +35,31 @@ def resolve(machine: Machine, region: Region, frame: Frame, mask: Val | None = N
         if frame.live is None and not any(isinstance(i, Span) for i in index):
             values = None
     if not index:
-        indices = [np.arange(d).reshape((1,) + (1,) * i + (d,) + (1,) * (len(handle.shape) - 1 - i)) for i, d in enumerate(handle.shape)]
+        indices = _every_index(handle.shape)
         extents = [(d, 1) for d in handle.shape]
-        ranges = [(0, d - 1) for d in handle.shape]
     else:
         indices, extents, ranges = _indices(machine, index, frame, mask, values)
     contiguous = extents[-1][0] if extents and extents[-1][1] == 1 and handle.strides and handle.strides[-1] == 1 else 1
     if handle.view is not None and handle.view.axes:
-        return _through(machine, handle, indices, frame)
-    return locate(handle, indices, frame, contiguous, ranges)
+        return _through(machine, handle, list(indices), frame)
+    return locate(handle, list(indices), frame, contiguous, ranges) if index else everything(handle, list(indices), frame, contiguous)
+
+
+@lru_cache(maxsize=256)
+def _every_index(shape: tuple[int, ...]) -> list[Array]:
+    """All indices of a buffer by dimension, [1, *shape], which are nobody's to change."""
+    return [_unchanged(np.arange(d).reshape((1,) + (1,) * i + (d,) + (1,) * (len(shape) - 1 - i))) for i, d in enumerate(shape)]
+
+
+@lru_cache(maxsize=1024)
+def _steps(extent: int, step: int) -> Array:
+    """The indices of a span from its first, which are nobody's to change."""
+    return _unchanged(np.arange(extent, dtype=np.int64) * step)
+
+
+def _unchanged(x: Array) -> Array:
+    x.flags.writeable = False
+    return x
 
 
 def _even_spans(index: tuple[Expr | Span, ...]) -> bool:
@@ -57,8 +74,7 @@ def _of_peer(machine: Machine, region: Region, handle: Handle, frame: Frame) -> 
     rank = machine.uniform(region.index[0], frame)
     there = peer_handle(machine, handle, rank, frame)
     if len(region.index) == 1:
-        indices = [np.arange(d).reshape((1,) + (1,) * i + (d,) + (1,) * (len(there.shape) - 1 - i)) for i, d in enumerate(there.shape)]
-        return locate(there, indices, frame)
+        return locate(there, list(_every_index(there.shape)), frame)
     indices, extents, ranges = _indices(machine, region.index[1:], frame)
     contiguous = extents[-1][0] if extents and extents[-1][1] == 1 and there.strides and there.strides[-1] == 1 else 1
     return locate(there, indices, frame, contiguous, ranges)
@@ -103,23 +119,22 @@ def _partial(region: Region, handle: Handle, frame: Frame, varied: list[tuple[Va
     """The offsets in elements that spans, `varied` indices (with their strides) and the lanes' own memory bring, and the steps of each span from its
     first index, [1, *tile]."""
     tall = (-1,) + (1,) * spans
-    partial = np.zeros((1,) * (spans + 1), np.int64)
-    for v, stride in varied:
-        partial = partial + (v.index()[0] * stride).reshape(tall)
+    parts = [(v.index()[0] if stride == 1 else v.index()[0] * stride).reshape(tall) for v, stride in varied]
     steps: list[Array | int] = []
     axis = 0
     for i, stride in zip(region.index, handle.strides, strict=True):
         if isinstance(i, Span):
             assert isinstance(i.extent, int) and isinstance(i.step, int)
-            step = (np.arange(i.extent, dtype=np.int64) * i.step).reshape((1,) * (axis + 1) + (-1,) + (1,) * (spans - 1 - axis))
-            partial, axis = partial + step * stride, axis + 1
+            step = _steps(i.extent, i.step).reshape((1,) * (axis + 1) + (-1,) + (1,) * (spans - 1 - axis))
+            axis += 1
+            parts.append(step if stride == 1 else step * stride)
             steps.append(step)
         else:
             steps.append(0)
     memory = handle.memory
     if memory.owner is not None and memory.lanes > 1:
-        partial = partial + memory.of_lanes(frame.lane_in(memory.owner), storage(handle.buffer.dtype).itemsize).reshape(tall)
-    return partial, steps
+        parts.append(memory.of_lanes(frame.lane_in(memory.owner), storage(handle.buffer.dtype).itemsize).reshape(tall))
+    return reduce(np.add, parts) if parts else np.zeros((1,) * (spans + 1), np.int64), steps
 
 
 def _indices(machine: Machine, index: tuple[Expr | Span, ...], frame: Frame, mask: Val | None = None,
@@ -140,8 +155,7 @@ def _indices(machine: Machine, index: tuple[Expr | Span, ...], frame: Frame, mas
         x, low, high = v.index()
         if isinstance(i, Span):
             extent, step = machine.size(i.extent, frame), machine.size(i.step, frame)
-            steps = np.arange(extent, dtype=np.int64) * step
-            x = (x[:, None] + steps).reshape((x.shape[0],) + (1,) * axis + (extent,) + (1,) * (len(spans) - 1 - axis))
+            x = (x[:, None] + _steps(extent, step)).reshape((x.shape[0],) + (1,) * axis + (extent,) + (1,) * (len(spans) - 1 - axis))
             extents.append((extent, step if axis == len(spans) - 1 and i is index[-1] else 0))
             low, high = min(low, low + (extent - 1) * step), max(high, high + (extent - 1) * step)
             axis += 1

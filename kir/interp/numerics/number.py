@@ -31,6 +31,10 @@ _BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 _KINDS: dict[str, np.dtype[Any]] = {name: np.dtype(kind) for name, kind in _STORAGE.items()}
 
 
+MANY = 1 << 10
+"""Floats from which on NumPy counts those that are nonzero more slowly than it looks whether all are."""
+
+
 def some(x: Any) -> bool:
     """Whether any element is nonzero: `x.any()` at an eighth of the price, which for the few lanes of a team is mostly overhead."""
     return bool(count_nonzero(x))
@@ -38,7 +42,7 @@ def some(x: Any) -> bool:
 
 def every(x: Any) -> bool:
     """Whether all elements are nonzero, as `some`."""
-    return bool(count_nonzero(x) == x.size)
+    return bool(x.all() if x.size > MANY and x.dtype.kind == "f" else count_nonzero(x) == x.size)
 
 
 def storage(dtype: DType) -> np.dtype[Any]:
@@ -100,8 +104,9 @@ def _ceildiv(a: Array, b: Array) -> Array:
 
 
 def _shift(op: Callable[..., Array], dtype: DType, a: Array, b: Array) -> Array:
-    wide = (b < 0) | (b >= dtype.bits)
-    if not wide.any():
+    one = b.size == 1
+    wide: Any = not 0 <= int(b.reshape(-1)[0]) < dtype.bits if one else (b < 0) | (b >= dtype.bits)
+    if not (wide if one else some(wide)):
         within: Array = op(a, b.astype(a.dtype))
         return within.astype(a.dtype, copy=False)
     shifted = op(a, np.where(wide, 0, b).astype(a.dtype))
@@ -193,6 +198,17 @@ def cast(x: Array, source: DType, target: DType, rounding: str) -> Array:
         return np.asarray(np.clip(wide, -largest, largest)).astype(kind)
     if rounding in ("rz", "ru", "rd"):
         return _directed(x, target, rounding)
+    return x.astype(kind)
+
+
+def conversion(source: DType, target: DType, rounding: str) -> Callable[[Array], Array]:
+    """What `cast` does with arrays of `source`."""
+    if target.is_integer and target.bits >= 8 and not source.is_float and rounding not in ("sat", "bits"):
+        return partial(_stored, storage(target))
+    return partial(cast, source=source, target=target, rounding=rounding)
+
+
+def _stored(kind: np.dtype[Any], x: Array) -> Array:
     return x.astype(kind)
 
 

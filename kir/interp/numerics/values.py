@@ -28,7 +28,7 @@ class Val:
         if self._index is None:
             wide = self.data.astype(np.int64)
             if wide.size == 1:
-                low = high = int(wide.reshape(-1)[0])
+                low = high = int(wide.item())
             else:
                 low, high = (int(np.minimum.reduce(wide, axis=None)), int(np.maximum.reduce(wide, axis=None))) if wide.size else (0, 0)
             self._index = (wide, low, high)

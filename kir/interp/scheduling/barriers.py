@@ -6,6 +6,7 @@ import numpy as np
 from kir.interp.memory_access.cluster_memory import in_peer
 from kir.interp.memory_access.regions import resolve
 from kir.interp.numerics.number import Array
+from kir.interp.numerics.values import spread
 from kir.interp.state.cluster import root_of
 from kir.interp.state.frame import Frame
 from kir.interp.state.machine import Machine
@@ -43,7 +44,7 @@ def barriers(m: Machine, region: Region, f: Frame, verb: str, proxy: int = 0, ag
     m.out_of_bounds(place, f, None, verb, place.inside)
     if m.checking:
         m.checker.on_barrier_object(place, f, "read", proxy, agents)
-    at = np.broadcast_to(place.index.reshape(place.index.shape[0], -1)[:, 0], (f.lanes,))
+    at = spread(place.index.reshape(place.index.shape[0], -1)[:, 0], (f.lanes,))
     out, number = [], m.number_of(place.memory)
     lanes = f.active().nonzero()[0]
     for lane, index in zip(lanes.tolist(), at[lanes].tolist(), strict=True):

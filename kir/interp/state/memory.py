@@ -5,6 +5,7 @@ through its strides or layout, so a swizzle on one side only shows as wrong valu
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import field
 from functools import cached_property
@@ -108,6 +109,10 @@ class Handle:
     base: Array | None = None
     frame: Instances | None = None
     view: View | None = None
+    offsets: Array | None = field(default=None, init=False)
+    """Those of all its elements from the first, once they were asked for."""
+    own: Array | None = field(default=None, init=False)
+    """The same in the memory of all lanes, seen by these themselves."""
     peers: Buffer | None = None
     """The shared buffer that a view of cluster memory shows: its first index is the CTA, the others are the buffer's."""
 
@@ -121,13 +126,19 @@ class Handle:
         """Whether elements lie row-major from the start of the memory."""
         return self.view is None and self.base is None and not self.swizzles and self.peers is None and self.strides == row_major(self.shape)
 
+    @cached_property
+    def whole(self) -> Array:
+        """The elements [lanes, *shape] of one that is plain, sharing the bytes."""
+        lanes = self.memory.lanes
+        return self.memory.typed(self.buffer.dtype).reshape(lanes, -1)[:, :math.prod(self.shape)].reshape(lanes, *self.shape)
+
     def element(self, indices: list[Array], itemsize: int) -> Array:
         """Offsets in elements, from indices per dimension that broadcast (int64)."""
         base, offset, rank = 0, None, 1
         for i, s in zip(indices, self.strides, strict=True):
             rank = max(rank, i.ndim)
             if i.size == 1:
-                base += int(i.reshape(-1)[0]) * s
+                base += int(i.item()) * s
                 continue
             part = i if s == 1 else i * s
             offset = part if offset is None else offset + part
@@ -170,6 +181,8 @@ class Place:
         return self.named() if callable(self.named) else self.named
 
 
+MOST_KEPT = 1 << 18
+"""Elements of a buffer in all lanes up to which their places are kept."""
 LONG = 1 << 12
 """Bytes of a period that memory is not rounded up to: no hardware swizzles so far."""
 
@@ -197,7 +210,29 @@ def locate(handle: Handle, indices: list[Array], frame: Instances, contiguous: i
             within = (x >= 0) & (x < d)
             inside = within if inside is None else inside & within
     kind = storage(handle.buffer.dtype)
-    offset = handle.element(indices, kind.itemsize)
+    return _placed(handle, handle.element(indices, kind.itemsize), indices, inside, frame, contiguous)
+
+
+def everything(handle: Handle, indices: list[Array], frame: Instances, contiguous: int) -> Place:
+    """As `locate`, of all elements, whose `indices` are the same each time."""
+    kind = storage(handle.buffer.dtype)
+    memory = handle.memory
+    own = handle.base is None and memory.owner is frame
+    if own and handle.own is not None:
+        return Place(handle, memory, handle.own, None, indices, contiguous=contiguous)
+    if handle.offsets is None:
+        handle.offsets = handle.element(indices, kind.itemsize)
+        handle.offsets.flags.writeable = False
+    made = _placed(handle, handle.offsets, indices, None, frame, contiguous)
+    if own and made.index.size <= MOST_KEPT:
+        handle.own = made.index
+        handle.own.flags.writeable = False
+    return made
+
+
+def _placed(handle: Handle, offset: Array, indices: list[Array], inside: Mask, frame: Instances, contiguous: int) -> Place:
+    """The place of elements at an offset from the buffer's first."""
+    kind = storage(handle.buffer.dtype)
     if handle.base is not None:
         assert handle.frame is not None
         lanes = frame.lane_in(handle.frame)

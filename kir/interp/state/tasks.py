@@ -24,7 +24,7 @@ class Wait:
 Steps = Generator[Wait, None, None]
 
 
-@dataclass
+@dataclass(eq=False)
 class Task:
     """A running coroutine: a CTA, a role, a warp."""
 

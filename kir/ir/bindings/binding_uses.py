@@ -160,8 +160,9 @@ class _Uses:
         b = self.binding
         in_expressions = expressions_of(b)
         settled = {m.name for m in self.program.metas if m.name in b.metas and m.default is not None and m.default == b.metas[m.name]}
+        settled |= {m.name for m in self.program.metas if m.name in b.absent and m.default is not None}  # what was read without it
         metas = set(b.metas) | {k for k in b.options if k in self.metas and k not in ("num_warps", "num_stages")}
-        asked = (metas - b.computed) - settled | set(b.scalars) | set(b.dtypes) | set(b.absent)
+        asked = (metas - b.computed) - settled | set(b.scalars) | set(b.dtypes) | set(b.absent) - settled
         buffers = {x for x, p in self.params.items() if isinstance(p.of, n.Buffer)}
         idle = unmentioned(self.program, asked - in_expressions - {self.launch.get("shared_bytes")} - buffers)
         idle -= {x for k in self.program.kernels for x in mentioned(k.origin)} if idle else set()

@@ -43,7 +43,8 @@ class Measure(NamedTuple):
     lanes: int
     """Exchanges between lanes (copies via ldmatrix and stmatrix too), loops over warps and warpgroups."""
     synchronization: int
-    """Barriers, fences and atomics, and twice each further array of shared memory that threads write before one barrier."""
+    """Barriers (that with which each iteration of a loop begins, and does not end, counts twice), fences and atomics, and twice each further array of
+    shared memory that threads write before one barrier."""
     shared: int
     """Buffers and views in shared and cluster memory, and twice each further purpose of one: that it is written anew, after a barrier or by whole tiles."""
     layouts: int
@@ -81,7 +82,7 @@ class Measure(NamedTuple):
     numerics: int
     """Approximate functions, and powers of two that stand for exponentials."""
     carried: int
-    """Local buffers that a loop carries from one iteration to the next: it writes them, and uses them before."""
+    """Local buffers that a loop carries from one iteration to the next: it writes them, and uses them before. Loops that begin and end with barriers."""
     statements: int
     """Statements, and how many stand behind an arrival at an mbarrier in its block: what is given back before the rest is done."""
     nodes: int
@@ -164,6 +165,7 @@ def _bits(t: Type) -> int:
     return max(1, sum(d.bit_length() - 1 if isinstance(d, int) and d > 0 else 16 if not isinstance(d, int) else 0 for d in t.shape))
 
 
+_BARRIER = (n.Eval(build.call("barrier")),)
 _TILE_CALLS = frozenset({"reduce", "scan", "sort", "histogram"})
 _ASYNC_COPIES = {"cp_async": 1, "bulk": 2, "tma": 3}
 _MMA = {"wgmma": 4, "mma_sync": 3, "auto": 2, "fma": 1}
@@ -269,6 +271,8 @@ class _Counter:
                 self.add("tiles", _bits(s.acc.type))
                 self.add("annotations", len(s.attrs) + (s.precision != "ieee"))
             case n.For():
+                if self.threads and s.kind != "thread" and s.body[:1] == _BARRIER:
+                    self.add("carried" if s.body[-1:] == _BARRIER else "synchronization")
                 if s.kind == "static":
                     self.add("generic")
                 elif s.kind in ("warp", "warpgroup"):

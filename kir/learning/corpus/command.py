@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 from collections.abc import Sequence
@@ -28,7 +29,9 @@ def run_with_hook(words: Sequence[str], mode: str, folder: Path, packages: Seque
     try:
         code = _called(words, {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "KIR_LAUNCHES": settings}, seconds)
     except OSError as bad:
-        raise usage("KIR-C117", f"'{words[0]}' cannot be run: {bad.strerror}", attempt=example) from bad
+        script = words[0].endswith(".py") and Path(words[0]).is_file()
+        raise usage("KIR-C117", f"'{words[0]}' cannot be run: {'it is a file in Python, and no command' if script else bad.strerror}",
+                    attempt=f"{example.partition(' -- ')[0]} -- python {shlex.join(words)}" if script else example) from bad
     return code, noted(folder)
 
 

@@ -27,9 +27,11 @@ def difference(before: str, after: str, emitted: bool = False) -> str:
     not (an instruction, a barrier) are shown, in their order; of a long one what goes is cut short for what comes. In what a backend `emitted` a counter that
     got another number is no change."""
     changes = _changes(before.splitlines(), after.splitlines(), COUNTED if emitted else TEMPORARY)
-    known, words = set(_words(before)), [list(_words(" ".join(row[1:] for row in change if row.startswith("+")))) for change in changes]
-    new = [len({word for word in some if word not in known}) for some in words]
-    changes = [_shortened(change, MOST_OF_ONE if sum(map(bool, new)) > 1 else MOST_LINES, known) for change in changes]
+    had = set(_words(before))
+    words = [list(_words(" ".join(row[1:] for row in change if row.startswith("+")))) for change in changes]
+    new = [len({*some} - had) for some in words]
+    known = had if emitted else None  # a program of the IR is read from its beginning
+    changes = [_shortened(change, MOST_OF_ONE if sum(map(bool, new)) > 1 and emitted else MOST_LINES, known) for change in changes]
     left, kept = MOST_LINES, dict[int, list[str]]()
     for k in sorted(range(len(changes)), key=lambda k: (-new[k], k)):
         if not kept or len(changes[k]) <= left:
@@ -40,8 +42,8 @@ def difference(before: str, after: str, emitted: bool = False) -> str:
     out = list[str]()
     for k in range(len(changes)):
         some = kept.get(k, [])
-        out += [*([SKIPPED] if [SKIPPED] not in (out[-1:], some[:1]) else []), *some]
-    return "\n".join(out)
+        out += [SKIPPED, *some]
+    return "\n".join(row for k, row in enumerate(out) if row != SKIPPED or out[k - 1:k] != [SKIPPED])
 
 
 def _changes(before: Sequence[str], after: Sequence[str], numbered: re.Pattern[str]) -> list[list[str]]:
@@ -56,9 +58,9 @@ def _changes(before: Sequence[str], after: Sequence[str], numbered: re.Pattern[s
     return out
 
 
-def _shortened(change: list[str], most: int, known: Collection[str]) -> list[str]:
-    """A change that is longer than there is room for: of runs of lines that go the first few, and of all the first part that fits in which most comes of which
-    nothing is known."""
+def _shortened(change: list[str], most: int, known: Collection[str] | None) -> list[str]:
+    """A change that is longer than there is room for: of runs of lines that go the first few, and of all the first part that fits, or that in which most comes
+    of which nothing is `known`."""
     if len(change) <= most:
         return change
     out, gone = list[str](), 0
@@ -70,8 +72,8 @@ def _shortened(change: list[str], most: int, known: Collection[str]) -> list[str
             out.append(SKIPPED)
     if len(out) <= most:
         return out
-    news = [{word for word in _words(row) if word not in known} if row.startswith("+") else set() for row in out]
-    start = max(range(len(out) - most + 1), key=lambda at: (len(set().union(*news[at:at + most])), -at))
+    news = [{*_words(row)} - {*(known or ())} if row.startswith("+") else set() for row in out]
+    start = 0 if known is None else max(range(len(out) - most + 1), key=lambda at: (len(set().union(*news[at:at + most])), -at))
     return [*([SKIPPED] if start else []), *out[start:start + most], *([SKIPPED] if start + most < len(out) else [])]
 
 

@@ -60,9 +60,11 @@ NAIVE = "naive"
 JUST_BEFORE = 4
 LEAST_TAKEN = 0.75
 """Of the last few steps of a plan before the skill, those that another kernel must take for its state to be one that the plan leads to."""
+MOST_UNFIT = 8
+"""Kernels to which a plan leads and on which what follows cannot judge the skill, after which no other is looked for."""
 LEAST_LED = 0.5
 """Of all steps before the skill, and of their first half, the same: a kernel that takes fewer is another kind of kernel, and no further step is tried on it.
-Of the steps after it, those that an arm must take, with the skill or without: where neither does, what follows says nothing of the skill."""
+Of the steps after a skill that does not pay by itself, those that an arm must take, with it or without: where neither does, what follows says nothing of it."""
 FAULTS = (KirError, KeyError, IndexError, ValueError, StopIteration, AttributeError, TypeError, AssertionError)
 """What a pass may raise on a form that its author did not foresee."""
 
@@ -181,16 +183,19 @@ def led(card: Card, walks: Sequence[Walked]) -> Iterator[Transfer]:
     own = [_contained(simplest(home)) for home, _, _ in plans]
     hosts = _others(card, [*walks, *problems({w.problem for w in walks}), *operators()]) if plans else []
     alike = {id(host): [max(_likeness(each, some) for some in _by_kernel(simplest(host))) for each in own] for host in hosts}
-    families = {home.family for home, _, _ in plans}
+    families, unfit = {home.family for home, _, _ in plans}, 0
     for host in sorted(hosts, key=lambda host: (host.family not in families, -max(alike[id(host)])))[:MOST_LED]:
         program, likeness = simplest(host), alike[id(host)]
-        best: tuple[float, Transfer] | None = None
+        best: tuple[float, Transfer | None] | None = None
         for k in _by_surface(sorted(range(len(plans)), key=lambda k: -likeness[k]), [home.surface for home, _, _ in plans])[:MOST_PLANS]:
             first = not plans[k][1] and likeness[k] < LEAST_ALIKE  # nothing before the skill shows that it is a kernel of this kind
             found = _guided(card, host, program, *plans[k]) if not first and (best is None or best[0] > MOST_LEFT) else None
             best = found if best is None or (found is not None and found[0] < best[0]) else best
-        if best is not None:
+        if best is not None and best[1] is not None:
             yield best[1]
+        unfit += best is not None and best[1] is None
+        if unfit == MOST_UNFIT:
+            return
 
 
 def _by_surface(order: Sequence[int], surfaces: Sequence[str]) -> list[int]:
@@ -278,8 +283,10 @@ _KNOWN: Prefixes = {}
 """What prefixes of plans came to, for the cards of one process."""
 
 
-def _guided(card: Card, host: Walked, program: Program, home: Walked, prefix: tuple[Step, ...], whole: tuple[Step, ...]) -> tuple[float, Transfer] | None:
-    """The state to which a plan leads, and the share of the steps after the skill that cannot be taken there once it was."""
+def _guided(card: Card, host: Walked, program: Program, home: Walked, prefix: tuple[Step, ...], whole: tuple[Step, ...]) \
+        -> tuple[float, Transfer | None] | None:
+    """The state to which a plan leads, and the share of the steps after the skill that cannot be taken there once it was; no state where what follows cannot
+    judge the skill, None where the plan does not lead there."""
     aim = home.targets[-1] if home.targets else TARGET
     context = Context(target(aim))
     with suppress(*FAULTS):
@@ -297,11 +304,16 @@ def _guided(card: Card, host: Walked, program: Program, home: Walked, prefix: tu
         led_to = sum(str(step) not in left for step in last) >= LEAST_TAKEN * len(last)
         if led_to and (made := next(_makes(card, came.program, context), None)) is not None and (surface := said_by(came.program, home.surface)):
             lacking = lifted(made, Plan(home.kernel, rest), context, most_left=len(rest)).left if rest else ()
-            most = int((1 - LEAST_LED) * len(rest))
+            most = int((1 - LEAST_LED) * len(rest)) if not pays_by_itself(card) else len(rest)
             if len(lacking) > most < len(lifted(came.program, Plan(home.kernel, rest), context, _KNOWN, most).left):
-                return None  # neither arm takes what follows: it cannot judge the skill
+                return math.inf, None  # neither arm takes what follows, and that alone could judge the skill
             return len(lacking) / max(1, len(rest)), Transfer(host, came.program, surface, rest, whole, home.kernel, aim, words.names)
     return None
+
+
+def pays_by_itself(card: Card) -> bool:
+    """Whether half of a skill's uses is forecast to gain by the skill alone; what is used for what follows it is judged by that."""
+    return any(spread.median >= FASTER for spread in card.effect.forecast.values())
 
 
 @lru_cache(maxsize=1 << 14)

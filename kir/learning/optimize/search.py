@@ -23,7 +23,7 @@ from kir.ir.nodes import Program
 from kir.learning.forecast import Analytic, Forecast, Forecaster, Pair
 from kir.learning.forecast.choosing import Counted, Spent
 from kir.learning.optimize.events import LogEnds, Recorder
-from kir.learning.optimize.judge import LAST, SURELY, UNPRICED, WORTH, CpuJudge, Judge, at_best, least, modelled, not_right, refusal
+from kir.learning.optimize.judge import LAST, RECORDED, SURELY, UNPRICED, WORTH, CpuJudge, Judge, at_best, least, modelled, not_right, refusal
 from kir.learning.optimize.lift import FAULTS, Left, Lifted, Prefixes, said_of
 from kir.learning.optimize.plan import INTERRUPTED, OTHERS, Budget, Plan, PlanSource, Setting, streams_of
 from kir.learning.optimize.policy import NO_POLICY, Known, Policy, estimated, features_of, promise, untried
@@ -243,7 +243,7 @@ class Search:
         """Whether the best is faster than the kernel as given, by a time of the same kind."""
         seconds = best.measured.seconds if best.measured is not None else math.inf
         if not self.judge.measures:
-            return seconds < WORTH * self.baseline.time
+            return seconds < (WORTH if self.as_given is None else RECORDED) * self.baseline.time
         return self.baseline.measured is None or seconds < (1.0 if self.as_given is not None else SURELY) * self.baseline.measured.seconds
 
     def proposals(self, count: int) -> list[Candidate]:

@@ -143,7 +143,8 @@ def load_space(file: Path) -> Space:
     toml = file if file.suffix == ".toml" else _beside(file)
     if not toml.is_file():
         near = did_you_mean(toml.name, [p.name for p in toml.parent.glob("*.toml")]) if toml.parent.is_dir() else ""
-        raise usage("KIR-U001", f"there is no space {toml}{f'; {near}' if near else ''}", needs="NAME.kir.in or NAME.pipeline.in with NAME.toml beside it")
+        raise usage("KIR-U001", f"there is no space {toml}{f'; {near}' if near else ''}", needs="NAME.kir.in or NAME.pipeline.in with NAME.toml beside it",
+                    attempt=f"kir optimize {file}, which searches for a faster one of a kernel without holes" if file.suffix in (".py", ".cu", ".kir") else "")
     try:
         held = _File.model_validate(tomllib.loads(toml.read_text(encoding="utf-8")))
     except tomllib.TOMLDecodeError as bad:

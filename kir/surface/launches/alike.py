@@ -17,19 +17,19 @@ AS_SEEN = "as it is in the call that the host code shows"
 """What is said of each of them."""
 
 
-def as_the_call_has_them(known: Known, arrays: Mapping[str, Array], told: Iterable[object]) -> list[str]:
+def as_the_call_has_them(known: Known, arrays: Mapping[str, Array], told: Iterable[object], grid: Iterable[object]) -> list[str]:
     """The tensors of which an axis that the host code never speaks of was found to be one of the sizes that it names or launches by: the only one that is as
     long in the call that was seen; a power of two, and one of several, only where it is the same axis of another tensor. What is as long by chance in that
-    call is told from nothing else, so that each is to be said. `told` is what the launch passes."""
+    call is told from nothing else, so that each is to be said. `told` is what the launch passes, `grid` how many CTAs it has."""
     shapes = {k: a.shape for k, a in arrays.items() if a.shape is not None}
-    passed = [known.resolved(e) for e in told if isinstance(e, n.Expr) and is_number(e)]
-    counted = {x for e in passed for x in variables(e)}  # the launch tells those, be it by no name
+    ctas, passed = ([known.resolved(e) for e in each if isinstance(e, n.Expr) and is_number(e)] for each in (grid, told))
+    counted = {x for e in (*passed, *ctas) for x in variables(e)}  # the launch tells those, be it by no name
     named: dict[str, n.Var] = {}
-    for e in (*passed, *(known.resolved(d) for shape in shapes.values() for d in shape)):
+    for e in (*passed, *ctas, *(known.resolved(d) for shape in shapes.values() for d in shape)):
         for name in variables(e):
             if (known.names.get(name, (9, ""))[0] == 0 or name in counted) and name in known.examples:
                 named.setdefault(name, n.Var(name, e.type))
-    out: dict[str, None] = {}
+    out = dict.fromkeys([*_counted_out(known, shapes, ctas), *_alike_in_memory(known, arrays)])
     for name, shape in shapes.items():
         for axis in range(len(shape)):
             d = known.resolved(shape[axis])
@@ -37,6 +37,8 @@ def as_the_call_has_them(known: Known, arrays: Mapping[str, Array], told: Iterab
                 continue
             value = known.examples[d.name]
             same = [v for v in named.values() if known.examples[v.name] == value]
+            if len(same) > 1 and len(shape) == 1:
+                continue  # how far the kernel reaches says which
             if value & (value - 1) == 0 or (len(same) > 1 and len(shape) > 2):  # powers of two meet by chance
                 there = {known.resolved(e) for k, other in shapes.items() if k != name for e in _there(other, axis, len(shape))}
                 same = [v for v in same if v in there]
@@ -44,6 +46,37 @@ def as_the_call_has_them(known: Known, arrays: Mapping[str, Array], told: Iterab
                 known.same(d, same[0])
                 out[name] = None
     return list(out)
+
+
+def _counted_out(known: Known, shapes: Mapping[str, Sequence[n.Expr]], ctas: Sequence[n.Expr]) -> Iterator[str]:
+    """Tensors with as many rows as the launch has CTAs by a number that is written out: partial sums, one for each."""
+    counts = {int(e.value) for e in ctas if isinstance(e, n.Const) and isinstance(e.value, int) and e.value > 1}
+    for name, shape in shapes.items():
+        d = known.resolved(shape[0]) if shape else None
+        if isinstance(d, n.Var) and known.names.get(d.name, (9, ""))[0] >= 2 and known.examples.get(d.name) in counts:
+            known.same(d, build.const(known.examples[d.name]))
+            yield name
+
+
+def _alike_in_memory(known: Known, arrays: Mapping[str, Array]) -> Iterator[str]:
+    """Tensors that are views of memory of a shape that another one's has, too, in the call that was seen, along axes that nobody names: `a.view(-1, n)` of
+    three tensors that are as large."""
+    owners: list[tuple[n.Expr, ...]] = []
+    for name, a in arrays.items():
+        shape = a.memory.shape or ()
+        for other in owners:
+            if len(other) == len(shape) > 1 and all(known.example(d) == known.example(e) is not None for d, e in zip(shape, other)):
+                parted = False
+                for d, e in zip(shape, other):
+                    d, e = known.resolved(d), known.resolved(e)
+                    if d != e and isinstance(d, n.Var) and known.names.get(d.name, (9, ""))[0] >= 2:
+                        known.same(d, e)
+                        parted = True
+                if parted and a.of is not None:
+                    yield name
+                break
+        else:
+            owners.append(shape)
 
 
 def _there(other: Sequence[n.Expr], axis: int, rank: int) -> Sequence[n.Expr]:

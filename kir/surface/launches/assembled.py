@@ -54,11 +54,11 @@ class Found:
         return unfilled(self.binding)
 
 
-def assembled(skeleton: Binding, launch: HostLaunch, named: Mapping[str, Value], metas: Mapping[str, Value] | None = None, few: Collection[str] = (),
-              in_rows: Collection[str] = ()) -> Found:
-    """The skeleton with what a launch says. `named` are its arguments by the kernel's parameters, `metas` further compile-time values; those of `few` are
-    small where nothing says how large they are. Tensors `in_rows` have an axis whose stride the launch does not pass."""
-    made = _Assembly(skeleton, launch, named, metas or {}, few)
+def assembled(skeleton: Binding, launch: HostLaunch, named: Mapping[str, Value], metas: Mapping[str, Value] | None = None,
+              usual: Mapping[str, int] | None = None, in_rows: Collection[str] = ()) -> Found:
+    """The skeleton with what a launch says. `named` are its arguments by the kernel's parameters, `metas` further compile-time values; `usual` is what
+    some of them are where nothing says how large they are. Tensors `in_rows` have an axis whose stride the launch does not pass."""
+    made = _Assembly(skeleton, launch, named, metas or {}, usual or {})
     for name in in_rows:
         a = made.named.get(name)
         strided = sorted(a.stepped) if isinstance(a, Array) and a.shape is None and a.turned is None and a.count is None else []
@@ -67,10 +67,11 @@ def assembled(skeleton: Binding, launch: HostLaunch, named: Mapping[str, Value],
     return made.found()
 
 
-def as_called(skeleton: Binding, launch: HostLaunch, given: Mapping[str, Value], sizes: Iterable[str], few: Collection[str] = ()) -> Found:
+def as_called(skeleton: Binding, launch: HostLaunch, given: Mapping[str, Value], sizes: Iterable[str],
+              usual: Mapping[str, int] | None = None) -> Found:
     """The skeleton of a kernel that a factory makes, with what the factory is `given`: these arguments as sizes of their own names, the others as
-    compile-time values, of which those of `few` are small where nothing says how large they are."""
-    made = _Assembly(skeleton, launch, {}, {k: v for k, v in given.items() if k not in sizes}, few)
+    compile-time values; `usual` is what some of them are where nothing says how large they are."""
+    made = _Assembly(skeleton, launch, {}, {k: v for k, v in given.items() if k not in sizes}, usual or {})
     metas, absent = made._metas()
     metas = {k: _width(metas.get(k.removesuffix("_bytes"))) or v if v == UNKNOWN and k.endswith("_bytes") else v for k, v in metas.items() if k not in sizes}
     named = [*dict.fromkeys([*(k for k in skeleton.metas if k in sizes), *skeleton.sizes])]
@@ -86,12 +87,12 @@ def _width(dtype: Setting | None) -> int:
 
 
 class _Assembly:
-    def __init__(self, skeleton: Binding, launch: HostLaunch, named: Mapping[str, Value], metas: Mapping[str, Value], few: Collection[str] = ()) -> None:
+    def __init__(self, skeleton: Binding, launch: HostLaunch, named: Mapping[str, Value], metas: Mapping[str, Value], usual: Mapping[str, int]) -> None:
         self.skeleton, self.launch, self.known = skeleton, launch, launch.known
         self.named = {k: self._typed(k, v) for k, v in named.items()}
         self.given = {**self.named, **metas}
         self.assumed: list[Assumed] = []
-        self.few = few
+        self.usual = usual
         self.pins = 1
         """How many sizes the compile-time values follow from that no call shows."""
         self.open_conditions: dict[str, n.Expr] = {}
@@ -118,7 +119,7 @@ class _Assembly:
         arrays = {k: v for k, v in self.named.items() if isinstance(v, Array)}
         for a in arrays.values():
             a.settle()
-        alike = as_the_call_has_them(self.known, arrays, [*self.named.values(), *self.launch.grid])
+        alike = as_the_call_has_them(self.known, arrays, self.named.values(), self.launch.grid)
         self._written_twice(arrays)
         for name in self.skeleton.scalars:
             if is_number(v := self.named.get(name)):
@@ -212,7 +213,7 @@ class _Assembly:
                 continue
             tuned = name in {k for c in self.skeleton.configs for k in c}
             before, capped = len(self.known.assumed), isinstance(v, n.Expr) and is_number(v) and self.known.capped(v) is not None
-            made = default if tuned and not isinstance(v, n.Const) else self._setting(v, name in self.few)
+            made = default if tuned and not isinstance(v, n.Const) else self._setting(v, self.usual.get(name, 0))
             if isinstance(v, n.Expr) and v.type == BOOL and not isinstance(self.known.resolved(v), n.Const):
                 self.open_conditions[name] = v
             if len(self.known.assumed) > before or capped:
@@ -222,10 +223,10 @@ class _Assembly:
             out[name] = made if made is not None else default
         return out, absent
 
-    def _setting(self, v: Value, few: bool = False) -> Setting | None:
-        number, usual = getattr(v, "number", None), getattr(v, "default", None)
+    def _setting(self, v: Value, usual: int = 0) -> Setting | None:
+        number, default = getattr(v, "number", None), getattr(v, "default", None)
         if callable(number):
-            v = usual if isinstance(usual, float) else number()
+            v = default if isinstance(default, float) else number()
         if isinstance(v, Dtype):
             return v.name or "f32"
         if isinstance(v, (bool, str, float)):
@@ -239,7 +240,10 @@ class _Assembly:
             if isinstance(e, n.Expr) and is_number(e):
                 atoms = {x for term in build.polynomial(e) for x in term}
                 short = any(len(a.shape or ()) > 2 and not atoms.isdisjoint(a.shape or ()) for a in self.named.values() if isinstance(a, Array))
-                value = self.known.pinned(e, max(self.pins, 2) if short else self.pins, few)  # tensors of many axes have short ones
+                value = self.known.pinned(e, max(self.pins, 2) if short else self.pins, usual)  # tensors of many axes have short ones
+                for a in self.named.values() if value == usual == 1 else ():
+                    if isinstance(a, Array) and e in {*map(self.known.resolved, a.shape or ())}:
+                        a.guessed = True  # one that a kernel treats apart where it is 1 may stand for an axis that was added in front
                 shared_out(self.known, e, value)
                 self.known.same(e, build.const(value))
                 return value

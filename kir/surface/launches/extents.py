@@ -18,7 +18,7 @@ from kir.ir.types import DTYPES, I32
 from kir.ir.visit import regions
 from kir.surface.launches.alike import as_seen, parts_as_seen
 from kir.surface.launches.reach import LEAN, PLACES, PRIMES, divisions, grid_extents, leaves, parted, quotients, ran, shares, small_sizes, tiles
-from kir.surface.launches.reached_by import sizes_reached_by
+from kir.surface.launches.reached_by import least_with, sizes_reached_by
 from kir.surface.launches.values import evaluated
 from kir.surface.launches.whole import deciding
 
@@ -83,7 +83,10 @@ def with_shapes(binding: Binding, made: Callable[[Binding], n.Program], guessed:
     runs = _Runs(program)
     best = _whole_parts(binding, runs, names) or _fitted(binding, runs, names)
     if best.ran and (short := [name for name in best.wrong if name in guessed]):
-        measured = with_shapes(shaped(binding, dict.fromkeys(short, (UNSTATED,))), made)
+        bare = binding
+        for size in (size for name, _, size in _lone(binding) if name in short):  # of which nothing would speak then
+            bare = without(bare, size)
+        measured = with_shapes(shaped(bare, dict.fromkeys(short, (UNSTATED,))), made)
         if not open_shapes(measured):
             return measured
     if best.ran and best.amiss != (0, 0):
@@ -92,14 +95,23 @@ def with_shapes(binding: Binding, made: Callable[[Binding], n.Program], guessed:
         if other.amiss < best.amiss:
             best = other
             for fact in [f for f in tiled.facts if f not in binding.facts]:
-                other = _fitted(binding.changed(facts=[f for f in best.binding.facts if f != fact and f in tiled.facts]), runs, names)
-                best = other if other.amiss <= best.amiss else best
+                kept = [f for f in best.binding.facts if f != fact and f in tiled.facts]
+                other, ragged = _fitted(binding.changed(facts=kept), runs, names), _rest_of(fact, kept)
+                if other.amiss <= best.amiss and (not ragged or _fitted(binding.changed(facts=[*kept, ragged]), runs, names).amiss <= best.amiss):
+                    best = other
     found = best.binding
     for name in () if open_shapes(found) else best.wrong:
         found = _with_axis(found, made, name)
-    sizes = small_sizes(found)
-    rows = _of_rows(found, made, sizes, [name for name in names if "?" not in found.tensors[name].shape]) if sizes is not None else ()
-    return found.changed(facts=list(dict.fromkeys([*found.facts, *rows])))
+    return found
+
+
+def _rest_of(fact: str, kept: Sequence[str]) -> str:
+    """That a size is no multiple of a number, but of a part of it that `kept` facts say, where `fact` is that it is one; "" where they say none. A run at
+    small sizes may hold it by chance."""
+    if (m := re.fullmatch(r"(\w+) % (\d+) == 0", fact)) is None:
+        return ""
+    parts = [int(k[1]) for f in kept if (k := re.fullmatch(rf"{m[1]} % (\d+) == 0", f)) and int(m[2]) % int(k[1]) == 0]
+    return f"{m[1]} % {m[2]} == {max(parts)}" if parts else ""
 
 
 def hazard(binding: Binding, made: Callable[[Binding], n.Program]) -> str:
@@ -298,7 +310,7 @@ def _smallest(candidates: Sequence[_Shape], ends: Sequence[int], sizes: Mapping[
     product_of = _product(tuple(ends), tuple((x, tuple(v)) for x, v in sizes.items())) if same is None and min(ends, default=0) > 1 else None
     if product_of is not None:
         return _Shape((" * ".join(product_of),), tuple(ends))
-    return same or next((c for c in candidates if not c.exact and all(have >= max(end, 1) for have, end in zip(c.elements, ends))), None)
+    return same or least_with([c for c in candidates if not c.exact], ends, lambda of: _Shape(of, tuple(ends)))
 
 
 def _of_whole_rows(binding: Binding, candidates: Sequence[_Shape], ends: Sequence[int], more: Sequence[int]) -> Sequence[str | int] | None:
@@ -394,15 +406,13 @@ def _candidates(binding: Binding, tried: Sequence[Mapping[str, int]], parts: Seq
 
 def with_ties(binding: Binding, made: Callable[[Binding], n.Program], examples: Mapping[str, int] | None = None) -> Binding:
     """The binding without sizes that only extents speak of, of one tensor or of several that the host code makes alike, where the kernel says what they
-    are (see `_tied`); what is alike is tied for each tensor by itself, and only if that ties all. With facts on strides of those that are tied
-    (see `_of_rows`). `examples` are the sizes in a call that was seen: what they contradict is not so."""
+    are (see `_tied`); what is alike is tied for each tensor by itself, and only if that ties all. `examples` are the sizes in
+    a call that was seen: what they contradict is not so."""
     apart = _apart(binding)
     tied = _tied(apart, made, examples or {}) if apart is not binding else binding
     if apart is binding or not set(tied.sizes) <= set(binding.sizes):
         tied = _tied(binding, made, examples or {})
-    sizes, names = small_sizes(tied), [name for name, t in tied.tensors.items() if t.shape != binding.tensors[name].shape]
-    rows = _of_rows(tied, made, sizes, names) if sizes is not None else ()
-    return tied.changed(facts=list(dict.fromkeys([*tied.facts, *rows])))
+    return tied
 
 
 def _apart(binding: Binding) -> Binding:
@@ -578,23 +588,3 @@ def _lone(binding: Binding) -> list[tuple[str, int, str]]:
     extents = [(name, axis, str(d)) for name, t in binding.tensors.items() for axis, d in enumerate(t.shape)]
     words = f"{_said(binding)} {' '.join(d for _, _, d in extents)}"
     return [(name, axis, d) for name, axis, d in extents if d in binding.sizes and len(re.findall(rf"\b{d}\b", words)) == 1]
-
-
-def _of_rows(binding: Binding, made: Callable[[Binding], n.Program], sizes: Mapping[str, int], names: Sequence[str]) -> Iterator[str]:
-    """Facts on the strides of tensors that are as large as rows times a stride: no row runs into the next, and each begins as its length divides."""
-    for name in names:
-        parts = " * ".join(map(str, binding.tensors[name].shape)).split(" * ")
-        strides = [x for x in parts if "stride" in x]
-        if len(parts) != 2 or len(strides) != 1:
-            continue
-        one = {**sizes, **{x: 1 for x in parts if x not in strides}}  # a single row: how far does the kernel reach?
-        for length in sorted((x for x in binding.sizes if x not in parts and "stride" not in x), key=lambda x: one[x]):
-            now = binding.changed(tensors={**binding.tensors, name: replace(binding.tensors[name], shape=[length])})
-            try:
-                found = ran(made(now), one)
-            except KirError:
-                break
-            if found is not None and not leaves(found, name, now):
-                yield f"{strides[0]} >= {length}"
-                yield from (fact.replace(length, strides[0], 1) for fact in binding.facts if re.fullmatch(rf"{length} % \d+ == 0", fact))
-                break

@@ -269,9 +269,10 @@ def ran(program: n.Program, sizes: Mapping[str, int], places: int = PLACES, mode
             shape = [int_value(substitute(d, known)) or 0 for d in p.of.shape]
             if (count := math.prod(shape)) > MOST_ELEMENTS:
                 return None
-            drawn = np.resize(random.standard_normal(4099), shape) if p.of.dtype.is_float else _whole(count, turn, places).reshape(shape)
+            kind = storage(p.of.dtype)
+            arrays[p.name] = np.resize(random.standard_normal(4099).astype(kind), shape) if p.of.dtype.is_float else (
+                _whole(count, turn, places).reshape(shape).astype(kind))
             turn += not p.of.dtype.is_float
-            arrays[p.name] = np.asarray(drawn).astype(storage(p.of.dtype))
     ctas = math.prod(int_value(substitute(a.extent, known)) or 1 for k in program.kernels[:1] for a in k.grid)
     threads = ctas * (int_value(program.kernels[0].threads) or 1)
     try:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
+from typing import Protocol, TypeVar
 
 from kir.ir import nodes as n
 from kir.ir.visit import names_read, regions, walk
@@ -60,3 +61,34 @@ def sizes_reached_by(program: n.Program, name: str, sizes: Collection[str]) -> f
     while more := {y for x in asked for y in made.get(x, ())} - asked:
         asked |= more
     return frozenset(asked) & frozenset(sizes)
+
+
+class Shape(Protocol):
+    """A shape, and how many elements it has at each of some sizes."""
+
+    @property
+    def of(self) -> tuple[str | int, ...]:
+        """Its extents."""
+        ...
+
+    @property
+    def elements(self) -> tuple[int, ...]:
+        """How many elements it has."""
+        ...
+
+
+S = TypeVar("S", bound=Shape)
+
+
+def least_with(shapes: Sequence[S], ends: Sequence[int], times: Callable[[tuple[str | int, ...]], S]) -> S | None:
+    """The first shape that has what is reached (`ends`); or, where that is less, the least of whole multiples up to 8, the same at all sizes, of one of them:
+    queries, keys and values in one tensor are three times the product of their sizes (`times` makes it of its extents). None where none has it."""
+    least = next((c for c in shapes if all(have >= max(end, 1) for have, end in zip(c.elements, ends))), None)
+    best: tuple[S, int] | None = None
+    below = least.elements if least is not None else ()
+    for c in shapes:
+        rounds = {-(-end // x) if x else 0 for x, end in zip(c.elements, ends)}
+        k = max(rounds, default=0)
+        if len(rounds) == 1 and 1 < k <= 8 and (not below or all(k * x < y for x, y in zip(c.elements, below))):
+            best, below = (c, k), tuple(k * x for x in c.elements)
+    return least if best is None else times((f"{best[0].of[0]} * {best[1]}", *best[0].of[1:]))

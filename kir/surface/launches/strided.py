@@ -1,21 +1,26 @@
 """The extents of a tensor of which host code shows the strides alone: how far a kernel reaches along each of its axes.
 
 A cache or a state is often handed on with `x.stride(0)`, `x.stride(1)` and nothing of its shape. Runs in which these strides are far apart tell the axes
-from one another: the last place that is reached, in digits of the strides, says how many of each axis are.
+from one another: the last place that is reached, in digits of the strides, says how many of each axis are. Where rows are a stride apart, how far one of them
+reaches is what the stride is at least.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kir.base.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.binding import Binding, expressions
 from kir.ir.types import I32
+from kir.surface.launches.alike import as_seen, parts_as_seen
 from kir.surface.launches.extents import ENDLESS, MORE_PLACES, shaped, without
 from kir.surface.launches.reach import PLACES, PRIMES, leaves, ran, small_sizes
+from kir.surface.launches.reached_by import sizes_reached_by
+from kir.surface.launches.values import evaluated
 
 APART = ((2, 32), (4, 48))
 """How many times the largest size the last stride is in the two runs, and how many times the stride behind it each further one."""
@@ -30,6 +35,87 @@ def with_reached_axes(binding: Binding, made: Callable[[Binding], n.Program]) ->
         if strides is not None and not (len(shape) == 2 and "stride" in str(shape[1])):  # rows a stride apart, which may be longer than what is in them
             binding = _reached(binding, made, names, shape, strides)
     return binding
+
+
+def with_inner_axes(binding: Binding, made: Callable[[Binding], n.Program], examples: Mapping[str, int]) -> Binding:
+    """The binding without sizes that stand for one extent and for the strides over it alone (`_, _, n = b.shape`): each is the size with which exactly the
+    whole tensor is reached at both of two sets of small sizes. `examples` are the sizes in a call that was seen: what they contradict is not so."""
+    extents = [(name, axis, d) for name, t in binding.tensors.items() for axis, d in enumerate(t.shape) if isinstance(d, str) and d in binding.sizes]
+    told = [str(v).split(" * ") for v in binding.scalars.values()]
+    for name, axis, d in sorted(extents, key=lambda e: sum(e[2] in each for each in told)):  # what is spoken of least is what another one is
+        t = binding.tensors[name]
+        bare = binding.changed(scalars={k: v for k, v in binding.scalars.items() if d not in str(v).split(" * ")})
+        alone = [d] in told  # a number that is passed itself is one of the author's, or the rows of a matrix that nothing tells from it
+        if alone or t.strides is not None or [*map(str, t.shape)].count(d) != 1 or len(bare.scalars) == len(binding.scalars) or _mentioned(
+                shaped(bare, {name: [x for x in t.shape if x != d]}), [], d):
+            continue
+        for other in (x for x in binding.sizes if x != d and as_seen(examples, [d], [x])):
+            words = {k: " * ".join(other if x == d else x for x in str(v).split(" * ")) if k not in bare.scalars else v for k, v in binding.scalars.items()}
+            now = shaped(without(binding, d).changed(scalars=words), {name: [*t.shape[:axis], other, *t.shape[axis + 1:]]})
+            rows, first = [now], str(t.shape[0])
+            if axis and first in now.sizes and not _mentioned(now, [name], first):  # of as many rows as another size is, where nothing speaks of them either
+                rows += [shaped(without(now, first), {name: [x, *now.tensors[name].shape[1:]]}) for x in now.sizes
+                         if x != first and as_seen(examples, [first], [x])]
+            found = next((each for each in rows if _all_reached(each, made, name)), None)
+            if found is not None:
+                binding = found
+                break
+    return binding
+
+
+def _all_reached(binding: Binding, made: Callable[[Binding], n.Program], name: str) -> bool:
+    """Whether the kernel reaches a tensor to its end, and never leaves it, at both sets of small sizes."""
+    try:
+        program = made(binding)
+        held = {x: n.Var(x, I32) for x in binding.sizes}
+        parts = list(expressions({str(k): d for k, d in enumerate(binding.tensors[name].shape)}, held, "extent").values())
+    except KirError:
+        return False
+    for primes in PRIMES:
+        sizes = small_sizes(binding, primes)
+        found = ran(program, sizes) if sizes is not None else None
+        if found is None or sizes is None or leaves(found, name, binding) or found.ends.get(name) != math.prod(evaluated(e, sizes) or 0 for e in parts):
+            return False
+    return True
+
+
+def with_row_lengths(binding: Binding, made: Callable[[Binding], n.Program], examples: Mapping[str, int]) -> Binding:
+    """The binding with facts on the strides of tensors that are as large as rows times a stride: no row runs into the next, and each begins as its length
+    divides. `examples` are the sizes in a call that was seen: of what fits, what a stride is there comes first, part of a size as well (eight numbers in
+    a word)."""
+    facts = [fact for name in binding.tensors for fact in _row_length(binding, made, name, examples)]
+    return binding.changed(facts=list(dict.fromkeys([*binding.facts, *facts])))
+
+
+def _row_length(binding: Binding, made: Callable[[Binding], n.Program], name: str, examples: Mapping[str, int]) -> Iterator[str]:
+    parts = [x for x in " * ".join(map(str, binding.tensors[name].shape)).split(" * ") if x != "1"]
+    strides = [x for x in parts if "stride" in x and x in binding.sizes]
+    tried = [{**sizes, **{x: 1 for x in parts if x in sizes and x not in strides}}  # a single row: how far does the kernel reach?
+             for primes in PRIMES if (sizes := small_sizes(binding, primes)) is not None]
+    known = any(re.match(rf"{x} >=? [^01]", f) for x in strides for f in binding.facts)
+    if len(strides) != 1 or known or not tried or len(parts) < 2 or not (len(parts) == 2 or set(parts) <= {*binding.sizes}):
+        return
+    (stride,) = strides
+    try:
+        own = sizes_reached_by(made(binding), name, binding.sizes) or binding.sizes
+        lengths = sorted((x for x in binding.sizes if x in own and x not in parts and "stride" not in x), key=lambda x: tried[0][x])
+        seen = [x for x in (*lengths, *parts_as_seen(examples, lengths, strides)) if as_seen(examples, strides, [x])] if stride in examples else []
+        for length in dict.fromkeys((*_whole(binding, made, name, tried, lengths), *seen, *lengths)):
+            now = shaped(binding, {name: [length]})
+            program = made(now)
+            if all((found := ran(program, sizes)) is not None and not leaves(found, name, now) for sizes in tried):
+                yield f"{stride} >= {length}"
+                yield from (fact.replace(length, stride, 1) for fact in binding.facts if re.fullmatch(rf"{re.escape(length)} % \d+ == 0", fact))
+                return
+    except KirError:
+        return
+
+
+def _whole(binding: Binding, made: Callable[[Binding], n.Program], name: str, tried: Sequence[Mapping[str, int]], lengths: Sequence[str]) -> list[str]:
+    """The number of elements that a row has where it is the same at all sizes, and none of these lengths is."""
+    program = made(shaped(binding, {name: (ENDLESS,)}))
+    ends = {found.ends.get(name, 0) if (found := ran(program, sizes)) is not None else 0 for sizes in tried}
+    return [str(end) for end in ends if end > 1 and len(ends) == 1 and not any({sizes[x] for sizes in tried} == ends for x in lengths)]
 
 
 def _strides(binding: Binding, names: Sequence[str], shape: Sequence[str | int]) -> list[list[str]] | None:

@@ -130,7 +130,7 @@ class Array:
             order = list(range(len(shape)))
             order[a], order[b] = order[b], order[a]
             self.shape, self.strides, self.dtype = tuple(shape[k] for k in order), tuple(of.stride(k) for k in order), self.dtype or of.dtype
-            self.known.ranks[a, b] = len(shape)
+            self.known.turns.setdefault((a, b), shape)
 
     def extent(self, axis: int) -> n.Expr | None:
         """The extent of an axis."""
@@ -167,9 +167,13 @@ class Array:
         """Decide a rank that nobody named, from the axes that were asked for; one that nobody asked anything of stays open."""
         if self.shape is None and self.turned is not None:
             of, a, b = self.turned
-            if of.shape is None and (a, b) in self.known.ranks:
-                of.of_rank(self.known.ranks[a, b])
-                self.known.remarks.append(f"{of.hint or 'a tensor'} has {self.known.ranks[a, b]} axes, as another one has of which the same are exchanged")
+            if of.shape is None and (a, b) in self.known.turns:
+                other = self.known.turns[a, b]
+                for axis, (d, as_there) in enumerate(zip(of.of_rank(len(other)) or (), other)):
+                    if not {axis, axis - len(other)} & of.asked.keys():
+                        self.known.same(d, as_there)
+                self.known.remarks.append(f"{of.hint or 'a tensor'} has {len(other)} axes, as another one has of which the same are exchanged, and those that "
+                                          "the host code never asks for are as long")
             of.settle()
             self._turn(self.turned[0].shape)
         if self.shape is None and self.like is not None:
@@ -216,8 +220,8 @@ class Known:
     """Sizes that were taken to be this or that at most (`taken_for`)."""
     short: list[n.Expr] = field(default_factory=list)
     """Extents of tensors of more than two axes."""
-    ranks: dict[tuple[int, int], int] = field(default_factory=dict)
-    """How many axes a tensor has of which these two are exchanged."""
+    turns: dict[tuple[int, int], tuple[n.Expr, ...]] = field(default_factory=dict)
+    """The shape of a tensor of which these two axes are exchanged."""
     remarks: list[str] = field(default_factory=list)
     """What else was taken for true because nothing says it."""
     number: int = 0
@@ -225,7 +229,7 @@ class Known:
     def fork(self) -> Known:
         """The same, to which more can be added without this one's knowing."""
         return replace(self, replaced={**self.replaced}, names={**self.names}, examples={**self.examples}, facts=[*self.facts], assumed=[*self.assumed],
-                       short=[*self.short], ranks={**self.ranks}, remarks=[*self.remarks])
+                       short=[*self.short], turns={**self.turns}, remarks=[*self.remarks])
 
     def fresh(self, hint: str = "", example: int | None = None) -> n.Var:
         """A number of which nothing is known yet."""
@@ -288,9 +292,9 @@ class Known:
         """The variables of a number that no call shows."""
         return [x.name for x in walk(self.resolved(e)) if isinstance(x, n.Var) and x.name not in self.examples]
 
-    def pinned(self, e: n.Expr, sizes: int = 1, few: bool = False) -> int:
-        """A number that is a compile-time value: as in the call that was seen, else with each size as one of so many `sizes` is taken for, or `few`; of the
-        lesser of a number and a constant the constant, as calls that are worth their time have it."""
+    def pinned(self, e: n.Expr, sizes: int = 1, usual: int = 0) -> int:
+        """A number that is a compile-time value: as in the call that was seen, else with each size as one of so many `sizes` is taken for, or as `usual`; of
+        the lesser of a number and a constant the constant, as calls that are worth their time have it."""
         value = self.example(e)
         if value is not None:
             return value
@@ -298,7 +302,7 @@ class Known:
             return cap
         short = {x for d in self.short for x in variables(self.resolved(d))}  # tensors of many axes have short ones
         for name in dict.fromkeys(self.unseen(e)):
-            self.examples[name] = FEW if few else taken_for(max(sizes, 2) if name in short else sizes)
+            self.examples[name] = usual or taken_for(max(sizes, 2) if name in short else sizes)
             self.assumed.append(name)
         return self.example(e) or 0
 
@@ -470,7 +474,10 @@ def floored(over: n.Expr, under: n.Expr) -> n.Expr:
 
 
 def _divided(over: n.Expr, under: n.Expr) -> n.Expr | None:
-    """A product divided by one of its factors, which are sizes; None for other quotients."""
+    """A product divided by one of its factors, sizes or numbers; None for other quotients."""
+    terms = build.polynomial(over)
+    if isinstance(under, n.Const) and isinstance(under.value, int) and under.value > 1 and len(terms) and not any(c % under.value for c in terms.values()):
+        return build.from_polynomial({atoms: c // under.value for atoms, c in terms.items()}, I32) if over.type == I32 else None
     if not isinstance(under, n.Var) or over == under:
         return build.const(1) if over == under else None
     left = {}

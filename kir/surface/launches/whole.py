@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from kir.ir import nodes as n
+from kir.ir.build import int_value
 from kir.ir.types import DType
 from kir.ir.visit import walk
 
 _COMPARED = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+
+
+def compared(program: n.Program) -> dict[str, int]:
+    """The number with which each compile-time value of a generic program is compared that stands nowhere else in it: only whether it is that counts."""
+    numbers: dict[str, list[int]] = defaultdict(list)
+    times = Counter(x.name for k in program.kernels for x in walk(k) if isinstance(x, n.Var))
+    for x in (x for k in program.kernels for x in walk(k) if isinstance(x, n.Binary) and x.op in ("eq", "ne")):
+        for a, b in ((x.a, x.b), (x.b, x.a)):
+            if isinstance(a, n.Var) and (value := int_value(b)) is not None:
+                numbers[a.name].append(value)
+    return {m.name: found[0] for m in program.metas if (found := numbers[m.name]) and len(found) == times[m.name] and len({*found}) == 1 and found[0] > 0}
 
 
 def whole_numbers(program: n.Program) -> dict[str, str]:
@@ -206,6 +218,8 @@ def _sources(e: n.Node, held: Mapping[str, Sequence[n.Expr]], scalars: set[str],
             yield name
         case n.Load(at=n.Region(buffer=buffer)) | n.Region(buffer=buffer) if buffer.space == "global":
             yield buffer.name
+        case n.Cast(x=n.Binary() as x, dtype=DType(bits=32)) if getattr(getattr(x.type, "dtype", x.type), "is_symbolic", False):
+            yield from _sources(x, held, set(), seen)  # who rounds what he has computed with a number has it in floating point
         case n.Cast(x=x) | n.Unary(x=x):
             yield from _sources(x, held, scalars, seen)
         case n.Binary(op=op, a=a, b=b) if op not in _COMPARED:

@@ -185,3 +185,5 @@ def test_the_host_chooses_between_a_kernel_for_some_sizes_and_one_for_all_others
     assert lines[0] == f"if ({chosen}) {{" and lines[3] == "} else {"
     assert "twice_main" in lines[1] and "main_otherwise" in lines[4]
     assert backend("cuda").emit(some).launch.count("cudaLaunchKernel") == 1
+    both = backend("cuda").emit(parse_program(text.format("").replace("threads 64\n", "threads 64 cluster (2)\n"), "twice.kir"))
+    assert "__cluster_dims__(2, 1, 1)" in both.text and "cudaLaunchKernel" in both.launch, "a kernel that says its clusters is launched as others are"

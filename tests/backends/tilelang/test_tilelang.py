@@ -375,6 +375,29 @@ def test_what_is_read_in_two_ways_lies_in_shared_memory(tilelang: Backend, what:
     assert alpha_equal(again, form(normalize(p))), program_text(again)
 
 
+@pytest.mark.parametrize(("threads", "stages", "refused"), [(256, 3, True), (128, 3, False), (256, 0, False)])
+def test_a_right_operand_in_registers_is_refused_where_products_of_it_are_wrong(tilelang: Backend, threads: int, stages: int, refused: bool) -> None:
+    """As an H200 has shown: in a pipelined loop of more than 128 threads."""
+    loop = f" pipelined {{stages={stages}}}" if stages else ""
+    p = parse_program(f"""kir 1
+program p
+  size N: i32
+  in X: f16[N, 64]
+  in W: f16[N, 64]
+  out Y: f32[N, 64]
+kernel main grid (row: ceildiv(N, 128)) threads {threads}
+  fragment acc: f32[128, 64] = 0.0
+  for k in 0..ceildiv(N, 64){loop}
+    shared S: f16[128, 64]
+    copy load(X[row * 128 +: 128, 0 +: 64] else 0.0:f16 clip) -> S
+    fragment R: f16[64, 64] = load(W[k * 64 +: 64, 0 +: 64] else 0.0:f16 clip)
+    mma acc += S * R
+  Y[row * 128 +: 128, 0 +: 64] = acc clip
+""", "p.kir")
+    found = [d for d in tilelang.accepts(p) if "right operand in registers" in d.message]
+    assert bool(found) == refused and all(d.id == "KIR-B306" for d in found)
+
+
 SAID = {
     "what the lanes of a warp have together": ("T.warp_reduce_sum(", "kernel main grid (row: ceildiv(N, 16)) threads 32", """
   for t in 0..32 parallel thread

@@ -19,6 +19,7 @@ from kir.learning.corpus.roundtrip.equal import same_program
 from kir.learning.corpus.roundtrip.one import examine
 from kir.learning.corpus.roundtrip.threads import thread_form
 from kir.surface import frontend
+from kir.surface.reading import launched
 from tests.frontends.cuda.reading import read
 from tests.frontends.reading import opaque_statements
 
@@ -384,3 +385,41 @@ void gone(__half* x) { k<<<1, 64>>>(x); }
     assert "x: f16" in program_text(reader.parse(file, of_half)) and "x: f32" in program_text(reader.parse(file, "k"))
     with pytest.raises(KirError, match="no kernel 'k' takes"):
         reader.parse(file, "k(int)")
+
+
+def test_queries_keys_and_values_in_one_tensor_are_three_times_their_sizes(tmp_path: Path) -> None:
+    """The last of the three is not read, so that no product of sizes is as long as what is: B * T * C * NH was the shortest that had it, and too short
+    with two heads."""
+    file = written(tmp_path, """
+__global__ void keys(float* out, const float* in, int B, int T, int C, int NH) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= B * NH * T * T) return;
+  int s = i % T, t = i / T % T, h = i / (T * T) % NH, b = i / (NH * T * T), hs = C / NH;
+  float sum = 0.f;
+  for (int k = 0; k < hs; k++) sum += in[b * T * C * 3 + t * C * 3 + h * hs + k] * in[b * T * C * 3 + s * C * 3 + h * hs + C + k];
+  out[i] = sum;
+}
+void run(float* out, const float* in, int B, int T, int C, int NH) { keys<<<(B * NH * T * T + 255) / 256, 256>>>(out, in, B, T, C, NH); }
+""")
+    binding, _ = launched(f"{file}::keys")
+    assert binding is not None and binding.tensors["in"].shape == ["B * T * C * 3"] and "C % NH == 0" in binding.facts
+
+
+@pytest.mark.parametrize(("body", "told"), [
+    ("for (int a = i, b = 2; a <= i + 7; a += 4, b += n) s += x[a] * b;", "for a in 0..2\n"),
+    ("for (int a = i, b = 2; a < n; a += 4, b += a) s += x[a] * b;", "while a < n\n"),          # what steps beside it depends on it
+    ("for (int a = i, b = 2; a < n; a += 4, b += 3) { s += x[a] * b; b++; }", "while a < n\n"),  # and is changed elsewhere, too
+    ("for (unsigned a = i, b = 2; a <= n; a += 4, b += 3) s += x[a] * b;", "while a <= cast(n, u32)\n"),  # which may never end
+])
+def test_a_loop_that_steps_in_several_numbers_counts_where_they_step_evenly(tmp_path: Path, body: str, told: str) -> None:
+    text = program_text(read(written(tmp_path, f"__global__ void k(const float* x, float* y, int n) {{\n  int i = threadIdx.x;\n  float s = 0;\n  {body}\n"
+                                               "  y[i] = s;\n}\n"), "k"))
+    assert told in text
+
+
+@pytest.mark.parametrize("set_", ["if (n > 3) p = y;", "for (int i = 0; i < n; i++) { s += p[i]; p = y; }"])
+def test_a_pointer_that_may_point_into_several_arrays_stays_text(tmp_path: Path, set_: str) -> None:
+    """In a branch or a loop around which it is declared, another array is not what it points into from there on."""
+    (found,) = reasons(written(tmp_path, f"__global__ void k(const float* x, float* y, int n) {{\n  const float* p = x;\n  float s = 0;\n  {set_}\n"
+                                         "  y[0] = s + p[1];\n}\n"))
+    assert "one of several arrays" in found

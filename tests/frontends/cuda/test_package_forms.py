@@ -85,6 +85,12 @@ MASKED = (among([[*range(32)], [*range(32, 64)]], lambda g, k, t: X[g].sum())
           + (X[:64] > 0) * among(alike(lambda t: X[t] > 0), lambda g, k, t: 1000 * X[g[0]] + 100000 * (X[g] > 4).sum()))
 
 COMPUTED = {
+    "a counter, and what steps beside it": (
+        "", "  float s = 0.f;\n  for (int a = t, b = 2 * t; a <= t + 7; a += 3, b += 5) s += 100 * a + b;\n  y[t] = s + x[0] * 0.f;\n",
+        300 * T + 900 + 6 * T + 15),
+    "a pointer that is set to another array": (
+        "", "  __shared__ float own[64];\n  own[t] = 2 * t;\n  const float* p = x + 64;\n  float s = p[t];\n  p = own + 1;\n  __syncthreads();\n"
+            "  p -= 1;\n  y[t] = s + p[63 - t];\n", X[64:] + 2 * (63 - T)),
     "a store through a view is kept": (
         "", "  unsigned long long both;\n  unsigned* half = reinterpret_cast<unsigned*>(&both);\n  half[0] = t;\n  half[1] = t + 7;\n"
             "  y[t] = float(both >> 32) + x[0] * 0.f;\n", T + 7),

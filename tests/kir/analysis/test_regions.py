@@ -210,6 +210,15 @@ def test_an_unsigned_index_of_threads_that_have_not_left_is_signed(leaves: str, 
     assert ("u32" not in text) == signed, text
 
 
+@pytest.mark.parametrize(("cond", "read"), [
+    ("cast(t - 40, u32) == 7:u32", "t - 40 == 7"), ("cast(t - 40, u32) != 0:u32", "t - 40 != 0"),  # the same bits are the same number
+    ("cast(t - 40, u32) < 7:u32", "cast(t - 40, u32) < 7:u32"),  # not so what is more or less
+    ("cast(t - 40, u32) == 4294967295:u32", "cast(t - 40, u32) == 4294967295:u32")])
+def test_an_unsigned_number_is_told_equal_as_a_signed_one(cond: str, read: str) -> None:
+    text = program_text(raised(parse_program(f"{THREADS}    if {cond}\n      C[r] = 1.0\n")))
+    assert f"if {read}\n" in text, text
+
+
 @pytest.mark.parametrize(("multiple", "raised_"), [(16, True), (8, False)])
 def test_a_next_step_lies_within_rows_of_whole_steps(multiple: int, raised_: bool) -> None:
     """`if (k + 16 < n) .. = x[row * n + k + 16 + threadIdx.x]`, where n is a multiple of 16."""

@@ -1,6 +1,8 @@
 """The solver: each method decides what it should, and says unknown beyond."""
 from __future__ import annotations
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
 
 from kir.analysis import Facts
@@ -79,3 +81,19 @@ def test_an_answer_that_is_kept_is_not_given_under_other_facts() -> None:
     program = parse_program("kir 1\nprogram p\n  size N: i32\n  out Y: f32[N]\n  fact N <= 8\nkernel main grid (i: N) threads 1\n  Y[i] = 1.0\n", "p.kir")
     assert Facts.from_program(program).token is Facts.from_program(program).token is not None
     assert Facts.from_program(program).knowing(said).token is not Facts.from_program(program).token
+
+
+def test_threads_ask_one_after_the_other() -> None:
+    """The gate judges programs side by side, and z3's terms are of the process: a walk ended in an internal error, `unreachable` in z3."""
+    def asked(k: int) -> list[str]:
+        claims = [compare("lt", add(mul(M, k + i), N), add(mul(M, k + i + 1), 7)) for i in range(12)]
+        return [decide(c, SIZES).kind for c in claims]
+    alone = [asked(k) for k in range(6)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(6) as pool:
+            assert list(pool.map(asked, range(6))) == alone
+    finally:
+        sys.setswitchinterval(before)
+    assert {"sometimes"} <= {kind for kinds in alone for kind in kinds}

@@ -6,12 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from kir.gate import gate_cpu
 from kir.gate.cases import ProblemCase, problem_plan, problem_tests, relative_tests, tensor_names
 from kir.gate.claims.elsewhere import elsewhere
 from kir.gate.correctness import check
 from kir.gate.covered import _bits, covered
 from kir.gate.goals import Goal, predicted, promised
 from kir.gate.gpu.relative import program_problem
+from kir.gate.inputs.places import places
 from kir.gate.inputs.sets import size_sets
 from kir.gate.shapes import of_problem, of_programs
 from kir.interp import run
@@ -279,6 +281,35 @@ def test_a_number_of_a_kernel_that_is_its_own_problem_is_drawn() -> None:
         names, at = tensor_names(program, problem, {}), problem.shapes[0]
         case = ProblemCase(problem, at, "normal", 0, problem.inputs(at, 0), names)
         assert [d.id for d in elsewhere(program, problem, names, [case], lambda _: "")] == said
+
+
+STORED_BY = """
+kir 1
+program kept
+  size T: i32
+  size P: i32
+  in X: f32[T, 8]
+  in at: i64[T]
+  inout C: f32[P, 8]
+  fact T >= 1
+  fact P >= 1
+kernel main grid (t: T) threads 1
+  let p = at[t]
+  if p >= 0:i64
+    for j in 0..8
+      C[p, j] = X[t, j]
+"""
+
+
+def test_numbers_by_which_places_are_stored_are_all_different() -> None:
+    """A cache that is filled by slots is judged at slots that are none alike, which is said; what leaves out the skipped ones, or stores elsewhere, is
+    refused there."""
+    expert = parse_program(STORED_BY)
+    assert places(expert)["at"].apart and not places(parse_program(STORED_BY.replace("C[p, j] = X[t, j]", "atomic_add(&C[p, j], X[t, j])")))["at"].apart
+    right = gate_cpu(expert, None, "kir", (), against=expert)
+    assert right.accepted and right.correctness is not None and "KIR-G145" in {x.id for x in right.correctness.weak}
+    for old, new in (("p >= 0:i64", "p >= 1:i64"), ("C[p, j] = X[t, j]", "C[p, j] = X[0, j]"), ("0..8", "0..7")):
+        assert not gate_cpu(parse_program(STORED_BY.replace(old, new)), None, "kir", (), against=expert).accepted, new
 
 
 def test_ways_of_a_function_are_its_arguments_and_ask_for_no_sizes() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kir.base.diagnostic import KirError
 from kir.base.working import ending
-from kir.interp import Result, run
+from kir.interp import Result, run, run_within
 from kir.interp.launch import largest_value
 from kir.interp.native import loops
 from kir.interp.native.signature import taken
@@ -444,3 +444,27 @@ def test_functional_views(fill: str, end: int, load: str, store: str, compiled: 
 def test_what_a_view_shows_is_not_held_by_a_cta() -> None:
     p = parse_program(THROUGH.format(fill=" fill 0.0", end=8, load="V[c, j]", store="Y[c, j] = s"), "p.kir")
     assert largest_value(p.kernels[0]) == 1
+
+
+def test_a_run_with_an_end_ends_at_the_first_error_or_after_so_many_statements() -> None:
+    """A CSR product with unsigned bounds was run for minutes on negative row pointers."""
+    p = parse_program("""
+kir 1
+program csr
+  in P: i32[2]
+  in X: f32[4]
+  out Y: f32[1]
+kernel main grid (b: 1) threads 1
+  register s: f32 = 0.0
+  for i: u32 in cast(P[0], u32)..cast(P[1], u32)
+    s = s + X[cast(i, i64) % 4:i64] * 2.0
+  for j: u32 in cast(P[0], u32)..cast(P[1], u32)
+    s = s + X[cast(j, i64)]
+  Y[0] = s
+""", "p.kir")
+    x = np.ones(4, np.float32)
+    found = run_within(100, p, {"P": np.array([0, 4], np.int32), "X": x}, {})
+    assert found is not None and not found.errors and found.outputs["Y"][0] == 12
+    assert run_within(100, p, {"P": np.array([0, -1], np.int32), "X": x}, {}) is None
+    beyond = run_within(100, p, {"P": np.array([0, 9], np.int32), "X": x}, {})
+    assert beyond is not None and beyond.errors

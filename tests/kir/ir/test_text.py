@@ -16,6 +16,7 @@ from kir.ir import nodes as n
 from kir.ir.grammar.syntax import quick_tree, syntax_tree
 from kir.ir.parser import _Reader, parse_program
 from kir.ir.printer import program_text
+from kir.ir.rules.verify import verify
 from kir.ir.types import F16, F32, I32
 from kir.ir.visit import statements
 from tests.strategies import literals, programs
@@ -34,8 +35,9 @@ def test_labels_survive_the_text_though_they_are_not_compared(p: n.Program) -> N
 
 
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda f: f.name)
-def test_shipped_programs_are_written_as_they_are_printed_or_parse_to_the_same(file: Path) -> None:
+def test_shipped_programs_are_accepted_and_written_as_they_are_printed_or_parse_to_the_same(file: Path) -> None:
     p = parse_program(file.read_text(), str(file))
+    assert [d.render() for d in verify(p, specialized=True)] == []
     assert parse_program(program_text(p)) == p
 
 

@@ -166,10 +166,19 @@ def test_a_root_is_a_number_of_its_own_of_which_one_is_taken(tmp_path: Path) -> 
 
 
 def test_tensors_with_two_axes_exchanged_keep_them_all(tmp_path: Path) -> None:
-    """Of `q` the rank is named, `k` has as many axes; its rows are as far apart as its heads need."""
+    """Of `q` the axes are named, `k` has as many, and as long ones where nothing is asked of it; its rows are as far apart as its heads need."""
     binding = _bound(tmp_path, EXCHANGED)
     assert len(binding.tensors["x"].shape) == len(binding.tensors["y"].shape) == 4
-    assert binding.scalars["T"] == "k_1 * k_3" and binding.tensors["x"].strides is None
+    assert binding.scalars["T"] == "H * 64" and binding.tensors["x"].strides is None
+
+
+def test_a_copy_is_a_tensor_of_its_own(tmp_path: Path) -> None:
+    """Beside what is the same memory by another name."""
+    text = HEAD + "def run(x):\n    T, D = x.shape\n    copied[(triton.cdiv(T, 16),)](x, {}, T, D, 16, 64)\n"
+    for out, same in (("x.clone()", False), ("torch.clone(x)", False), ("x.clamp(0)", False), ("x.detach()", True), ("x", True)):
+        (tmp_path / "k.py").write_text(text.format(out), encoding="utf-8")
+        binding, _ = launched(str(tmp_path / "k.py"))
+        assert binding is not None and bool(binding.joined) is same, out
 
 
 ROUTED = """import tilelang

@@ -206,3 +206,87 @@ void go(const Params& params, cudaStream_t stream) { k<<<dim3((params.of.cols + 
     found = called_binding(tmp_path / "k.cu")
     assert {name: list(t.shape) for name, t in found.tensors.items()} == {f"p_{x}": ["rows", "cols"] for x in "xyz"}
     assert sorted(found.sizes) == ["cols", "rows"] and found.grid == ["ceildiv(cols, 64)", "rows"]
+
+
+ROWS = """import torch, triton
+import triton.language as tl
+
+
+@triton.jit
+def words(w_ptr, s_ptr, o_ptr, N, stride_w, stride_o, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    n = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    w = tl.load(w_ptr + row * stride_w + n // 8, mask=n < N, other=0)
+    tl.store(o_ptr + row * stride_o + n, (w >> (n % 8) * 4) & 15 * tl.load(s_ptr + n, mask=n < N, other=0), mask=n < N)
+
+
+def run(w, s):
+    out = torch.empty((w.shape[0], s.numel()), dtype=torch.int32, device="cuda")
+    words[(w.shape[0], triton.cdiv(s.numel(), 32))](w, s, out, s.numel(), w.stride(0), out.stride(0), BLOCK=32)
+    return out
+
+
+def seen():
+    return run(torch.zeros(4, 32, dtype=torch.int32, device="cuda"), torch.ones(256, dtype=torch.int32, device="cuda"))
+"""
+TURNED = """import torch, triton
+import triton.language as tl
+
+
+@triton.jit
+def turned(q_ptr, q_stride, k_ptr, k_stride, c_ptr, c_stride, seq, tables: tl.constexpr, H: tl.constexpr, G: tl.constexpr, D: tl.constexpr):
+    p = tl.program_id(0)
+    d = tl.arange(0, D)
+    c = tl.load(c_ptr + tl.where(tables == 1, p % seq * c_stride, p * c_stride) + d)
+    q = q_ptr + p * q_stride + tl.arange(0, H)[:, None] * D + d[None, :]
+    k = k_ptr + p * k_stride + tl.arange(0, G)[:, None] * D + d[None, :]
+    tl.store(q, tl.load(q) * c[None, :])
+    tl.store(k, tl.load(k) * c[None, :])
+
+
+def run(q, k, c):
+    q = q.transpose(1, 2)
+    k = k.transpose(1, 2)
+    batch, seq, heads, dim = q.shape
+    q, k = q.contiguous(), k.contiguous()
+    turned[(batch * seq,)](q, q.stride(1), k, k.stride(1), c, c.stride(-2), seq, c.shape[0], heads, k.shape[2], dim)
+"""
+
+
+@pytest.mark.parametrize(("text", "facts", "said"), [
+    pytest.param(ROWS, {"stride_w >= ceildiv(N, 8)"}, "stride_w >= ceildiv(N, 8)", id="the part of a size that a row is in the call that is seen"),
+    pytest.param(TURNED, {"c_stride >= 32"}, "tables is 1", id="a row of so many elements, and axes that only one tensor names"),
+])
+def test_a_row_is_as_long_as_what_is_read_of_it(text: str, facts: set[str], said: str, tmp_path: Path,
+                                                   capsys: pytest.CaptureFixture[str]) -> None:
+    """A stride of which nothing says how large it is would be 1, so that the check would show a read beyond the last row."""
+    (tmp_path / "k.py").write_text(text, encoding="utf-8")
+    binding = called_binding(tmp_path / "k.py")
+    assert facts <= set(binding.facts)
+    _, out, err = called(capsys, "check", str(tmp_path / "k.py"))
+    assert "a counterexample" not in out.split("indices within 32 bits")[0] and said in err, out + err
+
+
+def test_an_inner_axis_that_nobody_names_is_what_the_kernel_walks(tmp_path: Path) -> None:
+    (tmp_path / "k.py").write_text("""import torch, triton
+import triton.language as tl
+
+
+@triton.jit
+def products(a_ptr, b_ptr, c_ptr, K, N, a_batch, b_batch, b_row, BLOCK: tl.constexpr):
+    i, n = tl.program_id(0), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for k in range(K):
+        total += tl.load(a_ptr + i * a_batch + k) * tl.load(b_ptr + i * b_batch + k * b_row + n, mask=n < N, other=0)
+    tl.store(c_ptr + i * N + n, total, mask=n < N)
+
+
+def run(a, b):
+    batch, K = a.shape
+    _, _, N = b.shape
+    c = torch.empty((batch, N))
+    products[(batch, triton.cdiv(N, 32))](a, b, c, K, N, a.stride(0), b.stride(0), b.stride(1), BLOCK=32)
+    return c
+""", encoding="utf-8")
+    binding = called_binding(tmp_path / "k.py")
+    assert binding.tensors["b_ptr"].shape == ["batch", "K", "N"] and binding.scalars["b_batch"] in ("K * N", "N * K")

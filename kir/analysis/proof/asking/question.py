@@ -8,6 +8,7 @@ from kir.analysis.facts import Facts
 from kir.analysis.proof.asking.flat import Apart
 from kir.analysis.proof.asking.terms import Terms
 from kir.base.dataclass import dataclass
+from kir.base.working import solving
 from kir.ir import nodes as n
 
 RLIMIT = 3_000_000
@@ -92,6 +93,7 @@ def facts_of(base: Facts, holding: Iterable[Holding]) -> Facts:
     return known
 
 
+@solving
 def asked(base: Facts, holding: Iterable[Holding], claim: n.Expr, sizes: Iterable[str] = (), beside: n.Expr | None = None, steps: Steps | None = None) -> Reply:
     """Whether `claim`, or `beside`, follows from the facts and what holds. For a claim that fails, values with small `sizes` are preferred. The sums of
     `beside` are only compared, so that they need not fit."""
@@ -150,12 +152,14 @@ def _solved(terms: Terms, goal: list[Any], sizes: Iterable[str], wraps: tuple[n.
     return Reply("fails", model, wraps) if model else Reply("unknown", {}, wraps)
 
 
+@solving
 def fitted(base: Facts, holding: Iterable[Holding], claim: n.Expr) -> tuple[n.Expr, ...]:
     """The signed sums of a question that are taken to fit their dtype, where another one was asked in its place."""
     known = facts_of(base, tuple(dict.fromkeys(holding)))
     return tuple(_translated(known, (*known.holds, *(h for h in holding if isinstance(h, n.Expr))), claim, frozenset())[0].wraps)
 
 
+@solving
 def consistent(base: Facts, steps: Steps) -> bool | None:
     """Whether facts hold for some sizes, products and all; None where the solver finds none, and does not say that there are none."""
     import z3
@@ -175,6 +179,7 @@ def consistent(base: Facts, steps: Steps) -> bool | None:
     return None
 
 
+@solving
 def fitting(base: Facts, holding: Iterable[Holding], e: n.Expr, parts: Iterable[n.Expr], steps: Steps) -> Reply:
     """Whether a sum fits its dtype. Its operands are taken to fit theirs, and so are sums that it is made of, each of which is a question of its own."""
     import z3

@@ -2,15 +2,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
 from typing import TypeGuard
 
 from kir.analysis.proof.asking.question import Holding, Ranging
-from kir.analysis.proof.values import both, compared
+from kir.analysis.proof.values import both, compared, wide
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.build import const
+from kir.ir.build import const, int_value
 from kir.ir.types import DType, dtype_of
 from kir.ir.visit import children, names_read, statements, substitute, walk
+
+LARGEST = tuple((1 << 31) - d for d in (1, 8, 64, 512)) + tuple((1 << 31) // d // 64 * 64 for d in (3, 9))
+SMALLEST = (1, 8, 64, 1 << 16)
+"""Sizes that are tried for sums that the solver says nothing of."""
 
 
 def only_extents(program: n.Program) -> frozenset[tuple[object, ...]]:
@@ -78,4 +83,42 @@ def relevant(holding: Iterable[Holding], claim: n.Expr, sizes: set[str]) -> tupl
     return tuple(out)
 
 
-__all__ = ["only_extents", "overflows", "polynomial_of", "relevant"]
+def _sizes(program: n.Program) -> list[str]:
+    """The numbers that a program is given."""
+    return [p.name for p in program.params if isinstance(p.of, DType)]
+
+
+def more_than(program: n.Program, e: n.Expr, most: int) -> Mapping[str, int] | None:
+    """Sizes at which an expression is larger, looked for where the sizes are 1 or so large that one of them, or two together, are."""
+    names = _sizes(program)
+    for values in product((1, 64, 512, 65_536), repeat=min(4, len(names))):
+        sizes = {**dict.fromkeys(names, 64), **dict(zip(names, values, strict=False))}
+        known = {p.name: const(sizes[p.name], p.of) for p in program.params if p.name in sizes and isinstance(p.of, DType)}
+        found = int_value(substitute(wide(e), known))
+        if found is not None and found > most and all(isinstance(f := substitute(fact, known), n.Const) and f.value for fact in program.facts):
+            return sizes
+    return None
+
+
+def at_the_most(program: n.Program, e: n.Expr, holding: tuple[Holding, ...]) -> Mapping[str, int] | None:
+    """Values at which a sum does not fit, looked for where one size, or all, are as large as can be, and variables are at
+    their last; or, of those whose ranges are numbers, at their `first`."""
+    names = _sizes(program)
+    for size in names:
+        for largest, small, first in product(LARGEST, (*SMALLEST, None), (False, True)):
+            small = largest if small is None else small
+            values = {**dict.fromkeys(names, small), size: largest}
+            known = {k: const(v, dtype_of(p.of)) for p in program.params if (k := p.name) in values and isinstance(p.of, DType) for v in (values[k],)}
+            if not all(isinstance(f := substitute(fact, known), n.Const) and f.value for fact in program.facts):
+                continue
+            for h in holding:
+                if isinstance(h, Ranging) and (last := int_value(substitute(h.hi, known))) is not None:
+                    at = int_value(substitute(h.lo, known)) if first and int_value(h.hi) is not None else last - 1
+                    values[h.var.name] = last - 1 if at is None else at
+                    known[h.var.name] = const(values[h.var.name], dtype_of(h.var.of))
+            if all(v.name in values for v in walk(e) if isinstance(v, n.Var)) and overflows(e, holding, values):
+                return values
+    return None
+
+
+__all__ = ["at_the_most", "more_than", "only_extents", "overflows", "polynomial_of", "relevant"]

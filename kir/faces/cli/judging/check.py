@@ -28,7 +28,7 @@ def command(
     package: Annotated[str, typer.Option(help="every kernel of an installed package, or of a folder")] = "",
     output: Annotated[Path | None, typer.Option("-o", "--output", callback=can_be_written,
                                                     help="with --package: the folder of the records and of report.md")] = None,
-    seconds: Annotated[float, typer.Option(help="with --package: processor time of one kernel")] = 60.0,
+    seconds: Annotated[float, typer.Option(min=0, help="with --package: processor time of one kernel")] = 60.0,
     runs: Annotated[int, typer.Option(min=0, help="how many sizes a program may be run at")] = 6,
     strict: Annotated[bool, typer.Option("--strict", help="exit 1 also for what is not decided, and for facts that nothing says")] = False,
 ) -> Result:

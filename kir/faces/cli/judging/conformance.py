@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def command(
     row: Annotated[list[str] | None, typer.Option(help="a row of the instruction table (may be repeated); by default all")] = None,
     on: Annotated[Literal["gpu"], typer.Option(help="where to run them")] = "gpu",
-    workers: Annotated[int, typer.Option(help="compilers side by side")] = 4,
+    workers: Annotated[int, typer.Option(min=1, help="compilers side by side")] = 4,
     cache: Annotated[Path | None, typer.Option(help="a folder in which compiled artifacts are kept")] = None,
 ) -> Result:
     """Run each row of the instruction table on the GPU and in the interpreter, and compare."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from kir.faces.cli._options import belong, can_be_written
+from kir.faces.cli._options import belong, can_be_written, written_on
 from kir.faces.cli._program import for_problem
 from kir.faces.cli._result import Result
 
@@ -35,7 +35,7 @@ def command(
     against: Annotated[str, typer.Option(help="another FILE[::KERNEL]: its code (its outputs, without --problem) is compared; or MODULE:FUNCTION")] = "",
     bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel (TOML)")] = None,
     against_bind: Annotated[Path | None, typer.Option(help="the binding of the other one, where it is another")] = None,
-    surface: Annotated[str, typer.Option(help="the surface to emit and compile; by default the kernel's own")] = "",
+    surface: Annotated[str, typer.Option(callback=written_on, help="the surface to emit and compile; by default the kernel's own")] = "",
     target: Annotated[str, typer.Option(help="targets, with commas between them")] = "sm_80,sm_90a",
     emit: Annotated[Path | None, typer.Option(callback=can_be_written, help="a file to write the emitted source to")] = None,
     cache: Annotated[Path | None, typer.Option(help="a folder in which compiled artifacts are kept")] = None,

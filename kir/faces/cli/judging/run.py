@@ -32,7 +32,7 @@ def command(
     check: Annotated[bool, typer.Option("--check", help="play the adversary: races, undefined values, bounds, timing")] = False,
     shape: Annotated[str, typer.Option(help="one of the problem's shapes (default: the first with a tail; with --check, all that are small)")] = "",
     distribution: Annotated[str, typer.Option(help="one of the problem's input distributions (default: normal; with --check, all)")] = "",
-    seed: Annotated[int, typer.Option(help="seed of the inputs")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="seed of the inputs")] = 0,
     sizes: Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE: a size or scalar, where no problem gives it")] = None,
     bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel (TOML)")] = None,
     against: Annotated[str, typer.Option(help="MODULE:FUNCTION of PyTorch's that computes the same: outputs are judged by it")] = "",

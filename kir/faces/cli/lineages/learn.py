@@ -19,9 +19,9 @@ def command(
     what: Annotated[list[str] | None, typer.Argument(help="packages, lists, folders, lineages, 'experts', 'pipelines'; none: the shipped evidence")] = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="the folder to write: evidence/, cards/, and tried/ until all are made")] = Path("learned"),
     walks: Annotated[Path | None, typer.Option(help="where walks are kept whole (default: OUTPUT/walks)")] = None,
-    workers: Annotated[int, typer.Option(help="kernels walked side by side; changes nothing but the time")] = 1,
-    seconds: Annotated[float, typer.Option(help="how long one kernel may take")] = 120.0,
-    within: Annotated[float, typer.Option(help="begin no further walk, and judge no further program of a pipeline, after so many seconds (0: no limit); "
+    workers: Annotated[int, typer.Option(min=1, help="kernels walked side by side; changes nothing but the time")] = 1,
+    seconds: Annotated[float, typer.Option(min=0, help="how long one kernel may take")] = 120.0,
+    within: Annotated[float, typer.Option(min=0, help="begin no further walk, and judge no further program of a pipeline, after so many seconds (0: no limit); "
                                            "the same command goes on")] = 0.0,
     fresh: Annotated[bool, typer.Option("--anew", help="walk again what is known")] = False,
     lift: Annotated[bool, typer.Option(help="make cards of the evidence")] = True,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from kir.faces.cli._options import belong, can_be_written, conditions
+from kir.faces.cli._options import belong, can_be_written, conditions, written_on
 from kir.faces.cli._program import for_problem
 from kir.faces.cli._progress import bar
 from kir.faces.cli._result import Result
@@ -40,15 +40,15 @@ def command(
     against: Annotated[str, typer.Option(help="MODULE:FUNCTION of PyTorch's that computes the same, as the problem")] = "",
     numbers: Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE: a scalar of the kernel that the problem does not have; of a "
                                                      "stored pipeline, a parameter")] = None,
-    surface: Annotated[str, typer.Option(help="the surface to emit and compile; by default the expert's own")] = "",
+    surface: Annotated[str, typer.Option(callback=written_on, help="the surface to emit and compile; by default the expert's own")] = "",
     target: Annotated[str, typer.Option(help="targets, with commas between them; by default those of sm_80 and sm_90a that have what the expert "
                                         "uses, on TileLang sm_90a")] = "",
     assume: Annotated[list[str] | None, typer.Option(help="a precondition to assume where it cannot be decided (may be repeated)")] = None,
-    steps: Annotated[int, typer.Option(help="the most steps to keep")] = 400,
-    attempts: Annotated[int, typer.Option(help="the most programs to gate")] = 1000,
-    seconds: Annotated[float, typer.Option(help="wall time after which the walk ends (0: none); the same command goes on")] = 0.0,
-    look: Annotated[int, typer.Option("--search-limit", help="the most programs to look through for an order of passes, before any is gated")] = 600,
-    workers: Annotated[int, typer.Option(help="programs judged side by side; changes nothing but the time")] = 2,
+    steps: Annotated[int, typer.Option(min=1, help="the most steps to keep")] = 400,
+    attempts: Annotated[int, typer.Option(min=1, help="the most programs to gate")] = 1000,
+    seconds: Annotated[float, typer.Option(min=0, help="wall time after which the walk ends (0: none); the same command goes on")] = 0.0,
+    look: Annotated[int, typer.Option("--search-limit", min=0, help="the most programs to look through for an order of passes, before any is gated")] = 600,
+    workers: Annotated[int, typer.Option(min=0, help="programs judged side by side (0: one a processor, up to 8); changes nothing but the time")] = 0,
     fresh: Annotated[bool, typer.Option("--restart", help="begin anew in a folder that holds an older walk")] = False,
 ) -> Result:
     """Walk an expert kernel back to naive, one gated step at a time, and rebuild it from the stored steps."""
@@ -60,7 +60,9 @@ def command(
     from kir.faces.cli._program import quoted_bind
     from kir.faces.report.terminal import summary
     from kir.faces.report.written import write_report, write_so_far
+    from kir.gate.inputs.places import taken_apart
     from kir.gate.proved.unsaid import require_own
+    from kir.hardware.machine import processors
     from kir.lineage.along import AlongEngine
     from kir.lineage.engine import PassEngine
     from kir.lineage.judge import judge_on
@@ -101,7 +103,8 @@ def command(
     )
     engine, folder = PassEngine.of(header) if along is None else AlongEngine.along(header, along.trace), Folder(output)
     with judge_on(on, header, expert.program) as judge, bar(f"walking {header.expert} back") as advance:
-        lineage = walk_back(expert.program, header, engine, judge, folder, budget, workers=workers, fresh=fresh, look=look, progress=advance,
+        side_by_side = workers or (2 if on == "gpu" else min(8, max(2, processors())))
+        lineage = walk_back(expert.program, header, engine, judge, folder, budget, workers=side_by_side, fresh=fresh, look=look, progress=advance,
                             begun=begun, so_far=lambda known: write_so_far(known, folder))
     replayed = write_report(lineage, folder, engine)
     left = lineage.outcome.violations
@@ -117,7 +120,7 @@ def command(
         {**summary(lineage), "replay_exact": replayed.ok, "files": files},
         _shown(lineage, folder.root),
         code=0 if replayed.ok else 1,
-        diagnostics=(*replayed.diagnostics, *notes, *engine.failures.values()),
+        diagnostics=(*replayed.diagnostics, *notes, *(() if problem else taken_apart(expert.program)), *engine.failures.values()),
     )
 
 

@@ -37,7 +37,7 @@ def command(
     ask: Annotated[bool, typer.Option("--ask", help="ask for what is open, one question at a time, and keep the answers beside the source")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="with --ask: take every proposal")] = False,
     calls: Annotated[list[Path] | None, typer.Option("--from", help="a recorded call (`kir capture`; may be repeated): one binding for all")] = None,
-    line: Annotated[int, typer.Option("--launch", help="the line of the launch to take, where there are several")] = 0,
+    line: Annotated[int, typer.Option("--launch", min=0, help="the line of the launch to take, where there are several")] = 0,
 ) -> Result:
     """Write the binding of a kernel."""
     from kir.base.store import write_atomic

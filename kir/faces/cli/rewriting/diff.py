@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def command(
     a: Annotated[str, typer.Argument(help="a program (FILE.kir, or FILE[::KERNEL] of a surface), or a lineage's folder with --step")],
     b: Annotated[str, typer.Argument(help="the program to compare with", show_default=False)] = "",
-    step: Annotated[int, typer.Option(help="the forward transition of the lineage, 1 at the naive end")] = 0,
+    step: Annotated[int, typer.Option(min=0, help="the forward transition of the lineage, 1 at the naive end")] = 0,
     bind: Annotated[Path | None, typer.Option(help="a binding, under which kernels of a surface are compared in normal form")] = None,
     html: Annotated[Path | None, typer.Option(help="also write the difference to this HTML file")] = None,
     algebra: Annotated[bool, typer.Option("--algebra", help="also say whether both are equal over the reals, for all inputs at the sizes of --set")] = False,

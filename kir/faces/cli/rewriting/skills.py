@@ -48,7 +48,7 @@ def search(
     bind: Bound = None,
     target: Aimed = "",
     surface: Annotated[str, typer.Option(help="the surface that the kernel is to be written on; by default its own")] = "",
-    most: Annotated[int, typer.Option(help="how many cards")] = 10,
+    most: Annotated[int, typer.Option(min=1, help="how many cards")] = 10,
     all_: Annotated[bool, typer.Option("--all", help="hypotheses too, not only admitted cards")] = False,
     at: Annotated[str, typer.Option(help="with --for: the sizes at which hits are forecast, M=..,N=..; by default those of the call, or usual ones")] = "",
     seconds: Annotated[float | None, typer.Option(help="with --for: how long forecasts may take; 0 for none (6)")] = None,

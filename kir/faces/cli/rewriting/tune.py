@@ -32,7 +32,7 @@ def command(
     shape: Annotated[list[str] | None, typer.Option(help="a shape of the problem, or M=..,N=..,K=.. (may be repeated); by default all timed ones")] = None,
     target: Annotated[str, typer.Option(help="the device that is modelled, and on which results are kept on the CPU")] = "h200",
     on: Annotated[Literal["cpu", "gpu"], typer.Option(help="where candidates are measured")] = "cpu",
-    budget: Annotated[int, typer.Option(help="measurements a shape")] = 12,
+    budget: Annotated[int, typer.Option(min=1, help="measurements a shape")] = 12,
     log: Annotated[Path | None, typer.Option(help="measurements are added to this file, and taken from it (JSON lines)")] = None,
     save: Annotated[bool, typer.Option(help="keep the results, for `kir opt --tuned`")] = True,
     into: Annotated[Path | None, typer.Option(help="the folder that results are kept in; by default the user's own")] = None,

@@ -10,6 +10,10 @@ if _next is not None and _next.loader is not None:
     _module = importlib.util.module_from_spec(_next)
     _next.loader.exec_module(_module)
 if os.environ.get("KIR_LAUNCHES"):
-    from kir.learning.corpus.hook import install
+    try:
+        from kir.learning.corpus.hook import install
 
-    install(os.environ["KIR_LAUNCHES"])
+        install(os.environ["KIR_LAUNCHES"])
+    except ImportError as _missing:  # another Python than KIR's: it runs as it would without
+        print(f"note: {sys.executable} cannot import KIR ({_missing}), so that no launch of it is recorded; KIR is installed for the Python that runs `kir`",
+              file=sys.stderr)
