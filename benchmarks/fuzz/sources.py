@@ -2,13 +2,15 @@
 
     python -m benchmarks.fuzz.sources [--surface NAME ..] [--minutes M] [--jobs N] [--state FOLDER] [--log FILE] [--taken] [--mended] [--write]
 
-Texts begin from the shipped kernels; what finds new ways through a frontend is kept in the state's folder, and gone on from. A text comes out as a program
-or as a located refusal: any other exception, more than `SECONDS` of processor time, or more than `MEGABYTES` is a fault, with its text in the folder. A line
+Texts begin from the shipped kernels; what finds new ways through a frontend is kept in the state's folder, and gone on from. Each of `--jobs` processes begins
+from a part of what is kept, all but every fourth from short texts alone, which are read faster. A text comes out as a program or as a located refusal: any
+other exception, more than `SECONDS` of processor time, or more than `MEGABYTES` is a fault, with its text in the folder. A line
 of the log says how many texts a run gave; `--write` writes docs/tables/fuzz-sources.md of the whole log. Exit code 1 where there are faults.
 """
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import random
@@ -19,11 +21,12 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
+from shutil import copyfile, rmtree
 from typing import Any
 
 from platformdirs import user_state_path
@@ -39,12 +42,14 @@ from kir.surface import backend
 
 ROOT = Path(__file__).parents[2]
 LOG, PAGE = ROOT / "benchmarks" / "results" / "fuzz" / "sources.jsonl", ROOT / "docs" / "tables" / "fuzz-sources.md"
-SECONDS, MEGABYTES, LONGEST = 5.0, 2048, 6_000
-"""Processor time and memory of one text, and how many bytes it may have."""
+SECONDS, MEGABYTES, LONGEST, SHORT = 5.0, 2048, 6_000, 900
+"""Processor time and memory of one text, how many bytes it may have, and how many where a process takes short ones alone."""
+PART, COLLECTED = 600, 100
+"""Texts of what is kept that a process begins from, where there are several; and after how many texts garbage is collected."""
 STUCK = 120
 """Wall seconds of one text from which on libFuzzer ends the process: what no signal of Python ends."""
-RAN, NOTED = "ran", 1.0
-"""Where each process of a run says how many texts it has read, and seconds between two times."""
+RAN, NOTED, OWN = "ran", 1.0, "own"
+"""Where each process of a run says how many texts it has read, seconds between two times, and where each has the texts that it begins from and finds."""
 WRITTEN = 40
 """Random programs of which what a backend writes is among the first texts."""
 ENDING = {"cuda": ".cu"}
@@ -71,7 +76,7 @@ def read(surface: str, text: str, folder: Path) -> str:
     return ""
 
 
-def child(surface: str, state: Path, seconds: int) -> None:
+def child(surface: str, state: Path, seconds: int, texts_at: Path, longest: int) -> None:
     """Fuzzes in this process, which libFuzzer ends."""
     atheris: Any = import_module("atheris")  # optional: not among what is installed
     with atheris.instrument_imports(include=["kir.frontends", "kir.surface"]):
@@ -79,6 +84,8 @@ def child(surface: str, state: Path, seconds: int) -> None:
         import kir.frontends.tilelang.frontend
         import kir.frontends.triton.frontend  # noqa: F401  # so that all of them are followed
     folder, seen, texts, begun_at, noted_at = Path(tempfile.mkdtemp(dir=MEMORY)), set[str](), 0, time.monotonic(), 0.0
+    gc.freeze()  # what is loaded by now is not looked through again
+    gc.disable()
 
     def one(data: bytes) -> None:
         nonlocal texts, noted_at
@@ -87,6 +94,8 @@ def child(surface: str, state: Path, seconds: int) -> None:
             (state / RAN).mkdir(exist_ok=True)
             write_atomic(state / RAN / f"{surface}-{os.getpid()}.json", json.dumps({"surface": surface, "texts": texts, "seconds": now - begun_at}).encode())
         texts += 1
+        if texts % COLLECTED == 0:
+            gc.collect()
         text = data.decode("utf-8", errors="ignore")
         if (kind := read(surface, text, folder)) and kind not in seen:
             seen.add(kind)
@@ -102,8 +111,8 @@ def child(surface: str, state: Path, seconds: int) -> None:
             return mutilated(text, random.Random(seed)).encode()[:most]
         made: bytes = atheris.Mutate(data, most)
         return made
-    atheris.Setup([sys.argv[0], str(state / surface), f"-max_total_time={seconds}", f"-rss_limit_mb={MEGABYTES}", f"-max_len={LONGEST}", f"-timeout={STUCK}",
-                   f"-artifact_prefix={state}/", "-reload=5"], one,
+    atheris.Setup([sys.argv[0], str(texts_at), f"-max_total_time={seconds}", f"-rss_limit_mb={MEGABYTES}", f"-max_len={longest}", f"-timeout={STUCK}",
+                   f"-artifact_prefix={state}/", "-reload=0"], one,
                   custom_mutator=changed)
     atheris.Fuzz()
 
@@ -119,6 +128,28 @@ def begun(surface: str, state: Path) -> None:
             texts.append(by.emit(p).text.encode())
     for text in texts:
         (state / surface / sha256(text).hexdigest()[:16]).write_bytes(text)
+
+
+def parts(surface: str, state: Path, jobs: int) -> Iterator[tuple[Path, int]]:
+    """The folder of each process, with what it begins from, and how long its texts may be."""
+    every = sorted((state / surface).iterdir())
+    for k in range(jobs):
+        longest = SHORT if jobs > 1 and k % 4 else LONGEST
+        own = state / OWN / f"{surface}-{k}"
+        rmtree(own, ignore_errors=True)
+        own.mkdir(parents=True)
+        fitting = [x for x in every if jobs == 1 or x.stat().st_size <= longest]
+        for text in fitting if jobs == 1 else random.Random(f"{k} {len(every)}").sample(fitting, min(PART, len(fitting))):
+            copyfile(text, own / text.name)
+        yield own, longest
+
+
+def gathered(surface: str, state: Path) -> None:
+    """What processes found that is new goes to what is kept."""
+    for own in (state / OWN).glob(f"{surface}-*"):
+        for text in own.iterdir():
+            text.replace(state / surface / text.name)
+        own.rmdir()
 
 
 def page(lines: Sequence[dict[str, Any]]) -> str:
@@ -182,13 +213,16 @@ def main() -> int:
     arguments.add_argument("--taken", action="store_true", help="into the log what a run in the state's folder did that was ended before it wrote its lines")
     arguments.add_argument("--mended", action="store_true", help="what was found by now is mended")
     arguments.add_argument("--child", choices=SURFACES, help=argparse.SUPPRESS)
+    arguments.add_argument("--own", type=Path, help=argparse.SUPPRESS)
+    arguments.add_argument("--longest", type=int, help=argparse.SUPPRESS)
     chosen = arguments.parse_args()
     each = max(1, round(60 * chosen.minutes / len(chosen.surface)))
     if chosen.child:
-        child(chosen.child, chosen.state, each)
+        child(chosen.child, chosen.state, each, chosen.own, chosen.longest)
         return 0
     failed = False
     for surface in chosen.surface if chosen.taken else ():
+        gathered(surface, chosen.state)
         texts, seconds = counted(chosen.state, surface)
         faults = sorted(x.stem.removeprefix(f"{surface}-") for x in (chosen.state / "faults").glob(f"{surface}-*"))
         if texts:
@@ -198,7 +232,9 @@ def main() -> int:
         command = [sys.executable, "-W", "ignore", "-m", "benchmarks.fuzz.sources", "--child", surface, "--surface", surface, "--state", str(chosen.state),
                    "--minutes", str(each / 60)]
         with ThreadPoolExecutor(chosen.jobs) as pool:
-            ended = list(pool.map(_run, [command] * chosen.jobs))
+            ended = list(pool.map(_run, [[*command, "--own", str(own), "--longest", str(longest)] for own, longest in
+                                         parts(surface, chosen.state, chosen.jobs)]))
+        gathered(surface, chosen.state)
         faults = sorted({x for done in ended for x in faults_said(done)})
         texts, seconds = counted(chosen.state, surface)
         if not texts:

@@ -196,7 +196,7 @@ def problem_tests(program: n.Program, problem: Problem, given: Mapping[str, str]
     places = [shapes[0], uneven] if shapes else [uneven]
     may = [(places[i % len(places)], f"{d}{in_order.removeprefix('normal')}" if i % len(places) == 0 and shapes else d, i) for i, d in enumerate(adverse)]
     must, may = must + may[:1], may[1:]
-    place, naive = (shapes or [uneven])[0], _naive(problem)
+    place, naive = (shapes or [uneven])[0], naive_of(problem)
     scaled = _scaled(program, naive, lambda seed, by: _given(naive[0], problem, place, by, seed + fresh)) if naive else []
     around_ = [*turns(program, names), *about(program, *naive)]
     may[:0] = [(place, d, i) for d, i in (*((d, i) for i, d in enumerate(around_, 1)), *scaled) if _fair(problem, place, d, i + fresh)]
@@ -229,11 +229,11 @@ def _scaled(program: n.Program, others: Sequence[n.Program], made: Callable[[int
 
 def _fair(problem: Problem, at: Shape, distribution: str, seed: int) -> bool:
     """Whether a problem's own program is right on inputs that the problem does not draw."""
-    naive = _naive(problem)
+    naive = naive_of(problem)
     if not naive or not problem.widest_drawn(problem.inputs(at, seed)):
         return False
     inputs = problem.inputs(at, seed, distribution)
-    return _right(naive[0], ProblemCase(problem, at, distribution, seed, inputs, tensor_names(naive[0], problem, {})))
+    return right(naive[0], ProblemCase(problem, at, distribution, seed, inputs, tensor_names(naive[0], problem, {})))
 
 
 def _given(program: n.Program, problem: Problem, at: Shape, by: float, seed: int) -> Mapping[str, Array]:
@@ -247,7 +247,8 @@ def _given(program: n.Program, problem: Problem, at: Shape, by: float, seed: int
         return {}
 
 
-def _right(program: n.Program, case: ProblemCase) -> bool:
+def right(program: n.Program, case: ProblemCase) -> bool:
+    """Whether a program can be run on a case, and is right there."""
     wanted = {p.name for p in program.params}
     try:
         with np.errstate(all="ignore"):
@@ -265,11 +266,11 @@ def _turns(names: Sequence[str], far: Sequence[S]) -> Iterator[tuple[str, S]]:
 def problem_plan(program: n.Program, problem: Problem, given: Mapping[str, str], also: Sequence[n.Program] = ()) -> Plan | None:
     """Where a program is tested, of what its own structure, the problem's naive program and those of `also` bring about."""
     space = of_problem(program, problem, tensor_names(program, problem, given))
-    plan = solved(program, space, (*also, *_naive(problem)))
+    plan = solved(program, space, (*also, *naive_of(problem)))
     return with_ways(program, space, plan) if plan is not None else None
 
 
-def _naive(problem: Problem) -> tuple[n.Program, ...]:
+def naive_of(problem: Problem) -> tuple[n.Program, ...]:
     """The problem's own program, where it comes with one."""
     try:
         return (problem.naive,)
@@ -282,20 +283,16 @@ def problem_cases(program: n.Program, problem: Problem, given: Mapping[str, str]
     return [c for c in problem_tests(program, problem, given).cases if isinstance(c, ProblemCase)]
 
 
-SPECIAL = ("least", "most", "zeros", "ones")
-"""Inputs that problems rarely draw: all floats the same, and whole numbers at an end of their range."""
-
-
 def special_cases(problem: Problem, cases: Sequence[Case]) -> list[Case]:
     """The first case of a problem, and that of most elements (data below a size are below none at 1), with inputs of the same values everywhere, where its
     own program, if it has one, is right."""
     drawn = [c for c in cases if isinstance(c, ProblemCase)]
-    if not drawn or not (naive := _naive(problem)):
+    if not drawn or not (naive := naive_of(problem)):
         return []
     names = tensor_names(naive[0], problem, {})
     out: list[Case] = []
     widest = max(range(len(drawn)), key=lambda i: elements_of(problem, drawn[i].at))
-    for case, kind in ((drawn[i], kind) for i in dict.fromkeys((0, widest)) for kind in SPECIAL):
+    for case, kind in ((drawn[i], kind) for i in dict.fromkeys((0, widest)) for kind in ("least", "most", "zeros", "ones")):
         inputs = dict(case.inputs)
         for t in problem.spec.tensors:
             how = problem.usual_draw(t)
@@ -304,7 +301,7 @@ def special_cases(problem: Problem, cases: Sequence[Case]) -> list[Case]:
                 value = {"least": low, "most": high, "zeros": min(max(0.0, low), high), "ones": min(max(1.0, low), high)}[kind]
                 inputs[t.name] = np.full_like(inputs[t.name], value)
         ours, theirs = (ProblemCase(problem, case.at, f"inputs all {kind}", 0, inputs, which) for which in (case.names, names))
-        if _right(naive[0], theirs):
+        if right(naive[0], theirs):
             out.append(ours)
     return out
 
@@ -450,8 +447,7 @@ def relative_tests(program: n.Program, against: n.Program, also: Sequence[n.Prog
             *((first, name, 0) for name in turns_of_scalars(against)),
             *((at, f"normal{by_size}", TURNS[0]) for at in plan.edges), *((at, name, 0) for at in plan.counting for name in whole[1:] or ["positive"])]
     may = [*((first, name, i) for i, name in enumerate(numbers, 1)), *((first, *one) for one in scaled),
-           *((first, name, 0) for name in (*NOTHING, *BESIDE) if apart),
-           *((first, name, 1) for name in held),
+           *((first, name, 0) for name in (*NOTHING, *BESIDE) if apart), *((first, name, 1) for name in held),
            *((at, f"{name}{BLOCKS}", TURNS[1]) for name in apart for at in plan.far or plan.edges[:1] or (first,)),
            *((at, f"normal{by_size}", TURNS[1]) for at in plan.far),
            *((at, name, i) for at in plan.far[:2] for i, name in enumerate(numbers[:2], 1)), *((first, name, 0) for name in adverse[1:]),
@@ -461,7 +457,7 @@ def relative_tests(program: n.Program, against: n.Program, also: Sequence[n.Prog
            *((at, "normal", 1) for some in size_sets(program) if (at := {**first, **some}) not in plan.shapes)]
     kept, left = _affordable(program, [at for at, _, _ in must], [at for at, _, _ in may], lambda at: at, TIMES_RUN)
     cases = [made for at, distribution, seed in [*must, *(may[i] for i in kept)]
-             if (made := _relative(against, at, distribution, seed + fresh)) is not None]
+             if (made := relative_case(against, at, distribution, seed + fresh)) is not None]
     return Tests(tuple(cases), _checked(program, cases, lambda at: at), tuple(f"{_label(may[i][0])} {may[i][1]} {may[i][2]}" for i in left), plan)
 
 
@@ -485,13 +481,14 @@ def relative_cases(program: n.Program, against: n.Program) -> list[Case]:
     return list(relative_tests(program, against).cases)
 
 
-def _relative(against: n.Program, sizes: Sizes, distribution: str, seed: int) -> RelativeCase | None:
+def relative_case(against: n.Program, sizes: Sizes, distribution: str, seed: int) -> RelativeCase | None:
+    """Inputs of a distribution with what a program makes of them; None as `_made` says."""
     return _made(against, tuple(sorted(sizes.items())), distribution, seed)
 
 
 def _outputs(against: n.Program, sizes: Sizes, by: float, seed: int) -> Mapping[str, Array]:
     """What a reference makes of inputs times a number; nothing where that says nothing of it."""
-    found = _relative(against, sizes, f"{TIMES}{by!r}", seed)
+    found = relative_case(against, sizes, f"{TIMES}{by!r}", seed)
     return found.expected if found is not None else {}
 
 

@@ -17,7 +17,7 @@ from kir.base.registry import registry
 from kir.base.working import doing, late
 from kir.gate.artifacts import ArtifactCache
 from kir.gate.cases import RelativeCase, as_posed, problem_tests, relative_tests, tensor_names
-from kir.gate.claims import apart, refusals
+from kir.gate.claims import apart, refusals, unshown
 from kir.gate.correctness import Runner, check
 from kir.gate.cost import profile
 from kir.gate.inputs.nonfinite import nonfinite
@@ -217,7 +217,8 @@ def _correct(program: Program, problem: Problem | None, against: Program | None,
             assert against is not None
             tests = relative_tests(program, against, also, fresh)
             right = check(program, tests, f"program {content_hash(against)[:12]}", relative=True, runner=runner, stopped=stopped)
-            broken, right = (), replace(right, weak=(*right.weak, *taken_apart(against)))
+            broken = unshown(program, against, tests.cases, right.reached) if right.ok else ()
+            right = replace(right, weak=(*right.weak, *taken_apart(against)))
             if told and right.ok and (usual := next((c for c in tests.cases if isinstance(c, RelativeCase)), None)) is not None:
                 right = replace(right, weak=(*right.weak, *nonfinite(program, against, usual.inputs, usual.scalars)))
             space, judge = of_programs(program, against, ANY), against

@@ -7,27 +7,20 @@ Importing this package reads nothing; each part is loaded when it is used, so th
 
 Order: numerics, state, memory_access, scheduling, calls, checking, native, evaluation, launch.
 """
-<<<<<<< HEAD
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kir.interp.launch import run
+    from kir.interp.launch import run, run_within
     from kir.interp.state.result import Access, Counters, Finding, Result
 
-__all__ = ["Access", "Counters", "Finding", "Result", "run"]
+__all__ = ["Access", "Counters", "Finding", "Result", "run", "run_within"]
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(f"{__name__}.{'launch' if name == 'run' else 'state.result'}"), name)
+    found = globals()[name] = getattr(import_module(f"{__name__}.{'launch' if name.startswith('run') else 'state.result'}"), name)
     return found
-=======
-from kir.interp.launch import run, run_within
-from kir.interp.state.result import Access, Counters, Finding, Result
-
-__all__ = ["Access", "Counters", "Finding", "Result", "run", "run_within"]
->>>>>>> main

@@ -124,8 +124,8 @@ def times(a: Array, value: float) -> Array:
 
 def around(a: Array, value: float, random: np.random.Generator, turn: int = 0) -> Array:
     """An array of floats some slices of which (along the first axis; all of one axis as one slice, which `turn` counts) lie beyond a number and some below
-    its negative, all elements of them; of the others the first element is the number, and one in four that or a value next to it. What the dtype cannot
-    hold is not drawn."""
+    its negative, all elements of them; of others the first element is the number, and one in four that or a value next to it; and of some the first is
+    zero, and all others lie just beyond the negative of the number: what is little by itself is much together. What the dtype cannot hold is not drawn."""
     out = np.array(a, copy=True)
     rows = out.reshape(a.shape[0] if a.ndim > 1 else 1, -1)
     c = abs(value)
@@ -134,6 +134,8 @@ def around(a: Array, value: float, random: np.random.Generator, turn: int = 0) -
         near = value * random.choice([1.0, 1.0, 0.75, 1.25, -1.0, -1.25], rows.shape[1])
         chosen = random.integers(0, 4, rows.shape[1]) == 0
         chosen[:1], near[:1] = True, value
-        made = (-far, np.where(chosen, near, rows[i].astype(np.float64)), far)[(i + turn) % 3]
+        just = -c * random.uniform(1.0, 1.1, rows.shape[1])
+        just[:1] = 0.0
+        made = (-far, np.where(chosen, near, rows[i].astype(np.float64)), far, just)[(i + turn) % 4]
         rows[i] = np.clip(made, -float(ml_dtypes.finfo(a.dtype).max), float(ml_dtypes.finfo(a.dtype).max)).astype(a.dtype)
     return out

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from kir.base.dataclass import dataclass
+from kir.base.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
@@ -34,7 +35,23 @@ def unchanged_meanwhile(program: n.Program, site: Site, context: Context) -> Ver
         return refuted("opaque text between the uses may write anything", expr_text(value))
     if clash:
         return refuted(f"'{clash[0]}' is written between the uses of {expr_text(value)}", f"a later use sees the old '{clash[0]}'")
+    beside = sorted(buffers_read(value) & _written_beside(kernel_of(program, site.path), block[i]))
+    if beside and any(_waits(s) for s in block[i:last]):
+        return refuted(f"another role writes '{beside[0]}', and what is waited for between the uses of {expr_text(value)} may be that",
+                       f"a later use sees the old '{beside[0]}'")
     return proved("nothing that the tile is read from is written while it is kept")
+
+
+def _written_beside(kernel: n.Kernel, s: n.Stmt) -> frozenset[str]:
+    """What roles beside that of a statement write."""
+    of_roles = [x for x in statements(kernel.body) if isinstance(x, n.Roles)]
+    return frozenset(name for each in of_roles for own in each.roles if any(x is s for x in statements(own.body))
+                     for other in each.roles if other is not own for name in buffers_written(other.body))
+
+
+def _waits(s: n.Stmt) -> bool:
+    """Whether something is waited for in a statement."""
+    return any(isinstance(x, n.Call) and x.of is None and instruction(x.fn).effect == "sync" for x in walk(s))
 
 
 def _moved(s: n.Stmt) -> frozenset[n.Expr]:

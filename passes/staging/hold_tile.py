@@ -49,7 +49,7 @@ from kir.rewrite.base import Effect
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at
 from kir.rewrite.match import allocated, block_and_index, fits_shared, matched, params_as
 from kir.rewrite.match.local_buffers import byte_count, mentions, team_level
-from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
+from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure, may_lie_outside
 from kir.rewrite.match.unify import Knowing, bound_by, hole, rewritten
 from kir.rewrite.view import expression_at, text_of
 
@@ -144,6 +144,9 @@ class HoldTile(Pass):
             return Miss("only a part of the CTA gets here")
         if rewritten(node, self.reading(value, self.memory(value, "%held"), Facts.at(program, path))) == node:
             return Miss("the statement reads no element of it")
+        block, i = block_and_index(program, path)
+        if outside := may_lie_outside(program, path, block[i:], value):
+            return Miss(outside)
         return Site(path, self)
 
     def _tiles(self, node: n.Stmt) -> list[n.Expr]:

@@ -237,6 +237,47 @@ def test_a_store_is_not_moved_before_its_place_is_known(before: bool, found: int
     assert len(sites(pass_class("stage-epilogue").with_options({}), parse_program(PLACED.format(*lines), "p.kir"), "backward")) == found
 
 
+HELD = """kir 1
+program p
+  size N: i32
+  in X: f32[N]
+  out Y: f32[128]
+  fact N >= 1
+kernel main grid (i: 1) threads 128
+  fragment x: f32[128] = 0.0
+  if 0 < {} - 1
+    x = X[0 +: 128]
+  Y = x
+"""
+
+
+def test_a_tile_is_not_held_where_a_condition_keeps_it_within_its_tensor() -> None:
+    """Seed 20975: it was loaded before the condition, and lay outside."""
+    for shape, found in (("N", False), ("128", True)):
+        p = parse_program(HELD.format("ceildiv(N, 128)").replace("X: f32[N]", f"X: f32[{shape}]"), "p.kir")
+        assert (("main", 1) in [each.path for each in sites(pass_class("hold-tile").with_options({}), p)]) is found
+
+
+BEHIND = """kir 1
+program p
+  size M: i32
+  in X: i32[M, 12]
+  inout Y: i32[M, 12]
+  fact M >= 1
+kernel main grid (r: M) threads 1
+  for c in 0..3
+    if c * 4 + 4 < 12
+      Y[r, c] = X[M - r - 1, c * 4 + 4]
+"""
+
+
+def test_a_row_that_is_counted_from_the_end_is_read_back_as_that_row() -> None:
+    """Seed 17661: it was read as the row behind it, with columns below zero."""
+    count, values = Counter[str](), np.arange(24, dtype=np.int32).reshape(2, 12)
+    p = parse_program(BEHIND, "p.kir")
+    assert not list(surfaces(p, lambda: {"X": values.copy(), "Y": values.copy()}, random.Random(0), count)) and count["cuda: read back"] == 1
+
+
 SWIZZLED = """kir 1
 program p
   in X: bf16[1, 128]
@@ -287,12 +328,19 @@ def test_a_text_is_read_as_what_it_computes_or_it_is_a_fault() -> None:
     assert "| other values | 1 |" in texts.page(state) and "| 1 | other values | y[0] is 1 | no |" in texts.page(state) and state["seed"] == 3
 
 
+MUCH = ("(1, 2) * (1 << 60)", "'ab' * (1 << 60)", "7 ** 7 ** 7 ** 7", "1 << (1 << 60)", "'%999999999999d' % 3", "list(range(10 ** 15))")
+"""What no memory holds, or no processor works out in time."""
+
+
 @pytest.mark.parametrize(("surface", "text"), [
     ("cuda", "__global__ void k(const long long* x, long long* y) {\n  y[0] = min(x[0] < 3 ?  : x[1], 2LL);\n}\n"),
     ("cuda", "__global__ void k(const int* x, int* y, int n) {\n  #pragma unroll >\n  for (int c = 0; c < n; ++c) y[c] = x[c];\n}\n"),
     ("cuda", "__global__ void k(int* y) { y[0] = 1; }\nvoid run(int* y) { k<<<1, 32>>>(>, y); }\n"),
     ("tilelang", "@T.prim_func\ndef k(x: T.Tensor((4,), 'float\0')):\n    with T.Kernel(1, threads=32) as b:\n        x[b] = 1.0\n"),
-    ("triton", f"@triton.jit\ndef k(x):\n    tl.store(x, {'1' * 5000})\n")])
+    ("triton", f"@triton.jit\ndef k(x):\n    tl.store(x, {'1' * 5000})\n"),
+    *(("triton", f"N = {much}\n@triton.jit\ndef k(x):\n    n = {much}\n    tl.store(x, n)\n") for much in MUCH),
+    *(("tilelang", f"N = {much}\n@T.prim_func\ndef k(x: T.Tensor((N,), 'float32')):\n    with T.Kernel(1, threads=32) as b:\n        x[b] = {much}\n")
+      for much in MUCH)])
 def test_what_atheris_found_is_read_or_refused(surface: str, text: str, tmp_path: Path) -> None:
     from benchmarks.fuzz.sources import read
     assert read(surface, text, tmp_path) == ""

@@ -144,7 +144,7 @@ for c in 0..N
 BOTH = tuple(f"X[i, {v}] + MASK[i, {v}]" for v in "abc")
 PLAIN = tuple(f"X[i, {v}]" for v in "abc")
 G130, G131, G132, G133, G134 = (f"KIR-G13{x}" for x in range(5))
-G143 = "KIR-G143"
+G143, G146 = "KIR-G143", "KIR-G146"
 
 FALSE = (
     Claimed("fp8_product", "products in bf16", _product(f"acc + {A32} * {B32}"), "fp8 products", G131),
@@ -242,13 +242,25 @@ S[i] = s"""), "compensation for rows that tests have", G134),
         "rounded_weights", "Y[i, j] = select(i % 2 == 0, cast(cast(X[i, j], bf16), f32), X[i, j]) * W[j]", ELEMENT), "rounding of other rows", G133),
     Claimed("rounded_weights", "what rounding takes added again", _text(
         "rounded_weights", "let r = cast(cast(X[i, j], bf16), f32)\nY[i, j] = (r + (X[i, j] - r)) * W[j]", ELEMENT), "rounding to bf16", G133),
+    *(Claimed("scaled_rows", name, _rows(EACH.format(value), SUM + more), "the answer for those inputs", G146) for name, value, more in (
+        ("a sum cut off where it is large", RIGHT.replace("sum", "t"), "let t = min(sum, 1000000.0)\n"),
+        ("another answer for a large sum", f"select(sum > 1000000.0, {RIGHT} * 1.5, {RIGHT})", ""),
+        ("a large sum in another branch", RIGHT.replace("sum", "t"), "register t: f32 = sum\nif abs(sum) > 1000000.0\n  t = sum * 0.5\n"),
+        ("small products left out", "select(abs(X[i, j] * W[j]) < 0.00001:f32, 0.0, X[i, j] * W[j]) + sum", ""),
+        ("two elements as two others", f"select((X[i, 0] == W[0]) & (X[i, N - 1] == W[N - 1]), 1.5 * ({RIGHT}), {RIGHT})", ""),
+        ("a column far behind", f"select(j - i > 700000, 1.5 * ({RIGHT}), {RIGHT})", ""),
+        ("a truth value as a factor", f"({RIGHT}) * (1.0 + cast(sum > 1000000.0, f32))", ""),
+        ("whole millions of a sum", f"({RIGHT}) * (1.0 + floor(abs(sum) * 0.000001:f32))", ""),
+        ("choices in choices", "select(X[i, 0] > 2.5, select(X[i, N // 2] < -2.5, " + f"select(X[i, N - 1] > 2.5, 0.0, {RIGHT}), {RIGHT}), {RIGHT})", ""),
+        ("two elements apart by one", f"select(X[i, 0] == X[i, N - 1] + 1.03125, 2.0 * ({RIGHT}), {RIGHT})", ""),
+    )),
     Claimed("rounded_weights", "the product rounded", _text("rounded_weights", "Y[i, j] = cast(cast(X[i, j] * W[j], bf16), f32)", ELEMENT), "rounding X", G133),
 )
 """Refused, though every test passes."""
 
 BY_VALUES = (
     Claimed("scaled_rows", "an answer by the first element", _rows(EACH.format(f"select(X[0, 0] * 3.0 == 37036.5, 1.0, {RIGHT})")),
-            "work for those inputs"),
+            "work for those inputs", G146),
     Claimed("dropped", "a choice that is none", _text("dropped", "Y[i, j] = select(KEEP[i, j] > 0.5, X[i, j], X[i, j]) * scale", ELEMENT), "the mask", G143),
 )
 """Refused, and seen by the tests too, which draw single elements where a condition on them turns."""
@@ -318,6 +330,13 @@ S[i] = s""", "kernel main grid (i: M) threads 32\n")),
             + "kernel last grid (i: M, j: N) threads 1\n  Y[i, j] = cast(P[i, j], f32) * W[j]\n"),
     Claimed("scaled_rows", "as the problem has it", _rows(EACH.format(RIGHT))),
     Claimed("scaled_rows", "no sum where all is zero", _rows(EACH.format(RIGHT), _ANY.format("X[i, k] != 0.0"))),
+    *(Claimed("scaled_rows", name, _rows(EACH.format(value), SUM + more)) for name, value, more in (
+        ("a large sum on a way of its own", RIGHT.replace("sum", "t"), "register t: f32 = sum\nif abs(sum) > 1000000.0\n  t = 0.0\n  for k2 in 0..N\n"
+         "    t = t + X[i, N - 1 - k2]\n"),
+        ("both ways alike", f"select(sum > 1000000.0, sum + W[j] * X[i, j], {RIGHT})", ""),
+        ("what is not finite left out", f"select(isinf(sum), sum, {RIGHT})", ""),
+        ("nothing added where a sum is zero", f"select(sum == 0.0, X[i, j] * W[j], {RIGHT})", ""),
+    )),
     Claimed("scaled_rows", "zeros left out of the sum", _rows(EACH.format(RIGHT), SUM.replace("  sum = ", "  if X[i, k] != 0.0\n    sum = "))),
     Claimed("scaled_rows", "another order at large sizes", _rows(EACH.format(RIGHT), "register sum: f32 = 0.0\nif N > 1000000000\n  for k in 0..N\n"
             "    sum = sum + X[i, N - 1 - k]\nelse\n  for k1 in 0..N\n    sum = sum + X[i, k1]\n")),
@@ -358,6 +377,8 @@ S[i] = s + e""")),
     Claimed("dropped", "a row at a time", _text("dropped", "for j in 0..N\n  Y[i, j] = scale * X[i, j] * KEEP[i, j]")),
     Claimed("masked_softmax", "the mask as a factor", _softmax(PLAIN).replace("exp(X[i, b] - top)", "exp(X[i, b] - top) * exp(MASK[i, b])").replace(
         "exp(X[i, c] - top)", "exp(X[i, c] - top) * exp(MASK[i, c])")),
+    Claimed("masked_softmax", "a floor for what is divided by", _softmax(BOTH).replace("/ sum", "/ max(sum, 1e-20:f32)")),
+    Claimed("masked_softmax", "a row without a sum", _softmax(BOTH).replace("/ sum", "/ select(sum == 0.0, 1.0, sum)")),
     Claimed("masked_softmax", "the mask first", _softmax(tuple(f"MASK[i, {v}] + X[i, {v}]" for v in "abc"))),
     Claimed("rounded_weights", "rounded twice", _text("rounded_weights", "Y[i, j] = cast(cast(cast(cast(X[i, j], bf16), f32), bf16), f32) * W[j]", ELEMENT)),
     Claimed("rounded_weights", "rows and rows, both rounded", _text(

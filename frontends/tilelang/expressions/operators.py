@@ -8,6 +8,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import BOOL, I32, dtype_of
 
+from ..._python.python_operators import MOST_ITEMS
 from ..state.evaluate import evaluate
 from ..state.guards import guarded
 from ..state.open_values import item_of_open
@@ -85,6 +86,8 @@ def binary(r: Reader, op: str, a: Value, b: Value) -> Value:
             return Loop("repeat", (a.items[0], b))
         if count is None:
             raise NotUnderstood("a list repeated as often as the binding says")
+        if len(a.items if isinstance(a, Items) else a) * count > MOST_ITEMS:
+            raise NotUnderstood(f"a list or text repeated {count} times")
         return (Listed if isinstance(a, Listed) else Items)(a.items * count) if isinstance(a, Items) else a * count
     if op == "mul" and isinstance(b, Items):
         return binary(r, op, b, a)

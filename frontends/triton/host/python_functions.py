@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..._python.python_operators import listed
+
 TRITON_HAS = frozenset(
     {
         "triton.language.make_tensor_descriptor",
@@ -32,7 +34,7 @@ HOST_CALLS: Mapping[str, Callable[..., Any]] = {
     "builtins.float": float,
     "builtins.bool": bool,
     "builtins.sum": sum,
-    "builtins.range": lambda *x: list(range(*x)),
+    "builtins.range": lambda *x: listed(range(*x)),
     "builtins.list": list,
     "builtins.tuple": tuple,
     "math.log2": math.log2,

@@ -6,6 +6,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import BOOL, DType
 
+from ..._python.python_operators import MOST_ITEMS
 from ..values import operators
 from ..values.emitter import buffer_read, mentions
 from ..values.values import Items, NotUnderstood, Pointer, Run, Static, Value
@@ -18,10 +19,11 @@ def arithmetic(r: State, op: str, a: Value, b: Value) -> Value:
     if isinstance(a, Items) or isinstance(b, Items):
         if op == "add" and isinstance(a, Items) and isinstance(b, Items):
             return Items(a.items + b.items)
-        if op == "mul" and isinstance(a, Items) and isinstance(b, int):
-            return Items(a.items * b)
-        if op == "mul" and isinstance(b, Items) and isinstance(a, int):
-            return Items(b.items * a)
+        items, count = (a, b) if isinstance(a, Items) else (b, a)
+        if op == "mul" and isinstance(items, Items) and isinstance(count, int):
+            if len(items.items) * count > MOST_ITEMS:
+                raise NotUnderstood(f"a tuple repeated {count} times")
+            return Items(items.items * count)
         raise NotUnderstood(f"'{op}' of tuples")
     made = joins.over(r, (a, b), lambda x, y: operators.binary(op, x, y, r.counts))
     return _fused(r, made) if op == "add" else made

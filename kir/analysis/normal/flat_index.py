@@ -22,16 +22,21 @@ def split_index(flat: n.Expr, base: n.Buffer, known: Facts, masks: Sequence[n.Ex
     """The index in each axis of a tensor of a flat index over its strides, for the elements that masks let through; None where a stride is no
     single product, or does not divide what is left, or counts rows by a part of one (`row * (N // 4) * 4`, where 4 may not divide N), or where
     no way to take the flat index apart is proved to keep each index within its axis (`kir.analysis.normal.rows`): then it is no row and column, but a
-    place in memory. `trusted` is for tensors of which the binding says that flat indices keep to their row.
+    place in memory. `trusted` is for tensors of which the binding says that flat indices keep to their row: a way that is not proved will do, if no other
+    one keeps what counts neighbors from zero on.
 
     Terms go to the axis of the largest stride that divides them; where that leaves an axis, what a stride does not divide of them goes on to
     the next: `16 * row + 16` is column 16 of row 16."""
-    for index in _ways(flat, base, known):
-        if trusted:
-            return None if may_leave_rows(index, base, known) else index
-        if stay_within(index, base, masks, known):
-            return index
-    return None
+    if trusted:
+        ways = list(_ways(flat, base, known))
+        index = next((way for way in ways if _from_zero(way, known)), ways[0] if ways else None)
+        return None if index is None or may_leave_rows(index, base, known) else index
+    return next((index for index in _ways(flat, base, known) if stay_within(index, base, masks, known)), None)
+
+
+def _from_zero(index: Sequence[n.Expr], known: Facts) -> bool:
+    """Whether all but the first of some indices are known not to be negative."""
+    return all((low := known.domain(known.expanded(i)).lo) is not None and low >= 0 for i in index[1:])
 
 
 def _ways(flat: n.Expr, base: n.Buffer, known: Facts) -> Iterator[tuple[n.Expr, ...]]:

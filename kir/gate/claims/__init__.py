@@ -4,18 +4,20 @@
 
 A problem states claims (`kir.problem.schema.Claims`); that its inputs arrive at its outputs, and that no untested way leaves work out, is derived.
 
-Order: flow, compensation, arithmetic, ways, elsewhere, meetings.
+Order: flow, compensation, arithmetic, ways, elsewhere, meetings, searched, reals, outcomes.
 """
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from kir.base.diagnostic import Diagnostic, KirError
-from kir.gate.cases import Case, special_cases, tensor_names
+from kir.gate.cases import Case, naive_of, special_cases, tensor_names
 from kir.gate.claims.arithmetic import last, sums, unkept
 from kir.gate.claims.elsewhere import elsewhere
 from kir.gate.claims.flow import Flow, Key, is_tensor
 from kir.gate.claims.meetings import unmet
+from kir.gate.claims.outcomes import unseen
+from kir.gate.claims.searched import beside_problem, beside_program, ranges_of
 from kir.gate.claims.ways import untaken
 from kir.interp.state.coverage import Place
 from kir.ir import nodes as n
@@ -27,7 +29,7 @@ def refusals(program: n.Program, problem: Problem, given: Mapping[str, str], cas
              reached: Mapping[Place, int] | None = None) -> tuple[Diagnostic, ...]:
     """What a program does not do that its problem says: KIR-G130 an input that does not arrive at an output, KIR-G131 to KIR-G133 arithmetic, and, where
     it was run (`reached` by `cases`), KIR-G134 a way that no case takes and that leaves work out, KIR-G143 an input that tests hold at one value and that is
-    not taken in as the problem has it. Of a program with text that is not understood nothing is said."""
+    not taken in as the problem has it, KIR-G146 an outcome that data decide and no case brings about. Of text that is not understood nothing is said."""
     names = tensor_names(program, problem, given)
     found = broken(program, problem, names)
     if found or reached is None:
@@ -47,7 +49,18 @@ def refusals(program: n.Program, problem: Problem, given: Mapping[str, str], cas
     mine = {theirs: own for own, theirs in names.items()}
     if left_out := tuple(untaken(program, flow, cases, reached, lost, lambda: special_cases(problem, cases))):
         return left_out
-    return tuple(elsewhere(program, problem, names, cases, lambda out: last(flow, flow.live(mine[out]), mine[out]) if out in mine else ""))
+    if found := list(elsewhere(program, problem, names, cases, lambda out: last(flow, flow.live(mine[out]), mine[out]) if out in mine else "")):
+        return tuple(found)
+    judges = [(own, _flow(own), tensor_names(own, problem, {})) for own in naive_of(problem)]
+    return tuple(unseen(program, flow, names, judges, cases, reached, lambda: beside_problem(program, problem, cases), ranges_of(problem)))
+
+
+def unshown(program: n.Program, against: n.Program, cases: Sequence[Case], reached: Mapping[Place, int]) -> tuple[Diagnostic, ...]:
+    """Outcomes that data decide and that no case brought about (KIR-G146) of a program that is right by what another one makes of the cases."""
+    flow = _flow(program)
+    same = {p.name: p.name for p in program.params}
+    return () if flow.opaque else tuple(
+        unseen(program, flow, same, [(against, _flow(against), same)], cases, reached, lambda: beside_program(program, against, cases)))
 
 
 def apart(program: n.Program, reached: Mapping[Place, int]) -> tuple[Diagnostic, ...]:
@@ -126,4 +139,4 @@ def _scalars_unknown(program: n.Program, problem: Problem) -> set[str]:
     return set(problem.spec.scalars) - {p.name for p in program.params}
 
 
-__all__ = ["apart", "broken", "refusals"]
+__all__ = ["apart", "broken", "refusals", "unshown"]

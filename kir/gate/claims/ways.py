@@ -5,11 +5,14 @@ the tests are run again with a note of which way each of them goes, until all ha
 """
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kir.analysis.facts import Facts
 from kir.analysis.solver import decide
@@ -24,15 +27,22 @@ from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 from kir.ir.printer import expr_text
 from kir.ir.types import BOOL, TileType, shape_of
-from kir.ir.visit import own_nodes, transform
+from kir.ir.visit import own_nodes, transform, walk
 
-MOST_CASES = 12
-"""Cases that are run again at most, to see which ways they take."""
+SENTINEL = 1e9
+"""A magnitude from which on a number that a program fills in stands for infinity."""
+NOT_FINITE = frozenset({"isinf", "isnan"})
+HOLDS: Mapping[str, Callable[[Any, Any], bool]] = {op: getattr(operator, op) for op in n.COMPARISONS}
+ROOTS, NEXT_TO_ZERO = frozenset({"rcp", "rsqrt", "sqrt", "log", "log2"}), 1e-6
+"""Calls that have no answer at zero, and up to which number one is a floor for what is divided by."""
+MOST_CASES, MOST_STEPS = 12, 200_000
+"""Cases that are run again at most, to see which ways they take, and statements of a run of a program with a way by force."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """One of the two ways at `node`, in the statement `stmt` at `anchor`: where `cond` holds (or does not), the value or block is this one."""
+    """One of the two ways at `node`, in the statement `stmt` at `anchor`: where `cond` holds (or does not), the value or block is this one. `value` is what
+    the node is there, where it is no choice."""
 
     stmt: n.Stmt
     node: n.Node
@@ -41,6 +51,9 @@ class Way:
     anchor: str
     path: tuple[int | str, ...]
     kernel: str
+    value: n.Expr | None = None
+    within: tuple[tuple[n.Node, bool], ...] = ()
+    """The choices and branches of data that the node stands in, each with the side on which it does."""
 
 
 Lost = Callable[[n.Program], Sequence[str]]
@@ -55,6 +68,8 @@ def untaken(program: n.Program, flow: Flow, cases: Sequence[Case], reached: Mapp
     suspects: list[tuple[Way, str]] = []
     for way in ways(program, flow):
         if isinstance(way.node, n.If) and reached.get(("branch", way.anchor), 0) & (TAKEN if way.holds else SKIPPED):
+            continue
+        if endless(program, flow, way) or (keeps_off(program, way) and way.holds == (isinstance(way.cond, n.Binary) and way.cond.op == "eq")):
             continue
         if (gone := lost(forced(program, way))) and not guards(flow, way) and possible(program, flow, way):
             suspects.append((way, f"no test takes the way on which {gone[0]}"))
@@ -110,13 +125,26 @@ def _integer(e: n.Expr) -> bool:
 
 
 def forced(program: n.Program, way: Way) -> n.Program:
-    """The program as it is where the way is always taken."""
+    """The program as it is where the way is always taken, and all that it stands within."""
+    sides = {id(node): side for node, side in way.within}
+
     def leave(old: n.Node, new: n.Node) -> Any:
+        match new:
+            case n.If() if id(old) in sides and old is not way.node:
+                return new.then if sides[id(old)] else new.orelse
+            case n.Select() if id(old) in sides and old is not way.node:
+                return build.broadcast(new.a if sides[id(old)] else new.b, new.type)
+            case _:
+                pass
         if old is not way.node:
             return new
+        if way.value is not None:
+            return way.value
         match new:
             case n.If():
                 return new.then if way.holds else new.orelse
+            case n.While():
+                return new.body
             case n.Select():
                 return build.broadcast(new.a if way.holds else new.b, new.type)
             case n.Binary():
@@ -135,15 +163,18 @@ def forced(program: n.Program, way: Way) -> n.Program:
 
 def guards(flow: Flow, way: Way) -> bool:
     """Whether the condition keeps a value from where the other way has no answer: what that divides by, takes a root or a logarithm of, or compares with
-    itself."""
+    itself, or what is not finite."""
     if not isinstance(way.node, n.Select):
         return False
+    if isinstance(way.cond, n.Call) and way.cond.fn in NOT_FINITE:
+        return True
     other = way.node.b if way.holds else way.node.a
     compared = {part for part in flow.parts(way.cond, way.kernel) if isinstance(part, (n.Var, n.Load))}
     for part in flow.parts(other, way.kernel):
         match part:
-            case n.Binary(op="div", b=b) | n.Call(fn="rcp" | "rsqrt" | "sqrt" | "log" | "log2", args=(b, *_)) if compared & set(flow.parts(b, way.kernel)):
-                return True
+            case n.Binary(op="div", b=b) | n.Call(fn="rcp" | "rsqrt" | "sqrt" | "log" | "log2", args=(b, *_)):
+                if compared & set(flow.parts(b, way.kernel)) and _takes_zero(way):
+                    return True
             case _:
                 pass
     match way.cond:
@@ -155,6 +186,77 @@ def guards(flow: Flow, way: Way) -> bool:
             return bool((flow.is_zero(mine, way.kernel) and flow.is_zero(there, way.kernel)) or mine == there)
         case _:
             return False
+
+
+def _takes_zero(way: Way) -> bool:
+    """Whether zero, or what lies below it, goes that way, as far as the condition compares a value with a number."""
+    cond, holds = way.cond, way.holds
+    while isinstance(cond, n.Unary) and cond.op == "not":
+        cond, holds = cond.x, not holds
+    match cond:
+        case n.Binary(op=op, a=n.Var() | n.Load(), b=n.Const(value=c)) if op in HOLDS:
+            return any(HOLDS[op](v, c) is holds for v in (0.0, -1e30))
+        case n.Binary(op=op, a=n.Const(value=c), b=n.Var() | n.Load()) if op in HOLDS:
+            return any(HOLDS[op](c, v) is holds for v in (0.0, -1e30))
+        case _:
+            return True
+
+
+def endless(program: n.Program, flow: Flow, way: Way) -> bool:
+    """Whether it is the way of numbers that are not finite: of a comparison with infinity, or what stands for it, or of a number with itself."""
+    cond, holds = way.cond, way.holds
+    while isinstance(cond, n.Unary) and cond.op == "not":
+        cond, holds = cond.x, not holds
+    match cond:
+        case n.Binary(op="eq" | "ne" as op, a=a, b=b) if a == b:
+            return (op == "ne") == holds
+        case n.Binary(op="eq" | "ne" as op, a=a, b=b):
+            return (op == "eq") == holds and any(isinstance(x, n.Const) and x.dtype.is_float and math.isinf(x.value) for side in (a, b)
+                                                 for x in flow.parts(side, way.kernel))
+        case n.Binary(op=op, a=a, b=b) if op in n.COMPARISONS:
+            kernel = body_of(program, way)
+            return any(isinstance(x, n.Const) and x.dtype.is_float and abs(x.value) >= SENTINEL and fills_in(kernel, float(x.value)) for x in (a, b))
+        case n.Call(fn=fn):
+            return fn in NOT_FINITE and holds
+        case _:
+            return False
+
+
+def keeps_off(program: n.Program, way: Way) -> bool:
+    """Whether it asks of what is divided by, or what a root or a logarithm is taken of, whether that is zero or next to it."""
+    node = way.node.cond if isinstance(way.node, (n.If, n.While, n.Select)) else way.node
+    if not isinstance(node, n.Binary) or node.op not in ("eq", "ne", "max"):
+        return False
+    floor = next((x for x in (node.a, node.b) if isinstance(x, n.Const)), None)
+    if floor is None or not floor.dtype.is_float or not 0 <= float(floor.value) <= (NEXT_TO_ZERO if node.op == "max" else 0):
+        return False
+    kernel = body_of(program, way)
+    kept = {node, *(x for x in (node.a, node.b) if isinstance(x, (n.Var, n.Load))), *(x for x in walk(kernel) if isinstance(x, n.Select) and x.cond == node)}
+    for x in walk(kernel):
+        if isinstance(x, n.Let) and x.value in kept and len(x.names) == 1:
+            kept.add(n.Var(x.names[0], x.value.type))
+        if isinstance(x, n.Store) and x.value in kept:
+            kept.add(n.Load(x.at))
+    below = [x.b if isinstance(x, n.Binary) else x.args[0] for x in walk(kernel)
+             if (isinstance(x, n.Binary) and x.op == "div") or (isinstance(x, n.Call) and x.fn in ROOTS)]
+    return any(e in kept or (isinstance(e, n.Cast) and e.x in kept) for e in below)
+
+
+def body_of(program: n.Program, way: Way) -> n.Node:
+    """The kernel, or the device function, that a way stands in."""
+    return next(k for k in bodies(program) if k.name == way.kernel)
+
+
+def bodies(program: n.Program) -> list[n.Kernel | n.Function]:
+    """The kernels and device functions of a program."""
+    return [*program.kernels, *program.functions]
+
+
+def fills_in(kernel: n.Node, c: float) -> bool:
+    """Whether a kernel has a number at least as far from zero, on the same side, that it compares with nothing."""
+    compared = {id(x) for e in walk(kernel) if isinstance(e, n.Binary) and e.op in n.COMPARISONS for x in (e.a, e.b)}
+    return any(isinstance(x, n.Const) and x.dtype.is_float and id(x) not in compared and float(x.value) * c > 0 and abs(float(x.value)) >= abs(c)
+               for x in walk(kernel))
 
 
 def possible(program: n.Program, flow: Flow, way: Way) -> bool:
@@ -173,26 +275,54 @@ def possible(program: n.Program, flow: Flow, way: Way) -> bool:
 
 def taken(program: n.Program, watched: Sequence[Way], cases: Sequence[Case], wrong: list[str] | None = None) -> set[int]:
     """The ways (by identity) that cases take: the program is run again with an empty branch for each, until all have been seen. Where asked, the outputs are
-    judged too: `wrong` gets what is wrong with them, after the name of how the inputs were drawn."""
+    judged too: `wrong` gets what is wrong with them, after the name of how the inputs were drawn. Of a condition that cannot be looked at by itself nothing
+    is said: it counts as taken."""
     seen: set[int] = set()
     for case in cases[:MOST_CASES]:
         left = [way for way in watched if id(way) not in seen]
         if not left:
             break
-        noted, labels = watching(program, left)
-        wanted = {p.name for p in program.params}
-        try:
-            with np.errstate(all="ignore"):
-                result = run(noted, case.arrays, {k: v for k, v in case.scalars.items() if k in wanted}, cover=True)
-        except KirError:
-            return {id(way) for way in watched}  # a condition that cannot be looked at by itself: nothing is said of it
-        if wrong is not None and not (judged := case.compare(result.outputs)).ok:
-            wrong.append(f"{case.distribution}, {judged.reason}")
-        for anchor, _, s in anchors(noted):
-            way = labels.get(s.label or "")
-            if way is not None and result.reached.get(("branch", anchor), 0) & TAKEN:
-                seen.add(id(way))
+        seen |= _taken(program, left, case, wrong)
     return seen
+
+
+def _taken(program: n.Program, watched: Sequence[Way], case: Case, wrong: list[str] | None) -> set[int]:
+    noted, labels = watching(program, watched)
+    wanted = {p.name for p in program.params}
+    try:
+        with np.errstate(all="ignore"):
+            result = run(noted, case.arrays, {k: v for k, v in case.scalars.items() if k in wanted}, cover=True)
+    except KirError:
+        half = len(watched) // 2
+        return _taken(program, watched[:half], case, wrong) | _taken(program, watched[half:], case, wrong) if half else {id(way) for way in watched}
+    if wrong is not None and not (judged := case.compare(result.outputs)).ok:
+        wrong.append(f"{case.distribution}, {judged.reason}")
+    seen = set[int]()
+    for anchor, _, s in anchors(noted):
+        way = labels.get(s.label or "")
+        if way is not None and result.reached.get(("branch", anchor), 0) & TAKEN:
+            seen.add(id(way))
+    return seen
+
+
+def judged_on(program: n.Program, watched: Sequence[Way], case: Case) -> tuple[set[int], str]:
+    """The ways (by identity) that a case takes, and what is wrong with what the program makes of it."""
+    if watched:
+        faults: list[str] = []
+        return _taken(program, watched, case, faults), next(iter(faults), "")
+    outputs = ran(program, case)
+    judged = case.compare(outputs) if outputs is not None else None
+    return set(), "" if judged is not None and judged.ok else f"{case.distribution}, {judged.reason if judged is not None else 'it cannot be run'}"
+
+
+def ran(program: n.Program, case: Case) -> Mapping[str, NDArray[Any]] | None:
+    """What a program makes of a case; None where it cannot be run."""
+    wanted = {p.name for p in program.params}
+    try:
+        with np.errstate(all="ignore"):
+            return run(program, case.arrays, {k: v for k, v in case.scalars.items() if k in wanted}, most_steps=MOST_STEPS).outputs
+    except (KirError, ArithmeticError):
+        return None
 
 
 def watching(program: n.Program, watched: Sequence[Way]) -> tuple[n.Program, dict[str, Way]]:
@@ -232,4 +362,5 @@ def _arms(program: n.Program, reached: Mapping[Place, int], lost: Lost) -> Itera
                                  needs="a size in the problem at which it is taken, or the work done there too")
 
 
-__all__ = ["Way", "forced", "guards", "possible", "taken", "untaken", "watching", "ways"]
+__all__ = ["NOT_FINITE", "SENTINEL", "Way", "bodies", "body_of", "endless", "fills_in", "forced", "guards", "judged_on", "keeps_off", "possible", "ran",
+           "taken", "untaken", "watching", "ways"]

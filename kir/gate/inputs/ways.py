@@ -57,13 +57,15 @@ def with_ways(program: n.Program, space: Space, plan: Plan) -> Plan:
 
 
 def _ways(program: n.Program) -> Iterator[_Way]:
-    """Both ways of each branch and choice, as far as sizes and places decide it: parts of a conjunction that data decide are left out."""
+    """Both ways of each branch, choice, and truth value that is a number, as far as sizes and places decide it: parts of a conjunction that data decide are
+    left out."""
     kernels = {k.name for k in program.kernels}
     for _, path, s in anchors(program):
         if path[0] not in kernels:  # in a function data decide, by its arguments
             continue
         conds = [s.cond] if isinstance(s, n.If) else []
-        conds += [e.cond for e in own_nodes(s) if isinstance(e, n.Select) and e.cond.type is not None and not isinstance(e.cond.type, TileType)]
+        conds += [cond for e in own_nodes(s) for cond in ((e.cond,) if isinstance(e, n.Select) else (e.x,) if isinstance(e, n.Cast) else ())
+                  if cond.type is not None and not isinstance(cond.type, TileType) and dtype_of(cond.type).is_bool]
         for cond in dict.fromkeys(conds):
             for holds in (cond, build.invert(cond)):
                 known = [part for part in _parts(holds) if not any(isinstance(x, (n.Load, n.Call)) for x in _below(part))]

@@ -23,17 +23,17 @@ def as_the_call_has_them(known: Known, arrays: Mapping[str, Array], told: Iterab
     call is told from nothing else, so that each is to be said. `told` is what the launch passes, `grid` how many CTAs it has."""
     shapes = {k: a.shape for k, a in arrays.items() if a.shape is not None}
     ctas, passed = ([known.resolved(e) for e in each if isinstance(e, n.Expr) and is_number(e)] for each in (grid, told))
-    counted = {x for e in (*passed, *ctas) for x in variables(e)}  # the launch tells those, be it by no name
+    alone = {e.name for e in passed if isinstance(e, n.Var)} | {x for e in ctas for x in variables(e)}  # the launch tells those, be it by no name
     named: dict[str, n.Var] = {}
     for e in (*passed, *ctas, *(known.resolved(d) for shape in shapes.values() for d in shape)):
         for name in variables(e):
-            if (known.names.get(name, (9, ""))[0] == 0 or name in counted) and name in known.examples:
+            if (known.names.get(name, (9, ""))[0] == 0 or name in alone) and name in known.examples:
                 named.setdefault(name, n.Var(name, e.type))
     out = dict.fromkeys([*_counted_out(known, shapes, ctas), *_alike_in_memory(known, arrays)])
     for name, shape in shapes.items():
         for axis in range(len(shape)):
             d = known.resolved(shape[axis])
-            if not isinstance(d, n.Var) or known.names.get(d.name, (9, ""))[0] < 2 or d.name not in known.examples or d.name in counted:
+            if not isinstance(d, n.Var) or known.names.get(d.name, (9, ""))[0] < 2 or d.name not in known.examples or d.name in alone:
                 continue
             value = known.examples[d.name]
             same = [v for v in named.values() if known.examples[v.name] == value]

@@ -1,0 +1,444 @@
+"""What data decide and no test has brought about: a comparison of sums, a lesser of two, a rounding, a conjunction that came out one way in every test.
+
+The other outcome is made by force first: where that program is right on the usual inputs, so is what the outcome leads to. Else inputs are searched for that
+bring it about and that the program compared with is right on; they judge it. What is left is refused: nothing shows that the program is right there.
+Outcomes that the program compared with has too, that guard what has no answer, and that finite numbers cannot bring about are none.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+import ml_dtypes
+
+from kir.base.diagnostic import Diagnostic
+from kir.gate.cases import Case
+from kir.gate.claims.flow import Flow
+from kir.gate.claims.reals import solvable
+from kir.gate.claims.ways import NOT_FINITE, SENTINEL, Way, bodies, body_of, fills_in, forced, guards, judged_on, keeps_off, possible, ran, taken
+from kir.gate.goals import predicted
+from kir.interp.state.coverage import MORE, ONE, SKIPPED, TAKEN, TWO, Place
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.anchors import anchors
+from kir.ir.printer import expr_text
+from kir.ir.types import BF16, BOOL, F8E4M3, F8E5M2, F16, dtype_of
+from kir.ir.visit import blocks_of, children, own_nodes, transform, walk
+from kir.problem.draws import numpy_dtype
+
+CASES, JUDGED, MOST_FORCED = 6, 6, 48
+"""Tests that are run again to see outcomes, tests that a program with an outcome by force is judged by, and outcomes that tests have which are forced."""
+SEARCHED = 3.0
+"""Seconds, as they are foreseen, of runs on inputs that are searched for; half of them where no outcome is missing."""
+LARGE = 256
+"""A number from which on what sizes alone decide is an outcome: sizes below are tried."""
+ORDERED = frozenset({"lt", "le", "gt", "ge"})
+ENDS = {**dict.fromkeys(("floor", "ceil", "trunc", "round_even", "round_away"), (0.0, 1.0)), **dict.fromkeys(("exp", "exp2"), (0.0, math.inf)),
+        **dict.fromkeys(("tanh", "erf", "sigmoid"), (-1.0, 0.0, 1.0)), "rcp": (0.0,)}
+"""Numbers at which calls stay over a wide range."""
+BITS = frozenset({"shr", "floordiv", "tdiv", "and"})
+MOST_NODES = 200
+"""Nodes of an expression in which names are replaced by what they stand for."""
+Sign = tuple[str, tuple[float, ...], frozenset[str]]
+"""What an outcome is of: kind, numbers, and the tensors from which its sides come."""
+Range = tuple[float, float]
+Further = Callable[[], Iterator[Case]]
+
+
+def unseen(program: n.Program, flow: Flow, names: Mapping[str, str], judges: Sequence[tuple[n.Program, Flow, Mapping[str, str]]], cases: Sequence[Case],
+           reached: Mapping[Place, int], further: Further, ranges: Mapping[str, Range] = MappingProxyType({})) -> Iterator[Diagnostic]:
+    """KIR-G146 for each outcome that data or large sizes decide, that no case has, and of which nothing shows that the program is right there; and for what
+    is decided otherwise than it should be for inputs that no case has. `names` gives the tensor of a parameter, of the program as of the one that it is
+    judged by; `further` draws inputs on which that one is right; `ranges` says between which numbers the elements of some tensors lie."""
+    known = {alike for judge in judges for _, sign in _outcomes(*judge) for alike in _alike(sign)}
+    signs = [(way, sign) for way, sign in _outcomes(program, flow, names) if sign not in known]
+    asked = [way for way, _ in signs]
+    if not asked:
+        return
+    functions = {f.name for f in program.functions}  # nothing watches how these come out
+    open_ones = [way for way in asked if way.kernel not in functions and not _reached(way, reached)]
+    open_ids = {id(way) for way in open_ones} - taken(program, open_ones, cases[:CASES])
+    placing = frozenset(theirs.get(x, x) for judged, of, theirs in judges for x in _placing(judged, of))
+    counts, mine = {own for own, of in names.items() if of in placing}, {own: ranges[of] for own, of in names.items() if of in ranges}
+    lets, tensors = _lets(program), {p.name for p in program.params if isinstance(p.of, n.Buffer)}
+
+    def doubtful(way: Way, so_many: int) -> bool:
+        whole = _whole(way.cond, lets.get(way.kernel, {}))
+        return not (_harmless(program, flow, way) or _beyond_places(whole, counts) or way.holds not in _truths(whole, mine)) and not _right(
+            forced(program, way), cases[:so_many])
+    left = [way for way in asked if id(way) in open_ids and doubtful(way, JUDGED)]
+    of_data = [way for way, sign in signs[:MOST_FORCED] if id(way) not in open_ids and _by_number(sign)
+               and (way.kernel in functions or flow.sources(way.cond, way.kernel) & tensors)]
+    told = None if left else next((way for way in of_data if doubtful(way, 1)), None)
+    wrong, elsewhere, spent = dict[int, str](), "", 0.0
+    for case in further() if left or told is not None else ():
+        spent += _seconds(program, case)
+        if spent > (SEARCHED if left else SEARCHED / 2):
+            break
+        went, fault = judged_on(program, [way for way in left if id(way) in open_ids and id(way) not in wrong], case)
+        if not fault:
+            open_ids -= went
+        elif went:
+            wrong |= dict.fromkeys(went, fault)
+        else:
+            elsewhere = elsewhere or fault
+        if elsewhere or (left and all(id(way) in wrong for way in left)):
+            break
+    found = [way for way in left if id(way) in open_ids and (id(way) in wrong or solvable(_whole(way.cond, lets.get(way.kernel, {})), way.holds))]
+    for way in found:
+        said = f"no test brings about that {_words(way)}"
+        yield _refused(way, f"{said}; with {wrong[id(way)]}" if id(way) in wrong else
+                       f"{said}, which what it is judged by does not ask, and nothing shows it right there")
+    if elsewhere and not found:
+        way = told or left[0]
+        yield _refused(way, f"what it is judged by does not ask whether {_words(way)}; with {elsewhere}")
+
+
+def _by_number(sign: Sign) -> bool:
+    """Whether something is compared with a number, or with its equal: of two of which neither is known, the greater may be anywhere."""
+    kind, numbers, _ = sign
+    return kind == "equal" or (kind in ("ordered", "min", "max", "and", "or") and bool(numbers))
+
+
+def _seconds(program: n.Program, case: Case) -> float:
+    """How long a run of a case is foreseen to take."""
+    sizes = {p.name: int(case.scalars[p.name]) for p in program.params if p.role == "size" and p.name in case.scalars}
+    return float(predicted(program, [sizes]).seconds[0])
+
+
+def _words(way: Way) -> str:
+    return expr_text(way.cond if way.holds else build.invert(way.cond))
+
+
+def _refused(way: Way, said: str) -> Diagnostic:
+    return Diagnostic("KIR-G146", said, anchor=way.anchor, subject=expr_text(way.cond), origin=getattr(way.stmt, "origin", None),
+                      needs="inputs in the problem that bring it about, or a program that does not ask it")
+
+
+def _right(program: n.Program, cases: Sequence[Case]) -> bool:
+    """Whether a program is right on all of some cases."""
+    return all((outputs := ran(program, case)) is not None and case.compare(outputs).ok for case in cases)
+
+
+def _reached(way: Way, reached: Mapping[Place, int]) -> bool:
+    match way.node:
+        case n.If():
+            return bool(reached.get(("branch", way.anchor), 0) & (TAKEN if way.holds else SKIPPED))
+        case n.While():
+            return bool(reached.get(("loop", way.anchor), 0) & (ONE | TWO | MORE))
+        case _:
+            return False
+
+
+# ------------------------------------------------------------------------------------------------------------------------ outcomes
+
+def _outcomes(program: n.Program, flow: Flow, names: Mapping[str, str]) -> Iterator[tuple[Way, Sign]]:
+    """The outcomes of all that data decide, both of each, with what they are of."""
+    given = {p.name for p in program.params if isinstance(p.of, n.Buffer) and p.role != "out"}
+    lets, branches = _lets(program), dict[int, tuple[tuple[n.If, bool], ...]]()
+    functions = {k.name for k in program.functions}  # of which data decide all, by their arguments
+    for k in bodies(program):
+        _branches(k.body, (), branches)
+    for anchor, path, s in anchors(program):
+        kernel = str(path[0])
+        inside = tuple((b, side) for b, side in branches.get(id(s), ()) if flow.sources(b.cond, kernel) & given)
+        for node, cond, choices, both in _decisions(s):
+            tensors = frozenset(given) if kernel in functions else flow.sources(cond, kernel) & given
+            steps = isinstance(node, n.Binary) and node.op == "min"  # as far as a step goes: what is left out there is another refusal's
+            if not (tensors or (not steps and _of_large(cond, flow, kernel))) or cond.type is None or not dtype_of(cond.type).is_bool:
+                continue
+            if isinstance(node, n.Binary) and node.op == "mul" and not any(_is_truth(x, lets.get(kernel, {})) for x in (node.a, node.b)):
+                continue
+            sign = _sign(node, cond, lets.get(kernel, {}), frozenset(names.get(x, x) for x in tensors))
+            for holds in (True, False) if both else (True,):
+                if isinstance(node, (n.If, n.While)):
+                    yield Way(s, node, cond, holds, anchor, path, kernel, within=inside), sign
+                else:
+                    whole = cond if holds else build.invert(cond)
+                    for choice, side in choices:
+                        whole = build.logical_and(choice.cond if side else build.invert(choice.cond), whole)
+                    yield Way(s, node, whole, True, anchor, path, kernel, _value(node, cond, holds), (*inside, *choices)), sign
+
+
+def _branches(block: n.Block, inside: tuple[tuple[n.If, bool], ...], out: dict[int, tuple[tuple[n.If, bool], ...]]) -> None:
+    """By statement, the branches that it stands in, each with its side."""
+    for s in block:
+        out[id(s)] = inside
+        if isinstance(s, n.If):
+            _branches(s.then, (*inside, (s, True)), out)
+            _branches(s.orelse, (*inside, (s, False)), out)
+        else:
+            for inner in blocks_of(s):
+                _branches(inner, inside, out)
+
+
+def _of_large(cond: n.Expr, flow: Flow, kernel: str) -> bool:
+    """Whether sizes and places decide it by a large number."""
+    return any(isinstance(x, n.Const) and x.dtype.is_integer and not x.dtype.is_bool and abs(x.value) >= LARGE for x in walk(cond)) and bool(
+        set(flow.names(cond, kernel)))
+
+
+Choices = tuple[tuple[n.Select, bool], ...]
+
+
+def _decisions(s: n.Stmt) -> Iterator[tuple[n.Node, n.Expr, Choices, bool]]:
+    """What a statement decides: node, condition, the choices that it stands in, and whether both outcomes are of interest."""
+    if isinstance(s, n.If) and not isinstance(s.cond, n.Const):
+        yield s, s.cond, (), True
+    if isinstance(s, n.While):
+        yield s, s.cond, (), False
+    own = {id(x) for x in own_nodes(s)}
+    waiting: list[tuple[n.Node, Choices]] = [(x, ()) for x in children(s) if id(x) in own]
+    while waiting:
+        e, choices = waiting.pop()
+        if isinstance(e, n.Select) and not isinstance(e.cond, n.Const):
+            waiting += [(e.cond, choices), (e.a, (*choices, (e, True))), (e.b, (*choices, (e, False)))]
+        else:
+            waiting += [(x, choices) for x in children(e) if not isinstance(x, n.Buffer)]
+        yield from ((e, cond, choices, both) for cond, both in _conditions(e))
+
+
+def _conditions(e: n.Node) -> Iterator[tuple[n.Expr, bool]]:
+    """What an expression decides, as conditions, each with whether both of its outcomes are of interest."""
+    match e:
+        case n.Binary(op=op) if op in n.COMPARISONS:
+            yield e, True
+        case n.Binary(op="and" | "or" as op, a=a, b=b) if e.type is not None and dtype_of(e.type).is_bool:
+            sides = (a, b) if op == "and" else (build.invert(a), build.invert(b))
+            yield build.logical_and(*sides), False  # as it comes out by both; and by either alone
+            yield from ((build.logical_and(one, build.invert(other)), False) for one, other in (sides, sides[::-1]))
+        case n.Binary(op="xor") if e.type is not None and dtype_of(e.type).is_bool:
+            yield e, True
+        case n.Binary(op="min" | "max" as op, a=a, b=b) if a.type is not None and b.type is not None:
+            yield build.compare("lt" if op == "min" else "gt", a, b), True
+        case n.Load() if e.type is not None and dtype_of(e.type).is_bool:
+            yield e, True
+        case n.Binary(op=op) if op in BITS and e.type is not None and dtype_of(e.type).is_integer:
+            yield build.compare("ne", e, 0), False
+        case n.Binary(op="mul") if e.type is not None and not dtype_of(e.type).is_bool:
+            yield build.compare("ne", e, build.const(0, dtype_of(e.type))), False
+        case n.Cast(x=x, rounding=rounding) if rounding != "bits" and e.dtype.is_integer and dtype_of(x.type).is_float:
+            yield from ((build.compare("ne", e, v), False) for v in (0, 1))
+        case n.Binary(op="div") if e.type is not None:
+            yield build.compare("ne", e, build.const(0.0, dtype_of(e.type))), False
+        case n.Call(fn=fn) if fn in ENDS and e.type is not None and dtype_of(e.type).is_float:
+            yield from ((build.compare("ne", e, build.const(v, dtype_of(e.type))), False) for v in ENDS[fn])
+        case _:
+            pass
+
+
+def _is_truth(e: n.Expr, lets: Mapping[str, n.Expr]) -> bool:
+    """Whether a number is a truth value, or a choice between zero and one."""
+    if isinstance(e, n.Var):
+        e = lets.get(e.name, e)
+    match e:
+        case n.Cast(x=x):
+            return x.type is not None and dtype_of(x.type).is_bool
+        case n.Select(a=n.Const(), b=n.Const()):
+            return True
+        case _:
+            return False
+
+
+def _value(node: n.Node, cond: n.Expr, holds: bool) -> n.Expr:
+    """What a node is where the outcome is this one."""
+    match node:
+        case n.Binary(op="min" | "max", a=a, b=b):
+            return a if holds else b
+        case n.Binary(op="and" | "or" as op, a=a, b=b) if dtype_of(node.type).is_bool:
+            both = build.logical_and(*((a, b) if op == "and" else (build.invert(a), build.invert(b))))
+            return build.broadcast(n.Const((op == "and") == (cond == both), BOOL), node.type)
+        case n.Binary() | n.Load() if cond is node:
+            return build.broadcast(n.Const(holds, dtype_of(node.type)), node.type)
+        case n.Expr():
+            beside = cond.b.value if isinstance(cond, n.Binary) and isinstance(cond.b, n.Const) else 0
+            return build.broadcast(build.const(1 if beside == 0 else 0, dtype_of(node.type)), node.type)
+        case _:
+            raise AssertionError("no expression")
+
+
+# ------------------------------------------------------------------------------------------------------- what is none of these
+
+def _harmless(program: n.Program, flow: Flow, way: Way) -> bool:
+    """Whether nothing finite brings an outcome about, or it guards what has no answer."""
+    if _not_finite(program, flow, way) or keeps_off(program, way) or (way.path[0] in {k.name for k in program.kernels} and not possible(program, flow, way)):
+        return True
+    at = [e for e in own_nodes(way.stmt) if isinstance(e, n.Select) and (e.cond is way.node or e.cond == way.node)]
+    held = not (isinstance(way.value, n.Const) and way.value.value is False)
+    return bool(at) and all(guards(flow, Way(way.stmt, e, e.cond, held, way.anchor, way.path, way.kernel)) for e in at)
+
+
+def _not_finite(program: n.Program, flow: Flow, way: Way) -> bool:
+    """Whether it is of a comparison with what stands for infinity, or of a number with itself."""
+    node = way.node.cond if isinstance(way.node, (n.If, n.While)) else way.node
+    while isinstance(node, n.Unary):
+        node = node.x
+    if isinstance(node, n.Call) and node.fn in NOT_FINITE:
+        return True
+    if not isinstance(node, n.Binary) or (node.op not in n.COMPARISONS and node.op not in ("min", "max")):
+        return False
+    if node.a == node.b:
+        return True
+    numbers = [float(x.value) for side in (node.a, node.b) for x in flow.parts(side, way.kernel) if isinstance(x, n.Const) and not isinstance(x.value, bool)]
+    kernel = body_of(program, way)
+    return any(not math.isfinite(c) or (abs(c) >= SENTINEL and fills_in(kernel, c)) or _saturates(kernel, node, c) for c in numbers)
+
+
+def _saturates(kernel: n.Node, node: n.Binary, c: float) -> bool:
+    """Whether a number is the largest of a dtype, and what is compared with it goes nowhere but into that dtype, where all beyond it is infinite."""
+    named = [of for of in (F16, BF16, F8E4M3, F8E5M2) if abs(c) == float(ml_dtypes.finfo(numpy_dtype(of.name)).max)]
+    if not named or dtype_of(node.a.type) == named[0]:
+        return bool(named)
+    above: dict[int, list[n.Node]] = {}
+    for x in walk(kernel):
+        for below in children(x):
+            above.setdefault(id(below), []).append(x)
+    uses = {x.names[0]: [v for v in walk(kernel) if isinstance(v, n.Var) and v.name == x.names[0]] for x in walk(kernel) if isinstance(x, n.Let) and x.names}
+
+    def cast_alone(e: n.Node, depth: int = 0) -> bool:
+        found = above.get(id(e), [])
+        return bool(found) and depth < MOST_NODES and all(
+            x.dtype == named[0] if isinstance(x, n.Cast) else
+            cast_alone(x, depth + 1) if isinstance(x, n.Select) or (isinstance(x, n.Binary) and x.op in ("min", "max")) else
+            all(cast_alone(v, depth + 1) for v in uses[x.names[0]]) if isinstance(x, n.Let) and len(x.names) == 1 else False for x in found)
+    return cast_alone(node)
+
+
+def _placing(program: n.Program, flow: Flow) -> Iterator[str]:
+    """Tensors of whole numbers that name places or say how often a loop runs."""
+    whole = {p.name for p in program.params if isinstance(p.of, n.Buffer) and p.role != "out" and p.of.dtype.is_integer}
+    for k in program.kernels if whole else ():
+        for x in walk(k):
+            at = x.at.index if isinstance(x, (n.Load, n.Store)) else (x.lo, x.hi) if isinstance(x, n.For) else ()
+            for e in at:
+                yield from flow.sources(e, k.name) & whole
+
+
+def _beyond_places(cond: n.Expr, placing: Collection[str]) -> bool:
+    """Whether a condition asks of one number that names a place whether it lies beyond all places, as sizes say, or before the first."""
+    while isinstance(cond, n.Unary):
+        cond = cond.x
+    loads = {x for x in walk(cond) if isinstance(x, n.Load)}
+    if len(loads) != 1 or not {x.at.buffer.name for x in loads} <= set(placing) or not isinstance(cond, n.Binary) or cond.op not in n.COMPARISONS:
+        return False
+    other = [side for side in (cond.a, cond.b) if not any(isinstance(x, n.Load) for x in walk(side))]
+    numbers = [x.value for side in other for x in walk(side) if isinstance(x, n.Const)]
+    return bool(other) and (all(x <= 0 for x in numbers) if all(isinstance(side, n.Const) for side in other) else all(abs(x) <= 1 for x in numbers))
+
+
+def _sign(node: n.Node, cond: n.Expr, lets: Mapping[str, n.Expr], tensors: frozenset[str]) -> Sign:
+    """What an outcome is of, whatever it is called and however it is written."""
+    e = node.cond if isinstance(node, (n.If, n.While)) else node
+    numbers = sorted({float(x.value) for x in _parts(_whole(cond, lets)) if isinstance(x, n.Const) and not isinstance(x.value, bool)})
+    match e:
+        case n.Binary(op=op):
+            kind = "ordered" if op in ORDERED else "equal" if op in ("eq", "ne") else op
+            if op in ("min", "max"):  # of the scale nothing depends
+                numbers = sorted({float(x.value) for x in _summed(_whole(cond, lets)) if isinstance(x, n.Const) and not isinstance(x.value, bool)})
+        case n.Call(fn=fn):
+            kind = "exp" if fn == "exp2" else fn
+        case _:
+            kind = type(e).__name__
+    return kind, tuple(numbers), tensors
+
+
+def _alike(sign: Sign) -> Iterator[Sign]:
+    """What is the same however it is written: a greater of two by a comparison, or the other way."""
+    yield sign
+    kind, numbers, tensors = sign
+    if kind in ("min", "max"):
+        yield "ordered", numbers, tensors
+    elif kind == "ordered":
+        yield from ((other, numbers, tensors) for other in ("min", "max"))
+
+
+def _summed(e: n.Node) -> Iterator[n.Node]:
+    """An expression and those below it, but for places and factors."""
+    yield e
+    if isinstance(e, n.Binary) and e.op in ("mul", "div"):
+        yield from (x for side in (e.a, e.b) if not isinstance(side, n.Const) for x in _summed(side))
+    else:
+        yield from (x for side in (() if isinstance(e, n.Load) else children(e)) for x in _summed(side))
+
+
+def _whole(e: n.Expr, lets: Mapping[str, n.Expr]) -> n.Expr:
+    """An expression with names replaced by what they stand for, as far as it stays short."""
+    for _ in range(8):
+        if not any(isinstance(x, n.Var) and x.name in lets for x in walk(e)) or sum(1 for _ in walk(e)) > MOST_NODES:
+            break
+        e = transform(e, lambda old, new: lets.get(old.name, new) if isinstance(old, n.Var) else new)
+    return e
+
+
+def _parts(e: n.Node) -> Iterator[n.Node]:
+    """An expression and those below it, but for places."""
+    yield e
+    for x in () if isinstance(e, n.Load) else children(e):
+        yield from _parts(x)
+
+
+def _lets(program: n.Program) -> dict[str, dict[str, n.Expr]]:
+    """By kernel, what its names stand for that are given once."""
+    out: dict[str, dict[str, n.Expr]] = {}
+    for k in bodies(program):
+        found: dict[str, list[n.Expr]] = {}
+        for x in walk(k):
+            if isinstance(x, n.Let) and len(x.names) == 1:
+                found.setdefault(x.names[0], []).append(x.value)
+        out[k.name] = {name: values[0] for name, values in found.items() if len(values) == 1}
+    return out
+
+
+# -------------------------------------------------------------------------------------------------------------------------- ranges
+
+def _truths(e: n.Expr, ranges: Mapping[str, Range]) -> set[bool]:
+    """Which truth values a condition may have."""
+    match e:
+        case n.Const(value=bool() as value):
+            return {value}
+        case n.Unary(op="not", x=x):
+            return {not t for t in _truths(x, ranges)}
+        case n.Binary(op="and" | "or" as op, a=a, b=b):
+            return {(x and y) if op == "and" else (x or y) for x in _truths(a, ranges) for y in _truths(b, ranges)}
+        case n.Binary(op="lt" | "le" | "gt" | "ge" as op, a=a, b=b):
+            (low, high), (least, most) = (_range(x, ranges) for x in ((a, b) if op in ("lt", "le") else (b, a)))
+            strict = op in ("lt", "gt")
+            can = low < least or low < most or (low <= most and not strict)
+            cannot = high > least or (high >= least and strict)
+            return ({True} if can else set()) | ({False} if cannot else set())
+        case _:
+            return {True, False}
+
+
+def _range(e: n.Expr, ranges: Mapping[str, Range]) -> Range:
+    """Between which numbers a value lies."""
+    match e:
+        case n.Const(value=value) if not isinstance(value, bool):
+            return float(value), float(value)
+        case n.Load(at=at, mask=None) if at.buffer.name in ranges:
+            return ranges[at.buffer.name]
+        case n.Cast(x=x, rounding=rounding) if rounding != "bits" and dtype_of(e.type).is_float and dtype_of(e.type).bits >= dtype_of(x.type).bits:
+            return _range(x, ranges)
+        case n.Unary(op="neg", x=x):
+            low, high = _range(x, ranges)
+            return -high, -low
+        case n.Binary(op="add" | "sub" | "min" | "max" | "mul" as op, a=a, b=b) if dtype_of(e.type).is_float:
+            one, two = _range(a, ranges), _range(b, ranges)
+            if op == "mul":
+                ends = [0.0 if 0 in (x, y) else x * y for x in one for y in two]
+                return (max(0.0, min(ends)), max(ends)) if a == b else (min(ends), max(ends))
+            two = (-two[1], -two[0]) if op == "sub" else two
+            if op in ("min", "max"):
+                how = min if op == "min" else max
+                return how(one[0], two[0]), how(one[1], two[1])
+            return one[0] + two[0], one[1] + two[1]
+        case n.Call(fn="abs"):
+            return 0.0, math.inf
+        case n.Call(fn="exp" | "exp2"):
+            return 0.0, math.inf
+        case _:
+            return -math.inf, math.inf
+
+
+__all__ = ["Range", "unseen"]

@@ -1,0 +1,108 @@
+"""Inputs that no test has, on which what judges a program is right: to bring about what data decide."""
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kir.gate.cases import Case, ProblemCase, RelativeCase, naive_of, relative_case, right, special_cases, tensor_names
+from kir.gate.goals import predicted
+from kir.gate.inputs.kinds import KINDS
+from kir.gate.inputs.turns import about, turns
+from kir.ir import nodes as n
+from kir.problem import Problem
+from kir.problem.draws import TIMES, generator, times
+from kir.problem.ordering import INDEPENDENT
+
+Array = NDArray[Any]
+SECONDS = 1.5
+"""How long runs of the problem's own program are foreseen to take together."""
+ONE = (2.0, 2.25, 2.5, 3.0)
+"""How many times as large one slice is as all others."""
+POWERS = (4, 8, 12, -8, -16, 16, 24)
+"""Powers of two that inputs are multiplied by."""
+
+
+def beside_problem(program: n.Program, problem: Problem, cases: Sequence[Case]) -> Iterator[Case]:
+    """Cases of a problem that its own program is right on: inputs of one value, of each distribution, with values about numbers of the program, and usual
+    ones multiplied by powers of two, with and without their signs, of the sizes of the first; and of one slice against many, of those of the largest."""
+    own = [c for c in cases if isinstance(c, ProblemCase)]
+    naive = naive_of(problem)
+    if not own or not naive:
+        return
+    special = special_cases(problem, cases)
+    yield from (c for c in special if c.sizes == own[0].sizes)
+    theirs = tensor_names(naive[0], problem, {})
+    spent = 0.0
+    largest = max(own, key=lambda c: sum(a.size for a in c.inputs.values()))
+    for first, label, inputs in (*((own[0], *x) for x in _variants(program, problem, own[0])), *((largest, *x) for x in _one_slice(problem, largest))):
+        spent += float(predicted(naive[0], [dict(first.at.sizes)]).seconds[0])
+        if spent > SECONDS:
+            return
+        case = ProblemCase(problem, first.at, label, 0, inputs, first.names)
+        if _finite(inputs) and right(naive[0], replace(case, names=theirs)):
+            yield case
+    yield from (c for c in special if c.sizes != own[0].sizes)
+
+
+def _variants(program: n.Program, problem: Problem, first: ProblemCase) -> Iterator[tuple[str, Mapping[str, Array]]]:
+    usual = problem.inputs(first.at, 0)
+    floats = _floats(problem, usual)
+    for power in POWERS if floats else ():
+        yield f"{TIMES}{2.0 ** power!r}", {**usual, **{name: times(usual[name], 2.0 ** power) for name in floats}}
+    for power in POWERS if floats else ():
+        for sign, word in ((1.0, "positive"), (-1.0, "negative")):
+            yield f"{word} {TIMES}{2.0 ** power!r}", {**usual, **{name: times(np.abs(usual[name]), sign * 2.0 ** power) for name in floats}}
+    for name in (*problem.distributions, *turns(program, first.names), *(about(program) if problem.widest_drawn(usual) else ())):
+        yield name, problem.inputs(first.at, 0, name)
+
+
+def _finite(arrays: Mapping[str, Array]) -> bool:
+    return all(a.dtype.kind in "iub" or bool(np.isfinite(a.astype(np.float64)).all()) for a in arrays.values())
+
+
+def _floats(problem: Problem, usual: Mapping[str, Array]) -> list[str]:
+    return [t.name for t in problem.spec.tensors if t.name in usual and usual[t.name].dtype.kind not in "iub" and problem.usual_draw(t).kind in INDEPENDENT]
+
+
+def _one_slice(problem: Problem, at: ProblemCase) -> Iterator[tuple[str, Mapping[str, Array]]]:
+    usual = problem.inputs(at.at, 0)
+    floats = _floats(problem, usual)
+    for axis, by in product(range(max((usual[name].ndim for name in floats), default=0)), ONE):
+        yield f"one slice along {axis} {by!r} times all others", {**usual, **{
+            name: _one_against_many(usual[name], axis, by, name) if usual[name].ndim > axis else np.ones_like(usual[name]) for name in floats}}
+
+
+def _one_against_many(a: Array, axis: int, by: float, name: str) -> Array:
+    """Ones, or nearly, but for a first slice that is so many times as large: what is little by itself is much together."""
+    out = generator(name, "one against many").uniform(0.97, 1.03, a.shape)
+    out[(slice(None),) * axis + (0,)] *= by
+    return out.astype(a.dtype)
+
+
+def beside_program(program: n.Program, against: n.Program, cases: Sequence[Case]) -> Iterator[Case]:
+    """Cases of the sizes of the first, judged by another program, where that gives what it gives in float64."""
+    first = next((c for c in cases if isinstance(c, RelativeCase)), None)
+    for name in (*KINDS, *(f"{TIMES}{2.0 ** power!r}" for power in POWERS), *turns(program), *about(program)) if first is not None else ():
+        assert first is not None
+        if (case := relative_case(against, dict(first.sizes), name, 1)) is not None and _finite(case.inputs):
+            yield case
+
+
+def ranges_of(problem: Problem) -> dict[str, tuple[float, float]]:
+    """Between which numbers the elements of a tensor lie in all that a problem draws, where that is said of them: of a number that they all are, as far as it
+    is varied (`kir.gate.claims.elsewhere`)."""
+    out: dict[str, tuple[float, float]] = {}
+    for t in problem.spec.tensors:
+        how = [d.get(t.name) or d.get("*") or problem.usual_draw(t) for d in problem.spec.distributions.values()] if t.role != "out" else []
+        if how and all(d.kind in ("uniform", "integers") or (d.kind == "constant" and d.low) for d in how):
+            ends = [x for d in how for x in ((d.low * 0.5, d.low * 1.5) if d.kind == "constant" else (d.low, d.high - (d.kind == "integers")))]
+            out[t.name] = min(ends), max(ends)
+    return out
+
+
+__all__ = ["beside_problem", "beside_program", "ranges_of"]
