@@ -142,11 +142,12 @@ FOURTH_SIZES: dict[str, list[dict[str, int]]] = {
 }
 """Those of the fourth part."""
 SIZES_OF = {"": SIZES, "second": SECOND_SIZES, "third": THIRD_SIZES, "fourth": FOURTH_SIZES}
-KIND = {"addmm": "gemm", "fmha_causal": "fmha", "fmha_d128": "fmha", "fmha_d128_causal": "fmha", "fmha_varlen": "fmha", "fmha_varlen_causal": "fmha",
+KIND = {"addmm": "gemm", "attention_bshd": "cross_attention",
+        "fmha_causal": "fmha", "fmha_d128": "fmha", "fmha_d128_causal": "fmha", "fmha_varlen": "fmha", "fmha_varlen_causal": "fmha",
         "fused_add_rmsnorm": "rows", "gdn_d128": "gdn", "gemm_fp8": "gemm", "gemm_nt": "gemm", "gemm_tn": "gemm", "gemm_tt": "gemm", "layernorm": "rows",
         "linear": "gemm", "mla_prefill": "fmha", "mqa_d256": "fmha",
         "rmsnorm": "rows", "scan": "rows", "softmax": "rows"}
-FAMILY = {"addmm": "gemm", "bmm": "gemm", "bytesort": "sorting", "conv2d": "convolution", "cross_attention": "attention",
+FAMILY = {"addmm": "gemm", "attention_bshd": "attention", "bmm": "gemm", "bytesort": "sorting", "conv2d": "convolution", "cross_attention": "attention",
           "fmha": "attention", "fmha_causal": "attention", "fmha_varlen": "attention", "fmha_varlen_causal": "attention", "fmha_d128": "attention",
           "fmha_d128_causal": "attention", "fmha_gqa": "attention", "fused_add_rmsnorm": "norm", "gdn": "recurrence", "gdn_d128": "recurrence",
           "gemm_fp8": "gemm", "gemm_grouped": "gemm", "gemm_nt": "gemm", "gemm_tn": "gemm", "gemm_tt": "gemm",
