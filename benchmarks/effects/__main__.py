@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -56,19 +56,20 @@ def prepared(number: int, job: sources.Job, out: str, skip: str = "", until: flo
         signal.alarm(0)
 
 
-def chosen(kinds: str, part: str, which: str = "", surfaces: str = "", known: Path | None = None) -> list[tuple[int, sources.Job]]:
+def chosen(kinds: str, part: str, which: str = "", surfaces: str = "", known: Sequence[Path] = ()) -> list[tuple[int, sources.Job]]:
     """Numbered jobs of some kinds and surfaces, every n-th of them, in an order that mixes kinds; with `known` only kernels of packages that the data in
-    that folder have nothing of."""
+    those folders have nothing of."""
     wanted = kinds.split(",") if kinds else []
     first, of = (int(x) for x in part.split("/"))
     found = [(i, j) for i, j in enumerate(sources.jobs(which)) if not wanted or j["kind"] in wanted]
     if surfaces:
         found = [(i, j) for i, j in found if j.get("surface") in surfaces.split(",")]
-    if known is not None:
-        there = {"/".join(group.split("/")[:3]) for group in _groups(known)}
+    if known:
+        there = {"/".join(group.split("/")[:3]) for folder in known for group in _groups(folder)}
         found = [(i, j) for i, j in found if "kernel" in j and sources.group_name(j["kernel"]) not in there]
     random.Random(0).shuffle(found)
-    found.sort(key=lambda each: each[1]["kind"] not in ("lineage", "metas"))  # stable: these first, the others mixed
+    first_of_all = ("package",) if which == "fifth" else ("lineage", "metas")
+    found.sort(key=lambda each: each[1]["kind"] not in first_of_all)  # stable: these first, the others mixed
     return found[first::of]
 
 
@@ -116,7 +117,8 @@ def main(words: list[str]) -> int:
     said.add_argument("--third", dest="which", action="store_const", const="third", help="the third part: others again, and walks about packages' kernels")
     said.add_argument("--fourth", dest="which", action="store_const", const="fourth", help="the fourth part: others again, and walks about other kernels")
     said.add_argument("--surfaces", default="", help="only jobs that are of these surfaces alone: cuda,triton,tilelang")
-    said.add_argument("--known", type=Path, default=None, help="only kernels of packages that the data in this folder have nothing of")
+    said.add_argument("--fifth", dest="which", action="store_const", const="fifth", help="the fifth part: kernels of packages, and walks about them")
+    said.add_argument("--known", type=Path, action="append", default=[], help="only kernels of packages that the data in this folder have nothing of")
     said.add_argument("--part", default="0/1", help="i/n: every n-th group from the i-th")
     said.add_argument("--only", choices=("prepare", ""), default="", help="make: compile and do not measure")
     said.add_argument("--skip", default="", help="surfaces that are left out, where their compilers are not installed")
@@ -141,7 +143,7 @@ def main(words: list[str]) -> int:
         from kir.learning.forecast.data import write as write_tables
 
         made = tables(read_rows(given.packs))
-        part = f" --{given.which}" if given.which else " --kinds package --known" if given.known else ""
+        part = (f" --{given.which}" if given.which else " --kinds package" if given.known else "") + (" --known .." if given.known else "")
         command = f"python -m benchmarks.effects make{part}, write --name {given.name}"
         write_tables(made, given.out, given.name, command, given.device, given.when)
         print({name: len(rows) for name, rows in made.items()})

@@ -142,11 +142,12 @@ FOURTH_SIZES: dict[str, list[dict[str, int]]] = {
 }
 """Those of the fourth part."""
 SIZES_OF = {"": SIZES, "second": SECOND_SIZES, "third": THIRD_SIZES, "fourth": FOURTH_SIZES}
-KIND = {"addmm": "gemm", "fmha_causal": "fmha", "fmha_d128": "fmha", "fmha_d128_causal": "fmha", "fmha_varlen": "fmha", "fmha_varlen_causal": "fmha",
+KIND = {"addmm": "gemm", "attention_bshd": "cross_attention",
+        "fmha_causal": "fmha", "fmha_d128": "fmha", "fmha_d128_causal": "fmha", "fmha_varlen": "fmha", "fmha_varlen_causal": "fmha",
         "fused_add_rmsnorm": "rows", "gdn_d128": "gdn", "gemm_fp8": "gemm", "gemm_nt": "gemm", "gemm_tn": "gemm", "gemm_tt": "gemm", "layernorm": "rows",
         "linear": "gemm", "mla_prefill": "fmha", "mqa_d256": "fmha",
         "rmsnorm": "rows", "scan": "rows", "softmax": "rows"}
-FAMILY = {"addmm": "gemm", "bmm": "gemm", "bytesort": "sorting", "conv2d": "convolution", "cross_attention": "attention",
+FAMILY = {"addmm": "gemm", "attention_bshd": "attention", "bmm": "gemm", "bytesort": "sorting", "conv2d": "convolution", "cross_attention": "attention",
           "fmha": "attention", "fmha_causal": "attention", "fmha_varlen": "attention", "fmha_varlen_causal": "attention", "fmha_d128": "attention",
           "fmha_d128_causal": "attention", "fmha_gqa": "attention", "fused_add_rmsnorm": "norm", "gdn": "recurrence", "gdn_d128": "recurrence",
           "gemm_fp8": "gemm", "gemm_grouped": "gemm", "gemm_nt": "gemm", "gemm_tn": "gemm", "gemm_tt": "gemm",
@@ -159,7 +160,10 @@ Job = dict[str, Any]
 
 def jobs(part: str = "") -> list[Job]:
     """Every group that can be made, each a small JSON object: what takes longest stands first. The later parts have other sizes and seeds, the third and fourth
-    also random walks about kernels of packages, each about others."""
+    also random walks about kernels of packages, each about others; the fifth is of kernels of packages alone."""
+    if part == "fifth":
+        return [{"kind": "package", "kernel": place, "binding": str(path)} for place, path in recorded(RECORDED)] + [
+            {"kind": "about", "kernel": place, "binding": str(path), "seed": 4} for place, path in recorded(RECORDED)]
     if part:
         return _later_jobs(part)
     out: list[Job] = []

@@ -70,7 +70,7 @@ def main() -> None:
         card.write(data, given.data)
         return
     if given.command == "noise":
-        print("\n".join(noise.lines(noise.repeats(data))))
+        print("\n".join(noisy(data)))
         return
     found = states(data, given.cache, given.jobs, _progress)
     if given.command == "analytic":
@@ -85,6 +85,13 @@ def main() -> None:
         train(rows, options, {"command": _command(given)}).write(given.model or shipped())
     else:
         table(data, found, rows, pairs, given)
+
+
+def noisy(data: Data) -> list[str]:
+    """Tables of how often a measured sign comes again: in all, and by the size of the effect; and what that leaves a forecast that knows the truth."""
+    most = f"{noise.ceiling(data.pairs):.1%}".replace("%", " %")
+    return [*noise.lines(noise.repeats(data)), "", *noise.lines(noise.by_size(data.pairs), "size of the effect, in another group on the same device"), "",
+            f"With as many effects of each size as the data have, a forecast that knew every true speedup would have {most} of the signs beyond 3 % right."]
 
 
 def analytic(data: Data, found: States) -> list[str]:
@@ -155,7 +162,7 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
                  {name: [(a, b) for a, b, _ in measures.reliability(each, rows.measured)] for name, each in curves.items()}))
     write_atomic(given.into / "forecasts-levels.svg", plots.square("Levels and coverage", "level", "measurements below its quantile",
                  {name: measures.coverage(each, rows.measured) for name, each in curves.items()}))
-    text = page.page(data, lines, timing(data, pairs, given.model), _left_out(data, found, ended), noise.lines(noise.repeats(data)), beside,
+    text = page.page(data, lines, timing(data, pairs, given.model), _left_out(data, found, ended), noisy(data), beside,
                      [*limits.lines(rows, pairs, own["analytic"]), *limits.of_scores(rows.measured, own["analytic"], curves["learned"]),
                       *_seen(rows, pairs, data, made, curves, given.seed)], limits.wrong(rows, pairs, data, curves),
                      fresh.lines(file, given.data, cache=given.cache, jobs=given.jobs, told=_progress),

@@ -1,7 +1,8 @@
 """Kernels that nobody had measured when the model was trained: the shipped file, not one that was trained without a part, asked about them.
 
-`benchmarks/data/effects-fresh` holds them, where they were measured (`python -m benchmarks.effects make --kinds package --known benchmarks/data/effects`).
-Nothing is ever trained on it.
+`benchmarks/data/effects-fresh` holds them, where they were measured (`python -m benchmarks.effects make --kinds package --known benchmarks/data/effects`, and
+`make --fifth --known ..`). Nothing is ever trained on it. A pair that was measured twice counts once; the second time tells how often
+its sign came again.
 """
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.forecast import answers, limits, measures, page
+from benchmarks.effects.device import AGAIN
+from benchmarks.forecast import answers, limits, measures, noise, page
 from benchmarks.forecast import pools as pooled
 from kir.learning.forecast.data import MANIFEST, read
 from kir.learning.forecast.matrices import rows_of, states
@@ -29,6 +31,8 @@ def lines(model: Path, known: Path, folder: Path = FOLDER, cache: Path | None = 
         return []
     data, before = read(folder), read(known)
     data = replace(data, pairs=[p for p in data.pairs if not {p.before, p.after} & before.programs.keys()])
+    again = noise.repeats(data)[0]
+    data = replace(data, pairs=[p for p in data.pairs if not p.group.endswith(AGAIN)], measured=[m for m in data.measured if not m.group.endswith(AGAIN)])
     found = states(data, cache, jobs, told)
     held = Model.read(model, before.hash)
     rows, pairs = rows_of(data, found, (held.names, held.used))
@@ -44,4 +48,4 @@ def lines(model: Path, known: Path, folder: Path = FOLDER, cache: Path | None = 
     return [f"The shipped model's forecasts of {len(pairs)} pairs of {len(kernels)} kernels of packages that no part of the data has "
             f"({', '.join(f'{name} {count}' for name, count in sorted(packages.items()))}; {len(set(rows.family.tolist()))} families), of which nothing "
             "was known when it was trained, and on which nothing is trained: launches that the packages make, walked back.", "",
-            *page.of_pairs(shown), "", *page.of_pools(shown), "", *limits.sure(asked, rows.measured)]
+            *page.of_pairs(shown), "", *page.of_pools(shown), "", *limits.sure(asked, rows.measured), "", *noise.lines([again])]

@@ -8,7 +8,7 @@ It is a model, and what comes of it is marked so.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, field
 from typing import Any
 
@@ -291,16 +291,33 @@ def _samples(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], cta
     """The work of the middle CTA; where they differ, of some that do anything, each with the share of CTAs that it stands for, and of the first one."""
     def at(place: float | int) -> Work:
         key = f"_work {kernel.name} {sorted(sizes.items())} {place} {together} {l1:.0f} {device.l2} {surface} {warm}"
-        return once(program, key, lambda: count(program, kernel, sizes, place, together, l1, device.l2 * L2_SHARE, surface not in LAYING_OUT, warm))
+        return once(program, key, lambda: count(program, kernel, sizes, place, together, l1, device.l2 * L2_SHARE, surface, warm))
     if not differs(kernel):
         return [(at(0.5), 1.0)]
-    spread = range(ctas) if ctas <= SAMPLED else [int((i + 0.5) * GOLDEN % 1.0 * ctas) for i in range(SAMPLED)]
-    seen = [at(place) for place in dict.fromkeys(spread)]
-    some = [w for w in seen if w.l2 > 0.0]
+    spread = _spread(ctas)
+    seen = {place: at(place) for place in spread}
+    some = [w for w in seen.values() if w.l2 > 0.0]
+    idle = [place for place, w in seen.items() if not w.l2 > 0.0]
+    if idle and all(place < idle[0] for place, w in seen.items() if w.l2 > 0.0) and at(0).l2 > 0.0:
+        spread = _spread(many := _first_idle(lambda place: at(place).l2 > 0.0, max((p for p in spread if p < idle[0]), default=0), idle[0]))
+        return [*((at(place), many / ctas / len(spread)) for place in spread), (at(0), 0.0)]
     if not some:
         return [(at(0), 1.0 / ctas)]
     first = [] if ctas <= SAMPLED or 0 in spread else [(at(0), 0.0)]  # it has no fewer tiles than others of a persistent kernel
     return [*((w, 1.0 / len(seen)) for w in some), *first]
+
+
+def _spread(ctas: int) -> list[int]:
+    """The CTAs that are looked at, in their order."""
+    return sorted({int((i + 0.5) * GOLDEN % 1.0 * ctas) for i in range(SAMPLED)}) if ctas > SAMPLED else list(range(ctas))
+
+
+def _first_idle(busy: Callable[[int], bool], low: int, high: int) -> int:
+    """The first CTA that finds no work, where those before it find some: between a busy and an idle one, to a part in thirty."""
+    while high - low > max(1, low // 30):
+        middle = (low + high) // 2
+        low, high = (middle, high) if busy(middle) else (low, middle)
+    return high
 
 
 def _clock(w: Work, d: Device) -> Clock:

@@ -98,7 +98,14 @@ def test_kernels_of_packages_that_the_data_know_can_be_left_out(monkeypatch: pyt
     places = ["fla:ops/a.py::known", "fla:ops/b.py::fresh"]
     monkeypatch.setattr(sources, "jobs", lambda part: [{"kind": "walk", "problem": "gemm"}, *({"kind": "package", "kernel": place} for place in places)])
     monkeypatch.setattr(making, "_groups", lambda folder: {"package/fla/known/about/2", "walk/gemm"})
-    assert [job["kernel"] for _, job in making.chosen("", "0/1", known=Path("data"))] == places[1:]
+    assert [job["kernel"] for _, job in making.chosen("", "0/1", known=[Path("data")])] == places[1:]
+
+
+def test_the_fifth_part_is_of_kernels_of_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    places = [f"fla:ops/{name}.py::{kernel}" for name in "abcdefgh" for kernel in (f"fwd_{name}", f"bwd_{name}")]
+    monkeypatch.setattr(sources, "recorded", lambda folder: [(place, Path("some.toml")) for place in places])
+    assert [j["kernel"] for j in sources.jobs("fifth")] == [*places, *places]
+    assert [j["kind"] for _, j in making.chosen("", "0/1", "fifth")] == ["package"] * 16 + ["about"] * 16
 
 
 def test_programs_two_steps_apart_are_pairs_without_a_step() -> None:

@@ -17,9 +17,13 @@ UNROLLED = ("unroll", "static", "vectorize")
 L1_SHARE = 0.6
 """How much of L1 the lines of one access may take before they are thrown out (others are there as well)."""
 BY_ITSELF = 4.0
-"""Rounds of a loop of scalars that LLVM, and nvcc without a pragma, make one of (nvcc 13.0, Triton 3.6: four)."""
-WHOLLY = 4
-"""Rounds up to which they write out a loop inside another, and still make four of that one's rounds one (Triton 3.6: 33 loads become 72)."""
+"""Rounds of a loop of scalars that LLVM, and nvcc without a pragma, make one of where they do not know how many there are (nvcc 13.0: four; Triton 3.6 writes
+eight, which take as long as if four were under way together)."""
+FEW, WHOLE = 16, 64
+"""Rounds up to which nvcc writes out a loop whole, where its bounds are numbers, and LLVM does (Triton 3.6, by the loads of what it compiled:
+`benchmarks/data/effects`)."""
+WHOLLY = 9
+"""Rounds up to which they write out a loop inside another, and still make rounds of that one's one (Triton 3.6: loops of 3 by 3 loads become 72)."""
 LEAST_COLUMNS = 28
 """Columns that a wgmma takes the time of at least (*micro*: 14 cycles for 8 columns of f16 by 16, 63 for 128)."""
 ADDRESS, GUARDED_ADDRESS, BRANCH = 1.0, 5.0, 5.0
@@ -139,8 +143,18 @@ def begun_first(items: list[Item]) -> None:
 def scalar(body: n.Block) -> bool:
     """Whether a loop is one that compilers unroll by themselves: scalars alone, and nothing inside it that waits, or that loops and is not unrolled itself."""
     def plain(s: n.Stmt) -> bool:
+        if isinstance(s, n.If):
+            return all(map(plain, (*s.then, *s.orelse)))
         return isinstance(s, n.Let | n.Store | n.Alloc) and not any(isinstance(x, n.Expr) and isinstance(x.type, TileType) for x in walk(s))
     return all(wholly(s) if isinstance(s, n.For) else plain(s) for s in body)
+
+
+def by_itself(s: n.For, trips: int, compiler: str) -> float:
+    """How many rounds of a loop of scalars a surface's compiler makes one, by itself."""
+    known = int_value(s.lo) is not None and int_value(s.hi) is not None
+    if known and trips <= (WHOLE if compiler == "triton" else FEW):
+        return float(max(1, trips))
+    return 1.0 if trips < BY_ITSELF else BY_ITSELF
 
 
 def wholly(s: n.For) -> bool:

@@ -14,10 +14,12 @@ import numpy as np
 from kir.gate.counts.frames import (
     BY_ITSELF,
     LEAST_COLUMNS,
+    TILE_ADDRESS,
     UNROLLED,
     Frame,
     Stream,
     begun_first,
+    by_itself,
     changed,
     increment,
     is_index,
@@ -30,9 +32,9 @@ from kir.gate.counts.frames import (
 )
 from kir.gate.counts.numbers import Values as Known
 from kir.gate.counts.numbers import evaluate, number
-from kir.gate.counts.places import LANES, Instances, Places, leaves
+from kir.gate.counts.places import LANES, SECTOR, Instances, Places, leaves
 from kir.gate.counts.register_pressure import local_arrays
-from kir.gate.counts.trace import Barrier, Loop, Op, Team, Wait, operations
+from kir.gate.counts.trace import Barrier, Item, Key, Loop, Op, Team, Wait, operations
 from kir.gate.counts.values import Values
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
@@ -41,16 +43,22 @@ from kir.ir.visit import names_read, statements
 
 SPLIT = 4.0
 """Instructions that split an element of an f32 operand in two parts: a rounding, a difference, a rounding, and a copy."""
+UNKNOWN = 0.5
+"""The share of warps for which a condition counts as true of which nothing is known."""
+ASKED, GOLDEN = 32, 0.618
+"""Rounds in which a condition is looked at; and how far apart they are in loops that it asks of together, as a part of their rounds."""
+NEAR, FAR = 42.9, 300.0
+"""Cycles until an element is there that L1 has, and one that only L2 has (`kir.hardware.target.Pipes`)."""
 
 
-def stream(kernel: n.Kernel, values: Known, axes: Sequence[tuple[str, int]], together: int, l1: float, as_written: bool = True) -> Stream:
+def stream(kernel: n.Kernel, values: Known, axes: Sequence[tuple[str, int]], together: int, l1: float, compiler: str = "") -> Stream:
     """The trace of a kernel at one CTA: `values` of sizes and of the grid's variables, `axes` of the grid with their extents, of which `together`
     CTAs run at the
-    same time with `l1` bytes of L1 each. Without `as_written` the surface's compiler lays out shared memory, and copies in vectors."""
-    threads = number(kernel.threads, values) or 1
+    same time with `l1` bytes of L1 each. A `compiler` (`triton`, `tilelang`) lays out shared memory by itself, and copies in vectors."""
+    threads, as_written = number(kernel.threads, values) or 1, not compiler
     builder = _Builder(Places(dict(values), axes, together, as_written), l1, threads, as_written)
     builder.frames.append(Frame("", 1.0, False))
-    builder.local = local_arrays(kernel.body)
+    builder.local, builder.compiler = local_arrays(kernel.body), compiler
     builder.products = {s.acc.buffer.name for s in statements(kernel.body) if isinstance(s, n.Mma)} if not as_written else set()
     builder.block(kernel.body)
     out = builder.out
@@ -130,8 +138,8 @@ class _Builder(Values):
         if s.kind == "pipelined":
             self.out.stages = max(self.out.stages, int(dict(s.attrs).get("stages", 1)))
         together = float(min(trips, factor) if factor else trips if self._known_ahead(s) else min(trips, BY_ITSELF)) if s.kind in UNROLLED else 1.0
-        if not self.as_written and s.kind == "serial" and trips >= BY_ITSELF and scalar(s.body):
-            together = BY_ITSELF
+        if not self.as_written and s.kind == "serial" and scalar(s.body):
+            together = by_itself(s, trips, self.compiler)
         before, share = self.places.bounds, self.share
         most, part = self._in_turns(s, trips)
         self.places.bounds, self.share = {**before, s.var.name: (s.lo, s.hi)}, share * part
@@ -187,9 +195,19 @@ class _Builder(Values):
             self.values[var] = held
         if stages > 1:
             frame.items = pipelined(frame.items, stages)
+            self._ahead([op for op in frame.items if isinstance(op, Op) and op.apart == "copy"], stages)
         elif var:
             begun_first(frame.items)
         self.put(Loop(var, trips, together, frame.items))
+
+    def _ahead(self, copies: list[Op], stages: int) -> None:
+        """What comes before a pipelined loop: the copies of its first rounds are begun (others begin none at the end), and the first of them waited for."""
+        for op in copies:
+            self.put(Op("alu", (1.0 + TILE_ADDRESS) * op.count * (stages - 1), share=op.share))
+        if copies:
+            self.put(Op("memory", 1.0, 1.0, FAR, (), key := self.key(), share=self.share))
+            self.put(Op("alu", 1.0, reads=(key,), share=self.share))
+            self.put(Barrier())
 
     def _counted_up(self, var: str, body: n.Block, lo: int, step: int) -> list[str]:
         """Registers that a loop counts up: what they hold follows from its variable."""
@@ -249,30 +267,54 @@ class _Builder(Values):
 
     def _if(self, s: n.If) -> None:
         self.value(s.cond)
-        share = self._holds(s.cond)
+        share, part = self._holds(s.cond)
+        if share == UNKNOWN and s.then and isinstance(s.then[-1], n.Jump) and s.then[-1].kind == "return":
+            share = 0.0  # what is given up early, for what was read, is the exception
         before = self.share
         if share > 0.0:
             self.share = before * share
-            self._branch(s.then)
-        if s.orelse and share < 1.0:
-            self.share = before * (1.0 - share) if share > 0.0 else before
-            self._branch(s.orelse)
+            self._branch(s.then, part)
+        if s.orelse and share * part < 1.0:
+            self.share = before * (1.0 - share) if 0.0 < share < 1.0 else before
+            self._branch(s.orelse, 1.0 - part if share == 1.0 else 1.0)
         self.share = before
 
-    def _branch(self, block: n.Block) -> None:
-        kept = [dict(f.memo) for f in self.frames]
+    def _branch(self, block: n.Block, part: float) -> None:
+        """A block that is come by in a part of the rounds: of what it loops over, as much is counted."""
+        kept, first = [dict(f.memo) for f in self.frames], len(self.frames[-1].items)
         self.block(block)
         for f, memo in zip(self.frames, kept, strict=False):
             f.memo = memo
+        for item in self.frames[-1].items[first:]:
+            if part < 1.0 and isinstance(item, Loop):
+                item.trips *= part
 
-    def _holds(self, cond: n.Expr) -> float:
-        """The share of the team's warps in which a condition holds for some lane (0.5 where that is not known)."""
+    def _holds(self, cond: n.Expr) -> tuple[float, float]:
+        """The share of the team's warps in which a condition holds for some lane (0.5 where that is not known), where it does; and in which part of the rounds
+        of the loops that it asks of: all of a few, else as many spread evenly."""
+        named = {x.name for x in self._expanded(cond) if isinstance(x, n.Var)}
+        asked = [f for f in self.frames if f.var in named and f.trips > 1.0]
+        if not asked:
+            return self._holds_now(cond), 1.0
+        held = {f.var: self.values.get(f.var, f.lo) for f in asked}
+        most = int(min(ASKED, max(f.trips for f in asked)))
+        shares = []
+        for i in range(most):
+            for k, f in enumerate(asked):
+                self.values[f.var] = f.lo + int((((i + 0.5) / most + k * GOLDEN) % 1.0) * f.trips) * f.step
+            shares.append(self._holds_now(cond))
+        self.values.update(held)
+        some = [share for share in shares if share > 0.0]
+        return (math.fsum(some) / len(some), len(some) / most) if some else (0.0, 1.0)
+
+    def _holds_now(self, cond: n.Expr) -> float:
+        """That share, in the rounds that `values` say."""
         if not self.team.variables:
             found = evaluate(cond, self.values)
-            return 0.5 if found is None else float(np.any(found))
+            return UNKNOWN if found is None else float(np.any(found))
         found = evaluate(cond, {**self.values, **self.team.of(0, self.team.count)})
         if found is None:
-            return 0.5
+            return UNKNOWN
         if not isinstance(found, np.ndarray):
             return float(bool(found))
         lanes = np.broadcast_to(found.reshape(found.shape[0], -1)[:, 0], (self.team.count,)).astype(bool)
@@ -357,6 +399,9 @@ class _Builder(Values):
         reads = tuple(k for e in (s.a, s.b) if (k := self.value(e)) is not None)
         name = s.acc.buffer.name
         if s.via == "fma" or (dtype.name == "f32" and s.precision == "ieee") or dtype.name == "f64":
+            if self.compiler == "tilelang" and dtype.name != "f64" and len(extents) == 3:
+                self._sums(s, extents, reads)
+                return
             each = flops / 2 / max(1, self.of_team)
             side = max(1.0, math.sqrt(self._each(self.elements(s.acc))))
             self.put(Op("shared", 2 * each / side / max(1, 16 // dtype.bytes), 4.0, 25.0, reads, share=self.share))
@@ -377,6 +422,38 @@ class _Builder(Values):
             self.put(Op("fma", SPLIT * (extents[-3] + extents[-1]) * extents[-2] / max(1, self.of_team), 1.0, 4.0, reads, share=self.share))
         self.put(Op("tensor", 1.0, flops / warps, 20.0, () if ahead else reads, name, share=self.share, dtype=of, apart="product"))
         self.put(Wait("product", 0, 1 if ahead else 0, self.share))
+
+    def _sums(self, s: n.Mma, extents: list[int], reads: tuple[Key, ...]) -> None:
+        """A product as a loop over k: each round reads what a thread needs of a column of the left operand, element by element, and of a row of the right
+        one, in vectors where its elements lie side by side, both from where they are."""
+        rows, k, columns = extents
+        size, name, share = dtype_of(s.a.type).bytes, s.acc.buffer.name, self.share
+        vector = min(columns, 16 // size) if isinstance(s.b, n.Load) else 1
+        while vector > 1 and rows * columns // vector < self.of_team:
+            vector //= 2
+        across = max(1, min(self.of_team, columns // vector))
+        own = max(1.0, rows * across / self.of_team), max(1.0, columns / across)
+        body: list[Item] = [Op("alu", 2.0, latency=4.0, share=share)]
+        given: list[Key] = []
+        lanes = min(LANES, across)
+        for e, count, each in ((s.a, own[0], 1), (s.b, own[1] / vector, vector)):
+            at = e.args[0] if isinstance(e, n.Call) and e.fn == "trans" else e
+            if not isinstance(at, n.Load) or at.at.buffer.space not in ("global", "shared"):
+                continue
+            given.append(key := self.key())
+            near = at.at.buffer.space == "shared"
+            lines = LANES // lanes if e is s.a else lanes if at is not e else 1
+            if near:
+                ways = math.gcd(max(1, k * size // 4), LANES) if lines > 1 and at is not e else 1
+                body.append(Op("shared", count, max(1.0, each * size / 4, ways * lines / LANES), 25.0, reads, key, share=share))
+            else:  # neighbors along k lie in the sector that the first of them has brought
+                far = 1.0 if e is s.b and at is e else size / SECTOR
+                body.append(Op("memory", count, max(1.0, each * size * LANES / 128, lines), NEAR + far * (FAR - NEAR), reads, key, share=share))
+        if size < 4:
+            body.append(Op("half", own[0] + own[1], 1.0, 5.0, tuple(given), converted := self.key(), share=share))
+            given = [converted]
+        body.append(Op("fma", own[0] * own[1], 1.0, 4.0, (*given, name), name, share=share))
+        self.put(Loop(f"{name} k", float(k), 1.0, body))
 
     def _operands(self, s: n.Mma, extents: list[int], wide: bool) -> None:
         """What warps read of operands in shared memory: wgmma by itself, other products through registers, each warp what it needs."""

@@ -76,6 +76,7 @@ class Values:
         self.slots: dict[str, int] = {}
         self.begun: dict[str, n.Region] = {}
         self.local: frozenset[str] = frozenset()
+        self.compiler = ""
         """Arrays of a thread that lie in its local memory."""
         self.products: set[str] = set()
         """Accumulators of matrix products, and names of tiles that lie as they do."""

@@ -7,7 +7,7 @@ from dataclasses import field, replace
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
-from kir.gate.counts.frames import BY_ITSELF, Stream, scalar, values_at
+from kir.gate.counts.frames import BY_ITSELF, FEW, Stream, scalar, values_at
 from kir.gate.counts.numbers import number
 from kir.gate.counts.places import LANES
 from kir.gate.counts.register_pressure import Places, live_registers, local_arrays, operand_fragments
@@ -23,9 +23,6 @@ LAYING_OUT = frozenset({"triton", "tilelang"})
 """Surfaces whose compilers distribute tiles over threads, and lay shared memory out, by themselves."""
 TEAMS = ("thread", "warp", "warpgroup")
 """Loops whose rounds are threads, or what has threads."""
-
-FEW = 16
-"""Rounds up to which nvcc writes out a loop by itself, where it knows how many there are."""
 
 MERGED = 0.6
 """What L2 is asked for of what several SMs read at about the same time: neighbors' requests are merged on their way."""
@@ -172,13 +169,13 @@ def declared(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], sur
 
 
 def count(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], place: float | int = 0.5, together: int = 264, l1: float = 2.0**17,
-          l2: float = 5e7, as_written: bool = True, warm: bool = True) -> Work:
+          l2: float = 5e7, surface: str = "cuda", warm: bool = True) -> Work:
     """The work of one kernel at these sizes, as if every CTA did what the one at `place` does: a number of a CTA, counted along the first axis
     first, or a share of
     each axis. `together` CTAs run at the same time, each with `l1` bytes of L1, all with `l2` bytes of L2; `warm`: what fits that
     is there from a run before."""
     values, axes, unknown = values_at(program, kernel, sizes, place)
-    made = stream(kernel, values, axes, together, l1, as_written)
+    made = stream(kernel, values, axes, together, l1, surface if surface in LAYING_OUT else "")
     made.unknown += unknown
     work = Work(made)
     _traffic(work, math.prod(e for _, e in axes), together, l1, l2, warm)

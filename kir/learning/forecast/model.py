@@ -22,7 +22,7 @@ from kir.base.diagnostic import KirError, error
 from kir.base.store import write_atomic
 from kir.learning.forecast.trees import Array, Forest
 
-SCHEMA = 5
+SCHEMA = 6
 """Raised whenever features or their meaning change, or the file does."""
 MAGIC = b"kir.forecast/"
 ANALYTIC = "log t.total"

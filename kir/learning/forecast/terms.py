@@ -22,7 +22,7 @@ from kir.surface import Artifact, backend
 FETCH, FETCHED = 1e-9, 1000
 """Seconds that an instruction of machine code takes to be fetched for the first time, and up to how many do (*effects*: straight code of 505 instructions
 takes 0.3 us longer than the same of 275)."""
-WARP = 1e-10
+WARP = 5e-11
 """Seconds between the warps that a device begins, beyond the first of each CTA (*effects*)."""
 ISSUED = 4e-13
 """Seconds of a warp's instruction that latencies do not hide: 0.4 of what it takes to issue (*effects*)."""

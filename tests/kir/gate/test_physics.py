@@ -207,3 +207,67 @@ kernel main grid (b: 4096) threads 256
     warps = 1048576 / 32
     assert issued(cached, "cuda") == pytest.approx(issued(plain, "cuda") + warps * 32 * 4.0, rel=0.01)
     assert issued(cached, "triton") == issued(plain, "triton")
+
+
+def _seconds(text: str, surface: str) -> float:
+    p = parse_program(text, "p.kir")
+    return kernel_cost(p, p.kernels[0], {}, target("h200"), surface=surface).seconds
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_tilelang_reads_operands_of_scalar_products_in_each_round_from_where_they_lie(turned: bool) -> None:
+    def text(a: str, b: str) -> str:
+        staged = "".join(f"    copy {x}[{at}] -> {x}s\n" for x, at, held in (("A", "c * 128 +: 128, k * 32 +: 32", a), ("B", row, b)) if held.endswith("s"))
+        b = b if b.endswith("s") else f"B[{row}]"
+        return f"""kir 1
+program p
+  in A: f16[2048, 1024]
+  in B: f16[1024, 1024]
+  out Y: f32[2048, 128]
+kernel main grid (c: 16) threads 128
+  fragment acc: f32[128, 128] = 0.0
+  shared As: f16[128, 32]
+  shared Bs: f16[{"128, 32" if turned else "32, 128"}]
+  for k in 0..32
+{staged}    mma acc += {a if a.endswith("s") else "A[c * 128 +: 128, k * 32 +: 32]"} * {f"trans({b}, 1, 0)" if turned else b} via fma
+  Y[c * 128 +: 128, 0 +: 128] = acc
+"""
+    row = "0 +: 128, k * 32 +: 32" if turned else "k * 32 +: 32, 0 +: 128"
+    none, right, both = (_seconds(text(*held), "tilelang") for held in (("A", "B"), ("A", "Bs"), ("As", "Bs")))
+    assert none > 1.05 * right and (turned or right > 1.05 * both), "each round waits for what it reads, and memory is farther than shared memory"
+    assert _seconds(text("A", "B"), "triton") < none / 2, "Triton brings operands to registers first"
+
+
+@pytest.mark.parametrize("surface", ["triton", "tilelang"])
+def test_loops_of_few_rounds_whose_bounds_are_numbers_are_written_out_whole(surface: str) -> None:
+    def taken(loops: str, at: str) -> float:
+        return _seconds(f"kir 1\nprogram p\n  in X: f32[64, 8192]\n  out Y: f32[64]\nkernel main grid (r: 64) threads 32\n  register s: f32 = 0.0\n"
+                        f"{loops}s = s + X[r, {at}]\n  Y[r] = s\n", surface)
+    flat = taken("  for j in 0..8192\n    ", "j")
+    few, many = (taken(f"  for j in 0..{8192 // k}\n    for i in 0..{k}\n      ", f"j * {k} + i") for k in (16, 128))
+    assert few < 0.8 * flat, "sixteen loads under way, not four"
+    assert few < 0.8 * many, "a hundred are too many to be written out"
+
+
+def test_a_condition_is_asked_in_the_rounds_of_the_loops_that_it_names() -> None:
+    def taken(cond: str) -> float:
+        return _seconds(f"kir 1\nprogram p\n  in X: f32[64, 4096]\n  out Y: f32[64]\nkernel main grid (r: 1) threads 32\n  for i in 0..64\n    if {cond}\n"
+                        "      register s: f32 = 0.0\n      for j in 0..4096\n        s = s + X[i, j]\n      Y[i] = s\n", "cuda")
+    assert taken("i < 2") > 100 * taken("i < 0"), "the middle round is not all that there is"
+    assert taken("i < 64") == taken("i >= 0") >= taken("i < 2")
+
+
+def test_who_returns_early_for_what_was_read_is_the_exception() -> None:
+    def taken(last: str) -> float:
+        return _seconds("kir 1\nprogram p\n  inout X: f32[64, 4096]\n  inout Y: f32[64]\nkernel main grid (r: 1) threads 32\n  let y = Y[r]\n  if y == 5.0\n"
+                        f"    for i in 0..64\n      X[0, i] = 0.0\n{last}  Y[r] = 1.0\n", "cuda")
+    assert taken("    return\n") < taken("")
+
+
+@pytest.mark.parametrize("ctas", [65, 528, 2112])
+def test_ctas_that_find_no_work_are_none_however_many_they_are(ctas: int) -> None:
+    p = parse_program(f"kir 1\nprogram p\n  in X: f32[64, 4096]\n  out Y: f32[64, 4096]\nkernel main grid (r: {ctas}) threads 128\n"
+                      f"  for tile in r..64 step {ctas}\n    for t in 0..128 parallel thread\n      for i in 0..32\n"
+                      "        Y[tile, i * 128 + t] = X[tile, i * 128 + t]\n", "p.kir")
+    work = kernel_cost(p, p.kernels[0], {}, target("h200")).work
+    assert work is not None and work.ctas == pytest.approx(64, abs=2)
