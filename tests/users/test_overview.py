@@ -7,7 +7,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
+from kir.faces.cli.setup.schema import schemas
 from kir.faces.explore.overview import overview
 from tests.command_line import called
 
@@ -41,6 +43,8 @@ def test_a_kernel_is_told_at_a_glance_and_the_walk_goes_on_in_its_folder(tmp_pat
     assert (folder / "lineage.json").exists() and (folder / "report.html").exists()
     code, out, _ = called(capsys, "explain", str(file), "-o", str(folder), "--seconds", "30", "--at", "n=67108864", "--json")
     told = json.loads(out)
+    Draft202012Validator(schemas()["explain"]).validate(told)
+    assert set(told) <= set(schemas()["explain"]["properties"])
     assert code == 0 and told["naive"] and told["bound_by"] == "ctas" and told["done"] and told["least_seconds"] <= told["seconds"]
     assert all(each["claim"] and sum(each["decided"].values()) >= 0 for each in told["done"])
     assert all(each["forecast"]["speedup"] > 1 for each in told["could"])

@@ -28,11 +28,11 @@ def with_whole_vectors(binding: Binding, made: Callable[[Binding], n.Program], e
     except KirError:
         return binding
     lengths = sorted({length for k in program.kernels for r in regions(k) for length in _lengths(r)})
-    if not lengths or not _misaligned(program, binding):
+    if not lengths or _aligned(program, binding) is not False:
         return binding
     for wanted in [*_facts(binding.sizes, lengths, examples)][:MOST_RUNS // len(PRIMES)]:
         tried = binding.changed(facts=[*binding.facts, *(f for f in wanted if f not in binding.facts)])
-        if not _misaligned(program, tried):
+        if _aligned(program, tried):
             return tried
     return binding
 
@@ -53,11 +53,13 @@ def _facts(sizes: Sequence[str], lengths: Sequence[int], examples: Mapping[str, 
                 yield tuple(f"{x} % {by} == 0" for x in some)
 
 
-def _misaligned(program: n.Program, binding: Binding) -> bool:
-    """Whether a run at some small sizes moves a vector that is not aligned, or none can be made."""
+def _aligned(program: n.Program, binding: Binding) -> bool | None:
+    """Whether all vectors are aligned in runs at some small sizes; None where one that cannot be made leaves that open."""
     tried = [sizes for primes in PRIMES if (sizes := small_sizes(binding, primes)) is not None]
     found = [ran(program, sizes, mode="check") for sizes in tried]
-    return not found or any(each is None or any(f.kind == "alignment" for f in each.findings) for each in found)
+    if any(f.kind == "alignment" for each in found if each is not None for f in each.findings):
+        return False
+    return True if found and None not in found else None
 
 
 __all__ = ["with_whole_vectors"]

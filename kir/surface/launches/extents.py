@@ -18,7 +18,7 @@ from kir.ir.types import DTYPES, I32
 from kir.ir.visit import regions
 from kir.surface.launches.alike import as_seen, parts_as_seen
 from kir.surface.launches.reach import LEAN, PLACES, PRIMES, divisions, grid_extents, leaves, parted, quotients, ran, shares, small_sizes, tiles
-from kir.surface.launches.reached_by import least_with, sizes_reached_by
+from kir.surface.launches.reached_by import least_with, multiples, sizes_reached_by
 from kir.surface.launches.values import evaluated
 from kir.surface.launches.whole import deciding
 
@@ -245,7 +245,7 @@ def _fitted(binding: Binding, made: _Runs, names: Sequence[str]) -> _Fitted:
             shapes[name] = ends[:1]  # as far whatever the sizes are
         elif (shape := _agreed(binding, made, candidates, ends, name) or _smallest(
                 candidates, ends, {x: tuple(sizes[x] for sizes in tried) for x in binding.sizes},
-                sizes_reached_by(program, name, binding.sizes))) is not None:
+                sizes_reached_by(program, name, binding.sizes), multiples(program, binding.sizes))) is not None:
             shapes[name] = shape.of
             numbers = all(isinstance(d, int) for d in shape.of) and shape.of != (1,) and not shape.exact
             loose += shape.elements != ends or not all(ends) or numbers  # of what no run reaches nothing is known, and a number may be chance
@@ -299,7 +299,8 @@ def _counted(of: Sequence[str | int], binding: Binding, sizes: Mapping[str, int]
     return None if None in counts else math.prod(c for c in counts if c is not None)
 
 
-def _smallest(candidates: Sequence[_Shape], ends: Sequence[int], sizes: Mapping[str, Sequence[int]], own: Collection[str]) -> _Shape | None:
+def _smallest(candidates: Sequence[_Shape], ends: Sequence[int], sizes: Mapping[str, Sequence[int]], own: Collection[str],
+              often: Collection[int]) -> _Shape | None:
     """The shape of as many elements as are reached, else a product of sizes that has, else the smallest that has them all: of those that are made of sizes
     which places in the tensor depend on (`own`), else of all."""
     apart = sizes.keys() - own
@@ -310,7 +311,7 @@ def _smallest(candidates: Sequence[_Shape], ends: Sequence[int], sizes: Mapping[
     product_of = _product(tuple(ends), tuple((x, tuple(v)) for x, v in sizes.items())) if same is None and min(ends, default=0) > 1 else None
     if product_of is not None:
         return _Shape((" * ".join(product_of),), tuple(ends))
-    return same or least_with([c for c in candidates if not c.exact], ends, lambda of: _Shape(of, tuple(ends)))
+    return same or least_with([c for c in candidates if not c.exact], ends, often, lambda of: _Shape(of, tuple(ends)))
 
 
 def _of_whole_rows(binding: Binding, candidates: Sequence[_Shape], ends: Sequence[int], more: Sequence[int]) -> Sequence[str | int] | None:

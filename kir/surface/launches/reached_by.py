@@ -80,15 +80,23 @@ class Shape(Protocol):
 S = TypeVar("S", bound=Shape)
 
 
-def least_with(shapes: Sequence[S], ends: Sequence[int], times: Callable[[tuple[str | int, ...]], S]) -> S | None:
-    """The first shape that has what is reached (`ends`); or, where that is less, the least of whole multiples up to 8, the same at all sizes, of one of them:
-    queries, keys and values in one tensor are three times the product of their sizes (`times` makes it of its extents). None where none has it."""
+def multiples(program: n.Program, sizes: Collection[str]) -> frozenset[int]:
+    """The whole numbers up to 8 that a program multiplies sizes by: `row * C * 3`."""
+    factors = (x for k in program.kernels for x in walk(k) if isinstance(x, n.Binary) and x.op == "mul")
+    pairs = ((a.value, b) for x in factors for a, b in ((x.a, x.b), (x.b, x.a)) if isinstance(a, n.Const) and type(a.value) is int)
+    return frozenset(k for k, of in pairs if 1 < k <= 8 and not names_read(of).isdisjoint(sizes))
+
+
+def least_with(shapes: Sequence[S], ends: Sequence[int], often: Collection[int], times: Callable[[tuple[str | int, ...]], S]) -> S | None:
+    """The first shape that has what is reached (`ends`); or, where that is less, the least of whole multiples (as `often` as the program multiplies sizes, the
+    same at all sizes) of one of them: queries, keys and values in one tensor are three times the product of their sizes (`times` makes it of its extents).
+    None where none has it."""
     least = next((c for c in shapes if all(have >= max(end, 1) for have, end in zip(c.elements, ends))), None)
     best: tuple[S, int] | None = None
     below = least.elements if least is not None else ()
     for c in shapes:
         rounds = {-(-end // x) if x else 0 for x, end in zip(c.elements, ends)}
         k = max(rounds, default=0)
-        if len(rounds) == 1 and 1 < k <= 8 and (not below or all(k * x < y for x, y in zip(c.elements, below))):
+        if len(rounds) == 1 and k in often and (not below or all(k * x < y for x, y in zip(c.elements, below))):
             best, below = (c, k), tuple(k * x for x in c.elements)
     return least if best is None else times((f"{best[0].of[0]} * {best[1]}", *best[0].of[1:]))

@@ -257,8 +257,9 @@ def test_values_about_a_number_lie_on_both_sides_of_it_and_are_finite(dtype: str
     at = problem.shape("small")
     first, second = (problem.inputs(at, 1, f"{AROUND}{value!r}")["X"].astype(np.float64) for _ in range(2))
     assert np.array_equal(first, second) and np.isfinite(first).all()
-    below, mixed, above = (first[[i for i in range(at.sizes["M"]) if (i + 1) % 3 == turn]] for turn in range(3))
+    below, mixed, above, just = (first[[i for i in range(at.sizes["M"]) if (i + 1) % 4 == turn]] for turn in range(4))
     assert (below < -abs(value)).all() and (above > abs(value)).all()
+    assert (just[:, 0] == 0).all() and (just[:, 1:] <= -abs(value) * 0.99).all() and (just[:, 1:] >= -abs(value) * 1.11).all()
     assert (np.abs(mixed[:, 0] - value) <= abs(value) / 128).all() and (np.abs(mixed) < 100).any(axis=1).all()
 
 
