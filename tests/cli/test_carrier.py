@@ -162,7 +162,7 @@ price = {{ input = 1, output = 10 }}
 
 def test_the_question_shows_the_card_of_the_library(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spread = Spread(median=7.5, low=7.0, high=8.0, uses=2)
-    card = Card(name="select", title="radix select", intent="radix select", anchor=Anchor(node="for", pattern="radix-select", places=1),
+    card = Card(name="select", title="radix select", state="admitted", intent="radix select", anchor=Anchor(node="for", pattern="radix-select", places=1),
                 carrier=Carrier(kind="pass", steps=(Move(step="radix-select"),)), effect=Effect(forecast={"sm_90a": spread}),
                 evidence=Evidence(kernels=1, uses=(Use(kernel="k", package="p", family="f", surface="cuda", lineage="seal-1234", transition=1,
                                                        before="a", after="b"),)),

@@ -141,7 +141,7 @@ def test_options_have_a_nearest_name(capsys: pytest.CaptureFixture[str]) -> None
     pytest.param(("lineage", "k.py", "--surface", "opencl"), "one of cuda, tilelang, triton", id="a surface that nobody writes"),
     pytest.param(("gate", "k.py", "--surface", "trition"), "did you mean 'triton'?", id="one that is nearly one"),
     pytest.param(("lineage", "k.py", "--seconds", "-3"), "not in the range x>=0", id="less than no time"),
-    pytest.param(("lineage", "k.py", "--workers", "0"), "not in the range x>=1", id="nobody to work"),
+    pytest.param(("lineage", "k.py", "--workers", "-1"), "not in the range x>=0", id="fewer than nobody to work"),
     pytest.param(("capture", "k.py"), "kir capture -- python k.py", id="a script in the place of a command"),
 ])
 def test_what_cannot_be_meant_is_refused_before_any_work(words: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,

@@ -55,7 +55,7 @@ class Measure(NamedTuple):
     """Stores of one thread of many that write several elements of its own or of shared memory at once, and values beyond the first that one store
     folds into a scalar, all of which are computed from the same memory."""
     tiles: int
-    """Size of what is held as whole tiles: bits of the number of elements, over definitions, copies, mma and stores to global memory. A copy
+    """Size of what is held as whole tiles: bits of the number of elements, over definitions, copies, mma, joined rows and stores to global memory. A copy
     of a piece, in an unrolled loop over the pieces, counts as more than one of the whole."""
     threads: int
     """Loops over threads, and bits of the number of threads of a CTA."""
@@ -165,7 +165,7 @@ def _bits(t: Type) -> int:
     return max(1, sum(d.bit_length() - 1 if isinstance(d, int) and d > 0 else 16 if not isinstance(d, int) else 0 for d in t.shape))
 
 
-_BARRIER = (n.Eval(build.call("barrier")),)
+_BARRIER = (n.Eval(n.Call("barrier", ())),)
 _TILE_CALLS = frozenset({"reduce", "scan", "sort", "histogram"})
 _ASYNC_COPIES = {"cp_async": 1, "bulk": 2, "tma": 3}
 _MMA = {"wgmma": 4, "mma_sync": 3, "auto": 2, "fma": 1}
@@ -333,6 +333,8 @@ class _Counter:
 
     def call(self, x: n.Call) -> None:
         """Counts a call by the kind of its row."""
+        if x.fn == "join":
+            self.add("tiles", _bits(x.type))
         row = table().get(x.fn)
         if row is None:
             return

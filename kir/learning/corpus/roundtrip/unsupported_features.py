@@ -16,6 +16,7 @@ _NEEDS = (
     (r"'(ge|lt|gt|le|eq|ne|mul)' of a pointer and", "a parameter that is a pointer under one binding and a number under another: two programs"),
     (r"'(add|sub|div)' of .*pointer", "a parameter that is a pointer under one binding and a number under another: two programs"),
     (r"an element of a tile", "an operation that takes one element of a tile at a run-time index"),
+    (r"a run-time value where a tuple is needed", "tuples that are chosen at run time"),
     (r"is of several kinds in a loop", "a loop unrolled once, so that its first round has a type of its own"),
     (r"an address as an integer|an address made of an integer|a load through a run-time value",
      "pointers that are read from memory as integers: a cast between the two, with what it may point to"),

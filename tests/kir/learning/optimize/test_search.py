@@ -16,7 +16,7 @@ import pytest
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error
 from kir.base.working import late
-from kir.gate import cases
+from kir.gate import cases, claims
 from kir.gate.cost import program_cost
 from kir.gate.gpu.relative import program_problem
 from kir.hardware.target import target
@@ -222,7 +222,8 @@ def test_the_best_counts_once_it_is_right_on_inputs_that_it_has_not_seen(tmp_pat
 COPY = "kir 1\nprogram copy\n  size N: i32\n  in X: f32[N]\n  out Y: f32[N]\nkernel main grid (i: N) threads 1\n  Y[i] = {value}\n"
 
 
-def test_a_program_that_is_wrong_at_a_value_that_was_not_drawn_is_refused_once_it_is() -> None:
+def test_a_program_that_is_wrong_at_a_value_that_was_not_drawn_is_refused_once_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were the program not asked what it does with an outcome that no test brings about (KIR-G146), which refuses it at once."""
     given = parse_program(COPY.format(value="X[i]"), "copy")
 
     def drawn(fresh: int) -> set[float]:
@@ -232,6 +233,9 @@ def test_a_program_that_is_wrong_at_a_value_that_was_not_drawn_is_refused_once_i
     wrong = parse_program(COPY.format(value=f"select(X[i] - X[0] == {value!r}, 0.0, X[i])"), "wrong")  # of two elements: no draw is made for it
     problem = program_problem(given, given)
     setting = Setting(problem, Shape(name="timed", tags=("timed",), sizes={"N": 1 << 22}), target("h200"), "cuda")
+    judge = CpuJudge(setting, compiles=False)
+    assert "KIR-G146" in judge.judge(wrong, "cuda").reason
+    monkeypatch.setattr(claims, "unseen", lambda *_, **__: iter(()))
     judge = CpuJudge(setting, compiles=False)
     assert judge.judge(wrong, "cuda").accepted, "none of its inputs is that value"
     assert not judge.again(wrong, "cuda").accepted and judge.again(given, "cuda").accepted
