@@ -20,7 +20,7 @@ BLOCKS = Ordering((("*", 32),))
 """By blocks that are smaller than most tiles: what is left out of a tile stands there too."""
 WHOLE = {"whole": Draw(kind="integers", low=-200, high=400), "counts": Draw(kind="integers", low=0, high=400), "alike": Draw(kind="constant", low=1)}
 """Whole numbers, beside none."""
-STRANGE_STEPS, PLACED_STEPS = 1 << 18, 1 << 22
+STRANGE_STEPS, PLACED_STEPS = 1 << 20, 1 << 22
 """Statements of a run with numbers that a reference may not be meant for: bounds of loops among them may be anything; and of one with places."""
 
 
