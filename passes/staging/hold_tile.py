@@ -244,7 +244,7 @@ def _widened(x: n.Load, changed: set[str], trips: dict[str, n.Expr]) -> n.Load |
             if trip is None or rest is None or not changed.isdisjoint(names_read(rest)):
                 return None
             index.append(n.Span(rest, trip))
-    return replace(x, at=n.Region(x.at.buffer, tuple(index)))
+    return replace(x, at=build.region(x.at.buffer, *index))
 
 
 @dataclass(frozen=True)
