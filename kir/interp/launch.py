@@ -18,7 +18,7 @@ from kir.interp.evaluation.interpreter import Interpreter
 from kir.interp.memory_access.buffers import layout_of
 from kir.interp.memory_access.cluster_memory import ended
 from kir.interp.native import loops
-from kir.interp.numerics.number import Array, storage
+from kir.interp.numerics.number import Array, poison, storage
 from kir.interp.numerics.values import Val
 from kir.interp.scheduling.async_operations import complete_one, drain
 from kir.interp.scheduling.scheduler import drive
@@ -226,12 +226,15 @@ def _bind_sizes(m: Machine, arrays: Mapping[str, Array], scalars: Mapping[str, i
             m.globals[p.name] = m.evaluate(p.value, host)
 
 
-def _global(m: Machine, b: n.Buffer, host: Frame) -> Handle:
+def _global(m: Machine, b: n.Buffer, host: Frame, given: bool = False) -> Handle:
+    """A buffer in memory of its own: undefined, unless all of it is `given` next."""
     shape = tuple(m.size(d, host) for d in b.shape)
     strides, swizzles = layout_of(m, b, shape, host)
     memory = Memory(b.name, b.space, 1, bytes_needed(shape, strides, swizzles, storage(b.dtype).itemsize), None)
-    fill_poison(memory, b.dtype)
-    return Handle(b, memory, shape, strides, swizzles)
+    handle = Handle(b, memory, shape, strides, swizzles)
+    if not given or not handle.plain:
+        fill_poison(memory, b.dtype)
+    return handle
 
 
 def _offsets(handle: Handle) -> Array:
@@ -242,7 +245,7 @@ def _offsets(handle: Handle) -> Array:
 
 
 def _tensor(m: Machine, p: n.Param, b: n.Buffer, array: Array | None, host: Frame) -> Handle:
-    handle = _global(m, b, host)
+    handle = _global(m, b, host, p.role != "out")
     if array is not None and tuple(array.shape) != handle.shape:
         raise error("KIR-I008", f"'{p.name}' has shape {list(array.shape)} where {list(handle.shape)} is declared")
     if p.role != "out":
@@ -250,7 +253,11 @@ def _tensor(m: Machine, p: n.Param, b: n.Buffer, array: Array | None, host: Fram
             raise error("KIR-I008", f"tensor '{p.name}' is not given")
         if array.dtype != storage(b.dtype):
             raise error("KIR-I008", f"'{p.name}' is {array.dtype} where {b.dtype} is declared")
-        if handle.plain:
+        if handle.plain and p.name in _only_read(m.program) and array.flags.c_contiguous and array.nbytes == handle.memory.size:
+            handle.memory.data = array.reshape(1, -1).view(np.uint8)
+            handle.memory.data.flags.writeable = False
+        elif handle.plain:
+            handle.memory.typed(b.dtype)[array.size:] = poison(b.dtype)
             handle.whole[0, ...] = array
         else:
             handle.memory.typed(b.dtype)[_offsets(handle)] = array
@@ -261,13 +268,24 @@ def _tensor(m: Machine, p: n.Param, b: n.Buffer, array: Array | None, host: Fram
     return handle
 
 
+@once_for_each
+def _only_read(program: n.Program) -> frozenset[str]:
+    """Tensors that every mention of reads: a run needs no copy of them."""
+    inside = [x for root in (*program.kernels, *program.functions) for x in walk(root)]
+    reads = {id(x.at if isinstance(x, n.Load) else x.src) for x in inside if isinstance(x, (n.Load, n.Copy))}
+    other = {x.buffer.name for x in inside if isinstance(x, n.Region) and id(x) not in reads}
+    other |= {x.at.buffer.name for x in inside if isinstance(x, n.Store)} | {x.dst.buffer.name for x in inside if isinstance(x, n.Copy)}
+    return frozenset(p.name for p in program.params if p.role == "in" and p.name not in other)
+
+
 def _gathered(m: Machine, p: n.Param) -> Array:
+    """What a tensor holds at the end of a run, after which nothing writes its memory."""
     handle = m.globals[p.name]
     assert isinstance(handle, Handle)
     if m.checking:
         m.checker.on_output(handle, _offsets(handle))
     if handle.plain:
-        return np.array(handle.whole[0, ...], order="C")
+        return handle.whole[0, ...]
     return np.asarray(handle.memory.typed(handle.buffer.dtype)[_offsets(handle)])
 
 

@@ -17,7 +17,7 @@ from kir.ir.printer import expr_text
 from kir.ir.types import DTYPES, I32
 from kir.ir.visit import regions
 from kir.surface.launches.alike import as_seen, parts_as_seen
-from kir.surface.launches.reach import LEAN, PLACES, PRIMES, divisions, grid_extents, leaves, parted, quotients, ran, shares, small_sizes, tiles
+from kir.surface.launches.reach import LEAN, PLACES, PRIMES, Kept, divisions, grid_extents, leaves, parted, quotients, ran, shares, small_sizes, tiles
 from kir.surface.launches.reached_by import least_with, multiples, sizes_reached_by
 from kir.surface.launches.values import evaluated
 from kir.surface.launches.whole import deciding
@@ -59,12 +59,13 @@ class _Runs:
     def __init__(self, program: n.Program) -> None:
         self.program = program
         self.made: dict[tuple[tuple[tuple[str, int], ...], int], Result | None] = {}
+        self.kept: Kept = {}
 
     def at(self, sizes: Mapping[str, int], places: int = PLACES) -> Result | None:
         """The run at these sizes; None where it cannot be made."""
         key = tuple(sorted(sizes.items())), places
         if key not in self.made:
-            self.made[key] = ran(self.program, sizes, places)
+            self.made[key] = ran(self.program, sizes, places, kept=self.kept)
         return self.made[key]
 
 

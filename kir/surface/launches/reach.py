@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -20,6 +21,8 @@ from kir.ir.types import I32, DType
 from kir.ir.visit import regions, substitute, walk
 from kir.surface.launches.values import decided, none_false
 
+Kept = dict[tuple[str | int, ...], np.ndarray[Any, Any]]
+"""What tensors hold in the runs of a program: by name, shape and, of whole numbers, what these are less than."""
 MOST_ELEMENTS = 1 << 22
 MOST_STEPS, MOST_WORK = 50_000, 1 << 31
 """How large a run may be by which shapes are tried: elements of a tensor, statements, statements of threads."""
@@ -254,31 +257,41 @@ def quotients(binding: Binding) -> Iterator[str]:
                 yield fact
 
 
-def ran(program: n.Program, sizes: Mapping[str, int], places: int = PLACES, mode: Literal["fast", "check"] = "fast") -> Result | None:
+def ran(program: n.Program, sizes: Mapping[str, int], places: int = PLACES, mode: Literal["fast", "check"] = "fast", kept: Kept | None = None) -> Result | None:
     """A run at small sizes, which says how far it reached; None where it cannot be made. Tensors of whole numbers count down from
-    `places` (modulo it) and so again, the first from 0, the second from the largest, ..: two of them reach as far as all; up, where `places` is negative."""
+    `places` (modulo it) and so again, the first from 0, the second from the largest, ..: two of them reach as far as all; up, where `places` is negative.
+    What tensors hold is `kept` for other runs of the same program."""
     if any(len(r.index) not in (0, len(r.buffer.shape)) for k in program.kernels for r in regions(k)):
         return None  # a box of a tensor that is none of so many axes
     scalars: dict[str, int | float] = {
         p.name: sizes.get(p.name, 0.5 if p.of.is_float else 1) for p in program.params if isinstance(p.of, DType) and p.value is None}
     known = {p.name: const(scalars[p.name], p.of) for p in program.params if p.name in scalars and isinstance(p.of, DType)}
-    random, arrays = np.random.default_rng(0), {}
+    arrays, kept = {}, {} if kept is None else kept
     turn = 0
     for p in program.params:
         if isinstance(p.of, n.Buffer) and p.role != "out":
             shape = [int_value(substitute(d, known)) or 0 for d in p.of.shape]
             if (count := math.prod(shape)) > MOST_ELEMENTS:
                 return None
-            kind = storage(p.of.dtype)
-            arrays[p.name] = np.resize(random.standard_normal(4099).astype(kind), shape) if p.of.dtype.is_float else (
-                _whole(count, turn, places).reshape(shape).astype(kind))
-            turn += not p.of.dtype.is_float
+            kind, whole = storage(p.of.dtype), not p.of.dtype.is_float
+            key = p.name, *shape, places if whole else 0
+            if key not in kept:
+                kept[key] = _whole(count, turn, places).reshape(shape).astype(kind) if whole else np.resize(_normal(len(arrays) - turn).astype(kind), shape)
+            arrays[p.name] = kept[key]
+            turn += whole
     ctas = math.prod(int_value(substitute(a.extent, known)) or 1 for k in program.kernels[:1] for a in k.grid)
     threads = ctas * (int_value(program.kernels[0].threads) or 1)
     try:
         return run(program, arrays, scalars, most_steps=min(MOST_STEPS, MOST_WORK // max(threads, 1)), ends=True, mode=mode)
     except KirError:
         return None
+
+
+@cache
+def _normal(turn: int) -> np.ndarray[Any, Any]:
+    """Numbers for the tensor of real numbers that has this turn."""
+    random = np.random.default_rng(0)
+    return [random.standard_normal(4099) for _ in range(turn + 1)][-1]
 
 
 def _whole(count: int, turn: int, places: int) -> np.ndarray[Any, Any]:
