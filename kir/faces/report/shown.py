@@ -65,7 +65,7 @@ class Shown:
 
 def shown(lineage: Lineage, folder: Folder, diff_html: DiffHtml) -> tuple[Shown, ...]:
     """The transitions of a lineage, from the naive end. ``diff_html`` renders the structural difference of two programs."""
-    programs = {state.text: folder.program(state) for state in lineage.states}
+    programs = {state.text: folder.shown(state) for state in lineage.states}
     seen = forecasts(lineage, programs)
     return tuple(_shown(lineage, number, step, programs, diff_html, seen.get(number, {})) for number, step in lineage.transitions())
 

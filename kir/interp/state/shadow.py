@@ -108,10 +108,11 @@ class Crowd:
         fresh = old != cta
         if some(fresh):
             moved = (old != NOBODY) & fresh
-            self.other[g[moved]], self.other_site[g[moved]] = old[moved], self.site[g[moved]]
-            if self.clock.shape[1]:
-                self.clock[g[fresh]] = 0
-            self.latest[g[fresh]], self.before[g[fresh]], self.last[g[fresh]] = 0, 0, NOBODY
+            if some(moved):  # what nobody has accessed has no clocks yet
+                there = g[moved]
+                self.other[there], self.other_site[there] = old[moved], self.site[there]
+                self.clock[there] = 0
+                self.latest[there], self.before[there], self.last[there] = 0, 0, NOBODY
             self.cta[g[::-1]] = cta[::-1]
             several = self.cta[g] != cta
             self.other[g[several]], self.other_site[g[several]] = cta[several], site

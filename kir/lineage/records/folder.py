@@ -34,6 +34,7 @@ class Folder:
     root: Path
     _earlier: list[Step] = field(default_factory=list)
     _previous: str = ""
+    _kept: dict[str, Program] = field(default_factory=dict)
 
     @property
     def store(self) -> Store:
@@ -93,7 +94,9 @@ class Folder:
 
     def keep(self, program: Program) -> str:
         """Store a program's text and return its key."""
-        return self.store.put(program_text(program))
+        key = self.store.put(program_text(program))
+        self._kept[key] = program
+        return key
 
     def add(self, step: Step) -> None:
         """Put a decided step on disk, linked to the one before."""
@@ -108,6 +111,11 @@ class Folder:
     def program(self, state: State) -> Program:
         """A stored program; raises :class:`KirError` (KIR-S001, KIR-S002) when it is gone or was changed."""
         return parse_program(self.store.get(state.text), str(self.store.path(state.text)))
+
+    def shown(self, state: State) -> Program:
+        """A program for a page: the one that was kept, of which emitter and cost model know much already, else the stored one."""
+        found = self._kept.get(state.text)
+        return self.program(state) if found is None else found
 
     # The finished lineage.
 
