@@ -10,6 +10,7 @@ from types import CodeType
 import pytest
 
 from benchmarks.long_kernels import ir_text
+from kir.base import fork_map
 from kir.faces.cli._main import run
 from kir.frontends.cuda.output.cleanup import tidied
 from kir.ir.parser import parse_program
@@ -43,7 +44,9 @@ def test_reading_and_writing_a_long_kernel_takes_so_many_calls_and_no_more(long:
     assert named["write"] == 1, "a program is written once, not again for each question about it"
 
 
-def test_the_sites_of_a_long_kernel_are_not_found_by_reading_all_of_it_at_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_sites_of_a_long_kernel_are_not_found_by_reading_all_of_it_at_each(
+        tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fork_map, "may_be_copied", lambda: False)  # how much of the work a copy of the process takes is chance
     spent: list[int] = []
     for blocks in (2, 9, 18):
         file = tmp_path / f"long{blocks}.kir"
