@@ -137,7 +137,7 @@ def _numbered(bare: Program, order: Sequence[str]) -> dict[str, str]:
     return names | {old: f"q{i}" for i, old in enumerate(x for x in _uses(bare) if x not in names)}
 
 
-def meetings(programs: Sequence[Program]) -> tuple[str, ...]:
+def form_hashes(programs: Sequence[Program]) -> tuple[str, ...]:
     """For each program the content hash of its common form: equal hashes are one program."""
     return tuple(content_hash(common_form(p)) for p in programs)
 

@@ -130,7 +130,7 @@ def _together(program: n.Program, path: Path, cond: n.Expr, rest: n.Block) -> Mi
     if team is None or any(isinstance(x, n.Call) and x.of is not None for s in rest for x in walk(s)):
         return Miss("what follows calls a function")
     if any(is_call(x, "barrier") for s in rest for x in walk(s) if isinstance(x, n.Stmt)):
-        return Miss("all threads meet in what follows")
+        return Miss("all threads synchronize in what follows")
     lanes = any(row.is_convergent or row.effect in ("sync", "async") for row in calls)
     if lanes and depends(of_whole_groups(Facts.at(program, path).expanded(cond), team.thread.name, 32), varying(team.loop)[path[2:]]):
         return Miss("lanes of a warp that part there meet in what follows")

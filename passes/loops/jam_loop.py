@@ -195,7 +195,7 @@ class _Jam:
                 out += [*self._together(run), replace(s, body=self.block(s.body))]
                 run = []
             elif _exchanges(s):
-                raise CannotJam("threads meet in it, or something in it is not understood")
+                raise CannotJam("threads synchronize in it, or something in it is not understood")
             else:
                 run.append(s)
         return (*out, *self._together(run))
@@ -248,7 +248,7 @@ class _Apart:
                 goes_on = False
             elif _is_short(s) and isinstance(s, n.For) and build.int_value(s.hi) == self.count and self._is_of_all(s):
                 if _exchanges(s):
-                    raise CannotJam("threads meet in it, or something in it is not understood")
+                    raise CannotJam("threads synchronize in it, or something in it is not understood")
                 self.cuts += [self.number] if goes_on else []
                 self.number += len(s.body)
                 goes_on = True

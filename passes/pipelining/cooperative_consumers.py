@@ -100,7 +100,7 @@ from ._transposed_operands import by_panel, by_view
 
 WARPS = 4
 """Warps of a warpgroup."""
-MEETINGS = frozenset({"mbar_wait", "mbar_arrive", "mbar_arrive_expect", "mbar_expect"})
+MBARRIER_CALLS = frozenset({"mbar_wait", "mbar_arrive", "mbar_arrive_expect", "mbar_expect"})
 
 
 def _role(program: n.Program, path: Path, name: str) -> tuple[int, n.Role] | None:
@@ -298,7 +298,7 @@ class _Rows:
                 mine, every = (rows, rows * self.groups) if self.divide else (rows // self.groups, rows)
                 at = (part_of_region(s.at, 0, self._first(mine), mine) if self.divide else whole_of_region(s.at, 0, self._first(mine), every))
                 return replace(s, at=at, value=self.value(s.value, 0), mask=None if s.mask is None else self.value(s.mask, 0))
-            case n.Eval() if s.call.fn in MEETINGS:
+            case n.Eval() if s.call.fn in MBARRIER_CALLS:
                 return s
             case n.Let() if len(s.names) == 1 and isinstance(s.value.type, TileType) and (s.names[0] in self.rows or self._uses(s.value)):
                 made = replace(s, value=self.value(s.value, 0))

@@ -146,7 +146,7 @@ def _overwriting(block: n.Block, acc: str) -> int:
 
 
 def _up_to_barrier(block: n.Block) -> n.Block:
-    """The statements before the first at which all threads meet."""
+    """The statements before the first at which all threads synchronize."""
     return block[:next((k for k, s in enumerate(block) if is_call(s, "barrier")), len(block))]
 
 
@@ -155,7 +155,7 @@ def _writes(block: n.Block, b: n.Buffer) -> bool:
 
 
 def _published(block: n.Block, name: str) -> bool:
-    """Whether all threads meet after the last statement that writes an array."""
+    """Whether all threads synchronize after the last statement that writes an array."""
     writers = [k for k, s in enumerate(block) if any(isinstance(y, n.Store) and y.at.buffer.name == name for y in walk(s))]
     return bool(writers) and any(is_call(s, "barrier") for s in block[writers[-1] + 1:])
 
@@ -376,7 +376,7 @@ class PartitionReduction(Pass):
         reads = {y.at.buffer.name for y in walk(back.share) if isinstance(y, n.Load)}
         behind = not reads.isdisjoint(buffers_written(between))
         if behind and (own or is_in_loop(program, path) or _overwriting(between, back.acc.buffer.name) != len(between)):
-            return Miss("what it folds is written over before the threads meet, in another way than here")
+            return Miss("what it folds is written over before the threads synchronize, in another way than here")
         after = _up_to_barrier(block[back.at + back.size:])
         if any(isinstance(y, n.Load) and y.at.buffer.space in ("shared", "global") and _writes(after, y.at.buffer) for y in walk(back.share)):
             return Miss("what all would fold is written behind the exchange, with no barrier that would stand between")

@@ -190,7 +190,7 @@ class FillByThreads(Pass):
         if set(bound_names(rest)) & names_read(pattern) or all(rewritten(s, change) == s for s in rest):
             return Miss("nothing that follows reads such an element")
         if self.meet and any(is_call(s, "barrier") for s in block_at(program, path)):
-            return Miss("its threads meet already")
+            return Miss("its threads synchronize already")
         return Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
@@ -237,7 +237,7 @@ class FillByThreads(Pass):
         ends = not is_in_loop(program, path) or is_call(block[-1], "barrier")
         meet = not others
         if not ends or (meet and (j != i + 1 or sum(is_call(s, "barrier") for s in block) != (2 if is_in_loop(program, path) else 1))):
-            return Miss("its threads meet elsewhere than before the first read and after the last one")
+            return Miss("its threads synchronize elsewhere than before the first read and after the last one")
         turns = counters(len(nest.loops), "turn")
         place = [renamed(e, [v for _, v, _ in nest.loops], turns) for e in nest.store.at.index if isinstance(e, n.Expr)]
         item = FillByThreads(text_of(value), shape, tuple(f"{kind} {count}" for kind, _, count in nest.loops), tuple(map(text_of, place)), meet)

@@ -155,7 +155,7 @@ class StageByThreads(Pass):
         if not any(True for _ in staged_reads(program, path, found, extents)):
             return Miss("no read is known to be of these elements")
         if self.meet and any(isinstance(s, n.Eval) and is_call(s, "barrier") for s in block_at(program, path)):
-            return Miss("its threads meet already")
+            return Miss("its threads synchronize already")
         return Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
@@ -198,7 +198,7 @@ class StageByThreads(Pass):
             return Miss(f"'{name}' has a layout of its own")
         ends = not is_in_loop(program, path) or is_call(block[-1], "barrier")
         if not ends or (meet and (j != i + 1 or sum(is_call(s, "barrier") for s in block) != (2 if is_in_loop(program, path) else 1))):
-            return Miss("its threads meet elsewhere than before the first read and after the last one")
+            return Miss("its threads synchronize elsewhere than before the first read and after the last one")
         return Site(path, replace(item, meet=meet), {"template": found})
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:

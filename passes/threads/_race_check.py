@@ -44,12 +44,12 @@ def ordered(team: n.For, known: Facts) -> Verdict:
         a.buffer.name for x in walk(team) if isinstance(x, n.Call) for a in x.args if isinstance(a, n.Region)}
     try:
         _Phases(team, known, written - {x.buffer.name for x in walk(team) if isinstance(x, n.Alloc)}).run()
-    except _Meets as found:
+    except _Races as found:
         return found.verdict
     return proved("no two threads touch a place that one of them writes without a barrier between")
 
 
-class _Meets(Exception):
+class _Races(Exception):
     def __init__(self, verdict: Verdict) -> None:
         super().__init__(verdict)
         self.verdict = verdict
@@ -141,7 +141,7 @@ class _Phases:
 
     # -------------------------------------------------------------------------------------------------------------- two touches
     def _apart(self, a: Touch, b: Touch) -> None:
-        """Raises _Meets unless no two threads meet at a place by these touches."""
+        """Raises _Races unless no two threads access one place by these touches."""
         if a == b and (not self._differs(a) or (a.kind == WRITE and self._all_alike())):
             return  # all threads write one value to one place
         t = self.team.var
@@ -183,8 +183,8 @@ class _Phases:
         needs = "a barrier between, or places of their own"
         alike = a == b and a.value is not None and t.name not in names_read(a.value)  # what they write may be one value all the same
         if answer.witness and answer.kind in ("sometimes", "never") and compared and not alike:
-            raise _Meets(refuted(told, answer.shown(), needs=needs))
-        raise _Meets(unknown(told, needs=needs))
+            raise _Races(refuted(told, answer.shown(), needs=needs))
+        raise _Races(unknown(told, needs=needs))
 
     def _apart_for_all_threads(self, a: Touch, b: Touch) -> bool:
         """Whether no two threads reach one place by two touches, by trying every thread at every round of loops that are its own."""
@@ -307,7 +307,7 @@ def _elements(at: n.Region, mark: str, known: Facts) -> tuple[tuple[n.Expr, ...]
             known = known.ranging(inside, build.const(0, dtype), build.const(i.extent, dtype) if isinstance(i.extent, int) else i.extent)
             out.append(build.add(i.lo, build.mul(inside, i.step)))
         elif isinstance(i, n.Span) or isinstance(i.type, TileType):
-            raise _Meets(unknown(f"{region_text(at)} is more than one place"))
+            raise _Races(unknown(f"{region_text(at)} is more than one place"))
         else:
             out.append(i)
     return tuple(out), known

@@ -91,7 +91,7 @@ def is_cluster_barrier(s: n.Stmt) -> bool:
 
 
 def _at_end(role: n.Role) -> n.Role:
-    """A role whose threads meet those of the cluster before they end."""
+    """A role whose threads synchronize with those of the cluster before they end."""
     last = role.body[-1] if role.body else None
     if isinstance(last, n.For) and last.kind == "warpgroup":
         return replace(role, body=(*role.body[:-1], replace(last, body=(*last.body, *cluster_barrier()))))

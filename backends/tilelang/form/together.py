@@ -1,5 +1,5 @@
 """What lanes of a warp do together, before the statement that uses it: TileLang stores where the tensor is, and takes one of two values, under conditions
-that not all lanes meet."""
+that not all lanes take part in."""
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -298,7 +298,7 @@ class _Kernel:
                 yield Obligation(kind, "open", what, place.anchor if place is not None else self.kernel.name, why)
         for split in o.meeting_splits():
             yield from self._meetings(split)
-        for m in o.meetings(self._may_meet, self._same_place, self._same_value):
+        for m in o.pairs(self._may_meet, self._same_place, self._same_value):
             a, b = m.first, m.second
             equal = self._equal(a, b, m.named, m.holding, m.apart) if m.order != FALSE else ()
             proved = bool(equal) and self._proves((*m.holding, opposite(m.apart), *equal), m.order, a.place)

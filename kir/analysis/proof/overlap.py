@@ -112,8 +112,8 @@ class Overlap:
         """Splits whose instances meet at barriers of their own."""
         return [s for s in self.splits if _own_barriers(s.items)]
 
-    # ---------------------------------------------------------------------------------------------------------------- meetings
-    def meetings(self, may_meet: Callable[[Access, Access], bool], same_place: Callable[[Access, Access, Any], n.Expr],
+    # ---------------------------------------------------------------------------------------------------------------- pairs
+    def pairs(self, may_meet: Callable[[Access, Access], bool], same_place: Callable[[Access, Access, Any], n.Expr],
                  same_value: Callable[[Access, Access, Any], n.Expr]) -> Iterator[Meeting]:
         """Every two accesses of one CTA that are to be in an order."""
         accesses = [s for s in self.order.sites if isinstance(s.item, Access)]

@@ -193,7 +193,7 @@ class Rings:
                 raise Broken(f"that arrivals on '{name}' go round its slots one by one", s.place)
 
     def _waits(self, name: str, ring: Ring) -> None:
-        """Splits whose threads meet at barriers have no wait that some of them alone come to: what follows a barrier would wait with it."""
+        """Splits whose threads synchronize at barriers have no wait that some of them alone come to: what follows a barrier would wait with it."""
         for s in self.of(name, "mbar_wait", *ARRIVALS):
             if s.key == 0 and any(u.key for u in self.order.sites):
                 raise Broken(f"'{name}' is used outside of the roles", s.place)

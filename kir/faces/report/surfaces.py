@@ -9,7 +9,7 @@ from kir.base.dataclass import dataclass
 from kir.faces.report.chart import Chart, chart
 from kir.faces.report.roofline import Roof, roofline
 from kir.faces.report.shown import DiffHtml, Shown, render, shown
-from kir.lineage.convergence import meetings
+from kir.lineage.convergence import form_hashes
 from kir.lineage.records.folder import Folder
 from kir.lineage.records.record import Lineage
 
@@ -56,7 +56,7 @@ class Column:
 def surfaces(lineages: Sequence[tuple[Lineage, Folder]], diff_html: DiffHtml) -> str:
     """The HTML of the comparison. ``diff_html`` renders the structural difference of two programs as an HTML fragment."""
     steps = [shown(lineage, folder, diff_html) for lineage, folder in lineages]
-    met = meetings([folder.program(lineage.states[-1]) for lineage, folder in lineages])
+    met = form_hashes([folder.program(lineage.states[-1]) for lineage, folder in lineages])
     numbers = {each: number for number, each in enumerate(dict.fromkeys(met), start=1)}
     columns = [_column(lineage, folder, numbers[at], own) for (lineage, folder), at, own in zip(lineages, met, steps, strict=True)]
     problems = sorted({lineage.header.problem or "no problem" for lineage, _ in lineages})

@@ -4,7 +4,7 @@
 
 A problem states claims (`kir.problem.schema.Claims`); that its inputs arrive at its outputs, and that no untested way leaves work out, is derived.
 
-Order: flow, compensation, arithmetic, ways, elsewhere, meetings, searched, reals, outcomes.
+Order: flow, compensation, arithmetic, ways, elsewhere, untested_barriers, searched, reals, outcomes.
 """
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from kir.gate.cases import Case, naive_of, special_cases, tensor_names
 from kir.gate.claims.arithmetic import last, sums, unkept
 from kir.gate.claims.elsewhere import elsewhere
 from kir.gate.claims.flow import Flow, Key, is_tensor
-from kir.gate.claims.meetings import unmet
 from kir.gate.claims.outcomes import unseen
 from kir.gate.claims.searched import beside_problem, beside_program, ranges_of
+from kir.gate.claims.untested_barriers import untested_barriers
 from kir.gate.claims.ways import untaken
 from kir.interp.state.coverage import Place
 from kir.ir import nodes as n
@@ -66,7 +66,7 @@ def unshown(program: n.Program, against: n.Program, cases: Sequence[Case], reach
 def apart(program: n.Program, reached: Mapping[Place, int]) -> tuple[Diagnostic, ...]:
     """Barriers that no checked test shows to be met by all threads (KIR-G117), whatever the program is compared with; `reached` is what those reached."""
     flow = _flow(program)
-    return () if flow.opaque else tuple(unmet(program, flow, reached))
+    return () if flow.opaque else tuple(untested_barriers(program, flow, reached))
 
 
 def broken(program: n.Program, problem: Problem, names: Mapping[str, str], derived: bool = True) -> list[Diagnostic]:

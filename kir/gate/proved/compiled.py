@@ -144,7 +144,7 @@ def _compared(program: n.Program, again: n.Program, done: Proved, assembly: bool
 
 
 def _alone(program: n.Program, sizes: dict[str, int]) -> bool:
-    """Whether a launch has one CTA, whose threads meet at its barriers only."""
+    """Whether a launch has one CTA, whose threads synchronize at its barriers only."""
     apart = ("mbar_", "named_barrier_", "cluster_")
     if any(isinstance(x, n.Roles) or (isinstance(x, n.Call) and x.fn.startswith(apart)) for x in walk(program)):
         return False

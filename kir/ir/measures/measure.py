@@ -382,7 +382,7 @@ def _inside(s: n.Stmt) -> int:
 
 
 def _further_arrays(block: n.Block) -> int:
-    """How many arrays of shared memory beyond the first threads write between two meetings, in a block or below."""
+    """How many arrays of shared memory beyond the first threads write between two barriers, in a block or below."""
     found, here = 0, set[str]()
     for s in block:
         meets, below, stored = once(s, "_written_together", partial(_written_together, s))
@@ -394,7 +394,7 @@ def _further_arrays(block: n.Block) -> int:
 
 
 def _written_together(s: n.Stmt) -> tuple[bool, int, frozenset[str]]:
-    """Whether threads meet in a statement; how many arrays beyond the first they write between meetings inside it; the arrays that it writes."""
+    """Whether threads synchronize in a statement; how many arrays beyond the first they write between two barriers inside it; the arrays that it writes."""
     inside = tuple(walk(s))
     meets = any(isinstance(x, n.Eval) and x.call.fn in ("barrier", "warp_sync") for x in inside)
     below = sum(_further_arrays(b) for _, b in child_blocks(s)) if meets else 0

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 WORTH, RECORDED = 0.8, 0.95
-"""The part of a modelled time from which on another one is no gain that a patch is worth: of the kernels of strangers that were to become less than 1.25 times
+"""The part of a modelled time from which on another one is no gain that a patch is worth: of others' kernels that were to become less than 1.25 times
 as fast, as many became slower on an H200 as faster. Of a recorded call, which is launched as it was recorded alone, the other part."""
 
 

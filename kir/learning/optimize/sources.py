@@ -344,9 +344,9 @@ COLUMNS = (32, 64, 16, 128)
 ROWS = (1, 4, 2, 8)
 """Rows that a CTA takes, where what it folds is contiguous."""
 PARTS = (2, 4, 8, 16, 32, 64, 128)
-"""CTAs that one loop is dealt to, as they are tried."""
+"""CTAs over which one loop is distributed, as they are tried."""
 CTAS_PER_SM = 8
-"""CTAs an SM that such a loop is dealt to if it can be."""
+"""CTAs an SM over which such a loop is distributed if it can be."""
 LOOPED = ((128, 1), (128, 4), (128, 2), (64, 1), (256, 4), (64, 4), (256, 2))
 PLAIN = ((256, 16), (128, 16), (256, 8), (128, 8), (256, 4), (512, 4), (128, 4))
 """Threads, and elements of each, where loops fold, and where nothing is folded: a few vectors of 16 bytes, so that memory is asked for enough at once."""

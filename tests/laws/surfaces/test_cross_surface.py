@@ -335,7 +335,7 @@ def means_the_same_everywhere(case: Kernel, tmp_path: Path) -> n.Program:
 
 
 def test_boxes_of_one_team_wait_until_what_they_replace_has_been_read(tmp_path: Path) -> None:
-    """Copies that signal come after the products of the iteration before: all threads meet before, and maps are of the boxes copied."""
+    """Copies that signal come after the products of the iteration before: all threads synchronize before, and maps are of the boxes copied."""
     from kir.backends.cuda.lowering.thread_code import thread_code
 
     threads, _, refused = thread_code(loaded(BOXES, tmp_path))

@@ -5,7 +5,7 @@ import pytest
 
 from benchmarks.surfaces.lineages_tilelang import KERNELS, walked
 from kir.ir.measures.naive import is_naive
-from kir.lineage.convergence import meetings
+from kir.lineage.convergence import form_hashes
 from kir.problem import load_problem
 from kir.rewrite.meaning import difference, interpreted
 from kir.surface.reading import load_expert
@@ -50,7 +50,7 @@ def test_kernels_that_others_wrote_go_back_to_naive(name: str) -> None:
 def test_the_naive_kernel_of_a_surface_is_the_problems_naive_program(problem: str, surface: str) -> None:
     file = {"cuda": "naive.cu", "tilelang": "naive_tilelang.py"}[surface]
     kernel = load_expert(f"{SKILLS}/problems/{problem}/{file}::{problem}_naive", SKILLS / "bindings" / f"{problem}_naive_{surface}.toml").program
-    assert meetings([kernel]) == meetings([load_problem(problem).naive])
+    assert form_hashes([kernel]) == form_hashes([load_problem(problem).naive])
 
 
 def test_the_page_has_a_row_for_each_kernel_and_says_what_the_shipped_lineages_do() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kir.ir.measures.naive import is_naive
-from kir.lineage.convergence import meetings
+from kir.lineage.convergence import form_hashes
 from kir.lineage.engine import PassEngine
 from kir.problem import load_problem
 from kir.rewrite.meaning import difference, interpreted
@@ -351,4 +351,4 @@ def test_it_ends_in_a_naive_program_of_the_same_meaning(name: str, tmp_path: Pat
     assert difference(interpreted(expert, dict(walk.sizes), 1), interpreted(found, dict(walk.sizes), 1), "approximate(16)" if name in ATTENTION else
                       "reassociated(k)") == ""
     if walk.problem:
-        assert meetings([found]) == meetings([load_problem(walk.problem).naive])
+        assert form_hashes([found]) == form_hashes([load_problem(walk.problem).naive])

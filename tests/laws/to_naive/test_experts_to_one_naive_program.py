@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.surfaces.lineages_tilelang import walked
 from kir.ir.canonical import content_hash
-from kir.lineage.convergence import common_form, meetings
+from kir.lineage.convergence import common_form, form_hashes
 from kir.lineage.engine import PassEngine
 from kir.lineage.records.folder import opened
 from kir.lineage.replay import replay
@@ -34,7 +34,7 @@ def test_an_expert_ends_in_the_naive_program_of_its_problem(problem: str, surfac
     assert expert.surface == surface
     way = walked(expert.program, problem, last)
     found, intents = way.program, way.intents
-    assert meetings([found]) == meetings([load_problem(problem).naive]), common_form(found)
+    assert form_hashes([found]) == form_hashes([load_problem(problem).naive]), common_form(found)
     if (problem, surface) == ("gemm", "tilelang"):
         assert len(intents) >= 8 and len(set(intents)) >= 7
 
@@ -49,4 +49,4 @@ def test_the_shipped_lineage_of_the_tilelang_gemm_is_what_the_passes_do() -> Non
     assert replayed.ok, replayed.diagnostics
     realized = [s.intent for s in lineage.accepted if s.realization is not None and s.realization.realized]
     assert lineage.outcome.ended == "naive" and len(realized) >= 8 and len(set(realized)) >= 7
-    assert meetings([folder.program(lineage.states[-1])]) == meetings([load_problem("gemm").naive])
+    assert form_hashes([folder.program(lineage.states[-1])]) == form_hashes([load_problem("gemm").naive])

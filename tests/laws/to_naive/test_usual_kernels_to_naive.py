@@ -12,7 +12,7 @@ import pytest
 from kir.ir import nodes as n
 from kir.ir.measures.naive import is_naive
 from kir.ir.parser import parse_program
-from kir.lineage.convergence import meetings
+from kir.lineage.convergence import form_hashes
 from kir.lineage.engine import PassEngine
 from kir.problem import load_problem
 from kir.rewrite.meaning import difference, interpreted
@@ -276,12 +276,12 @@ def test_a_usual_kernel_ends_in_a_naive_program_of_the_same_meaning(name: str, s
     assert is_naive(found, work_item=usual.item) == () and usual.intents <= set(intents), intents
     assert difference(interpreted(expert, dict(usual.sizes), 1), interpreted(found, dict(usual.sizes), 1), "reassociated(k)") == ""
     if usual.problem:
-        assert meetings([found]) == meetings([load_problem(usual.problem).naive])
+        assert form_hashes([found]) == form_hashes([load_problem(usual.problem).naive])
 
 
 @pytest.mark.parametrize("name", ["row_sum"])
 def test_what_three_surfaces_compute_meets(name: str) -> None:
-    assert len(set(meetings([way(name, surface)[1] for surface in SOURCES]))) == 1
+    assert len(set(form_hashes([way(name, surface)[1] for surface in SOURCES]))) == 1
 
 
 TILED = """kir 1

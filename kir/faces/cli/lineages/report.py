@@ -27,7 +27,7 @@ def command(
     from kir.faces.report.surfaces import surfaces
     from kir.faces.report.terminal import realized_text
     from kir.ir.changes.diff import diff, render_html
-    from kir.lineage.convergence import meetings
+    from kir.lineage.convergence import form_hashes
     from kir.lineage.records.folder import opened
 
     folders = [opened(each) for each in lineages]
@@ -43,7 +43,7 @@ def command(
         return Result({"picture": str(output)}, f"the picture: {output}")
     html = surfaces(list(zip(records, folders, strict=True)), lambda a, b: render_html(diff(a, b)))
     write_atomic(output, html)
-    met = meetings([folder.program(record.states[-1]) for folder, record in zip(folders, records, strict=True)])
+    met = form_hashes([folder.program(record.states[-1]) for folder, record in zip(folders, records, strict=True)])
     ends = [
         {"lineage": str(folder.file), "surface": record.header.surface, "expert": record.header.expert, "ended": record.outcome.ended,
          "realized": record.outcome.realized, "steps": len(record.accepted), "meets": meeting}

@@ -16,7 +16,7 @@ from kir.faces.report.roofline import roofline
 from kir.faces.report.shown import shown
 from kir.faces.report.surfaces import intent_rows, surfaces
 from kir.ir.parser import parse_program
-from kir.lineage.convergence import common_form, meetings
+from kir.lineage.convergence import common_form, form_hashes
 from kir.lineage.records.folder import Folder
 from kir.lineage.records.record import Lineage
 from tests.conftest import browser
@@ -48,7 +48,7 @@ def test_names_order_and_promises_do_not_keep_programs_apart() -> None:
     other = other.replace("  in A: f16[n]\n  out B: f16[n]\n", "  out B: f16[n] align 16 {restrict=true}\n  in A: f16[n]\n  fact n % 8 == 0\n")
     first, second = parse_program(SUM), parse_program(other)
     assert common_form(first) == common_form(second)
-    one, two = meetings([first, parse_program(SUM.replace("1.0", "2.0"))])
+    one, two = form_hashes([first, parse_program(SUM.replace("1.0", "2.0"))])
     assert one != two
     assert common_form(common_form(first)) == common_form(first)
 

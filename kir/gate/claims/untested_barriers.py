@@ -12,14 +12,14 @@ from kir.ir.anchors import anchors
 from kir.ir.visit import walk
 
 TEAMS = ("warpgroup", "warp", "thread")
-MEETINGS = frozenset({"barrier", "cluster_arrive", "cluster_wait"})
+BARRIERS = frozenset({"barrier", "cluster_arrive", "cluster_wait"})
 """Calls that every thread of a CTA must come to."""
 _Step = tuple[int | str, ...]
 
 
-def unmet(program: n.Program, flow: Flow, reached: Mapping[Place, int]) -> Iterator[Diagnostic]:
+def untested_barriers(program: n.Program, flow: Flow, reached: Mapping[Place, int]) -> Iterator[Diagnostic]:
     """Barriers behind a branch, or in a loop, that the threads of a team may decide apart by data (`kir.analysis.uniform`), and that all checked
-    runs decided the same way (KIR-G117): whether the threads meet there was tried by none. `reached` is what the checked runs reached."""
+    runs decided the same way (KIR-G117): no run tried whether all threads come there. `reached` is what the checked runs reached."""
     tensors = {p.name for p in program.params if isinstance(p.of, n.Buffer)}
     teams: list[tuple[_Step, n.For]] = []
     asked: tuple[n.Expr, ...]
@@ -35,7 +35,7 @@ def unmet(program: n.Program, flow: Flow, reached: Mapping[Place, int]) -> Itera
                 asked, same = ((s.cond,) if isinstance(s, n.While) else (s.lo, s.hi, s.step)), not bits & MORE and not bits & (bits - 1)
             case _:
                 continue
-        if not same or not any(isinstance(x, n.Call) and x.of is None and x.fn in MEETINGS for x in walk(s)):
+        if not same or not any(isinstance(x, n.Call) and x.of is None and x.fn in BARRIERS for x in walk(s)):
             continue
         teams = [(at, team) for at, team in teams if path[:len(at)] == at]
         for at, team in teams[:1]:
