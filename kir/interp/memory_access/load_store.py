@@ -75,7 +75,7 @@ def read(m: Machine, place: Place, f: Frame, mask: Val | None = None, other: Val
     if m.checking:
         place = _apart(place, mask, clip)
     dtype = place.dtype
-    data = place.memory.typed(dtype)[place.index]
+    data = place.memory.typed(dtype).take(place.index)
     ok: Mask = None
     if m.checking:
         ok = m.checker.on_read(place, f, want, cache)

@@ -8,7 +8,7 @@ import numpy as np
 
 from kir.base.diagnostic import error
 from kir.interp.memory_access.cluster_memory import peer_handle
-from kir.interp.numerics.number import Array, storage
+from kir.interp.numerics.number import Array, every, storage
 from kir.interp.numerics.values import Mask, Val, both, lift
 from kir.interp.state.frame import Frame
 from kir.interp.state.machine import Machine
@@ -106,13 +106,35 @@ def _within(machine: Machine, region: Region, handle: Handle, frame: Frame, valu
             a is v for a, (v, _) in zip(kept[2], varied, strict=True)):
         partial, steps = kept[3], kept[5]
     else:
-        partial, steps = _partial(region, handle, frame, varied, spans)
-        machine.places[id(region)] = (handle, frame, tuple(v for v, _ in varied), partial, region, steps)
+        if kept is not None and spans and _alike(kept[0], kept[1], kept[2], handle, frame, varied, kept[6]):
+            partial, steps = kept[3], kept[5]
+        else:
+            partial, steps = _partial(region, handle, frame, varied, spans)
+        machine.places[id(region)] = (handle, frame, tuple(v for v, _ in varied), partial, region, steps, tuple(stride for _, stride in varied))
     tall, last = (-1,) + (1,) * spans, region.index[-1]
     whole = isinstance(last, Span) and last.step == 1 and handle.strides[-1] == 1
     return Place(handle, handle.memory, partial + base if base else partial, None,
                  lambda: [v.data if not spans else v.index()[0].reshape(tall) + step for v, step in zip(values, steps, strict=True)],
                  contiguous=last.extent if whole and isinstance(last, Span) and isinstance(last.extent, int) else 1)
+
+
+def _alike(old: Handle, before: Frame, values: tuple[Val, ...], handle: Handle, frame: Frame, varied: list[tuple[Val, int]], strides: tuple[int, ...]) -> bool:
+    """Whether `_partial` gives for another buffer, frame or values what it gave before, as it does where threads come to a place again: to compare what a
+    lane has is less than to work out all elements of its tile."""
+    one, other = old.memory, handle.memory
+    if old.strides != handle.strides or (one.size, one.lanes, one.owner is None) != (other.size, other.lanes, other.owner is None):
+        return False
+    if strides != tuple(stride for _, stride in varied) or old.buffer.dtype != handle.buffer.dtype:
+        return False
+    pairs = [(a.data, v.data) for a, (v, _) in zip(values, varied, strict=True) if a is not v]
+    if one.owner is not None and other.owner is not None and one.lanes > 1:
+        a, b = before.lane_in(one.owner), frame.lane_in(other.owner)
+        if a is None or b is None:
+            if a is not b:
+                return False
+        elif a is not b:
+            pairs.append((a, b))
+    return all(a.shape == b.shape and every(a == b) for a, b in pairs)
 
 
 def _partial(region: Region, handle: Handle, frame: Frame, varied: list[tuple[Val, int]], spans: int) -> tuple[Array, list[Array | int]]:

@@ -44,16 +44,21 @@ def product(a: Array, b: Array, of: DType, precision: str) -> Array:
         return _matmul(a, b)
     if of.is_integer or of.is_bool:
         return _matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.int64).astype(np.int32)
-    x, y = a.astype(np.float32), b.astype(np.float32)
     if of != F32 or precision == "ieee":
-        return _matmul(x, y)
+        return _rounded(a, b)
+    x, y = a.astype(np.float32), b.astype(np.float32)
     def coarse(v: Array) -> Array:
         return to_tf32(v) if precision.startswith("tf32") else v.astype(storage(BF16)).astype(np.float32)
     high_a, high_b = coarse(x), coarse(y)
     if not precision.endswith("x3"):
-        return _matmul(high_a, high_b)
+        return _rounded(high_a, high_b)
     low_a, low_b = coarse(x - high_a), coarse(y - high_b)
-    return _matmul(low_a, high_b) + _matmul(high_a, low_b) + _matmul(high_a, high_b)
+    return _rounded(low_a, high_b) + _rounded(high_a, low_b) + _rounded(high_a, high_b)
+
+
+def _rounded(a: Array, b: Array) -> Array:
+    """The product of floats of any width, made in f64 and rounded to f32."""
+    return np.asarray(_matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.float32))
 
 
 ONE_THREAD = 1 << 18
@@ -61,9 +66,7 @@ ONE_THREAD = 1 << 18
 
 
 def _matmul(a: Array, b: Array) -> Array:
-    """`np.matmul` in f64, in blocks of rows, each small enough to stay on one thread; rounded to the dtype of the operands."""
-    if a.dtype == np.float32:
-        return np.asarray(_matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.float32))
+    """`np.matmul` in f64, in blocks of rows, each small enough to stay on one thread."""
     rows, inner, columns = a.shape[-2], a.shape[-1], b.shape[-1]
     step = max(1, ONE_THREAD // max(1, inner * columns))
     if rows <= step:

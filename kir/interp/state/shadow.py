@@ -119,7 +119,7 @@ class Crowd:
         self.site[g] = site
         if crowded:
             column = self._columns(agent)
-            np.maximum.at(self.clock.reshape(-1), g * self.clock.shape[1] + column, clock)
+            _raised(self.clock.reshape(-1), g * self.clock.shape[1] + column, clock)
             another = self.last[g] != agent
             if some(another):
                 changed = g[another]
@@ -128,7 +128,7 @@ class Crowd:
                 several = self.last[g] != agent
                 if some(several):
                     self.last[g[several]] = MANY
-            np.maximum.at(self.latest, g, clock)
+            _raised(self.latest, g, clock)
 
     def note_run(self, run: Run, cta: Array, agent: int, clock: Array, site: int, crowded: bool) -> bool:
         """As `note`, of accesses to a run by an agent of each lane's CTA; False where another CTA has been there, and nothing is noted."""
@@ -255,6 +255,14 @@ class Crowd:
         has = (agents < len(self.column_of)) & (own >= 0)
         late[has, own[has]] = False
         return late
+
+
+def _raised(kept: Array, at: Array, clock: Array) -> None:
+    """What is kept at some places, which may come several times, is no less than the clocks there. These are mostly one number."""
+    if every(clock == clock[0]):
+        kept[at] = np.maximum(kept[at], clock[0])
+    else:
+        np.maximum.at(kept, at, clock)
 
 
 def of_two(g: Array, cta: Array, site: int) -> Conflict | None:

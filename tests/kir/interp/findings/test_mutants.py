@@ -92,7 +92,7 @@ def _mutants(name: str, program: n.Program) -> Iterator[Mutant]:
 def _caught(program: n.Program, problem: Problem, name: str, shape: Shape, given: Arrays | None = None, by_value: bool = False) -> str:
     """Who finds the mutant: the checker, a refusal, or the oracle (one-sided layouts show as wrong values); "" if nobody. `given` are arrays beside the
     problem's own. With `by_value` the oracle is asked first, without checking: a fraction of the time where it is who finds it."""
-    inputs = problem.inputs(shape, 0, DISTRIBUTIONS.get(name, "normal"))
+    inputs = problem.drawn(shape, 0, DISTRIBUTIONS.get(name, "normal"))
     arrays, scalars = {**inputs, **(given or {})}, problem.scalars(shape)
     try:
         if by_value and not problem.compare(run(program, arrays, scalars).outputs, inputs, shape).ok:
