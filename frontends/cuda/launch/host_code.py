@@ -246,7 +246,7 @@ class Follower:
                     self.known, kind, text(name), items if init.type == "argument_list" or "<" not in kind else ())
             else:
                 v = declared(self.known, kind, text(name), [self.value(init, scope)])
-            fixed = self.concrete or (scope is self.globals and text(name) in self.compiled) or (
+            fixed = self.concrete or self.headers.enumerates(init) or (scope is self.globals and text(name) in self.compiled) or (
                 "const" in text(s).split("=")[0] and (self.every or (self.given and scope is not self.globals)))
             if not fixed and isinstance(v, n.Const) and kind not in ("dim3", "bool") and type(v.value) is int and v.value > 1:
                 v = self._named(text(name), int(v.value))
@@ -270,7 +270,8 @@ class Follower:
             return scope[name]
         if name in self.globals:
             return self.globals[name]
-        return Dtype(SCALARS[last]) if (last := name.rpartition("::")[2]) in SCALARS else Unknown(name)
+        number = self.headers.enumerator(name)
+        return build.const(number) if number is not None else Dtype(SCALARS[last]) if (last := name.rpartition("::")[2]) in SCALARS else Unknown(name)
 
     # -------------------------------------------------------------------------------------------------------------- expressions
     def value(self, e: Node, scope: dict[str, Value]) -> Value:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from kir.base.diagnostic import KirError
@@ -48,6 +48,7 @@ class Headers:
     def __init__(self, units: Sequence[Unit]) -> None:
         self.units = units
         self._functions: dict[str, tuple[Unit, Node] | None] = {}
+        self._enumerators: dict[str, int | None] = {}
 
     def function(self, name: str) -> tuple[Unit, Node] | None:
         """The definition of a short function, and where it stands."""
@@ -69,6 +70,48 @@ class Headers:
                     if (called := declared_name(d)) is not None and text(called) == name and (value := d.child_by_field_name("value")) is not None:
                         return value
         return None
+
+    def enumerator(self, name: str) -> int | None:
+        """The number of a constant of an enumeration, named with it (`Order::kBig`) or, where it is no class, by itself; None for another name."""
+        if name not in self._enumerators:
+            within, _, last = name.rpartition("::")
+            found = (_enumerated(e, last) for unit in self.units if last.encode() in unit.text and b"enum" in unit.text for e in _enumerations(unit.root)
+                     if _called(e) == within.rpartition("::")[2] or (not within and not text(e).startswith("enum class")))
+            self._enumerators[name] = next((number for number in found if number is not None), None)
+        return self._enumerators[name]
+
+    def enumerates(self, value: Node | None) -> bool:
+        """Whether a value is a constant of an enumeration: a choice, and no size."""
+        return value is not None and value.type in ("identifier", "qualified_identifier") and self.enumerator(text(value)) is not None
+
+
+def _enumerations(root: Node) -> Iterator[Node]:
+    stack = [root]
+    while stack:
+        top = stack.pop()
+        if top.type == "enum_specifier":
+            yield top
+        elif top.type in _AROUND:
+            stack += reversed(top.named_children)
+
+
+def _called(e: Node) -> str:
+    return text(name) if (name := e.child_by_field_name("name")) is not None else ""
+
+
+def _enumerated(e: Node, name: str) -> int | None:
+    """The number that an enumeration gives a name; None where it has no such name, or numbers that are no literals."""
+    body, number = e.child_by_field_name("body"), 0
+    for each in body.named_children if body is not None else ():
+        if each.type == "enumerator":
+            if (value := each.child_by_field_name("value")) is not None:
+                if not isinstance(given := literal(text(value)), n.Const) or type(given.value) is not int:
+                    return None
+                number = given.value
+            if _called(each) == name:
+                return number
+            number += 1
+    return None
 
 
 def words_of_kernels(units: Sequence[Unit]) -> set[str]:

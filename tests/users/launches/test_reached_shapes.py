@@ -187,6 +187,35 @@ void go(const float* x, float* y, int n) {
     assert found.tensors["y"].shape == ["n"]
 
 
+def test_constants_of_an_enumeration_are_choices_of_a_dispatch_macro_and_no_sizes(tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text("""namespace pack {
+enum class Order { kNone, kBig = 3U, kLittle };
+#define WITH_ORDER(order, ORDER, ...)              \\
+  if (order == Order::kBig) {                      \\
+    constexpr Order ORDER = Order::kBig;           \\
+    __VA_ARGS__                                    \\
+  } else {                                         \\
+    constexpr Order ORDER = Order::kLittle;        \\
+    __VA_ARGS__                                    \\
+  }
+template <Order ORDER> __global__ void k(const float* x, float* y, int n) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = ORDER == Order::kBig ? x[i] : -x[i];
+}
+void go(const float* x, float* y, int n, Order order) {
+  WITH_ORDER(order, ORDER, {
+    auto kernel = k<ORDER>;
+    const dim3 threads(64);
+    void* args[] = {&x, &y, &n};
+    cudaLaunchKernel((void*)kernel, dim3((n + 63) / 64), threads, args, 0, nullptr);
+  });
+}
+}
+""")
+    found = called_binding(tmp_path / "k.cu")
+    assert found.metas["ORDER"] == 3 and found.sizes == ["n"] and [t.shape for t in found.tensors.values()] == [["n"], ["n"]]
+
+
 def test_a_record_that_a_caller_hands_in_is_its_members(tmp_path: Path) -> None:
     (tmp_path / "k.cu").write_text("""struct Sizes { int rows, cols; /* of x */ };
 struct Params {
