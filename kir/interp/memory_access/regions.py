@@ -27,7 +27,7 @@ def resolve(machine: Machine, region: Region, frame: Frame, mask: Val | None = N
     if handle.peers is not None:
         return _of_peer(machine, region, handle, frame)
     values: list[Val] | None = None
-    if index and handle.direct and (region.__dict__.get("_even_spans") or once(region, "_even_spans", lambda: _even_spans(index))):
+    if index and handle.period and (region.__dict__.get("_even_spans") or once(region, "_even_spans", lambda: _even_spans(index))):
         values = [machine.evaluate(i.lo if isinstance(i, Span) else i, frame) for i in index]
         found = _within(machine, region, handle, frame, values)
         if found is not None:
@@ -101,7 +101,8 @@ def _within(machine: Machine, region: Region, handle: Handle, frame: Frame, valu
             base += low * stride
         else:
             varied.append((v, stride))
-    kept = machine.places.get(id(region))
+    rest = base % handle.period  # of an address whose swizzles are the same as those of the place at `base`
+    kept = machine.places.get((id(region), rest))
     if kept is not None and kept[0] is handle and kept[1] is frame and len(kept[2]) == len(varied) and all(
             a is v for a, (v, _) in zip(kept[2], varied, strict=True)):
         partial, steps = kept[3], kept[5]
@@ -109,20 +110,24 @@ def _within(machine: Machine, region: Region, handle: Handle, frame: Frame, valu
         if kept is not None and spans and _alike(kept[0], kept[1], kept[2], handle, frame, varied, kept[6]):
             partial, steps = kept[3], kept[5]
         else:
-            partial, steps = _partial(region, handle, frame, varied, spans)
-        machine.places[id(region)] = (handle, frame, tuple(v for v, _ in varied), partial, region, steps, tuple(stride for _, stride in varied))
+            partial, steps = _partial(region, handle, frame, varied, spans, rest)
+        machine.places[id(region), rest] = (handle, frame, tuple(v for v, _ in varied), partial, region, steps, tuple(stride for _, stride in varied))
     tall, last = (-1,) + (1,) * spans, region.index[-1]
     whole = isinstance(last, Span) and last.step == 1 and handle.strides[-1] == 1
+    base -= rest
     return Place(handle, handle.memory, partial + base if base else partial, None,
                  lambda: [v.data if not spans else v.index()[0].reshape(tall) + step for v, step in zip(values, steps, strict=True)],
                  contiguous=last.extent if whole and isinstance(last, Span) and isinstance(last.extent, int) else 1)
 
 
-def _alike(old: Handle, before: Frame, values: tuple[Val, ...], handle: Handle, frame: Frame, varied: list[tuple[Val, int]], strides: tuple[int, ...]) -> bool:
+def _alike(old: Handle, before: Frame, values: tuple[Val, ...], handle: Handle, frame: Frame, varied: list[tuple[Val, int]],
+           strides: tuple[int, ...]) -> bool:
     """Whether `_partial` gives for another buffer, frame or values what it gave before, as it does where threads come to a place again: to compare what a
     lane has is less than to work out all elements of its tile."""
     one, other = old.memory, handle.memory
-    if old.strides != handle.strides or (one.size, one.lanes, one.owner is None) != (other.size, other.lanes, other.owner is None):
+    if (old.strides, old.swizzles) != (handle.strides, handle.swizzles):
+        return False
+    if (one.size, one.lanes, one.owner is None) != (other.size, other.lanes, other.owner is None):
         return False
     if strides != tuple(stride for _, stride in varied) or old.buffer.dtype != handle.buffer.dtype:
         return False
@@ -137,9 +142,9 @@ def _alike(old: Handle, before: Frame, values: tuple[Val, ...], handle: Handle, 
     return all(a.shape == b.shape and every(a == b) for a, b in pairs)
 
 
-def _partial(region: Region, handle: Handle, frame: Frame, varied: list[tuple[Val, int]], spans: int) -> tuple[Array, list[Array | int]]:
-    """The offsets in elements that spans, `varied` indices (with their strides) and the lanes' own memory bring, and the steps of each span from its
-    first index, [1, *tile]."""
+def _partial(region: Region, handle: Handle, frame: Frame, varied: list[tuple[Val, int]], spans: int, rest: int) -> tuple[Array, list[Array | int]]:
+    """The offsets in elements that spans, `varied` indices (with their strides) and the lanes' own memory bring, from `rest` elements on, and the steps of
+    each span from its first index, [1, *tile]."""
     tall = (-1,) + (1,) * spans
     parts = [(v.index()[0] if stride == 1 else v.index()[0] * stride).reshape(tall) for v, stride in varied]
     steps: list[Array | int] = []
@@ -153,9 +158,11 @@ def _partial(region: Region, handle: Handle, frame: Frame, varied: list[tuple[Va
             steps.append(step)
         else:
             steps.append(0)
-    memory = handle.memory
+    memory, itemsize = handle.memory, storage(handle.buffer.dtype).itemsize
+    if handle.swizzles:
+        parts = [handle.swizzled(reduce(np.add, parts, np.full((1,) * (spans + 1), rest, np.int64)), itemsize)]
     if memory.owner is not None and memory.lanes > 1:
-        parts.append(memory.of_lanes(frame.lane_in(memory.owner), storage(handle.buffer.dtype).itemsize).reshape(tall))
+        parts.append(memory.of_lanes(frame.lane_in(memory.owner), itemsize).reshape(tall))
     return reduce(np.add, parts) if parts else np.zeros((1,) * (spans + 1), np.int64), steps
 
 

@@ -39,7 +39,7 @@ class Machine(Findings, ABC):
         self.functions = {fn.name: fn for fn in program.functions}
         self.globals: dict[str, Val | Handle] = {}
         self.constants: dict[int, Val] = {}
-        self.places: dict[int, tuple[Handle, Frame, tuple[Val, ...], Array, n.Region, list[Array | int], tuple[int, ...]]] = {}
+        self.places: dict[tuple[int, int], tuple[Handle, Frame, tuple[Val, ...], Array, n.Region, list[Array | int], tuple[int, ...]]] = {}
         self.memories: dict[int, int] = {}
         self.kept: list[n.Node] = []
         # what is known of statements, by identity

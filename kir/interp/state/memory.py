@@ -122,6 +122,14 @@ class Handle:
         return self.view is None and self.base is None and not self.swizzles and self.peers is None
 
     @cached_property
+    def period(self) -> int:
+        """Elements after which an element's address is swizzled as the first one's: 1 without swizzles; 0 where there is no such number, or a large one."""
+        if self.view is not None or self.base is not None or self.peers is not None:
+            return 0
+        size = max((1 << (bits + low + shift) for bits, low, shift in self.swizzles), default=0)
+        return 0 if size > LONG else max(1, size // storage(self.buffer.dtype).itemsize)
+
+    @cached_property
     def plain(self) -> bool:
         """Whether elements lie row-major from the start of the memory."""
         return self.view is None and self.base is None and not self.swizzles and self.peers is None and self.strides == row_major(self.shape)
@@ -146,8 +154,10 @@ class Handle:
             offset = np.array(base, np.int64, ndmin=rank)
         elif base:
             offset = offset + base
-        if not self.swizzles:
-            return offset
+        return self.swizzled(offset, itemsize) if self.swizzles else offset
+
+    def swizzled(self, offset: Array, itemsize: int) -> Array:
+        """Where the elements lie that are so far from the first before anything is swizzled."""
         at = offset * itemsize
         for bits, low, shift in self.swizzles:
             at = swizzled(at, bits, low, shift)
