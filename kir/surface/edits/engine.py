@@ -129,6 +129,7 @@ class _Attempt:
 
     def __post_init__(self) -> None:
         self.whole_binding = self.bound
+        self.failed: dict[str, KirError | Unplaced] = {}
 
     def run(self) -> SourceEdit:
         """The smallest edit that reads back."""
@@ -157,7 +158,18 @@ class _Attempt:
                     notes=tuple(dict.fromkeys(tried)), attempt="kir opt FILE --emit ..")
 
     def check(self, text: str) -> None:
-        """The edited text must be read as the new program. Raises Unplaced, or KirError where it cannot even be read."""
+        """The edited text must be read as the new program. Raises Unplaced, or KirError where it cannot even be read; edits of several depths may be one text,
+        which is read once."""
+        if text in self.failed:
+            raise self.failed[text]
+        try:
+            self.read_back(text)
+        except (KirError, Unplaced) as why:
+            self.failed[text] = why
+            raise
+
+    def read_back(self, text: str) -> None:
+        """As `check`, of a text that was not read yet."""
         generic = self.reader.parse_text(self.source, text, self.kernel)
         self.bound = pruned(generic, self.whole_binding)
         made = raised(specialize(generic, self.bound))
