@@ -135,7 +135,7 @@ class Looks:
                 judge: Callable[[Site], Any] | None = None) -> Iterator[Candidate]:
         """The places where a pass can be undone that lower the measure: first what lowers its leftmost component; then in the order
         of the passes. Which of them a precondition refuses is not found out. What could be undone at a statement in a program before, and
-        lowered the measure there, is not tried again where the same statement is found to match: to take it back may then fail, or lower
+        lowered the measure there, is not tried again where the same statement is found to match: to undo it may then fail, or lower
         nothing. `most`: so many places are tried anew of each pass, those that are nearest to the paths `near`. With a `judge` two processes
         share the first look, where none of the passes may be imported yet; each candidate then has its word."""
         wanted = [tuple(map(str, path)) for path in near]

@@ -30,8 +30,8 @@ from kir.rewrite.registry import failed
 
 @dataclass(frozen=True)
 class _Place:
-    """A candidate, where it stands in reading order, the component of the measure that it lowers first, and whether a carrier takes it
-    back whole."""
+    """A candidate, where it stands in reading order, the component of the measure that it lowers first, and whether a carrier
+    undoes all of it."""
 
     candidate: Candidate
     number: int

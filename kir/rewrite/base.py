@@ -144,7 +144,7 @@ class Pass:
     least: ClassVar[Mapping[str, int]] = _NONE
     """The smallest value of a whole-number parameter, where that is not 0 (or its default, if that is below 0)."""
     walked: ClassVar[bool] = True
-    """Whether a walk to naive takes it back; False where that leads to a form that only a surface asks for."""
+    """Whether a walk to naive undoes it; False where that leads to a form that only a surface asks for."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
