@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.forecast import answers, card, failures, fresh, heuristics, limits, measures, noise, page, plots, simple
+from benchmarks.forecast import answers, card, failures, fresh, heuristics, limits, measures, noise, page, plots, ways
 from benchmarks.forecast import pools as pooled
 from kir.base.store import write_atomic
 from kir.hardware.target import target as target_of
@@ -39,8 +39,9 @@ COMMAND = "python -m benchmarks.forecast train"
 ABLATIONS = {"shaped": "learned, shaped for calibration", "uncalibrated": "learned, not calibrated", "bare": "learned, without analytic terms",
              "free": "learned, not monotone", "way": "learned, without the forest of which is faster",
              "drawn": "learned, from any two programs of a kernel too", "few": "learned, half the trees", "more": "learned, twice the trees",
-             "linear": "analytic and a line of its errors",
-             "nearest": "analytic and the errors of the nearest pairs", "nearer": "with less left out"}
+             "opcodes": "learned, from every opcode", "line": "analytic and a line of its errors",
+             "nearest": "analytic and the errors of the nearest pairs", "ranked": "single programs, by which of two is faster",
+             "quantiles": "a forest for each quantile, conformalized", "stacked": "all of these ways, stacked", "nearer": "with less left out"}
 TRIES = 25
 """How often a forecast is timed."""
 SHAPED = 1.0
@@ -125,10 +126,14 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
     ablations = set() if given.quick else set(given.ablations.split(","))
     plain = Options(given.seed, given.shaped)
     wanted = {split: _fits(rows, folds[split], (drawn, parts[split]), plain, ablations if split == "family" else set()) for split in splits}
+    opcodes = ways.every_opcode(rows, pairs, data)
+    if "opcodes" in ablations:
+        wanted["opcodes"] = answers.without(opcodes, folds["family"], {ABLATIONS["opcodes"]: plain})
     if "nearer" in ablations:
         wanted |= {name: answers.without(rows, of, {"learned": plain}) for name, of in answers.nearer(rows, pairs, data, given.seed).items()}
     fitted = answers.fit([each for fits in wanted.values() for each in fits], given.jobs, _told, given.cache / "forecast-fits")
     made = {name: [fitted.pop(0) for _ in fits] for name, fits in wanted.items()}
+    others, ordered = _others(ablations, data, found, rows, pairs, (folds["family"], drawn, of_drawn, parts["family"]), given.jobs)
     spoken, ended = answers.spoken(Language.of_settings(), data, pairs, given.language, given.seed) if given.language else (None, "")
     lines: dict[str, list[page.Line]] = {}
     curves: dict[str, answers.Answers] = {}
@@ -146,8 +151,9 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
         lines[split], told = _lines(data, found, rows, pairs, folds[split], own, pools, of, models)
         if split == "family":
             at = next(i for i, each in enumerate(lines[split]) if each.name == own["analytic"].name)
-            lines[split][at:at] = [page.Line(each.name, measures.figures(each, rows.measured, rows.fault)) for each in (
-                simple.told(name, ABLATIONS[name], rows, folds[split]) for name in simple.MODELS if name in ablations)]
+            lines[split][at:at] = [page.Line(each.name, measures.figures(each, rows.measured, rows.fault),
+                                             pooled.figures(pools, pooled.by_seconds(ordered)) if each.name == ABLATIONS["ranked"] else None)
+                                   for each in (*others, *_of_opcodes(made.get("opcodes", ()), opcodes, folds[split]))]
         if split == "family" and spoken is not None:
             both: Array = np.isfinite(spoken.logs[:, 0])
             lines[split] += [page.Line(each.name, measures.figures(each, rows.measured, rows.fault))
@@ -168,6 +174,32 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
                      fresh.lines(file, given.data, cache=given.cache, jobs=given.jobs, told=_progress),
                      limits.sure(list(curves.values()), rows.measured))
     write_atomic(given.into / "forecasts.md", text)
+
+
+def _others(shown: Collection[str], data: Data, found: States, rows: Rows, pairs: Sequence[PairRow],
+            split: tuple[Array, Rows, Sequence[PairRow], Array], jobs: int) -> tuple[list[answers.Answers], dict[tuple[str, str, str], float]]:
+    """What the other ways that are shown say of every pair, families left out; and the seconds of each program by the one that ranks them."""
+    wanted = [name for name in ways.WAYS if name in shown or ("stacked" in shown and name in ways.STACKED)]
+    if not wanted:
+        return [], {}
+    folds, drawn, of_drawn, parts = split
+    asked = ways.asked(rows, pairs, folds, found, {name: row.surface for name, row in data.programs.items()}, drawn, of_drawn, parts)
+    made = ways.members(wanted, asked, jobs, _told)
+    out = [ways.told(name, ABLATIONS[name], asked, made) for name in ways.WAYS if name in shown]
+    if "stacked" in shown:
+        out.append(ways.stacked(ABLATIONS["stacked"], asked, made))
+    if "ranked" not in shown:
+        return out, {}
+    part = {ONE_FAMILY.get(p.family, p.family): int(f) for p, f in zip(pairs, folds, strict=True)}
+    said = [ways.speeds(asked, (folds != fold) & np.isfinite(rows.measured)) for fold in range(int(folds.max()) + 1)]
+    families = {name: ONE_FAMILY.get(row.family, row.family) for name, row in data.programs.items()}
+    return out, {key: math.exp(said[part[families[key[0]]]][i]) for i, key in enumerate(found.plain) if families[key[0]] in part}
+
+
+def _of_opcodes(made: Sequence[Mapping[str, Model]], rows: Rows, folds: Array) -> list[answers.Answers]:
+    """What the models say that see every opcode, of pairs that were compiled."""
+    name = ABLATIONS["opcodes"]
+    return [answers.asked(f"{name}, compiled", [each[name] for each in made], rows, folds, True)] if made else []
 
 
 def _seen(rows: Rows, pairs: Sequence[PairRow], data: Data, made: Mapping[str, Sequence[Mapping[str, Model]]], told: Mapping[str, answers.Answers],
@@ -199,7 +231,7 @@ def _lines(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], fold
            pools: Sequence[pooled.Pool], of: Callable[[Sequence[Model]], Callable[[pooled.Pool], Model | None]],
            models: Mapping[str, Sequence[Model]]) -> tuple[list[page.Line], dict[str, answers.Answers]]:
     """The rows of a split, and what is plotted."""
-    today = answers.spread_about("cost model when the data were made", answers.frozen(data, pairs), rows, folds)
+    today = answers.spread_about(page.THEN, answers.frozen(data, pairs), rows, folds)
     shown: list[tuple[answers.Answers, pooled.Score | None]] = [
         (answers.spread_about("constant 1x", np.zeros(len(rows)), rows, folds), None),
         (answers.spread_about("plain roofline", answers.roofline(found, pairs), rows, folds), None),

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks.forecast.answers import Answers
-from benchmarks.forecast.measures import SAYS, Figures, ranked
+from benchmarks.forecast.measures import Figures, ranked, signs
 from kir.learning.forecast.data import Data, PairRow
 from kir.learning.forecast.distribution import BINS
 from kir.learning.forecast.matrices import sizes_text
@@ -106,7 +106,7 @@ def _about(middle: Array, wide: float, measured: Array) -> Array:
 def wrong(rows: Rows, pairs: Sequence[PairRow], data: Data, models: Mapping[str, Answers]) -> list[str]:
     """Tables of where signs of effects beyond 3 % are wrong: by family, by surface and source, by step; those with the most first."""
     beyond = np.flatnonzero(np.abs(np.nan_to_num(rows.measured)) > math.log(1.0 + PLAIN))
-    right = {name: np.where(np.abs(each.median) > SAYS, np.sign(each.median), 0.0) == np.sign(rows.measured) for name, each in models.items()}
+    right = {name: signs(each) == np.sign(rows.measured) for name, each in models.items()}
     last = list(models)[-1]
 
     def step(i: int) -> str:
@@ -114,8 +114,9 @@ def wrong(rows: Rows, pairs: Sequence[PairRow], data: Data, models: Mapping[str,
         return f"`{name}`" if name else "several steps"
     kinds: dict[str, Callable[[int], str]] = {
         "family": lambda i: str(rows.family[i]), "surface and source": lambda i: f"{data.programs[pairs[i].after].surface}, {pairs[i].source}",
-        "device": lambda i: pairs[i].device, "size of the effect": lambda i: _size(abs(rows.measured[i])), "step": step}
-    out: list[str] = []
+        "device": lambda i: pairs[i].device, "size of the effect": lambda i: _size(abs(rows.measured[i])), "step": step,
+        "step, surface and family": lambda i: f"{step(i)}, {data.programs[pairs[i].after].surface}, {rows.family[i]}"}
+    out = [*larger(np.abs(rows.measured[beyond]), {name: of[beyond] for name, of in right.items()}), ""]
     for kind, of in kinds.items():
         held: dict[str, list[int]] = defaultdict(list)
         for i in beyond.tolist():
@@ -128,6 +129,20 @@ def wrong(rows: Rows, pairs: Sequence[PairRow], data: Data, models: Mapping[str,
                 + f" | {int((~right[last][which]).sum())} |" for name, which in shown]
         out.append("")
     return out[:-1]
+
+
+def larger(sizes: Array, right: Mapping[str, Array]) -> list[str]:
+    """A table of right signs by how large an effect is at least, and of the last model's wrong signs the part that are of smaller ones; `right` says of each
+    effect (logarithms `sizes`, positive) whether a model had its sign."""
+    last = list(right)[-1]
+    out = ["| effects beyond | how many | " + " | ".join(f"{name}: right" for name in right) + f" | of all that {last} has wrong, smaller |",
+           "| --- | ---: |" + " ---: |" * (len(right) + 1)]
+    for least in (math.log(1.0 + PLAIN), *SIZES):
+        there, wrong_ = sizes > least, ~right[last]
+        out.append(f"| {math.exp(least) - 1.0:.0%} | {int(there.sum())} | ".replace("%", " %")
+                   + " | ".join(_percent(of[there].sum(), there.sum()) for of in right.values())
+                   + f" | {_percent((wrong_ & ~there).sum(), wrong_.sum())} |")
+    return out
 
 
 SIZES = (0.05, 0.1, 0.2, 0.4, 1.0)
