@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.forecast import answers, card, failures, fresh, heuristics, limits, measures, noise, page, plots, ways
+from benchmarks.forecast import answers, card, failures, fresh, heuristics, limits, lineages, measures, noise, page, plots, ways
 from benchmarks.forecast import pools as pooled
 from kir.base.store import write_atomic
 from kir.hardware.target import target as target_of
@@ -172,7 +172,7 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
                      [*limits.lines(rows, pairs, own["analytic"]), *limits.of_scores(rows.measured, own["analytic"], curves["learned"]),
                       *_seen(rows, pairs, data, made, curves, given.seed)], limits.wrong(rows, pairs, data, curves),
                      fresh.lines(file, given.data, cache=given.cache, jobs=given.jobs, told=_progress),
-                     limits.sure(list(curves.values()), rows.measured))
+                     limits.sure(list(curves.values()), rows.measured), lineages.lines())
     write_atomic(given.into / "forecasts.md", text)
 
 

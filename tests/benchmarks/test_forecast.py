@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.forecast import answers, failures, fresh, heuristics, limits, measures, noise, page, plots, pools, ways
+from benchmarks.forecast import answers, failures, fresh, heuristics, limits, lineages, measures, noise, page, plots, pools, ways
 from benchmarks.forecast.__main__ import DATA as DATA_FOLDER
 from benchmarks.forecast.__main__ import analytic
 from benchmarks.forecast.points import DATA, standings, written
@@ -257,6 +257,15 @@ def test_kernels_measured_after_training_are_asked_of_the_model_as_it_is(tmp_pat
     write({"programs": [], "pairs": []}, tmp_path / "old")
     with pytest.raises(KirError, match="KIR-E005"):
         fresh.lines(shipped(), tmp_path / "old", tmp_path)
+
+
+def test_measured_lineages_are_counted_by_what_their_reports_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert lineages.lines(tmp_path) == []
+    for name in ("gemm_sm90", "softmax_triton"):  # of the second nothing was measured
+        (tmp_path / name).symlink_to(lineages.LINEAGES / name)
+    monkeypatch.setattr(lineages, "shown", lambda lineage, folder, show: ())
+    monkeypatch.setattr(lineages, "held", lambda steps: (3, 4))
+    assert lineages.lines(tmp_path)[2:] == ["| `gemm_sm90` | 4 | 3 | 75.0 % |", "| all | 4 | 3 | 75.0 % |"]
 
 
 def test_a_plot_is_svg() -> None:
