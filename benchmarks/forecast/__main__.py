@@ -191,7 +191,7 @@ def _others(shown: Collection[str], data: Data, found: States, rows: Rows, pairs
     if "ranked" not in shown:
         return out, {}
     part = {ONE_FAMILY.get(p.family, p.family): int(f) for p, f in zip(pairs, folds, strict=True)}
-    said = [ways.speeds(asked, (folds != fold) & np.isfinite(rows.measured)) for fold in range(int(folds.max()) + 1)]
+    said = ways.seconds(asked, jobs)
     families = {name: ONE_FAMILY.get(row.family, row.family) for name, row in data.programs.items()}
     return out, {key: math.exp(said[part[families[key[0]]]][i]) for i, key in enumerate(found.plain) if families[key[0]] in part}
 

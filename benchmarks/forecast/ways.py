@@ -211,7 +211,7 @@ def outs(folds: Array) -> list[Out]:
 
 
 _asked: Asked | None = None
-"""What the children of `members` inherit."""
+"""What the children of `members` and `seconds` inherit."""
 
 
 def members(names: Sequence[str], a: Asked, jobs: int = 1, told: Callable[[str], None] = lambda text: None) -> dict[tuple[str, Out], Array]:
@@ -236,6 +236,21 @@ def _member(task: tuple[str, Out]) -> Array:
     found = np.full((len(of), *made.shape[1:]), np.nan)
     found[of] = made
     return found
+
+
+def seconds(a: Asked, jobs: int = 1) -> list[Array]:
+    """What `speeds` says of every program, trained without each part in turn."""
+    global _asked
+    _asked, parts = a, range(int(a.folds.max()) + 1)
+    with ProcessPoolExecutor(max(1, jobs), mp_context=multiprocessing.get_context("fork")) as pool:
+        found = list(pool.map(_speeds, parts) if jobs > 1 else map(_speeds, parts))
+    _asked = None
+    return found
+
+
+def _speeds(part: int) -> Array:
+    assert _asked is not None
+    return speeds(_asked, (_asked.folds != part) & np.isfinite(_asked.rows.measured))
 
 
 def told(name: str, title: str, a: Asked, made: Mapping[tuple[str, Out], Array]) -> Answers:
@@ -344,4 +359,4 @@ def every_opcode(rows: Rows, pairs: Sequence[PairRow], data: Data) -> Rows:
                    turned_code=wider(rows.turned_code, -there))
 
 
-__all__ = ["STACKED", "WAYS", "Asked", "asked", "every_opcode", "members", "outs", "speeds", "stacked", "told"]
+__all__ = ["STACKED", "WAYS", "Asked", "asked", "every_opcode", "members", "outs", "seconds", "speeds", "stacked", "told"]

@@ -84,6 +84,8 @@ def test_other_ways_learn_errors_that_a_feature_tells_and_see_no_part_that_they_
     moved = at.measured + 5.0 * (folds == 2)
     spoiled = replace(asked, rows=replace(at, measured=moved), drawn=moved[:9])
     both = [ways.members(list(ways.WAYS), each) for each in (asked, spoiled)]
+    alone = ways.seconds(asked)[1]
+    assert np.array_equal((alone[:count] - alone[count:])[folds == 1], both[0]["ranked", frozenset((1,))][folds == 1])
     base = np.abs(math.log(2.0) * at.seen[:, 0] - at.measured)[there].mean()
     for name in (*ways.WAYS, "stacked"):
         found, again = ((ways.stacked("x", each, made) if name == "stacked" else ways.told(name, "x", each, made))
