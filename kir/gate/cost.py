@@ -180,7 +180,7 @@ def _modelled(program: n.Program, kernel: n.Kernel, own: n.Kernel, sizes: Mappin
     bound = max(parts, key=lambda k: (parts[k], k))
     unknown = tuple(dict.fromkeys(x for w, _ in samples for x in w.stream.unknown))
     scale = weight * factor
-    totals = Totals(ctas, threads, registers, placed.shared, together, busy_of.get("issue", 0.0) * PARTITIONS * ctas, scale * mean(lambda r, w: w.l2),
+    totals = Totals(ctas, threads, registers, asked.shared, together, busy_of.get("issue", 0.0) * PARTITIONS * ctas, scale * mean(lambda r, w: w.l2),
                     scale * mean(lambda r, w: w.dram), ctas * mean(lambda r, w: _products(w)), alone)
     each = [(tallies([w.stream.team], w.stream.threads / 32), share / weight) for w, share in samples]
     seen = {name: math.fsum(found.get(name, 0.0) * share for found, share in each) for name in dict.fromkeys(k for found, _ in each for k in found)}
@@ -214,14 +214,13 @@ def _stored(program: n.Program, samples: Sequence[tuple[Work, float]], ctas: int
 
 @dataclass(frozen=True)
 class _Placed:
-    """A kernel on a device: what it declares (as tiles, and as threads), CTAs that an SM holds and why, registers of a thread, bytes of shared memory of
-    a CTA, registers that it spills, and the work of CTAs with the share of them that each stands for."""
+    """A kernel on a device: what it declares (as tiles, and as threads), CTAs that an SM holds and why, registers of a thread and those that a CTA spills, and
+    the work of CTAs with the share of them that each stands for."""
 
     tiles: Declared
     asked: Declared
     threads: int
     registers: int
-    shared: int
     spilled: float
     fit: Occupancy
     resident: int
@@ -238,12 +237,11 @@ def _placed(program: n.Program, kernel: n.Kernel, own: n.Kernel, sizes: Mapping[
     if surface == "tilelang" and made_of is None and _pipelines_products(kernel) and arch.has("wgmma"):
         threads, registers = threads + PRODUCER, min(CONSUMER_REGISTERS, arch.registers_per_sm // (threads + PRODUCER) // 8 * 8)
     in_flight = (shared_bytes(kernel) or 0) if surface == "triton" and _pipelines_products(kernel) else 0
-    shared = made_of.shared_bytes if made_of else max(asked.shared, tiles.shared, min(in_flight, arch.shared_per_cta))
-    fit = occupancy(arch, threads, registers, shared)
+    fit = occupancy(arch, threads, registers, made_of.shared_bytes if made_of else max(asked.shared, tiles.shared, min(in_flight, arch.shared_per_cta)))
     resident = max(1, min(fit.ctas, -(-tiles.ctas // device.sm_count)))
-    l1 = max(16384.0, L1_BYTES - resident * shared) / resident
+    l1 = max(16384.0, L1_BYTES - resident * asked.shared) / resident
     samples = _samples(program, own, sizes, asked.ctas, resident * device.sm_count, l1, device, surface, warm)
-    return _Placed(tiles, asked, threads, registers, shared, spilled, fit, resident, samples)
+    return _Placed(tiles, asked, threads, registers, spilled, fit, resident, samples)
 
 
 def _pipelines_products(kernel: n.Kernel) -> bool:
