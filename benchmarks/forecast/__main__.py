@@ -1,5 +1,7 @@
 """``python -m benchmarks.forecast train`` makes the shipped model from the shipped data, ``table`` the page ``docs/tables/forecasts.md``, ``freeze`` keeps what
-today's cost model says of every program, for later ones to be compared with, and ``card`` writes the generated part of the data's page. ``noise`` prints how
+today's cost model says of every program, for later ones to be compared with, and ``card`` writes the generated part of the data's page. ``fresh`` makes the
+page of kernels that nobody had measured when the model was trained (``forecasts-fresh.md``), ``ways`` that of other ways to learn
+(``forecasts-ways.md``). ``noise`` prints how
 often a measured sign comes again, ``analytic`` the rows of the analytic model alone, ``failures`` how often programs failed of which it expects that.
 """
 from __future__ import annotations
@@ -17,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.forecast import answers, card, failures, fresh, heuristics, limits, lineages, measures, noise, page, plots, ways
+from benchmarks.forecast import answers, card, failures, fresh, heuristics, limits, measures, noise, page, plots, tried
 from benchmarks.forecast import pools as pooled
 from kir.base.store import write_atomic
 from kir.hardware.target import target as target_of
@@ -38,10 +40,7 @@ TABLES = ROOT / "docs" / "tables"
 COMMAND = "python -m benchmarks.forecast train"
 ABLATIONS = {"shaped": "learned, shaped for calibration", "uncalibrated": "learned, not calibrated", "bare": "learned, without analytic terms",
              "free": "learned, not monotone", "way": "learned, without the forest of which is faster",
-             "drawn": "learned, from any two programs of a kernel too", "few": "learned, half the trees", "more": "learned, twice the trees",
-             "opcodes": "learned, from every opcode", "line": "analytic and a line of its errors",
-             "nearest": "analytic and the errors of the nearest pairs", "ranked": "single programs, by which of two is faster",
-             "quantiles": "a forest for each quantile, conformalized", "stacked": "all of these ways, stacked", "nearer": "with less left out"}
+             "drawn": "learned, from any two programs of a kernel too", "few": "learned, half the trees", "more": "learned, twice the trees"}
 TRIES = 25
 """How often a forecast is timed."""
 SHAPED = 1.0
@@ -51,7 +50,7 @@ SHAPED = 1.0
 def main() -> None:
     """Run one of the commands."""
     asked = argparse.ArgumentParser(prog="python -m benchmarks.forecast", description=__doc__)
-    asked.add_argument("command", choices=("train", "table", "freeze", "card", "noise", "analytic", "failures"))
+    asked.add_argument("command", choices=("train", "table", "fresh", "ways", "freeze", "card", "noise", "analytic", "failures"))
     asked.add_argument("--data", type=Path, default=DATA, help="the folder of the data")
     asked.add_argument("--cache", type=Path, default=Path("~/.cache/kir").expanduser(), help="a folder in which features and fits are kept")
     asked.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
@@ -73,6 +72,10 @@ def main() -> None:
     if given.command == "noise":
         print("\n".join(noisy(data)))
         return
+    if given.command == "fresh":
+        told = fresh.page_of(given.model or shipped(), given.data, given.cache, given.jobs, _progress)
+        write_atomic(given.into / "forecasts-fresh.md", told)
+        return
     found = states(data, given.cache, given.jobs, _progress)
     if given.command == "analytic":
         print("\n".join(analytic(data, found)))
@@ -84,6 +87,8 @@ def main() -> None:
     elif given.command == "train":
         options = Options(given.seed, given.shaped)
         train(rows, options, {"command": _command(given)}).write(given.model or shipped())
+    elif given.command == "ways":
+        write_atomic(given.into / "forecasts-ways.md", tried.page(data, found, rows, pairs, given.jobs, given.seed, _told))
     else:
         table(data, found, rows, pairs, given)
 
@@ -126,14 +131,8 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
     ablations = set() if given.quick else set(given.ablations.split(","))
     plain = Options(given.seed, given.shaped)
     wanted = {split: _fits(rows, folds[split], (drawn, parts[split]), plain, ablations if split == "family" else set()) for split in splits}
-    opcodes = ways.every_opcode(rows, pairs, data)
-    if "opcodes" in ablations:
-        wanted["opcodes"] = answers.without(opcodes, folds["family"], {ABLATIONS["opcodes"]: plain})
-    if "nearer" in ablations:
-        wanted |= {name: answers.without(rows, of, {"learned": plain}) for name, of in answers.nearer(rows, pairs, data, given.seed).items()}
     fitted = answers.fit([each for fits in wanted.values() for each in fits], given.jobs, _told, given.cache / "forecast-fits")
     made = {name: [fitted.pop(0) for _ in fits] for name, fits in wanted.items()}
-    others, ordered = _others(ablations, data, found, rows, pairs, (folds["family"], drawn, of_drawn, parts["family"]), given.jobs)
     spoken, ended = answers.spoken(Language.of_settings(), data, pairs, given.language, given.seed) if given.language else (None, "")
     lines: dict[str, list[page.Line]] = {}
     curves: dict[str, answers.Answers] = {}
@@ -149,11 +148,6 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
         def of(models: Sequence[Model], part: Mapping[str, int] = part, split: str = split) -> Callable[[pooled.Pool], Model | None]:
             return lambda pool: models[part[ONE_FAMILY.get(pool.family, pool.family) if split == "family" else pool.device]]
         lines[split], told = _lines(data, found, rows, pairs, folds[split], own, pools, of, models)
-        if split == "family":
-            at = next(i for i, each in enumerate(lines[split]) if each.name == own["analytic"].name)
-            lines[split][at:at] = [page.Line(each.name, measures.figures(each, rows.measured, rows.fault),
-                                             pooled.figures(pools, pooled.by_seconds(ordered)) if each.name == ABLATIONS["ranked"] else None)
-                                   for each in (*others, *_of_opcodes(made.get("opcodes", ()), opcodes, folds[split]))]
         if split == "family" and spoken is not None:
             both: Array = np.isfinite(spoken.logs[:, 0])
             lines[split] += [page.Line(each.name, measures.figures(each, rows.measured, rows.fault))
@@ -169,46 +163,9 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
     write_atomic(given.into / "forecasts-levels.svg", plots.square("Levels and coverage", "level", "measurements below its quantile",
                  {name: measures.coverage(each, rows.measured) for name, each in curves.items()}))
     text = page.page(data, lines, timing(data, pairs, given.model), _left_out(data, found, ended), noisy(data), beside,
-                     [*limits.lines(rows, pairs, own["analytic"]), *limits.of_scores(rows.measured, own["analytic"], curves["learned"]),
-                      *_seen(rows, pairs, data, made, curves, given.seed)], limits.wrong(rows, pairs, data, curves),
-                     fresh.lines(file, given.data, cache=given.cache, jobs=given.jobs, told=_progress),
-                     limits.sure(list(curves.values()), rows.measured), lineages.lines())
+                     [*limits.lines(rows, pairs, own["analytic"]), *limits.of_scores(rows.measured, own["analytic"], curves["learned"])],
+                     limits.wrong(rows, pairs, data, curves), limits.sure(list(curves.values()), rows.measured))
     write_atomic(given.into / "forecasts.md", text)
-
-
-def _others(shown: Collection[str], data: Data, found: States, rows: Rows, pairs: Sequence[PairRow],
-            split: tuple[Array, Rows, Sequence[PairRow], Array], jobs: int) -> tuple[list[answers.Answers], dict[tuple[str, str, str], float]]:
-    """What the other ways that are shown say of every pair, families left out; and the seconds of each program by the one that ranks them."""
-    wanted = [name for name in ways.WAYS if name in shown or ("stacked" in shown and name in ways.STACKED)]
-    if not wanted:
-        return [], {}
-    folds, drawn, of_drawn, parts = split
-    asked = ways.asked(rows, pairs, folds, found, {name: row.surface for name, row in data.programs.items()}, drawn, of_drawn, parts)
-    made = ways.members(wanted, asked, jobs, _told)
-    out = [ways.told(name, ABLATIONS[name], asked, made) for name in ways.WAYS if name in shown]
-    if "stacked" in shown:
-        out.append(ways.stacked(ABLATIONS["stacked"], asked, made))
-    if "ranked" not in shown:
-        return out, {}
-    part = {ONE_FAMILY.get(p.family, p.family): int(f) for p, f in zip(pairs, folds, strict=True)}
-    said = ways.seconds(asked, jobs)
-    families = {name: ONE_FAMILY.get(row.family, row.family) for name, row in data.programs.items()}
-    return out, {key: math.exp(said[part[families[key[0]]]][i]) for i, key in enumerate(found.plain) if families[key[0]] in part}
-
-
-def _of_opcodes(made: Sequence[Mapping[str, Model]], rows: Rows, folds: Array) -> list[answers.Answers]:
-    """What the models say that see every opcode, of pairs that were compiled."""
-    name = ABLATIONS["opcodes"]
-    return [answers.asked(f"{name}, compiled", [each[name] for each in made], rows, folds, True)] if made else []
-
-
-def _seen(rows: Rows, pairs: Sequence[PairRow], data: Data, made: Mapping[str, Sequence[Mapping[str, Model]]], told: Mapping[str, answers.Answers],
-          seed: int) -> list[str]:
-    """The table of the same training with less left out, where that was trained."""
-    found = [(name, answers.asked(name, [each["learned"] for each in made[name]], rows, folds))
-             for name, folds in answers.nearer(rows, pairs, data, seed).items() if name in made]
-    shown = [("families of kernels", told["learned"]), *found]
-    return ["", *limits.seen([(name, measures.figures(each, rows.measured, rows.fault)) for name, each in shown])] if found else []
 
 
 def _fits(rows: Rows, folds: Array, drawn: tuple[Rows, Array], plain: Options, shown: Collection[str]) -> list[answers.Fit]:

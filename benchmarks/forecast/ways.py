@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -41,8 +42,6 @@ GROWN_LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 """Levels that `quantiles` grows a forest for; the others lie between or are shifted with the outermost."""
 ROUNDS = 140
 """Trees of each of them."""
-KNOTS = 6
-"""Classes of expected error that `stacked` takes the spread of errors from."""
 BENDS = (0.03, 0.1, 0.4)
 """Sizes of what is said (a logarithm) beyond which it makes `stacked` hardly surer."""
 STACKED = ("line", "nearest", "forests", "ranked", "quantiles")
@@ -200,7 +199,8 @@ def quantiles(a: Asked, train: Array, of: Array) -> Array:
     return np.array([np.interp(LEVELS, GROWN_LEVELS, row) for row in found])
 
 
-WAYS: Mapping[str, Callable[[Asked, Array, Array], Array]] = {"line": line, "nearest": nearest, "forests": forests, "ranked": ranked, "quantiles": quantiles}
+WAYS: Mapping[str, Callable[[Asked, Array, Array], Array]] = {
+    "line": line, "nearest": nearest, "forests": forests, "ranked": ranked, "quantiles": quantiles, "compiled": partial(forests, code=True)}
 
 
 # ----------------------------------------------------------------------------------------------------------------------------- left out, twice
@@ -210,29 +210,29 @@ def outs(folds: Array) -> list[Out]:
     return [frozenset(each) for count in (1, 2) for each in combinations(parts, count)]
 
 
-_asked: Asked | None = None
+Task = tuple[int, str, Out]
+"""Which of several `Asked`, a way, and the parts that its training does not see."""
+_asked: Sequence[Asked] = ()
 """What the children of `members` and `seconds` inherit."""
 
 
-def members(names: Sequence[str], a: Asked, jobs: int = 1, told: Callable[[str], None] = lambda text: None) -> dict[tuple[str, Out], Array]:
-    """What each of some ways, trained without each part and without each two, says of the rows that it has not seen (NaN of the others)."""
+def members(tasks: Sequence[Task], asked_: Sequence[Asked], jobs: int = 1, said: Callable[[str], None] = lambda text: None) -> dict[Task, Array]:
+    """What a way says of the rows that its training has not seen (NaN of the others), by task, in so many processes."""
     global _asked
-    _asked, tasks = a, [(name, out) for out in outs(a.folds) for name in names]
-    found: dict[tuple[str, Out], Array] = {}
+    _asked, found = asked_, {}
     with ProcessPoolExecutor(max(1, jobs), mp_context=multiprocessing.get_context("fork")) as pool:
         for task, made in zip(tasks, pool.map(_member, tasks) if jobs > 1 else map(_member, tasks), strict=True):
             found[task] = made
-            told(f"{task[0]} without {sorted(task[1])}: {len(found)} of {len(tasks)}")
-    _asked = None
+            said(f"{task[1]} without {sorted(task[2])}: {len(found)} of {len(tasks)}")
+    _asked = ()
     return found
 
 
-def _member(task: tuple[str, Out]) -> Array:
-    assert _asked is not None
-    name, out = task
-    of = np.isin(_asked.folds, list(out))
-    train = ~of & np.isfinite(_asked.rows.measured)
-    made = WAYS[name](_asked, train, of)
+def _member(task: Task) -> Array:
+    which, name, out = task
+    a = _asked[which]
+    of = np.isin(a.folds, list(out))
+    made = WAYS[name](a, ~of & np.isfinite(a.rows.measured), of)
     found = np.full((len(of), *made.shape[1:]), np.nan)
     found[of] = made
     return found
@@ -241,74 +241,56 @@ def _member(task: tuple[str, Out]) -> Array:
 def seconds(a: Asked, jobs: int = 1) -> list[Array]:
     """What `speeds` says of every program, trained without each part in turn."""
     global _asked
-    _asked, parts = a, range(int(a.folds.max()) + 1)
+    _asked, parts = (a,), range(int(a.folds.max()) + 1)
     with ProcessPoolExecutor(max(1, jobs), mp_context=multiprocessing.get_context("fork")) as pool:
         found = list(pool.map(_speeds, parts) if jobs > 1 else map(_speeds, parts))
-    _asked = None
+    _asked = ()
     return found
 
 
 def _speeds(part: int) -> Array:
-    assert _asked is not None
-    return speeds(_asked, (_asked.folds != part) & np.isfinite(_asked.rows.measured))
+    a, = _asked
+    return speeds(a, (a.folds != part) & np.isfinite(a.rows.measured))
 
 
-def told(name: str, title: str, a: Asked, made: Mapping[tuple[str, Out], Array]) -> Answers:
+def told(name: str, title: str, a: Asked, made: Mapping[Task, Array]) -> Answers:
     """What a way says of every part, trained without it; with the spread of its errors where it was trained without two parts and asked of the other."""
     logs, there, parts = np.zeros((len(a.rows), len(LEVELS))), np.isfinite(a.rows.measured), range(int(a.folds.max()) + 1)
     for fold in parts:
         here = a.folds == fold
-        others = [((a.folds == other) & there, made[name, frozenset((fold, other))]) for other in parts if other != fold]
+        others = [((a.folds == other) & there, made[0, name, frozenset((fold, other))]) for other in parts if other != fold]
         wrong = np.concatenate([(a.rows.measured - found.T).T[asked_] for asked_, found in others])
-        own = made[name, frozenset((fold,))][here]
+        own = made[0, name, frozenset((fold,))][here]
         shift = np.array([np.quantile(wrong[:, i] if wrong.ndim > 1 else wrong, level) for i, level in enumerate(LEVELS)])
         logs[here] = np.maximum.accumulate((own if own.ndim > 1 else own[:, None]) + shift[None, :], axis=1)
     return Answers(title, logs)
 
 
-def stacked(title: str, a: Asked, made: Mapping[tuple[str, Out], Array], names: Sequence[str] = STACKED) -> Answers:
-    """All ways' words weighed by how far they held on families left out: a line through the origin for the location, and for which is faster the logistic
-    of what each says, bent at `BENDS`; errors spread by how far apart the ways are."""
+def stacked(title: str, a: Asked, made: Mapping[Task, Array], names: Sequence[str] = STACKED) -> Answers:
+    """All ways' words weighed by how far they held on families left out: which is faster, and how sure that is, is the logistic of what each says, bent at
+    `BENDS`; the distribution on either side is that of `quantiles`."""
     base, _ = _straight(a.rows)
-    logs, there, parts = np.zeros((len(a.rows), len(LEVELS))), np.isfinite(a.rows.measured), range(int(a.folds.max()) + 1)
+    logs, there, parts = told("quantiles", title, a, made).logs, np.isfinite(a.rows.measured), range(int(a.folds.max()) + 1)
     middle = LEVELS.index(0.5)
 
     def words(out: Out) -> Array:
-        every = [made[name, out] for name in names]
-        return np.column_stack([base, *(each[:, middle] if each.ndim > 1 else each for each in every)])
+        every = [made[0, name, out] for name in names]
+        return _bent(np.column_stack([base, *(each[:, middle] if each.ndim > 1 else each for each in every)]))
     for fold in parts:
-        here, known = a.folds == fold, np.zeros((len(a.rows), len(names) + 1))
+        here, known = a.folds == fold, np.zeros((len(a.rows), len(BENDS) * (len(names) + 1)))
         for other in parts:
             if other != fold:
                 known[a.folds == other] = words(frozenset((fold, other)))[a.folds == other]
         known[here] = words(frozenset((fold,)))[here]
         seen = there & ~here
-        weights = training._weights(a.rows.family[seen])
-        slope = _line(known[seen], a.rows.measured[seen], weights)
-        at = known @ slope
-        sure = _logistic(_bent(known[seen]), a.rows.measured[seen], weights)
-        leaning = _bent(known) @ sure
-        width = np.log(0.01 + known.std(axis=1) + 0.2 * np.abs(at))
-        logs[here] = _spread(at, width, a.rows.measured, seen)[here]
-        below = 1.0 / (1.0 + np.exp(np.clip(leaning[here], -6.0, 6.0)))
-        logs[here] = sided(logs[here], np.array(LEVELS), np.clip(below, 0.005, 0.995), leaning[here])
+        leaning = known @ _logistic(known[seen], a.rows.measured[seen], training._weights(a.rows.family[seen]))
+        below = np.clip(1.0 / (1.0 + np.exp(np.clip(leaning[here], -6.0, 6.0))), 0.005, 0.995)
+        logs[here] = sided(logs[here], np.array(LEVELS), below, leaning[here])
     return Answers(title, logs)
 
 
 def _bent(known: Array) -> Array:
     return np.concatenate([np.tanh(known / bend) for bend in BENDS], axis=1)
-
-
-def _line(known: Array, measured: Array, weights: Array) -> Array:
-    """Shares with the least absolute error, by weighing squares anew; none below nothing."""
-    from scipy.optimize import nnls
-
-    slope, held = np.zeros(known.shape[1]), weights
-    for _ in range(12):
-        root = np.sqrt(held)
-        slope = nnls(known * root[:, None], np.clip(measured, -MOST, MOST) * root)[0]
-        held = weights / np.maximum(np.abs(measured - known @ slope), 0.02)
-    return slope
 
 
 def _logistic(known: Array, measured: Array, weights: Array) -> Array:
@@ -324,18 +306,6 @@ def _logistic(known: Array, measured: Array, weights: Array) -> Array:
         return float((counts * np.logaddexp(0.0, -margin)).sum() + 0.5 * w @ w), -(known.T @ (counts * way * against)) + w
     found: Array = minimize(loss, np.zeros(known.shape[1]), jac=True, method="L-BFGS-B").x
     return found
-
-
-def _spread(at: Array, width: Array, measured: Array, seen: Array) -> Array:
-    """Quantiles about `at`: those of the errors of the rows `seen`, in classes of `width`, each relative to it."""
-    order = np.flatnonzero(seen)[np.argsort(width[seen], kind="stable")]
-    knots, columns = [], []
-    for part in np.array_split(order, KNOTS):
-        errors = np.quantile((measured[part] - at[part]) / np.exp(width[part]), LEVELS)
-        knots.append(float(width[part].mean()))
-        columns.append(0.5 * (errors - errors[::-1]))
-    found = np.column_stack([np.interp(width, knots, np.array(columns)[:, i]) for i in range(len(LEVELS))])
-    return at[:, None] + np.exp(width)[:, None] * found + np.arange(len(LEVELS)) * 1e-9
 
 
 def every_opcode(rows: Rows, pairs: Sequence[PairRow], data: Data) -> Rows:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.forecast import answers, failures, fresh, heuristics, limits, lineages, measures, noise, page, plots, pools, ways
+from benchmarks.forecast import answers, failures, fresh, heuristics, limits, measures, noise, page, plots, pools, tried, ways
 from benchmarks.forecast.__main__ import DATA as DATA_FOLDER
 from benchmarks.forecast.__main__ import analytic
 from benchmarks.forecast.points import DATA, standings, written
@@ -83,15 +83,22 @@ def test_other_ways_learn_errors_that_a_feature_tells_and_see_no_part_that_they_
     asked = ways.Asked(at, folds, programs, at.measured[:9], folds[:9])
     moved = at.measured + 5.0 * (folds == 2)
     spoiled = replace(asked, rows=replace(at, measured=moved), drawn=moved[:9])
-    both = [ways.members(list(ways.WAYS), each) for each in (asked, spoiled)]
+    tasks = [(0, name, out) for out in ways.outs(folds) for name in ways.STACKED]
+    both = [ways.members(tasks, [each]) for each in (asked, spoiled)]
     alone = ways.seconds(asked)[1]
-    assert np.array_equal((alone[:count] - alone[count:])[folds == 1], both[0]["ranked", frozenset((1,))][folds == 1])
+    assert np.array_equal((alone[:count] - alone[count:])[folds == 1], both[0][0, "ranked", frozenset((1,))][folds == 1])
     base = np.abs(math.log(2.0) * at.seen[:, 0] - at.measured)[there].mean()
-    for name in (*ways.WAYS, "stacked"):
+    for name in (*ways.STACKED, "stacked"):
         found, again = ((ways.stacked("x", each, made) if name == "stacked" else ways.told(name, "x", each, made))
                         for each, made in zip((asked, spoiled), both, strict=True))
         assert np.abs(found.median - at.measured)[there].mean() < 0.85 * base, name
         assert np.array_equal(again.logs[folds == 2], found.logs[folds == 2]) and not np.array_equal(again.logs[folds == 1], found.logs[folds == 1]), name
+    effects = np.abs(np.nan_to_num(at.measured)) > math.log(1.03)
+    pairs = [PairRow("h200", "g", "s", {"N": 1}, "a", "b", "mma@main", "walk", "x", speedup=math.exp(y)) for y in at.measured]
+    shown = tried.Tried([replace(exact(0.0 * seconds[:count]), name=page.THEN), replace(exact(seconds[:count]), name="analytic"),
+                         replace(exact(at.measured), name=tried.STACKED)], {"families of kernels": at.measured}, 0.5)
+    text = "\n".join(tried.text(Data({"b": ProgramRow("b", "", "cuda", "x")}, {}, [], [], pairs), at, pairs, shown))
+    assert "| families of kernels | 100.0 % | 100.0 % |" in text and f"| 3 % | {int(effects.sum())} | " in text and "| below the analytic model's |" in text
 
 
 def test_every_opcode_is_a_feature_of_what_was_compiled() -> None:
@@ -167,7 +174,6 @@ def test_what_no_forecast_can_do_better_and_where_signs_are_wrong() -> None:
     assert len(said) == 3 and "30 pairs were measured again" in said[2]
     told = limits.of_scores(some.measured, exact(0 * some.measured, 1.0), exact(-some.measured))[0]
     assert "if the middle of each of its distributions were the measurement" in told and "0.00" in told.rpartition(" have ")[2]
-    assert "| kernels | 0.0 % |" in "\n".join(limits.seen([("kernels", measures.figures(exact(-some.measured), some.measured, some.fault))]))
     assert measures.ranked(best, some.measured).mean() == pytest.approx(measures.figures(best, some.measured, some.fault).score)
     vague = exact(some.measured, 30.0)
     known, unknown = limits.sure([best, vague], some.measured)[2:]
@@ -262,12 +268,12 @@ def test_kernels_measured_after_training_are_asked_of_the_model_as_it_is(tmp_pat
 
 
 def test_measured_lineages_are_counted_by_what_their_reports_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert lineages.lines(tmp_path) == []
+    assert fresh.reports(tmp_path) == []
     for name in ("gemm_sm90", "softmax_triton"):  # of the second nothing was measured
-        (tmp_path / name).symlink_to(lineages.LINEAGES / name)
-    monkeypatch.setattr(lineages, "shown", lambda lineage, folder, show: ())
-    monkeypatch.setattr(lineages, "held", lambda steps: (3, 4))
-    assert lineages.lines(tmp_path)[2:] == ["| `gemm_sm90` | 4 | 3 | 75.0 % |", "| all | 4 | 3 | 75.0 % |"]
+        (tmp_path / name).symlink_to(fresh.LINEAGES / name)
+    monkeypatch.setattr(fresh, "steps_of", lambda lineage, folder, show: ())
+    monkeypatch.setattr(fresh, "inside_of", lambda steps: (3, 4))
+    assert fresh.reports(tmp_path)[2:] == ["| `gemm_sm90` | 4 | 3 | 75.0 % |", "| all | 4 | 3 | 75.0 % |"]
 
 
 def test_a_plot_is_svg() -> None:
