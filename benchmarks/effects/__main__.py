@@ -57,27 +57,38 @@ def prepared(number: int, job: sources.Job, out: str, skip: str = "", until: flo
 
 
 def chosen(kinds: str, part: str, which: str = "", surfaces: str = "", known: Sequence[Path] = ()) -> list[tuple[int, sources.Job]]:
-    """Numbered jobs of some kinds and surfaces, every n-th of them, in an order that mixes kinds; with `known` only kernels of packages that the data in
-    those folders have nothing of."""
+    """Numbered jobs of some kinds and surfaces, every n-th of them, in an order that mixes kinds; with `known` only kernels of packages (and problems, in the
+    sixth part) that the data in those folders have nothing of."""
     wanted = kinds.split(",") if kinds else []
-    first, of = (int(x) for x in part.split("/"))
+    first, count = (int(x) for x in part.split("/"))
     found = [(i, j) for i, j in enumerate(sources.jobs(which)) if not wanted or j["kind"] in wanted]
     if surfaces:
         found = [(i, j) for i, j in found if j.get("surface") in surfaces.split(",")]
     if known:
-        there = {"/".join(group.split("/")[:3]) for folder in known for group in _groups(folder)}
-        found = [(i, j) for i, j in found if "kernel" in j and sources.group_name(j["kernel"]) not in there]
+        groups, solved = _groups(known)
+        there = {"/".join(group.split("/")[:3]) for group in groups}
+        found = [(i, j) for i, j in found if ("kernel" in j and sources.group_name(j["kernel"]) not in there)
+                 or (which == "sixth" and "problem" in j and j["problem"] not in solved)]
     random.Random(0).shuffle(found)
+    if which == "sixth":
+        turn: Counter[tuple[str, ...]] = Counter()
+        turns = []
+        for _, job in found:
+            of = (job["kind"], job["surface"] if job["kind"] == "across" else "")
+            turns.append(turn[of])
+            turn[of] += 1
+        return [each for _, each in sorted(zip(turns, found, strict=True), key=lambda each: each[0])][first::count]  # kinds by turns
     first_of_all = ("package",) if which == "fifth" else ("lineage", "metas")
     found.sort(key=lambda each: each[1]["kind"] not in first_of_all)  # stable: these first, the others mixed
-    return found[first::of]
+    return found[first::count]
 
 
-def _groups(folder: Path) -> set[str]:
+def _groups(folders: Sequence[Path]) -> tuple[set[str], set[str]]:
+    """The groups, and the problems, that data have something of."""
     from kir.learning.forecast.data import read
 
-    data = read(folder)
-    return {row.group for row in data.measured} | {row.group for row in data.pairs}
+    every = [read(folder) for folder in folders]
+    return {row.group for data in every for row in (*data.measured, *data.pairs)}, {row.problem for data in every for row in data.programs.values()}
 
 
 def prepare(jobs: list[tuple[int, sources.Job]], out: Path, workers: int, until: float, done: queue.Queue[str | None], skip: str = "") -> Counter[str]:
@@ -118,6 +129,7 @@ def main(words: list[str]) -> int:
     said.add_argument("--fourth", dest="which", action="store_const", const="fourth", help="the fourth part: others again, and walks about other kernels")
     said.add_argument("--surfaces", default="", help="only jobs that are of these surfaces alone: cuda,triton,tilelang")
     said.add_argument("--fifth", dest="which", action="store_const", const="fifth", help="the fifth part: kernels of packages, and walks about them")
+    said.add_argument("--sixth", dest="which", action="store_const", const="sixth", help="the sixth part: packages on all surfaces; problems")
     said.add_argument("--known", type=Path, action="append", default=[], help="only kernels of packages that the data in this folder have nothing of")
     said.add_argument("--part", default="0/1", help="i/n: every n-th group from the i-th")
     said.add_argument("--only", choices=("prepare", ""), default="", help="make: compile and do not measure")

@@ -160,7 +160,10 @@ Job = dict[str, Any]
 
 def jobs(part: str = "") -> list[Job]:
     """Every group that can be made, each a small JSON object: what takes longest stands first. The later parts have other sizes and seeds, the third and fourth
-    also random walks about kernels of packages, each about others; the fifth is of kernels of packages alone."""
+    also random walks about kernels of packages, each about others; the fifth is of kernels of packages alone; the sixth of these too, on surfaces that their
+    packages do not write, and of problems."""
+    if part == "sixth":
+        return _sixth_jobs()
     if part == "fifth":
         return [{"kind": "package", "kernel": place, "binding": str(path)} for place, path in recorded(RECORDED)] + [
             {"kind": "about", "kernel": place, "binding": str(path), "seed": 4} for place, path in recorded(RECORDED)]
@@ -192,6 +195,16 @@ def _later_jobs(part: str) -> list[Job]:
     return [{**job, "sizes": part} for job in out]
 
 
+def _sixth_jobs() -> list[Job]:
+    """Kernels of packages as they are, and what they are walked back to on surfaces that their packages do not write; and walks about problems."""
+    out: list[Job] = []
+    for place, path in recorded(RECORDED):
+        job = {"kernel": place, "binding": str(path)}
+        out += [{"kind": "package", **job}, *({"kind": "across", **job, "surface": surface, "seed": 5} for surface in ("cuda", "tilelang"))]
+    return out + [{"kind": "walk", "problem": name, "surface": surface, "seed": seed, "sizes": "second"}
+                  for name in problem_names() for surface in SURFACES for seed in range(34, 36)]
+
+
 def spaces() -> list[tuple[str, str]]:
     """Tuning spaces over pipelines, with the problem of each."""
     return [(path.stem, tomllib.loads(path.read_text(encoding="utf-8")).get("home", "gemm")) for path in sorted(PIPELINES.glob("*.toml"))]
@@ -210,7 +223,8 @@ def experts() -> list[tuple[str, str]]:
 
 def made(job: Job) -> Group:
     """The group of a job. Raises KirError where its root cannot be read."""
-    makers: dict[str, Callable[[Job], Group]] = {"space": _space, "lineage": _lineage, "package": _package, "metas": _metas, "walk": _walk, "about": _about}
+    makers: dict[str, Callable[[Job], Group]] = {"space": _space, "lineage": _lineage, "package": _package, "metas": _metas, "walk": _walk, "about": _about,
+                                                   "across": _across}
     return makers[str(job["kind"])](job)
 
 
@@ -278,6 +292,22 @@ def _about(job: Job) -> Group:
     _descend(back, program, "package")
     _wander(out, [program, *rng.sample(list(back.programs.values()), min(2, len(back.programs)))], rng, 40)
     return out
+
+
+def _across(job: Job) -> Group:
+    """Random legal steps from what a recorded launch becomes where passes are undone, on another surface than its package's: from the states that this one can
+    say. Raises LookupError where it says none."""
+    out, program = _recorded(job)
+    back = replace(out, programs={}, edges=[])
+    _descend(back, program, "package")
+    said = backend(job["surface"])
+    starts = [each for each in (program, *reversed(back.programs.values())) if not said.accepts(each)][:3]
+    if not starts:
+        raise LookupError("the surface says no state of it")
+    rng = random.Random(f"{job['kernel']} {job['surface']} {job['seed']}")
+    front = replace(out, name=f"{out.name}/across/{job['surface']}/{job['seed']}", surface=job["surface"], programs={}, edges=[])
+    _wander(front, list(starts), rng, 40)
+    return front
 
 
 def group_name(place: str) -> str:

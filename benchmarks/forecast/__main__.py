@@ -1,5 +1,7 @@
 """``python -m benchmarks.forecast train`` makes the shipped model from the shipped data, ``table`` the page ``docs/tables/forecasts.md``, ``freeze`` keeps what
-today's cost model says of every program, for later ones to be compared with, and ``card`` writes the generated part of the data's page. ``noise`` prints how
+today's cost model says of every program, for later ones to be compared with, and ``card`` writes the generated part of the data's page. ``fresh`` makes the
+page of kernels that nobody had measured when the model was trained (``forecasts-fresh.md``), ``ways`` that of other ways to learn
+(``forecasts-ways.md``). ``noise`` prints how
 often a measured sign comes again, ``analytic`` the rows of the analytic model alone, ``failures`` how often programs failed of which it expects that.
 """
 from __future__ import annotations
@@ -17,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.forecast import answers, card, failures, fresh, heuristics, limits, measures, noise, page, plots, simple
+from benchmarks.forecast import answers, card, failures, fresh, heuristics, limits, measures, noise, page, plots, tried
 from benchmarks.forecast import pools as pooled
 from kir.base.store import write_atomic
 from kir.hardware.target import target as target_of
@@ -38,9 +40,7 @@ TABLES = ROOT / "docs" / "tables"
 COMMAND = "python -m benchmarks.forecast train"
 ABLATIONS = {"shaped": "learned, shaped for calibration", "uncalibrated": "learned, not calibrated", "bare": "learned, without analytic terms",
              "free": "learned, not monotone", "way": "learned, without the forest of which is faster",
-             "drawn": "learned, from any two programs of a kernel too", "few": "learned, half the trees", "more": "learned, twice the trees",
-             "linear": "analytic and a line of its errors",
-             "nearest": "analytic and the errors of the nearest pairs", "nearer": "with less left out"}
+             "drawn": "learned, from any two programs of a kernel too", "few": "learned, half the trees", "more": "learned, twice the trees"}
 TRIES = 25
 """How often a forecast is timed."""
 SHAPED = 1.0
@@ -50,7 +50,7 @@ SHAPED = 1.0
 def main() -> None:
     """Run one of the commands."""
     asked = argparse.ArgumentParser(prog="python -m benchmarks.forecast", description=__doc__)
-    asked.add_argument("command", choices=("train", "table", "freeze", "card", "noise", "analytic", "failures"))
+    asked.add_argument("command", choices=("train", "table", "fresh", "ways", "freeze", "card", "noise", "analytic", "failures"))
     asked.add_argument("--data", type=Path, default=DATA, help="the folder of the data")
     asked.add_argument("--cache", type=Path, default=Path("~/.cache/kir").expanduser(), help="a folder in which features and fits are kept")
     asked.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
@@ -72,6 +72,10 @@ def main() -> None:
     if given.command == "noise":
         print("\n".join(noisy(data)))
         return
+    if given.command == "fresh":
+        told = fresh.page_of(given.model or shipped(), given.data, given.cache, given.jobs, _progress)
+        write_atomic(given.into / "forecasts-fresh.md", told)
+        return
     found = states(data, given.cache, given.jobs, _progress)
     if given.command == "analytic":
         print("\n".join(analytic(data, found)))
@@ -83,6 +87,8 @@ def main() -> None:
     elif given.command == "train":
         options = Options(given.seed, given.shaped)
         train(rows, options, {"command": _command(given)}).write(given.model or shipped())
+    elif given.command == "ways":
+        write_atomic(given.into / "forecasts-ways.md", tried.page(data, found, rows, pairs, given.jobs, given.seed, _told))
     else:
         table(data, found, rows, pairs, given)
 
@@ -125,8 +131,6 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
     ablations = set() if given.quick else set(given.ablations.split(","))
     plain = Options(given.seed, given.shaped)
     wanted = {split: _fits(rows, folds[split], (drawn, parts[split]), plain, ablations if split == "family" else set()) for split in splits}
-    if "nearer" in ablations:
-        wanted |= {name: answers.without(rows, of, {"learned": plain}) for name, of in answers.nearer(rows, pairs, data, given.seed).items()}
     fitted = answers.fit([each for fits in wanted.values() for each in fits], given.jobs, _told, given.cache / "forecast-fits")
     made = {name: [fitted.pop(0) for _ in fits] for name, fits in wanted.items()}
     spoken, ended = answers.spoken(Language.of_settings(), data, pairs, given.language, given.seed) if given.language else (None, "")
@@ -144,10 +148,6 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
         def of(models: Sequence[Model], part: Mapping[str, int] = part, split: str = split) -> Callable[[pooled.Pool], Model | None]:
             return lambda pool: models[part[ONE_FAMILY.get(pool.family, pool.family) if split == "family" else pool.device]]
         lines[split], told = _lines(data, found, rows, pairs, folds[split], own, pools, of, models)
-        if split == "family":
-            at = next(i for i, each in enumerate(lines[split]) if each.name == own["analytic"].name)
-            lines[split][at:at] = [page.Line(each.name, measures.figures(each, rows.measured, rows.fault)) for each in (
-                simple.told(name, ABLATIONS[name], rows, folds[split]) for name in simple.MODELS if name in ablations)]
         if split == "family" and spoken is not None:
             both: Array = np.isfinite(spoken.logs[:, 0])
             lines[split] += [page.Line(each.name, measures.figures(each, rows.measured, rows.fault))
@@ -163,20 +163,9 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
     write_atomic(given.into / "forecasts-levels.svg", plots.square("Levels and coverage", "level", "measurements below its quantile",
                  {name: measures.coverage(each, rows.measured) for name, each in curves.items()}))
     text = page.page(data, lines, timing(data, pairs, given.model), _left_out(data, found, ended), noisy(data), beside,
-                     [*limits.lines(rows, pairs, own["analytic"]), *limits.of_scores(rows.measured, own["analytic"], curves["learned"]),
-                      *_seen(rows, pairs, data, made, curves, given.seed)], limits.wrong(rows, pairs, data, curves),
-                     fresh.lines(file, given.data, cache=given.cache, jobs=given.jobs, told=_progress),
-                     limits.sure(list(curves.values()), rows.measured))
+                     [*limits.lines(rows, pairs, own["analytic"]), *limits.of_scores(rows.measured, own["analytic"], curves["learned"])],
+                     limits.wrong(rows, pairs, data, curves), limits.sure(list(curves.values()), rows.measured))
     write_atomic(given.into / "forecasts.md", text)
-
-
-def _seen(rows: Rows, pairs: Sequence[PairRow], data: Data, made: Mapping[str, Sequence[Mapping[str, Model]]], told: Mapping[str, answers.Answers],
-          seed: int) -> list[str]:
-    """The table of the same training with less left out, where that was trained."""
-    found = [(name, answers.asked(name, [each["learned"] for each in made[name]], rows, folds))
-             for name, folds in answers.nearer(rows, pairs, data, seed).items() if name in made]
-    shown = [("families of kernels", told["learned"]), *found]
-    return ["", *limits.seen([(name, measures.figures(each, rows.measured, rows.fault)) for name, each in shown])] if found else []
 
 
 def _fits(rows: Rows, folds: Array, drawn: tuple[Rows, Array], plain: Options, shown: Collection[str]) -> list[answers.Fit]:
@@ -199,7 +188,7 @@ def _lines(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], fold
            pools: Sequence[pooled.Pool], of: Callable[[Sequence[Model]], Callable[[pooled.Pool], Model | None]],
            models: Mapping[str, Sequence[Model]]) -> tuple[list[page.Line], dict[str, answers.Answers]]:
     """The rows of a split, and what is plotted."""
-    today = answers.spread_about("cost model when the data were made", answers.frozen(data, pairs), rows, folds)
+    today = answers.spread_about(page.THEN, answers.frozen(data, pairs), rows, folds)
     shown: list[tuple[answers.Answers, pooled.Score | None]] = [
         (answers.spread_about("constant 1x", np.zeros(len(rows)), rows, folds), None),
         (answers.spread_about("plain roofline", answers.roofline(found, pairs), rows, folds), None),

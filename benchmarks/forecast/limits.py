@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks.forecast.answers import Answers
-from benchmarks.forecast.measures import SAYS, Figures, ranked
+from benchmarks.forecast.measures import ranked, signs
 from kir.learning.forecast.data import Data, PairRow
 from kir.learning.forecast.distribution import BINS
 from kir.learning.forecast.matrices import sizes_text
@@ -61,12 +61,6 @@ def of_scores(measured: Array, analytic: Answers, learned: Answers) -> list[str]
             f"have {better(sided)}; if the middle of each of its distributions were the measurement, as wide as they are, {better(exact)}."]
 
 
-def seen(rows: Sequence[tuple[str, Figures]]) -> list[str]:
-    """A table of the same training with less left out: what more kernels of a family would bring, and what the features can tell at most."""
-    return ["| left out of training | right sign, beyond 3 % | of those 0.5x to 2x | ranked probability score |", "| --- | ---: | ---: | ---: |",
-            *(f"| {name} | {_percent(f.sign[0], 1.0)} | {_percent(f.sign_near[0], 1.0)} | {f.score:.4f} |" for name, f in rows)]
-
-
 def sure(models: Sequence[Answers], measured: Array) -> list[str]:
     """A table of how far a forecast's doubt is right: it says which is faster (`pays` is `yes` or `no`) where its 80 % interval leaves 1x out."""
     there = np.isfinite(measured)
@@ -106,15 +100,12 @@ def _about(middle: Array, wide: float, measured: Array) -> Array:
 def wrong(rows: Rows, pairs: Sequence[PairRow], data: Data, models: Mapping[str, Answers]) -> list[str]:
     """Tables of where signs of effects beyond 3 % are wrong: by family, by surface and source, by step; those with the most first."""
     beyond = np.flatnonzero(np.abs(np.nan_to_num(rows.measured)) > math.log(1.0 + PLAIN))
-    right = {name: np.where(np.abs(each.median) > SAYS, np.sign(each.median), 0.0) == np.sign(rows.measured) for name, each in models.items()}
+    right = {name: signs(each) == np.sign(rows.measured) for name, each in models.items()}
     last = list(models)[-1]
 
-    def step(i: int) -> str:
-        name = pairs[i].step.strip().lstrip("~").partition("@")[0].partition("{")[0].strip()
-        return f"`{name}`" if name else "several steps"
     kinds: dict[str, Callable[[int], str]] = {
         "family": lambda i: str(rows.family[i]), "surface and source": lambda i: f"{data.programs[pairs[i].after].surface}, {pairs[i].source}",
-        "device": lambda i: pairs[i].device, "size of the effect": lambda i: _size(abs(rows.measured[i])), "step": step}
+        "device": lambda i: pairs[i].device, "size of the effect": lambda i: _size(abs(rows.measured[i])), "step": lambda i: step_of(pairs[i])}
     out: list[str] = []
     for kind, of in kinds.items():
         held: dict[str, list[int]] = defaultdict(list)
@@ -128,6 +119,26 @@ def wrong(rows: Rows, pairs: Sequence[PairRow], data: Data, models: Mapping[str,
                 + f" | {int((~right[last][which]).sum())} |" for name, which in shown]
         out.append("")
     return out[:-1]
+
+
+def step_of(p: PairRow) -> str:
+    """The pass that lies between the programs of a pair."""
+    name = p.step.strip().lstrip("~").partition("@")[0].partition("{")[0].strip()
+    return f"`{name}`" if name else "several steps"
+
+
+def larger(sizes: Array, right: Mapping[str, Array]) -> list[str]:
+    """A table of right signs by how large an effect is at least, and of the last model's wrong signs the part that are of smaller ones; `right` says of each
+    effect (logarithms `sizes`, positive) whether a model had its sign."""
+    last = list(right)[-1]
+    out = ["| effects beyond | how many | " + " | ".join(f"{name}: right" for name in right) + f" | of all that {last} has wrong, smaller |",
+           "| --- | ---: |" + " ---: |" * (len(right) + 1)]
+    for least in (math.log(1.0 + PLAIN), *SIZES):
+        there, wrong_ = sizes > least, ~right[last]
+        out.append(f"| {math.exp(least) - 1.0:.0%} | {int(there.sum())} | ".replace("%", " %")
+                   + " | ".join(_percent(of[there].sum(), there.sum()) for of in right.values())
+                   + f" | {_percent((wrong_ & ~there).sum(), wrong_.sum())} |")
+    return out
 
 
 SIZES = (0.05, 0.1, 0.2, 0.4, 1.0)

@@ -35,8 +35,7 @@ class Figures:
 def figures(found: Answers, measured: Array, fault: Array) -> Figures:
     """The figures of answers. Pairs on which a model does not answer at all are left out."""
     there = np.isfinite(measured) & np.isfinite(found.logs).all(axis=1)
-    y, middle = measured[there], found.median[there]
-    said = np.where(np.abs(middle) > SAYS, np.sign(middle), 0.0)
+    y, said = measured[there], signs(found)[there]
     beyond = np.abs(y) > math.log(1.0 + PLAIN)
     near = beyond & (np.abs(y) < math.log(2.0))
     bins, held = found.bins()[there], np.searchsorted(np.log(np.array(BINS)), y, side="right")
@@ -48,6 +47,11 @@ def figures(found: Answers, measured: Array, fault: Array) -> Figures:
                    float(((y >= low) & (y <= high)).mean()) if len(y) else math.nan, float(np.exp(np.median(high - low))) if len(y) else math.nan,
                    area(found.fails[told].tolist(), fault[told].tolist()) if found.fails is not None else math.nan,
                    float(found.defers.mean()) if found.defers is not None else math.nan)
+
+
+def signs(found: Answers) -> Array:
+    """Of each pair, which side of 1x the middle of its distribution is on: 1, -1, or 0 where it says that nothing changes."""
+    return np.where(np.abs(found.median) > SAYS, np.sign(found.median), 0.0)
 
 
 def ranked(found: Answers, measured: Array) -> Array:

@@ -6,6 +6,7 @@ import json
 import lzma
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from kir.hardware.device.replay import unpack
 from kir.ir.canonical import content_hash
 from kir.ir.rules.verify import check
 from kir.problem import load_problem, problem_names
+from tests.kir.learning.forecast.made import copying
 
 PROGRAM = {"kind": "program", "group": "g", "surface": "cuda", "family": "gemm", "problem": "gemm", "text": "kir 1", "compiled": [], "modelled": {"s": 2e-6}}
 TIME = {"kind": "time", "group": "g", "device": "NVIDIA H200", "shape": "s", "sizes": {"M": 64}, "fault": "", "clock_mhz": 1980, "when": "2026-11-23"}
@@ -97,8 +99,12 @@ def test_a_later_part_has_other_sizes_and_seeds(part: str) -> None:
 def test_kernels_of_packages_that_the_data_know_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     places = ["fla:ops/a.py::known", "fla:ops/b.py::fresh"]
     monkeypatch.setattr(sources, "jobs", lambda part: [{"kind": "walk", "problem": "gemm"}, *({"kind": "package", "kernel": place} for place in places)])
-    monkeypatch.setattr(making, "_groups", lambda folder: {"package/fla/known/about/2", "walk/gemm"})
+    monkeypatch.setattr(making, "_groups", lambda folders: ({"package/fla/known/about/2", "walk/gemm"}, {"gemm"}))
     assert [job["kernel"] for _, job in making.chosen("", "0/1", known=[Path("data")])] == places[1:]
+    monkeypatch.setattr(sources, "jobs", lambda part: [{"kind": "walk", "problem": name, "surface": "cuda"} for name in ("gemm", "linear")] + [
+        {"kind": kind, "kernel": place, **({"surface": "cuda"} if kind == "across" else {})} for place in places for kind in ("package", "across")])
+    sixth = [job for _, job in making.chosen("", "0/1", "sixth", known=[Path("data")])]
+    assert sorted((job["kind"], job.get("kernel", job.get("problem"))) for job in sixth) == [("across", places[1]), ("package", places[1]), ("walk", "linear")]
 
 
 def test_the_fifth_part_is_of_kernels_of_packages(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,6 +112,20 @@ def test_the_fifth_part_is_of_kernels_of_packages(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(sources, "recorded", lambda folder: [(place, Path("some.toml")) for place in places])
     assert [j["kernel"] for j in sources.jobs("fifth")] == [*places, *places]
     assert [j["kind"] for _, j in making.chosen("", "0/1", "fifth")] == ["package"] * 16 + ["about"] * 16
+
+
+def test_the_sixth_part_takes_kinds_and_surfaces_by_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "recorded", lambda folder: [(f"fla:ops/a.py::{name}", Path("some.toml")) for name in "abcd"])
+    kinds = [(job["kind"], job.get("surface") if job["kind"] == "across" else "") for _, job in making.chosen("", "0/1", "sixth")]
+    assert len(set(kinds[:4])) == 4 == len(set(kinds[12:16])) and kinds[-1] == ("walk", "")
+    out = Group("package/fla/a", "copy", "triton", None, [])
+    monkeypatch.setattr(sources, "_recorded", lambda job: (out, copying()))
+    monkeypatch.setattr(sources, "_descend", lambda *words: None)
+    made = sources.made({"kind": "across", "kernel": "fla:ops/a.py::a", "binding": "", "surface": "cuda", "seed": 5})
+    assert made.surface == "cuda" and made.name == "package/fla/a/across/cuda/5" and made.programs and not out.programs
+    monkeypatch.setattr(sources, "backend", lambda surface: SimpleNamespace(accepts=lambda program: ["no"]))
+    with pytest.raises(LookupError, match="no state"):
+        sources.made({"kind": "across", "kernel": "fla:ops/a.py::a", "binding": "", "surface": "tilelang", "seed": 5})
 
 
 def test_programs_two_steps_apart_are_pairs_without_a_step() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.forecast import answers, failures, fresh, heuristics, limits, measures, noise, page, plots, pools, simple
+from benchmarks.forecast import answers, failures, fresh, heuristics, limits, measures, noise, page, plots, pools, tried, ways
 from benchmarks.forecast.__main__ import DATA as DATA_FOLDER
 from benchmarks.forecast.__main__ import analytic
 from benchmarks.forecast.points import DATA, standings, written
@@ -21,8 +21,8 @@ from kir.learning.forecast import Forecast
 from kir.learning.forecast.data import CompiledRow, Data, MeasuredRow, PairRow, ProgramRow, read, write
 from kir.learning.forecast.learned import shipped
 from kir.learning.forecast.matrices import drawn_of, rows_of, states, unsettled
-from kir.learning.forecast.training import LEVELS, Options, dealt
-from tests.kir.learning.forecast.made import copying, rows
+from kir.learning.forecast.training import LEVELS, TREES, Options, dealt
+from tests.kir.learning.forecast.made import NAMES, USED, copying, rows
 
 SURE = np.array([math.log(2.0), math.log(0.6), 0.0, math.log(1.02), math.log(1.3)])
 """Effects: three beyond 3 %, of which two are between 0.5x and 2x."""
@@ -70,20 +70,47 @@ def test_models_of_one_number_get_the_spread_of_other_parts() -> None:
         assert np.allclose(inside[f], np.quantile(rest, LEVELS))
 
 
-@pytest.mark.parametrize("name", list(simple.MODELS))
-def test_simple_models_learn_errors_that_a_feature_tells_and_see_no_part_that_they_are_asked_of(name: str) -> None:
+@pytest.mark.learning
+def test_other_ways_learn_errors_that_a_feature_tells_and_see_no_part_that_they_are_asked_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ways, "LEAVES", 40)
+    monkeypatch.setattr(ways, "ROUNDS", 30)
+    monkeypatch.setitem(TREES, "way", 40)
+    monkeypatch.setitem(TREES, "location", 40)
     at = rows(each=60)
-    folds, there = dealt(at.family, 4), np.isfinite(at.measured)
+    count, folds, there = len(at), dealt(at.family, 3), np.isfinite(at.measured)
+    seconds = np.concatenate([math.log(2.0) * at.seen[:, 0], np.zeros(count)])  # a pair is of a program of its own and one of a second
+    programs = ways.Programs(np.concatenate([at.seen[:, :3], np.zeros((count, 3))]), seconds, np.r_[:count, :9], np.r_[count:2 * count, count:count + 9])
+    asked = ways.Asked(at, folds, programs, at.measured[:9], folds[:9])
+    moved = at.measured + 5.0 * (folds == 2)
+    spoiled = replace(asked, rows=replace(at, measured=moved), drawn=moved[:9])
+    tasks = [(0, name, out) for out in ways.outs(folds) for name in ways.STACKED]
+    both = [ways.members(tasks, [each]) for each in (asked, spoiled)]
+    alone = ways.seconds(asked)[1]
+    assert np.array_equal((alone[:count] - alone[count:])[folds == 1], both[0][0, "ranked", frozenset((1,))][folds == 1])
+    base = np.abs(math.log(2.0) * at.seen[:, 0] - at.measured)[there].mean()
+    for name in (*ways.STACKED, "stacked"):
+        found, again = ((ways.stacked("x", each, made) if name == "stacked" else ways.told(name, "x", each, made))
+                        for each, made in zip((asked, spoiled), both, strict=True))
+        assert np.abs(found.median - at.measured)[there].mean() < 0.85 * base, name
+        assert np.array_equal(again.logs[folds == 2], found.logs[folds == 2]) and not np.array_equal(again.logs[folds == 1], found.logs[folds == 1]), name
+    effects = np.abs(np.nan_to_num(at.measured)) > math.log(1.03)
+    pairs = [PairRow("h200", "g", "s", {"N": 1}, "a", "b", "mma@main", "walk", "x", speedup=math.exp(y)) for y in at.measured]
+    shown = tried.Tried([replace(exact(0.0 * seconds[:count]), name=page.THEN), replace(exact(seconds[:count]), name="analytic"),
+                         replace(exact(at.measured), name=tried.STACKED)], {"families of kernels": at.measured}, 0.5)
+    text = "\n".join(tried.text(Data({"b": ProgramRow("b", "", "cuda", "x")}, {}, [], [], pairs), at, pairs, shown))
+    assert "| families of kernels | 100.0 % | 100.0 % |" in text and f"| 3 % | {int(effects.sum())} | " in text and "| below the analytic model's |" in text
 
-    def error(of: answers.Answers) -> float:
-        return float(np.abs(of.median - at.measured)[there].mean())
-    found = simple.told(name, "x", at, folds)
-    base = answers.spread_about("base", math.log(2.0) * at.seen[:, 0], at, folds)
-    assert error(found) < 0.85 * error(base)
-    spoiled = at.measured.copy()
-    spoiled[folds == 2] += 5.0
-    again = simple.told(name, "x", replace(at, measured=spoiled), folds)
-    assert np.array_equal(again.logs[folds == 2], found.logs[folds == 2]) and not np.array_equal(again.logs[folds == 1], found.logs[folds == 1])
+
+def test_every_opcode_is_a_feature_of_what_was_compiled() -> None:
+    at = rows(families=2, each=2)
+    pairs = [PairRow("h200", "g", "s", {}, "a", after, "", "walk", "x", speedup=1.0) for after in ("b", "b", "c", "c")]
+    data = Data({name: ProgramRow(name, "", "cuda", "x") for name in "abc"},
+                {(name, "sm_90a"): CompiledRow(name, "sm_90a", True, "", ({"kernel": "k", "mix": mix},)) for name, mix in (
+                    ("a", {"FFMA": 7, "LDG": 1}), ("b", {"FFMA": 3}))}, [], [], pairs)
+    made = ways.every_opcode(at, pairs, data)
+    assert made.names == (*NAMES[:USED], "log s.op FFMA", "log s.op LDG", *NAMES[USED:]) and made.used == USED + 2
+    assert made.seen_code[0, USED:USED + 2].tolist() == [1.0, 1.0] and made.turned_code[0, USED:USED + 2].tolist() == [-1.0, -1.0]
+    assert np.isnan(made.seen_code[2, USED:USED + 2]).all() and np.isnan(made.seen[:, USED:USED + 2]).all()  # one that was not compiled has none
 
 
 @pytest.mark.learning
@@ -147,7 +174,6 @@ def test_what_no_forecast_can_do_better_and_where_signs_are_wrong() -> None:
     assert len(said) == 3 and "30 pairs were measured again" in said[2]
     told = limits.of_scores(some.measured, exact(0 * some.measured, 1.0), exact(-some.measured))[0]
     assert "if the middle of each of its distributions were the measurement" in told and "0.00" in told.rpartition(" have ")[2]
-    assert "| kernels | 0.0 % |" in "\n".join(limits.seen([("kernels", measures.figures(exact(-some.measured), some.measured, some.fault))]))
     assert measures.ranked(best, some.measured).mean() == pytest.approx(measures.figures(best, some.measured, some.fault).score)
     vague = exact(some.measured, 30.0)
     known, unknown = limits.sure([best, vague], some.measured)[2:]
@@ -155,6 +181,8 @@ def test_what_no_forecast_can_do_better_and_where_signs_are_wrong() -> None:
     data = Data({"b": ProgramRow("b", "", "cuda", "x")}, {}, [], [], pairs)
     shown = "\n".join(limits.wrong(some, pairs, data, {"analytic": exact(-some.measured), "learned": best}))
     assert "| `mma` | " in shown and "| cuda, walk | " in shown and "| 0.0 % | 100.0 % | 0 |" in shown and "| h200 | " in shown
+    small = limits.larger(np.array([0.04, 0.04, 0.3, 2.0]), {"analytic": np.array([True, False, True, True]), "learned": np.array([False, False, True, False])})
+    assert small[2] == "| 3 % | 4 | 75.0 % | 25.0 % | 0.0 % |" and small[3] == "| 5 % | 2 | 100.0 % | 50.0 % | 66.7 % |"
 
 
 @pytest.mark.parametrize(("fault", "ok", "said", "left"), [
@@ -230,11 +258,22 @@ def test_kernels_measured_after_training_are_asked_of_the_model_as_it_is(tmp_pat
     write({"programs": [{"program": n, "text": program_text(p), "surface": "cuda", "family": "copy"} for n, p in programs.items()],
            "pairs": [pair, {**pair, "device": "h100-sxm"}], "measured": []}, tmp_path)
     told = "\n".join(fresh.lines(shipped(), DATA_FOLDER, tmp_path))
-    assert "2 pairs of 1 kernels of packages" in told and "(some 1; 1 families)" in told and "| learned | 2 |" in told
+    assert "2 pairs of 1 kernels that" in told and "(some 1; 1 families)" in told and "| learned | 2 |" in told and "| cuda | 1 | 2 |" in told
+    said = fresh.intervals([exact(np.array([0.1, 0.2, -0.3, 0.0]))], np.array([0.1, 0.1, 0.1, 0.1]), ["a", "a", "b", "c"], ["cuda"] * 4)
+    assert said[2] == said[3].replace("cuda", "all") == "| all | 3 | 4 | 50.0 % (0 to 100) |"
     (tmp_path / "old").mkdir()
     write({"programs": [], "pairs": []}, tmp_path / "old")
     with pytest.raises(KirError, match="KIR-E005"):
         fresh.lines(shipped(), tmp_path / "old", tmp_path)
+
+
+def test_measured_lineages_are_counted_by_what_their_reports_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert fresh.reports(tmp_path) == []
+    for name in ("gemm_sm90", "softmax_triton"):  # of the second nothing was measured
+        (tmp_path / name).symlink_to(fresh.LINEAGES / name)
+    monkeypatch.setattr(fresh, "steps_of", lambda lineage, folder, show: ())
+    monkeypatch.setattr(fresh, "inside_of", lambda steps: (3, 4))
+    assert fresh.reports(tmp_path)[2:] == ["| `gemm_sm90` | 4 | 3 | 75.0 % |", "| all | 4 | 3 | 75.0 % |"]
 
 
 def test_a_plot_is_svg() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from kir.base.dataclass import dataclass
 from kir.faces.report.chart import Chart, chart
 from kir.faces.report.roofline import Roof, roofline
-from kir.faces.report.shown import DiffHtml, Shown, render, shown
+from kir.faces.report.shown import DiffHtml, Shown, held, render, shown
 from kir.lineage.convergence import form_hashes
 from kir.lineage.records.folder import Folder
 from kir.lineage.records.record import Lineage
@@ -41,7 +41,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Column:
-    """One lineage: its picture, its figures, and the number of the naive program that it meets (columns with one number meet)."""
+    """One lineage: its picture, its figures, the number of the naive program that it meets (columns with one number meet), and how many of its measured
+    steps lie inside the interval that was forecast."""
 
     lineage: Lineage
     chart: Chart
@@ -51,6 +52,7 @@ class Column:
     intents: int
     overall: tuple[tuple[str, float], ...]
     naive: str
+    held: tuple[int, int]
 
 
 def surfaces(lineages: Sequence[tuple[Lineage, Folder]], diff_html: DiffHtml) -> str:
@@ -96,4 +98,4 @@ def _column(lineage: Lineage, folder: Folder, meeting: int, steps: Sequence[Show
     overall = tuple((target, slow[target] / fast[target]) for target in sorted(slow) if fast.get(target))
     intents = len({each.step.intent for each in steps if each.realized})
     compiled = sum(each.compiled for each in steps)
-    return Column(lineage, chart(lineage), roofline(lineage), meeting, compiled, intents, overall, folder.store.get(lineage.states[-1].text))
+    return Column(lineage, chart(lineage), roofline(lineage), meeting, compiled, intents, overall, folder.store.get(lineage.states[-1].text), held(steps))

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kir.learning.forecast.distribution import BINS, Forecast
@@ -11,6 +11,14 @@ SHARE = 0.8
 """The part of a distribution that intervals hold."""
 MOST = 5
 """Reasons that are shown."""
+RESOURCES: Mapping[str, str] = {
+    "issue": "issuing instructions", "alu": "integer arithmetic", "fma": "float32 arithmetic", "half": "float16 arithmetic", "double": "float64 arithmetic",
+    "special": "special functions", "convert": "conversions", "memory": "the load-store units", "shared": "shared memory",
+    "tensor": "the tensor cores", "latency": "the latency of the waves of CTAs", "l2": "L2", "dram": "DRAM", "ctas": "starting CTAs",
+    "fill": "filling L1", "atomics": "atomic operations", "spills": "spilled registers", "launch": "launching kernels"}
+"""Resources of the cost model in words; what is added for all of them together has none."""
+UNHIDDEN = ("not hidden", "unhidden")
+"""What models call what is added for all of them."""
 
 
 def to_json(found: Forecast) -> dict[str, Any]:
@@ -38,7 +46,12 @@ def lines(found: Forecast) -> Iterator[str]:
     ends = ["0", *(f"{b:g}" for b in BINS), "more"]
     yield "  " + "  ".join(f"{a}..{b}: {p:.0%}" for a, b, p in zip(ends, ends[1:], found.bins, strict=False) if p >= 0.005)
     for r in found.reasons[:MOST]:
-        yield f"  {r.resource:<10} {r.before * 1e6:10.2f} us to {r.after * 1e6:10.2f} us"
+        yield f"  {in_words(r.resource):<35} {r.before * 1e6:10.2f} us to {r.after * 1e6:10.2f} us"
+
+
+def in_words(resource: str) -> str:
+    """A reason's resource in words."""
+    return "what does not hide behind the bound" if resource in UNHIDDEN else RESOURCES.get(resource, resource)
 
 
 def _times(value: float) -> str:

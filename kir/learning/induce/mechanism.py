@@ -9,16 +9,11 @@ from kir.hardware.target import target as target_of
 from kir.ir.nodes import Program
 from kir.learning.cards.card import Card
 from kir.learning.forecast import Analytic, Forecast, Pair
+from kir.learning.forecast.shown import RESOURCES
 from kir.learning.induce.transfers import FASTER, FAULTS
 from kir.learning.induce.trials import sizes_of
 from kir.learning.induce.uses import Use
 
-RESOURCES: Mapping[str, str] = {
-    "issue": "issuing instructions", "alu": "integer arithmetic", "fma": "float32 arithmetic", "half": "float16 arithmetic", "double": "float64 arithmetic",
-    "special": "special functions", "convert": "conversions", "memory": "the load-store units", "shared": "shared memory",
-    "tensor": "the tensor cores", "latency": "the latency of the waves of CTAs", "l2": "L2", "dram": "DRAM", "ctas": "starting CTAs",
-    "fill": "filling a pipeline", "atomics": "atomic operations", "spills": "spilled registers", "launch": "launching kernels"}
-"""Resources of the cost model in words; what is added for all of them together has none."""
 NOTED, MOST = 0.02, 3
 """A resource is named whose seconds change by so much of the kernel's; and how many are, at most."""
 TRIED = 4

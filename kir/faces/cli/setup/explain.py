@@ -91,8 +91,7 @@ def _at_a_glance(found: Overview, file: str) -> Group:
     from kir.faces.report.chart import times
     from kir.faces.report.terminal import Stepped
     from kir.ir.printer import program_text
-    from kir.learning.forecast.shown import brief
-    from kir.learning.induce.mechanism import RESOURCES
+    from kir.learning.forecast.shown import RESOURCES, brief
 
     def listed() -> Table:
         shown = Table(box=None, pad_edge=False, show_header=False)

@@ -8,6 +8,7 @@ import pytest
 
 from kir.faces.report.page import page
 from kir.faces.report.shown import held
+from kir.faces.report.surfaces import surfaces
 from kir.learning.forecast import Forecast
 from kir.lineage.records.folder import opened
 from kir.lineage.records.speedup import measured_speedups
@@ -38,4 +39,5 @@ def test_how_many_measured_steps_the_intervals_hold_is_said(monkeypatch: pytest.
     inside = sum(math.exp(-0.2) <= value <= math.exp(0.2) for value in measured)
     html = page(lineage, folder, lambda a, b: "")
     assert 0 < inside < len(measured) == 27 and f"<dd>{inside} of 27<small>measured steps inside" in html
+    assert f"<td>{inside} of 27<small>measured steps inside" in surfaces([(lineage, folder)], lambda a, b: "")
     assert held([]) == (0, 0)
