@@ -147,14 +147,17 @@ def _target(name: str) -> Target | None:
 
 @app.command()
 def show(name: Annotated[str, typer.Argument(help="a card's name, or its file")], library: Shelves = None) -> Result:
-    """Show one card."""
+    """Show one card; into a file or another program as the Markdown that it is, whose code no line break cuts."""
+    import sys
+
     from rich.markdown import Markdown
 
     from kir.learning.cards.library import library as opened
 
     found = opened(library or ()).card(name)
     card = found.card
-    return Result({"file": str(found.path), **card.model_dump(mode="json", by_alias=True), "prose": card.prose}, Markdown(card.prose))
+    return Result({"file": str(found.path), **card.model_dump(mode="json", by_alias=True), "prose": card.prose},
+                  Markdown(card.prose) if sys.stdout.isatty() else card.prose)
 
 
 @app.command()
