@@ -26,7 +26,7 @@ from kir.learning.cards.card import FAMILY, Card
 from kir.learning.cards.facts import kind
 from kir.learning.cards.traits import traits
 from kir.learning.cards.use import Application, NearMiss, carried_out, looked
-from kir.learning.corpus.family import family_of
+from kir.learning.corpus.family import OTHER, family_of
 from kir.rewrite import Context
 from kir.rewrite.catalog import provided
 from kir.rewrite.edit import places
@@ -282,7 +282,9 @@ def rank_of(folder: Path) -> Rank:
 def _reasons(card: Card, query: Query, row: np.ndarray[Any, Any]) -> tuple[str, ...]:
     value = dict(zip(COLUMNS, row, strict=True))
     said = []
-    if value["case"]:
+    if query.case == OTHER:
+        said.append("case: the kernel's name tells no family")
+    elif value["case"]:
         said.append(f"case: verified on {query.case}")
     elif query.case:
         said.append(f"case: not on {query.case} yet, but on {', '.join(card.scope.families[:4])}")
