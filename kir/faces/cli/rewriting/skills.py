@@ -105,6 +105,8 @@ def _gain(found: Brought) -> dict[str, Any]:
 def _here(found: Brought | None) -> list[str]:
     from kir.learning.forecast.shown import brief
 
+    if found is not None and found.late:
+        return ["    here: not forecast in the time (--seconds N)"]
     if found is None or found.forecast is None or found.best is None:
         return []
     said = {"yes": ", pays", "no": ", does not pay", "unsure": ""}[found.forecast.pays]
