@@ -206,7 +206,7 @@ def apply_(
     library: Shelves = None,
 ) -> Result:
     """Apply a card to a kernel of any surface and print the result; its conditions are judged anew, its parameters chosen for this kernel."""
-    from kir.base.diagnostic import KirError
+    from kir.base.diagnostic import Diagnostic, KirError
     from kir.faces.cli._program import read, written
     from kir.ir.printer import program_text
     from kir.learning.cards.library import library as opened
@@ -227,6 +227,8 @@ def apply_(
     steps = [_brief(step) for step in done.steps]
     data = {"card": card.name, "pipeline": "; ".join(map(str, done.steps)), "steps": steps, "emit": emit, "program": text,
             **({"fault": put.fault, "mend": put.how} if put is not None else {})}
+    if put is not None:
+        said = (*said, Diagnostic("KIR-S028", f"put right first: {put.how}", severity="note", notes=(f"what was wrong: {put.fault}",)))
     return Result(data, text, diagnostics=said)
 
 
