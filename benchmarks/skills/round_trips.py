@@ -48,7 +48,7 @@ steps are taken."""
 
 def round_trips(given: Given) -> str:
     """The table."""
-    walks = [w for w in given.walks if w.ended == "naive"][:given.most]
+    walks = [w for w in given.walks if w.ended == "naive" and not w.reason][:given.most]  # one that has a reason was not judged to its end
     looked = states([(w.key, k) for w in walks for k in range(len(w.transitions))], given)
     given = given if given.ranks else ranked(given, looked.values(), by_files=False)
     chains = [[looked[w.key, k] for k in range(len(w.transitions)) if (w.key, k) in looked] for w in walks]
