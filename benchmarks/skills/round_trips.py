@@ -14,7 +14,7 @@ from benchmarks.skills.states import State, seen, states, walk_of
 from kir.hardware.target import target
 from kir.ir.nodes import Program
 from kir.learning.cards.card import Card
-from kir.learning.cards.search import skill
+from kir.learning.cards.search import begins
 from kir.learning.cards.use import NAMING, applicable, is_of
 from kir.learning.evidence.walked import Walked
 from kir.learning.forecast import Analytic, Pair
@@ -103,7 +103,7 @@ def _tripped(chain: Sequence[State], given: Given) -> Rows:
     """Of one lineage: how many steps it has, how many admitted cards make, how fast what cards alone come to is forecast beside the expert, and by arm how
     many steps are made; what is said of those that no card makes."""
     walk = walk_of(given, chain[0].case[0])
-    by_arm, called = Counter[str](), {card.name: skill(card) for card in given.admitted}
+    by_arm, called = Counter[str](), {card.name: begins(card) for card in given.admitted}
     for state in chain:
         if state.makes:
             about = seen(state, given)
