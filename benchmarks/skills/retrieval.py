@@ -6,7 +6,7 @@ import random
 import re
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from statistics import median
@@ -19,7 +19,7 @@ from benchmarks.skills.states import State, seen, states, walk_of
 from kir.hardware.target import target
 from kir.learning.cards.card import Card
 from kir.learning.cards.library import CardStore, Library, library
-from kir.learning.cards.search import Index, Query, Rank, skill
+from kir.learning.cards.search import Index, Query, Rank, begins
 from kir.learning.cards.use import materialized
 from kir.learning.forecast import Analytic, Pair
 from kir.learning.induce.rank import Seen, learned, outside
@@ -37,9 +37,9 @@ parts; and the parts of the rest that are held out where it is learned from whic
 APART = "the same, each card a hit of its own"
 NEAREST = "the same, by the states that are most alike"
 TWICE = (KNOWN, "all facets")
-GAIN, TIMED = ": right too where it is forecast to gain", ": of cards that are forecast to change the time"
-"""Arms of which there are two rows more: with hits right that the expert did not use and that are forecast to gain, and without the cards of which hardly a use
-is forecast to be faster or slower."""
+GAIN, TIMED, MOVED = ": right too where it is forecast to gain", ": of what is forecast to change the time there", 1.01
+"""Arms of which there are two rows more: with hits right that the expert did not use and that are forecast to gain, and without the hits that are forecast to
+leave the kernel there as fast as it is, within so much."""
 ALIKE, PRIOR = 20, 0.3
 """Of the arm that lets states vote: the power of what two have in common by which one counts, and how much all together count beside them."""
 FACETS = ("case", "surface", "platform", "prior")
@@ -58,18 +58,19 @@ def retrieval(given: Given) -> str:
     rows = [f"| {arm} | {len(s)} | {' | '.join(f'{sum(column) / len(s):.2f}' for column in zip(*s, strict=True))} |" for arm, s in scores.items() if s]
     said = [
         "A planted state is a program of a lineage with the steps after it undone; relevant are the admitted cards that apply there and that the expert used "
-        "from there on: a step of the expert's is among the uses that the card was lifted from, or the card makes it, or its next program. Cards of the same "
-        f"steps are one hit, as in `kir skills search`, but in *{APART}*. In *{NEAREST}* the states "
+        "from there on: a step of the expert's is among the uses that the card was lifted from, or the card makes it, or its next program. Cards that "
+        f"begin with the same step are one hit, as in `kir skills search`, but in *{APART}*. In *{NEAREST}* the states "
         "that share most features with the kernel's vote, and hits are listed that more than half of the votes speak for. Of the first "
         f"{TOP} hits that apply those are listed that recorded outcomes speak for (at least one). The order of cards, and whether outcomes speak for one, is "
         f"learned without a fifth of the families, that of the state's kernel among them, and the cards' own scope and trials are without them; in *{KNOWN}* "
         "without a fifth of all files, the kernel's among them. "
         f"It is learned from the {len(found)} states that were looked at. Precision is of those listed, recall of the relevant ones, at most "
         f"{TOP}; precision at R is of as many as are relevant. *right too where it is forecast to gain*: what is listed and was not used counts as right "
-        f"where it is forecast to be {100 * FASTER - 100:.0f} % faster or more, carried out wherever it applies. *of cards that are forecast to change the "
-        "time*: without those that name values, choose spellings or make way, of whose uses fewer than a quarter is forecast to gain 2 %, and fewer than a "
-        "quarter to lose as much. *usual order*: without anything learned; *text only*: by the words of the kernel's name and family. States are taken in "
-        "an order that the seed decides, those without a relevant card left out."]
+        f"where it is forecast to be {100 * FASTER - 100:.0f} % faster or more, carried out wherever it applies. *of what is forecast to change the time "
+        f"there*: without the hits, used or not, that are forecast to leave the kernel there as fast as it is, within {100 * MOVED - 100:.0f} %: they name "
+        "values, choose spellings or make way, and whether an expert names a value is mostly how the text was written. *usual order*: without anything "
+        "learned; *text only*: by the words of the kernel's name and family. States are taken in an order that the seed decides, those without a relevant "
+        "card left out."]
     return "\n".join(["# Retrieval", "", *said, "", f"| arm | states | listed | precision | recall | precision at R, at most {TOP} |",
                       "| --- | ---: | ---: | ---: | ---: | ---: |", *rows, "",
                       quick, ""])
@@ -117,16 +118,17 @@ def _unaware(given: Given, part: str) -> tuple[Card, ...]:
 
 def _retrieved(state: State, given: Given) -> Rows:
     """For each arm how many are listed, precision, recall and precision at R, at one state."""
-    query, called = seen(state, given), {card.name: skill(card) for card in given.admitted}
+    query, called = seen(state, given), {card.name: begins(card) for card in given.admitted}
     out: Rows = []
-    idle = {called[card.name] for card in given.admitted} - {called[card.name] for card in given.admitted if _changes_time(card)}
+    brings = _brings(state, given)
+    idle = _idle(brings)
     for arm in (KNOWN, APART, NEAREST, *ARMS):
         relevant = state.relevant if arm == APART else {called[name] for name in state.relevant}
         order, listed = hits(given, query, state, arm)
         top = order[:listed]
         out.append((arm, *_judged(relevant, top, order)))
         if arm in TWICE:
-            also = {name for name in top if name not in relevant and _is_forecast_to_gain(name, state, given)}
+            also = {name for name in top if max(brings.get(name, ()), default=0.0) >= FASTER}
             out.append((arm + GAIN, len(top), len((relevant | also) & set(top)) / max(1, len(top)), *_judged(relevant, top, order)[2:]))
         if arm in TWICE and relevant - idle:
             order, listed = hits(given, query, state, arm, idle)
@@ -140,22 +142,22 @@ def _judged(relevant: set[str] | frozenset[str], top: list[str], order: list[str
     return len(top), right / max(1, len(top)), right / many, len(relevant & set(order[:many])) / many
 
 
-def _changes_time(card: Card) -> bool:
-    """Whether a quarter of a card's uses is forecast to be faster, or a quarter slower, by as much as a measurement would show."""
-    return any(spread.high >= FASTER or spread.low <= 1 / FASTER for spread in card.effect.forecast.values())
+def _idle(brings: Mapping[str, Sequence[float]]) -> set[str]:
+    """The hits all of whose cards are forecast to change nothing."""
+    return {name for name, ratios in brings.items() if all(1 / MOVED < ratio < MOVED for ratio in ratios)}
 
 
-def _is_forecast_to_gain(name: str, state: State, given: Given) -> bool:
-    """Whether a card of some steps, carried out at a state wherever it applies, is forecast to make it faster."""
-    walk = walk_of(given, state.case[0])
+def _brings(state: State, given: Given) -> Mapping[str, Sequence[float]]:
+    """What the cards that apply at a state, carried out wherever each does, are forecast to bring there, by what the hits are called."""
+    walk, found = walk_of(given, state.case[0]), dict[str, list[float]]()
     before, aim = walk.program(walk.transitions[state.case[1]].before_text), target(walk.targets[-1])
     for card in given.admitted:
-        if skill(card) == name and card.name in state.offers:
+        if card.name in state.offers:
             with suppress(*FAULTS):
                 made = materialized(card, before, Context(aim)).program
-                if Analytic()(Pair(before, made, sizes_of(walk, made), aim, surface=walk.surface or "cuda")).median >= FASTER:
-                    return True
-    return False
+                ratio = Analytic()(Pair(before, made, sizes_of(walk, made), aim, surface=walk.surface or "cuda")).median
+                found.setdefault(begins(card), []).append(ratio)
+    return found
 
 
 def hits(given: Given, about: Seen, state: State, arm: str, but: Collection[str] = ()) -> tuple[list[str], int]:
@@ -187,8 +189,8 @@ def hits(given: Given, about: Seen, state: State, arm: str, but: Collection[str]
     found = dict[str, float]()
     for k, score in scored:
         card = given.admitted[k]
-        if card.name in offers and skill(card) not in but:
-            found.setdefault(card.name if arm == APART else skill(card), score)
+        if card.name in offers and begins(card) not in but:
+            found.setdefault(card.name if arm == APART else begins(card), score)
     return list(found), sum(k == 0 or score >= least for k, score in enumerate([*found.values()][:TOP]))
 
 

@@ -84,16 +84,18 @@ class JamLoop(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a short loop with loops inside, and private memory of each iteration that they share; with no `enter`, all loops that are longer are run once,
-        and where that cannot be, all that lie inside."""
+        all that hold others, and all that lie inside, each with what stands between them in one loop over the iterations, and in one each."""
         if not _is_short(node) or not isinstance(node, n.For):
             return None
         inner = [s for s in statements(node.body) if isinstance(s, n.For)]
         if self.enter:
             return self._at(path, node, inner)
-        longer = tuple(k for k, s in enumerate(inner) if (build.int_value(s.hi) or MOST + 1) > (build.int_value(node.hi) or 0))
-        first = replace(self, enter=longer)._at(path, node, inner) if _is_short(node, MOST) else None
-        rest = replace(self, enter=tuple(range(len(inner))))._at(path, node, inner) if inner and not isinstance(first, Site) else None
-        return rest if isinstance(rest, Site) else first
+        longer = tuple(k for k, s in enumerate(inner) if (build.int_value(s.hi) or MOST + 1) > (build.int_value(node.hi) or 0)) if _is_short(node, MOST) else ()
+        holding = tuple(k for k, s in enumerate(inner) if any(isinstance(x, n.For) for x in statements(s.body)))
+        found = [replace(self, enter=enter)._at(path, node, inner) for enter in dict.fromkeys((longer, tuple(range(len(inner))), holding)) if enter]
+        sites = [each for each in found if isinstance(each, Site)]
+        apart = [replace(each, params=replace(each.params, cuts=cuts)) for each in sites if (cuts := self._boundaries(node, each.params))]
+        return (*sites, *(each for each in apart if not self.cuts)) or (found[0] if found else Miss("there is no loop inside"))
 
     def _at(self, path: Path, node: n.For, inner: list[n.For]) -> Site | Miss:
         """The site at a loop, with the loops inside that are run once."""
@@ -107,6 +109,12 @@ class JamLoop(Pass):
         if any(k not in jam.inner for k in self.cuts):
             return Miss("a loop over the iterations would begin where none goes on")
         return Site(path, self) if jam.shared else Miss("the loops that are to be run once lie in others that are not")
+
+    def _boundaries(self, node: n.For, item: JamLoop) -> tuple[int, ...]:
+        """Where a loop over the iterations may begin anew: at each statement that stands in the loop of the one before it."""
+        jam = _Jam(node, item, set())
+        jam.block(node.body)
+        return tuple(sorted(jam.inner))
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Arrays, and the loop around what is in the loops."""

@@ -9,6 +9,7 @@ from kir.passes.bounds.branch_interior import BranchInterior
 from kir.passes.bounds.guard_value import GuardValue
 from kir.passes.bounds.run_on import RunOn
 from kir.passes.grid.version_kernel import VersionKernel
+from kir.passes.loops.jam_loop import JamLoop
 from kir.passes.numerics.online_normalize import OnlineNormalize
 from kir.passes.redundancy.tabulate import Tabulate
 from kir.rewrite import sites
@@ -169,3 +170,34 @@ def test_places_that_a_range_of_64_bits_decides_are_not_tried_one_by_one() -> No
     (loop,) = wide.kernels[0].body
     assert isinstance(loop, For) and isinstance(store := loop.body[0], Store)
     assert not own_place(wide, ("main", 0, "body", 0), store.at, loop), "unknown, and no error: such a range has no length"
+
+
+def test_iterations_run_in_step_with_the_long_loops_or_those_that_hold_others_and_each_statement_may_have_a_loop() -> None:
+    program = parse_program("""kir 1
+program columns
+  in A: f32[64, 16]
+  in B: f32[64, 16]
+  out C: f32[16, 16]
+  out D: f32[16]
+kernel main grid (z: 1) threads 1
+  for i in 0..16
+    register total: f32[16] = 0.0
+    register most: f32 = 0.0
+    for k in 0..64
+      for j in 0..16
+        total[j] = total[j] + A[k, i] * B[k, j]
+      most = max(most, A[k, i])
+      D[i] = most
+    for q in 0..16
+      C[i, q] = total[q]
+""")
+    for text, first in ((program_text(program), (0,)), (program_text(program).replace("0..64", "0..16"), (0, 1, 2))):
+        short = parse_program(text)
+        offered = [site.params for site in sites(JamLoop(), short) if site.path == sites(JamLoop(), short)[0].path]
+        assert {each.enter for each in offered} == {(0,), (0, 1, 2)} and (offered[0].enter, offered[0].cuts) == (first, ())
+        loops = set[tuple[tuple[int, ...], bool, int]]()
+        for item in offered:
+            made = apply(short, item, next(site for site in sites(item, short) if site.params == item)).program
+            k = next(x for x in walk(made) if isinstance(x, For) and x.var.name == "k")
+            loops.add((item.enter, bool(item.cuts), sum(isinstance(x, For) for x in k.body)))
+        assert loops == {((0,), False, 1), ((0,), True, 3), ((0, 1, 2), False, 2), ((0, 1, 2), True, 3)}

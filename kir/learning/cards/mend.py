@@ -156,23 +156,28 @@ def _ended(s: n.Node, fill: float) -> n.Stmt:
 
 
 def _phased(program: n.Program) -> Iterator[tuple[n.Program, str]]:
-    """The columns of a shared array exchanged alike at every access, as those of most accesses are."""
+    """The columns of a shared array exchanged alike at every access, as those of most accesses are; where of an exchange it does not show which side its row
+    decides, as that of a row by a smaller number than its columns have, either is tried."""
     for kernel in program.kernels:
-        phases: dict[str, Counter[n.Expr]] = {}
+        phases, unclear = dict[str, Counter[n.Expr]](), set[str]()
         for r in (x for x in walk(kernel) if isinstance(x, n.Region) and x.buffer.space == "shared" and len(x.index) > 1):
-            for _, phase in _exchanges(r):
-                phases.setdefault(r.buffer.name, Counter())[phase] += 1
-        for name, found in phases.items():
-            for phase, _ in found.most_common() if len(found) > 1 else ():
-                made = _alike(kernel, name, phase)
-                yield replace(program, kernels=tuple(made if k is kernel else k for k in program.kernels)), (
-                    f"the columns of '{name}' exchanged by {expr_text(phase)} at every access")
+            found = [phase for _, phase in _exchanges(r)]
+            phases.setdefault(r.buffer.name, Counter()).update(found)
+            unclear.update([r.buffer.name] if not found and any(_exclusive_ors(r)) else [])
+        for name, seen in phases.items():
+            for phase, _ in seen.most_common() if len(seen) > 1 or name in unclear else ():
+                for side in (0, 1) if name in unclear else (0,):
+                    made = _alike(kernel, name, phase, side)
+                    yield replace(program, kernels=tuple(made if k is kernel else k for k in program.kernels)), (
+                        f"the columns of '{name}' exchanged by {expr_text(phase)} at every access")
 
 
-def _alike(kernel: n.Kernel, name: str, phase: n.Expr) -> n.Kernel:
+def _alike(kernel: n.Kernel, name: str, phase: n.Expr, side: int) -> n.Kernel:
     def moved(_: n.Node, new: n.Node) -> n.Node:
-        if isinstance(new, n.Region) and new.buffer.name == name and isinstance(row := new.index[0], n.Expr):
-            others = {part: substitute(phase, {ROW: row}) for part, own in _exchanges(new) if own != phase}
+        if isinstance(new, n.Region) and new.buffer.name == name and new.index and isinstance(row := new.index[0], n.Expr):
+            known = dict(_exchanges(new))
+            parts = [part for part, own in known.items() if own != phase] if known else [(x.a, x.b)[side] for x in _exclusive_ors(new)]
+            others = {part: substitute(phase, {ROW: row}) for part in parts}
             last = transform(new.index[-1], lambda _, e: others.get(e, e) if isinstance(e, n.Expr) else e) if others else new.index[-1]
             return replace(new, index=(*new.index[:-1], last))
         return new
@@ -181,13 +186,17 @@ def _alike(kernel: n.Kernel, name: str, phase: n.Expr) -> n.Kernel:
     return made
 
 
+def _exclusive_ors(r: n.Region) -> Iterator[n.Binary]:
+    return (e for e in walk(r.index[-1]) if isinstance(e, n.Binary) and e.op == "xor")
+
+
 def _exchanges(r: n.Region) -> Iterator[tuple[n.Expr, n.Expr]]:
     """The sides of exclusive ors in a place's column that its row decides, each with what it is of a row that is called `ROW`."""
-    row, last = r.index[0], r.index[-1]
+    row = r.index[0]
     if not isinstance(row, n.Expr) or isinstance(row, n.Const):
         return
     called = n.Var(ROW, row.type)
-    for x in (e for e in walk(last) if isinstance(e, n.Binary) and e.op == "xor"):
+    for x in _exclusive_ors(r):
         for part in (x.a, x.b):
             said = transform(part, lambda _, e: called if e == row else e)
             if said != part:

@@ -26,7 +26,7 @@ from kir.learning.cards.card import FAMILY, Card
 from kir.learning.cards.facts import kind
 from kir.learning.cards.traits import traits
 from kir.learning.cards.use import Application, NearMiss, carried_out, looked
-from kir.learning.corpus.family import family_of
+from kir.learning.corpus.family import OTHER, family_of
 from kir.rewrite import Context
 from kir.rewrite.catalog import provided
 from kir.rewrite.edit import places
@@ -75,8 +75,8 @@ class Rank:
 
 @dataclass(frozen=True)
 class Hit:
-    """A card found for a program: its score (higher is better), why, where it applies, and where it nearly does. Cards of the same steps are one hit: `also`
-    are those that apply as well, at places of other kinds or with other parameters."""
+    """A card found for a program: its score (higher is better), why, where it applies, and where it nearly does. Cards that begin with the same step are one
+    hit: `also` are those that apply as well, at places of other kinds, with other parameters, or with more steps after it."""
 
     card: Card
     score: float
@@ -225,7 +225,7 @@ def _again(program: Program) -> frozenset[str]:
 
 def search(cards: Sequence[Card], program: Program, target: Target | None = None, surface: str = "", words: str = "", most: int = 10,
            rank: Rank | None = None) -> tuple[Hit, ...]:
-    """The cards that apply to a program, best first, at most so many, those of the same steps together; then those that nearly do."""
+    """The cards that apply to a program, best first, at most so many, those that begin alike together; then those that nearly do."""
     index = Index.of(cards, rank)
     query = Query.of(program, target, surface, words)
     near, uses = dict[int, tuple[NearMiss, ...]](), dict[int, tuple[Application, ...]]()
@@ -249,14 +249,19 @@ def search(cards: Sequence[Card], program: Program, target: Target | None = None
             stands, refused = carried_out(hit.applications, program, Context(target))
             hits[k] = hit = replace(hit, applications=stands, near=(*refused, *hit.near))
         if hit.applications:
-            together.setdefault(skill(hit.card), []).append(hit)
+            together.setdefault(begins(hit.card), []).append(hit)
     shown = [replace(first, also=tuple(others)) for first, *others in together.values()]
     return tuple(shown[:most] + [hit for hit in hits if not hit.applications][:most])
 
 
 def skill(card: Card) -> str:
-    """What the cards of one hit have in common: their steps."""
+    """The steps of a card, by which cards of several kinds of places are one skill."""
     return " then ".join(card.passes)
+
+
+def begins(card: Card) -> str:
+    """What the cards of one hit have in common: the step that they begin with. Who looks at a step sees what may follow it beside it."""
+    return card.passes[0]
 
 
 def by_words(cards: Sequence[Card], words: str, most: int = 10) -> tuple[Hit, ...]:
@@ -282,7 +287,9 @@ def rank_of(folder: Path) -> Rank:
 def _reasons(card: Card, query: Query, row: np.ndarray[Any, Any]) -> tuple[str, ...]:
     value = dict(zip(COLUMNS, row, strict=True))
     said = []
-    if value["case"]:
+    if query.case == OTHER:
+        said.append("case: the kernel's name tells no family")
+    elif value["case"]:
         said.append(f"case: verified on {query.case}")
     elif query.case:
         said.append(f"case: not on {query.case} yet, but on {', '.join(card.scope.families[:4])}")

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import takewhile
+from math import prod
 from statistics import median
 from textwrap import wrap
 
@@ -24,6 +25,7 @@ from kir.learning.induce.transfers import FASTER
 from kir.learning.induce.trials import LED, TRIES, factor, fault
 from kir.learning.induce.uses import Use
 from kir.rewrite import pass_class
+from kir.rewrite.base import parameter_types
 from kir.rewrite.catalog import described
 from kir.surface import backend
 
@@ -53,13 +55,15 @@ DRAWN = {"binary": "arithmetic or a comparison of two values", "unary": "a negat
 """What kinds of expressions are called."""
 FAR = 4.0
 """How many times the next gain the largest one is where it is said to be far from it."""
+NEXT = 3
+"""Steps after one that brings nothing by itself with which it is told what they bring together."""
 LEAST_OF_A_KIND = 3
 """Uses of which it is told how many gain, and in kernels of one kind what their median is."""
 
 
 def told(card: Card, group: Sequence[Use]) -> str:
     """The Markdown before the record."""
-    parts = [f"# {_title(card.title)}", _lead(card), *_what(card),
+    parts = [f"# {_title(card.title)}", _lead(card), *_what(card, group),
              "## When it is right", *_right(card, group),
              "## When it pays", *_pays(card, group), *_where(card, group), *map(_paragraph, moved(card, group)), *_beside(card, group),
              "## What can go wrong", *_wrong(card), "## Before and after", *_shown(card, group), "## How it is known", *_known(card)]
@@ -112,7 +116,18 @@ def _about(name: str) -> tuple[tuple[str, ...], str]:
     return told_, ""
 
 
-def _what(card: Card) -> Iterator[str]:
+def _left_as_they_are(card: Card, group: Sequence[Use]) -> Iterator[tuple[str, object]]:
+    """The parameters that the pass tells of, that the card says nothing of, and that were the same in all uses, with what they were: whoever reads what a
+    parameter does wants to know what it is. Of a card of one step alone."""
+    if len(card.carrier.steps) == 1:
+        move, meant = card.carrier.steps[0], _meant(card.passes[0])
+        said = {p.name for p in move.parameters}
+        found = {name: {str(value): value for use in group if (value := getattr(use.item, name, None)) is not None}
+                 for name in parameter_types(pass_class(move.step)) if name not in said and f"`{name}`" in meant}
+        yield from ((name, value) for name, values in found.items() if len(values) == 1 for value in values.values() if value not in ("", ()))
+
+
+def _what(card: Card, group: Sequence[Use]) -> Iterator[str]:
     for name in card.passes:
         said, claim = _about(name)
         lead = f"`{name}`: " if len(card.passes) > 1 else ""
@@ -126,6 +141,8 @@ def _what(card: Card) -> Iterator[str]:
             yield _paragraph(f"{f'Of `{name}`: ' if len(card.passes) > 1 else ''}{meant}")
     if chosen:
         yield _list([_parameter(step if len(card.passes) > 1 else "", p, card.evidence.kernels) for step, p in chosen])
+    if left := [f"`{name}` {_value(value)}" for name, value in _left_as_they_are(card, group)]:
+        yield _paragraph(f"No kernel chose anything else than {_and(left)}.")
     for move in card.carrier.steps:
         if len(move.ways) > 1:
             ways = "; ".join(_way(move, way) for way in move.ways[:3])
@@ -363,11 +380,26 @@ def _beside(card: Card, group: Sequence[Use]) -> Iterator[str]:
     text += f"In the lineages {'; '.join(said)}." if said else ""
     if text:
         yield _paragraph(text.strip())
+    if nothing and (found := _with_the_next(card, group)):
+        yield _paragraph(f"Together with the {NEXT} steps after it in the lineages it is forecast to make the kernels {factor(median(found))} times as fast "
+                         f"(median of {len(found)} uses).")
     led = sorted(entry.speedup[0] for entry in card.log if entry.skill and entry.speedup and LED in entry.outcome)
     if nothing and led:
         times = factor(led[0]) if len(led) == 1 else f"{factor(led[0])} to {factor(led[-1])}"
         yield _paragraph("What it makes way for pays: where a plan led another kernel to it, the steps after it are forecast to make that kernel "
                          f"{times} times as fast as they do without it{f' ({len(led)} kernels)' if len(led) > 1 else ''}.")
+
+
+def _with_the_next(card: Card, group: Sequence[Use]) -> list[float]:
+    """What the uses of a step are forecast to bring together with the next few steps of their lineages, on the target of most of them; nothing where that is no
+    gain, or where they are few."""
+    aim, seen = _ratios(card, group)
+    found = []
+    for ratio, use in seen:
+        at = max(u.transition.number for u in group if u.walked.key == use.walked.key) if card.carrier.kind == "composite" else use.transition.number
+        later = [t.speedups[aim] for t in use.walked.transitions if at < t.number <= at + NEXT and aim in t.speedups]
+        found += [prod([ratio, *later])] if len(later) == NEXT else []
+    return found if len(found) >= LEAST_OF_A_KIND and median(found) >= FASTER else []
 
 
 def _spread(s: Spread) -> str:

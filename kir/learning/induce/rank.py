@@ -16,7 +16,7 @@ import numpy as np
 from kir.base.dataclass import dataclass
 from kir.hardware.target import target
 from kir.learning.cards.card import Card, Use
-from kir.learning.cards.search import COLUMNS, LISTED, WEIGHTS, Index, Query, Rank, skill
+from kir.learning.cards.search import COLUMNS, LISTED, WEIGHTS, Index, Query, Rank, begins, skill
 from kir.learning.cards.use import applicable
 from kir.learning.evidence.walked import Walked
 from kir.learning.induce.trials import UNKNOWN
@@ -183,8 +183,8 @@ def _has(states: Sequence[Seen], names: Sequence[str]) -> np.ndarray[Any, np.dty
 
 
 def _scored(cards: Sequence[Card], weights: Mapping[str, float], rows: Iterable[Row]) -> list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
-    """Of each state the scores of the hits that it has (cards of the same steps are one, and the best of them counts), and which were used."""
-    by, names = np.array([weights[name] for name in COLUMNS]), [skill(card) for card in cards]
+    """Of each state the scores of the hits that it has (cards that begin with the same step are one, and the best of them counts), and which were used."""
+    by, names = np.array([weights[name] for name in COLUMNS]), [begins(card) for card in cards]
     out = []
     for each, columns in rows:
         scores, best, used = columns @ by, dict[str, float](), dict[str, bool]()

@@ -105,6 +105,8 @@ def _gain(found: Brought) -> dict[str, Any]:
 def _here(found: Brought | None) -> list[str]:
     from kir.learning.forecast.shown import brief
 
+    if found is not None and found.late:
+        return ["    here: not forecast in the time (--seconds N)"]
     if found is None or found.forecast is None or found.best is None:
         return []
     said = {"yes": ", pays", "no": ", does not pay", "unsure": ""}[found.forecast.pays]
@@ -147,14 +149,17 @@ def _target(name: str) -> Target | None:
 
 @app.command()
 def show(name: Annotated[str, typer.Argument(help="a card's name, or its file")], library: Shelves = None) -> Result:
-    """Show one card."""
+    """Show one card; into a file or another program as the Markdown that it is, whose code no line break cuts."""
+    import sys
+
     from rich.markdown import Markdown
 
     from kir.learning.cards.library import library as opened
 
     found = opened(library or ()).card(name)
     card = found.card
-    return Result({"file": str(found.path), **card.model_dump(mode="json", by_alias=True), "prose": card.prose}, Markdown(card.prose))
+    return Result({"file": str(found.path), **card.model_dump(mode="json", by_alias=True), "prose": card.prose},
+                  Markdown(card.prose) if sys.stdout.isatty() else card.prose)
 
 
 @app.command()
@@ -201,7 +206,7 @@ def apply_(
     library: Shelves = None,
 ) -> Result:
     """Apply a card to a kernel of any surface and print the result; its conditions are judged anew, its parameters chosen for this kernel."""
-    from kir.base.diagnostic import KirError
+    from kir.base.diagnostic import Diagnostic, KirError
     from kir.faces.cli._program import read, written
     from kir.ir.printer import program_text
     from kir.learning.cards.library import library as opened
@@ -222,6 +227,8 @@ def apply_(
     steps = [_brief(step) for step in done.steps]
     data = {"card": card.name, "pipeline": "; ".join(map(str, done.steps)), "steps": steps, "emit": emit, "program": text,
             **({"fault": put.fault, "mend": put.how} if put is not None else {})}
+    if put is not None:
+        said = (*said, Diagnostic("KIR-S028", f"put right first: {put.how}", severity="note", notes=(f"what was wrong: {put.fault}",)))
     return Result(data, text, diagnostics=said)
 
 

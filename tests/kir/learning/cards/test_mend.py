@@ -71,6 +71,7 @@ SWIZZLE = a_card("swizzle-shared.alloc", anchor=Anchor(node="alloc", pattern="al
     pytest.param(TURNED, "    barrier()\n", "", "", "KIR-I014", "barrier before main/t/j", id="missing barrier"),
     pytest.param(TURNED, "S[t, j ^ t] clip", "S[t, j ^ t]", "", "KIR-I010", "the accesses of main/t/j/store(dst=Y) end with their buffers", id="missing mask"),
     pytest.param(TURNED, "S[t, j ^ t]", "S[t, j ^ (t + 1) % 32]", "transpose", "", "the columns of 'S' exchanged by row at every access", id="wrong phase"),
+    pytest.param(TURNED, "S[t, j ^ t]", "S[t, j ^ t % 16]", "transpose", "", "the columns of 'S' exchanged by row at every access", id="half a phase"),
 ])
 def test_a_planted_fault_is_found_and_put_right(right: str, taken: str, put: str, problem: str, finding: str, how: str) -> None:
     oracle = load_problem(problem) if problem else None

@@ -12,7 +12,7 @@ from kir.learning.induce import mechanism
 from kir.learning.induce.excerpt import MOST_GONE, MOST_LINES, difference
 from kir.learning.induce.hypotheses import Hypothesis
 from kir.learning.induce.mechanism import _told, duration, moved
-from kir.learning.induce.prose import _beside, _chance, _place, _short, _spread, _telling, _title
+from kir.learning.induce.prose import _beside, _chance, _left_as_they_are, _place, _short, _spread, _telling, _title
 from kir.learning.induce.trials import LED
 from tests.kir.learning.cards.test_card import a_card
 
@@ -84,6 +84,24 @@ def test_a_step_that_gains_in_a_few_uses_is_not_said_to_gain_in_none(found: dict
         uses = [replace(use, transition=use.transition.model_copy(update={"speedups": {"sm_90a": ratio}}))
                 for use, ratio in zip(each.uses, ratios, strict=True)]
         assert " ".join(" ".join(_beside(even, uses)).split()).startswith(said)
+
+
+def test_a_step_that_brings_nothing_says_what_it_brings_with_the_next_ones_and_what_no_kernel_chose(found: dict[str, Hypothesis]) -> None:
+    each = found["partition-rows.for"]
+    even = each.card.model_copy(update={"effect": Effect(forecast={"sm_90a": Spread(median=1.0, low=1.0, high=1.0, uses=4)}), "log": ()})
+
+    def said(ratio: float) -> str:
+        uses = []
+        for use in each.uses:
+            rows = tuple(t.model_copy(update={"speedups": {"sm_90a": 1.0 if t.name == "partition-rows" else ratio}}) for t in use.walked.transitions)
+            own = next(t for t in rows if t.number == use.transition.number)
+            uses.append(replace(use, transition=own, walked=use.walked.model_copy(update={"transitions": rows})))
+        return " ".join(" ".join(_beside(even, uses)).split())
+    assert "Together with the 3 steps after it in the lineages it is forecast to make the kernels" in said(2.0) and "Together" not in said(1.0)
+    named = dict(_left_as_they_are(each.card, each.uses))
+    assert all(len({str(getattr(use.item, name)) for use in each.uses}) == 1 for name in named)
+    known = {p.name for move in each.card.carrier.steps for p in move.parameters}
+    assert not known & named.keys()
 
 
 def test_an_excerpt_shows_what_is_new_first_and_no_temporary_that_only_got_another_number() -> None:
