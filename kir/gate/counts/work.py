@@ -24,6 +24,8 @@ LAYING_OUT = frozenset({"triton", "tilelang"})
 TEAMS = ("thread", "warp", "warpgroup")
 """Loops whose rounds are threads, or what has threads."""
 
+SLICES, LINE = 80, 128
+"""Slices of L2 that update memory side by side, and bytes of a line, which lies in one of them (order of magnitude)."""
 MERGED = 0.6
 """What L2 is asked for of what several SMs read at about the same time: neighbors' requests are merged on their way."""
 
@@ -51,6 +53,7 @@ class Work:
     compulsory: float = 0.0
     share: dict[str, float] = field(default_factory=dict)
     atomics: float = 0.0
+    """Updates of sectors of global memory, one after another."""
 
 
 def threaded(program: n.Program, surface: str) -> n.Program:
@@ -178,7 +181,10 @@ def count(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], place:
     made = stream(kernel, values, axes, together, l1, surface if surface in LAYING_OUT else "")
     made.unknown += unknown
     work = Work(made)
-    _traffic(work, math.prod(e for _, e in axes), together, l1, l2, warm)
+    lengths = {p.name: math.prod(number(d, values) or 0 for d in p.of.shape) * p.of.dtype.bytes for p in program.params if isinstance(p.of, n.Buffer)}
+    ctas = math.prod(e for _, e in axes)
+    _traffic(work, ctas, together, l1, l2, warm)
+    work.atomics = _in_turn(work, ctas, lengths)
     return work
 
 
@@ -230,6 +236,16 @@ def _traffic(work: Work, ctas: int, together: int, l1: float, l2: float, warm: b
         work.l2 += moved if moved <= far else far + (moved - far) * MERGED
         work.dram += far
         work.compulsory += least
+
+
+def _in_turn(work: Work, ctas: int, lengths: Mapping[str, int]) -> float:
+    """Updates of sectors that wait for one another, of the tensor where they are most: those of a line follow one another, and slices of L2 have lines
+    each."""
+    asked: dict[str, float] = {}
+    for op, _, _ in operations(work.stream.team.body):
+        if (a := op.access) is not None and a.verb == "update":
+            asked[a.buffer] = asked.get(a.buffer, 0.0) + a.sectors * a.executions * ctas
+    return max((many / min(SLICES, max(1.0, (lengths.get(name) or SLICES * LINE) / LINE)) for name, many in asked.items()), default=0.0)
 
 
 def _kept(before: Access, a: Access, l1: float) -> bool:

@@ -27,9 +27,9 @@ from kir.learning.optimize.judge import LAST, RECORDED, SURELY, UNPRICED, WORTH,
 from kir.learning.optimize.lift import FAULTS, Left, Lifted, Prefixes, said_of
 from kir.learning.optimize.plan import INTERRUPTED, OTHERS, Budget, Plan, PlanSource, Setting, streams_of
 from kir.learning.optimize.policy import NO_POLICY, Known, Policy, estimated, features_of, promise, untried
+from kir.learning.optimize.schedules.usual import sources as usual_sources
 from kir.learning.optimize.several import alone, narrowed, taken, together
 from kir.learning.optimize.sources import multiplies
-from kir.learning.optimize.sources import sources as usual_sources
 from kir.learning.optimize.starts import Start, left_to_nvcc, starts
 from kir.learning.tune.search import Measured
 from kir.rewrite import Step
@@ -41,8 +41,9 @@ ROUND, BATCH = 8, 4
 """Plans of the best family that are built between two gated candidates; candidates that are prepared (compiled) together where times are measured."""
 EARLY, EARLY_GATED = 12, 2
 """Plans of the first round after which a candidate may be gated already, and candidates that are before every family has been built once."""
-FAILURES, HOPELESS = 2, 2.5
-"""Plans of a family in a row that come to nothing before it is given up on a start; how many times slower than the best what is not gated seems."""
+FAILURES, HOPELESS, LATE = 2, 2.5, 6
+"""Plans of a family in a row that come to nothing before it is given up on a start; how many times slower than the best what is not gated seems; the part
+of the seconds after which a candidate is gated all the same, where building takes long."""
 UNSEEN, OWN = 0.6, 4
 """What the estimate of a family of which nothing was gated is multiplied with, so that each gets its turn; and how often, if learned on the operator."""
 GAIN, AGAIN = 0.995, 3
@@ -52,7 +53,7 @@ KERNELS = "kernels"
 """The family of plans that make each kernel of a program fast by itself."""
 EACH, EACH_KEPT, GROWN = 40, 6, 32
 """Plans that are built for one of several kernels; of these, so many are tried in company; those that are built around what seems fastest, ungated."""
-HOMES, FORMED = ("pipeline", "lineage"), ("tiles", "scan")
+HOMES, FORMED = ("pipeline", "lineage"), ("tiles", "scan", "counters")
 """Sources whose plans were learned on one program each, which they name; how families begin whose plans are made for the form that a kernel has."""
 BELIEVED = 0.9
 """A modelled time below so much of what moving the tensors once takes is not believed: the model has not counted something."""
@@ -311,14 +312,19 @@ class Search:
             self.recorder.add("start", name=start.name, program=content_hash(start.program), back=len(start.steps))
         for start in begun:
             self._open(start)
-        order = {key: number for number, key in enumerate(self.streams)}
+        order, self.since = {key: number for number, key in enumerate(self.streams)}, self.recorder.clock
         for key in sorted(self.streams.keys() - self.foreign, key=lambda key: (-self._prior(key), order[key])):
             before = self.count // EARLY
+            if early and self.recorder.due(lambda: self.recorder.clock > self.since + self.budget.seconds / LATE):
+                self._gate_first()
             self._grow(key, 1)
-            if early and self.count // EARLY > before:
-                for c in self._next()[:1]:
-                    if len(self.gated) < EARLY_GATED:
-                        self._gate(c)
+            if early and self.count // EARLY > before and len(self.gated) < EARLY_GATED:
+                self._gate_first()
+
+    def _gate_first(self) -> None:
+        for c in self._next()[:1]:
+            self._gate(c)
+        self.since = self.recorder.clock
 
     def _search(self) -> None:
         self._first(early=True)
@@ -357,14 +363,11 @@ class Search:
                     if source.name in HOMES and not products:
                         first = next(plans, None)
                         plans = itertools.chain([] if first is None else [first], plans)
-                        if first is not None and first.home is not None and self._multiplies(first.home):
+                        if first is not None and (home := first.home) is not None and self.multiplying.setdefault(id(home), (home, multiplies(home)))[1]:
                             self.foreign.add(key)
                     self.streams.setdefault(key, (start, plans))
                     if operator == self.setting.problem.spec.operator:
                         self.kin.add(family)
-
-    def _multiplies(self, home: Program) -> bool:
-        return self.multiplying.setdefault(id(home), (home, multiplies(home)))[1]
 
     def _kernel_by_kernel(self, start: Start, surface: str) -> Iterator[Plan]:
         """Plans for all kernels of a program: what is best for each alone, then what is next best for one."""
@@ -392,8 +395,7 @@ class Search:
             return 0
         start, plans = self.streams[key]
         done = 0
-        for plan in plans:
-            done += 1
+        for done, plan in enumerate(plans, 1):
             made = self._build(start, plan, key[2])
             self.failures[key] = 0 if made is not None else self.failures.get(key, 0) + 1
             if self.failures[key] >= FAILURES:
@@ -405,8 +407,7 @@ class Search:
 
     def _on_top(self, grown: set[str]) -> int:
         """Single passes on the best gated states, each state once."""
-        built = 0
-        passes = [s for s in self.sources if s.name == "pass"]
+        built, passes = 0, [s for s in self.sources if s.name == "pass"]
         for state in sorted((c for c in self.gated if c.measured is not None and c.measured.accepted), key=self._time)[:WIDTH]:
             if state.key in grown or not passes:
                 continue
@@ -569,9 +570,9 @@ class Search:
 
     def _best(self) -> Candidate | None:
         right = [c for c in self.gated if c.measured is not None and c.measured.accepted]
-        if not self.judge.measures:  # of two that are alike the shorter story
-            return min(right, key=lambda c: (round(math.log(self._time(c)) / SAME), len(c.steps), self._time(c))) if right else None
-        return min(right, key=self._time) if right else None
+        if self.judge.measures or not right:
+            return min(right, key=self._time, default=None)
+        return min(right, key=lambda c: (round(math.log(self._time(c)) / SAME), len(c.steps), self._time(c)))  # of two that are alike the shorter story
 
     def _time(self, c: Candidate) -> float:
         return c.measured.seconds if c.measured is not None else math.inf
