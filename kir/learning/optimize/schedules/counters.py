@@ -35,7 +35,7 @@ class CountersSource:
             return
         own = tuple(Step("privatize-atomics", {"buffer": name}) for name in names)
         if int_value(kernel.threads) != 1:
-            yield Plan("counters", own, cls.claim, True, {}, "counters", setting.surface)
+            yield Plan("counters", own, cls.claim, False, {}, "counters", setting.surface)
             return
         sizes: Mapping[str, n.Expr] = {k: const(v, I32) for k, v in setting.shape.sizes.items()}
         items = [int_value(substitute(a.extent, sizes)) or 1 for a in kernel.grid]
@@ -45,7 +45,7 @@ class CountersSource:
             steps = (Step("coarsen-grid", {"extent": threads * each}, kernel.name), Step("update-rows"),
                      Step("multi-threaded-block", {"threads": threads}, kernel.name), Step("lower-tiles", {}, kernel.name), *own)
             point: Mapping[str, Value] = {"threads": threads, "each": each}
-            yield Plan("counters", steps, cls.claim, True, point, "counters", setting.surface)
+            yield Plan("counters", steps, cls.claim, False, point, "counters", setting.surface)
 
 
 __all__ = ["CountersSource"]
