@@ -225,7 +225,7 @@ def _alike(program: Program) -> list[dict[str, int]]:
     names = [p.name for p in program.params if p.role == "size" and p.value is None]
     groups = {x for each in wholes(promised(program)).values() for x in each}
     most, small = dict(_kept_small(program)), windows(program)
-    return [{x: min(base, most.get(x, base)) for x in names} | dict.fromkeys(groups, GROUPS) | small for base in (*LONG, *USUAL) if names]
+    return [{x: min(base, most.get(x, base)) for x in names} | dict.fromkeys(groups, min(GROUPS, base // 8)) | small for base in (*LONG, *USUAL) if names]
 
 
 def usual_sizes(program: Program, called: Mapping[str, int] | None = None) -> dict[str, int]:
