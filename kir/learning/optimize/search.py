@@ -9,7 +9,7 @@ import contextlib
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, field, replace
 from functools import partial
 from typing import Any
@@ -145,6 +145,7 @@ class Search:
     as_given: Judge | None = None
     """Who says whether the kernel as given is right, and its time; by default the CPU's gate, uncompiled, which says nothing of the time."""
     from_starts: Sequence[Start] | None = None
+    varied: Iterable[tuple[Start, Plan]] = ()  # the kernel with other values of its own parameters
     within: Callable[[], None] | None = None
     """Raises when a search that this one is a part of has used up its budget."""
     stoppable: bool = False
@@ -305,13 +306,19 @@ class Search:
 
     # -------------------------------------------------------------------------------------------------------------------- the course
     def _first(self, early: bool = False) -> None:
-        """Every family of plans once on every start. With `early`, the most promising candidate is gated after every few of them, if it promises to be the
-        best so far: a search that ends soon has something then."""
+        """Every family of plans once on every start. With `early`, the most promising candidate is gated after every few of them: a search that ends soon has
+        something then."""
         begun = list(self.from_starts) if self.from_starts is not None else starts(self.program, self.setting, self.budget.seconds / 6, self.given_surface)
         for start in begun:
             self.recorder.add("start", name=start.name, program=content_hash(start.program), back=len(start.steps))
         for start in begun:
             self._open(start)
+        since = self.recorder.clock
+        for start, plan in self.varied if early else ():
+            stored = self.recorder.next_stored()
+            if stored.get("plan", "").partition(plan.surface)[0].strip() != plan.source if stored else self.recorder.clock > since + self.budget.seconds / LATE:
+                break
+            self._build(start, plan, plan.surface)
         order, self.since = {key: number for number, key in enumerate(self.streams)}, self.recorder.clock
         for key in sorted(self.streams.keys() - self.foreign, key=lambda key: (-self._prior(key), order[key])):
             before = self.count // EARLY
@@ -328,7 +335,7 @@ class Search:
 
     def _search(self) -> None:
         self._first(early=True)
-        grown: set[str] = set()
+        grown = set[str]()
         while True:
             batch = self._next()
             if batch:
@@ -438,10 +445,8 @@ class Search:
                     kept, now = fewer, min(now, seconds)
             elif key == best.key:
                 kept = fewer
-        if len(kept) == len(best.plan.steps) - len(best.left):
-            return 0
         plan = replace(best.plan, source=best.plan.source + SHORTENED, steps=tuple(kept))
-        return self._build(best.start, plan, best.surface) is not None
+        return len(kept) < len(best.plan.steps) - len(best.left) and self._build(best.start, plan, best.surface) is not None
 
     # ------------------------------------------------------------------------------------------------------------------ one candidate
     def _build(self, start: Start, plan: Plan, surface: str, parent: Candidate | None = None) -> Candidate | None:
@@ -474,7 +479,7 @@ class Search:
             done = self._taken(start.program, plan)
         except (KirError, *FAULTS) as bad:
             return "", None, None, said_of(bad)
-        if not done.steps:
+        if not done.steps and plan.steps:
             return "", None, None, "none of its steps applies"
         if not plan.parts and len(done.left) > plan.most_left:
             return "", None, None, "most of its steps do not apply"
@@ -511,8 +516,7 @@ class Search:
             c.measured = Measured.from_json(self.recorder.gated(c.key, partial(self._word, self.judge.judge, c)))
         self.gated.append(c)
         self.gating = max(self.gating, self.recorder.clock - begun)
-        best = self._best()
-        if best is not None and best is not before:
+        if (best := self._best()) is not None and best is not before:
             self.recorder.add("best", candidate=best.key, seconds=best.measured.seconds if best.measured else None)
 
     def _word(self, of: Callable[[Program, str], Measured], c: Candidate) -> dict[str, Any]:

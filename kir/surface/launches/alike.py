@@ -37,7 +37,7 @@ def as_the_call_has_them(known: Known, arrays: Mapping[str, Array], told: Iterab
                 continue
             value = known.examples[d.name]
             same = [v for v in named.values() if known.examples[v.name] == value]
-            if len(same) > 1 and len(shape) == 1:
+            if len(same) > 1 and axis < max(1, len(shape) - 1):
                 continue  # how far the kernel reaches says which
             if value & (value - 1) == 0 or (len(same) > 1 and len(shape) > 2):  # powers of two meet by chance
                 there = {known.resolved(e) for k, other in shapes.items() if k != name for e in _there(other, axis, len(shape))}
@@ -69,6 +69,8 @@ def _alike_in_memory(known: Known, arrays: Mapping[str, Array]) -> Iterator[str]
                 parted = False
                 for d, e in zip(shape, other):
                     d, e = known.resolved(d), known.resolved(e)
+                    if any(known.example(x) == known.example(e) and known.resolved(x) != e for x in other):
+                        continue  # square: how far the kernel reaches says which
                     if d != e and isinstance(d, n.Var) and known.names.get(d.name, (9, ""))[0] >= 2:
                         known.same(d, e)
                         parted = True
