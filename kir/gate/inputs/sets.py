@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 
 from kir.gate.goals import promised
@@ -52,6 +52,20 @@ def size_sets(program: n.Program, bases: tuple[int, ...] = (3, 20, 64, 130), apa
         if len(values) == len(sizes) and all(_truth(fact, known) for fact in facts) and values not in out:
             out.append(values)
     return out
+
+
+def stretched(program: n.Program, ends: Iterable[int] = (304, 2112, 1104, 4224)) -> Iterator[dict[str, int]]:
+    """Values of the sizes of which one is large and the others are 16, or as near to it as facts allow: what tiles, or rounds of CTAs, come to along one axis
+    alone, at multiples of a vector's length, which fast versions of a kernel ask for."""
+    base, facts = next(iter(size_sets(program, (16, 32), apart=0)), {}), promised(program)
+    types = {p.name: p.of for p in program.params if isinstance(p.of, DType)}
+    for end in ends:
+        for name in base:
+            for candidate in range(end, end + 513):
+                values = {**base, name: candidate}
+                if all(_truth(fact, {k: const(v, types[k]) for k, v in values.items()}) for fact in facts):
+                    yield values
+                    break
 
 
 def windows(program: n.Program) -> dict[str, int]:
