@@ -206,6 +206,8 @@ def _traffic(work: Work, ctas: int, together: int, l1: float, l2: float, warm: b
     waves: dict[str, float] = {}
     seen: dict[tuple[str, int], list[Access]] = {}
     beside: dict[tuple[str, str, tuple[int, ...]], list[Access]] = {}
+    later: dict[str, float] = {}
+    held = 0.0
     for op, _, _ in operations(work.stream.team.body):
         a = op.access
         if a is None:
@@ -224,7 +226,10 @@ def _traffic(work: Work, ctas: int, together: int, l1: float, l2: float, warm: b
         asked[a.buffer] = asked.get(a.buffer, 0.0) + moved
         many = max(1.0, ctas * a.turns / max(1, together))
         at_once = min(moved, many * min(ctas, together) * max(a.distinct, 1.0 / together) * a.footprint * min(1.0, own))
+        if same and a.verb == "read":
+            later[a.buffer] = later.get(a.buffer, 0.0) + moved
         if not same:
+            held += min(moved, min(ctas, together) * max(a.distinct, 1.0 / together) * a.footprint * min(1.0, own))
             unique[a.buffer] = unique.get(a.buffer, 0.0) + min(moved, a.unique * min(1.0, own))
             waves[a.buffer] = waves.get(a.buffer, 0.0) + at_once
         same.append(a)
@@ -232,6 +237,8 @@ def _traffic(work: Work, ctas: int, together: int, l1: float, l2: float, warm: b
     for name, moved in asked.items():
         least = min(unique[name], moved)
         far = (0.0 if warm else least) if total <= l2 else max(least, min(moved, waves[name]))
+        if held > l2:  # what is read once more finds what the CTAs that run together have touched since in its place
+            far = min(moved, far + later.get(name, 0.0) * (1.0 - l2 / held))
         work.share[name] = far / moved if moved else 0.0
         work.l2 += moved if moved <= far else far + (moved - far) * MERGED
         work.dram += far
