@@ -187,8 +187,7 @@ class Search:
         return Found(self.setting, self.baseline, best, self.gated, self.count, self.pruned, ended, self.recorder.events, spent, self.judge.measures, seeming,
                      slight if slight is not None and not self.judge.measures and slight.time < GAIN * self.baseline.time else None)
 
-    def _seeming(self) -> list[Candidate]:
-        """Candidates that were not judged and seem faster than the kernel as given."""
+    def _seeming(self) -> list[Candidate]:  # candidates that were not judged and seem faster than the kernel as given
         return [c for c in self.known.values() if c.measured is None and c.seconds < GAIN * self.baseline.seconds]
 
     def _begin(self) -> None:
@@ -199,7 +198,7 @@ class Search:
         self.failures: dict[tuple[str, str, str], int] = {}
         self.multiplying: dict[int, tuple[Program, bool]] = {}
         self.foreign, self.kin = set[tuple[str, str, str]](), set[str]()
-        self.count, self.gating = 0, 0.0
+        self.count, self.gating, self.since = 0, 0.0, 0.0
 
     def _right_again(self) -> Candidate | None:
         """The best that is faster than the kernel as given and right on inputs that it has not seen: of many one may have been right by luck, and the one
@@ -226,8 +225,7 @@ class Search:
         """The best without what its plans promised of the sizes and no step needed: the same kernel for more of them, judged once more at those."""
         begun, plans = best, [best.plan]
         while begun.parent:
-            begun = self.known[begun.parent, best.surface]
-            plans.insert(0, begun.plan)
+            plans.insert(0, (begun := self.known[begun.parent, best.surface]).plan)
         made = replace(best, program=narrowed(begun.start.program, plans, best.program, self._taken))
         made.key = self._key(made.program, best.surface)
         over = self.recorder.clock + self.gating > self.budget.seconds or self.recorder.knows_again(best.key)  # of a log that ends with the best as it was
@@ -308,29 +306,28 @@ class Search:
     def _first(self, early: bool = False) -> None:
         """Every family of plans once on every start. With `early`, the most promising candidate is gated after every few of them: a search that ends soon has
         something then."""
-        begun = list(self.from_starts) if self.from_starts is not None else starts(self.program, self.setting, self.budget.seconds / 6, self.given_surface)
+        begun = list(self.from_starts) if self.from_starts is not None else starts(self.program, self.setting, self.budget.seconds / LATE, self.given_surface)
         for start in begun:
             self.recorder.add("start", name=start.name, program=content_hash(start.program), back=len(start.steps))
         for start in begun:
             self._open(start)
-        since = self.recorder.clock
+        order, self.since = {key: number for number, key in enumerate(self.streams)}, self.recorder.clock
         for start, plan in self.varied if early else ():
-            stored = self.recorder.next_stored()
-            if stored.get("plan", "").partition(plan.surface)[0].strip() != plan.source if stored else self.recorder.clock > since + self.budget.seconds / LATE:
+            late = self.recorder.clock > self.since + self.budget.seconds / LATE
+            if not str(stored.get("plan")).startswith(plan.source) if (stored := self.recorder.next_stored()) else late:
                 break
             self._build(start, plan, plan.surface)
-        order, self.since = {key: number for number, key in enumerate(self.streams)}, self.recorder.clock
+        self.since = self.recorder.clock
         for key in sorted(self.streams.keys() - self.foreign, key=lambda key: (-self._prior(key), order[key])):
-            before = self.count // EARLY
             if early and self.recorder.due(lambda: self.recorder.clock > self.since + self.budget.seconds / LATE):
                 self._gate_first()
+            before = self.count // EARLY
             self._grow(key, 1)
             if early and self.count // EARLY > before and len(self.gated) < EARLY_GATED:
                 self._gate_first()
 
     def _gate_first(self) -> None:
-        for c in self._next()[:1]:
-            self._gate(c)
+        list(map(self._gate, self._next()[:1]))
         self.since = self.recorder.clock
 
     def _search(self) -> None:
@@ -509,9 +506,8 @@ class Search:
         self._check()
         if len(self.gated) >= self.budget.candidates:
             raise _Over(self.budget.all_gated)
-        begun = self.recorder.clock
+        begun, before = self.recorder.clock, self._best()
         doing(f"gating a candidate for {self.setting.problem.name}", len(self.gated), self.budget.candidates)
-        before = self._best()
         with ending(time.monotonic() + max(0.0, self.budget.seconds - self.recorder.clock)):
             c.measured = Measured.from_json(self.recorder.gated(c.key, partial(self._word, self.judge.judge, c)))
         self.gated.append(c)
@@ -534,8 +530,7 @@ class Search:
     # --------------------------------------------------------------------------------------------------------------------- estimates
     def _next(self) -> list[Candidate]:
         """The candidates to gate next: those that seem fastest by the forecast, corrected by what was gated."""
-        rest = [c for c in self.known.values() if c.measured is None]
-        left = self.budget.candidates - len(self.gated)
+        rest, left = [c for c in self.known.values() if c.measured is None], self.budget.candidates - len(self.gated)
         if not left:
             raise _Over(self.budget.all_gated)
         best = self._best()
@@ -549,7 +544,7 @@ class Search:
         order = sorted(rest, key=lambda c: (self._estimate(c) * (UNSEEN ** (OWN if self.meant(c) else 1) if c.plan.family in fresh else 1.0)
                                             * untried(c.plan.family, c.surface, c.plan.point, measured)
                                             * math.exp(-0.3 * self.policy.score(c.features)), c.number))
-        batch: list[Candidate] = []
+        batch = list[Candidate]()
         for c in order:
             if not (self.judge.measures and any(x.plan.family == c.plan.family for x in batch) and c.plan.family not in seen):
                 batch.append(c)
