@@ -8,7 +8,7 @@ import os
 import random
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import asdict
 from pathlib import Path
@@ -55,6 +55,8 @@ SLOW = 1.1
 """Times as fast as the rival below which the page says of a row how far it is from what the device allows."""
 NEAR = 0.95
 """The part of the rate that a device allows at most from which nothing is left to be had."""
+ASKED, HEAD_SIZE = 1.25, 64
+"""The geometric mean that is asked for; elements of a head of attention."""
 HEAD = ("instance", "problem", "ours", "95 %", "FlagGems", "times as fast", "at most", "surface", "plan", "steps taken, left out", "measured", "on", "remark")
 
 
@@ -315,21 +317,60 @@ def _in_order(proposed: list[Proposed], tried: list[dict[str, Any]], priors: Map
     yield from sorted((p for p in proposed if p.key not in done), key=rank)
 
 
-def _at_most(row: Mapping[str, Any], about: Mapping[str, Any]) -> float | None:
-    """How many times as fast as its rival a kernel could be that moves each tensor once as fast as the device copies, and multiplies at its tabled rate."""
+@dataclass(frozen=True)
+class Limits:
+    """Seconds that an instance takes at least on a device: moving each tensor once as fast as it copies, multiplying at its tabled rate, and of attention an
+    exponential for each score."""
+
+    moving: float
+    multiplying: float
+
+    @property
+    def seconds(self) -> float:
+        return max(self.moving, self.multiplying)
+
+    @property
+    def by_memory(self) -> bool:
+        return self.moving >= self.multiplying
+
+
+def _limits(row: Mapping[str, Any], about: Mapping[str, Any]) -> Limits | None:
+    """The limits of a row that has its rival's time; None for others, and where the device's rate is not known."""
     one = next((x for x in INSTANCES if x.name == row["instance"]), None)
     if one is None or not row.get("rival_seconds") or not about.get("bandwidth"):
         return None
     problem, device = one.posed(), target("h200").device
     values = problem.values(one.shape)
-    if problem.spec.operator == "attention" and not problem.spec.flops:  # which multiplies, and does not say how much
-        return None
     moved = evaluate(problem.spec.bytes, values) if problem.spec.bytes else sum(
         math.prod(problem.tensor_shape(t, one.shape)) * numpy_dtype(problem.tensor_dtype(t)).itemsize * (2 if t.role == "inout" else 1)
         for t in problem.spec.tensors)
     rate = max((getattr(device.tensor, problem.tensor_dtype(t), 0.0) for t in problem.spec.tensors), default=0.0) or device.scalar.f32
-    products = evaluate(problem.spec.flops, values) / rate if problem.spec.flops else 0.0
-    return float(row["rival_seconds"]) / max(moved / float(about["bandwidth"]), products)
+    scores = evaluate(one.scores, values) if one.scores else 0.0
+    flops = 4.0 * HEAD_SIZE * scores if scores else evaluate(problem.spec.flops, values) if problem.spec.flops else 0.0
+    return Limits(moved / float(about["bandwidth"]), max(flops / rate, scores / (device.pipes.special * device.sm_count * device.clock)))
+
+
+def _mean(values: Iterable[float]) -> float:
+    logs = [math.log(v) for v in values]
+    return math.exp(sum(logs) / len(logs)) if logs else math.nan
+
+
+def _reach(known: Sequence[tuple[Mapping[str, Any], Limits]]) -> Iterator[str]:
+    """What geometric mean the limits allow, and what it would take to come to `ASKED`."""
+    if not known:
+        return
+    at = {r["instance"]: limit.seconds / r["seconds"] for r, limit in known}
+    both = [[(r, limit) for r, limit in known if limit.by_memory is memory] for memory in (True, False)]
+    best = [max((at[r["instance"]] for r, _ in some), default=1.0) for some in both]
+    ideal, near = (_mean(r["rival_seconds"] / limit.seconds * (best[not limit.by_memory] if practical else 1.0) for r, limit in known)
+                   for practical in (False, True))
+    yield (f"- What the limits allow: {ideal:.2f} if every row were at its `at most`, {near:.2f} if each were as near to it as the nearest of its kind is "
+           f"({best[0]:.0%} of rows bound by memory, {best[1]:.0%} of the others).")
+    if both[0] and both[1]:
+        most, now = (_mean(r["rival_seconds"] / limit.seconds if ideal_ else r["times_faster"] for r, limit in both[0]) for ideal_ in (True, False))
+        needed = (ASKED ** len(known) / now ** len(both[0])) ** (1 / len(both[1]))
+        yield (f"- The {len(both[0])} rows bound by memory are at {now:.3f} together, of {most:.3f} at most; as they are, the other {len(both[1])} would have "
+               f"to be at {needed:.3f} for a mean of {ASKED}, and are at {_mean(r['times_faster'] for r, _ in both[1]):.3f}.")
 
 
 def _table(rows: list[dict[str, Any]], about: Mapping[str, Any]) -> Iterator[str]:
@@ -349,13 +390,15 @@ def _table(rows: list[dict[str, Any]], about: Mapping[str, Any]) -> Iterator[str
         "the best, went on. Of two runs of an instance the better row stays."
     )
     yield from share(rows, "instances", "the rivals'")
-    if known := [(r, x) for r in rows if r.get("times_faster") and (x := _at_most(r, about)) is not None]:
+    if known := [(r, x) for r in rows if r.get("times_faster") and (x := _limits(r, about)) is not None]:
+        at = {r["instance"]: x.seconds / r["seconds"] for r, x in known}
         yield (f"- `at most`: a kernel that moves each tensor once, as fast as this device copies ({float(about['bandwidth']) / 1e12:.2f} TB/s read and "
-               f"written), and multiplies at the rate that its maker states. {sum(r['times_faster'] >= NEAR * x for r, x in known)} of {len(known)} rows are "
-               f"within {1 - NEAR:.0%} of it.")
-        if slow := [(r, x) for r, x in known if r["times_faster"] < SLOW]:
+               f"written), multiplies at the rate that its maker states, and has the special units make an exponential for each score of attention. "
+               f"{sum(part >= NEAR for part in at.values())} of {len(known)} rows are within {1 - NEAR:.0%} of it.")
+        yield from _reach(known)
+        if slow := [r for r, _ in known if r["times_faster"] < SLOW]:
             yield f"- Rows below {SLOW:g}, and the part of `at most` that they are at: " + ", ".join(
-                f"{r['instance']} {r['times_faster'] / x:.0%}" for r, x in sorted(slow, key=lambda each: each[0]["times_faster"] / each[1])) + "."
+                f"{r['instance']} {at[r['instance']]:.0%}" for r in sorted(slow, key=lambda each: at[each["instance"]])) + "."
     yield ""
     yield "| " + " | ".join(HEAD) + " |"
     yield "| " + " | ".join("---" for _ in HEAD) + " |"
@@ -372,7 +415,7 @@ def _table(rows: list[dict[str, Any]], about: Mapping[str, Any]) -> Iterator[str
             spread,
             rival,
             f"{r['times_faster']:.3f}" if r.get("times_faster") else "",
-            f"{most_:.2f}" if (most_ := _at_most(r, about)) is not None else "",
+            f"{r['rival_seconds'] / limit.seconds:.2f}" if (limit := _limits(r, about)) is not None else "",
             r.get("surface", ""),
             r.get("plan", ""),
             f"{r.get('taken', '')}, {r.get('left', '')}",

@@ -20,6 +20,8 @@ class Instance:
     problem: str
     sizes: Mapping[str, int]
     rival: str
+    scores: str = ""
+    """Of attention: how many products of a query and a key there are."""
 
     @property
     def shape(self) -> Shape:
@@ -43,9 +45,9 @@ INSTANCES = (
     Instance("bmm 16 x 2048", "bmm:bf16", {"G": 16, **_cube(2048)}, "flag_gems.bmm"),
     Instance("bmm 32 x 1024", "bmm:bf16", {"G": 32, **_cube(1024)}, "flag_gems.bmm"),
     *(Instance(f"grouped {g}", "bmm:bf16", {"G": g, **_cube(2048)}, "flag_gems.group_mm") for g in (4, 8)),
-    *(Instance(f"causal B{b} S{s}", "fmha_causal", {"B": b, "H": 32, "L": s}, ATTENTION) for b, s in ((4, 1024), (2, 4096), (1, 8192))),
-    Instance("full B2 S2048", "fmha", {"B": 2, "H": 32, "L": 2048}, ATTENTION),
-    *(Instance(f"grouped heads B{b} S{s}", "fmha_gqa", {"H": 8 * b, "G": 4, "L": s}, ATTENTION) for b, s in ((2, 2048), (1, 4096))),
+    *(Instance(f"causal B{b} S{s}", "fmha_causal", {"B": b, "H": 32, "L": s}, ATTENTION, "B * H * L * L // 2") for b, s in ((4, 1024), (2, 4096), (1, 8192))),
+    Instance("full B2 S2048", "fmha", {"B": 2, "H": 32, "L": 2048}, ATTENTION, "B * H * L * L"),
+    *(Instance(f"grouped heads B{b} S{s}", "fmha_gqa", {"H": 8 * b, "G": 4, "L": s}, ATTENTION, "H * G * L * L") for b, s in ((2, 2048), (1, 4096))),
     *(Instance(f"rmsnorm {m} x {n}", "rmsnorm:bf16", {"M": m, "N": n}, "flag_gems.rms_norm") for m, n in ((16384, 4096), (8192, 8192), (32768, 2048))),
     *(Instance(f"layernorm {m} x {n}", "layernorm:bf16", {"M": m, "N": n}, "flag_gems.layer_norm") for m, n in ((16384, 4096), (8192, 8192))),
     *(Instance(f"softmax {m} x {n}", "softmax:bf16", {"M": m, "N": n}, "flag_gems.softmax") for m, n in ((16384, 4096), (131072, 1024))),

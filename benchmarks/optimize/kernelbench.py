@@ -34,8 +34,9 @@ from kir.gate.gpu.references import COMPILED_REFERENCE
 from kir.hardware.device.client import ChildGone
 from kir.learning.optimize.plan import PlanSource
 from kir.learning.optimize.pool.engines import Devices, Lost
+from kir.learning.optimize.schedules.scans import ScanSource
 from kir.learning.optimize.search import Budget
-from kir.learning.optimize.sources import LineageSource, PassSource, PipelineSource, ScanSource, TileSource
+from kir.learning.optimize.sources import LineageSource, PassSource, PipelineSource, TileSource
 from kir.problem import Problem, Shape, load_problem
 from kir.problem.model import ModelProblem
 

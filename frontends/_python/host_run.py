@@ -483,8 +483,7 @@ class Follower:
                 return Unknown("an operator")
 
     def _compare(self, file: HostFile, left: ast.expr, ops: Sequence[ast.cmpop], others: Sequence[ast.expr], scope: Mapping[str, Value]) -> Value:
-        out: list[Value] = []
-        a = self.value(file, left, scope)
+        out, a = list[Value](), self.value(file, left, scope)
         for op, each in zip(ops, others):
             b = self.value(file, each, scope)
             out.append(self._compared(op, a, b))
@@ -493,8 +492,7 @@ class Follower:
 
     def _compared(self, op: ast.cmpop, a: Value, b: Value) -> Value:
         if isinstance(op, (ast.Is, ast.IsNot)) and (a is None or b is None):
-            known = not any(isinstance(x, (Unknown, Lazy)) for x in (a, b))
-            return (a is b) == isinstance(op, ast.Is) if known else isinstance(op, ast.IsNot)
+            return (a is b) == isinstance(op, ast.Is) if not any(isinstance(x, (Unknown, Lazy)) for x in (a, b)) else isinstance(op, ast.IsNot)
         if isinstance(a, Shape) and isinstance(b, Shape) and isinstance(op, ast.Eq):
             rank = next((len(x.of.shape) for x in (a, b) if x.of.shape is not None), None)
             if rank is not None:
@@ -504,6 +502,8 @@ class Follower:
         first, second = number(a), number(b)
         if first is not None and second is not None and type(op) in _ORDER:
             return build.compare(_ORDER[type(op)], self.known.resolved(first), self.known.resolved(second))
+        if type(op) in _ORDER and (tensor := next((x for x in (a, b) if isinstance(x, Array)), None)) is not None:
+            return Array(self.known, "", tensor.shape, "bool")
         if isinstance(op, (ast.Eq, ast.NotEq)) and isinstance(a, str) and isinstance(b, str):
             return (a == b) == isinstance(op, ast.Eq)
         return Unknown(RANK if RANK in (getattr(a, "reason", ""), getattr(b, "reason", "")) and isinstance(op, ast.Eq) else "a comparison")

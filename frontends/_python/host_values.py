@@ -251,7 +251,12 @@ def _made(known: Known, word: str, args: Sequence[Value], named: Mapping[str, Va
         inner = args[0] if args else None
         return Array(known, "", _dims(known, [build.const(len(inner))]) if isinstance(inner, list) else None, _dtype(named, ""))
     if word == "arange":
-        args = [args[1] if len(args) > 1 else args[0]] if args else []
+        ends = [number(x) for x in args]
+        args = args[:1]
+        if len(ends) > 1:
+            length = build.sub(known.resolved(ends[1]), known.resolved(ends[0])) if ends[0] is not None and ends[1] is not None else None
+            step = known.resolved(ends[2]) if len(ends) > 2 and ends[2] is not None else None
+            args = [] if length is None or (len(ends) > 2 and step is None) else [length if step is None else build.ceildiv(length, step)]
     if "size" in named and not args:
         args = [named["size"]]
     shape = _dims(known, args)

@@ -333,7 +333,8 @@ def _together(x: n.Node) -> bool:
 
 def _settled(body: n.Block, r: Reading, apart: frozenset[str]) -> n.Block:
     """A body with its variables as values where they are such, and its pieces joined."""
-    return joined(tidied(promoted(counted(tidied(body, apart)), frozenset(r.m.taken)), apart))
+    sizes = frozenset(w for k, w in r.geometry.words.items() if k in BLOCK or k.startswith("grid_"))
+    return joined(tidied(promoted(counted(tidied(body, apart), sizes), frozenset(r.m.taken)), apart))
 
 
 def _initialized(allocs: list[n.Stmt], body: list[n.Stmt], geometry: Geometry) -> tuple[list[n.Stmt], list[n.Stmt]]:

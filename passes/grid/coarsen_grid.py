@@ -37,11 +37,13 @@ from dataclasses import replace
 from typing import ClassVar, Literal
 
 from kir.analysis.clipping import divides
+from kir.analysis.facts import Facts
+from kir.analysis.simplify import whole_again
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32
-from kir.ir.visit import blocks_of, names_read, statements, substitute, walk
+from kir.ir.visit import blocks_of, names_read, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, replace_kernel, tile_name
 from kir.rewrite.match import counting, fresh_var, is_counted, matched, matched_as, params_as
@@ -145,7 +147,7 @@ class CoarsenGrid(Pass):
         tile = n.Axis(fresh(tile_name(axis.name), taken), count)
         i = fresh_var("i", taken)
         at = build.add(build.mul(build.var(tile.name), self.extent), i)
-        body = tuple(substitute(s, {axis.name: at}) for s in kernel.body)
+        body = _in_whole(program, tuple(substitute(s, {axis.name: at}) for s in kernel.body))
         if not self._whole(program, kernel):
             body = _guarded(body, build.compare("lt", at, axis.extent), self.guard)
         loop = counting(i, self.extent, body)
@@ -172,7 +174,7 @@ class CoarsenGrid(Pass):
             return None
         axis = n.Axis(fresh(element_name(tile.name), names_in(program, kernel)), items)
         item = build.var(axis.name)
-        body = tuple(substitute(s, {loop.var.name: build.sub(item, build.mul(build.var(tile.name), self.extent))}) for s in loop.body)
+        body = _in_whole(program, tuple(substitute(s, {loop.var.name: build.sub(item, build.mul(build.var(tile.name), self.extent))}) for s in loop.body))
         if not divides(self.extent, items, program.facts):
             bare = _unguarded(body, build.compare("lt", item, items), self.guard)
             if bare is None:
@@ -189,6 +191,12 @@ class CoarsenGrid(Pass):
         kernel = kernel_of(program, site.path)
         made = matched(self._single(program, kernel))
         return Rewritten(replace_kernel(program, kernel.name, made), site.path)
+
+
+def _in_whole(program: n.Program, body: n.Block) -> n.Block:
+    """A body whose places in rows that are counted in parts are said in whole sizes: `64 * (K // 8)` is `8 * K` where 8 divides K."""
+    known = Facts.from_program(program)
+    return tuple(transform(s, lambda _, x: whole_again(x, known) if isinstance(x, n.Binary) and x.op in ("add", "sub") and x.type == I32 else x) for s in body)
 
 
 def _floor(tiles: n.Expr, extent: int) -> bool:

@@ -9,6 +9,7 @@ Order: flow, compensation, arithmetic, ways, elsewhere, untested_barriers, searc
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 from kir.base.diagnostic import Diagnostic, KirError
 from kir.gate.cases import Case, naive_of, special_cases, tensor_names
@@ -16,7 +17,7 @@ from kir.gate.claims.arithmetic import last, sums, unkept
 from kir.gate.claims.elsewhere import elsewhere
 from kir.gate.claims.flow import Flow, Key, is_tensor
 from kir.gate.claims.outcomes import unseen
-from kir.gate.claims.searched import beside_problem, beside_program, ranges_of
+from kir.gate.claims.searched import beside_problem, beside_program, beside_sizes, ranges_of
 from kir.gate.claims.untested_barriers import untested_barriers
 from kir.gate.claims.ways import untaken
 from kir.interp.state.coverage import Place
@@ -59,8 +60,9 @@ def unshown(program: n.Program, against: n.Program, cases: Sequence[Case], reach
     """Outcomes that data decide and that no case brought about (KIR-G146) of a program that is right by what another one makes of the cases."""
     flow = _flow(program)
     same = {p.name: p.name for p in program.params}
-    return () if flow.opaque else tuple(
-        unseen(program, flow, same, [(against, _flow(against), same)], cases, reached, lambda: beside_program(program, against, cases)))
+    return () if flow.opaque else tuple(unseen(
+        program, flow, same, [(against, _flow(against), same)], cases, reached,
+        lambda: chain(beside_sizes(program, against), beside_program(program, against, cases))))
 
 
 def apart(program: n.Program, reached: Mapping[Place, int]) -> tuple[Diagnostic, ...]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from kir.gate.cases import Case, ProblemCase, RelativeCase, naive_of, relative_case, right, special_cases, tensor_names
 from kir.gate.goals import predicted
 from kir.gate.inputs.kinds import KINDS
+from kir.gate.inputs.sets import stretched
 from kir.gate.inputs.turns import about, turns
 from kir.ir import nodes as n
 from kir.problem import Problem
@@ -93,6 +94,11 @@ def beside_program(program: n.Program, against: n.Program, cases: Sequence[Case]
             yield case
 
 
+def beside_sizes(program: n.Program, against: n.Program) -> Iterator[Case]:
+    """Cases of sizes of which one is large, judged by another program."""
+    yield from (case for sizes in stretched(program) if (case := relative_case(against, sizes, "normal", 1)) is not None and _finite(case.inputs))
+
+
 def ranges_of(problem: Problem) -> dict[str, tuple[float, float]]:
     """Between which numbers the elements of a tensor lie in all that a problem draws, where that is said of them: of a number that they all are, as far as it
     is varied (`kir.gate.claims.elsewhere`)."""
@@ -105,4 +111,4 @@ def ranges_of(problem: Problem) -> dict[str, tuple[float, float]]:
     return out
 
 
-__all__ = ["beside_problem", "beside_program", "ranges_of"]
+__all__ = ["beside_problem", "beside_program", "beside_sizes", "ranges_of"]

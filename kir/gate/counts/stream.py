@@ -39,7 +39,7 @@ from kir.gate.counts.values import Values
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
 from kir.ir.types import I32, dtype_of, shape_of
-from kir.ir.visit import names_read, statements
+from kir.ir.visit import names_read, statements, walk
 
 SPLIT = 4.0
 """Instructions that split an element of an f32 operand in two parts: a rounding, a difference, a rounding, and a copy."""
@@ -69,6 +69,11 @@ def stream(kernel: n.Kernel, values: Known, axes: Sequence[tuple[str, int]], tog
     return out
 
 
+def _turned(e: n.Expr) -> bool:
+    """Whether an expression is what global memory holds, along other axes: one loop over elements goes along the axes of one side."""
+    return any(isinstance(x, n.Call) and x.fn == "trans" and any(isinstance(y, n.Load) and y.at.buffer.space == "global" for y in walk(x)) for x in walk(e))
+
+
 class _Builder(Values):
     def block(self, block: n.Block) -> None:
         for s in block:
@@ -96,7 +101,9 @@ class _Builder(Values):
                     self.values[f"@{s.at.buffer.name}"] = s.value
                 if self._counts_up(s):
                     return
+                self.crosswise = self.compiler == "tilelang" and s.at.buffer.space == "global" and _turned(s.value)
                 self.store(s.at, self.value(s.value), s.mask, s.clip, source=s.value)
+                self.crosswise = False
             case n.Copy():
                 self._copy(s)
             case n.Mma():

@@ -63,6 +63,8 @@ class Values:
 
     def __init__(self, places: Places, l1: float, threads: int, as_written: bool) -> None:
         self.places, self.l1, self.as_written = places, l1, as_written
+        self.crosswise = False
+        """Whether elements of a tile are gone through in an order in which they do not lie in memory."""
         self.values = places.values
         self.out = Stream(Team(max(1.0, threads / LANES)), threads)
         self.frames: list[Frame] = []
@@ -384,14 +386,14 @@ class Values:
         if at is not None and at.size > 1:
             flat = np.sort(at.reshape(-1)[:MOST_ELEMENTS])
             runs = 1 + int(np.count_nonzero(np.diff(flat) > size))
-            while vector * 2 <= 16 and vector * 2 <= len(flat) / runs * size and total * size / (vector * 2) >= self.of_team:
+            while not self.crosswise and vector * 2 <= 16 and vector * 2 <= len(flat) / runs * size and total * size / (vector * 2) >= self.of_team:
                 vector *= 2
         instructions = max(1.0, self._each(total) * size / vector)
         if r.buffer.space != "global":
             cycles = float(max(1, vector // 4))
             self.put(Op("shared", instructions, cycles, 1.0 if verb == "read" else 0.0, reads, key, share=self.share), depth)
             return key
-        asked = instructions * self.warps * max(1.0, vector * LANES / 32) if at is None else _sectors(at)
+        asked = instructions * self.warps * max(1.0, vector * LANES / 32) if at is None else total if self.crosswise and verb == "write" else _sectors(at)
         around = self.around(depth)
         names = self.places.names(r)
         moving = [a for a in around if a.var in names]

@@ -24,6 +24,8 @@ LAYING_OUT = frozenset({"triton", "tilelang"})
 TEAMS = ("thread", "warp", "warpgroup")
 """Loops whose rounds are threads, or what has threads."""
 
+SLICES, LINE = 80, 128
+"""Slices of L2 that update memory side by side, and bytes of a line, which lies in one of them (order of magnitude)."""
 MERGED = 0.6
 """What L2 is asked for of what several SMs read at about the same time: neighbors' requests are merged on their way."""
 
@@ -51,6 +53,7 @@ class Work:
     compulsory: float = 0.0
     share: dict[str, float] = field(default_factory=dict)
     atomics: float = 0.0
+    """Updates of sectors of global memory, one after another."""
 
 
 def threaded(program: n.Program, surface: str) -> n.Program:
@@ -178,7 +181,10 @@ def count(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], place:
     made = stream(kernel, values, axes, together, l1, surface if surface in LAYING_OUT else "")
     made.unknown += unknown
     work = Work(made)
-    _traffic(work, math.prod(e for _, e in axes), together, l1, l2, warm)
+    lengths = {p.name: math.prod(number(d, values) or 0 for d in p.of.shape) * p.of.dtype.bytes for p in program.params if isinstance(p.of, n.Buffer)}
+    ctas = math.prod(e for _, e in axes)
+    _traffic(work, ctas, together, l1, l2, warm)
+    work.atomics = _in_turn(work, ctas, lengths)
     return work
 
 
@@ -200,6 +206,8 @@ def _traffic(work: Work, ctas: int, together: int, l1: float, l2: float, warm: b
     waves: dict[str, float] = {}
     seen: dict[tuple[str, int], list[Access]] = {}
     beside: dict[tuple[str, str, tuple[int, ...]], list[Access]] = {}
+    later: dict[str, float] = {}
+    held = 0.0
     for op, _, _ in operations(work.stream.team.body):
         a = op.access
         if a is None:
@@ -218,7 +226,10 @@ def _traffic(work: Work, ctas: int, together: int, l1: float, l2: float, warm: b
         asked[a.buffer] = asked.get(a.buffer, 0.0) + moved
         many = max(1.0, ctas * a.turns / max(1, together))
         at_once = min(moved, many * min(ctas, together) * max(a.distinct, 1.0 / together) * a.footprint * min(1.0, own))
+        if same and a.verb == "read":
+            later[a.buffer] = later.get(a.buffer, 0.0) + moved
         if not same:
+            held += min(moved, min(ctas, together) * max(a.distinct, 1.0 / together) * a.footprint * min(1.0, own))
             unique[a.buffer] = unique.get(a.buffer, 0.0) + min(moved, a.unique * min(1.0, own))
             waves[a.buffer] = waves.get(a.buffer, 0.0) + at_once
         same.append(a)
@@ -226,10 +237,22 @@ def _traffic(work: Work, ctas: int, together: int, l1: float, l2: float, warm: b
     for name, moved in asked.items():
         least = min(unique[name], moved)
         far = (0.0 if warm else least) if total <= l2 else max(least, min(moved, waves[name]))
+        if held > l2:  # what is read once more finds what the CTAs that run together have touched since in its place
+            far = min(moved, far + later.get(name, 0.0) * (1.0 - l2 / held))
         work.share[name] = far / moved if moved else 0.0
         work.l2 += moved if moved <= far else far + (moved - far) * MERGED
         work.dram += far
         work.compulsory += least
+
+
+def _in_turn(work: Work, ctas: int, lengths: Mapping[str, int]) -> float:
+    """Updates of sectors that wait for one another, of the tensor where they are most: those of a line follow one another, and slices of L2 have lines
+    each."""
+    asked: dict[str, float] = {}
+    for op, _, _ in operations(work.stream.team.body):
+        if (a := op.access) is not None and a.verb == "update":
+            asked[a.buffer] = asked.get(a.buffer, 0.0) + a.sectors * a.executions * ctas
+    return max((many / min(SLICES, max(1.0, (lengths.get(name) or SLICES * LINE) / LINE)) for name, many in asked.items()), default=0.0)
 
 
 def _kept(before: Access, a: Access, l1: float) -> bool:

@@ -1,7 +1,8 @@
 """Sizes at which a program may be called, found from its facts alone."""
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 
 from kir.gate.goals import promised
@@ -30,7 +31,8 @@ def size_sets(program: n.Program, bases: tuple[int, ...] = (3, 20, 64, 130), apa
     parts = wholes(facts)
     above = _above(facts)
     first = sorted(enumerate(sizes), key=lambda x: (x[1][0] in parts, _height(x[1][0], above)))  # what others are multiples of, or at least, before those
-    for base in bases:
+    products = _products(facts)
+    for turn, base in enumerate(bases):
         values: dict[str, int] = {}
         known: dict[str, n.Const] = {}
         for offset, (name, of) in first:
@@ -40,7 +42,8 @@ def size_sets(program: n.Program, bases: tuple[int, ...] = (3, 20, 64, 130), apa
             usual = min(base, MOST_UNROLLED) if name in few else base + offset * apart
             least = max([usual, *(2 * values[x] for x in parts.get(name, ()) if x in values)])
             under = (range(least // 8 * 8, 0, -8), range(least - 1, 0, -1)) if below else ()
-            for candidate in chain(range(least, least + 4097), *under):
+            parted = _divisors(products[name], name, values, turn) if name in products else range(least, least + 4097)
+            for candidate in chain(parted, *under):
                 trial = {**known, name: const(candidate, of)}
                 if not any(_truth(fact, trial) is False for fact in about):
                     values[name], known = candidate, trial
@@ -49,6 +52,20 @@ def size_sets(program: n.Program, bases: tuple[int, ...] = (3, 20, 64, 130), apa
         if len(values) == len(sizes) and all(_truth(fact, known) for fact in facts) and values not in out:
             out.append(values)
     return out
+
+
+def stretched(program: n.Program, ends: Iterable[int] = (304, 2112, 1104, 4224)) -> Iterator[dict[str, int]]:
+    """Values of the sizes of which one is large and the others are 16, or as near to it as facts allow: what tiles, or rounds of CTAs, come to along one axis
+    alone, at multiples of a vector's length, which fast versions of a kernel ask for."""
+    base, facts = next(iter(size_sets(program, (16, 32), apart=0)), {}), promised(program)
+    types = {p.name: p.of for p in program.params if isinstance(p.of, DType)}
+    for end in ends:
+        for name in base:
+            for candidate in range(end, end + 513):
+                values = {**base, name: candidate}
+                if all(_truth(fact, {k: const(v, types[k]) for k, v in values.items()}) for fact in facts):
+                    yield values
+                    break
 
 
 def windows(program: n.Program) -> dict[str, int]:
@@ -80,6 +97,34 @@ def wholes(facts: Iterable[n.Expr]) -> dict[str, tuple[str, ...]]:
             case _:
                 pass
     return out
+
+
+def _products(facts: Iterable[n.Expr]) -> dict[str, tuple[frozenset[str], int]]:
+    """Sizes of which facts say what they come to multiplied, each with all of them and that number: rows and columns of an image of so many pixels."""
+    out: dict[str, tuple[frozenset[str], int]] = {}
+    for fact in facts:
+        if isinstance(fact, n.Binary) and fact.op == "eq" and isinstance(fact.b, n.Const) and isinstance(fact.b.value, int) and fact.b.value > 0:
+            (atoms, c), *more = polynomial(fact.a).items() or [((), 0)]
+            names = frozenset(x.name for x in atoms if isinstance(x, n.Var))
+            if not more and c > 0 and len(names) == len(atoms) > 1 and fact.b.value % c == 0:
+                out |= {name: (names, fact.b.value // c) for name in names if name not in out}
+    return out
+
+
+def _divisors(product: tuple[frozenset[str], int], name: str, values: Mapping[str, int], turn: int) -> list[int]:
+    """What a size may be that comes to a number with others, of which some have `values`: those near an equal share first, beginning with another one each
+    `turn`."""
+    names, whole = product
+    rest = math.prod(values[x] for x in names if x in values)
+    left = len(names - values.keys())
+    if whole % rest:
+        return []
+    whole //= rest
+    if left == 1:
+        return [whole]
+    found = sorted((d for d in range(1, math.isqrt(whole) + 1) if whole % d == 0), key=lambda d: abs(math.log(d ** left / whole)))
+    found += [whole // d for d in found if d * d != whole]
+    return found[turn % len(found):] + found[:turn % len(found)]
 
 
 def _above(facts: Iterable[n.Expr]) -> dict[str, frozenset[str]]:

@@ -110,6 +110,11 @@ class Recorder:
         if self.log is not None and not self.only:
             self.log.append(row)
 
+    def due(self, now: Callable[[], bool]) -> bool:
+        """Whether it is time to gate a candidate, as the clock says `now`: by the log, where that has more, whether one was gated."""
+        stored = self.next_stored()
+        return stored["event"] == "gate" if stored is not None else not self.only and now()
+
     def gated(self, key: str, judge: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
         """The gate's word on a candidate: from the log where it is there, else asked for and recorded."""
         stored = self.next_stored()

@@ -2,7 +2,11 @@
 problem is named for is its own: what is found must compute what it computes."""
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
+import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +21,14 @@ from kir.gate.gpu.relative import ProgramProblem, program_problem
 from kir.gate.inputs.sets import size_sets, wholes, windows
 from kir.gate.proved.unsaid import require_own
 from kir.ir.binding import Binding
-from kir.ir.build import int_value
+from kir.ir.build import int_value, polynomial
 from kir.ir.nodes import Binary, Buffer, Program, Var
+from kir.ir.types import I32
+from kir.ir.visit import walk
 from kir.learning.optimize.judge import modelled, refusal
 from kir.learning.optimize.lift import FAULTS
-from kir.learning.optimize.plan import Setting
+from kir.learning.optimize.plan import Plan, Setting
+from kir.learning.optimize.starts import Start, left_to_nvcc
 from kir.learning.tune.device import with_shape
 from kir.problem import Problem, Shape, load_problem
 from kir.problem.load import problem_names
@@ -42,6 +49,10 @@ HALVINGS, HALVED = 5, 64
 """Times that sizes of a call are halved, and the least that is."""
 CONFIGURATIONS = 32
 """Configurations of a tuner that are looked at, the first of them."""
+OWN, WHY = "its own parameters", "tiles, warps and stages are chosen for a device and sizes, and these are others"
+"""The family of such plans, and the reason for one."""
+VARIED, LEAST_TILE, MOST_TILE = 60, 8, 1024
+"""Other values of a kernel's own parameters that are looked at; what a parameter is at least and at most that says how large a tile is."""
 LARGEST, SECONDS = 1 << 26, 10.0
 """Elements of the largest tensor at such sizes, and seconds that the interpreter may need, as they are foreseen."""
 
@@ -114,6 +125,73 @@ def as_tuned(one: Subject, setting: Setting) -> Subject:
     chosen = ", ".join(f"{k} = {v}" for k, v in one.binding.configs[number].items())
     said = f"of its tuner's {len(one.binding.configs)} configurations the fastest by the model ({chosen})"
     return replace(one, program=program, problem=posed, binding=binding, assumed=(said, *one.assumed))
+
+
+def varied(one: Subject, setting: Setting) -> Iterator[tuple[Start, Plan]]:
+    """The kernel with other values of its own parameters: compile-time whole numbers that say how large tiles are, threads, warps and stages of its launch.
+    Those by which its tensors would be others are left alone. A grid that was counted by such a number follows it. Lazily: what differs
+    least first, then what differs least from what seems fastest of these."""
+    binding = one.binding
+    if not isinstance(binding, Binding) or setting.surface not in ("", one.surface) or binding.configs or binding.heuristics:
+        return
+    own: dict[str, tuple[int, ...]] = {}
+    axes = dict[str, list[int]]()
+    for name, value in binding.metas.items():
+        if type(value) is int and LEAST_TILE <= value <= MOST_TILE and value & (value - 1) == 0 and not name.startswith(("threads_y", "threads_z")):
+            twice = _read_with(one, binding.changed(metas={**binding.metas, name: 2 * value}))
+            if twice is not None and twice.params == one.program.params:
+                own[name] = tuple(v for v in (value, 2 * value, 4 * value, value // 2) if v <= MOST_TILE)
+                axes[name] = [k for k, (a, b) in enumerate(zip(_steps(one.program), _steps(twice))) if a != b]
+                if binding.grid and any(_counted_by(binding.grid[k], {value: 0}) == binding.grid[k] and name not in str(binding.grid[k]) for k in axes[name]):
+                    del own[name]  # a row of what it moves over, and no tile
+    launch = {"num_warps": (4, 8, 2), "num_stages": (3, 2, 4)} if one.surface == "triton" else {}
+    launch = {k: tuple(dict.fromkeys((int(str(binding.options.get(k, v[0]))), *v))) for k, v in launch.items() if own}
+    every = {**own, **launch}
+    seen: dict[tuple[int, ...], float] = {}
+
+    def look(chosen: tuple[int, ...]) -> Iterator[tuple[Start, Plan]]:
+        if chosen in seen or len(seen) >= VARIED:
+            return
+        seen[chosen] = math.inf
+        values = {k: v[at] for (k, v), at in zip(every.items(), chosen, strict=True)}
+        grid = [_counted_by(d, {int(str(binding.metas[m])): values[m] for m in own if k in axes[m]}) for k, d in enumerate(binding.grid)]
+        made = _read_with(one, binding.changed(metas={**binding.metas, **{k: values[k] for k in own}}, grid=grid,
+                                               options={**binding.options, **{k: values[k] for k in launch if values[k] != launch[k][0]}}))
+        if made is not None and made.params == one.program.params and not refusal(made, setting, one.surface):
+            with contextlib.suppress(KirError, *FAULTS):
+                seen[chosen] = sum(c.seconds for c in modelled(made, setting, one.surface))
+            start = Start("as it is", left_to_nvcc(made) if one.surface == "cuda" else made)
+            yield start, Plan(OWN, (), WHY, point={k: v for k, v in values.items() if v != every[k][0]}, family=OWN, surface=one.surface)
+    points = sorted(itertools.product(*(range(len(v)) for v in every.values())), key=lambda c: (sum(c), c))[1:] if own else []
+    for chosen in points[:VARIED // 2]:
+        yield from look(chosen)
+    best = min(seen, key=lambda c: (seen[c], c), default=())
+    for chosen in sorted(points, key=lambda c: (sum(a != b for a, b in zip(c, best)), c)):
+        yield from look(chosen)
+
+
+def _read_with(one: Subject, binding: Binding) -> Program | None:
+    try:
+        with notices():
+            return load_expert(one.file, binding).program
+    except (KirError, *FAULTS):
+        return None
+
+
+def _steps(program: Program) -> list[frozenset[int]]:
+    """By axis of the grid, what places are multiplied by as it moves."""
+    out: list[frozenset[int]] = []
+    for axis in (a for k in program.kernels for a in k.grid):
+        found = (polynomial(x) for k in program.kernels for s in k.body for x in walk(s) if isinstance(x, Binary) and x.type == I32)
+        out.append(frozenset(c for terms in found for atoms, c in terms.items() if any(isinstance(a, Var) and a.name == axis.name for a in atoms)))
+    return out
+
+
+def _counted_by(extent: str | int, values: Mapping[int, int]) -> str | int:
+    """An extent of a grid that is a quotient by one of these numbers, by the other that stands for it."""
+    if isinstance(extent, int):
+        return extent
+    return re.sub(r"(, *|// *)(\d+)(?=\)|$)", lambda m: f"{m[1]}{values.get(int(m[2]), int(m[2]))}", extent)
 
 
 def called_with(file: str) -> Mapping[str, int] | None:
@@ -225,7 +303,7 @@ def _alike(program: Program) -> list[dict[str, int]]:
     names = [p.name for p in program.params if p.role == "size" and p.value is None]
     groups = {x for each in wholes(promised(program)).values() for x in each}
     most, small = dict(_kept_small(program)), windows(program)
-    return [{x: min(base, most.get(x, base)) for x in names} | dict.fromkeys(groups, GROUPS) | small for base in (*LONG, *USUAL) if names]
+    return [{x: min(base, most.get(x, base)) for x in names} | dict.fromkeys(groups, min(GROUPS, base // 8)) | small for base in (*LONG, *USUAL) if names]
 
 
 def usual_sizes(program: Program, called: Mapping[str, int] | None = None) -> dict[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kir.analysis.target.legalize import legalize
@@ -102,8 +102,8 @@ class CpuJudge:
         from kir.gate.cases import FRESH
 
         verdict = self.verdict(program, "kir" if (content_hash(program), surface) in self.compiled else surface, FRESH)
-        if not verdict.accepted:
-            return Measured(math.inf, accepted=False, reason=verdict.reason)
+        if not verdict.accepted or (fault := "" if not self.compiles else as_called(program, self.setting, surface)):
+            return Measured(math.inf, accepted=False, reason=verdict.reason if not verdict.accepted else fault)
         return Measured(float(f"{sum(c.seconds for c in modelled(program, self.setting, surface)):.6g}"))
 
     def verdict(self, program: Program, surface: str, fresh: int = 0) -> Verdict:
@@ -116,6 +116,22 @@ class CpuJudge:
         if isinstance(problem, ProgramProblem):
             return gate_cpu(program, None, surface, targets, problem.against, cache=self.cache, fresh=fresh)
         return gate_cpu(program, problem, surface, targets, cache=self.cache, fresh=fresh)
+
+
+def as_called(program: Program, setting: Setting, surface: str) -> str:
+    """What Triton's compiler says against a program as it is called at a setting's sizes: it compiles another text where they are multiples of 16, which not
+    each program comes through. Nothing where it says nothing, and of other surfaces."""
+    if surface != "triton":
+        return ""
+    whole = {name for name, value in setting.shape.sizes.items() if value % 16 == 0}
+    try:
+        emitted = backend(surface).emit(program)
+        entries = tuple(replace(e, arguments=tuple(replace(a, divisor=16) if a.kind == "scalar" and a.source in whole and a.dtype.startswith(("i", "u")) else a
+                                                   for a in e.arguments)) for e in emitted.entries)
+        backend(surface).compile(replace(emitted, entries=entries), setting.target)
+    except KirError as bad:
+        return f"called at {setting.shape.name}: {bad.diagnostics[0].message}"
+    return ""
 
 
 @dataclass

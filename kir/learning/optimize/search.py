@@ -9,7 +9,7 @@ import contextlib
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, field, replace
 from functools import partial
 from typing import Any
@@ -27,9 +27,9 @@ from kir.learning.optimize.judge import LAST, RECORDED, SURELY, UNPRICED, WORTH,
 from kir.learning.optimize.lift import FAULTS, Left, Lifted, Prefixes, said_of
 from kir.learning.optimize.plan import INTERRUPTED, OTHERS, Budget, Plan, PlanSource, Setting, streams_of
 from kir.learning.optimize.policy import NO_POLICY, Known, Policy, estimated, features_of, promise, untried
+from kir.learning.optimize.schedules.usual import sources as usual_sources
 from kir.learning.optimize.several import alone, narrowed, taken, together
 from kir.learning.optimize.sources import multiplies
-from kir.learning.optimize.sources import sources as usual_sources
 from kir.learning.optimize.starts import Start, left_to_nvcc, starts
 from kir.learning.tune.search import Measured
 from kir.rewrite import Step
@@ -41,8 +41,9 @@ ROUND, BATCH = 8, 4
 """Plans of the best family that are built between two gated candidates; candidates that are prepared (compiled) together where times are measured."""
 EARLY, EARLY_GATED = 12, 2
 """Plans of the first round after which a candidate may be gated already, and candidates that are before every family has been built once."""
-FAILURES, HOPELESS = 2, 2.5
-"""Plans of a family in a row that come to nothing before it is given up on a start; how many times slower than the best what is not gated seems."""
+FAILURES, HOPELESS, LATE = 2, 2.5, 6
+"""Plans of a family in a row that come to nothing before it is given up on a start; how many times slower than the best what is not gated seems; the part
+of the seconds after which a candidate is gated all the same, where building takes long."""
 UNSEEN, OWN = 0.6, 4
 """What the estimate of a family of which nothing was gated is multiplied with, so that each gets its turn; and how often, if learned on the operator."""
 GAIN, AGAIN = 0.995, 3
@@ -52,7 +53,7 @@ KERNELS = "kernels"
 """The family of plans that make each kernel of a program fast by itself."""
 EACH, EACH_KEPT, GROWN = 40, 6, 32
 """Plans that are built for one of several kernels; of these, so many are tried in company; those that are built around what seems fastest, ungated."""
-HOMES, FORMED = ("pipeline", "lineage"), ("tiles", "scan")
+HOMES, FORMED = ("pipeline", "lineage"), ("tiles", "scan", "counters")
 """Sources whose plans were learned on one program each, which they name; how families begin whose plans are made for the form that a kernel has."""
 BELIEVED = 0.9
 """A modelled time below so much of what moving the tensors once takes is not believed: the model has not counted something."""
@@ -144,6 +145,7 @@ class Search:
     as_given: Judge | None = None
     """Who says whether the kernel as given is right, and its time; by default the CPU's gate, uncompiled, which says nothing of the time."""
     from_starts: Sequence[Start] | None = None
+    varied: Iterable[tuple[Start, Plan]] = ()  # the kernel with other values of its own parameters
     within: Callable[[], None] | None = None
     """Raises when a search that this one is a part of has used up its budget."""
     stoppable: bool = False
@@ -185,8 +187,7 @@ class Search:
         return Found(self.setting, self.baseline, best, self.gated, self.count, self.pruned, ended, self.recorder.events, spent, self.judge.measures, seeming,
                      slight if slight is not None and not self.judge.measures and slight.time < GAIN * self.baseline.time else None)
 
-    def _seeming(self) -> list[Candidate]:
-        """Candidates that were not judged and seem faster than the kernel as given."""
+    def _seeming(self) -> list[Candidate]:  # candidates that were not judged and seem faster than the kernel as given
         return [c for c in self.known.values() if c.measured is None and c.seconds < GAIN * self.baseline.seconds]
 
     def _begin(self) -> None:
@@ -197,7 +198,7 @@ class Search:
         self.failures: dict[tuple[str, str, str], int] = {}
         self.multiplying: dict[int, tuple[Program, bool]] = {}
         self.foreign, self.kin = set[tuple[str, str, str]](), set[str]()
-        self.count, self.gating = 0, 0.0
+        self.count, self.gating, self.since = 0, 0.0, 0.0
 
     def _right_again(self) -> Candidate | None:
         """The best that is faster than the kernel as given and right on inputs that it has not seen: of many one may have been right by luck, and the one
@@ -224,8 +225,7 @@ class Search:
         """The best without what its plans promised of the sizes and no step needed: the same kernel for more of them, judged once more at those."""
         begun, plans = best, [best.plan]
         while begun.parent:
-            begun = self.known[begun.parent, best.surface]
-            plans.insert(0, begun.plan)
+            plans.insert(0, (begun := self.known[begun.parent, best.surface]).plan)
         made = replace(best, program=narrowed(begun.start.program, plans, best.program, self._taken))
         made.key = self._key(made.program, best.surface)
         over = self.recorder.clock + self.gating > self.budget.seconds or self.recorder.knows_again(best.key)  # of a log that ends with the best as it was
@@ -304,25 +304,35 @@ class Search:
 
     # -------------------------------------------------------------------------------------------------------------------- the course
     def _first(self, early: bool = False) -> None:
-        """Every family of plans once on every start. With `early`, the most promising candidate is gated after every few of them, if it promises to be the
-        best so far: a search that ends soon has something then."""
-        begun = list(self.from_starts) if self.from_starts is not None else starts(self.program, self.setting, self.budget.seconds / 6, self.given_surface)
+        """Every family of plans once on every start. With `early`, the most promising candidate is gated after every few of them: a search that ends soon has
+        something then."""
+        begun = list(self.from_starts) if self.from_starts is not None else starts(self.program, self.setting, self.budget.seconds / LATE, self.given_surface)
         for start in begun:
             self.recorder.add("start", name=start.name, program=content_hash(start.program), back=len(start.steps))
         for start in begun:
             self._open(start)
-        order = {key: number for number, key in enumerate(self.streams)}
+        order, self.since = {key: number for number, key in enumerate(self.streams)}, self.recorder.clock
+        for start, plan in self.varied if early else ():
+            late = self.recorder.clock > self.since + self.budget.seconds / LATE
+            if not str(stored.get("plan")).startswith(plan.source) if (stored := self.recorder.next_stored()) else late:
+                break
+            self._build(start, plan, plan.surface)
+        self.since = self.recorder.clock
         for key in sorted(self.streams.keys() - self.foreign, key=lambda key: (-self._prior(key), order[key])):
+            if early and self.recorder.due(lambda: self.recorder.clock > self.since + self.budget.seconds / LATE):
+                self._gate_first()
             before = self.count // EARLY
             self._grow(key, 1)
-            if early and self.count // EARLY > before:
-                for c in self._next()[:1]:
-                    if len(self.gated) < EARLY_GATED:
-                        self._gate(c)
+            if early and self.count // EARLY > before and len(self.gated) < EARLY_GATED:
+                self._gate_first()
+
+    def _gate_first(self) -> None:
+        list(map(self._gate, self._next()[:1]))
+        self.since = self.recorder.clock
 
     def _search(self) -> None:
         self._first(early=True)
-        grown: set[str] = set()
+        grown = set[str]()
         while True:
             batch = self._next()
             if batch:
@@ -357,14 +367,11 @@ class Search:
                     if source.name in HOMES and not products:
                         first = next(plans, None)
                         plans = itertools.chain([] if first is None else [first], plans)
-                        if first is not None and first.home is not None and self._multiplies(first.home):
+                        if first is not None and (home := first.home) is not None and self.multiplying.setdefault(id(home), (home, multiplies(home)))[1]:
                             self.foreign.add(key)
                     self.streams.setdefault(key, (start, plans))
                     if operator == self.setting.problem.spec.operator:
                         self.kin.add(family)
-
-    def _multiplies(self, home: Program) -> bool:
-        return self.multiplying.setdefault(id(home), (home, multiplies(home)))[1]
 
     def _kernel_by_kernel(self, start: Start, surface: str) -> Iterator[Plan]:
         """Plans for all kernels of a program: what is best for each alone, then what is next best for one."""
@@ -392,8 +399,7 @@ class Search:
             return 0
         start, plans = self.streams[key]
         done = 0
-        for plan in plans:
-            done += 1
+        for done, plan in enumerate(plans, 1):
             made = self._build(start, plan, key[2])
             self.failures[key] = 0 if made is not None else self.failures.get(key, 0) + 1
             if self.failures[key] >= FAILURES:
@@ -405,8 +411,7 @@ class Search:
 
     def _on_top(self, grown: set[str]) -> int:
         """Single passes on the best gated states, each state once."""
-        built = 0
-        passes = [s for s in self.sources if s.name == "pass"]
+        built, passes = 0, [s for s in self.sources if s.name == "pass"]
         for state in sorted((c for c in self.gated if c.measured is not None and c.measured.accepted), key=self._time)[:WIDTH]:
             if state.key in grown or not passes:
                 continue
@@ -437,10 +442,8 @@ class Search:
                     kept, now = fewer, min(now, seconds)
             elif key == best.key:
                 kept = fewer
-        if len(kept) == len(best.plan.steps) - len(best.left):
-            return 0
         plan = replace(best.plan, source=best.plan.source + SHORTENED, steps=tuple(kept))
-        return self._build(best.start, plan, best.surface) is not None
+        return len(kept) < len(best.plan.steps) - len(best.left) and self._build(best.start, plan, best.surface) is not None
 
     # ------------------------------------------------------------------------------------------------------------------ one candidate
     def _build(self, start: Start, plan: Plan, surface: str, parent: Candidate | None = None) -> Candidate | None:
@@ -473,7 +476,7 @@ class Search:
             done = self._taken(start.program, plan)
         except (KirError, *FAULTS) as bad:
             return "", None, None, said_of(bad)
-        if not done.steps:
+        if not done.steps and plan.steps:
             return "", None, None, "none of its steps applies"
         if not plan.parts and len(done.left) > plan.most_left:
             return "", None, None, "most of its steps do not apply"
@@ -503,15 +506,13 @@ class Search:
         self._check()
         if len(self.gated) >= self.budget.candidates:
             raise _Over(self.budget.all_gated)
-        begun = self.recorder.clock
+        begun, before = self.recorder.clock, self._best()
         doing(f"gating a candidate for {self.setting.problem.name}", len(self.gated), self.budget.candidates)
-        before = self._best()
         with ending(time.monotonic() + max(0.0, self.budget.seconds - self.recorder.clock)):
             c.measured = Measured.from_json(self.recorder.gated(c.key, partial(self._word, self.judge.judge, c)))
         self.gated.append(c)
         self.gating = max(self.gating, self.recorder.clock - begun)
-        best = self._best()
-        if best is not None and best is not before:
+        if (best := self._best()) is not None and best is not before:
             self.recorder.add("best", candidate=best.key, seconds=best.measured.seconds if best.measured else None)
 
     def _word(self, of: Callable[[Program, str], Measured], c: Candidate) -> dict[str, Any]:
@@ -529,8 +530,7 @@ class Search:
     # --------------------------------------------------------------------------------------------------------------------- estimates
     def _next(self) -> list[Candidate]:
         """The candidates to gate next: those that seem fastest by the forecast, corrected by what was gated."""
-        rest = [c for c in self.known.values() if c.measured is None]
-        left = self.budget.candidates - len(self.gated)
+        rest, left = [c for c in self.known.values() if c.measured is None], self.budget.candidates - len(self.gated)
         if not left:
             raise _Over(self.budget.all_gated)
         best = self._best()
@@ -544,7 +544,7 @@ class Search:
         order = sorted(rest, key=lambda c: (self._estimate(c) * (UNSEEN ** (OWN if self.meant(c) else 1) if c.plan.family in fresh else 1.0)
                                             * untried(c.plan.family, c.surface, c.plan.point, measured)
                                             * math.exp(-0.3 * self.policy.score(c.features)), c.number))
-        batch: list[Candidate] = []
+        batch = list[Candidate]()
         for c in order:
             if not (self.judge.measures and any(x.plan.family == c.plan.family for x in batch) and c.plan.family not in seen):
                 batch.append(c)
@@ -569,9 +569,9 @@ class Search:
 
     def _best(self) -> Candidate | None:
         right = [c for c in self.gated if c.measured is not None and c.measured.accepted]
-        if not self.judge.measures:  # of two that are alike the shorter story
-            return min(right, key=lambda c: (round(math.log(self._time(c)) / SAME), len(c.steps), self._time(c))) if right else None
-        return min(right, key=self._time) if right else None
+        if self.judge.measures or not right:
+            return min(right, key=self._time, default=None)
+        return min(right, key=lambda c: (round(math.log(self._time(c)) / SAME), len(c.steps), self._time(c)))  # of two that are alike the shorter story
 
     def _time(self, c: Candidate) -> float:
         return c.measured.seconds if c.measured is not None else math.inf

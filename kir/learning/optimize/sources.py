@@ -21,7 +21,7 @@ from kir.learning.cards.card import Card
 from kir.learning.cards.library import library
 from kir.learning.cards.use import applications
 from kir.learning.optimize.lift import Left, taken
-from kir.learning.optimize.plan import Plan, PlanSource, Setting
+from kir.learning.optimize.plan import Plan, Setting
 from kir.learning.tune.space import Point, Space, Value, shipped_spaces
 from kir.lineage.records.folder import Folder
 from kir.lineage.records.record import Lineage
@@ -137,15 +137,15 @@ def _tunable(steps: Sequence[Step]) -> list[tuple[str, str]]:
 
 def _domain(key: tuple[str, str], program: n.Program, setting: Setting) -> tuple[Value, ...]:
     if key == ("mask-tail", "extent"):
-        return tuple(x for x in sorted({_up(extent) for extent in loop_extents(program, setting)}) if x <= LONGEST_ROW)
+        return tuple(x for x in sorted({up(extent) for extent in loop_extents(program, setting)}) if x <= LONGEST_ROW)
     if key == ("multi-threaded-block", "threads"):
-        return _threads(program, setting) or _DOMAINS[key]
+        return row_threads(program, setting) or _DOMAINS[key]
     return _DOMAINS[key]
 
 
-def _threads(program: n.Program, setting: Setting) -> tuple[int, ...]:
+def row_threads(program: n.Program, setting: Setting) -> tuple[int, ...]:
     """Threads that have so much to do each, for the longest row that a loop of the program runs over; none where it has no such loop."""
-    row = max(map(_up, loop_extents(program, setting)), default=0)
+    row = max(map(up, loop_extents(program, setting)), default=0)
     return tuple(dict.fromkeys(min(1024, max(32, row // each)) for each in A_THREAD)) if row > 32 else ()
 
 
@@ -213,12 +213,12 @@ def narrowing(program: n.Program, setting: Setting) -> tuple[str, ...]:
     out = list[str]()
     for name in loop_sizes(program):
         if (value := setting.shape.sizes.get(name)) is not None:
-            out += [f"{name} >= 1", f"{name} <= {_up(value)}"]
+            out += [f"{name} >= 1", f"{name} <= {up(value)}"]
             out += [f"{name} % {d} == 0" for d in DIVISORS if value % d == 0][:1]
     return tuple(out)
 
 
-def _up(value: int) -> int:
+def up(value: int) -> int:
     return 1 << max(0, (value - 1).bit_length())
 
 
@@ -320,25 +320,6 @@ class ThreadsSource:
                 yield Plan(f"threads {kernel.name}", steps, cls.claim, point={"threads": count}, family=f"threads {count}", surface=setting.surface)
 
 
-@dataclass(frozen=True)
-class ScanSource:
-    """Running sums of rows as scans of tiles: a loop is lengthened to a power of two, becomes a scan, and its tile is spread over threads."""
-
-    name: str = "scan"
-
-    def plans(self, program: n.Program, setting: Setting) -> Iterator[Plan]:
-        """Threads by how much each has to do; none where no loop folds what it stores as it goes."""
-        loops = [s for k in program.kernels for s in statements(k.body) if isinstance(s, n.For) and any(isinstance(x, n.Store) for x in s.body)]
-        if not loops:
-            return
-        again = (Step("running-sum"),) if sites(pass_class("running-sum").with_options({}), program) else ()  # of what walked back to a sum for each
-        facts, claim = narrowing(program, setting), pass_class("tile-scan").claim
-        for extent in (x for x in sorted({_up(x) for x in loop_extents(program, setting)}) if x <= LONGEST_ROW):
-            for threads in _threads(program, setting) or THREADS:
-                steps = (*again, Step("mask-tail", {"extent": extent}), Step("tile-scan"), Step("multi-threaded-block", {"threads": threads}))
-                yield Plan("scan", steps, claim, True, {"extent": extent, "threads": threads}, "scan", setting.surface, facts, ALIGN)
-
-
 COLUMNS = (32, 64, 16, 128)
 """Neighbors along the axis that memory is contiguous along which a CTA takes, where what it folds lies across: 32 of 4 bytes are what DRAM is read in."""
 ROWS = (1, 4, 2, 8)
@@ -390,7 +371,7 @@ class TileSource:
             yield "tiles", "", self._planned("tiles", self._along(kernel, column, _innermost(program, folds), setting), program, setting, not loops)
             if len(folds) == 1:
                 yield "tiles parts", "", self._planned("tiles parts", self._parts(kernel, column, folds[0], setting), program, setting, everywhere=False)
-        long = sorted({_up(x) for x in loop_extents(program, setting) if x > WINDOW})
+        long = sorted({up(x) for x in loop_extents(program, setting) if x > WINDOW})
         if long and long[-1] <= LONGEST_ROW:
             yield "tiles folded", "", self._folds(program, setting, long)
         if rows is not None and column is not None and folds:
@@ -413,7 +394,7 @@ class TileSource:
             yield Plan(family, (*steps, *once), pass_class("tile").claim, everywhere, point, family, setting.surface, facts, ALIGN)
 
     def _along(self, kernel: n.Kernel, column: int, loops: Sequence[str], setting: Setting) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:
-        most, some = _up(_extent(kernel, column, setting)), LOOPED if loops else PLAIN  # a longer tile would be empty but for its beginning
+        most, some = up(_extent(kernel, column, setting)), LOOPED if loops else PLAIN  # a longer tile would be empty but for its beginning
         for factor in (8, 1, 4, 16) if loops else (1,):
             for threads, each in [(t, e) for t, e in some if t * e <= most] or [(t, most // t) for t in (64, 128, 32) if t <= most] or [(32, 1)]:
                 steps = (_tile(kernel, column, threads * each), _threads_of(kernel, threads),
@@ -544,7 +525,7 @@ def _extent(kernel: n.Kernel, axis: int, setting: Setting) -> int:
 def _fitting(kernel: n.Kernel, rows: int, column: int, tiles: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Tiles that are no larger than the axes, where these are numbers."""
     most = [int_value(kernel.grid[axis].extent) or LONGEST_ROW for axis in (rows, column)]
-    return [(m, c) for m, c in tiles if m <= _up(most[0]) and c <= _up(most[1])]
+    return [(m, c) for m, c in tiles if m <= up(most[0]) and c <= up(most[1])]
 
 
 def _product(kernel: n.Kernel, rows: int, column: int, m: int, c: int, depth: int, threads: int) -> tuple[Step, ...]:
@@ -591,10 +572,5 @@ def _axes_of_results(kernel: n.Kernel) -> tuple[int | None, int | None]:
     return ranked[-2] if len(ranked) > 1 else None, ranked[-1] if ranked else None
 
 
-def sources() -> tuple[PlanSource, ...]:
-    """The sources of a search by default."""
-    return PipelineSource(), LineageSource(), TileSource(), CardSource(), ScanSource(), PassSource()
-
-
-__all__ = ["CardSource", "LineageSource", "PassSource", "PipelineSource", "ScanSource", "ThreadsSource", "TileSource", "by_distance", "loop_sizes", "narrowing",
-           "sources", "stored_lineages"]
+__all__ = ["CardSource", "LineageSource", "PassSource", "PipelineSource", "ThreadsSource", "TileSource", "by_distance", "loop_sizes", "narrowing",
+           "stored_lineages"]

@@ -37,7 +37,7 @@ def as_the_call_has_them(known: Known, arrays: Mapping[str, Array], told: Iterab
                 continue
             value = known.examples[d.name]
             same = [v for v in named.values() if known.examples[v.name] == value]
-            if len(same) > 1 and len(shape) == 1:
+            if len(same) > 1 and axis < max(1, len(shape) - 1):
                 continue  # how far the kernel reaches says which
             if value & (value - 1) == 0 or (len(same) > 1 and len(shape) > 2):  # powers of two meet by chance
                 there = {known.resolved(e) for k, other in shapes.items() if k != name for e in _there(other, axis, len(shape))}
@@ -69,6 +69,8 @@ def _alike_in_memory(known: Known, arrays: Mapping[str, Array]) -> Iterator[str]
                 parted = False
                 for d, e in zip(shape, other):
                     d, e = known.resolved(d), known.resolved(e)
+                    if any(known.example(x) == known.example(e) and known.resolved(x) != e for x in other):
+                        continue  # square: how far the kernel reaches says which
                     if d != e and isinstance(d, n.Var) and known.names.get(d.name, (9, ""))[0] >= 2:
                         known.same(d, e)
                         parted = True
@@ -121,13 +123,24 @@ def parts_as_seen(examples: Mapping[str, int], sizes: Iterable[str], lone: Itera
 
 
 def whole_parts(binding: Binding, made: Callable[[Binding], n.Program], examples: Mapping[str, int]) -> list[str]:
-    """That a size is a multiple of another one by which the kernel divides it, as facts that the binding does not have, where it is so in the call that was
-    seen: query heads that share those of keys, channels of groups."""
+    """That a size is a multiple of another one by which the kernel divides it, or of a number by which it divides it to step from row to row, as facts that
+    the binding does not have, where it is so in the call that was seen: query heads that share those of keys, channels of groups; words of eight numbers."""
     try:
         program = made(binding)
     except KirError:
         return []
-    pairs = {(x.a.name, x.b.name): None for k in program.kernels for x in walk(k)
-             if isinstance(x, n.Binary) and x.op in ("floordiv", "tdiv") and isinstance(x.a, n.Var) and isinstance(x.b, n.Var)}
+    pairs, rows = dict[tuple[str, str], None](), dict[str, set[int]]()
+    for x in (x for k in program.kernels for x in walk(k) if isinstance(x, n.Binary)):
+        if x.op in ("floordiv", "tdiv") and isinstance(x.a, n.Var) and isinstance(x.b, n.Var):
+            pairs[x.a.name, x.b.name] = None
+        for part, other in ((x.a, x.b), (x.b, x.a)) if x.op == "mul" else ():
+            while isinstance(part, n.Cast):
+                part = part.x
+            by = build.int_value(part.b) if isinstance(part, n.Binary) and part.op in ("floordiv", "tdiv") else None
+            if by and by > 1 and isinstance(part, n.Binary) and isinstance(part.a, n.Var) and build.int_value(other) is None:
+                rows.setdefault(part.a.name, set()).add(by)
     facts = [f"{a} % {b} == 0" for a, b in pairs if a in binding.sizes and b in binding.sizes and b in examples and examples.get(a, 1) % examples[b] == 0]
+    for a, found in rows.items():
+        whole = [by for by in sorted(found, reverse=True) if a in binding.sizes and a in examples and examples[a] % by == 0]
+        facts += [f"{a} % {by} == 0" for k, by in enumerate(whole) if all(more % by for more in whole[:k])]
     return [fact for fact in facts if fact not in binding.facts]

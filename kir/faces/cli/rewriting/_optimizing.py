@@ -12,7 +12,7 @@ from kir.base.diagnostic import Diagnostic
 from kir.faces.cli._result import Result
 from kir.hardware.target import Target
 from kir.learning.optimize.events import Recorder
-from kir.learning.optimize.inputs import Subject
+from kir.learning.optimize.inputs import Subject, varied
 from kir.learning.optimize.judge import CpuJudge, Judge
 from kir.learning.optimize.plan import Setting
 from kir.learning.optimize.policy import Policy
@@ -69,7 +69,8 @@ class Where:
 def search_run(one: Subject, setting: Setting, allowed: Budget, policy: Policy, log: Path | None, where: Where) -> Found:
     """One search, gated where it was asked for."""
     def searching(judge: Judge, at: Setting, stoppable: bool = True) -> Found:
-        return Search(one.program, at, judge, policy=policy, budget=allowed, recorder=Recorder.over(log), given_surface=one.surface, stoppable=stoppable).run()
+        return Search(one.program, at, judge, policy=policy, budget=allowed, recorder=Recorder.over(log), given_surface=one.surface, stoppable=stoppable,
+                      varied=varied(one, at)).run()
 
     with ExitStack() as held:
         engine = held.enter_context(where.engine())

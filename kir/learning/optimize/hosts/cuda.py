@@ -355,6 +355,7 @@ def _sizes(launch: _Launch, binding: Binding, said: Mapping[str, str], emitted: 
     plain |= {param: size for size, (param, whole) in derived.items() if names[size] == whole}
     words_of_the_grid = {*re.findall(r"[A-Za-z_]\w*", " ".join(map(str, binding.grid)))}
     unused = UNUSED + len(emitted.entries)
+    names |= {size: size for size in binding.sizes if size not in names and size in said.values()}  # what the kernel is given and does not look at
     for size in (x for x in binding.sizes if x not in names):
         names[size] = _of_the_grid(size, launch, binding, names) if looked_at[size] > unused or size in words_of_the_grid else "0"
     sizes = {x: n.Var(x, I32) for x in binding.sizes}

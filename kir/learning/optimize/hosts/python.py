@@ -18,7 +18,7 @@ from kir.ir.canonical import alpha_equal
 from kir.ir.nodes import Program
 from kir.ir.printer import expr_text
 from kir.ir.types import I32, DType
-from kir.ir.visit import walk
+from kir.ir.visit import names_read, walk
 from kir.learning.optimize.hosts import scratch
 from kir.learning.optimize.hosts.decorators import worked_out
 from kir.learning.optimize.hosts.grids import MAKES, PURE, around_of, grid_of, said_as
@@ -221,6 +221,8 @@ def _dispatched(text: str, tree: ast.Module, call: ast.Expr, made: ast.FunctionD
         for x in (x for x in factors if x in binding.sizes and x not in names and factors.count(x) == 1):
             if all(y in names for y in factors if y != x):
                 names[x] = f"({place} // ({' * '.join(names[y] for y in factors if y != x)}))"
+    where += _by_shapes(binding, said, names, {a.of for e in entries for a in e.arguments if a.kind == "scalar" and _looked_at(a.name, a.of, emitted, program)}
+                        | {x for e in entries for d in e.grid for x in names_read(d)} | {x for f in program.facts for x in names_read(f)})
     names |= {a.of: _unused(a.of, binding, said) for e in entries for a in e.arguments if a.kind == "scalar" and a.of in binding.sizes and a.of not in names
               and not _looked_at(a.name, a.of, emitted, program)}
     sizes = {x: n.Var(x, I32) for x in binding.sizes}
@@ -299,6 +301,21 @@ def _looked_at(name: str, size: str, emitted: Emitted, program: Program) -> bool
     spaces = (expr_text(d) for w in program.workspaces for d in w.buffer.shape)
     told = [*((name, text) for text in bodies), *((size, x) for e in emitted.entries for x in (*map(expr_text, e.grid), *spaces, *facts))]
     return any(re.search(rf"\b{word}\b", text) for word, text in told)
+
+
+def _by_shapes(binding: Binding, said: Mapping[str, str], names: dict[str, str], looked_at: set[str]) -> list[str]:
+    """Gives sizes that only shapes say, and that matter, their `names`: the extent of a tensor that the launch is given by a name, of as many axes. What must
+    hold of those."""
+    where = list[str]()
+    for size in (x for x in binding.sizes if x in looked_at and x not in names):
+        for tensor, bound in binding.tensors.items():
+            if size in map(str, bound.shape) and (word := said.get(tensor, "")).isidentifier():
+                dims = [*map(str, bound.shape)]
+                names[size] = f"{word}.shape[{dims.index(size)}]"
+                known = [(k, names.get(d, d)) for k, d in enumerate(dims) if d != size and (d in names or d.isdecimal())]
+                where += [f"{word}.dim() == {len(dims)}", *(x for k, d in known if (x := f"{word}.shape[{k}] == {d}") and d != f"{word}.shape[{k}]")]
+                break
+    return where
 
 
 def _unused(size: str, binding: Binding, said: Mapping[str, str]) -> str:

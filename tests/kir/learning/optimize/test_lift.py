@@ -16,7 +16,8 @@ from kir.ir.visit import statements, walk
 from kir.learning.optimize import lift
 from kir.learning.optimize.lift import Left, Lifted, lifted, taken
 from kir.learning.optimize.plan import Setting
-from kir.learning.optimize.sources import LineageSource, PipelineSource, ScanSource, loop_sizes, narrowing
+from kir.learning.optimize.schedules.scans import ScanSource
+from kir.learning.optimize.sources import LineageSource, PipelineSource, loop_sizes, narrowing
 from kir.learning.optimize.words import in_words_of, renamed
 from kir.learning.tune.rank import promised
 from kir.learning.tune.space import find_space

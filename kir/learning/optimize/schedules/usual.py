@@ -1,0 +1,15 @@
+"""The sources of plans that a search has by default."""
+from __future__ import annotations
+
+from kir.learning.optimize.plan import PlanSource
+from kir.learning.optimize.schedules.counters import CountersSource
+from kir.learning.optimize.schedules.scans import ScanSource
+from kir.learning.optimize.sources import CardSource, LineageSource, PassSource, PipelineSource, TileSource
+
+
+def sources() -> tuple[PlanSource, ...]:
+    """One of each, in the order in which their families are built first."""
+    return PipelineSource(), LineageSource(), TileSource(), CardSource(), ScanSource(), CountersSource(), PassSource()
+
+
+__all__ = ["sources"]
