@@ -195,10 +195,9 @@ def _row(found: list[dict[str, Any]], made: dict[Key, Any]) -> list[dict[str, An
 def page(rows: list[dict[str, Any]]) -> str:
     """The table."""
     lines = ["# What `kir tune` alone finds at shapes twice and half as large", "",
-             "Made by `python -m benchmarks.gpu_workloads.tuned find` and `measure`: of each surface's pipeline `kir tune SPACE --problem P --shape HALF --shape "
-             f"TWICE --judged-at SMALL --on gpu --budget {BUDGET}`: the whole gate at the small shape; what it found was measured in turns with the "
-             "references, and all that it computes compared with theirs, as the rows of the workloads are. A ratio over 1 means that KIR's kernel is faster.",
-             "",
+             "Made by `python -m benchmarks.gpu_workloads.tuned find` and `measure`: of each surface's pipeline `kir tune SPACE --problem P --shape HALF "
+             f"--shape TWICE --judged-at SMALL --on gpu --budget {BUDGET}`: the whole gate at the small shape; what it found was measured in turns with the "
+             "references, and all that it computes compared with theirs, as the rows of the workloads are. A ratio over 1 means that KIR's is faster.", "",
              "| " + " | ".join(HEAD) + " |", "| " + " | ".join("---" for _ in HEAD) + " |"]
     for r in sorted(rows, key=lambda r: str(r["workload"])):
         measured_at = f"{r['device'].removeprefix('NVIDIA ')}, {r['when']}"

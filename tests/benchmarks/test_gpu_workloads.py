@@ -297,8 +297,8 @@ def test_each_surface_is_tuned_at_shapes_twice_and_half_as_large() -> None:
         problem, many = load_problem(s["problem"]), [math.prod(sizes.values()) for sizes in s["rows"].values()]
         assert shape_of(problem, s["judged"]) and len(many) == 2 and max(many) >= 4 * min(many)
         assert all([*sizes] == [*problem.shapes[0].sizes] for sizes in s["rows"].values())
-    row = {"workload": "fmha", "row": "a", "way": "fmha_d128_sm90 rows=128", "verdict": "accepted", "median": 1e-3, "fault": "", "reference": "cuDNN", "its": 1.1e-3,
-           "device": "NVIDIA H200", "when": "now"}
+    row = {"workload": "fmha", "row": "a", "way": "fmha_d128_sm90 rows=128", "verdict": "accepted", "median": 1e-3, "fault": "", "reference": "cuDNN",
+           "its": 1.1e-3, "device": "NVIDIA H200", "when": "now"}
     assert "| 1000.0 us | cuDNN | 1100.0 us | 1.100 | H200, now |" in tuned.page([row])
     assert "not timed: wrong" in tuned.page([{**row, "fault": "wrong"}])
 
