@@ -80,6 +80,7 @@ def find(seconds: float = SECONDS) -> None:
         for done in as_completed([pool.submit(_found, what, until) for what in left]):
             known += done.result()
             write_atomic(FOUND, json.dumps(known))
+            print(*(f"{f['space']} at {f['row']}: {f['point']} after {f['took']:.0f} s, {f['verdict']}" for f in done.result()), sep="\n", flush=True)
 
 
 def _found(what: dict[str, Any], until: float) -> list[dict[str, Any]]:
@@ -99,6 +100,8 @@ def _found(what: dict[str, Any], until: float) -> list[dict[str, Any]]:
         why = "its gate did not end in time"
     except (ValueError, KeyError, IndexError):
         why = (done.stderr.strip().splitlines() or ["it said nothing"])[-1][:200]
+    if not log.exists():
+        print(f"{what['space']}: {why}", file=sys.stderr)
     return [{**about, "row": row, "point": best["point"], "verdict": why, "seconds": best["seconds"], "took": time.monotonic() - begun}
             for row, sizes in what["rows"].items() if (best := _best(log, sizes))]
 
