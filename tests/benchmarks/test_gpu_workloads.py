@@ -303,14 +303,16 @@ def test_each_surface_is_tuned_at_shapes_twice_and_half_as_large() -> None:
     assert "not timed: wrong" in tuned.page([{**row, "fault": "wrong"}])
 
 
-def test_of_a_search_that_did_not_end_the_fastest_that_it_measured_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_search_found_is_kept_and_of_one_that_did_not_end_the_fastest_and_it_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("FOUND", "LOGS"):
         monkeypatch.setattr(tuned, name, tmp_path / name)
     one, other = (s for s in tuned.searches() if s["space"] in ("gdn_d128_sm90", "conv2d_sm90"))
     monkeypatch.setattr(tuned, "searches", lambda: [one, other])
+    asked = list[str]()
     done = {"shapes": [{"best": {"parameters": {"form": "pairs"}, "seconds": 1e-3}}] * 2}
 
     def ask(words: list[str], timeout: float, **_: object) -> subprocess.CompletedProcess[str]:
+        asked.append(words[4])
         if one["space"] in words:
             return subprocess.CompletedProcess(words, 0, json.dumps(done), "")
         sizes, taken = next(iter(other["rows"].values())), ((1, True, 2.0), (2, True, 1.0), (3, False, 0))
@@ -323,6 +325,8 @@ def test_of_a_search_that_did_not_end_the_fastest_that_it_measured_is_kept(tmp_p
     kept = {(f["space"], f["row"]): f for f in json.loads((tmp_path / "FOUND").read_text())}
     assert [(f["point"], f["verdict"]) for f in kept.values() if f["workload"] == "gdn"] == [({"form": "pairs"}, "accepted")] * 2
     assert [(f["point"], f["verdict"]) for f in kept.values() if f["workload"] == "conv2d"] == [({"rows": 2}, "its gate did not end in time")]
+    tuned.find(1.0)
+    assert sorted(asked) == sorted([one["space"], other["space"], other["space"]])
 
 
 def test_rows_that_another_machine_measured_are_taken_where_they_are_newer(tmp_path: Path) -> None:
@@ -335,23 +339,6 @@ def test_rows_that_another_machine_measured_are_taken_where_they_are_newer(tmp_p
     assert table.take(tmp_path / "there", tmp_path / "here") == 2
     assert [(r["shape"], r["when"]) for r in table.kept(tmp_path / "here")] == [("a", "2026-01-02 00:00"), ("b", "2026-01-01 12:00"), ("c", "2026-01-02 00:00")]
     assert "| gdn | c | ours |" in (tmp_path / "here" / "gpu-workloads.md").read_text()
-
-
-def test_what_a_search_found_is_kept_and_one_that_failed_is_asked_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(tuned, "FOUND", tmp_path / "tuned.json")
-    fails, asked = {tuned.searches()[0]["space"]}, list[str]()
-
-    def found(what: dict[str, Any]) -> dict[str, Any]:
-        asked.append(what["space"])
-        return {**what, "fault": "none"} if what["space"] in fails else {**what, "point": {}}
-
-    monkeypatch.setattr(tuned, "_found", found)
-    tuned.find()
-    first = len(asked)
-    assert first == len(tuned.searches())
-    fails.clear()
-    tuned.find()
-    assert set(asked[first:]) == {tuned.searches()[0]["space"]}
 
 
 def _doubled(key: str) -> Program:
