@@ -18,8 +18,8 @@ from pathlib import Path
 
 ARCHITECTURE = "9.0a"
 HEADS, DTYPES = (64, 128), ("float16",)
-UNUSED, INSTANCE = re.compile(r"_paged_|_mask_[23]"), re.compile(r"(?s)^template( cudaError_t .*?);", re.MULTILINE)
-"""Sources of kernels that nothing calls, and what asks for such a kernel in them: each would take minutes to compile."""
+UNUSED, INSTANCE, LINES = re.compile(r"_paged_|_mask_[23]"), re.compile(r"(?s)^template( cudaError_t .*?);", re.MULTILINE), re.compile(r"(?m)^#include .*$")
+"""Sources of kernels that nothing calls, what asks for such a kernel in them, and what they include: each would take minutes to compile."""
 PACKAGE = '''"""Modules of FlashInfer {version}, compiled ahead for {architecture}."""
 from pathlib import Path
 
@@ -51,9 +51,7 @@ def main(words: list[str]) -> int:
             for dtype in (getattr(torch, name) for name in DTYPES):
                 specs.append(gen_batch_prefill_module("fa3", dtype, dtype, dtype, torch.int32, head, head, 0, False, False, False))
         for spec in specs:
-            for source in map(Path, spec.sources):
-                if UNUSED.search(source.name):
-                    source.write_text(INSTANCE.sub(r"template <>\1 { return cudaErrorNotSupported; }", source.read_text()))
+            _leave_out(sorted(map(Path, spec.sources)))
         with ThreadPoolExecutor() as pool:
             [*pool.map(lambda spec: spec.build(verbose=True), specs)]
         for spec in specs:
@@ -63,6 +61,17 @@ def main(words: list[str]) -> int:
             print(kept, kept.stat().st_size >> 20, "MiB", flush=True)
     (package / "__init__.py").write_text(PACKAGE.format(version=version, architecture=ARCHITECTURE))
     return 0
+
+
+def _leave_out(sources: list[Path]) -> None:
+    """Make the sources of kernels that nothing calls empty; the last of the others says that they are none, so that all has a name to link with."""
+    unused = [x for x in sources if UNUSED.search(x.name)]
+    said = "".join(INSTANCE.sub(r"template <>\1 { return cudaErrorNotSupported; }", LINES.sub("", x.read_text())) for x in unused)
+    for each in unused:
+        each.write_text("")
+    if unused:
+        last = next(x for x in reversed(sources) if "_mask_" in x.name and x not in unused)
+        last.write_text(f"{last.read_text()}\n{said}")
 
 
 def _stub(place: Path) -> str:
