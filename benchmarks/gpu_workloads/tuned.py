@@ -47,23 +47,23 @@ HEAD = ("shape", "found by `kir tune`", "its verdict", "median", "fastest refere
 
 
 def searches() -> list[dict[str, Any]]:
-    """A search for each pipeline: the workload, the space, the problem, the shape at which winners are gated, and the rows with their sizes; those that
-    take the longest first."""
+    """A search for each pipeline: the workload, the space, the problem, the shape at which winners are gated, and the rows with their sizes; those whose
+    gates take the longest last."""
     whole: list[tuple[str, str, str, dict[str, Sizes], tuple[str, ...]]] = [
-        ("gdn", "gdn_d128", "B=1,L=330,H=1,G=2", {n: dict(zip("BLHG", s, strict=True)) for n, s in RULES.items()},
-         ("gdn_d128_sm90", "gdn_d128_boxes_triton", "gdn_d128_roles_tilelang")),
-        ("fmha", "fmha_d128", "B=1,H=2,L=1024", {r.name: r.sizes for r in ATTENTION[False]},
-         ("fmha_d128_stay_sm90", "fmha_d128_even_short_triton", "fmha_d128_stay_tilelang")),
-        ("fmha", "fmha_d128_causal", "B=1,H=2,L=1024", {r.name: r.sizes for r in ATTENTION[True]},
-         ("fmha_d128_causal_stay_sm90", "fmha_d128_causal_short_triton", "fmha_d128_causal_stay_tilelang")),
+        ("conv2d", "conv2d", "N=1,H=56,W=56,C=64,F=128", {n: dict(zip("NHWCF", s[:5], strict=True)) for n, s in CONVOLUTION.items()},
+         ("conv2d_sm90", "conv2d_boxes_triton", "conv2d_tilelang_roles")),
+        ("topk", "topk", "R=64,N=4096,K=512", {n: dict(zip("RNK", s[:3], strict=True)) for n, s in ROWS.items()},
+         ("topk_rows", "topk_tiles_triton", "topk_rows_tilelang")),
         ("bmm", "bmm:bf16", "G=2,M=512,N=512,K=512", {n: r.sizes for n, r in BATCHES.items()},
          ("bmm_sm90", "bmm_triton_halves", "bmm_tilelang_roles")),
         ("gemm", "gemm:bf16", "M=1024,N=1024,K=1024", {n: r.shape.sizes for n, r in SQUARES.items()},
          ("gemm_sm90", "gemm_triton_halves", "gemm_tilelang_roles")),
-        ("conv2d", "conv2d", "N=1,H=56,W=56,C=64,F=128", {n: dict(zip("NHWCF", s[:5], strict=True)) for n, s in CONVOLUTION.items()},
-         ("conv2d_sm90", "conv2d_triton", "conv2d_tilelang_roles")),
-        ("topk", "topk", "R=64,N=4096,K=512", {n: dict(zip("RNK", s[:3], strict=True)) for n, s in ROWS.items()},
-         ("topk_rows", "topk_tiles_triton", "topk_rows_tilelang")),
+        ("fmha", "fmha_d128", "B=1,H=2,L=1024", {r.name: r.sizes for r in ATTENTION[False]},
+         ("fmha_d128_stay_sm90", "fmha_d128_even_short_triton", "fmha_d128_stay_tilelang")),
+        ("fmha", "fmha_d128_causal", "B=1,H=2,L=1024", {r.name: r.sizes for r in ATTENTION[True]},
+         ("fmha_d128_causal_stay_sm90", "fmha_d128_causal_short_triton", "fmha_d128_causal_stay_tilelang")),
+        ("gdn", "gdn_d128", "B=1,L=330,H=1,G=2", {n: dict(zip("BLHG", s, strict=True)) for n, s in RULES.items()},
+         ("gdn_d128_sm90", "gdn_d128_boxes_triton", "gdn_d128_roles_tilelang")),
     ]
     return [{"workload": workload, "space": space, "problem": problem, "judged": judged, "rows": rows}
             for workload, problem, judged, rows, spaces in whole for space in spaces]

@@ -306,7 +306,7 @@ def test_each_surface_is_tuned_at_shapes_twice_and_half_as_large() -> None:
 def test_what_a_search_found_is_kept_and_of_one_that_did_not_end_the_fastest_and_it_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("FOUND", "LOGS"):
         monkeypatch.setattr(tuned, name, tmp_path / name)
-    one, other = (s for s in tuned.searches() if s["space"] in ("gdn_d128_sm90", "conv2d_sm90"))
+    one, other = (next(s for s in tuned.searches() if s["space"] == space) for space in ("gdn_d128_sm90", "conv2d_sm90"))
     monkeypatch.setattr(tuned, "searches", lambda: [one, other])
     asked = list[str]()
     done = {"shapes": [{"best": {"parameters": {"form": "pairs"}, "seconds": 1e-3}}] * 2}

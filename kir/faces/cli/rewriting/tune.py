@@ -69,9 +69,9 @@ def command(
     rows: list[dict[str, Any]] = []
     shown: list[Any] = []
     last = None
-    ask = forecaster(model)
+    ask, known = forecaster(model), dict[tuple[str, ...], Any]()
     for each in shapes:
-        candidates, pruned = ranked(space, wanted, each, device, ask=ask)
+        candidates, pruned = ranked(space, wanted, each, device, known=known, ask=ask)
         if not candidates:
             raise error("KIR-U006", f"no point of '{space.name}' can run at {each.name} on {device.name}", subject=space.name,
                         witness=tuple(f"{count} points: {why}" for why, count in sorted(pruned.reasons.items(), key=lambda kv: -kv[1])[:5]))
