@@ -190,7 +190,7 @@ class _Tiled:
     def place(self, image: str, p: str, q: str, tap: n.Expr) -> tuple[n.Expr, ...] | None:
         """Where a panel that begins at a tap lies in the images, of a box at a place of the output; None where it is no box."""
         pixel, taps = (build.var(axis) for axis in self.view.axes)
-        at = dict(zip(digits(pixel, self.result.at.buffer.shape[:3]), (build.var(x) for x in (image, p, q)), strict=True))
+        at: dict[n.Node, n.Expr] = dict(zip(digits(pixel, self.result.at.buffer.shape[:3]), (build.var(x) for x in (image, p, q)), strict=True))
         index = [transform(e, lambda old, new: at.get(new, new)) for e in self.view.at.index if isinstance(e, n.Expr)]
         if len(index) != 4 or index[0] != build.var(image) or any(self.view.axes[0] in names_read(e) for e in index):
             return None
@@ -198,7 +198,7 @@ class _Tiled:
             return None
         if index[3] != build.mod(taps, self.view.at.buffer.shape[3]):
             return None
-        return tuple(substitute(e, {self.view.axes[1]: tap}) for e in index)  # type: ignore[misc]  # expressions stay such
+        return tuple(substitute(e, {self.view.axes[1]: tap}) for e in index)
 
     def boxed(self, kernel: n.Kernel, rows: int, taken: set[str]) -> n.Kernel:
         """The kernel over boxes of so many rows."""
@@ -259,14 +259,15 @@ def _straight(kernel: n.Kernel, taken: set[str]) -> tuple[int, n.Kernel] | str:
     out, images = store.at.buffer, box.value.at.buffer
     pixel, tap, xm, ym = (fresh(x, taken) for x in ("pixel", "tap", f"{images.name}m", f"{out.name}m"))
     begin = build.mul(build.var(loop.var.name), panel)
-    at = {build.var(x): d for x, d in zip((image, p, q), digits(build.var(pixel), out.shape[:3]), strict=True)}
+    at: dict[n.Node, n.Expr] = dict(zip((build.var(x) for x in (image, p, q)), digits(build.var(pixel), out.shape[:3]), strict=True))
+    at[begin] = build.var(tap)
     lows = [x.lo if isinstance(x, n.Span) else x for x in box.value.at.index]
-    index = [transform(e, lambda old, new: build.var(tap) if new == begin else at.get(new, new)) for e in lows]  # type: ignore[arg-type]  # variables are nodes
+    index = tuple(transform(e, lambda old, new: at.get(new, new)) for e in lows)
     whole, filters = product_of(out.shape[:3]), next((v for v in views if not v.axes), None)
-    if filters is None or not all(isinstance(e, n.Expr) for e in index):
+    if filters is None:
         return "no filters are seen as a matrix"
     seen = n.Buffer(xm, images.dtype, (whole, filters.buffer.shape[1]), "global")
-    view = n.View(seen, n.Region(images, tuple(index)), (pixel, tap), box.value.other)  # type: ignore[arg-type]  # expressions, as asked above
+    view = n.View(seen, n.Region(images, index), (pixel, tap), box.value.other)
     result = n.View(n.Buffer(ym, out.dtype, (whole, out.shape[3]), "global"), n.Region(out))
     i = build.var(kernel.grid[0].name)
     tile = build.span(build.mul(i, high * wide), high * wide)
