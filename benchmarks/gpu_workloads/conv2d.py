@@ -116,7 +116,15 @@ ROWS_OF_PIXELS = (
         ("rows=128 columns=128 stages=2 threads=256", 2 * SMS), ("rows=128 columns=64 stages=4 threads=128", 2 * SMS),
         ("rows=128 columns=64 stages=2 threads=128", 3 * SMS), ("rows=128 columns=256 stages=3 threads=256", SMS))),
 )
-POINTS = (*TRIED, *ROWS_OF_PIXELS, *(f"{point}{EARLY}" for point in (*TRIED, *ROWS_OF_PIXELS) if "_tilelang" not in point))
+TURNS = STAYING.removeprefix(f"{FLAT}; ")
+BOXES = tuple(f"conv2d_boxes_triton {tile} {rest}{turns}{EARLY}"
+              for tile in ("rows=128 high=2", "rows=128 high=4", "rows=128 high=8", "rows=64 high=8")
+              for rest, ctas in (("columns=128 stages=4 threads=256", 1), ("columns=64 stages=4 threads=128", 2), ("columns=256 stages=3 threads=256", 1),
+                                 ("columns=128 stages=4 threads=128", 2))
+              if ("threads=128" in rest if "rows=64" in tile else rest != "columns=128 stages=4 threads=128")
+              for turns in ("", f" then {TURNS % (ctas * SMS)}"))
+"""Triton copies boxes of an image too, of filters that move by single pixels; all of them begin early."""
+POINTS = (*TRIED, *ROWS_OF_PIXELS, *BOXES, *(f"{point}{EARLY}" for point in (*TRIED, *ROWS_OF_PIXELS) if "_tilelang" not in point))
 """Those that were the fastest of a row once, or might be, and those of them that begin early."""
 OF_ROWS = ("cuda", "cuda, sm_80", "triton", "tilelang")
 """What has a row of its own: each surface, and CUDA's code for sm_80, which later devices run too."""
@@ -181,12 +189,23 @@ def suits(point: str, n: int, h: int, w: int, c: int, f: int, kind: Kind) -> boo
     flat = point.removesuffix(EARLY) in ROWS_OF_PIXELS
     if flat and kind != (1, 1):
         return False
+    if point in BOXES and (kind != (3, 1) or (at["rows"], at["high"]) not in _boxes(h, w)):
+        return False
     tiles = -(-n * -(-h // stride) * -(-w // stride) // at["rows"]) * -(-f // at["columns"])
     steps, parts = taps * taps * c // 64, at.get("parts", 1)
-    few = "_multicast rows=64" in point or "_once" in point or (" then " in point and not flat and steps > LONG)
+    few = "_multicast rows=64" in point or "_once" in point or (" then " in point and not flat and "_boxes" not in point and steps > LONG)
     if at["columns"] > f or (few and tiles > 2 * SMS):
         return False
     return parts == 1 or (tiles * parts <= 2 * SMS and steps >= 4 * parts)
+
+
+def _boxes(h: int, w: int) -> list[tuple[int, int]]:
+    """The pixels of a box, and its rows: of 128 pixels the widest of those of which the most lies in an image, and a box of 64 of which more does."""
+    def inside(pixels: int, high: int) -> float:
+        return h * w / (-(-h // high) * high * -(-w // (pixels // high)) * (pixels // high))
+
+    best = max((2, 4, 8), key=lambda high: inside(128, high))
+    return [(128, best), *([(64, 8)] if inside(64, 8) > inside(128, best) else [])]
 
 
 def _settings(point: str) -> dict[str, int]:

@@ -48,7 +48,9 @@ def page() -> str:
         "A row is one of the catalogue of intents; a cell names the surfaces of the stored pipelines that have a step of it. Written by",
         "`python -m benchmarks.gpu_workloads.intents --write`.",
         "",
-        f"Of {len(intents)} rows that have passes {len(used)} are used by a workload's pipeline.",
+        f"Each row has a pass: {len(intents)}. {len(used)} are used by a workload's pipeline; of the others none has a step (the "
+        "answers of top-k and of the gated delta rule, which come whole, hold some within): "
+        f"{', '.join(str(row) for row in sorted(set(intents) - set(used)))}.",
         "",
         f"| row | intents | steps | {' | '.join(HOMES)} |",
         f"| ---: | --- | --- | {' | '.join('---' for _ in HOMES)} |",

@@ -3,8 +3,10 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import os
 import pickle
+import subprocess
 import sys
 import weakref
 from contextlib import nullcontext
@@ -37,6 +39,8 @@ from kir.interp import run
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.learning.tune.space import find_space
+from kir.problem import load_problem
+from kir.problem.problem import shape_of
 from kir.surface import Artifact, Emitted, backend
 
 
@@ -118,8 +122,9 @@ def _naive(x: Any, w: Any, taps: int, stride: int) -> Any:
     ((3, 2), "conv2d_sm90_split rows=64 columns=64 stages=3 parts=2"),
     ((1, 2), "conv2d_sm90_pingpong rows=64 columns=64 stages=3 raster=8 rounds=1"),
     ((3, 1), "conv2d_triton rows=64 columns=64 stages=2 threads=128"),
+    ((3, 1), "conv2d_boxes_triton rows=64 high=4 columns=64 stages=2 threads=128"),
     ((3, 2), "conv2d_tilelang rows=64 columns=64 stages=2 threads=128"),
-], ids=["1x1", "3x3 of every other pixel", "1x1 of every other pixel", "Triton", "TileLang"])
+], ids=["1x1", "3x3 of every other pixel", "1x1 of every other pixel", "Triton", "boxes of pixels", "TileLang"])
 def test_every_kind_of_convolution_is_right(kind: conv2d.Kind, point: str) -> None:
     taps, stride = kind
     rng = np.random.default_rng(2)
@@ -286,14 +291,43 @@ def test_the_machine_code_is_told_by_what_it_holds() -> None:
 
 def test_each_surface_is_tuned_at_shapes_twice_and_half_as_large() -> None:
     asked = tuned.searches()
-    assert {s["problem"].partition(":")[0] for s in asked} == set(tuned.SPACES)
-    for home in tuned.SPACES:
+    assert {s["workload"] for s in asked} == {"fmha", "conv2d", "topk", "gdn", "gemm", "bmm"}
+    for home in {s["problem"].partition(":")[0] for s in asked}:
         assert {find_space(s["space"]).surface for s in asked if find_space(s["space"]).home == home} == {"cuda", "triton", "tilelang"}
-    assert sorted({s["sizes"]["L"] for s in asked if s["workload"] == "fmha"}) == [1024, 4096]
-    row = {"row": "a", "way": "fmha_d128_sm90 rows=128", "verdict": "accepted", "median": 1e-3, "fault": "", "reference": "cuDNN", "its": 1.1e-3,
-           "device": "NVIDIA H200", "when": "now"}
+    for s in asked:
+        problem, many = load_problem(s["problem"]), [math.prod(sizes.values()) for sizes in s["rows"].values()]
+        assert shape_of(problem, s["judged"]) and len(many) == 2 and max(many) >= 4 * min(many)
+        assert all([*sizes] == [*problem.shapes[0].sizes] for sizes in s["rows"].values())
+    row = {"workload": "fmha", "row": "a", "way": "fmha_d128_sm90 rows=128", "verdict": "accepted", "median": 1e-3, "fault": "", "reference": "cuDNN",
+           "its": 1.1e-3, "device": "NVIDIA H200", "when": "now"}
     assert "| 1000.0 us | cuDNN | 1100.0 us | 1.100 | H200, now |" in tuned.page([row])
     assert "not timed: wrong" in tuned.page([{**row, "fault": "wrong"}])
+
+
+def test_what_a_search_found_is_kept_and_of_one_that_did_not_end_the_fastest_and_it_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("FOUND", "LOGS"):
+        monkeypatch.setattr(tuned, name, tmp_path / name)
+    one, other = (next(s for s in tuned.searches() if s["space"] == space) for space in ("gdn_d128_sm90", "conv2d_sm90"))
+    monkeypatch.setattr(tuned, "searches", lambda: [one, other])
+    asked = list[str]()
+    done = {"shapes": [{"best": {"parameters": {"form": "pairs"}, "seconds": 1e-3}}] * 2}
+
+    def ask(words: list[str], timeout: float, **_: object) -> subprocess.CompletedProcess[str]:
+        asked.append(words[4])
+        if one["space"] in words:
+            return subprocess.CompletedProcess(words, 0, json.dumps(done), "")
+        sizes, taken = next(iter(other["rows"].values())), ((1, True, 2.0), (2, True, 1.0), (3, False, 0))
+        rows = [{"sizes": sizes, "point": {"rows": r}, "accepted": right, "seconds": seconds} for r, right, seconds in taken]
+        Path(words[words.index("--log") + 1]).write_text("".join(json.dumps(r) + "\n" for r in rows))
+        raise subprocess.TimeoutExpired(words, timeout)
+
+    monkeypatch.setattr(subprocess, "run", ask)
+    tuned.find(1.0)
+    kept = {(f["space"], f["row"]): f for f in json.loads((tmp_path / "FOUND").read_text())}
+    assert [(f["point"], f["verdict"]) for f in kept.values() if f["workload"] == "gdn"] == [({"form": "pairs"}, "accepted")] * 2
+    assert [(f["point"], f["verdict"]) for f in kept.values() if f["workload"] == "conv2d"] == [({"rows": 2}, "its gate did not end in time")]
+    tuned.find(1.0)
+    assert sorted(asked) == sorted([one["space"], other["space"], other["space"]])
 
 
 def test_rows_that_another_machine_measured_are_taken_where_they_are_newer(tmp_path: Path) -> None:
@@ -306,23 +340,6 @@ def test_rows_that_another_machine_measured_are_taken_where_they_are_newer(tmp_p
     assert table.take(tmp_path / "there", tmp_path / "here") == 2
     assert [(r["shape"], r["when"]) for r in table.kept(tmp_path / "here")] == [("a", "2026-01-02 00:00"), ("b", "2026-01-01 12:00"), ("c", "2026-01-02 00:00")]
     assert "| gdn | c | ours |" in (tmp_path / "here" / "gpu-workloads.md").read_text()
-
-
-def test_what_a_search_found_is_kept_and_one_that_failed_is_asked_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(tuned, "FOUND", tmp_path / "tuned.json")
-    fails, asked = {tuned.searches()[0]["space"]}, list[str]()
-
-    def found(what: dict[str, Any]) -> dict[str, Any]:
-        asked.append(what["space"])
-        return {**what, "fault": "none"} if what["space"] in fails else {**what, "point": {}}
-
-    monkeypatch.setattr(tuned, "_found", found)
-    tuned.find()
-    first = len(asked)
-    assert first == len(tuned.searches())
-    fails.clear()
-    tuned.find()
-    assert set(asked[first:]) == {tuned.searches()[0]["space"]}
 
 
 def _doubled(key: str) -> Program:

@@ -1,4 +1,4 @@
-"""Lineages of one problem side by side: intents in rows, lineages in columns, one HTML file."""
+"""Lineages side by side, of one problem or of several: intents in rows, lineages in columns, one HTML file."""
 
 from __future__ import annotations
 
@@ -60,13 +60,14 @@ def surfaces(lineages: Sequence[tuple[Lineage, Folder]], diff_html: DiffHtml) ->
     steps = [shown(lineage, folder, diff_html) for lineage, folder in lineages]
     met = form_hashes([folder.program(lineage.states[-1]) for lineage, folder in lineages])
     numbers = {each: number for number, each in enumerate(dict.fromkeys(met), start=1)}
+    problems = [*dict.fromkeys(lineage.header.problem or "no problem" for lineage, _ in lineages)]
+    one = len({(lineage.header.problem, at) for (lineage, _), at in zip(lineages, met, strict=True)}) == len(problems)
     columns = [_column(lineage, folder, numbers[at], own) for (lineage, folder), at, own in zip(lineages, met, steps, strict=True)]
-    problems = sorted({lineage.header.problem or "no problem" for lineage, _ in lineages})
     naive = all(lineage.outcome.ended == "naive" for lineage, _ in lineages)
     rows = intent_rows(steps)
     shared = sum(all(cell.steps for cell in row.cells) for row in rows)
     return render("surfaces.html.j2", {
-        "columns": columns, "rows": rows, "problems": problems, "one": len(numbers) == 1, "naive": naive, "shared": shared, "meeting": met[0],
+        "columns": columns, "rows": rows, "problems": problems, "one": one, "naive": naive, "shared": shared, "meeting": met[0],
     })
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from kir.base.dataclass import dataclass
@@ -30,6 +30,10 @@ class DeviceMeasurer:
     shape: Shape
     surface: str
     budget: float = BUDGET
+    judged: Shape | None = None
+    """Where the oracle cannot compute `shape`: the shape at which the winner is gated in its place; at `shape` candidates are timed alone."""
+    verdicts: dict[str, Verdict] = field(default_factory=dict)
+    """What the whole gate said at `judged`, by the hash of the program: measurers of several shapes may have it in common."""
 
     @property
     def device(self) -> str:
@@ -52,14 +56,19 @@ class DeviceMeasurer:
         """The gate's word: correctness at secret shapes, then time at the shape."""
         from kir.gate.gpu import Options, gate_gpu
 
-        options = Options(shapes=(self.shape.name,), panel=False, sanitize=False, budget=self.budget, interpret=False)
+        options = Options(shapes=(self.shape.name,), panel=False, sanitize=False, budget=self.budget, interpret=False, replay=self.judged is None)
         return told(gate_gpu(self.gpu, candidate.program, self.problem, self.surface, options=options), self.shape)
 
     def gated(self, candidate: Candidate) -> Verdict:
-        """The whole gate for the winner: interpreter, compute-sanitizer, panel of references."""
+        """The whole gate for the winner: interpreter, compute-sanitizer, panel of references; at `judged`, where it is given, without the panel."""
         from kir.gate.gpu import Options, gate_gpu
 
-        return gate_gpu(self.gpu, candidate.program, self.problem, self.surface, options=Options(shapes=(self.shape.name,)))
+        if self.judged is None:
+            return gate_gpu(self.gpu, candidate.program, self.problem, self.surface, options=Options(shapes=(self.shape.name,)))
+        if candidate.key not in self.verdicts:
+            options = Options(shapes=(self.judged.name,), panel=False)
+            self.verdicts[candidate.key] = gate_gpu(self.gpu, candidate.program, with_shape(self.problem, self.judged), self.surface, options=options)
+        return self.verdicts[candidate.key]
 
 
 def told(verdict: Verdict, shape: Shape) -> Measured:

@@ -1,4 +1,4 @@
-"""lay lineages of one problem side by side in one HTML page: intents in rows, surfaces in columns
+"""lay lineages side by side in one HTML page: intents in rows, lineages in columns, those of one problem beside each other
 
 Each LINEAGE is a folder that `kir lineage` wrote (which holds a report of its own), or the lineage.json in it. `-o FILE.svg` draws the
 chain of one lineage alone, for a page of your own.
@@ -20,7 +20,7 @@ def command(
     output: Annotated[Path, typer.Option("--output", "-o", callback=can_be_written, help="the HTML file to write, or with .svg the picture of one lineage")
                       ] = Path("report.html"),
 ) -> Result:
-    """Lay lineages of one problem side by side in one HTML page: intents in rows, surfaces in columns."""
+    """Lay lineages side by side in one HTML page: intents in rows, lineages in columns, those of one problem beside each other."""
     from kir.base.diagnostic import usage
     from kir.base.store import write_atomic
     from kir.faces.report.page import picture
@@ -32,10 +32,9 @@ def command(
 
     folders = [opened(each) for each in lineages]
     records = [folder.read() for folder in folders]
-    problems = sorted({record.header.problem for record in records})
-    if len(problems) > 1:
-        told = tuple(f"{folder.root}: {record.header.problem or 'no problem'}" for folder, record in zip(folders, records, strict=True))
-        raise usage("KIR-S030", "lineages of different problems have no common table", witness=told, attempt="lineages of one problem")
+    named = [record.header.problem for record in records]
+    order = sorted(range(len(records)), key=lambda i: named.index(named[i]))
+    folders, records = [folders[i] for i in order], [records[i] for i in order]
     if output.suffix == ".svg":
         if len(records) > 1:
             raise usage("KIR-S031", "a picture shows one lineage", witness=tuple(str(each) for each in lineages), attempt="an .html page for several")
@@ -49,11 +48,14 @@ def command(
          "realized": record.outcome.realized, "steps": len(record.accepted), "meets": meeting}
         for folder, record, meeting in zip(folders, records, met, strict=True)
     ]
-    one = len(set(met)) == 1
+    problems = [*dict.fromkeys(record.header.problem for record in records)]
+    one = len({(record.header.problem, at) for record, at in zip(records, met, strict=True)}) == len(problems)
     lines = [
         f"{row['surface']:<9} {row['expert']}: {realized_text(record)}, ends {row['ended']} at {str(row['meets'])[:16]}"
         for row, record in zip(ends, records, strict=True)
     ]
     if len(records) > 1:
-        lines.append("they meet in one program" if one else "they do not meet in one program")
-    return Result({"problem": problems[0], "lineages": ends, "one": one, "report": str(output)}, "\n".join([*lines, f"the page: {output}"]))
+        each = " for each problem" if len(problems) > 1 else ""
+        lines.append(f"they meet in one program{each}" if one else f"they do not meet in one program{each}")
+    told = {"problem": problems[0], "problems": problems, "lineages": ends, "one": one, "report": str(output)}
+    return Result(told, "\n".join([*lines, f"the page: {output}"]))

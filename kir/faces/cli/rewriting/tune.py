@@ -32,6 +32,8 @@ def command(
     shape: Annotated[list[str] | None, typer.Option(help="a shape of the problem, or M=..,N=..,K=.. (may be repeated); by default all timed ones")] = None,
     target: Annotated[str, typer.Option(help="the device that is modelled, and on which results are kept on the CPU")] = "h200",
     on: Annotated[Literal["cpu", "gpu"], typer.Option(help="where candidates are measured")] = "cpu",
+    judged_at: Annotated[str, typer.Option(help="the shape at which winners are gated, where the oracle cannot compute those that are timed: "
+                                                "the whole gate, once for each program; by default the timed shape itself")] = "",
     budget: Annotated[int, typer.Option(min=1, help="measurements a shape")] = 12,
     log: Annotated[Path | None, typer.Option(help="measurements are added to this file, and taken from it (JSON lines)")] = None,
     save: Annotated[bool, typer.Option(help="keep the results, for `kir opt --tuned`")] = True,
@@ -61,13 +63,15 @@ def command(
         raise usage("KIR-C002", f"{subject} does not say what it computes", subject="kir tune", needs="--problem NAME")
     wanted = load_problem(problem or space.home)
     shapes = _shapes(wanted, shape or [])
+    judged = _shapes(wanted, [judged_at])[0] if judged_at else None
+    verdicts: dict[str, Verdict] = {}
     results: list[Tuned] = []
     rows: list[dict[str, Any]] = []
     shown: list[Any] = []
     last = None
-    ask = forecaster(model)
+    ask, known = forecaster(model), dict[tuple[str, ...], Any]()
     for each in shapes:
-        candidates, pruned = ranked(space, wanted, each, device, ask=ask)
+        candidates, pruned = ranked(space, wanted, each, device, known=known, ask=ask)
         if not candidates:
             raise error("KIR-U006", f"no point of '{space.name}' can run at {each.name} on {device.name}", subject=space.name,
                         witness=tuple(f"{count} points: {why}" for why, count in sorted(pruned.reasons.items(), key=lambda kv: -kv[1])[:5]))
@@ -76,7 +80,7 @@ def command(
             outcome, verdict = None, None
             results.append(_tuned(wanted, each, device.device.name, "modelled", best, best.seconds, len(candidates)))
         else:
-            name, outcome, verdict, found = _measured(space, wanted, each, candidates, left_after(budget, ask.spent), log, cache)
+            name, outcome, verdict, found = _measured(space, wanted, each, candidates, left_after(budget, ask.spent), log, cache, judged, verdicts)
             best = found[0]
             results.append(_with_panel(_tuned(wanted, each, name, "measured", best, found[1].seconds, len(outcome.taken)), verdict))
         last = best
@@ -98,8 +102,8 @@ def _shapes(problem: Problem, names: list[str]) -> list[Shape]:
 
 
 def _measured(space: Space, problem: Problem, shape: Shape, candidates: list[Candidate], budget: int, log: Path | None,
-              cache: Path | None) -> tuple[str, Outcome, Verdict, tuple[Candidate, Measured]]:
-    """Search on the device, then gate the winner in full; the next one where the gate refuses it."""
+              cache: Path | None, judged: Shape | None, verdicts: dict[str, Verdict]) -> tuple[str, Outcome, Verdict, tuple[Candidate, Measured]]:
+    """Search on the device, then gate the winner in full, at `judged` where that is given; the next one where the gate refuses it."""
     import sys
 
     from kir.base.diagnostic import error
@@ -109,16 +113,16 @@ def _measured(space: Space, problem: Problem, shape: Shape, candidates: list[Can
     from kir.learning.tune.device import DeviceMeasurer, told, with_shape
 
     with Gpu.open(cache) as gpu:
-        measurer = DeviceMeasurer(gpu, with_shape(problem, shape), shape, space.surface)
+        measurer = DeviceMeasurer(gpu, with_shape(problem, shape), shape, space.surface, judged=judged, verdicts=verdicts)
         about = {"subject": space.name, "problem": problem.name, "sizes": dict(shape.sizes), "surface": space.surface}
         outcome = search(candidates, measurer, budget, Log(log) if log is not None else None, about, batch=4,
                          told=lambda c, m: print(f"  {_point(c.point)}: {_time(m.seconds) if m.accepted else m.reason}", file=sys.stderr))
         order = sorted((x for x in outcome.taken if x[1].accepted), key=lambda x: x[1].seconds)
-        for candidate, _ in order:
+        for candidate, measured in order:
             verdict = measurer.gated(candidate)
-            found = told(verdict, shape)
+            found = told(verdict, judged or shape)
             if found.accepted:
-                return measurer.device, outcome, verdict, (candidate, found)
+                return measurer.device, outcome, verdict, (candidate, measured if judged else found)
     said = tuple(f"{_point(c.point)}: {m.reason}" for c, m in outcome.taken[:5])
     raise error("KIR-U007", f"the gate accepts none of {len(outcome.taken)} candidates of '{space.name}' at {shape.name}", subject=space.name, witness=said)
 

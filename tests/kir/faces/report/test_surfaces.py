@@ -82,13 +82,17 @@ def test_the_command_writes_it_and_says_where_they_meet(two: list[tuple[Lineage,
     assert (tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
-def test_lineages_of_different_problems_are_refused(two: list[tuple[Lineage, Folder]], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lineages_of_different_problems_lie_beside_each_other(two: list[tuple[Lineage, Folder]], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (lineage, _), _ = two
     other = lineage.model_copy(update={"header": lineage.header.model_copy(update={"problem": "softmax"})})
     Folder(tmp_path / "first").finish(_sealed(other))
-    assert run(["report", str(tmp_path / "first"), str(tmp_path / "second"), "-o", str(tmp_path / "page.html")]) == 2
-    said = capsys.readouterr().err
-    assert "KIR-S030" in said and "softmax" in said and not (tmp_path / "page.html").exists()
+    page = tmp_path / "page.html"
+    assert run(["report", *(str(tmp_path / x) for x in ("first", "second", "first")), "-o", str(page), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    problem = two[1][0].header.problem
+    assert told["problems"] == ["softmax", problem] and [Path(row["lineage"]).parent.name for row in told["lineages"]] == ["first", "first", "second"]
+    html = page.read_text(encoding="utf-8")
+    assert re.findall(r"<th><small>(.*?)</small>", html) == ["softmax", "softmax", problem] and (" of one problem meet in" in html) == told["one"]
 
 
 def _sealed(lineage: Lineage) -> Lineage:
