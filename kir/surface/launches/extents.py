@@ -233,7 +233,7 @@ def _fitted(binding: Binding, made: _Runs, names: Sequence[str]) -> _Fitted:
         more = tuple(found.ends.get(name, 0) for found in further) if len(further) == len(runs) else ends
         furthest = tuple(found.ends.get(name, 0) for found in most) if len(most) == len(runs) else ends
         told = rows_of(program, name, binding.sizes) if not ends == more == furthest else None
-        if told is not None and (ends, furthest) in alike:  # looked up at the same places
+        if not ends == more == furthest and (ends, furthest) in alike:  # looked up at the same places
             shapes[name] = alike[ends, furthest]
         elif more != ends and (table := _table(binding, name, ends, more, candidates)) is not None:
             length, shapes[name] = table
