@@ -342,7 +342,8 @@ class PartitionReduction(Pass):
         if self.behind:
             start = i + 3 + self.own
             between = block[start:start + _overwriting(block[start:], acc.buffer.name)]
-        rest = tuple(substitute_buffers(s, {acc.buffer.name: result}) if self.fresh else s for s in block[i + 2 + self.own + (self.behind or self.met) + len(between):])
+        done = i + 2 + self.own + (self.behind or self.met) + len(between)
+        rest = tuple(substitute_buffers(s, {acc.buffer.name: result}) if self.fresh else s for s in block[done:])
         share = loop if self.dealt == "begun" else _share(self, loop, team)
         own: n.Block = (acc, share)
         if self.dealt == "begun":
