@@ -18,7 +18,7 @@ from kir.ir.types import DTYPES, I32
 from kir.ir.visit import regions
 from kir.surface.launches.alike import as_seen, parts_as_seen
 from kir.surface.launches.reach import LEAN, PLACES, PRIMES, cut, divisions, grid_extents, leaves, longer, parted, quotients, ran, shares, small_sizes, tiles
-from kir.surface.launches.reached_by import least_with, multiples, rows_of, sizes_reached_by
+from kir.surface.launches.reached_by import least_with, multiples, product_of_sizes, rows_of, sizes_reached_by
 from kir.surface.launches.values import evaluated
 from kir.surface.launches.whole import deciding
 
@@ -31,8 +31,6 @@ MORE_PLACES = 6
 MOST_PLACES = 1 << 12
 """What they are less than in one that shows how far a kernel goes at most that caps them."""
 MOST_FACTORS = 4
-MOST_PRODUCT = 7
-"""Sizes of which a tensor's length may be the product where it is exactly as large as what is reached."""
 UNSTATED = "?"
 
 
@@ -95,7 +93,8 @@ def with_shapes(binding: Binding, made: Callable[[Binding], n.Program], guessed:
             for fact in [f for f in tiled.facts if f not in binding.facts]:
                 kept = [f for f in best.binding.facts if f != fact and f in tiled.facts]
                 other, ragged = _fitted(binding.changed(facts=kept), runs, names), _rest_of(fact, kept)
-                if other.amiss <= best.amiss and (not ragged or _fitted(binding.changed(facts=[*kept, ragged]), runs, names).amiss <= best.amiss):
+                if other.amiss <= best.amiss and other.parts <= best.parts and (
+                        not ragged or _fitted(binding.changed(facts=[*kept, ragged]), runs, names).amiss <= best.amiss):
                     best = other
     found = best.binding
     for name in () if open_shapes(found) else best.wrong:
@@ -187,6 +186,11 @@ class _Fitted:
     def amiss(self) -> tuple[int, int]:
         """How far it is from certain."""
         return (len(self.wrong), self.loose) if self.ran else (len(self.binding.tensors) + 1, 0)
+
+    @property
+    def parts(self) -> int:
+        """How many parts of sizes its shapes are made of: of two that fit, more of them fit by chance."""
+        return sum(str(d).count("//") for t in self.binding.tensors.values() for d in t.shape)
 
 
 def _fitted(binding: Binding, made: _Runs, names: Sequence[str]) -> _Fitted:
@@ -317,7 +321,7 @@ def _smallest(candidates: Sequence[_Shape], ends: Sequence[int], sizes: Mapping[
     same = next((c for c in candidates if c.elements == tuple(ends)), None) if any(ends) else None
     if same is None and len(set(ends)) == 1 < len(ends) and ends[0] > 1 and all(len(set(sizes[x])) > 1 for x in own):
         return _Shape((ends[0],), tuple(ends), not own)  # as many, whatever the sizes are
-    product_of = _product(tuple(ends), tuple((x, tuple(v)) for x, v in sizes.items())) if same is None and min(ends, default=0) > 1 else None
+    product_of = product_of_sizes(tuple(ends), tuple((x, tuple(v)) for x, v in sizes.items())) if same is None and min(ends, default=0) > 1 else None
     if product_of is not None:
         return _Shape((" * ".join(product_of),), tuple(ends))
     return same or least_with([c for c in candidates if not c.exact], ends, often, lambda of: _Shape(of, tuple(ends)))
@@ -332,17 +336,6 @@ def _of_whole_rows(binding: Binding, candidates: Sequence[_Shape], ends: Sequenc
     least = [a // row for a in ends] if row else []  # larger numbers may be more than there are
     fits = next((c for c in candidates if not c.exact and c.of != (1,) and all(have >= end for have, end in zip(c.elements, least))), None) if row > 1 else None
     return None if fits is None or not all(isinstance(d, str) for d in fits.of) else (*fits.of, row)
-
-
-def _product(ends: tuple[int, ...], sizes: tuple[tuple[str, tuple[int, ...]], ...], most: int = MOST_PRODUCT) -> tuple[str, ...] | None:
-    """Sizes whose product is as many elements as are reached in each run, each once."""
-    if all(end == 1 for end in ends):
-        return ()
-    for k, (name, values) in enumerate(sizes if most else ()):
-        if min(values) > 0 and all(end % v == 0 for end, v in zip(ends, values)) and (
-                rest := _product(tuple(end // v for end, v in zip(ends, values)), sizes[k + 1:], most - 1)) is not None:
-            return (name, *rest)
-    return None
 
 
 def _table(binding: Binding, name: str, ends: Sequence[int], more: Sequence[int], candidates: Sequence[_Shape]) -> tuple[int, Sequence[str | int]] | None:

@@ -11,6 +11,9 @@ from kir.ir.printer import expr_text
 from kir.ir.types import I32
 from kir.ir.visit import names_read, regions, walk
 
+MOST_PRODUCT = 7
+"""Sizes of which a tensor's length may be the product where it is exactly as large as what is reached."""
+
 
 def sizes_reached_by(program: n.Program, name: str, sizes: Collection[str]) -> frozenset[str]:
     """Those of `sizes` that decide where accesses to a tensor are: in an index, in what it is made of, in the bounds of loops around them, in conditions
@@ -148,3 +151,14 @@ def least_with(shapes: Sequence[S], ends: Sequence[int], often: Collection[int],
         if len(rounds) == 1 and k in often and (not below or all(k * x < y for x, y in zip(c.elements, below))):
             best, below = (c, k), tuple(k * x for x in c.elements)
     return least if best is None else times((f"{best[0].of[0]} * {best[1]}", *best[0].of[1:]))
+
+
+def product_of_sizes(ends: tuple[int, ...], sizes: tuple[tuple[str, tuple[int, ...]], ...], most: int = MOST_PRODUCT) -> tuple[str, ...] | None:
+    """Sizes whose product is as many elements as are reached in each run, each once."""
+    if all(end == 1 for end in ends):
+        return ()
+    for k, (name, values) in enumerate(sizes if most else ()):
+        if min(values) > 0 and all(end % v == 0 for end, v in zip(ends, values)) and (
+                rest := product_of_sizes(tuple(end // v for end, v in zip(ends, values)), sizes[k + 1:], most - 1)) is not None:
+            return (name, *rest)
+    return None
