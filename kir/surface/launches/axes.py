@@ -97,8 +97,8 @@ def with_counts(binding: Binding, made: Callable[[Binding], n.Program]) -> Bindi
     spoken = {m[1] for f in binding.facts if (m := re.fullmatch(r"(\w+) <=? .*", f))}
     best, left = binding, _times_unread(program, True)
     for most, flat in ((LONG, True), (MIDDLE, True), (SHORT, False)):
-        if not flat and best is not binding:
-            break
+        if (best is not binding and not flat) or (most == MIDDLE and not _unsigned_sizes(program)):
+            continue
         unread = _unread(program, flat)
         facts = [f"{name} <= {most}" for name in binding.sizes if name in unread and name not in spoken]
         bounded = _with(binding, made, facts, partial(_times_unread, flat=flat), left if flat else sum(unread.values()))
