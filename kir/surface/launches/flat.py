@@ -1,12 +1,22 @@
-"""Tensors of which a kernel is told the number of elements alone: one size in place of those of their axes."""
+"""What a kernel has flat: tensors of which it is told the number of elements alone get one size in place of those of their axes, arrays of shared memory the
+rows with which what is stored in them follows from where it is stored."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from kir.analysis.loops.loop_nest import KINDS, Nest, by_place, counters
+from kir.analysis.normal.regions import raised
+from kir.base.diagnostic import KirError
+from kir.ir import build
+from kir.ir import nodes as n
 from kir.ir.binding import Binding
+from kir.ir.build import polynomial
+from kir.ir.types import I32
+from kir.ir.visit import names_read, statements, substitute, walk
 from kir.surface.launches.assembled import Found
 
 _PRODUCT = re.compile(r"\w+(?: \* \w+)+")
@@ -56,3 +66,84 @@ def _merged(shape: list[str | int], name: str, parts: list[str]) -> list[str | i
 
 
 __all__ = ["flattened"]
+
+
+def with_rows(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding:
+    """The binding with rows for each array of shared memory that one statement fills, flat, where they say which element it is (`As[row * 8 + k]` of what lies
+    at `[row, k]`). `made` gives the program under a binding."""
+    try:
+        program = raised(made(binding))
+    except KirError:
+        return binding
+    for name, count in _flat(program):
+        fill = _fill(program, name)
+        if name in binding.arrays or fill is None or _follows(fill):
+            continue
+        for row in sorted(_strides(program, name, fill)):
+            shaped = binding.changed(arrays={**binding.arrays, name: [count // row, row]}) if count % row == 0 and 1 < row < count else binding
+            try:
+                found = _fill(raised(made(shaped)), name) if shaped is not binding else None
+            except KirError:
+                continue
+            if found is not None and len(found.store.at.index) == 2 and _follows(found):
+                binding = shaped
+                break
+    return binding
+
+
+def _flat(program: n.Program) -> Iterator[tuple[str, int]]:
+    """Arrays of shared memory of one axis, each with how many elements it has."""
+    for k in program.kernels:
+        for s in statements(k.body):
+            flat = isinstance(s, n.Alloc) and s.buffer.space == "shared" and s.init is None and len(s.buffer.shape) == 1
+            if flat and isinstance(s, n.Alloc) and (count := build.int_value(s.buffer.shape[0])):
+                yield s.buffer.name, count
+
+
+def _fill(program: n.Program, name: str) -> Nest | None:
+    """The one store to an array, with the loops around it; None where there are several, or it is another statement."""
+    found: list[Nest] = []
+    others = 0
+
+    def visit(block: n.Block, around: tuple[tuple[str, n.Var, int | n.Expr], ...], named: Mapping[str, n.Expr]) -> None:
+        nonlocal others
+        for s in block:
+            match s:
+                case n.Let(names=(one,)):
+                    named = {**named, one: _written_out(s.value, named)}
+                case n.For():
+                    known = s.kind in KINDS and s.var.of == I32
+                    visit(s.body, (*around, (s.kind, s.var, build.int_value(s.hi) or s.hi)) if known else around, named)
+                case n.Store() if s.at.buffer.name == name:
+                    index = [_written_out(i, named) for i in s.at.index if isinstance(i, n.Expr)]
+                    turns = tuple(x for x in around if any(x[1].name in names_read(i) for i in index))
+                    found.append(Nest(turns, n.Store(n.Region(s.at.buffer, tuple(index)), _written_out(s.value, named), s.mask, s.clip)))
+                case n.If():
+                    visit(s.then, around, named)
+                    visit(s.orelse, around, named)
+                case _:
+                    others += isinstance(s, (n.Copy, n.View, n.Opaque)) and any(isinstance(x, n.Buffer) and x.name == name for x in walk(s))
+    for k in program.kernels:
+        visit(k.body, (), {})
+    return found[0] if len(found) == 1 and not others and found[0].loops else None
+
+
+def _written_out(e: n.Expr, named: Mapping[str, n.Expr]) -> n.Expr:
+    """An expression without what its parts are called."""
+    mine = {name: named[name] for name in names_read(e) & named.keys()}
+    made: n.Expr = substitute(e, mine) if mine else e
+    return made
+
+
+def _follows(fill: Nest) -> bool:
+    """Whether what is stored follows from where it is stored."""
+    return by_place(fill, counters(len(fill.store.at.index), "at")) is not None
+
+
+def _strides(program: n.Program, name: str, fill: Nest) -> set[int]:
+    """Numbers that counters are multiplied with, or divided by, where an array is stored to or read."""
+    indices: Sequence[n.Expr] = [i for k in program.kernels for x in walk(k) if isinstance(x, n.Region) and x.buffer.name == name
+                                 for i in x.index if isinstance(i, n.Expr) and i.type == I32]
+    parts = [x for e in (*indices, fill.store.value, *fill.store.at.index) if isinstance(e, n.Expr) for x in walk(e)]
+    found = {abs(c) for i in indices for m, c in polynomial(i).items() if m}
+    return found | {int(x.b.value) for x in parts if isinstance(x, n.Binary) and x.op in ("floordiv", "mod") and isinstance(x.b, n.Const)}
