@@ -59,22 +59,22 @@ void run(float* C, const float* A, const float* B, int hA, int wA, int wB) {
 """, {"A": ["hA", "wA"], "B": ["wA", "wB"], "C": ["hA", "wB"]}, {"T": 8}, ("wB % 8 == 0", "hA % 8 == 0", "wA % 8 == 0")),
     "a product of one size, of which only the lengths of rows are told, in flat shared arrays": Unseen("""
 __global__ void product(float* C, const float* A, const float* B, int wA, int wB) {
-  __shared__ float As[32], Bs[32];
+  __shared__ float As[32], Bs[64];
   unsigned x = threadIdx.x % 8, y = threadIdx.x / 8, row = blockIdx.y, col = blockIdx.x;
   A += row * 4 * wA; B += col * 8; C += row * 4 * wB + col * 8;
   float sum = 0;
   for (int k = 0; k < wA; k += 8) {
     As[y * 8 + x] = A[y * wA + x];
-    for (unsigned i = 0; i < 8; i += 4) if (i == 0) Bs[y * 8 + x] = B[y * wB + x];
+    for (unsigned i = 0; i < 8; i += 4) Bs[(y + i) * 8 + x] = B[(y + i) * wB + x];
     __syncthreads();
     A += 8; B += 8 * wB;
-    for (int i = 0; i < 4; ++i) sum += As[y * 8 + i] * Bs[i * 8 + x];
+    for (int i = 0; i < 8; ++i) sum += As[y * 8 + i] * Bs[i * 8 + x];
     __syncthreads();
   }
   C[y * wB + x] = sum;
 }
 void run(float* C, const float* A, const float* B) { product<<<dim3(6, 5), 32>>>(C, A, B, 24, 48); }
-""", {"A": [20, 24], "B": [20, 48], "C": [20, 48]}, {"threads_x": 32}),
+""", {"A": [20, 24], "B": [24, 48], "C": [20, 48]}, {"threads_x": 32}),
     "a window of nine, steps and padding, a table of the device": Unseen("""
 #include <torch/extension.h>
 __constant__ float gains[5];
