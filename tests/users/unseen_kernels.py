@@ -15,6 +15,7 @@ class Unseen:
     dtypes: dict[str, str] | None = None
     scalars: dict[str, str | int] | None = None
     grid: list[str | int] | None = None
+    arrays: dict[str, list[int]] | None = None
 
 
 CUDA = {

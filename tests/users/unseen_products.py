@@ -74,7 +74,7 @@ __global__ void product(float* C, const float* A, const float* B, int wA, int wB
   C[y * wB + x] = sum;
 }
 void run(float* C, const float* A, const float* B) { product<<<dim3(6, 5), 32>>>(C, A, B, 24, 48); }
-""", {"A": [20, 24], "B": [24, 48], "C": [20, 48]}, {"threads_x": 32}),
+""", {"A": [20, 24], "B": [24, 48], "C": [20, 48]}, {"threads_x": 32}, arrays={"Bs": [8, 8]}),
     "a window of nine, steps and padding, a table of the device": Unseen("""
 #include <torch/extension.h>
 __constant__ float gains[5];
