@@ -1,11 +1,11 @@
-"""What a kernel has flat: tensors of which it is told the number of elements alone get one size in place of those of their axes, arrays of shared memory the
-rows with which what is stored in them follows from where it is stored."""
+"""What a kernel has flat: tensors of which it is told the number of elements alone get one size in place of those of their axes, arrays the rows
+with which what is stored in them follows from where it is stored, or that counters name."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from kir.analysis.loops.loop_nest import KINDS, Nest, by_place, counters
@@ -69,35 +69,35 @@ __all__ = ["flattened"]
 
 
 def with_rows(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding:
-    """The binding with rows for each array of shared memory that one statement fills, flat, where they say which element it is (`As[row * 8 + k]` of what lies
-    at `[row, k]`). `made` gives the program under a binding."""
+    """The binding with rows for each flat array of shared memory that one statement fills, where they say which element it is (`As[row * 8 + k]` of what lies
+    at `[row, k]`), and for each of a thread's own of which two counters name the elements (`sums[i * 8 + j]`). `made` gives the program under a binding."""
     try:
         program = raised(made(binding))
     except KirError:
         return binding
-    for name, count in _flat(program):
-        fill = _fill(program, name)
-        if name in binding.arrays or fill is None or _follows(fill):
+    for b in _flat(program):
+        fits = _follows if b.space == "shared" else _by_counters
+        if b.name in binding.arrays or fits(program, b.name) is not False:
             continue
-        for row in sorted(_strides(program, name, fill)):
-            shaped = binding.changed(arrays={**binding.arrays, name: [count // row, row]}) if count % row == 0 and 1 < row < count else binding
+        count = build.int_value(b.shape[0]) or 0
+        for row in (x for x in sorted(_strides(program, b.name)) if 1 < x < count and count % x == 0):
+            shaped = binding.changed(arrays={**binding.arrays, b.name: [count // row, row]})
             try:
-                found = _fill(raised(made(shaped)), name) if shaped is not binding else None
+                found = fits(raised(made(shaped)), b.name)
             except KirError:
                 continue
-            if found is not None and len(found.store.at.index) == 2 and _follows(found):
+            if found:
                 binding = shaped
                 break
     return binding
 
 
-def _flat(program: n.Program) -> Iterator[tuple[str, int]]:
-    """Arrays of shared memory of one axis, each with how many elements it has."""
+def _flat(program: n.Program) -> Iterator[n.Buffer]:
+    """Arrays of one axis, shared or a thread's own."""
     for k in program.kernels:
         for s in statements(k.body):
-            flat = isinstance(s, n.Alloc) and s.buffer.space == "shared" and s.init is None and len(s.buffer.shape) == 1
-            if flat and isinstance(s, n.Alloc) and (count := build.int_value(s.buffer.shape[0])):
-                yield s.buffer.name, count
+            if isinstance(s, n.Alloc) and s.buffer.space in ("shared", "register") and len(s.buffer.shape) == 1:
+                yield s.buffer
 
 
 def _fill(program: n.Program, name: str) -> Nest | None:
@@ -135,15 +135,27 @@ def _written_out(e: n.Expr, named: Mapping[str, n.Expr]) -> n.Expr:
     return made
 
 
-def _follows(fill: Nest) -> bool:
-    """Whether what is stored follows from where it is stored."""
-    return by_place(fill, counters(len(fill.store.at.index), "at")) is not None
+def _follows(program: n.Program, name: str) -> bool | None:
+    """Whether what is stored in an array follows from where it is stored; None where several statements store."""
+    fill = _fill(program, name)
+    return None if fill is None else by_place(fill, counters(len(fill.store.at.index), "at")) is not None
 
 
-def _strides(program: n.Program, name: str, fill: Nest) -> set[int]:
+def _by_counters(program: n.Program, name: str) -> bool | None:
+    """Whether each element of a thread's own array is named by counters alone, one for each axis; None where one is named otherwise than by a sum of them."""
+    places = [x.index for k in program.kernels for x in walk(k) if isinstance(x, n.Region) and x.buffer.name == name and x.index]
+    sums = [all(isinstance(i, n.Expr) and i.type == I32 and all(not m or (len(m) == 1 and isinstance(m[0], n.Var)) for m in polynomial(i)) for i in index)
+            for index in places]
+    if not all(sums) or not places:
+        return None
+    return all(isinstance(i, n.Var) for index in places for i in index)
+
+
+def _strides(program: n.Program, name: str) -> set[int]:
     """Numbers that counters are multiplied with, or divided by, where an array is stored to or read."""
-    indices: Sequence[n.Expr] = [i for k in program.kernels for x in walk(k) if isinstance(x, n.Region) and x.buffer.name == name
-                                 for i in x.index if isinstance(i, n.Expr) and i.type == I32]
-    parts = [x for e in (*indices, fill.store.value, *fill.store.at.index) if isinstance(e, n.Expr) for x in walk(e)]
+    fill = _fill(program, name)
+    indices = [i for k in program.kernels for x in walk(k) if isinstance(x, n.Region) and x.buffer.name == name
+               for i in x.index if isinstance(i, n.Expr) and i.type == I32]
+    parts = [x for e in (*indices, *((fill.store.value, *fill.store.at.index) if fill is not None else ())) if isinstance(e, n.Expr) for x in walk(e)]
     found = {abs(c) for i in indices for m, c in polynomial(i).items() if m}
     return found | {int(x.b.value) for x in parts if isinstance(x, n.Binary) and x.op in ("floordiv", "mod") and isinstance(x.b, n.Const)}
