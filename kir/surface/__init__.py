@@ -134,7 +134,7 @@ class Entry:
 class Emitted:
     """A program in a surface's own language. `program` is the content hash of what it was written from; `bindings`, by function, are
     the TOML texts under which the surface's frontend reads it back; `launch` is host code that launches the entries, where the surface
-    has such code apart from the kernels ("" where it has none, or what they need is no value of the host)."""
+    has such code apart from the kernels ("" where it has none, or what they need is no value of the host: `unlaunched` says which)."""
 
     surface: str
     program: str
@@ -143,6 +143,12 @@ class Emitted:
     entries: tuple[Entry, ...]
     bindings: tuple[tuple[str, str], ...] = ()
     launch: str = ""
+    unlaunched: str = ""
+
+    def whole(self) -> str:
+        """The text, and after it what launches it, or a comment that says why nothing does."""
+        after = self.launch or (f"// Nothing here launches this: {self.unlaunched}.\n" if self.unlaunched else "")
+        return self.text + (f"\n{after}" if after else "")
 
     def statement_of(self, line: int) -> StatementPath | None:
         """The statement that a line of the text belongs to, or None for a line that has none."""

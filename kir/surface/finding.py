@@ -21,7 +21,7 @@ from kir.surface.launches.alike import AS_SEEN, whole_parts
 from kir.surface.launches.assembled import UNKNOWN, Assumed, Found
 from kir.surface.launches.axes import with_axes, with_counts
 from kir.surface.launches.extents import open_shapes, with_places, with_shapes, with_ties
-from kir.surface.launches.flat import flattened
+from kir.surface.launches.flat import flattened, with_rows
 from kir.surface.launches.recorded import generalized
 from kir.surface.launches.strided import with_inner_axes, with_reached_axes, with_row_lengths
 from kir.surface.launches.values import taken_for
@@ -87,6 +87,7 @@ def _whole(reader: Frontend, path: Path, kernel: str, found: Found) -> Found:
         binding = with_places(with_axes(binding, made) if binding is not shaped else binding, made)
         said += [Assumed(f"{fact}, or {'the grid or a loop leaves a rest out' if '%' in fact else 'numbers do not stay within 32 bits'}")
                  for fact in binding.facts if fact not in shaped.facts]
+        binding = with_rows(binding, made)
     binding = _padded(binding)
     unsaid = frozenset(fact for fact in binding.facts if fact not in given.binding.facts and not re.fullmatch(r"\w+ >= \d+", fact))
     return flattened(replace(found, binding=binding.changed().assuming(unsaid), assumed=(*found.assumed, *said)))

@@ -283,7 +283,8 @@ class PartitionReduction(Pass):
     fold goes, since each thread then folds only what it wrote itself. `dealt`: each thread takes `every` T-th iteration; or its `turn`, the one of its
     number, of a loop of T loops; or its value of T, `once`, with which its scalar is declared; or its turn of T rounds of several values, with the first of
     which its scalar has `begun`. `inner`: how many loops are around that of which it takes
-    every T-th iteration. `behind`: the barrier after the fold goes, since each thread then writes only over what it folded itself."""
+    every T-th iteration. `behind`: the barrier after the fold goes, since each thread then writes only over what it folded itself. `met`: it goes, since
+    that of the exchange stands between the threads' shares and what is written behind them."""
 
     intent: ClassVar[str] = "partition-reduction"
     catalogue: ClassVar[tuple[int, ...]] = (47, 84)
@@ -302,6 +303,7 @@ class PartitionReduction(Pass):
     dealt: Dealt = "every"
     inner: int = 0
     behind: bool = False
+    met: bool = False
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At an accumulator that the next statement, a loop of each thread, folds into."""
@@ -311,8 +313,10 @@ class PartitionReduction(Pass):
         if found is None or (self.own and is_in_loop(program, path)):
             return None
         behind = block_at(program, path)[int(path[-1]) + (3 if self.own else 2):]
-        if self.behind and not (behind and is_call(behind[0], "barrier")):
+        if (self.behind or self.met) and not (behind and is_call(behind[0], "barrier")):
             return Miss("no barrier stands behind the fold")
+        if self.met and (self.behind or is_in_loop(program, path)):
+            return Miss("what stands behind the fold is moved, or comes again")
         if self.dealt == "turn" and _turn(found[1], matched(team_at(program, path))) is None:
             return Miss("it is no loop of as many loops as there are threads")
         if self.dealt == "once" and not _is_once(*found, matched(team_at(program, path))):
@@ -338,7 +342,8 @@ class PartitionReduction(Pass):
         if self.behind:
             start = i + 3 + self.own
             between = block[start:start + _overwriting(block[start:], acc.buffer.name)]
-        rest = tuple(substitute_buffers(s, {acc.buffer.name: result}) if self.fresh else s for s in block[i + 2 + self.own + self.behind + len(between):])
+        done = i + 2 + self.own + (self.behind or self.met) + len(between)
+        rest = tuple(substitute_buffers(s, {acc.buffer.name: result}) if self.fresh else s for s in block[done:])
         share = loop if self.dealt == "begun" else _share(self, loop, team)
         own: n.Block = (acc, share)
         if self.dealt == "begun":
@@ -378,9 +383,10 @@ class PartitionReduction(Pass):
         if behind and (own or is_in_loop(program, path) or _overwriting(between, back.acc.buffer.name) != len(between)):
             return Miss("what it folds is written over before the threads synchronize, in another way than here")
         after = _up_to_barrier(block[back.at + back.size:])
-        if any(isinstance(y, n.Load) and y.at.buffer.space in ("shared", "global") and _writes(after, y.at.buffer) for y in walk(back.share)):
+        met = any(isinstance(y, n.Load) and y.at.buffer.space in ("shared", "global") and _writes(after, y.at.buffer) for y in walk(back.share))
+        if met and (behind or is_in_loop(program, path)):
             return Miss("what all would fold is written behind the exchange, with no barrier that would stand between")
-        return Site(path, PartitionReduction(x.fresh, own, back.dealt, back.inner, behind))
+        return Site(path, PartitionReduction(x.fresh, own, back.dealt, back.inner, behind, met))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One loop over all values, which every thread runs."""
@@ -396,7 +402,7 @@ class PartitionReduction(Pass):
         rest = tuple(substitute_buffers(s, {x.result.name: back.acc.buffer}) if x.fresh else s for s in block[back.at + back.size:])
         between = block[i + _taking(item.dealt, back.at - i):back.at]
         fold = (back.acc, *((barrier(),) if item.own else ()), matched(every))
-        made = (*fold, barrier(), *between) if item.behind else (*between, *fold)
+        made = (*fold, barrier(), *between) if item.behind else (*between, *fold, *((barrier(),) if item.met else ()))
         out = splice(program, site.path, (*made, *rest), 0, None)
         out, home = without_shared(out, str(site.path[0]), x.slots.name)
         return Rewritten(out, shifted((*site.path[:-1], i + (0 if item.behind else len(between))), home, -1))

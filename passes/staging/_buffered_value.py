@@ -1,12 +1,35 @@
 """Memory that holds what is read again: where it is declared, how often it is mentioned, and the program without it."""
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from kir.analysis.loops.loop_nest import Loops, counters, recounted, ways
 from kir.ir import nodes as n
+from kir.ir.types import I32
+from kir.ir.visit import names_read
 from kir.rewrite import Path, Rewritten
 from kir.rewrite.edit import block_at, enclosing
 from kir.rewrite.match import block_and_index, regions_of, sibling, splice
 from kir.rewrite.match.local_buffers import mentions
 from kir.rewrite.match.unify import Change, rewritten
+from kir.rewrite.view import expression_at, text_of
+
+
+def loops_of(program: n.Program, path: Path, texts: Sequence[str]) -> Loops | None:
+    """The loops that texts say, as `serial 4` and `serial ceildiv(20 - turn0, 16)`, with `turn0`, .. for counters; None for other texts."""
+    turns, lengths = counters(len(texts), "turn"), list[n.Expr | None]()
+    for k, text in enumerate(texts):
+        count = text.partition(" ")[2]
+        made = None if count.isdigit() or not count else expression_at(program, path, count, turns[:k])
+        lengths.append(made if made is not None and made.type == I32 and names_read(made) <= {v.name for v in turns[:k]} else None)
+    found = ways([text if e is None else f"{text.partition(' ')[0]} 1" for text, e in zip(texts, lengths, strict=True)])
+    return None if found is None else tuple((kind, v, count if e is None else e) for (kind, count), e, v in zip(found, lengths, turns, strict=True))
+
+
+def texts_of(loops: Loops) -> tuple[str, ...]:
+    """The texts of loops."""
+    return tuple(f"{kind} {count if isinstance(count, int) else text_of(count)}"
+                 for kind, _, count in recounted(loops, counters(len(loops), "turn")))
 
 
 def mentioned(s: n.Stmt, name: str) -> int:

@@ -45,7 +45,7 @@ from typing import ClassVar
 
 from kir.analysis import Aliases
 from kir.analysis.facts import Facts
-from kir.analysis.loops.loop_nest import Nest, built, by_place, counters, nest_at, reach, renamed, ways
+from kir.analysis.loops.loop_nest import Loops, Nest, built, by_place, counters, nest_at, reach, recounted, renamed
 from kir.analysis.uniform import depends, varying
 from kir.base.dataclass import dataclass
 from kir.ir import build
@@ -65,7 +65,7 @@ from kir.rewrite.match.unify import hole, rewritten
 from kir.rewrite.precondition import decided
 from kir.rewrite.view import expression_at, text_of
 
-from ._buffered_value import mentioned
+from ._buffered_value import loops_of, mentioned, texts_of
 from .hold_elements import Back, Change
 from .stage_by_threads import is_one_element_per_thread
 
@@ -162,16 +162,16 @@ class FillByThreads(Pass):
             return None
         return renamed(made, at, [hole(k) for k in range(len(at))])
 
-    def nest(self, program: n.Program, path: Path) -> tuple[tuple[tuple[str, n.Var, int], ...], tuple[n.Expr, ...]] | None:
+    def nest(self, program: n.Program, path: Path) -> tuple[Loops, tuple[n.Expr, ...]] | None:
         """The loops, that over the threads first, with `turn0`, .. for counters, and the place that they fill."""
-        found, team = ways(self.loops), team_at(program, path)
+        found, team = loops_of(program, path, self.loops), team_at(program, path)
         turns = counters(len(self.loops), "turn")
         place = tuple(expression_at(program, path, text, turns) for text in self.place)
-        if not found or team is None or found[0] != ("thread", team.threads) or len(place) != len(self.shape):
+        if not found or team is None or found[0][::2] != ("thread", team.threads) or len(place) != len(self.shape):
             return None
         if not all(isinstance(e, n.Expr) and e.type == I32 and names_read(e) <= {v.name for v in turns} for e in place):
             return None
-        return tuple((kind, v, count) for (kind, count), v in zip(found, turns, strict=True)), tuple(e for e in place if e is not None)
+        return found, tuple(e for e in place if e is not None)
 
     def memory(self, pattern: n.Expr, name: str) -> n.Buffer:
         """The array."""
@@ -200,7 +200,7 @@ class FillByThreads(Pass):
         assert team is not None
         taken = names_in(program, kernel)
         made = self.memory(pattern, fresh("held", taken))
-        own = tuple((kind, fresh_var("turn", taken), count) for kind, _, count in nest[0][1:])
+        own = recounted(nest[0], [team.thread, *(fresh_var("turn", taken) for _ in nest[0][1:])])[1:]
         place = [renamed(e, [v for _, v, _ in nest[0]], [team.thread, *(v for _, v, _ in own)]) for e in nest[1]]
         value: n.Expr = substitute(pattern, {hole(k).name: e for k, e in enumerate(place)})
         fill, change = built(own, build.region(made, *place), value), Change(pattern, made)
@@ -240,7 +240,7 @@ class FillByThreads(Pass):
             return Miss("its threads synchronize elsewhere than before the first read and after the last one")
         turns = counters(len(nest.loops), "turn")
         place = [renamed(e, [v for _, v, _ in nest.loops], turns) for e in nest.store.at.index if isinstance(e, n.Expr)]
-        item = FillByThreads(text_of(value), shape, tuple(f"{kind} {count}" for kind, _, count in nest.loops), tuple(map(text_of, place)), meet)
+        item = FillByThreads(text_of(value), shape, texts_of(nest.loops), tuple(map(text_of, place)), meet)
         return Site(path, item, {"change": back, "buffer": b})
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:

@@ -41,7 +41,7 @@ from typing import ClassVar, Literal
 
 from kir.analysis import Aliases
 from kir.analysis.facts import Facts
-from kir.analysis.loops.loop_nest import Reach, built, by_place, counters, nest_at, reach, renamed, ways
+from kir.analysis.loops.loop_nest import Loops, Reach, built, by_place, counters, nest_at, reach, recounted, renamed
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
@@ -58,7 +58,7 @@ from kir.rewrite.match.unify import bound_by, hole, rewritten
 from kir.rewrite.precondition import decided
 from kir.rewrite.view import expression_at, text_of
 
-from ._buffered_value import can_be_declared, declared, holding, mentioned, without
+from ._buffered_value import can_be_declared, declared, holding, loops_of, mentioned, texts_of, without
 
 
 def _item(site: Site) -> HoldElements:
@@ -132,9 +132,10 @@ NUMBER = re.compile(r"-?(\d+(\.\d*)?(e[-+]?\d+)?|inf)")
 
 @dataclass(frozen=True)
 class HoldElements(Pass):
-    """`value` is the element at `at0`, `at1`, .. of an array of `shape` in `space`, which `loops` (kind and length of each, `thread 128`, outermost
-    first) fill at `place`, written in their counters `turn0`, `turn1`, ..; it is declared `hoist` statements further out. It may
-    `begin` with a literal, which nobody reads. The reads of these numbers, in the order of the text, are `left` as they are."""
+    """`value` is the element at `at0`, `at1`, .. of an array of `shape` in `space`, which `loops` (kind and length of each, `thread 128`, outermost first; a
+    length may follow from counters: `serial ceildiv(20 - turn0, 16)`) fill at `place`, written in their counters `turn0`, `turn1`, ..; it is declared
+    `hoist` statements further out. It may `begin` with a literal, which nobody reads. The reads of these numbers, in the order of the text, are `left` as
+    they are."""
 
     intent: ClassVar[str] = "stage-shared"
     catalogue: ClassVar[tuple[int, ...]] = (2, 5, 16)
@@ -166,14 +167,14 @@ class HoldElements(Pass):
             return None
         return renamed(made, at, [hole(k) for k in range(len(at))])
 
-    def nest(self, program: n.Program, path: Path) -> tuple[tuple[tuple[str, n.Var, int], ...], tuple[n.Expr, ...]] | None:
+    def nest(self, program: n.Program, path: Path) -> tuple[Loops, tuple[n.Expr, ...]] | None:
         """The loops, with `turn0`, .. for counters, and the place that they fill."""
-        found = ways(self.loops)
         turns = counters(len(self.loops), "turn")
         place = tuple(expression_at(program, path, text, turns) for text in self.place)
+        found = loops_of(program, path, self.loops)
         if found is None or len(place) != len(self.shape) or not all(isinstance(e, n.Expr) and e.type == I32 for e in place):
             return None
-        return tuple((kind, v, count) for (kind, count), v in zip(found, turns, strict=True)), tuple(e for e in place if e is not None)
+        return found, tuple(e for e in place if e is not None)
 
     def memory(self, pattern: n.Expr, name: str) -> n.Buffer:
         """The array."""
@@ -208,8 +209,10 @@ class HoldElements(Pass):
         pattern, nest = matched(self.pattern(program, site.path)), matched(self.nest(program, site.path))
         taken = names_in(program, kernel)
         made = self.memory(pattern, fresh("held", taken))
-        loops = tuple((kind, fresh_var("turn", taken), count) for kind, _, count in nest[0])
-        place = [renamed(e, [v for _, v, _ in nest[0]], [v for _, v, _ in loops]) for e in nest[1]]
+        turns = [v for _, v, _ in nest[0]]
+        own = [fresh_var("turn", taken) for _ in turns]
+        loops = recounted(nest[0], own)
+        place = [renamed(e, turns, own) for e in nest[1]]
         value: n.Expr = substitute(pattern, {hole(k).name: e for k, e in enumerate(place)})
         fill = built(loops, build.region(made, *place), value)
         change = self.reading(pattern, made)
@@ -242,9 +245,9 @@ class HoldElements(Pass):
         if not used or any(mentions(s, b.name) for s in after) or everywhere != used + mentioned(node, b.name) or (  # type: ignore[arg-type]  # a For
                 set(bound_names(block[i + 1:])) & names_read(value)):
             return Miss(f"'{b.name}' is not only read, and after it is filled")
-        turns = counters(len(nest.loops), "turn")
-        place = [renamed(e, [v for _, v, _ in nest.loops], turns) for e in nest.store.at.index if isinstance(e, n.Expr)]
-        item = HoldElements(text_of(value), shape, b.space, tuple(f"{kind} {count}" for kind, _, count in nest.loops),  # type: ignore[arg-type]  # one of the two spaces that are looked for
+        turns, own = counters(len(nest.loops), "turn"), [v for _, v, _ in nest.loops]
+        place = [renamed(e, own, turns) for e in nest.store.at.index if isinstance(e, n.Expr)]
+        item = HoldElements(text_of(value), shape, b.space, texts_of(nest.loops),  # type: ignore[arg-type]  # one of two spaces
                             tuple(map(text_of, place)), where[1], _begin(program, where[0]), tuple(numbers.direct))
         return Site(path, item, {"declared": where[0], "change": back, "buffer": b})
 
@@ -326,7 +329,7 @@ class Numbers:
         return None
 
 
-def _fitting(program: n.Program, path: Path, space: str, loops: tuple[tuple[str, n.Var, int], ...]) -> bool:
+def _fitting(program: n.Program, path: Path, space: str, loops: Loops) -> bool:
     """Whether those who execute the loops are those whose array it is: the CTA's threads for shared memory, one thread for its own."""
     level, kernel = team_level(program, path), kernel_of(program, path)
     if space == "register":

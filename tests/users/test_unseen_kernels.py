@@ -35,6 +35,7 @@ def _found(file: Path, kernel: str, each: Unseen) -> None:
     assert {k: held[k] for k in each.dtypes or {}} == (each.dtypes or {})
     assert {k: binding.scalars[k] for k in each.scalars or {}} == (each.scalars or {})
     assert each.grid is None or binding.grid == each.grid
+    assert each.arrays is None or binding.arrays == each.arrays
 
 
 @pytest.mark.parametrize("name", CUDA)

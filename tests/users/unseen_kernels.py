@@ -15,6 +15,7 @@ class Unseen:
     dtypes: dict[str, str] | None = None
     scalars: dict[str, str | int] | None = None
     grid: list[str | int] | None = None
+    arrays: dict[str, list[int]] | None = None
 
 
 CUDA = {
@@ -59,7 +60,8 @@ __global__ void product(int M, int N, int K, const float* A, const float* B, flo
 void run(int M, int N, int K, const float* A, const float* B, float* C) {
   product<<<dim3(CEIL_DIV(N, TILE), CEIL_DIV(M, TILE)), TILE * TILE>>>(M, N, K, A, B, C);
 }
-""", {"A": ["K * M"], "B": ["N * K"], "C": ["M", "N"]}, {"threads_x": 256}, ("N % 16 == 0", "M % 16 == 0", "K % 4 == 0")),
+""", {"A": ["M", "K"], "B": ["K", "N"], "C": ["M", "N"]}, {"threads_x": 256},
+        ("N % 16 == 0", "M % 16 == 0", "K % 4 == 0", *(f"{x} <= {1 << 27}" for x in "MNK"))),
     "bodies of four numbers, all in tiles": Unseen("""
 __global__ void pull(const float4* at, float4* out, int n) {
   extern __shared__ float4 tile[];

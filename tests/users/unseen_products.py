@@ -4,6 +4,77 @@ from __future__ import annotations
 from tests.users.unseen_kernels import Unseen, Walk
 
 CUDA = {
+    "words of eight numbers, a scale for each 32 rows, zeros packed beside one another": Unseen("""
+#include <cuda_fp16.h>
+__global__ void unpack(const unsigned* __restrict__ packed, const __half* __restrict__ scale, const unsigned* __restrict__ zeros, __half* __restrict__ w,
+                       int rows, int cols, int group) {
+  int c = blockIdx.x * blockDim.x + threadIdx.x, r = blockIdx.y;
+  if (c >= cols) return;
+  unsigned word = packed[r * cols + c];
+  int g = r * 8 / group, zero = (zeros[g * (cols / 8) + c / 8] >> (c % 8 * 4)) & 15;
+  for (int k = 0; k < 8; k++) w[(r * 8 + k) * cols + c] = __float2half(((int)(word >> (4 * k) & 15) - zero) * __half2float(scale[g * cols + c]));
+}
+void run(const unsigned* packed, const __half* scale, const unsigned* zeros, __half* w, int rows, int cols) {
+  unpack<<<dim3((cols + 63) / 64, rows / 8), 64>>>(packed, scale, zeros, w, rows, cols, 32);
+}
+""", {"packed": ["(rows // 8)", "cols"], "scale": ["(ceildiv(rows, 32))", "cols"], "zeros": ["(cols // 8) * ceildiv(rows, 32)"], "w": ["rows", "cols"]},
+        {"threads_x": 64}, ("cols % 8 == 0", "rows % 8 == 0")),
+    "rows of a cache that slots choose, on as many CTAs as the device has": Unseen("""
+__global__ void append(const float* k, const float* v, float* keys, float* values, const int* slots, int tokens, int heads, int width, int page) {
+  for (int t = blockIdx.x; t < tokens; t += gridDim.x) {
+    int slot = slots[t];
+    if (slot < 0) continue;
+    for (int i = threadIdx.x; i < heads * width; i += blockDim.x) {
+      int to = ((slot / page * heads + i / width) * page + slot % page) * width + i % width;
+      keys[to] = k[t * heads * width + i];
+      values[to] = v[t * heads * width + i];
+    }
+  }
+}
+void run(const float* k, const float* v, float* keys, float* values, const int* slots, int tokens, int heads, int width, int page) {
+  int sms;
+  cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0);
+  append<<<sms, 64>>>(k, v, keys, values, slots, tokens, heads, width, page);
+}
+""", {"keys": ["keys_rows", "heads * page * width"], "values": ["keys_rows", "heads * page * width"], "slots": ["tokens"]},
+        {"threads_x": 64}, ("keys_rows >= 2",), grid=["sms"]),
+    "tiles between a beginning and an end": Unseen("""
+template <int T>
+__global__ void product(float* C, const float* A, const float* B, int wA, int wB) {
+  int x = threadIdx.x, y = threadIdx.y, begin = wA * T * (int)blockIdx.y, end = begin + wA - 1;
+  float sum = 0;
+  for (int a = begin, b = T * (int)blockIdx.x; a <= end; a += T, b += T * wB) {
+    __shared__ float As[T][T], Bs[T][T];
+    As[y][x] = A[a + wA * y + x];
+    Bs[y][x] = B[b + wB * y + x];
+    __syncthreads();
+    for (int k = 0; k < T; ++k) sum += As[y][k] * Bs[k][x];
+    __syncthreads();
+  }
+  C[wB * T * (int)blockIdx.y + T * (int)blockIdx.x + wB * y + x] = sum;
+}
+void run(float* C, const float* A, const float* B, int hA, int wA, int wB) {
+  product<8><<<dim3(wB / 8, hA / 8), dim3(8, 8)>>>(C, A, B, wA, wB);
+}
+""", {"A": ["hA", "wA"], "B": ["wA", "wB"], "C": ["hA", "wB"]}, {"T": 8}, ("wB % 8 == 0", "hA % 8 == 0", "wA % 8 == 0")),
+    "a product of one size, of which only the lengths of rows are told, in flat shared arrays": Unseen("""
+__global__ void product(float* C, const float* A, const float* B, int wA, int wB) {
+  __shared__ float As[32], Bs[64];
+  unsigned x = threadIdx.x % 8, y = threadIdx.x / 8, row = blockIdx.y, col = blockIdx.x;
+  A += row * 4 * wA; B += col * 8; C += row * 4 * wB + col * 8;
+  float sum = 0;
+  for (int k = 0; k < wA; k += 8) {
+    As[y * 8 + x] = A[y * wA + x];
+    for (unsigned i = 0; i < 8; i += 4) Bs[(y + i) * 8 + x] = B[(y + i) * wB + x];
+    __syncthreads();
+    A += 8; B += 8 * wB;
+    for (int i = 0; i < 8; ++i) sum += As[y * 8 + i] * Bs[i * 8 + x];
+    __syncthreads();
+  }
+  C[y * wB + x] = sum;
+}
+void run(float* C, const float* A, const float* B) { product<<<dim3(6, 5), 32>>>(C, A, B, 24, 48); }
+""", {"A": [20, 24], "B": [24, 48], "C": [20, 48]}, {"threads_x": 32}, arrays={"Bs": [8, 8]}),
     "a window of nine, steps and padding, a table of the device": Unseen("""
 #include <torch/extension.h>
 __constant__ float gains[5];

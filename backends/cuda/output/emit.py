@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import cache
 from importlib import resources
@@ -129,16 +128,20 @@ def write(program: n.Program) -> Written:
     by_name = {e.kernel: replace(e, options=(*e.options, ("pdl", True))) if e.kernel in overlapping else e for e in entries}
     source_map = tuple(SourceLine(i + before, path) for i, (_, path) in enumerate(lines, 1) if path is not None)
     launched = tuple(by_name[name] for name in order)
-    started = ""
+    started, unlaunched = "", "a kernel begins before the one before it ends" if overlapping else ""
     if not overlapping:
         given = [a for a in launched[0].arguments if a.kind != "map"]
         tensors = {p.name: p.of for p in _parameters(program) if isinstance(p.of, n.Buffer)}
-        with suppress(KirError) if has_dispatch(program) or program.tensor_maps else nullcontext():  # a choice that C++ cannot say is left to the caller
+        try:
             started = launch(top_name(program), launched, {p.name: a.name for p, a in zip(_parameters(program), given, strict=True)}, plan_of(program),
                              {m.name: (m, tensors[m.of]) for m in program.tensor_maps})
+        except KirError as refused:
+            if not (has_dispatch(program) or program.tensor_maps):
+                raise
+            unlaunched = refused.diagnostics[0].message  # a choice that C++ cannot say is left to the caller
     newer = any("__CUDA_ARCH__ >= 900" in text for text in texts)
     bindings = tuple((e.function, binding_text(program, e, local_names[e.kernel], newer)) for e in by_name.values())
-    return Written(Emitted("cuda", content_hash(program), text_of, source_map, launched, bindings, launch=started), ())
+    return Written(Emitted("cuda", content_hash(program), text_of, source_map, launched, bindings, started, unlaunched), ())
 
 
 def top_name(program: n.Program) -> str:

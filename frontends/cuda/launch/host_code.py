@@ -21,9 +21,10 @@ from ..types.errors import NotUnderstood
 from .containers import Container, declared
 from .dispatch import CPP_TYPES, KERNEL, OPEN, Closure, Config, GuessedType, KernelOf, Written, kernel_of, offered
 from .host_parts import (
+    DEVICE_NUMBERS,
     Headers,
+    arithmetic,
     combined,
-    divisor,
     function_name,
     is_class,
     is_integer,
@@ -34,14 +35,11 @@ from .host_parts import (
     template_of,
     words_of_kernels,
 )
-from .host_values import SCALARS, TYPES, Extents, Memory, Pointed, Sizes, allocated, bytes_of, method, named_types, torch_made, width_of
+from .host_values import SCALARS, TYPES, Extents, Memory, Pointed, Sizes, allocated, asked_for, bytes_of, method, named_types, torch_made, width_of
 from .records import Record, begun, passed
 
 DEEPEST, MOST_STATEMENTS = 8, 20_000
 _CASTS = frozenset({"static_cast", "reinterpret_cast", "const_cast", "std::move", "std::forward", "thrust::raw_pointer_cast", "raw_pointer_cast"})
-_PARSED = frozenset({"atoi", "atol", "atoll", "stoi", "stol", "stoll", "stoul", "stoull", "strtol", "strtoll", "strtoul", "strtoull"})
-"""What makes a number of a text that whoever runs the program gives: it may be any."""
-_ROUNDED_UP = frozenset({"cdiv", "ceil_div", "ceildiv", "divup", "div_up", "divceil", "ceil_division"})
 
 
 class _Return(Exception):
@@ -377,7 +375,7 @@ class Follower:
             return owner.members.get(word, Unknown(word))
         if isinstance(owner, Extents) and word in "xyz":
             return owner.of["xyz".index(word)] if "xyz".index(word) < len(owner.of) else build.const(1)
-        return Unknown(f".{word}")
+        return scope.setdefault(text(e), self._named(word, None)) if word in DEVICE_NUMBERS else Unknown(f".{word}")
 
     def _member(self, e: Node, v: Value, scope: dict[str, Value]) -> None:
         """`grid.x = ..`"""
@@ -518,6 +516,8 @@ class Follower:
             if isinstance(held, Array):
                 allocated(held, args[1])
             return build.const(0)
+        if last.startswith("cuda") and (asked := asked_for(args, scope)):
+            return scope.update({x: self._named(x, None) for x in asked})
         if last in ("cudaLaunchKernelEx", "cudaLaunchKernelExC") and len(args) >= 2:
             config = scope.get(args[0].name) if isinstance(args[0], Pointed) else args[0]
             of = kernel_of(args[1], text(listed.named_children[1]))
@@ -537,16 +537,8 @@ class Follower:
             return build.const(0)
         if last == "dim3" or (last == "dtype" and args):
             return Extents(tuple(args)) if last == "dim3" else args[0]
-        if last in ("ceil", "ceilf", "floor", "floorf") and len(args) == 1 and isinstance(args[0], Quotient):
-            return (build.ceildiv if last.startswith("ceil") else floored)(args[0].over, args[0].under)
-        if last in ("min", "max") and len(args) == 2 and all(is_number(a) for a in args):
-            return (build.minimum if last == "min" else build.maximum)(args[0], args[1])  # type: ignore[arg-type]  # both are numbers
-        if last in _PARSED:
-            return self.known.fresh()
-        if last == "gcd" and len(args) == 2:
-            return divisor(self.known, args)
-        if last.lower() in _ROUNDED_UP and len(args) == 2 and all(is_number(a) for a in args):
-            return build.ceildiv(args[0], args[1])  # type: ignore[arg-type]  # both are numbers
+        if (made := arithmetic(self.known, last, args)) is not None:
+            return made
         if name.startswith(("torch::", "at::")) and args:
             return torch_made(self.known, last, args)
         if last in self.functions:

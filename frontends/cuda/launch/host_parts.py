@@ -23,6 +23,11 @@ _AROUND = frozenset({"translation_unit", "namespace_definition", "declaration_li
 _ENDINGS = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".h", ".hpp")
 _ORDER = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
 _OPERATORS: Mapping[str, Callable[[n.Expr, n.Expr], n.Expr]] = {"+": build.add, "-": build.sub, "*": build.mul, "/": floored, "%": build.mod}
+_PARSED = frozenset({"atoi", "atol", "atoll", "stoi", "stol", "stoll", "stoul", "stoull", "strtol", "strtoll", "strtoul", "strtoull"})
+"""What makes a number of a text that whoever runs the program gives: it may be any."""
+_ROUNDED_UP = frozenset({"cdiv", "ceil_div", "ceildiv", "divup", "div_up", "divceil", "ceil_division"})
+DEVICE_NUMBERS = frozenset({"multiProcessorCount", "maxThreadsPerMultiProcessor", "maxBlocksPerMultiProcessor", "sharedMemPerBlock", "l2CacheSize"})
+"""What host code asks a device's properties for: any number is right."""
 
 
 def functions(node: Node) -> list[Node]:
@@ -275,6 +280,21 @@ def _one_more(known: Known, a: Value, b: Value) -> Value | None:
             return build.ceildiv(q.a, q.b)
         case _:
             return None
+
+
+def arithmetic(known: Known, name: str, args: Sequence[Value]) -> Value | None:
+    """What a function of whole numbers gives, by its name; None for another one."""
+    numbers = [a for a in args if isinstance(a, n.Expr) and is_number(a)]
+    if name in ("ceil", "ceilf", "floor", "floorf") and len(args) == 1 and isinstance(args[0], Quotient):
+        return (build.ceildiv if name.startswith("ceil") else floored)(args[0].over, args[0].under)
+    if name in _PARSED:
+        return known.fresh()
+    if name == "gcd" and len(args) == 2:
+        return divisor(known, args)
+    if len(numbers) != 2 or len(args) != 2:
+        return None
+    return build.minimum(*numbers) if name == "min" else build.maximum(*numbers) if name == "max" else build.ceildiv(*numbers) if (
+        name.lower() in _ROUNDED_UP) else None
 
 
 def divisor(known: Known, args: Sequence[Value]) -> Value:

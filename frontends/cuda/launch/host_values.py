@@ -44,6 +44,12 @@ class Pointed:
     name: str
 
 
+def asked_for(args: Sequence[Value], scope: Mapping[str, Value]) -> list[str]:
+    """The integers that a call of CUDA's is to fill in, and that nothing says yet: of the device, or how many CTAs fit there."""
+    held = {a.name: scope.get(a.name) for a in args if isinstance(a, Pointed)}
+    return [name for name, v in held.items() if isinstance(v, Unknown) and TYPES.get(v.reason, " ")[0] in "iu"]
+
+
 class Memory(Array):
     """A pointer of the host's, whose extent shows when memory is allocated for it."""
 

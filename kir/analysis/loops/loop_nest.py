@@ -17,11 +17,15 @@ MOST = 1 << 18
 KINDS = ("serial", "unroll", "vectorize", "thread")
 
 
+Loops = tuple[tuple[str, n.Var, int | n.Expr], ...]
+"""Kind, counter and length of loops from outside in."""
+
+
 @dataclass(frozen=True)
 class Nest:
-    """Loops from 0 by 1 of literal lengths around one plain store: (kind, variable, length) from outside in."""
+    """Loops from 0 by 1 around one plain store: (kind, variable, length) from outside in. A length is a number, or follows from the counters further out."""
 
-    loops: tuple[tuple[str, n.Var, int], ...]
+    loops: Loops
     store: n.Store
 
     @property
@@ -32,9 +36,11 @@ class Nest:
 
 def nest_at(s: n.Stmt) -> Nest | None:
     """The nest that a statement is; None for other statements."""
-    loops: list[tuple[str, n.Var, int]] = []
+    loops: list[tuple[str, n.Var, int | n.Expr]] = []
     while isinstance(s, n.For):
-        count = build.int_value(s.hi)
+        count: int | n.Expr | None = build.int_value(s.hi)
+        if count is None and s.hi.type == I32 and names_read(s.hi) and names_read(s.hi) <= {v.name for _, v, _ in loops}:
+            count = s.hi
         counted = count is not None and build.is_const(s.lo, 0) and build.is_const(s.step, 1) and s.var.of == I32
         if s.kind not in KINDS or s.attrs or not counted or count is None or len(s.body) != 1:
             return None
@@ -90,11 +96,11 @@ def by_place(nest: Nest, names: Sequence[n.Var]) -> n.Expr | None:
     return None if lost or names_read(made) & nest.counters else made
 
 
-def built(loops: Sequence[tuple[str, n.Var, int]], at: n.Region, value: n.Expr) -> n.Stmt:
+def built(loops: Sequence[tuple[str, n.Var, int | n.Expr]], at: n.Region, value: n.Expr) -> n.Stmt:
     """The nest of a store."""
     s: n.Stmt = n.Store(at, value)
     for kind, v, count in reversed(loops):
-        s = n.For(v, build.const(0), build.const(count), build.const(1), (s,), kind=kind)
+        s = n.For(v, build.const(0), build.const(count) if isinstance(count, int) else count, build.const(1), (s,), kind=kind)
     return s
 
 
@@ -107,18 +113,29 @@ class Reach:
     missed: tuple[int, ...] | None
 
 
-def reach(loops: Sequence[tuple[str, n.Var, int]], place: Sequence[n.Expr]) -> Reach | str:
+def reach(loops: Sequence[tuple[str, n.Var, int | n.Expr]], place: Sequence[n.Expr]) -> Reach | str:
     """The places of a nest's store, counted out one by one; or why they cannot be."""
-    counts = tuple(count for _, _, count in loops)
-    found = counted_out([v for _, v, _ in loops], counts, place)
+    names, counts = [v for _, v, _ in loops], list[int]()
+    ends: list[n.Expr] = []
+    for k, (_, v, count) in enumerate(loops):
+        last = [count] if isinstance(count, int) else counted_out(names[:k], counts, [count])
+        if isinstance(last, str):
+            return last
+        counts.append(max(int(last[0] if isinstance(count, int) else last[0].max()), 0))
+        ends += [] if isinstance(count, int) else [build.compare("lt", v, count)]
+    found = counted_out(names, counts, [*place, *ends])
     if isinstance(found, str):
         return found
+    import numpy as np
+    inside = np.logical_and.reduce([np.broadcast_to(True, counts), *found[len(place):]])
+    if not inside.any():
+        return "the loops store nothing"
+    found = [v[inside] for v in found[:len(place)]]
     low, high = tuple(int(v.min()) for v in found), tuple(int(v.max()) for v in found)
     shape = tuple(b - a + 1 for a, b in zip(low, high, strict=True))
     if math.prod(shape) > MOST:
         return f"{math.prod(shape)} elements are too many to count out"
-    import numpy as np
-    flat = np.zeros(counts, dtype=np.int64)
+    flat = np.zeros(found[0].shape, dtype=np.int64)
     for v, a, d in zip(found, low, shape, strict=True):
         flat = flat * d + (v - a)
     seen = np.zeros(math.prod(shape), dtype=bool)
@@ -151,11 +168,17 @@ def _evaluated(e: n.Expr, grids: dict[str, Any]) -> Any:
         case n.Unary(op="neg" | "not"):
             x = _evaluated(e.x, grids)
             return None if x is None else np.negative(x) if e.op == "neg" else np.invert(x)
-        case n.Binary() if e.op in NAMES:
+        case n.Binary() if e.op in NAMES or e.op == "ceildiv":
             a, b = _evaluated(e.a, grids), _evaluated(e.b, grids)
-            return None if a is None or b is None else computed(e.op, a, b)
+            return None if a is None or b is None else -computed("floordiv", -a, b) if e.op == "ceildiv" else computed(e.op, a, b)
         case _:
             return None
+
+
+def recounted(loops: Loops, turns: Sequence[n.Var]) -> Loops:
+    """The loops with other counters."""
+    own = [v for _, v, _ in loops]
+    return tuple((kind, turn, count if isinstance(count, int) else renamed(count, own, turns)) for (kind, _, count), turn in zip(loops, turns, strict=True))
 
 
 def renamed(e: n.Expr, old: Sequence[n.Var], new: Sequence[n.Var]) -> n.Expr:

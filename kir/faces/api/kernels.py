@@ -320,8 +320,7 @@ def emit(kernel: Source, surface: str = "") -> str:
     chosen = surface or own_surface(held.program, held.surface)
     if chosen == "kir":
         return held.text
-    emitted = backend(chosen).emit(held.program)
-    return emitted.text + (f"\n{emitted.launch}" if emitted.launch else "")
+    return backend(chosen).emit(held.program).whole()
 
 
 def walk(kernel: Source, folder: str | Path = "", problem: str = "", *, steps: int = 400, seconds: float = 0.0, targets: Sequence[str] = (),

@@ -150,6 +150,7 @@ def scalars_given(program: Program, problem: str, given: Collection[str] = ()) -
 def written(done: Trace, surface: str, max_undo: int | None = None) -> tuple[Trace, str, tuple[Diagnostic, ...]]:
     """A program as a surface says it: the trace with what was undone for it, the text with the host's code after it, and a note for each
     step back. Raises KirError for holes, and for what the surface cannot say."""
+    from kir.base.diagnostic import Diagnostic
     from kir.ir.rules.generic import is_generic
     from kir.lineage.carrier import must_be_filled
     from kir.surface import backend
@@ -165,4 +166,6 @@ def written(done: Trace, surface: str, max_undo: int | None = None) -> tuple[Tra
         after, notes = brought(Trace(normalize(done.program)), by, max_undo)
         done = after
     emitted = by.emit(done.program)
-    return done, emitted.text + (f"\n{emitted.launch}" if emitted.launch else ""), notes
+    if emitted.unlaunched:
+        notes = (*notes, Diagnostic("KIR-B007", f"without host code that launches it: {emitted.unlaunched}", severity="note"))
+    return done, emitted.whole(), notes

@@ -149,6 +149,8 @@ def written(one: Subject, found: Sequence[tuple[Shape, Candidate | None]], out: 
         return Written(program_text(program), "kir", notes)
     emitted = for_readers(backend(best.surface), program)
     launch = emitted.launch
+    if emitted.unlaunched:
+        notes = (*notes, f"without host code that launches it: {emitted.unlaunched}")
     if best.surface == "cuda" and launch:
         with contextlib.suppress(NotSaid):
             launch = scratch.with_memory(program, emitted, cuda.C_TYPES, cuda.cpp_expression)
@@ -157,7 +159,7 @@ def written(one: Subject, found: Sequence[tuple[Shape, Candidate | None]], out: 
             launch = python_launch(program, emitted)
         except KeyError as bad:
             notes = (*notes, f"without host code that launches it: {bad.args[0]} is nothing that Python's side says")
-    return Written(emitted.text + (f"\n{launch}" if launch else ""), "kernel", (*notes, *_of_the_launch(one), *_decorators(one)))
+    return Written(replace(emitted, launch=launch).whole(), "kernel", (*notes, *_of_the_launch(one), *_decorators(one)))
 
 
 def _of_the_binding(one: Subject, edit: SourceEdit) -> str:

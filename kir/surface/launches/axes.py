@@ -26,8 +26,9 @@ from kir.surface.launches.reach import grid_extents
 
 MOST_FACTORS = 4
 MOST_THREADS = (1 << 31) - 1
-LONG, SHORT = 1 << 27, 1 << 13
-"""What a size is at most where a kernel reads better so: small multiples of the first, and products of two of the second, stay below 2^31."""
+LONG, MIDDLE, SHORT = 1 << 27, 1 << 20, 1 << 13
+"""What a size is at most where a kernel reads better so: small multiples of the first, tiles of rows of the second, and products of two of the third, stay
+below 2^31."""
 Axes = tuple[str | int, ...]
 
 
@@ -54,6 +55,11 @@ def with_axes(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding
             for middle in (x for x in factors if x != last) if len(factors) > 3 else ():  # planes of which nothing says what they are made of
                 planes = " * ".join(x for x in factors if x not in (middle, last))
                 binding = _raised(binding, made, [x for x in names if tuple(binding.tensors[x].shape) == rows], (planes, middle, last))
+    told = sorted({v for v in binding.scalars.values() if type(v) is int and v > 1})  # lengths of rows in a program of one size
+    for name, last in ((name, last) for name, t in binding.tensors.items() for last in told if t.strides is None):
+        flat = binding.tensors[name].shape
+        if len(flat) == 1 and isinstance(flat[0], int) and flat[0] % last == 0 and flat[0] > last:
+            binding = _raised(binding, made, [name], (flat[0] // last, last))
     return binding
 
 
@@ -94,12 +100,16 @@ def with_counts(binding: Binding, made: Callable[[Binding], n.Program]) -> Bindi
     if whole and (bounded := _with(binding, made, whole, _quotients, _quotients(program))) is not binding:  # as many CTAs, or rounds, as there are whole tiles
         binding, program = bounded, raised(made(bounded))
     spoken = {m[1] for f in binding.facts if (m := re.fullmatch(r"(\w+) <=? .*", f))}
-    for most, flat in ((LONG, True), (SHORT, False)):
+    best, left = binding, _times_unread(program, True)
+    for most, flat in ((LONG, True), (MIDDLE, True), (SHORT, False)):
+        if (best is not binding and not flat) or (most == MIDDLE and not _unsigned_sizes(program)):
+            continue
         unread = _unread(program, flat)
         facts = [f"{name} <= {most}" for name in binding.sizes if name in unread and name not in spoken]
-        if (bounded := _with(binding, made, facts, partial(_times_unread, flat=flat), sum(unread.values()))) is not binding:
-            return bounded
-    return binding
+        bounded = _with(binding, made, facts, partial(_times_unread, flat=flat), left if flat else sum(unread.values()))
+        if bounded is not binding:
+            best, left = bounded, _times_unread(raised(made(bounded)), True)
+    return best
 
 
 def _with(binding: Binding, made: Callable[[Binding], n.Program], facts: Sequence[str], count: Callable[[n.Program], int], left: int) -> Binding:
@@ -188,15 +198,26 @@ def _unsigned(program: n.Program) -> int:
 
 def _raised(binding: Binding, made: Callable[[Binding], n.Program], names: Sequence[str], axes: Axes) -> Binding:
     """The binding with these axes for those of the tensors whose accesses become regions of them."""
-    if not names:
+    shaped = _shaped(binding, dict.fromkeys(names, axes))
+    for facts in ([], [f"{x} <= {MIDDLE}" for x in binding.sizes]) if names else ():
+        try:
+            program = raised(made(shaped.changed(facts=[*binding.facts, *facts])))
+            wraps = _unsigned_sizes(program)
+            program = raised(replace(program, kernels=tuple(counted(k) for k in program.kernels)))
+        except KirError:
+            return binding
+        viewed = {s.at.buffer.name for k in program.kernels for s in statements(k.body) if isinstance(s, n.View)}
+        if not wraps or not viewed & {binding.tensors[name].name or name for name in names}:
+            break
+    else:
         return binding
-    try:
-        program = raised(made(_shaped(binding, dict.fromkeys(names, axes))))
-        program = raised(replace(program, kernels=tuple(counted(k) for k in program.kernels)))
-    except KirError:
-        return binding
-    viewed = {s.at.buffer.name for k in program.kernels for s in statements(k.body) if isinstance(s, n.View)}
     return _shaped(binding, {name: axes for name in names if (binding.tensors[name].name or name) not in viewed})
+
+
+def _unsigned_sizes(program: n.Program) -> bool:
+    """Whether sizes are widened to unsigned numbers, so that what is made of them may wrap."""
+    sizes = {p.name for p in program.params if p.role == "size"}
+    return any(isinstance(x, n.Cast) and x.dtype.kind == "uint" and isinstance(x.x, n.Var) and x.x.name in sizes for k in program.kernels for x in walk(k))
 
 
 def _shaped(binding: Binding, shapes: Mapping[str, Axes]) -> Binding:

@@ -17,8 +17,8 @@ from kir.ir.printer import expr_text
 from kir.ir.types import DTYPES, I32
 from kir.ir.visit import regions
 from kir.surface.launches.alike import as_seen, parts_as_seen
-from kir.surface.launches.reach import LEAN, PLACES, PRIMES, Kept, divisions, grid_extents, leaves, parted, quotients, ran, shares, small_sizes, tiles
-from kir.surface.launches.reached_by import least_with, multiples, sizes_reached_by
+from kir.surface.launches.reach import LEAN, PLACES, PRIMES, Kept, cut, divisions, grid_extents, leaves, longer, parted, quotients, ran, shares, small_sizes, tiles
+from kir.surface.launches.reached_by import least_with, multiples, product_of_sizes, rows_of, sizes_reached_by
 from kir.surface.launches.values import evaluated
 from kir.surface.launches.whole import deciding
 
@@ -31,10 +31,6 @@ MORE_PLACES = 6
 MOST_PLACES = 1 << 12
 """What they are less than in one that shows how far a kernel goes at most that caps them."""
 MOST_FACTORS = 4
-MOST_PRODUCT = 7
-"""Sizes of which a tensor's length may be the product where it is exactly as large as what is reached."""
-MOST_TILE = 64
-"""Tiles of a size that is tried at more than one of them in the second run."""
 UNSTATED = "?"
 
 
@@ -98,7 +94,8 @@ def with_shapes(binding: Binding, made: Callable[[Binding], n.Program], guessed:
             for fact in [f for f in tiled.facts if f not in binding.facts]:
                 kept = [f for f in best.binding.facts if f != fact and f in tiled.facts]
                 other, ragged = _fitted(binding.changed(facts=kept), runs, names), _rest_of(fact, kept)
-                if other.amiss <= best.amiss and (not ragged or _fitted(binding.changed(facts=[*kept, ragged]), runs, names).amiss <= best.amiss):
+                if other.amiss <= best.amiss and other.parts <= best.parts and (
+                        not ragged or _fitted(binding.changed(facts=[*kept, ragged]), runs, names).amiss <= best.amiss):
                     best = other
     found = best.binding
     for name in () if open_shapes(found) else best.wrong:
@@ -131,17 +128,21 @@ def hazard(binding: Binding, made: Callable[[Binding], n.Program]) -> str:
 
 
 def _whole_parts(binding: Binding, runs: _Runs, names: Sequence[str]) -> _Fitted | None:
-    """Shapes where each size that the kernel divides by another one is a multiple of that, which is a fact where the kernel would leave them else; None where
-    it divides none so, or where no shape fits then either. At other sizes a quotient is zero, and what is reached says nothing."""
-    wanted = [fact for a, b in (parted(runs.program, binding.sizes) if names else ()) if (fact := f"{a} % {b} == 0") not in binding.facts]
+    """Shapes where each size that the kernel divides by another one, or by a number, is a multiple of that, which is a fact where the kernel would leave them
+    else; None where it divides none so, or where no shape fits then either. At other sizes a quotient is zero, and what is reached says nothing."""
+    pairs = (*parted(runs.program, binding.sizes), *cut(runs.program, binding.sizes)) if names else ()
+    wanted = [fact for a, b in pairs if (fact := f"{a} % {b} == 0") not in binding.facts]
     best = _fitted(binding.changed(facts=[*binding.facts, *wanted]), runs, names) if wanted else None
     if best is None or best.amiss != (0, 0):
         return None
     for fact in wanted:
         loose = best.binding.changed(facts=[f for f in best.binding.facts if f != fact])
-        tried = [sizes for primes in PRIMES if (sizes := small_sizes(loose, primes)) is not None]
+        larger = [f for f in (*wanted, *longer(runs.program, binding.sizes)) if f != fact]
+        tried = [sizes for primes in PRIMES if (sizes := small_sizes(loose.changed(facts=[*loose.facts, *larger]), primes)) is not None]
         ends = [found.ends if (found := runs.at(sizes)) is not None else {} for sizes in tried]
-        if tried and all(0 < end.get(name, 0) <= have for name in names for end, have in zip(ends, _elements(loose, name, tried), strict=True)):
+        reached = [(end.get(name, 0), have, binding.tensors[name].role == "out") for name in names
+                   for end, have in zip(ends, _elements(loose, name, tried), strict=True)]
+        if tried and all(0 < end <= have and (end == have or not written) for end, have, written in reached):  # all of what it makes is made
             best = replace(best, binding=loose)
     return best
 
@@ -187,6 +188,11 @@ class _Fitted:
         """How far it is from certain."""
         return (len(self.wrong), self.loose) if self.ran else (len(self.binding.tensors) + 1, 0)
 
+    @property
+    def parts(self) -> int:
+        """How many parts of sizes its shapes are made of: of two that fit, more of them fit by chance."""
+        return sum(str(d).count("//") for t in self.binding.tensors.values() for d in t.shape)
+
 
 def _fitted(binding: Binding, made: _Runs, names: Sequence[str]) -> _Fitted:
     """The binding with shapes for those tensors that one fits, by how far the program of `made` reaches where they are endless."""
@@ -197,10 +203,10 @@ def _fitted(binding: Binding, made: _Runs, names: Sequence[str]) -> _Fitted:
     asked = [name for name in names if touched & {name, f"{name}_flat"}]
     for turn in ((PRIMES[0],), (PRIMES[1], LEAN)):
         best: tuple[Mapping[str, int], Result] | None = None
-        longer = [f"{x} >= {by + 1}" for x, by in tiles(program, binding.sizes) if by <= MOST_TILE] if tried else []
+        beyond_tiles = longer(program, binding.sizes) if tried else ()
         for order, primes in product((1, -1), turn):  # other sizes where these reach nothing, as padding that is wider than what is padded
             sizes = run = None
-            for beyond in dict.fromkeys((tuple(longer), ())) if order == 1 or best is not None else ():  # more than one tile, where such a run can be made
+            for beyond in dict.fromkeys((beyond_tiles, ())) if order == 1 or best is not None else ():  # more than one tile, where such a run can be made
                 sizes = small_sizes(binding.changed(sizes=binding.sizes[::order], facts=[*binding.facts, *beyond]), primes)
                 run = made.at(sizes) if sizes is not None else None
                 if run is not None:
@@ -219,7 +225,7 @@ def _fitted(binding: Binding, made: _Runs, names: Sequence[str]) -> _Fitted:
         rising = [found for sizes in tried if (found := made.at(sizes, -MORE_PLACES)) is not None]  # numbers that say where something begins and ends
         further = rising if sum(_reached(found, names) for found in rising) > sum(_reached(found, names) for found in further) else further
     most = [found for sizes in tried if (found := made.at(sizes, MOST_PLACES)) is not None] if further else []  # as far as whatever they hold
-    taken = [f"{x} // {by}" for x, by in (*tiles(program, binding.sizes), *parted(program, binding.sizes))] + shares(program, binding.sizes)
+    taken = [*(f"{x} // {by}" for x, by in (*tiles(program, binding.sizes), *parted(program, binding.sizes))), *shares(program, binding.sizes)]
     candidates = list(_candidates(binding, tried, [*dict.fromkeys((*taken, *_parts(binding)))]))
     shapes: dict[str, Sequence[str | int]] = {}
     loose = 0
@@ -230,16 +236,23 @@ def _fitted(binding: Binding, made: _Runs, names: Sequence[str]) -> _Fitted:
             continue
         ends = tuple(found.ends.get(name, 0) for found in runs)
         more = tuple(found.ends.get(name, 0) for found in further) if len(further) == len(runs) else ends
-        if more != ends and (ends, more) in alike:  # looked up at the same places
-            shapes[name] = alike[ends, more]
+        furthest = tuple(found.ends.get(name, 0) for found in most) if len(most) == len(runs) else ends
+        told = rows_of(program, name, binding.sizes) if not ends == more == furthest else None
+        if not ends == more == furthest and (ends, furthest) in alike:  # looked up at the same places
+            shapes[name] = alike[ends, furthest]
         elif more != ends and (table := _table(binding, name, ends, more, candidates)) is not None:
             length, shapes[name] = table
-            alike[ends, more] = shapes[name]
+            alike[ends, furthest] = shapes[name]
             known.append(str(shapes[name][0]))
             facts.append(f"{shapes[name][0]} >= {length}")
+        elif told is not None and not told[0]:
+            shapes[name] = alike[ends, furthest] = (_own_length(binding, name, "rows"), told[1])
+            known.append(str(shapes[name][0]))
+            facts.append(f"{shapes[name][0]} >= {PLACES}")
+        elif more != ends and any(a == b for a, b in zip(ends, more)) and (exact := next((c.of for c in candidates if c.elements == ends), None)):
+            shapes[name] = exact  # some numbers are larger than any place there
         elif more != ends and any(b > a for a, b in zip(ends, more)):  # numbers of another tensor say how much of it is read
-            furthest = tuple(found.ends.get(name, 0) for found in most) if len(most) == len(runs) else ()
-            if (rows := next((c.of for c in candidates if c.elements == furthest), None) or _of_whole_rows(binding, candidates, ends, more)) is not None:
+            if (rows := next((c.of for c in candidates if c.elements == furthest), None) or _of_whole_rows(binding, candidates, ends, more) or told):
                 shapes[name] = rows
                 loose += 1
         elif len(set(ends)) == 1 and ends[0] > 1 and not any(c.elements == ends for c in candidates):
@@ -309,7 +322,7 @@ def _smallest(candidates: Sequence[_Shape], ends: Sequence[int], sizes: Mapping[
     same = next((c for c in candidates if c.elements == tuple(ends)), None) if any(ends) else None
     if same is None and len(set(ends)) == 1 < len(ends) and ends[0] > 1 and all(len(set(sizes[x])) > 1 for x in own):
         return _Shape((ends[0],), tuple(ends), not own)  # as many, whatever the sizes are
-    product_of = _product(tuple(ends), tuple((x, tuple(v)) for x, v in sizes.items())) if same is None and min(ends, default=0) > 1 else None
+    product_of = product_of_sizes(tuple(ends), tuple((x, tuple(v)) for x, v in sizes.items())) if same is None and min(ends, default=0) > 1 else None
     if product_of is not None:
         return _Shape((" * ".join(product_of),), tuple(ends))
     return same or least_with([c for c in candidates if not c.exact], ends, often, lambda of: _Shape(of, tuple(ends)))
@@ -324,17 +337,6 @@ def _of_whole_rows(binding: Binding, candidates: Sequence[_Shape], ends: Sequenc
     least = [a // row for a in ends] if row else []  # larger numbers may be more than there are
     fits = next((c for c in candidates if not c.exact and c.of != (1,) and all(have >= end for have, end in zip(c.elements, least))), None) if row > 1 else None
     return None if fits is None or not all(isinstance(d, str) for d in fits.of) else (*fits.of, row)
-
-
-def _product(ends: tuple[int, ...], sizes: tuple[tuple[str, tuple[int, ...]], ...], most: int = MOST_PRODUCT) -> tuple[str, ...] | None:
-    """Sizes whose product is as many elements as are reached in each run, each once."""
-    if all(end == 1 for end in ends):
-        return ()
-    for k, (name, values) in enumerate(sizes if most else ()):
-        if min(values) > 0 and all(end % v == 0 for end, v in zip(ends, values)) and (
-                rest := _product(tuple(end // v for end, v in zip(ends, values)), sizes[k + 1:], most - 1)) is not None:
-            return (name, *rest)
-    return None
 
 
 def _table(binding: Binding, name: str, ends: Sequence[int], more: Sequence[int], candidates: Sequence[_Shape]) -> tuple[int, Sequence[str | int]] | None:
@@ -401,9 +403,9 @@ def _candidates(binding: Binding, tried: Sequence[Mapping[str, int]], parts: Seq
     for extent in extents:
         for factor in (3, *(1 << k for k in range(1, 6))):  # as many for each CTA: one of each warp, or so
             offer((extent, factor), True)
-    def of_grid(c: _Shape) -> bool:
-        return any(e in str(d) for d in c.of for e in extents)
-    yield from sorted(out, key=lambda c: (max(c.elements, default=0), any(isinstance(d, int) for d in c.of), of_grid(c)))
+    def of_parts(c: _Shape) -> bool:
+        return any(e in str(d) for d in c.of for e in (*extents, *parts))
+    yield from sorted(out, key=lambda c: (max(c.elements, default=0), any(isinstance(d, int) for d in c.of), of_parts(c)))
 
 
 def with_ties(binding: Binding, made: Callable[[Binding], n.Program], examples: Mapping[str, int] | None = None) -> Binding:

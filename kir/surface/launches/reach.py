@@ -19,7 +19,7 @@ from kir.ir.binding import Binding, expressions, fact_expressions
 from kir.ir.build import compare, const, int_value, polynomial
 from kir.ir.types import I32, DType
 from kir.ir.visit import regions, substitute, walk
-from kir.surface.launches.values import decided, none_false
+from kir.surface.launches.values import decided, evaluated, none_false
 
 Kept = dict[tuple[str | int, ...], np.ndarray[Any, Any]]
 """What tensors hold in the runs of a program: by name, shape and, of whole numbers, what these are less than."""
@@ -60,6 +60,10 @@ ALONE_TRIES = 1 << 10
 """How many values of one size are tried until the facts of it alone hold."""
 TRIES = 1000
 """How often factors are drawn for each size by itself where one for all does not do."""
+MOST_TILE = 64
+"""Tiles of a size that is tried at more than one of them in the second run."""
+WHOLE = 315 << 12
+"""Of what sizes are multiples where it is asked how far an expression goes."""
 PLACES = 2
 """Whole numbers that tensors hold are less than this, unless asked otherwise: they may be places in other tensors."""
 
@@ -189,30 +193,41 @@ def grid_extents(binding: Binding) -> list[n.Expr]:
 
 
 def tiles(program: n.Program, sizes: Sequence[str]) -> Iterator[tuple[str, int]]:
-    """Sizes that the grid, a loop or an index of a program takes in tiles, each with the extent of the tile."""
+    """Sizes that the grid, a loop or an index of a program takes in tiles, each with the extent of the tile: also where what is divided is as large as one
+    (`end - begin`), or a counter that goes as far."""
     seen = set()
-    for e in (x for k in program.kernels for x in (*(y for a in k.grid for y in walk(a.extent)), *walk(k))):
-        over: n.Expr | None = None
-        match e:
-            case n.Binary(op="ceildiv" | "floordiv" | "tdiv", a=over, b=n.Const(value=int() as by)) if by > 1:
-                pass
-            case n.For(hi=over, step=n.Const(value=int() as by)) if by > 1:
-                pass
-            case _:
-                continue
-        over = _rounded_up(over, by)
-        if isinstance(over, n.Var) and over.name in sizes and (over.name, by) not in seen:
-            seen.add((over.name, by))
-            yield over.name, by
+    for k in program.kernels:
+        ends = _ends(k, sizes)
+        for e in (*(y for a in k.grid for y in walk(a.extent)), *walk(k)):
+            over: n.Expr | None = None
+            match e:
+                case n.Binary(op="ceildiv" | "floordiv" | "tdiv", a=over, b=n.Const(value=int() as by)) if by > 1:
+                    pass
+                case n.For(hi=over, step=n.Const(value=int() as by)) if by > 1:
+                    pass
+                case _:
+                    continue
+            end = evaluated(over, ends)
+            size = next((x for x in sizes if end is not None and 0 <= end - ends[x] < by), "")
+            if size and (size, by) not in seen:
+                seen.add((size, by))
+                yield size, by
 
 
-def _rounded_up(e: n.Expr | None, by: int) -> n.Expr | None:
-    """What is divided, be it `(x + by - 1) / by`."""
-    while isinstance(e, n.Cast):
-        e = e.x
-    if isinstance(e, n.Binary) and e.op == "add" and isinstance(e.b, n.Const) and e.b.value == by - 1:
-        return _rounded_up(e.a, 0)
-    return e
+def longer(program: n.Program, sizes: Sequence[str]) -> tuple[str, ...]:
+    """That sizes are larger than the tiles that a program takes of them, as facts."""
+    return tuple(f"{x} >= {by + 1}" for x, by in tiles(program, sizes) if by <= MOST_TILE)
+
+
+def _ends(k: n.Kernel, sizes: Sequence[str]) -> dict[str, int]:
+    """Large values of sizes, far apart and multiples of what tiles are, and what is named in a kernel at these, counters at their ends."""
+    values = {name: WHOLE * (101 + 2 * i) for i, name in enumerate(sizes)}
+    for x in (*k.grid, *walk(k)):
+        named, e = (x.name, x.extent) if isinstance(x, n.Axis) else (x.var.name, x.hi) if isinstance(x, n.For) and int_value(x.step) == 1 else (
+            x.names[0], x.value) if isinstance(x, n.Let) and len(x.names) == 1 else ("", None)
+        if e is not None and named not in values and (value := evaluated(e, values)) is not None:
+            values[named] = value
+    return values
 
 
 def divisions(binding: Binding, program: n.Program) -> Iterator[str]:
@@ -241,6 +256,13 @@ def parted(program: n.Program, sizes: Sequence[str]) -> Iterator[tuple[str, str]
             if isinstance(a, n.Var) and isinstance(b, n.Var) and a.name != b.name and {a.name, b.name} <= set(sizes) and (a.name, b.name) not in seen:
                 seen.add((a.name, b.name))
                 yield a.name, b.name
+
+
+def cut(program: n.Program, sizes: Sequence[str]) -> dict[tuple[str, int], None]:
+    """Sizes that a program divides by numbers, a rest left out, each with that number: rows of packed words."""
+    return dict.fromkeys((a.name, int(e.b.value)) for k in program.kernels for e in walk(k)
+                         if isinstance(e, n.Binary) and e.op in ("floordiv", "tdiv") and isinstance(e.b, n.Const) and e.b.value > 1
+                         and isinstance(a := _bare(e.a), n.Var) and a.name in sizes)
 
 
 def _bare(e: n.Expr) -> n.Expr:
@@ -304,15 +326,9 @@ def leaves(found: Result, name: str, binding: Binding) -> bool:
 
 
 def shares(program: n.Program, sizes: Sequence[str]) -> list[str]:
-    """What a program divides a size into, as it counts its groups: `ceildiv(columns, 16)`, also as `(columns + 15) // 16`."""
-    out: list[str] = []
-    for x in (x for k in program.kernels for x in walk(k) if isinstance(x, n.Binary) and x.op in ("ceildiv", "tdiv", "floordiv")):
-        by, of = int_value(x.b), x.a
-        if x.op != "ceildiv" and isinstance(of, n.Binary) and of.op == "add" and by is not None:
-            of = next((a for a, b in ((of.a, of.b), (of.b, of.a)) if int_value(b) == by - 1), of)
-        if by is not None and isinstance(of, n.Var) and of.name in sizes and (x.op == "ceildiv" or of is not x.a):
-            out.append(f"ceildiv({of.name}, {by})")
-    return [*dict.fromkeys(out)]
+    """What a program divides a size into, as it counts its groups: `ceildiv(columns, 16)`, also as `(columns + 15) // 16`, or as each takes so many."""
+    whole = cut(program, sizes)
+    return [f"ceildiv({x}, {by})" for x, by in tiles(program, sizes) if (x, by) not in whole]
 
 
 def _multiple(fact: n.Expr) -> tuple[str, int] | None:

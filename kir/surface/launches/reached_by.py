@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from kir.ir import nodes as n
+from kir.ir.build import polynomial
+from kir.ir.printer import expr_text
+from kir.ir.types import I32
 from kir.ir.visit import names_read, regions, walk
+
+MOST_PRODUCT = 7
+"""Sizes of which a tensor's length may be the product where it is exactly as large as what is reached."""
 
 
 def sizes_reached_by(program: n.Program, name: str, sizes: Collection[str]) -> frozenset[str]:
@@ -63,6 +69,51 @@ def sizes_reached_by(program: n.Program, name: str, sizes: Collection[str]) -> f
     return frozenset(asked) & frozenset(sizes)
 
 
+def rows_of(program: n.Program, name: str, sizes: Collection[str]) -> tuple[str, str] | None:
+    """How many rows a flat tensor has, and how long they are, where an index says it: what a tensor holds ("" rows: that is for its numbers to say), or else a
+    counter, times sizes. None where none does."""
+    found: list[tuple[str, str]] = []
+    for k in program.kernels:
+        named = {s.names[0]: s.value for s in walk(k) if isinstance(s, n.Let) and len(s.names) == 1}
+        ends = {a.name: a.extent for a in k.grid} | {s.var.name: s.hi for s in walk(k) if isinstance(s, n.For)}
+        indices = [r.index[0] for r in regions(k) if r.buffer.name in (name, f"{name}_flat") and len(r.index) == 1]
+        for atoms, often in (term for i in indices if isinstance(i, n.Expr) for term in polynomial(_plain(i, named)).items()):
+            length = [a.name for a in atoms if isinstance(a, n.Var) and a.name in sizes]
+            rows = [a for a in atoms if not isinstance(a, n.Var) or a.name not in sizes]
+            if often != 1 or len(rows) != 1 or not length:
+                continue
+            counted = ends.get(rows[0].name) if isinstance(rows[0], n.Var) else None
+            if _is_held(rows[0], named):
+                found.append(("", " * ".join(length)))
+            elif counted is not None and names_read(counted) <= {*sizes}:
+                found.append((expr_text(counted), " * ".join(length)))
+    return min(found, key=lambda each: (bool(each[0]), -each[1].count("*")), default=None)
+
+
+def _is_held(e: n.Expr, named: Mapping[str, n.Expr]) -> bool:
+    """Whether a number is, or is made of, one that a tensor holds."""
+    return any(isinstance(x, n.Load) or (isinstance(x, n.Var) and x.name in named and _is_held(named[x.name], {k: v for k, v in named.items() if k != x.name}))
+               for x in walk(e))
+
+
+def _plain(e: n.Expr, named: Mapping[str, n.Expr]) -> n.Expr:
+    """An index without what its parts are called, and without their widths."""
+    match e:
+        case n.Cast(x=x):
+            return _plain(x, named)
+        case n.Var(name=name) if name in named:
+            return _plain(named[name], {k: v for k, v in named.items() if k != name})
+        case n.Var(name=name):
+            return n.Var(name, I32)
+        case n.Const(value=int() as value):
+            return n.Const(value, I32)
+        case n.Binary(op="add" | "sub" | "mul" as op, a=a, b=b):
+            parts = _plain(a, named), _plain(b, named)
+            return n.Binary(op, *parts) if all(x.type == I32 for x in parts) else e
+        case _:
+            return e
+
+
 class Shape(Protocol):
     """A shape, and how many elements it has at each of some sizes."""
 
@@ -100,3 +151,14 @@ def least_with(shapes: Sequence[S], ends: Sequence[int], often: Collection[int],
         if len(rounds) == 1 and k in often and (not below or all(k * x < y for x, y in zip(c.elements, below))):
             best, below = (c, k), tuple(k * x for x in c.elements)
     return least if best is None else times((f"{best[0].of[0]} * {best[1]}", *best[0].of[1:]))
+
+
+def product_of_sizes(ends: tuple[int, ...], sizes: tuple[tuple[str, tuple[int, ...]], ...], most: int = MOST_PRODUCT) -> tuple[str, ...] | None:
+    """Sizes whose product is as many elements as are reached in each run, each once."""
+    if all(end == 1 for end in ends):
+        return ()
+    for k, (name, values) in enumerate(sizes if most else ()):
+        if min(values) > 0 and all(end % v == 0 for end, v in zip(ends, values)) and (
+                rest := product_of_sizes(tuple(end // v for end, v in zip(ends, values)), sizes[k + 1:], most - 1)) is not None:
+            return (name, *rest)
+    return None
