@@ -260,7 +260,7 @@ def _started(block: n.Block) -> n.Block:
 
 
 def _handed_on(block: n.Block) -> n.Block:
-    """The block with a declaration that is filled and then only copied as a whole to one of its kind, which nothing mentions in between, filled there at once."""
+    """The block with a declaration that is filled and then only copied as a whole to one of its kind, unmentioned in between, filled there at once."""
     out: list[n.Stmt] = [_with_blocks(s, _handed_on) for s in block]
     for i in range(len(out) - 1, -1, -1):
         s = out[i]
