@@ -587,6 +587,8 @@ class Follower:
             if isinstance(v, Array) and not v.hint:
                 v.hint = name
         self.depth += 1
+        handed = any(isinstance(scope.get(name), Array) for name in names)
+        self.known.handed += handed
         try:
             if isinstance(f.node, ast.Lambda):
                 return self.value(f.file, f.node.body, scope)
@@ -596,5 +598,6 @@ class Follower:
             return back.value
         finally:
             self.depth -= 1
+            self.known.handed -= handed
             if kept is not None and names:
                 kept.update({k: v for k, v in scope.items() if k.startswith(f"{names[0]}.")})

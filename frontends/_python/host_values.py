@@ -150,14 +150,15 @@ def external(dotted: str) -> Value:
 
 
 def _dims(known: Known, values: Sequence[Value]) -> list[n.Expr] | None:
-    """A shape from arguments: numbers, or one list of them. A number that is written out is a size of its own, of which it is an example."""
+    """A shape from arguments: numbers, or one list of them. A number that is written out is a size of its own, of which it is an example, but for one in a
+    function that tensors are handed to: it is so in every call."""
     items = list(values[0]) if len(values) == 1 and isinstance(values[0], (list, tuple)) else list(values)
     out: list[n.Expr] = []
     for each in items:
         e = number(each)
         if e is None:
             return None
-        out.append(known.fresh("", int(e.value)) if isinstance(e, n.Const) and int(e.value) > 1 else e)
+        out.append(known.fresh("", int(e.value)) if isinstance(e, n.Const) and int(e.value) > 1 and not known.handed else e)
     return out
 
 

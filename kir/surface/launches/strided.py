@@ -159,7 +159,7 @@ def _reached(binding: Binding, made: Callable[[Binding], n.Program], names: Sequ
     found: list[str | int] = list(shape)
     for k in range(len(shape)):
         seen = [None if each is None else each[k] for each in ends]
-        if None in seen:
+        if None in seen or not isinstance(shape[k], str):  # a number is one that the host code says
             continue
         same = next((x for x in bare.sizes if [sizes[x] for sizes in tried] == seen), None)
         if same is not None:
