@@ -29,7 +29,8 @@ APART = ((2, 32), (4, 48))
 def with_reached_axes(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding:
     """The binding with a size, or a number, for each axis of such tensors along which the kernel reaches so far at both of two sets of small sizes. An axis
     that is looked up by numbers of another tensor, or of which one place is reached, keeps a size of its own."""
-    for shape in dict.fromkeys(tuple(t.shape) for t in binding.tensors.values() if t.strides is None and len(t.shape) > 1):
+    first = sorted(binding.tensors.values(), key=lambda t: not t.dtype.startswith(("i", "u")))  # what others are looked up by
+    for shape in dict.fromkeys(tuple(t.shape) for t in first if t.strides is None and len(t.shape) > 1):
         names = [name for name, t in binding.tensors.items() if tuple(t.shape) == shape]
         strides = _strides(binding, names, shape)
         if strides is not None and not (len(shape) == 2 and "stride" in str(shape[1])):  # rows a stride apart, which may be longer than what is in them
@@ -175,10 +176,14 @@ def _reached(binding: Binding, made: Callable[[Binding], n.Program], names: Sequ
     return binding if None in runs or any(leaves(run, name, now) for run in runs if run is not None for name in names) else now
 
 
+FARTHEST = 1 << 12
+"""Compile-time values from here on are taken for no extent of a row."""
+
+
 def _digits(program: n.Program, binding: Binding, names: Sequence[str], sizes: Mapping[str, int], apart: Sequence[str],
             far: tuple[int, int]) -> list[int | None] | None:
     """How many places are reached along each axis by a run whose strides are far apart; None for an axis that a table decides, and where no run can be made."""
-    steps = [far[0] * max(sizes.values(), default=1)]
+    steps = [far[0] * max((*sizes.values(), *(v for v in binding.metas.values() if type(v) is int and v < FARTHEST)), default=1)]
     for _ in apart[1:]:
         steps.append(steps[-1] * far[1])
     steps.reverse()

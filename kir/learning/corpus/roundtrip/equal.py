@@ -36,7 +36,8 @@ def _same(a: n.Program, b: n.Program, by_content: bool) -> bool:
 def settled(p: n.Program, by_content: bool = True) -> n.Program:
     """The form that equal programs share: whatever has no order of its own is ordered by what it stands for, or else by what it is called."""
     terms = _Terms({m.name: m.default for m in p.metas if m.kind == "dtype" and isinstance(m.default, str) and "(" in m.default})
-    metas = tuple(sorted((m for m in p.metas if m.name not in terms.derived), key=lambda m: m.name))
+    metas = tuple(sorted((replace(m, kind="dtype") if m.kind == "any" and m.default in DTYPES else m for m in p.metas if m.name not in terms.derived),
+                         key=lambda m: m.name))
     made: n.Program = terms.program(replace(p, metas=metas))
     made = canonical(made) if by_content else made  # axes of the grid and parameters of functions by their place
     names = frozenset(m.name for m in p.metas)
