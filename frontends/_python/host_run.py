@@ -19,7 +19,7 @@ from kir.surface.launches.values import Array, Dtype, Either, Known, Quotient, U
 from .host_parts import Called as Called
 from .host_parts import HostFile as HostFile
 from .host_parts import Kernel as Kernel
-from .host_parts import asked_for, defaults, entry_name, is_main, launched_below, leaves, module_files, optional, parameters
+from .host_parts import asked_for, chooses, defaults, entry_name, is_main, launched_below, leaves, module_files, optional, parameters
 from .host_values import (
     RANK,
     External,
@@ -273,6 +273,8 @@ class Follower:
             answer = not refuses and not other_rank and (first or not s.orelse or not second)
             if self.flags and isinstance(test, Lazy) and isinstance(test.default, bool) and isinstance(s.test, ast.Name):
                 scope[s.test.id] = answer
+            if not isinstance(test, Unknown) and chooses(s.body if answer else s.orelse, file.kernels):  # what is launched further on is that one
+                self._holds(test if answer else opposite(test))
         self.run(file, s.body if answer else s.orelse, scope)
 
     def _holds(self, test: Value) -> None:

@@ -172,6 +172,8 @@ def called(known: Known, f: External, args: Sequence[Value], named: Mapping[str,
     word = f.last
     if word == "dtype" and args and isinstance(args[0], Dtype):
         return args[0]
+    if f.dotted in ("os.environ.get", "os.getenv") and args and isinstance(args[0], str):  # as where nobody has set it
+        return args[1] if len(args) > 1 else named.get("default")
     if word in MAKERS and f.dotted.split(".")[0] in ("torch", "numpy", "np", "cupy", "cp", "jax", "random", word):
         return _made(known, word, args, named)
     if word.endswith("_like") and args and (like := array(args[0])) is not None:

@@ -5,12 +5,13 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from kir.analysis.access import offset_tables
 from kir.analysis.proof.decide import Contradiction, KernelProof, Obligation, decided
 from kir.analysis.proof.sites import KINDS, Kind
 from kir.base.diagnostic import KirError, Origin, error
 from kir.gate.inputs.places import places
 from kir.gate.inputs.sets import size_sets
-from kir.gate.proved.drawn import offset_tables, random_inputs
+from kir.gate.proved.drawn import random_inputs
 from kir.gate.proved.in_turn import BETWEEN, crossings
 from kir.gate.proved.verdict import Finding, Proved, Status
 from kir.gate.proved.whole import with_whole_barriers, with_widths

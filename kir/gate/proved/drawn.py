@@ -5,19 +5,19 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import combinations
 from typing import Any
 
 import numpy as np
 
+from kir.analysis.access import offset_tables
 from kir.base.diagnostic import usage
 from kir.gate.inputs.sets import size_sets
 from kir.interp.numerics.number import storage
 from kir.ir import nodes as n
-from kir.ir.build import compare, const, int_value, sub
+from kir.ir.build import compare, const, int_value
 from kir.ir.nodes import Program
-from kir.ir.types import I32, DType
-from kir.ir.visit import once_for_each, statements, substitute, walk
+from kir.ir.types import DType
+from kir.ir.visit import statements, substitute
 
 
 def random_inputs(program: Program, given: Mapping[str, int | float], seed: int) -> tuple[dict[str, Any], dict[str, int | float]]:
@@ -67,21 +67,6 @@ def _size_sets(program: Program) -> list[dict[str, int]]:
             if k == len(tries) - 1 or all((int_value(substitute(d, values)) or 1) > 0 for d in extents):
                 return [found]
     return size_sets(program, (20,))
-
-
-@once_for_each
-def offset_tables(program: Program) -> frozenset[str]:
-    """Inputs of whole numbers of which a kernel reads one and the next: where a part of another tensor begins, and where it ends."""
-    tables = {p.name for p in program.params if isinstance(p.of, n.Buffer) and p.role == "in" and p.of.dtype.is_integer and p.of.shape}
-    found = set()
-    for k in program.kernels:
-        read: dict[str, list[n.Expr]] = {}
-        for x in walk(k):
-            if isinstance(x, n.Load) and x.at.buffer.name in tables and x.at.index and isinstance(x.at.index[-1], n.Expr):
-                read.setdefault(x.at.buffer.name, []).append(x.at.index[-1])
-        found |= {name for name, at in read.items() for a, b in combinations(dict.fromkeys(at), 2)
-                  if a.type == b.type == I32 and abs(int_value(sub(a, b)) or 0) == 1}
-    return frozenset(found)
 
 
 def _counters(program: Program) -> frozenset[str]:

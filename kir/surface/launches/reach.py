@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from kir.analysis.access import offset_tables
 from kir.base.diagnostic import KirError
 from kir.interp.launch import run
 from kir.interp.numerics.number import storage
@@ -254,9 +255,11 @@ def quotients(binding: Binding) -> Iterator[str]:
                 yield fact
 
 
-def ran(program: n.Program, sizes: Mapping[str, int], places: int = PLACES, mode: Literal["fast", "check"] = "fast") -> Result | None:
+def ran(program: n.Program, sizes: Mapping[str, int], places: int = PLACES, mode: Literal["fast", "check"] = "fast", parts: int = 0) -> Result | None:
     """A run at small sizes, which says how far it reached; None where it cannot be made. Tensors of whole numbers count down from
-    `places` (modulo it) and so again, the first from 0, the second from the largest, ..: two of them reach as far as all; up, where `places` is negative."""
+    `places` (modulo it) and so again, the first from 0, the second from the largest, ..: two of them reach as far as all; up, where `places` is
+    negative. Tables of where parts begin and end rise by 1 up to `parts`, where that is not 0."""
+    rising = offset_tables(program) if parts else frozenset[str]()
     if any(len(r.index) not in (0, len(r.buffer.shape)) for k in program.kernels for r in regions(k)):
         return None  # a box of a tensor that is none of so many axes
     scalars: dict[str, int | float] = {
@@ -271,7 +274,7 @@ def ran(program: n.Program, sizes: Mapping[str, int], places: int = PLACES, mode
                 return None
             kind = storage(p.of.dtype)
             arrays[p.name] = np.resize(random.standard_normal(4099).astype(kind), shape) if p.of.dtype.is_float else (
-                _whole(count, turn, places).reshape(shape).astype(kind))
+                np.minimum(np.arange(count), parts) if p.name in rising else _whole(count, turn, places)).reshape(shape).astype(kind)
             turn += not p.of.dtype.is_float
     ctas = math.prod(int_value(substitute(a.extent, known)) or 1 for k in program.kernels[:1] for a in k.grid)
     threads = ctas * (int_value(program.kernels[0].threads) or 1)

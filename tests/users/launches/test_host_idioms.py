@@ -610,3 +610,24 @@ def test_a_kernel_is_launched_from_elsewhere_in_its_package(tmp_path: Path) -> N
     (tmp_path / "other.py").write_text(f"import torch, triton\nfrom pack.kernels.copy import copied\n\n\n{STARRED}".replace("16", "32"), encoding="utf-8")
     binding, said = launched(f"{folder / 'copy.py'}::copied")
     assert binding is not None and binding.metas["BT"] == 16, said
+
+
+def test_what_the_environment_may_set_is_the_default(tmp_path: Path) -> None:
+    file = tmp_path / "k.py"
+    file.write_text("import os\n" + HEAD + "ROWS = 32 if os.environ.get('WIDE', '0') == '1' else 16\n\n\n" + STARRED.replace("T, D, 16,", "T, D, ROWS,"), encoding="utf-8")
+    assert called_binding(file).metas["BT"] == 16
+
+
+def test_a_kernel_that_a_length_chooses_is_launched_at_that_length(tmp_path: Path) -> None:
+    file = tmp_path / "k.py"
+    file.write_text(HEAD + HEAD[HEAD.index("@triton.jit"):].replace("copied", "wider") + """def run(x, y):
+    T, D = x.shape
+    if D == 16:
+        f = copied
+    elif D == 32:
+        f = wider
+    f[(triton.cdiv(T, D),)](x, y, T, D, 16, D)
+""", encoding="utf-8")
+    for kernel, length in (("copied", 16), ("wider", 32)):
+        binding, said = launched(f"{file}::{kernel}")
+        assert binding is not None and (binding.metas["D"], binding.tensors["x"].shape) == (length, ["T", length]), said
