@@ -258,7 +258,7 @@ def quotients(binding: Binding) -> Iterator[str]:
 def ran(program: n.Program, sizes: Mapping[str, int], places: int = PLACES, mode: Literal["fast", "check"] = "fast", parts: int = 0) -> Result | None:
     """A run at small sizes, which says how far it reached; None where it cannot be made. Tensors of whole numbers count down from
     `places` (modulo it) and so again, the first from 0, the second from the largest, ..: two of them reach as far as all; up, where `places` is
-    negative. Tables of where parts begin and end rise by 1 up to `parts`, where that is not 0."""
+    negative. Tables of where parts begin and end rise to `parts`, where that is not 0."""
     rising = offset_tables(program) if parts else frozenset[str]()
     if any(len(r.index) not in (0, len(r.buffer.shape)) for k in program.kernels for r in regions(k)):
         return None  # a box of a tensor that is none of so many axes
@@ -274,7 +274,7 @@ def ran(program: n.Program, sizes: Mapping[str, int], places: int = PLACES, mode
                 return None
             kind = storage(p.of.dtype)
             arrays[p.name] = np.resize(random.standard_normal(4099).astype(kind), shape) if p.of.dtype.is_float else (
-                np.minimum(np.arange(count), parts) if p.name in rising else _whole(count, turn, places)).reshape(shape).astype(kind)
+                _parts(count, parts) if p.name in rising else _whole(count, turn, places)).reshape(shape).astype(kind)
             turn += not p.of.dtype.is_float
     ctas = math.prod(int_value(substitute(a.extent, known)) or 1 for k in program.kernels[:1] for a in k.grid)
     threads = ctas * (int_value(program.kernels[0].threads) or 1)
@@ -282,6 +282,11 @@ def ran(program: n.Program, sizes: Mapping[str, int], places: int = PLACES, mode
         return run(program, arrays, scalars, most_steps=min(MOST_STEPS, MOST_WORK // max(threads, 1)), ends=True, mode=mode)
     except KirError:
         return None
+
+
+def _parts(count: int, end: int) -> np.ndarray[Any, Any]:
+    """Where parts begin and end, of as many elements each as makes them end there."""
+    return np.minimum(np.arange(count) * -(-end // max(count - 1, 1)), end)
 
 
 def _whole(count: int, turn: int, places: int) -> np.ndarray[Any, Any]:
