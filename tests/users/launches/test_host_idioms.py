@@ -614,7 +614,8 @@ def test_a_kernel_is_launched_from_elsewhere_in_its_package(tmp_path: Path) -> N
 
 def test_what_the_environment_may_set_is_the_default(tmp_path: Path) -> None:
     file = tmp_path / "k.py"
-    file.write_text("import os\n" + HEAD + "ROWS = 32 if os.environ.get('WIDE', '0') == '1' else 16\n\n\n" + STARRED.replace("T, D, 16,", "T, D, ROWS,"), encoding="utf-8")
+    file.write_text("import os\n" + HEAD +
+                    "ROWS = 32 if os.environ.get('WIDE', '0') == '1' else 16\n\n\n" + STARRED.replace("T, D, 16,", "T, D, ROWS,"), encoding="utf-8")
     assert called_binding(file).metas["BT"] == 16
 
 
