@@ -13,7 +13,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import BOOL
 from kir.ir.types import DTYPES as IR_DTYPES
-from kir.surface.launches.values import Array, Dtype, Known, Quotient, Unknown, Value, floored, is_number
+from kir.surface.launches.values import Array, Bits, Dtype, Known, Quotient, Unknown, Value, floored, is_number
 
 DTYPES = {
     "float16": "f16", "half": "f16", "bfloat16": "bf16", "float32": "f32", "float": "f32", "float64": "f64", "double": "f64", "int8": "i8", "int16": "i16",
@@ -193,6 +193,8 @@ def called(known: Known, f: External, args: Sequence[Value], named: Mapping[str,
         return _extreme(known, word, [e for a in args if (e := number(a)) is not None])
     if word in ("ceil", "int", "floor", "round") and len(args) == 1 and isinstance(args[0], Unknown) and args[0].reason == REAL:
         return known.fresh("")  # a number of its own: a caller's factor, rounded
+    if f.dotted in ("math.log2", "np.log2", "numpy.log2") and args and (e := number(args[0])) is not None:
+        return Bits(build.sub(e, 1))  # rounded up, as it is used
     if word == "ceil" and args:
         return build.ceildiv(args[0].over, args[0].under) if isinstance(args[0], Quotient) else args[0]
     if word in ("int", "floor") and args:

@@ -191,9 +191,10 @@ FARTHEST = 1 << 12
 def _digits(program: n.Program, binding: Binding, names: Sequence[str], sizes: Mapping[str, int], apart: Sequence[str],
             far: tuple[int, int]) -> list[int | None] | None:
     """How many places are reached along each axis by a run whose strides are far apart; None for an axis that a table decides, and where no run can be made."""
-    steps = [far[0] * max((*sizes.values(), *(v for v in binding.metas.values() if type(v) is int and v < FARTHEST)), default=1)]
+    wide = max((v for v in binding.metas.values() if type(v) is int and v < FARTHEST), default=1) + far[0]
+    steps = [max(far[0] * max(sizes.values(), default=1), wide)]
     for _ in apart[1:]:
-        steps.append(steps[-1] * far[1])
+        steps.append(steps[-1] * max(far[1], wide))
     steps.reverse()
     most: list[list[int]] = []
     for places in (PLACES, MORE_PLACES):

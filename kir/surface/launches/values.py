@@ -52,6 +52,13 @@ class Quotient:
 
 
 @dataclass(frozen=True)
+class Bits:
+    """How many bits a whole number has: the power of two next above it is 2 to that."""
+
+    of: n.Expr
+
+
+@dataclass(frozen=True)
 class Dtype:
     """A dtype of the IR, as the host names it; "" where it is a caller's choice."""
 

@@ -598,37 +598,3 @@ def launch(x):
     assert called(capsys, "check", str(file))[0] == 0
     file.write_text(f"{file.read_text()}\n\nlaunch(torch.zeros((1000,), dtype=torch.int32))\n", encoding="utf-8")
     assert called_binding(file).tensors["h"].shape == [64] and called_binding(file).tensors["x"].shape == ["n"], "a call that is shown has its own lengths"
-
-
-def test_a_kernel_is_launched_from_elsewhere_in_its_package(tmp_path: Path) -> None:
-    """`pack/kernels/copy.py` by `pack/functional.py`: where the kernel's own folder launches nothing."""
-    (folder := tmp_path / "pack" / "kernels").mkdir(parents=True)
-    for each in (folder.parent, folder):
-        (each / "__init__.py").write_text("", encoding="utf-8")
-    (folder / "copy.py").write_text(HEAD, encoding="utf-8")
-    (folder.parent / "functional.py").write_text(f"import torch, triton\nfrom .kernels.copy import copied\n\n\n{STARRED}", encoding="utf-8")
-    (tmp_path / "other.py").write_text(f"import torch, triton\nfrom pack.kernels.copy import copied\n\n\n{STARRED}".replace("16", "32"), encoding="utf-8")
-    binding, said = launched(f"{folder / 'copy.py'}::copied")
-    assert binding is not None and binding.metas["BT"] == 16, said
-
-
-def test_what_the_environment_may_set_is_the_default(tmp_path: Path) -> None:
-    file = tmp_path / "k.py"
-    file.write_text("import os\n" + HEAD +
-                    "ROWS = 32 if os.environ.get('WIDE', '0') == '1' else 16\n\n\n" + STARRED.replace("T, D, 16,", "T, D, ROWS,"), encoding="utf-8")
-    assert called_binding(file).metas["BT"] == 16
-
-
-def test_a_kernel_that_a_length_chooses_is_launched_at_that_length(tmp_path: Path) -> None:
-    file = tmp_path / "k.py"
-    file.write_text(HEAD + HEAD[HEAD.index("@triton.jit"):].replace("copied", "wider") + """def run(x, y):
-    T, D = x.shape
-    if D == 16:
-        f = copied
-    elif D == 32:
-        f = wider
-    f[(triton.cdiv(T, D),)](x, y, T, D, 16, D)
-""", encoding="utf-8")
-    for kernel, length in (("copied", 16), ("wider", 32)):
-        binding, said = launched(f"{file}::{kernel}")
-        assert binding is not None and (binding.metas["D"], binding.tensors["x"].shape) == (length, ["T", length]), said
