@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from itertools import islice
@@ -19,6 +20,8 @@ from .host_values import Lazy
 MOST_FILES = 40
 MOST_BYTES = 400_000
 """Files of a folder that are looked through, and how large they may be."""
+MOST_OF_PACKAGE = 4_000
+"""Files of a package that are looked through for a launch where the folder has none."""
 MOST_WAYS = 8
 """Ways through the branches of one entry that are followed."""
 MOST_OPTIONAL = 8
@@ -89,13 +92,29 @@ def _left(launch: HostLaunch) -> tuple[int, int]:
 def _files(source: Path, kernel: str, load: Callable[[Path], HostFile | None]) -> Iterator[HostFile]:
     beside = sorted(p for p in source.parent.glob("*.py") if p.name != source.name)[:400] if source.parent.is_dir() else []
     wanted = (kernel.encode(), source.stem.encode())
+    launched, begins = False, re.compile(rb"\b" + re.escape(kernel.encode()) + rb"\s*\[")
     for path in (source, *beside):
-        try:
-            named = path == source or any(word in path.read_bytes() for word in wanted)
-        except OSError:
-            continue
-        if named and (file := load(path)) is not None:
+        data = _bytes(path)
+        if (path == source or any(word in data for word in wanted)) and (file := load(path)) is not None:
+            launched = launched or begins.search(data) is not None
             yield file
+    if not launched:  # it may be from elsewhere in its package
+        yield from (file for path in _package(source) if path.parent != source.parent and begins.search(_bytes(path)) and (file := load(path)) is not None)
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def _package(source: Path) -> list[Path]:
+    """The files of the package that a file is in; none where it is in none."""
+    root = source.parent
+    while (root / "__init__.py").is_file() and (root.parent / "__init__.py").is_file():
+        root = root.parent
+    return sorted(islice(root.rglob("*.py"), MOST_OF_PACKAGE)) if root != source.parent and (root / "__init__.py").is_file() else []
 
 
 def _loaded(path: Path, is_kernel: Callable[[ast.FunctionDef], bool]) -> HostFile | None:

@@ -140,3 +140,9 @@ def asked_for(test: ast.expr, x: ast.expr) -> bool:
 def entry_name(owner: str, key: str) -> str:
     """Under which name a scope has an entry of a dictionary."""
     return f"{owner}[{key!r}]"
+
+
+def chooses(body: Sequence[ast.stmt], kernels: Collection[str]) -> bool:
+    """Whether statements only give a name to a kernel, to be launched further on."""
+    return bool(body) and all(isinstance(s, ast.Assign) for s in body) and any(
+        isinstance(s, ast.Assign) and isinstance(s.value, ast.Name) and s.value.id in kernels for s in body)

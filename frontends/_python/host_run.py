@@ -14,12 +14,26 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32
 from kir.surface.launches.record import HostLaunch
-from kir.surface.launches.values import Array, Dtype, Either, Known, Quotient, Unknown, Value, decided, floored, is_condition, number_chosen, opposite
+from kir.surface.launches.values import (
+    Array,
+    Bits,
+    Dtype,
+    Either,
+    Known,
+    Unknown,
+    Value,
+    decided,
+    is_condition,
+    number_chosen,
+    opposite,
+    taken_for,
+)
 
+from .host_operators import binary
 from .host_parts import Called as Called
 from .host_parts import HostFile as HostFile
 from .host_parts import Kernel as Kernel
-from .host_parts import asked_for, defaults, entry_name, is_main, launched_below, leaves, module_files, optional, parameters
+from .host_parts import asked_for, chooses, defaults, entry_name, is_main, launched_below, leaves, module_files, optional, parameters
 from .host_values import (
     RANK,
     External,
@@ -40,7 +54,6 @@ from .host_values import (
     number,
     part_of,
     turn,
-    uncounted,
 )
 from .host_wrappers import DEVICE, OF_DEVICE, OF_NUMBERS, Made, constant, held_since_made, made_of_class, plain_default, turns_of, wrapped
 
@@ -169,7 +182,7 @@ class Follower:
                 case ast.AnnAssign(target=target, value=value) if value is not None:
                     self.assign(file, target, self.value(file, value, scope), scope)
                 case ast.AugAssign(target=ast.Name(id=name), op=op, value=value):
-                    scope[name] = self._binary(op, scope.get(name), self.value(file, value, scope))
+                    scope[name] = binary(self.known, op, scope.get(name), self.value(file, value, scope))
                 case ast.Expr(value=value):
                     self.value(file, value, scope)
                 case ast.Return(value=value):
@@ -256,6 +269,11 @@ class Follower:
             if example is not None:
                 answer = example
                 self._holds(test if example else opposite(test))
+        if answer is None and not passed and is_condition(test) and isinstance(test, n.Expr) and isinstance(s.body[-1], ast.Return) and self.depth and (
+                not launched_below(file.functions, file.kernels, s)):  # a function of numbers, which gives something else for a special one
+            answer = decided(self.known.resolved(test), {x: taken_for(1) for x in self.known.unseen(test)} | self.known.examples)
+            if answer is not None:
+                self._holds(test if answer else opposite(test))
         if answer is None or passed:
             refuses = leaves(s.body)
             if refuses and not s.orelse:
@@ -273,6 +291,8 @@ class Follower:
             answer = not refuses and not other_rank and (first or not s.orelse or not second)
             if self.flags and isinstance(test, Lazy) and isinstance(test.default, bool) and isinstance(s.test, ast.Name):
                 scope[s.test.id] = answer
+            if not isinstance(test, Unknown) and chooses(s.body if answer else s.orelse, file.kernels):  # what is launched further on is that one
+                self._holds(test if answer else opposite(test))
         self.run(file, s.body if answer else s.orelse, scope)
 
     def _holds(self, test: Value) -> None:
@@ -341,7 +361,7 @@ class Follower:
             case ast.Dict(keys=keys, values=values):
                 return {k.value: self.value(file, v, scope) for k, v in zip(keys, values) if isinstance(k, ast.Constant)}
             case ast.BinOp(left=left, op=op, right=right):
-                return self._binary(op, self.value(file, left, scope), self.value(file, right, scope))
+                return binary(self.known, op, self.value(file, left, scope), self.value(file, right, scope))
             case ast.UnaryOp(op=op, operand=operand):
                 return self._unary(op, self.value(file, operand, scope))
             case ast.Compare(left=left, ops=ops, comparators=others):
@@ -454,34 +474,6 @@ class Follower:
         made = Array(self.known, "", v.shape, v.dtype) if isinstance(v, Array) else Unknown("an operator")
         return -v if isinstance(op, ast.USub) and isinstance(v, float) else made
 
-    def _binary(self, op: ast.operator, left: Value, right: Value) -> Value:
-        if isinstance(op, ast.Add) and isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
-            return [*left, *right]
-        a, b = number(left), number(right)
-        if a is None or b is None:
-            if (x := array(left)) is not None or (x := array(right)) is not None:
-                return Array(self.known, "", x.shape, x.dtype) if not isinstance(op, ast.MatMult) else Unknown("a product of matrices")
-            return uncounted(left, right)
-        a, b = self.known.resolved(a), self.known.resolved(b)
-        match op:
-            case ast.Add():
-                return build.add(a, b)
-            case ast.Sub():
-                return build.sub(a, b)
-            case ast.Mult():
-                return build.mul(a, b)
-            case ast.FloorDiv():
-                return floored(a, b)
-            case ast.Div():
-                return Quotient(a, b)
-            case ast.Mod():
-                return build.mod(a, b)
-            case ast.Pow() | ast.LShift() | ast.RShift() if isinstance(a, n.Const) and isinstance(b, n.Const) and 0 <= int(b.value) < 31:
-                first, second = int(a.value), int(b.value)
-                return build.const(first ** second if isinstance(op, ast.Pow) else first << second if isinstance(op, ast.LShift) else first >> second)
-            case _:
-                return Unknown("an operator")
-
     def _compare(self, file: HostFile, left: ast.expr, ops: Sequence[ast.cmpop], others: Sequence[ast.expr], scope: Mapping[str, Value]) -> Value:
         out, a = list[Value](), self.value(file, left, scope)
         for op, each in zip(ops, others):
@@ -527,6 +519,9 @@ class Follower:
         return None
 
     def _call(self, file: HostFile, e: ast.Call, scope: Mapping[str, Value]) -> Value:
+        if isinstance(e.func, ast.Attribute) and e.func.attr == "bit_length" and not e.args:
+            owner = number(self.value(file, e.func.value, scope))
+            return Bits(owner) if owner is not None else Unknown("bit_length")
         f = self.value(file, e.func, scope)
         args: list[Value] = []
         for a in e.args:
@@ -587,6 +582,8 @@ class Follower:
             if isinstance(v, Array) and not v.hint:
                 v.hint = name
         self.depth += 1
+        handed = any(isinstance(scope.get(name), Array) for name in names)
+        self.known.handed += handed
         try:
             if isinstance(f.node, ast.Lambda):
                 return self.value(f.file, f.node.body, scope)
@@ -596,5 +593,6 @@ class Follower:
             return back.value
         finally:
             self.depth -= 1
+            self.known.handed -= handed
             if kept is not None and names:
                 kept.update({k: v for k, v in scope.items() if k.startswith(f"{names[0]}.")})

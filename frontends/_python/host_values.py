@@ -13,7 +13,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import BOOL
 from kir.ir.types import DTYPES as IR_DTYPES
-from kir.surface.launches.values import Array, Dtype, Known, Quotient, Unknown, Value, floored, is_number
+from kir.surface.launches.values import Array, Bits, Dtype, Known, Quotient, Unknown, Value, floored, is_number
 
 DTYPES = {
     "float16": "f16", "half": "f16", "bfloat16": "bf16", "float32": "f32", "float": "f32", "float64": "f64", "double": "f64", "int8": "i8", "int16": "i16",
@@ -150,14 +150,15 @@ def external(dotted: str) -> Value:
 
 
 def _dims(known: Known, values: Sequence[Value]) -> list[n.Expr] | None:
-    """A shape from arguments: numbers, or one list of them. A number that is written out is a size of its own, of which it is an example."""
+    """A shape from arguments: numbers, or one list of them. A number that is written out is a size of its own, of which it is an example, but for one in a
+    function that tensors are handed to: it is so in every call."""
     items = list(values[0]) if len(values) == 1 and isinstance(values[0], (list, tuple)) else list(values)
     out: list[n.Expr] = []
     for each in items:
         e = number(each)
         if e is None:
             return None
-        out.append(known.fresh("", int(e.value)) if isinstance(e, n.Const) and int(e.value) > 1 else e)
+        out.append(known.fresh("", int(e.value)) if isinstance(e, n.Const) and int(e.value) > 1 and not known.handed else e)
     return out
 
 
@@ -171,6 +172,8 @@ def called(known: Known, f: External, args: Sequence[Value], named: Mapping[str,
     word = f.last
     if word == "dtype" and args and isinstance(args[0], Dtype):
         return args[0]
+    if f.dotted in ("os.environ.get", "os.getenv") and args and isinstance(args[0], str):  # as where nobody has set it
+        return args[1] if len(args) > 1 else named.get("default")
     if word in MAKERS and f.dotted.split(".")[0] in ("torch", "numpy", "np", "cupy", "cp", "jax", "random", word):
         return _made(known, word, args, named)
     if word.endswith("_like") and args and (like := array(args[0])) is not None:
@@ -190,6 +193,8 @@ def called(known: Known, f: External, args: Sequence[Value], named: Mapping[str,
         return _extreme(known, word, [e for a in args if (e := number(a)) is not None])
     if word in ("ceil", "int", "floor", "round") and len(args) == 1 and isinstance(args[0], Unknown) and args[0].reason == REAL:
         return known.fresh("")  # a number of its own: a caller's factor, rounded
+    if f.dotted in ("math.log2", "np.log2", "numpy.log2") and args and (e := number(args[0])) is not None:
+        return Bits(build.sub(e, 1))  # rounded up, as it is used
     if word == "ceil" and args:
         return build.ceildiv(args[0].over, args[0].under) if isinstance(args[0], Quotient) else args[0]
     if word in ("int", "floor") and args:

@@ -16,10 +16,10 @@ from kir.ir.bindings.binding_uses import unmentioned
 from kir.ir.bindings.specialize import specialize
 from kir.ir.build import int_value
 from kir.ir.nodes import Program
-from kir.ir.types import shape_of
+from kir.ir.types import DType, shape_of
 from kir.ir.visit import statements, walk
 from kir.surface import KernelRef, Outline
-from kir.surface.launches.assembled import Found, as_called
+from kir.surface.launches.assembled import Assumed, Found, as_called
 from kir.surface.launches.record import HostLaunch
 from kir.surface.launches.values import FEW, is_number
 
@@ -160,6 +160,9 @@ class TileLangFrontend:
         for owner in module.owners.get(id(node), ())[:1]:
             if (names := mentioned(module, owner)) is not None:  # a parameter that nothing uses says nothing
                 skeleton = skeleton.changed(metas={k: v for k, v in skeleton.metas.items() if k in names})
+        # Whole numbers that the kernel is called with, which the call of its factory does not show.
+        counts = [q.name for q in self.parse(source, kernel).params if isinstance(q.of, DType) and q.of.is_integer and skeleton.scalars.get(q.name) == UNKNOWN]
+        skeleton = skeleton.changed(sizes=[*skeleton.sizes, *counts], scalars={**skeleton.scalars, **{x: x for x in counts}})
         lists = {k: tuple(v) for k, v in call.factory.items() if isinstance(v, (list, tuple)) and v and skeleton.metas.get(k) == UNKNOWN}
         parts = {f"{k}_{at}": v for k, each in lists.items() for at, v in enumerate(each)}
         skeleton = skeleton.changed(metas={**{k: v for k, v in skeleton.metas.items() if k not in lists}, **dict.fromkeys(parts, UNKNOWN)})
@@ -176,7 +179,7 @@ class TileLangFrontend:
         last = None
         for each in made:
             if not each.open and self._reads(source, kernel, each.binding):
-                return each
+                return replace(each, assumed=(*each.assumed, *(Assumed(f"{x} is any number from 1 on") for x in counts)))
             last = each
         assert last is not None
         return last

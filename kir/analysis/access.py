@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
+from itertools import combinations
 from typing import Literal
 
 from kir.analysis.facts import Facts
@@ -15,8 +16,8 @@ from kir.base.dataclass import dataclass
 from kir.base.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import DType
-from kir.ir.visit import children, names_read, once, statements, walk
+from kir.ir.types import I32, I64, DType
+from kir.ir.visit import children, names_read, once, once_for_each, statements, walk
 
 ANYWHERE = "*"
 """The buffer name of an access that may touch any memory."""
@@ -282,3 +283,29 @@ def uses(block: n.Block) -> Mapping[str, int]:
             if isinstance(x, n.Var):
                 out[x.name] = out.get(x.name, 0) + 1
     return out
+
+
+def _wide(e: n.Expr) -> n.Expr:
+    """A place as a sum of 64 bits."""
+    match e:
+        case n.Cast(x=x, dtype=dtype) if dtype == I64 and x.type == I32:
+            return _wide(x)
+        case n.Binary(op="add" | "sub" as op):
+            return (build.add if op == "add" else build.sub)(_wide(e.a), _wide(e.b))
+        case _:
+            return build.cast(e, I64)
+
+
+@once_for_each
+def offset_tables(program: n.Program) -> frozenset[str]:
+    """Inputs of whole numbers of which a kernel reads one and the next: where a part of another tensor begins, and where it ends."""
+    tables = {p.name for p in program.params if isinstance(p.of, n.Buffer) and p.role == "in" and p.of.dtype.is_integer and p.of.shape}
+    found = set()
+    for k in program.kernels:
+        read: dict[str, list[n.Expr]] = {}
+        for x in walk(k):
+            if isinstance(x, n.Load) and x.at.buffer.name in tables and x.at.index and isinstance(x.at.index[-1], n.Expr):
+                read.setdefault(x.at.buffer.name, []).extend([_wide(x.at.index[-1])] if x.at.index[-1].type in (I32, I64) else [])
+        found |= {name for name, at in read.items() for a, b in combinations(dict.fromkeys(at), 2)
+                  if abs(build.int_value(build.sub(a, b)) or 0) == 1}
+    return frozenset(found)

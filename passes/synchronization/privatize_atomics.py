@@ -83,7 +83,7 @@ def neutral(fn: str, b: n.Buffer) -> n.Const | None:
 
 def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
     item, kernel = params_as(site, PrivatizeAtomics), kernel_of(program, site.path)
-    used = matched(_used(node_at(program, site.path), item.buffer, item.count))
+    used = matched(used_alone(node_at(program, site.path), item.buffer, item.count))
     held = [b.buffer for b in kernel.body if isinstance(b, n.Alloc) and b.buffer.space == "shared"]
     total = sum(math.prod(build.int_value(d) or 0 for d in b.shape) * b.dtype.bytes for b in (*held, item.own(used[0], "%own")))
     return within_shared(total, context, "fewer counters")
@@ -99,7 +99,7 @@ def _everyone_stays(program: n.Program, site: Site, context: Context) -> Verdict
 
 def _exact(program: n.Program, site: Site, context: Context) -> Verdict:
     item = params_as(site, PrivatizeAtomics)
-    used = matched(_used(node_at(program, site.path), item.buffer, item.count))
+    used = matched(used_alone(node_at(program, site.path), item.buffer, item.count))
     if used[0].dtype.is_float and used[1] == "atomic_add":
         return unknown("sums of floats are rounded in another order", needs="integers, or a tolerance that allows it")
     return proved("the order of updates does not matter")
@@ -121,7 +121,7 @@ def _nothing_lost(program: n.Program, site: Site, context: Context) -> Verdict:
 
 def _first_ones(program: n.Program, site: Site, context: Context) -> Verdict:
     item = params_as(site, PrivatizeAtomics)
-    b = matched(_used(node_at(program, site.path), item.buffer, item.count))[0]
+    b = matched(used_alone(node_at(program, site.path), item.buffer, item.count))[0]
     if not item.count:
         return proved("each element has a counter")
     if item.bound:
@@ -179,7 +179,7 @@ class PrivatizeAtomics(Pass):
         names = dict.fromkeys(a.buffer.name for x in walk(node) if isinstance(x, n.Call) and x.fn in NEUTRAL
                               for a in x.args if isinstance(a, n.Region) and a.buffer.space == "global")
         team = matched(whole_team(program, path, node))
-        found = [b for b in names if self.buffer in ("", b) and (used := _used(node, b, self.count)) is not None and all(
+        found = [b for b in names if self.buffer in ("", b) and (used := used_alone(node, b, self.count)) is not None and all(
             self.bound or _fits_form(form, self.count or build.int_value(used[0].shape[0]) or 0, team.threads) for form in (self.clear, self.flush))]
         if self.named and self.flush == "each":
             return Miss("where each thread adds one counter nothing is named for it")
@@ -192,7 +192,7 @@ class PrivatizeAtomics(Pass):
         loop, top, taken = node_at(program, site.path), int(site.path[1]), names_at(program, site.path)
         team = whole_team(program, site.path, loop) if isinstance(loop, n.For) else None
         assert isinstance(loop, n.For) and team is not None
-        used = matched(_used(loop, self.buffer, self.count))
+        used = matched(used_alone(loop, self.buffer, self.count))
         old, fn = used
         own = self.own(old, fresh(f"{old.name}_own", taken))
         start, ahead = matched(neutral(fn, old)), 1 + (self.clear == "whole")
@@ -281,7 +281,7 @@ class PrivatizeAtomics(Pass):
 
     def effect(self, program: n.Program, site: Site) -> Effect:
         """The counters come to shared memory."""
-        used = _used(node_at(program, site.path), self.buffer, self.count)
+        used = used_alone(node_at(program, site.path), self.buffer, self.count)
         return Effect(shared_bytes=(self.count or build.int_value(used[0].shape[0]) or 0) * used[0].dtype.bytes) if used else Effect()
 
 
@@ -306,7 +306,7 @@ def _gone_through(form: str, team: ThreadTeam, count: n.Expr, var: n.Var, each: 
     return n.If(build.compare("lt", t, count), each(t)) if form == "branch" else each(t)[0]
 
 
-def _used(node: Place, name: str, count: int = 0) -> tuple[n.Buffer, str] | None:
+def used_alone(node: Place, name: str, count: int = 0) -> tuple[n.Buffer, str] | None:
     """The array and the one operation that updates it, if that is all that happens to it, and it has a known length or only the first `count` matter."""
     calls = [x for x in walk(node) if isinstance(x, n.Call) and x.fn in NEUTRAL and isinstance(x.args[0], n.Region) and x.args[0].buffer.name == name]
     evals = [x.call for x in walk(node) if isinstance(x, n.Eval)]

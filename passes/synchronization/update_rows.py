@@ -86,7 +86,7 @@ def _update(s: Place) -> _Update | None:
     if not (isinstance(s, n.Eval) and s.call.of is None and s.call.fn in UPDATES and len(s.call.args) in (2, 3)):
         return None
     at, value, *mask = s.call.args
-    if not (isinstance(at, n.Region) and at.buffer.space == "global" and at.index and isinstance(value, n.Expr)):
+    if not (isinstance(at, n.Region) and at.buffer.space in ("global", "shared") and at.buffer.shape and isinstance(value, n.Expr)):
         return None
     return _Update(s.call, at, value, mask[0] if mask and isinstance(mask[0], n.Expr) else None)
 

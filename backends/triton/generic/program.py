@@ -18,7 +18,7 @@ from kir.ir.visit import blocks_of, walk
 from kir.surface import Emitted, SourceLine
 
 from ..tiles.expressions import BODIES, DTYPES
-from ..tiles.names import LAUNCH_OPTIONS, spelled
+from ..tiles.names import KEPT, spelled
 from ..tiles.statements import Line
 from .dtype_terms import Terms, block_of, is_derived, is_descriptor, is_readable, roots_of
 from .expressions import GenericExpressions
@@ -94,7 +94,7 @@ def _callable(p: n.Program) -> n.Program:
     said = [{f"block_{i}": x for i, x in enumerate(block_of(q))} if isinstance(q.of, n.Buffer) and q.of.space == "global" and is_descriptor(q.of) else {}
             for q in p.params]
     p = replace(p, params=tuple(replace(q, attrs=n.attrs(**{**dict(q.attrs), **x})) if x else q for q, x in zip(p.params, said, strict=True)))
-    return called(p, spelled([*(q.name for q in p.params), *(m.name for m in p.metas)], local, LAUNCH_OPTIONS))
+    return called(p, spelled([*(q.name for q in p.params), *(m.name for m in p.metas)], local, KEPT))
 
 
 def _parameter(q: n.Param, used: bool) -> str:

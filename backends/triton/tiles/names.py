@@ -1,19 +1,17 @@
 """Names that Python and the jit compiler allow for what an IR program names."""
 from __future__ import annotations
 
-import builtins
 import keyword
 from collections.abc import Iterable
 
 LAUNCH = frozenset({"num_warps", "num_stages", "num_ctas", "maxnreg", "grid", "warmup", "self"})
 """What a launch takes beside the parameters of a kernel: one of that name would be that option."""
-LAUNCH_OPTIONS = frozenset({"num_warps", "num_stages"})
-"""Options of a launch that a kernel may be given as metas too: such a meta keeps its name."""
+KEPT = frozenset({"num_warps", "num_stages", "self"})
+"""Such names that parameters and metas of a kernel that came from Triton may have: they keep them, as callers say them."""
 COMBINING = ("product_of_two", "and_of_two", "sum_of_two", "or_of_two", "xor_of_two")
 """Functions that an emitted module brings along."""
-TAKEN = frozenset({*LAUNCH, *COMBINING, *keyword.kwlist, *keyword.softkwlist, "tl", "triton", "libdevice", "math", "range",
-                   *(x for x in dir(builtins) if x.islower())})
-"""Names that no parameter or value of an emitted kernel may have."""
+TAKEN = frozenset({*LAUNCH, *COMBINING, *keyword.kwlist, *keyword.softkwlist, "tl", "triton", "libdevice", "math", "range", "float", "int", "min", "max"})
+"""Names that no parameter or value of an emitted kernel may have: what Python forbids, and what the text of a kernel says itself."""
 
 
 def spelled(names: Iterable[str], taken: Iterable[str] = (), allowed: frozenset[str] = frozenset()) -> dict[str, str]:

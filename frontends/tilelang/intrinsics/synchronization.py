@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BOOL, I32, U32, U64
+from kir.ir.types import BOOL, I32, U32, U64, dtype_of
 
 from ..state.emission import store
 from ..state.functions import called
@@ -16,6 +16,7 @@ from ..state.regions import barrier_place
 from ..values.arithmetic import convert
 from ..values.names import GRID_BARRIER
 from ..values.values import Function, Items, NotUnderstood, Num, Signature, Value
+from .memory import declare
 
 Word = Callable[[Reader, Signature], Value]
 
@@ -142,7 +143,8 @@ def _same(r: Reader, given: Signature) -> Value:
 
 
 def _all_reduce(r: Reader, given: Signature) -> Value:
-    """`T.tvm_thread_allreduce(1, value, True, out, thread, ..)`: by shuffles among the lanes of a warp that differ in the thread axes given."""
+    """`T.tvm_thread_allreduce(1, value, True, out, thread, ..)`: among the threads that differ in the thread axes given, by shuffles where these are lanes
+    of one warp, else through shared memory, by halves."""
     if len(given.args) < 5 or r.known_int(given.args[0]) not in (1, None) or not isinstance(r.combiner, Function):
         raise NotUnderstood("an all-reduce of an unusual form")
     if r.truth(given.args[2]) is not True:
@@ -161,17 +163,46 @@ def _all_reduce(r: Reader, given: Signature) -> Value:
             raise NotUnderstood("an all-reduce over axes of threads that are no neighbors")
         inner *= extent
     first, count = lanes
-    if axes or count & (count - 1) or first & (first - 1) or first * count > 32 or not count:
-        raise NotUnderstood(f"an all-reduce over {count or 'unknown'} threads that are not a part of a warp, a power of two of them")
-    total: n.Expr = r.out.let("part", r.run(given.args[1]))
+    if axes or not count or count & (count - 1):
+        raise NotUnderstood(f"an all-reduce over {count or 'unknown'} threads, which are no power of two of them")
+    value, combine = r.run(given.args[1]), r.combiner
+    part_of_warp = first & (first - 1) == 0 and first * count <= 32
+    store(r, given.args[3], Num(_by_shuffles(r, combine, value, first, count) if part_of_warp else _by_memory(r, combine, value, first, count, inner)))
+    return None
+
+
+def _joined(r: Reader, combine: Function, a: n.Expr, b: n.Expr) -> n.Expr:
+    return r.run(called(r, combine, [Num(a), Num(b)], {}))
+
+
+def _by_shuffles(r: Reader, combine: Function, value: n.Expr, first: int, count: int) -> n.Expr:
+    """What `count` lanes of a warp, `first` apart, have together, in each of them."""
+    total: n.Expr = r.out.let("part", value)
     distance = first * count // 2
     while distance >= first:
         other = r.out.let("other", build.call("shfl_xor", total, build.const(distance)))
-        joined = called(r, r.combiner, [Num(total), Num(other)], {})
-        total = r.out.let("part", r.run(joined))
+        total = r.out.let("part", _joined(r, combine, total, other))
         distance //= 2
-    store(r, given.args[3], Num(total))
-    return None
+    return total
+
+
+def _by_memory(r: Reader, combine: Function, value: n.Expr, first: int, count: int, threads: int) -> n.Expr:
+    """What `count` threads, `first` apart, have together, in each of them, by halves of an array of all threads' values."""
+    parts = declare(r, "parts", dtype_of(value.type), (build.const(threads),), "shared")
+    own = n.Region(parts, (thread(r),))
+    place = build.mod(build.floordiv(thread(r), first), count)
+    r.out.emit(n.Store(own, value))
+    distance = count // 2
+    while distance:
+        _emit(r, "barrier")
+        with r.out.capture() as half:
+            r.out.emit(n.Store(own, _joined(r, combine, n.Load(own), n.Load(n.Region(parts, (build.add(thread(r), distance * first),))))))
+        r.out.emit(n.If(build.compare("lt", place, distance), tuple(half)))
+        distance //= 2
+    _emit(r, "barrier")
+    total = r.out.let("total", n.Load(n.Region(parts, (build.sub(thread(r), build.mul(place, first)),))))
+    _emit(r, "barrier")
+    return total
 
 
 def _warp_shuffle(fn: str) -> Word:

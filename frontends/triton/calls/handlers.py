@@ -116,6 +116,8 @@ def _python(r: State, name: str, word: str, a: Arguments) -> Value:
         kind = a.args[1] if len(a.args) > 1 else None
         if isinstance(kind, Builtin) and kind.name.endswith(".constexpr"):
             return is_number(a.args[0]) or is_known(a.args[0]) or isinstance(a.args[0], TypeOf)
+        if isinstance(kind, Builtin) and (of := _CLASSES.get(kind.name.rpartition(".")[2])) is not None:
+            return isinstance(a.args[0], of)
         raise NotUnderstood("isinstance")
     if word in ("pi", "inf"):
         return {"pi": math.pi, "inf": math.inf}[word]
@@ -396,6 +398,11 @@ HANDLERS: Mapping[str, Handler] = {
 """Functions of `tl` that are no rows of the instruction table, by their last word."""
 
 
+_CLASSES: Mapping[str, tuple[type, ...]] = {"tensor": (Run, Pointer), "tensor_descriptor": (Descriptor,), "tensor_descriptor_base": (Descriptor,),
+                                            "dtype": (TypeOf,)}
+"""Classes of `tl`, and what is an instance of them."""
+
+
 def _power_of_2(v: Value) -> Value:
     if isinstance(v, Static):
         return Static(build.call("next_power_of_2", operators.number(v, I32)))
@@ -429,6 +436,11 @@ def method_call(r: State, owner: Value, name: str, a: Arguments) -> Value:
         return owner.startswith(a.args[0]) if name == "startswith" else owner.endswith(a.args[0])
     if name in DUNDER and len(a.args) == 1 and not a.named:
         return arithmetic(r, DUNDER[name], owner, a.args[0])
+    if name == "bit_length":  # of a whole number that is not negative
+        if isinstance(owner, Static):
+            above = build.call("next_power_of_2", build.add(operators.number(owner, I32), 1))
+            return Static(build.cast(build.call("log2", build.cast(above, F32)), I32))
+        return operators.known_int(owner, "a number").bit_length()
     if isinstance(owner, (Run, Pointer, BlockPointer)) or is_number(owner):
         return builtin_call(r, f"triton.language.{name}", Arguments([owner, *a.args], a.named))
     raise NotUnderstood(f"method '{name}' of {describe(owner)}")

@@ -109,6 +109,11 @@ def over(r: State, values: tuple[Value, ...], fn: Callable[..., Value]) -> Value
 
 def merge(r: State, cond: n.Expr, a: Arm, b: Arm, static: bool, name: str) -> Value:
     """The value of a name after a branch on `cond`: may declare a buffer before it and append stores to its arms."""
+    if static:
+        with r.paths.under(cond, True):
+            a = (_decided(r, a[0]), a[1])
+        with r.paths.under(cond, False):
+            b = (_decided(r, b[0]), b[1])
     va, vb = a[0], b[0]
     if va == vb and type(va) is type(vb):
         return va
@@ -145,6 +150,13 @@ def merge(r: State, cond: n.Expr, a: Arm, b: Arm, static: bool, name: str) -> Va
     if static:
         return Choice(cond, export(r, a, name), export(r, b, name))
     raise NotUnderstood(f"'{name}' is {describe(va)} or {describe(vb)} after a run-time branch")
+
+
+def _decided(r: State, value: Value) -> Value:
+    """A value without the choices that the static conditions of the path decide."""
+    while isinstance(value, Choice) and (outcome := r.paths.decide(value.cond)) is not None:
+        value = value.a if outcome else value.b
+    return value
 
 
 def _offset(p: Pointer) -> Value:

@@ -220,14 +220,36 @@ def _number_cell(r: State, name: str, old: Value, like: n.Expr) -> Run:
     buffer = r.out.buffer(name, dtype, shape)
     r.out.owners[buffer.name] = r.owner(name)
     r.out.mutable.add(buffer.name)
-    init: n.Expr | None = None
-    if isinstance(old, Run) or is_number(old):
-        init = operators.run(old, dtype) if not isinstance(old, Run) or old.dtype != dtype else old.expr
-        if init.type != like.type:
-            init = build.broadcast(init, like.type)
-        init = _inlined(r, name, init)
-    r.out.emit(n.Alloc(buffer, init))
+    if isinstance(old, Choice):
+        r.out.emit(n.Alloc(buffer))
+        _begin(r, name, buffer, old, like)
+        return Run(whole(buffer))
+    r.out.emit(n.Alloc(buffer, _inlined(r, name, _as_begun(old, like)) if isinstance(old, Run) or is_number(old) else None))
     return Run(whole(buffer))
+
+
+def _as_begun(old: Value, like: n.Expr) -> n.Expr:
+    """A number as the first value of a name that is to hold values like `like`."""
+    dtype = dtype_of(like.type)
+    init = old.expr if isinstance(old, Run) and old.dtype == dtype else operators.run(old, dtype)
+    return init if init.type == like.type else build.broadcast(init, like.type)
+
+
+def _begin(r: State, name: str, buffer: n.Buffer, old: Value, like: n.Expr) -> None:
+    """Fill a buffer with the first value of a name, which static conditions choose. Raises NotUnderstood for one that is no number."""
+    match old:
+        case Choice():
+            with r.paths.under(old.cond, True), r.out.capture() as block_a:
+                _begin(r, name, buffer, old.a, like)
+            with r.paths.under(old.cond, False), r.out.capture() as block_b:
+                _begin(r, name, buffer, old.b, like)
+            joins.emit_if(r, old.cond, block_a, block_b, True)
+        case Undefined() | None:
+            pass
+        case _ if isinstance(old, Run) or is_number(old):
+            r.out.emit(n.Store(n.Region(buffer), _as_begun(old, like)))
+        case _:
+            raise NotUnderstood(f"'{name}' is {describe(old)} before the loop and a number in it")
 
 
 def _declared_here(r: State, buffer: n.Buffer) -> bool:

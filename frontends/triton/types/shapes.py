@@ -160,6 +160,8 @@ def attribute_of(v: Value, name: str) -> Value:
             return transposed(v, None)
         case _, "value" if is_number(v) or is_known(v) or isinstance(v, TypeOf):
             return v
+        case int() | Static(), "bit_length":
+            return Method(v, name)
         case _, _ if name in METHODS or name in DUNDER:
             return Method(v, name)
     raise NotUnderstood(f"attribute '{name}' of {describe(v)}")

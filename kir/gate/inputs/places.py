@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kir.analysis.access import offset_tables
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import Diagnostic, KirError
 from kir.gate.inputs.sets import size_sets
@@ -38,12 +39,13 @@ MOST_CONSTANTS = 4
 @dataclass(frozen=True)
 class Places:
     """The numbers of an input: from 0, or from -1 (`skips`), to below the least of `below`; `counts` where loops run by them; `apart` where no two may be
-    alike, since what is stored by them would meet."""
+    alike, since what is stored by them would meet; `rises` where each says where a part begins and the next one where it ends."""
 
     below: tuple[n.Expr, ...]
     skips: bool
     counts: bool
     apart: bool = False
+    rises: bool = False
 
     def end(self, sizes: Mapping[str, n.Expr], dtype: DType) -> int:
         """One more than the largest number at these sizes, 0 where there is none; what the dtype can hold."""
@@ -62,7 +64,7 @@ class Places:
             out = np.full(count, -1)
             out[random.permutation(count)[:len(chosen)] if turn % 2 == 0 else slice(len(chosen))] = chosen if turn % 2 == 0 else np.sort(chosen)
             return out.reshape(shape).astype(numpy_dtype(dtype.name))
-        match turn % 4:
+        match 1 if self.rises else turn % 4:
             case 0:
                 out = random.integers(0, end, count)
                 out[-2:] = end - 1
@@ -154,15 +156,15 @@ def _places(program: n.Program) -> dict[str, Places]:
                 many = middle
         if 0 <= few < len(mine) - 1:
             skips = dtype.kind == "i" and takes(p.name, np.full(shape, -1, dtype))
-            out[p.name] = Places(tuple(bounds[mine[few]]), skips, roles[p.name].counts)
+            out[p.name] = Places(tuple(bounds[mine[few]]), skips, roles[p.name].counts, rises=p.name in offset_tables(program))
             arrays[p.name] = rising(shape, mine[few], generator("places", p.name)).astype(dtype)
-    for name in (p.name for p in wanted if p.name in out and roles[p.name].stores):
+    for name in (p.name for p in wanted if p.name in out and roles[p.name].stores and not out[p.name].rises):
         end, count = out[name].end(known, I64), arrays[name].size
         if 1 < count <= end and meets(name, np.zeros_like(arrays[name])) and not meets(
                 name, generator("places", name).permutation(end)[:count].reshape(arrays[name].shape).astype(arrays[name].dtype)):
             out[name] = replace(out[name], apart=True)
     free = {name: role for name, role in roles.items() if name not in out and role.extents}  # reads beyond the end give something, or are masked
-    return out | {name: Places(role.extents, False, role.counts) for name, role in free.items()}
+    return out | {name: Places(role.extents, False, role.counts, rises=name in offset_tables(program)) for name, role in free.items()}
 
 
 def _bounds(program: n.Program) -> Iterator[n.Expr]:

@@ -5,16 +5,20 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from kir.analysis.access import offset_tables
 from kir.analysis.proof.decide import Contradiction, KernelProof, Obligation, decided
 from kir.analysis.proof.sites import KINDS, Kind
 from kir.base.diagnostic import KirError, Origin, error
+from kir.gate.inputs.places import places
 from kir.gate.inputs.sets import size_sets
 from kir.gate.proved.drawn import random_inputs
 from kir.gate.proved.in_turn import BETWEEN, crossings
 from kir.gate.proved.verdict import Finding, Proved, Status
 from kir.gate.proved.whole import with_whole_barriers, with_widths
 from kir.interp import run
+from kir.interp.numerics.number import Array
 from kir.interp.state.result import Finding as Seen
+from kir.interp.state.result import Result
 from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 from kir.ir.build import const
@@ -22,6 +26,7 @@ from kir.ir.printer import expr_text
 from kir.ir.rules.generic import is_generic
 from kir.ir.types import DType
 from kir.ir.visit import substitute, with_own_statements
+from kir.problem.draws import generator
 
 MOST_RUNS = 6
 """Sizes at which one program is run."""
@@ -64,7 +69,11 @@ def proved(program: n.Program, runs: int = MOST_RUNS, unsaid: Iterable[str] = ()
         raise error("KIR-Y001", f"the facts of '{program.name}' hold for no sizes at all: everything would be proved", witness=facts,
                     needs="facts that some sizes meet") from None
     contents = {o.given for p in proofs for o in p.obligations if o.given}
-    done = _joined(program, proofs, *_ran(program, proofs, runs), written)
+    ran, not_run, apart = _ran(program, proofs, runs)
+    contents |= {f"the numbers in '{name}' are all different" for name in apart}
+    if ran:
+        contents |= {f"the numbers in '{name}' rise" for name in sorted(offset_tables(program))}
+    done = _joined(program, proofs, ran, not_run, written)
     crossed = tuple(Finding(x.kernel, "race", "undecided", f"read of '{x.tensor}' by other threads than wrote it", x.load, x.store, BETWEEN)
                     for x in (crossings(program) if surface == "triton" else ()))
     return replace(done, findings=(*done.findings, *crossed), unsaid=tuple(sorted({*unsaid, *contents})))
@@ -97,8 +106,9 @@ def fits(program: n.Program, sizes: Sizes) -> bool:
     return holds and total <= MOST_ELEMENTS
 
 
-def _ran(program: n.Program, proofs: Iterable[KernelProof], runs: int) -> tuple[list[tuple[Sizes, tuple[Seen, ...]]], str]:
-    """What runs at the values of counterexamples, and at a few sizes of our own, found; and why some could not be run."""
+def _ran(program: n.Program, proofs: Iterable[KernelProof], runs: int) -> tuple[list[tuple[Sizes, tuple[Seen, ...]]], str, frozenset[str]]:
+    """What runs at the values of counterexamples, and at a few sizes of our own, found; why some could not be run; and the tensors whose numbers say where
+    to store and must be different for that."""
     open_ones = [o for p in proofs for o in p.obligations if o.status != "proved"]
     base = size_sets(program, BASES)
     found, maybe = ([{**(base[0] if base else {}), **given} for o in open_ones if o.kind != "overflow" and (o.status == "refuted") is sure
@@ -106,7 +116,7 @@ def _ran(program: n.Program, proofs: Iterable[KernelProof], runs: int) -> tuple[
     tries: list[Sizes] = [*found, *_different(maybe)[:MOST_MAYBE]]
     tries += base if any(o.kind != "overflow" for o in open_ones) else base[-1:]
     done: list[tuple[Sizes, tuple[Seen, ...]]] = []
-    not_run = ""
+    not_run, apart = "", frozenset[str]()
     for sizes in tries:
         if len(done) >= runs:
             break
@@ -115,6 +125,10 @@ def _ran(program: n.Program, proofs: Iterable[KernelProof], runs: int) -> tuple[
         try:
             arrays, scalars = random_inputs(program, sizes, 0)
             ran = run(program, arrays, scalars, mode="check", most_steps=MOST_STEPS)
+            errors = _wrong(ran)
+            if errors and all(_stores_meet(program, f) for f in errors) and (tables := _apart(program, arrays, sizes)):
+                again = _wrong(run(program, {**arrays, **tables}, scalars, mode="check", most_steps=MOST_STEPS))
+                errors, apart = (again, apart | tables.keys()) if not again else (errors, apart)
         except KirError as bad:
             if bad.diagnostics[0].id == "KIR-I010":
                 done.append((sizes, (Seen("KIR-I010", "bounds", "error", bad.diagnostics[0].message),)))
@@ -124,8 +138,32 @@ def _ran(program: n.Program, proofs: Iterable[KernelProof], runs: int) -> tuple[
         except (MemoryError, TypeError, KeyError) as bad:
             not_run = f"{type(bad).__name__}: {bad}"
             continue
-        done.append((sizes, tuple(f for f in ran.findings if f.severity == "error" and not any(a.verb == LEFT_OUT for a in f.accesses))))
-    return done, not_run
+        done.append((sizes, errors))
+    return done, not_run, apart
+
+
+def _wrong(ran: Result) -> tuple[Seen, ...]:
+    return tuple(f for f in ran.findings if f.severity == "error" and not any(a.verb == LEFT_OUT for a in f.accesses))
+
+
+def _stores_meet(program: n.Program, f: Seen) -> bool:
+    """Whether stores of two CTAs, or threads, to one place of an output meet that nothing reads."""
+    outs = {p.name for p in program.params if p.role == "out"}
+    return f.kind == "race" and f.buffer in outs and all(a.verb == "write" for a in f.accesses)
+
+
+def _apart(program: n.Program, arrays: Mapping[str, Array], sizes: Sizes) -> dict[str, Array]:
+    """Those inputs by whose numbers a program stores, each once, and which meet else; drawn so at these sizes."""
+    known = {p.name: const(sizes[p.name], p.of) for p in program.params if p.name in sizes and isinstance(p.of, DType)}
+    out: dict[str, Array] = {}
+    for p in program.params:
+        found = places(program).get(p.name)
+        if isinstance(p.of, n.Buffer) and found is not None and found.apart:
+            drawn = found.drawn(arrays[p.name].shape, known, p.of.dtype, generator("apart", p.name), 1)
+            if drawn is None:
+                return {}
+            out[p.name] = drawn
+    return out
 
 
 def _joined(program: n.Program, proofs: Iterable[KernelProof], ran: list[tuple[Sizes, tuple[Seen, ...]]], not_run: str,

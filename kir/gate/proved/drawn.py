@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from kir.analysis.access import offset_tables
 from kir.base.diagnostic import usage
 from kir.gate.inputs.sets import size_sets
 from kir.interp.numerics.number import storage
@@ -20,7 +21,7 @@ from kir.ir.visit import statements, substitute
 
 
 def random_inputs(program: Program, given: Mapping[str, int | float], seed: int) -> tuple[dict[str, Any], dict[str, int | float]]:
-    """Random tensors, and the sizes and scalars that they are drawn for; what CTAs count in begins at zero.
+    """Random tensors, and the sizes and scalars that they are drawn for; what CTAs count in begins at zero, and places where parts begin and end rise.
 
     Raises UsageError KIR-C002 for a size that nothing gives and for sizes that are no launch, a tensor's extent being negative, and MemoryError."""
     free = [p for p in program.params if isinstance(p.of, DType) and p.value is None]
@@ -42,12 +43,14 @@ def random_inputs(program: Program, given: Mapping[str, int | float], seed: int)
         if min(shapes[p.name], default=0) < 0:
             raise usage("KIR-C002", f"these sizes are no launch: '{p.name}' would be of extents {shapes[p.name]}", needs="extents of 0 or more")
     fits_memory(shapes)
-    counters = _counters(program)
+    counters, rising = _counters(program), offset_tables(program)
     for p in program.params:
         if isinstance(p.of, n.Buffer) and p.role != "out":
-            drawn = random.standard_normal(shapes[p.name]) if p.of.dtype.is_float else random.integers(0, 2, shapes[p.name])
+            drawn: Any = random.standard_normal(shapes[p.name]) if p.of.dtype.is_float else random.integers(0, 2, shapes[p.name])
             if p.name in counters:
                 drawn = np.zeros(shapes[p.name])
+            if p.name in rising:
+                drawn = np.sort(drawn, axis=-1)
             arrays[p.name] = np.asarray(drawn).astype(storage(p.of.dtype))
     return arrays, values
 

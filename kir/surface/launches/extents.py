@@ -17,7 +17,23 @@ from kir.ir.printer import expr_text
 from kir.ir.types import DTYPES, I32
 from kir.ir.visit import regions
 from kir.surface.launches.alike import as_seen, parts_as_seen
-from kir.surface.launches.reach import LEAN, PLACES, PRIMES, Kept, cut, divisions, grid_extents, leaves, longer, parted, quotients, ran, shares, small_sizes, tiles
+from kir.surface.launches.reach import (
+    LEAN,
+    PLACES,
+    PRIMES,
+    Kept,
+    cut,
+    divisions,
+    grid_extents,
+    leaves,
+    longer,
+    parted,
+    quotients,
+    ran,
+    shares,
+    small_sizes,
+    tiles,
+)
 from kir.surface.launches.reached_by import least_with, multiples, product_of_sizes, rows_of, sizes_reached_by
 from kir.surface.launches.values import evaluated
 from kir.surface.launches.whole import deciding

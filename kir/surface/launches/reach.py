@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from kir.analysis.access import offset_tables
 from kir.base.diagnostic import KirError
 from kir.interp.launch import run
 from kir.interp.numerics.number import storage
@@ -279,10 +280,12 @@ def quotients(binding: Binding) -> Iterator[str]:
                 yield fact
 
 
-def ran(program: n.Program, sizes: Mapping[str, int], places: int = PLACES, mode: Literal["fast", "check"] = "fast", kept: Kept | None = None) -> Result | None:
+def ran(program: n.Program, sizes: Mapping[str, int], places: int = PLACES, mode: Literal["fast", "check"] = "fast", kept: Kept | None = None,
+        parts: int = 0) -> Result | None:
     """A run at small sizes, which says how far it reached; None where it cannot be made. Tensors of whole numbers count down from
-    `places` (modulo it) and so again, the first from 0, the second from the largest, ..: two of them reach as far as all; up, where `places` is negative.
-    What tensors hold is `kept` for other runs of the same program."""
+    `places` (modulo it) and so again, the first from 0, the second from the largest, ..: two of them reach as far as all; up, where `places` is
+    negative. Tables of where parts begin and end rise to `parts`, where that is not 0. What tensors hold is `kept` for other runs of the same program."""
+    rising = offset_tables(program) if parts else frozenset[str]()
     if any(len(r.index) not in (0, len(r.buffer.shape)) for k in program.kernels for r in regions(k)):
         return None  # a box of a tensor that is none of so many axes
     scalars: dict[str, int | float] = {
@@ -296,9 +299,11 @@ def ran(program: n.Program, sizes: Mapping[str, int], places: int = PLACES, mode
             if (count := math.prod(shape)) > MOST_ELEMENTS:
                 return None
             kind, whole = storage(p.of.dtype), not p.of.dtype.is_float
-            key = p.name, *shape, places if whole else 0
+            end = parts if p.name in rising and whole else 0
+            key = p.name, *shape, places if whole else 0, end
             if key not in kept:
-                kept[key] = _whole(count, turn, places).reshape(shape).astype(kind) if whole else np.resize(_normal(len(arrays) - turn).astype(kind), shape)
+                kept[key] = (_parts(count, end) if end else _whole(count, turn, places)).reshape(shape).astype(kind) if whole else np.resize(
+                    _normal(len(arrays) - turn).astype(kind), shape)
             arrays[p.name] = kept[key]
             turn += whole
     ctas = math.prod(int_value(substitute(a.extent, known)) or 1 for k in program.kernels[:1] for a in k.grid)
@@ -314,6 +319,10 @@ def _normal(turn: int) -> np.ndarray[Any, Any]:
     """Numbers for the tensor of real numbers that has this turn."""
     random = np.random.default_rng(0)
     return [random.standard_normal(4099) for _ in range(turn + 1)][-1]
+
+def _parts(count: int, end: int) -> np.ndarray[Any, Any]:
+    """Where parts begin and end, of as many elements each as makes them end there."""
+    return np.minimum(np.arange(count) * -(-end // max(count - 1, 1)), end)
 
 
 def _whole(count: int, turn: int, places: int) -> np.ndarray[Any, Any]:

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from kir.analysis.access import offset_tables
 from kir.base.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
@@ -29,7 +30,8 @@ APART = ((2, 32), (4, 48))
 def with_reached_axes(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding:
     """The binding with a size, or a number, for each axis of such tensors along which the kernel reaches so far at both of two sets of small sizes. An axis
     that is looked up by numbers of another tensor, or of which one place is reached, keeps a size of its own."""
-    for shape in dict.fromkeys(tuple(t.shape) for t in binding.tensors.values() if t.strides is None and len(t.shape) > 1):
+    first = sorted(binding.tensors.values(), key=lambda t: not t.dtype.startswith(("i", "u")))  # what others are looked up by
+    for shape in dict.fromkeys(tuple(t.shape) for t in first if t.strides is None and len(t.shape) > 1):
         names = [name for name, t in binding.tensors.items() if tuple(t.shape) == shape]
         strides = _strides(binding, names, shape)
         if strides is not None and not (len(shape) == 2 and "stride" in str(shape[1])):  # rows a stride apart, which may be longer than what is in them
@@ -46,8 +48,12 @@ def with_inner_axes(binding: Binding, made: Callable[[Binding], n.Program], exam
         t = binding.tensors[name]
         bare = binding.changed(scalars={k: v for k, v in binding.scalars.items() if d not in str(v).split(" * ")})
         alone = [d] in told  # a number that is passed itself is one of the author's, or the rows of a matrix that nothing tells from it
-        if alone or t.strides is not None or [*map(str, t.shape)].count(d) != 1 or len(bare.scalars) == len(binding.scalars) or _mentioned(
-                shaped(bare, {name: [x for x in t.shape if x != d]}), [], d):
+        if alone or t.strides is not None or [*map(str, t.shape)].count(d) != 1 or _mentioned(shaped(bare, {name: [x for x in t.shape if x != d]}), [], d):
+            continue
+        if len(bare.scalars) == len(binding.scalars):  # whose strides are not passed: a compile-time value, as the call that is seen has it
+            if axis and examples.get(d) in [v for v in binding.metas.values() if type(v) is int]:
+                now = shaped(without(binding, d), {name: [*t.shape[:axis], examples[d], *t.shape[axis + 1:]]})
+                binding = now if _all_reached(now, made, name) else binding
             continue
         for other in (x for x in binding.sizes if x != d and as_seen(examples, [d], [x])):
             words = {k: " * ".join(other if x == d else x for x in str(v).split(" * ")) if k not in bare.scalars else v for k, v in binding.scalars.items()}
@@ -71,12 +77,15 @@ def _all_reached(binding: Binding, made: Callable[[Binding], n.Program], name: s
         parts = list(expressions({str(k): d for k, d in enumerate(binding.tensors[name].shape)}, held, "extent").values())
     except KirError:
         return False
-    for primes in PRIMES:
-        sizes = small_sizes(binding, primes)
-        found = ran(program, sizes) if sizes is not None else None
-        if found is None or sizes is None or leaves(found, name, binding) or found.ends.get(name) != math.prod(evaluated(e, sizes) or 0 for e in parts):
-            return False
-    return True
+    at = [small_sizes(binding, primes) for primes in PRIMES]
+    ends = ["", *(binding.sizes if offset_tables(program) else ())]  # where tables of parts are, of parts up to the end of something
+    return any(all(_whole_at(program, binding, name, parts, sizes, end) for sizes in at) for end in ends)
+
+
+def _whole_at(program: n.Program, binding: Binding, name: str, parts: Sequence[n.Expr], sizes: Mapping[str, int] | None, end: str) -> bool:
+    found = ran(program, sizes, parts=sizes[end] if end else 0) if sizes is not None else None
+    return found is not None and sizes is not None and not leaves(found, name, binding) and (
+        found.ends.get(name) == math.prod(evaluated(e, sizes) or 0 for e in parts))
 
 
 def with_row_lengths(binding: Binding, made: Callable[[Binding], n.Program], examples: Mapping[str, int]) -> Binding:
@@ -159,7 +168,7 @@ def _reached(binding: Binding, made: Callable[[Binding], n.Program], names: Sequ
     found: list[str | int] = list(shape)
     for k in range(len(shape)):
         seen = [None if each is None else each[k] for each in ends]
-        if None in seen:
+        if None in seen or not isinstance(shape[k], str):  # a number is one that the host code says
             continue
         same = next((x for x in bare.sizes if [sizes[x] for sizes in tried] == seen), None)
         if same is not None:
@@ -175,12 +184,17 @@ def _reached(binding: Binding, made: Callable[[Binding], n.Program], names: Sequ
     return binding if None in runs or any(leaves(run, name, now) for run in runs if run is not None for name in names) else now
 
 
+FARTHEST = 1 << 12
+"""Compile-time values from here on are taken for no extent of a row."""
+
+
 def _digits(program: n.Program, binding: Binding, names: Sequence[str], sizes: Mapping[str, int], apart: Sequence[str],
             far: tuple[int, int]) -> list[int | None] | None:
     """How many places are reached along each axis by a run whose strides are far apart; None for an axis that a table decides, and where no run can be made."""
-    steps = [far[0] * max(sizes.values(), default=1)]
+    wide = max((v for v in binding.metas.values() if type(v) is int and v < FARTHEST), default=1) + far[0]
+    steps = [max(far[0] * max(sizes.values(), default=1), wide)]
     for _ in apart[1:]:
-        steps.append(steps[-1] * far[1])
+        steps.append(steps[-1] * max(far[1], wide))
     steps.reverse()
     most: list[list[int]] = []
     for places in (PLACES, MORE_PLACES):

@@ -52,6 +52,13 @@ class Quotient:
 
 
 @dataclass(frozen=True)
+class Bits:
+    """How many bits a whole number has: the power of two next above it is 2 to that."""
+
+    of: n.Expr
+
+
+@dataclass(frozen=True)
 class Dtype:
     """A dtype of the IR, as the host names it; "" where it is a caller's choice."""
 
@@ -218,6 +225,8 @@ class Known:
     facts: list[n.Expr] = field(default_factory=list)
     assumed: list[str] = field(default_factory=list)
     """Sizes that were taken to be this or that at most (`taken_for`)."""
+    handed: int = 0
+    """How many of the calls that are followed just now hand tensors to a function."""
     short: list[n.Expr] = field(default_factory=list)
     """Extents of tensors of more than two axes."""
     turns: dict[tuple[int, int], tuple[n.Expr, ...]] = field(default_factory=dict)

@@ -165,6 +165,34 @@ def kernel(x_ptr, bias_ptr, y_ptr, KIND: tl.constexpr, SCALE: tl.constexpr, HALF
     else:
         tl.store(y_ptr + at, activated(x, KIND))
 """,
+    "names of Python's, a first value that a dtype chooses, what another branch has loaded": """@triton.jit
+def least(dtype):
+    kind = dtype.value
+    if kind.is_floating():
+        value: tl.constexpr = float("-inf")
+        return value
+    if kind.is_int_signed():
+        value: tl.constexpr = -1 * 2 ** (kind.int_bitwidth - 1)
+        return value
+    if kind.is_int_unsigned():
+        value: tl.constexpr = 0
+        return value
+
+@triton.jit
+def kernel(input, abs, self, N, EARLY: tl.constexpr, BLOCK: tl.constexpr):
+    best = least(input.type.element_ty)
+    for s in range(0, N // BLOCK):
+        at = s * BLOCK + tl.arange(0, BLOCK)
+        if EARLY:
+            y = tl.load(abs + at)
+        x = tl.max(tl.load(input + at), 0)
+        best = tl.where(x > best, x, best)
+        if not EARLY:
+            y = tl.load(abs + at)
+        tl.store(self + at, y)
+    base = self + 8
+    tl.store(base + 12, best)
+""",
     "block pointers and random numbers": """@triton.jit
 def kernel(x_ptr, y_ptr, seed, M, N, BM: tl.constexpr, BN: tl.constexpr):
     p = tl.make_block_ptr(x_ptr, (M, N), (N, 1), (tl.program_id(0) * BM, 0), (BM, BN), (1, 0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -88,6 +89,9 @@ def gemv(N, K, rows: int = 4, dtype="float16"):
     return kernel
 """, lambda g: {"x": g.standard_normal(70).astype(F16), "W": g.standard_normal((6, 70)).astype(F16)},
     lambda a: {"y": a["W"].astype(F32) @ a["x"].astype(F32)}, Binding(sizes=["N", "K"], facts=between("N", "K")))
+FAR = replace(GEMV, source=GEMV.source.replace("(16, rows)", "(rows, 16)").replace("tk = T.get_thread_binding(0)", "tk = T.get_thread_binding(1)")
+              .replace("tn = T.get_thread_binding(1)", "tn = T.get_thread_binding(0)"))
+"""Threads that share a row are not in one warp."""
 EAGER = Kernel("""
 @tilelang.jit
 def kernel(A, B, block: int = 32, dtype: T.dtype = T.float16):
@@ -229,7 +233,8 @@ def widened(n):
     lambda a: {"Y": np.stack([(v := a["X"].astype(I32)) * 2, (u := a["U"].astype(I32)) + 200, v >> 4, (u >> 4) - 8, u // 7,
                               np.maximum(v, 100) * 100, ((v * 2).astype(np.int8) + np.int8(1)), (-a["X"]).astype(I32) - 100], 1)},
     Binding(sizes=["n"], facts=between("n")))
-KERNELS = {"narrow integers": NARROW, "split k": SPLIT_K, "histogram": HISTOGRAM, "gemv": GEMV, "eager": EAGER, "im2col": IM2COL, "stencil": STENCIL,
+KERNELS = {"narrow integers": NARROW, "split k": SPLIT_K, "histogram": HISTOGRAM, "gemv": GEMV, "gemv by threads of several warps": FAR,
+           "eager": EAGER, "im2col": IM2COL, "stencil": STENCIL,
            "search": SEARCH, "scaled": SCALED, "biased": BIASED, "prefix": PREFIX}
 
 

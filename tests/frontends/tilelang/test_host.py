@@ -300,3 +300,20 @@ def test_what_a_call_leaves_out_is_none_and_a_list_that_it_gives_is_its_elements
     assert binding is not None and (binding.absent, binding.metas) == (["scale"], {"parts_0": 3, "parts_1": 5}), said
     made = specialize(TileLangFrontend().instantiate(file, "kernel", binding), binding)
     assert float(run(made, {"A": np.zeros(40, np.float32)}).outputs["B"][39]) == 807
+
+
+def test_a_whole_number_that_only_the_call_of_the_kernel_gives_is_a_size(tmp_path: Path) -> None:
+    file = written(tmp_path, """
+def make(n):
+    @T.prim_func
+    def kernel(A: T.Tensor((n,), "float32"), most: T.int32, scale: T.float32, B: T.Tensor((n,), "float32")):
+        with T.Kernel(T.ceildiv(most, 32), threads=32) as bx:
+            for i in T.Parallel(32):
+                if bx * 32 + i < n:
+                    B[bx * 32 + i] = A[bx * 32 + i] * scale
+    return kernel
+
+make(100)
+""")
+    binding, told = launched(f"{file}::kernel")
+    assert binding is not None and binding.scalars == {"most": "most"} and "most >= 1" in binding.facts and "most is any number" in str(told)

@@ -596,3 +596,5 @@ def launch(x):
 """, encoding="utf-8")
     assert called_binding(file).tensors["h"].shape == [64]
     assert called(capsys, "check", str(file))[0] == 0
+    file.write_text(f"{file.read_text()}\n\nlaunch(torch.zeros((1000,), dtype=torch.int32))\n", encoding="utf-8")
+    assert called_binding(file).tensors["h"].shape == [64] and called_binding(file).tensors["x"].shape == ["n"], "a call that is shown has its own lengths"

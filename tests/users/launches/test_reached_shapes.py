@@ -319,3 +319,55 @@ def run(a, b):
 """, encoding="utf-8")
     binding = called_binding(tmp_path / "k.py")
     assert binding.tensors["b_ptr"].shape == ["batch", "K", "N"] and binding.scalars["b_batch"] in ("K * N", "N * K")
+
+
+def test_a_row_that_a_table_chooses_is_as_long_as_the_compile_time_value_that_it_is_read_over(tmp_path: Path) -> None:
+    """Rows, their number a batch and their length were sizes of their own, and the check showed a read beyond the last one."""
+    (tmp_path / "k.py").write_text("""import torch, triton
+import triton.language as tl
+
+
+@triton.jit
+def picked(kv, at, out, kv_b, kv_n, kv_d, at_b, at_k, most, D: tl.constexpr):
+    b, d = tl.program_id(0), tl.arange(0, D)
+    total = tl.zeros((D,), tl.float32)
+    for k in range(most):
+        row = tl.load(at + b * at_b + k * at_k)
+        total += tl.load(kv + b * kv_b + row * kv_n + d * kv_d)
+    tl.store(out + b * D + d, total)
+
+
+def run(kv, at):
+    out = torch.empty((at.shape[0], 64))
+    picked[(at.shape[0],)](kv, at, out, kv.stride(0), kv.stride(1), kv.stride(2), at.stride(0), at.stride(1), at.shape[1], D=64)
+    return out
+""", encoding="utf-8")
+    binding = called_binding(tmp_path / "k.py")
+    assert [str(d) for d in binding.tensors["kv"].shape[::2]] == [str(binding.grid[0]), "64"]
+
+
+def test_blocks_of_which_a_table_says_how_many_there_are_are_as_wide_as_high(tmp_path: Path) -> None:
+    """Of `_, BS, _ = blocks.shape` nothing says what the last is; with tables of zeros and ones the kernel did not reach all blocks."""
+    (tmp_path / "k.py").write_text("""import torch, triton
+import triton.language as tl
+
+
+@triton.jit
+def summed(blocks, ends, out, BS: tl.constexpr):
+    g, r = tl.program_id(0), tl.arange(0, BS)
+    total = 0.0
+    for row in range(tl.load(ends + g), tl.load(ends + g + 1)):
+        total += tl.sum(tl.sum(tl.load(blocks + row * BS * BS + r[:, None] * BS + r[None, :]), 1), 0)
+    tl.store(out + g, total)
+
+
+def run(blocks, ends):
+    n, BS, _ = blocks.shape
+    out = torch.empty((ends.shape[0] - 1,))
+    summed[(ends.shape[0] - 1,)](blocks, ends, out, BS=BS)
+
+
+if __name__ == "__main__":
+    run(torch.ones(8, 16, 16), torch.zeros(4, dtype=torch.int32))
+""", encoding="utf-8")
+    assert called_binding(tmp_path / "k.py").tensors["blocks"].shape == ["n", 16, 16]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, reduce
 from hashlib import sha256
 from typing import Any
 
@@ -17,9 +17,9 @@ from kir.base.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, canonical, rename
-from kir.ir.dtype_terms import TOKEN, join
+from kir.ir.dtype_terms import TOKEN, join, quotient, with_float, with_int
 from kir.ir.printer import expr_text
-from kir.ir.types import DTYPES, I32, I64, DType, PointerType, TileType, TupleType, Type, shape_of, symbolic
+from kir.ir.types import DTYPES, I32, I64, DType, PointerType, TileType, TupleType, Type, dtype_of, shape_of, symbolic
 from kir.ir.visit import blocks_of, statements, substitute, transform, walk
 
 
@@ -36,7 +36,8 @@ def _same(a: n.Program, b: n.Program, by_content: bool) -> bool:
 def settled(p: n.Program, by_content: bool = True) -> n.Program:
     """The form that equal programs share: whatever has no order of its own is ordered by what it stands for, or else by what it is called."""
     terms = _Terms({m.name: m.default for m in p.metas if m.kind == "dtype" and isinstance(m.default, str) and "(" in m.default})
-    metas = tuple(sorted((m for m in p.metas if m.name not in terms.derived), key=lambda m: m.name))
+    metas = tuple(sorted((replace(m, kind="dtype") if m.kind == "any" and m.default in DTYPES else m for m in p.metas if m.name not in terms.derived),
+                         key=lambda m: m.name))
     made: n.Program = terms.program(replace(p, metas=metas))
     made = canonical(made) if by_content else made  # axes of the grid and parameters of functions by their place
     names = frozenset(m.name for m in p.metas)
@@ -84,6 +85,13 @@ def _functions_by_use(p: n.Program) -> n.Program:
     return made
 
 
+_OF_ONE: dict[str, Callable[[DType], DType]] = {"quotient": quotient, "with_float": with_float, "with_int": with_int}
+
+
+def _dtype(term: str) -> DType:
+    return DTYPES.get(term) or symbolic(term)
+
+
 class _Terms:
     """Dtype terms without names of their own: a name stands for its definition, by a short digest, and joins are in order."""
 
@@ -113,14 +121,12 @@ class _Terms:
             else:
                 parts[-1].append(token)
         inner = [self._tree(x) for x in parts if x]
-        if tokens[0] in ("join", "dtype_is"):
+        if tokens[0] == "dtype_is":
             inner.sort()
-        if tokens[0] == "join" and sum(x in DTYPES for x in inner) > 1:
-            # What is known of a join joins at once, wherever it stands.
-            made = DTYPES[next(x for x in inner if x in DTYPES)]
-            for x in inner:
-                made = join(made, DTYPES[x]) if x in DTYPES else made
-            inner = sorted([made.name, *(x for x in inner if x not in DTYPES)])
+        if tokens[0] == "join":
+            return reduce(join, map(_dtype, inner)).name
+        if tokens[0] in _OF_ONE and len(inner) == 1:
+            return _OF_ONE[tokens[0]](_dtype(inner[0])).name
         return f"{tokens[0]}({','.join(inner)})"
 
     def dtype(self, d: DType) -> DType:
@@ -148,7 +154,8 @@ class _Terms:
                 case n.Const():
                     return n.Const(new.value, self.dtype(new.dtype))
                 case n.Cast():
-                    return replace(new, dtype=self.dtype(new.dtype))
+                    dtype = self.dtype(new.dtype)
+                    return new.x if dtype.is_symbolic and dtype_of(new.x.type) == dtype else replace(new, dtype=dtype)
                 case n.Buffer():
                     return replace(new, dtype=self.dtype(new.dtype))
                 case n.Param() if isinstance(new.of, DType):
@@ -198,7 +205,7 @@ def _fold_block(body: n.Block, uses: Counter[str]) -> n.Block:
 
 def _ordered(body: n.Block, metas: frozenset[str], by_content: bool) -> n.Block:
     """The body with choices settled where their branch is known, values folded, and what has no order of its own in a fixed one."""
-    folded = _widened(_folded(_started(_decided(_unnamed(body, metas), ()))), metas)
+    folded = _widened(_folded(_started(_handed_on(_decided(_unnamed(body, metas), ())))), metas)
     nameless = _contents(folded)
     if by_content:
         names = _told_apart(nameless, bound_names(folded))
@@ -253,6 +260,25 @@ def _started(block: n.Block) -> n.Block:
     return tuple(out)
 
 
+def _handed_on(block: n.Block) -> n.Block:
+    """The block with a declaration that is filled and then only copied as a whole to one of its kind, unmentioned in between, filled there at once."""
+    out: list[n.Stmt] = [_with_blocks(s, _handed_on) for s in block]
+    for i in range(len(out) - 1, -1, -1):
+        s = out[i]
+        if not isinstance(s, n.Alloc) or s.buffer.space == "global":
+            continue
+        at = max((j for j in range(i + 1, len(out)) if s.buffer.name in _places(out[j])), default=i)
+        last = out[at]
+        if not isinstance(last, n.Store) or last.value != n.Load(n.Region(s.buffer)) or last.at != n.Region(last.at.buffer) or last.mask is not None:
+            continue
+        to = last.at.buffer
+        if replace(to, name=s.buffer.name) != s.buffer or any(to.name in _places(t) for t in out[i:at]):
+            continue
+        begun = [n.Store(n.Region(to), s.init)] if s.init is not None else []
+        out[i:at + 1] = [*begun, *(rename(t, {s.buffer.name: to.name}) for t in out[i + 1:at])]
+    return tuple(out)
+
+
 def _with_first(value: n.Expr, s: n.Alloc) -> n.Expr | None:
     """A value in terms of what a declaration starts with; None where it needs more of the buffer, or there is nothing to start with."""
     def leave(old: n.Node, new: n.Node) -> n.Node:
@@ -289,12 +315,15 @@ def _decided(block: n.Block, known: tuple[tuple[n.Expr, bool], ...]) -> n.Block:
     """The block with each choice by a condition that its static branch decides replaced by what it comes to."""
     def leave(old: n.Node, new: n.Node) -> n.Node:
         if isinstance(new, n.Select):
-            outcome = next((o for e, o in known if e == new.cond), None)
+            outcome = _known(new.cond, known) if known else None
             if outcome is not None:
                 return new.a if outcome else new.b
         if isinstance(new, n.Call) and new.fn == "broadcast" and isinstance(new.args[0], n.Expr) and shape_of(new.type) == shape_of(
                 new.args[0].type):
             return new.args[0]
+        if isinstance(new, n.Region):  # a place that is a number has no width
+            return replace(new, index=tuple(n.Const(i.value, I32) if isinstance(i, n.Const) and i.dtype == I64 and I32.wrap(int(i.value)) == i.value else i
+                                            for i in new.index))
         if isinstance(new, n.Binary):
             return replace(new, a=_stretching(new.a, new.b), b=_stretching(new.b, new.a))
         if isinstance(new, n.Select):
@@ -303,17 +332,43 @@ def _decided(block: n.Block, known: tuple[tuple[n.Expr, bool], ...]) -> n.Block:
         return new
     out: list[n.Stmt] = []
     for s in block:
-        if isinstance(s, n.If) and s.static:
+        if isinstance(s, n.If) and s.static and (outcome := _known(s.cond, known)) is not None:
+            out += _decided(s.then if outcome else s.orelse, known)
+        elif isinstance(s, n.If) and s.static:
             arms = []
             for body, outcome in ((s.then, True), (s.orelse, False)):
-                facts = (s.cond, outcome) if not (isinstance(s.cond, n.Unary) and s.cond.op == "not") else (s.cond.x, not outcome)
-                arms.append(_decided(body, (*known, facts)))
+                arms.append(_decided(body, (*known, *_facts(s.cond, outcome))))
             out.append(replace(s, then=arms[0], orelse=arms[1]))
         elif blocks_of(s):
             out.append(_with_blocks(s, lambda b: _decided(b, known)))
         else:
             out.append(transform(s, leave))
     return tuple(out)
+
+
+def _known(cond: n.Expr, known: tuple[tuple[n.Expr, bool], ...]) -> bool | None:
+    """How a static condition comes out where some are known."""
+    said = next((o for e, o in known if e == cond), None)
+    match cond:
+        case _ if said is not None:
+            return said
+        case n.Unary(op="not"):
+            inner = _known(cond.x, known)
+            return None if inner is None else not inner
+        case n.Binary(op="and" | "or"):
+            both, strong = (_known(cond.a, known), _known(cond.b, known)), cond.op == "or"
+            return strong if strong in both else None if None in both else not strong
+    return None
+
+
+def _facts(cond: n.Expr, outcome: bool) -> tuple[tuple[n.Expr, bool], ...]:
+    """What is known in the arm of a static condition."""
+    match cond:
+        case n.Unary(op="not"):
+            return _facts(cond.x, not outcome)
+        case n.Binary(op="and" | "or") if outcome == (cond.op == "and"):
+            return (*_facts(cond.a, outcome), *_facts(cond.b, outcome))
+    return ((cond, outcome),)
 
 
 def _stretching(e: n.Expr, *beside: n.Expr) -> n.Expr:

@@ -281,6 +281,24 @@ kernel main grid (b: N) threads 32
     assert done.status("race") == race and done.status("bounds") == ("proved" if contents else "undecided")
 
 
+@pytest.mark.parametrize(("role", "stored", "race", "said"), [
+    ("in", "for r in I[b]..I[b + 1]\n      Y[r] = cast(b, f32)", "undecided", ("the numbers in 'I' rise",)),
+    ("in", "Y[I[b]] = cast(b, f32)", "undecided", ("0 <= I[...] < N + 1", "the numbers in 'I' are all different")),
+    ("in", "for r in I[b]..I[b] + 2\n      Y[r] = cast(b, f32)", "refuted", ()),
+    ("inout", "Y[I[b]] = Y[I[b]] + 1.0", "refuted", ("0 <= I[...] < N + 1",))])
+def test_tables_that_say_where_to_store_are_taken_to_keep_ctas_apart_where_they_can(role: str, stored: str, race: str, said: tuple[str, ...]) -> None:
+    """Parts from one number to the next, and places of which no two are alike; what is read and stored there again counts, and must be an atomic."""
+    done = proved(parse_program(HEAD + f"""  size N: i32
+  in I: i32[N + 1]
+  {'out' if role == 'in' else role} Y: f32[N + 1]
+  fact N >= 2
+kernel main grid (b: N) threads 1
+  @t for t in 0..1 parallel thread
+    {stored}
+"""))
+    assert done.status("race") == race and done.unsaid == said, (done.unsaid, done.findings)
+
+
 def test_a_generic_program_is_refused() -> None:
     with pytest.raises(KirError) as refused:
         proved(parse_program("kir 1\nprogram p\n  meta B: int\n  size N: i32\n  out Y: f32[N]\nkernel main grid (b: N) threads B\n  Y[b] = 0.0\n"))

@@ -1,0 +1,55 @@
+"""What host code says of a launch by functions of its own, by other files of its package, and by the environment."""
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kir.surface.reading import launched
+from tests.users.launches.test_host_idioms import HEAD, STARRED
+from tests.users.test_found_launches import called_binding
+
+
+def test_a_kernel_is_launched_from_elsewhere_in_its_package(tmp_path: Path) -> None:
+    """`pack/kernels/copy.py` by `pack/functional.py`: where the kernel's own folder launches nothing."""
+    (folder := tmp_path / "pack" / "kernels").mkdir(parents=True)
+    for each in (folder.parent, folder):
+        (each / "__init__.py").write_text("", encoding="utf-8")
+    (folder / "copy.py").write_text(HEAD, encoding="utf-8")
+    (folder.parent / "functional.py").write_text(f"import torch, triton\nfrom .kernels.copy import copied\n\n\n{STARRED}", encoding="utf-8")
+    (tmp_path / "other.py").write_text(f"import torch, triton\nfrom pack.kernels.copy import copied\n\n\n{STARRED}".replace("16", "32"), encoding="utf-8")
+    binding, said = launched(f"{folder / 'copy.py'}::copied")
+    assert binding is not None and binding.metas["BT"] == 16, said
+
+
+def test_what_the_environment_may_set_is_the_default(tmp_path: Path) -> None:
+    file = tmp_path / "k.py"
+    file.write_text("import os\n" + HEAD +
+                    "ROWS = 32 if os.environ.get('WIDE', '0') == '1' else 16\n\n\n" + STARRED.replace("T, D, 16,", "T, D, ROWS,"), encoding="utf-8")
+    assert called_binding(file).metas["BT"] == 16
+
+
+def test_a_kernel_that_a_length_chooses_is_launched_at_that_length(tmp_path: Path) -> None:
+    file = tmp_path / "k.py"
+    file.write_text(HEAD + HEAD[HEAD.index("@triton.jit"):].replace("copied", "wider") + """def run(x, y):
+    T, D = x.shape
+    if D == 16:
+        f = copied
+    elif D == 32:
+        f = wider
+    f[(triton.cdiv(T, D),)](x, y, T, D, 16, D)
+""", encoding="utf-8")
+    for kernel, length in (("copied", 16), ("wider", 32)):
+        binding, said = launched(f"{file}::{kernel}")
+        assert binding is not None and (binding.metas["D"], binding.tensors["x"].shape) == (length, ["T", length]), said
+
+
+@pytest.mark.parametrize("said", ["1 if x <= 1 else 1 << (x - 1).bit_length()", "2 ** (x - 1).bit_length()", "2 ** math.ceil(math.log2(x))"])
+def test_the_next_power_of_two_in_the_words_of_python(said: str, tmp_path: Path) -> None:
+    """A function that gives 1 for what is no more than 1 was one that gives 1."""
+    file, (early, _, rest) = tmp_path / "k.py", said.rpartition(" else ")
+    text = "".join(f"    {line}\n" for line in ([f"if {early.partition(' if ')[2]}:", "    return 1"] if early else []))
+    file.write_text(HEAD + f"def power(x: int) -> int:\n{text}    return {rest}\n\n\n" +
+                    STARRED.replace("triton.next_power_of_2(D)", "power(D)"), encoding="utf-8")
+    binding = called_binding(file)
+    assert binding.metas["BD"] == 64 == binding.metas["D"]
