@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from kir.analysis.proof.decide import Contradiction, KernelProof, Obligation, decided
 from kir.analysis.proof.sites import KINDS, Kind
 from kir.base.diagnostic import KirError, Origin, error
@@ -99,7 +101,7 @@ def fits(program: n.Program, sizes: Sizes) -> bool:
 
 def _ran(program: n.Program, proofs: Iterable[KernelProof], runs: int) -> tuple[list[tuple[Sizes, tuple[Seen, ...]]], str]:
     """What runs at the values of counterexamples, and at a few sizes of our own, found; and why some could not be run."""
-    open_ones = [o for p in proofs for o in p.obligations if o.status != "proved"]
+    open_ones, parts = [o for p in proofs for o in p.obligations if o.status != "proved"], {o.parts for p in proofs for o in p.obligations if o.parts}
     base = size_sets(program, BASES)
     found, maybe = ([{**(base[0] if base else {}), **given} for o in open_ones if o.kind != "overflow" and (o.status == "refuted") is sure
                      and (given := _given(program, o.values))] for sure in (True, False))
@@ -114,6 +116,7 @@ def _ran(program: n.Program, proofs: Iterable[KernelProof], runs: int) -> tuple[
             continue
         try:
             arrays, scalars = random_inputs(program, sizes, 0)
+            arrays |= {name: np.sort(arrays[name]) for name in parts if name in arrays}
             ran = run(program, arrays, scalars, mode="check", most_steps=MOST_STEPS)
         except KirError as bad:
             if bad.diagnostics[0].id == "KIR-I010":
