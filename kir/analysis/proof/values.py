@@ -339,7 +339,18 @@ class Values:
                 inside = both(*(within(x, d) for x, d in zip(own, v.shape, strict=True)))
                 told.append(either(opposite(inside), v.at(own)[1]) if v.at(own)[1] != TRUE else TRUE)
             return both(*told)
-        return self.unknown(env, shape_of(e.type), element_type(e.type), ok)
+        made, of = self.unknown(env, shape_of(e.type), element_type(e.type), ok), element_type(e.type)
+        axis, op = dict(e.attrs).get("axis"), dict(e.attrs).get("op")
+        if e.fn != "reduce" or op not in ("argmax", "argmin") or not isinstance(axis, int) or not of.is_integer:
+            return made
+        extent = values[0].shape[axis]
+        last = build.cast(build.sub(extent if isinstance(extent, n.Expr) else const(extent), 1), of)
+
+        def place(i: Index) -> Pair:
+            """A place along the axis lies on it."""
+            x, there = made.at(i)
+            return build.binary("min", build.binary("max", x, const(0, of)), last), there
+        return Val(made.shape, place)
 
     # ----------------------------------------------------------------------------------------------------------------- memory
     def _load(self, e: n.Load, env: Env) -> Val:

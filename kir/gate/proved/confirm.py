@@ -35,6 +35,10 @@ MOST_MAYBE = 2
 """Sizes that are run first of what may be a counterexample, depending on what memory holds."""
 BASES = (3, 20)
 """Where sizes begin that are tried for what is not decided."""
+ALIKE = (np.nan, -np.inf)
+"""Numbers that all floats are at once in further runs, where an index depends on what memory holds: there the place of the largest may be anywhere."""
+CONTENTS = "it depends on the contents"
+"""How an obligation says why it is open that what memory holds decides."""
 LEFT_OUT = "store of other elements"
 """How a run reports an element of an output that is not written: some kernels mean to, and what is missing is for an oracle to say."""
 END = "read by the caller"
@@ -105,18 +109,23 @@ def _ran(program: n.Program, proofs: Iterable[KernelProof], runs: int) -> tuple[
     base = size_sets(program, BASES)
     found, maybe = ([{**(base[0] if base else {}), **given} for o in open_ones if o.kind != "overflow" and (o.status == "refuted") is sure
                      and (given := _given(program, o.values))] for sure in (True, False))
-    tries: list[Sizes] = [*found, *_different(maybe)[:MOST_MAYBE]]
-    tries += base if any(o.kind != "overflow" for o in open_ones) else base[-1:]
+    tries: list[tuple[Sizes, float | None]] = [(sizes, None) for sizes in (*found, *_different(maybe)[:MOST_MAYBE])]
+    tries += [(sizes, None) for sizes in (base if any(o.kind != "overflow" for o in open_ones) else base[-1:])]
+    if runs and any(o.kind == "bounds" and o.why.startswith(CONTENTS) for o in open_ones):
+        tries, runs = [*tries[:runs], *((sizes, of) for sizes in base for of in ALIKE)], runs + len(ALIKE) * len(base)
     done: list[tuple[Sizes, tuple[Seen, ...]]] = []
-    not_run = ""
-    for sizes in tries:
+    not_run, before = "", list[tuple[Sizes, float | None]]()
+    for sizes, of in tries:
         if len(done) >= runs:
             break
-        if any(sizes == each for each, _ in done) or not fits(program, sizes):
+        if any(sizes == each and str(of) == str(value) for each, value in before) or not fits(program, sizes):
             continue
+        before.append((sizes, of))
         try:
             arrays, scalars = random_inputs(program, sizes, 0)
             arrays |= {name: np.sort(arrays[name]) for name in parts if name in arrays}
+            if of is not None:  # what no order and no maximum tells apart
+                arrays |= {name: np.full_like(a, of) for name, a in arrays.items() if a.dtype.kind not in "biu"}
             ran = run(program, arrays, scalars, mode="check", most_steps=MOST_STEPS)
         except KirError as bad:
             if bad.diagnostics[0].id == "KIR-I010":
