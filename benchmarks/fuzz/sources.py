@@ -3,8 +3,8 @@
     python -m benchmarks.fuzz.sources [--surface NAME ..] [--minutes M] [--jobs N] [--state FOLDER] [--log FILE] [--taken] [--mended] [--write]
 
 Texts begin from the shipped kernels and from what backends write of random programs; what finds new ways through a frontend is kept in the state's folder,
-and gone on from. `--jobs` processes, forked when everything is instrumented and dealt out to the surfaces, each begin from a part of what is kept, all but
-every eighth from short texts alone, which are read faster, and begin anew every `ROUND` seconds, so that each has what the others found. A text comes out as
+and gone on from. `--jobs` processes, forked when everything is instrumented and dealt out to the surfaces, each begin from a part of what is kept, most
+from short texts alone, which are read faster, and begin anew every `ROUND` seconds, so that each has what the others found. A text comes out as
 a program or as a located refusal: any other exception, more than `SECONDS` of processor time, or more than `MEGABYTES` is a fault, with its text in the
 folder. A line of the log says how many texts a run gave, and how many of them were programs; `--write` writes docs/tables/fuzz-sources.md of the whole log.
 Exit code 1 where there are faults.
@@ -45,12 +45,13 @@ from kir.surface import backend, frontend
 
 ROOT = Path(__file__).parents[2]
 LOG, PAGE = ROOT / "benchmarks" / "results" / "fuzz" / "sources.jsonl", ROOT / "docs" / "tables" / "fuzz-sources.md"
-SECONDS, MEGABYTES, LONGEST, SHORT = 5.0, 2048, 6_000, 900
-"""Processor time and memory of one text, how many bytes it may have, and how many where a process takes short ones alone."""
-PART, COLLECTED, MOST = 600, 100, 12_000
+SECONDS, MEGABYTES = 5.0, 2048
+LENGTHS = (6_000, 900, 900, 400, 400, 400, 400, 400)
+"""Processor time and memory of one text; and how many bytes one may have, by the number of the process: short ones are read faster."""
+PART, COLLECTED, MOST = 600, 200, 12_000
 """Texts of what is kept that a process begins from; after how many texts garbage is collected; and how many of a surface are kept, the shortest."""
-ROUND, LONG_ONES, BYTES = 150.0, 8, 4
-"""Wall seconds after which a process begins anew; one of how many processes takes long texts; and one of how many texts is changed by bytes."""
+ROUND, SHORTEST, BYTES = 150.0, 2.0, 4
+"""Wall seconds after which a process begins anew; under which none does; and one of how many texts is changed by bytes."""
 STUCK = 120
 """Wall seconds of one text from which on libFuzzer ends the process: what no signal of Python ends."""
 RAN, NOTED, OWN, SAID = "ran", 1.0, "own", "said"
@@ -106,6 +107,7 @@ def child(atheris: Any, surface: str, state: Path, seconds: int, own: Path, long
     os.dup2(said, 2)
     folder, seen, texts, begun_at, noted_at = Path(tempfile.mkdtemp(dir=MEMORY)), set[str](), 0, time.monotonic(), 0.0
     count = Counter[str]()
+    _alone(folder)
     gc.freeze()  # what is loaded by now is not looked through again
     gc.disable()
 
@@ -138,6 +140,13 @@ def child(atheris: Any, surface: str, state: Path, seconds: int, own: Path, long
     atheris.Fuzz()
 
 
+def _alone(folder: Path) -> None:
+    """What a text finds around its file is asked for once: nothing else comes to be in the folder."""
+    files: Any = import_module("kir.frontends.cuda.source.source")
+    build, root = files.build_of(folder / "k.cu"), files.root_of(folder / "k.cu")
+    files.build_of, files.root_of = (lambda source: build), (lambda source: root)
+
+
 def begun(surface: str, state: Path) -> None:
     """The first texts: shipped kernels, and what the surface's backend writes of random programs, which is short and of many forms."""
     (state / surface).mkdir(parents=True, exist_ok=True)
@@ -153,7 +162,7 @@ def begun(surface: str, state: Path) -> None:
 
 def part(surface: str, state: Path, k: int) -> tuple[Path, int]:
     """The folder of a process, the `k`-th, with what it begins from, and how long its texts may be."""
-    every, longest, own = sorted((state / surface).iterdir()), LONGEST if k % LONG_ONES == 0 else SHORT, state / OWN / f"{surface}-{k}"
+    every, longest, own = sorted((state / surface).iterdir()), LENGTHS[k % len(LENGTHS)], state / OWN / f"{surface}-{k}"
     gathered(surface, state, own)
     own.mkdir(parents=True)
     fitting = [x for x in every if x.stat().st_size <= longest]
@@ -184,9 +193,9 @@ def running(surfaces: Sequence[str], state: Path, minutes: float, jobs: int) -> 
     gc.collect()
     gc.freeze()
     fork, at_work = multiprocessing.get_context("fork"), dict[int, BaseProcess]()
-    while at_work or end - time.monotonic() > 1:
+    while at_work or end - time.monotonic() > SHORTEST:
         for k in range(jobs):
-            if k not in at_work and (left := end - time.monotonic()) > 1:
+            if k not in at_work and (left := end - time.monotonic()) > SHORTEST:
                 surface = surfaces[k % len(surfaces)]
                 own, longest = part(surface, state, k // len(surfaces))
                 spread = ROUND * random.uniform(0.7, 1.3)  # so that they do not all begin anew at once

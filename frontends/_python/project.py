@@ -205,7 +205,7 @@ def parse_module(path: Path, name: str = "", text: str | None = None) -> Module:
         except ValueError:
             pass
         raise error("KIR-F002", f"this file is no Python: {said}", origin=Origin(str(path), line, column, line, column + 1)) from bad
-    except cst.CSTValidationError as bad:  # what it can spell and Python has not, as strings beside bytes
+    except (cst.CSTValidationError, cst.CSTLogicError) as bad:  # what it can spell and Python has not, as strings beside bytes, or a name between two strings
         raise error("KIR-F002", f"this file is no Python: {bad}", origin=Origin(str(path), 1, 1, 1, 2)) from bad
     module = Module(path, name, text, tree)
     _scan(module, tree.body, ())
