@@ -50,7 +50,7 @@ LENGTHS = (6_000, 900, 900, 400, 400, 400, 400, 400)
 """Processor time and memory of one text; and how many bytes one may have, by the number of the process: short ones are read faster."""
 PART, COLLECTED, MOST = 600, 200, 12_000
 """Texts of what is kept that a process begins from; after how many texts garbage is collected; and how many of a surface are kept, the shortest."""
-ROUND, SHORTEST, BYTES = 150.0, 2.0, 4
+ROUND, SHORTEST, BYTES = 150.0, 20.0, 4
 """Wall seconds after which a process begins anew; under which none does; and one of how many texts is changed by bytes."""
 STUCK = 120
 """Wall seconds of one text from which on libFuzzer ends the process: what no signal of Python ends."""
