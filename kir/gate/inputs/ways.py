@@ -21,8 +21,8 @@ from kir.ir.anchors import anchors
 from kir.ir.types import TileType, dtype_of
 from kir.ir.visit import children, own_nodes, substitute, transform, walk
 
-MOST_WAYS, MOST_SOLVED = 64, 4
-"""Ways of a program that are looked at, and sizes that are added for them."""
+MOST_WAYS, MOST_SOLVED, FAR = 64, 4, 256
+"""Ways of a program that are looked at, and sizes that are added for them; and a number from which on a lesser of two is a way."""
 MOST_TRIED, MOST_DIVISOR = 4096, 1 << 12
 """Sizes that are tried for a condition of which the solver says nothing, and the largest divisor that is looked for of its numbers."""
 
@@ -66,6 +66,7 @@ def _ways(program: n.Program) -> Iterator[_Way]:
         conds = [s.cond] if isinstance(s, n.If) else []
         conds += [cond for e in own_nodes(s) for cond in ((e.cond,) if isinstance(e, n.Select) else (e.x,) if isinstance(e, n.Cast) else ())
                   if cond.type is not None and not isinstance(cond.type, TileType) and dtype_of(cond.type).is_bool]
+        conds += [build.compare("lt", e.a, e.b) for e in own_nodes(s) if isinstance(e, n.Binary) and e.op in ("min", "max") and _capped(e)]
         for cond in dict.fromkeys(conds):
             for holds in (cond, build.invert(cond)):
                 known = [part for part in _parts(holds) if not any(isinstance(x, (n.Load, n.Call)) for x in _below(part))]
@@ -74,6 +75,11 @@ def _ways(program: n.Program) -> Iterator[_Way]:
                     for part in known[1:]:
                         whole = build.logical_and(whole, part)
                     yield _Way(s, whole, path)
+
+
+def _capped(e: n.Binary) -> bool:
+    """Whether a lesser or greater of two is of a large number: `min(N, 60000)` is N at all sizes that are small."""
+    return not isinstance(e.type, TileType) and any(isinstance(x, n.Const) and x.dtype.is_integer and abs(x.value) >= FAR for x in (e.a, e.b))
 
 
 def _parts(e: n.Expr) -> Iterator[n.Expr]:
