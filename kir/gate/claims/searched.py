@@ -18,7 +18,7 @@ from kir.ir import nodes as n
 from kir.ir.types import DType
 from kir.ir.visit import substitute, walk
 from kir.problem import Problem
-from kir.problem.draws import TIMES, generator, times
+from kir.problem.draws import TIMES, draw, generator, times
 from kir.problem.ordering import INDEPENDENT
 
 Array = NDArray[Any]
@@ -44,7 +44,8 @@ def beside_problem(program: n.Program, problem: Problem, cases: Sequence[Case]) 
     theirs = tensor_names(naive[0], problem, {})
     spent = 0.0
     largest = max(own, key=lambda c: sum(a.size for a in c.inputs.values()))
-    for first, label, inputs in (*((own[0], *x) for x in _variants(program, problem, own[0])), *((largest, *x) for x in _one_slice(problem, largest))):
+    far = _peaked(problem, largest) if _exponentials(naive[0]) else ()
+    for first, label, inputs in (*((own[0], *x) for x in _variants(program, problem, own[0])), *((largest, *x) for x in (*_one_slice(problem, largest), *far))):
         spent += float(predicted(naive[0], [dict(first.at.sizes)]).seconds[0])
         if spent > SECONDS:
             return
@@ -82,6 +83,16 @@ def _one_slice(problem: Problem, at: ProblemCase) -> Iterator[tuple[str, Mapping
             name: _one_against_many(usual[name], axis, by, name) if usual[name].ndim > axis else np.ones_like(usual[name]) for name in floats}}
 
 
+def _peaked(problem: Problem, at: ProblemCase) -> Iterator[tuple[str, Mapping[str, Array]]]:
+    usual = problem.inputs(at.at, 0)
+    for name, how in PEAKED.items():
+        yield name, {**usual, **{x: draw(how, usual[x].shape, usual[x].dtype.name, generator(name, x)).astype(usual[x].dtype) for x in _floats(problem, usual)}}
+
+
+def _exponentials(program: n.Program) -> bool:
+    return any(isinstance(x, n.Call) and x.fn in ("exp", "exp2") for x in walk(program))
+
+
 def _one_against_many(a: Array, axis: int, by: float, name: str) -> Array:
     """Ones, or nearly, but for a first slice that is so many times as large: what is little by itself is much together."""
     out = generator(name, "one against many").uniform(0.97, 1.03, a.shape)
@@ -95,8 +106,7 @@ def beside_program(program: n.Program, against: n.Program, cases: Sequence[Case]
     if first is None:
         return
     more = (*(f"{TIMES}{2.0 ** power!r}" for power in POWERS), *turns(program), *about(program))
-    exponentials = any(isinstance(x, n.Call) and x.fn in ("exp", "exp2") for x in walk(against))
-    own, lengths = [first.sizes], _long(program, against, first.sizes) if exponentials else []
+    own, lengths = [first.sizes], _long(program, against, first.sizes) if _exponentials(against) else []
     for sizes, name in (*product(own, KINDS), *product(lengths, PEAKED), *product(own, more)):
         if (case := relative_case(against, dict(sizes), name, 1)) is not None and _finite(case.inputs):
             yield case

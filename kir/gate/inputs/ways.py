@@ -66,9 +66,9 @@ def _ways(program: n.Program) -> Iterator[_Way]:
         conds = [s.cond] if isinstance(s, n.If) else []
         conds += [cond for e in own_nodes(s) for cond in ((e.cond,) if isinstance(e, n.Select) else (e.x,) if isinstance(e, n.Cast) else ())
                   if cond.type is not None and not isinstance(cond.type, TileType) and dtype_of(cond.type).is_bool]
-        conds += [build.compare("lt", e.a, e.b) for e in own_nodes(s) if isinstance(e, n.Binary) and e.op in ("min", "max") and _capped(e)]
-        for cond in dict.fromkeys(conds):
-            for holds in (cond, build.invert(cond)):
+        beyond = [far for e in own_nodes(s) if isinstance(e, n.Binary) and e.op in ("min", "max") for far in _beyond(e)]
+        for cond in dict.fromkeys((*beyond, *conds)):
+            for holds in (cond,) if cond in beyond else (cond, build.invert(cond)):
                 known = [part for part in _parts(holds) if not any(isinstance(x, (n.Load, n.Call)) for x in _below(part))]
                 if known and not all(isinstance(part, n.Const) for part in known):
                     whole = known[0]
@@ -77,9 +77,13 @@ def _ways(program: n.Program) -> Iterator[_Way]:
                     yield _Way(s, whole, path)
 
 
-def _capped(e: n.Binary) -> bool:
-    """Whether a lesser or greater of two is of a large number: `min(N, 60000)` is N at all sizes that are small."""
-    return not isinstance(e.type, TileType) and any(isinstance(x, n.Const) and x.dtype.is_integer and abs(x.value) >= FAR for x in (e.a, e.b))
+def _beyond(e: n.Binary) -> Iterator[n.Expr]:
+    """That the other side of a lesser or greater of two is beyond a large number, well beyond it first: `min(N, 60000)` is N at all sizes that are small,
+    and a little more than that may lie in the last tile."""
+    for most, x in ((e.b, e.a), (e.a, e.b)):
+        if isinstance(most, n.Const) and most.dtype.is_integer and abs(most.value) >= FAR and not isinstance(e.type, TileType):
+            for part in (1, 8, 16, 64):
+                yield build.compare("gt", x, build.const(int(most.value) + abs(int(most.value)) // part, most.dtype))
 
 
 def _parts(e: n.Expr) -> Iterator[n.Expr]:
