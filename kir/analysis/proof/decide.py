@@ -19,7 +19,7 @@ from kir.analysis.proof.intervals import Pair, Reached, accesses, apart_by, conc
 from kir.analysis.proof.overlap import Overlap
 from kir.analysis.proof.sites import KINDS, Access, Barrier, Branch, Claim, Kind, Loop, Place, Split, of_one_kind
 from kir.analysis.proof.stored import before, filled, reached
-from kir.analysis.proof.values import FALSE, TRUE, both, compared, either, opposite, wide
+from kir.analysis.proof.values import FALSE, TRUE, both, compared, either, folded, opposite, wide
 from kir.analysis.proof.walk import Walk
 from kir.analysis.proof.warps.lanes import together
 from kir.analysis.uniform import depends, varying
@@ -227,7 +227,7 @@ class _Kernel:
     def _known(self, e: n.Expr, wrong: Iterable[str] = ()) -> n.Expr:
         """A condition with what is known of memory that is shared."""
         told = {name: TRUE if name.partition(" ")[2] in self.defined else FALSE for name in names_read(e) if name.startswith("%defined ")}
-        return _folded(substitute(e, told)) if told else e
+        return folded(substitute(e, told)) if told else e
 
     # ------------------------------------------------------------------------------------------------------------ obligations
     def checked(self, ordered: bool = False) -> Iterator[Obligation]:
@@ -376,8 +376,8 @@ class _Kernel:
                 one[e.b.name] = e.a
         if not one:
             return False
-        held = [h if isinstance(h, Ranging) else _folded(substitute(h, one)) for h in holding if not (isinstance(h, Ranging) and h.var.name in one)]
-        return FALSE in held or self._proves(tuple(held), _folded(substitute(claim, one)), place)
+        held = [h if isinstance(h, Ranging) else folded(substitute(h, one)) for h in holding if not (isinstance(h, Ranging) and h.var.name in one)]
+        return FALSE in held or self._proves(tuple(held), folded(substitute(claim, one)), place)
 
     def _grid(self) -> list[n.Var]:
         return [n.Var(x.name, dtype_of(x.extent.type)) for x in self.kernel.grid]
@@ -584,19 +584,6 @@ def _any(conditions: Iterable[n.Expr]) -> n.Expr:
     for c in conditions:
         out = either(out, c)
     return out
-
-
-def _folded(e: n.Expr) -> n.Expr:
-    """A condition with true and false worked into it."""
-    match e:
-        case n.Binary() if e.op == "and":
-            return both(_folded(e.a), _folded(e.b))
-        case n.Binary() if e.op == "or":
-            return either(_folded(e.a), _folded(e.b))
-        case n.Binary() if e.op in ("eq", "ne") and e.a == e.b:
-            return TRUE if e.op == "eq" else FALSE
-        case _:
-            return e
 
 
 __all__ = ["KINDS", "Contradiction", "KernelProof", "Obligation", "decided", "of_widths", "unordered"]

@@ -114,6 +114,19 @@ def opposite(a: n.Expr) -> n.Expr:
     return FALSE if a == TRUE else TRUE if a == FALSE else n.Unary("not", a)
 
 
+def folded(e: n.Expr) -> n.Expr:
+    """A condition with true and false worked into it."""
+    match e:
+        case n.Binary() if e.op == "and":
+            return both(folded(e.a), folded(e.b))
+        case n.Binary() if e.op == "or":
+            return either(folded(e.a), folded(e.b))
+        case n.Binary() if e.op in ("eq", "ne") and e.a == e.b:
+            return TRUE if e.op == "eq" else FALSE
+        case _:
+            return e
+
+
 def chosen(cond: n.Expr, a: n.Expr, b: n.Expr) -> n.Expr:
     """One of two values of a dtype."""
     return a if cond == TRUE or a == b else b if cond == FALSE else n.Select(cond, a, b)

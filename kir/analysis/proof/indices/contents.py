@@ -32,7 +32,8 @@ def top_of_contents(claim: n.Expr, holding: Iterable[Holding], proves: Callable[
 
 def where_parts_begin(conditions: Iterable[Holding], index: Iterable[tuple[n.Expr, n.Expr]]) -> Iterator[tuple[str, n.Expr, tuple[n.Expr, ...]]]:
     """Tensors that hold where parts of an axis begin, as offsets of groups or of sequences do: of two neighbors in it the difference says how long a part is.
-    Of each its name, the extent of that axis, and that it never falls, of every two of its elements that are read. `index` are indices with their extents."""
+    Of each its name, the extent of that axis, and that it is never negative and never falls, of every two of its elements that are read. `index` are indices
+    with their extents."""
     reads: dict[str, dict[n.Call, None]] = {}
     for h in conditions:
         for x in walk(h) if isinstance(h, n.Expr) else ():
@@ -43,7 +44,8 @@ def where_parts_begin(conditions: Iterable[Holding], index: Iterable[tuple[n.Exp
         neighbors = any(build.int_value(build.sub(b, a)) == 1 for a in at.values() for b in at.values() if a.type == b.type)
         extent = next((d for i, d in index if any(isinstance(x, n.Call) and x.fn == fn for x in walk(i))), None)
         if neighbors and extent is not None:
-            yield fn.partition(" ")[2], extent, tuple(either(compared("gt", at[x], at[y]), compared("le", x, y)) for x in at for y in at if x is not y)
+            rising = (either(compared("gt", at[x], at[y]), compared("le", x, y)) for x in at for y in at if x is not y)
+            yield fn.partition(" ")[2], extent, (*rising, *(compared("ge", x, const(0, dtype_of(x.type))) for x in at))
 
 
 def inside(x: n.Expr, top: n.Expr) -> n.Expr:
