@@ -52,7 +52,7 @@ from kir.surface import Artifact, Emitted, backend
 
 ROOT = Path(__file__).parents[2]
 STATE, PAGE = ROOT / "benchmarks" / "results" / "fuzz" / "device.json", ROOT / "docs" / "tables" / "fuzz-device.md"
-SHARES = {"cuda": 1, "triton": 128, "tilelang": 2048}
+SHARES = {"cuda": 1, "triton": 8, "tilelang": 64}
 """One of how many programs a surface takes: as its compiler's cost is."""
 BATCH, LATER, TRIED, STEPS = 128, 0.25, 8, 3
 """Programs at once; how often it is what passes made of one; passes that are tried for that, and steps at most."""

@@ -2,29 +2,32 @@
 
     python -m benchmarks.fuzz.sources [--surface NAME ..] [--minutes M] [--jobs N] [--state FOLDER] [--log FILE] [--taken] [--mended] [--write]
 
-Texts begin from the shipped kernels; what finds new ways through a frontend is kept in the state's folder, and gone on from. Each of `--jobs` processes begins
-from a part of what is kept, all but every fourth from short texts alone, which are read faster. A text comes out as a program or as a located refusal: any
-other exception, more than `SECONDS` of processor time, or more than `MEGABYTES` is a fault, with its text in the folder. A line
-of the log says how many texts a run gave; `--write` writes docs/tables/fuzz-sources.md of the whole log. Exit code 1 where there are faults.
+Texts begin from the shipped kernels and from what backends write of random programs; what finds new ways through a frontend is kept in the state's folder,
+and gone on from. `--jobs` processes, forked when everything is instrumented and dealt out to the surfaces, each begin from a part of what is kept, most
+from short texts alone, which are read faster, and begin anew every `ROUND` seconds, so that each has what the others found. A text comes out as
+a program or as a located refusal: any other exception, more than `SECONDS` of processor time, or more than `MEGABYTES` is a fault, with its text in the
+folder. A line of the log says how many texts a run gave, and how many of them were programs; `--write` writes docs/tables/fuzz-sources.md of the whole log.
+Exit code 1 where there are faults.
 """
 from __future__ import annotations
 
 import argparse
 import gc
 import json
+import multiprocessing
 import os
 import random
 import re
-import subprocess
 import sys
 import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from hashlib import sha256
 from importlib import import_module
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from shutil import copyfile, rmtree
 from typing import Any
@@ -38,34 +41,40 @@ from kir.analysis import normalize
 from kir.base.diagnostic import KirError
 from kir.base.store import write_atomic
 from kir.ir.parser import parse_program
-from kir.surface import backend
+from kir.surface import backend, frontend
 
 ROOT = Path(__file__).parents[2]
 LOG, PAGE = ROOT / "benchmarks" / "results" / "fuzz" / "sources.jsonl", ROOT / "docs" / "tables" / "fuzz-sources.md"
-SECONDS, MEGABYTES, LONGEST, SHORT = 5.0, 2048, 6_000, 900
-"""Processor time and memory of one text, how many bytes it may have, and how many where a process takes short ones alone."""
-PART, COLLECTED = 600, 100
-"""Texts of what is kept that a process begins from, where there are several; and after how many texts garbage is collected."""
+SECONDS, MEGABYTES = 5.0, 2048
+LENGTHS = (6_000, 900, 900, 400, 400, 400, 400, 400)
+"""Processor time and memory of one text; and how many bytes one may have, by the number of the process: short ones are read faster."""
+PART, COLLECTED, MOST = 600, 200, 12_000
+"""Texts of what is kept that a process begins from; after how many texts garbage is collected; and how many of a surface are kept, the shortest."""
+ROUND, SHORTEST, BYTES = 150.0, 20.0, 4
+"""Wall seconds after which a process begins anew; under which none does; and one of how many texts is changed by bytes."""
 STUCK = 120
 """Wall seconds of one text from which on libFuzzer ends the process: what no signal of Python ends."""
-RAN, NOTED, OWN = "ran", 1.0, "own"
-"""Where each process of a run says how many texts it has read, seconds between two times, and where each has the texts that it begins from and finds."""
-WRITTEN = 40
-"""Random programs of which what a backend writes is among the first texts."""
+RAN, NOTED, OWN, SAID = "ran", 1.0, "own", "said"
+"""Where each process of a run says how many texts it has read, seconds between two times, where each has the texts that it begins from and finds, and its
+words."""
+WRITTEN, LOADED = 40, 20
+"""Random programs of which what a backend writes is among the first texts; and texts that are read before processes are forked."""
 ENDING = {"cuda": ".cu"}
 HEADS = {"cuda": "", "triton": "import triton\nimport triton.language as tl\n", "tilelang": "import tilelang\nimport tilelang.language as T\n"}
 """What a file of a surface begins with, so that the surface is not what is guessed."""
 
 
-def read(surface: str, text: str, folder: Path) -> str:
-    """Reads a text as a file: "" for a program or a refusal, else the kind of fault."""
-    from kir.surface.reading import read_generic
-
-    file = folder / f"k{ENDING.get(surface, '.py')}"
+def read(surface: str, text: str, folder: Path, count: Counter[str] | None = None) -> str:
+    """Reads the first kernel of a text as a file: "" for a program or a refusal, else the kind of fault. `count` gets how many are programs."""
+    file, reader = folder / f"k{ENDING.get(surface, '.py')}", frontend(surface)
     file.write_text(HEADS[surface] + text, encoding="utf-8")
     try:
         with limited(SECONDS):
-            read_generic(str(file))
+            for kernel in reader.kernels(file)[:1]:
+                instantiate = getattr(reader, "instantiate", None)
+                reader.parse(file, kernel.name) if instantiate is None else instantiate(file, kernel.name, None)
+                if count is not None:
+                    count["programs"] += 1
     except KirError:
         return ""
     except TooLong:
@@ -76,14 +85,29 @@ def read(surface: str, text: str, folder: Path) -> str:
     return ""
 
 
-def child(surface: str, state: Path, seconds: int, texts_at: Path, longest: int) -> None:
-    """Fuzzes in this process, which libFuzzer ends."""
+def instrumented(surfaces: Sequence[str], state: Path) -> Any:
+    """atheris, with all frontends followed by it and the first texts in the state's folder: long for a process, so done once for all."""
     atheris: Any = import_module("atheris")  # optional: not among what is installed
     with atheris.instrument_imports(include=["kir.frontends", "kir.surface"]):
         import kir.frontends.cuda.frontend
         import kir.frontends.tilelang.frontend
-        import kir.frontends.triton.frontend  # noqa: F401  # so that all of them are followed
+        import kir.frontends.triton.frontend  # noqa: F401
+        for surface in surfaces:
+            begun(surface, state)
+            with tempfile.TemporaryDirectory() as folder:  # so that what is loaded when it is needed is loaded by now
+                for text in sorted((state / surface).iterdir(), key=lambda x: x.stat().st_size)[:LOADED]:
+                    read(surface, text.read_text(errors="ignore"), Path(folder))
+    return atheris
+
+
+def child(atheris: Any, surface: str, state: Path, seconds: int, own: Path, longest: int) -> None:
+    """Fuzzes in this process, which libFuzzer ends."""
+    said = os.open(state / SAID / own.name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(said, 1)
+    os.dup2(said, 2)
     folder, seen, texts, begun_at, noted_at = Path(tempfile.mkdtemp(dir=MEMORY)), set[str](), 0, time.monotonic(), 0.0
+    count = Counter[str]()
+    _alone(folder)
     gc.freeze()  # what is loaded by now is not looked through again
     gc.disable()
 
@@ -91,30 +115,36 @@ def child(surface: str, state: Path, seconds: int, texts_at: Path, longest: int)
         nonlocal texts, noted_at
         if (now := time.monotonic()) - noted_at > NOTED:
             noted_at = now
-            (state / RAN).mkdir(exist_ok=True)
-            write_atomic(state / RAN / f"{surface}-{os.getpid()}.json", json.dumps({"surface": surface, "texts": texts, "seconds": now - begun_at}).encode())
+            line = {"surface": surface, "texts": texts, "programs": count["programs"], "seconds": now - begun_at}
+            write_atomic(state / RAN / f"{own.name}-{os.getpid()}-{begun_at:.0f}.json", json.dumps(line).encode())
         texts += 1
         if texts % COLLECTED == 0:
             gc.collect()
         text = data.decode("utf-8", errors="ignore")
-        if (kind := read(surface, text, folder)) and kind not in seen:
+        if (kind := read(surface, text, folder, count)) and kind not in seen:
             seen.add(kind)
             name = re.sub(r"\W+", "-", kind)
-            (state / "faults").mkdir(exist_ok=True)
             (state / "faults" / f"{surface}-{name}{ENDING.get(surface, '.py')}").write_text(HEADS[surface] + text)
             print(f"FAULT {kind}", flush=True)
 
     def changed(data: bytes, most: int, seed: int) -> bytes:
-        """Every other text is changed by tokens: what bytes alone make of a text is mostly no program."""
+        """All but one of `BYTES` texts are changed by tokens: what bytes alone make of a text is mostly no program."""
         text = data.decode("utf-8", errors="ignore")
-        if seed % 2 and text.strip():
+        if seed % BYTES and text.strip():
             return mutilated(text, random.Random(seed)).encode()[:most]
         made: bytes = atheris.Mutate(data, most)
         return made
-    atheris.Setup([sys.argv[0], str(texts_at), f"-max_total_time={seconds}", f"-rss_limit_mb={MEGABYTES}", f"-max_len={longest}", f"-timeout={STUCK}",
-                   f"-artifact_prefix={state}/", "-reload=0"], one,
+    atheris.Setup([sys.argv[0], str(own), f"-max_total_time={seconds}", f"-rss_limit_mb={MEGABYTES}", f"-max_len={longest}", f"-timeout={STUCK}",
+                   f"-artifact_prefix={state}/", "-reload=0", f"-seed={random.SystemRandom().getrandbits(31)}"], one,
                   custom_mutator=changed)
     atheris.Fuzz()
+
+
+def _alone(folder: Path) -> None:
+    """What a text finds around its file is asked for once: nothing else comes to be in the folder."""
+    files: Any = import_module("kir.frontends.cuda.source.source")
+    build, root = files.build_of(folder / "k.cu"), files.root_of(folder / "k.cu")
+    files.build_of, files.root_of = (lambda source: build), (lambda source: root)
 
 
 def begun(surface: str, state: Path) -> None:
@@ -130,32 +160,64 @@ def begun(surface: str, state: Path) -> None:
         (state / surface / sha256(text).hexdigest()[:16]).write_bytes(text)
 
 
-def parts(surface: str, state: Path, jobs: int) -> Iterator[tuple[Path, int]]:
-    """The folder of each process, with what it begins from, and how long its texts may be."""
-    every = sorted((state / surface).iterdir())
-    for k in range(jobs):
-        longest = SHORT if jobs > 1 and k % 4 else LONGEST
-        own = state / OWN / f"{surface}-{k}"
-        rmtree(own, ignore_errors=True)
-        own.mkdir(parents=True)
-        fitting = [x for x in every if jobs == 1 or x.stat().st_size <= longest]
-        for text in fitting if jobs == 1 else random.Random(f"{k} {len(every)}").sample(fitting, min(PART, len(fitting))):
-            copyfile(text, own / text.name)
-        yield own, longest
+def part(surface: str, state: Path, k: int) -> tuple[Path, int]:
+    """The folder of a process, the `k`-th, with what it begins from, and how long its texts may be."""
+    every, longest, own = sorted((state / surface).iterdir()), LENGTHS[k % len(LENGTHS)], state / OWN / f"{surface}-{k}"
+    gathered(surface, state, own)
+    own.mkdir(parents=True)
+    fitting = [x for x in every if x.stat().st_size <= longest]
+    for text in random.sample(fitting, min(PART, len(fitting))):
+        copyfile(text, own / text.name)
+    return own, longest
 
 
-def gathered(surface: str, state: Path) -> None:
-    """What processes found that is new goes to what is kept."""
-    for own in (state / OWN).glob(f"{surface}-*"):
-        for text in own.iterdir():
-            text.replace(state / surface / text.name)
-        own.rmdir()
+def gathered(surface: str, state: Path, own: Path) -> None:
+    """What a process found that is new goes to what is kept."""
+    for text in own.iterdir() if own.is_dir() else ():
+        text.replace(state / surface / text.name)
+    rmtree(own, ignore_errors=True)
+
+
+def bounded(state: Path, surface: str) -> None:
+    """Of what is kept the shortest."""
+    for text in sorted((state / surface).iterdir(), key=lambda x: x.stat().st_size)[MOST:]:
+        text.unlink()
+
+
+def running(surfaces: Sequence[str], state: Path, minutes: float, jobs: int) -> set[tuple[str, str]]:
+    """Processes for so many minutes; the faults that they said, by surface."""
+    for folder in (RAN, OWN, SAID, "faults"):
+        (state / folder).mkdir(parents=True, exist_ok=True)
+    atheris = instrumented(surfaces, state)
+    end, found = time.monotonic() + 60 * minutes, set[tuple[str, str]]()
+    gc.collect()
+    gc.freeze()
+    fork, at_work = multiprocessing.get_context("fork"), dict[int, BaseProcess]()
+    while at_work or end - time.monotonic() > SHORTEST:
+        for k in range(jobs):
+            if k not in at_work and (left := end - time.monotonic()) > SHORTEST:
+                surface = surfaces[k % len(surfaces)]
+                own, longest = part(surface, state, k // len(surfaces))
+                spread = ROUND * random.uniform(0.7, 1.3)  # so that they do not all begin anew at once
+                at_work[k] = fork.Process(target=child, args=(atheris, surface, state, max(1, round(min(left, spread))), own, longest), daemon=True)
+                at_work[k].start()
+        wait([process.sentinel for process in at_work.values()], 1.0)
+        for k, process in list(at_work.items()):
+            if not process.is_alive() or time.monotonic() > end + 2 * STUCK:
+                process.kill()
+                own = state / OWN / f"{surfaces[k % len(surfaces)]}-{k // len(surfaces)}"
+                found |= {(surfaces[k % len(surfaces)], fault) for fault in faults_said((state / SAID / own.name).read_text(errors="replace"))}
+                gathered(surfaces[k % len(surfaces)], state, own)
+                del at_work[k]
+    return found
 
 
 def page(lines: Sequence[dict[str, Any]]) -> str:
     """docs/tables/fuzz-sources.md: texts, seconds and faults by surface."""
     out = ["# Random sources", "", "Made by `python -m benchmarks.fuzz.sources --write`: texts that atheris makes from the shipped kernels, given to a "
            f"frontend. A fault is an exception that is no refusal, more than {SECONDS:.0f} s of processor time, or more than {MEGABYTES / 1024:.0f} GB.", "",
+           f"{sum(r['texts'] for r in lines):,} texts in {sum(r['seconds'] for r in lines) / 3600:.1f} hours of processes. Of "
+           f"{sum(r['texts'] for r in lines if 'programs' in r):,} it was counted how many were programs: {sum(r.get('programs', 0) for r in lines):,}.", "",
            "| surface | texts | minutes | ways kept | faults | found and mended |", "| --- | ---: | ---: | ---: | --- | --- |"]
     for surface in SURFACES:
         own = [r for r in lines if r["surface"] == surface]
@@ -166,18 +228,15 @@ def page(lines: Sequence[dict[str, Any]]) -> str:
     return "\n".join(out) + "\n"
 
 
-def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, errors="replace", env=os.environ)
-
-
-def counted(state: Path, surface: str) -> tuple[int, float]:
-    """Texts and seconds of the processes of a surface that are not in the log yet: those of a run that was ended before it wrote its line are in the next."""
-    texts, seconds = 0, 0.0
+def counted(state: Path, surface: str) -> Counter[str]:
+    """Texts, programs and seconds of the processes of a surface that are not in the log yet: those of a run that was ended before it wrote its line are in the
+    next."""
+    out = Counter[str]()
     for file in (state / RAN).glob(f"{surface}-*.json"):
         line = json.loads(file.read_text())
-        texts, seconds = texts + line["texts"], seconds + line["seconds"]
+        out.update({word: round(line[word]) for word in ("texts", "programs", "seconds")})
         file.unlink()
-    return texts, seconds
+    return out
 
 
 def kept(state: Path, surface: str) -> int:
@@ -193,9 +252,8 @@ def noted(log: Path, line: dict[str, Any]) -> None:
         file.write(json.dumps(line) + "\n")
 
 
-def faults_said(done: subprocess.CompletedProcess[str]) -> set[str]:
+def faults_said(said: str) -> set[str]:
     """The faults that a process names, and those that end it: no memory, or a crash of what is no Python."""
-    said = done.stdout + done.stderr
     found = set(re.findall(r"^FAULT (.*)$", said, re.MULTILINE))
     found |= {f"libFuzzer: {word}" for word in re.findall(r"ERROR: libFuzzer: (.*?)(?: after \d+ seconds| \(.*)?$", said, re.MULTILINE)}
     return found | ({"out of memory"} if "out-of-memory" in said else set())
@@ -206,41 +264,25 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--surface", nargs="+", choices=SURFACES, default=list(SURFACES))
     arguments.add_argument("--minutes", type=float, default=3.0)
-    arguments.add_argument("--jobs", type=int, default=1, help="processes of a surface at once, which share what they keep")
+    arguments.add_argument("--jobs", type=int, default=1, help="processes at once, which share what they keep")
     arguments.add_argument("--state", type=Path, default=user_state_path("kir") / "fuzz-sources")
     arguments.add_argument("--log", type=Path, default=LOG)
     arguments.add_argument("--write", action="store_true", help="write docs/tables/fuzz-sources.md")
     arguments.add_argument("--taken", action="store_true", help="into the log what a run in the state's folder did that was ended before it wrote its lines")
     arguments.add_argument("--mended", action="store_true", help="what was found by now is mended")
-    arguments.add_argument("--child", choices=SURFACES, help=argparse.SUPPRESS)
-    arguments.add_argument("--own", type=Path, help=argparse.SUPPRESS)
-    arguments.add_argument("--longest", type=int, help=argparse.SUPPRESS)
     chosen = arguments.parse_args()
-    each = max(1, round(60 * chosen.minutes / len(chosen.surface)))
-    if chosen.child:
-        child(chosen.child, chosen.state, each, chosen.own, chosen.longest)
-        return 0
-    failed = False
-    for surface in chosen.surface if chosen.taken else ():
-        gathered(surface, chosen.state)
-        texts, seconds = counted(chosen.state, surface)
-        faults = sorted(x.stem.removeprefix(f"{surface}-") for x in (chosen.state / "faults").glob(f"{surface}-*"))
-        if texts:
-            noted(chosen.log, {"surface": surface, "texts": texts, "seconds": round(seconds), "kept": kept(chosen.state, surface), "faults": faults})
-    for surface in chosen.surface if chosen.minutes and not chosen.taken else ():
-        begun(surface, chosen.state)
-        command = [sys.executable, "-W", "ignore", "-m", "benchmarks.fuzz.sources", "--child", surface, "--surface", surface, "--state", str(chosen.state),
-                   "--minutes", str(each / 60)]
-        with ThreadPoolExecutor(chosen.jobs) as pool:
-            ended = list(pool.map(_run, [[*command, "--own", str(own), "--longest", str(longest)] for own, longest in
-                                         parts(surface, chosen.state, chosen.jobs)]))
-        gathered(surface, chosen.state)
-        faults = sorted({x for done in ended for x in faults_said(done)})
-        texts, seconds = counted(chosen.state, surface)
-        if not texts:
-            print((ended[0].stdout + ended[0].stderr)[-2000:])
-        noted(chosen.log, {"surface": surface, "texts": texts, "seconds": round(seconds), "kept": kept(chosen.state, surface), "faults": faults})
-        failed |= bool(faults) or not texts
+    failed, found = False, set[tuple[str, str]]()
+    if chosen.minutes and not chosen.taken:
+        found = running(chosen.surface, chosen.state, chosen.minutes, max(chosen.jobs, len(chosen.surface)))
+    for surface in chosen.surface if chosen.minutes or chosen.taken else ():
+        for own in (chosen.state / OWN).glob(f"{surface}-*"):
+            gathered(surface, chosen.state, own)
+        bounded(chosen.state, surface)
+        faults = sorted({x.stem.removeprefix(f"{surface}-") for x in (chosen.state / "faults").glob(f"{surface}-*")} if chosen.taken else
+                        {fault for of, fault in found if of == surface})
+        if count := counted(chosen.state, surface):
+            noted(chosen.log, {"surface": surface, **count, "kept": kept(chosen.state, surface), "faults": faults})
+        failed |= bool(faults) or not count
     if chosen.mended:
         lines = [{**x, "faults": [], "mended": [*x.get("mended", []), *x["faults"]]} for x in map(json.loads, chosen.log.read_text().splitlines())]
         write_atomic(chosen.log, "".join(json.dumps(x) + "\n" for x in lines).encode())

@@ -205,7 +205,7 @@ def parse_module(path: Path, name: str = "", text: str | None = None) -> Module:
         except ValueError:
             pass
         raise error("KIR-F002", f"this file is no Python: {said}", origin=Origin(str(path), line, column, line, column + 1)) from bad
-    except cst.CSTValidationError as bad:  # what it can spell and Python has not, as strings beside bytes
+    except (cst.CSTValidationError, cst.CSTLogicError) as bad:  # what it can spell and Python has not, as strings beside bytes, or a name between two strings
         raise error("KIR-F002", f"this file is no Python: {bad}", origin=Origin(str(path), 1, 1, 1, 2)) from bad
     module = Module(path, name, text, tree)
     _scan(module, tree.body, ())
@@ -469,12 +469,18 @@ def find_source(name: str, root: str | None = None) -> Path | None:
 _IMPORTS = re.compile(r"^[ \t]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import\b|import[ \t]+([\w.]+))", re.MULTILINE)
 
 
+@cache
+def _import_path(folders: tuple[str, ...]) -> frozenset[str]:
+    """The folders of the import path, as the file system has them."""
+    return frozenset(str(Path(p).resolve()) for p in folders if p)
+
+
 def placed(path: Path, text: str) -> tuple[str, Path]:
     """The dotted name under which a file is imported, and the folder that the name is counted from. A folder on the import path that directly
     holds the file's package decides; else what the file itself imports by a name that begins with one of the folders above it; else the
     package; else the folder on the import path above it. A relative import needs as many folders as it has dots."""
     top = top_package(path)
-    roots = {str(Path(p).resolve()) for p in sys.path if p}
+    roots = _import_path(tuple(sys.path))
     root = top.parent
     if str(root) not in roots:
         imports = [(len(m[1] or ""), m[2] or m[3] or "") for m in _IMPORTS.finditer(text)]

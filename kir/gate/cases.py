@@ -15,7 +15,7 @@ from kir.base.diagnostic import KirError, error
 from kir.gate.goals import predicted
 from kir.gate.inputs.close import close, precise, rounded_to
 from kir.gate.inputs.extremes import extremes
-from kir.gate.inputs.kinds import APART, BESIDE, BLOCKS, KINDS, NOTHING, OTHER, PLACED_STEPS, QUARTERS, STRANGE_STEPS, WHOLE
+from kir.gate.inputs.kinds import APART, BESIDE, BLOCKS, KINDS, NOTHING, OTHER, PEAKED, PLACED_STEPS, QUARTERS, STRANGE_STEPS, WHOLE
 from kir.gate.inputs.magnitudes import MOST_ELEMENTS_BITS, magnitudes
 from kir.gate.inputs.places import places, taken_apart
 from kir.gate.inputs.scalars import SCALARS, given, keeps, turns_of_scalars
@@ -499,7 +499,7 @@ def _made(against: n.Program, at: tuple[tuple[str, int], ...], distribution: str
     tensors with. Numbers that name places are drawn over all of them (`kir.gate.inputs.places`)."""
     sizes = {p.name: dict(at)[p.name] for p in against.params if p.name in dict(at)}
     base, ordering = split(distribution)
-    how = KINDS.get(base, Draw(kind="normal"))
+    how = KINDS.get(base) or PEAKED.get(base) or Draw(kind="normal")
     values = {name: const(value, p.of) for p in against.params if isinstance(p.of, DType) and (name := p.name) in sizes for value in (sizes[name],)}
     reference = content_hash(against)
     arrays: dict[str, Array] = {}
@@ -551,7 +551,7 @@ def _made(against: n.Program, at: tuple[tuple[str, int], ...], distribution: str
             arrays |= few
             result = _ran(against, arrays, scalars)
         expected, also = result.outputs, _otherwise(against, arrays, scalars)
-        asked = base in KINDS or base.startswith((AROUND, AT, TIMES, SCALARS))
+        asked = base in KINDS or base in PEAKED or base.startswith((AROUND, AT, TIMES, SCALARS))
         sure = _exact_enough(against, arrays, scalars, expected) if asked else frozenset()
         if sure is None:
             return None

@@ -267,9 +267,12 @@ class MaskTail(Pass):
         exact = build.int_value(node.hi)
         if exact is not None and exact >= self.extent:
             return Miss(f"the loop has {exact} iterations already")
-        found = [x.at for x in walk(node) if isinstance(x, (n.Load, n.Store)) and node.var.name in names_read(x.at)]
+        accesses = [x for x in walk(node) if isinstance(x, (n.Load, n.Store)) and node.var.name in names_read(x.at)]
+        found = [x.at for x in accesses]
         if not found:
             return Miss("no access depends on the loop variable")
+        if any(x.mask is not None and x.at.buffer.space == "global" for x in accesses):
+            return Miss("an access has a mask of its own, which does not end where the loop does")
         if not all(_governed(node, r) or r.buffer.space != "global" for r in found):
             return Miss("an access does not end where the loop does")
         return Site(path, self)

@@ -251,6 +251,20 @@ kernel main grid (i: 1) threads 128
 """
 
 
+def test_a_store_with_a_condition_of_its_own_is_not_run_past_the_end() -> None:
+    """Seed 24254: it was left as it was, and wrote beside the tensor."""
+    text = """kir 1
+program p
+  in W: i32[12]
+  inout Y: i32[4, 12]
+kernel main grid (r: 4) threads 1
+  for c in 0..12
+    Y[r, c] = 2{}
+"""
+    for mask, found in ("", True), (" where W[0] > r", False):
+        assert bool(sites(pass_class("mask-tail").with_options({}), parse_program(text.format(mask), "p.kir"))) is found
+
+
 def test_a_tile_is_not_held_where_a_condition_keeps_it_within_its_tensor() -> None:
     """Seed 20975: it was loaded before the condition, and lay outside."""
     for shape, found in (("N", False), ("128", True)):
@@ -269,12 +283,32 @@ kernel main grid (r: M) threads 1
     if c * 4 + 4 < 12
       Y[r, c] = X[M - r - 1, c * 4 + 4]
 """
+COUNTED = """kir 1
+program p
+  size M: i32
+  size N: i32
+  in X: i32[M, N]
+  inout Y: i32[M, N]
+kernel main grid (r: M) threads 128
+  for t in 0..128 parallel thread
+    for c in 0..ceildiv(N - t - 1, 128)
+      Y[r, t + c * 128] = X[M - r - 1, N - c * 128 - t - 2]
+"""
+LAST = """kir 1
+program p
+  size M: i32
+  size N: i32
+  inout Y: i32[M, N]
+kernel main grid (r: ceildiv(M, 4)) threads 1
+  Y[r * 4 + 1, N - 1] = 3 clip
+"""
 
 
-def test_a_row_that_is_counted_from_the_end_is_read_back_as_that_row() -> None:
-    """Seed 17661: it was read as the row behind it, with columns below zero."""
+@pytest.mark.parametrize("text", [BEHIND, COUNTED, LAST])
+def test_a_row_that_is_counted_from_the_end_is_read_back_as_that_row(text: str) -> None:
+    """Seeds 17661, 20725 and 23942: it was read as a row behind it, with columns below zero or past the end."""
     count, values = Counter[str](), np.arange(24, dtype=np.int32).reshape(2, 12)
-    p = parse_program(BEHIND, "p.kir")
+    p = parse_program(text, "p.kir")
     assert not list(surfaces(p, lambda: {"X": values.copy(), "Y": values.copy()}, random.Random(0), count)) and count["cuda: read back"] == 1
 
 
@@ -337,7 +371,7 @@ MUCH = ("(1, 2) * (1 << 60)", "'ab' * (1 << 60)", "7 ** 7 ** 7 ** 7", "1 << (1 <
     ("cuda", "__global__ void k(const int* x, int* y, int n) {\n  #pragma unroll >\n  for (int c = 0; c < n; ++c) y[c] = x[c];\n}\n"),
     ("cuda", "__global__ void k(int* y) { y[0] = 1; }\nvoid run(int* y) { k<<<1, 32>>>(>, y); }\n"),
     ("tilelang", "@T.prim_func\ndef k(x: T.Tensor((4,), 'float\0')):\n    with T.Kernel(1, threads=32) as b:\n        x[b] = 1.0\n"),
-    ("triton", f"@triton.jit\ndef k(x):\n    tl.store(x, {'1' * 5000})\n"),
+    ("triton", f"@triton.jit\ndef k(x):\n    tl.store(x, {'1' * 5000})\n"), ("tilelang", '""T""\n'),
     *(("triton", f"N = {much}\n@triton.jit\ndef k(x):\n    n = {much}\n    tl.store(x, n)\n") for much in MUCH),
     *(("tilelang", f"N = {much}\n@T.prim_func\ndef k(x: T.Tensor((N,), 'float32')):\n    with T.Kernel(1, threads=32) as b:\n        x[b] = {much}\n")
       for much in MUCH)])

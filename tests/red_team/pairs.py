@@ -370,6 +370,8 @@ def loaded(text: str, suffix: str, binding: str) -> Program:
 
 BY_FOUR = "if N % 4 == 0\n      for j in t..N // 4 step 32\n        copy X[row, j * 4 +: 4] -> Y[row, j * 4 +: 4] via vector(4)"
 SLOT = "slot = 1 - slot"
+EXPONENT = 'tl.load(X + row * N + j, mask=j < N, other=-float("inf")).to(tl.float32) - top'
+TERM, TOTAL = f"tl.exp({EXPONENT})", "total = 0.0\n    for k in range(0, tl.cdiv(N, BLOCK))"
 WRONG = (
     Changed("softmax", "a maximum of the first 512", "for k in 0..N", "for k in 0..min(N, 512)", "nan", "softmax:f32"),
     Changed("softmax", "a maximum of the first 512, beside the right one", "for k in 0..N", "for k in 0..min(N, 512)", "nan"),
@@ -379,6 +381,8 @@ WRONG = (
             "exp(X[row, k1])\n  for k2 in 0..N\n    Y[row, k2] = exp(X[row, k2])", "nan"),
     Changed("softmax", "large elements left out", "total = total + exp(X[row, k1] - top)",
             "total = total + select(X[row, k1] < 900.0, exp(X[row, k1] - top), 0.0)", "the reference program says"),
+    Changed("triton softmax", "little terms left out, of which many are much", TERM, f"tl.where({EXPONENT} > -13.8, {TERM}, 0.0)", "14.0 below a peak"),
+    Changed("triton softmax", "a sum of the first 60000", TOTAL, TOTAL.replace("cdiv(N", "cdiv(tl.minimum(N, 60000)"), "the reference program says"),
     Changed("pieces", "the fourth piece from the other half", SLOT, "slot = select(k == 2, slot, 1 - slot)", "the reference program says"),
     Changed("pieces", "the sixth piece twice", SLOT, "slot = select(k == N - 1 & k == 5, slot, select(k > 4, slot, 1 - slot))", "the reference program says"),
     Changed("vectors", "rows two elements off", "if N % 4 == 0", "if N % 2 == 0", "the reference program says"),
@@ -446,6 +450,7 @@ WRONG = (
     Changed("counts", "sixteen bits", "Y[row] = c", "Y[row] = cast(cast(c, u16), i32)", "the reference program says"),
 )
 RIGHT = (
+    Changed("triton softmax", "terms left out that are nothing together", TERM, f"tl.where({EXPONENT} > -50.0, {TERM}, 0.0)"),
     Changed("softmax", "a maximum in two halves", "for k in 0..N", "for k3 in 0..min(N, 512)\n    top = max(top, X[row, k3])\n  for k in min(N, 512)..N"),
     Changed("softmax", "a maximum from the least f32 on", "-inf", "-3.0e38", "", "softmax:f32"),
     Changed("softmax", "what adds nothing left out", "total = total + exp(X[row, k1] - top)",

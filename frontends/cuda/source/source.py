@@ -5,10 +5,11 @@ length, and the result is parsed. A `Unit` is one file of a translation unit; `S
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 from functools import cache
 from importlib import resources
+from os.path import isfile, join
 from pathlib import Path
 
 import tree_sitter
@@ -20,7 +21,7 @@ from kir.hardware.target import target as known_target
 
 from ..types.c_types import named_type
 from ..types.errors import NotUnderstood
-from .preprocessor import Mapped, Preprocessor
+from .preprocessor import Macro, Mapped, Preprocessor
 from .stated_macros import stated_macros
 from .tree import Project, build_of, includer_of, project_of, root_of
 
@@ -216,13 +217,21 @@ _DISPATCH = """#define AT_DISPATCH_SWITCH(type, name, ...) __VA_ARGS__
 """What torch's Dispatch.h makes of a switch over dtypes: one call for each of its cases."""
 
 
+@cache
+def _first_macros(target: str) -> Mapping[str, Macro]:
+    """The macros that each translation unit begins with. Raises KirError KIR-F206 for a target that KIR does not know."""
+    made = Preprocessor({**FOREIGN, **predefined(target)})
+    made.run("Dispatch.h", _DISPATCH, lambda name, quoted, where: None)
+    return made.macros
+
+
 class Sources:
     """The files of one translation unit, in the order in which they are reached, each once."""
 
     def __init__(self, target: str, folders: tuple[Path, ...] = ()) -> None:
         """`folders` are looked into before those that the project's build names."""
-        self.preprocessor = Preprocessor({**FOREIGN, **predefined(target)})
-        self.preprocessor.run("Dispatch.h", _DISPATCH, lambda name, quoted, where: None)
+        self.preprocessor = Preprocessor({})
+        self.preprocessor.macros |= _first_macros(target)
         self.preprocessor.known_headers = lambda name, quoted: is_system(name)
         self.folders, self.target = folders, target
         self.project: Project | None = None
@@ -286,10 +295,10 @@ class Sources:
         """The file of an include: beside the one that names it, in a given folder, below a folder above it, or else the header of the project whose path
         ends so."""
         tried = ([by.parent] if quoted else []) + list(self.folders) + list(by.resolve().parents)[:12]
-        for folder in tried:
-            for candidate in (folder / name, folder / "include" / name):
-                if candidate.is_file():
-                    return candidate
+        for folder in map(str, tried):
+            for candidate in (join(folder, name), join(folder, "include", name)):
+                if isfile(candidate):
+                    return Path(candidate)
         if (own := own_header(name)) is not None or (is_system(name) and not quoted):
             return own
         if self.project is None:
@@ -343,6 +352,7 @@ _NAMED_IN = {
 """Own headers that no include names, by what a file that needs them says."""
 
 
+@cache
 def own_header(name: str) -> Path | None:
     """A header of CUDA's in KIR's own words, where its functions are made of others: `grammars/cuda/`."""
     own = Path(str(resources.files("kir.grammars"))) / "cuda" / name

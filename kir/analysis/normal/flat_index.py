@@ -8,7 +8,7 @@ from kir.analysis.bounds import bare
 from kir.analysis.facts import Facts
 from kir.analysis.integers.long_division import divided
 from kir.analysis.normal.rows import rank, stay_within
-from kir.analysis.order import is_positive, less
+from kir.analysis.order import bound, is_positive, less
 from kir.analysis.simplify import whole_again
 from kir.ir import build
 from kir.ir import nodes as n
@@ -16,6 +16,9 @@ from kir.ir.build import row_major
 from kir.ir.printer import expr_text
 from kir.ir.types import I64, DType, dtype_of
 from kir.ir.visit import walk
+
+MOST_ROWS = 8
+"""Rows that a place may lie before the end of one."""
 
 
 def split_index(flat: n.Expr, base: n.Buffer, known: Facts, masks: Sequence[n.Expr] = (), trusted: bool = False) -> tuple[n.Expr, ...] | None:
@@ -179,16 +182,21 @@ def _from_rows_end(made: list[n.Expr], parts: Sequence[Mapping[tuple[n.Expr, ...
                    known: Facts) -> tuple[n.Expr, ...]:
     """Indices where `n * row + n - x`, of which a whole row more would leave the tensor, counts from the row's end."""
     for d, after in pairwise(order):
-        whole = parts[d].get((), 0)
-        inside = build.sub(made[d], whole)
-        lowest = known.domain(known.expanded(made[after])).lo
-        if whole > 0 and factors[d][0] and (lowest is None or lowest < 0) and not less(made[d], bare(base.shape[d]), known) and less(
-                inside, bare(base.shape[d]), known):
-            steps = build.floordiv(strides[d], strides[after]) if not build.is_const(strides[after], 1) else strides[d]
-            back, step = made[after], build.mul(steps, whole)
-            if back.type != step.type:
-                back, step = build.cast(back, I64), build.cast(step, I64)
-            made[d], made[after] = inside, build.add(back, step)
+        whole, lowest, end = parts[d].get((), 0), known.domain(known.expanded(made[after])).lo, bare(base.shape[d])
+        highest = bound(build.polynomial(made[after]), known).hi
+        if whole <= 0 and highest is not None and highest < 0:  # `n * (m - row - 1) + n - x`: the whole row and the one less are nothing
+            whole = 1
+        if whole <= 0 or not factors[d][0] or (lowest is not None and lowest >= 0) or less(made[d], end, known):
+            continue
+        for rows in range(1, min(whole, MOST_ROWS) + 1):
+            inside = build.sub(made[d], rows)
+            if less(inside, end, known):
+                steps = build.floordiv(strides[d], strides[after]) if not build.is_const(strides[after], 1) else strides[d]
+                back, step = made[after], build.mul(steps, rows)
+                if back.type != step.type:
+                    back, step = build.cast(back, I64), build.cast(step, I64)
+                made[d], made[after] = inside, build.add(back, step)
+                break
     return tuple(made)
 
 

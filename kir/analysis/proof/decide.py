@@ -12,14 +12,14 @@ from kir.analysis.proof.asking.question import Holding, Ranging, Reply, Steps, a
 from kir.analysis.proof.asking.terms import SAME
 from kir.analysis.proof.covered import covered
 from kir.analysis.proof.flight import troubles
-from kir.analysis.proof.indices.contents import inside, top_of_contents
+from kir.analysis.proof.indices.contents import inside, top_of_contents, where_parts_begin
 from kir.analysis.proof.indices.numbered import as_number, bare, equal_parts, in_turn, of_divisions
 from kir.analysis.proof.indices.widths import at_the_most, more_than, only_extents, overflows, polynomial_of, relevant
 from kir.analysis.proof.intervals import Pair, Reached, accesses, apart_by, concurrent, every, has_barrier, leaving, strangers
 from kir.analysis.proof.overlap import Overlap
 from kir.analysis.proof.sites import KINDS, Access, Barrier, Branch, Claim, Kind, Loop, Place, Split, of_one_kind
 from kir.analysis.proof.stored import before, filled, reached
-from kir.analysis.proof.values import FALSE, TRUE, both, compared, either, opposite, wide
+from kir.analysis.proof.values import FALSE, TRUE, both, compared, either, folded, opposite, wide
 from kir.analysis.proof.walk import Walk
 from kir.analysis.proof.warps.lanes import together
 from kir.analysis.uniform import depends, varying
@@ -54,6 +54,8 @@ class Obligation:
     """The anchor of the other access of a race."""
     given: str = ""
     """What the contents of a tensor are taken to be: nothing says so."""
+    parts: str = ""
+    """A tensor that is taken to hold where parts begin, so that its contents never fall."""
 
 
 @dataclass(frozen=True)
@@ -225,7 +227,7 @@ class _Kernel:
     def _known(self, e: n.Expr, wrong: Iterable[str] = ()) -> n.Expr:
         """A condition with what is known of memory that is shared."""
         told = {name: TRUE if name.partition(" ")[2] in self.defined else FALSE for name in names_read(e) if name.startswith("%defined ")}
-        return _folded(substitute(e, told)) if told else e
+        return folded(substitute(e, told)) if told else e
 
     # ------------------------------------------------------------------------------------------------------------ obligations
     def checked(self, ordered: bool = False) -> Iterator[Obligation]:
@@ -301,7 +303,8 @@ class _Kernel:
         for m in o.pairs(self._may_meet, self._same_place, self._same_value):
             a, b = m.first, m.second
             equal = self._equal(a, b, m.named, m.holding, m.apart) if m.order != FALSE else ()
-            proved = bool(equal) and self._proves((*m.holding, opposite(m.apart), *equal), m.order, a.place)
+            proved = bool(equal) and (self._follows(equal, m.holding, m.order, a.place)
+                                      or self._proves((*m.holding, opposite(m.apart), *equal), m.order, a.place))
             proved = proved or self._proves(m.holding, either(m.apart, m.order), a.place)
             for kind in ("race", "wait") if m.late else ("race",):
                 what = f"{a.verb} of '{a.root}' before or after {b.verb}"
@@ -344,9 +347,15 @@ class _Kernel:
         claim = opposite(self._same_place(a, b, renamed))
         beside = self._same_value(a, b, renamed)
         equal = self._equal(a, b, renamed, tuple(holding), claim) if thread is None else ()
-        if equal and self._proves((*holding, opposite(claim), *equal), FALSE, a.place):
+        if equal and (self._follows(equal, holding, FALSE, a.place) or self._proves((*holding, opposite(claim), *equal), FALSE, a.place)):
             return Obligation("race", "proved", what, a.place.anchor, other=b.place.anchor)
         reply = self.ask(holding, claim, a.place, beside)
+        extents = [(i, _extent(d)) for i, d in zip(a.index, a.buffer.shape, strict=True)]
+        for name, extent, rising in where_parts_begin((*holding, claim), extents) if reply.kind == "fails" else ():
+            if self._proves((*holding, *rising), claim, a.place):
+                self.contents.setdefault(name, []).append(build.add(extent, const(1, dtype_of(extent.type))))
+                return Obligation("race", "proved", what, a.place.anchor, other=b.place.anchor,
+                                  given=f"0 <= {name}[...] <= {expr_text(bare(extent))}, and it never falls", parts=name)
         return self._told("race", what, a.place, reply, claim, b.place.anchor)
 
     def _equal(self, a: Access, b: Access, renamed: Any, holding: tuple[Holding, ...], apart: n.Expr) -> tuple[n.Expr, ...]:
@@ -354,7 +363,21 @@ class _Kernel:
         alike = a.index == b.index and a.buffer.strides is None
         if not in_turn(a.index, renamed):
             return ()
-        return equal_parts(a.index, renamed, holding, apart, lambda held, claim: self._proves(held, claim, a.place), self.params, alike)
+        def asks(held: tuple[Holding, ...], claim: n.Expr) -> bool:
+            fewer = relevant(held, claim, self.params)  # what is not of the claim's own names seldom matters, and costs
+            return (len(fewer) < len(held) and self._proves(fewer, claim, a.place)) or self._proves(held, claim, a.place)
+        return equal_parts(a.index, renamed, holding, apart, asks, self.params, alike)
+
+    def _follows(self, equal: Iterable[n.Expr], holding: Iterable[Holding], claim: n.Expr, place: Place) -> bool:
+        """Whether a claim follows where the names of two executions that are equal are the same: then what remains is mostly little."""
+        one: dict[str, n.Expr] = {}
+        for e in equal:
+            if isinstance(e, n.Binary) and e.op == "eq" and isinstance(e.a, n.Var) and isinstance(e.b, n.Var) and e.b.name not in one:
+                one[e.b.name] = e.a
+        if not one:
+            return False
+        held = [h if isinstance(h, Ranging) else folded(substitute(h, one)) for h in holding if not (isinstance(h, Ranging) and h.var.name in one)]
+        return FALSE in held or self._proves(tuple(held), folded(substitute(claim, one)), place)
 
     def _grid(self) -> list[n.Var]:
         return [n.Var(x.name, dtype_of(x.extent.type)) for x in self.kernel.grid]
@@ -561,17 +584,6 @@ def _any(conditions: Iterable[n.Expr]) -> n.Expr:
     for c in conditions:
         out = either(out, c)
     return out
-
-
-def _folded(e: n.Expr) -> n.Expr:
-    """A condition with true and false worked into it."""
-    match e:
-        case n.Binary() if e.op == "and":
-            return both(_folded(e.a), _folded(e.b))
-        case n.Binary() if e.op == "or":
-            return either(_folded(e.a), _folded(e.b))
-        case _:
-            return e
 
 
 __all__ = ["KINDS", "Contradiction", "KernelProof", "Obligation", "decided", "of_widths", "unordered"]

@@ -114,6 +114,19 @@ def opposite(a: n.Expr) -> n.Expr:
     return FALSE if a == TRUE else TRUE if a == FALSE else n.Unary("not", a)
 
 
+def folded(e: n.Expr) -> n.Expr:
+    """A condition with true and false worked into it."""
+    match e:
+        case n.Binary() if e.op == "and":
+            return both(folded(e.a), folded(e.b))
+        case n.Binary() if e.op == "or":
+            return either(folded(e.a), folded(e.b))
+        case n.Binary() if e.op in ("eq", "ne") and e.a == e.b:
+            return TRUE if e.op == "eq" else FALSE
+        case _:
+            return e
+
+
 def chosen(cond: n.Expr, a: n.Expr, b: n.Expr) -> n.Expr:
     """One of two values of a dtype."""
     return a if cond == TRUE or a == b else b if cond == FALSE else n.Select(cond, a, b)
@@ -339,7 +352,18 @@ class Values:
                 inside = both(*(within(x, d) for x, d in zip(own, v.shape, strict=True)))
                 told.append(either(opposite(inside), v.at(own)[1]) if v.at(own)[1] != TRUE else TRUE)
             return both(*told)
-        return self.unknown(env, shape_of(e.type), element_type(e.type), ok)
+        made, of = self.unknown(env, shape_of(e.type), element_type(e.type), ok), element_type(e.type)
+        axis, op = dict(e.attrs).get("axis"), dict(e.attrs).get("op")
+        if e.fn != "reduce" or op not in ("argmax", "argmin") or not isinstance(axis, int) or not of.is_integer:
+            return made
+        extent = values[0].shape[axis]
+        last = build.cast(build.sub(extent if isinstance(extent, n.Expr) else const(extent), 1), of)
+
+        def place(i: Index) -> Pair:
+            """A place along the axis lies on it."""
+            x, there = made.at(i)
+            return build.binary("min", build.binary("max", x, const(0, of)), last), there
+        return Val(made.shape, place)
 
     # ----------------------------------------------------------------------------------------------------------------- memory
     def _load(self, e: n.Load, env: Env) -> Val:

@@ -280,7 +280,10 @@ def _not_finite(program: n.Program, flow: Flow, way: Way) -> bool:
         return False
     if node.a == node.b:
         return True
-    numbers = [float(x.value) for side in (node.a, node.b) for x in flow.parts(side, way.kernel) if isinstance(x, n.Const) and not isinstance(x.value, bool)]
+    tensors = {p.name for p in program.params if isinstance(p.of, n.Buffer)}
+    of_none = [side for side in (node.a, node.b) if not flow.sources(side, way.kernel) & tensors]  # what it is compared with, not what fills in behind an edge
+    numbers = [float(x.value) for side in of_none or (node.a, node.b) for x in flow.parts(side, way.kernel)
+               if isinstance(x, n.Const) and not isinstance(x.value, bool)]
     kernel = body_of(program, way)
     return any(not math.isfinite(c) or (abs(c) >= SENTINEL and fills_in(kernel, c)) or _saturates(kernel, node, c) for c in numbers)
 

@@ -11,12 +11,15 @@ from numpy.typing import NDArray
 
 from kir.gate.cases import Case, ProblemCase, RelativeCase, naive_of, relative_case, right, special_cases, tensor_names
 from kir.gate.goals import predicted
-from kir.gate.inputs.kinds import KINDS
+from kir.gate.inputs.kinds import KINDS, PEAKED
 from kir.gate.inputs.sets import stretched
 from kir.gate.inputs.turns import about, turns
+from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.types import DType
+from kir.ir.visit import substitute, walk
 from kir.problem import Problem
-from kir.problem.draws import TIMES, generator, times
+from kir.problem.draws import TIMES, draw, generator, times
 from kir.problem.ordering import INDEPENDENT
 
 Array = NDArray[Any]
@@ -24,6 +27,8 @@ SECONDS = 1.5
 """How long runs of the problem's own program are foreseen to take together."""
 ONE = (2.0, 2.25, 2.5, 3.0)
 """How many times as large one slice is as all others."""
+LONG = 8192
+"""A size along which something little is much together."""
 POWERS = (4, 8, 12, -8, -16, 16, 24)
 """Powers of two that inputs are multiplied by."""
 
@@ -40,7 +45,8 @@ def beside_problem(program: n.Program, problem: Problem, cases: Sequence[Case]) 
     theirs = tensor_names(naive[0], problem, {})
     spent = 0.0
     largest = max(own, key=lambda c: sum(a.size for a in c.inputs.values()))
-    for first, label, inputs in (*((own[0], *x) for x in _variants(program, problem, own[0])), *((largest, *x) for x in _one_slice(problem, largest))):
+    far = _peaked(problem, largest) if _exponentials(naive[0]) else ()
+    for first, label, inputs in (*((own[0], *x) for x in _variants(program, problem, own[0])), *((largest, *x) for x in (*_one_slice(problem, largest), *far))):
         spent += float(predicted(naive[0], [dict(first.at.sizes)]).seconds[0])
         if spent > SECONDS:
             return
@@ -78,6 +84,16 @@ def _one_slice(problem: Problem, at: ProblemCase) -> Iterator[tuple[str, Mapping
             name: _one_against_many(usual[name], axis, by, name) if usual[name].ndim > axis else np.ones_like(usual[name]) for name in floats}}
 
 
+def _peaked(problem: Problem, at: ProblemCase) -> Iterator[tuple[str, Mapping[str, Array]]]:
+    usual = problem.inputs(at.at, 0)
+    for name, how in PEAKED.items():
+        yield name, {**usual, **{x: draw(how, usual[x].shape, usual[x].dtype.name, generator(name, x)).astype(usual[x].dtype) for x in _floats(problem, usual)}}
+
+
+def _exponentials(program: n.Program) -> bool:
+    return any(isinstance(x, n.Call) and x.fn in ("exp", "exp2") for x in walk(program))
+
+
 def _one_against_many(a: Array, axis: int, by: float, name: str) -> Array:
     """Ones, or nearly, but for a first slice that is so many times as large: what is little by itself is much together."""
     out = generator(name, "one against many").uniform(0.97, 1.03, a.shape)
@@ -86,17 +102,32 @@ def _one_against_many(a: Array, axis: int, by: float, name: str) -> Array:
 
 
 def beside_program(program: n.Program, against: n.Program, cases: Sequence[Case]) -> Iterator[Case]:
-    """Cases of the sizes of the first, judged by another program, where that gives what it gives in float64."""
+    """Cases of the sizes of the first, and far below a peak along one long axis, judged by another program, where that gives what it gives in float64."""
     first = next((c for c in cases if isinstance(c, RelativeCase)), None)
-    for name in (*KINDS, *(f"{TIMES}{2.0 ** power!r}" for power in POWERS), *turns(program), *about(program)) if first is not None else ():
-        assert first is not None
-        if (case := relative_case(against, dict(first.sizes), name, 1)) is not None and _finite(case.inputs):
+    if first is None:
+        return
+    more = (*(f"{TIMES}{2.0 ** power!r}" for power in POWERS), *turns(program), *about(program))
+    own, lengths = [first.sizes], _long(program, against, first.sizes) if _exponentials(against) else []
+    for sizes, name in (*product(own, KINDS), *product(lengths, PEAKED), *product(own, more)):
+        if (case := relative_case(against, dict(sizes), name, 1)) is not None and _finite(case.inputs):
             yield case
 
 
 def beside_sizes(program: n.Program, against: n.Program) -> Iterator[Case]:
     """Cases of sizes of which one is large, judged by another program."""
     yield from (case for sizes in stretched(program) if (case := relative_case(against, sizes, "normal", 1)) is not None and _finite(case.inputs))
+
+
+def _long(program: n.Program, against: n.Program, sizes: Mapping[str, int]) -> list[dict[str, int]]:
+    """Sizes of which one is long, as far as the facts of both programs allow it: of an exponential there are as many as it takes to count."""
+    out = []
+    for name in sizes:
+        at = {**sizes, name: max(LONG, sizes[name])}
+        known = [(f, {p.name: build.const(at[p.name], p.of) for p in of.params if p.name in at and isinstance(p.of, DType)})
+                 for of in (program, against) for f in of.facts]
+        if all(build.is_const(substitute(f, values), True) for f, values in known):
+            out.append(at)
+    return out
 
 
 def ranges_of(problem: Problem) -> dict[str, tuple[float, float]]:

@@ -15,6 +15,8 @@ QUARTERS = {"quarters": Draw(kind="integers", low=-16, high=17)}
 """Quarters of whole numbers: sums, products and differences of few values, of which some are whatever a program looks for."""
 BESIDE = {**QUARTERS, "low": Draw(kind="uniform", low=-300, high=-100), "high": Draw(kind="uniform", low=100, high=300)}
 """And far below and above nothing: what begins from zero, or takes an exponential before its largest is known, is wrong there."""
+PEAKED = {f"{far!r} below a peak": Draw(kind="special", every=4096, values=("-0.0",), mean=-far, scale=0.25) for far in (12.0, 14.0, 16.5)}
+"""Far below a largest one, all alike: exponentials of which each is little, and all together are not."""
 KINDS = {**OTHER, **APART, **NOTHING, **BESIDE}
 BLOCKS = Ordering((("*", 32),))
 """By blocks that are smaller than most tiles: what is left out of a tile stands there too."""
@@ -24,4 +26,4 @@ STRANGE_STEPS, PLACED_STEPS = 1 << 20, 1 << 22
 """Statements of a run with numbers that a reference may not be meant for: bounds of loops among them may be anything; and of one with places."""
 
 
-__all__ = ["APART", "BESIDE", "BLOCKS", "KINDS", "NOTHING", "OTHER", "PLACED_STEPS", "QUARTERS", "STRANGE_STEPS", "WHOLE"]
+__all__ = ["APART", "BESIDE", "BLOCKS", "KINDS", "NOTHING", "OTHER", "PEAKED", "PLACED_STEPS", "QUARTERS", "STRANGE_STEPS", "WHOLE"]

@@ -21,8 +21,8 @@ from kir.ir.anchors import anchors
 from kir.ir.types import TileType, dtype_of
 from kir.ir.visit import children, own_nodes, substitute, transform, walk
 
-MOST_WAYS, MOST_SOLVED = 64, 4
-"""Ways of a program that are looked at, and sizes that are added for them."""
+MOST_WAYS, MOST_SOLVED, FAR = 64, 4, 256
+"""Ways of a program that are looked at, and sizes that are added for them; and a number from which on a lesser of two is a way."""
 MOST_TRIED, MOST_DIVISOR = 4096, 1 << 12
 """Sizes that are tried for a condition of which the solver says nothing, and the largest divisor that is looked for of its numbers."""
 
@@ -66,14 +66,24 @@ def _ways(program: n.Program) -> Iterator[_Way]:
         conds = [s.cond] if isinstance(s, n.If) else []
         conds += [cond for e in own_nodes(s) for cond in ((e.cond,) if isinstance(e, n.Select) else (e.x,) if isinstance(e, n.Cast) else ())
                   if cond.type is not None and not isinstance(cond.type, TileType) and dtype_of(cond.type).is_bool]
-        for cond in dict.fromkeys(conds):
-            for holds in (cond, build.invert(cond)):
+        beyond = [far for e in own_nodes(s) if isinstance(e, n.Binary) and e.op in ("min", "max") for far in _beyond(e)]
+        for cond in dict.fromkeys((*beyond, *conds)):
+            for holds in (cond,) if cond in beyond else (cond, build.invert(cond)):
                 known = [part for part in _parts(holds) if not any(isinstance(x, (n.Load, n.Call)) for x in _below(part))]
                 if known and not all(isinstance(part, n.Const) for part in known):
                     whole = known[0]
                     for part in known[1:]:
                         whole = build.logical_and(whole, part)
                     yield _Way(s, whole, path)
+
+
+def _beyond(e: n.Binary) -> Iterator[n.Expr]:
+    """That the other side of a lesser or greater of two is beyond a large number, well beyond it first: `min(N, 60000)` is N at all sizes that are small,
+    and a little more than that may lie in the last tile."""
+    for most, x in ((e.b, e.a), (e.a, e.b)):
+        if isinstance(most, n.Const) and most.dtype.is_integer and abs(most.value) >= FAR and not isinstance(e.type, TileType):
+            for part in (1, 8, 16, 64):
+                yield build.compare("gt", x, build.const(int(most.value) + abs(int(most.value)) // part, most.dtype))
 
 
 def _parts(e: n.Expr) -> Iterator[n.Expr]:

@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from kir.analysis.access import offset_tables
 from kir.analysis.proof.decide import Contradiction, KernelProof, Obligation, decided
 from kir.analysis.proof.sites import KINDS, Kind
@@ -38,6 +40,10 @@ MOST_MAYBE = 2
 """Sizes that are run first of what may be a counterexample, depending on what memory holds."""
 BASES = (3, 20)
 """Where sizes begin that are tried for what is not decided."""
+ALIKE = (np.nan, -np.inf)
+"""Numbers that all floats are at once in further runs, where an index depends on what memory holds: there the place of the largest may be anywhere."""
+CONTENTS = "it depends on the contents"
+"""How an obligation says why it is open that what memory holds decides."""
 LEFT_OUT = "store of other elements"
 """How a run reports an element of an output that is not written: some kernels mean to, and what is missing is for an oracle to say."""
 END = "read by the caller"
@@ -72,7 +78,8 @@ def proved(program: n.Program, runs: int = MOST_RUNS, unsaid: Iterable[str] = ()
     ran, not_run, apart = _ran(program, proofs, runs)
     contents |= {f"the numbers in '{name}' are all different" for name in apart}
     if ran:
-        contents |= {f"the numbers in '{name}' rise" for name in sorted(offset_tables(program))}
+        taken = {o.parts for p in proofs for o in p.obligations}
+        contents |= {f"the numbers in '{name}' rise" for name in sorted(offset_tables(program) - taken)}
     done = _joined(program, proofs, ran, not_run, written)
     crossed = tuple(Finding(x.kernel, "race", "undecided", f"read of '{x.tensor}' by other threads than wrote it", x.load, x.store, BETWEEN)
                     for x in (crossings(program) if surface == "triton" else ()))
@@ -109,21 +116,27 @@ def fits(program: n.Program, sizes: Sizes) -> bool:
 def _ran(program: n.Program, proofs: Iterable[KernelProof], runs: int) -> tuple[list[tuple[Sizes, tuple[Seen, ...]]], str, frozenset[str]]:
     """What runs at the values of counterexamples, and at a few sizes of our own, found; why some could not be run; and the tensors whose numbers say where
     to store and must be different for that."""
-    open_ones = [o for p in proofs for o in p.obligations if o.status != "proved"]
+    open_ones, parts = [o for p in proofs for o in p.obligations if o.status != "proved"], {o.parts for p in proofs for o in p.obligations if o.parts}
     base = size_sets(program, BASES)
     found, maybe = ([{**(base[0] if base else {}), **given} for o in open_ones if o.kind != "overflow" and (o.status == "refuted") is sure
                      and (given := _given(program, o.values))] for sure in (True, False))
-    tries: list[Sizes] = [*found, *_different(maybe)[:MOST_MAYBE]]
-    tries += base if any(o.kind != "overflow" for o in open_ones) else base[-1:]
+    tries: list[tuple[Sizes, float | None]] = [(sizes, None) for sizes in (*found, *_different(maybe)[:MOST_MAYBE])]
+    tries += [(sizes, None) for sizes in (base if any(o.kind != "overflow" for o in open_ones) else base[-1:])]
+    if runs and any(o.kind == "bounds" and o.why.startswith(CONTENTS) for o in open_ones):
+        tries, runs = [*tries[:runs], *((sizes, of) for sizes in base for of in ALIKE)], runs + len(ALIKE) * len(base)
     done: list[tuple[Sizes, tuple[Seen, ...]]] = []
-    not_run, apart = "", frozenset[str]()
-    for sizes in tries:
+    not_run, apart, before = "", frozenset[str](), list[tuple[Sizes, float | None]]()
+    for sizes, of in tries:
         if len(done) >= runs:
             break
-        if any(sizes == each for each, _ in done) or not fits(program, sizes):
+        if any(sizes == each and str(of) == str(value) for each, value in before) or not fits(program, sizes):
             continue
+        before.append((sizes, of))
         try:
             arrays, scalars = random_inputs(program, sizes, 0)
+            arrays |= {name: np.sort(arrays[name]) for name in parts if name in arrays}
+            if of is not None:  # what no order and no maximum tells apart
+                arrays |= {name: np.full_like(a, of) for name, a in arrays.items() if a.dtype.kind not in "biu"}
             ran = run(program, arrays, scalars, mode="check", most_steps=MOST_STEPS)
             errors = _wrong(ran)
             if errors and all(_stores_meet(program, f) for f in errors) and (tables := _apart(program, arrays, sizes)):

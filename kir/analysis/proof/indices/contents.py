@@ -1,11 +1,12 @@
-"""Indices that a tensor holds: what its contents must be for an access to be inside, where that is that they are numbers from 0 below an extent."""
+"""Indices that a tensor holds: what its contents must be for an access to be inside, where that is that they are numbers from 0 below an extent, and for two
+to be apart, where that is that they are where parts begin, one after the other."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
 from kir.analysis.proof.asking.question import Holding
 from kir.analysis.proof.indices.numbered import products_of
-from kir.analysis.proof.values import both, compared
+from kir.analysis.proof.values import both, compared, either
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import const
@@ -27,6 +28,24 @@ def top_of_contents(claim: n.Expr, holding: Iterable[Holding], proves: Callable[
         if proves(tuple(inside(x, top) for x in data)):
             return names.pop().partition(" ")[2], top
     return None
+
+
+def where_parts_begin(conditions: Iterable[Holding], index: Iterable[tuple[n.Expr, n.Expr]]) -> Iterator[tuple[str, n.Expr, tuple[n.Expr, ...]]]:
+    """Tensors that hold where parts of an axis begin, as offsets of groups or of sequences do: of two neighbors in it the difference says how long a part is.
+    Of each its name, the extent of that axis, and that it is never negative and never falls, of every two of its elements that are read. `index` are indices
+    with their extents."""
+    reads: dict[str, dict[n.Call, None]] = {}
+    for h in conditions:
+        for x in walk(h) if isinstance(h, n.Expr) else ():
+            if isinstance(x, n.Call) and x.fn.startswith("%in ") and len(x.args) == 1 and dtype_of(x.type).is_integer:
+                reads.setdefault(x.fn, {})[x] = None
+    for fn, found in reads.items():
+        at = {x: a for x in found if isinstance(a := x.args[0], n.Expr)}
+        neighbors = any(build.int_value(build.sub(b, a)) == 1 for a in at.values() for b in at.values() if a.type == b.type)
+        extent = next((d for i, d in index if any(isinstance(x, n.Call) and x.fn == fn for x in walk(i))), None)
+        if neighbors and extent is not None:
+            rising = (either(compared("gt", at[x], at[y]), compared("le", x, y)) for x in at for y in at if x is not y)
+            yield fn.partition(" ")[2], extent, (*rising, *(compared("ge", x, const(0, dtype_of(x.type))) for x in at))
 
 
 def inside(x: n.Expr, top: n.Expr) -> n.Expr:
@@ -66,4 +85,4 @@ def _tops(claim: n.Expr, data: list[n.Call]) -> Iterator[n.Expr]:
                     yield made
 
 
-__all__ = ["inside", "top_of_contents"]
+__all__ = ["inside", "top_of_contents", "where_parts_begin"]

@@ -298,6 +298,23 @@ kernel main grid (b: N) threads 1
 """))
     assert done.status("race") == race and done.unsaid == said, (done.unsaid, done.findings)
 
+@pytest.mark.parametrize(("count", "given", "race"), [
+    ("O[g + 1] - first", ("0 <= O[...] <= T, and it never falls",), "proved"), ("O[g + 1] - first + 1", (), "refuted"), ("T - first", (), "refuted")])
+def test_parts_of_an_axis_are_apart_where_offsets_do_not_fall_and_that_is_said(count: str, given: tuple[str, ...], race: str) -> None:
+    program = parse_program(HEAD + f"""  size G: i32
+  size T: i32
+  in O: i32[G + 1]
+  out Y: f32[T]
+  fact T <= 10000
+  fact G <= 10000
+kernel main grid (i: T, g: G) threads 1
+  let first = O[g]
+  let count = {count}
+  Y[first + i] = cast(g, f32) where i < count clip
+""")
+    done = proved(program, 3)
+    assert done.status("race") == race and done.unsaid == given and done.verdict == race
+
 
 def test_a_generic_program_is_refused() -> None:
     with pytest.raises(KirError) as refused:
