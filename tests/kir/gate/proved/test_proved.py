@@ -282,7 +282,7 @@ kernel main grid (b: N) threads 32
 
 
 @pytest.mark.parametrize(("role", "stored", "race", "said"), [
-    ("in", "for r in I[b]..I[b + 1]\n      Y[r] = cast(b, f32)", "undecided", ("the numbers in 'I' rise",)),
+    ("in", "for r in I[b]..I[b + 1]\n      Y[r] = cast(b, f32)", "proved", ("0 <= I[...] <= N + 1, and it never falls",)),
     ("in", "Y[I[b]] = cast(b, f32)", "undecided", ("0 <= I[...] < N + 1", "the numbers in 'I' are all different")),
     ("in", "for r in I[b]..I[b] + 2\n      Y[r] = cast(b, f32)", "refuted", ()),
     ("inout", "Y[I[b]] = Y[I[b]] + 1.0", "refuted", ("0 <= I[...] < N + 1",))])
@@ -299,7 +299,7 @@ kernel main grid (b: N) threads 1
     assert done.status("race") == race and done.unsaid == said, (done.unsaid, done.findings)
 
 @pytest.mark.parametrize(("count", "given", "race"), [
-    ("O[g + 1] - first", ("0 <= O[...] <= T, and it never falls",), "proved"), ("O[g + 1] - first + 1", (), "refuted"), ("T - first", (), "refuted")])
+    ("O[g + 1] - first", ("0 <= O[...] <= T, and it never falls",), "proved"), ("O[g + 1] - first + 1", ("the numbers in 'O' rise",), "refuted"), ("T - first", (), "refuted")])
 def test_parts_of_an_axis_are_apart_where_offsets_do_not_fall_and_that_is_said(count: str, given: tuple[str, ...], race: str) -> None:
     program = parse_program(HEAD + f"""  size G: i32
   size T: i32
