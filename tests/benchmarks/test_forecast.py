@@ -249,7 +249,7 @@ def test_data_become_rows_pools_and_a_page(tmp_path: Path) -> None:
     assert "| analytic | 24 |" in text and "Not run: the data hold one device only" in text and "- a note" in text
 
 
-def test_kernels_measured_after_training_are_asked_of_the_model_as_it_is(tmp_path: Path) -> None:
+def test_kernels_measured_after_training_are_asked_of_the_model_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyarrow")
     assert not fresh.lines(tmp_path / "m.model", DATA_FOLDER, tmp_path)  # no data, nothing to say
     programs = {name: copying(t) for name, t in (("a", 32), ("b", 128))}
@@ -257,10 +257,13 @@ def test_kernels_measured_after_training_are_asked_of_the_model_as_it_is(tmp_pat
             "family": "copy", "speedup": 1.2}
     write({"programs": [{"program": n, "text": program_text(p), "surface": "cuda", "family": "copy"} for n, p in programs.items()],
            "pairs": [pair, {**pair, "device": "h100-sxm"}], "measured": []}, tmp_path)
-    told = "\n".join(fresh.lines(shipped(), DATA_FOLDER, tmp_path))
+    monkeypatch.setattr(fresh, "FOLDER", tmp_path)
+    monkeypatch.setattr(fresh, "LINEAGES", tmp_path)
+    told = fresh.page_of(shipped(), DATA_FOLDER)
     assert "2 pairs of 1 kernels that" in told and "(some 1; 1 families)" in told and "| learned | 2 |" in told and "| cuda | 1 | 2 |" in told
     said = fresh.intervals([exact(np.array([0.1, 0.2, -0.3, 0.0]))], np.array([0.1, 0.1, 0.1, 0.1]), ["a", "a", "b", "c"], ["cuda"] * 4)
     assert said[2] == said[3].replace("cuda", "all") == "| all | 3 | 4 | 50.0 % (0 to 100) |"
+    assert told.startswith("# Forecasts of kernels") and told.endswith("younger than the data.\n\n")
     (tmp_path / "old").mkdir()
     write({"programs": [], "pairs": []}, tmp_path / "old")
     with pytest.raises(KirError, match="KIR-E005"):
