@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.forecast import answers, failures, fresh, heuristics, limits, measures, noise, page, plots, pools, tried, ways
+from benchmarks.forecast import answers, failures, fresh, heuristics, limits, measures, noise, page, pools, tried, ways
 from benchmarks.forecast.__main__ import DATA as DATA_FOLDER
 from benchmarks.forecast.__main__ import analytic
 from benchmarks.forecast.points import DATA, standings, written
@@ -282,7 +282,7 @@ def test_measured_lineages_are_counted_by_what_their_reports_hold(tmp_path: Path
 def test_a_plot_is_svg() -> None:
     import xml.etree.ElementTree as tree
 
-    made = plots.square("T", "x", "y", {"one": [(0.0, 0.1), (1.0, 0.9)], "none": []})
+    made = page.square("T", "x", "y", {"one": [(0.0, 0.1), (1.0, 0.9)], "none": []})
     assert tree.fromstring(made).tag.endswith("svg") and made.count("<circle") == 2
 
 
