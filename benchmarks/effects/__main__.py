@@ -88,7 +88,8 @@ def _groups(folders: Sequence[Path]) -> tuple[set[str], set[str]]:
     from kir.learning.forecast.data import read
 
     every = [read(folder) for folder in folders]
-    return {row.group for data in every for row in (*data.measured, *data.pairs)}, {row.problem for data in every for row in data.programs.values()}
+    groups = {row.group for data in every for row in data.measured} | {row.group for data in every for row in data.pairs}
+    return groups, {row.problem for data in every for row in data.programs.values()}
 
 
 def prepare(jobs: list[tuple[int, sources.Job]], out: Path, workers: int, until: float, done: queue.Queue[str | None], skip: str = "") -> Counter[str]:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.forecast import answers, card, failures, fresh, heuristics, limits, measures, noise, page, plots, tried
+from benchmarks.forecast import answers, card, failures, fresh, heuristics, limits, measures, noise, page, tried
 from benchmarks.forecast import pools as pooled
 from kir.base.store import write_atomic
 from kir.hardware.target import target as target_of
@@ -157,10 +157,10 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
                                       {"analytic": pooled.by_seconds({k: s["t.total"] for k, s in found.plain.items()}),
                                        "learned": pooled.by_model(of(models["learned"]), found)})
         curves = curves or told
-    write_atomic(given.into / "forecasts-confidence.svg", plots.square("Confidence and being right", "confidence in the likeliest bin",
+    write_atomic(given.into / "forecasts-confidence.svg", page.square("Confidence and being right", "confidence in the likeliest bin",
                                                                        "how often it was right",
                  {name: [(a, b) for a, b, _ in measures.reliability(each, rows.measured)] for name, each in curves.items()}))
-    write_atomic(given.into / "forecasts-levels.svg", plots.square("Levels and coverage", "level", "measurements below its quantile",
+    write_atomic(given.into / "forecasts-levels.svg", page.square("Levels and coverage", "level", "measurements below its quantile",
                  {name: measures.coverage(each, rows.measured) for name, each in curves.items()}))
     text = page.page(data, lines, timing(data, pairs, given.model), _left_out(data, found, ended), noisy(data), beside,
                      [*limits.lines(rows, pairs, own["analytic"]), *limits.of_scores(rows.measured, own["analytic"], curves["learned"])],

@@ -101,11 +101,11 @@ def intervals(asked: Sequence[answers.Answers], measured: Array, kernels: Sequen
     return out
 
 
-def reports(folder: Path = LINEAGES) -> list[str]:
+def reports(folder: Path | None = None) -> list[str]:
     """A table of stored lineages whose steps were measured: how many of the effects lie inside the 80 % interval that the report shows beside them, by the
     shipped model at the shape that each record models; nothing where none was measured."""
     rows, every = [], (0, 0)
-    for path in sorted(folder.glob("*/lineage.json")):
+    for path in sorted((folder or LINEAGES).glob("*/lineage.json")):
         stored = Folder(path.parent)
         lineage = stored.read()
         if not any(state.measured for state in lineage.states):

@@ -60,7 +60,8 @@ def tried(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], jobs:
     made = ways.members(tasks, every, jobs, said)
 
     def whole(which: int, name: str) -> Array:
-        return np.nansum([made[which, name, out] for out in alone[which]], axis=0)
+        found: Array = np.nansum([made[which, name, out] for out in alone[which]], axis=0)
+        return found
     signs = {"families of kernels": whole(0, "forests"), "families, with machine code": whole(0, "compiled"),
              "families, with machine code by every opcode": whole(1, "compiled"), **{name: whole(2 + i, "forests") for i, name in enumerate(nearer)}}
     ranked = ways.seconds(asked, jobs)
@@ -105,7 +106,7 @@ def text(data: Data, rows: Rows, pairs: Sequence[PairRow], made: Tried) -> list[
 
 
 def _blocks(names: Sequence[str], right: Array, sizes: Array) -> list[str]:
-    every, wrong, small = Counter(names), Counter(), Counter()
+    every, wrong, small = Counter(names), Counter[str](), Counter[str]()
     for name, good, size in zip(names, right.tolist(), sizes.tolist(), strict=True):
         wrong[name] += not good
         small[name] += not good and size <= SMALL

@@ -323,7 +323,8 @@ def every_opcode(rows: Rows, pairs: Sequence[PairRow], data: Data) -> Rows:
     def wider(of: Array, more: Array) -> Array:
         return np.column_stack([of[:, :rows.used], more, of[:, rows.used:]])
     none = np.full_like(apart, np.nan)
-    there = np.where(np.isfinite(rows.seen_code).any(axis=1)[:, None], apart, np.nan)
+    compiled: Array = np.isfinite(rows.seen_code).max(axis=1)[:, None]
+    there = np.where(compiled, apart, np.nan)
     return replace(rows, names=(*rows.names[:rows.used], *(f"log s.op {op}" for op in names), *rows.names[rows.used:]), used=rows.used + len(names),
                    seen=wider(rows.seen, none), turned=wider(rows.turned, none), seen_code=wider(rows.seen_code, there),
                    turned_code=wider(rows.turned_code, -there))

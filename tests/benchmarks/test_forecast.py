@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.forecast import answers, failures, fresh, heuristics, limits, measures, noise, page, plots, pools, tried, ways
+from benchmarks.forecast import answers, failures, fresh, heuristics, limits, measures, noise, page, pools, tried, ways
 from benchmarks.forecast.__main__ import DATA as DATA_FOLDER
 from benchmarks.forecast.__main__ import analytic
 from benchmarks.forecast.points import DATA, standings, written
@@ -249,7 +249,7 @@ def test_data_become_rows_pools_and_a_page(tmp_path: Path) -> None:
     assert "| analytic | 24 |" in text and "Not run: the data hold one device only" in text and "- a note" in text
 
 
-def test_kernels_measured_after_training_are_asked_of_the_model_as_it_is(tmp_path: Path) -> None:
+def test_kernels_measured_after_training_are_asked_of_the_model_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyarrow")
     assert not fresh.lines(tmp_path / "m.model", DATA_FOLDER, tmp_path)  # no data, nothing to say
     programs = {name: copying(t) for name, t in (("a", 32), ("b", 128))}
@@ -257,10 +257,13 @@ def test_kernels_measured_after_training_are_asked_of_the_model_as_it_is(tmp_pat
             "family": "copy", "speedup": 1.2}
     write({"programs": [{"program": n, "text": program_text(p), "surface": "cuda", "family": "copy"} for n, p in programs.items()],
            "pairs": [pair, {**pair, "device": "h100-sxm"}], "measured": []}, tmp_path)
-    told = "\n".join(fresh.lines(shipped(), DATA_FOLDER, tmp_path))
+    monkeypatch.setattr(fresh, "FOLDER", tmp_path)
+    monkeypatch.setattr(fresh, "LINEAGES", tmp_path)
+    told = fresh.page_of(shipped(), DATA_FOLDER)
     assert "2 pairs of 1 kernels that" in told and "(some 1; 1 families)" in told and "| learned | 2 |" in told and "| cuda | 1 | 2 |" in told
     said = fresh.intervals([exact(np.array([0.1, 0.2, -0.3, 0.0]))], np.array([0.1, 0.1, 0.1, 0.1]), ["a", "a", "b", "c"], ["cuda"] * 4)
     assert said[2] == said[3].replace("cuda", "all") == "| all | 3 | 4 | 50.0 % (0 to 100) |"
+    assert told.startswith("# Forecasts of kernels") and told.endswith("younger than the data.\n\n")
     (tmp_path / "old").mkdir()
     write({"programs": [], "pairs": []}, tmp_path / "old")
     with pytest.raises(KirError, match="KIR-E005"):
@@ -279,7 +282,7 @@ def test_measured_lineages_are_counted_by_what_their_reports_hold(tmp_path: Path
 def test_a_plot_is_svg() -> None:
     import xml.etree.ElementTree as tree
 
-    made = plots.square("T", "x", "y", {"one": [(0.0, 0.1), (1.0, 0.9)], "none": []})
+    made = page.square("T", "x", "y", {"one": [(0.0, 0.1), (1.0, 0.9)], "none": []})
     assert tree.fromstring(made).tag.endswith("svg") and made.count("<circle") == 2
 
 
