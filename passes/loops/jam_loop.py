@@ -92,10 +92,11 @@ class JamLoop(Pass):
             return self._at(path, node, inner)
         longer = tuple(k for k, s in enumerate(inner) if (build.int_value(s.hi) or MOST + 1) > (build.int_value(node.hi) or 0)) if _is_short(node, MOST) else ()
         holding = tuple(k for k, s in enumerate(inner) if any(isinstance(x, n.For) for x in statements(s.body)))
-        found = [replace(self, enter=enter)._at(path, node, inner) for enter in dict.fromkeys((longer, tuple(range(len(inner))), holding)) if enter]
-        sites = [each for each in found if isinstance(each, Site)]
-        apart = [replace(each, params=replace(each.params, cuts=cuts)) for each in sites if (cuts := self._boundaries(node, each.params))]
-        return (*sites, *(each for each in apart if not self.cuts)) or (found[0] if found else Miss("there is no loop inside"))
+        ways = [replace(self, enter=enter) for enter in dict.fromkeys((longer, tuple(range(len(inner))), holding)) if enter]
+        found = [(way, way._at(path, node, inner)) for way in ways]
+        sites = [(way, each) for way, each in found if isinstance(each, Site)]
+        apart = [replace(each, params=replace(way, cuts=cuts)) for way, each in sites if not self.cuts and (cuts := self._boundaries(node, way))]
+        return (*(each for _, each in sites), *apart) or (found[0][1] if found else Miss("there is no loop inside"))
 
     def _at(self, path: Path, node: n.For, inner: list[n.For]) -> Site | Miss:
         """The site at a loop, with the loops inside that are run once."""

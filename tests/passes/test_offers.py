@@ -193,7 +193,7 @@ kernel main grid (z: 1) threads 1
 """)
     for text, first in ((program_text(program), (0,)), (program_text(program).replace("0..64", "0..16"), (0, 1, 2))):
         short = parse_program(text)
-        offered = [site.params for site in sites(JamLoop(), short) if site.path == sites(JamLoop(), short)[0].path]
+        offered = [site.params for site in sites(JamLoop(), short) if isinstance(site.params, JamLoop) and site.path == sites(JamLoop(), short)[0].path]
         assert {each.enter for each in offered} == {(0,), (0, 1, 2)} and (offered[0].enter, offered[0].cuts) == (first, ())
         loops = set[tuple[tuple[int, ...], bool, int]]()
         for item in offered:

@@ -9,8 +9,10 @@ from kir.learning.cards.card import FAMILY, card_text, parse_card
 from kir.learning.cards.library import CardStore, Library
 from kir.learning.cards.search import RANK, Rank, rank_of
 from kir.learning.evidence.archive import read_archive, shipped
+from kir.learning.evidence.walked import Walked
 from kir.learning.induce.transfers import families
 from kir.learning.induce.trials import decided
+from kir.learning.induce.uses import SHORT, distinct
 from kir.rewrite import pass_class
 from kir.rewrite.base import parameter_types
 
@@ -29,14 +31,22 @@ def test_every_card_reads_back_to_its_file(library: Library) -> None:
         assert card_text(parse_card(text, str(each.path))) == text
 
 
-def test_every_use_of_a_card_is_in_the_shipped_evidence(library: Library) -> None:
-    known = {(t.before[:16], t.after[:16]) for walk in read_archive(shipped()) for t in walk.transitions}
+@pytest.fixture(scope="module")
+def walks() -> tuple[Walked, ...]:
+    return tuple(read_archive(shipped()))
+
+
+def test_every_use_of_a_card_is_in_the_shipped_evidence_and_every_step_of_the_evidence_in_a_card(library: Library, walks: tuple[Walked, ...]) -> None:
+    known = {(t.before[:SHORT], t.after[:SHORT]) for walk in walks for t in walk.transitions}
     for card in library.cards:
         assert card.evidence.uses and {(use.before, use.after) for use in card.evidence.uses} <= known
+    used = {(use.kernel, use.transition, use.before) for card in library.cards for use in card.evidence.uses}
+    steps = {(walk.kernel, t.number, t.before[:SHORT]) for walk in distinct(walks) for t in walk.transitions}
+    assert not steps - used, "evidence came after the cards were learned: `kir learn`"
 
 
-def test_a_state_follows_from_the_trials_in_the_log(library: Library) -> None:
-    of = families(tuple(read_archive(shipped())))
+def test_a_state_follows_from_the_trials_in_the_log(library: Library, walks: tuple[Walked, ...]) -> None:
+    of = families(walks)
     for card in library.cards:
         trials = [entry for entry in card.log if entry.what == "trial"]
         bare = card.model_copy(update={"log": tuple(entry for entry in card.log if entry.what != "trial"),

@@ -69,7 +69,7 @@ def values(x: Inputs) -> dict[str, Array]:
 def fp8(x: Inputs) -> Array:
     """A product whose rows of A and tiles of B have a scale every 128 columns."""
     columns = np.arange(x["A"].shape[1]) // 128
-    return (x["A"] * x["SA"][columns].T) @ (x["B"] * x["SB"][np.arange(len(x["B"])) // 128][:, columns]).T
+    return np.asarray((x["A"] * x["SA"][columns].T) @ (x["B"] * x["SB"][np.arange(len(x["B"])) // 128][:, columns]).T)
 
 
 def grouped(x: Inputs, end: Callable[[Array, int, slice], Array]) -> dict[str, Array]:
@@ -79,7 +79,7 @@ def grouped(x: Inputs, end: Callable[[Array, int, slice], Array]) -> dict[str, A
 
 
 def squared(found: Array, *_: object) -> Array:
-    return np.maximum(found, 0) ** 2
+    return np.asarray(np.maximum(found, 0) ** 2)
 
 
 ORACLES: dict[str, Callable[[Inputs], dict[str, Array]]] = {

@@ -2,10 +2,12 @@
 in the order that recorded outcomes teach; each answer says why, and each near miss which condition fails."""
 from __future__ import annotations
 
+import importlib
 import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
@@ -190,21 +192,25 @@ class Index:
 
     @cached_property
     def _bm25(self) -> Any:
-        import bm25s
-
+        bm25s = _bm25s()
         made = bm25s.BM25()
         made.index(bm25s.tokenize([_text(card) for card in self.cards], show_progress=False), show_progress=False)
         return made
 
     def _words(self, words: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-        import bm25s
-
-        tokens = bm25s.tokenize(words, return_ids=False, show_progress=False)[0]
+        tokens = _bm25s().tokenize(words, return_ids=False, show_progress=False)[0]
         known = [each for each in tokens if each in self._bm25.vocab_dict]
         if not known:
             return np.zeros(len(self.cards))
         scores = np.asarray(self._bm25.get_scores(known), np.float64)
         return scores / max(float(scores.max()), 1e-9)
+
+
+def _bm25s() -> Any:
+    """The library of BM25. Where JAX is installed it asks that for a device first, which raises, once, where there is none."""
+    with suppress(RuntimeError):
+        return importlib.import_module("bm25s")
+    return importlib.import_module("bm25s")
 
 
 def _again(program: Program) -> frozenset[str]:

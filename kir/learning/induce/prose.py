@@ -380,9 +380,9 @@ def _beside(card: Card, group: Sequence[Use]) -> Iterator[str]:
     text += f"In the lineages {'; '.join(said)}." if said else ""
     if text:
         yield _paragraph(text.strip())
-    if nothing and (found := _with_the_next(card, group)):
-        yield _paragraph(f"Together with the {NEXT} steps after it in the lineages it is forecast to make the kernels {factor(median(found))} times as fast "
-                         f"(median of {len(found)} uses).")
+    if nothing and (ratios := _with_the_next(card, group)):
+        yield _paragraph(f"Together with the {NEXT} steps after it in the lineages it is forecast to make the kernels {factor(median(ratios))} times as fast "
+                         f"(median of {len(ratios)} uses).")
     led = sorted(entry.speedup[0] for entry in card.log if entry.skill and entry.speedup and LED in entry.outcome)
     if nothing and led:
         times = factor(led[0]) if len(led) == 1 else f"{factor(led[0])} to {factor(led[-1])}"

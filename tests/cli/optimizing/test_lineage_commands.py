@@ -335,6 +335,7 @@ def test_a_card_applies_to_kernels_of_other_surfaces(drafted: Path, tmp_path: Pa
     assert run([*mend, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["fault"].startswith("KIR-I010") and "end with their buffers" in said["mend"] and len(said["steps"]) == 1 and " threads 128" in said["program"]
+    assert [each["id"] for each in said["diagnostics"]] == ["KIR-S028"] and "end with their buffers" in said["diagnostics"][0]["message"]
     (tmp_path / "far.kir").write_text(said["program"])
     assert run(mend) == 1 and "KIR-S026" in capsys.readouterr().err
     assert run(["skills", "show", "multi-threaded-block", *given]) == 2

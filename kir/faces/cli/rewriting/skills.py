@@ -83,6 +83,7 @@ def search(
     found = brought(hits, program, setting.sizes, setting.device, ask, surface or own_surface(program, own), 6.0 if seconds is None else seconds)
     said = [f"forecast by the {ask.name} model at {setting.text or 'the only sizes'} on {setting.device.name}; --at M=..,N=.. for other sizes"
             ] if any(each.forecast for each in found) else []
+    said += ["no card that applies is forecast to pay here"] if said and not any(each.forecast and each.forecast.pays == "yes" for each in found) else []
     data = {"hits": [_hit(each.hit) | _gain(each) for each in found], "sizes": dict(setting.sizes), "device": setting.device.name, "model": ask.name}
     shown = [line for each in found if not _lacks(each.hit) for line in _shown(each.hit, each)]
     shown += [f"{each.hit.card.name}: {'; '.join(each.hit.near[0].conditions)}" for each in found if _lacks(each.hit)]
