@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from kir.gate.cost import program_cost
 from kir.gate.inputs.places import places
 from kir.gate.inputs.sets import size_sets, stretched
 from kir.hardware.target import target
@@ -155,3 +156,41 @@ def test_a_text_that_triton_refuses_at_the_sizes_of_the_call_is_refused() -> Non
                   for name, m, n in (("whole", 8192, 4096), ("odd", 8191, 4095)))
     assert as_called(program, whole, "triton") == "called at whole: Triton's compiler refuses this: PassManager::run failed"
     assert as_called(program, odd, "triton") == ""
+
+
+TWICE = """kir 1
+program p
+  size R: i32
+  size N: i32
+  in X: f32[R, N]
+  out Y: f32[R]
+  fact R % 8 == 0
+  fact N % 32 == 0
+kernel k grid (b: R // 8) threads 256
+  for t in 0..256 parallel thread
+    register m: f32 = 0.0
+    register s: f32 = 0.0
+    for j in 0..N // 32
+      m = max(m, X[b * 8 + t // 32, j * 32 + t % 32])
+    for j_1 in 0..N // 32
+      s = s + exp(X[b * 8 + t // 32, j_1 * 32 + t % 32] - m)
+    if t % 32 == 0
+      Y[b * 8 + t // 32] = s
+"""
+TURNED = """kir 1
+program p
+  size M: i32
+  in A: f32[M, M] align 16
+  out B: f32[M, M] align 16
+kernel k grid (x: ceildiv(M, 32), y: ceildiv(M, 32)) threads 128
+  B[x * 32 +: 32, y * 32 +: 32] = trans(load(A[y * 32 +: 32, x * 32 +: 32] else 0.0 clip), 1, 0) clip
+"""
+
+
+def test_rows_that_no_cache_holds_are_moved_again_and_one_loop_cannot_go_along_both_sides() -> None:
+    """On an H200: a softmax by a warp a row of 4096 took 170 us where each pass finds nothing left (moved once, 78 by the model before), and TileLang's
+    transposition of 8192 x 8192 element by element 981 us (131)."""
+    long, short = (program_cost(parse_program(TWICE), {"R": (1 << 25) // n, "N": n}, target("h200"))[0] for n in (4096, 512))
+    assert long.work.dram > 1.5 * long.compulsory and short.work.dram < 1.01 * short.compulsory
+    triton, tilelang = (program_cost(parse_program(TURNED), {"M": 8192}, target("h200"), None, s)[0].seconds for s in ("triton", "tilelang"))
+    assert tilelang > 3 * triton
