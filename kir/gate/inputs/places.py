@@ -52,9 +52,11 @@ class Places:
         return max(0, min([most, *found]))
 
     def drawn(self, shape: tuple[int, ...], sizes: Mapping[str, n.Expr], dtype: DType, random: np.random.Generator, turn: int) -> Array | None:
-        """Numbers over the whole extent, the first and the last among them: in any order, rising, each once as far as they go, or falling; by turns. None
-        where there are no two."""
+        """Numbers over the whole extent, the first and the last among them: in any order, rising, each once as far as they go, or falling; by turns. All 0
+        where there is one alone, None where there is none."""
         end, count = self.end(sizes, dtype), math.prod(shape)
+        if end == 1 and not self.apart:
+            return np.zeros(shape, numpy_dtype(dtype.name))
         if end < 2 or not count or (self.apart and count > end and not self.skips):
             return None
         if self.apart:
