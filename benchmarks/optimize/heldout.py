@@ -327,10 +327,12 @@ class Limits:
 
     @property
     def seconds(self) -> float:
+        """The greater of both."""
         return max(self.moving, self.multiplying)
 
     @property
     def by_memory(self) -> bool:
+        """Whether moving takes longer."""
         return self.moving >= self.multiplying
 
 

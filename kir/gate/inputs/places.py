@@ -23,7 +23,7 @@ from kir.interp import run
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
-from kir.ir.types import I64, DType, dtype_of
+from kir.ir.types import I64, DType
 from kir.ir.visit import once, substitute, walk
 from kir.problem.draws import draw, generator, numpy_dtype
 from kir.problem.schema import Draw
@@ -54,9 +54,11 @@ class Places:
         return max(0, min([most, *found]))
 
     def drawn(self, shape: tuple[int, ...], sizes: Mapping[str, n.Expr], dtype: DType, random: np.random.Generator, turn: int) -> Array | None:
-        """Numbers over the whole extent, the first and the last among them: in any order, rising, each once as far as they go, or falling; by turns. None
-        where there are no two."""
+        """Numbers over the whole extent, the first and the last among them: in any order, rising, each once as far as they go, or falling; by turns. All 0
+        where there is one alone, None where there is none."""
         end, count = self.end(sizes, dtype), math.prod(shape)
+        if end == 1 and not self.apart:
+            return np.zeros(shape, numpy_dtype(dtype.name))
         if end < 2 or not count or (self.apart and count > end and not self.skips):
             return None
         if self.apart:
@@ -175,7 +177,8 @@ def _bounds(program: n.Program) -> Iterator[n.Expr]:
     steps = [const(c, I64) for c in constants((program,))[:MOST_CONSTANTS]]
     found = [*wide, *(build.ceildiv(d, c) for d in wide for c in steps), *(build.mul(d, c) for d in wide for c in steps)]
     found += [build.mul(a, b) for a, b in combinations_with_replacement(wide, 2)]
-    found += [e for p in program.params if p.role == "size" and p.value is None and (e := build.cast(n.Var(p.name, dtype_of(p.of)), I64)) not in found]
+    found += [e for p in program.params if p.role == "size" and p.value is None and isinstance(p.of, DType)
+              and (e := build.cast(n.Var(p.name, p.of), I64)) not in found]
     yield from (e for d in found for e in (d, build.add(d, 1)))
 
 

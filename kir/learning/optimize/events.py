@@ -110,6 +110,12 @@ class Recorder:
         if self.log is not None and not self.only:
             self.log.append(row)
 
+    def following(self, event: str) -> list[dict[str, Any]]:
+        """The events of a kind that come next by the log, one after another; none where the log ends with them, since there may have been more."""
+        rest = self._stored[len(self.events):]
+        count = next((k for k, row in enumerate(rest) if row["event"] != event), 0)
+        return rest[:count]
+
     def due(self, now: Callable[[], bool]) -> bool:
         """Whether it is time to gate a candidate, as the clock says `now`: by the log, where that has more, whether one was gated."""
         stored = self.next_stored()

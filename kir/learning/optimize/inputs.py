@@ -144,8 +144,8 @@ def varied(one: Subject, setting: Setting) -> Iterator[tuple[Start, Plan]]:
                 axes[name] = [k for k, (a, b) in enumerate(zip(_steps(one.program), _steps(twice))) if a != b]
                 if binding.grid and any(_counted_by(binding.grid[k], {value: 0}) == binding.grid[k] and name not in str(binding.grid[k]) for k in axes[name]):
                     del own[name]  # a row of what it moves over, and no tile
-    launch = {"num_warps": (4, 8, 2), "num_stages": (3, 2, 4)} if one.surface == "triton" else {}
-    launch = {k: tuple(dict.fromkeys((int(str(binding.options.get(k, v[0]))), *v))) for k, v in launch.items() if own}
+    usual = {"num_warps": (4, 8, 2), "num_stages": (3, 2, 4)} if one.surface == "triton" and own else {}
+    launch: dict[str, tuple[int, ...]] = {k: tuple(dict.fromkeys((int(str(binding.options.get(k, v[0]))), *v))) for k, v in usual.items()}
     every = {**own, **launch}
     seen: dict[tuple[int, ...], float] = {}
 

@@ -30,7 +30,7 @@ from kir.learning.optimize.policy import NO_POLICY, Known, Policy, estimated, fe
 from kir.learning.optimize.schedules.usual import sources as usual_sources
 from kir.learning.optimize.several import alone, narrowed, taken, together
 from kir.learning.optimize.sources import multiplies
-from kir.learning.optimize.starts import Start, left_to_nvcc, starts
+from kir.learning.optimize.starts import Start, kept, left_to_nvcc, starts, told
 from kir.learning.tune.search import Measured
 from kir.rewrite import Step
 from kir.rewrite.pipelines.pipeline import pass_of
@@ -187,7 +187,7 @@ class Search:
         return Found(self.setting, self.baseline, best, self.gated, self.count, self.pruned, ended, self.recorder.events, spent, self.judge.measures, seeming,
                      slight if slight is not None and not self.judge.measures and slight.time < GAIN * self.baseline.time else None)
 
-    def _seeming(self) -> list[Candidate]:  # candidates that were not judged and seem faster than the kernel as given
+    def _seeming(self) -> list[Candidate]:  # not judged, and faster than the kernel as given
         return [c for c in self.known.values() if c.measured is None and c.seconds < GAIN * self.baseline.seconds]
 
     def _begin(self) -> None:
@@ -197,8 +197,7 @@ class Search:
         self.streams: dict[tuple[str, str, str], tuple[Start, Iterator[Plan]]] = {}
         self.failures: dict[tuple[str, str, str], int] = {}
         self.multiplying: dict[int, tuple[Program, bool]] = {}
-        self.foreign, self.kin = set[tuple[str, str, str]](), set[str]()
-        self.count, self.gating, self.since = 0, 0.0, 0.0
+        self.foreign, self.kin, self.count, self.gating = set[tuple[str, str, str]](), set[str](), 0, 0.0
 
     def _right_again(self) -> Candidate | None:
         """The best that is faster than the kernel as given and right on inputs that it has not seen: of many one may have been right by luck, and the one
@@ -306,9 +305,10 @@ class Search:
     def _first(self, early: bool = False) -> None:
         """Every family of plans once on every start. With `early`, the most promising candidate is gated after every few of them: a search that ends soon has
         something then."""
-        begun = list(self.from_starts) if self.from_starts is not None else starts(self.program, self.setting, self.budget.seconds / LATE, self.given_surface)
+        begun = list(self.from_starts or kept(self.recorder.following("start")) or starts(
+            self.program, self.setting, self.budget.seconds / LATE, self.given_surface))
         for start in begun:
-            self.recorder.add("start", name=start.name, program=content_hash(start.program), back=len(start.steps))
+            self.recorder.add("start", **told(start))
         for start in begun:
             self._open(start)
         order, self.since = {key: number for number, key in enumerate(self.streams)}, self.recorder.clock

@@ -219,6 +219,7 @@ def narrowing(program: n.Program, setting: Setting) -> tuple[str, ...]:
 
 
 def up(value: int) -> int:
+    """The power of two that is no less."""
     return 1 << max(0, (value - 1).bit_length())
 
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from kir.analysis import normalize
 from kir.base.dataclass import dataclass, replace
@@ -14,6 +15,8 @@ from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Buffer, Program
+from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
 from kir.ir.types import DType, TileType
 from kir.ir.visit import statements, transform, walk
 from kir.learning.optimize.plan import Setting
@@ -71,6 +74,21 @@ def starts(program: Program, setting: Setting, seconds: float = 20.0, file: str 
     for each in found:
         unique.setdefault(content_hash(normalize(each.program)), each)
     return list(unique.values())
+
+
+def told(start: Start) -> dict[str, Any]:
+    """A start as a log has it: how far a walk comes depends on the clock, so that one that goes on begins with what the log says."""
+    return {"name": start.name, "program": content_hash(start.program), "back": len(start.steps), "steps": list(start.steps),
+            "text": program_text(start.program)}
+
+
+def kept(events: Sequence[Mapping[str, Any]]) -> list[Start]:
+    """The starts of a log; none where it does not say all of them as they were."""
+    try:
+        found = [Start(e["name"], parse_program(e["text"], e["name"]), tuple(e["steps"])) for e in events]
+    except (KirError, KeyError):
+        return []
+    return found if all(content_hash(x.program) == e["program"] for x, e in zip(found, events, strict=True)) else []
 
 
 def as_nvcc_takes(program: Program) -> Program:

@@ -84,8 +84,9 @@ def without_clocks(log: Path) -> list[dict[str, object]]:
     return [{k: v for k, v in json.loads(line).items() if k != "clock"} for line in log.read_text().splitlines()]
 
 
-def test_the_same_search_writes_the_same_log_and_replays_to_the_same_result(tmp_path: Path) -> None:
+def test_the_same_search_writes_the_same_log_and_replays_to_the_same_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = (searched(Stopwatch(), tmp_path / name) for name in ("a", "b"))
+    monkeypatch.setattr("kir.learning.optimize.search.starts", None)  # how far a walk comes depends on the clock: the log says
     assert without_clocks(tmp_path / "a") == without_clocks(tmp_path / "b")
     assert first.best is not None and second.best is not None and first.best.key == second.best.key
     again = searched(Stopwatch(lasts=0), tmp_path / "a", only=True)
