@@ -57,7 +57,8 @@ def fastest_titles(workload: str, row: str = "") -> frozenset[str]:
     file = RESULTS / f"gpu-workloads-{workload}.jsonl"
     rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
     ways = [t["way"] for r in rows if r["shape"].startswith(row) for t in r["taken"] if t["ours"] and not t["fault"]]
-    return frozenset(CHOSEN.sub("", way).partition(" then ")[0] for way in ways)
+    titles = [CHOSEN.sub("", way) for way in ways]
+    return frozenset((*titles, *(title.partition(" then ")[0] for title in titles)))
 
 
 def forecast_titles(workload: str, row: str) -> frozenset[str]:
