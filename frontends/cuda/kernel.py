@@ -385,7 +385,7 @@ def _program(r: Reading, p: Parameters, fn: Function, body: tuple[n.Stmt, ...], 
         if given is not None and (value := constant(given)) is not None:
             default = value
         truth = t.type is not None and text(t.type) == "bool"
-        kind = "dtype" if t.kind == "type" else "int" if t.kind == "value" and not truth else "any"
+        kind = "dtype" if t.kind == "type" else "int" if t.kind == "value" and not (truth or t.function) else "any"
         if bindings is not None:
             metas.append(n.Meta(t.name, "any" if kind == "dtype" else kind, default))
         else:
