@@ -58,10 +58,10 @@ def with_axes(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding
                 planes = " * ".join(x for x in factors if x not in (middle, last))
                 binding = _raised(binding, made, [x for x in names if tuple(binding.tensors[x].shape) == rows], (planes, middle, last))
     told = sorted({v for v in binding.scalars.values() if type(v) is int and v > 1})  # lengths of rows in a program of one size
-    for name, last in ((name, last) for name, t in binding.tensors.items() for last in told if t.strides is None):
-        flat = binding.tensors[name].shape
-        if len(flat) == 1 and isinstance(flat[0], int) and flat[0] % last == 0 and flat[0] > last:
-            binding = _raised(binding, made, [name], (flat[0] // last, last))
+    for name, row in ((name, row) for name, t in binding.tensors.items() for row in told if t.strides is None):
+        shape = binding.tensors[name].shape
+        if len(shape) == 1 and isinstance(count := shape[0], int) and count % row == 0 and count > row:
+            binding = _raised(binding, made, [name], (count // row, row))
     return binding
 
 
