@@ -333,7 +333,9 @@ def _together(x: n.Node) -> bool:
 
 def _settled(body: n.Block, r: Reading, apart: frozenset[str]) -> n.Block:
     """A body with its variables as values where they are such, and its pieces joined."""
-    return joined(tidied(promoted(counted(tidied(body, apart)), frozenset(r.m.taken)), apart))
+    g = r.geometry
+    extents = frozenset(x.name for x in (*g.block, *map(g.extent, range(3))) if isinstance(x, n.Var))
+    return joined(tidied(promoted(counted(tidied(body, apart), extents), frozenset(r.m.taken)), apart))
 
 
 def _initialized(allocs: list[n.Stmt], body: list[n.Stmt], geometry: Geometry) -> tuple[list[n.Stmt], list[n.Stmt]]:

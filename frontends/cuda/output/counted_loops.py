@@ -15,12 +15,12 @@ from kir.ir.visit import buffers_named, names_read, statements, transform, walk
 from .cleanup import names_changed
 
 
-def counted(body: n.Block) -> n.Block:
-    """The block, and those inside, with each such `while` as a `for`."""
-    out = [_inside(s) for s in body]
+def counted(body: n.Block, extents: frozenset[str] = frozenset()) -> n.Block:
+    """The block, and those inside, with each such `while` as a `for`. `extents` are names of numbers of threads and CTAs, which are at least 1."""
+    out = [_inside(s, extents) for s in body]
     k = 0
     while k < len(out):
-        found = _counting(out, k)
+        found = _counting(out, k, extents)
         if found is None:
             k += 1
             continue
@@ -32,13 +32,13 @@ def counted(body: n.Block) -> n.Block:
     return tuple(out)
 
 
-def _inside(s: n.Stmt) -> n.Stmt:
+def _inside(s: n.Stmt, extents: frozenset[str]) -> n.Stmt:
     match s:
         case n.For() | n.While():
-            made = counted(s.body)
+            made = counted(s.body, extents)
             return s if made == s.body else replace(s, body=made)
         case n.If():
-            then, orelse = counted(s.then), counted(s.orelse)
+            then, orelse = counted(s.then, extents), counted(s.orelse, extents)
             return s if (then, orelse) == (s.then, s.orelse) else replace(s, then=then, orelse=orelse)
         case _:
             return s
@@ -52,7 +52,7 @@ class _Found:
     names: frozenset[str]
 
 
-def _counting(block: list[n.Stmt], k: int) -> _Found | None:
+def _counting(block: list[n.Stmt], k: int, extents: frozenset[str]) -> _Found | None:
     s = block[k]
     if not (isinstance(s, n.While) and isinstance(s.cond, n.Binary) and s.cond.op in ("lt", "le") and (counter := _scalar(s.cond.a)) is not None):
         return None
@@ -71,7 +71,7 @@ def _counting(block: list[n.Stmt], k: int) -> _Found | None:
         return None
     changed = {*names, *(name for x in rest for name in names_changed(x)), *bound_names(rest)}
     known = (*steps.values(), s.cond.b)
-    if not _is_positive(steps[counter]) or any((names_read(e) | buffers_named(e)) & changed or _reads_memory(e) for e in known):
+    if not _is_positive(steps[counter], extents) or any((names_read(e) | buffers_named(e)) & changed or _reads_memory(e) for e in known):
         return None
     if any(names_changed(x) & names for x in rest) or any(isinstance(x, n.Jump) and x.kind == "continue" for x in statements(rest)):
         return None
@@ -146,11 +146,13 @@ def _reads_memory(e: n.Expr) -> bool:
     return any((isinstance(x, n.Load) and x.at.buffer.space not in ("register",)) or (isinstance(x, n.Call) and x.of is not None) for x in walk(e))
 
 
-def _is_positive(e: n.Expr) -> bool:
-    """Whether a step leads up: a literal, or what an unsigned number is (a step of 0 would never end)."""
+def _is_positive(e: n.Expr, extents: frozenset[str]) -> bool:
+    """Whether a step leads up: a literal, numbers of threads or CTAs, or what an unsigned number is (a step of 0 would never end)."""
     value = build.int_value(e)
     if value is not None:
         return value > 0
-    if dtype_of(e.type).kind == "uint":
+    if dtype_of(e.type).kind == "uint" or (isinstance(e, n.Var) and e.name in extents):
         return True
-    return isinstance(e, n.Cast) and dtype_of(e.x.type).is_integer and _is_positive(e.x) and dtype_of(e.x.type).bits < dtype_of(e.type).bits
+    if isinstance(e, n.Binary) and e.op == "mul":
+        return _is_positive(e.a, extents) and _is_positive(e.b, extents)
+    return isinstance(e, n.Cast) and dtype_of(e.x.type).is_integer and _is_positive(e.x, extents) and dtype_of(e.x.type).bits < dtype_of(e.type).bits
