@@ -216,7 +216,7 @@ class CudaFrontend:
         skeleton = self.skeleton(source, kernel)
         kinds = {p.name: p for p in fn.params or ()}
         opened = self.open(source)
-        metas = {k: (v.reason if kinds[k].kind == "type" else _number(opened, fn, v)) if isinstance(v, Written) and k in kinds else v
+        metas = {k: (v.reason if kinds[k].kind == "type" or kinds[k].function else _number(opened, fn, v)) if isinstance(v, Written) and k in kinds else v
                  for k, v in compile_time(fn, launch).items()}
         more = {k: UNKNOWN for k in metas if k not in skeleton.metas and k not in {p.name for p in fn.params or ()}}
         tensors = {k: replace(t, role="" if fn.params else t.role) for k, t in skeleton.tensors.items()}

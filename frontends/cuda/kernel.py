@@ -333,8 +333,10 @@ def _together(x: n.Node) -> bool:
 
 def _settled(body: n.Block, r: Reading, apart: frozenset[str]) -> n.Block:
     """A body with its variables as values where they are such, and its pieces joined."""
-    sizes = frozenset(w for k, w in r.geometry.words.items() if k in BLOCK or k.startswith("grid_"))
-    return joined(tidied(promoted(counted(tidied(body, apart), sizes), frozenset(r.m.taken)), apart))
+    g = r.geometry
+    sizes = frozenset(w for k, w in g.words.items() if k in BLOCK or k.startswith("grid_"))
+    extents = frozenset(x.name for x in (*g.block, *map(g.extent, range(3))) if isinstance(x, n.Var))
+    return joined(tidied(promoted(counted(tidied(body, apart), sizes | extents), frozenset(r.m.taken)), apart))
 
 
 def _initialized(allocs: list[n.Stmt], body: list[n.Stmt], geometry: Geometry) -> tuple[list[n.Stmt], list[n.Stmt]]:
@@ -386,7 +388,7 @@ def _program(r: Reading, p: Parameters, fn: Function, body: tuple[n.Stmt, ...], 
         if given is not None and (value := constant(given)) is not None:
             default = value
         truth = t.type is not None and text(t.type) == "bool"
-        kind = "dtype" if t.kind == "type" else "int" if t.kind == "value" and not truth else "any"
+        kind = "dtype" if t.kind == "type" else "int" if t.kind == "value" and not (truth or t.function) else "any"
         if bindings is not None:
             metas.append(n.Meta(t.name, "any" if kind == "dtype" else kind, default))
         else:

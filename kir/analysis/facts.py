@@ -249,6 +249,11 @@ class Facts:
                 return d.TOP
             case n.Binary(b=n.Const(value=int() as places)) if e.op in ("shl", "shr") and 0 <= places < dtype_of(e.type).bits:
                 return d.scale(self.domain(e.a), 1 << places) if e.op == "shl" else d.floordiv(self.domain(e.a), d.exactly(1 << places))
+            case n.Binary(a=n.Const(value=int() as value)) if e.op in ("shl", "shr") and value >= 0 and not isinstance(e.b, n.Const):
+                by = self.domain(e.b)
+                if by.lo is None or by.hi is None or by.lo < 0 or by.hi >= dtype_of(e.type).bits:
+                    return d.TOP
+                return d.between(value << by.lo, value << by.hi) if e.op == "shl" else d.between(value >> by.hi, value >> by.lo)
             case n.Select():
                 return d.join(self.domain(e.a), self.domain(e.b))
             case n.Cast() if dtype_of(e.x.type).is_integer and e.rounding == "rn" and e.dtype.is_integer:

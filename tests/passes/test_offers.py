@@ -164,6 +164,18 @@ def test_a_version_is_offered_for_the_lengths_of_rows_that_are_not_known_to_be_m
     assert not sites(VersionKernel(), parse_program(PANELS.replace("kernel", "  fact N % 16 == 0\nkernel")))
 
 
+def test_a_place_of_three_digits_is_an_iterations_own_where_their_product_does_not_wrap() -> None:
+    """`Y[i / (T * V)][i / V % T][i % V]`, as an elementwise kernel over three axes has it."""
+    text = ("kir 1\nprogram p\n  size T: i32\n  size V: i32\n  out Y: f32[4, T, V]\n{}kernel main grid (b: 1) threads 1\n  for i in 0..T * V * 4\n"
+            "    Y[i // (T * V), i // V % T, i % V] = 1.0\n")
+    small = "  fact T >= 1\n  fact V >= 1\n  fact T <= 99\n  fact V <= 99\n"
+    for facts, own in ((small, True), (small.replace("  fact T <= 99\n", ""), False), (small.replace("T >= 1", "T >= 0"), False)):
+        program = parse_program(text.format(facts))
+        (loop,) = program.kernels[0].body
+        assert isinstance(loop, For) and isinstance(store := loop.body[0], Store)
+        assert own_place(program, ("main", 0, "body", 0), store.at, loop) == own
+
+
 def test_places_that_a_range_of_64_bits_decides_are_not_tried_one_by_one() -> None:
     wide = parse_program("kir 1\nprogram wide\n  size N: i64\n  out Y: f32[N]\nkernel main grid (i: 1) threads 1\n  for j: i64 in 0:i64..N\n"
                          "    Y[j * 3:i64 % N] = 1.0\n")

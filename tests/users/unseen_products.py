@@ -75,6 +75,15 @@ __global__ void product(float* C, const float* A, const float* B, int wA, int wB
 }
 void run(float* C, const float* A, const float* B) { product<<<dim3(6, 5), 32>>>(C, A, B, 24, 48); }
 """, {"A": [20, 24], "B": [24, 48], "C": [20, 48]}, {"threads_x": 32}, arrays={"Bs": [8, 8]}),
+    "a function of the device as a template argument, two halves of a row": Unseen("""
+template <typename T> __device__ __forceinline__ T gelu(const T& x) { return (T)(0.5f * (float)x * (1.0f + erff((float)x * 0.70710678f))); }
+template <typename T, T (*ACT)(const T&)>
+__global__ void gated(T* out, const T* in, int d) {
+  for (long long i = threadIdx.x; i < d; i += blockDim.x)
+    out[(long long)blockIdx.x * d + i] = ACT(in[(long long)blockIdx.x * 2 * d + i]) * in[(long long)blockIdx.x * 2 * d + d + i];
+}
+void run(float* out, const float* in, int rows, int d) { gated<float, gelu<float>><<<rows, 64>>>(out, in, d); }
+""", {"in": ["rows", 2, "d"], "out": ["rows", "d"]}, {"ACT": "gelu<float>", "T": "f32"}),
     "a window of nine, steps and padding, a table of the device": Unseen("""
 #include <torch/extension.h>
 __constant__ float gains[5];

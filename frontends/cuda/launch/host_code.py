@@ -26,8 +26,8 @@ from .host_parts import (
     arithmetic,
     combined,
     function_name,
-    is_class,
     is_integer,
+    is_of_the_device,
     last_name,
     literal,
     parameters,
@@ -437,7 +437,7 @@ class Follower:
                     out.append(held if isinstance(held, Written) else self._type(words, scope))
                     continue
                 made = held if not isinstance(held, Unknown) else Dtype("") if words in ("scalar_t", "T") and words not in scope else named_types(words)
-                spelled = isinstance(made, Unknown) and ("::" in words or is_class(words, self.units)) and self._is_spelled(words, scope)
+                spelled = isinstance(made, Unknown) and ("::" in words or is_of_the_device(words, self.units)) and self._is_spelled(words, scope)
                 out.append(Written(words) if spelled else made)
             else:
                 v = self.value(each, scope)

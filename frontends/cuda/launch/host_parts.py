@@ -163,10 +163,10 @@ def parameters(node: Node) -> list[Node]:
     return [] if listed is None else [p for p in listed.named_children if p.type in ("parameter_declaration", "optional_parameter_declaration")]
 
 
-def is_class(words: str, units: Sequence[Unit]) -> bool:
-    """Whether a type is spelled by the name of a class that a file declares."""
+def is_of_the_device(words: str, units: Sequence[Unit]) -> bool:
+    """Whether a template argument is spelled by the name of a class, or of a function of the device, that a file declares."""
     name = re.match(r"[A-Za-z_]\w*", words)
-    declared = re.compile(rf"\b(?:struct|class)\s+(?:alignas\([^()]*\)\s*)?{name[0]}\b") if name is not None else None
+    declared = re.compile(rf"\b(?:struct|class)\s+(?:alignas\([^()]*\)\s*)?{name[0]}\b|\b__device__\b[^;{{}}()]*\b{name[0]}\s*\(") if name is not None else None
     return declared is not None and any(declared.search(unit.mapped.source) for unit in units)
 
 

@@ -27,7 +27,8 @@ def template_params(node: Node) -> tuple[TParam, ...]:
                     name = next((c for c in d.named_children if c.type == "identifier"), None)
                 default = p.child_by_field_name("default_value")
                 kind = p.child_by_field_name("type")
-                out.append(TParam(text(name) if name else f"#{len(out)}", "value", default, kind, p.type.startswith("variadic")))
+                out.append(TParam(text(name) if name else f"#{len(out)}", "value", default, kind, p.type.startswith("variadic"),
+                                  d is not None and d.type == "function_declarator"))
             case "template_template_parameter_declaration":
                 inner = next((c for c in p.named_children if c.type.endswith("type_parameter_declaration")), None)
                 name = next((c for c in inner.named_children if c.type == "type_identifier"), None) if inner is not None else None

@@ -28,13 +28,14 @@ class Instance(Protocol):
 
 @dataclass
 class TParam:
-    """A template parameter; `kind` is `type`, `value` or `template`."""
+    """A template parameter; `kind` is `type`, `value` or `template`. A value may be a `function`."""
 
     name: str
     kind: str
     default: Node | None = None
     type: Node | None = None
     pack: bool = False
+    function: bool = False
 
 
 @dataclass(eq=False)

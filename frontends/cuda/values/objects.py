@@ -166,7 +166,8 @@ def _store_wide(r: Reading, to: Located, v: Value) -> None:
         value = build.call("pick", value, build.const(0))
     shape, own = shape_of(at.type), shape_of(value.type)
     if len(shape) > 1 and own != shape and len(own) == 1:
-        parts = value.args if isinstance(value, n.Call) and value.fn == "vec" and value.of is None else ()
+        call = value if isinstance(value, n.Call) and value.of is None else None
+        parts = () if call is None else call.args if call.fn == "vec" else call.args[:1] if call.fn == "broadcast" else ()
         if parts and isinstance(parts[0], n.Expr) and all(p == parts[0] for p in parts):
             r.m.emit(n.Store(at, parts[0]))
             return

@@ -118,11 +118,14 @@ def reach(loops: Sequence[tuple[str, n.Var, int | n.Expr]], place: Sequence[n.Ex
     names, counts = [v for _, v, _ in loops], list[int]()
     ends: list[n.Expr] = []
     for k, (_, v, count) in enumerate(loops):
-        last = [count] if isinstance(count, int) else counted_out(names[:k], counts, [count])
+        if isinstance(count, int):
+            counts.append(count)
+            continue
+        last = counted_out(names[:k], counts, [count])
         if isinstance(last, str):
             return last
-        counts.append(max(int(last[0] if isinstance(count, int) else last[0].max()), 0))
-        ends += [] if isinstance(count, int) else [build.compare("lt", v, count)]
+        counts.append(max(int(last[0].max()), 0))
+        ends.append(build.compare("lt", v, count))
     found = counted_out(names, counts, [*place, *ends])
     if isinstance(found, str):
         return found

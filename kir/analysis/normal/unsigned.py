@@ -43,6 +43,10 @@ def as_signed(e: n.Expr, known: Facts, ends: Ends = ()) -> n.Expr | None:
     if not _is_unsigned(e):
         return None
     found = known.domain(known.expanded(e))
+    if any(c > HIGH for c in build.polynomial(e).values()):  # `(t + 1) * 2 - 1`, which wraps on its way
+        low = _low(e, known)
+        found = known.domain(known.expanded(low))
+        return low if found.lo is not None and found.lo >= 0 else None
     if found.lo is None or found.lo < 0:
         return None
     if found.hi is not None and found.hi <= HIGH:

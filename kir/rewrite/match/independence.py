@@ -194,7 +194,7 @@ def _has_own(r: n.Region, loop: n.For, inner: set[str], known: Facts) -> bool:
     whole = replace(r, index=tuple(known.expanded(i) if isinstance(i, n.Expr) and names_read(i) & inner else i for i in r.index))
     return separated((r,), loop.var, inner) or any(
         _moves(x, loop, inner, known) for x in (
-            r, *([whole] if whole != r else []), *_numbered(r, loop, inner), *_numbered(whole, loop, inner), *_widened(r, loop, inner)))
+            r, *([whole] if whole != r else []), *_numbered(r, loop, inner, known), *_numbered(whole, loop, inner, known), *_widened(r, loop, inner)))
 
 
 def _widened(r: n.Region, loop: n.For, inner: set[str]) -> Iterator[n.Region]:
@@ -216,10 +216,20 @@ def _counted(r: n.Region, loop: n.For) -> tuple[n.Region, set[str]]:
     return (replace(r, index=index), {f"%{name}" for name in at}) if at else (r, set())
 
 
-def _numbered(r: n.Region, loop: n.For, inner: set[str]) -> list[n.Region]:
+def _numbered(r: n.Region, loop: n.For, inner: set[str], known: Facts) -> list[n.Region]:
     """The places by the numbers that a place tells: two that differ in one of them differ. What is the same in every iteration tells nothing."""
     moving = {loop.var.name, *inner}
-    return [n.Region(r.buffer, (x,)) for x in numbers_told([*r.index, *(_moving(i, moving) for i in r.index if isinstance(i, n.Expr))], moving)]
+    index = [*r.index, *_quotients(r.index, known)]
+    return [n.Region(r.buffer, (x,)) for x in numbers_told([*index, *(_moving(i, moving) for i in r.index if isinstance(i, n.Expr))], moving)]
+
+
+def _quotients(index: Sequence[n.Expr | n.Span], known: Facts) -> Iterator[n.Expr]:
+    """The quotients `a // b` of which indices tell the remainder by `c` and, as `a // (b * c)`, the quotient."""
+    for q, m in itertools.product(index, index):
+        if isinstance(q, n.Binary) and q.op == "floordiv" and isinstance(m, n.Binary) and m.op == "mod" and isinstance(m.a, n.Binary) and m.a.op == "floordiv":
+            whole = m.a.a == q.a and q.b.type == m.b.type == I32 and build.is_const(build.sub(build.mul(m.a.b, m.b), q.b), 0)
+            if whole and at_most(build.const(1), m.b, known) and known.is_exact(q.b):
+                yield m.a
 
 
 def _moving(i: n.Expr, names: Collection[str]) -> n.Expr:

@@ -39,8 +39,10 @@ def with_axes(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding
     alike: dict[frozenset[str], list[str]] = {}
     if any(_factors(binding, name) for name in binding.tensors):
         binding = _divisible(binding, made)
+    halves = [name for name, t in binding.tensors.items() if len(t.shape) == 2 and isinstance(t.shape[1], int) and _factors(binding, name)]
+    read = halves and _raised(binding, made, halves, ()).tensors
     for name in binding.tensors:
-        if factors := _factors(binding, name):
+        if (factors := _factors(binding, name)) and not (name in halves and read and not read[name].shape):
             alike.setdefault(frozenset(factors), []).append(name)
     for names in alike.values():
         factors = _factors(binding, names[0])
@@ -56,10 +58,10 @@ def with_axes(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding
                 planes = " * ".join(x for x in factors if x not in (middle, last))
                 binding = _raised(binding, made, [x for x in names if tuple(binding.tensors[x].shape) == rows], (planes, middle, last))
     told = sorted({v for v in binding.scalars.values() if type(v) is int and v > 1})  # lengths of rows in a program of one size
-    for name, last in ((name, last) for name, t in binding.tensors.items() for last in told if t.strides is None):
-        flat = binding.tensors[name].shape
-        if len(flat) == 1 and isinstance(flat[0], int) and flat[0] % last == 0 and flat[0] > last:
-            binding = _raised(binding, made, [name], (flat[0] // last, last))
+    for name, row in ((name, row) for name, t in binding.tensors.items() for row in told if t.strides is None):
+        shape = binding.tensors[name].shape
+        if len(shape) == 1 and isinstance(count := shape[0], int) and count % row == 0 and count > row:
+            binding = _raised(binding, made, [name], (count // row, row))
     return binding
 
 
@@ -198,7 +200,7 @@ def _unsigned(program: n.Program) -> int:
 
 def _raised(binding: Binding, made: Callable[[Binding], n.Program], names: Sequence[str], axes: Axes) -> Binding:
     """The binding with these axes for those of the tensors whose accesses become regions of them."""
-    shaped = _shaped(binding, dict.fromkeys(names, axes))
+    shaped = _shaped(binding, dict.fromkeys(names, axes)) if axes else binding
     for facts in ([], [f"{x} <= {MIDDLE}" for x in binding.sizes]) if names else ():
         try:
             program = raised(made(shaped.changed(facts=[*binding.facts, *facts])))
@@ -221,13 +223,15 @@ def _unsigned_sizes(program: n.Program) -> bool:
 
 
 def _shaped(binding: Binding, shapes: Mapping[str, Axes]) -> Binding:
-    return binding.changed(tensors={k: replace(t, shape=list(shapes[k])) if k in shapes else t for k, t in binding.tensors.items()})
+    extents = {k: [int(x) if isinstance(x, str) and x.isdigit() else x for x in shape] for k, shape in shapes.items()}
+    return binding.changed(tensors={k: replace(t, shape=extents[k]) if k in extents else t for k, t in binding.tensors.items()})
 
 
 def _factors(binding: Binding, name: str) -> list[str]:
     """The sizes, and parts of such, whose product a flat tensor's extent is; [] for others."""
     shape = binding.tensors[name].shape
-    if len(shape) != 1 or isinstance(shape[0], int) or binding.tensors[name].strides is not None:
+    often = shape[1] if len(shape) == 2 and isinstance(shape[1], int) else 1
+    if len(shape) != 1 + (often > 1) or isinstance(shape[0], int) or binding.tensors[name].strides is not None:
         return []
     held = {x: n.Var(x, I32) for x in binding.sizes}
     e = plain_expression(shape[0], held)
@@ -241,7 +245,7 @@ def _factors(binding: Binding, name: str) -> list[str]:
                 sums, terms = [*sums, f"({text})"], quotient
     if len(terms) == 1:
         (atoms, count), = terms.items()
-        factors = [*(x.name if isinstance(x, n.Var) else f"({expr_text(x)})" for x in atoms), *sums]
+        factors = [*(x.name if isinstance(x, n.Var) else f"({expr_text(x)})" for x in atoms), *sums, *((str(often),) if often > 1 else ())]
         if count == 1 and 2 <= len(set(factors)) == len(factors) <= MOST_FACTORS:
             return factors
     return []

@@ -209,7 +209,7 @@ def tiles(program: n.Program, sizes: Sequence[str]) -> Iterator[tuple[str, int]]
                 case _:
                     continue
             end = evaluated(over, ends)
-            size = next((x for x in sizes if end is not None and 0 <= end - ends[x] < by), "")
+            size = next((x for x in sizes if end is not None and abs(end - ends[x]) < by), "")
             if size and (size, by) not in seen:
                 seen.add((size, by))
                 yield size, by
@@ -227,7 +227,7 @@ def _ends(k: n.Kernel, sizes: Sequence[str]) -> dict[str, int]:
         named, e = (x.name, x.extent) if isinstance(x, n.Axis) else (x.var.name, x.hi) if isinstance(x, n.For) and int_value(x.step) == 1 else (
             x.names[0], x.value) if isinstance(x, n.Let) and len(x.names) == 1 else ("", None)
         if e is not None and named not in values and (value := evaluated(e, values)) is not None:
-            values[named] = value
+            values[named] = value - (not isinstance(x, n.Let))
     return values
 
 

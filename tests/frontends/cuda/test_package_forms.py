@@ -574,6 +574,13 @@ MACRO = """#define LOOP(i, n) \\
 """
 
 
+@pytest.mark.parametrize(("step", "counts"), [("blockDim.x * gridDim.x", True), ("(int)x[0]", False)])
+def test_a_while_that_steps_by_all_threads_counts(step: str, counts: bool, tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text("__global__ void k(const float* x, float* y) {\n  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  float s = 0.f;\n"
+                                   f"  while (i < 64) {{ s += x[i]; i += {step}; }}\n  y[threadIdx.x] = s;\n}}\n")
+    assert ("while" not in program_text(read(tmp_path / "k.cu", "k", BINDING))) == counts
+
+
 @pytest.mark.parametrize(("body", "counts"), [
     ("y[i] = x[i] * 2.f;", True),
     ("if (x[i] < 0.f) continue; y[i] = x[i];", False),

@@ -169,6 +169,9 @@ def test_nothing_is_known_of_a_shift_by_more_places_than_there_are() -> None:
         for op in ("shl", "shr"):
             found = known.domain(n.Binary(op, const(8), n.Const(places, I32)))
             assert found.value is None
+    for op, most, wanted in (("shl", 5, d.between(8, 128)), ("shr", 5, d.between(0, 8)), ("shl", 33, d.between(*I32.range))):
+        by = var("s", I32)
+        assert known.ranging(by, const(0), const(most), const(1)).domain(n.Binary(op, const(8), by)) == wanted
 
 
 def test_facts_are_those_of_the_place() -> None:

@@ -213,7 +213,9 @@ def test_an_unsigned_index_of_threads_that_have_not_left_is_signed(leaves: str, 
 @pytest.mark.parametrize(("cond", "read"), [
     ("cast(t - 40, u32) == 7:u32", "t - 40 == 7"), ("cast(t - 40, u32) != 0:u32", "t - 40 != 0"),  # the same bits are the same number
     ("cast(t - 40, u32) < 7:u32", "cast(t - 40, u32) < 7:u32"),  # not so what is more or less
-    ("cast(t - 40, u32) == 4294967295:u32", "cast(t - 40, u32) == 4294967295:u32")])
+    ("cast(t - 40, u32) == 4294967295:u32", "cast(t - 40, u32) == 4294967295:u32"),
+    ("cast(t + 1, u32) * 2:u32 + 4294967295:u32 < 8:u32", "t * 2 + 1 < 8"),  # one less, which wraps on its way
+    ("cast(t, u32) * 2:u32 + 4294967295:u32 < 8:u32", "cast(t, u32) * 2:u32 + 4294967295:u32 < 8:u32")])
 def test_an_unsigned_number_is_told_equal_as_a_signed_one(cond: str, read: str) -> None:
     text = program_text(raised(parse_program(f"{THREADS}    if {cond}\n      C[r] = 1.0\n")))
     assert f"if {read}\n" in text, text
