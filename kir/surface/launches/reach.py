@@ -21,6 +21,7 @@ from kir.ir.types import I32, DType
 from kir.ir.visit import regions, substitute, walk
 from kir.surface.launches.values import decided, none_false
 
+Arrays = dict[str, np.ndarray[Any, Any]]
 Kept = dict[tuple[str | int, ...], np.ndarray[Any, Any]]
 """What tensors hold in the runs of a program: by name, shape and, of whole numbers, what these are less than."""
 MOST_ELEMENTS = 1 << 22
@@ -266,7 +267,8 @@ def ran(program: n.Program, sizes: Mapping[str, int], places: int = PLACES, mode
     scalars: dict[str, int | float] = {
         p.name: sizes.get(p.name, 0.5 if p.of.is_float else 1) for p in program.params if isinstance(p.of, DType) and p.value is None}
     known = {p.name: const(scalars[p.name], p.of) for p in program.params if p.name in scalars and isinstance(p.of, DType)}
-    arrays, kept = {}, {} if kept is None else kept
+    arrays: Arrays = {}
+    kept = {} if kept is None else kept
     turn = 0
     for p in program.params:
         if isinstance(p.of, n.Buffer) and p.role != "out":
@@ -274,7 +276,7 @@ def ran(program: n.Program, sizes: Mapping[str, int], places: int = PLACES, mode
             if (count := math.prod(shape)) > MOST_ELEMENTS:
                 return None
             kind, whole = storage(p.of.dtype), not p.of.dtype.is_float
-            key = p.name, *shape, places if whole else 0
+            key: tuple[str | int, ...] = (p.name, *map(int, shape), places if whole else 0)
             if key not in kept:
                 kept[key] = _whole(count, turn, places).reshape(shape).astype(kind) if whole else np.resize(_normal(len(arrays) - turn).astype(kind), shape)
             arrays[p.name] = kept[key]
