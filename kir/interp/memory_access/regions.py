@@ -86,7 +86,7 @@ def _within(machine: Machine, region: Region, handle: Handle, frame: Frame, valu
     they are the same values: a loop over k in A[i, k] then costs one addition."""
     base, spans = 0, 0
     varied: list[tuple[Val, int]] = []
-    left: list[int] = []
+    beyond: list[int] = []
     for k, (i, v, stride, extent) in enumerate(zip(region.index, values, handle.strides, handle.shape, strict=True)):
         if v.ok is not None or v.data.ndim > 1:
             return None
@@ -99,25 +99,25 @@ def _within(machine: Machine, region: Region, handle: Handle, frame: Frame, valu
             low, high = low + min(0, reach), high + max(0, reach)
             spans += 1
         if low < 0 or high >= extent:
-            left.append(k)
+            beyond.append(k)
         elif wide.size == 1:
             base += int(wide.item()) * stride
             continue
         varied.append((v, stride))
-    if left and not spans:
+    if beyond and not spans:
         return None
     rest = base % handle.period  # of an address whose swizzles are the same as those of the place at `base`
     base -= rest
     kept = machine.places.get((id(region), rest))
-    strides, out = tuple([stride for _, stride in varied]), tuple(left)
-    if kept is None or kept.strides != strides or kept.left != out or not (
+    strides, out = tuple([stride for _, stride in varied]), tuple(beyond)
+    if kept is None or kept.strides != strides or kept.beyond != out or not (
             (kept.handle is handle and kept.frame is frame and all(a is v for a, (v, _) in zip(kept.values, varied)))
-            or (spans and _alike(kept, handle, frame, varied))):
+            or (spans and _reusable(kept, handle, frame, varied))):
         kept = machine.places[id(region), rest] = _partial(region, handle, frame, varied, spans, rest, values, out)
     elif kept.handle is not handle or kept.frame is not frame:
         kept = machine.places[id(region), rest] = kept._replace(handle=handle, frame=frame, values=tuple([v for v, _ in varied]))
     offset, steps = kept.offset + base if base else kept.offset, kept.steps
-    if left:
+    if beyond:
         offset = np.where(kept.inside, offset, 0)
         offset = offset if kept.lanes is None else offset + kept.lanes
     tall, last = (-1,) + (1,) * spans, region.index[-1]
@@ -127,7 +127,7 @@ def _within(machine: Machine, region: Region, handle: Handle, frame: Frame, valu
                  contiguous=last.extent if whole and isinstance(last, Span) and isinstance(last.extent, int) else 1)
 
 
-def _alike(kept: KeptPlace, handle: Handle, frame: Frame, varied: list[tuple[Val, int]]) -> bool:
+def _reusable(kept: KeptPlace, handle: Handle, frame: Frame, varied: list[tuple[Val, int]]) -> bool:
     """Whether `_partial` gives for another buffer, frame or values what was kept, as it does where threads come to a place again: to compare what a
     lane has is less than to work out all elements of its tile."""
     old, one, other = kept.handle, kept.handle.memory, handle.memory
@@ -148,9 +148,9 @@ def _alike(kept: KeptPlace, handle: Handle, frame: Frame, varied: list[tuple[Val
 
 
 def _partial(region: Region, handle: Handle, frame: Frame, varied: list[tuple[Val, int]], spans: int, rest: int, values: list[Val],
-             left: tuple[int, ...]) -> KeptPlace:
-    """What spans, `varied` indices (with their strides) and the lanes' own memory bring, from `rest` elements on; of the `left` dimensions, which elements are
-    inside."""
+             beyond: tuple[int, ...]) -> KeptPlace:
+    """What spans, `varied` indices (with their strides) and the lanes' own memory bring, from `rest` elements on; and which elements
+    are inside in the dimensions `beyond`."""
     tall = (-1,) + (1,) * spans
     parts = [(v.index()[0] if stride == 1 else v.index()[0] * stride).reshape(tall) for v, stride in varied]
     steps: list[Array | int] = []
@@ -165,7 +165,7 @@ def _partial(region: Region, handle: Handle, frame: Frame, varied: list[tuple[Va
         else:
             steps.append(0)
     inside: Mask = None
-    for k in left:
+    for k in beyond:
         x = values[k].index()[0].reshape(tall) + steps[k]
         inside = both(inside, (x >= 0) & (x < handle.shape[k]))
     memory, itemsize, lanes = handle.memory, storage(handle.buffer.dtype).itemsize, None
@@ -173,9 +173,9 @@ def _partial(region: Region, handle: Handle, frame: Frame, varied: list[tuple[Va
         parts = [handle.swizzled(reduce(np.add, parts, np.full((1,) * (spans + 1), rest, np.int64)), itemsize)]
     if memory.owner is not None and memory.lanes > 1:
         lanes = memory.of_lanes(frame.lane_in(memory.owner), itemsize).reshape(tall)
-        parts += [] if left else [lanes]
+        parts += [] if beyond else [lanes]
     offset = reduce(np.add, parts) if parts else np.zeros((1,) * (spans + 1), np.int64)
-    return KeptPlace(handle, frame, tuple([v for v, _ in varied]), tuple([stride for _, stride in varied]), left, region, offset, lanes, inside, steps)
+    return KeptPlace(handle, frame, tuple([v for v, _ in varied]), tuple([stride for _, stride in varied]), beyond, region, offset, lanes, inside, steps)
 
 
 def _indices(machine: Machine, index: tuple[Expr | Span, ...], frame: Frame, mask: Val | None = None,

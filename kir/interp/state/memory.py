@@ -193,16 +193,16 @@ class Place:
 
 class KeptPlace(NamedTuple):
     """What was worked out of the place that a region names, but for indices that are the same for all lanes: of that buffer in that frame, for these values
-    of the other indices, with the strides of these and the numbers of dimensions that are left. `region` is kept so that its identity stays its own."""
+    of the other indices and their strides. `beyond` are the dimensions in which it leaves the buffer. `region` is kept so that its identity stays its own."""
 
     handle: Handle
     frame: Instances
     values: tuple[Val, ...]
     strides: tuple[int, ...]
-    left: tuple[int, ...]
+    beyond: tuple[int, ...]
     region: Region
     offset: Array
-    """In elements [l, *tile]; with what `lanes` add, where nothing is left."""
+    """In elements [l, *tile]; with what `lanes` add, where the place lies inside."""
     lanes: Array | None
     inside: Mask
     steps: list[Array | int]
