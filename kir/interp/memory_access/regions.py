@@ -27,7 +27,8 @@ def resolve(machine: Machine, region: Region, frame: Frame, mask: Val | None = N
     if handle.peers is not None:
         return _of_peer(machine, region, handle, frame)
     values: list[Val] | None = None
-    if index and handle.period and (region.__dict__.get("_even_spans") or once(region, "_even_spans", lambda: _even_spans(index))):
+    many = region.__dict__.get("_even_spans") or (once(region, "_even_spans", lambda: _even_spans(index)) if index else 0)
+    if many and (handle.direct or (many > 1 and handle.period)):
         values = [machine.evaluate(i.lo if isinstance(i, Span) else i, frame) for i in index]
         found = _within(machine, region, handle, frame, values)
         if found is not None:
@@ -62,9 +63,10 @@ def _unchanged(x: Array) -> Array:
     return x
 
 
-def _even_spans(index: tuple[Expr | Span, ...]) -> bool:
-    """Whether the extent and the step of each span are numbers."""
-    return all(not isinstance(i, Span) or (type(i.extent) is int and type(i.step) is int) for i in index)
+def _even_spans(index: tuple[Expr | Span, ...]) -> int:
+    """One more than there are spans, where the extent and the step of each are numbers; else 0."""
+    spans = [i for i in index if isinstance(i, Span)]
+    return 1 + len(spans) if all(type(i.extent) is int and type(i.step) is int for i in spans) else 0
 
 
 def _of_peer(machine: Machine, region: Region, handle: Handle, frame: Frame) -> Place:
