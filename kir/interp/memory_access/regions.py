@@ -12,7 +12,7 @@ from kir.interp.numerics.number import Array, every, storage
 from kir.interp.numerics.values import Mask, Val, both, lift
 from kir.interp.state.frame import Frame
 from kir.interp.state.machine import Machine
-from kir.interp.state.memory import Handle, Place, everything, locate
+from kir.interp.state.memory import Handle, KeptPlace, Place, everything, locate
 from kir.ir.nodes import Expr, Region, Span
 from kir.ir.visit import once
 
@@ -27,7 +27,8 @@ def resolve(machine: Machine, region: Region, frame: Frame, mask: Val | None = N
     if handle.peers is not None:
         return _of_peer(machine, region, handle, frame)
     values: list[Val] | None = None
-    if index and handle.period and (region.__dict__.get("_even_spans") or once(region, "_even_spans", lambda: _even_spans(index))):
+    many = region.__dict__.get("_even_spans") or (once(region, "_even_spans", lambda: _even_spans(index)) if index else 0)
+    if many and (handle.direct or (many > 1 and handle.period)):
         values = [machine.evaluate(i.lo if isinstance(i, Span) else i, frame) for i in index]
         found = _within(machine, region, handle, frame, values)
         if found is not None:
@@ -62,9 +63,10 @@ def _unchanged(x: Array) -> Array:
     return x
 
 
-def _even_spans(index: tuple[Expr | Span, ...]) -> bool:
-    """Whether the extent and the step of each span are numbers."""
-    return all(not isinstance(i, Span) or (type(i.extent) is int and type(i.step) is int) for i in index)
+def _even_spans(index: tuple[Expr | Span, ...]) -> int:
+    """One more than there are spans, where the extent and the step of each are numbers; else 0."""
+    spans = [i for i in index if isinstance(i, Span)]
+    return 1 + len(spans) if all(type(i.extent) is int and type(i.step) is int for i in spans) else 0
 
 
 def _of_peer(machine: Machine, region: Region, handle: Handle, frame: Frame) -> Place:
@@ -81,59 +83,64 @@ def _of_peer(machine: Machine, region: Region, handle: Handle, frame: Frame) -> 
 
 
 def _within(machine: Machine, region: Region, handle: Handle, frame: Frame, values: list[Val]) -> Place | None:
-    """The place of a region whose indices, or the first of each span, have these values, the same for all elements of a lane, in bounds; None when it is
-    another. The part of the address that comes from spans and from indices that differ between lanes is kept, and used again as long as they are the same
-    values: a loop over k in A[i, k] then costs one addition."""
-    base, spans, varied = 0, 0, []
-    for i, v, stride, extent in zip(region.index, values, handle.strides, handle.shape, strict=True):
+    """The place of a region whose indices, or the first of each span, have these values, the same for all elements of a lane; None for one that is another,
+    or out of bounds without a span. What comes from spans and from indices that differ between lanes or leave the buffer is kept, and used again as long as
+    they are the same values: a loop over k in A[i, k] then costs one addition."""
+    base, spans = 0, 0
+    varied: list[tuple[Val, int]] = []
+    beyond: list[int] = []
+    for k, (i, v, stride, extent) in enumerate(zip(region.index, values, handle.strides, handle.shape, strict=True)):
         if v.ok is not None or v.data.ndim > 1:
             return None
         wide, low, high = v.index()
         if isinstance(i, Span):
             assert isinstance(i.extent, int) and isinstance(i.step, int)
             reach = (i.extent - 1) * i.step
-            if i.extent < 1 or low + min(0, reach) < 0 or high + max(0, reach) >= extent:
+            if i.extent < 1:
                 return None
+            low, high = low + min(0, reach), high + max(0, reach)
             spans += 1
-        elif low < 0 or high >= extent:
-            return None
-        if wide.size == 1:
-            base += low * stride
-        else:
-            varied.append((v, stride))
+        if low < 0 or high >= extent:
+            beyond.append(k)
+        elif wide.size == 1:
+            base += int(wide.item()) * stride
+            continue
+        varied.append((v, stride))
+    if beyond and not spans:
+        return None
     rest = base % handle.period  # of an address whose swizzles are the same as those of the place at `base`
+    base -= rest
     kept = machine.places.get((id(region), rest))
-    if kept is not None and kept[0] is handle and kept[1] is frame and len(kept[2]) == len(varied) and all(
-            a is v for a, (v, _) in zip(kept[2], varied, strict=True)):
-        partial, steps = kept[3], kept[5]
-    else:
-        if kept is not None and spans and _alike(kept[0], kept[1], kept[2], handle, frame, varied, kept[6]):
-            partial, steps = kept[3], kept[5]
-        else:
-            partial, steps = _partial(region, handle, frame, varied, spans, rest)
-        machine.places[id(region), rest] = (handle, frame, tuple(v for v, _ in varied), partial, region, steps, tuple(stride for _, stride in varied))
+    strides, out = tuple([stride for _, stride in varied]), tuple(beyond)
+    if kept is None or kept.strides != strides or kept.beyond != out or not (
+            (kept.handle is handle and kept.frame is frame and all(a is v for a, (v, _) in zip(kept.values, varied)))
+            or (spans and _reusable(kept, handle, frame, varied))):
+        kept = machine.places[id(region), rest] = _partial(region, handle, frame, varied, spans, rest, values, out)
+    elif kept.handle is not handle or kept.frame is not frame:
+        kept = machine.places[id(region), rest] = kept._replace(handle=handle, frame=frame, values=tuple([v for v, _ in varied]))
+    offset, steps = kept.offset + base if base else kept.offset, kept.steps
+    if beyond:
+        offset = np.where(kept.inside, offset, 0)
+        offset = offset if kept.lanes is None else offset + kept.lanes
     tall, last = (-1,) + (1,) * spans, region.index[-1]
     whole = isinstance(last, Span) and last.step == 1 and handle.strides[-1] == 1
-    base -= rest
-    return Place(handle, handle.memory, partial + base if base else partial, None,
+    return Place(handle, handle.memory, offset, kept.inside,
                  lambda: [v.data if not spans else v.index()[0].reshape(tall) + step for v, step in zip(values, steps, strict=True)],
                  contiguous=last.extent if whole and isinstance(last, Span) and isinstance(last.extent, int) else 1)
 
 
-def _alike(old: Handle, before: Frame, values: tuple[Val, ...], handle: Handle, frame: Frame, varied: list[tuple[Val, int]],
-           strides: tuple[int, ...]) -> bool:
-    """Whether `_partial` gives for another buffer, frame or values what it gave before, as it does where threads come to a place again: to compare what a
+def _reusable(kept: KeptPlace, handle: Handle, frame: Frame, varied: list[tuple[Val, int]]) -> bool:
+    """Whether `_partial` gives for another buffer, frame or values what was kept, as it does where threads come to a place again: to compare what a
     lane has is less than to work out all elements of its tile."""
-    one, other = old.memory, handle.memory
-    if (old.strides, old.swizzles) != (handle.strides, handle.swizzles):
+    old, one, other = kept.handle, kept.handle.memory, handle.memory
+    if (old.shape, old.strides, old.swizzles, old.buffer.dtype) != (handle.shape, handle.strides, handle.swizzles, handle.buffer.dtype):
         return False
     if (one.size, one.lanes, one.owner is None) != (other.size, other.lanes, other.owner is None):
         return False
-    if strides != tuple(stride for _, stride in varied) or old.buffer.dtype != handle.buffer.dtype:
-        return False
-    pairs = [(a.data, v.data) for a, (v, _) in zip(values, varied, strict=True) if a is not v]
+    pairs = [(a.data, v.data) for a, (v, _) in zip(kept.values, varied, strict=True) if a is not v]
     if one.owner is not None and other.owner is not None and one.lanes > 1:
-        a, b = before.lane_in(one.owner), frame.lane_in(other.owner)
+        assert isinstance(kept.frame, Frame)
+        a, b = kept.frame.lane_in(one.owner), frame.lane_in(other.owner)
         if a is None or b is None:
             if a is not b:
                 return False
@@ -142,9 +149,10 @@ def _alike(old: Handle, before: Frame, values: tuple[Val, ...], handle: Handle, 
     return all(a.shape == b.shape and every(a == b) for a, b in pairs)
 
 
-def _partial(region: Region, handle: Handle, frame: Frame, varied: list[tuple[Val, int]], spans: int, rest: int) -> tuple[Array, list[Array | int]]:
-    """The offsets in elements that spans, `varied` indices (with their strides) and the lanes' own memory bring, from `rest` elements on, and the steps of
-    each span from its first index, [1, *tile]."""
+def _partial(region: Region, handle: Handle, frame: Frame, varied: list[tuple[Val, int]], spans: int, rest: int, values: list[Val],
+             beyond: tuple[int, ...]) -> KeptPlace:
+    """What spans, `varied` indices (with their strides) and the lanes' own memory bring, from `rest` elements on; and which elements
+    are inside in the dimensions `beyond`."""
     tall = (-1,) + (1,) * spans
     parts = [(v.index()[0] if stride == 1 else v.index()[0] * stride).reshape(tall) for v, stride in varied]
     steps: list[Array | int] = []
@@ -158,12 +166,18 @@ def _partial(region: Region, handle: Handle, frame: Frame, varied: list[tuple[Va
             steps.append(step)
         else:
             steps.append(0)
-    memory, itemsize = handle.memory, storage(handle.buffer.dtype).itemsize
+    inside: Mask = None
+    for k in beyond:
+        x = values[k].index()[0].reshape(tall) + steps[k]
+        inside = both(inside, (x >= 0) & (x < handle.shape[k]))
+    memory, itemsize, lanes = handle.memory, storage(handle.buffer.dtype).itemsize, None
     if handle.swizzles:
         parts = [handle.swizzled(reduce(np.add, parts, np.full((1,) * (spans + 1), rest, np.int64)), itemsize)]
     if memory.owner is not None and memory.lanes > 1:
-        parts.append(memory.of_lanes(frame.lane_in(memory.owner), itemsize).reshape(tall))
-    return reduce(np.add, parts) if parts else np.zeros((1,) * (spans + 1), np.int64), steps
+        lanes = memory.of_lanes(frame.lane_in(memory.owner), itemsize).reshape(tall)
+        parts += [] if beyond else [lanes]
+    offset = reduce(np.add, parts) if parts else np.zeros((1,) * (spans + 1), np.int64)
+    return KeptPlace(handle, frame, tuple([v for v, _ in varied]), tuple([stride for _, stride in varied]), beyond, region, offset, lanes, inside, steps)
 
 
 def _indices(machine: Machine, index: tuple[Expr | Span, ...], frame: Frame, mask: Val | None = None,

@@ -6,7 +6,7 @@ than twice their precision). Integer division by zero gives 0 rather than a trap
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import ml_dtypes
@@ -32,7 +32,7 @@ _KINDS: dict[str, np.dtype[Any]] = {name: np.dtype(kind) for name, kind in _STOR
 
 
 MANY = 1 << 10
-"""Floats from which on NumPy counts those that are nonzero more slowly than it looks whether all are."""
+"""Floats from which on NumPy counts those that are nonzero more slowly than it looks whether all are, and converts halves more slowly than it looks them up."""
 
 
 def some(x: Any) -> bool:
@@ -198,7 +198,17 @@ def cast(x: Array, source: DType, target: DType, rounding: str) -> Array:
         return np.asarray(np.clip(wide, -largest, largest)).astype(kind)
     if rounding in ("rz", "ru", "rd"):
         return _directed(x, target, rounding)
+    if x.dtype == np.float16 and kind == np.float32 and x.size > MANY:
+        return _of_halves().take(x.view(np.uint16))
     return x.astype(kind)
+
+
+@cache
+def _of_halves() -> Array:
+    """Each float16 as a float32, by its bits: to look up many is several times as fast as NumPy's conversion."""
+    with np.errstate(invalid="ignore"):
+        out: Array = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+    return out
 
 
 def conversion(source: DType, target: DType, rounding: str) -> Callable[[Array], Array]:

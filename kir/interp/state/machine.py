@@ -13,7 +13,7 @@ from kir.interp.state.cluster import Clusters
 from kir.interp.state.coverage import Coverage
 from kir.interp.state.findings import Findings
 from kir.interp.state.frame import Frame, Operation, Queue
-from kir.interp.state.memory import Handle, Memory
+from kir.interp.state.memory import Handle, KeptPlace, Memory
 from kir.interp.state.monitor import Monitor
 from kir.interp.state.tasks import Mbarrier, NamedBarrier, Steps, Task
 from kir.ir import nodes as n
@@ -39,7 +39,7 @@ class Machine(Findings, ABC):
         self.functions = {fn.name: fn for fn in program.functions}
         self.globals: dict[str, Val | Handle] = {}
         self.constants: dict[int, Val] = {}
-        self.places: dict[tuple[int, int], tuple[Handle, Frame, tuple[Val, ...], Array, n.Region, list[Array | int], tuple[int, ...]]] = {}
+        self.places: dict[tuple[int, int], KeptPlace] = {}
         self.memories: dict[int, int] = {}
         self.kept: list[n.Node] = []
         # what is known of statements, by identity

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from kir.interp.numerics.values import Mask, Val
 from kir.interp.state.shadow import Shadow
 from kir.ir.layouts.layout import row_major
 from kir.ir.layouts.layout_tables import swizzled
-from kir.ir.nodes import Buffer, Expr, View
+from kir.ir.nodes import Buffer, Expr, Region, View
 from kir.ir.types import DType
 
 ALIGNMENT = 16
@@ -189,6 +189,24 @@ class Place:
     def indices(self) -> list[Array]:
         """The indices by dimension [l, *tile]."""
         return self.named() if callable(self.named) else self.named
+
+
+class KeptPlace(NamedTuple):
+    """What was worked out of the place that a region names, but for indices that are the same for all lanes: of that buffer in that frame, for these values
+    of the other indices and their strides. `beyond` are the dimensions in which it leaves the buffer. `region` is kept so that its identity stays its own."""
+
+    handle: Handle
+    frame: Instances
+    values: tuple[Val, ...]
+    strides: tuple[int, ...]
+    beyond: tuple[int, ...]
+    region: Region
+    offset: Array
+    """In elements [l, *tile]; with what `lanes` add, where the place lies inside."""
+    lanes: Array | None
+    inside: Mask
+    steps: list[Array | int]
+    """Of each span from its first index [1, *tile]."""
 
 
 MOST_KEPT = 1 << 18

@@ -22,6 +22,7 @@ from kir.ir.types import I32, DType
 from kir.ir.visit import regions, substitute, walk
 from kir.surface.launches.values import decided, evaluated, none_false
 
+Arrays = dict[str, np.ndarray[Any, Any]]
 Kept = dict[tuple[str | int, ...], np.ndarray[Any, Any]]
 """What tensors hold in the runs of a program: by name, shape and, of whole numbers, what these are less than."""
 MOST_ELEMENTS = 1 << 22
@@ -291,7 +292,8 @@ def ran(program: n.Program, sizes: Mapping[str, int], places: int = PLACES, mode
     scalars: dict[str, int | float] = {
         p.name: sizes.get(p.name, 0.5 if p.of.is_float else 1) for p in program.params if isinstance(p.of, DType) and p.value is None}
     known = {p.name: const(scalars[p.name], p.of) for p in program.params if p.name in scalars and isinstance(p.of, DType)}
-    arrays, kept = {}, {} if kept is None else kept
+    arrays: Arrays = {}
+    kept = {} if kept is None else kept
     turn = 0
     for p in program.params:
         if isinstance(p.of, n.Buffer) and p.role != "out":
@@ -300,7 +302,7 @@ def ran(program: n.Program, sizes: Mapping[str, int], places: int = PLACES, mode
                 return None
             kind, whole = storage(p.of.dtype), not p.of.dtype.is_float
             end = parts if p.name in rising and whole else 0
-            key = p.name, *shape, places if whole else 0, end
+            key: tuple[str | int, ...] = (p.name, *map(int, shape), places if whole else 0, end)
             if key not in kept:
                 kept[key] = (_parts(count, end) if end else _whole(count, turn, places)).reshape(shape).astype(kind) if whole else np.resize(
                     _normal(len(arrays) - turn).astype(kind), shape)
