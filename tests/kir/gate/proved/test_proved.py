@@ -163,6 +163,24 @@ def test_turns_at_named_barriers_are_proved_or_not_decided_with_why(begin: str, 
     assert not why or any(why in f.why for f in done.findings), done.findings
 
 
+CLUSTER = """  size N: i32
+  in X: f32[N, 32]
+  out Y: f32[N, 32]
+kernel main grid (b: N) threads 32 cluster (2)
+  shared s: f32[32]
+  @t for t in 0..32 parallel thread
+    s[t] = X[b, t]
+    barrier()
+    {}Y[b, t] = s[31 - t]
+"""
+
+
+@pytest.mark.parametrize(("old", "new", "verdict"), [("", "", "proved"), ("    barrier()\n", "", "refuted"),
+                                                     ("{}", "cluster_arrive()\n    cluster_wait()\n    ", "undecided")])
+def test_ctas_of_a_cluster_that_exchange_nothing_are_as_others(old: str, new: str, verdict: str) -> None:
+    assert proved(parse_program(HEAD + CLUSTER.replace(old, new, 1).replace("{}", "")), 2).verdict == verdict
+
+
 @pytest.mark.parametrize("facts", [
     ("N < 4", "N % 8 == 5"), ("N >= 1", "N * N == 2"), ("N == 3", "N * K == 7"), ("N >= 1", "K >= 1", "K * N <= 0"), ("K * 0 == 1",)])
 def test_facts_that_exclude_one_another_are_refused(facts: tuple[str, ...]) -> None:
