@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import platform
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import date
 from itertools import islice
@@ -83,8 +84,11 @@ def main(words: Sequence[str] | None = None) -> None:
              f"machine, but for what takes more than {SECONDS:g} seconds of processor time; the seconds do.", f"A program was run at {RUNS} sizes at most."]
     if given.jobs > 1:
         beside([job for _, _, jobs in parts for job in jobs], given.folder, given.jobs)
-    for title, what, jobs in parts:
-        lines += ["", f"## {title}", "", what, "", *table(proved_all(jobs, given.folder, SECONDS, RUNS))]
+    rows = [proved_all(jobs, given.folder, SECONDS, RUNS) for _, _, jobs in parts]
+    every = Counter(r["verdict"] for each in rows for r in each if r["verdict"] != "refused")
+    lines += ["", f"Of all {every.total()} kernels that were read {100 * (every['proved'] + every['refuted']) / max(1, every.total()):.1f} % are decided."]
+    for (title, what, _), each in zip(parts, rows, strict=True):
+        lines += ["", f"## {title}", "", what, "", *table(each)]
     PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

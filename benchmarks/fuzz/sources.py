@@ -18,6 +18,7 @@ import multiprocessing
 import os
 import random
 import re
+import signal
 import sys
 import tempfile
 import time
@@ -30,6 +31,7 @@ from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from shutil import copyfile, rmtree
+from types import FrameType
 from typing import Any
 
 from platformdirs import user_state_path
@@ -64,12 +66,32 @@ HEADS = {"cuda": "", "triton": "import triton\nimport triton.language as tl\n", 
 """What a file of a surface begins with, so that the surface is not what is guessed."""
 
 
-def read(surface: str, text: str, folder: Path, count: Counter[str] | None = None) -> str:
+class Watch:
+    """Raises TooLong in a block that takes too long, in processor time: one timer for all of them, which costs none of them anything."""
+
+    def __init__(self) -> None:
+        self.ticks, self.on = 0, False
+        signal.signal(signal.SIGPROF, self._tick)
+        signal.setitimer(signal.ITIMER_PROF, 1.0, 1.0)
+
+    def _tick(self, number: int, frame: FrameType | None) -> None:
+        self.ticks += 1
+        if self.on and self.ticks > SECONDS:
+            raise TooLong
+
+    def __enter__(self) -> None:
+        self.ticks, self.on = 0, True
+
+    def __exit__(self, *how: object) -> None:
+        self.on = False
+
+
+def read(surface: str, text: str, folder: Path, count: Counter[str] | None = None, watch: Watch | None = None) -> str:
     """Reads the first kernel of a text as a file: "" for a program or a refusal, else the kind of fault. `count` gets how many are programs."""
     file, reader = folder / f"k{ENDING.get(surface, '.py')}", frontend(surface)
     file.write_text(HEADS[surface] + text, encoding="utf-8")
     try:
-        with limited(SECONDS):
+        with watch or limited(SECONDS):
             for kernel in reader.kernels(file)[:1]:
                 instantiate = getattr(reader, "instantiate", None)
                 reader.parse(file, kernel.name) if instantiate is None else instantiate(file, kernel.name, None)
@@ -106,7 +128,7 @@ def child(atheris: Any, surface: str, state: Path, seconds: int, own: Path, long
     os.dup2(said, 1)
     os.dup2(said, 2)
     folder, seen, texts, begun_at, noted_at = Path(tempfile.mkdtemp(dir=MEMORY)), set[str](), 0, time.monotonic(), 0.0
-    count = Counter[str]()
+    count, watch = Counter[str](), Watch()
     _alone(folder)
     gc.freeze()  # what is loaded by now is not looked through again
     gc.disable()
@@ -121,7 +143,7 @@ def child(atheris: Any, surface: str, state: Path, seconds: int, own: Path, long
         if texts % COLLECTED == 0:
             gc.collect()
         text = data.decode("utf-8", errors="ignore")
-        if (kind := read(surface, text, folder, count)) and kind not in seen:
+        if (kind := read(surface, text, folder, count, watch)) and kind not in seen:
             seen.add(kind)
             name = re.sub(r"\W+", "-", kind)
             (state / "faults" / f"{surface}-{name}{ENDING.get(surface, '.py')}").write_text(HEADS[surface] + text)

@@ -22,6 +22,18 @@ def parameters(f: cst.FunctionDef) -> tuple[cst.Param, ...]:
     return (*f.params.posonly_params, *f.params.params, *f.params.kwonly_params)
 
 
+def literal_value(e: cst.Integer | cst.Float | cst.SimpleString | cst.ConcatenatedString) -> int | float | str | bytes | None:
+    """The value of a number, or of a text, as it is written; None of one that is put together of others in part (`"a" f"{b}"`)."""
+    parts: list[cst.BaseExpression] = [e]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, cst.ConcatenatedString):
+            parts += [part.left, part.right]
+        elif not isinstance(part, (cst.Integer, cst.Float, cst.SimpleString)):
+            return None
+    return e.evaluated_value
+
+
 def annotation_text(p: cst.Param) -> str:
     """The last word of a parameter's annotation, "" without one."""
     if p.annotation is None:

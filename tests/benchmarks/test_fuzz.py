@@ -371,7 +371,9 @@ MUCH = ("(1, 2) * (1 << 60)", "'ab' * (1 << 60)", "7 ** 7 ** 7 ** 7", "1 << (1 <
     ("cuda", "__global__ void k(const int* x, int* y, int n) {\n  #pragma unroll >\n  for (int c = 0; c < n; ++c) y[c] = x[c];\n}\n"),
     ("cuda", "__global__ void k(int* y) { y[0] = 1; }\nvoid run(int* y) { k<<<1, 32>>>(>, y); }\n"),
     ("tilelang", "@T.prim_func\ndef k(x: T.Tensor((4,), 'float\0')):\n    with T.Kernel(1, threads=32) as b:\n        x[b] = 1.0\n"),
-    ("triton", f"@triton.jit\ndef k(x):\n    tl.store(x, {'1' * 5000})\n"), ("tilelang", '""T""\n'),
+    ("triton", f"@triton.jit\ndef k(x):\n    tl.store(x, {'1' * 5000})\n"), ("tilelang", '""T""\n'), ("cuda", f"#include ({'c' * 300}\n"),
+    ("tilelang", "@T.prim_func\ndef k(x: T.Tensor((4,), T'' '')):\n    with T.Kernel(1, threads=32) as b:\n        x[b] = 1.0\n"),
+    ("triton", "N = t'' '64'\n@triton.jit\ndef k(x):\n    tl.store(x, N)\n"),
     *(("triton", f"N = {much}\n@triton.jit\ndef k(x):\n    n = {much}\n    tl.store(x, n)\n") for much in MUCH),
     *(("tilelang", f"N = {much}\n@T.prim_func\ndef k(x: T.Tensor((N,), 'float32')):\n    with T.Kernel(1, threads=32) as b:\n        x[b] = {much}\n")
       for much in MUCH)])

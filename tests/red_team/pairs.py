@@ -321,8 +321,15 @@ def softmax(X, Y, N, BLOCK: tl.constexpr):
     tl.store(Y + row * N + j, e / tl.sum(e, axis=0), mask=j < N)
 '''
 ONE_TILE_BINDING = TRITON_BINDING.replace("65536", "1024").replace("BLOCK = 128", "BLOCK = 1024").replace("f16", "f32")
+QUARTER = r"""
+__global__ void quarter(const int* __restrict__ x, const int* __restrict__ z, int* __restrict__ y, int n) {
+  int i = blockIdx.x * 128 + threadIdx.x;
+  if (i < n) y[i] = x[i] / 4 + (x[i] > z[i] ? x[i] : z[i]);
+}
+void run(const int* x, const int* z, int* y, int n) { quarter<<<(n + 127) / 128, 128>>>(x, z, y, n); }
+"""
 SOURCES = {"softmax": (SOFTMAX, "", ""), "pieces": (PIECES, "", ""), "vectors": (VECTORS, "", ""), "barrier": (BARRIER, "", ""), "strided": (STRIDED, "", ""),
-           "histogram": (HISTOGRAM, "cu", HISTOGRAM_BINDING), "argmax": (ARGMAX, "cu", ""), "rounded": (ROUNDED, "cu", ""),
+           "quarter": (QUARTER, "cu", ""), "histogram": (HISTOGRAM, "cu", HISTOGRAM_BINDING), "argmax": (ARGMAX, "cu", ""), "rounded": (ROUNDED, "cu", ""),
            "rows": (ROWS, "cu", ""), "batches": (BATCHES, "cu", BATCHES_BINDING), "outer": (OUTER, "cu", ""), "halo": (HALO, "cu", ""),
            "votes": (VOTES, "cu", ""), "last": (LAST, "", ""), "ring": (RING, "", ""), "one tile": (ONE_TILE, "py", ONE_TILE_BINDING),
            "triton softmax": (TRITON, "py", TRITON_BINDING), **PLACES}
@@ -383,6 +390,7 @@ WRONG = (
             "total = total + select(X[row, k1] < 900.0, exp(X[row, k1] - top), 0.0)", "the reference program says"),
     Changed("triton softmax", "little terms left out, of which many are much", TERM, f"tl.where({EXPONENT} > -13.8, {TERM}, 0.0)", "14.0 below a peak"),
     Changed("triton softmax", "a sum of the first 60000", TOTAL, TOTAL.replace("cdiv(N", "cdiv(tl.minimum(N, 60000)"), "the reference program says"),
+    Changed("quarter", "the greater by the sign of the difference", "x[i] > z[i] ?", "x[i] - z[i] > 0 ?", "the reference program says"),
     Changed("pieces", "the fourth piece from the other half", SLOT, "slot = select(k == 2, slot, 1 - slot)", "the reference program says"),
     Changed("pieces", "the sixth piece twice", SLOT, "slot = select(k == N - 1 & k == 5, slot, select(k > 4, slot, 1 - slot))", "the reference program says"),
     Changed("vectors", "rows two elements off", "if N % 4 == 0", "if N % 2 == 0", "the reference program says"),
@@ -450,6 +458,7 @@ WRONG = (
     Changed("counts", "sixteen bits", "Y[row] = c", "Y[row] = cast(cast(c, u16), i32)", "the reference program says"),
 )
 RIGHT = (
+    Changed("quarter", "shifted, and rounded to zero", "x[i] / 4", "((x[i] + ((x[i] >> 31) & 3)) >> 2)"),
     Changed("triton softmax", "terms left out that are nothing together", TERM, f"tl.where({EXPONENT} > -50.0, {TERM}, 0.0)"),
     Changed("softmax", "a maximum in two halves", "for k in 0..N", "for k3 in 0..min(N, 512)\n    top = max(top, X[row, k3])\n  for k in min(N, 512)..N"),
     Changed("softmax", "a maximum from the least f32 on", "-inf", "-3.0e38", "", "softmax:f32"),

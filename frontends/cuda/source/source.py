@@ -356,7 +356,7 @@ _NAMED_IN = {
 def own_header(name: str) -> Path | None:
     """A header of CUDA's in KIR's own words, where its functions are made of others: `grammars/cuda/`."""
     own = Path(str(resources.files("kir.grammars"))) / "cuda" / name
-    return own if "/" not in name and own.is_file() else None
+    return own if "/" not in name and isfile(own) else None
 
 
 _SYSTEM = re.compile(

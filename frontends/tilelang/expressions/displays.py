@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import libcst as cst
 
+from ..._python.signature import literal_value
 from ..state.evaluate import evaluate
 from ..state.mutable import with_item
 from ..state.reader import Reader, Undecided
@@ -15,7 +16,9 @@ from .iteration import bound, iterated
 
 def literal(r: Reader, scope: Scope, e: cst.Integer | cst.Float | cst.SimpleString | cst.ConcatenatedString) -> Value:
     """A number or a text as it is written."""
-    value = e.evaluated_value
+    value = literal_value(e)
+    if value is None:
+        raise NotUnderstood("a text that is put together of others")
     return value.decode() if isinstance(value, bytes) else value
 
 

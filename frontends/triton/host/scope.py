@@ -31,6 +31,7 @@ from ..._python.project import (
     small_definitions,
 )
 from ..._python.python_operators import BINARY, COMPARE, UNARY
+from ..._python.signature import literal_value
 from ..values.values import Builtin, Configuration, Host, HostLambda, Items, Jit, Member, ModuleValue, NotUnderstood, Table, TypeOf, Value, is_known
 from . import strings
 from .classes import member
@@ -45,7 +46,7 @@ def literal(e: cst.BaseExpression) -> Value:
     """The value of a literal; NotUnderstood for anything else."""
     match e:
         case cst.Integer() | cst.Float() | cst.SimpleString() | cst.ConcatenatedString():
-            value = e.evaluated_value
+            value = literal_value(e)
             if isinstance(value, (int, float, str)):
                 return value
         case cst.Name(value="True"):

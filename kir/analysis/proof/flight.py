@@ -36,18 +36,27 @@ Flying = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class State:
-    """What is in flight, by commits since; copies whose sources have been read; registers and memory written since the last fence."""
+    """What is in flight, by commits since; copies whose sources have been read; registers and memory written since the last fence; memory of which others
+    passed a barrier before it was fenced, and that which was fenced then, of which they know with the next barrier."""
 
     pending: Mapping[Flying, int] = field(default_factory=dict)
     read: frozenset[Flying] = frozenset()
     registers: frozenset[str] = frozenset()
     memory: frozenset[str] = frozenset()
+    early: frozenset[str] = frozenset()
+    fenced: frozenset[str] = frozenset()
+
+    @property
+    def unknown(self) -> frozenset[str]:
+        """Memory that the async proxy may not touch yet."""
+        return self.memory | self.early | self.fenced
 
     def joined(self, other: State) -> State:
         """What holds on one of two ways."""
         both = {k: min(self.pending.get(k, OLDEST), other.pending.get(k, OLDEST)) for k in (*self.pending, *other.pending)}
         read = frozenset(k for k in both if all(k in s.read or k not in s.pending for s in (self, other)))
-        return State(both, read, self.registers | other.registers, self.memory | other.memory)
+        return State(both, read, self.registers | other.registers, self.memory | other.memory, self.early | other.early,
+                     self.fenced | other.fenced)
 
 
 @dataclass(frozen=True)
@@ -84,7 +93,7 @@ class _One:
         self.views = {s.buffer.name: s.at.buffer.name for s in body if isinstance(s, n.View)}
         self.proxied = {self.root(r) for s in body for r in _proxied(s)}
         self.team: Team = ()
-        self.own = _owners(kernel.body, self.root)
+        self.own, self.threads = _owners(kernel.body, self.root)
         given = {p.name for p in program.params} | {w.buffer.name for w in program.workspaces}
         self.given = given - {self.root(s.src.at) for s in body if isinstance(s, n.Copy) and s.via in ("bulk", "tma")}
         self.lets = {s.names[0]: s.value for s in body if isinstance(s, n.Let) and len(s.names) == 1}
@@ -108,9 +117,9 @@ class _One:
             self.troubles.append(Trouble(("wait",), s if s is not None else self.last, "something may be in flight at the end", left))
         self.released(state, s if s is not None else self.last)
 
-    def released(self, state: State, s: n.Stmt) -> None:
+    def released(self, state: State, s: n.Stmt, but: frozenset[str] = frozenset()) -> None:
         """Others may go on from here: what they read through the async proxy must have been fenced."""
-        if shared := {m for m in state.memory if self.own.get(m) != self.team}:
+        if shared := {m for m in state.memory - but if self.own.get(m) != self.team}:
             self.note(f"'{min(shared)}' is written and not fenced for the async proxy", s)
 
     def block(self, block: n.Block, state: State) -> State:
@@ -244,8 +253,8 @@ class _One:
         """A copy, at once or in flight."""
         self.reads(s.src, s, state)
         source, target = self.root(s.src.at), self.root(s.dst)
-        if s.via in ("bulk", "tma") and {source, target} & state.memory:
-            self.note(f"'{min({source, target} & state.memory)}' is not fenced for the async proxy", s)
+        if s.via in ("bulk", "tma") and {source, target} & state.unknown:
+            self.note(f"'{min({source, target} & state.unknown)}' is not fenced for the async proxy", s)
         if s.signal is not None:
             return state
         if not s.grouped:
@@ -263,7 +272,7 @@ class _One:
             if self.root(r) in state.registers:
                 self.note(f"'{self.root(r)}' was written since the last wgmma_fence", s)
         for r in operands:
-            if self.root(r) in state.memory:
+            if self.root(r) in state.unknown:
                 self.note(f"'{self.root(r)}' is not fenced for the async proxy", s)
         made: dict[Flying, int] = {("wgmma", "acc", self.root(acc)): 0} | {("wgmma", "src", self.root(r)): 0 for r in private}
         return replace(state, pending={**state.pending, **made})
@@ -278,12 +287,16 @@ class _One:
             self.note("it asks for registers that no warpgroup has", s, "barrier")
         if c.fn == "wgmma" and c.of is None and regions:
             return self.multiplied(s, regions[0], regions[1:], state)
+        if c.fn == "barrier":  # threads that it holds are all who have to do with some memory: they may fence it later, before another one
+            later = frozenset(m for m in state.memory if self.own.get(m) != self.team and self.threads.get(m) == self.team)
+            self.released(state, s, later)
+            return replace(state, early=state.early | later, fenced=state.fenced & (state.early | later))
         if c.fn in RELEASES:
             self.released(state, s)
         if c.fn == "wgmma_fence":
             return replace(state, registers=frozenset())
         if c.fn in ("fence_async", "fence_mbar_init"):
-            return replace(state, memory=frozenset())
+            return replace(state, memory=frozenset(), early=frozenset(), fenced=state.fenced | state.early)
         if c.fn == "mbar_init" and regions:
             return self.written(self.root(regions[0]), "shared", s, state)
         if c.fn in FAMILIES:
@@ -309,12 +322,12 @@ class _One:
         return replace(state, pending={k: v for k, v in state.pending.items() if k not in done}, read=state.read - done, memory=state.memory | landed)
 
 
-def _owners(body: n.Block, root: Callable[[n.Region], str]) -> Mapping[str, Team]:
+def _owners(body: n.Block, root: Callable[[n.Region], str]) -> tuple[Mapping[str, Team], Mapping[str, Team]]:
     """Memory that instances of one team alone touch through the async proxy, each another part of it where there are several: others need no fence of it.
-    Such a part is an index that is the number of the instance, wherever the memory is named."""
+    Such a part is an index that is the number of the instance, wherever the memory is named. And memory that the threads of one barrier alone touch so."""
     teams: dict[str, set[Team]] = {}
     parts: dict[str, list[n.Region]] = {}
-    viewed: set[str] = set()
+    viewed, threads = set[str](), {s.var.name for s in statements(body) if isinstance(s, n.For) and s.kind == "thread"}
 
     def below(block: n.Block, team: Team) -> None:
         for s in block:
@@ -335,16 +348,15 @@ def _owners(body: n.Block, root: Callable[[n.Region], str]) -> Mapping[str, Team
                     if isinstance(x, n.Region):
                         parts.setdefault(x.buffer.name, []).append(x)
     below(body, ())
-    out: dict[str, Team] = {}
-    for name, found in teams.items():
-        team = next(iter(found))
-        splits = [v for v in team if not v.startswith("role ")]
-        named = [{k for k, i in enumerate(r.index) if isinstance(i, n.Var) and i.name == v} for v in splits for r in parts.get(name, ())]
-        per = len(parts.get(name, ()))
-        apart = all(set[int].intersection(*named[k * per:(k + 1) * per]) for k in range(len(splits))) if per else False
-        if len(found) == 1 and (not splits or (apart and name not in viewed)):
-            out[name] = team
-    return out
+    def apart(name: str, splits: list[str]) -> bool:
+        """Whether each instance of some splits has another part of it."""
+        named = parts.get(name, [])
+        return not splits or (bool(named) and name not in viewed and all(
+            set[int].intersection(*({k for k, i in enumerate(r.index) if isinstance(i, n.Var) and i.name == v} for r in named)) for v in splits))
+    one = {name: next(iter(found)) for name, found in teams.items() if len(found) == 1}
+    splits = {name: [v for v in team if not v.startswith("role ")] for name, team in one.items()}
+    return ({name: team for name, team in one.items() if apart(name, splits[name])},
+            {name: team for name, team in one.items() if splits[name] and splits[name][-1] in threads and apart(name, splits[name][:-1])})
 
 
 def _proxied(s: n.Stmt) -> Iterator[n.Region]:

@@ -78,6 +78,12 @@ class Access:
     """Whether the index is that of the memory itself, or of a view that reinterprets it."""
 
 
+def of_peers(x: n.Node) -> bool:
+    """Whether something is of another CTA of the cluster."""
+    return (isinstance(x, n.Buffer) and x.space == "cluster") or (isinstance(x, n.Call) and x.fn.startswith("cluster_")) or (
+        isinstance(x, n.Copy) and "multicast" in dict(x.attrs))
+
+
 def of_one_kind(a: Access, b: Access, ctas: bool = False) -> bool:
     """Whether two accesses may come at the same time wherever they lie: both read, or both update atomically; of two CTAs not where one does so for its own
     CTA alone."""

@@ -22,6 +22,7 @@ from kir.analysis.proof.sites import (
     Split,
     Sync,
     Team,
+    of_peers,
 )
 from kir.analysis.proof.values import (
     FALSE,
@@ -91,8 +92,8 @@ class Walk:
             var = n.Var(axis.name, dtype_of(axis.extent.type))
             holding.append(Ranging(var, const(0, var.of) if isinstance(var.of, DType) else const(0), self.values.value(axis.extent, env).scalar[0]))
             env = replace(env, scope=(*env.scope, var))
-        if self.kernel.cluster:
-            self.gap(("race", "wait", "ring", "undefined"), "it runs in clusters", None)
+        if self.kernel.cluster and any(map(of_peers, walk(self.kernel))):  # of CTAs that have to do with no other one nothing else holds
+            self.gap(("race", "wait", "ring", "undefined"), "CTAs of a cluster exchange values, or wait for one another", None)
         if any(step.kernel == self.kernel.name and dict(step.attrs).get("pdl") for step in launches(self.program)):
             self.gap(("race", "undefined"), "it may run beside the launch before it", None)
         items, _, _ = self.block(self.kernel.body, (self.kernel.name,), env, tuple(holding))

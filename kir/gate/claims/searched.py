@@ -87,7 +87,7 @@ def _one_slice(problem: Problem, at: ProblemCase) -> Iterator[tuple[str, Mapping
 def _peaked(problem: Problem, at: ProblemCase) -> Iterator[tuple[str, Mapping[str, Array]]]:
     usual = problem.inputs(at.at, 0)
     for name, how in PEAKED.items():
-        yield name, {**usual, **{x: draw(how, usual[x].shape, usual[x].dtype.name, generator(name, x)).astype(usual[x].dtype) for x in _floats(problem, usual)}}
+        yield name, {**usual, **{x: draw(how, usual[x].shape, "f64", generator(name, x)).astype(usual[x].dtype) for x in _floats(problem, usual)}}
 
 
 def _exponentials(program: n.Program) -> bool:

@@ -132,7 +132,7 @@ def _linear(index: tuple[n.Expr, ...], renamed: Renamed, holding: tuple[Holding,
     named = {v.name for v in walk(other) if isinstance(v, n.Var)}
     about = (*(h for h in ranges if h.var.name in named and names_of(h) <= named), *held)
     pieces = [piece for i in inside for piece in _pieces(i, sizes, lambda c: asks(about, c))] if alike else []
-    first = [v for i in pieces for v in _digits(i, within, lambda e: e not in back and renamed(e) == e)]
+    first = [v for i in pieces for v in _digits(i, within, lambda e: bare(e) not in back and renamed(e) == e)]
     equal: list[n.Expr] = [back.get(v, v) for v in first]
     for x in dict.fromkeys(x for i in inside for x in walk(i) if isinstance(x, n.Var) and x not in first):
         twin = n.Var(f"{x.name}'", x.of) if x in back else renamed(x)

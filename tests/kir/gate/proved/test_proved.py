@@ -9,14 +9,19 @@ import pytest
 from kir.analysis.proof import decide
 from kir.analysis.proof.asking import question
 from kir.analysis.proof.decide import decided, unordered
+from kir.analysis.proof.indices.numbered import equal_parts
 from kir.base.diagnostic import KirError, UsageError
 from kir.gate.mutants import spread
 from kir.gate.proved import proved
 from kir.gate.proved.confirm import OF_RUN
 from kir.gate.proved.drawn import random_inputs
 from kir.interp import run
+from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program
+from kir.ir.printer import expr_text
+from kir.ir.types import I32
+from kir.ir.visit import substitute
 from tests.kir.interp.findings.mutation import mutants
 from tests.programs import EXPERTS
 from tests.red_team.pairs import LAST
@@ -156,6 +161,24 @@ def test_turns_at_named_barriers_are_proved_or_not_decided_with_why(begin: str, 
     done = proved(parse_program(HEAD + text.replace(TURNS[0], begin).replace(TURNS[1], end)), 0)
     assert done.status("barrier") == done.status("ring") == ("undecided" if why else "proved")
     assert not why or any(why in f.why for f in done.findings), done.findings
+
+
+CLUSTER = """  size N: i32
+  in X: f32[N, 32]
+  out Y: f32[N, 32]
+kernel main grid (b: N) threads 32 cluster (2)
+  shared s: f32[32]
+  @t for t in 0..32 parallel thread
+    s[t] = X[b, t]
+    barrier()
+    {}Y[b, t] = s[31 - t]
+"""
+
+
+@pytest.mark.parametrize(("old", "new", "verdict"), [("", "", "proved"), ("    barrier()\n", "", "refuted"),
+                                                     ("{}", "cluster_arrive()\n    cluster_wait()\n    ", "undecided")])
+def test_ctas_of_a_cluster_that_exchange_nothing_are_as_others(old: str, new: str, verdict: str) -> None:
+    assert proved(parse_program(HEAD + CLUSTER.replace(old, new, 1).replace("{}", "")), 2).verdict == verdict
 
 
 @pytest.mark.parametrize("facts", [
@@ -346,3 +369,17 @@ def test_tickets_that_a_caller_hands_in_begin_at_zero() -> None:
     assert proved(program, 2).verdict == "undecided"
     unread = parse_program(text.replace("let old = atomic_add(&C[0], 1)", "atomic_add(&C[0], 1)\n      let old = 0"))
     assert random_inputs(unread, {"N": 300}, 1)[0]["C"].tolist() != [0] or random_inputs(unread, {"N": 300}, 0)[0]["C"].tolist() != [0]
+
+
+def test_a_quotient_is_a_digit_of_the_sum_that_it_is_in_and_nothing_is_asked_of_it() -> None:
+    x, e, size = (n.Var(name, I32) for name in ("x", "e", "N"))
+    index, other = (build.add(build.mul(build.floordiv(x, size), 64), e),), {v.name: n.Var(f"{v.name}'", I32) for v in (x, e)}
+    asked: list[n.Expr] = []
+
+    def asks(holding: tuple[question.Holding, ...], claim: n.Expr) -> bool:
+        asked.append(claim)
+        return True
+    holding = (question.Ranging(e, build.const(0), build.const(64)), question.Ranging(x, build.const(0), size))
+    same = build.compare("eq", index[0], substitute(index[0], other))
+    found = equal_parts(index, lambda each: substitute(each, other), holding, build.invert(same), asks, {"N"}, True)
+    assert [expr_text(each) for each in found][:2] == ["e == e'", "x // N == x' // N"] and not any("|" in expr_text(c) for c in asked)
