@@ -198,7 +198,12 @@ class Expressions:
             return f"T.ieee_fdiv({self.text(a)}, {self.text(b)})", ATOM
         if e.op == "div" and dtype.is_integer:
             raise refuse("KIR-B002", "integers have no exact quotient in TileLang")
-        return f"{self._operand(a, b, level, e.op)} {sign} {self._operand(b, a, level + 1, e.op)}", level
+        first = self._operand(a, b, level, e.op)
+        guards = [a if e.op == "and" else invert(a)] if dtype.is_bool and e.op in ("and", "or") else []  # the second is asked where the first leaves it open
+        self.guards += guards
+        second = self._operand(b, a, level + 1, e.op)
+        del self.guards[len(self.guards) - len(guards):]
+        return f"{first} {sign} {second}", level
 
     def _of_literals(self, e: n.Binary, a: n.Const, b: n.Const) -> tuple[str, int]:
         """An operation of two literals, the first with its dtype: Python would work them out itself."""
