@@ -15,6 +15,9 @@ def binary(known: Known, op: ast.operator, left: Value, right: Value) -> Value:
     """What an operator of two values gives, as far as it can be told."""
     if isinstance(op, ast.Add) and isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
         return [*left, *right]
+    left = known.bits(left) if isinstance(left, Bits) else left
+    if isinstance(right, Bits) and not isinstance(op, (ast.Pow, ast.LShift)):
+        right = known.bits(right)
     a, b = number(left), number(right)
     if isinstance(right, Bits):
         base = 2 if isinstance(op, ast.Pow) else 1 if isinstance(op, ast.LShift) else 0

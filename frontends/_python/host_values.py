@@ -195,6 +195,8 @@ def called(known: Known, f: External, args: Sequence[Value], named: Mapping[str,
         return known.fresh("")  # a number of its own: a caller's factor, rounded
     if f.dotted in ("math.log2", "np.log2", "numpy.log2") and args and (e := number(args[0])) is not None:
         return Bits(build.sub(e, 1))  # rounded up, as it is used
+    if word in ("ceil", "int", "round") and len(args) == 1 and isinstance(args[0], Bits):
+        return args[0] if word == "ceil" else known.bits(args[0])
     if word == "ceil" and args:
         return build.ceildiv(args[0].over, args[0].under) if isinstance(args[0], Quotient) else args[0]
     if word in ("int", "floor") and args:

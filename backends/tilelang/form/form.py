@@ -481,7 +481,10 @@ def _chosen(e: n.Expr) -> n.Expr:
         if not isinstance(new, n.Load) or (new.at.buffer.space != "global" and (new.mask is None or isinstance(new.type, TileType))):
             return new
         if new.at.buffer.space != "global":
-            return new if new.mask is None or new.other is None else build.select(new.mask, replace(new, other=None), new.other)
+            # Zeros are said where the load stands, unless what is around it has the mask already.
+            if new.mask is None or new.other is None or _is_zero(new.other):
+                return new
+            return build.select(new.mask, replace(new, other=None), new.other)
         zero = _zero(new.at.buffer.dtype)
         other = zero if new.other is None else new.other
         if new.mask is None and _is_zero(other):

@@ -307,10 +307,13 @@ class Tiles:
         try:
             cond = element(mask[0], _aligned(index, mask[0])) if mask and isinstance(mask[0], n.Expr) else None
             one = element_region(at, index) if axes else at
-            cond, place, each = said(cond, one), self.to.place(one), element(value, _aligned(index, value))
+            shown, place, each = said(cond, one), self.to.place(one), element(value, _aligned(index, value))
             self.settled(at, (each,), one, axes)
-            text = f"T.{e.fn}({place}, {self.to.text(each)})"
-            lines = self._guarded(cond, lambda: [(text, 0)])
+            self.to.guards += [cond] if cond is not None else []  # also what TileLang checks by itself
+            try:
+                lines = self._guarded(shown, lambda: [(f"T.{e.fn}({place}, {self.to.text(each)})", 0)])
+            finally:
+                del self.to.guards[len(self.to.guards) - (cond is not None):]
         except NotElementwise as what:
             raise refuse("KIR-B306", f"'{what}' has no elements that TileLang could compute one by one", "a value by elements") from None
         finally:

@@ -13,6 +13,7 @@ from kir.analysis.facts import Facts
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error
 from kir.base.instructions import instruction, masked
+from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import int_value, invert
 from kir.ir.printer import expr_text
@@ -197,7 +198,12 @@ class Expressions:
             return f"T.ieee_fdiv({self.text(a)}, {self.text(b)})", ATOM
         if e.op == "div" and dtype.is_integer:
             raise refuse("KIR-B002", "integers have no exact quotient in TileLang")
-        return f"{self._operand(a, b, level, e.op)} {sign} {self._operand(b, a, level + 1, e.op)}", level
+        first = self._operand(a, b, level, e.op)
+        guards = [a if e.op == "and" else invert(a)] if dtype.is_bool and e.op in ("and", "or") else []  # the second is asked where the first leaves it open
+        self.guards += guards
+        second = self._operand(b, a, level + 1, e.op)
+        del self.guards[len(self.guards) - len(guards):]
+        return f"{first} {sign} {second}", level
 
     def _of_literals(self, e: n.Binary, a: n.Const, b: n.Const) -> tuple[str, int]:
         """An operation of two literals, the first with its dtype: Python would work them out itself."""
@@ -239,6 +245,9 @@ class Expressions:
         if e.cache:
             raise refuse("KIR-B008", f"TileLang has no cache policy on a load ('{e.cache}')", needs="a copy with an eviction policy")
         if e.mask is not None and not self._guarded(e.mask):
+            if e.at.buffer.space != "global" and not isinstance(e.type, TileType) and (e.other is None or is_zero(e.other)):
+                d = e.at.buffer.dtype
+                return self.text(n.Select(e.mask, n.Load(e.at), build.cast(build.const(0), d) if d.is_symbolic else build.const(0, d)))
             raise refuse("KIR-B306", f"the load of '{e.at.buffer.name}' is masked without a value to take instead")
         if e.other is not None and not is_zero(e.other):
             raise refuse("KIR-B306", f"outside of '{e.at.buffer.name}' TileLang reads zeros", needs="else 0, and a select around it")

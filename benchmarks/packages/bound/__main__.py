@@ -153,7 +153,9 @@ def rows_of(folder: Path) -> list[Row]:
     """The last line about each kernel of a run that came to an end, and of those that could not be prepared, why."""
     rows = {case: row for case, row in found(folder, STAGES[True]).items() if row["state"] not in ("ready", BEGUN)}
     rows |= {case: row for case, row in found(folder, STAGES[False]).items() if row["state"] != BEGUN}
-    return [{k: v for k, v in row.items() if k not in ("place", "home", "text", "group")} for _, row in sorted(rows.items())]
+    out = [{k: v for k, v in row.items() if k not in ("place", "home", "text", "group")} for _, row in sorted(rows.items())]
+    homes = {row["case"]: f"{row['home']}/" for row in rows.values() if row.get("home")}
+    return [{**row, "reason": row["reason"].replace(homes.get(row["case"], "\0"), "")} if "reason" in row else row for row in out]
 
 
 def main(words: Sequence[str]) -> int:

@@ -33,8 +33,8 @@ def rounding_call(word: str, a: Arguments) -> Value | None:
     if dtype_of(x.type) != source:
         raise NotUnderstood(f"libdevice.{word} of {dtype_of(x.type).name}")
     if source.is_float and target.is_integer:
-        if how == "rn":
-            x, how = build.call("round_even", x), "rz"
+        if how != "rz":
+            x, how = build.call({"rn": "round_even", "rd": "floor", "ru": "ceil"}[how], x), "rz"
         if how == "rz":
             return Run(build.cast(x, target))
     if how != "rn":

@@ -329,6 +329,15 @@ class Known:
         self.fact(build.compare("le", e, made))
         return build.const(made)
 
+    def bits(self, b: Bits) -> n.Expr:
+        """How many bits a number has, as in the call that was seen, and the facts that it has as many in every call."""
+        if isinstance(e := self.resolved(b.of), n.Const):
+            return build.const(max(0, int(e.value)).bit_length())
+        made = max(0, self.pinned(e)).bit_length()
+        self.fact(build.compare("lt", e, 1 << made))
+        self.fact(build.compare("ge", e, (1 << made) // 2))
+        return build.const(made)
+
     def root(self, e: n.Expr) -> n.Expr:
         """The square root of a number: a number of its own, of which what the call that was seen has, rounded up, is an example."""
         if isinstance(e := self.resolved(e), n.Const):

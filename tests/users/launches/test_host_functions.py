@@ -53,3 +53,11 @@ def test_the_next_power_of_two_in_the_words_of_python(said: str, tmp_path: Path)
                     STARRED.replace("triton.next_power_of_2(D)", "power(D)"), encoding="utf-8")
     binding = called_binding(file)
     assert binding.metas["BD"] == 64 == binding.metas["D"]
+
+
+@pytest.mark.parametrize("said", ["int(math.log2(D))", "D.bit_length() - 1"])
+def test_a_logarithm_goes_with_the_number_that_it_is_of(said: str, tmp_path: Path) -> None:
+    file = tmp_path / "k.py"
+    file.write_text(HEAD + STARRED.replace("triton.next_power_of_2(D)", said), encoding="utf-8")
+    binding = called_binding(file)
+    assert (binding.metas["D"], binding.metas["BD"]) == (64, 6)

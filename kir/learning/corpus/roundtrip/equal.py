@@ -205,12 +205,27 @@ def _fold_block(body: n.Block, uses: Counter[str]) -> n.Block:
 
 def _ordered(body: n.Block, metas: frozenset[str], by_content: bool) -> n.Block:
     """The body with choices settled where their branch is known, values folded, and what has no order of its own in a fixed one."""
-    folded = _widened(_folded(_started(_handed_on(_decided(_unnamed(body, metas), ())))), metas)
+    folded = _widened(_folded(_truths(_started(_handed_on(_decided(_unnamed(body, metas), ()))))), metas)
     nameless = _contents(folded)
     if by_content:
         names = _told_apart(nameless, bound_names(folded))
         folded, nameless = tuple(rename(s, names) for s in folded), {names.get(x, x): told for x, told in nameless.items()}
     return _sunk(_stores_sorted(folded, nameless))
+
+
+def _truths(block: n.Block) -> n.Block:
+    """The block with each condition that is kept as 1 or 0 in a register of its own, which nothing else changes, where it is asked again."""
+    out: list[n.Stmt] = [_with_blocks(s, _truths) for s in block]
+    for i in range(len(out) - 1, -1, -1):
+        s = out[i]
+        if not isinstance(s, n.Alloc) or s.buffer.space != "register" or s.buffer.shape or not isinstance(c := s.init, n.Select) or not _pure(c.cond):
+            continue
+        if (c.a, c.b) != (build.const(1), build.const(0)) or any(isinstance(x, n.Load) for x in walk(c.cond)):
+            continue
+        asked, uses = build.compare("eq", n.Load(n.Region(s.buffer)), 1), [x for t in out[i + 1:] for x in walk(t)]
+        if sum(isinstance(x, n.Buffer) and x.name == s.buffer.name for x in uses) == sum(x == asked for x in uses):
+            out[i:] = [transform(t, lambda _, x, asked=asked, cond=c.cond: cond if x == asked else x) for t in out[i + 1:]]  # type: ignore[misc]  # of this turn
+    return tuple(out)
 
 
 def _unnamed(block: n.Block, static: frozenset[str]) -> n.Block:
