@@ -34,7 +34,7 @@ from kir.surface.launches.reach import (
     small_sizes,
     tiles,
 )
-from kir.surface.launches.reached_by import least_with, multiples, product_of_sizes, rows_of, sizes_reached_by
+from kir.surface.launches.reached_by import elements, least_with, multiples, powers_within, product_of_sizes, rows_of, sizes_reached_by
 from kir.surface.launches.values import evaluated
 from kir.surface.launches.whole import deciding
 
@@ -157,7 +157,7 @@ def _whole_parts(binding: Binding, runs: _Runs, names: Sequence[str]) -> _Fitted
         tried = [sizes for primes in PRIMES if (sizes := small_sizes(loose.changed(facts=[*loose.facts, *larger]), primes)) is not None]
         ends = [found.ends if (found := runs.at(sizes)) is not None else {} for sizes in tried]
         reached = [(end.get(name, 0), have, binding.tensors[name].role == "out") for name in names
-                   for end, have in zip(ends, _elements(loose, name, tried), strict=True)]
+                   for end, have in zip(ends, elements(loose, name, tried), strict=True)]
         if tried and all(0 < end <= have and (end == have or not written) for end, have, written in reached):  # all of what it makes is made
             best = replace(best, binding=loose)
     return best
@@ -242,7 +242,7 @@ def _fitted(binding: Binding, made: _Runs, names: Sequence[str]) -> _Fitted:
         further = rising if sum(_reached(found, names) for found in rising) > sum(_reached(found, names) for found in further) else further
     most = [found for sizes in tried if (found := made.at(sizes, MOST_PLACES)) is not None] if further else []  # as far as whatever they hold
     taken = [*(f"{x} // {by}" for x, by in (*tiles(program, binding.sizes), *parted(program, binding.sizes))), *shares(program, binding.sizes)]
-    candidates = list(_candidates(binding, tried, [*dict.fromkeys((*taken, *_parts(binding)))]))
+    candidates = list(_candidates(binding, tried, [*dict.fromkeys((*taken, *powers_within(binding)))]))
     shapes: dict[str, Sequence[str | int]] = {}
     loose = 0
     known, facts = list(binding.sizes), list(binding.facts)
@@ -282,29 +282,13 @@ def _fitted(binding: Binding, made: _Runs, names: Sequence[str]) -> _Fitted:
     stated = [name for name in binding.tensors if name not in names]
     left = [name for name in stated if any(leaves(found, name, binding) for found in runs)]
     loose += sum(binding.tensors[name].role == "out" and any(
-        found.ends.get(name, 0) < have for found, have in zip(runs, _elements(binding, name, tried))) for name in stated)
+        found.ends.get(name, 0) < have for found, have in zip(runs, elements(binding, name, tried))) for name in stated)
     return _Fitted(shaped(binding.changed(sizes=known, facts=facts), shapes), (*(name for name in names if name not in shapes), *left), loose)
 
 
 def _reached(run: Result, names: Collection[str]) -> int:
     """How many of these tensors a run reached."""
     return sum(run.ends.get(name, 0) > 0 for name in names)
-
-
-def _parts(binding: Binding) -> list[str]:
-    """Parts of sizes, by the powers of two of which facts say that they are multiples."""
-    return [f"{m[1]} // {1 << k}" for f in binding.facts if (m := re.fullmatch(r"(\w+) % (\d+) == 0", f)) for k in range(1, int(m[2]).bit_length())
-            if int(m[2]) % (1 << k) == 0]
-
-
-def _elements(binding: Binding, name: str, tried: Sequence[Mapping[str, int]], beside: int = -1) -> list[int]:
-    """How many elements a tensor has at each of these sizes, an axis `beside` left out; 0 for one that is not dense, or whose shape is open."""
-    t, held = binding.tensors[name], {x: n.Var(x, I32) for x in binding.sizes}
-    try:
-        parts = list(expressions({str(k): d for k, d in enumerate(t.shape) if k != beside}, held, "extent").values())
-    except KirError:
-        return [0] * len(tried)
-    return [math.prod(evaluated(e, sizes) or 0 for e in parts) if t.strides is None else 0 for sizes in tried]
 
 
 def _agreed(binding: Binding, made: _Runs, candidates: Sequence[_Shape], ends: Sequence[int], name: str) -> _Shape | None:
@@ -543,7 +527,7 @@ def _as_reached(binding: Binding, made: Callable[[Binding], n.Program], examples
     if runs[0] is not None and runs[-1] is None and (lean := small_sizes(bare, LEAN)) is not None:  # too large a run
         tried[-1], runs[-1] = lean, ran(program, lean)
     further = [ran(program, sizes, MORE_PLACES) for sizes in tried]
-    parts = [*_parts(bare), *parts_as_seen(examples, bare.sizes, [size for _, _, size in _lone(binding)])]
+    parts = [*powers_within(bare), *parts_as_seen(examples, bare.sizes, [size for _, _, size in _lone(binding)])]
     candidates = list(_candidates(shaped(bare, dict.fromkeys(names, (UNSTATED,))), tried, parts))
     for name in names:
         ends = [0 if found is None or leaves(found, name, bare) else found.ends.get(name, 0) for found in runs]
@@ -554,7 +538,7 @@ def _as_reached(binding: Binding, made: Callable[[Binding], n.Program], examples
             found = _two_axes(binding, bare, name, [axis, *more], ends, tried)
         elif not more and len(shape) > 1:
             rows = [(-(-end // each), 0) if each and axis == 0 else divmod(end, each) if each else (0, 1)
-                    for end, each in zip(ends, _elements(binding, name, tried, axis))]  # of the last row perhaps not all
+                    for end, each in zip(ends, elements(binding, name, tried, axis))]  # of the last row perhaps not all
             one = next((c for c in candidates if len(c.of) == 1 and [(k, 0) for k in c.elements] == rows and as_seen(examples, [shape[axis]], c.of)), None)
             found = None if one is None else [*shape[:axis], *one.of, *shape[axis + 1:]]
         else:
@@ -572,7 +556,7 @@ def _two_axes(binding: Binding, bare: Binding, name: str, axes: Sequence[int], e
     """A shape with two sizes of other tensors for two extents that nothing else mentions, which make it as large as it is reached: in the order, and at the
     axes, that they have in another tensor where that is so. None where no two do."""
     shape = binding.tensors[name].shape
-    rest = _elements(shaped(bare, {name: [1 if k in axes else d for k, d in enumerate(shape)]}), name, tried)
+    rest = elements(shaped(bare, {name: [1 if k in axes else d for k, d in enumerate(shape)]}), name, tried)
     pairs = [(a, b) for a, b in permutations(bare.sizes, 2)
              if all(each and sizes[a] * sizes[b] * each == end for sizes, each, end in zip(tried, rest, ends, strict=True))]
     others = [list(map(str, t.shape)) for other, t in binding.tensors.items() if other != name]

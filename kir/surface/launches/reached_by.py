@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol, TypeVar
 
+from kir.base.diagnostic import KirError
 from kir.ir import nodes as n
+from kir.ir.binding import Binding, expressions
 from kir.ir.build import polynomial
 from kir.ir.printer import expr_text
 from kir.ir.types import I32
 from kir.ir.visit import names_read, regions, walk
+from kir.surface.launches.values import evaluated
 
 MOST_PRODUCT = 7
 """Sizes of which a tensor's length may be the product where it is exactly as large as what is reached."""
@@ -162,3 +167,19 @@ def product_of_sizes(ends: tuple[int, ...], sizes: tuple[tuple[str, tuple[int, .
                 rest := product_of_sizes(tuple(end // v for end, v in zip(ends, values)), sizes[k + 1:], most - 1)) is not None:
             return (name, *rest)
     return None
+
+
+def powers_within(binding: Binding) -> list[str]:
+    """Parts of sizes, by the powers of two of which facts say that they are multiples."""
+    return [f"{m[1]} // {1 << k}" for f in binding.facts if (m := re.fullmatch(r"(\w+) % (\d+) == 0", f)) for k in range(1, int(m[2]).bit_length())
+            if int(m[2]) % (1 << k) == 0]
+
+
+def elements(binding: Binding, name: str, tried: Sequence[Mapping[str, int]], beside: int = -1) -> list[int]:
+    """How many elements a tensor has at each of these sizes, an axis `beside` left out; 0 for one that is not dense, or whose shape is open."""
+    t, held = binding.tensors[name], {x: n.Var(x, I32) for x in binding.sizes}
+    try:
+        parts = list(expressions({str(k): d for k, d in enumerate(t.shape) if k != beside}, held, "extent").values())
+    except KirError:
+        return [0] * len(tried)
+    return [math.prod(evaluated(e, sizes) or 0 for e in parts) if t.strides is None else 0 for sizes in tried]

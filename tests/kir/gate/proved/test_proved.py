@@ -322,7 +322,8 @@ kernel main grid (b: N) threads 1
     assert done.status("race") == race and done.unsaid == said, (done.unsaid, done.findings)
 
 @pytest.mark.parametrize(("count", "given", "race"), [
-    ("O[g + 1] - first", ("0 <= O[...] <= T, and it never falls",), "proved"), ("O[g + 1] - first + 1", ("the numbers in 'O' rise",), "refuted"), ("T - first", (), "refuted")])
+    ("O[g + 1] - first", ("0 <= O[...] <= T, and it never falls",), "proved"),
+    ("O[g + 1] - first + 1", ("the numbers in 'O' rise",), "refuted"), ("T - first", (), "refuted")])
 def test_parts_of_an_axis_are_apart_where_offsets_do_not_fall_and_that_is_said(count: str, given: tuple[str, ...], race: str) -> None:
     program = parse_program(HEAD + f"""  size G: i32
   size T: i32
