@@ -87,6 +87,8 @@ class Template:
         """The place whose element a load reads; None for a load of something else."""
         if not isinstance(x, n.Load) or replace(x, at=self.load.at) != self.load or x.at.buffer != self.load.at.buffer:
             return None
+        if len(x.at.index) != len(self.load.at.index):
+            return None  # the tensor as a whole
         out: list[n.Expr] = []
         for d, (have, want) in enumerate(zip(x.at.index, self.load.at.index, strict=True)):
             if not (isinstance(have, n.Expr) and isinstance(want, n.Expr)):
