@@ -158,7 +158,8 @@ def _whole_parts(binding: Binding, runs: _Runs, names: Sequence[str]) -> _Fitted
         ends = [found.ends if (found := runs.at(sizes)) is not None else {} for sizes in tried]
         reached = [(end.get(name, 0), have, binding.tensors[name].role == "out") for name in names
                    for end, have in zip(ends, elements(loose, name, tried), strict=True)]
-        if tried and all(0 < end <= have and (end == have or not written) for end, have, written in reached):  # all of what it makes is made
+        if tried and all(0 < end <= have and (end == have or not written) for end, have, written in reached) and (  # all of what it makes is made
+                _fitted(binding.changed(facts=[f for f in (*loose.facts, *larger) if f in best.binding.facts]), runs, names).amiss <= best.amiss):
             best = replace(best, binding=loose)
     return best
 
