@@ -55,9 +55,12 @@ SLOW = 1.1
 """Times as fast as the rival below which the page says of a row how far it is from what the device allows."""
 NEAR = 0.95
 """The part of the rate that a device allows at most from which nothing is left to be had."""
+APART = 0.05
+"""The part by which a rival's times of two runs differ from which on a row says both."""
 ASKED, HEAD_SIZE = 1.25, 64
 """The geometric mean that is asked for; elements of a head of attention."""
-HEAD = ("instance", "problem", "ours", "95 %", "FlagGems", "times as fast", "at most", "surface", "plan", "steps taken, left out", "measured", "on", "remark")
+HEAD = ("instance", "problem", "ours", "95 %", "FlagGems", "times as fast", "at most", "surface", "plan", "steps taken, left out", "measured", "run, s",
+        "on", "remark")
 
 
 class Asked(Protocol):
@@ -96,8 +99,8 @@ def heldout(out: Path, seconds: float, only: str = "", workers: int = 0, ahead: 
     count = workers or max(1, len(os.sched_getaffinity(0)) - 1)
     with Gpu.open() as gpu:
         gpu.peaks  # noqa: B018  # measured once before anything else works here, which also makes the harness
-        about = {"device": gpu.about["name"], "command": f"python -m benchmarks.optimize heldout --on gpu --seconds {seconds:g}",
-                 "when": time.strftime("%Y-%m-%d"), "bandwidth": gpu.peaks["bandwidth"]}
+        about = {"device": gpu.about["name"], "command": "python -m benchmarks.optimize heldout --on gpu --seconds N", "when": time.strftime("%Y-%m-%d"),
+                 "run": seconds, "bandwidth": gpu.peaks["bandwidth"]}
         untimed = [i for i in wanted if not (rows.rows.get(INSTANCES[i].name) or {}).get("rival_seconds")]
         for row in (rows.rows[INSTANCES[i].name] for i in untimed if INSTANCES[i].name in rows.rows):
             rows.rows[row["instance"]] = _again(row)
@@ -121,7 +124,7 @@ def heldout(out: Path, seconds: float, only: str = "", workers: int = 0, ahead: 
                 row = {**made["row"], **{k: v for k, v in before.items() if k.startswith("rival")}}
             except Lost:
                 row = {**before, "remark": "it ended its process", "took": EACH_SECONDS}
-            rows.keep(_beside({**row, "when": about["when"]}), about)
+            rows.keep(_beside({**row, "when": about["when"], "run": about["run"]}), about)
             print(json.dumps({k: row.get(k) for k in ("instance", "seconds", "plan", "remark", "took")}), flush=True)
             if len(row["tried"]) < min(MOST, len(found.get(i, ()))) and row.get("took", 0.0) < EACH_SECONDS and time.monotonic() < until - ENDING - GATING:
                 begin(i)
@@ -137,7 +140,7 @@ def heldout(out: Path, seconds: float, only: str = "", workers: int = 0, ahead: 
                     if said in begun:
                         ended(*begun.pop(said))
                     elif (one := INSTANCES[timing.pop(said)]) and said.exception() is None:
-                        row = rows.rows.get(one.name) or {**_empty(one), "when": about["when"]}
+                        row = rows.rows.get(one.name) or {**_empty(one), "when": about["when"], "run": about["run"]}
                         rows.keep(_beside({**{k: v for k, v in row.items() if not k.startswith("rival")}, **said.result()}), about)
         finally:
             for each in compiling:
@@ -207,8 +210,9 @@ def joined(given: Path, out: Path) -> int:
         before = mine.rows.get(row["instance"], row)
         known = {t["candidate"] for t in row["tried"]}
         tried = [*(t for t in before["tried"] if t["candidate"] not in known), *row["tried"]]
-        better = max(row, before, key=lambda r: r.get("times_faster") or 0.0)
-        mine.keep({**better, "when": better.get("when", about["when"]), "tried": tried}, about)
+        better, other = sorted((row, before), key=lambda r: r.get("times_faster") or 0.0, reverse=True)
+        rival = better if other is better else other
+        mine.keep({**better, "when": better.get("when", about["when"]), "tried": tried, "rival_other": rival.get("rival_seconds")}, about)
     return 0 if timed else 1
 
 
@@ -381,8 +385,8 @@ def _table(rows: list[dict[str, Any]], about: Mapping[str, Any]) -> Iterator[str
     yield "# Held-out instances beside FlagGems' Triton kernels"
     yield ""
     yield (
-        f"Made by `{about['command']}` on {about['device']}, {about['when']}. Both sides of a row timed in one run, in the same way; medians; a row that "
-        "later runs go on with keeps its rival's time. "
+        f"Made by `{about['command']}` on {about['device']}, last on {about['when']}; N is a row's `run, s`. Both sides of a row timed in one run, in the "
+        "same way; medians; a row that later runs go on with keeps its rival's time. "
         f"Ours were right at secret shapes on the device. {len(ratios)} of {len(rows)} rows have both times: "
         f"{sum(r >= 1.0 for r in ratios)} at 1.0 or more, geometric mean {mean:.3f}."
     )
@@ -409,7 +413,9 @@ def _table(rows: list[dict[str, Any]], about: Mapping[str, Any]) -> Iterator[str
         spread = f"{r['low'] * 1e6:.1f} .. {r['high'] * 1e6:.1f}" if r["seconds"] else ""
         rival = f"{r['rival_seconds'] * 1e6:.1f} us" if r.get("rival_seconds") else ""
         theirs = f"FlagGems: {r['rival_remark']}" if r.get("rival_remark") and not rival else ""
-        remark = "; ".join(x for x in (r.get("remark", ""), theirs) if x)
+        other = r.get("rival_other")
+        twice = f"FlagGems took {other * 1e6:.1f} us in the other run" if other and rival and abs(other / r["rival_seconds"] - 1.0) > APART else ""
+        remark = "; ".join(x for x in (r.get("remark", ""), theirs, twice) if x)
         cells = (
             r["instance"],
             r["problem"],
@@ -422,6 +428,7 @@ def _table(rows: list[dict[str, Any]], about: Mapping[str, Any]) -> Iterator[str
             r.get("plan", ""),
             f"{r.get('taken', '')}, {r.get('left', '')}",
             len(r["tried"]),
+            f"{r['run']:g}" if r.get("run") else "",
             r.get("when", about["when"]),
             remark,
         )

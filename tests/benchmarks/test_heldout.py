@@ -69,6 +69,12 @@ def test_instances_are_measured_some_candidates_at_a_time_beside_their_rivals(tm
     page = (tmp_path / "optimize-heldout.md").read_text()
     assert "1.00 TB/s" in page and "| 2.000 | 0.95 |" in page, "25 MB take 25 us at that rate"
     assert "1 of 2 rows have both times: 1 at 1.0 or more, geometric mean 2.000" in page and "it ended its process" in page
+    assert "| 9 | 60 | " in page and "seconds N" in page, "each row says how long its run was"
+    other, now = tmp_path / "other", {**rows["mm 2048"], "rival_seconds": 36e-6, "times_faster": 3.0, "run": 90.0}
+    other.mkdir()
+    (other / "optimize-heldout.json").write_text(json.dumps({"about": {"command": "c", "device": "d", "when": "w", "bandwidth": 1e12}, "rows": [now]}))
+    assert held.joined(other, tmp_path) == 0
+    assert "| 90 | " in (page := (tmp_path / "optimize-heldout.md").read_text()) and "FlagGems took 24.0 us in the other run" in page
     again = held._again({**rows["mm 2048"], "took": 90.0})
     assert not any(t.get("gated", True) for t in again["tried"]) and again["took"] == 0.0, "both sides are of one run"
     assert Proposed(**asdict(PROPOSED[0])) == PROPOSED[0], "a proposal crosses between processes"
