@@ -198,6 +198,7 @@ def _in_memory(program: n.Program, site: Site, context: Context) -> Verdict:
         if r.buffer.space == "global":
             continue
         for i, d in zip(r.index, r.buffer.shape, strict=False):
+            first = i if isinstance(i, n.Expr) else i.lo
             last = i if isinstance(i, n.Expr) else build.add(i.lo, build.mul(_count(i.step, i.lo), build.sub(_count(i.extent, i.lo), 1)))
             if loop.var.name in names_read(last) and not isinstance(last.type, DType):
                 return unknown(f"'{r.buffer.name}' is read by a tile of indices that counts on", needs="an index for each dimension")
@@ -206,6 +207,8 @@ def _in_memory(program: n.Program, site: Site, context: Context) -> Verdict:
                 text = f"past the end of the loop '{r.buffer.name}' is accessed outside its {dim_text(d)} elements"
                 return unknown(text, needs=f"memory of {params.extent} elements") if size is None else refuted(
                     text, f"{loop.var.name} = {size} in {region_text(r)}", needs=f"an extent of {size}, or memory that is as long")
+            if loop.var.name in names_read(last) and not _natural(first, known):
+                return unknown(f"past the end of the loop '{r.buffer.name}' may be accessed below its first element", needs="an index that does not count down")
     return proved("memory of the CTA's own is as long as the loop")
 
 

@@ -95,7 +95,7 @@ class Library:
             made = self._trait(f"{text(name)}_v", args, node)
             if made is not None:
                 return made
-        if text(name) == "integral_constant" and member == "value":
+        if text(name) == "integral_constant" and member == "value" and len(args) > 1:
             return args[1]
         raise NotUnderstood(f"'{text(node)}'", node)
 
@@ -110,8 +110,10 @@ class Library:
         match name:
             case "is_same_v" if len(types) == 2:
                 return truth(types[0] == types[1])
-            case "is_same_v":
+            case "is_same_v" | "always_false_v" | "dependent_false_v":
                 return truth(False)
+            case _ if not types:
+                return None
             case "is_floating_point_v":
                 return truth(isinstance(types[0], Prim) and types[0].dtype in (F32, F64))
             case "is_integral_v":
@@ -126,8 +128,6 @@ class Library:
                 return truth(isinstance(types[0], Ptr))
             case "is_void_v":
                 return truth(str(types[0]) == "void")
-            case "always_false_v" | "dependent_false_v":
-                return truth(False)
             case "is_class_v":
                 return truth(isinstance(types[0], (Rec, Vec)))
             case "extent_v":
@@ -154,11 +154,11 @@ class Library:
             case "opmath_type" | "acc_type" if types and isinstance(types[0], Prim) and (len(args) < 2 or constant(args[1]) != 0):
                 narrow = types[0].dtype.is_float and types[0].dtype.bits < 32
                 return Prim(F32) if narrow else Prim(I64) if name == "acc_type" and types[0].dtype.is_integer else types[0]
-            case "remove_pointer_t":
-                return types[0].to if types and isinstance(types[0], Ptr) else types[0]
-            case "add_pointer_t":
+            case "remove_pointer_t" if types:
+                return types[0].to if isinstance(types[0], Ptr) else types[0]
+            case "add_pointer_t" if types:
                 return Ptr(types[0])
-            case "add_const_t":
+            case "add_const_t" if types:
                 return types[0]
             case "make_unsigned_t" | "make_signed_t" if types and isinstance(types[0], Prim):
                 return Prim(DTYPES[f"{'u' if 'unsigned' in name else 'i'}{types[0].dtype.bits}"])

@@ -14,7 +14,7 @@ from ..symbols.classes import Rec, is_static, leaf
 from ..symbols.symbols import Alias, ClassTemplate, Enumerator, EnumType, Function, Scope, Value, Variable
 from ..types.c_types import Arr, Auto, CType
 from ..types.errors import NotUnderstood, endless
-from ..values.conversions import convert
+from ..values.conversions import convert, scalar
 from ..values.loads import rvalue
 from ..values.memory import Place, Store
 from ..values.reading import MAX_CALLS, Reading
@@ -150,9 +150,7 @@ def enumerator(r: Reading, e: Enumerator) -> Value:
         return rvalue(r, r.value(e.init, e.scope))
     if e.after is None:
         return integer(0)
-    before = rvalue(r, enumerator(r, e.after))
-    assert isinstance(before, Scalar)
-    return Scalar(build.add(before.expr, 1))
+    return Scalar(build.add(scalar(r, enumerator(r, e.after)), 1))
 
 
 def device_tensor(r: Reading, d: Variable, node: Node, constant: bool) -> Value | None:

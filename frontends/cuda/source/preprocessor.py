@@ -112,7 +112,7 @@ class Preprocessor:
             word, rest = m[1], m[2].replace("\\\r\n", " ").replace("\\\n", " ")
             where = Origin.of(file, source, m.start() + len(m[0]) - len(m[0].lstrip()), m.end())
             if word == "pragma" and reading and rest.split()[:1] == ["unroll"]:
-                how = self._text(rest.split(None, 1)[1] if len(rest.split(None, 1)) > 1 else "").strip()
+                how = self._text(rest.split(None, 1)[1] if len(rest.split(None, 1)) > 1 else "", where).strip()
                 before = next((x for x in (p.rstrip() for p in reversed(pieces)) if x), "")
                 if before.endswith(")"):  # the whole body of a loop or branch: an attribute may stand there, a line of its own may not
                     inner = how[1:-1] if how.startswith("(") and how.endswith(")") else how
@@ -145,7 +145,7 @@ class Preprocessor:
                 case "undef":
                     self.macros.pop(rest.strip(), None)
                 case "include":
-                    name = rest.strip() if rest.strip()[:1] in ('"', "<") else self._text(rest).strip()
+                    name = rest.strip() if rest.strip()[:1] in ('"', "<") else self._text(rest, where).strip()
                     if len(name) > 2:
                         include(name[1:-1], name[0] == '"', where)
                 case "pragma" if rest.split()[:1] == ["once"]:
@@ -185,10 +185,10 @@ class Preprocessor:
 
         text = re.sub(r"\bdefined\s*(?:\(\s*(\w+)\s*\)|(\w+))", asked, self._with_questions(rest))
         text = re.sub(r"\b__has_include\s*\(\s*([<\"])([^>\"]*)[>\"]\s*\)", lambda m: "1" if self.known_headers(m[2], m[1] == '"') else "0", text)
-        tokens = [t for t in _TOKEN.findall(self._text(text)) if not t.isspace()]
+        tokens = [t for t in _TOKEN.findall(self._text(text, where)) if not t.isspace()]
         try:
             return bool(Arithmetic(tokens).value())
-        except (ValueError, ZeroDivisionError, IndexError) as bad:
+        except (ValueError, ZeroDivisionError, IndexError, RecursionError) as bad:
             raise error("KIR-F203", f"this condition cannot be evaluated: {' '.join(tokens)[:80]}", origin=where) from bad
 
     def _with_questions(self, rest: str) -> str:
@@ -202,8 +202,12 @@ class Preprocessor:
         return rest
 
     # --------------------------------------------------------------------------------------------------------------- expansion
-    def _text(self, text: str) -> str:
-        return "".join(self._expanded(_TOKEN.findall(text), frozenset(), 0))
+    def _text(self, text: str, where: Origin) -> str:
+        """A directive's text, macros in it replaced."""
+        try:
+            return "".join(self._expanded(_TOKEN.findall(text), frozenset(), 0))
+        except RecursionError:
+            raise error("KIR-F204", "a macro of this directive expands without end", origin=where) from None
 
     def _expand_into(self, blank: str, start: int, stop: int, put: Callable[[str, int, bool], None], file: str, source: str) -> None:
         """The text of a stretch without directives, macros in it replaced."""

@@ -113,19 +113,16 @@ def assign(r: Reading, to: Value, v: Value) -> None:
     """Write a value to a place of a known type."""
     match to:
         case Apart():
-            made = convert(r, v, Prim(to.at.buffer.dtype))
-            assert isinstance(made, Scalar)
-            r.m.emit(n.Store(to.at, made.expr))
+            r.m.emit(n.Store(to.at, _number(r, v, Prim(to.at.buffer.dtype)).expr))
         case Located(type=Prim() as kind) if isinstance(v, (Word, Remote)):
             before = r.words.get(id(to.place.store))
             if before is not None and before[1] is not r.m.block:
                 raise NotUnderstood(f"the bits of an address in '{to.place.store.name}', which a branch or a loop changes")
             r.words[id(to.place.store)] = (convert(r, v, kind), r.m.block)
         case Located(type=Prim() as kind):
-            made = convert(r, v, kind)
+            made = _number(r, v, kind)
             r.words.pop(id(to.place.store), None)
             r.starts.pop(id(to.place.store), None)
-            assert isinstance(made, Scalar)
             narrow = to.place.store.narrower(kind.dtype)
             if narrow is not None:
                 r.m.emit(n.Store(to.place.region(narrow, kind.dtype.bits // narrow.bits), unpack_bits(made.expr, narrow), cache=to.place.policy))
@@ -147,6 +144,14 @@ def assign(r: Reading, to: Value, v: Value) -> None:
             _store_wide(r, to, convert(r, v, to.type))
         case _:
             raise NotUnderstood("an assignment to something that is no place")
+
+
+def _number(r: Reading, v: Value, t: Prim) -> Scalar:
+    """What is written to a place of a number. Raises NotUnderstood for what converts to none: an address keeps being one."""
+    made = convert(r, v, t)
+    if not isinstance(made, Scalar):
+        raise NotUnderstood(f"{type(made).__name__.lower()} in a place of type {t}, which holds a number")
+    return made
 
 
 def _store_wide(r: Reading, to: Located, v: Value) -> None:

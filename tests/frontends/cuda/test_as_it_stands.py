@@ -43,10 +43,14 @@ def reasons(file: Path, kernel: str = "k") -> list[str]:
 
 @pytest.mark.parametrize(("text", "said"), [
     ("__global__ void k(float* x) {\n  int n = x;\n  n = n + 1;\n  x[0] = n;\n}\n", "'n', of type int, begins with a value that is no number"),
+    ("__global__ void k(float* x) {\n  for (int j = -1; j = x; ++ +j) {\n  }\n}\n", "pointer in a place of type int, which holds a number"),
+    ("__global__ void k(float* x, add_pointer_t, float* z) {\n  x[0] = 1.f;\n}\n", "the type 'add_pointer_t'"),
+    ("__global__ void k(float* x) {\n  x[0] = std::is_void_v<3> + std::integral_constant<int>::value;\n}\n", "'std::integral_constant<int>::value'"),
+    ("__global__ void k(float* x) {\n  enum { A = x, B };\n  x[0] = B;\n}\n", "where a number is needed"),
     ("__global__ void k(float* x) {\n  x[blockIdx.w] = 1.f;\n}\n", "the component 'w'"),
     ("__device__ int f(float v) {\n  int n;\n  ;\n  return n;\n}\n__global__ void k(float* x) {\n  x[0] = f(1.f);\n}\n", "")])
 def test_what_random_sources_found_stays_text_or_is_read(tmp_path: Path, text: str, said: str) -> None:
-    """Exceptions before: a number from a pointer, a fourth axis, an empty statement between a declaration and a return."""
+    """Exceptions before: a number from a pointer, names of templates alone, a fourth axis, an empty statement between a declaration and a return."""
     found = reasons(written(tmp_path, text))
     assert said in found[0] if said else not found, found
 

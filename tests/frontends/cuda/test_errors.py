@@ -13,6 +13,7 @@ from tests.frontends.cuda.reading import read
 from tests.frontends.reading import opaque_statements
 
 KERNEL = "__global__ void k(float* x) { x[threadIdx.x] = 1.f; }\n"
+DOUBLED = "".join(f"#define {a} {f'{b} ' * 8}\n" for a, b in zip("ABCDEFG", "BCDEFGH", strict=True)) + "#define H 1 + 1 + 1 + 1 +\n"
 
 
 def refused(tmp_path: Path, source: str, kernel: str = "k", binding: str = "") -> Diagnostic:
@@ -32,9 +33,10 @@ def refused(tmp_path: Path, source: str, kernel: str = "k", binding: str = "") -
     ("#if 1\n" + KERNEL, "KIR-F203", 1),
     ("#endif\n" + KERNEL, "KIR-F203", 1),
     ("#if FOO(\n#endif\n" + KERNEL, "KIR-F203", 1),
+    ("#if ~" + "(" * 99 + "\n#endif\n" + KERNEL, "KIR-F203", 1),
+    (DOUBLED + "#if A\n#endif\n" + KERNEL, "KIR-F204", 9),
     ("#if __CUDA_ARCH__ < 900\n#error needs Hopper\n#endif\n" + KERNEL, "KIR-F205", 2),
-    ("#define A B B B B B B B B\n#define B C C C C C C C C\n#define C D D D D D D D D\n#define D E E E E E E E E\n#define E F F F F F F F F\n"
-     "#define F G G G G G G G G\n#define G H H H H H H H H\n#define H 1 + 1 + 1 + 1 +\n__global__ void k(float* x) { x[0] = A 0; }", "KIR-F204", 9),
+    (DOUBLED + "__global__ void k(float* x) { x[0] = A 0; }", "KIR-F204", 9),
     ("__device__ int f(int n) { return f(n + 1); }\n__global__ void k(int* x) { x[0] = f(0); }", "KIR-F207", 1),
     ("template <int N> __device__ int f() { return f<N + 1>() + 1; }\n__global__ void k(int* x) { x[0] = f<0>(); }", "KIR-F207", 1),
     ('__global__ void k(int* x) { asm volatile("add.s32 %0, %1;" : "=r"(x[0]) : "r"(x[1])); }', "KIR-F302", 1),
