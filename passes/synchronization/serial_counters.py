@@ -75,8 +75,8 @@ class SerialCounters(Pass):
     claim: ClassVar[str] = "Updates meet in the CTA's own memory, and global memory sees each counter once a CTA."
     provides: ClassVar[tuple[str, ...]] = ("shared",)
     preconditions: ClassVar[tuple[Precondition, ...]] = (
-        Precondition("KIR-P451", "validity", "hardware", "shared memory holds the counters", _fits),
-        Precondition("KIR-P452", "profit", "numerics", "the order of the updates does not change the result", _exact))
+        Precondition("KIR-P498", "validity", "hardware", "shared memory holds the counters", _fits),
+        Precondition("KIR-P499", "profit", "numerics", "the order of the updates does not change the result", _exact))
 
     buffer: str = ""
 

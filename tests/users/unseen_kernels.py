@@ -338,7 +338,7 @@ def run(x, cos, w, groups):
     turn[(x.shape[0], groups)](x, cos, out, w, groups, C, C // groups, HEAD=x.shape[2])
 if __name__ == "__main__":
     run(torch.randn(16, 8, 64), torch.randn(16, 32), torch.randn(32), 8)
-""", {"cos": ["n", 32]}, {"HEAD": 64}, scalars={"CG": "C // 8"}, grid=["n", 8]), "turn"),
+""", {"cos": ["n", 32]}, {"HEAD": 64}, ("C % 8 == 0",), scalars={"CG": "C // 8"}, grid=["n", 8]), "turn"),
 }
 
 TILELANG = Unseen("""import tilelang

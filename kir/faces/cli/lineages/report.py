@@ -1,4 +1,4 @@
-"""lay lineages side by side in one HTML page: intents in rows, lineages in columns, those of one problem beside each other
+"""lay lineages side by side in one HTML page: intents in rows, lineages in columns, problem by problem
 
 Each LINEAGE is a folder that `kir lineage` wrote (which holds a report of its own), or the lineage.json in it. `-o FILE.svg` draws the
 chain of one lineage alone, for a page of your own.
@@ -20,7 +20,7 @@ def command(
     output: Annotated[Path, typer.Option("--output", "-o", callback=can_be_written, help="the HTML file to write, or with .svg the picture of one lineage")
                       ] = Path("report.html"),
 ) -> Result:
-    """Lay lineages side by side in one HTML page: intents in rows, lineages in columns, those of one problem beside each other."""
+    """Lay lineages side by side in one HTML page: intents in rows, lineages in columns, problem by problem."""
     from kir.base.diagnostic import usage
     from kir.base.store import write_atomic
     from kir.faces.report.page import picture
