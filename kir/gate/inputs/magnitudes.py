@@ -132,8 +132,8 @@ class _Bounds:
                 return found
             case n.Select():
                 return self._size(e.a).with_(self._size(e.b))
-            case n.Binary(op="tdiv" | "floordiv" | "shr", a=a, b=n.Const(value=int(by))) if by >= 0:
-                return self._size(a)  # no larger than it was
+            case n.Binary(op="tdiv" | "floordiv" | "shr", a=x, b=n.Const(value=int(by))) if by >= 0:
+                return self._size(x)  # no larger than it was
             case n.Unary(op="neg"):
                 return self._held(self._size(e.x), e)
             case n.Binary(op=op) if op in n.COMPARISONS:
