@@ -72,7 +72,7 @@ class Places:
                 out[-2:] = end - 1
                 out[:1] = 0 if count > 2 else out[:1]
             case 1:
-                out = rising(shape, end, random).reshape(-1)
+                out = rising(shape, end, random, most=3 if self.rises and turn % 2 == 0 else None).reshape(-1)
             case 2:
                 out = end - 1 - random.permutation(max(end, count))[:count] % end
                 out[count // 2] = end - 1
@@ -83,10 +83,13 @@ class Places:
         return out.reshape(shape).astype(numpy_dtype(dtype.name))
 
 
-def rising(shape: tuple[int, ...], end: int, random: np.random.Generator) -> Array:
-    """Numbers that rise along the last axis, from 0 to `end` - 1 in each row, most of it in one step."""
-    after = np.arange(shape[-1] if shape else 1) >= random.integers(0, max(1, shape[-1] if shape else 1), (*shape[:-1], 1))
-    out = np.sort(np.where(random.integers(0, 4, shape) == 0, random.integers(0, end, shape), np.broadcast_to(after, shape) * (end - 1)), axis=-1)
+def rising(shape: tuple[int, ...], end: int, random: np.random.Generator, most: int | None = None) -> Array:
+    """Numbers that rise along the last axis, from 0 to `end` - 1 in each row, most of it in one step; the others, of about a fourth, are any, or (in a row of
+    more than `most`) of about `most`: where there are many, the longest part is a short one else."""
+    count = shape[-1] if shape else 1
+    after = np.arange(count) >= random.integers(0, max(1, count), (*shape[:-1], 1))
+    apart = random.integers(0, 4 if most is None else max(4, count // most), shape) == 0
+    out = np.sort(np.where(apart, random.integers(0, end, shape), np.broadcast_to(after, shape) * (end - 1)), axis=-1)
     if out.shape[-1:] > (1,):
         out[..., 0] = 0
     out[..., -1:] = end - 1

@@ -13,15 +13,18 @@ from kir.gate.correctness import check
 from kir.gate.covered import _bits, covered
 from kir.gate.goals import Goal, predicted, promised
 from kir.gate.gpu.relative import program_problem
-from kir.gate.inputs.places import places
+from kir.gate.inputs.places import Places, places
 from kir.gate.inputs.sets import size_sets
 from kir.gate.shapes import of_problem, of_programs
 from kir.interp import run
 from kir.interp.state.coverage import MORE, ONE, TWO
+from kir.ir.build import const
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
+from kir.ir.types import I32
 from kir.problem import Problem, load_problem, problem_names
+from kir.problem.draws import generator
 from kir.rewrite import run as rewritten
 from tests.programs import EXPERTS, SHIPPED, SKILLS, parsed
 
@@ -316,3 +319,11 @@ def test_ways_of_a_function_are_its_arguments_and_ask_for_no_sizes() -> None:
     p = parse_program("kir 1\nprogram p\n  size n: i32\n  in X: f32[n]\n  out Y: f32[n]\n  fact n >= 1\nfunction half(x: f32, k: i32) -> f32\n"
                       "  return select(k == 3, 0.0, x / 2.0)\nkernel main grid (i: n) threads 1\n  Y[i] = half(X[i], i)\n")
     assert check(p, relative_tests(p, p), "itself", relative=True).ok
+
+
+def test_a_table_of_many_offsets_has_one_long_part_in_every_other_drawing() -> None:
+    """Of fifty rows a loop with a step of 32 has to go round a second time in one, which no row does where each begins anywhere."""
+    table = Places((const(100),), skips=False, counts=False, rises=True)
+    drawn = [table.drawn((51,), {}, I32, generator("offsets", str(turn)), turn) for turn in range(8)]
+    longest = [int(np.diff(of).max()) for of in drawn if of is not None]
+    assert len(longest) == 8 and min(longest[::2]) > 32 and all(0 < x <= 99 for x in longest), longest
