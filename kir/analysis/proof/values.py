@@ -121,7 +121,7 @@ def folded(e: n.Expr) -> n.Expr:
             return both(folded(e.a), folded(e.b))
         case n.Binary() if e.op == "or":
             return either(folded(e.a), folded(e.b))
-        case n.Binary() if e.op in ("eq", "ne") and e.a == e.b:
+        case n.Binary() if e.op in ("eq", "ne") and e.a == e.b and not element_type(e.a.type).is_float:  # NaN is not itself
             return TRUE if e.op == "eq" else FALSE
         case _:
             return e
