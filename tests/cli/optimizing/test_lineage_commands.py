@@ -247,7 +247,9 @@ def test_a_lineage_is_learned_from_and_its_cards_are_a_library(learned: Path, ca
     assert set(told(capsys)) >= {"intent", "anchor", "carrier", "preconditions", "effect", "evidence", "risk", "scope", "log"}
     assert run(["skills", "search", "retain-tile", *given, "--json"]) == 0
     assert [each["intent"] for each in told(capsys)["hits"]][:1] == ["retain-tile"]
-    for card in (card for card in cards if card["state"] == "hypothesis"):
+    hypotheses = [card for card in cards if card["state"] == "hypothesis"]
+    assert hypotheses
+    for card in hypotheses:
         assert run(["skills", "why", card["name"], *given]) == 0
         told_why = capsys.readouterr().out
         assert "fewer than 3 kernels of another package or family" in told_why or " held-out trials succeeded" in told_why
