@@ -14,6 +14,8 @@ from lark import Lark, Token, Tree
 from lark.exceptions import LarkError
 from lark.tree import Meta
 
+from kir.ir.grammar.walker import walker
+
 T = Tree[Token]
 UNUSUAL = re.compile(r"[\t\r\ufeff\v\f]")
 """What a text that is printed has not: tabs, and the like."""
@@ -56,12 +58,12 @@ def tree_of_lines(lark: Callable[[], Lark], text: str) -> T | None:
 @lru_cache(maxsize=KEPT)
 def _statement(lark: Lark, text: str) -> T:
     """The tree of a statement, or of a text that stands for one."""
-    return lark.parse(text, start="stmt")
+    return walker(lark).tree(text, "stmt")
 
 
 @lru_cache(maxsize=KEPT)
 def _skeleton(lark: Lark, text: str) -> T:
-    return lark.parse(text, start="start")
+    return walker(lark).tree(text, "start")
 
 
 class _Lines:
