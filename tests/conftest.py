@@ -149,7 +149,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 def pytest_collection_finish() -> None:
     """Garbage is sought seldom, and not in what all tests share: trees are large and hold no cycles."""
-    gc.set_threshold(1_000_000, 20, 20)
+    gc.set_threshold(4_000_000, 20, 20)
     gc.freeze()
     gc.enable()
 

@@ -74,8 +74,13 @@ def run(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, i
     return _agreeing(first, second, program)
 
 
-def _result(m: tuple[Machine, dict[str, Array]]) -> Result:
-    return Result(m[1], tuple(m[0].findings.values()), m[0].counters, _writer(m[0]), _reached(m[0]), _ends(m[0]))
+_Writer = Callable[[str, tuple[int, ...]], Access | None]
+_Run = tuple[Machine, dict[str, Array], _Writer]
+"""A run that has ended, its outputs, and who wrote an element of a tensor last."""
+
+
+def _result(m: _Run) -> Result:
+    return Result(m[1], tuple(m[0].findings.values()), m[0].counters, m[2], _reached(m[0]), _ends(m[0]))
 
 
 def _reached(m: Machine) -> dict[Place, int]:
@@ -90,14 +95,20 @@ def _ends(m: Machine) -> dict[str, int]:
     return {name: -(-ends.get(id(h.memory), 0) // storage(h.buffer.dtype).itemsize) for name, h in named.items()}
 
 
-def _writer(m: Machine) -> Callable[[str, tuple[int, ...]], Access | None]:
+def _writer(m: Machine) -> _Writer:
+    """Who wrote an element last. The run is over: the machine gives up its checker, which knows it."""
+    if not m.checking:
+        return lambda name, index: None
+    checker = m.checker
+    del m.checker
+
     def found(name: str, index: tuple[int, ...]) -> Access | None:
         handle = m.globals.get(name)
-        return m.checker.writer(handle, index) if m.checking and isinstance(handle, Handle) else None
+        return checker.writer(handle, index) if isinstance(handle, Handle) else None
     return found
 
 
-def _agreeing(first: tuple[Machine, dict[str, Array]], second: tuple[Machine, dict[str, Array]], program: n.Program) -> Result:
+def _agreeing(first: _Run, second: _Run, program: n.Program) -> Result:
     """Findings of both runs, and one more for an output that depends on when asynchronous operations act (KIR-I024)."""
     merged = {**first[0].findings, **second[0].findings}
     atomics = any(isinstance(x, n.Call) and x.fn == "atomic_add" for k in program.kernels for x in walk(k))
@@ -109,7 +120,7 @@ def _agreeing(first: tuple[Machine, dict[str, Array]], second: tuple[Machine, di
             where = [int(x) for x in differ[0][:-1]]
             merged[("KIR-I024", name)] = Finding("KIR-I024", "timing", "weak" if atomics else "error",
                                                  f"{name}{where} depends on when asynchronous operations act", "", name)
-    return Result(first[1], tuple(merged.values()), first[0].counters, _writer(first[0]), _reached(first[0]))
+    return Result(first[1], tuple(merged.values()), first[0].counters, first[2], _reached(first[0]))
 
 
 def run_within(most: int, program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, int | float]) -> Result | None:
@@ -151,7 +162,7 @@ def _takes_turns(program: n.Program) -> bool:
 
 def _once(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, int | float], mode: str,
           lazy: bool, most_steps: int, coverage: Coverage | None = None, compiles: bool = False, one_error: bool = False,
-          backward: bool = False, traffic: bool = False) -> tuple[Machine, dict[str, Array]]:
+          backward: bool = False, traffic: bool = False) -> _Run:
     m = Interpreter(program, lazy=lazy, most_steps=most_steps, coverage=coverage, compiles=compiles and loops.available(),
                     one_error=one_error, backward=backward, traffic=traffic)
     m.anchors = dict(_anchor_of_each(program))
@@ -180,8 +191,12 @@ def _once(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str,
             if launch.kernel not in kernels:
                 raise error("KIR-I005", f"there is no kernel '{launch.kernel}' to launch")
             _kernel(m, kernels[launch.kernel], host, launch)
-        return m, {p.name: _gathered(m, p) for p in program.params if p.role in ("out", "inout")}
-    return m, {}
+        outputs = {p.name: _gathered(m, p) for p in program.params if p.role in ("out", "inout")}
+        return m, outputs, _writer(m)
+    m.tasks.clear()
+    m.forget_barriers()
+    m.leave_homes()
+    return m, {}, _writer(m)
 
 
 @once_for_each
@@ -321,8 +336,7 @@ def _kernel(m: Machine, k: n.Kernel, host: Frame, launch: n.Launch) -> None:
         drain(m, queue)
     while complete_one(m):
         pass
-    m.queues.clear()
-    m.cluster_homes.clear()
+    m.leave_homes()
     if m.checking:
         m.checker.end()
 

@@ -52,13 +52,15 @@ class Record:
 @dataclass(frozen=True)
 class Applied:
     """The result of `apply` on `before`. `witness` leads back: after a backward step it restores the original through `forward`,
-    after a forward step it names the site (in `program`) where `backward` applies."""
+    after a forward step it names the site (in `program`) where `backward` applies. `back` is what `backward` made of a forward step's result when that was
+    checked, the program and the witness: none of a backward, a guarded or a forced step."""
 
     before: n.Program
     program: n.Program
     witness: Witness
     told: Callable[[], Record] = field(compare=False, repr=False)
     hints: Mapping[Path, tuple[Path, ...]] = field(default_factory=dict, compare=False, repr=False)
+    back: tuple[n.Program, Witness] | None = field(default=None, compare=False, repr=False)
 
     @cached_property
     def record(self) -> Record:
@@ -211,19 +213,20 @@ def apply(program: n.Program, item: Pass, site: Site, direction: Direction = "fo
         checked = frozenset(known) if witness.guard is not None else frozenset()
     verdicts = judge(forward_program, there, context, assumed, checked)
     waived = _refuse(forward_program, there, verdicts, force, direction)
-    condition = guard_of(verdicts)
+    condition, back = guard_of(verdicts), None
     if direction == "backward" and condition != witness.guard:
         raise not_restored(program, site, "the launch plan has another guard than forward would write")
     if not waived:
         if verified:
             check(after, there.params)
         if direction == "forward":
-            undone(program, Rewritten(after, witness.path), there.params)
+            back = undone(program, Rewritten(after, witness.path), there.params)
     if direction == "forward" and condition is not None:
         after = with_guard(program, after, str(witness.path[0]), condition)
         check(after, there.params)
+        back = None
     told = partial(_record, program, after, item, site, direction, verdicts, waived, assumed, force, left, (forward_program, there), context)
-    return Applied(program, after, witness, told, hints)
+    return Applied(program, after, witness, told, hints, back)
 
 
 def _record(program: n.Program, after: n.Program, item: Pass, site: Site, direction: Direction, verdicts: Verdicts, waived: tuple[str, ...],

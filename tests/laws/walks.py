@@ -10,7 +10,11 @@ from kir.ir.measures.measure import decreases
 from kir.ir.measures.naive import is_naive
 from kir.lineage.engine import PassEngine
 from kir.problem import Problem
-from kir.rewrite import Applied, Pass, apply, each_site
+from kir.rewrite import Applied, Pass, Site, apply, each_site, judge
+from kir.rewrite.driver import rejection_reason
+
+MOST = 12
+"""Sites tried of each pass in each program that ships (`test_laws.py`); of those after them only whether they apply (`test_meaning.py`)."""
 
 
 @dataclass(frozen=True)
@@ -102,3 +106,9 @@ def held(law: Callable[[str, str], None], names: Sequence[str], program: str) ->
             broken.append(fault)
     if broken:
         raise ExceptionGroup(f"{len(broken)} of {len(names)} passes break a law on {program}", broken)
+
+
+def refused_rightly(p: n.Program, site: Site) -> bool:
+    """Whether a forward site that `apply` refuses has a precondition that does not hold, or one that a trial refuses."""
+    validity = {each.id for each in site.params.preconditions if each.kind == "validity"}
+    return not all(v for id_, v in judge(p, site) if id_ in validity) or rejection_reason(p, site) != ""

@@ -92,6 +92,7 @@ def _view(m: Machine, s: n.View, f: Frame) -> None:
         return
     if s.axes:
         f.env[s.buffer.name] = Handle(s.buffer, base.memory, shape, (), view=s, frame=f)
+        m.is_home(f)
         return
     f.env[s.buffer.name] = reinterpreted(m, s.buffer, s.at, base, f)
 

@@ -33,6 +33,7 @@ def allocate(m: Machine, b: n.Buffer, home: Frame, f: Frame) -> Handle:
     memory = Memory(b.name, b.space, 1 if b.space == "cluster" else home.lanes, size, None if b.space == "cluster" else home)
     memory.phase = b.align if b.space == "shared" and 0 < b.align < WIDEST else 0
     fill_poison(memory, b.dtype)
+    m.is_home(home)
     if m.checking:
         m.checker.adopt(memory, b, False)
     return Handle(b, memory, shape, strides, swizzles)
@@ -59,4 +60,5 @@ def reinterpreted(m: Machine, buffer: n.Buffer, at: n.Region, base: Handle, f: F
     strides, swizzles = layout_of(m, buffer, shape, f)
     needed = bytes_needed(shape, strides, swizzles, new)
     m.view_fits(buffer, start, needed, new, base, f)
+    m.is_home(f)
     return Handle(buffer, base.memory, shape, strides, swizzles, None if not start.any() else start, f)

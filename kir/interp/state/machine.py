@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -59,6 +60,8 @@ class Machine(Findings, ABC):
         self.cluster_homes: dict[Any, Frame] = {}
         self.clusters = Clusters()
         self.cluster_threads = 0
+        self.homes: dict[int, weakref.ref[Frame]] = {}
+        """Frames whose names stand for memory of their own, or seen from them: each refers to itself."""
         self.forget_barriers()
 
     def forget_barriers(self) -> None:
@@ -66,6 +69,21 @@ class Machine(Findings, ABC):
         self.mbarriers: dict[tuple[int, int], Mbarrier] = {}
         self.named: dict[tuple[Any, ...], NamedBarrier] = {}
         self.in_flight: list[Operation] = []
+
+    def is_home(self, f: Frame) -> None:
+        """Memory of a frame is named in it."""
+        self.homes[id(f)] = weakref.ref(f)
+
+    def leave_homes(self) -> None:
+        """A kernel, or the run, has ended: its memory is free now, not when Python next looks for what refers to itself."""
+        for home in self.homes.values():
+            if (f := home()) is not None:
+                f.env.clear()
+                f.queues.clear()
+                f.queue = None
+        self.homes.clear()
+        self.queues.clear()
+        self.cluster_homes.clear()
 
     # ---------------------------------------------------------------------------------------------------------------- evaluation
     @abstractmethod

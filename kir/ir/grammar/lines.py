@@ -14,11 +14,13 @@ from lark import Lark, Token, Tree
 from lark.exceptions import LarkError
 from lark.tree import Meta
 
+from kir.ir.grammar.walker import walker
+
 T = Tree[Token]
 UNUSUAL = re.compile(r"[\t\r\ufeff\v\f]")
 """What a text that is printed has not: tabs, and the like."""
-COMMENTED = re.compile(r'^(?:[^"#\n]|"(?:[^"\\\n]|\\.)*")*#', re.MULTILINE)
-"""A line with a comment, outside of texts in quotes; nor has it those."""
+COMMENTED = re.compile(r'^((?:[^"#\n]|"(?:[^"\\\n]|\\.)*")*)#[^\n]*', re.MULTILINE)
+"""A line with a comment, outside of texts in quotes, and what stands before it."""
 HEAD = re.compile(r"(?:@%?\w+ +)?(for|if|static|while|roles|role|else)\b")
 """How a line in a kernel begins that a block follows."""
 BODY = re.compile(r"(?:@%?\w+ +)?(?:kernel|function)\b")
@@ -43,12 +45,12 @@ class _Unusual(Exception):
 
 def tree_of_lines(lark: Callable[[], Lark], text: str) -> T | None:
     """The tree of a text; None for one that is wrong, or written as no printer writes it. The parser need say nothing of positions."""
-    if UNUSUAL.search(text) or ("#" in text and COMMENTED.search(text)):
+    if UNUSUAL.search(text):
         return None
-    rows = text.split("\n")
+    rows = (COMMENTED.sub(r"\1", text) if "#" in text else text).split("\n")
     lines = [Line(k, len(row) - len(row.lstrip(" ")), row.strip(" ")) for k, row in enumerate(rows, start=1) if row.strip(" ")]
     try:
-        return _Lines(lark(), lines, Line(len(rows) + (rows[-1] != ""), 0, "")).whole()
+        return _Lines(lark(), lines, Line(len(rows) + (not text.endswith("\n")), 0, "")).whole()
     except (LarkError, _Unusual):
         return None
 
@@ -56,12 +58,12 @@ def tree_of_lines(lark: Callable[[], Lark], text: str) -> T | None:
 @lru_cache(maxsize=KEPT)
 def _statement(lark: Lark, text: str) -> T:
     """The tree of a statement, or of a text that stands for one."""
-    return lark.parse(text, start="stmt")
+    return walker(lark).tree(text, "stmt")
 
 
 @lru_cache(maxsize=KEPT)
 def _skeleton(lark: Lark, text: str) -> T:
-    return lark.parse(text, start="start")
+    return walker(lark).tree(text, "start")
 
 
 class _Lines:

@@ -100,7 +100,7 @@ def _laws(cls: type[Pass], p: Program) -> Iterator[Diagnostic]:
     for site in sites(item, p):
         try:
             done = apply(p, site.params, site)
-            back, _ = undone(p, Rewritten(done.program, done.witness.path), site.params)
+            back, _ = done.back or undone(p, Rewritten(done.program, done.witness.path), site.params)
         except KirError as bad:
             if any(d.id[4] != "P" and d.id != "KIR-R006" for d in bad.diagnostics):
                 yield from bad.diagnostics

@@ -25,6 +25,8 @@ from kir.problem.draws import draw, generator, numpy_dtype
 from kir.problem.schema import Draw
 
 SLOW = 1e-4
+parse_program("kir 1\nprogram p\n")
+"""The grammar's tables are there before processes are forked: each would read them anew."""
 
 
 def serve(channel: socket.socket) -> None:
