@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import platform
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 P = TypeVar("P")
 T = TypeVar("T")
+
+
+def cores() -> str:
+    """The processors that this runs on: how many of how many, and their name."""
+    info = Path("/proc/cpuinfo")
+    names = [x.partition(":")[2].strip() for x in info.read_text(encoding="utf-8").splitlines() if x.startswith("model name")] if info.exists() else []
+    own, all_of_them = len(os.sched_getaffinity(0)), os.cpu_count()
+    return f"{own}{f' of {all_of_them}' if own != all_of_them else ''} cores of {names[0] if names else platform.machine()}"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
-import platform
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -17,6 +16,7 @@ from datetime import date
 from itertools import islice
 from pathlib import Path
 
+from benchmarks.measure import cores
 from kir.learning.corpus.proved import Job, kernels_of, proved_all, table
 
 ROOT = Path(__file__).parents[2]
@@ -57,13 +57,6 @@ def beside(jobs: Sequence[Job], folder: Path, processes: int) -> None:
         to.writelines((part / "kernels.jsonl").read_text(encoding="utf-8") for part in parts if (part / "kernels.jsonl").exists())
 
 
-def _machine() -> str:
-    """The processor that this runs on, and how many there are."""
-    info = Path("/proc/cpuinfo")
-    names = [x.partition(":")[2].strip() for x in info.read_text(encoding="utf-8").splitlines() if x.startswith("model name")] if info.exists() else []
-    return f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} cores of {names[0] if names else platform.machine()}"
-
-
 def main(words: Sequence[str] | None = None) -> None:
     """Check the sample, and write the page."""
     parser = argparse.ArgumentParser(description="What `kir check` proves over a sample of kernels.")
@@ -79,7 +72,7 @@ def main(words: Sequence[str] | None = None) -> None:
         jobs = list(islice((j for j in kernels_of(package) if j.binding is not None), given.recorded))
         parts.append((package, f"The first {len(jobs)} of the recorded kernels (`skills/packages/{package}.jsonl`): for all data and all orders of threads "
                       "and CTAs, at the sizes of their binding, where that has numbers.", jobs))
-    lines = ["# Checked for every size", "", f"Made by `python -m benchmarks.checks.checked_page OUT --recorded {given.recorded}` on {_machine()}, "
+    lines = ["# Checked for every size", "", f"Made by `python -m benchmarks.checks.checked_page OUT --recorded {given.recorded}` on {cores()}, "
              f"{date.today().isoformat()}, in {given.jobs} processes; what the words mean: [checking](../using/checking.md). What is decided depends on no "
              f"machine, but for what takes more than {SECONDS:g} seconds of processor time; the seconds do.", f"A program was run at {RUNS} sizes at most."]
     if given.jobs > 1:

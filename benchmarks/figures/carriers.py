@@ -20,7 +20,7 @@ from kir.lineage.carrier.records import save
 from kir.lineage.carrier.sessions.parallel import Job, run_many
 from kir.rewrite import run
 
-TESTS = Path(__file__).parents[2] / "tests" / "kir" / "carrier"
+TESTS = Path(__file__).parents[2] / "tests" / "kir" / "lineage" / "carrier"
 LATENCY = 10.0
 """Seconds that the local server takes for a reply: what a small model takes for a kernel."""
 FILLS = 200

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import re
 import subprocess
 import sys
@@ -28,6 +27,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+
+from benchmarks.measure import cores
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "tables" / "first-minutes.md"
@@ -106,18 +107,18 @@ def told(surface: str, kernel: str, wall: float, own: float, out: str, err: str)
 class Machine:
     """Where rows were measured: processors, their kind, and kernels side by side."""
 
-    cores: int
-    kind: str
+    cores: str
+    """How many processors of what name (`benchmarks.measure.cores`)."""
     jobs: int = 1
     shared: bool = False
     """Whether other work ran on them at the same time."""
 
     def __str__(self) -> str:
-        return f"{self.cores} cores ({self.kind}), {'one kernel' if self.jobs == 1 else f'{self.jobs} kernels'} at a time" + (
+        return f"{self.cores}, {'one kernel' if self.jobs == 1 else f'{self.jobs} kernels'} at a time" + (
             ", beside other work, so seconds of the clock are too many" if self.shared else "")
 
 
-HERE = Machine(len(os.sched_getaffinity(0)), platform.machine())
+HERE = Machine(cores())
 
 
 def page(rows: list[Minute], seconds: float, before: Mapping[str, Minute] = MappingProxyType({}), since: str = "", on: Machine = HERE) -> str:
@@ -159,7 +160,7 @@ def main() -> None:
     parser.add_argument("--shared", action="store_true", help="other work runs on this machine at the same time; the page says so")
     parser.add_argument("--commit", default="", help="what the tree is called where there is no repository")
     given = parser.parse_args()
-    rows, on, commit = [], Machine(HERE.cores, HERE.kind, given.jobs, given.shared), ""
+    rows, on, commit = [], Machine(HERE.cores, given.jobs, given.shared), ""
     if given.take:
         told, *lines = given.take.read_text(encoding="utf-8").splitlines()
         head = json.loads(told)

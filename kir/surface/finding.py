@@ -60,6 +60,12 @@ def under(reader: Frontend, path: Path, kernel: str) -> Callable[[Binding], Prog
     return made
 
 
+def _has(name: str, binding: Binding) -> str:
+    """How many elements a tensor has."""
+    shape = binding.tensors[name].shape
+    return f"{name} has {' x '.join(map(str, shape))} element{'s' * (shape != [1])}"
+
+
 def _whole(reader: Frontend, path: Path, kernel: str, found: Found) -> Found:
     """With the shapes of tensors that the host code passes on unseen; other questions stay open."""
     wanted, made = open_shapes(found.binding), under(reader, path, kernel)
@@ -68,9 +74,9 @@ def _whole(reader: Frontend, path: Path, kernel: str, found: Found) -> Found:
     given, found = found, _aligned(found, made)
     examples = found.examples or {}
     binding = with_shapes(found.binding, made, found.guessed)
-    said = [Assumed(f"{name} has {' x '.join(map(str, binding.tensors[name].shape))} element{'s' * (binding.tensors[name].shape != [1])}: all that the kernel "
-                    "reaches", ("tensors", name, "shape")) for name in wanted if "?" not in binding.tensors[name].shape]
-    said += [Assumed(f"{name} is {' x '.join(map(str, t.shape))}: as far as the kernel reaches") for name, t in binding.tensors.items()
+    said = [Assumed(f"{_has(name, binding)}: all that the kernel reaches", ("tensors", name, "shape")) for name in wanted
+            if "?" not in binding.tensors[name].shape]
+    said += [Assumed(f"{_has(name, binding)}: as far as the kernel reaches") for name, t in binding.tensors.items()
              if name not in wanted and t.shape != found.binding.tensors[name].shape]
     said += [Assumed(fact) for fact in binding.facts if fact not in found.binding.facts and not re.fullmatch(r"\w+ >= [12]", fact)]
     if not open_shapes(binding):
@@ -78,7 +84,7 @@ def _whole(reader: Frontend, path: Path, kernel: str, found: Found) -> Found:
         said += [Assumed(f"{fact}, {AS_SEEN}") for fact in parted]
         binding = binding.changed(facts=[*binding.facts, *parted])
         loose, binding = binding, with_ties(with_inner_axes(with_reached_axes(binding, made), made, examples), made, examples)
-        said += [Assumed(f"{name} is {' x '.join(map(str, t.shape))}: all that the kernel reaches") for name, t in binding.tensors.items()
+        said += [Assumed(f"{_has(name, binding)}: all that the kernel reaches") for name, t in binding.tensors.items()
                  if t.shape != loose.tensors[name].shape]
         binding = with_row_lengths(binding, made, examples)
         said += [Assumed(fact) for fact in binding.facts if fact not in loose.facts]
@@ -200,9 +206,11 @@ def notice(found: Found, others: list[Found], name: str, command: str) -> Diagno
     """Where a binding was found, what was assumed beside, and which other launches say otherwise."""
     metas = ", ".join(f"{k} = {v}" for k, v in found.binding.metas.items())
     differing = [f"{o.place} launches it with {_difference(found.binding, o.binding)}" for o in others if _difference(found.binding, o.binding)]
+    tuned = (f"of {len(found.binding.configs)} configurations that are tuned among, the first; `kir bind` writes them all, and --bind FILE.toml#1 takes "
+             "the second",) if len(found.binding.configs) > 1 else ()
     return Diagnostic(
         "KIR-S060", f"{name} is read as {found.place} launches it{f' ({metas})' if metas else ''}",
-        notes=(*(f"{ASSUMED}{each.text}" for each in found.assumed), *differing),
+        notes=(*(f"{ASSUMED}{each.text}" for each in found.assumed), *tuned, *differing),
         attempt=command if found.assumed or differing else "", severity="warning" if found.assumed or differing else "note")
 
 

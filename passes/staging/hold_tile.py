@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cached_property
 from typing import ClassVar, Literal
 
 from kir.analysis import Aliases, Facts
@@ -67,7 +68,8 @@ def _unchanged(program: n.Program, site: Site, context: Context) -> Verdict:
     value = matched(item.tile_at(program, site.path))
     (block, i), aliases = block_and_index(program, site.path), Aliases(program)
     held, known = item.memory(value, "%held"), Facts.at(program, site.path)
-    readers = [k for k in range(i, len(block)) if rewritten(block[k], item.reading(value, held, known.after(block[i:k]))) != block[k]]
+    readers = [k for k in range(i, len(block)) if item.reads(block[k], value)
+               and rewritten(block[k], item.reading(value, held, known.after(block[i:k]))) != block[k]]
     last = readers[-1] if readers else i
     written = buffers_written(block[i:last + (0 if isinstance(block[last], n.Store) else 1)])
     if "*" in written:
@@ -118,6 +120,11 @@ class HoldTile(Pass):
         dtype = dtype_of(value.type)
         return n.Buffer(name, dtype, tuple(build.const(d) for d in shape_of(value.type) if isinstance(d, int)), self.space)
 
+    @staticmethod
+    def reads(s: n.Stmt, value: n.Expr) -> bool:
+        """Whether a statement reads all that the tile is made of; another one has no element of it."""
+        return {*buffers_read(value)} <= {*buffers_read(s)}
+
     def reading(self, value: n.Expr, held: n.Buffer, known: Facts) -> Knowing:
         """The change from elements that are known to be the tile's to elements of the memory; others are read where they were."""
         rank = len(held.shape)
@@ -142,7 +149,7 @@ class HoldTile(Pass):
             return Miss("the memory cannot be declared that far out")
         if team_level(program, path) != "cta":
             return Miss("only a part of the CTA gets here")
-        if rewritten(node, self.reading(value, self.memory(value, "%held"), Facts.at(program, path))) == node:
+        if not self.reads(node, value) or rewritten(node, self.reading(value, self.memory(value, "%held"), Facts.at(program, path))) == node:
             return Miss("the statement reads no element of it")
         block, i = block_and_index(program, path)
         if outside := may_lie_outside(program, path, block[i:], value):
@@ -174,7 +181,7 @@ class HoldTile(Pass):
         made = self.memory(value, fresh("held", names_in(program, kernel)))
         fill: n.Stmt = n.Copy(value, n.Region(made)) if self.by == "copy" and isinstance(value, n.Load) else n.Store(n.Region(made), value)
         (block, i), known = block_and_index(program, site.path), Facts.at(program, site.path)
-        rest = tuple(rewritten(s, self.reading(value, made, known.after(block[i:k]))) for k, s in enumerate(block[i:], i))
+        rest = tuple(rewritten(s, self.reading(value, made, known.after(block[i:k]))) if self.reads(s, value) else s for k, s in enumerate(block[i:], i))
         return holding(program, site.path, made, (fill,), rest, self.hoist)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -256,9 +263,16 @@ class _Change:
     rank: int
     kept: list[int]
 
+    @cached_property
+    def holes(self) -> n.Expr:
+        """The pattern, whose places are numbered from the first that is kept."""
+        found: n.Expr = substitute(self.pattern, {hole(k).name: hole(p) for p, k in enumerate(self.kept)})
+        return found
+
     def __call__(self, x: n.Expr, known: Facts) -> n.Expr | None:
-        pattern, names = self.pattern, {hole(k).name: hole(p) for p, k in enumerate(self.kept)}
-        found = bound_by(substitute(pattern, names), x, len(self.kept))
+        if isinstance(self.pattern, n.Load) and not (isinstance(x, n.Load) and x.at.buffer.name == self.pattern.at.buffer.name):
+            return None  # most expressions
+        found = bound_by(self.holes, x, len(self.kept))
         if found is None:
             return None
         index: list[n.Expr] = [build.const(0)] * self.rank

@@ -14,7 +14,7 @@ from kir.surface.launches.values import Unknown
 from ..source.source import Node, Sources, Unit
 from .dispatch import Written, host_instantiations
 from .host_code import Follower
-from .host_parts import Passed, beside, defines, function_name, given, template_names
+from .host_parts import Around, Passed, beside, defines, function_name, given, template_names
 from .host_parts import functions as functions_of
 
 MOST_LAUNCHES = 4_000
@@ -28,11 +28,11 @@ def cuda_launches(sources: Sources, main: Unit, source: Path, kernel: str) -> li
     others = {str(u.path) for u in around if defines(u, kernel)}
     units = [*sources.units, *around]
     functions = _launching_functions(units, main)
-    names = sorted(functions, key=lambda name: (name != "main", list(functions).index(name)))
+    names, shared = sorted(functions, key=lambda name: name != "main"), Around(units)
     found: dict[str, HostLaunch] = {}
     for name in names:
         unit, node = functions[name]
-        follower = Follower(functions, units)
+        follower = Follower(functions, units, around=shared)
         follower.entry(unit, node)
         for each in follower.launches:
             if each.kernel == kernel and each.file not in others and (each.place not in found or _tells_more(each, found[each.place])):

@@ -22,6 +22,7 @@ from .containers import Container, declared
 from .dispatch import CPP_TYPES, KERNEL, OPEN, Closure, Config, GuessedType, KernelOf, Written, kernel_of, offered
 from .host_parts import (
     DEVICE_NUMBERS,
+    Around,
     Headers,
     arithmetic,
     combined,
@@ -33,7 +34,6 @@ from .host_parts import (
     parameters,
     template_names,
     template_of,
-    words_of_kernels,
 )
 from .host_values import SCALARS, TYPES, Extents, Memory, Pointed, Sizes, allocated, asked_for, bytes_of, method, named_types, torch_made, width_of
 from .records import Record, begun, passed
@@ -50,7 +50,9 @@ class _Return(Exception):
 class Follower:
     """Host code followed from its entries: what is known of its numbers, and the launches that it makes."""
 
-    def __init__(self, functions: Mapping[str, tuple[Unit, Node]], units: Sequence[Unit], concrete: bool = False, every: bool = False) -> None:
+    def __init__(self, functions: Mapping[str, tuple[Unit, Node]], units: Sequence[Unit], concrete: bool = False, every: bool = False,
+                 around: Around | None = None) -> None:
+        around = around or Around(units)
         self.functions, self.units, self.headers = functions, units, Headers(units)
         self.known = Known()
         self.launches: list[HostLaunch] = []
@@ -62,14 +64,13 @@ class Follower:
         self.globals: dict[str, Value] = {}
         self.given = False
         """Whether callers say how large things are: a constant in such a function is none of their choices."""
-        self.compiled = words_of_kernels(units)
+        self.compiled = around.words
         """What kernels mention: constants of theirs are no sizes, whoever else uses them."""
         self.unit = units[0]
-        for unit in units:
+        for unit, s in around.declared:
             self.unit = unit
-            for s in unit.root.named_children:
-                if s.type == "declaration":
-                    self.declaration(s, self.globals)
+            self.declaration(s, self.globals)
+        self.unit = units[-1]
 
     # ------------------------------------------------------------------------------------------------------------------ entries
     def entry(self, unit: Unit, node: Node, given: Sequence[Value] = (), templates: Node | None = None) -> None:

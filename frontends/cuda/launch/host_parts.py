@@ -119,6 +119,14 @@ def _enumerated(e: Node, name: str) -> int | None:
     return None
 
 
+class Around:
+    """What stands outside functions in some files, and what kernels mention there; found once for all entries that are followed."""
+
+    def __init__(self, units: Sequence[Unit]) -> None:
+        self.words = words_of_kernels(units)
+        self.declared = [(unit, s) for unit in units for s in unit.root.named_children if s.type == "declaration"]
+
+
 def words_of_kernels(units: Sequence[Unit]) -> set[str]:
     """Every name in the bodies of kernels and of functions of the device."""
     out: set[str] = set()

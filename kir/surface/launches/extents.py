@@ -34,7 +34,7 @@ from kir.surface.launches.reach import (
     small_sizes,
     tiles,
 )
-from kir.surface.launches.reached_by import elements, least_with, multiples, powers_within, product_of_sizes, rows_of, sizes_reached_by
+from kir.surface.launches.reached_by import as_many_for_each, elements, least_with, multiples, powers_within, product_of_sizes, rows_of, sizes_reached_by
 from kir.surface.launches.values import evaluated
 from kir.surface.launches.whole import deciding
 
@@ -316,8 +316,8 @@ def _counted(of: Sequence[str | int], binding: Binding, sizes: Mapping[str, int]
 
 def _smallest(candidates: Sequence[_Shape], ends: Sequence[int], sizes: Mapping[str, Sequence[int]], own: Collection[str],
               often: Collection[int]) -> _Shape | None:
-    """The shape of as many elements as are reached, else a product of sizes that has, else the smallest that has them all: of those that are made of sizes
-    which places in the tensor depend on (`own`), else of all."""
+    """The shape of as many elements as are reached, else a product of sizes that has, or a number times one, else the smallest that has them all: of those
+    that are made of sizes which places in the tensor depend on (`own`), else of all."""
     apart = sizes.keys() - own
     candidates = sorted(candidates, key=lambda c: not apart.isdisjoint(re.findall(r"[A-Za-z_]\w*", str(c.of))))
     same = next((c for c in candidates if c.elements == tuple(ends)), None) if any(ends) else None
@@ -326,6 +326,8 @@ def _smallest(candidates: Sequence[_Shape], ends: Sequence[int], sizes: Mapping[
     product_of = product_of_sizes(tuple(ends), tuple((x, tuple(v)) for x, v in sizes.items())) if same is None and min(ends, default=0) > 1 else None
     if product_of is not None:
         return _Shape((" * ".join(product_of),), tuple(ends))
+    if same is None and (each := as_many_for_each(tuple(ends), {x: tuple(sizes[x]) for x in sorted(own)})) is not None:
+        return _Shape(each, tuple(ends))
     return same or least_with([c for c in candidates if not c.exact], ends, often, lambda of: _Shape(of, tuple(ends)))
 
 

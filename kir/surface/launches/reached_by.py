@@ -169,6 +169,17 @@ def product_of_sizes(ends: tuple[int, ...], sizes: tuple[tuple[str, tuple[int, .
     return None
 
 
+def as_many_for_each(ends: tuple[int, ...], sizes: Mapping[str, tuple[int, ...]]) -> tuple[str, int] | None:
+    """A whole number of elements for each of the product of all these sizes, the same in runs in which that product differs: `batch * 8` groups of 256
+    elements each, of which a kernel knows both numbers. None where it is none."""
+    of = [math.prod(each) for each in zip(*sizes.values())]
+    times = {divmod(end, have) for end, have in zip(ends, of) if have}
+    if len({*of}) < len(ends) or len(times) != 1 or not of or len(ends) < 2:
+        return None
+    (often, rest), = times
+    return (" * ".join(sizes), often) if often > 1 and rest == 0 else None
+
+
 def powers_within(binding: Binding) -> list[str]:
     """Parts of sizes, by the powers of two of which facts say that they are multiples."""
     return [f"{m[1]} // {1 << k}" for f in binding.facts if (m := re.fullmatch(r"(\w+) % (\d+) == 0", f)) for k in range(1, int(m[2]).bit_length())

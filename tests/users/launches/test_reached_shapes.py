@@ -38,6 +38,12 @@ BAG = """__global__ void bag(const float* table, const int* at, const int* ends,
 }
 void run(const float* t, const int* a, const int* e, float* o, int bags) { bag<<<bags, 32>>>(t, a, e, o, bags); }
 """
+FIXED = """__global__ void fixed(const float* x, float* out) {
+  int n = blockIdx.x / 8, g = blockIdx.x % 8;
+  for (int i = threadIdx.x; i < 192; i += 32) out[(n * 8 + g) * 192 + i] = x[(n * 8 + g) * 192 + i] * 2.f;
+}
+void run(const float* x, float* o, int batch) { fixed<<<batch * 8, 32>>>(x, o); }
+"""
 NEXT = """__global__ void next(const float* x, float* out, int rows, int cols) {
   __shared__ float held[2][16];
   held[0][threadIdx.x] = x[blockIdx.x * cols + threadIdx.x];
@@ -63,6 +69,7 @@ void run(const float* x, float* o, const int* l, int rows, int cols) { capped<<<
     pytest.param(PARTS, {"x": ["rows", "cols"], "out": ["(ceildiv(rows, 16))", "cols"]}, id="as many rows as the grid has along its other axis"),
     pytest.param(GROUPS, {"words": ["rows", "(cols // 8)"], "scales": ["rows * (cols // 64)"]}, id="nothing is reached unless a size has a whole part"),
     pytest.param(BAG, {"table": ["table_rows", 32], "at": ["at_elements"], "ends": ["bags + 1"]}, id="a table of a length of its own"),
+    pytest.param(FIXED, {"x": ["batch", 1536], "out": ["batch", 1536]}, id="groups of a number, of which each has a number of elements"),
     pytest.param(NEXT, {"x": ["rows", "cols"], "out": ["rows", "cols"]}, id="whole tiles, the next of which is fetched ahead"),
 ])
 def test_a_shape_is_what_the_kernel_reaches(text: str, shapes: dict[str, list[str | int]], tmp_path: Path) -> None:
