@@ -1,4 +1,4 @@
-"""Arrays of shared memory of a kernel of tiles that serve one purpose after another."""
+"""Arrays of a kernel of tiles, in shared memory or registers, that serve one purpose after another."""
 from __future__ import annotations
 
 from kir.ir import build
@@ -20,7 +20,7 @@ def purposes(body: n.Block, b: n.Buffer) -> list[int]:
 
 def further_purposes(body: n.Block) -> int:
     """How many purposes arrays of a kernel of tiles have beyond their first."""
-    held = [s.buffer for s in body if isinstance(s, n.Alloc) and s.buffer.space == "shared" and s.init is None and s.buffer.shape]
+    held = [s.buffer for s in body if isinstance(s, n.Alloc) and s.buffer.space in ("shared", "fragment") and s.init is None and s.buffer.shape]
     return sum(len(purposes(body, b)) for b in held) if held and is_of_tiles(body) else 0
 
 
