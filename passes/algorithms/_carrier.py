@@ -103,7 +103,7 @@ class Carrier(Pass):
         return Miss(near) if near else None
 
     def _ways(self, program: n.Program, names: tuple[str, ...], name: str) -> tuple[tuple[int, ...], n.Program, tuple[Outline, ...]]:
-        """How kernels may be cut out; where they cannot, of one kernel with its grid axes in the first other order in which it can. What comes first is the order
+        """How kernels may be cut out; where they cannot, one kernel with its grid axes in the first other order in which it can. What comes first is the order
         that leads back."""
         ways = tuple(outlines(self.carrier, program, names, name))
         kernel = next(k for k in program.kernels if k.name == names[0])

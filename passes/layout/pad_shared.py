@@ -34,19 +34,16 @@ import math
 from dataclasses import replace
 from typing import ClassVar
 
-from kir.analysis.clipping import hangs_over, ranges_of
 from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value, region, span
+from kir.ir.measures.purposes import unused_columns
 from kir.ir.visit import transform
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import kernel_of, replace_kernel
-from kir.rewrite.match import hardware_of, matched, node_as, params_as, regions_of
+from kir.rewrite.match import hardware_of, matched, node_as, params_as
 from kir.rewrite.match.local_buffers import at_once, byte_count, goes_through_its_name, redeclared, sizes
-
-MOST_COLUMNS = 16
-"""Columns that nobody uses and that are padding."""
 
 
 def _buffer(program: n.Program, site: Site) -> tuple[n.Buffer, int]:
@@ -125,7 +122,7 @@ class PadShared(Pass):
         if not (isinstance(node, n.Alloc) and node.buffer.space == "shared"):
             return None
         if node.buffer.strides is None:
-            pad = _unused(program, path, node)
+            pad = unused_columns(kernel_of(program, path).body, node.buffer) if len(node.buffer.shape) > 1 and node.init is None else 0
             return Site(path, PadShared(pad, True)) if pad else None
         shape, strides = sizes(node.buffer), tuple(int_value(d) for d in node.buffer.strides)
         if shape is None or len(shape) < 2 or strides[-2] is None:
@@ -156,23 +153,6 @@ class PadShared(Pass):
         b, pad = _buffer(program, site)
         shape = sizes(b)
         return Effect(shared_bytes=None if shape is None else math.prod(shape[:-1]) * pad * b.dtype.bytes)
-
-
-def _unused(program: n.Program, path: Path, alloc: n.Alloc) -> int:
-    """How many columns at the end of an array of rows no access touches, of those that a padding has; 0 where it has a layout, or is used in another way."""
-    b, kernel = alloc.buffer, kernel_of(program, path)
-    shape = sizes(b)
-    if shape is None or len(shape) < 2 or b.layout is not None or alloc.init is not None:
-        return 0
-    regions = regions_of((kernel,), b.name)
-    if not regions or goes_through_its_name(kernel, b.name).kind != "proved" or any(not r.index for r in regions):
-        return 0
-    ranges = ranges_of(kernel)
-
-    def free(pad: int) -> bool:
-        made = replace(b, shape=(*b.shape[:-1], const(shape[-1] - pad)))
-        return not any(hangs_over(replace(r, buffer=made), ranges, program.facts, sums=True) for r in regions)
-    return max((pad for pad in range(1, min(MOST_COLUMNS, shape[-1] - 1) + 1) if free(pad)), default=0)
 
 
 def _with_columns(program: n.Program, path: Path, b: n.Buffer, columns: int) -> n.Program:

@@ -147,7 +147,7 @@ class ReuseArray(Pass):
     meet: int = -1
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At an array of shared memory, or a fragment of a kernel of tiles; without `buffer`, one site for each array of its dtype and shape declared before it."""
+        """At an array of shared memory, or a fragment of a kernel of tiles; without `buffer`, one site for each array like it that is declared before it."""
         kernel = kernel_of(program, path) if isinstance(node, n.Alloc) else None
         if not (isinstance(node, n.Alloc) and kernel is not None and _plain(node, kernel) and len(path) == 2):
             return None

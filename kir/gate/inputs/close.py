@@ -42,6 +42,12 @@ def precise(got: Array, exact: Array) -> bool:
         return bool((apart <= (_roundoff(got) + PRECISE) * np.abs(b)).all())
 
 
+def beyond(got: Array, exact: Array, also: Array, true: Array) -> Array:
+    """The second reading of a program, or its value without rounding where what is to be judged lies on the side of that."""
+    a = got.astype(np.float64)
+    return np.where((a - exact) * (also - exact) > 0, np.where(np.abs(true - exact) > np.abs(also - exact), true, also), true)
+
+
 def close(name: str, got: Array, exact: Array, also: Array | None = None, rounded: float | None = None, precise: bool = False) -> Comparison:
     """How far an output is from what a reference program gives: within two roundings of its dtype (relative, `rounded` where it is narrower) and 2^-16 of
     the largest magnitude, or where the reference is `precise` 2^-12 of the element's own; whole numbers are equal. Anything between `exact` and `also` is

@@ -1,9 +1,12 @@
-"""Arrays of a kernel of tiles, in shared memory or registers, that serve one purpose after another."""
+"""Arrays of a kernel of tiles, in shared memory or registers, that serve one purpose after another; and arrays with columns that nobody uses."""
 from __future__ import annotations
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.visit import buffers_named, statements
+from kir.ir.visit import buffers_named, regions, statements
+
+MOST_COLUMNS = 16
+"""Columns at the end of each row that nobody uses and that are padding."""
 
 
 def is_of_tiles(body: n.Block) -> bool:
@@ -45,3 +48,28 @@ def _is_whole(r: n.Region) -> bool:
             return build.is_const(i.lo, 0) and build.int_value(d) == i.extent and i.step in (1, build.const(1))
         return build.is_const(d, 1) and build.is_const(i, 0)
     return all(along(i, d) for i, d in zip(r.index, r.buffer.shape, strict=False))
+
+
+def padded(body: n.Block) -> int:
+    """How many arrays of shared memory have columns at their end that nobody uses."""
+    held = [s.buffer for s in statements(body) if isinstance(s, n.Alloc) and s.buffer.space == "shared" and s.init is None and len(s.buffer.shape) > 1]
+    return sum(bool(unused_columns(body, b)) for b in held)
+
+
+def unused_columns(body: n.Block, b: n.Buffer) -> int:
+    """How many columns at the end of an array's rows no access touches, where that is a padding; 0 where it has a layout, or accesses are not all at places
+    that literals and the counters of loops say."""
+    columns = build.int_value(b.shape[-1])
+    if columns is None or b.layout is not None or b.strides is not None:
+        return 0
+    ends = {s.var.name: build.int_value(s.hi) for s in statements(body) if isinstance(s, n.For) and build.is_const(s.lo, 0)}
+    used = 0
+    for r in (r for s in body if b.name in buffers_named(s) for r in regions(s) if r.buffer.name == b.name):
+        at = r.index[-1] if r.index else None
+        lo = build.int_value(at.lo) if isinstance(at, n.Span) and at.step == 1 else None
+        end = lo + at.extent if isinstance(at, n.Span) and lo is not None and isinstance(at.extent, int) else ends.get(at.name) if isinstance(
+            at, n.Var) else None if not isinstance(at, n.Const) or not isinstance(at.value, int) else at.value + 1
+        if end is None or end >= columns or (lo or 0) < 0:
+            return 0
+        used = max(used, end)
+    return columns - used if used and columns - used <= MOST_COLUMNS else 0
