@@ -56,7 +56,7 @@ from typing import ClassVar
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.measures.purposes import fills_first, is_of_tiles, purposes
+from kir.ir.measures.purposes import fills_first, is_of_tiles, purposes, unused_columns
 from kir.ir.visit import buffers_named, names_read, once, substitute, substitute_buffers, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
@@ -116,7 +116,8 @@ def _written_first(program: n.Program, site: Site, context: Context) -> Verdict:
     kernel = kernel_of(program, site.path)
     if _team(program, kernel) is None:
         b = matched_as(node_at(program, site.path), n.Alloc).buffer
-        if all(fills_first(kernel.body[k], b) for k in _used(kernel, b.name)[:1]):
+        spare = unused_columns(kernel.body, b)
+        if all(fills_first(kernel.body[k], b, spare) for k in _used(kernel, b.name)[:1]):
             return proved("all of it is written before any of it is read")
         return unknown(f"whether all of '{b.name}' is written before it is read is not known", needs="a copy that fills it first")
     b, _, team = _parts(program, site)

@@ -18,7 +18,8 @@ def is_of_tiles(body: n.Block) -> bool:
 def purposes(body: n.Block, b: n.Buffer) -> list[int]:
     """The statements of a kernel of tiles, from the second that uses an array on, that begin by writing all of it."""
     used = [k for k, s in enumerate(body) if not isinstance(s, n.Alloc) and b.name in buffers_named(s)]
-    return [k for k in used[1:] if fills_first(body[k], b)]
+    spare = unused_columns(body, b) if len(used) > 1 else 0
+    return [k for k in used[1:] if fills_first(body[k], b, spare)]
 
 
 def further_purposes(body: n.Block) -> int:
@@ -27,27 +28,28 @@ def further_purposes(body: n.Block) -> int:
     return sum(len(purposes(body, b)) for b in held) if held and is_of_tiles(body) else 0
 
 
-def fills_first(s: n.Stmt, b: n.Buffer) -> bool:
-    """Whether what a statement does first with an array, in each round of a loop, is to write all of it."""
+def fills_first(s: n.Stmt, b: n.Buffer, spare: int = 0) -> bool:
+    """Whether what a statement does first with an array, in each round of a loop, is to write all of it, or all but its last `spare` columns."""
     match s:
         case n.For(body=body):
             first = next((x for x in body if b.name in buffers_named(x)), None)
-            return first is not None and fills_first(first, b)
+            return first is not None and fills_first(first, b, spare)
         case n.Copy() if s.dst.buffer == b and s.mask is None and not s.clip and b.name not in buffers_named(s.src):
-            return _is_whole(s.dst)
+            return _is_whole(s.dst, spare)
         case n.Store() if s.at.buffer == b and s.mask is None and not s.clip and b.name not in buffers_named(s.value):
-            return _is_whole(s.at)
+            return _is_whole(s.at, spare)
         case _:
             return False
 
 
-def _is_whole(r: n.Region) -> bool:
-    """Whether a place is all of its array."""
-    def along(i: n.Expr | n.Span, d: n.Expr) -> bool:
+def _is_whole(r: n.Region, spare: int) -> bool:
+    """Whether a place is all of its array, or all but its last `spare` columns."""
+    def along(i: n.Expr | n.Span, d: n.Expr, less: int) -> bool:
         if isinstance(i, n.Span):
-            return build.is_const(i.lo, 0) and build.int_value(d) == i.extent and i.step in (1, build.const(1))
+            return build.is_const(i.lo, 0) and (build.int_value(d) or 0) - less == i.extent and i.step in (1, build.const(1))
         return build.is_const(d, 1) and build.is_const(i, 0)
-    return all(along(i, d) for i, d in zip(r.index, r.buffer.shape, strict=False))
+    last = len(r.index) - 1
+    return all(along(i, d, spare if k == last else 0) for k, (i, d) in enumerate(zip(r.index, r.buffer.shape, strict=False)))
 
 
 def padded(body: n.Block) -> int:
@@ -59,7 +61,7 @@ def padded(body: n.Block) -> int:
 def unused_columns(body: n.Block, b: n.Buffer) -> int:
     """How many columns at the end of an array's rows no access touches, where that is a padding; 0 where it has a layout, or accesses are not all at places
     that literals and the counters of loops say."""
-    columns = build.int_value(b.shape[-1])
+    columns = build.int_value(b.shape[-1]) if len(b.shape) > 1 and b.space == "shared" else None
     if columns is None or b.layout is not None or b.strides is not None:
         return 0
     ends = {s.var.name: build.int_value(s.hi) for s in statements(body) if isinstance(s, n.For) and build.is_const(s.lo, 0)}
