@@ -407,10 +407,8 @@ class RelativeCase:
                 return Comparison(False, math.inf, name, 0.0, f"{name} is absent, or of another shape or dtype")
             one = close(name, got, exact, None if self.also is None else self.also[name].astype(np.float64), self.rounded.get(name),
                         self.also is None and name in self.precise)
-            if one.worst > 1 and (true := self.exactly() if self.exactly is not None else None) is not None:
-                wide = exact.astype(np.float64)  # what is nearer to the true value than the other program is no less right
-                other = true[name] if self.also is None else beyond(got, wide, self.also[name].astype(np.float64), true[name])
-                one = close(name, got, exact, np.where(np.isfinite(wide), other, wide), self.rounded.get(name))
+            if one.worst > 1 and (true := self.exactly() if self.exactly is not None else None) is not None:  # what is nearer to that is no less right
+                one = close(name, got, exact, beyond(got, exact, None if self.also is None else self.also[name], true[name]), self.rounded.get(name))
             if one.worst > worst.worst or not one.ok:
                 worst = one
             if not one.ok:

@@ -42,10 +42,15 @@ def precise(got: Array, exact: Array) -> bool:
         return bool((apart <= (_roundoff(got) + PRECISE) * np.abs(b)).all())
 
 
-def beyond(got: Array, exact: Array, also: Array, true: Array) -> Array:
-    """The second reading of a program, or its value without rounding where what is to be judged lies on the side of that."""
-    a = got.astype(np.float64)
-    return np.where((a - exact) * (also - exact) > 0, np.where(np.abs(true - exact) > np.abs(also - exact), true, also), true)
+def beyond(got: Array, exact: Array, also: Array | None, true: Array) -> Array:
+    """The other side of what is right beside what a program gives: its value without rounding, or its second reading where what is to be judged lies on the side
+    of that, and that is further. Where it gives nothing finite, just that."""
+    a, b = got.astype(np.float64), exact.astype(np.float64)
+    other = true
+    if also is not None:
+        c = also.astype(np.float64)
+        other = np.where(((a - b) * (c - b) > 0) & (np.abs(true - b) <= np.abs(c - b)), c, true)
+    return np.where(np.isfinite(b), other, b)
 
 
 def close(name: str, got: Array, exact: Array, also: Array | None = None, rounded: float | None = None, precise: bool = False) -> Comparison:
