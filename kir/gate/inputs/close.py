@@ -43,7 +43,7 @@ def precise(got: Array, exact: Array) -> bool:
 
 
 def beyond(got: Array, exact: Array, also: Array | None, true: Array) -> Array:
-    """The other side of what is right beside what a program gives: its value without rounding, or its second reading where what is to be judged lies on the side
+    """The other side of what is right beside what a program gives: its value without rounding, or its second reading where what is judged lies on the side
     of that, and that is further. Where it gives nothing finite, just that."""
     a, b = got.astype(np.float64), exact.astype(np.float64)
     other = true
