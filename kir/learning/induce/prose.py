@@ -208,7 +208,8 @@ def _meant(name: str) -> str:
 
 
 def _telling(relations: Sequence[Relation]) -> list[Relation]:
-    """The relations that say more than another one: a product is a multiple of what one of its factors is a multiple of."""
+    """The relations that say more than another one: a product is a multiple of what one of its factors is a multiple of, and the next power of two is when a
+    number is."""
     multiples = {(left.strip(), int(of)) for r in relations if not r.of
                  for left, _, of in (r.text.removesuffix(" == 0").rpartition(" % "),) if left and of.isdigit()}
 
@@ -216,7 +217,9 @@ def _telling(relations: Sequence[Relation]) -> list[Relation]:
         left, _, of = r.text.removesuffix(" == 0").rpartition(" % ")
         factors = left.split(" * ")
         return bool(left and of.isdigit() and len(factors) > 1) and any(factor in factors and not more % int(of) for factor, more in multiples)
-    return [r for r in relations if not follows(r) and r.text != "power % 2 == 0"]  # a power of two always is
+    counted = {r.text for r in relations}
+    return [r for r in relations if not follows(r) and r.text != "power % 2 == 0" and not (r.text.startswith("power ") and (
+        r.text.replace("power ", "trips ", 1) in counted))]  # a power of two always is even
 
 
 def _says_the_same(said: str, claim: str) -> bool:
