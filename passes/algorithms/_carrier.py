@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import islice, permutations
 from typing import TYPE_CHECKING, ClassVar
 
@@ -17,7 +18,7 @@ from kir.base.diagnostic import KirError
 from kir.ir import nodes as n
 from kir.ir.build import is_const
 from kir.ir.canonical import alpha_equal
-from kir.ir.visit import statements
+from kir.ir.visit import once, regions, statements
 from kir.lineage.carrier import Contract, fill
 from kir.lineage.carrier.cutting import CannotOutline, Outline, answer_of, outlines
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Rewritten, Site, Verdict, proved, refuted
@@ -107,10 +108,11 @@ class Carrier(Pass):
         that leads back."""
         ways = tuple(outlines(self.carrier, program, names, name))
         kernel = next(k for k in program.kernels if k.name == names[0])
-        if ways or len(names) > 1 or kernel.cluster or not 1 < len(kernel.grid) < 4:
+        tensors = {r.buffer.name for s in kernel.body for r in regions(s) if r.buffer.space == "global"}
+        if ways or len(names) > 1 or kernel.cluster or not 1 < len(kernel.grid) < 4 or len(tensors) != len(self.carrier.operand_dtypes):
             return (), program, ways
         for order in islice(permutations(range(len(kernel.grid))), 1, None):
-            turned = _in_order(program, kernel, order)
+            turned = once(program, f"_turned {names[0]} {order}", partial(_in_order, program, kernel, order))
             if ways := tuple(outlines(self.carrier, turned, names, name)):
                 return tuple(order.index(k) for k in range(len(order))), turned, ways
         return (), program, ()
