@@ -1,8 +1,8 @@
 """``python -m benchmarks.forecast train`` makes the shipped model from the shipped data, ``table`` the page ``docs/tables/forecasts.md``, ``freeze`` keeps what
 today's cost model says of every program, for later ones to be compared with, and ``card`` writes the generated part of the data's page. ``fresh`` makes the
-page of kernels that nobody had measured when the model was trained (``forecasts-fresh.md``), ``ways`` that of other ways to learn
-(``forecasts-ways.md``). ``noise`` prints how
-often a measured sign comes again, ``analytic`` the rows of the analytic model alone, ``failures`` how often programs failed of which it expects that.
+page of kernels that nobody had measured when the model was trained (``forecasts-fresh.md``), ``ablations`` that of the model trained with one thing changed
+(``forecasts-ablations.md``), ``ways`` that of other ways to learn (``forecasts-ways.md``). ``noise`` prints how often a measured sign comes again, ``analytic``
+the rows of the analytic model alone, ``failures`` how often programs failed of which it expects that.
 """
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ SHAPED = 1.0
 def main() -> None:
     """Run one of the commands."""
     asked = argparse.ArgumentParser(prog="python -m benchmarks.forecast", description=__doc__)
-    asked.add_argument("command", choices=("train", "table", "fresh", "ways", "freeze", "card", "noise", "analytic", "failures"))
+    asked.add_argument("command", choices=("train", "table", "fresh", "ablations", "ways", "freeze", "card", "noise", "analytic", "failures"))
     asked.add_argument("--data", type=Path, default=DATA, help="the folder of the data")
     asked.add_argument("--cache", type=Path, default=Path("~/.cache/kir").expanduser(), help="a folder in which features and fits are kept")
     asked.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
@@ -58,9 +58,8 @@ def main() -> None:
     asked.add_argument("--shaped", type=float, default=0.0, help="how much the Brier score counts in training (0: not at all)")
     asked.add_argument("--model", type=Path, default=None, help="the file of the model")
     asked.add_argument("--into", type=Path, default=TABLES, help="table: the folder of the page")
-    asked.add_argument("--quick", action="store_true", help="table: without the ablations")
     asked.add_argument("--language", type=int, default=0, help="table: of how many pairs the language model of the settings is asked, for rows of its own")
-    asked.add_argument("--ablations", default=",".join(ABLATIONS), help="table: which of them")
+    asked.add_argument("--ablations", default=",".join(ABLATIONS), help="ablations: which of them")
     given = asked.parse_args()
     data = read(given.data)
     if given.command == "freeze":
@@ -89,6 +88,8 @@ def main() -> None:
         train(rows, options, {"command": _command(given)}).write(given.model or shipped())
     elif given.command == "ways":
         write_atomic(given.into / "forecasts-ways.md", tried.page(data, found, rows, pairs, given.jobs, given.seed, _told))
+    elif given.command == "ablations":
+        write_atomic(given.into / "forecasts-ablations.md", ablated(data, found, rows, pairs, given))
     else:
         table(data, found, rows, pairs, given)
 
@@ -126,28 +127,17 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
     own = {"analytic": answers.analytic(found, pairs), "code": answers.analytic(found, pairs, True)}
     splits = ["family", *(["device"] if len({p.device for p in pairs}) > 1 else [])]
     folds = {split: answers.left_out(rows, pairs, split) for split in splits}
-    drawn, of_drawn = drawn_of(data, found, rows)
-    parts = {split: answers.parts_of(drawn, of_drawn, rows, pairs, folds[split], split) for split in splits}
-    ablations = set() if given.quick else set(given.ablations.split(","))
-    plain = Options(given.seed, given.shaped)
-    wanted = {split: _fits(rows, folds[split], (drawn, parts[split]), plain, ablations if split == "family" else set()) for split in splits}
+    wanted = {split: answers.without(rows, folds[split], {"learned": Options(given.seed, given.shaped)}) for split in splits}
     fitted = answers.fit([each for fits in wanted.values() for each in fits], given.jobs, _told, given.cache / "forecast-fits")
-    made = {name: [fitted.pop(0) for _ in fits] for name, fits in wanted.items()}
+    made = {name: [fitted.pop(0)["learned"] for _ in fits] for name, fits in wanted.items()}
     spoken, ended = answers.spoken(Language.of_settings(), data, pairs, given.language, given.seed) if given.language else (None, "")
     lines: dict[str, list[page.Line]] = {}
     curves: dict[str, answers.Answers] = {}
     beside: list[str] = []
     pools = pooled.pools(data, found)
     for split in splits:
-        models: dict[str, list[Model]] = {}
-        for each in made[split]:
-            for name, model in each.items():
-                models.setdefault(name, []).append(model)
-        part = {(ONE_FAMILY.get(p.family, p.family) if split == "family" else p.device): int(f) for p, f in zip(pairs, folds[split], strict=True)}
-
-        def of(models: Sequence[Model], part: Mapping[str, int] = part, split: str = split) -> Callable[[pooled.Pool], Model | None]:
-            return lambda pool: models[part[ONE_FAMILY.get(pool.family, pool.family) if split == "family" else pool.device]]
-        lines[split], told = _lines(data, found, rows, pairs, folds[split], own, pools, of, models)
+        asked = _of_pool(made[split], pairs, folds[split], split)
+        lines[split], told = _lines(data, found, rows, pairs, folds[split], own, pools, asked, made[split])
         if split == "family" and spoken is not None:
             both: Array = np.isfinite(spoken.logs[:, 0])
             lines[split] += [page.Line(each.name, measures.figures(each, rows.measured, rows.fault))
@@ -155,7 +145,7 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
         if split == "family":
             beside = heuristics.lines([p for p in pools if ONE_FAMILY.get(p.family, p.family) == "gemm"], data,
                                       {"analytic": pooled.by_seconds({k: s["t.total"] for k, s in found.plain.items()}),
-                                       "learned": pooled.by_model(of(models["learned"]), found)})
+                                       "learned": pooled.by_model(asked, found)})
         curves = curves or told
     write_atomic(given.into / "forecasts-confidence.svg", page.square("Confidence and being right", "confidence in the likeliest bin",
                                                                        "how often it was right",
@@ -168,13 +158,34 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
     write_atomic(given.into / "forecasts.md", text)
 
 
-def _fits(rows: Rows, folds: Array, drawn: tuple[Rows, Array], plain: Options, shown: Collection[str]) -> list[answers.Fit]:
-    """What is trained for the rows of a split: the model, and with it the ablations that are shown."""
+def ablated(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given: argparse.Namespace) -> str:
+    """The page of the model beside itself trained with one thing changed, families left out."""
+    folds = answers.left_out(rows, pairs, "family")
+    fits = _fits(data, found, rows, pairs, folds, Options(given.seed, given.shaped), given.ablations.split(","))
+    models: dict[str, list[Model]] = {}
+    for made in answers.fit(fits, given.jobs, _told, given.cache / "forecast-fits"):
+        for name, model in made.items():
+            models.setdefault(name, []).append(model)
+    pools = pooled.pools(data, found)
+    return page.ablations(data, [page.Line(name, measures.figures(answers.asked(name, held, rows, folds), rows.measured, rows.fault),
+                                           pooled.figures(pools, pooled.by_model(_of_pool(held, pairs, folds, "family"), found)))
+                                 for name, held in models.items()])
+
+
+def _of_pool(models: Sequence[Model], pairs: Sequence[PairRow], folds: Array, split: str) -> Callable[[pooled.Pool], Model]:
+    """Which of the models is asked about a pool: the one that has not seen its family, or its device."""
+    part = {(ONE_FAMILY.get(p.family, p.family) if split == "family" else p.device): int(f) for p, f in zip(pairs, folds, strict=True)}
+    return lambda pool: models[part[ONE_FAMILY.get(pool.family, pool.family) if split == "family" else pool.device]]
+
+
+def _fits(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], folds: Array, plain: Options, shown: Collection[str]) -> list[answers.Fit]:
+    """What is trained for the page of ablations: the model, and those that are shown."""
     same = {"learned": plain, **{ABLATIONS[name]: each for name, each in (("shaped", replace(plain, shaped=SHAPED)),
                                                                          ("uncalibrated", replace(plain, calibrated=False))) if name in shown}}
     out = answers.without(rows, folds, same)
     if "drawn" in shown:
-        out += answers.without(rows, folds, {ABLATIONS["drawn"]: plain}, *drawn)
+        drawn, of_drawn = drawn_of(data, found, rows)
+        out += answers.without(rows, folds, {ABLATIONS["drawn"]: plain}, drawn, answers.parts_of(drawn, of_drawn, rows, pairs, folds, "family"))
     if "bare" in shown:
         out += answers.without(rows.without_analytic(), folds, {ABLATIONS["bare"]: plain})
     for name, options in (("few", replace(plain, trees=0.5 * plain.trees)), ("more", replace(plain, trees=2.0 * plain.trees)),
@@ -185,8 +196,8 @@ def _fits(rows: Rows, folds: Array, drawn: tuple[Rows, Array], plain: Options, s
 
 
 def _lines(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], folds: Array, own: Mapping[str, answers.Answers],
-           pools: Sequence[pooled.Pool], of: Callable[[Sequence[Model]], Callable[[pooled.Pool], Model | None]],
-           models: Mapping[str, Sequence[Model]]) -> tuple[list[page.Line], dict[str, answers.Answers]]:
+           pools: Sequence[pooled.Pool], of: Callable[[pooled.Pool], Model | None],
+           models: Sequence[Model]) -> tuple[list[page.Line], dict[str, answers.Answers]]:
     """The rows of a split, and what is plotted."""
     today = answers.spread_about(page.THEN, answers.frozen(data, pairs), rows, folds)
     shown: list[tuple[answers.Answers, pooled.Score | None]] = [
@@ -195,14 +206,11 @@ def _lines(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], fold
         (today, pooled.by_seconds({(m.program, m.device, sizes_text(m.sizes)): m.seconds for m in data.modelled})),
         (own["analytic"], pooled.by_seconds({k: s["t.total"] for k, s in found.plain.items()})),
         (own["code"], pooled.by_seconds({k: s["t.total"] for k, s in found.code.items()}))]
-    told = {name: answers.asked(name, held, rows, folds) for name, held in models.items()}
-    shown += [(each, pooled.by_model(of(models[name]), found) if name not in (ABLATIONS["shaped"], ABLATIONS["uncalibrated"]) else None)
-              for name, each in told.items() if name != "learned"]
-    compiled = answers.asked("learned, compiled", models["learned"], rows, folds, True)
-    shown += [(told["learned"], pooled.by_model(of(models["learned"]), found)), (compiled, pooled.by_model(of(models["learned"]), found, True))]
+    learned = answers.asked("learned", models, rows, folds)
+    shown += [(learned, pooled.by_model(of, found)), (answers.asked("learned, compiled", models, rows, folds, True), pooled.by_model(of, found, True))]
     lines = [page.Line(each.name, measures.figures(each, rows.measured, rows.fault), pooled.figures(pools, score) if score is not None else None)
              for each, score in shown]
-    return lines, {each.name: each for each in (own["analytic"], told["learned"])}
+    return lines, {each.name: each for each in (own["analytic"], learned)}
 
 
 def _told(text: str) -> None:

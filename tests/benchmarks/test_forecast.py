@@ -1,8 +1,10 @@
 """The figures of forecasts: measures on answers that are known, pools, splits, the page."""
 from __future__ import annotations
 
+import argparse
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 
 from benchmarks.forecast import answers, failures, fresh, heuristics, limits, measures, noise, page, pools, tried, ways
 from benchmarks.forecast.__main__ import DATA as DATA_FOLDER
-from benchmarks.forecast.__main__ import analytic
+from benchmarks.forecast.__main__ import ablated, analytic
 from benchmarks.forecast.points import DATA, standings, written
 from kir.base.diagnostic import KirError
 from kir.ir.parser import parse_program
@@ -215,7 +217,7 @@ def test_pools_by_a_perfect_and_a_perverse_score() -> None:
     assert wary.ordered == 1.0 and wary.first[0] == pytest.approx(1.0 / 1.1) and wary.four[0] == pytest.approx(1.0 / 1.1)  # what likely fails is not chosen
 
 
-def test_data_become_rows_pools_and_a_page(tmp_path: Path) -> None:
+def test_data_become_rows_pools_and_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyarrow")
     programs = {f"{family}{t}": copying(t, k) for k, family in ((1, "once"), (3, "thrice")) for t in (32, 64, 128, 256)}
     pairs = [{"device": "h200", "group": name[:3], "shape": "s", "sizes": {"N": 1 << 20}, "before": name, "after": other, "step": "", "source": "walk",
@@ -247,6 +249,10 @@ def test_data_become_rows_pools_and_a_page(tmp_path: Path) -> None:
     assert "### What was asked" in text and "| ranked probability score below that of the analytic model alone | 30 % | 0.0 % | - | 0.0 % | - |" in text
     assert "### Beside NVIDIA's heuristics for GEMM\n\n| NVIDIA's heuristics |" in text
     assert "| analytic | 24 |" in text and "Not run: the data hold one device only" in text and "- a note" in text
+    monkeypatch.setattr(answers, "fit", lambda fits, *_: [dict.fromkeys(each.options) for each in fits])  # too few rows to train on
+    monkeypatch.setattr(answers, "asked", lambda name, *_: replace(answers.analytic(found, kept), name=name))
+    told = ablated(data, found, made, kept, argparse.Namespace(seed=0, shaped=0.0, jobs=1, cache=tmp_path, ablations="few,uncalibrated"))
+    assert re.findall(r"(?m)^\| (learned.*?) \| 24 \|", told) == ["learned", "learned, not calibrated", "learned, half the trees"]
 
 
 def test_kernels_measured_after_training_are_asked_of_the_model_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
