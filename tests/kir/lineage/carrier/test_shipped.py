@@ -21,6 +21,8 @@ from kir.ir import nodes as n
 from kir.ir.canonical import alpha_equal, content_hash
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
+from kir.learning.evidence.answers import remember as remember_walks
+from kir.learning.evidence.walked import Transition, Walked
 from kir.lineage.carrier import Contract, check, fill, fill_recorded
 from kir.lineage.carrier.checking import conforms
 from kir.lineage.carrier.cutting import answer_of, outlines
@@ -198,6 +200,20 @@ def test_an_answer_travels_with_its_lineage(monkeypatch: pytest.MonkeyPatch, tmp
     lineage = SimpleNamespace(accepted=[SimpleNamespace(witness=step.to_json(), before="expert")])
     remember(cast(Lineage, lineage), cast(Folder, SimpleNamespace(program=lambda state: expert)))
     assert program_text(run(back.program, str(step)).program) == program_text(expert)
+
+
+def test_an_answer_travels_with_the_evidence_of_a_walk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    text = program_text(known(CONTRACTS["stable-counting-sort"], "tiles").program).replace("threads 128", "threads 64")
+    back = run(fill(CONTRACTS["stable-counting-sort"], run(posed("stable-counting-sort"), "warp-sort").program, ("main", 0), parse_program(text)), "~warp-sort")
+    step, after = back.steps[0].back, back.base
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    with pytest.raises(KirError, match="KIR-H142"):
+        run(back.program, str(step))
+    texts = {"before": program_text(back.program), "after": program_text(after)}
+    made = Transition(number=0, intent="sort", step=step.to_json(), before=content_hash(back.program), after=content_hash(after), before_text="before",
+                      after_text="after")
+    remember_walks([Walked(kernel="sorts", package="here", family="sort", ended="naive", programs=texts, transitions=(made,))])
+    assert content_hash(run(back.program, str(step)).program) == content_hash(after)
 
 
 def test_what_computes_something_else_is_not_recognized_and_says_why() -> None:
