@@ -56,7 +56,7 @@ class Carrier(Pass):
         for outline in ways:
             try:
                 if self._is_naive(program, outline):
-                    return Site(path, replace(self, kernel=node.name), {"outline": outline})
+                    return Site(path, replace(self, kernel=node.name, order=self._order(outline)), {"outline": outline})
             except KirError as bad:
                 near = near or bad.diagnostics[0].message
         if self.naive or not is_const(node.threads, 1) or any(isinstance(s, n.Hole) for s in node.body):
@@ -64,7 +64,7 @@ class Carrier(Pass):
         for outline in ways:
             found = self._recognized(program, outline)
             if isinstance(found, str):
-                return Site(path, replace(self, kernel=node.name, naive=found), {"outline": outline})
+                return Site(path, replace(self, kernel=node.name, naive=found, order=self._order(outline)), {"outline": outline})
             near = near or found.reason
         return Miss(near) if near else None
 
@@ -135,6 +135,16 @@ class Carrier(Pass):
         wanted = self.carrier.operand_dtypes
         fixed = [d for d in wanted if d != "T"]
         return len(have) >= len(wanted) and all(have.count(d) >= fixed.count(d) for d in set(fixed))
+
+    def _order(self, outline: Outline) -> tuple[int, ...]:
+        """The order of the grid's axes, where it is one of as many as there will be."""
+        from kir.lineage.carrier.recognition import known
+        if not self.order or not self.answer:
+            return ()
+        instances = next(k for k in outline.holed.kernels if k.name == outline.path[0]).grid
+        with suppress(KirError):
+            return self.order if len(known(self.carrier, self.answer, outline.dtype).program.kernels[0].grid) + len(instances) == len(self.order) else ()
+        return self.order
 
     def _before(self, dtype: str) -> n.Program:
         """What stands in the place of the answer before forward."""
