@@ -32,6 +32,7 @@ from benchmarks.skills.states import look, states
 from benchmarks.skills.when import when
 from kir.base.store import write_atomic
 from kir.learning.cards.library import CardStore, Library, library
+from kir.learning.evidence.answers import remember
 from kir.learning.evidence.archive import read_archive, shipped
 from kir.learning.induce.uses import distinct
 
@@ -54,7 +55,9 @@ def main() -> None:
     parser.add_argument("--print", action="store_true", help="print the table and write no page")
     asked = parser.parse_args()
     found = Library((CardStore(asked.library),)) if asked.library else library()
-    given = Given(found.cards, distinct(read_archive(asked.evidence)), asked.most, asked.workers, asked.seed, asked.library, asked.within, asked.kept)
+    walks = distinct(read_archive(asked.evidence))
+    remember(walks)
+    given = Given(found.cards, walks, asked.most, asked.workers, asked.seed, asked.library, asked.within, asked.kept)
     more = f" --most {asked.most}" if asked.most != parser.get_default("most") else ""
     for part, text in both(given) if asked.part == BOTH else ((asked.part, PARTS[asked.part](given)),):
         if asked.print or RAISED or part in (LOOK, SPEED, STALE):

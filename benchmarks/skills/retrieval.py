@@ -42,6 +42,8 @@ GAIN, TIMED, MOVED = ": right too where it is forecast to gain", ": of what is f
 leave the kernel there as fast as it is, within so much."""
 ALIKE, PRIOR = 20, 0.3
 """Of the arm that lets states vote: the power of what two have in common by which one counts, and how much all together count beside them."""
+LOOKING = 0.4
+"""Of the time that is given, the part in which states are looked at; what is looked at is learned from and asked in the rest."""
 FACETS = ("case", "surface", "platform", "prior")
 
 
@@ -50,10 +52,10 @@ def retrieval(given: Given) -> str:
     quick = speed(given)
     cases = [(w.key, k) for w in given.walks for k in range(len(w.transitions))]
     random.Random(given.seed).shuffle(cases)
-    found = states(cases[:given.most], given)
+    found = states(cases[:given.most], replace(given, within=LOOKING * given.within))
     given = given if given.ranks else ranked(given, found.values())
     scores: dict[str, list[tuple[float, ...]]] = defaultdict(list)
-    for arm, *row in side_by_side(_retrieved, [state for state in found.values() if state.relevant], replace(given, within=0.0)):
+    for arm, *row in side_by_side(_retrieved, [state for state in found.values() if state.relevant], given):
         scores[arm].append(tuple(row))
     rows = [f"| {arm} | {len(s)} | {' | '.join(f'{sum(column) / len(s):.2f}' for column in zip(*s, strict=True))} |" for arm, s in scores.items() if s]
     said = [

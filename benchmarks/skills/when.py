@@ -7,13 +7,12 @@ import os
 import random
 import signal
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
-from types import FrameType
 
 from benchmarks.skills.coverage import SURFACES
 from benchmarks.skills.given import Given, Rows, added, share, side_by_side
@@ -189,11 +188,7 @@ def came_of(program: Program, made: Program, force: bool, known: dict[str, str],
     """What comes of a program that a step made: the word of the table. What is known of the same two programs is not run again."""
     key = f"{content_hash(program)[:24]} {content_hash(made)[:24]} {force:d}"
     if key not in known:
-        try:
-            with _at_most(LATEST):
-                known[key] = _run(program, made, force)
-        except _Late:
-            known[key] = "not run"
+        known[key] = _at_most(LATEST, partial(_run, program, made, force)) or "not run"
         if kept is not None:
             added(kept, json.dumps([key, known[key]]) + "\n")
     return known[key]
@@ -222,18 +217,19 @@ def _faster(before: Program, after: Program) -> bool:
     return False
 
 
-class _Late(BaseException):
-    """A run that does not end: nothing but its place catches it."""
-
-
-@contextmanager
-def _at_most(seconds: int) -> Iterator[None]:
-    def late(number: int, frame: FrameType | None) -> None:
-        raise _Late
-    old = signal.signal(signal.SIGPROF, late)
-    signal.setitimer(signal.ITIMER_PROF, seconds)  # time of the processor: the same on a machine that others share
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, old)
+def _at_most(seconds: int, work: Callable[[], str]) -> str:
+    """What work in a process of its own comes to; nothing where that takes longer than so much time of the processor, which is the same on a machine that
+    others share. The system ends it: an exception would be lost in compiled code, or never be raised there."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if not pid:
+        with suppress(BaseException):
+            signal.signal(signal.SIGPROF, signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_PROF, seconds)
+            os.write(write, work().encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as file:
+        came = file.read().decode()
+    os.waitpid(pid, 0)
+    return came

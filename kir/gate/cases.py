@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error
 from kir.gate.goals import predicted
-from kir.gate.inputs.close import close, precise, rounded_to
+from kir.gate.inputs.close import beyond, close, precise, rounded_to
 from kir.gate.inputs.extremes import extremes
 from kir.gate.inputs.kinds import APART, BESIDE, BLOCKS, KINDS, NOTHING, OTHER, PEAKED, PLACED_STEPS, QUARTERS, STRANGE_STEPS, WHOLE
 from kir.gate.inputs.magnitudes import MOST_ELEMENTS_BITS, magnitudes
 from kir.gate.inputs.places import places, taken_apart
 from kir.gate.inputs.scalars import SCALARS, given, keeps, turns_of_scalars
-from kir.gate.inputs.scaled import factor
+from kir.gate.inputs.scaled import factor, held_back
 from kir.gate.inputs.sets import size_sets
 from kir.gate.inputs.turns import about, numbers_of, turns
 from kir.gate.inputs.ways import with_ways
@@ -407,9 +407,8 @@ class RelativeCase:
                 return Comparison(False, math.inf, name, 0.0, f"{name} is absent, or of another shape or dtype")
             one = close(name, got, exact, None if self.also is None else self.also[name].astype(np.float64), self.rounded.get(name),
                         self.also is None and name in self.precise)
-            if one.worst > 1 and self.also is None and (true := self.exactly() if self.exactly is not None else None) is not None:
-                wide = exact.astype(np.float64)  # what is nearer to the true value than the other program is no less right
-                one = close(name, got, exact, np.where(np.isfinite(wide), true[name], wide), self.rounded.get(name))
+            if one.worst > 1 and (true := self.exactly() if self.exactly is not None else None) is not None:  # what is nearer to that is no less right
+                one = close(name, got, exact, beyond(got, exact, None if self.also is None else self.also[name], true[name]), self.rounded.get(name))
             if one.worst > worst.worst or not one.ok:
                 worst = one
             if not one.ok:
@@ -496,7 +495,7 @@ def _outputs(against: n.Program, sizes: Sizes, by: float, seed: int) -> Mapping[
 def _made(against: n.Program, at: tuple[tuple[str, int], ...], distribution: str, seed: int) -> RelativeCase | None:
     """A case and what the reference makes of it, kept for the next program of a walk. None for one with too large arrays, for inputs other than
     normal ones of which the reference makes something else in float64 (they would test its rounding), and for whole numbers that it reads beyond its
-    tensors with. Numbers that name places are drawn over all of them (`kir.gate.inputs.places`)."""
+    tensors with (normal ones: see `held_back`). Numbers that name places are drawn over all of them (`kir.gate.inputs.places`)."""
     sizes = {p.name: dict(at)[p.name] for p in against.params if p.name in dict(at)}
     base, ordering = split(distribution)
     how = KINDS.get(base) or PEAKED.get(base) or Draw(kind="normal")
@@ -550,6 +549,8 @@ def _made(against: n.Program, at: tuple[tuple[str, int], ...], distribution: str
                 return None  # numbers that name places it does not have, or with which its loops do not end
             arrays |= few
             result = _ran(against, arrays, scalars)
+        if base == "normal":
+            arrays, result = held_back(lambda smaller: _ran(against, smaller, scalars), arrays, floats, result)
         expected, also = result.outputs, _otherwise(against, arrays, scalars)
         asked = base in KINDS or base in PEAKED or base.startswith((AROUND, AT, TIMES, SCALARS))
         sure = _exact_enough(against, arrays, scalars, expected) if asked else frozenset()

@@ -26,6 +26,9 @@ Array = NDArray[Any]
 COARSE = {"tanh_approx": "tanh", "sin_approx": "sin", "cos_approx": "cos"}
 """Approximations whose errors a comparison of programs tells from rounding, and the functions that they stand for."""
 
+MOVES = frozenset({"trans", "expand", "broadcast", "pick"})
+"""Calls that give what they are given, at other places."""
+
 
 @once_for_each
 def otherwise(program: n.Program) -> n.Program | None:
@@ -80,9 +83,19 @@ def _results(program: n.Program) -> set[str]:
 
 
 def _rounds(kernel: n.Kernel, results: set[str]) -> bool:
+    results = results | _on_the_way(kernel, results)
     last = {id(s.value) for s in statements(kernel.body) if isinstance(s, n.Store) and s.at.buffer.name in results and isinstance(s.value, n.Cast)}
-    made = (x.type for x in walk(kernel) if isinstance(x, (n.Binary, n.Unary, n.Call, n.Cast)) and id(x) not in last)
+    made = (x.type for x in walk(kernel) if isinstance(x, (n.Binary, n.Unary, n.Call, n.Cast)) and id(x) not in last and not (
+        isinstance(x, n.Call) and x.fn in MOVES))
     return any(isinstance(t, (DType, TileType)) and dtype_of(t).is_float and dtype_of(t).bits < 32 for t in made)
+
+
+def _on_the_way(kernel: n.Kernel, results: set[str]) -> set[str]:
+    """Memory of the CTA's own from which results are only copied."""
+    copied = {id(s.src): s.src.at.buffer.name for s in statements(kernel.body) if isinstance(s, n.Copy) and s.dst.buffer.name in results}
+    copied |= {id(s.value): s.value.at.buffer.name for s in statements(kernel.body) if isinstance(s, n.Store) and s.at.buffer.name in results
+               and isinstance(s.value, n.Load)}
+    return set(copied.values()) - {x.at.buffer.name for x in walk(kernel) if isinstance(x, n.Load) and id(x) not in copied}
 
 
 def _cut(e: n.Expr) -> n.Expr:

@@ -51,9 +51,14 @@ class Page:
 def described(entry: Entry) -> Page:
     """The page of a registered pass."""
     tree = ast.parse(entry.file.read_bytes())
-    own = [c for c in tree.body if isinstance(c, ast.ClassDef) and not c.name.startswith("_")]
+    own = sorted((c for c in tree.body if isinstance(c, ast.ClassDef) and not c.name.startswith("_")), key=_is_pass)
     said = " ".join((ast.get_docstring(own[-1]) or "").split()) if own else ""
     return Page(summary(entry), ast.get_docstring(tree) or "", said, conditions(tree), entry.file)
+
+
+def _is_pass(c: ast.ClassDef) -> bool:
+    """Whether a class says an intent; others are parts of how a pass works."""
+    return any(isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name) and s.target.id == "intent" for s in c.body)
 
 
 def provided(entry: Entry) -> frozenset[str]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from itertools import islice, permutations
 from typing import TYPE_CHECKING, ClassVar
 
 from kir.base.dataclass import dataclass
@@ -16,11 +18,11 @@ from kir.base.diagnostic import KirError
 from kir.ir import nodes as n
 from kir.ir.build import is_const
 from kir.ir.canonical import alpha_equal
-from kir.ir.visit import statements
+from kir.ir.visit import once, regions, statements
 from kir.lineage.carrier import Contract, fill
 from kir.lineage.carrier.cutting import CannotOutline, Outline, answer_of, outlines
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import kernel_of
+from kir.rewrite.edit import kernel_of, replace_kernel
 from kir.rewrite.match import matched_as, params_as
 
 GATED = "the contract's shapes and inputs"
@@ -33,13 +35,15 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Carrier(Pass):
     """`answer` is the name, hash or first digits of a hash of the answer; without one the hole stays open. `kernel` is the name of the
-    kernel that computes it the naive way; `naive` is the hash of how that is written, where it is not as the contract's own program."""
+    kernel that computes it the naive way; `naive` is the hash of how that is written, where it is not as the contract's own program. `order`: of
+    an answer's kernel the grid axes are put in that order, in which those that number instances need not be last."""
 
     carrier: ClassVar[Contract]
 
     answer: str = ""
     kernel: str = "main"
     naive: str = ""
+    order: tuple[int, ...] = ()
 
     # ------------------------------------------------------------------------------------------------------------- forward
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -52,7 +56,7 @@ class Carrier(Pass):
         for outline in ways:
             try:
                 if self._is_naive(program, outline):
-                    return Site(path, replace(self, kernel=node.name), {"outline": outline})
+                    return Site(path, replace(self, kernel=node.name, order=self._order(outline)), {"outline": outline})
             except KirError as bad:
                 near = near or bad.diagnostics[0].message
         if self.naive or not is_const(node.threads, 1) or any(isinstance(s, n.Hole) for s in node.body):
@@ -60,7 +64,7 @@ class Carrier(Pass):
         for outline in ways:
             found = self._recognized(program, outline)
             if isinstance(found, str):
-                return Site(path, replace(self, kernel=node.name, naive=found), {"outline": outline})
+                return Site(path, replace(self, kernel=node.name, naive=found, order=self._order(outline)), {"outline": outline})
             near = near or found.reason
         return Miss(near) if near else None
 
@@ -72,6 +76,7 @@ class Carrier(Pass):
         if self.answer:
             from kir.lineage.carrier.recognition import known
             made = fill(self.carrier, made, outline.path, known(self.carrier, self.answer, outline.dtype).program, verified=False)
+            made = _in_order(made, made.kernels[at], self.order)
         return Rewritten(made, (made.kernels[at].name,), {site.path: ((made.kernels[at].name,),)})
 
     # ------------------------------------------------------------------------------------------------------------ backward
@@ -86,17 +91,31 @@ class Carrier(Pass):
         for count in range(1, len(program.kernels) - first + 1):
             names = tuple(k.name for k in program.kernels[first:first + count])
             name = node.name if count == 1 else self.kernel
-            ways = tuple(outlines(self.carrier, program, names, name))
+            order, turned, ways = self._ways(program, names, name)
             with suppress(KirError):
-                if any(self._is_naive(program, outline) for outline in ways):
+                if any(self._is_naive(turned, outline) for outline in ways):
                     return None
             for look in (self._recorded, self._recognized):
                 for outline in ways:
-                    found = look(program, outline)
+                    found = look(turned, outline)
                     if isinstance(found, str) and found:
-                        return Site(path, replace(self, answer=found, kernel=name), {"outline": outline})
+                        return Site(path, replace(self, answer=found, kernel=name, order=order), {"outline": outline})
                     near = near or (found.reason if isinstance(found, Miss) else "")
         return Miss(near) if near else None
+
+    def _ways(self, program: n.Program, names: tuple[str, ...], name: str) -> tuple[tuple[int, ...], n.Program, tuple[Outline, ...]]:
+        """How kernels may be cut out; where they cannot, one kernel with its grid axes in the first other order in which it can. What comes first is the order
+        that leads back."""
+        ways = tuple(outlines(self.carrier, program, names, name))
+        kernel = next(k for k in program.kernels if k.name == names[0])
+        tensors = {r.buffer.name for s in kernel.body for r in regions(s) if r.buffer.space == "global"}
+        if ways or len(names) > 1 or kernel.cluster or not 1 < len(kernel.grid) < 4 or len(tensors) != len(self.carrier.operand_dtypes):
+            return (), program, ways
+        for order in islice(permutations(range(len(kernel.grid))), 1, None):
+            turned = once(program, f"_turned {names[0]} {order}", partial(_in_order, program, kernel, order))
+            if ways := tuple(outlines(self.carrier, turned, names, name)):
+                return tuple(order.index(k) for k in range(len(order))), turned, ways
+        return (), program, ()
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The contract's naive program in the place of the answer."""
@@ -116,6 +135,16 @@ class Carrier(Pass):
         wanted = self.carrier.operand_dtypes
         fixed = [d for d in wanted if d != "T"]
         return len(have) >= len(wanted) and all(have.count(d) >= fixed.count(d) for d in set(fixed))
+
+    def _order(self, outline: Outline) -> tuple[int, ...]:
+        """The order of the grid's axes, where it is one of as many as there will be."""
+        from kir.lineage.carrier.recognition import known
+        if not self.order or not self.answer:
+            return ()
+        instances = next(k for k in outline.holed.kernels if k.name == outline.path[0]).grid
+        with suppress(KirError):
+            return self.order if len(known(self.carrier, self.answer, outline.dtype).program.kernels[0].grid) + len(instances) == len(self.order) else ()
+        return self.order
 
     def _before(self, dtype: str) -> n.Program:
         """What stands in the place of the answer before forward."""
@@ -161,6 +190,13 @@ class Carrier(Pass):
         if not found.holds:
             return Miss(f"it does not meet {self.carrier.id}: {found.reason}: {found.witness[0]}")
         return keep(self.carrier, cut)[:DIGITS]
+
+
+def _in_order(program: n.Program, kernel: n.Kernel, order: tuple[int, ...]) -> n.Program:
+    """A program with the grid axes of a kernel in another order."""
+    if sorted(order) != list(range(len(kernel.grid))):
+        return program
+    return replace_kernel(program, kernel.name, replace(kernel, grid=tuple(kernel.grid[k] for k in order)))
 
 
 def _outside(k: n.Kernel) -> tuple[n.Expr, tuple[str, ...]]:

@@ -36,10 +36,12 @@ from typing import ClassVar
 
 from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
-from kir.ir.build import const, int_value
+from kir.ir.build import const, int_value, region, span
+from kir.ir.measures.purposes import unused_columns
+from kir.ir.visit import transform
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import kernel_of
+from kir.rewrite.edit import kernel_of, replace_kernel
 from kir.rewrite.match import hardware_of, matched, node_as, params_as
 from kir.rewrite.match.local_buffers import at_once, byte_count, goes_through_its_name, redeclared, sizes
 
@@ -88,7 +90,7 @@ def _conflicts(program: n.Program, site: Site, context: Context) -> Verdict:
 
 @dataclass(frozen=True)
 class PadShared(Pass):
-    """`pad` elements follow each row."""
+    """`pad` elements follow each row. `wider`: they are columns of the array, which nobody uses, as languages without strides write it."""
 
     intent: ClassVar[str] = "pad-shared"
     catalogue: ClassVar[tuple[int, ...]] = (10,)
@@ -103,6 +105,7 @@ class PadShared(Pass):
     )
 
     pad: int = 8
+    wider: bool = False
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a declaration of dense shared memory with rows."""
@@ -115,9 +118,12 @@ class PadShared(Pass):
         return Site(path, self) if sizes(node.buffer) is not None else Miss("a symbolic extent")
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a declaration of shared memory whose rows are further apart than they are long."""
-        if not (isinstance(node, n.Alloc) and node.buffer.space == "shared" and node.buffer.strides is not None):
+        """At a declaration of shared memory whose rows are further apart than they are long, or whose last few columns nobody uses."""
+        if not (isinstance(node, n.Alloc) and node.buffer.space == "shared"):
             return None
+        if node.buffer.strides is None:
+            pad = unused_columns(kernel_of(program, path).body, node.buffer) if len(node.buffer.shape) > 1 and node.init is None else 0
+            return Site(path, PadShared(pad, True)) if pad else None
         shape, strides = sizes(node.buffer), tuple(int_value(d) for d in node.buffer.strides)
         if shape is None or len(shape) < 2 or strides[-2] is None:
             return Miss("a symbolic extent or stride")
@@ -130,11 +136,16 @@ class PadShared(Pass):
         """The buffer with padded rows."""
         b, _ = _buffer(program, site)
         shape = matched(sizes(b))
+        if self.wider:
+            return Rewritten(_with_columns(program, site.path, b, shape[-1] + self.pad), site.path)
         made = replace(b, strides=tuple(const(s) for s in _padded(shape, self.pad)))
         return Rewritten(redeclared(program, site.path, made), site.path)
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The buffer with dense rows."""
+        if self.wider:
+            b = _buffer(program, site)[0]
+            return Rewritten(_with_columns(program, site.path, b, matched(sizes(b))[-1] - self.pad), site.path)
         return Rewritten(redeclared(program, site.path, replace(_buffer(program, site)[0], strides=None)), site.path)
 
     def effect(self, program: n.Program, site: Site) -> Effect:
@@ -142,6 +153,17 @@ class PadShared(Pass):
         b, pad = _buffer(program, site)
         shape = sizes(b)
         return Effect(shared_bytes=None if shape is None else math.prod(shape[:-1]) * pad * b.dtype.bytes)
+
+
+def _with_columns(program: n.Program, path: Path, b: n.Buffer, columns: int) -> n.Program:
+    """The program with so many columns in an array, used at the same places: as a whole where it has no others."""
+    made, kernel = replace(b, shape=(*b.shape[:-1], const(columns))), kernel_of(program, path)
+    whole = tuple(span(0, d) for d in b.shape)
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        return region(made, *(new.index or whole)) if isinstance(new, n.Region) and new.buffer.name == b.name else new
+    changed: n.Kernel = transform(kernel, leave)
+    return redeclared(replace_kernel(program, kernel.name, changed), path, made)
 
 
 def _padded(shape: tuple[int, ...], pad: int) -> tuple[int, ...]:

@@ -67,7 +67,8 @@ def _countable(program: n.Program, site: Site, context: Context) -> Verdict:
 @dataclass(frozen=True)
 class LinearGrid(Pass):
     """`rows_first`: whether the last axis (rows) is the slow one, as in row-major order; else the first is. `named`: whether the coordinates have
-    names; else they are worked out wherever they are used. `axes` are those of the grid; `order` has the numbers of three, the fastest first."""
+    names; else they are worked out wherever they are used. `axes` are those of the grid; `order` has the numbers of three, the fastest first.
+    `part`: of three axes only the last two are put in a line."""
 
     intent: ClassVar[str] = "raster-l2"
     catalogue: ClassVar[tuple[int, ...]] = (31,)
@@ -80,6 +81,7 @@ class LinearGrid(Pass):
     named: bool = True
     axes: int = 2
     order: tuple[int, ...] = ()
+    part: bool = False
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a kernel with two grid axes, or three."""
@@ -87,8 +89,10 @@ class LinearGrid(Pass):
             return None
         if len(node.grid) not in (2, 3):
             return Miss("the grid has neither two axes nor three")
+        if self.part and (len(node.grid) != 3 or node.cluster or self.order):
+            return Miss("the last two of three axes are put in a line as they are, without clusters")
         along = cluster_axis(node)
-        if len(node.grid) == 3 and (not self.named or (along is not None and along[0] > 0)):
+        if len(node.grid) == 3 and not self.part and (not self.named or (along is not None and along[0] > 0)):
             return Miss("of three axes coordinates have names, and clusters stretch along the first")
         if node.cluster and (along is None or quotient_of(node.grid[along[0]].extent, build.const(along[1])) is None):
             return Miss("its clusters do not stretch along one axis, in a whole number of them")
@@ -101,6 +105,8 @@ class LinearGrid(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """One axis, and a let for each of the two."""
         kernel = kernel_of(program, site.path)
+        if self.part:
+            return Rewritten(replace_kernel(program, kernel.name, self._partly(program, kernel)), site.path)
         if len(kernel.grid) == 3:
             kernel = _joined(program, replace(kernel, grid=tuple(kernel.grid[k] for k in self.order)) if self.order else kernel)
         x, y = kernel.grid
@@ -114,6 +120,17 @@ class LinearGrid(Pass):
             return Rewritten(replace_kernel(program, kernel.name, replace(kernel, grid=(cta,), body=body)), site.path)
         lets = tuple(n.Let((name,), value) for name, value in coordinates.items())
         return Rewritten(replace_kernel(program, kernel.name, replace(kernel, grid=(cta,), body=(*lets, *kernel.body))), site.path)
+
+    def _partly(self, program: n.Program, kernel: n.Kernel) -> n.Kernel:
+        """The kernel with its last two axes in one line."""
+        first, *rest = kernel.grid
+        fast, slow = rest if self.rows_first else rest[::-1]
+        line = n.Axis(fresh("pid", names_in(program, kernel)), build.mul(rest[0].extent, rest[1].extent))
+        at = build.var(line.name)
+        coordinates = {slow.name: build.floordiv(at, fast.extent), fast.name: build.mod(at, fast.extent)}
+        body = (*(n.Let((name,), value) for name, value in coordinates.items()), *kernel.body) if self.named else tuple(
+            substitute(s, coordinates) for s in kernel.body)
+        return replace(kernel, grid=(first, line), body=body)
 
     def _clusters(self, program: n.Program, kernel: n.Kernel, axis: int, size: int) -> n.Kernel:
         """The kernel with its clusters in one line."""
@@ -132,7 +149,9 @@ class LinearGrid(Pass):
         return replace(kernel, grid=(line,), cluster=(size,), body=(*lets, *kernel.body))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a kernel whose one axis is only divided, with remainder, into two coordinates."""
+        """At a kernel whose one axis is only divided, with remainder, into two coordinates; and of whose two axes the last is."""
+        if isinstance(node, n.Kernel) and len(node.grid) == 2 and not node.cluster:
+            return self._of_part(program, path, node)
         if not (isinstance(node, n.Kernel) and len(node.grid) == 1):
             return None
         if node.cluster:
@@ -157,6 +176,18 @@ class LinearGrid(Pass):
         return self._with_three(program, tuple(Site(path, LinearGrid(first), {"slow": slow, "fast": fast, "rows": rows, "width": width})
                                                for first in (True, False)))
 
+    def _of_part(self, program: n.Program, path: Path, node: n.Kernel) -> Found:
+        """The ways back from two axes to three."""
+        line = node.grid[1]
+        found = _coordinates(node, line.name)
+        named = found is not None and not any(line.name in names_read(s) for s in node.body if s not in found[:2])
+        width = found[2] if found is not None and named else _divisor(node, line.name)
+        rows = quotient_of(line.extent, width) if width is not None else None
+        if width is None or rows is None:
+            return None
+        lets = {"slow": found[0], "fast": found[1]} if found is not None and named else {}
+        return tuple(Site(path, LinearGrid(first, named, 3, part=True), {**lets, "rows": rows, "width": width}) for first in (True, False))
+
     def _with_three(self, program: n.Program, found: tuple[Site, ...]) -> tuple[Site, ...]:
         """The ways back to two axes, and after them those to three, in the order that is asked for too."""
         def three(site: Site) -> bool:
@@ -168,6 +199,12 @@ class LinearGrid(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Two axes, or three."""
+        if self.part:
+            kernel = kernel_of(program, site.path)
+            flat = replace(kernel, grid=kernel.grid[1:])
+            alone = Site(site.path, replace(self, part=False, axes=2), site.captures)
+            there = kernel_of(alone.params.deoptimize(replace_kernel(program, kernel.name, flat), alone).program, site.path)
+            return Rewritten(replace_kernel(program, kernel.name, replace(there, grid=(kernel.grid[0], *there.grid))), site.path)
         if self.axes == 3:
             flat = replace(self, axes=2).deoptimize(program, site)
             there = matched(_apart_again(kernel_of(flat.program, site.path)))
@@ -225,9 +262,9 @@ def _apart_again(kernel: n.Kernel) -> n.Kernel | None:
     return replace(kernel, grid=(x, n.Axis(fast.names[0], width), n.Axis(slow.names[0], count)), body=rest)
 
 
-def _divisor(kernel: n.Kernel) -> n.Expr | None:
-    """What the number of the CTA is divided by, with remainder, wherever it is used."""
-    cta = build.var(kernel.grid[0].name)
+def _divisor(kernel: n.Kernel, of: str = "") -> n.Expr | None:
+    """What the number of the CTA (or another) is divided by, with remainder, wherever it is used."""
+    cta = build.var(of or kernel.grid[0].name)
     found = [x for s in kernel.body for x in walk(s) if isinstance(x, n.Binary) and x.op in ("floordiv", "mod") and x.a == cta]
     uses = sum(isinstance(x, n.Var) and x.name == cta.name for s in kernel.body for x in walk(s))
     width = found[0].b if found else None

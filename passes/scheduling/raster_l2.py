@@ -1,4 +1,4 @@
-"""Walk output tiles in panels of rows, so that CTAs that run at the same time share operand tiles in L2. Where CTAs form clusters, clusters
+"""Walks output tiles in panels of rows, so that CTAs that run at the same time share operand tiles in L2. Where CTAs form clusters, clusters
 are what is put in order.
 
 before:

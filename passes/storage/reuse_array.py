@@ -56,7 +56,7 @@ from typing import ClassVar
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.measures.purposes import fills_first, is_of_tiles, purposes
+from kir.ir.measures.purposes import fills_first, is_of_tiles, purposes, unused_columns
 from kir.ir.visit import buffers_named, names_read, once, substitute, substitute_buffers, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
@@ -116,7 +116,8 @@ def _written_first(program: n.Program, site: Site, context: Context) -> Verdict:
     kernel = kernel_of(program, site.path)
     if _team(program, kernel) is None:
         b = matched_as(node_at(program, site.path), n.Alloc).buffer
-        if all(fills_first(kernel.body[k], b) for k in _used(kernel, b.name)[:1]):
+        spare = unused_columns(kernel.body, b)
+        if all(fills_first(kernel.body[k], b, spare) for k in _used(kernel, b.name)[:1]):
             return proved("all of it is written before any of it is read")
         return unknown(f"whether all of '{b.name}' is written before it is read is not known", needs="a copy that fills it first")
     b, _, team = _parts(program, site)
@@ -147,10 +148,10 @@ class ReuseArray(Pass):
     meet: int = -1
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At an array of shared memory; without `buffer`, one site for each array of its dtype and shape declared before it."""
-        if not (isinstance(node, n.Alloc) and _plain(node) and len(path) == 2):
+        """At an array of shared memory, or a fragment of a kernel of tiles; without `buffer`, one site for each array like it that is declared before it."""
+        kernel = kernel_of(program, path) if isinstance(node, n.Alloc) else None
+        if not (isinstance(node, n.Alloc) and kernel is not None and _plain(node, kernel) and len(path) == 2):
             return None
-        kernel = kernel_of(program, path)
         team = _team(program, kernel)
         if team is None:
             return self._of_tiles(kernel, int(path[1]), path, node.buffer)
@@ -159,7 +160,7 @@ class ReuseArray(Pass):
             return Miss("it comes into use elsewhere")
         if self.meet != -1 and not 0 < self.meet <= span[0]:
             return Miss("the barrier would not stand before its first use")
-        homes = [s.buffer.name for s in kernel.body[:int(path[1])] if isinstance(s, n.Alloc) and _plain(s) and self.buffer in ("", s.buffer.name)
+        homes = [s.buffer.name for s in kernel.body[:int(path[1])] if isinstance(s, n.Alloc) and _plain(s, kernel) and self.buffer in ("", s.buffer.name)
                  and replace(s.buffer, name=node.buffer.name) == node.buffer]
         spans = {home: span_of(team.loop.body, home) for home in homes}
         return tuple(Site(path, ReuseArray(home, span[0], self.meet)) for home, first in spans.items()
@@ -170,7 +171,7 @@ class ReuseArray(Pass):
         used = _used(kernel, b.name) if is_of_tiles(kernel.body) else []
         if not used or self.at not in (-1, used[0] - 1) or self.meet != -1:
             return Miss("it comes into use elsewhere") if used else None
-        homes = [s.buffer.name for s in kernel.body[:i] if isinstance(s, n.Alloc) and _plain(s) and self.buffer in ("", s.buffer.name)
+        homes = [s.buffer.name for s in kernel.body[:i] if isinstance(s, n.Alloc) and _plain(s, kernel) and self.buffer in ("", s.buffer.name)
                  and replace(s.buffer, name=b.name) == b]
         return tuple(Site(path, ReuseArray(home, used[0] - 1)) for home in homes) or None
 
@@ -185,9 +186,9 @@ class ReuseArray(Pass):
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At an array that is written anew after a barrier: the last statements from which on it could be another, back to one from which on
         each element is written before it is read."""
-        if not (isinstance(node, n.Alloc) and _plain(node) and len(path) == 2):
+        kernel = kernel_of(program, path) if isinstance(node, n.Alloc) else None
+        if not (isinstance(node, n.Alloc) and kernel is not None and _plain(node, kernel) and len(path) == 2):
             return None
-        kernel = kernel_of(program, path)
         team = _team(program, kernel)
         if team is None and is_of_tiles(kernel.body):
             return next((Site(path, ReuseArray(node.buffer.name, k)) for k in reversed(purposes(kernel.body, node.buffer))), None)
@@ -221,7 +222,8 @@ class ReuseArray(Pass):
 
     def effect(self, program: n.Program, site: Site) -> Effect:
         """Its bytes are saved."""
-        need = byte_count(matched_as(node_at(program, site.path), n.Alloc).buffer)
+        b = matched_as(node_at(program, site.path), n.Alloc).buffer
+        need = byte_count(b) if b.space == "shared" else None
         return Effect(shared_bytes=None if need is None else -need)
 
 
@@ -268,8 +270,10 @@ def _orders_nothing(loop: n.For, at: int, name: str) -> bool:
     return not (wrote & sees or writes & saw)
 
 
-def _plain(s: n.Alloc) -> bool:
-    return s.buffer.space == "shared" and s.init is None and s.buffer.dtype.kind != "token" and s.buffer.strides is None and sizes(s.buffer) is not None
+def _plain(s: n.Alloc, kernel: n.Kernel) -> bool:
+    """Whether it is an array of shared memory, or of registers that threads hold together, that begins with no value and has no layout."""
+    held = s.buffer.space == "shared" or (s.buffer.space == "fragment" and bool(s.buffer.shape) and is_of_tiles(kernel.body))
+    return held and s.init is None and s.buffer.dtype.kind != "token" and s.buffer.strides is None and sizes(s.buffer) is not None
 
 
 def _team(program: n.Program, kernel: n.Kernel) -> ThreadTeam | None:

@@ -76,6 +76,28 @@ def _running(block: n.Block, i: int) -> _Running | None:
     return _Running(acc, loop, *found, stores)
 
 
+TURNED = "%turned"
+"""What a turned scan is called while its stores are looked at."""
+
+
+def _turned(e: n.Expr) -> n.Expr:
+    """A tile of two axes with these in each other's place."""
+    return build.call("trans", e, build.const(1), build.const(0))
+
+
+def _unturned(e: n.Expr) -> n.Expr | None:
+    """The tile that one is with its two axes in each other's place; None for one that is not written so."""
+    return matched_as(e.args[0], n.Expr) if isinstance(e, n.Call) and e.fn == "trans" and e == _turned(matched_as(e.args[0], n.Expr)) else None
+
+
+def _without_turns(s: n.Stmt, name: str) -> n.Stmt:
+    """A statement in which a tile that is turned is another, of that shape."""
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        of = _unturned(new) if isinstance(new, n.Call) else None
+        return n.Var(TURNED, new.type) if isinstance(of, n.Var) and of.name == name and isinstance(new, n.Call) else new
+    return matched_as(transform(s, leave), n.Stmt)
+
+
 def _backwards(s: n.Stmt) -> n.Stmt:
     """A loop that comes to its last element first."""
     loop = matched_as(s, n.For)
@@ -108,7 +130,7 @@ def _distinct(program: n.Program, site: Site, context: Context) -> Verdict:
 @dataclass(frozen=True)
 class TileScan(Pass):
     """`axis` of the tile along which the reduction runs. `spread`: what is the same along another axis is written out for all of it. `reverse`: the loop
-    comes to the last element first."""
+    comes to the last element first. `turned`: rows and columns of the tile change places for the scan, so that columns are scanned as rows are."""
 
     intent: ClassVar[str] = "tile-scan"
     catalogue: ClassVar[tuple[int, ...]] = (58,)
@@ -123,6 +145,7 @@ class TileScan(Pass):
     axis: int = 0
     spread: bool = True
     reverse: bool = False
+    turned: bool = False
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At an accumulator that the next statement, a loop of known length, folds into and stores after each step."""
@@ -150,10 +173,14 @@ class TileScan(Pass):
             running = matched(_running((running.acc, _backwards(running.loop)), 0))
         name, extent = running.acc.buffer.name, matched(build.int_value(running.loop.hi))
         source = tile_over(running.loop, running.term, self.axis)
-        value = build.call("scan", source, axis=self.axis, op=running.op, reverse=True) if self.reverse else build.call(
-            "scan", source, axis=self.axis, op=running.op)
+        if self.turned and len(shape_of(source.type)) != 2:
+            raise CannotRetile("there are not two axes that could change places")
+        along, scanned = (1 - self.axis, _turned(source)) if self.turned else (self.axis, source)
+        value = build.call("scan", scanned, axis=along, op=running.op, reverse=True) if self.reverse else build.call(
+            "scan", scanned, axis=along, op=running.op)
         whole = n.Buffer(name, running.acc.buffer.dtype, tuple(build.const(matched_as(d, int)) for d in shape_of(source.type)), "fragment")
         var, own = n.Var(name, value.type), n.Load(n.Region(running.acc.buffer))
+        held_as = _turned(var) if self.turned else var
         rest: list[n.Expr | n.Span] = [n.Span(build.const(0), d) for k, d in enumerate(shape_of(source.type)) if k != self.axis and isinstance(d, int)]
         rest.insert(self.axis, running.loop.var)
         part = n.Load(build.region(whole, *rest))
@@ -164,7 +191,7 @@ class TileScan(Pass):
             if any(isinstance(x, n.Load) and x.at.buffer == running.acc.buffer for x in walk(held)):
                 raise CannotRetile(f"a part of '{name}' is read alone")
             wide = PartitionRows(self.axis, spread=self.spread)._widened(replace(running.loop, body=(matched_as(held, n.Store),)))
-            made.append(matched_as(transform(replace(matched_as(wide, n.Store), label=s.label), lambda old, new: var if isinstance(
+            made.append(matched_as(transform(replace(matched_as(wide, n.Store), label=s.label), lambda old, new: held_as if isinstance(
                 new, n.Load) and new.at.buffer == whole else new), n.Store))
         return tuple(made)
 
@@ -187,9 +214,12 @@ class TileScan(Pass):
         if not used:
             return Miss(f"'{node.names[0]}' is used by more than the stores after it")
         try:
-            shape = shape_of(node.value.type)
+            source, axis = matched_as(node.value.args[0], n.Expr), int(options.get("axis", 0))
+            turned = _unturned(source) is not None and not any(node.names[0] in names_read(_without_turns(block[k], node.names[0])) for k in used)
+            shape = tuple(reversed(shape_of(source.type))) if turned else shape_of(source.type)
             masks = [s.mask for k in used if isinstance(s := block[k], n.Store)]
-            item = TileScan(int(options.get("axis", 0)), all(mask is None or shape_of(mask.type) == shape for mask in masks), bool(options.get("reverse")))
+            item = TileScan(1 - axis if turned else axis, all(mask is None or shape_of(mask.type) == shape for mask in masks),
+                            bool(options.get("reverse")), turned)
             item._slices(program, path)
         except (CannotRetile, NotElementwise) as bad:
             return Miss(str(bad))
@@ -208,6 +238,7 @@ class TileScan(Pass):
         node = matched_as(block[i], n.Let)
         assert isinstance(node.value, n.Call)
         op, source, name = str(dict(node.value.attrs)["op"]), matched_as(node.value.args[0], n.Expr), node.names[0]
+        source = matched(_unturned(source)) if self.turned else source
         shape, dtype = [matched_as(d, int) for d in shape_of(source.type)], dtype_of(source.type)
         j = fresh_var("j", names_at(program, path))
         rest = tuple(build.const(d) for k, d in enumerate(shape) if k != self.axis)
@@ -218,7 +249,8 @@ class TileScan(Pass):
         for s in (matched_as(block[k], n.Store) for k in self._users(block, i, name)):
             if shape_of(s.at.type) != tuple(shape) or shape_of(s.value.type) != tuple(shape):
                 raise CannotRetile("what is stored has another shape than the scan")
-            held = transform(s, lambda old, new: n.Load(n.Region(whole)) if isinstance(new, n.Var) and new.name == name else new)
+            held = transform(_without_turns(s, name) if self.turned else s,
+                             lambda old, new: n.Load(n.Region(whole)) if isinstance(new, n.Var) and new.name == (TURNED if self.turned else name) else new)
             one = narrowed(matched_as(held, n.Store), self.axis, j, self.spread)
             stores.append(replace(matched_as(transform(one, lambda old, new: n.Load(own) if isinstance(new, n.Load) and new.at.buffer == whole else new),
                                              n.Store), label=s.label))

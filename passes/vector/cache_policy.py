@@ -65,7 +65,7 @@ def _coherent(program: n.Program, site: Site, context: Context) -> Verdict:
 
 @dataclass(frozen=True)
 class CachePolicy(Pass):
-    """`policy` (ca, cg, cs, wb, wt, evict_first, evict_last, nc, ..) for accesses to `buffer` in the statement at the site."""
+    """`policy` (ca, cg, cs, wb, wt, evict_first, evict_last, nc, ..) is asked for where the statement at the site accesses `buffer`."""
 
     intent: ClassVar[str] = "cache-policy"
     catalogue: ClassVar[tuple[int, ...]] = (26, 14)

@@ -24,10 +24,10 @@ from kir.rewrite import pass_class, sites
 Array = NDArray[Any]
 Inputs = Mapping[str, Array]
 HOME = Path(__file__).parents[2] / "skills" / "operators"
-MULTIPLES = {"fp8": {"M": 128, "N": 128, "K": 128}, "grouped": {"G": 2, "T": 16, "N": 128, "K": 64}}
+MULTIPLES = {"fp8": {"M": 128, "N": 128, "K": 128}, "grouped": {"G": 2, "T": 16, "N": 128, "K": 64}, "inverse": {"B": 1, "L": 9, "H": 2, "G": 1}}
 """Sizes of operators that ask for whole tiles, by how their names begin."""
 SIZES = {"R": 2, "T": 3, "N": 21, "E": 9, "C": 3, "K": 4, "L": 5, "S": 11, "H": 2, "B": 2, "W": 2, "M": 7}
-ANSWERS = ("radix-select", "blocked-solve", "warp-sort", "chunk-recurrence", "chunk-recurrence-d128")
+ANSWERS = ("radix-select", "blocked-solve", "warp-sort", "chunk-recurrence", "chunk-recurrence-d128", "chunk-inverse")
 TYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f8e4m3": ml_dtypes.float8_e4m3fn, "u8": np.uint8, "i32": np.int32}
 PARTS = {"fp8": "tile", "grouped": "tile", "eights": "jam-loop"}
 """What an operator has a place for that is no host of an algorithm, by how its name begins."""
@@ -64,6 +64,14 @@ def delta(x: Inputs, axes: str, keys: str = "k") -> dict[str, Array]:
 
 def values(x: Inputs) -> dict[str, Array]:
     return {"U": solved(x["beta"][..., None] * (x["k"] @ x["k"].swapaxes(-1, -2)), x["beta"][..., None] * x["v"])}
+
+
+def inverse(x: Inputs, heads: int, tokens: int) -> dict[str, Array]:
+    """Of one chunk that is shorter than 64; the axes of heads and of tokens, before that of a token's own numbers."""
+    k, beta = np.moveaxis(x["k"], (heads, tokens), (-3, -2)), np.moveaxis(x["beta"], (heads, tokens), (-2, -1))
+    k = np.repeat(k, beta.shape[-2] // k.shape[-3], axis=-3)
+    found = np.linalg.inv(np.eye(k.shape[-2]) + np.tril(beta[..., None] * (k @ k.swapaxes(-1, -2)), -1))
+    return {"A": np.moveaxis(np.pad(found, [(0, 0)] * (found.ndim - 1) + [(0, 64 - k.shape[-2])]), (-3, -2), (heads, tokens))}
 
 
 def fp8(x: Inputs) -> Array:
@@ -106,6 +114,9 @@ ORACLES: dict[str, Callable[[Inputs], dict[str, Array]]] = {
     "delta_values": values,
     "solve_heads": lambda x: {"X": solved(x["L"].swapaxes(1, 2), x["B"].swapaxes(1, 2)).swapaxes(1, 2)},
     "solve_scaled": lambda x: {"X": solved(x["L"], x["B"] / x["D"][..., None])},
+    "inverse_heads": partial(inverse, heads=1, tokens=0),
+    "inverse_shared": partial(inverse, heads=1, tokens=0),
+    "inverse_sequences": partial(inverse, heads=1, tokens=2),
     "expert_order": lambda x: order(x["logits"].argmax(-1)),
     "level_order": lambda x: order(np.trunc(np.float32(np.clip(x["X"], 0, 1)) * np.float32(255)).astype(int)),
     "order_columns": lambda x: order(x["keys"].swapaxes(1, 2)),

@@ -42,6 +42,17 @@ def precise(got: Array, exact: Array) -> bool:
         return bool((apart <= (_roundoff(got) + PRECISE) * np.abs(b)).all())
 
 
+def beyond(got: Array, exact: Array, also: Array | None, true: Array) -> Array:
+    """The other side of what is right beside what a program gives: its value without rounding, or its second reading where what is judged lies on the side
+    of that, and that is further. Where it gives nothing finite, just that."""
+    a, b = got.astype(np.float64), exact.astype(np.float64)
+    other = true
+    if also is not None:
+        c = also.astype(np.float64)
+        other = np.where(((a - b) * (c - b) > 0) & (np.abs(true - b) <= np.abs(c - b)), c, true)
+    return np.where(np.isfinite(b), other, b)
+
+
 def close(name: str, got: Array, exact: Array, also: Array | None = None, rounded: float | None = None, precise: bool = False) -> Comparison:
     """How far an output is from what a reference program gives: within two roundings of its dtype (relative, `rounded` where it is narrower) and 2^-16 of
     the largest magnitude, or where the reference is `precise` 2^-12 of the element's own; whole numbers are equal. Anything between `exact` and `also` is

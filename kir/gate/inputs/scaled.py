@@ -1,18 +1,45 @@
-"""By what inputs are multiplied so that outputs come to where a program says a number of its own: a clamp of what is summed shows nowhere else."""
+"""By what inputs are multiplied: so that outputs come to where a program says a number of its own (a clamp of what is summed shows nowhere else), or that they
+do not overflow."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from kir.problem.draws import times
+
 Array = NDArray[Any]
 MOST_TRIES, BEYOND, NEAR = 4, 1.5, 1.02
 """Runs that are made to find a factor, how far beyond a number outputs should come, and how far they must."""
 LEAST_DEGREE = 0.25
+
+
+SMALLER = (0.125, 0.015625)
+"""What usual inputs are multiplied by where a program runs away with them."""
+R = TypeVar("R", bound="_Ran")
+
+
+class _Ran(Protocol):
+    @property
+    def outputs(self) -> Mapping[str, Array]: ...
+
+
+def held_back(run: Callable[[dict[str, Array]], R], arrays: dict[str, Array], floats: Sequence[str], result: R) -> tuple[dict[str, Array], R]:
+    """Inputs and what a program makes of them; inputs that are smaller where results of the usual ones are not finite, and those of the smaller ones are:
+    a recurrence overflows that is given an inverse of numbers of size 1 to carry on, and what has overflowed tells nothing of the rest."""
+    for by in SMALLER if floats and not _is_finite(result.outputs) else ():
+        smaller = {**arrays, **{name: times(arrays[name], by) for name in floats}}
+        if _is_finite((tame := run(smaller)).outputs):
+            return smaller, tame
+    return arrays, result
+
+
+def _is_finite(outputs: Mapping[str, Array]) -> bool:
+    return all(bool(np.isfinite(a.astype(np.float64)).all()) for a in outputs.values() if a.dtype.kind not in "iub")
 
 
 def factor(outputs: Callable[[float], Mapping[str, Array]], value: float) -> float | None:

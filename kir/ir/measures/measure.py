@@ -18,7 +18,7 @@ from kir.base.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.anchors import child_blocks
-from kir.ir.measures.purposes import further_purposes
+from kir.ir.measures.purposes import further_purposes, padded
 from kir.ir.types import TileType, Type, dtype_of
 from kir.ir.visit import buffers_named, children, names_read, once, walk
 
@@ -46,7 +46,8 @@ class Measure(NamedTuple):
     """Barriers (that with which each iteration of a loop begins, and does not end, counts twice), fences and atomics, and twice each further array of
     shared memory that threads write before one barrier."""
     shared: int
-    """Buffers and views in shared and cluster memory, and twice each further purpose of one: that it is written anew, after a barrier or by whole tiles."""
+    """Buffers and views in shared and cluster memory, and twice each further purpose of one: that it is written anew, after a barrier or by whole tiles;
+    and those with columns that nobody uses."""
     layouts: int
     """Local buffers with a layout, strides or alignment of their own; vector copies."""
     coupling: int
@@ -106,7 +107,7 @@ def _measure(program: n.Program) -> Measure:
         counts["threads"] += (build.int_value(k.threads) or 1).bit_length() - 1
         first = _first_over_threads(k.body)
         counts["lanewise"] += bool(first)
-        counts["shared"] += 2 * once(k, "_further_purposes", partial(further_purposes, k.body))
+        counts["shared"] += 2 * once(k, "_further_purposes", partial(further_purposes, k.body)) + once(k, "_padded", partial(padded, k.body))
         _Counter(first or _of_grid(k), 0).block(counts, k.body, _depth(k.body))
     for f in program.functions:
         _Counter("", 0).block(counts, f.body, _depth(f.body))

@@ -174,7 +174,7 @@ def _phased(program: n.Program) -> Iterator[tuple[n.Program, str]]:
 
 def _alike(kernel: n.Kernel, name: str, phase: n.Expr, side: int) -> n.Kernel:
     def moved(_: n.Node, new: n.Node) -> n.Node:
-        if isinstance(new, n.Region) and new.buffer.name == name and new.index and isinstance(row := new.index[0], n.Expr):
+        if isinstance(new, n.Region) and new.buffer.name == name and len(new.index) > 1 and isinstance(row := new.index[-2], n.Expr):
             known = dict(_exchanges(new))
             parts = [part for part, own in known.items() if own != phase] if known else [(x.a, x.b)[side] for x in _exclusive_ors(new)]
             others = {part: substitute(phase, {ROW: row}) for part in parts}
@@ -192,7 +192,7 @@ def _exclusive_ors(r: n.Region) -> Iterator[n.Binary]:
 
 def _exchanges(r: n.Region) -> Iterator[tuple[n.Expr, n.Expr]]:
     """The sides of exclusive ors in a place's column that its row decides, each with what it is of a row that is called `ROW`."""
-    row = r.index[0]
+    row = r.index[-2]
     if not isinstance(row, n.Expr) or isinstance(row, n.Const):
         return
     called = n.Var(ROW, row.type)

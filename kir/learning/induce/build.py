@@ -17,6 +17,7 @@ from kir.base.store import write_atomic
 from kir.learning.cards.card import Card, card_text, read_card
 from kir.learning.cards.library import CardStore, Library
 from kir.learning.cards.search import RANK, Rank, rank_of
+from kir.learning.evidence.answers import remember
 from kir.learning.evidence.walked import Walked, parsed_ahead
 from kir.learning.forecast import Analytic
 from kir.learning.induce.hypotheses import Hypothesis, hypotheses
@@ -40,6 +41,7 @@ def build(walks: Sequence[Walked], workers: int = 1, trials: bool = True, advanc
     KIR-S050 for a name that the evidence makes no card of."""
     some = distinct(walks)
     parsed_ahead((each.programs[key] for each in some for key in _read(each)), workers)
+    remember(some)
     found = [each for each in hypotheses(some, uses(some)) if not only or each.card.name in only]
     if missing := sorted({*only} - {each.card.name for each in found}):
         raise usage("KIR-S050", f"the evidence makes no card called '{missing[0]}'", needs="the name of a card that it makes")

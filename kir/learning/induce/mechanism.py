@@ -11,7 +11,7 @@ from kir.learning.cards.card import Card
 from kir.learning.forecast import Analytic, Forecast, Pair
 from kir.learning.forecast.shown import RESOURCES
 from kir.learning.induce.transfers import FASTER, FAULTS
-from kir.learning.induce.trials import sizes_of
+from kir.learning.induce.trials import factor, sizes_of
 from kir.learning.induce.uses import Use
 
 NOTED, MOST = 0.02, 3
@@ -55,7 +55,7 @@ def moved(card: Card, group: Sequence[Use]) -> Iterator[str]:
             if max(seen.median / each.ratio, each.ratio / seen.median) <= NEAR:
                 yield from said
                 return
-            other = other or [f"{' '.join(said)} What was recorded of it, and counts above, is {each.ratio:.3g} times as fast, by the cost model of then."]
+            other = other or [f"{' '.join(said)} What was recorded of it, and counts above, is {factor(each.ratio)} times as fast, by the cost model of then."]
     yield from other
 
 

@@ -57,13 +57,15 @@ FAR = 4.0
 """How many times the next gain the largest one is where it is said to be far from it."""
 NEXT = 3
 """Steps after one that brings nothing by itself with which it is told what they bring together."""
+OTHERWISE = 2.0
+"""How many times the median of all uses that of one kind of kernel is, where both are told."""
 LEAST_OF_A_KIND = 3
 """Uses of which it is told how many gain, and in kernels of one kind what their median is."""
 
 
 def told(card: Card, group: Sequence[Use]) -> str:
     """The Markdown before the record."""
-    parts = [f"# {_title(card.title)}", _lead(card), *_what(card, group),
+    parts = [f"# {_title(card.title)}", _lead(card, group), *_what(card, group),
              "## When it is right", *_right(card, group),
              "## When it pays", *_pays(card, group), *_where(card, group), *map(_paragraph, moved(card, group)), *_beside(card, group),
              "## What can go wrong", *_wrong(card), "## Before and after", *_shown(card, group), "## How it is known", *_known(card)]
@@ -76,7 +78,7 @@ def _title(title: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def _lead(card: Card) -> str:
+def _lead(card: Card, group: Sequence[Use]) -> str:
     """The card in a sentence or two: how far it may be trusted, where it was seen, what it brings."""
     trials = [entry for entry in card.log if entry.what == "trial"]
     won, kernels = sum(bool(t.skill) for t in trials), card.evidence.kernels
@@ -88,10 +90,34 @@ def _lead(card: Card) -> str:
     state += f" (without it {lost})" if trials else ""
     how, found = ("measured", card.effect.measured) if card.effect.measured else ("forecast", card.effect.forecast)
     most = max(found.items(), key=lambda row: row[1].uses, default=None)
-    gain = (f"; {how} to make a kernel {factor(most[1].median)} times as fast ({most[0]}, median of {most[1].uses} use{_s(most[1].uses)}"
+    gain = (f"; {how} to make a kernel {factor(most[1].median)} times as fast ({most[0]}, "
+            f"{'in its one use' if most[1].uses == 1 else f'median of {most[1].uses} uses'}{_apart(card, group) if how == 'forecast' else ''}"
             f"{f', a quarter of them below {factor(most[1].low)}' if most[1].low < 1 / FASTER else ''})"
             if most is not None and most[1].median > 1.005 else "")
-    return _paragraph(f"*{state}. Seen in {kernels} kernel{_s(kernels)} on {_and([CALLED.get(each, 'the IR') for each in card.scope.surfaces])}{gain}.*")
+    return _paragraph(f"*{state}. Seen in {_count(kernels, 'kernel')} on {_and([CALLED.get(each, 'the IR') for each in card.scope.surfaces])}{gain}.*")
+
+
+def _apart(card: Card, group: Sequence[Use]) -> str:
+    """The kind of kernel in which a step is forecast to bring far more than the median of all uses says, which are mostly of others."""
+    _, seen = _ratios(card, group)
+    kinds = _by_kind(seen)
+    if len(kinds) < 2 or kinds[0][0] < OTHERWISE * median(ratio for ratio, _ in seen):
+        return ""
+    return f", {factor(kinds[0][0])} in {_kind(kinds[0][1])}"
+
+
+def _by_kind(seen: Sequence[tuple[float, Use]]) -> list[tuple[float, str, int]]:
+    """The median of uses in kernels of each kind of which there are some, and how many: the kind that gains most first."""
+    kinds = {name: [ratio for ratio, use in seen if use.walked.family == name] for name in sorted({use.walked.family for _, use in seen})}
+    return sorted(((median(found), name, len(found)) for name, found in kinds.items() if len(found) >= LEAST_OF_A_KIND), key=lambda row: (-row[0], row[1]))
+
+
+def _kind(family: str) -> str:
+    return "kernels of no named kind" if family == "other" else family
+
+
+def _count(number: int, what: str) -> str:
+    return f"one {what}" if number == 1 else f"{number} {what}s"
 
 
 def _paragraph(text: str) -> str:
@@ -141,8 +167,8 @@ def _what(card: Card, group: Sequence[Use]) -> Iterator[str]:
             yield _paragraph(f"{f'Of `{name}`: ' if len(card.passes) > 1 else ''}{meant}")
     if chosen:
         yield _list([_parameter(step if len(card.passes) > 1 else "", p, card.evidence.kernels) for step, p in chosen])
-    if left := [f"`{name}` {_value(value)}" for name, value in _left_as_they_are(card, group)]:
-        yield _paragraph(f"No kernel chose anything else than {_and(left)}.")
+    if left := [f"`{name}` is {_value(value)}" for name, value in _left_as_they_are(card, group)]:
+        yield _paragraph(f"In every kernel {_and(left)}.")
     for move in card.carrier.steps:
         if len(move.ways) > 1:
             ways = "; ".join(_way(move, way) for way in move.ways[:3])
@@ -182,7 +208,8 @@ def _meant(name: str) -> str:
 
 
 def _telling(relations: Sequence[Relation]) -> list[Relation]:
-    """The relations that say more than another one: a product is a multiple of what one of its factors is a multiple of."""
+    """The relations that say more than another one: a product is a multiple of what one of its factors is a multiple of, and the next power of two is when a
+    number is."""
     multiples = {(left.strip(), int(of)) for r in relations if not r.of
                  for left, _, of in (r.text.removesuffix(" == 0").rpartition(" % "),) if left and of.isdigit()}
 
@@ -190,7 +217,9 @@ def _telling(relations: Sequence[Relation]) -> list[Relation]:
         left, _, of = r.text.removesuffix(" == 0").rpartition(" % ")
         factors = left.split(" * ")
         return bool(left and of.isdigit() and len(factors) > 1) and any(factor in factors and not more % int(of) for factor, more in multiples)
-    return [r for r in relations if not follows(r) and r.text != "power % 2 == 0"]  # a power of two always is
+    counted = {r.text for r in relations}
+    return [r for r in relations if not follows(r) and r.text != "power % 2 == 0" and not (r.text.startswith("power ") and (
+        r.text.replace("power ", "trips ", 1) in counted))]  # a power of two always is even
 
 
 def _says_the_same(said: str, claim: str) -> bool:
@@ -290,8 +319,8 @@ def _right(card: Card, group: Sequence[Use]) -> Iterator[str]:
 def _came_out(proved: int, guarded: int, assumed: int, left: int, uses: int) -> str:
     counts = [(proved, "proved"), (guarded, "checked at launch"), (assumed, "assumed"), (left, "left open")]
     said = [(n, how) for n, how in counts if n]
-    if len(said) == 1 and said[0][0] == uses > 1:
-        return f"{said[0][1].capitalize()} in {_all(uses)} uses."
+    if len(said) == 1 and said[0][0] == uses:
+        return f"{said[0][1].capitalize()} in {'its one use' if uses == 1 else f'{_all(uses)} uses'}."
     text = _and([f"{how} in {n}" for n, how in said]) if said else ""
     others = uses - sum(n for n, _ in said)
     left_ = f"; {'the other has' if others == 1 else f'the other {others} have'} no verdict on it" if others > 0 else ""
@@ -339,12 +368,11 @@ def _where(card: Card, group: Sequence[Use]) -> Iterator[str]:
     yield _paragraph(f"On {aim} none of its {len(seen)} uses is forecast to gain or lose {100 * FASTER - 100:.0f} % by itself." if not (gains or losses) else
                      f"On {aim} it is forecast to gain {100 * FASTER - 100:.0f} % or more in {len(gains) or 'none'} of {len(seen)} uses{most}, and to lose as "
                      f"much in {len(losses) or 'none'}.")
-    kinds = {name: [ratio for ratio, use in seen if use.walked.family == name] for name in sorted({use.walked.family for _, use in seen})}
-    ranked = sorted(((median(found), name, len(found)) for name, found in kinds.items() if len(found) >= LEAST_OF_A_KIND), key=lambda row: (-row[0], row[1]))
+    ranked = _by_kind(seen)
     ways: list[tuple[str, list[str]]] = [("faster in", []), ("about as fast in", []), ("slower in", [])]
     for value, name, count in ranked:
         way = 0 if value >= FASTER else 2 if value <= 1 / FASTER else 1
-        ways[way][1].append(f"{name} ({count} uses)" if way == 1 else f"{name} ({factor(value)} times, {count} uses)")
+        ways[way][1].append(f"{_kind(name)} ({count} uses)" if way == 1 else f"{_kind(name)} ({factor(value)} times, {count} uses)")
     if len(ranked) > 1 and (ways[0][1] or ways[2][1]):
         yield _paragraph(f"By kind of kernel (medians) it is {'; '.join(f'{how} {_some(found)}' for how, found in ways if found)}.")
 
@@ -524,7 +552,8 @@ def _some(rows: Sequence[str]) -> str:
 
 
 def _few(families: Sequence[str]) -> str:
-    return _and(families) if len(families) <= MOST_NAMED else f"{len(families)} families, among them {_and(families[:FEW])}"
+    named = [each for each in families if each != "other"] + ["no named kind"] * ("other" in families)
+    return _and(named) if len(named) <= MOST_NAMED else f"{len(named)} families, among them {_and(named[:FEW])}"
 
 
 STATES = {"hypothesis": "a hypothesis", "admitted": "admitted", "negative": "known not to help", "deprecated": "deprecated", "retired": "retired"}
@@ -539,7 +568,7 @@ def _short(kernel: str) -> str:
 def _known(card: Card) -> Iterator[str]:
     scope = card.scope
     uses, kernels = len(card.evidence.uses), card.evidence.kernels
-    yield _paragraph(f"It was lifted from {uses} use{_s(uses)} in {kernels} kernel{_s(kernels)} of {_few(scope.families)}, "
+    yield _paragraph(f"It was lifted from {_count(uses, 'use')} in {_count(kernels, 'kernel')} of {_few(scope.families)}, "
                      f"from {_and(scope.packages)}, "
                      f"written in {_and([CALLED.get(each, 'the IR') for each in scope.surfaces])}, compiled for {_and(scope.platforms)}.")
     yield _paragraph(f"It is {STATES[card.state]}{f': {card.why}' if card.why else ''}.")
@@ -547,8 +576,8 @@ def _known(card: Card) -> Iterator[str]:
     if trials:
         yield _paragraph("A trial starts where the kernel's expert took this step, with the card as it is lifted without the kernel's package or family; or at "
                          f"a state of a kernel that is not known to use it. It succeeds where one of {TRIES} tries, each with every check, gives what the "
-                         "expert did next, or a program that is forecast as good or, in a kernel without the step, faster. *without*: as many other steps do "
-                         "as well. *forecast*: what the step brings there by the cost model, and where that lies in four of five cases.")
+                         "expert did next, or a program that is forecast as good or, in a kernel without the step, faster. *without*: whether one of as many "
+                         "tries of other steps does, too. *forecast*: what the step brings there by the cost model, and where that lies in four of five cases.")
         yield "\n".join(["| tried on | with it | without | forecast | how |", "| --- | --- | --- | --- | --- |", *(
             f"| {_short(t.kernel)} | {'yes' if t.skill else 'no'} | {'yes' if t.without else 'no'} | "
             f"{f'{factor(t.speedup[0])}x ({factor(t.speedup[1])} to {factor(t.speedup[2])})' if t.speedup else 'none'} | {t.outcome} |" for t in trials)])

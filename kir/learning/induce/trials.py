@@ -134,7 +134,8 @@ def trial(card: Card, each: Round, kernels: int, forecaster: Forecaster) -> Entr
     if seen is not None:
         low, high = seen.interval(0.8)
         speedup = (float(f"{seen.median:.3g}"), float(f"{low:.3g}"), float(f"{high:.3g}"))
-    return Entry(what="trial", kernel=each.name, outcome=f"lifted from {kernels} other kernels: {how}", skill=ours, without=theirs, speedup=speedup,
+    others = "one other kernel" if kernels == 1 else f"{kernels} other kernels"
+    return Entry(what="trial", kernel=each.name, outcome=f"lifted from {others}: {how}", skill=ours, without=theirs, speedup=speedup,
                  basis="forecast" if speedup else None)
 
 

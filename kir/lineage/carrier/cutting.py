@@ -38,6 +38,8 @@ class Outline:
     operands: Mapping[str, str]
     sizes: Mapping[str, n.Expr]
     dtype: str
+    alone: bool = False
+    """Whether dimensions of one element are left out, as `_Cut.of` says."""
 
 
 class CannotOutline(Exception):
@@ -56,7 +58,12 @@ def _cuts(program: n.Program, names: Sequence[str]) -> tuple[_Cut, ...]:
     inside = tuple(k for k in program.kernels if k.name in names)
     if not _may_be_cut(program, inside):
         return ()
-    return tuple(cut for count in range(min(len(k.grid) for k in inside), -1, -1) if (cut := _Cut.of(program, inside, count)) is not None)
+    found: list[_Cut] = []
+    for count in range(min(len(k.grid) for k in inside), -1, -1):
+        for alone in (False, True):
+            cut = _Cut.of(program, inside, count, alone)
+            found += [cut] if cut is not None and (not found or cut.dims != found[-1].dims) else []
+    return tuple(found)
 
 
 def _may_be_cut(program: n.Program, inside: tuple[n.Kernel, ...]) -> bool:
@@ -87,9 +94,9 @@ def _maps(program: n.Program, kernels: tuple[n.Kernel, ...]) -> set[str]:
 @dataclass(frozen=True)
 class _Cut:
     """Kernels with `axes` (of the first of them) that number instances. `dims` says, for each global buffer, which axis indexes each
-    dimension (None: the dimension is the instance's own), or which place of an operand that is only read the axes give; `written` are
-    those that some kernel writes, `private` workspaces of theirs alone, and
-    `outside` what they share with others, in the program's order."""
+    dimension (None: the dimension is the instance's own), or which place of an operand that is only read the axes give, or the one that there is
+    along a dimension; `written` are those that some kernel writes, `private` workspaces of theirs alone, and `outside` what they share with others, in the
+    program's order."""
 
     kernels: tuple[n.Kernel, ...]
     axes: tuple[n.Axis, ...]
@@ -98,22 +105,27 @@ class _Cut:
     written: frozenset[str]
     private: frozenset[str]
     outside: tuple[str, ...]
+    alone: bool = False
 
     @classmethod
-    def of(cls, program: n.Program, kernels: tuple[n.Kernel, ...], count: int) -> _Cut | None:
-        """The cut at the last `count` axes, or None when one of them does more than number instances."""
+    def of(cls, program: n.Program, kernels: tuple[n.Kernel, ...], count: int, alone: bool = False) -> _Cut | None:
+        """The cut at the last `count` axes, or None when one of them does more than number instances. `alone`: a dimension of one element of an operand that
+        is only read is none of an instance's own."""
         tails = [k.grid[len(k.grid) - count:] for k in kernels]
         if any([a.extent for a in tail] != [a.extent for a in tails[0]] for tail in tails):
             return None
         outer = {p.name: p.of for p in program.params if isinstance(p.of, n.Buffer)} | {w.buffer.name: w.buffer for w in program.workspaces}
         fixed = {p.name for p in program.params if p.role == "size"}
+        written = frozenset(name for k in kernels for name in _written(k) if name in outer)
+        read = {p.name for p in program.params} - written if alone else set()
         dims: dict[str, list[int | n.Expr | None]] = {}
         for k, tail in zip(kernels, tails, strict=True):
             numbers = {a.name: i for i, a in enumerate(tail)}
             first = {a.name: n.Var(b.name, I32) for a, b in zip(tail, tails[0], strict=True)}
             for at in walk(k):
                 if isinstance(at, n.Region) and at.buffer.name in outer:
-                    found = [_axis(x, numbers, first, fixed) for x in at.index] or [None] * len(at.buffer.shape)
+                    found = [x if at.buffer.name in read and isinstance(x, n.Expr) and build.is_const(x, 0) and build.is_const(d, 1) else
+                             _axis(x, numbers, first, fixed) for x, d in zip(at.index, at.buffer.shape, strict=False)] or [None] * len(at.buffer.shape)
                     old = dims.setdefault(at.buffer.name, found)
                     dims[at.buffer.name] = [a if a == b else None for a, b in zip(old, found, strict=True)]
         for k, tail in zip(kernels, tails, strict=True):
@@ -121,7 +133,6 @@ class _Cut:
             uses = sum(isinstance(x, n.Var) and x.name in numbers for x in walk(k))
             if uses != sum(_uses(d, tails[0]) for at in walk(k) if isinstance(at, n.Region) and at.buffer.name in outer for d in dims[at.buffer.name]):
                 return None
-        written = frozenset(name for k in kernels for name in _written(k) if name in outer)
         for name, found in dims.items():
             used = [d for d in found if isinstance(d, int)]
             own = name in written or name not in {p.name for p in program.params}
@@ -134,7 +145,8 @@ class _Cut:
         private = frozenset(w.buffer.name for w in program.workspaces if w.buffer.name in dims and w.buffer.name not in elsewhere)
         outside = tuple(name for name in (*(p.name for p in program.params), *(w.buffer.name for w in program.workspaces))
                         if name in dims and name not in private)
-        return cls(kernels, tails[0], {name: outer[name] for name in dims}, {k: tuple(v) for k, v in dims.items()}, written, private, outside)
+        return cls(kernels, tails[0], {name: outer[name] for name in dims}, {k: tuple(v) for k, v in dims.items()}, written, private, outside,
+                   alone)
 
     def own(self, name: str) -> tuple[n.Expr, ...]:
         """The shape of a buffer within an instance."""
@@ -245,7 +257,7 @@ def _outline(contract: Contract, program: n.Program, cut: _Cut, kernel: str, ope
     maps = tuple(m for m in program.tensor_maps if m.name not in _maps(program, cut.kernels))
     holed = replace(program, kernels=kernels, tensor_maps=maps, workspaces=tuple(w for w in program.workspaces if w.buffer.name not in cut.private),
                     functions=functions, plan=() if usual else tuple(plan))
-    return Outline(holed, (kernel, 0), names, operands, sizes, dtype)
+    return Outline(holed, (kernel, 0), names, operands, sizes, dtype, cut.alone)
 
 
 # --------------------------------------------------------------------------------------------------------------------- answer
@@ -256,7 +268,7 @@ def answer_of(contract: Contract, program: n.Program, outline: Outline) -> n.Pro
     Raises CannotOutline when a size of the contract is no size of the program (a literal, say), or the kernels see other values."""
     kernels = tuple(k for k in program.kernels if k.name in outline.names)
     host = next(k for k in outline.holed.kernels if k.name == outline.path[0])
-    cut = _Cut.of(program, kernels, len(host.grid))
+    cut = _Cut.of(program, kernels, len(host.grid), outline.alone)
     assert cut is not None
     sizes: dict[str, str] = {}
     for name in contract.sizes:

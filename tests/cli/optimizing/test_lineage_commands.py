@@ -8,14 +8,17 @@ import shutil
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import tomli_w
 
 from kir.faces.cli._main import run
 from kir.faces.cli.lineages.lineage import _suggestion, _warmed
+from kir.faces.cli.rewriting.skills import _none_pays
 from kir.ir.parser import parse_program
+from kir.learning.cards.brought import Brought
 from kir.lineage.judge import CpuJudge
 from kir.lineage.run import usual_targets
 from kir.problem import load_problem
@@ -298,6 +301,14 @@ def test_what_is_found_for_a_kernel_says_what_it_would_bring_there(lineage: Path
     assert not any(hit["forecast"] for hit in told(capsys)["hits"]), "no seconds for forecasts"
     assert run(["skills", "search", "--for", first, *given, "--at", "N=0"]) == 2 and "kir skills search" in capsys.readouterr().err
     assert run(["skills", "search", "block", "--at", "N=8"]) == 2 and "--at needs --for" in capsys.readouterr().err
+
+
+def test_a_card_that_may_pay_is_told_from_none_that_does() -> None:
+    def seen(name: str, pays: str, median: float) -> Brought:
+        return cast(Brought, SimpleNamespace(hit=SimpleNamespace(card=SimpleNamespace(name=name)), forecast=SimpleNamespace(pays=pays, median=median)))
+    idle = [seen("unroll.for", "unsure", 1.01), seen("tile.kernel", "no", 1.2)]
+    assert _none_pays(idle) == "no card that applies is forecast to pay here by itself; several steps together may: kir optimize"
+    assert _none_pays([*idle, seen("pipeline.for", "unsure", 1.42)]) == "no card that applies is sure to pay here; pipeline.for may"
 
 
 def test_a_card_is_left_out_and_what_only_it_makes_is_lost(drafted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,11 +2,15 @@
 way round."""
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from kir.gate.cases import RelativeCase, expected_of, relative_cases
 from kir.gate.gpu.conformance import declared, difference
+from kir.gate.inputs.close import beyond
+from kir.gate.inputs.scaled import held_back
 from kir.gate.operands import otherwise
 from kir.interp import run
 from kir.interp.numerics import rounding
@@ -137,3 +141,21 @@ def test_approximations_err_within_their_bounds_and_are_exact_on_request(fn: str
     assert difference(near, best, {})[0] > 0.0 and difference(near, best, rounded)[0] <= rounded["ulp"]
     if fn in ("tanh_approx", "sin_approx", "cos_approx"):
         assert np.array_equal(rounding.apply(fn, F32, (-x,), {}), near if fn == "cos_approx" else -near), "it has the symmetry of the function"
+
+
+def test_the_true_value_is_right_on_its_side_and_a_second_reading_on_the_other() -> None:
+    got, exact, also, true = (np.array(row) for row in ([0.95, 1.1, 1.1, 3.0], [1.0, 1.0, 1.0, np.inf], [1.2, 1.2, 1.05, 1.0], [0.9, 0.9, 1.3, 1.0]))
+    assert beyond(got, exact, also, true).tolist() == [0.9, 1.2, 1.3, np.inf]
+    assert beyond(got, exact, None, true).tolist() == [0.9, 0.9, 1.3, np.inf]
+
+
+@pytest.mark.parametrize(("most", "by"), [(1e30, 1.0), (1e38, 0.125), (1e39, 0.015625), (1e41, 1.0), (np.inf, 1.0)])
+def test_inputs_that_a_program_runs_away_with_are_taken_smaller(most: float, by: float) -> None:
+    """By two steps at most; of what is then still not finite the usual inputs are left."""
+    def made(arrays: dict[str, np.ndarray]) -> SimpleNamespace:
+        with np.errstate(over="ignore"):
+            return SimpleNamespace(outputs={"Y": np.float32(10) * (arrays["X"] * most).astype(np.float32), "N": np.array([1])})
+    given = {"X": np.ones(3), "I": np.ones(3, np.int32)}
+    arrays, result = held_back(made, given, ["X"], made(given))
+    assert arrays["X"].tolist() == [by] * 3 and arrays["I"] is given["I"] and np.isfinite(result.outputs["Y"]).all() == (most < 1e41)
+    assert held_back(made, given, [], made(given))[0] is given, "whole numbers are left as they are"

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 EMPTY = "no cards yet: `kir learn -o DIR` makes some in DIR/cards, of the walks that ship with KIR; `--library DIR/cards` looks there"
 KERNELS_SHOWN = 12
+MAY_PAY = 1.05
+"""The median from which a card of which it is not sure is said to pay perhaps."""
 Shelves = Annotated[list[Path] | None, typer.Option("--library", help="a folder of cards, searched first (may be repeated)")]
 Ablated = Annotated[list[str] | None, typer.Option("--without", help="as if this card were not there (may be repeated)")]
 Kernel = Annotated[str, typer.Argument(help="FILE.kir, or FILE[::KERNEL] of a surface; package:path names a file of an installed package")]
@@ -83,11 +85,19 @@ def search(
     found = brought(hits, program, setting.sizes, setting.device, ask, surface or own_surface(program, own), 6.0 if seconds is None else seconds)
     said = [f"forecast by the {ask.name} model at {setting.text or 'the only sizes'} on {setting.device.name}; --at M=..,N=.. for other sizes"
             ] if any(each.forecast for each in found) else []
-    said += ["no card that applies is forecast to pay here"] if said and not any(each.forecast and each.forecast.pays == "yes" for each in found) else []
+    said += [_none_pays(found)] if said and not any(each.forecast and each.forecast.pays == "yes" for each in found) else []
     data = {"hits": [_hit(each.hit) | _gain(each) for each in found], "sizes": dict(setting.sizes), "device": setting.device.name, "model": ask.name}
     shown = [line for each in found if not _lacks(each.hit) for line in _shown(each.hit, each)]
     shown += [f"{each.hit.card.name}: {'; '.join(each.hit.near[0].conditions)}" for each in found if _lacks(each.hit)]
     return Result(data, "\n".join([*said, *shown]) or nothing, diagnostics=stored.faults)
+
+
+def _none_pays(found: Sequence[Brought]) -> str:
+    """What is said where no card is sure to pay: which one may, or that steps pay together that do not alone."""
+    may = [each for each in found if each.forecast and each.forecast.pays == "unsure" and each.forecast.median >= MAY_PAY]
+    if not may:
+        return "no card that applies is forecast to pay here by itself; several steps together may: kir optimize"
+    return f"no card that applies is sure to pay here; {max(may, key=lambda each: each.forecast.median if each.forecast else 0.0).hit.card.name} may"
 
 
 def _lacks(hit: Hit) -> bool:

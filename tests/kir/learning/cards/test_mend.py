@@ -44,6 +44,7 @@ kernel main grid (a: ceildiv(M, 32), b: ceildiv(N, 32)) threads 32
     for j in 0..32
       Y[b * 32 + j, a * 32 + t] = S[t, j ^ t] clip
 """
+RINGED = TURNED.replace("f32[32, 32]", "f32[2, 32, 32]").replace("S[", "S[1, ")
 PRODUCT = """kir 1
 program product
   in A: f16[64, 64]
@@ -72,6 +73,7 @@ SWIZZLE = a_card("swizzle-shared.alloc", anchor=Anchor(node="alloc", pattern="al
     pytest.param(TURNED, "S[t, j ^ t] clip", "S[t, j ^ t]", "", "KIR-I010", "the accesses of main/t/j/store(dst=Y) end with their buffers", id="missing mask"),
     pytest.param(TURNED, "S[t, j ^ t]", "S[t, j ^ (t + 1) % 32]", "transpose", "", "the columns of 'S' exchanged by row at every access", id="wrong phase"),
     pytest.param(TURNED, "S[t, j ^ t]", "S[t, j ^ t % 16]", "transpose", "", "the columns of 'S' exchanged by row at every access", id="half a phase"),
+    pytest.param(RINGED, "S[1, t, j ^ t]", "S[1, t, j ^ t // 2]", "transpose", "", "the columns of 'S' exchanged by row at every access", id="in a ring"),
 ])
 def test_a_planted_fault_is_found_and_put_right(right: str, taken: str, put: str, problem: str, finding: str, how: str) -> None:
     oracle = load_problem(problem) if problem else None

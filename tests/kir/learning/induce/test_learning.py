@@ -586,7 +586,7 @@ def test_each_sentence_of_a_card_says_what_the_card_holds(found: dict[str, Hypot
     assert said.startswith("# TMA load, at a copy\n")
     flat = " ".join(said.split())
     for sentence in ("1 of 4 trials succeeded, each on a kernel whose package or family it had not seen (without it 0)",
-                     "measured to make a kernel 1.5 times as fast (H200, median of 1 use)",
+                     "measured to make a kernel 1.5 times as fast (H200, in its one use)",
                      "`trips` is a multiple of 4 in every use, in 4 kernels (chance 1 %).", "`threads == k` in 3 of 4 kernels (chance 2 %).",
                      "that as many places of this kind, drawn at random, would have it in common or, for what names a parameter, that the kernels would",
                      "`threads` of the CTA.",

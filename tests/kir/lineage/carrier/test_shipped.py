@@ -1,4 +1,4 @@
-"""The five contracts that ship: their recorded answers, what puts them into programs, and wrong answers that must not pass."""
+"""The contracts that ship: their recorded answers, what puts them into programs, and wrong answers that must not pass."""
 from __future__ import annotations
 
 import tomllib
@@ -21,6 +21,8 @@ from kir.ir import nodes as n
 from kir.ir.canonical import alpha_equal, content_hash
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
+from kir.learning.evidence.answers import remember as remember_walks
+from kir.learning.evidence.walked import Transition, Walked
 from kir.lineage.carrier import Contract, check, fill, fill_recorded
 from kir.lineage.carrier.checking import conforms
 from kir.lineage.carrier.cutting import answer_of, outlines
@@ -36,7 +38,7 @@ from tests.carrier_answers import WRONG, Wrong
 
 HOME = Path(next(iter(kir.skills.__path__)))
 PASSES = {"radix-select": "radix-select", "gated-delta-rule": "chunk-recurrence", "gated-delta-rule-d128": "chunk-recurrence-d128",
-          "unit-lower-solve": "blocked-solve", "stable-counting-sort": "warp-sort"}
+          "unit-lower-solve": "blocked-solve", "chunk-inverse": "chunk-inverse", "stable-counting-sort": "warp-sort"}
 PROBLEMS = {"radix-select": "topk", "gated-delta-rule": "gdn", "gated-delta-rule-d128": "gdn_d128", "unit-lower-solve": "trisolve",
             "stable-counting-sort": "bytesort"}
 CONTRACTS = {name: Contract.shipped(name.replace("-", "_")) for name in PASSES}
@@ -60,6 +62,12 @@ def test_a_recorded_answer_is_for_the_contract_as_it_is(name: str) -> None:
     assert program_text(program) == r.answer.text and r.record.gate["program"] == content_hash(program)
 
 
+def posed(contract: str) -> n.Program:
+    """The problem's naive program, or of a contract of which there is none its own."""
+    of = CONTRACTS[contract]
+    return load_problem(PROBLEMS[contract]).naive if contract in PROBLEMS else naive(of, of.spec.dtypes[0])
+
+
 def smallest(contract: Contract) -> str:
     return min((s for s in contract.spec.shapes if "one" not in s.tags), key=lambda s: max(s.sizes.values())).name
 
@@ -67,7 +75,7 @@ def smallest(contract: Contract) -> str:
 FAMILIES = ("radix-select/rows", "radix-select/clusters", "radix-select/chunks")
 
 
-@pytest.mark.parametrize("name", [x for x in ANSWERS if x not in ("gated-delta-rule/threads", "unit-lower-solve/threads", *FAMILIES)])
+@pytest.mark.parametrize("name", [x for x in ANSWERS if x not in ("gated-delta-rule/threads", "unit-lower-solve/threads", "chunk-inverse/threads", *FAMILIES)])
 def test_an_answer_meets_its_contract_again(name: str) -> None:
     contract = CONTRACTS[name.partition("/")[0]]
     verdict = check(contract, ANSWERS[name].answer)
@@ -77,7 +85,7 @@ def test_an_answer_meets_its_contract_again(name: str) -> None:
     assert tuple(ANSWERS[name].record.gate["dtypes"]) == verdict.dtypes, "what is recorded as tried was tried"
 
 
-@pytest.mark.parametrize("name", ["gated-delta-rule/threads", "unit-lower-solve/threads"])
+@pytest.mark.parametrize("name", ["gated-delta-rule/threads", "unit-lower-solve/threads", "chunk-inverse/threads"])
 def test_a_slow_answer_is_right_on_adversarial_inputs(name: str) -> None:
     contract = CONTRACTS[name.partition("/")[0]]
     problem, shape = contract.problem(), smallest(contract)
@@ -99,10 +107,10 @@ def test_a_wrong_answer_is_refused_with_its_reason(wrong: Wrong) -> None:
 
 @cache
 def filled(contract: str, answer: str) -> n.Program:
-    return run(load_problem(PROBLEMS[contract]).naive, f'{PASSES[contract]}{{answer="{answer}"}}').program
+    return run(posed(contract), f'{PASSES[contract]}{{answer="{answer}"}}').program
 
 
-@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize("name", [x for x in ANSWERS if x.partition("/")[0] in PROBLEMS])
 def test_the_naive_problem_with_an_answer_is_right_and_some_backend_writes_it(name: str) -> None:
     contract, _, answer = name.partition("/")
     program, problem = filled(contract, answer), load_problem(PROBLEMS[contract])
@@ -127,7 +135,7 @@ def test_every_contract_has_an_answer_on_every_surface(contract: str, surface: s
 
 @pytest.mark.parametrize("contract", CONTRACTS)
 def test_an_open_hole_is_printed_and_verified_and_not_written(contract: str) -> None:
-    program = run(load_problem(PROBLEMS[contract]).naive, PASSES[contract]).program
+    program = run(posed(contract), PASSES[contract]).program
     assert f'contract "{CONTRACTS[contract].id}"' in program_text(program)
     assert parse_program(program_text(program)) == program
     for surface in ("cuda", "triton"):
@@ -137,7 +145,7 @@ def test_an_open_hole_is_printed_and_verified_and_not_written(contract: str) -> 
 @pytest.mark.parametrize("name", ANSWERS)
 def test_back_and_forth_restores_the_program_to_the_letter(name: str) -> None:
     contract, _, answer = name.partition("/")
-    program, naive_one = filled(contract, answer), load_problem(PROBLEMS[contract]).naive
+    program, naive_one = filled(contract, answer), posed(contract)
     back = run(program, f"~{PASSES[contract]}")
     assert alpha_equal(back.program, naive_one)
     step = back.steps[0].back
@@ -155,6 +163,32 @@ def test_an_expert_is_recognized_by_what_it_computes_and_comes_back(file: str, c
     assert program_text(run(back.program, str(back.steps[0].back)).program) == program_text(expert)
 
 
+BLOCKS = """kir 1
+program heads
+  size B: i32
+  size L: i32
+  in k: bf16[B, L, 1, 128]
+  in beta: f32[B, L, 2]
+  out A: bf16[B, L, 2, 64]
+kernel main grid (h: 2, b: B, c: ceildiv(L, 64)) threads 128
+"""
+
+
+@pytest.mark.parametrize(("old", "new", "holds"), [("", "", True), ("c * 64 +: 64, h,", "h * 64 +: 64, h,", False), ("0, 0 +: 128", "h // 2, 0 +: 128", True)])
+def test_instances_may_come_first_in_the_grid_and_heads_share_what_there_is_one_of(old: str, new: str, holds: bool) -> None:
+    body = program_text(known(CONTRACTS["chunk-inverse"], "tiles").program).partition("threads 128\n")[2]
+    for ours, theirs in (("k[c * 64 +: 64, ", "k[b, c * 64 +: 64, 0, "), ("beta[c * 64 +: 64]", "beta[b, c * 64 +: 64, h]"),
+                         ("A[c * 64 +: 64, ", "A[b, c * 64 +: 64, h, ")):
+        body = body.replace(ours, theirs)
+    program = parse_program(BLOCKS + body.replace(old, new, 1))
+    found = sites(pass_class("chunk-inverse")(), program, "backward")
+    assert bool(found) == holds
+    if found:
+        back = run(program, "~chunk-inverse")
+        assert tuple(back.steps[0].back.options["order"]) == (1, 2, 0)
+        assert program_text(run(back.program, str(back.steps[0].back)).program) == program_text(program)
+
+
 def test_an_answer_travels_with_its_lineage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = HOME / "experts" / "topk" / "topk_radix.kir"
     expert = parse_program(path.read_text(encoding="utf-8"), str(path))
@@ -166,6 +200,20 @@ def test_an_answer_travels_with_its_lineage(monkeypatch: pytest.MonkeyPatch, tmp
     lineage = SimpleNamespace(accepted=[SimpleNamespace(witness=step.to_json(), before="expert")])
     remember(cast(Lineage, lineage), cast(Folder, SimpleNamespace(program=lambda state: expert)))
     assert program_text(run(back.program, str(step)).program) == program_text(expert)
+
+
+def test_an_answer_travels_with_the_evidence_of_a_walk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    text = program_text(known(CONTRACTS["stable-counting-sort"], "tiles").program).replace("threads 128", "threads 64")
+    back = run(fill(CONTRACTS["stable-counting-sort"], run(posed("stable-counting-sort"), "warp-sort").program, ("main", 0), parse_program(text)), "~warp-sort")
+    step, after = back.steps[0].back, back.base
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    with pytest.raises(KirError, match="KIR-H142"):
+        run(back.program, str(step))
+    texts = {"before": program_text(back.program), "after": program_text(after)}
+    made = Transition(number=0, intent="sort", step=step.to_json(), before=content_hash(back.program), after=content_hash(after), before_text="before",
+                      after_text="after")
+    remember_walks([Walked(kernel="sorts", package="here", family="sort", ended="naive", programs=texts, transitions=(made,))])
+    assert content_hash(run(back.program, str(step)).program) == content_hash(after)
 
 
 def test_what_computes_something_else_is_not_recognized_and_says_why() -> None:
