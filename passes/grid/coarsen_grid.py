@@ -95,7 +95,8 @@ def _bound(s: n.Stmt) -> tuple[set[str], tuple[n.Expr, ...]]:
 class CoarsenGrid(Pass):
     """`axis` is the position of the grid axis, `extent` the items of a tile. Beyond the end of the axis nothing happens: `guard` says
     where that is asked, around the whole body, in the innermost branch of its loops, as the first or the last condition, or only where
-    something is stored (then too as the first condition or the last); or it is there already, in a branch that ends before. Where tiles cover the axis exactly, `floor` says that their number is
+    something is stored (then too as the first condition or the last); or it is there already, in a branch that ends before. Where tiles cover the axis
+    exactly, `floor` says that their number is
     written as a quotient that rounds down."""
 
     intent: ClassVar[str] = "tile"
@@ -179,7 +180,7 @@ class CoarsenGrid(Pass):
         item = build.var(axis.name)
         body = _in_whole(program, tuple(substitute(s, {loop.var.name: build.sub(item, build.mul(build.var(tile.name), self.extent))}) for s in loop.body))
         if not divides(self.extent, items, program.facts):
-            bare = (body if _ends_before(body, item, items) else None) if self.guard == "there" else _unguarded(body, build.compare("lt", item, items), self.guard)
+            bare = _unguarded(body, build.compare("lt", item, items), self.guard)
             if bare is None:
                 return None
             body = bare
@@ -240,6 +241,8 @@ def _guarded(body: n.Block, cond: n.Expr, where: Where) -> n.Block:
 
 def _unguarded(body: n.Block, cond: n.Expr, where: Where) -> n.Block | None:
     """The inverse of `_guarded`; None where the condition is not asked there."""
+    if where == "there":
+        return body if isinstance(cond, n.Binary) and _ends_before(body, cond.a, cond.b) else None
     if where.startswith("stores"):
         try:
             return _unasked(body, cond, where)

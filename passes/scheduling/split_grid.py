@@ -51,7 +51,7 @@ from kir.ir import nodes as n
 from kir.ir.parser import parse_expression
 from kir.ir.printer import expr_text
 from kir.ir.types import I32, DType
-from kir.ir.visit import children, names_read, substitute, transform, walk
+from kir.ir.visit import children, names_read, regions, substitute, transform, walk
 from kir.passes.scheduling.linear_grid import quotient_of
 from kir.rewrite import Found, Miss, Pass, Path, Place, Rewritten, Site
 from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
@@ -60,6 +60,8 @@ from kir.rewrite.match import matched, matched_as
 MOST_AXES = 3
 """Of a grid."""
 ONE = build.const(1)
+DIVISIONS = ("floordiv", "mod", "tdiv", "trem")
+"""Of a number that is not negative, as those of CTAs are, both ways of rounding are one."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,8 @@ class _Part:
 
 @dataclass(frozen=True)
 class SplitGrid(Pass):
-    """`line` names the axis as it was, `parts` says what is divided out of it in the kernel, `digits` how many of the least coordinates each axis has."""
+    """`line` names the axis as it was, `parts` says what is divided out of it in the kernel, `digits` how many of these are one coordinate, the least first.
+    A grid has three axes: coordinates at the places `shared` have one together, the last, out of which they are divided."""
 
     intent: ClassVar[str] = "strength-reduce"
     catalogue: ClassVar[tuple[int, ...]] = (31,)
@@ -81,22 +84,23 @@ class SplitGrid(Pass):
     line: str = ""
     parts: str = ""
     digits: tuple[int, ...] = ()
+    shared: tuple[int, ...] = ()
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a kernel of one thread and one axis, out of which coordinates are divided."""
         if not isinstance(node, n.Kernel) or len(node.grid) != 1 or node.cluster or not build.is_const(node.threads, 1):
             return None
         found = _parts(node)
-        if not any(e.op in ("floordiv", "mod") for e in found if isinstance(e, n.Binary)):
+        if not any(isinstance(e, n.Binary) for e in found):
             return Miss("nothing is divided out of the grid axis")
         bounds = _bounds(node.grid[0].extent, found.values())
         if bounds is None:
             return Miss("what is divided out of the grid axis are no coordinates of which its extent is the product")
         made = _split(program, node, found, bounds)
         if made is None:
-            return Miss(f"more than {MOST_AXES} coordinates are used apart, or but one")
+            return Miss("but one coordinate is used, or more along which memory lies than a grid has axes for")
         text = "; ".join(sorted(expr_text(e) for e in found if not isinstance(e, n.Var)))
-        return Site(path, SplitGrid(node.grid[0].name, text, made[1]), {"kernel": made[0]})
+        return Site(path, SplitGrid(node.grid[0].name, text, made[1], made[2]), {"kernel": made[0]})
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """An axis for each coordinate that is used by itself."""
@@ -138,9 +142,14 @@ class SplitGrid(Pass):
         bounds = _bounds(extent, found.values()) if len(found) == len(told) else None
         if bounds is None or sum(self.digits) != len(bounds) - 1:
             return None
-        at, values, spans = 0, dict[str, n.Expr](), {(0, len(bounds) - 1): line}
+        at, values = 0, dict[str, n.Expr]()
+        spans: dict[tuple[int, int], n.Expr] = {(0, len(bounds) - 1): line}
         for e, part in found.items():
             spans[_digits(part, bounds)] = e
+        apart = _apart(program, kernel, self.shared, len(self.digits))
+        if apart is None:
+            return None
+        kernel = apart
         for axis, count in zip(kernel.grid, self.digits, strict=True):
             if quotient_of(bounds[at + count], bounds[at]) != axis.extent:
                 return None
@@ -163,12 +172,12 @@ def _part(e: n.Expr, line: str) -> _Part | None:
     """What an expression divides out of the line; None where it is something else."""
     if isinstance(e, n.Var):
         return _Part(ONE, None) if e.name == line else None
-    if not isinstance(e, n.Binary) or e.op not in ("floordiv", "mod") or line in names_read(e.b):
+    if not isinstance(e, n.Binary) or e.op not in DIVISIONS or line in names_read(e.b):
         return None
     inner = _part(e.a, line)
     if inner is None:
         return None
-    if e.op == "floordiv":
+    if e.op in ("floordiv", "tdiv"):
         span = quotient_of(inner.span, e.b) if inner.span is not None else None
         return _Part(build.mul(inner.over, e.b), span) if span is not None or inner.span is None else None
     return _Part(inner.over, e.b) if inner.span is None or quotient_of(inner.span, e.b) is not None else None
@@ -215,8 +224,9 @@ def _sum(terms: Iterator[tuple[n.Expr, n.Expr]]) -> n.Expr:
     return out
 
 
-def _split(program: n.Program, kernel: n.Kernel, parts: Mapping[n.Expr, _Part], bounds: Sequence[n.Expr]) -> tuple[n.Kernel, tuple[int, ...]] | None:
-    """The kernel with an axis for each coordinate that is used by itself, and how many of the least coordinates each has."""
+def _split(program: n.Program, kernel: n.Kernel, parts: Mapping[n.Expr, _Part], bounds: Sequence[n.Expr]) \
+        -> tuple[n.Kernel, tuple[int, ...], tuple[int, ...]] | None:
+    """The kernel with an axis for each coordinate that is used by itself, how many digits each has, and which of them share one."""
     line, taken, names = kernel.grid[0].name, names_in(program, kernel), list[str]()
     for k in range(len(bounds) - 1):
         names.append(fresh(f"{line}_{k}", {*taken, *names}))
@@ -238,10 +248,53 @@ def _split(program: n.Program, kernel: n.Kernel, parts: Mapping[n.Expr, _Part], 
             del names[k + 1]
         else:
             k += 1
-    if not 2 <= len(names) <= MOST_AXES or any(isinstance(x, n.Var) and x.name == line for s in body for x in walk(s)):
+    if len(names) < 2 or any(isinstance(x, n.Var) and x.name == line for s in body for x in walk(s)):
         return None
-    grid = tuple(n.Axis(name, extent) for name, extent in zip(names, extents, strict=True))
-    return replace(kernel, grid=grid, body=body), tuple(digits)
+    made = replace(kernel, grid=tuple(n.Axis(name, extent) for name, extent in zip(names, extents, strict=True)), body=body)
+    if len(names) <= MOST_AXES:
+        return made, tuple(digits), ()
+    along = {a.name for s in body for r in regions(s) if r.index and r.buffer.space == "global" and isinstance(r.index[-1], n.Expr)
+             for m, c in build.polynomial(r.index[-1]).items() if c == 1 and len(m) == 1 for a in m if isinstance(a, n.Var)}
+    shared = tuple([k for k, name in enumerate(names) if name not in along][MOST_AXES - 1 - len(names):])
+    if len(names) - len(shared) != MOST_AXES - 1:
+        return None
+    return _together(program, made, shared), tuple(digits), shared
+
+
+def _together(program: n.Program, kernel: n.Kernel, shared: Sequence[int]) -> n.Kernel:
+    """The kernel with one axis, the last, for several."""
+    grid, own, over = kernel.grid, dict[str, n.Expr](), ONE
+    name = fresh(f"{grid[shared[0]].name}_{shared[-1]}", names_in(program, kernel))
+    for k in shared:
+        e = build.floordiv(build.var(name), over)
+        own[grid[k].name] = build.mod(e, grid[k].extent) if k != shared[-1] else e
+        over = build.mul(over, grid[k].extent)
+    rest = tuple(axis for k, axis in enumerate(grid) if k not in shared)
+    return replace(kernel, grid=(*rest, n.Axis(name, over)), body=tuple(substitute(s, own) for s in kernel.body))
+
+
+def _apart(program: n.Program, kernel: n.Kernel, shared: Sequence[int], count: int) -> n.Kernel | None:
+    """The kernel with an axis for each coordinate that shares the last one; its coordinates have names that no kernel has."""
+    if not shared:
+        return kernel if len(kernel.grid) == count else None
+    found = _parts(replace(kernel, grid=kernel.grid[-1:]))
+    bounds = _bounds(kernel.grid[-1].extent, found.values())
+    if bounds is None or len(bounds) != len(shared) + 1 or len(kernel.grid) - 1 + len(shared) != count:
+        return None
+    own = [n.Axis(f"%{k}", matched(quotient_of(b, a))) for k, (a, b) in enumerate(pairwise(bounds))]
+    new = dict[n.Node, n.Expr]()
+    for e, part in found.items():
+        lo, hi = _digits(part, bounds)
+        if hi != lo + 1:
+            return None
+        new[e] = build.var(own[lo].name)
+
+    def leave(old: n.Node, made: n.Node) -> n.Node:
+        return new.get(old, made) if isinstance(old, n.Expr) else made
+    rest, grid = iter(kernel.grid[:-1]), list[n.Axis]()
+    for k in range(count):
+        grid.append(own[shared.index(k)] if k in shared else next(rest))
+    return replace(kernel, grid=tuple(grid), body=tuple(transform(s, leave) for s in kernel.body))
 
 
 def _indices(node: n.Node, names: set[str]) -> Iterator[n.Expr]:

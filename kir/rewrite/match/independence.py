@@ -220,7 +220,8 @@ def _numbered(r: n.Region, loop: n.For, inner: set[str], known: Facts) -> list[n
     """The places by the numbers that a place tells: two that differ in one of them differ. What is the same in every iteration tells nothing."""
     moving = {loop.var.name, *inner}
     index = [*r.index, *_quotients(r.index, known)]
-    return [n.Region(r.buffer, (x,)) for x in numbers_told([*index, *(_moving(i, moving) for i in r.index if isinstance(i, n.Expr))], moving)]
+    told = numbers_told([*index, *(_moving(i, moving) for i in r.index if isinstance(i, n.Expr))], moving)
+    return [n.Region(r.buffer, (x,)) for x in (*told, *_of_digits(r.index, known, moving))]
 
 
 def _quotients(index: Sequence[n.Expr | n.Span], known: Facts) -> Iterator[n.Expr]:
@@ -230,6 +231,24 @@ def _quotients(index: Sequence[n.Expr | n.Span], known: Facts) -> Iterator[n.Exp
             whole = m.a.a == q.a and q.b.type == m.b.type == I32 and build.is_const(build.sub(build.mul(m.a.b, m.b), q.b), 0)
             if whole and at_most(build.const(1), m.b, known) and known.is_exact(q.b):
                 yield m.a
+
+
+def _of_digits(index: Sequence[n.Expr | n.Span], known: Facts, moving: Collection[str]) -> Iterator[n.Expr]:
+    """The numbers of which indices tell all digits: the remainder by one size that none of the `moving` names changes, that of the quotient by the next one,
+    and so on, and the last quotient. By what it is divided last may be too large for 32 bits: then the digits before tell the number by themselves."""
+    told = {i for i in index if isinstance(i, n.Expr)}
+    for e in dict.fromkeys(i.a for i in told if isinstance(i, n.Binary) and i.op == "mod" and i.type == I32):
+        low, by = known.domain(known.expanded(e)).lo, build.const(1)
+        while low is not None and low >= 0:
+            if by != build.const(1) and {build.floordiv(e, by), build.binary("tdiv", e, by)} & told:
+                yield e
+                break
+            digit = next((i for i in told if isinstance(i, n.Binary) and i.op == "mod" and i.a == build.floordiv(e, by)), None)
+            if digit is None or names_read(digit.b) & set(moving) or any(isinstance(x, (n.Load, n.Call)) for x in walk(digit.b)):
+                break
+            if not at_most(build.const(1), digit.b, known) or not known.is_exact(by):
+                break
+            by = build.mul(by, digit.b)
 
 
 def _moving(i: n.Expr, names: Collection[str]) -> n.Expr:
