@@ -53,7 +53,7 @@ KERNELS = "kernels"
 """The family of plans that make each kernel of a program fast by itself."""
 EACH, EACH_KEPT, GROWN = 40, 6, 32
 """Plans that are built for one of several kernels; of these, so many are tried in company; those that are built around what seems fastest, ungated."""
-HOMES, FORMED = ("pipeline", "lineage"), ("tiles", "scan", "counters", "items", "held")
+HOMES, FORMED = ("pipeline", "lineage"), ("tiles", "scan", "counters", "items", "held", "warps")
 """Sources whose plans were learned on one program each, which they name; how families begin whose plans are made for the form that a kernel has."""
 BELIEVED = 0.9
 """A modelled time below so much of what moving the tensors once takes is not believed: the model has not counted something."""

@@ -6,12 +6,14 @@ from kir.learning.optimize.schedules.counters import CountersSource
 from kir.learning.optimize.schedules.held import HeldSource
 from kir.learning.optimize.schedules.items import ItemsSource
 from kir.learning.optimize.schedules.scans import ScanSource
+from kir.learning.optimize.schedules.warps import WarpsSource
 from kir.learning.optimize.sources import CardSource, LineageSource, PassSource, PipelineSource, TileSource
 
 
 def sources() -> tuple[PlanSource, ...]:
     """One of each, in the order in which their families are built first."""
-    return PipelineSource(), LineageSource(), TileSource(), ItemsSource(), HeldSource(), CardSource(), ScanSource(), CountersSource(), PassSource()
+    made = ItemsSource(), HeldSource(), WarpsSource()
+    return PipelineSource(), LineageSource(), TileSource(), *made, CardSource(), ScanSource(), CountersSource(), PassSource()
 
 
 __all__ = ["sources"]
