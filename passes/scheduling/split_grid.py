@@ -39,10 +39,10 @@ are made. Where the number itself is used, as a place in memory, it is put toget
 """
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
@@ -55,11 +55,11 @@ from kir.ir.visit import children, names_read, regions, substitute, transform, w
 from kir.passes.scheduling.linear_grid import quotient_of
 from kir.rewrite import Found, Miss, Pass, Path, Place, Rewritten, Site
 from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
-from kir.rewrite.match import matched, matched_as
+from kir.rewrite.match import matched
 
 MOST_AXES = 3
 """Of a grid."""
-ONE = build.const(1)
+ONE: n.Expr = build.const(1)
 DIVISIONS = ("floordiv", "mod", "tdiv", "trem")
 """Of a number that is not negative, as those of CTAs are, both ways of rounding are one."""
 
@@ -161,9 +161,9 @@ class SplitGrid(Pass):
                 (p, matched(quotient_of(bounds[at + k], bounds[at]))) for k, p in enumerate(pieces) if p is not None)
             at += count
         ends = [sum(self.digits[:k]) for k in range(len(self.digits) + 1)]
-        joins = [(e, [(kernel.grid[k].name, matched(quotient_of(bounds[ends[k]], bounds[ends[a]]))) for k in range(a, b)])
-                 for a in range(len(ends)) for b in range(len(ends) - 1, a + 1, -1) if (e := spans.get((ends[a], ends[b]))) is not None]
-        joins.sort(key=lambda x: -len(x[1]))
+        joins = [(x, [(kernel.grid[k].name, matched(quotient_of(bounds[ends[k]], bounds[ends[a]]))) for k in range(a, b)])
+                 for a in range(len(ends)) for b in range(len(ends) - 1, a + 1, -1) if (x := spans.get((ends[a], ends[b]))) is not None]
+        joins.sort(key=lambda j: -len(j[1]))
         body = tuple(_said(s, values, joins) for s in kernel.body)
         return replace(kernel, grid=(n.Axis(self.line, extent),), body=body)
 
@@ -198,10 +198,10 @@ def _parts(kernel: n.Kernel) -> dict[n.Expr, _Part]:
     return found
 
 
-def _bounds(extent: n.Expr, parts: Iterator[_Part] | Sequence[_Part] | object) -> list[n.Expr] | None:
+def _bounds(extent: n.Expr, parts: Iterable[_Part]) -> list[n.Expr] | None:
     """1, then what the number is divided by, the least first, then the extent: each is a multiple of the one before."""
     ends = {ONE, extent}
-    for part in parts:  # type: ignore[attr-defined]
+    for part in parts:
         ends |= {part.over, *(() if part.span is None else (build.mul(part.over, part.span),))}
     terms = {e: build.polynomial(e) for e in ends}
     if any(len(t) != 1 for t in terms.values()):
@@ -302,14 +302,14 @@ def _indices(node: n.Node, names: set[str]) -> Iterator[n.Expr]:
     for each in children(node):
         if not names_read(each) & names:
             continue
-        if _adds(each):
-            yield each  # type: ignore[misc]
+        if isinstance(each, n.Expr) and _adds(each):
+            yield each
         else:
             yield from _indices(each, names)
 
 
-def _adds(node: n.Node) -> bool:
-    return isinstance(node, n.Var) or (isinstance(node, n.Binary) and node.op in ("add", "sub", "mul") and node.type == I32)
+def _adds(e: n.Expr) -> bool:
+    return isinstance(e, n.Var) or (isinstance(e, n.Binary) and e.op in ("add", "sub", "mul") and e.type == I32)
 
 
 def _is_one(e: n.Expr, fast: str, slow: str, extent: n.Expr) -> bool:
@@ -324,18 +324,21 @@ def _is_one(e: n.Expr, fast: str, slow: str, extent: n.Expr) -> bool:
     return build.polynomial(build.mul(build.from_polynomial(parts[fast], I32), extent)) == build.polynomial(build.from_polynomial(parts[slow], I32))
 
 
-def _said(node: n.Node, values: Mapping[str, n.Expr], joins: Sequence[tuple[n.Expr, Sequence[tuple[str, n.Expr]]]]) -> n.Node:
+N = TypeVar("N", bound=n.Node)
+
+
+def _said(node: N, values: Mapping[str, n.Expr], joins: Sequence[tuple[n.Expr, Sequence[tuple[str, n.Expr]]]]) -> N:
     """A node with its coordinates divided out of the line: where a sum has several as one number, that number."""
     new = dict[n.Node, n.Expr]()
 
     def new_atom(a: n.Expr) -> n.Expr:
         if isinstance(a, n.Var):
             return values.get(a.name, a)
-        made = _said(a, values, joins) if names_read(a) & values.keys() else a
-        return matched_as(made, n.Expr)
+        return _said(a, values, joins) if names_read(a) & values.keys() else a
 
     def joined(e: n.Expr) -> n.Expr:
-        terms, out = dict(build.polynomial(e)), build.const(0)
+        terms = dict(build.polynomial(e))
+        out: n.Expr = build.const(0)
         changed = True
         while changed:
             changed = False
@@ -360,7 +363,7 @@ def _said(node: n.Node, values: Mapping[str, n.Expr], joins: Sequence[tuple[n.Ex
 
     def leave(old: n.Node, made: n.Node) -> n.Node:
         return new.get(old, made)
-    made: n.Node = transform(node, leave)
+    made: N = transform(node, leave)
     return made
 
 

@@ -238,7 +238,8 @@ def _of_digits(index: Sequence[n.Expr | n.Span], known: Facts, moving: Collectio
     and so on, and the last quotient. By what it is divided last may be too large for 32 bits: then the digits before tell the number by themselves."""
     told = {i for i in index if isinstance(i, n.Expr)}
     for e in dict.fromkeys(i.a for i in told if isinstance(i, n.Binary) and i.op == "mod" and i.type == I32):
-        low, by = known.domain(known.expanded(e)).lo, build.const(1)
+        low = known.domain(known.expanded(e)).lo
+        by: n.Expr = build.const(1)
         while low is not None and low >= 0:
             if by != build.const(1) and {build.floordiv(e, by), build.binary("tdiv", e, by)} & told:
                 yield e

@@ -42,7 +42,7 @@ class HeldSource:
 def _rows(loop: n.For, written: set[str]) -> dict[str, tuple[int, ...]]:
     """Texts of the loads that say the same in each iteration but for the counters of short loops inside, with the lengths of these."""
     loops = [s for s in statements(loop.body) if isinstance(s, n.For) and int_value(s.lo) == 0 and int_value(s.step) == 1]
-    inner = {s.var.name: x for s in loops if (x := int_value(s.hi))}
+    inner = {s.var.name: length for s in loops if (length := int_value(s.hi))}
     moving, found, left = {loop.var.name, *bound_names(loop.body)} - inner.keys(), dict[str, tuple[int, ...]](), MOST
     for x in (x for s in loop.body for x in walk(s) if isinstance(x, n.Load)):
         names = names_read(x) & inner.keys()

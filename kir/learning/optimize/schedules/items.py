@@ -28,7 +28,9 @@ class ItemsSource:
             return
         first, wide = apart(program, setting)
         kernel, column = wide.kernels[0], axes_of_results(wide.kernels[0])[1]
-        for threads, each in ITEMS if column is not None else ():
+        if column is None:
+            return
+        for threads, each in ITEMS:
             steps = (*first, Step("coarsen-grid", {"axis": column, "extent": threads * each}, kernel.name),
                      Step("spread-threads", {"threads": threads, "spread": (0,)}, kernel.name), Step("early-exit"))
             point: Mapping[str, Value] = {"threads": threads, "each": each}
