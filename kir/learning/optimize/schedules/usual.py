@@ -3,7 +3,6 @@ from __future__ import annotations
 
 from kir.learning.optimize.plan import PlanSource
 from kir.learning.optimize.schedules.counters import CountersSource
-from kir.learning.optimize.schedules.held import HeldSource
 from kir.learning.optimize.schedules.items import ItemsSource
 from kir.learning.optimize.schedules.scans import ScanSource
 from kir.learning.optimize.schedules.warps import WarpsSource
@@ -12,8 +11,7 @@ from kir.learning.optimize.sources import CardSource, LineageSource, PassSource,
 
 def sources() -> tuple[PlanSource, ...]:
     """One of each, in the order in which their families are built first."""
-    made = ItemsSource(), HeldSource(), WarpsSource()
-    return PipelineSource(), LineageSource(), TileSource(), *made, CardSource(), ScanSource(), CountersSource(), PassSource()
+    return PipelineSource(), LineageSource(), TileSource(), ItemsSource(), WarpsSource(), CardSource(), ScanSource(), CountersSource(), PassSource()
 
 
 __all__ = ["sources"]
