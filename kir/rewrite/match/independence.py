@@ -19,6 +19,7 @@ from kir.ir.printer import region_text
 from kir.ir.types import I32, DType, dtype_of, shape_of
 from kir.ir.visit import names_read, statements, substitute, walk
 from kir.rewrite import Path, Verdict, proved, refuted, unknown
+from kir.rewrite.edit import node_at
 
 MOST_CASES = 1 << 14
 """Iterations that are tried one by one."""
@@ -106,10 +107,14 @@ def elsewhere(program: n.Program, where: Path, a: n.Region, b: n.Region, loop: n
     other = n.Var("%other", loop.var.of)
     known = Facts.at(program, where).ranging(other, loop.lo, loop.hi, loop.step)
     inner = set(bound_names(loop.body))
+    everywhere = _in_any_iteration(program, where, loop)
     (a, known), (b, known) = (first := _one_of(a, "%a", known)), _one_of(b, "%b", first[1])
     for i, j in zip(a.index, b.index, strict=True):
         if isinstance(i, n.Expr) and isinstance(j, n.Expr) and isinstance(i.type, DType) and i.type == j.type and in_other_blocks(
                 known.expanded(i), known.expanded(j), known, {loop.var.name, *inner}):
+            return True
+        if isinstance(i, n.Expr) and isinstance(j, n.Expr) and i.type == j.type == I32 and (
+                _before(i, j, everywhere, {loop.var.name, *inner}) or _before(j, i, everywhere, {loop.var.name, *inner})):
             return True
         if isinstance(i, n.Expr) and isinstance(j, n.Expr) and isinstance(i.type, DType) and i.type == j.type and (
                 not (names_read(i) | names_read(j)) & inner) and (
@@ -117,6 +122,25 @@ def elsewhere(program: n.Program, where: Path, a: n.Region, b: n.Region, loop: n
                 or in_other_blocks(i, moved, known)):
             return True
     return False
+
+
+def _in_any_iteration(program: n.Program, where: Path, loop: n.For) -> Facts:
+    """What is known of a loop's counters at any place inside it, whatever branches say."""
+    at = next((where[:k] for k in range(len(where), 0, -1) if isinstance(where[k - 1], int) and node_at(program, where[:k]) == loop), None)
+    counters = [loop, *(s for s in statements(loop.body) if isinstance(s, n.For))]
+    known = Facts.at(program, at) if at is not None else Facts.from_program(program)
+    for s in counters if len({s.var.name for s in counters}) == len(counters) else ():
+        known = known.ranging(s.var, s.lo, s.hi, s.step)
+    return known
+
+
+def _before(x: n.Expr, y: n.Expr, known: Facts, moving: Collection[str]) -> bool:
+    """Whether one index, whatever the `moving` names are, is less than something that none of them changes, and the other is never less than that: the two
+    halves of a row."""
+    own = _moving(y, moving)
+    fixed = build.sub(y, own)
+    low = known.domain(known.expanded(own)).lo
+    return own != y and low is not None and low >= 0 and less(x, fixed, known)
 
 
 def _one_of(r: n.Region, name: str, known: Facts) -> tuple[n.Region, Facts]:

@@ -12,7 +12,7 @@ from kir.learning.optimize.sources import apart
 from kir.learning.tune.space import Value
 from kir.rewrite import Step, pass_class
 
-TEAMS = ((32, 4), (32, 8), (128, 1), (256, 1), (32, 2), (64, 1), (512, 1))
+TEAMS = ((32, 8), (32, 4), (128, 1), (256, 1), (32, 2), (64, 1), (512, 1))
 """Threads that share an item, and warps of a CTA that each have one, as they are tried."""
 
 
@@ -24,16 +24,17 @@ class WarpsSource:
     name: str = "warps"
 
     def plans(self, program: n.Program, setting: Setting) -> Iterator[Plan]:
-        """None where there are several kernels, threads already, or no loops that fold."""
+        """None where there are several kernels, threads already, or no loops."""
         if setting.surface not in ("", "cuda") or len(program.kernels) != 1 or int_value(program.kernels[0].threads) != 1:
             return
         first, wide = apart(program, setting)
         kernel = wide.kernels[0]
         loops = [s for s in kernel.body if isinstance(s, n.For)]
         stored = tuple(k for k, s in enumerate(loops) if any(isinstance(x, n.Store) and x.at.buffer.space == "global" for x in walk(s)))
-        for threads, warps in TEAMS if len(stored) < len(loops) else ():
-            folds = (Step("two-level-reduction"), Step("shuffle-exchange")) if threads > 32 else (Step("shuffle-exchange"),)
-            steps = (*first, Step("spread-threads", {"threads": threads, "spread": stored or (-1,)}, kernel.name), Step("partition-reduction"), *folds,
+        for threads, warps in TEAMS if loops else ():
+            shares = (Step("partition-reduction"), *((Step("two-level-reduction"),) * (threads > 32)), Step("shuffle-exchange"))
+            folds = shares if len(stored) < len(loops) else ()
+            steps = (*first, Step("spread-threads", {"threads": threads, "spread": stored or (-1,)}, kernel.name), *folds,
                      *((Step("warps-per-cta", {"warps": warps}, kernel.name),) if warps > 1 else ()))
             point: Mapping[str, Value] = {"threads": threads, "warps": warps}
             yield Plan("warps", steps, pass_class("partition-reduction").claim, True, point, "warps", setting.surface)
