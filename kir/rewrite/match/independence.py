@@ -265,7 +265,7 @@ def _of_digits(index: Sequence[n.Expr | n.Span], known: Facts, moving: Collectio
         low = known.domain(known.expanded(e)).lo
         by: n.Expr = build.const(1)
         while low is not None and low >= 0:
-            if by != build.const(1) and {build.floordiv(e, by), build.binary("tdiv", e, by)} & told:
+            if by != build.const(1) and (build.binary("tdiv", e, by) in told or (known.is_exact(by) and build.floordiv(e, by) in told)):
                 yield e
                 break
             digit = next((i for i in told if isinstance(i, n.Binary) and i.op == "mod" and i.a == build.floordiv(e, by)), None)
