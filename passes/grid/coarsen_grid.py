@@ -36,6 +36,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import ClassVar, Literal
 
+from kir.analysis.bounds import conjuncts
 from kir.analysis.clipping import divides
 from kir.analysis.facts import Facts
 from kir.analysis.simplify import whole_again
@@ -50,8 +51,8 @@ from kir.rewrite.match import counting, fresh_var, is_counted, matched, matched_
 
 from .tile import divides_exactly
 
-Where = Literal["around", "first", "last", "stores", "stores last"]
-PLACES: tuple[Where, ...] = ("around", "first", "last", "stores", "stores last")
+Where = Literal["around", "first", "last", "stores", "stores last", "there"]
+PLACES: tuple[Where, ...] = ("around", "first", "last", "stores", "stores last", "there")
 
 
 def _on_its_own(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -94,7 +95,8 @@ def _bound(s: n.Stmt) -> tuple[set[str], tuple[n.Expr, ...]]:
 class CoarsenGrid(Pass):
     """`axis` is the position of the grid axis, `extent` the items of a tile. Beyond the end of the axis nothing happens: `guard` says
     where that is asked, around the whole body, in the innermost branch of its loops, as the first or the last condition, or only where
-    something is stored (then too as the first condition or the last). Where tiles cover the axis exactly, `floor` says that their number is
+    something is stored (then too as the first condition or the last); or it is there already, in a branch that ends before. Where tiles cover the axis
+    exactly, `floor` says that their number is
     written as a quotient that rounds down."""
 
     intent: ClassVar[str] = "tile"
@@ -127,6 +129,8 @@ class CoarsenGrid(Pass):
             return Miss("there is nothing to ask")
         if self.guard in ("first", "last") and _innermost(node.body) is None:
             return Miss("there is no branch inside")
+        if self.guard == "there" and not _ends_before(node.body, build.var(node.grid[self.axis].name), node.grid[self.axis].extent):
+            return Miss("no branch inside ends before the axis does")
         if self.guard.startswith("stores"):
             name = node.grid[self.axis].name
             if len(node.body) == 1 and _stores(node.body):
@@ -148,7 +152,7 @@ class CoarsenGrid(Pass):
         i = fresh_var("i", taken)
         at = build.add(build.mul(build.var(tile.name), self.extent), i)
         body = _in_whole(program, tuple(substitute(s, {axis.name: at}) for s in kernel.body))
-        if not self._whole(program, kernel):
+        if not self._whole(program, kernel) and self.guard != "there":
             body = _guarded(body, build.compare("lt", at, axis.extent), self.guard)
         loop = counting(i, self.extent, body)
         grid = (*kernel.grid[:self.axis], tile, *kernel.grid[self.axis + 1:])
@@ -212,6 +216,13 @@ def _innermost(body: n.Block) -> n.If | None:
     return s if isinstance(s, n.If) and not s.orelse and not s.static else None
 
 
+def _ends_before(body: n.Block, item: n.Expr, end: n.Expr) -> bool:
+    """Whether a branch around all else is taken only by items some way before an end: those of a grid without its edge."""
+    inner = _innermost(body)
+    return inner is not None and any(isinstance(c, n.Binary) and c.op == "lt" and c.a == item and (
+        build.int_value(build.sub(end, c.b)) or 0) > 0 for c in conjuncts(inner.cond))
+
+
 def _with_innermost(body: n.Block, made: n.Block) -> n.Block:
     s = body[0]
     return (replace(s, body=_with_innermost(s.body, made)),) if isinstance(s, n.For) else made
@@ -230,6 +241,8 @@ def _guarded(body: n.Block, cond: n.Expr, where: Where) -> n.Block:
 
 def _unguarded(body: n.Block, cond: n.Expr, where: Where) -> n.Block | None:
     """The inverse of `_guarded`; None where the condition is not asked there."""
+    if where == "there":
+        return body if isinstance(cond, n.Binary) and _ends_before(body, cond.a, cond.b) else None
     if where.startswith("stores"):
         try:
             return _unasked(body, cond, where)

@@ -132,7 +132,8 @@ class Widen:
             raise CannotRetile(f"control flow depends on '{self.at.name}'", s)
 
     def _init(self, e: n.Expr) -> n.Expr:
-        return self.expr(e) if self.depends(e) else e
+        """What a widened array begins with; what has other axes is the same along this one."""
+        return self.expr(e) if self.depends(e) or (self.back and isinstance(e.type, TileType)) else e
 
     def buffer(self, b: n.Buffer) -> n.Buffer:
         """The declaration with the axis."""

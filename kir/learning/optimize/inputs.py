@@ -144,7 +144,7 @@ def varied(one: Subject, setting: Setting) -> Iterator[tuple[Start, Plan]]:
                 axes[name] = [k for k, (a, b) in enumerate(zip(_steps(one.program), _steps(twice))) if a != b]
                 if binding.grid and any(_counted_by(binding.grid[k], {value: 0}) == binding.grid[k] and name not in str(binding.grid[k]) for k in axes[name]):
                     del own[name]  # a row of what it moves over, and no tile
-    usual = {"num_warps": (4, 8, 2), "num_stages": (3, 2, 4)} if one.surface == "triton" and own else {}
+    usual = {"num_warps": (4, 8, 2, 1), **({"num_stages": (3, 2, 4)} if own else {})} if one.surface == "triton" else {}
     launch: dict[str, tuple[int, ...]] = {k: tuple(dict.fromkeys((int(str(binding.options.get(k, v[0]))), *v))) for k, v in usual.items()}
     every = {**own, **launch}
     seen: dict[tuple[int, ...], float] = {}
@@ -162,7 +162,7 @@ def varied(one: Subject, setting: Setting) -> Iterator[tuple[Start, Plan]]:
                 seen[chosen] = sum(c.seconds for c in modelled(made, setting, one.surface))
             start = Start("as it is", left_to_nvcc(made) if one.surface == "cuda" else made)
             yield start, Plan(OWN, (), WHY, point={k: v for k, v in values.items() if v != every[k][0]}, family=OWN, surface=one.surface)
-    points = sorted(itertools.product(*(range(len(v)) for v in every.values())), key=lambda c: (sum(c), c))[1:] if own else []
+    points = sorted(itertools.product(*(range(len(v)) for v in every.values())), key=lambda c: (sum(c), c))[1:]
     for chosen in points[:VARIED // 2]:
         yield from look(chosen)
     best = min(seen, key=lambda c: (seen[c], c), default=())

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import re
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import lru_cache
@@ -264,8 +265,11 @@ def alike(a: str, b: str) -> float:
 
 
 def said_of(bad: BaseException) -> str:
-    """A refusal, or another fault of a pass, in a line."""
-    return f"{bad.diagnostics[0].id}: {bad.diagnostics[0].message}" if isinstance(bad, KirError) else f"{type(bad).__name__}"
+    """A refusal, or another fault of a pass or a gate with its place, in a line."""
+    if isinstance(bad, KirError):
+        return f"{bad.diagnostics[0].id}: {bad.diagnostics[0].message}"
+    where = re.findall(r'File "(?:[^"]*/)?([^"/]+)", line (\d+)', str(bad.__cause__ or "") or "".join(traceback.format_tb(bad.__traceback__)))
+    return f"{type(bad).__name__}{' ({}:{})'.format(*where[-1]) if where else ''}"
 
 
 __all__: Sequence[str] = ("Left", "Lifted", "Prefixes", "alike", "lifted", "names_things", "taken", "taken_everywhere")

@@ -17,6 +17,7 @@ from kir.learning.optimize.lift import FAULTS, Left, taken, taken_everywhere
 from kir.learning.optimize.plan import Plan, Setting
 from kir.learning.optimize.search import Candidate, Found
 from kir.learning.optimize.several import alone, put_back
+from kir.learning.optimize.starts import evenly_cut
 from kir.learning.optimize.words import InWords, in_factors_of, in_words_of, numbers_of
 from kir.learning.tune.rank import promised
 from kir.rewrite import Step
@@ -54,6 +55,7 @@ def limit(program: Program, setting: Setting, surface: str, given: Program | Non
     """How near a program is to what its device allows, by the cost model: every tensor moved once (or what of it the program or the one `given` moves, the
     larger), every product on tensor cores at their rate."""
     device, sizes = setting.target.device, setting.shape.sizes
+    program, given = evenly_cut(program, sizes), evenly_cut(given, sizes) if given is not None else None
     costs = program_cost(program, sizes, setting.target, None, surface)
     begun = program_cost(given, sizes, setting.target, None, surface) if given is not None else costs
     least = moved(program, sizes, costs, begun) / device.bandwidth
@@ -115,7 +117,7 @@ def _own(step: Step, words: InWords | None) -> str:
 
 def _seconds(program: Program, setting: Setting) -> float:
     try:
-        return sum(c.seconds for c in program_cost(program, setting.shape.sizes, setting.target, None, setting.surface))
+        return sum(c.seconds for c in program_cost(evenly_cut(program, setting.shape.sizes), setting.shape.sizes, setting.target, None, setting.surface))
     except (KirError, *FAULTS, ZeroDivisionError):
         return math.nan  # a state in between that has no launch of its own
 

@@ -23,7 +23,7 @@ from kir.ir.nodes import Program
 from kir.learning.forecast import Analytic, Forecast, Forecaster, Pair
 from kir.learning.forecast.choosing import Counted, Spent
 from kir.learning.optimize.events import LogEnds, Recorder
-from kir.learning.optimize.judge import LAST, RECORDED, SURELY, UNPRICED, WORTH, CpuJudge, Judge, at_best, least, modelled, not_right, refusal
+from kir.learning.optimize.judge import LAST, RECORDED, SURELY, UNPRICED, WORTH, CpuJudge, Judge, at_best, least, modelled, not_right, nvccs_own, refusal
 from kir.learning.optimize.lift import FAULTS, Left, Lifted, Prefixes, said_of
 from kir.learning.optimize.plan import INTERRUPTED, OTHERS, Budget, Plan, PlanSource, Setting, streams_of
 from kir.learning.optimize.policy import NO_POLICY, Known, Policy, estimated, features_of, promise, untried
@@ -53,7 +53,7 @@ KERNELS = "kernels"
 """The family of plans that make each kernel of a program fast by itself."""
 EACH, EACH_KEPT, GROWN = 40, 6, 32
 """Plans that are built for one of several kernels; of these, so many are tried in company; those that are built around what seems fastest, ungated."""
-HOMES, FORMED = ("pipeline", "lineage"), ("tiles", "scan", "counters")
+HOMES, FORMED = ("pipeline", "lineage"), ("tiles", "scan", "counters", "items", "warps")
 """Sources whose plans were learned on one program each, which they name; how families begin whose plans are made for the form that a kernel has."""
 BELIEVED = 0.9
 """A modelled time below so much of what moving the tensors once takes is not believed: the model has not counted something."""
@@ -242,7 +242,7 @@ class Search:
         """Whether the best is faster than the kernel as given, by a time of the same kind."""
         seconds = best.measured.seconds if best.measured is not None else math.inf
         if not self.judge.measures:
-            return seconds < (WORTH if self.as_given is None else RECORDED) * self.baseline.time
+            return not nvccs_own(best.steps, best.surface) and seconds < (WORTH if self.as_given is None else RECORDED) * self.baseline.time
         return self.baseline.measured is None or seconds < (1.0 if self.as_given is not None else SURELY) * self.baseline.measured.seconds
 
     def proposals(self, count: int) -> list[Candidate]:
@@ -288,14 +288,14 @@ class Search:
             said = self.recorder.gated(key, partial(self._word, self.judge.judge, base))
         if not said["accepted"]:
             gate = self.as_given or CpuJudge(self.setting, compiles=False)
-            said = self.recorder.gated(f"{key} as given", lambda: gate.judge(self.program, surface).to_json())
+            said = self.recorder.gated(f"{key} as given", partial(self._word, gate.judge, base))
         if not said["accepted"]:
             raise not_right(self.program, self.setting, said["reason"])
         if self.as_given is not None or not self.judge.measures:
             base.measured = Measured.from_json(said)
         elif self.measure_baseline:
             own = left_to_nvcc(self.program) if self.given_surface == "cuda" else self.program
-            timed = Measured.from_json(self.recorder.gated(key, lambda: self.judge.judge(own, surface).to_json()))
+            timed = Measured.from_json(self.recorder.gated(key, partial(self._word, self.judge.judge, replace(base, program=own))))
             base.measured = timed if timed.accepted else None
         if self.as_given is None and not self.judge.measures and self.given_surface == "cuda" and (said_so := base.measured) is not None:
             base.measured = Measured.from_json(self.recorder.gated(f"{key} by nvcc", lambda: at_best(self.program, self.setting, said_so).to_json()))
@@ -522,8 +522,8 @@ class Search:
             if late() and not said["accepted"]:  # what the gate broke off is no word on the candidate
                 raise _Over(f"{self.budget.seconds:g} s are over")
             return said
-        except KirError as bad:
-            if any(d.id.startswith(("KIR-G00", "KIR-G9")) for d in bad.diagnostics):
+        except (KirError, *FAULTS) as bad:  # a fault of the gate's own is no word on other candidates
+            if isinstance(bad, KirError) and any(d.id.startswith(("KIR-G00", "KIR-G9")) for d in bad.diagnostics):
                 raise
             return Measured(math.inf, accepted=False, reason=said_of(bad)).to_json()
 
@@ -563,14 +563,13 @@ class Search:
 
     def _seconds(self, program: Program, surface: str, forecast: Forecast) -> float:
         """What a program is ranked by: the forecast where times are measured, else what the judge's model will say, as far as that is known uncompiled."""
-        if self.judge.measures:
-            return forecast.seconds[1]
-        return sum(c.seconds for c in modelled(program, self.setting, surface))
+        return forecast.seconds[1] if self.judge.measures else sum(c.seconds for c in modelled(program, self.setting, surface))
 
     def _best(self) -> Candidate | None:
-        right = [c for c in self.gated if c.measured is not None and c.measured.accepted]
+        every = [c for c in self.gated if c.measured is not None and c.measured.accepted]
+        right = [c for c in every if not nvccs_own(c.steps, c.surface)] or every
         if self.judge.measures or not right:
-            return min(right, key=self._time, default=None)
+            return min(every, key=self._time, default=None)
         return min(right, key=lambda c: (round(math.log(self._time(c)) / SAME), len(c.steps), self._time(c)))  # of two that are alike the shorter story
 
     def _time(self, c: Candidate) -> float:

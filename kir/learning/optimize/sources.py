@@ -351,11 +351,14 @@ class TileSource:
         return _in_turns(self.streams(program, setting))
 
     def streams(self, program: n.Program, setting: Setting) -> Iterator[tuple[str, str, Iterator[Plan]]]:
-        """A stream for each form that the kernel has room for; also with loops over results that need nothing of one another as axes of the grid."""
-        first, wide = _spread(program, setting)
+        """A stream for each form that the kernel has room for; also with coordinates and loops over results that need nothing of one another as axes of the
+        grid, and with masks in the place of branches."""
+        axes, wide = apart(program, setting)
+        masks, bare = _masked(wide, setting)
+        first = (*axes, *masks)
         spread = ((family.replace("tiles", SPREAD, 1), operator, (
             replace(p, source=p.source.replace("tiles", SPREAD, 1), family=p.family.replace("tiles", SPREAD, 1), steps=(*first, *p.steps)) for p in plans))
-            for family, operator, plans in (self._forms(wide, setting) if first else ()))
+            for family, operator, plans in (self._forms(bare, setting) if first else ()))
         plain = self._forms(program, setting)
         alone = first and not any(isinstance(s, n.For) for s in wide.kernels[0].body)  # nothing is folded: CTAs of a few vectors each come first
         yield from itertools.chain(spread, plain) if alone else itertools.chain(plain, spread)
@@ -365,7 +368,7 @@ class TileSource:
         kernel = program.kernels[0]
         if len(program.kernels) != 1 or int_value(kernel.threads) != 1:
             return
-        rows, column = _axes_of_results(kernel)
+        rows, column = axes_of_results(kernel)
         loops = [s for s in statements(kernel.body) if isinstance(s, n.For)]
         folds = [s for s in loops if not any(isinstance(x, n.Store) and x.at.buffer.space == "global" for x in walk(s))]
         if column is not None:
@@ -461,12 +464,28 @@ class TileSource:
             yield {"threads": threads, "each": each}, (Step("tile-loop", {"extent": threads * each}), _threads_of(kernel, threads))
 
 
-def _spread(program: n.Program, setting: Setting) -> tuple[tuple[Step, ...], n.Program]:
-    """Steps that make axes of loops, and what they come to, as long as a kernel is one loop of which no iteration needs another."""
+def apart(program: n.Program, setting: Setting) -> tuple[tuple[Step, ...], n.Program]:
+    """Steps that make axes of coordinates that are divided out of a number, and of loops, and what they come to, as long as a kernel is one loop of which no
+    iteration needs another."""
     steps, now = list[Step](), program
+    if len(now.kernels) == 1 and len(now.kernels[0].grid) == 1:
+        done = taken(now, step := Step("split-grid", {}, now.kernels[0].name), setting.context)
+        if not isinstance(done, Left):
+            steps, now = [step], done[-1].program
     while len(now.kernels) == 1 and len(now.kernels[0].body) == 1 and isinstance(now.kernels[0].body[0], n.For):
         step = Step.of(pass_class("walk-items").with_options({"axis": 0}), now.kernels[0].name, "backward")
         done = taken(now, step, setting.context)
+        if isinstance(done, Left):
+            break
+        steps, now = [*steps, step], done[-1].program
+    return tuple(steps), now
+
+
+def _masked(program: n.Program, setting: Setting) -> tuple[tuple[Step, ...], n.Program]:
+    """Steps that make masks of branches, which tiles cannot take, and what they come to."""
+    steps, now = list[Step](), program
+    for _ in range(sum(isinstance(s, n.If) for k in now.kernels for s in statements(k.body))):
+        done = taken(now, step := Step("predicate"), setting.context)
         if isinstance(done, Left):
             break
         steps, now = [*steps, step], done[-1].program
@@ -560,15 +579,18 @@ def _contiguous_along(loop: n.For, axis: str) -> bool:
     return any(isinstance(y, n.Var) and y.name == axis for i in lasts if isinstance(i, n.Expr) for y in walk(i))
 
 
-def _axes_of_results(kernel: n.Kernel) -> tuple[int | None, int | None]:
-    """Positions of the grid axes that a kernel's stores have next to last and last among their indices; None where there is none."""
-    order: dict[int, int] = {}
+def axes_of_results(kernel: n.Kernel) -> tuple[int | None, int | None]:
+    """Positions of the grid axes that a kernel's stores have next to last and last among their indices, or in one index by what they are multiplied with;
+    None where there is none."""
+    order: dict[int, tuple[int, int, int]] = {}
+    names = {axis.name: position for position, axis in enumerate(kernel.grid)}
     for s in statements(kernel.body):
         if isinstance(s, n.Store) and s.at.buffer.space == "global":
             for place, index in enumerate(s.at.index):
-                for position, axis in enumerate(kernel.grid):
-                    if isinstance(index, n.Var) and index.name == axis.name:
-                        order[position] = max(place, order.get(position, 0))
+                found = {names[a.name]: (place, 1 - len(atoms), -abs(c)) for atoms, c in (polynomial(index) if isinstance(index, n.Expr) else {}).items()
+                         for a in atoms if isinstance(a, n.Var) and a.name in names}
+                if any(rank[1:] == (0, -1) for rank in found.values()):
+                    order |= {position: max(rank, order.get(position, rank)) for position, rank in found.items()}
     ranked = sorted(order, key=lambda position: order[position])
     return ranked[-2] if len(ranked) > 1 else None, ranked[-1] if ranked else None
 

@@ -12,13 +12,13 @@ from kir.base.diagnostic import KirError
 from kir.gate.counts.work import by_nvcc
 from kir.gate.gpu.relative import ProgramProblem
 from kir.ir import nodes as n
-from kir.ir.build import int_value
+from kir.ir.build import cast, const, int_value, mul, polynomial
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Buffer, Program
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.ir.types import DType, TileType
-from kir.ir.visit import statements, transform, walk
+from kir.ir.visit import buffers_named, names_read, regions, statements, substitute, transform, walk
 from kir.learning.optimize.plan import Setting
 from kir.lineage.engine import PassEngine
 from kir.lineage.plan import plan
@@ -115,6 +115,33 @@ def as_nvcc_takes(program: Program) -> Program:
             return new
         return replace(new, kind="unroll") if 0 < rounds(new) * max(map(within, new.body), default=1) <= WRITTEN_OUT else new
     made: Program = transform(by_nvcc(program), leave)
+    return made
+
+
+def evenly_cut(program: Program, sizes: Mapping[str, int]) -> Program:
+    """A program as a cost model is to see it where tensors are cut in parts by a tensor of offsets (a row of which loops run from one to the next), which only
+    data say: all parts are alike long, so that the offset `e` is `e` times that. Other programs are as they are."""
+    known = {p.name: const(sizes[p.name], p.of) for p in program.params if p.name in sizes and isinstance(p.of, DType)}
+    extents = {p.name: [int_value(substitute(d, known)) or 0 for d in p.of.shape] for p in program.params if isinstance(p.of, Buffer)}
+    tables = {p.name for p in program.params if isinstance(p.of, Buffer) and p.role == "in" and p.of.dtype.is_integer and len(p.of.shape) == 1
+              and polynomial(p.of.shape[0]).get(()) == 1 and extents[p.name][0] > 1}
+    bounds, told = set[str](), set(tables)
+    for k in program.kernels if tables else ():
+        for s in statements(k.body):
+            if isinstance(s, n.Let) and (names_read(s.value) | buffers_named(s.value)) & told:
+                told |= set(s.names)
+            elif isinstance(s, n.For) and (found := (names_read(s.lo) | names_read(s.hi) | buffers_named(s.lo) | buffers_named(s.hi)) & told):
+                bounds |= found
+                told.add(s.var.name)
+    longest = max((extents[r.buffer.name][0] for k in program.kernels for r in regions(k) if r.index and r.buffer.name in extents
+                   and r.buffer.name not in tables and (names_read(r.index[0]) | buffers_named(r.index[0])) & told), default=0) if bounds else 0
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if not (isinstance(new, n.Load) and new.at.buffer.name in tables and len(new.at.index) == 1 and isinstance(at := new.at.index[0], n.Expr)):
+            return new
+        each = max(1, longest // (extents[new.at.buffer.name][0] - 1))
+        return mul(cast(at, new.at.buffer.dtype), const(each, new.at.buffer.dtype)) if isinstance(at.type, DType) else new
+    made: Program = transform(program, leave) if longest else program
     return made
 
 

@@ -19,6 +19,7 @@ from kir.ir.printer import region_text
 from kir.ir.types import I32, DType, dtype_of, shape_of
 from kir.ir.visit import names_read, statements, substitute, walk
 from kir.rewrite import Path, Verdict, proved, refuted, unknown
+from kir.rewrite.edit import node_at
 
 MOST_CASES = 1 << 14
 """Iterations that are tried one by one."""
@@ -106,10 +107,14 @@ def elsewhere(program: n.Program, where: Path, a: n.Region, b: n.Region, loop: n
     other = n.Var("%other", loop.var.of)
     known = Facts.at(program, where).ranging(other, loop.lo, loop.hi, loop.step)
     inner = set(bound_names(loop.body))
+    everywhere = _in_any_iteration(program, where, loop)
     (a, known), (b, known) = (first := _one_of(a, "%a", known)), _one_of(b, "%b", first[1])
     for i, j in zip(a.index, b.index, strict=True):
         if isinstance(i, n.Expr) and isinstance(j, n.Expr) and isinstance(i.type, DType) and i.type == j.type and in_other_blocks(
                 known.expanded(i), known.expanded(j), known, {loop.var.name, *inner}):
+            return True
+        if isinstance(i, n.Expr) and isinstance(j, n.Expr) and i.type == j.type == I32 and (
+                _before(i, j, everywhere, {loop.var.name, *inner}) or _before(j, i, everywhere, {loop.var.name, *inner})):
             return True
         if isinstance(i, n.Expr) and isinstance(j, n.Expr) and isinstance(i.type, DType) and i.type == j.type and (
                 not (names_read(i) | names_read(j)) & inner) and (
@@ -117,6 +122,25 @@ def elsewhere(program: n.Program, where: Path, a: n.Region, b: n.Region, loop: n
                 or in_other_blocks(i, moved, known)):
             return True
     return False
+
+
+def _in_any_iteration(program: n.Program, where: Path, loop: n.For) -> Facts:
+    """What is known of a loop's counters at any place inside it, whatever branches say."""
+    at = next((where[:k] for k in range(len(where), 0, -1) if isinstance(where[k - 1], int) and node_at(program, where[:k]) == loop), None)
+    counters = [loop, *(s for s in statements(loop.body) if isinstance(s, n.For))]
+    known = Facts.at(program, at) if at is not None else Facts.from_program(program)
+    for s in counters if len({s.var.name for s in counters}) == len(counters) else ():
+        known = known.ranging(s.var, s.lo, s.hi, s.step)
+    return known
+
+
+def _before(x: n.Expr, y: n.Expr, known: Facts, moving: Collection[str]) -> bool:
+    """Whether one index, whatever the `moving` names are, is less than something that none of them changes, and the other is never less than that: the two
+    halves of a row."""
+    own = _moving(y, moving)
+    fixed = build.sub(y, own)
+    low = known.domain(known.expanded(own)).lo
+    return own != y and low is not None and low >= 0 and less(x, fixed, known)
 
 
 def _one_of(r: n.Region, name: str, known: Facts) -> tuple[n.Region, Facts]:
@@ -220,7 +244,8 @@ def _numbered(r: n.Region, loop: n.For, inner: set[str], known: Facts) -> list[n
     """The places by the numbers that a place tells: two that differ in one of them differ. What is the same in every iteration tells nothing."""
     moving = {loop.var.name, *inner}
     index = [*r.index, *_quotients(r.index, known)]
-    return [n.Region(r.buffer, (x,)) for x in numbers_told([*index, *(_moving(i, moving) for i in r.index if isinstance(i, n.Expr))], moving)]
+    told = numbers_told([*index, *(_moving(i, moving) for i in r.index if isinstance(i, n.Expr))], moving)
+    return [n.Region(r.buffer, (x,)) for x in (*told, *_of_digits(r.index, known, moving))]
 
 
 def _quotients(index: Sequence[n.Expr | n.Span], known: Facts) -> Iterator[n.Expr]:
@@ -230,6 +255,25 @@ def _quotients(index: Sequence[n.Expr | n.Span], known: Facts) -> Iterator[n.Exp
             whole = m.a.a == q.a and q.b.type == m.b.type == I32 and build.is_const(build.sub(build.mul(m.a.b, m.b), q.b), 0)
             if whole and at_most(build.const(1), m.b, known) and known.is_exact(q.b):
                 yield m.a
+
+
+def _of_digits(index: Sequence[n.Expr | n.Span], known: Facts, moving: Collection[str]) -> Iterator[n.Expr]:
+    """The numbers of which indices tell all digits: the remainder by one size that none of the `moving` names changes, that of the quotient by the next one,
+    and so on, and the last quotient. By what it is divided last may be too large for 32 bits: then the digits before tell the number by themselves."""
+    told = {i for i in index if isinstance(i, n.Expr)}
+    for e in dict.fromkeys(i.a for i in told if isinstance(i, n.Binary) and i.op == "mod" and i.type == I32):
+        low = known.domain(known.expanded(e)).lo
+        by: n.Expr = build.const(1)
+        while low is not None and low >= 0:
+            if by != build.const(1) and (build.binary("tdiv", e, by) in told or (known.is_exact(by) and build.floordiv(e, by) in told)):
+                yield e
+                break
+            digit = next((i for i in told if isinstance(i, n.Binary) and i.op == "mod" and i.a == build.floordiv(e, by)), None)
+            if digit is None or names_read(digit.b) & set(moving) or any(isinstance(x, (n.Load, n.Call)) for x in walk(digit.b)):
+                break
+            if not at_most(build.const(1), digit.b, known) or not known.is_exact(by):
+                break
+            by = build.mul(by, digit.b)
 
 
 def _moving(i: n.Expr, names: Collection[str]) -> n.Expr:

@@ -26,7 +26,7 @@ from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.learning.forecast import Forecast, Pair
 from kir.learning.optimize.events import Recorder
-from kir.learning.optimize.judge import CpuJudge, Judge
+from kir.learning.optimize.judge import CpuJudge, Judge, nvccs_own
 from kir.learning.optimize.plan import Plan, Setting
 from kir.learning.optimize.policy import NO_POLICY, Policy, load, save, trained
 from kir.learning.optimize.report import data, lines
@@ -56,6 +56,7 @@ class Stopwatch:
     asked: list[str] = field(default_factory=list)
     lucky: tuple[str, ...] = ()
     slower: float = 1.0
+    fails: str = ""
 
     def prepare(self, programs: Sequence[tuple[Program, str]]) -> None:
         """Nothing."""
@@ -67,7 +68,7 @@ class Stopwatch:
         self.asked.append(text)
         if self.refuses and self.refuses in text:
             return Measured(math.inf, accepted=False, reason="refused here")
-        return Measured(len(text) * 1e-9)
+        return next(Measured(len(text) * 1e-9) for _ in range(not self.fails or self.fails not in text))
 
     def again(self, program: Program, surface: str) -> Measured:
         return Measured(math.inf, accepted=False, reason="it was luck") if any(x in program_text(program) for x in self.lucky) else \
@@ -200,6 +201,13 @@ def test_what_the_gate_refuses_does_not_count() -> None:
     done = searched(Stopwatch(refuses="reduce("))
     assert any(c.measured is not None and not c.measured.accepted for c in done.tried)
     assert done.best is None or "reduce(" not in str(done.best.program)
+    failed = searched(Stopwatch(fails="reduce("))
+    assert any(c.measured is not None and c.measured.reason.startswith("StopIteration (test_search.py:") for c in failed.tried), "and the search goes on"
+
+
+def test_what_nvcc_decides_for_itself_is_no_gain() -> None:
+    told, more = Step("unroll", {"factor": 0, "form": "hint"}), Step("tile", {"extent": 4})
+    assert nvccs_own((told, told), "cuda") and not nvccs_own((told, more), "cuda") and not nvccs_own((told,), "tilelang") and not nvccs_own((), "cuda")
 
 
 def test_the_best_counts_once_it_is_right_on_inputs_that_it_has_not_seen(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Kernels as people write them: what is read of them, what is tried of them, and what their file says then."""
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ import pytest
 from numpy.random import default_rng
 
 from kir.gate.cost import program_cost
+from kir.gate.gpu.relative import program_problem
 from kir.gate.inputs.places import Places, places
 from kir.gate.inputs.sets import size_sets, stretched
 from kir.hardware.target import target
@@ -23,6 +25,8 @@ from kir.learning.optimize.lift import lifted
 from kir.learning.optimize.outputs import written
 from kir.learning.optimize.plan import Setting
 from kir.learning.optimize.schedules.counters import CountersSource
+from kir.learning.optimize.schedules.items import ItemsSource
+from kir.learning.optimize.schedules.warps import WarpsSource
 
 PRODUCT = '''import torch
 import triton
@@ -130,6 +134,44 @@ def test_counters_of_a_grid_stride_loop_become_each_ctas_own(tmp_path: Path) -> 
     first, *more = CountersSource().plans(naive, at)
     assert more and "shared H_own: i32[256]" in program_text(lifted(naive, first, setting.context).program)
     assert not [*CountersSource().plans(parse_program(program_text(naive).replace("atomic_add(&H[X[i] & 255], 1)", "H[X[i] & 255] = 1")), at)]
+
+
+HEAD = "kir 1\nprogram p\n  size N: i32\n  size M: i32\n  fact N >= 1\n  fact M >= 1\n"
+SPARSE = f"""{HEAD}  in at: i32[N + 1]
+  in col: i32[N * 64]
+  in val: f32[N * 64]
+  in x: f32[M]
+  out y: f32[N]
+kernel p grid (r: N) threads 1
+  register sum: f32 = 0.0
+  for j in 0..at[r + 1] - at[r]
+    sum = sum + val[j + at[r]] * x[col[j + at[r]]]
+  y[r] = sum
+"""
+FILTER = f"""{HEAD}  in x: f32[M, N]
+  in w: f32[M * 4]
+  out y: f32[M * N]
+kernel p grid (i: M * N) threads 1
+  register acc: f32 = 0.0
+  for k in 0..4
+    if i % N + k - 3 >= 0
+      acc = acc + w[i // N * 4 + k] * x[i // N, i % N + k - 3]
+  y[i] = acc
+"""
+
+
+@pytest.mark.parametrize("text,source,held,times", [
+    pytest.param(SPARSE, WarpsSource(), "shfl_xor", 5.0, id="a row of a sparse matrix for each warp, of which the cost model takes each to be alike long"),
+    pytest.param(FILTER, ItemsSource(), "i_0_tile * 256 + k + t - 3 >= 0", 50.0, id="threads along a row that was divided out of a number, with branches")])
+def test_threads_that_say_what_each_of_them_does(text: str, source: Any, held: str, times: float) -> None:
+    program, sizes = parse_program(text), {"N": 4096, "M": 2048}
+    at = Setting(program_problem(program, program), SimpleNamespace(sizes=sizes), target("h200"), "cuda")  # type: ignore[arg-type]
+    first = next(iter(source.plans(program, at)))
+    found = lifted(program, first, at.context)
+    before, after = (sum(c.seconds for c in modelled(p, at, "cuda")) for p in (program, found.program))
+    assert not found.left and held in program_text(found.program) and times * after < before
+    assert not [*source.plans(program, replace(at, surface="triton"))], "a kernel of tiles says nothing of threads"
+    assert not [*source.plans(parse_program(f"{HEAD}  out y: f32[N]\nkernel p grid (i: 1) threads 32\n  for t in 0..32 parallel thread\n    y[t] = 0.0\n"), at)]
 
 
 def test_rows_in_parts_and_places_in_rows_are_as_the_call_has_them(tmp_path: Path) -> None:
