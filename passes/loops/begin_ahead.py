@@ -1,0 +1,371 @@
+"""Begins a tile beside the end of the one before it: its first product, and what is computed on that, while the last product of the other is in flight.
+
+before:
+
+```kir
+EXAMPLE_BEFORE
+```
+
+pipeline: `begin-ahead@main/roles/consumer/i_1`
+
+after:
+
+```kir
+EXAMPLE_AFTER
+```
+
+What a CTA that stays computes at the beginning and at the end of each tile has no product beside it otherwise.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import ClassVar
+
+from kir.base.dataclass import dataclass
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.canonical import bound_names, rename
+from kir.ir.types import I32, MBARRIER, DType
+from kir.ir.visit import buffers_named, names_read, walk
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
+from kir.rewrite.edit import fresh, kernel_of
+from kir.rewrite.match import block_and_index, edited, is_counted, matched, matched_as, names_at, node_as
+from kir.rewrite.match.local_buffers import mentions, team_threads
+
+from ..pipelining._rings import roles_at
+from ..pipelining.overlap_tiles import _bar, _is_call, _tile, _Tile
+from .split_loop import moved, same_up_to_names
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """The code of a tile: values, fragments, waits for what is brought once, the first product, what is computed on it, the loop with what stands before it,
+    what is given back behind that, the wait for a turn and what gives it on, the last product, the rest, and counts of slots that go on."""
+
+    lets: n.Block
+    made: n.Block
+    once: n.Block
+    first: _Tile
+    soft: n.Block
+    middle: n.Block
+    given: n.Block
+    turn: n.Block
+    last: _Tile
+    rest: n.Block
+    counts: n.Block
+
+    @property
+    def head(self) -> n.Block:
+        """What a tile begins with."""
+        t = self.first
+        return (*self.once, *t.made, t.wait, *t.views, t.product, t.back, *self.soft)
+
+    @property
+    def tail(self) -> n.Block:
+        """What it ends with."""
+        return (*self.turn, *_code(self.last), *self.rest)
+
+    @property
+    def grant(self) -> n.Block:
+        """What lets the first warpgroup begin."""
+        return self.middle[:-1]
+
+    @property
+    def onward(self) -> n.Block:
+        """What gives a turn on to the next warpgroup, and from the last one to the first, in the loop."""
+        loop = matched_as(self.middle[-1], n.For)
+        return tuple(s for s in loop.body if _is_call(s, "named_barrier_arrive"))[:len(self.turn[1:])]
+
+    @property
+    def needed(self) -> n.Block:
+        """The values that the head reads."""
+        used = {x for s in self.head for x in names_read(s)}
+        kept: list[n.Stmt] = []
+        for s in reversed(self.lets):
+            if isinstance(s, n.Let) and set(s.names) & used:
+                used |= names_read(s.value)
+                kept.insert(0, s)
+        return tuple(kept)
+
+
+def _code(t: _Tile) -> n.Block:
+    return (*t.made, t.wait, *t.views, t.product, t.back)
+
+
+def _touched(block: Iterable[n.Stmt]) -> set[str]:
+    """The buffers that statements name."""
+    return {x for s in block for x in buffers_named(s)}
+
+
+def _while(block: n.Block, at: int, kind: type | tuple[type, ...], fn: tuple[str, ...] = ()) -> int:
+    """The first place from `at` on where another statement stands; of calls, those named."""
+    while at < len(block) and isinstance(s := block[at], kind) and (not fn or isinstance(s, n.Eval) and s.call.fn in fn):
+        at += 1
+    return at
+
+
+def _values(block: n.Block) -> int:
+    """How many values of one element a block begins with."""
+    return next((k for k, s in enumerate(block) if not (isinstance(s, n.Let) and isinstance(s.value.type, DType))), len(block))
+
+
+def _parts(body: n.Block) -> _Parts | None:
+    """The parts of a tile's code."""
+    a = _values(body)
+    b = _while(body, a, n.Alloc)
+    c = _while(body, b, n.Eval, ("mbar_wait",))
+    first = _tile(body, c)
+    if first is None or not body[a:b] or not body[b:c]:
+        return None
+    d = c + len(_code(first))
+    e = _while(body, d, (n.Let, n.Store))
+    loop = e + 1 if e < len(body) and isinstance(body[e], n.If) else e
+    if loop >= len(body) or not isinstance(body[loop], n.For):
+        return None
+    f = loop + 1
+    g = _while(body, f, n.Eval, ("mbar_arrive",))
+    h = _while(body, g, n.Eval, ("named_barrier_sync",))
+    if h > g and h < len(body) and isinstance(body[h], n.If):
+        h += 1
+    last = _tile(body, h)
+    if last is None or g == f or h - g > 2:
+        return None
+    r = h + len(_code(last))
+    z = len(body)
+    while z > r and isinstance(s := body[z - 1], n.Store) and s.at.buffer.space == "register" and not s.at.buffer.shape:
+        z -= 1
+    return _Parts(body[:a], body[a:b], body[b:c], first, body[d:e], body[e:f], body[f:g], body[g:h], last, body[r:z], body[z:])
+
+
+def _times(p: _Parts) -> list[int]:
+    """For each statement that computes on the first product whether it can go before the wait for the last product (0), right behind that (1), or only
+    behind the rest of the other tile (2)."""
+    rest, tail = _touched(p.rest), _touched((*_code(p.last), *p.rest))
+    out: list[int] = []
+    late: list[set[str]] = [set(), set(), set()]
+    for s in p.soft:
+        touched, read = _touched((s,)), names_read(s)
+        when = 2 if touched & rest else 1 if touched & tail else 0
+        when = max([when, *(k for k in (1, 2) if late[k] & (touched | read))])
+        out.append(when)
+        if isinstance(s, n.Let):
+            late[when] |= set(s.names)
+        else:
+            late[when] |= touched & tail
+    return out
+
+
+def _begun(p: _Parts, out: str) -> n.Block:
+    """Fragments that begin with a value, of which the other tile's tail uses none (`early`) or some (`late`)."""
+    tail = _touched((*_code(p.last), *p.rest))
+    return tuple(n.Store(n.Region(s.buffer), s.init) for s in p.made
+                 if isinstance(s, n.Alloc) and s.init is not None and (s.buffer.name in tail) == (out == "late"))
+
+
+def _call(fn: str, *args: int) -> n.Stmt:
+    return n.Eval(build.call(fn, *map(build.const, args)))
+
+
+def _both(p: _Parts, of: _Parts) -> n.Block:
+    """The tail of a tile (`p`), and beside it the head of the next (`of`)."""
+    times = _times(of)
+
+    def at(when: int) -> n.Block:
+        return tuple(s for s, t in zip(of.soft, times, strict=True) if t == when)
+    t, u = of.first, p.last
+    return (*_begun(of, "early"), *of.once, *t.made, t.wait, *t.views, *p.turn[:1], _call("wgmma_fence"), replace(t.product, pending=True), _call("wgmma_commit"),
+            *u.made, u.wait, *u.views, replace(u.product, pending=True), _call("wgmma_commit"), *p.onward, _call("wgmma_wait", 1), t.back, *at(0),
+            _call("wgmma_wait", 0), u.back, *at(1), *p.rest, *_begun(of, "late"), *at(2))
+
+
+def _named(block: n.Block, names: dict[str, str]) -> n.Block:
+    return tuple(matched_as(rename(s, names), n.Stmt) for s in block)
+
+
+def _made(loop: n.For, p: _Parts, taken: set[str]) -> n.Block:
+    """Fragments, the head of the first tile where there is one, and the loop in which each tile's tail has the next one's head beside it."""
+    def again(block: n.Block) -> dict[str, str]:
+        return {x: fresh(x, taken) for x in dict.fromkeys(bound_names(block))}
+    i, needed, head = loop.var, p.needed, p.head
+    zero, on = build.const(0, loop.lo.type), build.add(i, 1)
+    before = _named(tuple(moved(s, i.name, zero) for s in (*needed, *head)), again(needed))
+    names = again((*needed, *head))
+    lets, of = _renamed(p, needed, names, i, on)
+    tail = again(p.tail)
+    other = replace(p, turn=_named(p.turn, tail), last=_tile_named(p.last, tail), rest=_named(p.rest, tail))
+    then = (*lets, *_both(other, of))
+    branch = n.If(build.compare("lt", on, loop.hi), then, p.tail)
+    made = replace(loop, body=(*p.lets, p.middle[-1], *p.given, *p.counts, branch))
+    return (*p.made, n.If(build.compare("lt", zero, loop.hi), (*before, *p.grant)), made)
+
+
+def _tile_named(t: _Tile, names: dict[str, str]) -> _Tile:
+    made = _named(_code(t), names)
+    k = len(t.made)
+    return _Tile(made[:k], made[k], made[k + 1:-2], matched_as(made[-2], n.Mma), made[-1])
+
+
+def _renamed(p: _Parts, needed: n.Block, names: dict[str, str], i: n.Var, to: n.Expr) -> tuple[n.Block, _Parts]:
+    """The values and the head of another tile, under other names."""
+    def put(block: n.Block) -> n.Block:
+        return _named(tuple(moved(s, i.name, to) for s in block), names)
+    t = p.first
+    made = put(_code(t))
+    k = len(t.made)
+    first = _Tile(made[:k], made[k], made[k + 1:-2], matched_as(made[-2], n.Mma), made[-1])
+    return put(needed), replace(p, once=put(p.once), first=first, soft=put(p.soft))
+
+
+def _original(block: n.Block, at: int) -> tuple[n.For, _Parts, int] | None:
+    """The loop of whole tiles that a loop at a place was made of, its parts, and how many statements before it are its fragments and the first head."""
+    loop, guard = matched_as(block[at], n.For), block[at - 1] if at else None
+    if not (isinstance(guard, n.If) and not guard.orelse and loop.body and isinstance(branch := loop.body[-1], n.If) and branch.orelse):
+        return None
+    count = 0
+    while at - 2 - count >= 0 and isinstance(s := block[at - 2 - count], n.Alloc) and s.buffer.space == "fragment":
+        count += 1
+    made = block[at - 1 - count:at - 1]
+    a, lets = _values(guard.then), _values(loop.body)
+    front, inner = guard.then[a:], loop.body[lets:-1]
+    grant = front[-1:] if isinstance(front[-1], n.If) else ()
+    z = len(inner)
+    while z and isinstance(inner[z - 1], n.Store):
+        z -= 1
+    counts = inner[z:]
+    shown = _parts((*made, *front[:len(front) - len(grant)], *grant, *inner[:z], *branch.orelse, *counts))  # the first head, and the tail of each
+    if shown is None:
+        return None
+    then, times = branch.then, _times(shown)
+    own = then[:a]
+    sizes = [len(_begun(shown, "early")), len(shown.once), len(_code(shown.first)) - 2, len(shown.turn[:1]), 1, 1, 1, len(_code(shown.last)) - 2, 1, 1,
+             len(shown.onward), 1, 1, times.count(0), 1, 1, times.count(1), len(shown.rest), len(_begun(shown, "late")), times.count(2)]
+    if len(then) != a + sum(sizes):
+        return None
+    pieces, k = [], a
+    for size in sizes:
+        pieces.append(then[k:k + size])
+        k += size
+    by = {0: list(pieces[13]), 1: list(pieces[16]), 2: list(pieces[19])}
+    if not isinstance(product := pieces[5][0], n.Mma):
+        return None
+    head = (*pieces[1], *pieces[2], replace(product, pending=False), pieces[12][0], *(by[t].pop(0) for t in times))
+    needed = _needed(loop.body[:lets], own, loop.var)
+    if needed is None:
+        return None
+    back = tuple(moved(s, loop.var.name, build.sub(loop.var, 1)) for s in _named(head, needed))
+    whole = _parts((*loop.body[:lets], *made, *back, *shown.middle, *shown.given, *branch.orelse, *counts))
+    return (loop, whole, count + 1) if whole is not None else None
+
+
+def _needed(lets: n.Block, own: n.Block, i: n.Var) -> dict[str, str] | None:
+    """What the values of the next tile are called in this one."""
+    names: dict[str, str] = {}
+    for s in own:
+        here = matched_as(moved(matched_as(rename(s, names), n.Stmt), i.name, build.sub(i, 1)), n.Let)
+        same = next((x for x in lets if isinstance(x, n.Let) and x.value == here.value), None)
+        if same is None:
+            return None
+        names[here.names[0]] = same.names[0]
+    return names
+
+
+def _apart(program: n.Program, site: Site, context: Context) -> Verdict:
+    p = matched(_parts(node_as(program, site.path, n.For).body))
+    bars = {s.buffer.name for s in kernel_of(program, site.path).body if isinstance(s, n.Alloc) and s.buffer.dtype == MBARRIER}
+    early = [s for s, t in zip(p.soft, _times(p), strict=True) if t == 0]
+    head, tail = (*p.once, *_code(p.first), *early), (*_code(p.last), *p.rest)
+    clash = ((_written(head) & _touched(tail)) | (_written(tail) & _touched(head))) - bars
+    if clash:
+        return refuted(f"'{min(clash)}' is written by the end of a tile or by the beginning of the next, and used by the other", min(clash),
+                       needs="tiles that do not need each other")
+    return proved("the beginning of a tile uses nothing that the end of the one before writes, nor writes what that uses")
+
+
+def _written(block: Iterable[n.Stmt]) -> set[str]:
+    """The buffers that statements write."""
+    out = set[str]()
+    for s in block:
+        for x in walk(s):
+            if isinstance(x, n.Store):
+                out.add(x.at.buffer.name)
+            elif isinstance(x, n.Copy):
+                out.add(x.dst.buffer.name)
+            elif isinstance(x, n.Mma):
+                out.add(x.acc.buffer.name)
+            elif isinstance(x, n.Alloc):
+                out.add(x.buffer.name)
+    return out
+
+
+def _no_circle(program: n.Program, site: Site, context: Context) -> Verdict:
+    kernel = kernel_of(program, site.path)
+    p = matched(_parts(node_as(program, site.path, n.For).body))
+    _, roles = matched(roles_at(kernel))
+    back = {_bar(s) for s in p.given}
+    freed = {_bar(s) for s in (*p.given, p.last.back)}
+    waits = [x.args[0].buffer.name for x in walk(roles.roles[0]) if isinstance(x, n.Call) and x.fn == "mbar_wait" and isinstance(x.args[0], n.Region)]
+    fills = [x.args[0].buffer.name for x in walk(roles.roles[0]) if isinstance(x, n.Call) and x.fn == "mbar_arrive_expect" and isinstance(x.args[0], n.Region)]
+    wanted = [*map(_bar, p.once), _bar(p.first.wait)]
+    if set(wanted) <= set(fills) and waits and freed <= set(waits) and back:
+        until = max(fills.index(x) for x in wanted)
+        if waits.index(_bar(p.last.back)) > until:
+            return proved("what the next tile begins with is brought before the slot that is held back is filled again")
+    return refuted("the next tile is waited for while a slot is held back that must be filled before it",
+                   "the producer waits for that slot, and this warpgroup for the producer", needs="a producer that brings the first product's operands first")
+
+
+@dataclass(frozen=True)
+class BeginAhead(Pass):
+    """No parameters."""
+
+    intent: ClassVar[str] = "rotate-loop"
+    catalogue: ClassVar[tuple[int, ...]] = (18, 36)
+    claim: ClassVar[str] = "Tensor cores have the first product of the next tile to work on while a tile ends, and no softmax is without a product beside it."
+    requires: ClassVar[tuple[str, ...]] = ("wgmma", "ring", "persistent")
+    preconditions: ClassVar[tuple[Precondition, ...]] = (
+        Precondition("KIR-P366", "validity", "pipeline", "a tile's beginning and the end of the one before need nothing of each other", _apart),
+        Precondition("KIR-P367", "validity", "pipeline", "the producer brings what a tile begins with before it waits for what the one before holds", _no_circle),
+    )
+
+    def match(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a loop over tiles of one warpgroup, each of which begins with a product, has a loop, and ends with a product."""
+        if not is_counted(node, of=I32) or len(path) < 4 or not isinstance(node, n.For):
+            return None
+        found = _parts(node.body)
+        if found is None:
+            return Miss("its body is not a product, a loop and another product with what is computed on them") if any(
+                isinstance(s, n.Mma) for s in node.body) else None
+        if {x for s in (*found.given, *found.tail) for x in names_read(s)} & set(bound_names(found.head)):
+            return Miss("the end of a tile uses what its beginning declares")
+        if any(mentions(s, x.buffer.name) for s in (*found.lets, *found.counts) for x in found.made if isinstance(x, n.Alloc)):
+            return Miss("the values of a tile are read from its fragments")
+        if roles_at(kernel_of(program, path)) is None or team_threads(program, path) != 128:
+            return Miss("the products are not those of one warpgroup of a role")
+        return Site(path, self)
+
+    def optimize(self, program: n.Program, site: Site) -> Rewritten:
+        """The first head before the loop, each other one beside the tail of the tile before."""
+        loop = node_as(program, site.path, n.For)
+        made = _made(loop, matched(_parts(loop.body)), names_at(program, site.path))
+        return edited(program, site.path, made, at=len(made) - 1)
+
+    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a loop over tiles whose tails have the next one's head beside them."""
+        if not is_counted(node, of=I32) or len(path) < 4 or not isinstance(node, n.For):
+            return None
+        block, at = block_and_index(program, path)
+        found = _original(block, at)
+        if found is None:
+            return None
+        loop, parts, count = found
+        made = _made(loop, parts, names_at(program, path))
+        if not same_up_to_names(made, block[at - count:at + 1]):
+            return None
+        return Site(path, self, {"parts": parts, "count": count})
+
+    def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
+        """Each tile whole."""
+        loop, p = node_as(program, site.path, n.For), matched_as(site.captures["parts"], _Parts)
+        body = (*p.lets, *p.made, *p.head, *p.middle, *p.given, *p.tail, *p.counts)
+        return edited(program, site.path, (replace(loop, body=body),), -site.captures["count"], 1, at=-site.captures["count"])
