@@ -93,7 +93,8 @@ kernel main grid (p: 1) threads 256
         Y[i_1, 0 +: 64] = acc
 ```
 
-Of attention by CTAs that stay these are the queries: with one slot the producer waits for the last product with them before it brings anything of the next tile.
+Of attention by CTAs that stay these are the queries: with one slot the producer waits for the last product with them before it brings anything of the
+next tile.
 """
 from __future__ import annotations
 
@@ -233,7 +234,8 @@ def _init(kernel: n.Kernel, found: _Brought) -> tuple[int, int, list[tuple[str, 
     block = tuple(kernel.body[k] for k in places)
     inner = block
     if found.stages > 1:
-        if len(block) != 1 or not isinstance(loop := block[0], n.For) or loop != counting(loop.var, found.stages, loop.body, "unroll", n.attrs(factor=found.stages)):
+        loop, by = block[0], found.stages
+        if len(block) != 1 or not isinstance(loop, n.For) or loop != counting(loop.var, by, loop.body, "unroll", n.attrs(factor=by)):
             raise NoRing("mbarriers are initialized in another way")
         inner = loop.body
     arrivals: list[tuple[str, int]] = []
