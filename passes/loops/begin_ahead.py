@@ -180,14 +180,15 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, rename
 from kir.ir.types import I32, MBARRIER, DType
-from kir.ir.visit import buffers_named, names_read, walk
+from kir.ir.visit import buffers_named, names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import fresh, kernel_of
-from kir.rewrite.match import block_and_index, edited, is_counted, matched, matched_as, names_at, node_as
+from kir.rewrite.match import block_and_index, edited, fresh_var, is_counted, matched, matched_as, names_at, node_as
 from kir.rewrite.match.local_buffers import mentions, team_threads
 
 from ..pipelining._rings import roles_at
 from ..pipelining.overlap_tiles import _bar, _is_call, _Tile, _tile
+from ..pipelining.take_turns import _Turns, _turns
 from .split_loop import moved, same_up_to_names
 
 
@@ -233,13 +234,33 @@ class _Parts:
     @property
     def needed(self) -> n.Block:
         """The values that the head reads."""
-        used = {x for s in self.head for x in names_read(s)}
-        kept: list[n.Stmt] = []
-        for s in reversed(self.lets):
-            if isinstance(s, n.Let) and set(s.names) & used:
-                used |= names_read(s.value)
-                kept.insert(0, s)
-        return tuple(kept)
+        return _read(self.lets, self.head)
+
+    @property
+    def begins(self) -> n.Block:
+        """The fragments at their first values."""
+        return tuple(n.Store(n.Region(s.buffer), s.init) for s in self.made if isinstance(s, n.Alloc) and s.init is not None)
+
+
+def _read(lets: n.Block, by: Iterable[n.Node]) -> n.Block:
+    """The values that others read, and those that these read."""
+    used = {x for s in by for x in names_read(s)}
+    kept: list[n.Stmt] = []
+    for s in reversed(lets):
+        if isinstance(s, n.Let) and set(s.names) & used:
+            used |= names_read(s.value)
+            kept.insert(0, s)
+    return tuple(kept)
+
+
+def _found(loop: n.For) -> tuple[n.If | None, _Parts] | None:
+    """The parts of a tile's code in a loop over tiles, and the condition under which it stands, behind values, if there is one."""
+    last = loop.body[-1] if loop.body else None
+    if isinstance(last, n.If) and _values(loop.body) == len(loop.body) - 1:
+        inner = _parts(last.then)
+        return (last, inner) if inner is not None else None
+    parts = _parts(loop.body)
+    return (None, parts) if parts is not None else None
 
 
 def _code(t: _Tile) -> n.Block:
@@ -328,12 +349,19 @@ def _both(p: _Parts, of: _Parts) -> n.Block:
         return tuple(s for s, t in zip(of.soft, times, strict=True) if t == when)
     t, u = of.first, p.last
     return (*_begun(of, "early"), *of.once, *t.made, t.wait, *t.views, *p.turn[:1], _call("wgmma_fence"), replace(t.product, pending=True),
-            _call("wgmma_commit"), *u.made, u.wait, *u.views, replace(u.product, pending=True), _call("wgmma_commit"), *p.onward, _call("wgmma_wait", 1), t.back, *at(0),
-            _call("wgmma_wait", 0), u.back, *at(1), *p.rest, *_begun(of, "late"), *at(2))
+            _call("wgmma_commit"), *u.made, u.wait, *u.views, replace(u.product, pending=True), _call("wgmma_commit"), *p.onward,
+            _call("wgmma_wait", 1), t.back, *at(0), _call("wgmma_wait", 0), u.back, *at(1), *p.rest, *_begun(of, "late"), *at(2))
 
 
 def _named(block: n.Block, names: dict[str, str]) -> n.Block:
     return tuple(matched_as(rename(s, names), n.Stmt) for s in block)
+
+
+def _ahead(loop: n.For, taken: set[str], turns: _Turns | None) -> n.Block:
+    """What a loop over whole tiles becomes."""
+    under, p = matched(_found(loop))
+    made = _made(loop, p, taken) if under is None else _made_under(loop, under, p, taken)
+    return (*made, _closed(turns)) if turns is not None and p.turn else made
 
 
 def _made(loop: n.For, p: _Parts, taken: set[str]) -> n.Block:
@@ -348,9 +376,80 @@ def _made(loop: n.For, p: _Parts, taken: set[str]) -> n.Block:
     tail = again(p.tail)
     other = replace(p, turn=_named(p.turn, tail), last=_tile_named(p.last, tail), rest=_named(p.rest, tail))
     then = (*lets, *_both(other, of))
-    branch = n.If(build.compare("lt", on, loop.hi), then, p.tail)
+    branch = n.If(build.compare("lt", on, loop.hi), then, _alone(p))
     made = replace(loop, body=(*p.lets, p.middle[-1], *p.given, *p.counts, branch))
-    return (*p.made, n.If(build.compare("lt", zero, loop.hi), (*before, *p.grant)), made)
+    return (*p.made, *p.grant, n.If(build.compare("lt", zero, loop.hi), before), made)
+
+
+def _alone(p: _Parts) -> n.Block:
+    """A tail that nothing stands beside: it gives its turn on too."""
+    return replace(p, turn=(*p.turn[:1], *p.onward)).tail
+
+
+def _closed(turns: _Turns) -> n.Stmt:
+    """The turn that is left behind the last tile, which the first warpgroup takes."""
+    first = matched_as(turns.first, n.If)
+    given = matched_as(first.then[0], n.Eval).call
+    return replace(first, then=(n.Eval(build.call("named_barrier_sync", *given.args)),))
+
+
+def _made_under(loop: n.For, under: n.If, p: _Parts, taken: set[str]) -> n.Block:
+    """The same where only some tiles have code: whether a tile was begun beside the one before is kept, and one that was not begins by itself."""
+    def again(block: n.Block) -> dict[str, str]:
+        return {x: fresh(x, taken) for x in dict.fromkeys(bound_names(block))}
+    i, outer = loop.var, loop.body[:-1]
+    begun = n.Region(n.Buffer(fresh("begun", taken), I32, (), "register"))
+    following = fresh_var("following", taken, I32)
+    needed = _read((*outer, *p.lets), (*p.head, under.cond))
+    names = again((*needed, *p.head))
+    lets, of = _renamed(p, needed, names, i, following)
+    tail = again(p.tail)
+    other = replace(p, turn=_named(p.turn, tail), last=_tile_named(p.last, tail), rest=_named(p.rest, tail))
+    cond = matched_as(rename(substitute(under.cond, {i.name: following}), names), n.Expr)
+    both = n.If(build.logical_and(build.compare("lt", build.add(i, 1), loop.hi), cond), (*_both(other, of), n.Store(begun, build.const(1))),
+                (*_alone(p), n.Store(begun, build.const(0))))
+    start = n.If(build.compare("eq", n.Load(begun), 0), (*p.begins, *p.head))
+    to = n.Let((following.name,), build.minimum(build.add(i, 1), build.sub(loop.hi, 1)))
+    code = (*p.lets, start, p.middle[-1], *p.given, *p.counts, to, *lets, both)
+    return *p.made, n.Alloc(begun.buffer, build.const(0)), *p.grant, replace(loop, body=(*outer, replace(under, then=code)))
+
+
+def _original_under(block: n.Block, at: int, turns: _Turns | None) -> tuple[n.For, int] | None:
+    """The loop of whole tiles that such a loop at a place was made of, and how many statements before it are its fragments and what is kept."""
+    loop = matched_as(block[at], n.For)
+    under = loop.body[-1] if loop.body else None
+    grant = _granted(block[at - 1:at], turns)
+    at -= len(grant)
+    if not (at and isinstance(kept := block[at - 1], n.Alloc) and kept.buffer.space == "register" and isinstance(under, n.If) and under.then):
+        return None
+    made, code, a = _fragments(block[:at - 1]), under.then, _values(under.then)
+    inner = code[-1]
+    if not (a + 1 < len(code) and isinstance(start := code[a], n.If) and isinstance(code[a + 1], n.For) and isinstance(inner, n.If) and inner.orelse):
+        return None
+    front = start.then[sum(isinstance(s, n.Alloc) and s.init is not None for s in made):]
+    b = _while(code, a + 2, n.Eval, ("mbar_arrive",))
+    c = _while(code, b, n.Store)
+    body = (*code[:a], *made, *front, *grant, *code[a + 1:b], *_last_turn(inner.orelse[:-1], grant, turns), *code[b:c])
+    whole = replace(loop, body=(*loop.body[:-1], replace(under, then=body)))
+    return (whole, len(made) + 1 + len(grant)) if _parts(body) is not None else None
+
+
+def _granted(before: n.Block, turns: _Turns | None) -> n.Block:
+    """The statement by which the first warpgroup lets itself in, if it is that."""
+    return before if turns is not None and before == (turns.first,) else ()
+
+
+def _fragments(before: n.Block) -> n.Block:
+    """The fragments that are declared last."""
+    count = 0
+    while count < len(before) and isinstance(s := before[len(before) - 1 - count], n.Alloc) and s.buffer.space == "fragment":
+        count += 1
+    return before[len(before) - count:]
+
+
+def _last_turn(tail: n.Block, grant: n.Block, turns: _Turns | None) -> n.Block:
+    """A tail after which nobody is let in."""
+    return (tail[0], *turns.last[1:], *tail[2:]) if grant and turns is not None else tail
 
 
 def _tile_named(t: _Tile, names: dict[str, str]) -> _Tile:
@@ -370,23 +469,20 @@ def _renamed(p: _Parts, needed: n.Block, names: dict[str, str], i: n.Var, to: n.
     return put(needed), replace(p, once=put(p.once), first=first, soft=put(p.soft))
 
 
-def _original(block: n.Block, at: int) -> tuple[n.For, _Parts, int] | None:
-    """The loop of whole tiles that a loop at a place was made of, its parts, and how many statements before it are its fragments and the first head."""
+def _original(block: n.Block, at: int, turns: _Turns | None) -> tuple[n.For, int] | None:
+    """The loop of whole tiles that a loop at a place was made of, and how many statements before it are its fragments and the first head."""
     loop, guard = matched_as(block[at], n.For), block[at - 1] if at else None
     if not (isinstance(guard, n.If) and not guard.orelse and loop.body and isinstance(branch := loop.body[-1], n.If) and branch.orelse):
         return None
-    count = 0
-    while at - 2 - count >= 0 and isinstance(s := block[at - 2 - count], n.Alloc) and s.buffer.space == "fragment":
-        count += 1
-    made = block[at - 1 - count:at - 1]
+    grant = _granted(block[at - 2:at - 1], turns)
+    made = _fragments(block[:at - 1 - len(grant)])
     a, lets = _values(guard.then), _values(loop.body)
-    front, inner = guard.then[a:], loop.body[lets:-1]
-    grant = front[-1:] if isinstance(front[-1], n.If) else ()
+    front, inner, tail = guard.then[a:], loop.body[lets:-1], _last_turn(branch.orelse, grant, turns)
     z = len(inner)
     while z and isinstance(inner[z - 1], n.Store):
         z -= 1
     counts = inner[z:]
-    shown = _parts((*made, *front[:len(front) - len(grant)], *grant, *inner[:z], *branch.orelse, *counts))  # the first head, and the tail of each
+    shown = _parts((*made, *front, *grant, *inner[:z], *tail, *counts))  # the first head, and the tail of each
     if shown is None:
         return None
     then, times = branch.then, _times(shown)
@@ -407,8 +503,8 @@ def _original(block: n.Block, at: int) -> tuple[n.For, _Parts, int] | None:
     if needed is None:
         return None
     back = tuple(moved(s, loop.var.name, build.sub(loop.var, 1)) for s in _named(head, needed))
-    whole = _parts((*loop.body[:lets], *made, *back, *shown.middle, *shown.given, *branch.orelse, *counts))
-    return (loop, whole, count + 1) if whole is not None else None
+    body = (*loop.body[:lets], *made, *back, *shown.middle, *shown.given, *tail, *counts)
+    return (replace(loop, body=body), len(made) + len(grant) + 1) if _parts(body) is not None else None
 
 
 def _needed(lets: n.Block, own: n.Block, i: n.Var) -> dict[str, str] | None:
@@ -424,7 +520,7 @@ def _needed(lets: n.Block, own: n.Block, i: n.Var) -> dict[str, str] | None:
 
 
 def _apart(program: n.Program, site: Site, context: Context) -> Verdict:
-    p = matched(_parts(node_as(program, site.path, n.For).body))
+    _, p = matched(_found(node_as(program, site.path, n.For)))
     bars = {s.buffer.name for s in kernel_of(program, site.path).body if isinstance(s, n.Alloc) and s.buffer.dtype == MBARRIER}
     early = [s for s, t in zip(p.soft, _times(p), strict=True) if t == 0]
     head, tail = (*p.once, *_code(p.first), *early), (*_code(p.last), *p.rest)
@@ -453,7 +549,7 @@ def _written(block: Iterable[n.Stmt]) -> set[str]:
 
 def _no_circle(program: n.Program, site: Site, context: Context) -> Verdict:
     kernel = kernel_of(program, site.path)
-    p = matched(_parts(node_as(program, site.path, n.For).body))
+    _, p = matched(_found(node_as(program, site.path, n.For)))
     _, roles = matched(roles_at(kernel))
     back = {_bar(s) for s in p.given}
     freed = {_bar(s) for s in (*p.given, p.last.back)}
@@ -485,40 +581,44 @@ class BeginAhead(Pass):
         """At a loop over tiles of one warpgroup, each of which begins with a product, has a loop, and ends with a product."""
         if not is_counted(node, of=I32) or len(path) < 4 or not isinstance(node, n.For):
             return None
-        found = _parts(node.body)
+        found = _found(node)
         if found is None:
             return Miss("its body is not a product, a loop and another product with what is computed on them") if any(
                 isinstance(s, n.Mma) for s in node.body) else None
-        if {x for s in (*found.given, *found.tail) for x in names_read(s)} & set(bound_names(found.head)):
+        under, p = found
+        if {x for s in (*p.given, *p.tail) for x in names_read(s)} & set(bound_names(p.head)):
             return Miss("the end of a tile uses what its beginning declares")
-        if any(mentions(s, x.buffer.name) for s in (*found.lets, *found.counts) for x in found.made if isinstance(x, n.Alloc)):
+        values = (*node.body[:-1], *p.lets, *p.counts) if under is not None else (*p.lets, *p.counts)
+        if any(mentions(s, x.buffer.name) for s in values for x in p.made if isinstance(x, n.Alloc)):
             return Miss("the values of a tile are read from its fragments")
+        turns = _turns(program, path)
+        if (p.turn or p.grant) and (turns is None or p.turn != turns.last or p.grant != (turns.first,)):
+            return Miss("warpgroups take turns in another way")
         if roles_at(kernel_of(program, path)) is None or team_threads(program, path) != 128:
             return Miss("the products are not those of one warpgroup of a role")
         return Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The first head before the loop, each other one beside the tail of the tile before."""
-        loop = node_as(program, site.path, n.For)
-        made = _made(loop, matched(_parts(loop.body)), names_at(program, site.path))
-        return edited(program, site.path, made, at=len(made) - 1)
+        made = _ahead(node_as(program, site.path, n.For), names_at(program, site.path), _turns(program, site.path))
+        return edited(program, site.path, made, at=max(k for k, s in enumerate(made) if isinstance(s, n.For)))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop over tiles whose tails have the next one's head beside them."""
         if not is_counted(node, of=I32) or len(path) < 4 or not isinstance(node, n.For):
             return None
         block, at = block_and_index(program, path)
-        found = _original(block, at)
+        turns = _turns(program, path)
+        found = _original(block, at, turns) or _original_under(block, at, turns)
         if found is None:
             return None
-        loop, parts, count = found
-        made = _made(loop, parts, names_at(program, path))
-        if not same_up_to_names(made, block[at - count:at + 1]):
+        loop, count = found
+        made = _ahead(loop, names_at(program, path), turns)
+        if not same_up_to_names(made, block[at - count:at - count + len(made)]):
             return None
-        return Site(path, self, {"parts": parts, "count": count})
+        return Site(path, self, {"loop": loop, "count": count, "after": len(made) - count})
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Each tile whole."""
-        loop, p = node_as(program, site.path, n.For), matched_as(site.captures["parts"], _Parts)
-        body = (*p.lets, *p.made, *p.head, *p.middle, *p.given, *p.tail, *p.counts)
-        return edited(program, site.path, (replace(loop, body=body),), -site.captures["count"], 1, at=-site.captures["count"])
+        count = site.captures["count"]
+        return edited(program, site.path, (site.captures["loop"],), -count, site.captures["after"], at=-count)
