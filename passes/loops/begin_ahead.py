@@ -406,10 +406,11 @@ def _made_under(loop: n.For, under: n.If, p: _Parts, taken: set[str]) -> n.Block
     tail = again(p.tail)
     other = replace(p, turn=_named(p.turn, tail), last=_tile_named(p.last, tail), rest=_named(p.rest, tail))
     cond = matched_as(rename(substitute(under.cond, {i.name: following}), names), n.Expr)
-    both = n.If(build.logical_and(build.compare("lt", build.add(i, 1), loop.hi), cond), (*_both(other, of), n.Store(begun, build.const(1))),
+    on = build.compare("lt", build.add(i, 1), loop.hi)
+    both = n.If(build.logical_and(on, cond), (*_both(other, of), n.Store(begun, build.const(1))),
                 (*_alone(p), n.Store(begun, build.const(0))))
     start = n.If(build.compare("eq", n.Load(begun), 0), (*p.begins, *p.head))
-    to = n.Let((following.name,), build.minimum(build.add(i, 1), build.sub(loop.hi, 1)))
+    to = n.Let((following.name,), build.select(on, build.add(i, 1), i))
     code = (*p.lets, start, p.middle[-1], *p.given, *p.counts, to, *lets, both)
     return *p.made, n.Alloc(begun.buffer, build.const(0)), *p.grant, replace(loop, body=(*outer, replace(under, then=code)))
 
