@@ -1,8 +1,8 @@
 """What `kir tune` alone finds at shapes twice and half as large as the issue's, beside the references of the same run.
 
 ``python -m benchmarks.gpu_workloads.tuned find [--seconds N] [WORKLOAD ..]`` asks `kir tune` on the GPU for each surface's pipelines at such shapes (without
-names, of all workloads), side by side, and keeps what is found in ``build/tuned.json`` as it comes; ``python -m benchmarks.gpu_workloads.tuned measure`` measures
-what was found, each row in turn, compares whole results with those of the device's own libraries, and writes the page. Each goes on where it was.
+names, of all workloads), side by side, and keeps what is found in ``build/tuned.json`` as it comes; ``python -m benchmarks.gpu_workloads.tuned measure``
+measures what was found, each row in turn, compares whole results with those of the device's own libraries, and writes the page. Each goes on where it was.
 """
 
 from __future__ import annotations
