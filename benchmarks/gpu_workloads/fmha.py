@@ -34,9 +34,8 @@ SURFACES = {"sm90": "cuda", "sm80": "cuda", "triton": "triton", "tilelang": "til
 WHOLE = 128
 """Keys of the largest tile: pipelines `_even` are for lengths that it divides."""
 WAYS = {
-    False: ("", "_stay", "_stay_ahead", "_stay_both", "_roles", "_even", "_even_stay", "_even_stay_ahead", "_even_stay_both", "_even_three",
-            "_even_three_both", "_even_three_ahead", "_even_wide", "_even_short", "_even_short_stay"),
-    True: ("", "_stay", "_stay_ahead", "_stay_both", "_roles", "_even_masked", "_wide", "_wide_masked", "_wide_peeled", "_short", "_short_stay"),
+    False: ("", "_stay", "_roles", "_even", "_even_stay", "_even_begun", "_even_wide", "_even_short", "_even_short_stay"),
+    True: ("", "_stay", "_begun", "_roles", "_even_masked", "_wide", "_wide_masked", "_wide_peeled", "_short", "_short_stay"),
 }
 """What stands between a problem and a surface in the names of pipelines, with a mask over the keys and without."""
 

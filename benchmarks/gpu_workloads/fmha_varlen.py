@@ -62,8 +62,7 @@ ROWS = tuple(Row(*shape, causal) for shape in ((8, 64, 2048), (16, 16, 4096), (4
 POINTS = (
     "fmha_varlen_sm90 rows=128 keys=128 stages=2",
     "fmha_varlen_sm90 rows=128 keys=64 stages=2",
-    *(f"fmha_varlen{causal}_stay{ahead}_{end} rows=128 keys=128 stages=2 snake={snake} fast={fast}" for end in ("sm90", "tilelang")
-      for ahead in ("", "_ahead", "_both")
+    *(f"fmha_varlen{causal}_stay_{end} rows=128 keys=128 stages=2 snake={snake} fast={fast}" for end in ("sm90", "tilelang")
       for causal in ("", "_causal") for snake in (True, False) for fast in (0, 1)),
     "fmha_varlen_triton rows=64 keys=128 threads=128 stages=1",
     "fmha_varlen_triton rows=64 keys=64 threads=128 stages=1",

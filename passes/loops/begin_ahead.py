@@ -189,6 +189,7 @@ from kir.rewrite.match.local_buffers import mentions, team_threads
 from ..pipelining._rings import roles_at
 from ..pipelining.overlap_tiles import _bar, _is_call, _Tile, _tile
 from ..pipelining.take_turns import _Turns, _turns
+from ..synchronization.keep_turns import closed
 from .split_loop import moved, same_up_to_names
 
 
@@ -361,7 +362,7 @@ def _ahead(loop: n.For, taken: set[str], turns: _Turns | None) -> n.Block:
     """What a loop over whole tiles becomes."""
     under, p = matched(_found(loop))
     made = _made(loop, p, taken) if under is None else _made_under(loop, under, p, taken)
-    return (*made, _closed(turns)) if turns is not None and p.turn else made
+    return (*made, closed(turns)) if turns is not None and p.turn else made
 
 
 def _made(loop: n.For, p: _Parts, taken: set[str]) -> n.Block:
@@ -384,13 +385,6 @@ def _made(loop: n.For, p: _Parts, taken: set[str]) -> n.Block:
 def _alone(p: _Parts) -> n.Block:
     """A tail that nothing stands beside: it gives its turn on too."""
     return replace(p, turn=(*p.turn[:1], *p.onward)).tail
-
-
-def _closed(turns: _Turns) -> n.Stmt:
-    """The turn that is left behind the last tile, which the first warpgroup takes."""
-    first = matched_as(turns.first, n.If)
-    given = matched_as(first.then[0], n.Eval).call
-    return replace(first, then=(n.Eval(build.call("named_barrier_sync", *given.args)),))
 
 
 def _made_under(loop: n.For, under: n.If, p: _Parts, taken: set[str]) -> n.Block:
