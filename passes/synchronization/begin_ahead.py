@@ -179,161 +179,42 @@ from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, rename
-from kir.ir.types import I32, MBARRIER, DType
-from kir.ir.visit import buffers_named, names_read, substitute, walk
+from kir.ir.types import I32, MBARRIER
+from kir.ir.visit import names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import fresh, kernel_of
 from kir.rewrite.match import block_and_index, edited, fresh_var, is_counted, matched, matched_as, names_at, node_as
 from kir.rewrite.match.local_buffers import mentions, team_threads
 
+from ..loops.split_loop import moved, same_up_to_names
 from ..pipelining._rings import roles_at
-from ..pipelining.overlap_tiles import _bar, _is_call, _Tile, _tile
+from ..pipelining.overlap_tiles import _bar, _Tile
 from ..pipelining.take_turns import _Turns, _turns
-from ..synchronization.keep_turns import closed
-from .split_loop import moved, same_up_to_names
+from ._tile_parts import Parts, code_of, parts_of, read_by, tile_of, touched, up_to, values_first
+from .keep_turns import closed
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """The code of a tile: values, fragments, waits for what is brought once, the first product, what is computed on it, the loop with what stands before it,
-    what is given back behind that, the wait for a turn and what gives it on, the last product, the rest, and counts of slots that go on."""
-
-    lets: n.Block
-    made: n.Block
-    once: n.Block
-    first: _Tile
-    soft: n.Block
-    middle: n.Block
-    given: n.Block
-    turn: n.Block
-    last: _Tile
-    rest: n.Block
-    counts: n.Block
-
-    @property
-    def head(self) -> n.Block:
-        """What a tile begins with."""
-        t = self.first
-        return (*self.once, *t.made, t.wait, *t.views, t.product, t.back, *self.soft)
-
-    @property
-    def tail(self) -> n.Block:
-        """What it ends with."""
-        return (*self.turn, *_code(self.last), *self.rest)
-
-    @property
-    def grant(self) -> n.Block:
-        """What lets the first warpgroup begin."""
-        return self.middle[:-1]
-
-    @property
-    def onward(self) -> n.Block:
-        """What gives a turn on to the next warpgroup, and from the last one to the first, in the loop."""
-        loop = matched_as(self.middle[-1], n.For)
-        return tuple(s for s in loop.body if _is_call(s, "named_barrier_arrive"))[:len(self.turn[1:])]
-
-    @property
-    def needed(self) -> n.Block:
-        """The values that the head reads."""
-        return _read(self.lets, self.head)
-
-    @property
-    def begins(self) -> n.Block:
-        """The fragments at their first values."""
-        return tuple(n.Store(n.Region(s.buffer), s.init) for s in self.made if isinstance(s, n.Alloc) and s.init is not None)
-
-
-def _read(lets: n.Block, by: Iterable[n.Node]) -> n.Block:
-    """The values that others read, and those that these read."""
-    used = {x for s in by for x in names_read(s)}
-    kept: list[n.Stmt] = []
-    for s in reversed(lets):
-        if isinstance(s, n.Let) and set(s.names) & used:
-            used |= names_read(s.value)
-            kept.insert(0, s)
-    return tuple(kept)
-
-
-def _found(loop: n.For) -> tuple[n.If | None, _Parts] | None:
-    """The parts of a tile's code in a loop over tiles, and the condition under which it stands, behind values, if there is one."""
-    last = loop.body[-1] if loop.body else None
-    if isinstance(last, n.If) and _values(loop.body) == len(loop.body) - 1:
-        inner = _parts(last.then)
-        return (last, inner) if inner is not None else None
-    parts = _parts(loop.body)
-    return (None, parts) if parts is not None else None
-
-
-def _code(t: _Tile) -> n.Block:
-    return (*t.made, t.wait, *t.views, t.product, t.back)
-
-
-def _touched(block: Iterable[n.Stmt]) -> set[str]:
-    """The buffers that statements name."""
-    return {x for s in block for x in buffers_named(s)}
-
-
-def _while(block: n.Block, at: int, kind: type | tuple[type, ...], fn: tuple[str, ...] = ()) -> int:
-    """The first place from `at` on where another statement stands; of calls, those named."""
-    while at < len(block) and isinstance(s := block[at], kind) and (not fn or (isinstance(s, n.Eval) and s.call.fn in fn)):
-        at += 1
-    return at
-
-
-def _values(block: n.Block) -> int:
-    """How many values of one element a block begins with."""
-    return next((k for k, s in enumerate(block) if not (isinstance(s, n.Let) and isinstance(s.value.type, DType))), len(block))
-
-
-def _parts(body: n.Block) -> _Parts | None:
-    """The parts of a tile's code."""
-    a = _values(body)
-    b = _while(body, a, n.Alloc)
-    c = _while(body, b, n.Eval, ("mbar_wait",))
-    first = _tile(body, c)
-    if first is None or not body[a:b] or not body[b:c]:
-        return None
-    d = c + len(_code(first))
-    e = _while(body, d, (n.Let, n.Store))
-    loop = e + 1 if e < len(body) and isinstance(body[e], n.If) else e
-    if loop >= len(body) or not isinstance(body[loop], n.For):
-        return None
-    f = loop + 1
-    g = _while(body, f, n.Eval, ("mbar_arrive",))
-    h = _while(body, g, n.Eval, ("named_barrier_sync",))
-    if h > g and h < len(body) and isinstance(body[h], n.If):
-        h += 1
-    last = _tile(body, h)
-    if last is None or g == f or h - g > 2:
-        return None
-    r = h + len(_code(last))
-    z = len(body)
-    while z > r and isinstance(s := body[z - 1], n.Store) and s.at.buffer.space == "register" and not s.at.buffer.shape:
-        z -= 1
-    return _Parts(body[:a], body[a:b], body[b:c], first, body[d:e], body[e:f], body[f:g], body[g:h], last, body[r:z], body[z:])
-
-
-def _times(p: _Parts) -> list[int]:
+def _times(p: Parts) -> list[int]:
     """For each statement that computes on the first product whether it can go before the wait for the last product (0), right behind that (1), or only
     behind the rest of the other tile (2)."""
-    rest, tail = _touched(p.rest), _touched((*_code(p.last), *p.rest))
+    rest, tail = touched(p.rest), touched((*code_of(p.last), *p.rest))
     out: list[int] = []
     late: list[set[str]] = [set(), set(), set()]
     for s in p.soft:
-        touched, read = _touched((s,)), names_read(s)
-        when = 2 if touched & rest else 1 if touched & tail else 0
-        when = max([when, *(k for k in (1, 2) if late[k] & (touched | read))])
+        here, read = touched((s,)), names_read(s)
+        when = 2 if here & rest else 1 if here & tail else 0
+        when = max([when, *(k for k in (1, 2) if late[k] & (here | read))])
         out.append(when)
         if isinstance(s, n.Let):
             late[when] |= set(s.names)
         else:
-            late[when] |= touched & tail
+            late[when] |= here & tail
     return out
 
 
-def _begun(p: _Parts, out: str) -> n.Block:
+def _begun(p: Parts, out: str) -> n.Block:
     """Fragments that begin with a value, of which the other tile's tail uses none (`early`) or some (`late`)."""
-    tail = _touched((*_code(p.last), *p.rest))
+    tail = touched((*code_of(p.last), *p.rest))
     return tuple(n.Store(n.Region(s.buffer), s.init) for s in p.made
                  if isinstance(s, n.Alloc) and s.init is not None and (s.buffer.name in tail) == (out == "late"))
 
@@ -342,7 +223,7 @@ def _call(fn: str, *args: int) -> n.Stmt:
     return n.Eval(build.call(fn, *map(build.const, args)))
 
 
-def _both(p: _Parts, of: _Parts) -> n.Block:
+def _both(p: Parts, of: Parts) -> n.Block:
     """The tail of a tile (`p`), and beside it the head of the next (`of`)."""
     times = _times(of)
 
@@ -360,12 +241,12 @@ def _named(block: n.Block, names: dict[str, str]) -> n.Block:
 
 def _ahead(loop: n.For, taken: set[str], turns: _Turns | None) -> n.Block:
     """What a loop over whole tiles becomes."""
-    under, p = matched(_found(loop))
+    under, p = matched(tile_of(loop))
     made = _made(loop, p, taken) if under is None else _made_under(loop, under, p, taken)
     return (*made, closed(turns)) if turns is not None and p.turn else made
 
 
-def _made(loop: n.For, p: _Parts, taken: set[str]) -> n.Block:
+def _made(loop: n.For, p: Parts, taken: set[str]) -> n.Block:
     """Fragments, the head of the first tile where there is one, and the loop in which each tile's tail has the next one's head beside it."""
     def again(block: n.Block) -> dict[str, str]:
         return {x: fresh(x, taken) for x in dict.fromkeys(bound_names(block))}
@@ -382,19 +263,19 @@ def _made(loop: n.For, p: _Parts, taken: set[str]) -> n.Block:
     return (*p.made, *p.grant, n.If(build.compare("lt", zero, loop.hi), before), made)
 
 
-def _alone(p: _Parts) -> n.Block:
+def _alone(p: Parts) -> n.Block:
     """A tail that nothing stands beside: it gives its turn on too."""
     return replace(p, turn=(*p.turn[:1], *p.onward)).tail
 
 
-def _made_under(loop: n.For, under: n.If, p: _Parts, taken: set[str]) -> n.Block:
+def _made_under(loop: n.For, under: n.If, p: Parts, taken: set[str]) -> n.Block:
     """The same where only some tiles have code: whether a tile was begun beside the one before is kept, and one that was not begins by itself."""
     def again(block: n.Block) -> dict[str, str]:
         return {x: fresh(x, taken) for x in dict.fromkeys(bound_names(block))}
     i, outer = loop.var, loop.body[:-1]
     begun = n.Region(n.Buffer(fresh("begun", taken), I32, (), "register"))
     following = fresh_var("following", taken, I32)
-    needed = _read((*outer, *p.lets), (*p.head, under.cond))
+    needed = read_by((*outer, *p.lets), (*p.head, under.cond))
     names = again((*needed, *p.head))
     lets, of = _renamed(p, needed, names, i, following)
     tail = again(p.tail)
@@ -417,16 +298,16 @@ def _original_under(block: n.Block, at: int, turns: _Turns | None) -> tuple[n.Fo
     at -= len(grant)
     if not (at and isinstance(kept := block[at - 1], n.Alloc) and kept.buffer.space == "register" and isinstance(under, n.If) and under.then):
         return None
-    made, code, a = _fragments(block[:at - 1]), under.then, _values(under.then)
+    made, code, a = _fragments(block[:at - 1]), under.then, values_first(under.then)
     inner = code[-1]
     if not (a + 1 < len(code) and isinstance(start := code[a], n.If) and isinstance(code[a + 1], n.For) and isinstance(inner, n.If) and inner.orelse):
         return None
     front = start.then[sum(isinstance(s, n.Alloc) and s.init is not None for s in made):]
-    b = _while(code, a + 2, n.Eval, ("mbar_arrive",))
-    c = _while(code, b, n.Store)
+    b = up_to(code, a + 2, n.Eval, ("mbar_arrive",))
+    c = up_to(code, b, n.Store)
     body = (*code[:a], *made, *front, *grant, *code[a + 1:b], *_last_turn(inner.orelse[:-1], grant, turns), *code[b:c])
     whole = replace(loop, body=(*loop.body[:-1], replace(under, then=body)))
-    return (whole, len(made) + 1 + len(grant)) if _parts(body) is not None else None
+    return (whole, len(made) + 1 + len(grant)) if parts_of(body) is not None else None
 
 
 def _granted(before: n.Block, turns: _Turns | None) -> n.Block:
@@ -448,17 +329,17 @@ def _last_turn(tail: n.Block, grant: n.Block, turns: _Turns | None) -> n.Block:
 
 
 def _tile_named(t: _Tile, names: dict[str, str]) -> _Tile:
-    made = _named(_code(t), names)
+    made = _named(code_of(t), names)
     k = len(t.made)
     return _Tile(made[:k], made[k], made[k + 1:-2], matched_as(made[-2], n.Mma), made[-1])
 
 
-def _renamed(p: _Parts, needed: n.Block, names: dict[str, str], i: n.Var, to: n.Expr) -> tuple[n.Block, _Parts]:
+def _renamed(p: Parts, needed: n.Block, names: dict[str, str], i: n.Var, to: n.Expr) -> tuple[n.Block, Parts]:
     """The values and the head of another tile, under other names."""
     def put(block: n.Block) -> n.Block:
         return _named(tuple(moved(s, i.name, to) for s in block), names)
     t = p.first
-    made = put(_code(t))
+    made = put(code_of(t))
     k = len(t.made)
     first = _Tile(made[:k], made[k], made[k + 1:-2], matched_as(made[-2], n.Mma), made[-1])
     return put(needed), replace(p, once=put(p.once), first=first, soft=put(p.soft))
@@ -471,18 +352,18 @@ def _original(block: n.Block, at: int, turns: _Turns | None) -> tuple[n.For, int
         return None
     grant = _granted(block[at - 2:at - 1], turns)
     made = _fragments(block[:at - 1 - len(grant)])
-    a, lets = _values(guard.then), _values(loop.body)
+    a, lets = values_first(guard.then), values_first(loop.body)
     front, inner, tail = guard.then[a:], loop.body[lets:-1], _last_turn(branch.orelse, grant, turns)
     z = len(inner)
     while z and isinstance(inner[z - 1], n.Store):
         z -= 1
     counts = inner[z:]
-    shown = _parts((*made, *front, *grant, *inner[:z], *tail, *counts))  # the first head, and the tail of each
+    shown = parts_of((*made, *front, *grant, *inner[:z], *tail, *counts))  # the first head, and the tail of each
     if shown is None:
         return None
     then, times = branch.then, _times(shown)
     own = then[:a]
-    sizes = [len(_begun(shown, "early")), len(shown.once), len(_code(shown.first)) - 2, len(shown.turn[:1]), 1, 1, 1, len(_code(shown.last)) - 2, 1, 1,
+    sizes = [len(_begun(shown, "early")), len(shown.once), len(code_of(shown.first)) - 2, len(shown.turn[:1]), 1, 1, 1, len(code_of(shown.last)) - 2, 1, 1,
              len(shown.onward), 1, 1, times.count(0), 1, 1, times.count(1), len(shown.rest), len(_begun(shown, "late")), times.count(2)]
     if len(then) != a + sum(sizes):
         return None
@@ -499,7 +380,7 @@ def _original(block: n.Block, at: int, turns: _Turns | None) -> tuple[n.For, int
         return None
     back = tuple(moved(s, loop.var.name, build.sub(loop.var, 1)) for s in _named(head, needed))
     body = (*loop.body[:lets], *made, *back, *shown.middle, *shown.given, *tail, *counts)
-    return (replace(loop, body=body), len(made) + len(grant) + 1) if _parts(body) is not None else None
+    return (replace(loop, body=body), len(made) + len(grant) + 1) if parts_of(body) is not None else None
 
 
 def _needed(lets: n.Block, own: n.Block, i: n.Var) -> dict[str, str] | None:
@@ -515,11 +396,11 @@ def _needed(lets: n.Block, own: n.Block, i: n.Var) -> dict[str, str] | None:
 
 
 def _apart(program: n.Program, site: Site, context: Context) -> Verdict:
-    _, p = matched(_found(node_as(program, site.path, n.For)))
+    _, p = matched(tile_of(node_as(program, site.path, n.For)))
     bars = {s.buffer.name for s in kernel_of(program, site.path).body if isinstance(s, n.Alloc) and s.buffer.dtype == MBARRIER}
     early = [s for s, t in zip(p.soft, _times(p), strict=True) if t == 0]
-    head, tail = (*p.once, *_code(p.first), *early), (*_code(p.last), *p.rest)
-    clash = ((_written(head) & _touched(tail)) | (_written(tail) & _touched(head))) - bars
+    head, tail = (*p.once, *code_of(p.first), *early), (*code_of(p.last), *p.rest)
+    clash = ((_written(head) & touched(tail)) | (_written(tail) & touched(head))) - bars
     if clash:
         return refuted(f"'{min(clash)}' is written by the end of a tile or by the beginning of the next, and used by the other", min(clash),
                        needs="tiles that do not need each other")
@@ -544,7 +425,7 @@ def _written(block: Iterable[n.Stmt]) -> set[str]:
 
 def _no_circle(program: n.Program, site: Site, context: Context) -> Verdict:
     kernel = kernel_of(program, site.path)
-    _, p = matched(_found(node_as(program, site.path, n.For)))
+    _, p = matched(tile_of(node_as(program, site.path, n.For)))
     _, roles = matched(roles_at(kernel))
     back = {_bar(s) for s in p.given}
     freed = {_bar(s) for s in (*p.given, p.last.back)}
@@ -576,7 +457,7 @@ class BeginAhead(Pass):
         """At a loop over tiles of one warpgroup, each of which begins with a product, has a loop, and ends with a product."""
         if not is_counted(node, of=I32) or len(path) < 4 or not isinstance(node, n.For):
             return None
-        found = _found(node)
+        found = tile_of(node)
         if found is None:
             return Miss("its body is not a product, a loop and another product with what is computed on them") if any(
                 isinstance(s, n.Mma) for s in node.body) else None
