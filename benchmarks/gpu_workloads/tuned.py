@@ -1,8 +1,8 @@
 """What `kir tune` alone finds at shapes twice and half as large as the issue's, beside the references of the same run.
 
-``python -m benchmarks.gpu_workloads.tuned find [--seconds N]`` asks `kir tune` on the GPU for each surface's pipelines at such shapes, side by side, and keeps
-what is found in ``build/tuned.json`` as it comes; ``python -m benchmarks.gpu_workloads.tuned measure`` measures what was found, each row in turn, compares
-whole results with those of the device's own libraries, and writes the page. Each goes on where it was.
+``python -m benchmarks.gpu_workloads.tuned find [--seconds N] [WORKLOAD ..]`` asks `kir tune` on the GPU for each surface's pipelines at such shapes (without
+names, of all workloads), side by side, and keeps what is found in ``build/tuned.json`` as it comes; ``python -m benchmarks.gpu_workloads.tuned measure``
+measures what was found, each row in turn, compares whole results with those of the device's own libraries, and writes the page. Each goes on where it was.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
@@ -69,12 +69,13 @@ def searches() -> list[dict[str, Any]]:
             for workload, problem, judged, rows, spaces in whole for space in spaces]
 
 
-def find(seconds: float = SECONDS) -> None:
+def find(seconds: float = SECONDS, only: Collection[str] = ()) -> None:
     """Ask for all that was not found yet, as many at a time as there are processors; what is found is kept as it comes. Of a search that did not end in time
     the fastest candidate that it had measured is kept, and that no gate judged it whole."""
     until = time.monotonic() + seconds
     known = [f for f in json.loads(FOUND.read_text()) if f.get("verdict") == "accepted"] if FOUND.exists() else []
-    left = [s for s in searches() if not all(any((f["space"], f["row"]) == (s["space"], row) for f in known) for row in s["rows"])]
+    asked = [s for s in searches() if not only or s["workload"] in only]
+    left = [s for s in asked if not all(any((f["space"], f["row"]) == (s["space"], row) for f in known) for row in s["rows"])]
     LOGS.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         for done in as_completed([pool.submit(_found, what, until) for what in left]):
@@ -215,8 +216,9 @@ def page(rows: list[dict[str, Any]]) -> str:
 
 def main(words: list[str]) -> int:
     """0, or 2 for words that are none."""
-    if words[:1] == ["find"] and (len(words) == 1 or (len(words) == 3 and words[1] == "--seconds")):
-        find(float(words[2]) if words[2:] else SECONDS)
+    seconds, only = (float(words[2]), words[3:]) if words[1:2] == ["--seconds"] and words[2:] else (SECONDS, words[1:])
+    if words[:1] == ["find"] and set(only) <= {s["workload"] for s in searches()}:
+        find(seconds, only)
     elif words == ["measure"]:
         measure()
     else:
