@@ -272,11 +272,15 @@ def _scan(module: Module, body: Sequence[cst.CSTNode], guards: tuple[tuple[cst.B
                 pass
 
 
+_THERE = frozenset({("triton", None), ("triton.language", None), ("triton", "language"), ("torch", None)})
+"""Imports that do not fail where a kernel written in Triton runs."""
+
+
 def _imports_a_language(body: cst.BaseSuite) -> bool:
-    """Whether statements that are tried import TileLang and nothing but it: it is there where a kernel written in it runs."""
+    """Whether statements that are tried import Triton or TileLang and nothing but it: it is there where a kernel written in it runs."""
     bound = [d for s in body.body if isinstance(s, cst.SimpleStatementLine) for small in s.body if isinstance(small, (cst.Import, cst.ImportFrom))
              for _, d in small_definitions(Module(Path(), "", "", cst.Module(body=[])), small)]
-    return bool(bound) and all(isinstance(d, Imported) and d.module.split(".")[0] == "tilelang" for d in bound)
+    return bool(bound) and all(isinstance(d, Imported) and (d.module.split(".")[0] == "tilelang" or (d.module, d.attribute) in _THERE) for d in bound)
 
 
 def late_imports(module: Module) -> dict[str, Imported]:

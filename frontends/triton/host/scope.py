@@ -76,8 +76,9 @@ def limit(dtype: str, word: str) -> Value:
     import numpy as np
 
     names = {"f16": "float16", "f32": "float32", "f64": "float64"}
-    if dtype in names or dtype == "bf16":
-        found = ml_dtypes.finfo(ml_dtypes.bfloat16 if dtype == "bf16" else np.dtype(names[dtype]))
+    narrow = {"bf16": ml_dtypes.bfloat16, "f8e4m3": ml_dtypes.float8_e4m3fn, "f8e5m2": ml_dtypes.float8_e5m2}
+    if dtype in names or dtype in narrow:
+        found = ml_dtypes.finfo(narrow[dtype] if dtype in narrow else np.dtype(names[dtype]))
         values = {"max": found.max, "min": found.min, "eps": found.eps, "tiny": found.tiny, "smallest_normal": found.tiny}
         if word in values:
             return float(values[word])
@@ -295,7 +296,13 @@ class HostScope:
                     return owner.items[at]
                 raise NotUnderstood("a host subscript that is not known")
             case cst.Call():
-                return self._call(e, names, depth)
+                try:
+                    return self._call(e, names, depth)
+                except NotUnderstood:
+                    said = of_the_machine(e)
+                    if said is None:
+                        raise
+                    return said
             case _:
                 raise NotUnderstood(f"host expression {type(e).__name__}")
 

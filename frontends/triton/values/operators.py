@@ -351,9 +351,9 @@ def truth(v: Value) -> Value:
             dtype = dtype_of(v.expr.type)
             if dtype.is_bool:
                 return v
-            if dtype.is_symbolic:
+            if dtype.is_symbolic and isinstance(v.expr, n.Var):
                 return Static(build.call("meta_true", v.expr))
-            return folded(build.compare("ne", v.expr, build.const(0, dtype)))
+            return folded(build.compare("ne", v.expr, build.const(0, dtype) if not dtype.is_symbolic else build.cast(build.const(0, I32), dtype)))
         case Run():
             return Run(as_bool(v.expr))
         case int() | float() | bool() | str() | None:
