@@ -412,8 +412,14 @@ class Project:
         made._by_path[path] = parse_module(path, placed(path, text)[0], text)
         return made
 
-    def module(self, name: str) -> Module | None:
-        """The module of a dotted name; None when there is no source file for it."""
+    def module(self, name: str, asks: Module | None = None) -> Module | None:
+        """The module of a dotted name; None when there is no source file for it. A module `asks` for one of its own package: that lies where
+        it does itself, whatever else of this name is installed."""
+        if asks is not None and asks.name.partition(".")[0] == name.partition(".")[0]:
+            above = len(asks.name.split(".")) - (asks.path.name != "__init__.py")
+            own = find_source(name, str(asks.path.parents[above])) if above < len(asks.path.parents) else None
+            if own is not None:
+                return self.file(own)
         if name not in self._by_name:
             self._by_name[name] = find_source(name) or next((x for root in sorted(self._roots) if (x := find_source(name, root)) is not None), None)
         path = self._by_name[name]

@@ -93,7 +93,8 @@ CALLS: Mapping[str, Value] = {
 
 _MAKER = re.compile(r"vendor|platform|backend", re.IGNORECASE)
 _OWN = ("nvidia", "cuda")
-_ASKED = re.compile(r"_?is_(?:(nvidia|cuda|cuda_alike)|(?:amd|hip|rocm|xpu|npu|ascend|musa|maca|muxi|mlu|hpu|tpu|mps|cpu|fp8_fnuz))(?:_platform|_backend|_available)?", re.IGNORECASE)
+_ASKED = re.compile(r"_?is_(?:(nvidia|cuda|cuda_alike)|amd|hip|rocm|xpu|npu|ascend|musa|maca|muxi|mlu|hpu|tpu|mps|cpu|fp8_fnuz)"
+                    r"(?:_platform|_backend|_available)?", re.IGNORECASE)
 
 
 def of_the_machine(test: cst.BaseExpression) -> bool | None:

@@ -195,7 +195,7 @@ class HostScope:
         return made
 
     def _module(self, name: str) -> Module | None:
-        return None if name.split(".")[0] in EXTERNAL else self.project.module(name)
+        return None if name.split(".")[0] in EXTERNAL else self.project.module(name, self.module)
 
     def _imported(self, d: Imported) -> Value:
         full = d.module if d.attribute is None else f"{d.module}.{d.attribute}"

@@ -228,7 +228,7 @@ def _parameter(
         metas.append(n.Meta(name, "fn"))
         return
     word = annotation_text(p)
-    if not word and p.default is None and name in facts.dtypes and not {name} & (facts.integers | facts.numbers):  # a helper's: only a compile-time value is a dtype
+    if not word and p.default is None and name in facts.dtypes - facts.integers - facts.numbers:  # a helper's: only a compile-time value is a dtype
         metas.append(n.Meta(name, "dtype"))
         frame.env[name] = TypeOf(variable(name))
         return

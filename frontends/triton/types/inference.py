@@ -39,8 +39,8 @@ REDUCTIONS = frozenset({"sum", "max", "min", "argmax", "argmin", "cumsum", "cump
 DESCRIPTOR_CALLS = frozenset({"_experimental_descriptor_load", "_experimental_descriptor_store", "load_tensor_descriptor", "store_tensor_descriptor"})
 INTEGER_CALLS = frozenset({"arange", "cdiv", "range", "static_range", "program_id", "num_programs"})
 THROUGH_CALLS = frozenset({"multiple_of", "max_contiguous", "max_constancy", "minimum", "maximum", "min", "max", "broadcast_to", "where"})
-ELEMENTWISE = frozenset({"where", "maximum", "minimum", "abs", "exp", "exp2", "log", "log2", "cast", "sqrt", "rsqrt", "sigmoid", "fma", "trans", "cumsum", "clamp",
-                         "sin", "cos", "floor", "ceil", "div_rn", "fdiv", "multiple_of", "max_contiguous"})
+ELEMENTWISE = frozenset({"where", "maximum", "minimum", "abs", "exp", "exp2", "log", "log2", "cast", "sqrt", "rsqrt", "sigmoid", "fma", "trans", "cumsum",
+                         "clamp", "sin", "cos", "floor", "ceil", "div_rn", "fdiv", "multiple_of", "max_contiguous"})
 INTEGER_OPERATORS = (cst.FloorDivide, cst.Modulo, cst.LeftShift, cst.RightShift)
 INTEGER_AUGMENTED = (cst.FloorDivideAssign, cst.ModuloAssign, cst.LeftShiftAssign, cst.RightShiftAssign)
 
@@ -469,7 +469,8 @@ class _Reading:
         if word in ("zeros", "full") and isinstance(args[0], (cst.Tuple, cst.List)):
             return len(args[0].elements)
         if word == "load":
-            return self.facts.blocks.get(args[0].value, 0) if isinstance(args[0], cst.Name) and args[0].value in self.facts.blocks else self._axes(args[0], seen)
+            block = self.facts.blocks.get(args[0].value, 0) if isinstance(args[0], cst.Name) else 0
+            return block or self._axes(args[0], seen)
         if word in ("sum", "max", "min", "argmax", "argmin", "xor_sum"):
             whole = len(args) < 2 and not any(a.keyword is not None and a.keyword.value == "axis" for a in e.args)
             kept = any(a.keyword is not None and a.keyword.value == "keep_dims" for a in e.args)

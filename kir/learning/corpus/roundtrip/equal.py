@@ -351,14 +351,26 @@ def _decided(block: n.Block, known: tuple[tuple[n.Expr, bool], ...]) -> n.Block:
             out += _decided(s.then if outcome else s.orelse, known)
         elif isinstance(s, n.If) and s.static:
             arms = []
+            cond = _rest(s.cond, known)
             for body, outcome in ((s.then, True), (s.orelse, False)):
-                arms.append(_decided(body, (*known, *_facts(s.cond, outcome))))
-            out.append(replace(s, then=arms[0], orelse=arms[1]))
+                arms.append(_decided(body, (*known, *_facts(cond, outcome))))
+            out.append(replace(s, cond=cond, then=arms[0], orelse=arms[1]))
         elif blocks_of(s):
-            out.append(_with_blocks(s, lambda b: _decided(b, known)))
+            inner: list[n.Block] = []
+            head = transform(_with_blocks(s, lambda b, inner=inner: inner.append(_decided(b, known)) or ()), leave)  # type: ignore[misc]  # of this turn
+            out.append(_with_blocks(head, lambda b, inner=inner: inner.pop(0)))  # type: ignore[misc]  # of this turn
         else:
             out.append(transform(s, leave))
     return tuple(out)
+
+
+def _rest(cond: n.Expr, known: tuple[tuple[n.Expr, bool], ...]) -> n.Expr:
+    """What is left to ask of a static condition where some are known."""
+    if isinstance(cond, n.Binary) and cond.op in ("and", "or"):
+        idle = cond.op == "and"
+        kept = [_rest(x, known) for x in (cond.a, cond.b) if _known(x, known) is not idle]
+        return kept[0] if len(kept) == 1 else replace(cond, a=kept[0], b=kept[1])
+    return cond
 
 
 def _known(cond: n.Expr, known: tuple[tuple[n.Expr, bool], ...]) -> bool | None:
