@@ -42,8 +42,8 @@ PAGE = ROOT / "docs" / "tables" / "packages-read-right.md"
 
 
 def compared(place: str) -> Row:
-    """`state`: `equal`, `differs`, `idle` (it leaves its memory as it was), `unbound` (no launch is found or it is not read), `unfit` (Triton's interpreter does
-    not run it), `refused` (KIR's does not), with `reason`."""
+    """`state`: `equal`, `differs`, `idle` (it leaves its memory as it was), `unbound` (no launch is found or it is not read), `unfit` (Triton's
+    interpreter does not run it), `refused` (KIR's does not), with `reason`."""
     path, kernel = Path(place.partition("::")[0]), place.partition("::")[2]
     prepare.SIZES, prepare.MOST = SIZES, MOST
     ready = prepare.prepared(place)
@@ -217,19 +217,21 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--limit", type=float, default=1800.0, help="seconds after which no kernel begins")
     parser.add_argument("--shard", default="0/1", help=argparse.SUPPRESS)
     parser.add_argument("--only", default="", help="kernels with this word in their names")
+    parser.add_argument("--without", action="append", default=[], help="kernels whose FILE::KERNEL fits this pattern are left out")
     given = parser.parse_args(words)
     if given.packages == ["work"]:
         worker(given)
         return 0
     given.out.mkdir(parents=True, exist_ok=True)
-    lines = listing(given.packages, given.only, (), frozenset())
+    lines = listing(given.packages, given.only, given.without, frozenset())
     (given.out / "kernels.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines), encoding="utf-8")
     end = time.monotonic() + given.limit
     while time.monotonic() < end:  # a process that ends with a kernel is started again behind it
         before = len(rows_of(given.out))
         running = [subprocess.Popen([sys.executable, "-m", "benchmarks.packages.bound.read_right", "work", "--out", str(given.out), "--shard",
                                      f"{i}/{given.jobs}", "--limit", str(end - time.monotonic())], cwd=ROOT) for i in range(given.jobs)]
-        if not any([p.wait() for p in running]) or len(rows_of(given.out)) == before:
+        ended = [p.wait() for p in running]
+        if not any(ended) or len(rows_of(given.out)) == before:
             break
     print(dict(Counter(r["state"] for r in rows_of(given.out).values())))
     return 0
