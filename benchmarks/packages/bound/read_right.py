@@ -29,7 +29,7 @@ SIZES = (64, 32, 48, 16, 20, 8, 3, 128)
 """Where sizes begin."""
 MOST = 1 << 14
 """Elements of the largest tensor."""
-PROGRAMS = 96
+PROGRAMS = 600
 """Of the largest grid: Triton's interpreter runs them one after another."""
 SECONDS = 40
 """What one kernel may take."""
@@ -97,12 +97,16 @@ def _interpreted(path: Path, kernel: str) -> Any:
 
 
 def mend_interpreter() -> None:
-    """Triton's interpreter as the compiler is: a float that is passed is a tensor of float32, and a tensor of one element an index."""
+    """Triton's interpreter as the compiler is: a float that is passed is a tensor of float32, a tensor of one element an index, and conversions between
+    floats round to the nearest even (its own carry nothing into the exponent, and cut what becomes bfloat16), to eight bits no further than the largest."""
+    import ml_dtypes
     import numpy as np
     import triton.language as tl
     import triton.runtime.interpreter as its
 
-    plain, patched = its._implicit_cvt, its._patch_lang_tensor
+    plain, patched, convert = its._implicit_cvt, its._patch_lang_tensor, its._convert_float
+    kept: dict[str, Any] = {"fp64": np.float64, "fp32": np.float32, "fp16": np.float16, "bf16": ml_dtypes.bfloat16, "fp8e4nv": ml_dtypes.float8_e4m3fn,
+                            "fp8e5": ml_dtypes.float8_e5m2}
 
     def converted(arg: Any) -> Any:
         return tl.tensor(its.TensorHandle(np.array([arg], np.float32), tl.float32), tl.float32) if isinstance(arg, float) else plain(arg)
@@ -110,11 +114,20 @@ def mend_interpreter() -> None:
     def patch(tensor: Any, scope: Any) -> None:
         patched(tensor, scope)
         scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
-    its._implicit_cvt, its._patch_lang_tensor = converted, patch
+
+    def rounded(data: Any, before: Any, after: Any, mode: Any) -> Any:
+        if str(before) not in kept or str(after) not in kept or "RTZ" in str(mode):
+            return convert(data, before, after, mode)
+        values = np.ascontiguousarray(data).view(kept[str(before)]).astype(np.float64)
+        if str(after).startswith("fp8"):
+            most = float(ml_dtypes.finfo(kept[str(after)]).max)
+            values = np.clip(values, -most, most)
+        return values.astype(kept[str(after)]).view(getattr(np, f"uint{after.primitive_bitwidth}"))
+    its._implicit_cvt, its._patch_lang_tensor, its._convert_float = converted, patch, rounded
 
 
 def arguments(fn: Any, ready: Row) -> Row:
-    """Arguments by the parameters' names: tensors on the CPU, filled by chance. Raises LookupError for a parameter that nothing says anything of."""
+    """Arguments by the parameters' names: tensors on the CPU, filled by chance."""
     import inspect
 
     import torch
@@ -131,10 +144,8 @@ def arguments(fn: Any, ready: Row) -> Row:
     for name, p in inspect.signature(fn.fn).parameters.items():
         said = ready["arguments"].get(name)
         if said is None:
-            if p.default is inspect.Parameter.empty and name in ready["constexprs"]:
-                raise LookupError(f"nothing says what '{name}' is")
             if p.default is inspect.Parameter.empty:
-                out[name] = 1  # the kernel never reads it
+                out[name] = 1  # the program that is read never reads it
         elif "tensor" in said:
             count, dtype = said["elements"] + BESIDE, torches[said["tensor"]]
             if dtype.is_floating_point:
