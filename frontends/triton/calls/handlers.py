@@ -14,6 +14,7 @@ from kir.ir.types import BOOL, F32, F64, I32, I64, DType, dtype_of, symbolic
 from ..host.element_functions import element_row
 from ..host.known_packages import CALLS
 from ..host.python_functions import HOST_CALLS
+from ..state import joins
 from ..state.arithmetic import arithmetic, converted
 from ..state.state import State
 from ..types.shapes import DUNDER, dtype_question
@@ -22,6 +23,7 @@ from ..values.arguments import Arguments
 from ..values.values import (
     BlockPointer,
     Builtin,
+    Choice,
     Descriptor,
     Host,
     Items,
@@ -215,6 +217,8 @@ def _where(r: State, a: Arguments) -> Value:
     if isinstance(x, Pointer) and isinstance(y, Pointer) and x.base == y.base:
         c = operators.as_bool(operators.run(cond))
         return Pointer(x.base, (build.select(c, build.cast(operators.flat(x), I64), build.cast(operators.flat(y), I64)),))
+    if isinstance(x, Pointer) and isinstance(y, Pointer) and isinstance(cond, Run) and not cond.shape:
+        return Choice(joins.condition_of(r, operators.as_bool(cond.expr)), x, y, False)
     if is_number(x) and is_number(y):
         dx, dy = operators.number_dtype(x), operators.number_dtype(y)
         dtype = join(dx, dy)

@@ -39,6 +39,10 @@ EXTERNAL = frozenset(
 """Packages that are known by name and never read."""
 
 
+MODULES = frozenset({"triton", "triton.language", *(f"triton.language.{x}" for x in (
+    "core", "math", "standard", "extra", "extra.libdevice", "extra.cuda", "extra.cuda.libdevice"))})
+"""Modules of Triton that host code may look for by name."""
+
 DTYPES: Mapping[str, DType] = {
     "int1": BOOL,
     "int8": I8,

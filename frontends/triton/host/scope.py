@@ -36,7 +36,7 @@ from ..values.values import Builtin, Configuration, Host, HostLambda, Items, Jit
 from . import strings
 from .classes import member
 from .element_functions import element_row
-from .known_packages import CALLS, DTYPES, EXTERNAL, MACHINE, of_the_machine
+from .known_packages import CALLS, DTYPES, EXTERNAL, MACHINE, MODULES, of_the_machine
 from .python_functions import HOST_CALLS, LIBDEVICE, PYTHON, TRITON_HAS
 
 MAX_DEPTH = 24
@@ -290,6 +290,9 @@ class HostScope:
                 return Table(tuple(pair for x in e.elements for pair in self._pairs(x, names, depth)))
             case cst.Lambda():
                 return HostLambda(self.module, e)
+            case cst.NamedExpr(target=cst.Name(value=name)) if isinstance(names, dict):
+                names[name] = sub(e.value)
+                return names[name]
             case cst.Subscript(slice=[cst.SubscriptElement(slice=cst.Index(value=index))]):
                 owner, at = sub(e.value), known(index)
                 if isinstance(owner, Items) and isinstance(at, int) and -len(owner.items) <= at < len(owner.items):
@@ -333,6 +336,10 @@ class HostScope:
                 return _has(args[0].name, str(args[1]))
             case Builtin(name=name) if name in HOST_CALLS and all(is_known(a) or isinstance(a, Items) for a in args):
                 return _wrapped(HOST_CALLS[name], *(list(a.items) if isinstance(a, Items) else a for a in args))
+            case Builtin(name="importlib.util.find_spec" | "importlib.import_module") if len(args) == 1 and str(args[0]).split(".")[0] == "triton":
+                return Builtin(str(args[0])) if args[0] in MODULES else None
+            case Builtin(name="importlib.util.module_from_spec") if len(args) == 1:
+                return args[0]
             case Builtin(name="builtins.getattr") if len(args) == 2 and isinstance(args[1], str):
                 return self.attribute(args[0], args[1])
             case Host(node=cst.FunctionDef() as f):
@@ -434,6 +441,8 @@ class HostScope:
                     names[s.name.value] = Host(self.module, s, names)
                 case cst.If():
                     outcome = self.evaluate(s.test, names, depth + 1)
+                    if isinstance(outcome, (Builtin, ModuleValue)):
+                        outcome = True
                     if not is_known(outcome):
                         raise NotUnderstood("a host branch that is not known")
                     orelse: Sequence[cst.CSTNode] = (
