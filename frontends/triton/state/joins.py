@@ -283,7 +283,7 @@ def mapped(value: Value, expr: Callable[[n.Expr], n.Expr]) -> Value:
         case Items():
             return Items(tuple(mapped(x, expr) for x in value.items))
         case Choice():
-            return replace(value, a=mapped(value.a, expr), b=mapped(value.b, expr))
+            return replace(value, cond=value.cond if value.static else expr(value.cond), a=mapped(value.a, expr), b=mapped(value.b, expr))
         case _:
             return value
 
