@@ -165,3 +165,17 @@ def test_a_helper_says_what_its_result_lacks(tmp_path: Path) -> None:
     file = tmp_path / "source.py"
     file.write_text("import triton\nimport triton.language as tl\n\n@triton.jit\ndef part(x, axis):\n    m = tl.max(x, axis=axis)\n    return m\n")
     assert opaque(TritonFrontend().parse(file, "part")) == ["an axis must be a literal integer, not a run-time value"]
+
+
+def test_a_module_of_the_own_package_is_taken_before_one_that_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    helper = "import triton\n\n@triton.jit\ndef times(x):\n    return x * {n}\n"
+    for folder, n in (("site", 3), ("work", 2)):
+        (tmp_path / folder / "kir_own_package").mkdir(parents=True)
+        (tmp_path / folder / "kir_own_package" / "__init__.py").write_text("")
+        (tmp_path / folder / "kir_own_package" / "common.py").write_text(helper.format(n=n))
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    source = ("from kir_own_package.common import times\n\n@triton.jit\ndef kernel(x, y, B: tl.constexpr):\n    i = tl.arange(0, B)\n"
+              "    tl.store(y + i, times(tl.load(x + i)))\n")
+    x = np.arange(8, dtype=np.float32)
+    out = execute(tmp_path / "work" / "kir_own_package", source, {"x": x, "y": np.zeros(8, np.float32)}, metas={"B": 8})
+    np.testing.assert_array_equal(out["y"], 2 * x)
