@@ -84,10 +84,13 @@ MACHINE: Mapping[str, Value] = {
 }
 
 
+CAPABILITY = (9, 0)
+"""Of the modelled machine."""
+
 CALLS: Mapping[str, Value] = {
     "triton.runtime.driver.active.get_current_target": Builtin("machine.target"),
     "torch.cuda.is_available": True,
-    "torch.cuda.get_device_capability": Items((9, 0)),
+    "torch.cuda.get_device_capability": Items(CAPABILITY),
     "torch.cuda.current_device": 0,
     "torch.cuda.get_device_name": "NVIDIA H100",
     "torch.cuda.device_count": 1,

@@ -17,24 +17,9 @@ from ..host.known_packages import DTYPES
 from ..host.scope import HostScope
 from ..values.values import AXES, MOST_AXES, Builtin, Jit, NotUnderstood
 
-POINTER_CALLS = frozenset(
-    {
-        "load",
-        "store",
-        "atomic_add",
-        "atomic_max",
-        "atomic_min",
-        "atomic_and",
-        "atomic_or",
-        "atomic_xor",
-        "atomic_xchg",
-        "atomic_cas",
-        "make_block_ptr",
-        "make_tensor_descriptor",
-        "_experimental_make_tensor_descriptor",
-        "advance",
-    }
-)
+POINTER_CALLS = frozenset({
+    "load", "store", "atomic_add", "atomic_max", "atomic_min", "atomic_and", "atomic_or", "atomic_xor", "atomic_xchg", "atomic_cas",
+    "make_block_ptr", "make_tensor_descriptor", "_experimental_make_tensor_descriptor", "advance"})
 REDUCTIONS = frozenset({"sum", "max", "min", "argmax", "argmin", "cumsum", "cumprod", "associative_scan", "reduce", "sort", "topk", "flip", "xor_sum"})
 DESCRIPTOR_CALLS = frozenset({"_experimental_descriptor_load", "_experimental_descriptor_store", "load_tensor_descriptor", "store_tensor_descriptor"})
 INTEGER_CALLS = frozenset({"arange", "cdiv", "range", "static_range", "program_id", "num_programs"})
@@ -139,6 +124,10 @@ class _Reading:
             for call in calls:
                 self._call(call)
             for node in subscripts:
+                match node:  # `x.shape[1]`
+                    case cst.Subscript(value=cst.Attribute(value=cst.Name() as name, attr=cst.Name(value="shape")),
+                                       slice=[cst.SubscriptElement(slice=cst.Index(value=cst.Integer() as axis))]) if axis.evaluated_value < MOST_AXES:
+                        self.tile(name, axis.evaluated_value + 1)
                 if any(is_none(x.slice) for x in node.slice):
                     self.tile(node.value, sum(isinstance(x.slice, cst.Slice) for x in node.slice))
             for node in attributes:
@@ -507,6 +496,10 @@ class _Reading:
                     self.tile(value, axes)
             case cst.UnaryOperation():
                 self.tile(e.expression, axes)
+            case cst.BinaryOperation(left=cst.Name(value=a) as side, right=cst.Name(value=b)) if a == b:
+                self.tile(side, axes)
+            case cst.BinaryOperation(left=side, right=cst.Integer() | cst.Float()) | cst.BinaryOperation(left=cst.Integer() | cst.Float(), right=side):
+                self.tile(side, axes)
             case cst.Call():
                 word = self.inference.callee(self.fn, e.func, self.local)
                 if isinstance(e.func, cst.Attribute) and e.func.attr.value in ("to", "cast") and word != "cast":

@@ -232,6 +232,8 @@ def _static(op: str, a: Value, b: Value) -> Value:
     if op == "pow":
         if a == 2 and dtype.is_integer:
             return Static(build.binary("shl", build.const(1, I64), number(b, I64)))
+        if isinstance(b, float) and is_number(a):
+            return Static(build.call("pow", number(a, F32), number(b, F32)))
         raise NotUnderstood("'**' of constexprs that the binding decides")
     if dtype.is_float and op in ("floordiv", "mod", "and", "or", "xor", "shl", "shr"):
         raise NotUnderstood(f"'{op}' of float constexprs")

@@ -179,3 +179,37 @@ def test_a_module_of_the_own_package_is_taken_before_one_that_is_installed(tmp_p
     x = np.arange(8, dtype=np.float32)
     out = execute(tmp_path / "work" / "kir_own_package", source, {"x": x, "y": np.zeros(8, np.float32)}, metas={"B": 8})
     np.testing.assert_array_equal(out["y"], 2 * x)
+
+
+MOVED = """
+from triton.language.target_info import cuda_capability_geq
+
+@triton.jit
+def mean(x, n):
+    return tl.sum(x * x, axis=0) / n / x.shape[0]
+
+@triton.jit
+def kernel(cache, y, z, D: tl.constexpr, B: tl.constexpr):
+    pid = tl.program_id(0)
+    row = cache + pid * 24
+    p = (row + 8).to(tl.pointer_type(tl.float16))
+    i = tl.arange(0, B)
+    v = tl.load(p + i)
+    tl.store(y + pid * B + i, v)
+    q = (y + pid * B).to(tl.pointer_type(tl.int16))
+    tl.store(q + 1, 0)
+    scale = D ** -0.5 if cuda_capability_geq(9) and not cuda_capability_geq(10, 0) else 0.0
+    tl.store(z + pid, mean(v.to(tl.float32), 2) * scale)
+"""
+
+
+def test_moved_pointers_of_another_dtype(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=24).astype(np.float16)
+    given = {"cache": x.view(np.uint8), "y": np.zeros(16, np.float16), "z": np.zeros(2, np.float32)}
+    out = execute(tmp_path, MOVED, given, grid=2, metas={"B": 8, "D": 64})
+    want = x.reshape(2, 12)[:, 4:].copy()
+    np.testing.assert_allclose(out["z"], (want.astype(np.float32) ** 2).sum(1) / 16 / 8, rtol=1e-6)
+    want[:, 1] = 0
+    np.testing.assert_array_equal(out["y"].reshape(2, 8), want)
+    written_back(tmp_path, MOVED)
+    assert opaque(read(tmp_path, MOVED, "mean")) == []
