@@ -2,13 +2,13 @@
 
 Each kernel that its own host code launches (as `benchmarks.packages.bound` finds it, at small sizes) is carried out twice on copies of the same CPU tensors:
 the package's own function by Triton's interpreter (``TRITON_INTERPRET=1``), and by KIR's interpreter the program that was read. All memory that they leave
-is compared. PACKAGE is an installed one, or NAME=FOLDER. One line of JSON a kernel goes to DIR/read.jsonl; a run with the same DIR goes on. ``page``
-writes docs/tables/packages-read-right.md from benchmarks/data/read-right.jsonl.
+is compared. PACKAGE is an installed one, or NAME=FOLDER. One line of JSON a kernel goes to DIR/read*.jsonl; a run with the same DIR goes on.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import signal
@@ -17,7 +17,9 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from benchmarks.packages.bound import prepared as prepare
@@ -37,8 +39,6 @@ WITHIN = {"f8e4m3": 0.13, "f8e5m2": 0.26, "bf16": 2e-2, "f16": 4e-3, "f32": 2e-4
 """The largest difference that counts as right, by dtype, as a share of the tensor's largest value; of other dtypes none."""
 BESIDE = 256
 """Elements of each tensor's memory after what a kernel is said to reach."""
-DATA = ROOT / "benchmarks" / "data" / "read-right.jsonl"
-PAGE = ROOT / "docs" / "tables" / "packages-read-right.md"
 
 
 def compared(place: str) -> Row:
@@ -86,7 +86,7 @@ def _interpreted(path: Path, kernel: str) -> Any:
     """A package's own function, as Triton's interpreter has it. Raises LookupError."""
     from triton.runtime.interpreter import InterpretedFunction
 
-    for value in vars(_module(path)).values():
+    for value in vars(_loaded(path)).values():
         for _ in range(8):
             if isinstance(value, InterpretedFunction):
                 if value.fn.__name__ == kernel and Path(value.fn.__code__.co_filename) == path:
@@ -94,6 +94,20 @@ def _interpreted(path: Path, kernel: str) -> Any:
                 break
             value = getattr(value, "fn", None)
     raise LookupError(f"{path.name} makes '{kernel}' when it is called")
+
+
+@cache
+def _loaded(path: Path) -> ModuleType:
+    """A file as a module of its package; alone where the package is none without what is not here."""
+    try:
+        return _module(path)
+    except Exception:  # whatever a package says
+        spec = importlib.util.spec_from_file_location(f"kir_alone_{path.stem}", path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        spec.loader.exec_module(module)
+        return module
 
 
 def mend_interpreter() -> None:
@@ -181,7 +195,7 @@ def _verdict(given: Mapping[str, Any], first: Mapping[str, Any], second: Mapping
 
 def worker(given: argparse.Namespace) -> None:
     """Kernels of an own share, each under an alarm."""
-    os.environ["TRITON_INTERPRET"] = "1"
+    os.environ |= {"TRITON_INTERPRET": "1", "GEMS_VENDOR": "nvidia", "FLA_DISABLE_BACKEND_DISPATCH": "1"}
     jobs = [json.loads(line) for line in (given.out / "kernels.jsonl").read_text(encoding="utf-8").splitlines()]
     sys.path[:0] = (homes := list(dict.fromkeys(j["home"] for j in jobs if j["home"])))
     if homes:
