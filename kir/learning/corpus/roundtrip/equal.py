@@ -63,6 +63,8 @@ def _widened(body: n.Block, metas: frozenset[str]) -> n.Block:
     def leave(old: n.Node, new: n.Node) -> n.Node:
         if isinstance(new, n.Cast) and new.dtype == I64 and new.rounding == "rn" and new.x.type == I32 and static(new.x):
             return wide(new.x)
+        if isinstance(new, n.Region):
+            return replace(new, index=tuple(wide(i) if isinstance(i, n.Binary) and i.op in _RING and i.type == I32 and static(i) else i for i in new.index))
         if isinstance(new, n.Binary) and new is not old and new.op in _RING and new.type == I64:
             return _RING[new.op](new.a, new.b)
         return new
