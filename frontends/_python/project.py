@@ -417,8 +417,11 @@ class Project:
         it does itself, whatever else of this name is installed."""
         if asks is not None and asks.name.partition(".")[0] == name.partition(".")[0]:
             above = len(asks.name.split(".")) - (asks.path.name != "__init__.py")
-            own = find_source(name, str(asks.path.parents[above])) if above < len(asks.path.parents) else None
-            if own is not None:
+            root = str(asks.path.parents[above]) if above < len(asks.path.parents) else ""
+            key = f"{root}:{name}"
+            if key not in self._by_name:
+                self._by_name[key] = find_source(name, root) if root else None
+            if (own := self._by_name[key]) is not None:
                 return self.file(own)
         if name not in self._by_name:
             self._by_name[name] = find_source(name) or next((x for root in sorted(self._roots) if (x := find_source(name, root)) is not None), None)
