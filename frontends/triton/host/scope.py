@@ -291,8 +291,9 @@ class HostScope:
             case cst.Lambda():
                 return HostLambda(self.module, e)
             case cst.NamedExpr(target=cst.Name(value=name)) if isinstance(names, dict):
-                names[name] = sub(e.value)
-                return names[name]
+                value = sub(e.value)
+                names[name] = value
+                return value
             case cst.Subscript(slice=[cst.SubscriptElement(slice=cst.Index(value=index))]):
                 owner, at = sub(e.value), known(index)
                 if isinstance(owner, Items) and isinstance(at, int) and -len(owner.items) <= at < len(owner.items):
