@@ -272,11 +272,15 @@ def _scan(module: Module, body: Sequence[cst.CSTNode], guards: tuple[tuple[cst.B
                 pass
 
 
+_THERE = frozenset({("triton", None), ("triton.language", None), ("triton", "language"), ("torch", None)})
+"""Imports that do not fail where a kernel written in Triton runs."""
+
+
 def _imports_a_language(body: cst.BaseSuite) -> bool:
-    """Whether statements that are tried import TileLang and nothing but it: it is there where a kernel written in it runs."""
+    """Whether statements that are tried import Triton or TileLang and nothing but it: it is there where a kernel written in it runs."""
     bound = [d for s in body.body if isinstance(s, cst.SimpleStatementLine) for small in s.body if isinstance(small, (cst.Import, cst.ImportFrom))
              for _, d in small_definitions(Module(Path(), "", "", cst.Module(body=[])), small)]
-    return bool(bound) and all(isinstance(d, Imported) and d.module.split(".")[0] == "tilelang" for d in bound)
+    return bool(bound) and all(isinstance(d, Imported) and (d.module.split(".")[0] == "tilelang" or (d.module, d.attribute) in _THERE) for d in bound)
 
 
 def late_imports(module: Module) -> dict[str, Imported]:
@@ -408,8 +412,17 @@ class Project:
         made._by_path[path] = parse_module(path, placed(path, text)[0], text)
         return made
 
-    def module(self, name: str) -> Module | None:
-        """The module of a dotted name; None when there is no source file for it."""
+    def module(self, name: str, asks: Module | None = None) -> Module | None:
+        """The module of a dotted name; None when there is no source file for it. A module `asks` for one of its own package: that lies where
+        it does itself, whatever else of this name is installed."""
+        if asks is not None and asks.name.partition(".")[0] == name.partition(".")[0]:
+            above = len(asks.name.split(".")) - (asks.path.name != "__init__.py")
+            root = str(asks.path.parents[above]) if above < len(asks.path.parents) else ""
+            key = f"{root}:{name}"
+            if key not in self._by_name:
+                self._by_name[key] = find_source(name, root) if root else None
+            if (own := self._by_name[key]) is not None:
+                return self.file(own)
         if name not in self._by_name:
             self._by_name[name] = find_source(name) or next((x for root in sorted(self._roots) if (x := find_source(name, root)) is not None), None)
         path = self._by_name[name]

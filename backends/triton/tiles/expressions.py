@@ -23,6 +23,7 @@ from kir.ir.visit import names_read
 from kir.surface.ptx.writing import LETTERS, spelled
 
 from .names import COMBINING
+from .packed import packed
 
 COMPARE, OR, XOR, AND, SHIFT, SUM, PRODUCT, UNARY, ATOM = range(1, 10)
 _INFIX = {"or": ("|", OR), "xor": ("^", XOR), "and": ("&", AND), "shl": ("<<", SHIFT), "shr": (">>", SHIFT), "add": ("+", SUM),
@@ -389,6 +390,9 @@ class Expressions:
         waits = {"grid_dependency_wait": "gdc_wait", "grid_dependency_launch": "gdc_launch_dependents"}
         if e.fn in waits and e.of is None:
             return f"tl.extra.cuda.{waits[e.fn]}()"
+        if e.fn == "pack" and (asm := packed(e)) is not None:
+            operands = ", ".join(map(self.tensor, asm.operands))
+            return f'tl.inline_asm_elementwise("{asm.text}", "{asm.constraints}", [{operands}], dtype={asm.result}, is_pure=True, pack={asm.pack})'
         made = spelled(e.fn, tuple(dtype_of(a.type) for a in args), dict(e.attrs)) if e.of is None else None
         if made is None:
             raise refuse("KIR-B008", f"Triton has no spelling for '{e.fn}'")

@@ -142,7 +142,7 @@ def _module(r: Reader, module: Module, name: str) -> Module | None:
     if root in PACKAGES:
         return None
     try:
-        return (r.project.module(name) if root == module.name.split(".")[0] else None) or r.project.beside(module, name)
+        return (r.project.module(name, module) if root == module.name.split(".")[0] else None) or r.project.beside(module, name)
     except KirError:
         return None
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import DType, dtype_of
+from kir.ir.types import DType
 
 from ..state.reader import Reader, zero
 from ..state.regions import at, region
@@ -14,7 +14,7 @@ from ..values import arithmetic
 from ..values.arithmetic import convert
 from ..values.values import Memory, NotUnderstood, Place, Signature, Value, is_number
 from .memory import declare, shape_of
-from .tiles import COMBINE
+from .tiles import COMBINE, matched, move
 
 Word = Callable[[Reader, Signature], Value]
 OPS: Mapping[str, str] = {"sum": "sum", "max": "max", "min": "min", "bitand": "and", "bitor": "or", "bitxor": "xor"}
@@ -77,9 +77,7 @@ def _finalize(r: Reader, given: Signature) -> Value:
     dst = given.args[1] if len(given.args) > 1 else given.named.get("dst")
     if dst is None:
         return None
-    src, to = region(r, given.args[0]), region(r, dst)
-    made: n.Expr = build.load(at(src))
-    r.out.emit(n.Store(at(to), made if dtype_of(made.type) == to.buffer.dtype else convert(made, to.buffer.dtype)))
+    move(r, *matched(r, given.args[0], dst), "plain", {})
     return None
 
 

@@ -155,6 +155,8 @@ class Placing:
         while rest:
             s = rest.pop(0)
             try:
+                if isinstance(s, n.Eval) and s.call.fn == "named_barrier_sync" and self.taint.touches(*s.call.args):
+                    raise NotPlaced("a barrier whose number each thread works out")
                 kind = self.kind(s, team)
                 if kind == "run" or (kind == "neutral" and run and names_in(s) & {x for y in run for x in bound_names(y)}):
                     run.append(s)

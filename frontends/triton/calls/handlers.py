@@ -12,8 +12,9 @@ from kir.ir.dtype_terms import int_like, join, quotient, rounded, uint_like
 from kir.ir.types import BOOL, F32, F64, I32, I64, DType, dtype_of, symbolic
 
 from ..host.element_functions import element_row
-from ..host.known_packages import CALLS
+from ..host.known_packages import CALLS, CAPABILITY
 from ..host.python_functions import HOST_CALLS
+from ..state import joins
 from ..state.arithmetic import arithmetic, converted
 from ..state.state import State
 from ..types.shapes import DUNDER, dtype_question
@@ -22,6 +23,7 @@ from ..values.arguments import Arguments
 from ..values.values import (
     BlockPointer,
     Builtin,
+    Choice,
     Descriptor,
     Host,
     Items,
@@ -197,17 +199,26 @@ def reinterpret_pointer(r: State, p: Pointer, dtype: DType) -> Pointer:
     """The same address with elements of another dtype."""
     if dtype == p.base.dtype:
         return p
-    if p.terms:
-        raise NotUnderstood("a moved pointer reinterpreted")
-    shape = p.base.shape
-    if not dtype.is_symbolic and not p.base.dtype.is_symbolic:
-        shape = (build.floordiv(build.mul(p.base.shape[0], p.base.dtype.bytes), dtype.bytes),)
-    else:
+    old = p.base.dtype
+    if old.is_symbolic and dtype.is_symbolic:
         raise NotUnderstood("a pointer reinterpreted at a width that the binding decides")
+    shape = (build.floordiv(*_rescaled(p.base.shape[0], old, dtype)),)
     buffer = n.Buffer(r.out.fresh(f"{p.base.name}_{dtype.name}"), dtype, shape, "global")
     r.out.emit(n.View(buffer, n.Region(p.base)))
     r.aliases[buffer.name] = p.base.name
-    return Pointer(buffer)
+    if not p.terms:
+        return Pointer(buffer)
+    # An address between two elements of the new dtype is none that the hardware reads at, so the division leaves no rest.
+    flat = build.cast(operators.flat(p), I64)
+    return Pointer(buffer, (build.binary("tdiv", *operators.shapes(*_rescaled(r.out.let("moved", flat) if old.is_symbolic else flat, old, dtype))),))
+
+
+def _rescaled(count: n.Dim, old: DType, new: DType) -> tuple[n.Expr, n.Expr]:
+    """So many elements of one dtype, counted in elements of another: what is to be divided by what."""
+    if not old.is_symbolic and not new.is_symbolic:
+        return build.mul(count, old.bytes), build.const(new.bytes, dtype_of(count.type) if isinstance(count, n.Expr) else I32)
+    wide = [build.cast(build.call("dtype_bits", term=d.name) if d.is_symbolic else build.const(d.bits, I32), I64) for d in (old, new)]
+    return build.mul(build.cast(count, I64) if isinstance(count, n.Expr) else build.const(count, I64), wide[0]), wide[1]
 
 
 def _where(r: State, a: Arguments) -> Value:
@@ -215,6 +226,8 @@ def _where(r: State, a: Arguments) -> Value:
     if isinstance(x, Pointer) and isinstance(y, Pointer) and x.base == y.base:
         c = operators.as_bool(operators.run(cond))
         return Pointer(x.base, (build.select(c, build.cast(operators.flat(x), I64), build.cast(operators.flat(y), I64)),))
+    if isinstance(x, Pointer) and isinstance(y, Pointer) and isinstance(cond, Run) and not cond.shape:
+        return Choice(joins.condition_of(r, operators.as_bool(cond.expr)), x, y, False)
     if is_number(x) and is_number(y):
         dx, dy = operators.number_dtype(x), operators.number_dtype(y)
         dtype = join(dx, dy)
@@ -354,6 +367,9 @@ HANDLERS: Mapping[str, Handler] = {
     "mul": partial(_binary, "mul"),
     "logical_and": partial(_logical, "and"),
     "logical_or": partial(_logical, "or"),
+    "cuda_capability_geq": lambda r, a: tuple(operators.known_int(v, "a number") for v in (a.need(0, "major"), a.get(1, "minor", 0))) <= CAPABILITY,
+    "is_cuda": lambda r, a: True,
+    "is_hip": lambda r, a: False,
     "multiple_of": partial(hint, "multiple_of"),
     "max_contiguous": partial(hint, "max_contiguous"),
     "max_constancy": partial(hint, "max_constancy"),

@@ -39,6 +39,10 @@ EXTERNAL = frozenset(
 """Packages that are known by name and never read."""
 
 
+MODULES = frozenset({"triton", "triton.language", *(f"triton.language.{x}" for x in (
+    "core", "math", "standard", "extra", "extra.libdevice", "extra.cuda", "extra.cuda.libdevice"))})
+"""Modules of Triton that host code may look for by name."""
+
 DTYPES: Mapping[str, DType] = {
     "int1": BOOL,
     "int8": I8,
@@ -80,25 +84,35 @@ MACHINE: Mapping[str, Value] = {
 }
 
 
+CAPABILITY = (9, 0)
+"""Of the modelled machine."""
+
 CALLS: Mapping[str, Value] = {
     "triton.runtime.driver.active.get_current_target": Builtin("machine.target"),
     "torch.cuda.is_available": True,
-    "torch.cuda.get_device_capability": Items((9, 0)),
+    "torch.cuda.get_device_capability": Items(CAPABILITY),
     "torch.cuda.current_device": 0,
     "torch.cuda.get_device_name": "NVIDIA H100",
     "torch.cuda.device_count": 1,
+    **{f"torch.{other}.is_available": False for other in ("npu", "xpu", "mlu", "musa", "hpu", "mtia", "backends.mps", "mps")},
 }
 """What a call gives on the modelled machine, whatever its arguments."""
 
 _MAKER = re.compile(r"vendor|platform|backend", re.IGNORECASE)
 _OWN = ("nvidia", "cuda")
+_ASKED = re.compile(r"_?is_(?:(nvidia|cuda|cuda_alike)|amd|hip|rocm|xpu|npu|ascend|musa|maca|muxi|mlu|hpu|tpu|mps|cpu|fp8_fnuz)"
+                    r"(?:_platform|_backend|_available)?", re.IGNORECASE)
 
 
 def of_the_machine(test: cst.BaseExpression) -> bool | None:
-    """What a comparison of a vendor's or a platform's name with a text gives: KIR reads kernels as an NVIDIA GPU runs them. None for other conditions."""
+    """What a comparison of a vendor's or a platform's name with a text gives, or a call without arguments whose name asks for one: KIR reads
+    kernels as an NVIDIA GPU runs them. None for other conditions."""
     match test:
         case cst.Comparison(left=left, comparisons=[cst.ComparisonTarget(operator=cst.Equal() | cst.NotEqual() as op, comparator=cst.SimpleString() as text)]):
             name = left.attr.value if isinstance(left, cst.Attribute) else left.value if isinstance(left, cst.Name) else ""
             if _MAKER.search(name) is not None:
                 return (str(text.evaluated_value).lower() in _OWN) == isinstance(op, cst.Equal)
+        case cst.Call(func=cst.Name(value=name) | cst.Attribute(attr=cst.Name(value=name)), args=[]):
+            said = _ASKED.fullmatch(name)
+            return None if said is None else said[1] is not None
     return None

@@ -36,7 +36,7 @@ from ..values.values import Builtin, Configuration, Host, HostLambda, Items, Jit
 from . import strings
 from .classes import member
 from .element_functions import element_row
-from .known_packages import CALLS, DTYPES, EXTERNAL, MACHINE, of_the_machine
+from .known_packages import CALLS, DTYPES, EXTERNAL, MACHINE, MODULES, of_the_machine
 from .python_functions import HOST_CALLS, LIBDEVICE, PYTHON, TRITON_HAS
 
 MAX_DEPTH = 24
@@ -76,8 +76,9 @@ def limit(dtype: str, word: str) -> Value:
     import numpy as np
 
     names = {"f16": "float16", "f32": "float32", "f64": "float64"}
-    if dtype in names or dtype == "bf16":
-        found = ml_dtypes.finfo(ml_dtypes.bfloat16 if dtype == "bf16" else np.dtype(names[dtype]))
+    narrow = {"bf16": ml_dtypes.bfloat16, "f8e4m3": ml_dtypes.float8_e4m3fn, "f8e5m2": ml_dtypes.float8_e5m2}
+    if dtype in names or dtype in narrow:
+        found = ml_dtypes.finfo(narrow[dtype] if dtype in narrow else np.dtype(names[dtype]))
         values = {"max": found.max, "min": found.min, "eps": found.eps, "tiny": found.tiny, "smallest_normal": found.tiny}
         if word in values:
             return float(values[word])
@@ -194,7 +195,7 @@ class HostScope:
         return made
 
     def _module(self, name: str) -> Module | None:
-        return None if name.split(".")[0] in EXTERNAL else self.project.module(name)
+        return None if name.split(".")[0] in EXTERNAL else self.project.module(name, self.module)
 
     def _imported(self, d: Imported) -> Value:
         full = d.module if d.attribute is None else f"{d.module}.{d.attribute}"
@@ -289,13 +290,23 @@ class HostScope:
                 return Table(tuple(pair for x in e.elements for pair in self._pairs(x, names, depth)))
             case cst.Lambda():
                 return HostLambda(self.module, e)
+            case cst.NamedExpr(target=cst.Name(value=name)) if isinstance(names, dict):
+                value = sub(e.value)
+                names[name] = value
+                return value
             case cst.Subscript(slice=[cst.SubscriptElement(slice=cst.Index(value=index))]):
                 owner, at = sub(e.value), known(index)
                 if isinstance(owner, Items) and isinstance(at, int) and -len(owner.items) <= at < len(owner.items):
                     return owner.items[at]
                 raise NotUnderstood("a host subscript that is not known")
             case cst.Call():
-                return self._call(e, names, depth)
+                try:
+                    return self._call(e, names, depth)
+                except NotUnderstood:
+                    said = of_the_machine(e)
+                    if said is None:
+                        raise
+                    return said
             case _:
                 raise NotUnderstood(f"host expression {type(e).__name__}")
 
@@ -326,6 +337,10 @@ class HostScope:
                 return _has(args[0].name, str(args[1]))
             case Builtin(name=name) if name in HOST_CALLS and all(is_known(a) or isinstance(a, Items) for a in args):
                 return _wrapped(HOST_CALLS[name], *(list(a.items) if isinstance(a, Items) else a for a in args))
+            case Builtin(name="importlib.util.find_spec" | "importlib.import_module") if len(args) == 1 and str(args[0]).split(".")[0] == "triton":
+                return Builtin(str(args[0])) if args[0] in MODULES else None
+            case Builtin(name="importlib.util.module_from_spec") if len(args) == 1:
+                return args[0]
             case Builtin(name="builtins.getattr") if len(args) == 2 and isinstance(args[1], str):
                 return self.attribute(args[0], args[1])
             case Host(node=cst.FunctionDef() as f):
@@ -427,6 +442,8 @@ class HostScope:
                     names[s.name.value] = Host(self.module, s, names)
                 case cst.If():
                     outcome = self.evaluate(s.test, names, depth + 1)
+                    if isinstance(outcome, (Builtin, ModuleValue)):
+                        outcome = True
                     if not is_known(outcome):
                         raise NotUnderstood("a host branch that is not known")
                     orelse: Sequence[cst.CSTNode] = (

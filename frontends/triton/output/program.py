@@ -26,7 +26,23 @@ from ..statements.statements import block
 from ..types.inference import Facts, Inference
 from ..values.emitter import whole
 from ..values.operators import pointer_shape, run
-from ..values.values import Choice, Descriptor, Items, Jit, MetaFunction, NotUnderstood, Pointer, Run, Static, TypeOf, Unknown, Value, describe, is_known
+from ..values.values import (
+    BlockPointer,
+    Choice,
+    Descriptor,
+    Items,
+    Jit,
+    MetaFunction,
+    NotUnderstood,
+    Pointer,
+    Run,
+    Static,
+    TypeOf,
+    Unknown,
+    Value,
+    describe,
+    is_known,
+)
 
 GRID = ("pid_0", "pid_1", "pid_2")
 EXTENTS = ("grid_0", "grid_1", "grid_2")
@@ -125,8 +141,9 @@ def _read_body(r: State, node: cst.FunctionDef) -> None:
         value = run_function(r, node.body)
         returned = _returned(r, value, origin)
     except NotUnderstood as bad:
+        first = next((s.reason for s in _statements(tuple(r.out.block)) if isinstance(s, n.Opaque)), bad.reason)  # what it returns came of this
         del r.out.block[:]
-        r.out.emit(n.Opaque("triton", r.root.module.code(node).strip(), bad.reason, origin=origin))
+        r.out.emit(n.Opaque("triton", r.root.module.code(node).strip(), first, origin=origin))
         return
     for s in returned:
         r.out.emit(s)
@@ -196,6 +213,9 @@ def _parameter(
         metas.extend(n.Meta(v.name, "int") for v in block)
         frame.env[name] = Descriptor(Pointer(buffer), shape, (), block)
         return
+    if name in facts.blocks:
+        _block_pointer(r, name, facts.blocks[name], frame, metas, params, extents)
+        return
     if name in facts.pointers:
         extent = n.Var(r.out.own(f"{name}.extent"), I64)
         buffer = n.Buffer(name, variable(name), (extent,), "global")
@@ -208,11 +228,30 @@ def _parameter(
         metas.append(n.Meta(name, "fn"))
         return
     word = annotation_text(p)
+    if not word and p.default is None and name in facts.dtypes - facts.integers - facts.numbers:  # a helper's: only a compile-time value is a dtype
+        metas.append(n.Meta(name, "dtype"))
+        frame.env[name] = TypeOf(variable(name))
+        return
     dtype: DType = I32 if name in facts.integers and stated_kind(p) != "scalar" else variable(name)
     if word in TRITON_DTYPES and TRITON_DTYPES[word].name in DTYPES and word != "bool":
         dtype = TRITON_DTYPES[word]
     params.append(n.Param(name, "scalar", dtype))
     frame.env[name] = Run(n.Var(name, dtype))
+
+
+def _block_pointer(
+    r: State, name: str, axes: int, frame: Frame, metas: list[n.Meta], params: list[n.Param], extents: list[n.Param]
+) -> None:
+    """A block pointer that a helper is given: the pointer in it, its shape, strides and offsets as numbers, its block as metas, which its caller decides."""
+    extent = n.Var(r.out.own(f"{name}.extent"), I64)
+    buffer = n.Buffer(name, variable(name), (extent,), "global")
+    params.append(n.Param(name, "in", buffer))
+    extents.append(n.Param(extent.name, "size", I64, attrs=n.attrs(implicit=True)))
+    parts = [tuple(n.Var(r.out.own(f"{name}.{part}_{k}"), I64) for k in range(axes)) for part in ("shape", "stride", "offset")]
+    params.extend(n.Param(v.name, "scalar", I64) for part in parts for v in part)
+    block = tuple(n.Var(r.out.own(f"{name}.block_{k}"), I32) for k in range(axes))
+    metas.extend(n.Meta(v.name, "int") for v in block)
+    frame.env[name] = BlockPointer(Pointer(buffer), parts[0], parts[1], parts[2], block)
 
 
 def _tile(r: State, name: str, axes: int, frame: Frame, metas: list[n.Meta], params: list[n.Param]) -> None:

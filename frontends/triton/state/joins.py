@@ -35,8 +35,8 @@ from .state import State
 Arm = tuple[Value, list[n.Stmt]]
 
 
-def static_branch(r: State, cond: n.Expr, a: Callable[[], Value], b: Callable[[], Value], name: str = "x") -> Value:
-    """`a()` where the static `cond` holds, else `b()`; what they emit goes under a static if."""
+def static_branch(r: State, cond: n.Expr, a: Callable[[], Value], b: Callable[[], Value], name: str = "x", static: bool = True) -> Value:
+    """`a()` where `cond` holds, which is static or the name of a value, else `b()`; what they emit goes under an if."""
     decided = r.paths.decide(cond)
     if decided is not None:
         return a() if decided else b()
@@ -44,9 +44,9 @@ def static_branch(r: State, cond: n.Expr, a: Callable[[], Value], b: Callable[[]
         va = a()
     with r.paths.under(cond, False), r.out.capture() as block_b:
         vb = b()
-    made = merge(r, cond, (va, block_a), (vb, block_b), True, name)
+    made = merge(r, cond, (va, block_a), (vb, block_b), static, name)
     if block_a or block_b:
-        emit_if(r, cond, block_a, block_b, True)
+        emit_if(r, cond, block_a, block_b, static)
     return made
 
 
@@ -97,7 +97,7 @@ def over(r: State, values: tuple[Value, ...], fn: Callable[..., Value]) -> Value
             def arm(x: Value, i: int = i) -> Callable[[], Value]:
                 return lambda: over(r, (*values[:i], x, *values[i + 1 :]), fn)
 
-            return static_branch(r, v.cond, arm(v.a), arm(v.b))
+            return static_branch(r, v.cond, arm(v.a), arm(v.b), static=v.static)
         if isinstance(v, Items) and any(isinstance(x, Choice) for x in v.items):
 
             def spread(*items: Value, i: int = i) -> Value:
@@ -149,6 +149,10 @@ def merge(r: State, cond: n.Expr, a: Arm, b: Arm, static: bool, name: str) -> Va
         return BlockPointer(va.base, parts(va.shape, vb.shape), parts(va.strides, vb.strides), parts(va.offsets, vb.offsets), va.block)
     if static:
         return Choice(cond, export(r, a, name), export(r, b, name))
+    if isinstance(va, TypeOf) and isinstance(vb, TypeOf):  # Triton takes two pointers for one only where they are of one type
+        return va
+    if _points(va) and _points(vb):
+        return Choice(condition_of(r, cond), export(r, a, name), export(r, b, name), False)
     raise NotUnderstood(f"'{name}' is {describe(va)} or {describe(vb)} after a run-time branch")
 
 
@@ -215,6 +219,18 @@ def _numbers(r: State, cond: n.Expr, a: Arm, b: Arm, static: bool, name: str) ->
     return Run(whole(buffer))
 
 
+def _points(v: Value) -> bool:
+    return isinstance(v, Pointer) or (isinstance(v, Choice) and not v.static and _points(v.a) and _points(v.b))
+
+
+def condition_of(r: State, cond: n.Expr) -> n.Expr:
+    """A condition that is worked out when the kernel runs, by a name that stays."""
+    if isinstance(cond, n.Var):
+        return cond
+    held = next((s for s in reversed(r.out.block[-8:]) if isinstance(s, n.Let) and s.value == cond and len(s.names) == 1), None)
+    return r.out.let("cond", cond) if held is None else n.Var(held.names[0], BOOL)
+
+
 def is_float(v: Value) -> bool:
     """Whether a constexpr number is a float."""
     return is_number(v) and number_dtype(v).is_float
@@ -267,7 +283,7 @@ def mapped(value: Value, expr: Callable[[n.Expr], n.Expr]) -> Value:
         case Items():
             return Items(tuple(mapped(x, expr) for x in value.items))
         case Choice():
-            return Choice(value.cond, mapped(value.a, expr), mapped(value.b, expr))
+            return replace(value, cond=value.cond if value.static else expr(value.cond), a=mapped(value.a, expr), b=mapped(value.b, expr))
         case _:
             return value
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kir.ir import nodes as n
 from kir.ir.visit import walk
 
@@ -30,19 +32,20 @@ def named(r: State, name: str, value: Value) -> Value:
     if isinstance(value, BlockPointer):
         return joins.mapped(value, scalar)
     if isinstance(value, Choice):
-        return Choice(value.cond, _under(r, value.cond, True, name, value.a), _under(r, value.cond, False, name, value.b))
+        return replace(value, a=_under(r, value, True, name), b=_under(r, value, False, name))
     if isinstance(value, Items):
         return Items(tuple(named(r, name, v) for v in value.items))
     return joins.mapped(value, expr)
 
 
-def _under(r: State, cond: n.Expr, outcome: bool, name: str, value: Value) -> Value:
+def _under(r: State, choice: Choice, outcome: bool, name: str) -> Value:
+    cond = choice.cond
     with r.paths.under(cond, outcome), r.out.capture() as block:
-        made = named(r, name, value)
+        made = named(r, name, choice.a if outcome else choice.b)
     if not block:
         return made
     made = joins.export(r, (made, block), name)
-    joins.emit_if(r, cond, block if outcome else [], [] if outcome else block, True)
+    joins.emit_if(r, cond, block if outcome else [], [] if outcome else block, choice.static)
     return made
 
 

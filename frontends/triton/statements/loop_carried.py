@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import libcst as cst
@@ -196,7 +197,7 @@ def _cell(r: State, name: str, old: Value, hint: Value | None) -> Value | None:
                     if made_part is None and part is not None:
                         return None
                     arms.append(made_part)
-                return Choice(old.cond, arms[0], arms[1])
+                return replace(old, a=arms[0], b=arms[1])
             return None
         case _:
             return None
@@ -243,7 +244,7 @@ def _begin(r: State, name: str, buffer: n.Buffer, old: Value, like: n.Expr) -> N
                 _begin(r, name, buffer, old.a, like)
             with r.paths.under(old.cond, False), r.out.capture() as block_b:
                 _begin(r, name, buffer, old.b, like)
-            joins.emit_if(r, old.cond, block_a, block_b, True)
+            joins.emit_if(r, old.cond, block_a, block_b, old.static)
         case Undefined() | None:
             pass
         case _ if isinstance(old, Run) or is_number(old):

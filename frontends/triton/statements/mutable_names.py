@@ -94,7 +94,7 @@ def store_cell(r: State, name: str, cell: Value, value: Value) -> Value:
                 arm(cell.a, True)()
             with r.paths.under(cell.cond, False), r.out.capture() as block_b:
                 arm(cell.b, False)()
-            joins.emit_if(r, cell.cond, block_a, block_b, True)
+            joins.emit_if(r, cell.cond, block_a, block_b, cell.static)
             return cell
         case _:
             if cell == value:

@@ -17,28 +17,15 @@ from ..host.known_packages import DTYPES
 from ..host.scope import HostScope
 from ..values.values import AXES, MOST_AXES, Builtin, Jit, NotUnderstood
 
-POINTER_CALLS = frozenset(
-    {
-        "load",
-        "store",
-        "atomic_add",
-        "atomic_max",
-        "atomic_min",
-        "atomic_and",
-        "atomic_or",
-        "atomic_xor",
-        "atomic_xchg",
-        "atomic_cas",
-        "make_block_ptr",
-        "make_tensor_descriptor",
-        "_experimental_make_tensor_descriptor",
-        "advance",
-    }
-)
+POINTER_CALLS = frozenset({
+    "load", "store", "atomic_add", "atomic_max", "atomic_min", "atomic_and", "atomic_or", "atomic_xor", "atomic_xchg", "atomic_cas",
+    "make_block_ptr", "make_tensor_descriptor", "_experimental_make_tensor_descriptor", "advance"})
 REDUCTIONS = frozenset({"sum", "max", "min", "argmax", "argmin", "cumsum", "cumprod", "associative_scan", "reduce", "sort", "topk", "flip", "xor_sum"})
 DESCRIPTOR_CALLS = frozenset({"_experimental_descriptor_load", "_experimental_descriptor_store", "load_tensor_descriptor", "store_tensor_descriptor"})
 INTEGER_CALLS = frozenset({"arange", "cdiv", "range", "static_range", "program_id", "num_programs"})
 THROUGH_CALLS = frozenset({"multiple_of", "max_contiguous", "max_constancy", "minimum", "maximum", "min", "max", "broadcast_to", "where"})
+ELEMENTWISE = frozenset({"where", "maximum", "minimum", "abs", "exp", "exp2", "log", "log2", "cast", "sqrt", "rsqrt", "sigmoid", "fma", "trans", "cumsum",
+                         "clamp", "sin", "cos", "floor", "ceil", "div_rn", "fdiv", "multiple_of", "max_contiguous"})
 INTEGER_OPERATORS = (cst.FloorDivide, cst.Modulo, cst.LeftShift, cst.RightShift)
 INTEGER_AUGMENTED = (cst.FloorDivideAssign, cst.ModuloAssign, cst.LeftShiftAssign, cst.RightShiftAssign)
 
@@ -57,6 +44,8 @@ class Facts:
     texts: set[str] = field(default_factory=set)
     tiles: dict[str, int] = field(default_factory=dict)
     """Parameters of helpers that must be tiles, with the fewest axes that their uses need."""
+    blocks: dict[str, int] = field(default_factory=dict)
+    """Parameters of helpers that must be block pointers, with their axes."""
     axes: int = 1
 
 
@@ -125,6 +114,7 @@ class _Reading:
         arithmetic = [n for n in self.nodes if n.__class__ in (cst.BinaryOperation, cst.AugAssign, cst.Comparison, cst.For)]
         subscripts = [n for n in self.nodes if isinstance(n, cst.Subscript)]
         attributes = [n for n in self.nodes if n.__class__ is cst.Attribute]
+        loops = [n for n in self.nodes if isinstance(n, (cst.For, cst.While))]
         for node in arithmetic:
             self._numbers(node)
         for _ in range(8):
@@ -134,6 +124,10 @@ class _Reading:
             for call in calls:
                 self._call(call)
             for node in subscripts:
+                match node:  # `x.shape[1]`
+                    case cst.Subscript(value=cst.Attribute(value=cst.Name() as name, attr=cst.Name(value="shape")),
+                                       slice=[cst.SubscriptElement(slice=cst.Index(value=cst.Integer() as axis))]) if axis.evaluated_value < MOST_AXES:
+                        self.tile(name, axis.evaluated_value + 1)
                 if any(is_none(x.slice) for x in node.slice):
                     self.tile(node.value, sum(isinstance(x.slice, cst.Slice) for x in node.slice))
             for node in attributes:
@@ -141,6 +135,8 @@ class _Reading:
                     inner = node.value
                     if isinstance(inner, cst.Attribute) and inner.attr.value in ("dtype", "type"):
                         self.pointer(inner.value)
+            for loop in loops:
+                self._carried(loop)
             if before == (len(self.facts.pointers), len(self.facts.integers), len(self.facts.numbers)):
                 break
         self._conditions()
@@ -323,6 +319,9 @@ class _Reading:
             case cst.BinaryOperation(operator=operator) if isinstance(operator, INTEGER_OPERATORS):
                 self.integer(node.left)
                 self.integer(node.right)
+            case cst.BinaryOperation(operator=cst.BitAnd() | cst.BitOr() | cst.BitXor(), left=cst.Name() as name, right=cst.Integer()) \
+                    if name.value in self.params and is_constexpr(self.params[name.value]):
+                self.integer(name)
             case cst.AugAssign(operator=operator) if isinstance(operator, INTEGER_AUGMENTED):
                 self.integer(node.target)
                 self.integer(node.value)
@@ -387,6 +386,10 @@ class _Reading:
                     self.integer(e)
             if fn == "advance" and len(args) > 1:
                 self.integer(args[1])
+            moves = args[1] if fn == "advance" and len(args) > 1 else by_name.get("boundary_check")
+            if isinstance(base, cst.Name) and isinstance(moves, (cst.Tuple, cst.List)) and moves.elements and self._stays(base.value):
+                axes = [int(e.value.value) + 1 for e in moves.elements if isinstance(e.value, cst.Integer)] if fn != "advance" else []
+                self.facts.blocks[base.value] = max([self.facts.blocks.get(base.value, 0), *(axes or [len(moves.elements)])])
         elif fn in DESCRIPTOR_CALLS and args and isinstance(args[0], cst.Name):
             first = 2 if fn == "_experimental_descriptor_store" else 1
             at = args[first] if len(args) > first else by_name.get("offsets")
@@ -408,6 +411,68 @@ class _Reading:
                 self.integer(shape)
             if fn == "zeros" and len(args) > 1 and isinstance(args[1], cst.Name) and args[1].value in self.params:
                 self.facts.dtypes.add(args[1].value)
+
+    def _carried(self, loop: cst.For | cst.While) -> None:
+        """A parameter that a loop binds anew, and reads, has the axes before the loop that it is given in it."""
+        below = list(nodes_below(loop.body))
+        reads = {x.value for x in below if isinstance(x, cst.Name)}
+        for node in below:
+            target: cst.BaseExpression | None = None
+            if isinstance(node, cst.Assign) and len(node.targets) == 1:
+                target = node.targets[0].target
+            elif isinstance(node, cst.AugAssign):
+                target = node.target
+            if isinstance(target, cst.Name) and target.value in self.params and target.value in reads and target.value not in self.facts.pointers \
+                    and not is_constexpr(self.params[target.value]) and isinstance(node, (cst.Assign, cst.AugAssign)):
+                axes = self._axes(node.value, frozenset({target.value}))
+                if axes:
+                    self.facts.tiles[target.value] = max(axes, self.facts.tiles.get(target.value, 0))
+
+    def _axes(self, e: cst.BaseExpression, seen: frozenset[str]) -> int:
+        """How many axes an expression has, as far as it shows; 0 where it does not."""
+        match e:
+            case cst.Name():
+                if e.value in seen:
+                    return self.facts.tiles.get(e.value, 0)
+                return max([self.facts.tiles.get(e.value, 0), *(self._axes(v, seen | {e.value}) for v in self.assigned.get(e.value, ()))])
+            case cst.BinaryOperation():
+                return max(self._axes(e.left, seen), self._axes(e.right, seen))
+            case cst.UnaryOperation():
+                return self._axes(e.expression, seen)
+            case cst.Subscript():
+                kept = [x.slice for x in e.slice]
+                return len(kept) if all(is_none(x) or isinstance(x, cst.Slice) for x in kept) else 0
+            case cst.Call():
+                return self._axes_of_call(e, seen)
+        return 0
+
+    def _axes_of_call(self, e: cst.Call, seen: frozenset[str]) -> int:
+        word = self.inference.callee(self.fn, e.func, self.local)
+        args = [a.value for a in e.args if a.keyword is None]
+        if word is None and isinstance(e.func, cst.Attribute) and e.func.attr.value in ("to", "cast"):
+            return self._axes(e.func.value, seen)
+        if isinstance(word, Jit) or not args or (isinstance(word, str) and word in ("reshape", "view", "broadcast_to")):
+            return 0
+        if word == "dot":
+            return 2
+        if word in ("zeros", "full") and isinstance(args[0], (cst.Tuple, cst.List)):
+            return len(args[0].elements)
+        if word == "load":
+            block = self.facts.blocks.get(args[0].value, 0) if isinstance(args[0], cst.Name) else 0
+            return block or self._axes(args[0], seen)
+        if word in ("sum", "max", "min", "argmax", "argmin", "xor_sum"):
+            whole = len(args) < 2 and not any(a.keyword is not None and a.keyword.value == "axis" for a in e.args)
+            kept = any(a.keyword is not None and a.keyword.value == "keep_dims" for a in e.args)
+            return 0 if whole else max(0, self._axes(args[0], seen) - (not kept))
+        if word == "arange":
+            return 1
+        return max(self._axes(a, seen) for a in args) if word in ELEMENTWISE else 0
+
+    def _stays(self, name: str) -> bool:
+        """Whether a parameter is never bound to anything but itself, advanced."""
+        return name in self.params and all(
+            isinstance(e, cst.Call) and self.inference.callee(self.fn, e.func, self.local) == "advance" and bool(e.args) and _first(e.args[0].value) == name
+            for e in self.assigned.get(name, ()))
 
     def _tiles(self, fn: str | None, args: list[cst.BaseExpression]) -> None:
         """What a builtin says of the axes of its operands."""
@@ -431,6 +496,10 @@ class _Reading:
                     self.tile(value, axes)
             case cst.UnaryOperation():
                 self.tile(e.expression, axes)
+            case cst.BinaryOperation(left=cst.Name(value=a) as side, right=cst.Name(value=b)) if a == b:
+                self.tile(side, axes)
+            case cst.BinaryOperation(left=side, right=cst.Integer() | cst.Float()) | cst.BinaryOperation(left=cst.Integer() | cst.Float(), right=side):
+                self.tile(side, axes)
             case cst.Call():
                 word = self.inference.callee(self.fn, e.func, self.local)
                 if isinstance(e.func, cst.Attribute) and e.func.attr.value in ("to", "cast") and word != "cast":
@@ -462,6 +531,8 @@ class _Reading:
                         own.add(value.value)
                 if name in inner.descriptors:
                     self.facts.descriptors.setdefault(value.value, inner.descriptors[name])
+                if name in inner.blocks and self._stays(value.value):
+                    self.facts.blocks.setdefault(value.value, inner.blocks[name])
 
     # ------------------------------------------------------------------------------------------------------------ conditions
     def _conditions(self) -> None:

@@ -232,6 +232,8 @@ def _static(op: str, a: Value, b: Value) -> Value:
     if op == "pow":
         if a == 2 and dtype.is_integer:
             return Static(build.binary("shl", build.const(1, I64), number(b, I64)))
+        if isinstance(b, float) and is_number(a):
+            return Static(build.call("pow", number(a, F32), number(b, F32)))
         raise NotUnderstood("'**' of constexprs that the binding decides")
     if dtype.is_float and op in ("floordiv", "mod", "and", "or", "xor", "shl", "shr"):
         raise NotUnderstood(f"'{op}' of float constexprs")
@@ -351,9 +353,9 @@ def truth(v: Value) -> Value:
             dtype = dtype_of(v.expr.type)
             if dtype.is_bool:
                 return v
-            if dtype.is_symbolic:
+            if dtype.is_symbolic and isinstance(v.expr, n.Var):
                 return Static(build.call("meta_true", v.expr))
-            return folded(build.compare("ne", v.expr, build.const(0, dtype)))
+            return folded(build.compare("ne", v.expr, build.const(0, dtype) if not dtype.is_symbolic else build.cast(build.const(0, I32), dtype)))
         case Run():
             return Run(as_bool(v.expr))
         case int() | float() | bool() | str() | None:

@@ -165,11 +165,13 @@ class Slice:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of two values, by a static condition that the binding decides."""
+    """One of two values, by a static condition that the binding decides; of two pointers into different buffers also by a value that is
+    worked out when the kernel runs, then `static` is False."""
 
     cond: Expr
     a: Value
     b: Value
+    static: bool = True
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,7 @@ KERNELS = {
         with T.Kernel(T.ceildiv(m, n), threads=128) as b:
             total = T.alloc_reducer((n,), "float32", replication="all")
             least = T.alloc_reducer((1,), "float32", "min", replication="all")
+            low = T.alloc_fragment((1,), "float32")
             held = T.alloc_fragment((n + 1,), "float32")
             T.clear(held)
             for i in T.Parallel(n):
@@ -66,10 +67,10 @@ KERNELS = {
                     if j < m:
                         least[0] = T.min(least[0], doubled)
             T.finalize_reducer(total)
-            T.finalize_reducer(least)
+            T.finalize_reducer(least, low)
             for i in T.Parallel(n):
                 y[b * n + i] = total[i]
-            z[b] = least[0]
+            z[b] = low[0]
 """),
     "a choice and what the branch declares": ("the factory", "chosen = 64 if flag else 128", """
     m = T.dynamic("m")

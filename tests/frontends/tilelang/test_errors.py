@@ -47,6 +47,7 @@ def test_an_unknown_word_names_the_nearest_and_is_kept_with_what_it_touches(tmp_
     ("T.reduce_sum(s, s, dim=4)", "axis 4"),
     ("T.copy(s[0:63], s[1:64])", "a slice of itself that overlaps"),
     ("T.copy(y[16:64], y[0:48])", "a slice of itself that overlaps"),
+    ("t = T.get_thread_binding()\n        g = t // 32\n        s[t] = x[t]\n        T.sync_threads(g + 1, 32)", "whose number each thread works out"),
 ])
 def test_a_statement_that_is_not_understood_has_its_reason(tmp_path: Path, line: str, reason: str) -> None:
     program = read(written(tmp_path, BODY.format(line)))

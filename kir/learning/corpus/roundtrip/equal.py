@@ -63,6 +63,8 @@ def _widened(body: n.Block, metas: frozenset[str]) -> n.Block:
     def leave(old: n.Node, new: n.Node) -> n.Node:
         if isinstance(new, n.Cast) and new.dtype == I64 and new.rounding == "rn" and new.x.type == I32 and static(new.x):
             return wide(new.x)
+        if isinstance(new, n.Region):
+            return replace(new, index=tuple(wide(i) if isinstance(i, n.Binary) and i.op in _RING and i.type == I32 and static(i) else i for i in new.index))
         if isinstance(new, n.Binary) and new is not old and new.op in _RING and new.type == I64:
             return _RING[new.op](new.a, new.b)
         return new
@@ -336,6 +338,9 @@ def _decided(block: n.Block, known: tuple[tuple[n.Expr, bool], ...]) -> n.Block:
         if isinstance(new, n.Call) and new.fn == "broadcast" and isinstance(new.args[0], n.Expr) and shape_of(new.type) == shape_of(
                 new.args[0].type):
             return new.args[0]
+        if isinstance(new, n.Cast) and new.rounding == "rn" and new.dtype.is_symbolic and isinstance(x := new.x, n.Const) and x.dtype.is_integer and (
+                not x.dtype.is_bool and I32.wrap(int(x.value)) == x.value):  # a number that is converted has no width
+            return replace(new, x=n.Const(x.value, I32))
         if isinstance(new, n.Region):  # a place that is a number has no width
             return replace(new, index=tuple(n.Const(i.value, I32) if isinstance(i, n.Const) and i.dtype == I64 and I32.wrap(int(i.value)) == i.value else i
                                             for i in new.index))
@@ -351,14 +356,26 @@ def _decided(block: n.Block, known: tuple[tuple[n.Expr, bool], ...]) -> n.Block:
             out += _decided(s.then if outcome else s.orelse, known)
         elif isinstance(s, n.If) and s.static:
             arms = []
+            cond = _rest(s.cond, known)
             for body, outcome in ((s.then, True), (s.orelse, False)):
-                arms.append(_decided(body, (*known, *_facts(s.cond, outcome))))
-            out.append(replace(s, then=arms[0], orelse=arms[1]))
+                arms.append(_decided(body, (*known, *_facts(cond, outcome))))
+            out.append(replace(s, cond=cond, then=arms[0], orelse=arms[1]))
         elif blocks_of(s):
-            out.append(_with_blocks(s, lambda b: _decided(b, known)))
+            inner: list[n.Block] = []
+            head = transform(_with_blocks(s, lambda b, inner=inner: inner.append(_decided(b, known)) or ()), leave)  # type: ignore[misc]  # of this turn
+            out.append(_with_blocks(head, lambda b, inner=inner: inner.pop(0)))  # type: ignore[misc]  # of this turn
         else:
             out.append(transform(s, leave))
     return tuple(out)
+
+
+def _rest(cond: n.Expr, known: tuple[tuple[n.Expr, bool], ...]) -> n.Expr:
+    """What is left to ask of a static condition where some are known."""
+    if isinstance(cond, n.Binary) and cond.op in ("and", "or"):
+        idle = cond.op == "and"
+        kept = [_rest(x, known) for x in (cond.a, cond.b) if _known(x, known) is not idle]
+        return kept[0] if len(kept) == 1 else replace(cond, a=kept[0], b=kept[1])
+    return cond
 
 
 def _known(cond: n.Expr, known: tuple[tuple[n.Expr, bool], ...]) -> bool | None:

@@ -92,3 +92,12 @@ def test_a_read_does_not_move_past_a_write(tmp_path: Path) -> None:
     early = HEAD + "def kernel(x_ptr, y_ptr):\n    v = tl.load(x_ptr)\n    tl.store(x_ptr, 1.0)\n    tl.store(y_ptr, v)\n"
     late = HEAD + "def kernel(x_ptr, y_ptr):\n    tl.store(x_ptr, 1.0)\n    v = tl.load(x_ptr)\n    tl.store(y_ptr, v)\n"
     assert not same_program(read(tmp_path, early), read(tmp_path, late))
+
+
+def test_a_condition_under_one_that_decides_a_part_of_it() -> None:
+    text = ("kir 1\nprogram p\n  meta a: bool\n  meta b: bool\n  out z: i32[64]\nkernel k grid (i: 64) threads 32\n"
+            "  static if a\n    for j in 0..{n} serial\n      static if {cond}\n        z[i] = 1\n")
+    one = parse_program(text.format(cond="b", n=3))
+    assert same_program(one, parse_program(text.format(cond="a & b", n="select(a, 3, 5)")))
+    assert not same_program(one, parse_program(text.format(cond="a & b", n=5)))
+    assert not same_program(one, parse_program(text.format(cond="a | b", n=3)))

@@ -1,0 +1,266 @@
+"""``python -m benchmarks.packages.bound.read_right PACKAGE .. --out DIR``: what KIR reads beside Triton's own interpreter, without a device.
+
+Each kernel that its own host code launches (as `benchmarks.packages.bound` finds it, at small sizes) is carried out twice on copies of the same CPU tensors:
+the package's own function by Triton's interpreter (``TRITON_INTERPRET=1``), and by KIR's interpreter the program that was read. All memory that they leave
+is compared. PACKAGE is an installed one, or NAME=FOLDER. One line of JSON a kernel goes to DIR/read*.jsonl; a run with the same DIR goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from benchmarks.packages.bound import prepared as prepare
+from benchmarks.packages.bound.listed import ROOT, StandIn, listing
+from benchmarks.packages.originals import _module
+
+Row = dict[str, Any]
+SIZES = (64, 32, 48, 16, 20, 8, 3, 128)
+"""Where sizes begin."""
+MOST = 1 << 14
+"""Elements of the largest tensor."""
+PROGRAMS = 600
+"""Of the largest grid: Triton's interpreter runs them one after another."""
+SECONDS = 40
+"""What one kernel may take."""
+WITHIN = {"f8e4m3": 0.13, "f8e5m2": 0.26, "bf16": 2e-2, "f16": 4e-3, "f32": 2e-4, "f64": 1e-9}
+"""The largest difference that counts as right, by dtype, as a share of the tensor's largest value; of other dtypes none."""
+BESIDE = 256
+"""Elements of each tensor's memory after what a kernel is said to reach."""
+
+
+def compared(place: str) -> Row:
+    """`state`: `equal`, `differs`, `idle` (it leaves its memory as it was), `unbound` (no launch is found or it is not read), `unfit` (Triton's
+    interpreter does not run it), `refused` (KIR's does not), with `reason`."""
+    path, kernel = Path(place.partition("::")[0]), place.partition("::")[2]
+    prepare.SIZES, prepare.MOST = SIZES, MOST
+    ready = prepare.prepared(place)
+    if ready["state"] != "ready":
+        return {"state": "unbound", "reason": ready["reason"]}
+    out = {k: ready[k] for k in ("sizes", "grid")}
+    programs = 1
+    for extent in ready["grid"]:
+        programs *= extent
+    if programs > PROGRAMS:
+        return {**out, "state": "unbound", "reason": f"a grid of {programs}"}
+    try:
+        theirs = _interpreted(path, kernel)
+        given = arguments(theirs, ready)
+        first = {k: v.clone() if hasattr(v, "clone") else v for k, v in given.items()}
+        theirs[tuple(ready["grid"])](**first)
+    except Exception as bad:  # whatever a package's module or Triton's interpreter says
+        return {**out, "state": "unfit", "reason": f"{type(bad).__name__}: {bad}".replace("\n", " ")[-200:]}
+    second = {k: v.clone() if hasattr(v, "clone") else v for k, v in given.items()}
+    try:
+        carried(path, kernel, ready, second)
+    except Exception as bad:
+        return {**out, "state": "refused", "reason": f"{type(bad).__name__}: {bad}".replace("\n", " ")[:300]}
+    return {**out, **_verdict(given, first, second)}
+
+
+def carried(path: Path, kernel: str, ready: Row, given: Mapping[str, Any]) -> None:
+    """The program that is read of a kernel, carried out on CPU tensors. Raises KirError."""
+    from kir.learning.corpus.interpreted import carry_out
+    from kir.learning.corpus.launch import Launch
+    from kir.surface import frontend
+
+    metas = {k: (v["dtype"] if "dtype" in v else v.get("value")) for k, v in ready["arguments"].items() if k in ready["constexprs"]}
+    tensors = {k: v for k, v in given.items() if hasattr(v, "clone")}
+    values = {k: v for k, v in given.items() if k not in tensors and k not in ready["constexprs"]}
+    carry_out(frontend("triton").parse(path, kernel), Launch(str(path), kernel, tuple(ready["grid"]), tensors, values, metas, ready["options"]))
+
+
+def _interpreted(path: Path, kernel: str) -> Any:
+    """A package's own function, as Triton's interpreter has it. Raises LookupError."""
+    from triton.runtime.interpreter import InterpretedFunction
+
+    for value in vars(_loaded(path)).values():
+        for _ in range(8):
+            if isinstance(value, InterpretedFunction):
+                if value.fn.__name__ == kernel and Path(value.fn.__code__.co_filename) == path:
+                    return value
+                break
+            value = getattr(value, "fn", None)
+    raise LookupError(f"{path.name} makes '{kernel}' when it is called")
+
+
+@cache
+def _loaded(path: Path) -> ModuleType:
+    """A file as a module of its package; alone where the package is none without what is not here."""
+    try:
+        return _module(path)
+    except Exception:  # whatever a package says
+        spec = importlib.util.spec_from_file_location(f"kir_alone_{path.stem}", path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        spec.loader.exec_module(module)
+        return module
+
+
+def mend_interpreter() -> None:
+    """Triton's interpreter as the compiler is: a float that is passed is a tensor of float32, a tensor of one element an index, and conversions between
+    floats round to the nearest even (its own carry nothing into the exponent, and cut what becomes bfloat16), to eight bits no further than the largest."""
+    import ml_dtypes
+    import numpy as np
+    import triton.language as tl
+    import triton.runtime.interpreter as its
+
+    plain, patched, convert = its._implicit_cvt, its._patch_lang_tensor, its._convert_float
+    kept: dict[str, Any] = {"fp64": np.float64, "fp32": np.float32, "fp16": np.float16, "bf16": ml_dtypes.bfloat16, "fp8e4nv": ml_dtypes.float8_e4m3fn,
+                            "fp8e5": ml_dtypes.float8_e5m2}
+
+    def converted(arg: Any) -> Any:
+        return tl.tensor(its.TensorHandle(np.array([arg], np.float32), tl.float32), tl.float32) if isinstance(arg, float) else plain(arg)
+
+    def patch(tensor: Any, scope: Any) -> None:
+        patched(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    def rounded(data: Any, before: Any, after: Any, mode: Any) -> Any:
+        if str(before) not in kept or str(after) not in kept or "RTZ" in str(mode):
+            return convert(data, before, after, mode)
+        values = np.ascontiguousarray(data).view(kept[str(before)]).astype(np.float64)
+        if str(after).startswith("fp8"):
+            most = float(ml_dtypes.finfo(kept[str(after)]).max)
+            values = np.clip(values, -most, most)
+        return values.astype(kept[str(after)]).view(getattr(np, f"uint{after.primitive_bitwidth}"))
+    its._implicit_cvt, its._patch_lang_tensor, its._convert_float = converted, patch, rounded
+
+
+def arguments(fn: Any, ready: Row) -> Row:
+    """Arguments by the parameters' names: tensors on the CPU, filled by chance."""
+    import inspect
+
+    import torch
+    import triton.language as tl
+
+    from kir.learning.corpus.launch import DTYPES, TRITON
+
+    torches = {ir: getattr(torch, name) for name, ir in DTYPES.items() if hasattr(torch, name)}
+    words: dict[str, Any] = {ir: getattr(tl, name, None) for name, ir in TRITON.items()}
+    words |= {"f16": tl.float16, "bf16": tl.bfloat16, "f32": tl.float32, "f64": tl.float64}
+    chance = torch.Generator().manual_seed(17)
+    out: Row = {}
+    ready["constexprs"] = [p for p, kind in inspect.signature(fn.fn).parameters.items() if "constexpr" in str(kind.annotation)]
+    for name, p in inspect.signature(fn.fn).parameters.items():
+        said = ready["arguments"].get(name)
+        if said is None:
+            if p.default is inspect.Parameter.empty:
+                out[name] = 1  # the program that is read never reads it
+        elif "tensor" in said:
+            count, dtype = said["elements"] + BESIDE, torches[said["tensor"]]
+            if dtype.is_floating_point:
+                out[name] = torch.randn(count, generator=chance).to(dtype)
+            else:
+                out[name] = torch.randint(0, 2, (count,), generator=chance).to(dtype)
+        else:
+            out[name] = words.get(said["dtype"]) or said["dtype"] if "dtype" in said else said["value"]
+    return out
+
+
+def _verdict(given: Mapping[str, Any], first: Mapping[str, Any], second: Mapping[str, Any]) -> Row:
+    """What the two left: the worst tensor says."""
+    import torch
+
+    from kir.learning.corpus.launch import dtype_of
+
+    changed, worst = False, ""
+    for name, before in given.items():
+        if not isinstance(before, torch.Tensor):
+            continue
+        a, b, c = (x.double() if before.is_floating_point() else x.long() for x in (first[name], second[name], before))
+        changed = changed or not torch.equal(torch.nan_to_num(a), torch.nan_to_num(c))
+        odd = torch.isfinite(a) != torch.isfinite(b) if before.is_floating_point() else torch.zeros_like(a, dtype=torch.bool)
+        off = torch.nan_to_num(a - b, nan=0.0, posinf=0.0, neginf=0.0).abs() if before.is_floating_point() else (a - b).abs()
+        scale = float(torch.nan_to_num(a, nan=0.0, posinf=0.0, neginf=0.0).abs().max()) if before.is_floating_point() else 0.0
+        if bool(odd.any()) or float(off.max()) > WITHIN.get(dtype_of(before), 0.0) * max(scale, 1.0):
+            at = int(torch.nonzero(odd)[0]) if bool(odd.any()) else int(off.argmax())
+            count = int((odd | (off > WITHIN.get(dtype_of(before), 0.0) * max(scale, 1.0))).sum())
+            worst = worst or f"{name}[{at}]: {float(a[at]):.6g} there, {float(b[at]):.6g} here, {count} of {a.numel()} ({dtype_of(before)})"
+    return {"state": "differs" if worst else "equal" if changed else "idle", "reason": worst}
+
+
+def worker(given: argparse.Namespace) -> None:
+    """Kernels of an own share, each under an alarm."""
+    os.environ |= {"TRITON_INTERPRET": "1", "GEMS_VENDOR": "nvidia", "FLA_DISABLE_BACKEND_DISPATCH": "1"}
+    jobs = [json.loads(line) for line in (given.out / "kernels.jsonl").read_text(encoding="utf-8").splitlines()]
+    sys.path[:0] = (homes := list(dict.fromkeys(j["home"] for j in jobs if j["home"])))
+    if homes:
+        sys.meta_path.append(StandIn(homes))
+    mend_interpreter()
+    own, of = (int(x) for x in given.shard.split("/"))
+    file, end = given.out / f"read{own}.jsonl", time.monotonic() + given.limit
+    known = {json.loads(x)["case"] for x in file.read_text(encoding="utf-8").splitlines()} if file.exists() else set()
+
+    def late(*_: Any) -> None:
+        raise TimeoutError("too long")
+    signal.signal(signal.SIGALRM, late)
+    for job in jobs[own::of]:
+        if job["case"] in known:
+            continue
+        if time.monotonic() > end:
+            return
+        with file.open("a", encoding="utf-8") as out:
+            out.write(json.dumps({"case": job["case"], "state": "crashed", "reason": "it took its process down"}) + "\n")
+        begun = time.monotonic()
+        signal.alarm(SECONDS)
+        try:
+            row = compared(job["place"])
+        except Exception as bad:  # an internal error, or the alarm
+            row = {"state": "late" if isinstance(bad, TimeoutError) else "internal", "reason": f"{type(bad).__name__}: {bad}"[:300]}
+        finally:
+            signal.alarm(0)
+        with file.open("a", encoding="utf-8") as out:
+            out.write(json.dumps({"case": job["case"], **row, "seconds": round(time.monotonic() - begun, 1)}) + "\n")
+
+
+def rows_of(folder: Path) -> dict[str, Row]:
+    """The last line about each kernel of a run."""
+    lines = [json.loads(x) for p in sorted(folder.glob("read*.jsonl")) for x in p.read_text(encoding="utf-8").splitlines()]
+    return {r["case"]: r for r in lines}
+
+
+def main(words: Sequence[str]) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("packages", nargs="+", help="packages, or `work` (one process of a run)")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--limit", type=float, default=1800.0, help="seconds after which no kernel begins")
+    parser.add_argument("--shard", default="0/1", help=argparse.SUPPRESS)
+    parser.add_argument("--only", default="", help="kernels with this word in their names")
+    parser.add_argument("--without", action="append", default=[], help="kernels whose FILE::KERNEL fits this pattern are left out")
+    given = parser.parse_args(words)
+    if given.packages == ["work"]:
+        worker(given)
+        return 0
+    given.out.mkdir(parents=True, exist_ok=True)
+    lines = listing(given.packages, given.only, given.without, frozenset())
+    (given.out / "kernels.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines), encoding="utf-8")
+    end = time.monotonic() + given.limit
+    while time.monotonic() < end:  # a process that ends with a kernel is started again behind it
+        before = len(rows_of(given.out))
+        running = [subprocess.Popen([sys.executable, "-m", "benchmarks.packages.bound.read_right", "work", "--out", str(given.out), "--shard",
+                                     f"{i}/{given.jobs}", "--limit", str(end - time.monotonic())], cwd=ROOT) for i in range(given.jobs)]
+        ended = [p.wait() for p in running]
+        if not any(ended) or len(rows_of(given.out)) == before:
+            break
+    print(dict(Counter(r["state"] for r in rows_of(given.out).values())))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
