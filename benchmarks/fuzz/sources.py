@@ -25,6 +25,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 from hashlib import sha256
 from importlib import import_module
 from multiprocessing.connection import wait
@@ -50,8 +51,9 @@ LOG, PAGE = ROOT / "benchmarks" / "results" / "fuzz" / "sources.jsonl", ROOT / "
 SECONDS, MEGABYTES = 5.0, 2048
 LENGTHS = (6_000, 900, 900, 400, 400, 400, 400, 400)
 """Processor time and memory of one text; and how many bytes one may have, by the number of the process: short ones are read faster."""
-PART, COLLECTED, MOST = 600, 200, 12_000
-"""Texts of what is kept that a process begins from; after how many texts garbage is collected; and how many of a surface are kept, the shortest."""
+PART, COLLECTED, MOST, BARE = 600, 200, 12_000, 1_200
+"""Texts of what is kept that a process begins from; after how many texts garbage is collected; how many of a surface are kept; and how many of those have
+no kernel: the shortest."""
 ROUND, SHORTEST, BYTES = 150.0, 20.0, 4
 """Wall seconds after which a process begins anew; under which none does; and one of how many texts is changed by bytes."""
 STUCK = 120
@@ -62,6 +64,8 @@ words."""
 WRITTEN, LOADED = 40, 20
 """Random programs of which what a backend writes is among the first texts; and texts that are read before processes are forked."""
 ENDING = {"cuda": ".cu"}
+KERNEL = {"cuda": b"__global__", "triton": b"def ", "tilelang": b"def "}
+"""What a text with a kernel has."""
 HEADS = {"cuda": "", "triton": "import triton\nimport triton.language as tl\n", "tilelang": "import tilelang\nimport tilelang.language as T\n"}
 """What a file of a surface begins with, so that the surface is not what is guessed."""
 
@@ -108,7 +112,7 @@ def read(surface: str, text: str, folder: Path, count: Counter[str] | None = Non
 
 
 def instrumented(surfaces: Sequence[str], state: Path) -> Any:
-    """atheris, with all frontends followed by it and the first texts in the state's folder: long for a process, so done once for all."""
+    """atheris, with all frontends followed by it and the first texts in the state's folder, which is bounded: long for a process, so done once for all."""
     atheris: Any = import_module("atheris")  # optional: not among what is installed
     with atheris.instrument_imports(include=["kir.frontends", "kir.surface"]):
         import kir.frontends.cuda.frontend
@@ -116,6 +120,7 @@ def instrumented(surfaces: Sequence[str], state: Path) -> Any:
         import kir.frontends.triton.frontend  # noqa: F401
         for surface in surfaces:
             begun(surface, state)
+            bounded(state, surface)
             with tempfile.TemporaryDirectory() as folder:  # so that what is loaded when it is needed is loaded by now
                 for text in sorted((state / surface).iterdir(), key=lambda x: x.stat().st_size)[:LOADED]:
                     read(surface, text.read_text(errors="ignore"), Path(folder))
@@ -167,6 +172,9 @@ def _alone(folder: Path) -> None:
     files: Any = import_module("kir.frontends.cuda.source.source")
     build, root = files.build_of(folder / "k.cu"), files.root_of(folder / "k.cu")
     files.build_of, files.root_of = (lambda source: build), (lambda source: root)
+    paths: Any = os.path
+    real = cache(paths.realpath)
+    paths.realpath = lambda path, *, strict=False: real(os.fspath(path), strict=strict)
 
 
 def begun(surface: str, state: Path) -> None:
@@ -201,17 +209,21 @@ def gathered(surface: str, state: Path, own: Path) -> None:
 
 
 def bounded(state: Path, surface: str) -> None:
-    """Of what is kept the shortest."""
-    for text in sorted((state / surface).iterdir(), key=lambda x: x.stat().st_size)[MOST:]:
+    """Of what is kept, kernels of all lengths, and of the rest the shortest: those alone would soon be all that is kept."""
+    rest, kernels = list[Path](), list[Path]()
+    for text in sorted((state / surface).iterdir(), key=lambda x: (x.stat().st_size, x.name)):
+        (kernels if KERNEL[surface] in text.read_bytes() else rest).append(text)
+    random.shuffle(kernels)
+    for text in (*rest[BARE:], *kernels[MOST - BARE:]):
         text.unlink()
 
 
 def running(surfaces: Sequence[str], state: Path, minutes: float, jobs: int) -> set[tuple[str, str]]:
-    """Processes for so many minutes; the faults that they said, by surface."""
+    """Processes for so many minutes, with what is made ready for them; the faults that they said, by surface."""
+    end, found = time.monotonic() + 60 * minutes, set[tuple[str, str]]()
     for folder in (RAN, OWN, SAID, "faults"):
         (state / folder).mkdir(parents=True, exist_ok=True)
     atheris = instrumented(surfaces, state)
-    end, found = time.monotonic() + 60 * minutes, set[tuple[str, str]]()
     gc.collect()
     gc.freeze()
     fork, at_work = multiprocessing.get_context("fork"), dict[int, BaseProcess]()
