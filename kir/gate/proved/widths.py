@@ -20,7 +20,7 @@ def require_wide(written: n.Program | None, against: n.Program | None) -> None:
         return
     there = [o for o in found if _allowed(against, o)]
     if there and (own := _all(against)) and all(o.status == "proved" for o in own):
-        raise KirError((_said("KIR-G147", written, there[0], "the width in which the other program computes them"),))
+        raise KirError(_said("KIR-G147", written, there[0], "the width in which the other program computes them"))
 
 
 def with_widths_said(verdict: Verdict, written: n.Program | None) -> Verdict:
