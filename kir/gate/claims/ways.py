@@ -262,14 +262,14 @@ def fills_in(kernel: n.Node, c: float) -> bool:
                for x in walk(kernel))
 
 
-def possible(program: n.Program, flow: Flow, way: Way) -> bool:
-    """Whether a way can be taken by something: data may bring anything about that no branch around it excludes; of sizes, indices and elements of a tile the
-    solver must have found some."""
+def possible(program: n.Program, flow: Flow, way: Way, tiles: bool = False) -> bool:
+    """Whether a way can be taken by something: data may bring anything about that no branch around it excludes; of sizes and indices, and with `tiles` of
+    elements of a tile, the solver must have found some."""
     names = flow.sources(way.cond, way.kernel)
     of_data = bool(names & {p.name for p in program.params if isinstance(p.of, n.Buffer)})
     cond = way.cond if way.holds else build.invert(way.cond)
     try:
-        answer = decide(element(cond) if isinstance(cond.type, TileType) and not of_data else cond, Facts.at(program, way.path))
+        answer = decide(element(cond) if tiles and isinstance(cond.type, TileType) and not of_data else cond, Facts.at(program, way.path))
     except KirError:
         return of_data
     return answer.kind != "never" if of_data else answer.kind in ("always", "sometimes")
