@@ -25,6 +25,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 from hashlib import sha256
 from importlib import import_module
 from multiprocessing.connection import wait
@@ -50,8 +51,9 @@ LOG, PAGE = ROOT / "benchmarks" / "results" / "fuzz" / "sources.jsonl", ROOT / "
 SECONDS, MEGABYTES = 5.0, 2048
 LENGTHS = (6_000, 900, 900, 400, 400, 400, 400, 400)
 """Processor time and memory of one text; and how many bytes one may have, by the number of the process: short ones are read faster."""
-PART, COLLECTED, MOST = 600, 200, 12_000
-"""Texts of what is kept that a process begins from; after how many texts garbage is collected; and how many of a surface are kept, the shortest."""
+PART, COLLECTED, MOST, BARE = 600, 200, 12_000, 1_200
+"""Texts of what is kept that a process begins from; after how many texts garbage is collected; how many of a surface are kept; and how many of those have
+no kernel: the shortest."""
 ROUND, SHORTEST, BYTES = 150.0, 20.0, 4
 """Wall seconds after which a process begins anew; under which none does; and one of how many texts is changed by bytes."""
 STUCK = 120
@@ -62,6 +64,8 @@ words."""
 WRITTEN, LOADED = 40, 20
 """Random programs of which what a backend writes is among the first texts; and texts that are read before processes are forked."""
 ENDING = {"cuda": ".cu"}
+KERNEL = {"cuda": b"__global__", "triton": b"def ", "tilelang": b"def "}
+"""What a text with a kernel has."""
 HEADS = {"cuda": "", "triton": "import triton\nimport triton.language as tl\n", "tilelang": "import tilelang\nimport tilelang.language as T\n"}
 """What a file of a surface begins with, so that the surface is not what is guessed."""
 
@@ -108,18 +112,27 @@ def read(surface: str, text: str, folder: Path, count: Counter[str] | None = Non
 
 
 def instrumented(surfaces: Sequence[str], state: Path) -> Any:
-    """atheris, with all frontends followed by it and the first texts in the state's folder: long for a process, so done once for all."""
+    """atheris, with all frontends followed by it and the first texts in the state's folder, which is bounded: long for a process, so done once for all."""
     atheris: Any = import_module("atheris")  # optional: not among what is installed
+    beside = [multiprocessing.get_context("fork").Process(target=_ready, args=(surface, state)) for surface in surfaces]
+    for process in beside:
+        process.start()
     with atheris.instrument_imports(include=["kir.frontends", "kir.surface"]):
         import kir.frontends.cuda.frontend
         import kir.frontends.tilelang.frontend
         import kir.frontends.triton.frontend  # noqa: F401
+        for process in beside:
+            process.join()
         for surface in surfaces:
-            begun(surface, state)
             with tempfile.TemporaryDirectory() as folder:  # so that what is loaded when it is needed is loaded by now
                 for text in sorted((state / surface).iterdir(), key=lambda x: x.stat().st_size)[:LOADED]:
                     read(surface, text.read_text(errors="ignore"), Path(folder))
     return atheris
+
+
+def _ready(surface: str, state: Path) -> None:
+    begun(surface, state)
+    bounded(state, surface)
 
 
 def child(atheris: Any, surface: str, state: Path, seconds: int, own: Path, longest: int) -> None:
@@ -167,6 +180,9 @@ def _alone(folder: Path) -> None:
     files: Any = import_module("kir.frontends.cuda.source.source")
     build, root = files.build_of(folder / "k.cu"), files.root_of(folder / "k.cu")
     files.build_of, files.root_of = (lambda source: build), (lambda source: root)
+    paths: Any = os.path
+    real = cache(paths.realpath)
+    paths.realpath = lambda path, *, strict=False: real(os.fspath(path), strict=strict)
 
 
 def begun(surface: str, state: Path) -> None:
@@ -184,7 +200,7 @@ def begun(surface: str, state: Path) -> None:
 
 def part(surface: str, state: Path, k: int) -> tuple[Path, int]:
     """The folder of a process, the `k`-th, with what it begins from, and how long its texts may be."""
-    every, longest, own = sorted((state / surface).iterdir()), LENGTHS[k % len(LENGTHS)], state / OWN / f"{surface}-{k}"
+    every, longest, own = sorted((state / surface).iterdir()), LENGTHS[k // len(SURFACES) % len(LENGTHS)], state / OWN / f"{surface}-{k}"
     gathered(surface, state, own)
     own.mkdir(parents=True)
     fitting = [x for x in every if x.stat().st_size <= longest]
@@ -201,17 +217,21 @@ def gathered(surface: str, state: Path, own: Path) -> None:
 
 
 def bounded(state: Path, surface: str) -> None:
-    """Of what is kept the shortest."""
-    for text in sorted((state / surface).iterdir(), key=lambda x: x.stat().st_size)[MOST:]:
+    """Of what is kept, kernels of all lengths, and of the rest the shortest: those alone would soon be all that is kept."""
+    rest, kernels = list[Path](), list[Path]()
+    for text in sorted((state / surface).iterdir(), key=lambda x: (x.stat().st_size, x.name)):
+        (kernels if KERNEL[surface] in text.read_bytes() else rest).append(text)
+    random.shuffle(kernels)
+    for text in (*rest[BARE:], *kernels[MOST - BARE:]):
         text.unlink()
 
 
 def running(surfaces: Sequence[str], state: Path, minutes: float, jobs: int) -> set[tuple[str, str]]:
-    """Processes for so many minutes; the faults that they said, by surface."""
+    """Processes for so many minutes, with what is made ready for them; the faults that they said, by surface."""
+    end, found = time.monotonic() + 60 * minutes, set[tuple[str, str]]()
     for folder in (RAN, OWN, SAID, "faults"):
         (state / folder).mkdir(parents=True, exist_ok=True)
-    atheris = instrumented(surfaces, state)
-    end, found = time.monotonic() + 60 * minutes, set[tuple[str, str]]()
+    atheris = instrumented(sorted(set(surfaces)), state)
     gc.collect()
     gc.freeze()
     fork, at_work = multiprocessing.get_context("fork"), dict[int, BaseProcess]()
@@ -219,7 +239,7 @@ def running(surfaces: Sequence[str], state: Path, minutes: float, jobs: int) -> 
         for k in range(jobs):
             if k not in at_work and (left := end - time.monotonic()) > SHORTEST:
                 surface = surfaces[k % len(surfaces)]
-                own, longest = part(surface, state, k // len(surfaces))
+                own, longest = part(surface, state, k)
                 spread = ROUND * random.uniform(0.7, 1.3)  # so that they do not all begin anew at once
                 at_work[k] = fork.Process(target=child, args=(atheris, surface, state, max(1, round(min(left, spread))), own, longest), daemon=True)
                 at_work[k].start()
@@ -227,7 +247,7 @@ def running(surfaces: Sequence[str], state: Path, minutes: float, jobs: int) -> 
         for k, process in list(at_work.items()):
             if not process.is_alive() or time.monotonic() > end + 2 * STUCK:
                 process.kill()
-                own = state / OWN / f"{surfaces[k % len(surfaces)]}-{k // len(surfaces)}"
+                own = state / OWN / f"{surfaces[k % len(surfaces)]}-{k}"
                 found |= {(surfaces[k % len(surfaces)], fault) for fault in faults_said((state / SAID / own.name).read_text(errors="replace"))}
                 gathered(surfaces[k % len(surfaces)], state, own)
                 del at_work[k]
@@ -284,7 +304,7 @@ def faults_said(said: str) -> set[str]:
 def main() -> int:
     """Run each surface for its share of the minutes, in a process of its own."""
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--surface", nargs="+", choices=SURFACES, default=list(SURFACES))
+    arguments.add_argument("--surface", nargs="+", choices=SURFACES, default=list(SURFACES), help="one may be named twice: it gets twice the processes")
     arguments.add_argument("--minutes", type=float, default=3.0)
     arguments.add_argument("--jobs", type=int, default=1, help="processes at once, which share what they keep")
     arguments.add_argument("--state", type=Path, default=user_state_path("kir") / "fuzz-sources")
@@ -296,7 +316,7 @@ def main() -> int:
     failed, found = False, set[tuple[str, str]]()
     if chosen.minutes and not chosen.taken:
         found = running(chosen.surface, chosen.state, chosen.minutes, max(chosen.jobs, len(chosen.surface)))
-    for surface in chosen.surface if chosen.minutes or chosen.taken else ():
+    for surface in dict.fromkeys(chosen.surface) if chosen.minutes or chosen.taken else ():
         for own in (chosen.state / OWN).glob(f"{surface}-*"):
             gathered(surface, chosen.state, own)
         bounded(chosen.state, surface)

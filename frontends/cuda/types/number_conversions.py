@@ -4,6 +4,8 @@ products, which is exact, since both wrap.
 
 from __future__ import annotations
 
+from math import gcd
+
 from kir.interp.numerics.number import storage
 from kir.ir import build
 from kir.ir import nodes as n
@@ -100,11 +102,15 @@ def index32(e: n.Expr) -> n.Expr:
 
 
 def index64(e: n.Expr) -> n.Expr:
-    """An integer as the 64-bit offset that C++ makes of it. Signed arithmetic does not overflow in C++, so sums widen term by term."""
+    """An integer as the 64-bit offset that C++ makes of it. Signed arithmetic does not overflow in C++, so sums widen term by term; but sums with products of
+    what is not known stay as wide as they are computed: whether they fit is asked of the text as it was written."""
     if e.type != I32 or isinstance(e, (n.Const, n.Var, n.Cast)):
         return converted(e, I64)
+    terms = build.polynomial(e)
+    if any(len(monomial) > 1 for monomial in terms):
+        return converted(e, I64)
     out: n.Expr = build.const(0, I64)
-    for monomial, c in build.polynomial(e).items():
+    for monomial, c in terms.items():
         product: n.Expr = build.const(c, I64)
         for atom in monomial:
             product = build.mul(product, converted(atom, I64))
@@ -127,6 +133,8 @@ def divided(e: n.Expr, c: int) -> n.Expr | None:
             if a is None or b is None:
                 return None
             term = build.select(atom.cond, a, b)
+        elif isinstance(atom, n.Cast) and atom.dtype == I64 and atom.x.type == I32 and (part := divided(atom.x, c // gcd(k, c))) is not None:
+            term = build.mul(converted(part, I64), build.const(k // gcd(k, c), I64))
         else:
             return None
         out = build.add(out, term)

@@ -15,7 +15,7 @@ from ..symbols.classes import Rec, leaf, size_of
 from ..symbols.symbols import Value
 from ..types.c_types import Arr, CType, Prim, Ptr
 from ..types.errors import NotUnderstood
-from ..types.number_conversions import divided, index64
+from ..types.number_conversions import converted, divided
 from .conversions import convert
 from .emitter import lanes, reads_memory
 from .loads import load, rvalue
@@ -242,10 +242,10 @@ def _set_pointer(r: Reading, to: PointerVariable, v: Value) -> None:
         to.base = base = Place(v.place.store, v.place.outer, v.place.byte, v.place.volatile)
     elif base.store is not v.place.store or base.outer != v.place.outer:
         raise NotUnderstood(f"the pointer '{to.name}', which points into one of several arrays")
-    at = divided(index64(v.place.byte), base.store.unit)
+    at = divided(v.place.byte, base.store.unit)
     if at is None:
         raise NotUnderstood(f"the pointer '{to.name}', which points between the elements of '{base.store.name}'")
-    r.m.emit(n.Store(to.held, at))
+    r.m.emit(n.Store(to.held, converted(at, I64)))
 
 
 def spilled(r: Reading, v: Wide, name: str = "moved") -> Located:

@@ -32,6 +32,7 @@ from kir.gate import Verdict, gate_cpu
 from kir.gate.proved import Proved, proved
 from kir.gate.proved.in_turn import require_in_turn
 from kir.gate.proved.unsaid import as_one, require_apart, require_own, require_said
+from kir.gate.proved.widths import require_wide, with_widths_said
 from kir.hardware import machine
 from kir.hardware.target import target as named
 from kir.interp import Result
@@ -93,6 +94,11 @@ class Kernel(Shown):
     def program(self) -> Program:
         """The program as it is now."""
         return self.trace.program
+
+    @property
+    def as_written(self) -> Program | None:
+        """The program as it was written, as long as no step was taken; IR text is written as it is."""
+        return None if self.trace.steps else self.written or self.program if self.surface == "kir" else self.written
 
     @property
     def hash(self) -> str:
@@ -254,8 +260,7 @@ def prove(kernel: Source, runs: int = 6) -> Proved:
     """What holds for every size, grid and order of threads: races, bounds, barriers, undefined values, alignment; each proved, refuted by sizes at which
     one of at most `runs` runs shows the hazard, or not decided, with why. Raises KirError KIR-Y001 for facts that exclude one another."""
     held = read(kernel)
-    own = held.written if not held.trace.steps else None
-    return proved(as_one(held.program, held.joined), runs, held.unsaid, held.surface, own)
+    return proved(as_one(held.program, held.joined), runs, held.unsaid, held.surface, held.written if not held.trace.steps else None)
 
 
 def sites(kernel: Source, only: Sequence[str] = (), direction: str = "forward") -> Sites:
@@ -295,13 +300,15 @@ def judge(kernel: Source, problem: str = "", against: Source | None = None, targ
     if not problem and against is None:
         raise usage("KIR-G001", "there is nothing to judge correctness by", needs="a problem, or another kernel")
     held = read(kernel)
-    other = read(against).program if against is not None else None
+    beside = read(against) if against is not None else None
+    other = beside.program if beside is not None else None
     own = surface or own_surface(held.program, held.surface)
     wanted = load_problem(problem) if problem else None
     require_said(held.program, held.unsaid, wanted, other)
     require_apart(held.program, held.joined)
     require_in_turn(held.program, held.surface)
-    return gate_cpu(held.program, wanted, own, [named(t) for t in targets], other, algebra=True)
+    require_wide(held.as_written, beside.as_written if beside is not None else None)
+    return with_widths_said(gate_cpu(held.program, wanted, own, [named(t) for t in targets], other, algebra=True), held.as_written)
 
 
 def nvcc_would(program: Program, surface: str) -> bool:

@@ -57,10 +57,22 @@ def refusals(program: n.Program, problem: Problem, given: Mapping[str, str], cas
 
 
 def unshown(program: n.Program, against: n.Program, cases: Sequence[Case], reached: Mapping[Place, int]) -> tuple[Diagnostic, ...]:
-    """Outcomes that data decide and that no case brought about (KIR-G146) of a program that is right by what another one makes of the cases."""
+    """Of a program that is right by what another one makes of the cases: ways that sizes decide, that no case takes, and that leave out what arrives at the
+    outputs elsewhere (KIR-G134), and outcomes that data decide and that no case brought about (KIR-G146)."""
     flow = _flow(program)
     same = {p.name: p.name for p in program.params}
-    return () if flow.opaque else tuple(unseen(
+    if flow.opaque:
+        return ()
+    sizes = frozenset(p.name for p in program.params if not is_tensor(p))
+    before, loops = _arrivals(program), _reach_of(program, sizes)
+
+    def lost(other: n.Program) -> list[str]:
+        after, still = _arrivals(other), _reach_of(other, sizes)
+        return [*(f"{_words(sorted(before[out] - after[out]))} does not arrive at {out}" for out in before if before[out] - after[out]),
+                *(f"the loop {key[1]} does not go as far as {_words(sorted(loops.get(key, frozenset()) - own))}" for key, own in still.items()
+                  if loops.get(key, frozenset()) - own)]
+    of_sizes = list({tuple(sorted(c.sizes.items())): c for c in reversed(cases)}.values())
+    return tuple(untaken(program, flow, of_sizes, reached, lost, None, len(of_sizes))) or tuple(unseen(
         program, flow, same, [(against, _flow(against), same)], cases, reached,
         lambda: chain(beside_sizes(program, against), beside_program(program, against, cases))))
 
@@ -98,6 +110,12 @@ def _flow(program: n.Program) -> Flow:
     return once(program, "_claims_flow", lambda: Flow(program))
 
 
+def _arrivals(program: n.Program) -> dict[str, frozenset[str]]:
+    """By output, the tensors that arrive there."""
+    flow, tensors = _flow(program), {p.name for p in program.params if is_tensor(p)}
+    return {p.name: frozenset(flow.inputs(p.name)) & tensors for p in program.params if is_tensor(p) and p.role != "in"}
+
+
 def _arriving(program: n.Program, problem: Problem, names: Mapping[str, str]) -> dict[str, frozenset[str]]:
     """By output, the problem's tensors, scalars and sizes that arrive there."""
     flow = _flow(program)
@@ -119,8 +137,13 @@ def _done(program: n.Program, problem: Problem, names: Mapping[str, str]) -> dic
 
 
 def _reach(program: n.Program, problem: Problem) -> dict[Key, frozenset[str]]:
-    """By loop, the sizes on which its bounds depend."""
-    flow, sizes = _flow(program), {name for s in problem.shapes[:1] for name in s.sizes}
+    """By loop, the sizes of the problem on which its bounds depend."""
+    return _reach_of(program, frozenset(name for s in problem.shapes[:1] for name in s.sizes))
+
+
+def _reach_of(program: n.Program, sizes: frozenset[str]) -> dict[Key, frozenset[str]]:
+    """By loop, those of the sizes on which its bounds depend."""
+    flow = _flow(program)
     return {key: frozenset(x for e in d.uses for x in flow.sources(e, d.kernel)) & sizes
             for key, found in flow.definitions.items() for d in found if isinstance(d.stmt, n.For)}
 

@@ -26,7 +26,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 from kir.ir.printer import expr_text
-from kir.ir.types import BOOL, TileType, shape_of
+from kir.ir.types import BOOL, I32, TileType, shape_of
 from kir.ir.visit import own_nodes, transform, walk
 
 SENTINEL = 1e9
@@ -61,12 +61,16 @@ Lost = Callable[[n.Program], Sequence[str]]
 
 
 def untaken(program: n.Program, flow: Flow, cases: Sequence[Case], reached: Mapping[Place, int], lost: Lost,
-            special: Callable[[], Sequence[Case]]) -> Iterator[Diagnostic]:
+            special: Callable[[], Sequence[Case]] | None, most: int = MOST_CASES) -> Iterator[Diagnostic]:
     """The ways that leave something out and that no case takes, and those without which something is left out and that no case takes (KIR-G134), but for
     those that can be taken by nothing. `reached` is what the cases were seen to reach of branches. What data decide may be decided otherwise by inputs
-    that the problem does not draw: the `special` ones, which are asked for where something would be refused, and judge it."""
+    that the problem does not draw: the `special` ones, which are asked for where something would be refused, and judge it; without such, what data decide is
+    left out. Of the cases so many are run again at most."""
     suspects: list[tuple[Way, str]] = []
+    tensors = {p.name for p in program.params if isinstance(p.of, n.Buffer)}
     for way in ways(program, flow):
+        if special is None and flow.sources(way.cond, way.kernel) & tensors:
+            continue
         if isinstance(way.node, n.If) and reached.get(("branch", way.anchor), 0) & (TAKEN if way.holds else SKIPPED):
             continue
         if endless(program, flow, way) or (keeps_off(program, way) and way.holds == (isinstance(way.cond, n.Binary) and way.cond.op == "eq")):
@@ -76,12 +80,11 @@ def untaken(program: n.Program, flow: Flow, cases: Sequence[Case], reached: Mapp
         elif gone := lost(forced(program, replace(way, holds=not way.holds))) if not isinstance(way.node, (n.Load, n.Store)) else ():
             suspects.append((way, f"no test takes this way, and without it {gone[0]}"))
     watched = [way for way, _ in suspects if not isinstance(way.node, n.If)]
-    seen = taken(program, watched, cases) if watched else set[int]()
+    seen = taken(program, watched, cases, most=most) if watched else set[int]()
     left = [(way, said) for way, said in suspects if id(way) not in seen]
-    tensors = {p.name for p in program.params if isinstance(p.of, n.Buffer)}
     of_data = [way for way, _ in left if flow.sources(way.cond, way.kernel) & tensors]
     wrong: dict[int, str] = {}
-    for case in special() if of_data else ():
+    for case in special() if of_data and special is not None else ():
         faults: list[str] = []
         went = taken(program, [way for way in of_data if id(way) not in seen | wrong.keys()], [case], faults)
         if faults:
@@ -259,26 +262,67 @@ def fills_in(kernel: n.Node, c: float) -> bool:
                for x in walk(kernel))
 
 
-def possible(program: n.Program, flow: Flow, way: Way) -> bool:
-    """Whether a way can be taken by something: data may bring anything about that no branch around it excludes; of sizes and indices the solver must have
-    found some."""
+def possible(program: n.Program, flow: Flow, way: Way, tiles: bool = False) -> bool:
+    """Whether a way can be taken by something: data may bring anything about that no branch around it excludes; of sizes and indices, and with `tiles` of
+    elements of a tile, the solver must have found some."""
     names = flow.sources(way.cond, way.kernel)
     of_data = bool(names & {p.name for p in program.params if isinstance(p.of, n.Buffer)})
+    cond = way.cond if way.holds else build.invert(way.cond)
     try:
-        answer = decide(way.cond if way.holds else build.invert(way.cond), Facts.at(program, way.path))
+        answer = decide(element(cond) if tiles and isinstance(cond.type, TileType) and not of_data else cond, Facts.at(program, way.path))
     except KirError:
         return of_data
     return answer.kind != "never" if of_data else answer.kind in ("always", "sometimes")
 
 
+def element(e: n.Expr) -> n.Expr:
+    """A condition on a tile of places at one element, whose place along each axis is a variable of its own, with where that lies. Anything else as it is."""
+    ranges: dict[str, n.Expr] = {}
+
+    def at(x: n.Expr, axes: tuple[int, ...]) -> n.Expr:
+        rank = len(shape_of(x.type))
+        axes = axes[len(axes) - rank:]
+        match x:
+            case n.Call(fn="iota", type=TileType(shape=(int() as extent,))):
+                place = n.Var(f"element.{axes[0]}", I32)
+                ranges[f"{place.name} {extent}"] = build.logical_and(build.compare("ge", place, 0), build.compare("lt", place, extent))
+                return place
+            case n.Call(fn="expand" | "broadcast" as fn, args=(n.Expr() as inner, *_)):
+                if fn == "broadcast":
+                    return at(inner, axes)
+                axis = int(dict(x.attrs)["axis"])
+                return at(inner, axes[:axis % rank] + axes[axis % rank + 1:])
+            case n.Binary(op=op, a=a, b=b):
+                return build.compare(op, at(a, axes), at(b, axes)) if op in n.COMPARISONS else build.binary(op, at(a, axes), at(b, axes))
+            case n.Unary(op=op, x=inner):
+                return build.invert(at(inner, axes)) if op == "not" else build.unary(op, at(inner, axes))
+            case n.Cast(x=inner, dtype=to):
+                return build.cast(at(inner, axes), to)
+            case _ if rank == 0:
+                return x
+            case _:
+                raise _NoPlace
+    try:
+        made = at(e, tuple(range(len(shape_of(e.type)))))
+    except _NoPlace:
+        return e
+    for each in ranges.values():
+        made = build.logical_and(made, each)
+    return made
+
+
+class _NoPlace(Exception):
+    """A tile that is not made of places alone."""
+
+
 # --------------------------------------------------------------------------------------------------------- which ways cases take
 
-def taken(program: n.Program, watched: Sequence[Way], cases: Sequence[Case], wrong: list[str] | None = None) -> set[int]:
+def taken(program: n.Program, watched: Sequence[Way], cases: Sequence[Case], wrong: list[str] | None = None, most: int = MOST_CASES) -> set[int]:
     """The ways (by identity) that cases take: the program is run again with an empty branch for each, until all have been seen. Where asked, the outputs are
     judged too: `wrong` gets what is wrong with them, after the name of how the inputs were drawn. Of a condition that cannot be looked at by itself nothing
     is said: it counts as taken."""
     seen: set[int] = set()
-    for case in cases[:MOST_CASES]:
+    for case in cases[:most]:
         left = [way for way in watched if id(way) not in seen]
         if not left:
             break

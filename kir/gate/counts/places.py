@@ -228,10 +228,10 @@ class Places:
     def _of_ctas(self, r: n.Region, count: int, ctas: int, turns: Sequence[Around]) -> Integers | None:
         """Where the CTAs of the grid begin, one turn of all after the other."""
         at = np.arange(count, dtype=np.int64)
-        turn, at = at // ctas, at % ctas
+        turn, at = _digits(at, ctas)
         here: dict[str, Value | n.Expr] = {**self.values}
         for name, extent in self.axes:
-            here[name], at = at % extent, at // extent
+            at, here[name] = _digits(at, extent)
         for a in reversed(turns):
             rounds = max(1, round(a.trips))
             here[f"turn of {a.var}"], turn = turn % rounds * a.step, turn // rounds
@@ -239,6 +239,11 @@ class Places:
             here[a.var] = n.Binary("min", n.Binary("add", first, n.Var(f"turn of {a.var}", I32)), n.Binary("sub", end, const(1)))
         places = offsets(r, here, count)
         return None if places is None else places.reshape(count, -1)[:, 0]
+
+
+def _digits(at: Integers, extent: int) -> tuple[Integers, Integers]:
+    """Quotient and remainder of the first numbers by an extent, which may be beyond 64 bits: no number reaches it then."""
+    return (at * 0, at) if extent >= len(at) else (at // extent, at % extent)
 
 
 def side_by_side(at: Integers) -> float:

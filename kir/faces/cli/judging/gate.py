@@ -56,6 +56,7 @@ def command(
     from kir.gate.proved.compiled import validated
     from kir.gate.proved.in_turn import require_in_turn
     from kir.gate.proved.unsaid import require_apart, require_said
+    from kir.gate.proved.widths import require_wide, with_widths_said
     from kir.hardware.target import target as named
     from kir.problem import load_problem
     from kir.surface import backend
@@ -79,12 +80,13 @@ def command(
     function = against if not problem and is_function(against) else ""
     against = "" if function else against
     problem, under = for_problem(file, bind, problem, function, numbers or [])
-    kernel, own, unsaid, joined = _read(file, under, problem)
-    other, others = _read(against, against_bind or bind)[:2] if against else (None, "")
+    kernel, own, unsaid, joined, text = _read(file, under, problem)
+    other, others, *_, text_of_other = _read(against, against_bind or bind) if against else (None, "", None)
     wanted = load_problem(problem) if problem else None
     require_said(kernel, unsaid, wanted, other, quoted_bind(file))
     require_apart(kernel, joined)
     require_in_turn(kernel, own)
+    require_wide(text, text_of_other)
     if wanted is not None:
         from kir.gate.gpu.panel import require_known
         require_known(wanted)
@@ -94,6 +96,7 @@ def command(
         targets = [named(verdict.artifacts[0].target)] if verdict.artifacts else targets
     else:
         verdict = gate_cpu(kernel, wanted, surface or own, targets, other, cache=cache, algebra=True)
+    verdict = with_widths_said(verdict, text)
     if emit is not None and verdict.emitted is not None:
         write_atomic(emit, verdict.emitted.text)
     reached = None
@@ -132,17 +135,17 @@ def _on_gpu(kernel: Program, problem: Problem | None, surface: str, other: Progr
         return gate_gpu(gpu, kernel, judged_by, surface, other, options=Options(shapes, panel, sanitize))
 
 
-def _read(file: str, bind: Path | Binding | None, problem: str = "") -> tuple[Program, str, frozenset[str], frozenset[tuple[str, ...]]]:
-    """A program, the surface that it is emitted on (`kir` for IR text that any backend may take), its facts that nothing says, and its tensors that are
-    one."""
+def _read(file: str, bind: Path | Binding | None, problem: str = "") -> tuple[Program, str, frozenset[str], frozenset[tuple[str, ...]], Program]:
+    """A program, the surface that it is emitted on (`kir` for IR text that any backend may take), its facts that nothing says, its tensors that are
+    one, and the program as it was written."""
     from kir.faces.cli._program import read
     from kir.surface.reading import binding_of, load_expert, own_surface
 
     if file.endswith(".kir"):
         program = read(file, bind)
-        return program, own_surface(program, "kir"), frozenset(), frozenset()
+        return program, own_surface(program, "kir"), frozenset(), frozenset(), program
     expert = load_expert(file, binding_of(file, bind, problem))
-    return expert.program, expert.surface, expert.unsaid, expert.joined
+    return expert.program, expert.surface, expert.unsaid, expert.joined, expert.written
 
 
 def _shown(name: str, verdict: Verdict, reached: Realized | None) -> Group:

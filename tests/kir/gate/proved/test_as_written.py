@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 import kir
+from kir.base.diagnostic import KirError
 from kir.gate.proved.verdict import Proved
+from kir.gate.proved.widths import require_wide, with_widths_said
+from kir.gate.verdict import CompileRecord, CorrectnessRecord, Verdict
 
 SCALE = """
 #include <cuda_runtime.h>
@@ -21,11 +24,12 @@ void run(const float* x, float* y, int m, int n) { scale<<<m, 256>>>(x, y, m, n)
 def checked(folder: Path, place: str) -> Proved:
     """The kernel as a file with its launch, proved."""
     file = folder / "scale.cu"
-    file.write_text(SCALE.replace("PLACE", place))
+    file.write_text(SCALE.replace("PLACE; y[p] = x[p]" if "y[" in place else "PLACE", place))
     return kir.prove(str(file), 0)
 
 
-@pytest.mark.parametrize("place", ["int p = row * n + k", "long long p = row * n + k", "size_t p = (unsigned)(row * n + k)"])
+@pytest.mark.parametrize("place", ["int p = row * n + k", "long long p = row * n + k", "size_t p = (unsigned)(row * n + k)",
+                                   "y[row * n + k] = x[row * n + k]"])
 def test_an_offset_that_is_computed_in_32_bits_is_shown_to_overflow(tmp_path: Path, place: str) -> None:
     """It was proved for all sizes: the normal form has a row and a column, neither of which overflows."""
     done = checked(tmp_path, place)
@@ -39,6 +43,32 @@ def test_an_offset_in_64_bits_fits_whatever_the_tensor_has_of_elements(tmp_path:
     """The extent of the tensor, which KIR takes to be m * n, is no number that the kernel computes."""
     done = checked(tmp_path, place)
     assert done.verdict == "proved" and done.status("overflow") == "proved"
+
+
+WIDE, NARROW = "long long p = (long long)row * n + k", "int p = row * n + k"
+
+
+@pytest.mark.parametrize(("place", "beside", "id"), [(NARROW, WIDE, "KIR-G147"), (WIDE, NARROW, ""), (NARROW, NARROW, "KIR-G136"), (WIDE, WIDE, "")])
+def test_an_index_of_32_bits_is_refused_beside_one_of_64_and_else_said(tmp_path: Path, place: str, beside: str, id: str) -> None:
+    """Both have one normal form, and the same values at all sizes that can be run."""
+    for name, text in (("a", place), ("b", beside)):
+        (tmp_path / f"{name}.cu").write_text(SCALE.replace("PLACE", text))
+    mine, other = (kir.read(str(tmp_path / f"{name}.cu")) for name in "ab")
+    if id == "KIR-G147":
+        with pytest.raises(KirError, match="fits its 32 bits at n = ") as refused:
+            kir.judge(mine, against=other, targets=())
+        assert refused.value.diagnostics[0].id == id
+        return
+    require_wide(mine.written, other.written)
+    said = with_widths_said(Verdict(True, "profile", "", "", "", CompileRecord("cuda", True), CorrectnessRecord("", True)), mine.written).correctness
+    assert said is not None and [d.id for d in said.weak] == ([id] if id else [])
+    assert all("fits its 32 bits at" in d.message and d.severity == "warning" for d in said.weak)
+
+
+def test_a_reference_for_small_sizes_alone_asks_for_no_width(tmp_path: Path) -> None:
+    (tmp_path / "a.cu").write_text(SCALE.replace("PLACE", NARROW))
+    (tmp_path / "b.cu").write_text(SCALE.replace("PLACE", WIDE).replace("{ scale<<<", "{ if (m > 1000 || n > 1000) return; scale<<<"))
+    require_wide(*(kir.read(str(tmp_path / f"{name}.cu")).written for name in "ab"))
 
 
 def test_a_program_that_is_given_alone_is_what_is_checked(tmp_path: Path) -> None:
