@@ -581,6 +581,29 @@ def test_a_while_that_steps_by_all_threads_counts(step: str, counts: bool, tmp_p
     assert ("while" not in program_text(read(tmp_path / "k.cu", "k", BINDING))) == counts
 
 
+@pytest.mark.parametrize(("loop", "counts"), [
+    ("int i = 32; while (i != 0) BODY i /= 2; }", True),
+    ("unsigned i = 32; while (i >= 1) BODY i >>= 1; }", True),
+    ("for (int k = 2; k <= 64; k *= 2) for (int i = k / 2; i > 0; i >>= 1) BODY }", True),
+    ("int i = 24; while (i != 0) BODY i /= 2; }", False),             # no power of two
+    ("int i = 32; while (i != 1) BODY i /= 2; }", False),
+    ("int i = 32; while (i != 0) BODY i /= 2; } s[t] += i;", False),  # what is left is looked at
+    ("int i = 32; while (i > 0) BODY if (t == 70) i = 1; i /= 2; }", False),
+])
+def test_a_while_that_halves_counts(loop: str, counts: bool, tmp_path: Path) -> None:
+    body = "{ if (t < i) s[t] += s[t + i]; __syncthreads();"
+    source = HEAD + "  __shared__ float s[64];\n  s[t] = x[t];\n  __syncthreads();\n  " + loop.replace("BODY", body) + "\n  y[t] = s[t];\n}\n"
+    (tmp_path / "k.cu").write_text(source)
+    assert ("while" not in program_text(read(tmp_path / "k.cu", "k", BINDING))) == counts
+    want = X[:64].copy()
+    for first in [1, 2, 4, 8, 16, 32] if "k *= 2" in loop else [24] if "24" in loop else [32]:
+        while first:
+            want[:first] += want[first:2 * first]
+            first //= 2
+    if "!= 1" not in loop:
+        np.testing.assert_array_equal(result(tmp_path, source), want)
+
+
 @pytest.mark.parametrize(("body", "counts"), [
     ("y[i] = x[i] * 2.f;", True),
     ("if (x[i] < 0.f) continue; y[i] = x[i];", False),
