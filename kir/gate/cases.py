@@ -409,8 +409,8 @@ class RelativeCase:
             if one.worst > 1 and self.also is None and (true := self.exactly() if self.exactly is not None else None) is not None:
                 known = np.isfinite(exact.astype(np.float64))  # what is nearer to the true value than the other program is no less right
                 one = close(name, got, exact, np.where(known, true[name], exact), self.rounded.get(name))
-                if one.worst > 1 and got.dtype.kind == "f" and self.exactly and (moved := self.exactly(True)) is not None:
-                    one = ill_conditioned(name, got, exact, true[name], moved[name], self.rounded.get(name))
+                if one.worst > 1 and got.dtype.kind == "f" and self.exactly:
+                    one = ill_conditioned(name, got, exact, true[name], [x[name] for k in (1, 2, 3) if (x := self.exactly(k))], self.rounded.get(name))
             if one.worst > worst.worst or not one.ok:
                 worst = one
             if not one.ok:

@@ -1,5 +1,6 @@
 """Loops that count in a variable of their own, which others follow (`for (long i = k; k < n; k += s, i = k)`, as the loop macros of packages write them)
-or step beside (`for (int a = a0, b = b0; a <= end; a += 32, b += 32 * n)`), and that halve a power of two until nothing is left (`while (i != 0) .. i /= 2`)."""
+or step beside (`for (int a = a0, b = b0; a <= end; a += 32, b += 32 * n)`), and that halve a power of two until
+nothing is left (`while (i != 0) .. i /= 2`)."""
 
 from __future__ import annotations
 
@@ -127,7 +128,8 @@ def _halving(block: list[n.Stmt], k: int, small: frozenset[str]) -> _Found | Non
     first = _power(begun[counter]) if begun is not None else None
     if first is None or any(isinstance(x, n.Jump) and x.kind == "continue" for x in statements(rest)) or any(name in names_changed(x) for x in rest):
         return None
-    if not names_read(first[1]) <= small or any(name in names_read(x) | buffers_named(x) for x in block[k + 1:]) or names_read(first[1]) & {*bound_names(rest), *names_changed(s)}:
+    known = names_read(first[1])
+    if any(name in names_read(x) | buffers_named(x) for x in block[k + 1:]) or not known <= small or known & {*bound_names(rest), *names_changed(s)}:
         return None
     var = n.Var(name, I32)
     rounds = build.add(first[1], 1)

@@ -99,13 +99,13 @@ def test_what_is_small_beside_others_is_right_too_where_the_reference_is(asked: 
 
 @pytest.mark.parametrize(("body", "right"), [
     ("for i in 0..4096\n    s = s + A[4095 - i]", True), ("for i in 0..4095\n    s = s + A[i + 1]", False),
-    ("for i in 0..4096\n    s = s + A[i] * 1.0001", False), ("s = 0.0001", False)])
+    ("for i in 0..4096\n    s = s + A[i] * 1.05", False), ("s = 0.0103", False)])
 def test_a_sum_that_nearly_cancels_is_as_well_known_as_its_terms(body: str, right: bool) -> None:
     """Its one element is so small that its own magnitude says nothing of how far another order of the terms may lead."""
     text = "kir 1\nprogram p\n  in A: f32[4096]\n  out C: f32[1]\nkernel main grid (g: 1) threads 1\n  register s: f32 = 0.0\n  {}\n  C[0] = s\n"
     against, program = (parse_program(text.format(x), "p.kir") for x in ("for i in 0..4096\n    s = s + A[i]", body))
     a = np.random.default_rng(3).standard_normal(4096).astype(np.float32)
-    a[1:] -= (a.astype(np.float64).sum() - 1e-4) / 4095
+    a[1:] -= (a.astype(np.float64).sum() - 1e-2) / 4095
     inputs = {"A": a}
     case = RelativeCase("s", {}, 0, inputs, {}, expected_of(against, inputs, {})[0], exactly=partial(exactly, against, inputs, {}))
     assert case.compare(run(program, dict(case.arrays), {}).outputs).ok == right
