@@ -24,7 +24,7 @@ from .output.first_guesses import guessed
 from .output.fragments import joined
 from .output.ladders import rolled
 from .output.loop_distribution import distributed, guarded
-from .output.restarts import restarted
+from .output.restarts import bordered, restarted
 from .output.vectorization import piecewise, vectorized
 from .output.warp_roles import with_roles
 from .reader import reading
@@ -320,7 +320,7 @@ def _body(r: Reading, p: Parameters, fn: Function, scope: Scope, geometry: Geome
     if any(isinstance(x, n.Opaque) for s in body for x in walk(s)):
         return unmarked(joined(body))
     body = _settled(joined(body), r, apart)
-    body = guessed(_settled(rolled(guarded(distributed(vectorized(body), r.m.fresh)), r.m.fresh), r, apart))
+    body = bordered(guessed(_settled(rolled(guarded(distributed(vectorized(body), r.m.fresh)), r.m.fresh), r, apart)), frozenset())
     if not may_have_roles(body):
         return unmarked(body)
 

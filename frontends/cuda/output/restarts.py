@@ -1,4 +1,5 @@
-"""Variables that begin again at a literal, as a sum for one thing and then for another: a variable of its own from there on."""
+"""Variables that begin again at a literal, as a sum for one thing and then for another: a variable of its own from there on. And names for a thread's place
+in a tile with a border (`int lx = threadIdx.x + 1`): written out, since what is read beside it is a place of its own (`s[lx - 1]`)."""
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -6,7 +7,8 @@ from dataclasses import replace
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.visit import buffers_named, statements, substitute_buffers
+from kir.ir.types import I32
+from kir.ir.visit import buffers_named, names_read, statements, substitute, substitute_buffers, walk
 
 
 def restarted(body: n.Block, fresh: Callable[[str], str]) -> n.Block:
@@ -23,6 +25,32 @@ def restarted(body: n.Block, fresh: Callable[[str], str]) -> n.Block:
                 out[j:] = [n.Alloc(own, x.value, origin=x.origin), *(substitute_buffers(y, {s.buffer.name: own}) for y in out[j + 1:])]
                 return restarted(tuple(out), fresh)
     return tuple(out)
+
+
+def bordered(body: n.Block, own: frozenset[str]) -> n.Block:
+    """The block with each name for a thread's place in a tile, plus a literal, written out. `own` are the names of what is another number in each thread."""
+    out: list[n.Stmt] = []
+    values: dict[str, n.Expr] = {}
+    for s in body:
+        if values:
+            s = substitute(s, values)
+        if isinstance(s, n.For) and s.kind == "thread":
+            s = replace(s, body=bordered(s.body, own | {s.var.name}))
+        elif isinstance(s, n.Let) and len(s.names) == 1 and s.value.type == I32 and names_read(s.value) & own and not any(
+                isinstance(x, (n.Load, n.Call, n.Select)) for x in walk(s.value)):
+            if _is_bordered(s.value):
+                values[s.names[0]] = s.value
+                continue
+            own |= {s.names[0]}
+        out.append(s)
+    return tuple(out)
+
+
+def _is_bordered(e: n.Expr) -> bool:
+    """Whether a number is a name, a quotient or a remainder, and a literal more."""
+    terms = build.polynomial(e)
+    more = [m for m in terms if m]
+    return len(terms) == 2 and len(more) == 1 and len(more[0]) == 1 and terms[more[0]] == 1
 
 
 def _inside(s: n.Stmt, fresh: Callable[[str], str]) -> n.Stmt:
