@@ -66,9 +66,12 @@ from kir.rewrite.match import counting, fresh_var, from_zero, matched, matched_a
 from kir.rewrite.match.independence import independent, order_free
 from kir.rewrite.match.thread_team import ThreadTeam, is_call, whole_team
 
+from ..grid.groups_per_cta import GroupsPerCta
 from ..reductions.partition_reduction import PartitionReduction
 from ._barrier_phases import Items, Nest, Unit, with_barriers
 
+PARTS = (2, 4, 8, 16)
+"""Threads of a CTA that is less than a warp."""
 NONE = (-1,)
 """No loop is shared."""
 
@@ -95,7 +98,10 @@ def _judged(program: n.Program, site: Site, rule: object) -> Verdict:
 
 
 def _whole_warps(program: n.Program, site: Site, context: Context) -> Verdict:
-    return whole_warps(params_as(site, SpreadThreads).threads, context)
+    threads = params_as(site, SpreadThreads).threads
+    if threads in PARTS:  # the first step to several such groups in a CTA
+        return proved(f"{threads} threads are a part of a warp")
+    return whole_warps(threads, context)
 
 
 @dataclass(frozen=True)
@@ -172,6 +178,8 @@ class SpreadThreads(Pass):
             return None
         if _reduces(program, team):
             return Miss("its threads share a reduction, which goes first")
+        if isinstance(GroupsPerCta().match_inverse(program, path, node), tuple):
+            return Miss("its threads are groups, a place along the grid each, which come apart first")
         found: dict[tuple[int, ...], Site] = {}
         reason = ""
         for whole in (False, True):
