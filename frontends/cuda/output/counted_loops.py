@@ -5,6 +5,7 @@ nothing is left (`while (i != 0) .. i /= 2`)."""
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 
 from kir.base.dataclass import dataclass
 from kir.ir import build
@@ -67,8 +68,10 @@ class _Found:
 
 def _counting(block: list[n.Stmt], k: int, positive: frozenset[str]) -> _Found | None:
     s = block[k]
-    if not (isinstance(s, n.While) and isinstance(s.cond, n.Binary) and s.cond.op in ("lt", "le") and (counter := _scalar(s.cond.a)) is not None):
+    bounds = _bounds(s.cond) if isinstance(s, n.While) else None
+    if bounds is None or not isinstance(s, n.While):
         return None
+    counter, ends = bounds
     at = _tail(s.body, counter)
     rest, steps, followers = s.body[:at], dict[n.Buffer, n.Expr](), list[n.Buffer]()
     for x in s.body[at:]:
@@ -80,10 +83,10 @@ def _counting(block: list[n.Stmt], k: int, positive: frozenset[str]) -> _Found |
         else:
             return None
     names = frozenset(b.name for b in (*steps, *followers))
-    if counter not in steps or len(names) != len(s.body) - at or (s.cond.op == "le" and counter.dtype.name != "i32"):
+    if counter not in steps or len(names) != len(s.body) - at:
         return None
     changed = {*names, *(name for x in rest for name in names_changed(x)), *bound_names(rest)}
-    known = (*steps.values(), s.cond.b)
+    known = (*steps.values(), *ends)
     if not _is_positive(steps[counter], positive) or any((names_read(e) | buffers_named(e)) & changed or _reads_memory(e) for e in known):
         return None
     if any(names_changed(x) & names for x in rest) or any(isinstance(x, n.Jump) and x.kind == "continue" for x in statements(rest)):
@@ -91,7 +94,7 @@ def _counting(block: list[n.Stmt], k: int, positive: frozenset[str]) -> _Found |
     begun = _begun(block[:k], counter, [*steps], followers)
     if begun is None or any(names & (names_read(x) | buffers_named(x)) for x in block[k + 1:]):
         return None
-    end = build.add(s.cond.b, 1) if s.cond.op == "le" else s.cond.b
+    end = reduce(lambda a, b: build.binary("min", a, b), ends)
     var = n.Var(counter.name, counter.dtype)
     values: dict[str, n.Expr] = dict.fromkeys((counter.name, *(b.name for b in followers)), var)
     loop = n.For(var, begun[counter], end, steps[counter], (), label=s.label, origin=s.origin)
@@ -108,6 +111,27 @@ def _counting(block: list[n.Stmt], k: int, positive: frozenset[str]) -> _Found |
     if any(names & buffers_named(x) for x in made):
         return None
     return _Found(replace(loop, body=made), names)
+
+
+def _bounds(cond: n.Expr) -> tuple[n.Buffer, list[n.Expr]] | None:
+    """The scalar that a condition bounds from above, and the ends before which it must stay: several where as many bounds hold together."""
+    parts = [cond]
+    while (both := next((x for x in parts if isinstance(x, n.Binary) and x.op == "and"), None)) is not None:
+        k = parts.index(both)
+        parts[k:k + 1] = [both.a, both.b]
+    counter = next((b for x in parts if isinstance(x, n.Binary) and (b := _scalar(x.a)) is not None), None)
+    ends: list[n.Expr] = []
+    for x in parts:
+        if counter is None or not isinstance(x, n.Binary) or x.op not in ("lt", "le") or (x.op == "le" and counter.dtype.name != "i32"):
+            return None
+        if len(parts) > 1 and not x.a.type == x.b.type == counter.dtype:
+            return None
+        more = build.sub(x.a, n.Load(n.Region(counter))) if _scalar(x.a) != counter else None
+        if more is not None and (counter.dtype != I32 or x.a.type != I32 or counter.name in buffers_named(more)):
+            return None
+        end = x.b if more is None else build.sub(x.b, more)
+        ends.append(build.add(end, 1) if x.op == "le" else end)
+    return (counter, ends) if counter is not None else None
 
 
 def _is_small(s: n.For) -> bool:
