@@ -112,7 +112,10 @@ class JoinLoads(Pass):
             over = _is_over(node, vector) and any(x in self.elements(vector, node) for x in walk(node))
             return Site(path, self) if over else Miss("it is no loop over the elements")
         read = {x for x in _evaluated(node) if x in self.elements(vector)}
-        return Site(path, self) if len(read) == len(self.elements(vector)) else Miss("the statement does not read each of its elements")
+        missing = len(self.elements(vector)) - len(read)
+        if missing and (len(read) < 2 or not _is_there(vector)):
+            return Miss("the statement does not read each of its elements, and the others may not be there")
+        return Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The vector under a name, and its elements from there on."""
@@ -188,6 +191,13 @@ def _is_wide(x: n.Load) -> bool:
     return (x.at.buffer.space in ("global", "register") and isinstance(x.type, TileType) and isinstance(last, n.Span) and last.step == 1
             and last.extent in WIDTHS and x.mask is None and not x.clip
             and all(isinstance(i, n.Expr) and not isinstance(i.type, TileType) for i in x.at.index[:-1]))
+
+
+def _is_there(vector: n.Load) -> bool:
+    """Whether all elements of a wide load are inside the tensor's last axis, as literals say, wherever one of them is."""
+    last, extent = vector.at.index[-1], build.int_value(vector.at.buffer.shape[-1])
+    lo = build.int_value(last.lo) if isinstance(last, n.Span) else None
+    return isinstance(last, n.Span) and isinstance(last.extent, int) and lo is not None and extent is not None and 0 <= lo and lo + last.extent <= extent
 
 
 def _is_over(s: Place, vector: n.Load) -> bool:
