@@ -68,6 +68,7 @@ from kir.rewrite.match.thread_team import ThreadTeam, is_call, whole_team
 
 from ..grid.groups_per_cta import GroupsPerCta
 from ..reductions.partition_reduction import PartitionReduction
+from ..reductions.shared_tree import SharedTree
 from ._barrier_phases import Items, Nest, Unit, with_barriers
 
 PARTS = (2, 4, 8, 16)
@@ -178,6 +179,9 @@ class SpreadThreads(Pass):
             return None
         if _reduces(program, team):
             return Miss("its threads share a reduction, which goes first")
+        if any(isinstance(SharedTree().match_inverse(program, (*team.path, "body", i), s), Site) for i, s in enumerate(team.loop.body)
+               if isinstance(s, n.Store)):
+            return Miss("its threads reduce in a tree, which goes first")
         if isinstance(GroupsPerCta().match_inverse(program, path, _unpadded(node)), tuple):
             return Miss("its threads are groups, a place along the grid each, which come apart first")
         found: dict[tuple[int, ...], Site] = {}
