@@ -197,7 +197,7 @@ def _is_there(vector: n.Load) -> bool:
     """Whether all elements of a wide load are inside the tensor's last axis, as literals say, wherever one of them is."""
     last, extent = vector.at.index[-1], build.int_value(vector.at.buffer.shape[-1])
     lo = build.int_value(last.lo) if isinstance(last, n.Span) else None
-    return isinstance(last, n.Span) and isinstance(last.extent, int) and lo is not None and extent is not None and 0 <= lo and lo + last.extent <= extent
+    return isinstance(last, n.Span) and isinstance(last.extent, int) and lo is not None and extent is not None and lo >= 0 and lo + last.extent <= extent
 
 
 def _is_over(s: Place, vector: n.Load) -> bool:
