@@ -75,8 +75,10 @@ def _begins(s: n.Stmt, b: n.Buffer) -> bool:
 
 
 def _is_folded(block: list[n.Stmt], b: n.Buffer) -> bool:
-    """Whether a loop of a block is the first that changes a scalar there: what comes before does not use it."""
+    """Whether a loop of a block is the first that changes a scalar there: what comes before does not use it. One over shared memory goes on with what threads
+    have found, and its scalar is theirs."""
     first = next((s for s in block if b.name in buffers_named(s)), None)
     if isinstance(first, n.If) and not first.orelse and b.name not in buffers_named(first.cond):
         return _is_folded([*first.then], b)
-    return isinstance(first, n.For) and any(isinstance(x, n.Store) and x.at == n.Region(b) for x in statements(first.body))
+    return isinstance(first, n.For) and any(isinstance(x, n.Store) and x.at == n.Region(b) for x in statements(first.body)) and not any(
+        isinstance(x, n.Load) and x.at.buffer.space == "shared" for x in walk(first))
