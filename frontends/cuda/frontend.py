@@ -22,7 +22,7 @@ from kir.surface.launches.record import HostLaunch, Specialization
 from kir.surface.launches.values import Value as HostValue
 
 from .kernel import read_kernel
-from .launch.arguments import compile_time, named_arguments
+from .launch.arguments import compile_time, named_arguments, with_members
 from .launch.binding_skeleton import UNKNOWN, skeleton
 from .launch.dispatch import Written
 from .launch.entries import cuda_calls, cuda_launches
@@ -220,7 +220,7 @@ class CudaFrontend:
                  for k, v in compile_time(fn, launch).items()}
         more = {k: UNKNOWN for k in metas if k not in skeleton.metas and k not in {p.name for p in fn.params or ()}}
         tensors = {k: replace(t, role="" if fn.params else t.role) for k, t in skeleton.tensors.items()}
-        whole = skeleton.changed(metas={**skeleton.metas, **more}, tensors=tensors)
+        whole = with_members(skeleton.changed(metas={**skeleton.metas, **more}, tensors=tensors), fn, launch)
         return assembled(whole, launch, named_arguments(fn, launch), metas)
 
     def _roles(self, source: Path, fn: Function) -> dict[str, str]:

@@ -24,6 +24,7 @@ from .output.first_guesses import guessed
 from .output.fragments import joined
 from .output.ladders import rolled
 from .output.loop_distribution import distributed, guarded
+from .output.restarts import bordered, restarted
 from .output.vectorization import piecewise, vectorized
 from .output.warp_roles import with_roles
 from .reader import reading
@@ -319,7 +320,7 @@ def _body(r: Reading, p: Parameters, fn: Function, scope: Scope, geometry: Geome
     if any(isinstance(x, n.Opaque) for s in body for x in walk(s)):
         return unmarked(joined(body))
     body = _settled(joined(body), r, apart)
-    body = guessed(_settled(rolled(guarded(distributed(vectorized(body), r.m.fresh)), r.m.fresh), r, apart))
+    body = bordered(guessed(_settled(rolled(guarded(distributed(vectorized(body), r.m.fresh)), r.m.fresh), r, apart)), frozenset())
     if not may_have_roles(body):
         return unmarked(body)
 
@@ -336,7 +337,7 @@ def _settled(body: n.Block, r: Reading, apart: frozenset[str]) -> n.Block:
     g = r.geometry
     sizes = frozenset(w for k, w in g.words.items() if k in BLOCK or k.startswith("grid_"))
     extents = frozenset(x.name for x in (*g.block, *map(g.extent, range(3))) if isinstance(x, n.Var))
-    return joined(tidied(promoted(counted(tidied(body, apart), sizes | extents), frozenset(r.m.taken)), apart))
+    return joined(tidied(promoted(restarted(counted(tidied(body, apart), sizes | extents), r.m.fresh), frozenset(r.m.taken)), apart))
 
 
 def _initialized(allocs: list[n.Stmt], body: list[n.Stmt], geometry: Geometry) -> tuple[list[n.Stmt], list[n.Stmt]]:

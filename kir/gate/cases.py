@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error
 from kir.gate.goals import predicted
-from kir.gate.inputs.close import beyond, close, precise, rounded_to
+from kir.gate.inputs.close import beyond, close, ill_conditioned, precise, rounded_to
 from kir.gate.inputs.extremes import extremes
 from kir.gate.inputs.kinds import APART, BESIDE, BLOCKS, KINDS, NOTHING, OTHER, PEAKED, PLACED_STEPS, QUARTERS, STRANGE_STEPS, WHOLE
 from kir.gate.inputs.magnitudes import MOST_ELEMENTS_BITS, magnitudes
@@ -372,7 +372,6 @@ def elements_of(problem: Problem, s: Shape) -> int:
 
 
 # ---------------------------------------------------------------------------------------------------- another program as the reference
-
 @dataclass(frozen=True)
 class RelativeCase:
     """Random inputs, judged by what another program makes of them: `expected`, and `also` what else it may make
@@ -390,8 +389,8 @@ class RelativeCase:
     """Relative rounding of outputs that the other program rounds to a narrower dtype than theirs (see `rounded_to`)."""
     precise: frozenset[str] = frozenset()
     """Outputs of which the other program gives each element to its own last bits (see `close`)."""
-    exactly: Callable[[], Mapping[str, Array] | None] | None = None
-    """What the other program gives without rounding, where that is meant (see `kir.gate.operands`)."""
+    exactly: Callable[..., Mapping[str, Array] | None] | None = None
+    """What the other program gives without rounding, where that is meant (see `kir.gate.operands`), of its inputs or of ones moved in their last bits."""
 
     @property
     def arrays(self) -> Mapping[str, Array]:
@@ -409,6 +408,8 @@ class RelativeCase:
                         self.also is None and name in self.precise)
             if one.worst > 1 and (true := self.exactly() if self.exactly is not None else None) is not None:  # what is nearer to that is no less right
                 one = close(name, got, exact, beyond(got, exact, None if self.also is None else self.also[name], true[name]), self.rounded.get(name))
+                if one.worst > 1 and self.also is None and got.dtype.kind == "f" and self.exactly:
+                    one = ill_conditioned(name, got, exact, true[name], [x[name] for k in (1, 2, 3) if (x := self.exactly(k))], self.rounded.get(name))
             if one.worst > worst.worst or not one.ok:
                 worst = one
             if not one.ok:

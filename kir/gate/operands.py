@@ -25,6 +25,8 @@ Array = NDArray[Any]
 
 COARSE = {"tanh_approx": "tanh", "sin_approx": "sin", "cos_approx": "cos"}
 """Approximations whose errors a comparison of programs tells from rounding, and the functions that they stand for."""
+SWAY = 2.0**-22
+"""By which share of itself an input is moved where it is asked how well its numbers determine a result."""
 
 MOVES = frozenset({"trans", "expand", "broadcast", "pick"})
 """Calls that give what they are given, at other places."""
@@ -70,9 +72,12 @@ def in_full(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[st
         return run(program, {k: v.copy() for k, v in arrays.items()}, {**scalars}).outputs
 
 
-def exactly(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, int | float]) -> Mapping[str, Array] | None:
+def exactly(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, int | float], moved: int = 0) -> Mapping[str, Array] | None:
     """The outputs of a program without rounding: of one in f32, or whose results alone are narrower. One that rounds on the way to a narrower dtype
-    means to, and has none."""
+    means to, and has none. `moved`: each input in f32 is `SWAY` of itself larger or smaller, by chance of that seed."""
+    if moved:
+        chance = np.random.default_rng(moved)
+        arrays = {k: v * (1 + SWAY * chance.choice((-1, 1), v.shape)) if v.dtype.kind == "f" and v.dtype.itemsize >= 4 else v for k, v in arrays.items()}
     return None if once(program, "_rounds", lambda: any(_rounds(k, _results(program)) for k in program.kernels)) else in_f64(program, arrays, scalars)
 
 

@@ -72,7 +72,8 @@ def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
 @dataclass(frozen=True)
 class WarpsPerCta(Pass):
     """`warps` neighbors along the grid axis number `axis` share a CTA. `named`: each warp's place along it has a name, by which it goes. `by_threads`: the grid
-    is said in threads, 32 for each place. A shared array of a warp becomes one of all warps: `rows`: with an axis for them in front, else end to end."""
+    is said in threads, 32 for each place. A shared array of a warp becomes one of all warps: `rows`: with an axis for them in front, else end to end.
+    `met`: the CTA's threads meet at barriers, which become those of a warp."""
 
     intent: ClassVar[str] = "multi-threaded-block"
     catalogue: ClassVar[tuple[int, ...]] = (48,)
@@ -87,14 +88,17 @@ class WarpsPerCta(Pass):
     named: bool = False
     by_threads: bool = False
     rows: bool = False
+    met: bool = False
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a kernel whose CTAs are one warp, without barriers of a CTA's own."""
         loop = _team(node, WARP)
         if loop is None or not isinstance(node, n.Kernel) or self.axis >= len(node.grid) or self.warps < 2:
             return None
-        if any(is_call(s, "barrier") or (isinstance(s, n.Jump) and s.kind == "return") for s in statements(loop.body)):
+        if any((is_call(s, "barrier") and not self.met) or (isinstance(s, n.Jump) and s.kind == "return") for s in statements(loop.body)):
             return Miss("a barrier, or an exit, is that of the whole CTA")
+        if self.met and (_calls(loop, "warp_sync") or not _calls(loop, "barrier")):
+            return Miss("its lanes meet as a warp already, or not at all")
         if build.is_const(node.grid[self.axis].extent, 1):
             return Miss("the axis has one element")
         if any(isinstance(x, n.Binary) and x.op in ("floordiv", "mod") and x.a == loop.var for x in walk(loop)):
@@ -113,6 +117,7 @@ class WarpsPerCta(Pass):
         name = n.Let((fresh("kept", names_in(program, kernel)),), at)
         place = n.Var(name.names[0], at.type) if self.named else at
         body: n.Block = tuple(substitute(s, {axis.name: place, loop.var.name: build.mod(loop.var, WARP)}) for s in loop.body)
+        body = _meeting(body, "barrier", "warp_sync") if self.met else body
         slices = {b: self._whole(b) for b in _shared(kernel)}
         body = tuple(transform(s, self._into(slices, loop.var)) for s in body)
         if not divides(self.warps, axis.extent, program.facts):
@@ -155,8 +160,9 @@ class WarpsPerCta(Pass):
         if loop is None or not isinstance(node, n.Kernel) or threads is None:
             return None
         rows = (False, True) if _shared(node) else (False,)
-        items = (WarpsPerCta(threads // WARP, k, named, by_threads, row) for k in range(len(node.grid)) for named in (False, True)
-                 for by_threads in (False, True) for row in rows)
+        waits = (_calls(loop, "warp_sync") and not _calls(loop, "barrier"),)
+        items = (WarpsPerCta(threads // WARP, k, named, by_threads, row, met) for k in range(len(node.grid)) for named in (False, True)
+                 for by_threads in (False, True) for row in rows for met in waits)
         return tuple(Site(path, item) for item in items if item._single(program, node, loop) is not None) or Miss(
             "its warps differ in more than their place along a grid axis")
 
@@ -190,6 +196,7 @@ class WarpsPerCta(Pass):
         if any({tile.name, loop.var.name} & names_read(s) for s in body):
             return None
         made = tuple(substitute(s, {own.name: loop.var}) for s in body)
+        made = _meeting(made, "warp_sync", "barrier") if self.met else made
         return axis, replace(loop, hi=build.const(WARP), body=made), slices
 
     def _items(self, extent: n.Expr) -> n.Expr | None:
@@ -242,6 +249,18 @@ class WarpsPerCta(Pass):
         loop = matched(_team(kernel, self.warps * WARP))
         axis, single, slices = matched(self._single(program, kernel, loop))
         return self._made(program, site, axis, WARP, single, slices)
+
+
+def _calls(loop: n.For, name: str) -> bool:
+    """Whether the threads call something as a statement."""
+    return any(is_call(s, name) for s in statements(loop.body))
+
+
+def _meeting(body: n.Block, old: str, new: str) -> n.Block:
+    """The statements, with what threads wait at called otherwise."""
+    def leave(_: n.Node, made: n.Node) -> n.Node:
+        return replace(made, call=replace(made.call, fn=new)) if isinstance(made, n.Eval) and is_call(made, old) else made
+    return tuple(transform(s, leave) for s in body)
 
 
 def _team(node: Place, threads: int | None) -> n.For | None:

@@ -140,9 +140,9 @@ def warps_at(block: n.Block, i: int, t: n.Var) -> Warps | None:
     else:
         return None
     loop: n.Stmt | None = block[i + 1] if i + 1 < len(block) else None
-    by = _first_warp(loop, t)
+    by, more = _first_warp(loop, t), isinstance(loop, n.If) and len(loop.then) > 1
     if isinstance(loop, n.If):
-        loop = loop.then[0] if by and len(loop.then) == 1 else None
+        loop = loop.then[0] if by else None
     if not isinstance(loop, n.For) or loop.kind != "serial" or len(loop.body) != 2 or not isinstance(value, n.Load) or not value.at.buffer.shape:
         return None
     for down in (False, True):
@@ -153,7 +153,7 @@ def warps_at(block: n.Block, i: int, t: n.Var) -> Warps | None:
             count = _values(value)
             made = Exchange(value.at.buffer, build.const(0), result, "", result, fresh_, ladder[1], build.const(0), count or 0)
             for zero in (False, True) if ladder[1] == "max" and value.mask is not None else (False,):
-                item = WarpFold(ladder[2], lanes, down, "ladder" if by else "", by or "warp", zero)
+                item = WarpFold(ladder[2], lanes, down, "ladder" if by else "", by or "warp", zero, more)
                 if count is not None and value == item.own(made, t):
                     return Warps(made, item, 2)
     return None
@@ -263,7 +263,7 @@ class WarpFold(Pass):
             return Miss("its result is declared with it, and would not outlive the branch")
         if (self.by == "lanes") > (self.around == "both" and self.lanes == "threads" and found[0].count in (2, 4, 8, 16)) or self.among > (self.by == "lanes"):
             return Miss("its values are not those of the first few threads, one each")
-        if self.more and not (self.around == "both" and at < len(block) and isinstance(behind := block[at], n.If) and not behind.orelse
+        if self.more and not (self.around and at < len(block) and isinstance(behind := block[at], n.If) and not behind.orelse
                               and not behind.static and behind.cond == _is_first(team.thread, self.by, found[0].count)):
             return Miss("no branch of the same threads stands behind it")
         if self.zero and (found[0].op != "max" or (found[0].count == WARP and self.lanes == "each")):
@@ -286,10 +286,10 @@ class WarpFold(Pass):
                 n.Store(place, build.binary(made.op, whole(made.result), other)))
         first: n.Stmt = n.Alloc(made.result, own, label=block[i].label) if made.fresh else n.Store(place, own, label=block[i].label)
         ladder: n.Stmt = counting(s, width.bit_length() - 1, body)
-        if self.around == "ladder":
-            ladder = n.If(_is_first(t, self.by), (ladder,))
         behind = block[i + size] if self.more else None
         more: n.Block = behind.then if isinstance(behind, n.If) else ()
+        if self.around == "ladder":
+            ladder = n.If(_is_first(t, self.by), (ladder, *more))
         stmts: n.Block = (n.If(_is_first(t, self.by, made.count), (first, ladder, *more)),) if self.around == "both" else (first, ladder)
         return edited(program, site.path, stmts, 0, size + self.more)
 
@@ -312,4 +312,6 @@ class WarpFold(Pass):
         stmts: n.Block = (replace(first, label=label), *rest)
         if found.item.more and isinstance(inner, n.If):
             stmts = (*stmts, replace(inner, then=inner.then[2:]))
+        elif found.item.more and isinstance(branch := block[i + 1], n.If):
+            stmts = (*stmts, replace(branch, then=branch.then[1:]))
         return edited(program, site.path, stmts, 0, found.size)

@@ -54,7 +54,7 @@ from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import DType, TileType
-from kir.ir.visit import names_read, once, statements, transform, walk
+from kir.ir.visit import names_read, once, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, node_at
 from kir.rewrite.match import block_and_index, edited, fresh_at, from_zero, loads_of, matched, matched_as, regions_of, sibling
@@ -161,13 +161,15 @@ def _inside(block: n.Block, i: int, at: n.Region) -> bool:
 
 @dataclass(frozen=True)
 class KeepStored(Pass):
-    """No parameters: the site is the store."""
+    """The site is the store. `named`: what is kept is a value with a name, not a private array or scalar that begins with it."""
 
     intent: ClassVar[str] = "promote-scratch"
     catalogue: ClassVar[tuple[int, ...]] = (5, 84)
     claim: ClassVar[str] = "What a thread has just stored is still in its registers, and needs no trip to memory and back."
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P840", "validity", "aliasing", "nothing writes the place before it is read back", _still_there),)
+
+    named: bool = False
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a thread's store (or loop that stores the elements of a vector) that statements after it read back."""
@@ -181,6 +183,9 @@ class KeepStored(Pass):
         block, i = block_and_index(program, path)
         if not any(_reads(s, home.at) for s in block[i + 1:]):
             return None
+        if self.named and (home.var is not None or isinstance(home.value, (n.Var, n.Const, n.Load)) or any(
+                isinstance(x, n.Load) and x.at != home.at and _kept(x, home.at, None) is not None for s in block[i + 1:] for x in walk(s))):
+            return Miss("what is read back is not what was stored as a whole, or it has a name already")
         if not _inside(block, i, home.at):
             return Miss("elements are read back that are not known to be those that were stored")
         return Site(path, self)
@@ -190,6 +195,11 @@ class KeepStored(Pass):
         node, i = node_at(program, site.path), int(site.path[-1])
         assert isinstance(node, (n.Store, n.For))
         home = matched(_home(node))
+        if self.named:
+            kept, place = n.Var(fresh_at(program, site.path, f"{home.at.buffer.name}_own"), home.value.type), n.Load(home.at)
+            after = (transform(s, lambda old, new: kept if old == place else new) for s in block_at(program, site.path)[i + 1:])
+            return edited(program, site.path, (n.Let((kept.name,), home.value), home.storing(node, kept), *after), 0, None,
+                          hints={site.path: (sibling(site.path, 1),)})
         shape = home.at.type.shape if isinstance(home.at.type, TileType) else ()
         name = fresh_at(program, site.path, f"{home.at.buffer.name}_own")
         own = n.Buffer(name, home.at.buffer.dtype, tuple(build.const(d) for d in shape if isinstance(d, int)), "register")
@@ -202,7 +212,9 @@ class KeepStored(Pass):
         return edited(program, site.path, made, 0, None, hints={site.path: (sibling(site.path, 1),)})
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a private array that begins with a value, is stored as a whole, and otherwise only read."""
+        """At a private array or a name that has a value from the beginning, is stored as a whole, and otherwise only read."""
+        if isinstance(node, n.Let):
+            return Site(path, KeepStored(True)) if _is_kept_by_name(program, path, node) else None
         if not (isinstance(node, n.Alloc) and node.buffer.space == "register" and node.init is not None) or team_at(program, path) is None:
             return None
         b, (block, i) = node.buffer, block_and_index(program, path)
@@ -224,8 +236,12 @@ class KeepStored(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The store, and reads of what it wrote."""
-        node, i, at = node_at(program, site.path), int(site.path[-1]), int(site.captures["home"])
-        block = block_at(program, site.path)
+        node, i, block = node_at(program, site.path), int(site.path[-1]), block_at(program, site.path)
+        if isinstance(node, n.Let):
+            store = matched_as(block[i + 1], n.Store)
+            after = (substitute(s, {node.names[0]: n.Load(store.at)}) for s in block[i + 2:])
+            return edited(program, site.path, (replace(store, value=node.value), *after), 0, None)
+        at = int(site.captures["home"])
         home = matched(_home(block[at]))
         assert isinstance(node, n.Alloc) and node.init is not None
         *outer, last = home.at.index
@@ -241,3 +257,14 @@ class KeepStored(Pass):
         made = home.storing(block[at], element(node.init, [home.var]) if home.var is not None else node.init)
         rest = [transform(s, leave) for k, s in enumerate(block[i + 1:], i + 1) if k != at]
         return edited(program, site.path, (made, *rest), 0, None)
+
+
+def _is_kept_by_name(program: n.Program, path: Path, s: n.Let) -> bool:
+    """Whether a name's value is stored next, and what is read afterwards."""
+    block, i = block_and_index(program, path)
+    store = block[i + 1] if i + 1 < len(block) else None
+    if team_at(program, path) is None or len(s.names) != 1 or not isinstance(store, n.Store) or not is_pure(s.value) or isinstance(s.value, (n.Load, n.Const)):
+        return False
+    name, home = s.names[0], _home(store)
+    return home is not None and home.value == n.Var(name, s.value.type) and name not in {y for e in home.at.index for y in names_read(e)} and (
+        store.at.type == s.value.type) and any(name in names_read(x) for x in block[i + 2:])

@@ -43,6 +43,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import reduce
 from typing import ClassVar
 
 from kir.analysis import Aliases
@@ -92,6 +93,8 @@ def _there(program: n.Program, site: Site, found: Template, item: StageByThreads
     """Whether each element that a thread brings exists."""
     if found.load.clip:
         return proved("the copy stops at the edges of the tensor")
+    if item.guarded:
+        return proved("what does not exist is not brought, and nobody reads it")
     known = Facts.at(program, site.path)
     for k, extent in enumerate(item.shape[::-1] if item.turned else item.shape):
         known = known.ranging(hole(k), build.const(0), build.const(extent))
@@ -107,7 +110,8 @@ def _there(program: n.Program, site: Site, found: Template, item: StageByThreads
 class StageByThreads(Pass):
     """`value` is the text of the load, `%0` and `%1` standing for the place along each staged axis; `shape` are the extents of the array, one element
     for each thread; `turned`: its axes are those of the tensor the other way round. Threads are distributed along its rows, with `columns` along its
-    columns. `meet`: barriers come in before the first read and, in a loop, behind the last; otherwise those that are there do."""
+    columns. `meet`: barriers come in before the first read and, in a loop, behind the last; otherwise those that are there do. `guarded`: a thread whose
+    element lies behind the tensor's end brings nothing."""
 
     intent: ClassVar[str] = "stage-shared"
     catalogue: ClassVar[tuple[int, ...]] = (2,)
@@ -121,6 +125,7 @@ class StageByThreads(Pass):
     turned: bool = False
     columns: bool = False
     meet: bool = False
+    guarded: bool = False
 
     def places(self, t: n.Var) -> tuple[n.Expr, ...]:
         """The place in the array that a thread fills."""
@@ -154,6 +159,9 @@ class StageByThreads(Pass):
         extents = self.shape[::-1] if self.turned else self.shape
         if not any(True for _ in staged_reads(program, path, found, extents)):
             return Miss("no read is known to be of these elements")
+        own = self.places(team.thread)
+        if self.guarded and (found.load.clip or found.load.mask is not None or _exists(found.at(own[::-1] if self.turned else own), team) is None):
+            return Miss("the tensor has all that is brought, or is asked for it already")
         if self.meet and any(isinstance(s, n.Eval) and is_call(s, "barrier") for s in block_at(program, path)):
             return Miss("its threads synchronize already")
         return Site(path, self)
@@ -168,7 +176,10 @@ class StageByThreads(Pass):
         extents = self.shape[::-1] if self.turned else self.shape
         inside = {x: place[::-1] if self.turned else place for _, x, place in staged_reads(program, site.path, found, extents)}
         own = self.places(team.thread)
-        store = n.Store(build.region(made, *own), found.at(own[::-1] if self.turned else own))
+        load = found.at(own[::-1] if self.turned else own)
+        store: n.Stmt = n.Store(build.region(made, *own), load)
+        if self.guarded:
+            store = n.If(matched(_exists(load, team)), (store,))
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
             return n.Load(build.region(made, *inside[old])) if isinstance(old, n.Load) and old in inside else new
@@ -179,13 +190,20 @@ class StageByThreads(Pass):
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a thread's store of one element of a tensor to an array that is only read, behind a barrier in the same block."""
-        team = team_at(program, path)
+        team, guard = team_at(program, path), None
+        if isinstance(node, n.If) and len(node.then) == 1 and not node.orelse and not node.static:
+            guard, node = node.cond, node.then[0]
         if team is None or not (isinstance(node, n.Store) and node.at.buffer.space == "shared" and node.mask is None and isinstance(node.value, n.Load)):
             return None
         made = _filled(node, team)
         if made is None:
             return Miss("it does not bring one element of a tensor for each thread")
         item, found = made
+        if guard is not None:
+            assert isinstance(node.value, n.Load)
+            if guard != _exists(node.value, team):
+                return Miss("a branch around it asks for something else than whether the element is there")
+            item = replace(item, guarded=True)
         (block, i), name = block_and_index(program, path), node.at.buffer.name
         others = {b for s in block for b in buffers_named(s) if b != name and any(
             isinstance(a, n.Alloc) and a.buffer.space == "shared" and a.buffer.name == b for a in kernel_of(program, path).body)}
@@ -204,7 +222,8 @@ class StageByThreads(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Reads where the elements are."""
         (block, i), found = block_and_index(program, site.path), site.captures["template"]
-        store = matched_as(block[i], n.Store)
+        first = block[i]
+        store = matched_as(first.then[0] if isinstance(first, n.If) else first, n.Store)
         assert isinstance(found, Template)
         b = store.at.buffer
 
@@ -222,6 +241,13 @@ class StageByThreads(Pass):
         """The bytes of the array."""
         found = self.template(program, site.path)
         return Effect() if found is None else Effect(shared_bytes=math.prod(self.shape) * found.load.at.buffer.dtype.bytes)
+
+
+def _exists(load: n.Load, team: ThreadTeam) -> n.Expr | None:
+    """Whether the element that a thread brings lies before its tensor's end, along the axes that the thread's number moves it along."""
+    parts = [build.compare("lt", i, d) for i, d in zip(load.at.index, load.at.buffer.shape, strict=True)
+             if isinstance(i, n.Expr) and team.thread.name in names_read(i) and i.type == d.type]
+    return reduce(build.logical_and, parts) if parts and load.mask is None and not load.clip else None
 
 
 def is_one_element_per_thread(s: n.Store, team: ThreadTeam) -> bool:

@@ -59,16 +59,20 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.types import I32, dtype_of
-from kir.ir.visit import names_read, statements, substitute, walk
+from kir.ir.visit import names_read, statements, substitute, substitute_buffers, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved
 from kir.rewrite.edit import kernel_of, names_in, places, replace_kernel
 from kir.rewrite.match import counting, fresh_var, from_zero, matched, matched_as, params_as, whole_warps
 from kir.rewrite.match.independence import independent, order_free
 from kir.rewrite.match.thread_team import ThreadTeam, is_call, whole_team
 
+from ..grid.groups_per_cta import GroupsPerCta
 from ..reductions.partition_reduction import PartitionReduction
+from ..reductions.shared_tree import SharedTree
 from ._barrier_phases import Items, Nest, Unit, with_barriers
 
+PARTS = (2, 4, 8, 16)
+"""Threads of a CTA that is less than a warp."""
 NONE = (-1,)
 """No loop is shared."""
 
@@ -95,7 +99,10 @@ def _judged(program: n.Program, site: Site, rule: object) -> Verdict:
 
 
 def _whole_warps(program: n.Program, site: Site, context: Context) -> Verdict:
-    return whole_warps(params_as(site, SpreadThreads).threads, context)
+    threads = params_as(site, SpreadThreads).threads
+    if threads in PARTS:  # the first step to several such groups in a CTA
+        return proved(f"{threads} threads are a part of a warp")
+    return whole_warps(threads, context)
 
 
 @dataclass(frozen=True)
@@ -172,6 +179,11 @@ class SpreadThreads(Pass):
             return None
         if _reduces(program, team):
             return Miss("its threads share a reduction, which goes first")
+        if any(isinstance(SharedTree().match_inverse(program, (*team.path, "body", i), s), Site) for i, s in enumerate(team.loop.body)
+               if isinstance(s, n.Store)):
+            return Miss("its threads reduce in a tree, which goes first")
+        if isinstance(GroupsPerCta().match_inverse(program, path, _unpadded(node)), tuple):
+            return Miss("its threads are groups, a place along the grid each, which come apart first")
         found: dict[tuple[int, ...], Site] = {}
         reason = ""
         for whole in (False, True):
@@ -197,6 +209,13 @@ def _reduces(program: n.Program, team: ThreadTeam) -> bool:
     """Whether a reduction that the threads share, each folding every T-th value, could be one that each does for itself."""
     return any(isinstance(s, n.Alloc) and isinstance(PartitionReduction().match_inverse(program, (*team.path, "body", i), s), Site)
                for i, s in enumerate(team.loop.body))
+
+
+def _unpadded(kernel: n.Kernel) -> n.Kernel:
+    """The kernel with shared arrays that lie row after row."""
+    plain = {s.buffer.name: replace(s.buffer, strides=None, layout=None) for s in kernel.body if isinstance(s, n.Alloc) and s.buffer.strides is not None}
+    body = tuple(replace(s, buffer=plain.get(s.buffer.name, s.buffer)) if isinstance(s, n.Alloc) else substitute_buffers(s, plain) for s in kernel.body)
+    return replace(kernel, body=body) if plain else kernel
 
 
 def _shared(body: n.Block) -> n.Block:

@@ -29,6 +29,7 @@ kernel main grid (b: 2) threads 32
 """
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar
 
@@ -52,7 +53,8 @@ WIDTHS = (2, 4, 8, 16)
 def _sound(program: n.Program, site: Site, context: Context) -> Verdict:
     item, (block, i) = params_as(site, JoinLoads), block_and_index(program, site.path)
     vector = matched(item.vector(program, site.path))
-    aliases, elements = Aliases(program), item.elements(vector, block[i])
+    aliases = Aliases(program)
+    elements = {*item.elements(vector, block[i]), *(x for _, x in item.by_counter(vector, block[i:]))}
     last = max(k for k in range(i, len(block)) if any(x in elements for x in walk(block[k])))
     written = buffers_written(block[i:last + (0 if isinstance(block[last], n.Store) else 1)])  # a loop may write between its own reads
     clash = [(name, r) for name in sorted(written) for r in sorted(buffers_read(vector)) if name in ("*", r) or aliases.may_be_one(name, r)]
@@ -89,6 +91,11 @@ class JoinLoads(Pass):
             return {self.converted(replace(vector, at=build.region(vector.at.buffer, *rest, build.add(last.lo, s.var)))): s.var}
         return {self.converted(replace(vector, at=build.region(vector.at.buffer, *rest, build.add(last.lo, k)))): k for k in range(last.extent)}
 
+    def by_counter(self, vector: n.Load, block: n.Block) -> Iterator[tuple[n.For, n.Expr]]:
+        """The loops over the elements, with the load of that of the counter."""
+        for loop in (x for s in block for x in walk(s) if isinstance(x, n.For) and _is_over(x, vector)):
+            yield from ((loop, x) for x in replace(self, counted=True).elements(vector, loop))
+
     def converted(self, e: n.Expr) -> n.Expr:
         """What is kept of a value that is read."""
         return build.cast(e, DTYPES[self.dtype]) if self.dtype else e
@@ -105,14 +112,20 @@ class JoinLoads(Pass):
             over = _is_over(node, vector) and any(x in self.elements(vector, node) for x in walk(node))
             return Site(path, self) if over else Miss("it is no loop over the elements")
         read = {x for x in _evaluated(node) if x in self.elements(vector)}
-        return Site(path, self) if len(read) == len(self.elements(vector)) else Miss("the statement does not read each of its elements")
+        missing = len(self.elements(vector)) - len(read)
+        if missing and (len(read) < 2 or not _is_there(vector)):
+            return Miss("the statement does not read each of its elements, and the others may not be there")
+        return Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The vector under a name, and its elements from there on."""
         i, vector = int(site.path[-1]), matched(self.vector(program, site.path))
         kept = self.converted(vector)
         name = fresh_var(suggested_name(vector), names_at(program, site.path), kept.type)
-        where = self.elements(vector, block_at(program, site.path)[i])
+        block = block_at(program, site.path)
+        where = self.elements(vector, block[i])
+        if not self.counted:
+            where |= {x: s.var for s, x in self.by_counter(vector, block[i:])}
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
             if not (isinstance(new, (n.Load, n.Cast)) and new in where):
@@ -137,7 +150,9 @@ class JoinLoads(Pass):
             assert isinstance(rest[0], n.For)
             if picks and all(x.args[1] == rest[0].var for x in picks) and uses == sum(x in picks for x in walk(rest[0])):
                 return Site(path, JoinLoads(text_of(vector), dtype, True))
-        if not picks or any(not isinstance(x.args[1], n.Const) for x in picks) or uses != sum(x in picks for s in rest for x in walk(s)):
+        counters = {x.var for s in rest for x in walk(s) if isinstance(x, n.For) and _is_over(x, vector)}
+        named = all(isinstance(x.args[1], n.Const) or x.args[1] in counters for x in picks)
+        if not picks or not named or uses != sum(x in picks for s in rest for x in walk(s)):
             return Miss("it is more than taken apart by numbers")
         return Site(path, JoinLoads(text_of(vector), dtype))
 
@@ -152,11 +167,12 @@ class JoinLoads(Pass):
             def counted(old: n.Node, new: n.Node) -> n.Node:
                 return element if isinstance(new, n.Call) and new.fn == "pick" and isinstance(v := new.args[0], n.Var) and v.name == let.names[0] else new
             return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], transform(b[i + 1], counted), *b[i + 2:])), site.path)
-        loads = {k: x for x, k in self.elements(vector).items()}
+        loads: dict[int | n.Var, n.Expr] = {k: x for x, k in self.elements(vector).items()}
+        loads |= {s.var: x for s, x in self.by_counter(vector, block[i:])}
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
             if isinstance(new, n.Call) and new.fn == "pick" and isinstance(new.args[0], n.Var) and new.args[0].name == let.names[0]:
-                return loads[build.int_value(new.args[1]) or 0]  # type: ignore[arg-type]  # a literal, as matched
+                return loads[at] if isinstance(at := new.args[1], n.Var) else loads[build.int_value(at) or 0]  # type: ignore[arg-type]  # as matched
             return new
         first = next(k for k in range(i + 1, len(block)) if let.names[0] in names_read(block[k])) - 1
         made = edit_block(program, site.path, lambda b: (*b[:i], *(transform(s, leave) for s in b[i + 1:])))
@@ -177,6 +193,13 @@ def _is_wide(x: n.Load) -> bool:
             and all(isinstance(i, n.Expr) and not isinstance(i.type, TileType) for i in x.at.index[:-1]))
 
 
+def _is_there(vector: n.Load) -> bool:
+    """Whether all elements of a wide load are inside the tensor's last axis, as literals say, wherever one of them is."""
+    last, extent = vector.at.index[-1], build.int_value(vector.at.buffer.shape[-1])
+    lo = build.int_value(last.lo) if isinstance(last, n.Span) else None
+    return isinstance(last, n.Span) and isinstance(last.extent, int) and lo is not None and extent is not None and lo >= 0 and lo + last.extent <= extent
+
+
 def _is_over(s: Place, vector: n.Load) -> bool:
     """Whether a statement is a loop that counts the elements of a wide load."""
     last = vector.at.index[-1]
@@ -186,5 +209,5 @@ def _is_over(s: Place, vector: n.Load) -> bool:
 
 def _evaluated(s: n.Stmt) -> list[n.Expr]:
     """What a statement itself computes."""
-    parts = (s.value, *s.at.index) if isinstance(s, n.Store) else (s.value,) if isinstance(s, n.Let) else ()
+    parts = (s.value, *s.at.index) if isinstance(s, n.Store) else (s.value,) if isinstance(s, n.Let) else (s.init,) if isinstance(s, n.Alloc) else ()
     return [x for p in parts if isinstance(p, n.Expr) for x in walk(p) if isinstance(x, n.Expr)]

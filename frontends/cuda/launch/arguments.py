@@ -7,6 +7,7 @@ import re
 
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.binding import Binding, Tensor
 from kir.ir.types import I32
 from kir.surface.launches.record import HostLaunch
 from kir.surface.launches.values import Array, Dtype, Unknown, Value, is_number
@@ -15,7 +16,8 @@ from ..source.syntax import declared_name, text
 from ..symbols.symbols import Function
 from .dispatch import Written
 from .geometry import BLOCK, words_of
-from .records import apart
+from .host_values import TYPES
+from .records import Record, apart
 
 _MADE = re.compile(r"((?:::)?[A-Za-z_][\w:]*(?:<[^()]*>)?)(?:\(\.\.\))?")
 """What host code says of an object that it makes, or declares, of a class that is not followed."""
@@ -32,6 +34,32 @@ def parameters_of(fn: Function) -> dict[str, str]:
 def named_arguments(fn: Function, launch: HostLaunch) -> dict[str, Value]:
     """The arguments of a launch by the kernel's parameters."""
     return apart(dict(zip(parameters_of(fn), launch.arguments)))
+
+
+def functors(fn: Function, launch: HostLaunch) -> dict[str, tuple[str, Record]]:
+    """The objects with members that a launch passes for parameters whose type is a template's: the type's name, and the object."""
+    types = {p.name for p in fn.params or () if p.kind == "type"}
+    found = {}
+    for (name, kind), v in zip(parameters_of(fn).items(), launch.arguments):
+        m = re.fullmatch(r"(?:const\s+)?(\w+)\s*&{0,2}\s*\w+", kind)
+        if isinstance(v, Record) and v.kind and m is not None and m[1] in types:
+            found[name] = m[1], v
+    return found
+
+
+def with_members(skeleton: Binding, fn: Function, launch: HostLaunch) -> Binding:
+    """The skeleton with a tensor for each pointer, and a number for each whole number, that such an object has."""
+    tensors, scalars = dict(skeleton.tensors), dict(skeleton.scalars)
+    for name, (_, made) in functors(fn, launch).items():
+        scalars.pop(name, None)
+        for member, words in made.declared.items():
+            plain = re.sub(r"\b(?:const|volatile|restrict|__restrict__)\b", " ", words)
+            dtype = TYPES.get(re.split(r"[*\w]+\s*;", plain.replace("*", " * "))[0].replace("*", " ").strip(), "")
+            if "*" in words:
+                tensors[f"{name}_{member}"] = Tensor(shape=["?"], dtype=dtype or "?", role="in" if re.search(r"\bconst\b[^*]*\*", words) else "")
+            elif dtype.startswith(("i", "u")):
+                scalars[f"{name}_{member}"] = "?"
+    return skeleton.changed(tensors=tensors, scalars=scalars) if (tensors, scalars) != (skeleton.tensors, skeleton.scalars) else skeleton
 
 
 def compile_time(fn: Function, launch: HostLaunch) -> dict[str, Value]:
@@ -55,6 +83,7 @@ def compile_time(fn: Function, launch: HostLaunch) -> dict[str, Value]:
                 out[p.name] = Dtype(given.dtype)
             elif made:
                 out[p.name] = Written(made)
+    out |= {kind: Written(made.kind) for kind, made in functors(fn, launch).values() if isinstance(out.get(kind, Unknown("")), Unknown)}
     for word, extent in zip(BLOCK, launch.block):
         if word == BLOCK[0] or not build.is_const(extent, 1):  # type: ignore[arg-type]  # an extent is a number, or unknown
             out[words[word]] = extent

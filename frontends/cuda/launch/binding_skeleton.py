@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from kir.ir import build
@@ -9,6 +10,7 @@ from kir.ir import nodes as n
 from kir.ir.binding import Binding, Setting, Tensor
 from kir.ir.bindings.binding_uses import unmentioned
 from kir.ir.types import DType
+from kir.ir.visit import walk
 
 from ..source.source import Unit
 from ..symbols.symbols import Function
@@ -41,9 +43,17 @@ def skeleton(unit: Unit, fn: Function, program: n.Program, roles: Mapping[str, s
         p.name: UNKNOWN for p in program.params if isinstance(p.of, DType) and not dict(p.attrs).get("implicit") and not p.of.is_float
     }
     for name in unmentioned(program, set(scalars)):
-        del scalars[name]
+        if not _is_member(program, name):
+            del scalars[name]
     grid: list[str | int] = [UNKNOWN for _ in program.kernels[0].grid]
     return Binding(kernel=program.name, grid=grid, metas=metas, scalars=scalars, tensors=tensors)
+
+
+def _is_member(program: n.Program, name: str) -> bool:
+    """Whether text that is not read mentions a number as a member of what a kernel takes by value."""
+    said = [x.text for k in program.kernels for x in walk(k) if isinstance(x, n.Opaque)]
+    spots = [i for i, c in enumerate(name) if c == "_"]
+    return any(re.search(rf"\b{re.escape(name[:i])}\s*\.\s*{re.escape(name[i + 1:])}\b", words) for words in said for i in spots)
 
 
 def _extents(b: n.Buffer) -> list[str | int]:

@@ -329,7 +329,8 @@ class Follower:
             case "template_function" if (name := e.child_by_field_name("name")) is not None:
                 return KernelOf(text(name).rpartition("::")[2], tuple(self._templates(e, scope)))
             case "compound_literal_expression" if (made := e.child_by_field_name("type")) is not None:
-                return Unknown(f"{text(made)}(..)")
+                held = begun(self.units, text(made), e.child_by_field_name("value"), lambda x: self.value(x, scope))
+                return held if held is not None and held.members else Unknown(f"{text(made)}(..)")
             case _:
                 return Unknown(e.type)
 

@@ -14,9 +14,11 @@ from ..source.syntax import declared_name, text
 
 @dataclass
 class Record:
-    """What is known of a struct's fields."""
+    """What is known of a struct's fields: their values, how each is declared, and the struct's name."""
 
     members: dict[str, Value] = field(default_factory=dict)
+    declared: dict[str, str] = field(default_factory=dict)
+    kind: str = ""
 
 
 def fields_of(units: Sequence[Unit], kind: str) -> list[tuple[str, Node]]:
@@ -49,7 +51,7 @@ def begun(units: Sequence[Unit], kind: str, init: Node | None, value: Callable[[
     fields = fields_of(units, kind)
     if not fields:
         return None
-    made = Record()
+    made = Record({}, {name: text(d) for name, d in fields}, kind.removeprefix("struct "))
     for (name, _), item in zip(fields, init.named_children if init is not None else (), strict=False):
         if item.type == "initializer_pair":
             made.members[text(item.named_children[0]).lstrip(".")] = value(item.named_children[-1])

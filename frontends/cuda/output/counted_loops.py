@@ -1,15 +1,17 @@
 """Loops that count in a variable of their own, which others follow (`for (long i = k; k < n; k += s, i = k)`, as the loop macros of packages write them)
-or step beside (`for (int a = a0, b = b0; a <= end; a += 32, b += 32 * n)`)."""
+or step beside (`for (int a = a0, b = b0; a <= end; a += 32, b += 32 * n)`), and that halve a power of two until
+nothing is left (`while (i != 0) .. i /= 2`)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
-from kir.ir.types import TileType, dtype_of
+from kir.ir.types import I32, TileType, dtype_of
 from kir.ir.visit import buffers_named, names_read, statements, transform, walk
 
 from .cleanup import names_changed
@@ -17,14 +19,14 @@ from .cleanup import names_changed
 
 def counted(body: n.Block, positive: frozenset[str] = frozenset()) -> n.Block:
     """The block, and those inside, with each such `while` as a `for`. `positive` are names of what is at least one: the sizes of a launch."""
-    return _counted(body, _known_positive(body, positive))
+    return _counted(body, _known_positive(body, positive), frozenset())
 
 
-def _counted(body: n.Block, positive: frozenset[str]) -> n.Block:
-    out = [_inside(s, positive) for s in body]
+def _counted(body: n.Block, positive: frozenset[str], small: frozenset[str]) -> n.Block:
+    out = [_inside(s, positive, small) for s in body]
     k = 0
     while k < len(out):
-        found = _counting(out, k, positive)
+        found = _counting(out, k, positive) or _halving(out, k, small)
         if found is None:
             k += 1
             continue
@@ -44,13 +46,13 @@ def _known_positive(body: n.Block, positive: frozenset[str]) -> frozenset[str]:
     return positive
 
 
-def _inside(s: n.Stmt, positive: frozenset[str]) -> n.Stmt:
+def _inside(s: n.Stmt, positive: frozenset[str], small: frozenset[str]) -> n.Stmt:
     match s:
         case n.For() | n.While():
-            made = _counted(s.body, positive)
+            made = _counted(s.body, positive, small | {s.var.name} if isinstance(s, n.For) and _is_small(s) else small)
             return s if made == s.body else replace(s, body=made)
         case n.If():
-            then, orelse = _counted(s.then, positive), _counted(s.orelse, positive)
+            then, orelse = _counted(s.then, positive, small), _counted(s.orelse, positive, small)
             return s if (then, orelse) == (s.then, s.orelse) else replace(s, then=then, orelse=orelse)
         case _:
             return s
@@ -66,8 +68,10 @@ class _Found:
 
 def _counting(block: list[n.Stmt], k: int, positive: frozenset[str]) -> _Found | None:
     s = block[k]
-    if not (isinstance(s, n.While) and isinstance(s.cond, n.Binary) and s.cond.op in ("lt", "le") and (counter := _scalar(s.cond.a)) is not None):
+    bounds = _bounds(s.cond) if isinstance(s, n.While) else None
+    if bounds is None or not isinstance(s, n.While):
         return None
+    counter, ends = bounds
     at = _tail(s.body, counter)
     rest, steps, followers = s.body[:at], dict[n.Buffer, n.Expr](), list[n.Buffer]()
     for x in s.body[at:]:
@@ -79,10 +83,10 @@ def _counting(block: list[n.Stmt], k: int, positive: frozenset[str]) -> _Found |
         else:
             return None
     names = frozenset(b.name for b in (*steps, *followers))
-    if counter not in steps or len(names) != len(s.body) - at or (s.cond.op == "le" and counter.dtype.name != "i32"):
+    if counter not in steps or len(names) != len(s.body) - at:
         return None
     changed = {*names, *(name for x in rest for name in names_changed(x)), *bound_names(rest)}
-    known = (*steps.values(), s.cond.b)
+    known = (*steps.values(), *ends)
     if not _is_positive(steps[counter], positive) or any((names_read(e) | buffers_named(e)) & changed or _reads_memory(e) for e in known):
         return None
     if any(names_changed(x) & names for x in rest) or any(isinstance(x, n.Jump) and x.kind == "continue" for x in statements(rest)):
@@ -90,7 +94,7 @@ def _counting(block: list[n.Stmt], k: int, positive: frozenset[str]) -> _Found |
     begun = _begun(block[:k], counter, [*steps], followers)
     if begun is None or any(names & (names_read(x) | buffers_named(x)) for x in block[k + 1:]):
         return None
-    end = build.add(s.cond.b, 1) if s.cond.op == "le" else s.cond.b
+    end = reduce(lambda a, b: build.binary("min", a, b), ends)
     var = n.Var(counter.name, counter.dtype)
     values: dict[str, n.Expr] = dict.fromkeys((counter.name, *(b.name for b in followers)), var)
     loop = n.For(var, begun[counter], end, steps[counter], (), label=s.label, origin=s.origin)
@@ -107,6 +111,86 @@ def _counting(block: list[n.Stmt], k: int, positive: frozenset[str]) -> _Found |
     if any(names & buffers_named(x) for x in made):
         return None
     return _Found(replace(loop, body=made), names)
+
+
+def _bounds(cond: n.Expr) -> tuple[n.Buffer, list[n.Expr]] | None:
+    """The scalar that a condition bounds from above, and the ends before which it must stay: several where as many bounds hold together."""
+    parts = [cond]
+    while (both := next((x for x in parts if isinstance(x, n.Binary) and x.op == "and"), None)) is not None:
+        k = parts.index(both)
+        parts[k:k + 1] = [both.a, both.b]
+    counter = next((b for x in parts if isinstance(x, n.Binary) and (b := _scalar(x.a)) is not None), None)
+    ends: list[n.Expr] = []
+    for x in parts:
+        if counter is None or not isinstance(x, n.Binary) or x.op not in ("lt", "le") or (x.op == "le" and counter.dtype.name != "i32"):
+            return None
+        if len(parts) > 1 and not x.a.type == x.b.type == counter.dtype:
+            return None
+        more = build.sub(x.a, n.Load(n.Region(counter))) if _scalar(x.a) != counter else None
+        if more is not None and (counter.dtype != I32 or x.a.type != I32 or counter.name in buffers_named(more)):
+            return None
+        end = x.b if more is None else build.sub(x.b, more)
+        ends.append(build.add(end, 1) if x.op == "le" else end)
+    return (counter, ends) if counter is not None else None
+
+
+def _is_small(s: n.For) -> bool:
+    """Whether a loop's variable is a number by which 1 can be shifted."""
+    lo, hi = build.int_value(s.lo), build.int_value(s.hi)
+    return lo is not None and hi is not None and lo >= 0 and hi <= 24
+
+
+def _halving(block: list[n.Stmt], k: int, small: frozenset[str]) -> _Found | None:
+    """A loop that halves a scalar, a power of two at first, as long as it is not 0: it counts the halvings. Powers shift by what is `small`."""
+    s = block[k]
+    counter = _scalar(s.cond.a) if isinstance(s, n.While) and isinstance(s.cond, n.Binary) and (
+        (s.cond.op in ("ne", "gt") and build.is_const(s.cond.b, 0)) or (s.cond.op == "ge" and build.is_const(s.cond.b, 1))) else None
+    if counter is None or not isinstance(s, n.While) or not s.body or not counter.dtype.is_integer or not _halves(s.body[-1], counter):
+        return None
+    rest, name = s.body[:-1], counter.name
+    begun = _begun(block[:k], counter, [counter], [])
+    first = _power(begun[counter]) if begun is not None else None
+    if first is None or any(isinstance(x, n.Jump) and x.kind == "continue" for x in statements(rest)) or any(name in names_changed(x) for x in rest):
+        return None
+    known = names_read(first[1])
+    if any(name in names_read(x) | buffers_named(x) for x in block[k + 1:]) or not known <= small or known & {*bound_names(rest), *names_changed(s)}:
+        return None
+    var = n.Var(name, I32)
+    rounds = build.add(first[1], 1)
+    value = build.binary("shr", build.const(1 << first[0]), var) if isinstance(first[1], n.Const) else build.binary(
+        "shl", build.const(1), build.sub(first[1], var))
+    made = tuple(transform(x, lambda _, new: build.cast(value, counter.dtype) if isinstance(new, n.Load) and _scalar(new) == counter else new) for x in rest)
+    if any(name in buffers_named(x) for x in made):
+        return None
+    return _Found(n.For(var, build.const(0), rounds, build.const(1), made, label=s.label, origin=s.origin), frozenset({name}))
+
+
+def _halves(s: n.Stmt, counter: n.Buffer) -> bool:
+    """Whether a statement makes a scalar half of what it was."""
+    if not isinstance(s, n.Store) or s.mask is not None or s.at != n.Region(counter) or not isinstance(v := s.value, n.Binary) or _scalar(v.a) != counter:
+        return False
+    return (v.op == "shr" and build.is_const(v.b, 1)) or (v.op in ("tdiv", "floordiv") and build.is_const(v.b, 2))
+
+
+def _power(e: n.Expr) -> tuple[int, n.Expr] | None:
+    """The exponent of a power of two, as a number where it is one and as an expression."""
+    value = build.int_value(e)
+    if value is not None:
+        return (value.bit_length() - 1, build.const(value.bit_length() - 1)) if value > 0 and not value & (value - 1) else None
+    if not isinstance(e, n.Binary):
+        return None
+    by = build.int_value(e.b)
+    if e.op == "shl" and (at := _power(e.a)) is not None and isinstance(at[1], n.Const):
+        return -1, build.add(e.b, at[0])
+    less = by if e.op == "shr" else by.bit_length() - 1 if e.op in ("floordiv", "tdiv") and by and not by & (by - 1) else None
+    if less is None or less < 0 or (at := _power(e.a)) is None or at[0] >= 0 or not _adds(at[1], less):
+        return None
+    return -1, build.sub(at[1], less)
+
+
+def _adds(e: n.Expr, least: int) -> bool:
+    """Whether a number that is not negative has at least so much added."""
+    return build.polynomial(e).get((), 0) >= least
 
 
 def _tail(body: n.Block, counter: n.Buffer) -> int:

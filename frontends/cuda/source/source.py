@@ -21,6 +21,7 @@ from kir.hardware.target import target as known_target
 
 from ..types.c_types import named_type
 from ..types.errors import NotUnderstood
+from .lambdas import with_classes
 from .preprocessor import Macro, Mapped, Preprocessor
 from .stated_macros import stated_macros
 from .tree import Project, build_of, includer_of, project_of, root_of
@@ -278,7 +279,7 @@ class Sources:
             missing.append((f"what '#error {words[:60]}' wants", where))
 
         mapped = self.preprocessor.run(str(path), source, include, stopped if depth else None)
-        unit = parse_text(mapped, path)
+        unit = parse_text(with_classes(mapped), path)
         unit.missing = missing
         for name in self._own_headers() if not depth else ():
             if (own := own_header(name)) is not None and own.resolve() not in self.seen:

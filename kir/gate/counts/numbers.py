@@ -100,6 +100,8 @@ def _chosen(c: Value, a: Value, b: Value) -> Value:
 
 
 def _binary(op: str, a: Value, b: Value) -> Value | None:
+    if op in ("shl", "shr") and not np.all((np.asarray(b) >= 0) & (np.asarray(b) < 64)):
+        return None
     if op in _SIMPLE:
         out: Value = _SIMPLE[op](a, b)
         return out

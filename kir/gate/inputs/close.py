@@ -1,7 +1,7 @@
 """Whether two programs gave the same, up to rounding and to the order of sums."""
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,8 @@ ROUNDED = {"f16": 2.0**-11, "bf16": 2.0**-8}
 PRECISE, OWN = 2.0**-21, 2.0**-12
 """The relative error of each element of a precise reference beside its last rounding, and what another program may differ by there: so much more that the
 first is hardly so small by chance where the second would be so large."""
+SWAYED, SWAYED_MOST = 8, 2.0**-4
+"""How many times what the last bits of inputs make of an element it may differ by, and which share of the largest element at most."""
 LEAST_APART, SHARE_APART, ONE_SIDED = 64, 0.2, 0.98
 """Of elements that differ from a reference by their last rounding: how many, and which share, tell something; and which share of them on one side does."""
 
@@ -78,6 +80,16 @@ def close(name: str, got: Array, exact: Array, also: Array | None = None, rounde
     if worst <= 1 and floating and also is None and narrow and (side := _one_sided(a, b)):
         return Comparison(False, worst, name, float(bound[place]), f"{name} differs from the reference program {side}: it is rounded in another direction")
     return Comparison(worst <= 1, worst, where, float(bound[place]), reason)
+
+
+def ill_conditioned(name: str, got: Array, exact: Array, true: Array, moved: Sequence[Array], rounded: float | None) -> Comparison:
+    """`close`, and what the last bits of the inputs make of an element beside: `true` is it without rounding, `moved` are so for inputs that differ there.
+    A sum whose terms nearly cancel is no better known than its terms are, and the largest element says nothing of these where there is but one."""
+    wide = exact.astype(np.float64)
+    with np.errstate(all="ignore"):
+        room = np.minimum(SWAYED * np.max([np.abs(x - true) for x in (*moved, true)], axis=0), SWAYED_MOST * np.max(np.abs(true), initial=0.0))
+    room = np.where(np.isfinite(room) & np.isfinite(wide), room, 0.0)
+    return close(name, got, wide - room, wide + room, rounded)
 
 
 def _roundoff(of: Array) -> float:

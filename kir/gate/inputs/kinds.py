@@ -17,7 +17,9 @@ BESIDE = {**QUARTERS, "low": Draw(kind="uniform", low=-300, high=-100), "high": 
 """And far below and above nothing: what begins from zero, or takes an exponential before its largest is known, is wrong there."""
 PEAKED = {f"{far!r} below a peak": Draw(kind="special", every=4096, values=("-0.0",), mean=-far, scale=0.25) for far in (12.0, 14.0, 16.5)}
 """Far below a largest one, all alike: exponentials of which each is little, and all together are not."""
-KINDS = {**OTHER, **APART, **NOTHING, **BESIDE}
+FEW = {"few": Draw(kind="integers", low=-1, high=2)}
+"""Three values: what is computed from several inputs is often the same twice, its largest too."""
+KINDS = {**OTHER, **APART, **NOTHING, **BESIDE, **FEW}
 BLOCKS = Ordering((("*", 32),))
 """By blocks that are smaller than most tiles: what is left out of a tile stands there too."""
 WHOLE = {"whole": Draw(kind="integers", low=-200, high=400), "counts": Draw(kind="integers", low=0, high=400), "alike": Draw(kind="constant", low=1)}
@@ -26,4 +28,4 @@ STRANGE_STEPS, PLACED_STEPS = 1 << 20, 1 << 22
 """Statements of a run with numbers that a reference may not be meant for: bounds of loops among them may be anything; and of one with places."""
 
 
-__all__ = ["APART", "BESIDE", "BLOCKS", "KINDS", "NOTHING", "OTHER", "PEAKED", "PLACED_STEPS", "QUARTERS", "STRANGE_STEPS", "WHOLE"]
+__all__ = ["APART", "BESIDE", "BLOCKS", "FEW", "KINDS", "NOTHING", "OTHER", "PEAKED", "PLACED_STEPS", "QUARTERS", "STRANGE_STEPS", "WHOLE"]

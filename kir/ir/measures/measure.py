@@ -87,6 +87,7 @@ class Measure(NamedTuple):
     statements: int
     """Statements, and how many stand behind an arrival at an mbarrier in its block: what is given back before the rest is done."""
     nodes: int
+    """Nodes, and loops that some threads of a CTA alone run."""
 
 
 def measure(program: n.Program) -> Measure:
@@ -291,6 +292,8 @@ class _Counter:
                 self.add("annotations", len(options))
             case n.If():
                 self.add("generic", s.static)
+                if self.threads:
+                    self.add("nodes", sum(isinstance(x, n.For) for x in (*s.then, *s.orelse)))
             case n.Roles():
                 self.add("roles", len(s.roles) + sum(r.registers > 0 for r in s.roles))
             case _:

@@ -297,14 +297,15 @@ def _rows(kernel: n.Kernel, outputs: set[str]) -> frozenset[str]:
     """Private arrays of which each element is computed into an element of a whole row of an output: what a work item that is a row holds. One for a store."""
     out = set()
     for s in statements(kernel.body):
-        only = s.body[0] if isinstance(s, n.For) and len(s.body) == 1 else None
-        if not (isinstance(s, n.For) and s.kind == "serial" and build.is_const(s.lo, 0) and build.is_const(s.step, 1) and isinstance(only, n.Store)
-                and only.at.buffer.name in outputs and len(only.at.index) > 1 and only.at.index[-1] == s.var and only.at.buffer.shape[-1] == s.hi):
+        if not (isinstance(s, n.For) and s.kind == "serial" and build.is_const(s.lo, 0) and build.is_const(s.step, 1)):
             continue
-        held = {x.buffer for x in walk(only.value) if isinstance(x, n.Region) and x.buffer.space == "register" and x.buffer.shape == (s.hi,)
-                and x.index == (s.var,)}
-        if len(held) == 1:
-            out.add(held.pop().name)
+        stores = [x for x in s.body if isinstance(x, n.Store) and x.at.buffer.name in outputs and len(x.at.index) > 1 and x.at.index[-1] == s.var
+                  and x.at.buffer.shape[-1] == s.hi]
+        for store in stores if len(stores) == len(s.body) else ():
+            held = {x.buffer for x in walk(store.value) if isinstance(x, n.Region) and x.buffer.space == "register" and x.buffer.shape == (s.hi,)
+                    and x.index == (s.var,)}
+            if len(held) == 1:
+                out.add(held.pop().name)
     return frozenset(out)
 
 

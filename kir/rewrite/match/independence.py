@@ -14,10 +14,10 @@ from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
-from kir.ir.paths import block_paths
+from kir.ir.paths import block_paths, enclosing
 from kir.ir.printer import region_text
 from kir.ir.types import I32, DType, dtype_of, shape_of
-from kir.ir.visit import names_read, statements, substitute, walk
+from kir.ir.visit import children, names_read, statements, substitute, walk
 from kir.rewrite import Path, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import node_at
 
@@ -67,20 +67,27 @@ def independent(program: n.Program, path: Path, loop: n.For, serial: bool = Fals
     of its arrays."""
     found = _touches(path, loop)
     written: dict[str, list[n.Region]] = {}
+    tried: dict[str, bool] = {}
+
+    def apart(name: str) -> bool:
+        if name not in tried:
+            tried[name] = _apart_by_trying(program, path, loop, name)
+        return tried[name]
     for where, s in found.stores:
         if s.at.buffer.space == "register" and not (serial and s.at.index):
             return refuted(f"'{s.at.buffer.name}' is carried from one iteration to the next", f"each iteration writes {region_text(s.at)}",
                            needs="iterations that only write places of their own")
-        if not (own_place(program, where, s.at, loop) or _ticket(s.at, loop, found.tickets)):
+        if not (own_place(program, where, s.at, loop) or _ticket(s.at, loop, found.tickets) or apart(s.at.buffer.name)):
             return unknown(f"several iterations of the loop over '{loop.var.name}' may write one place of '{s.at.buffer.name}'",
                            needs="a place that moves with each iteration")
         others = written.setdefault(s.at.buffer.name, [])
         if s.at not in others and not _ticket(s.at, loop, found.tickets) and not separated((*others, s.at), loop.var, set(bound_names(loop.body))) and (
-                not all(elsewhere(program, where, s.at, r, loop) for r in others)):
+                not all(elsewhere(program, where, s.at, r, loop) for r in others)) and not apart(s.at.buffer.name):
             return unknown(f"two statements write '{s.at.buffer.name}' at different places", needs="one place for each iteration")
         others.append(s.at)
     for r in found.loads:
-        if r.buffer.name in written and r not in written[r.buffer.name] and not separated((*written[r.buffer.name], r), loop.var, set(bound_names(loop.body))):
+        if r.buffer.name in written and r not in written[r.buffer.name] and not separated(
+                (*written[r.buffer.name], r), loop.var, set(bound_names(loop.body))) and not apart(r.buffer.name):
             return unknown(f"an iteration may read what another one writes: {region_text(r)}", needs="reads of the iteration's own places")
     for r in found.atomics:
         if r.buffer.name in written or any(x.buffer.name == r.buffer.name for x in found.loads):
@@ -243,9 +250,19 @@ def _counted(r: n.Region, loop: n.For) -> tuple[n.Region, set[str]]:
 def _numbered(r: n.Region, loop: n.For, inner: set[str], known: Facts) -> list[n.Region]:
     """The places by the numbers that a place tells: two that differ in one of them differ. What is the same in every iteration tells nothing."""
     moving = {loop.var.name, *inner}
-    index = [*r.index, *_quotients(r.index, known)]
+    index = [*r.index, *(x for i in r.index if isinstance(i, n.Expr) for x in _blocks(i, moving, known))]
+    index += _quotients(index, known)
     told = numbers_told([*index, *(_moving(i, moving) for i in r.index if isinstance(i, n.Expr))], moving)
     return [n.Region(r.buffer, (x,)) for x in (*told, *_of_digits(r.index, known, moving))]
+
+
+def _blocks(i: n.Expr, moving: Collection[str], known: Facts) -> Iterator[n.Expr]:
+    """The number of which an index tells the multiple by a literal, and something that is less than that."""
+    terms = build.polynomial(i) if isinstance(i.type, DType) else {}
+    for by in sorted({abs(c) for m, c in terms.items() if m and abs(c) > 1 and any(names_read(a) & set(moving) for a in m)}):
+        rest = known.domain(build.from_polynomial({m: c for m, c in terms.items() if c % by}, dtype_of(i.type)))
+        if rest.lo is not None and rest.hi is not None and rest.lo >= 0 and rest.hi < by and known.is_exact(i):
+            yield build.from_polynomial({m: c // by for m, c in terms.items() if not c % by}, dtype_of(i.type))
 
 
 def _quotients(index: Sequence[n.Expr | n.Span], known: Facts) -> Iterator[n.Expr]:
@@ -361,6 +378,76 @@ def _apart_by_cases(r: n.Region, loop: n.For, inner: set[str], known: Facts) -> 
     return True
 
 
+def _apart_by_trying(program: n.Program, path: Path, loop: n.For, name: str) -> bool:
+    """Whether no iteration of a loop touches a place of a buffer that another one writes, by trying all values of the variables that places depend on,
+    those of loops around it included, as far as the conditions on the way and the ends of loops admit them."""
+    touched = [*_places(path, loop, name)]
+    if not touched or any(isinstance(i, n.Span) or any(isinstance(x, (n.Load, n.Call)) for x in walk(i)) for _, r, _ in touched for i in r.index):
+        return False
+    terms = [[build.polynomial(i) for i in r.index if isinstance(i, n.Expr)] for _, r, _ in touched]
+    around = {s.var.name for _, s in enclosing(program, path) if isinstance(s, n.For)}
+    fixed = [_alike(dim, {loop.var.name, *bound_names(loop.body), *around}) for dim in zip(*terms, strict=True)]
+    moving = [tuple(build.from_polynomial({m: c for m, c in p.items() if m not in same}, dtype_of(i.type))
+                    for p, same, i in zip(ps, fixed, r.index, strict=True)) for ps, (_, r, _) in zip(terms, touched, strict=True)]
+    outer = {x.name: x for es in moving for e in es for x in walk(e) if isinstance(x, n.Var) and x.name in around}
+    seen: dict[tuple[tuple[int, ...], tuple[int | None, ...]], tuple[int, bool]] = {}
+    budget, done = MOST_CASES, set[object]()
+    for (where, _, writes), place in sorted(zip(touched, moving, strict=True), key=lambda x: not x[0][2]):
+        names = {loop.var.name: loop.var, **outer, **{x.name: x for e in place for x in walk(e) if isinstance(x, n.Var)}}
+        conditions = _conditions(program, where, names)
+        if (place, tuple(conditions)) in done:
+            continue
+        done.add((place, tuple(conditions)))
+        known = Facts.at(program, where)
+        domains = [known.domain(v) for v in names.values()]
+        ranges = [range(d.lo, d.hi + 1) for d in domains if d.lo is not None and d.hi is not None]
+        budget -= math.prod(max(0, r.stop - r.start) for r in ranges)
+        if len(ranges) < len(domains) or budget < 0:
+            return False
+        for values in itertools.product(*ranges):
+            at = dict(zip(names, values, strict=True))
+            if any(number(c, at) == 0 for c in conditions):
+                continue
+            found = tuple(number(e, at) for e in place)
+            key = (tuple(at[x] for x in outer), found)
+            if None in found or (key in seen and seen[key][0] != values[0] and (writes or seen[key][1])):
+                return False
+            if key not in seen or writes:
+                seen[key] = values[0], writes or (key in seen and seen[key][1])
+    return True
+
+
+def _places(path: Path, loop: n.For, name: str) -> Iterator[tuple[Path, n.Region, bool]]:
+    """Where a loop touches a buffer, with the path of the statement, and whether it writes."""
+    for below, s in block_paths(loop.body, ("body",)):
+        own = [x for x in children(s) if not isinstance(x, n.Stmt)]
+        nodes = [x for e in own for x in walk(e)]
+        read = {id(x.at) for x in nodes if isinstance(x, n.Load)}
+        yield from (((*path, *below), x, id(x) not in read) for x in nodes if isinstance(x, n.Region) and x.buffer.name == name)
+
+
+def _alike(dim: Sequence[Mapping[build.Monomial, int]], moving: set[str]) -> set[build.Monomial]:
+    """The terms that an index has at every place, of names that do not move."""
+    same = set(dim[0].items()).intersection(*(p.items() for p in dim[1:]))
+    return {m for m, _ in same if not any(names_read(a) & moving for a in m)}
+
+
+def _conditions(program: n.Program, where: Path, names: Mapping[str, n.Var]) -> list[n.Expr]:
+    """What holds at a statement by the branches and loops around it, of these names alone."""
+    out: list[n.Expr] = []
+    for p, s in enclosing(program, where):
+        if isinstance(s, n.If):
+            inside = where[len(p)]
+            out += _conjuncts(s.cond) if inside == "then" else [build.unary("not", s.cond)]
+        elif isinstance(s, n.For):
+            out += [build.compare("le", s.lo, s.var), build.compare("lt", s.var, s.hi)]
+    return [c for c in out if names_read(c) <= set(names) and not any(isinstance(x, (n.Load, n.Call)) for x in walk(c))]
+
+
+def _conjuncts(e: n.Expr) -> list[n.Expr]:
+    return [*_conjuncts(e.a), *_conjuncts(e.b)] if isinstance(e, n.Binary) and e.op == "and" and dtype_of(e.type).is_bool else [e]
+
+
 def number(e: n.Expr, values: Mapping[str, int]) -> int | None:
     """The value of integer arithmetic at values of its variables; None for what is not arithmetic, or would wrap."""
     match e:
@@ -371,6 +458,9 @@ def number(e: n.Expr, values: Mapping[str, int]) -> int | None:
         case n.Unary(op="neg"):
             x = number(e.x, values)
             return None if x is None else -x
+        case n.Unary(op="not"):
+            x = number(e.x, values)
+            return None if x is None else int(not x)
         case n.Binary():
             a, b = number(e.a, values), number(e.b, values)
             low, high = dtype_of(e.type).range

@@ -12,7 +12,6 @@ from kir.base.diagnostic import KirError
 from kir.interp import run
 from kir.ir.binding import Binding
 from kir.ir.bindings.specialize import specialize
-from kir.ir.printer import program_text
 from kir.learning.corpus.roundtrip.one import examine
 from kir.learning.corpus.roundtrip.specialized import neutral
 from kir.learning.corpus.roundtrip.threads import same_thread
@@ -566,33 +565,3 @@ def test_what_an_address_was_taken_to_be_aligned_to_is_promised(tmp_path: Path) 
     assert not opaque_statements(specialize(generic, Binding.parse(plain)))
     reasons = [s.reason for s in opaque_statements(read(tmp_path / "k.cu", "k", less.text()))]
     assert any("aligned to: 16 bytes, where 4" in r for r in reasons)
-
-
-MACRO = """#define LOOP(i, n) \\
-  long _at = (long)blockIdx.x * blockDim.x + threadIdx.x; \\
-  for (long i = _at; _at < (n); _at += blockDim.x * gridDim.x, i = _at)
-"""
-
-
-@pytest.mark.parametrize(("step", "counts"), [("blockDim.x * gridDim.x", True), ("(int)x[0]", False)])
-def test_a_while_that_steps_by_all_threads_counts(step: str, counts: bool, tmp_path: Path) -> None:
-    (tmp_path / "k.cu").write_text("__global__ void k(const float* x, float* y) {\n  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  float s = 0.f;\n"
-                                   f"  while (i < 64) {{ s += x[i]; i += {step}; }}\n  y[threadIdx.x] = s;\n}}\n")
-    assert ("while" not in program_text(read(tmp_path / "k.cu", "k", BINDING))) == counts
-
-
-@pytest.mark.parametrize(("body", "counts"), [
-    ("y[i] = x[i] * 2.f;", True),
-    ("if (x[i] < 0.f) continue; y[i] = x[i];", False),
-    ("y[i] = x[i]; if (x[i] > 100.f) _at += 64;", False),
-    ("y[i] = x[i] * 2.f; } y[0] = (float)_at; {", False),
-])
-def test_a_loop_that_counts_in_a_variable_of_its_own(body: str, counts: bool, tmp_path: Path) -> None:
-    """As the loop macros of packages are written. One whose counter is moved, looked at afterwards, or not moved on by a `continue` stays a `while`."""
-    source = MACRO + "__global__ void k(const float* x, float* y) {\n  LOOP(i, 64) { " + body + " }\n}\n"
-    file = tmp_path / "k.cu"
-    file.write_text(source)
-    text = program_text(read(file, "k", BINDING))
-    assert ("while" not in text) == counts
-    if counts:
-        np.testing.assert_array_equal(result(tmp_path, source), X[:64] * 2)

@@ -2,6 +2,7 @@
 way round."""
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +12,7 @@ from kir.gate.cases import RelativeCase, expected_of, relative_cases
 from kir.gate.gpu.conformance import declared, difference
 from kir.gate.inputs.close import beyond
 from kir.gate.inputs.scaled import held_back
-from kir.gate.operands import otherwise
+from kir.gate.operands import exactly, otherwise
 from kir.interp import run
 from kir.interp.numerics import rounding
 from kir.ir.nodes import Program
@@ -97,6 +98,20 @@ kernel main grid (i: N) threads 1
 def test_what_is_small_beside_others_is_right_too_where_the_reference_is(asked: str, given: str, right: bool) -> None:
     against, program = (parse_program(SMALL.format(value=value), "p.kir") for value in (asked, given))
     assert all(case.compare(run(program, dict(case.arrays), {**case.scalars}).outputs).ok for case in relative_cases(program, against)) == right
+
+
+@pytest.mark.parametrize(("body", "right"), [
+    ("for i in 0..4096\n    s = s + A[4095 - i]", True), ("for i in 0..4095\n    s = s + A[i + 1]", False),
+    ("for i in 0..4096\n    s = s + A[i] * 1.05", False), ("s = 0.0103", False)])
+def test_a_sum_that_nearly_cancels_is_as_well_known_as_its_terms(body: str, right: bool) -> None:
+    """Its one element is so small that its own magnitude says nothing of how far another order of the terms may lead."""
+    text = "kir 1\nprogram p\n  in A: f32[4096]\n  out C: f32[1]\nkernel main grid (g: 1) threads 1\n  register s: f32 = 0.0\n  {}\n  C[0] = s\n"
+    against, program = (parse_program(text.format(x), "p.kir") for x in ("for i in 0..4096\n    s = s + A[i]", body))
+    a = np.random.default_rng(3).standard_normal(4096).astype(np.float32)
+    a[1:] -= (a.astype(np.float64).sum() - 1e-2) / 4095
+    inputs = {"A": a}
+    case = RelativeCase("s", {}, 0, inputs, {}, expected_of(against, inputs, {})[0], exactly=partial(exactly, against, inputs, {}))
+    assert case.compare(run(program, dict(case.arrays), {}).outputs).ok == right
 
 
 COLUMNS = """kir 1

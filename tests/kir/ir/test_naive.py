@@ -260,3 +260,12 @@ kernel main grid (i: M) threads 1
 def test_without_a_problem_a_row_that_is_stored_may_be_held(columns: str, at: str, problem: str | None, allowed: bool) -> None:
     found = is_naive(parse_program(ROW.format(columns=columns, at=at)), Item(problem, ("M",)) if problem else None)
     assert [v.clause for v in found] == ([] if allowed else ["state"])
+
+
+@pytest.mark.parametrize(("second", "allowed"), [("I[m, k] = where[k]", True), ("I[m, 3 - k] = where[k]", False), ("I[m, k] = where[k] + best[0]", True)])
+def test_one_loop_may_store_the_rows_that_are_held_to_several_outputs(second: str, allowed: bool) -> None:
+    text = ("kir 1\nprogram best\n  size M: i32\n  in X: i32[M, 4]\n  out V: i32[M, 4]\n  out I: i32[M, 4]\nkernel main grid (m: M) threads 1\n"
+            "  register best: i32[4] = 0\n  register where: i32[4] = 0\n  for j in 0..4\n    best[j] = X[m, 3 - j]\n    where[j] = 3 - j\n"
+            f"  for k in 0..4\n    V[m, k] = best[k]\n    {second}\n")
+    found = is_naive(parse_program(text.replace("where", "place")))
+    assert {v.clause for v in found} == (set() if allowed else {"state"})

@@ -33,6 +33,14 @@ def test_a_size_is_a_multiple_of_the_vector_that_threads_move(vector: str, wide:
     assert {name: t.shape for name, t in binding.tensors.items()} == {"A": ["M", "K"], "x": ["K"], "y": ["M"]}
 
 
+@pytest.mark.parametrize("loop", ["for (int k = lane; k < K / 4; k += 32)", "for (int k = lane; k < (M * 0 + K) >> 2; k += 32)"])
+def test_a_loop_over_the_vectors_of_a_row_runs_where_the_row_is_long_enough(loop: str, tmp_path: Path) -> None:
+    """At sizes smaller than a vector it does nothing, and says nothing of how the rows lie."""
+    text = ROWS.replace("for (int k = lane * WIDE; k < K; k += 32 * WIDE)", loop).replace("&x[k])", "&x[4 * k])").replace("K + k])", "K + 4 * k])")
+    binding = _bound(text.replace("VECTOR", "float4"), tmp_path)
+    assert "K % 4 == 0" in binding.facts and not any(f.startswith("M %") for f in binding.facts)
+
+
 def test_vectors_that_are_aligned_at_every_size_ask_for_nothing(tmp_path: Path) -> None:
     whole = "int k = (blockIdx.x * 256 + threadIdx.x) * 4;\n  if (k + 3 < n) *reinterpret_cast<float4*>(&y[k]) = *reinterpret_cast<const float4*>(&x[k]);\n"
     binding = _bound(f"__global__ void copied(const float* x, float* y, int n) {{\n  {whole}}}\n"
