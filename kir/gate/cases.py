@@ -397,21 +397,20 @@ class RelativeCase:
         return {name: value.copy() for name, value in self.inputs.items()}
 
     def compare(self, outputs: Mapping[str, Array]) -> Comparison:
-        """Equal up to the rounding of the outputs' dtype, or of the narrower one that the other program rounds all of one to, and to 2^-16 of the largest
-        magnitude for what was summed in another order; where there are two readings of tf32, so far from what lies between them."""
+        """Equal up to the rounding of the outputs' dtype, or of the narrower one that the other program rounds all of one to, to 2^-16 of the largest magnitude
+        for what was summed in another order and to what the inputs' last bits make of it; with two readings of tf32, so far from what lies between them."""
         worst = Comparison(True, 0.0, "", 0.0)
         for name, exact in self.expected.items():
             got = outputs.get(name)
             if got is None or got.shape != exact.shape or got.dtype != exact.dtype:
                 return Comparison(False, math.inf, name, 0.0, f"{name} is absent, or of another shape or dtype")
-            one = close(name, got, exact, None if self.also is None else self.also[name].astype(np.float64), self.rounded.get(name),
-                        self.also is None and name in self.precise)
+            also = None if self.also is None else self.also[name]
+            one = close(name, got, exact, None if also is None else also.astype(np.float64), self.rounded.get(name), also is None and name in self.precise)
             if one.worst > 1 and (true := self.exactly() if self.exactly is not None else None) is not None:  # what is nearer to that is no less right
-                one = close(name, got, exact, beyond(got, exact, None if self.also is None else self.also[name], true[name]), self.rounded.get(name))
-                if one.worst > 1 and self.also is None and got.dtype.kind == "f" and self.exactly:
-                    one = ill_conditioned(name, got, exact, true[name], [x[name] for k in (1, 2, 3) if (x := self.exactly(k))], self.rounded.get(name))
-            if one.worst > worst.worst or not one.ok:
-                worst = one
+                one = close(name, got, exact, beyond(got, exact, also, true[name]), self.rounded.get(name))
+                if one.worst > 1 and also is None and got.dtype.kind == "f" and (f := self.exactly):
+                    one = ill_conditioned(name, got, exact, true[name], [x[name] for k in (1, 2, 3) if (x := f(k))], self.rounded.get(name))
+            worst = one if one.worst > worst.worst or not one.ok else worst
             if not one.ok:
                 break
         return worst
