@@ -267,7 +267,7 @@ def test_the_usual_call_leaves_out_what_is_none_by_default_and_a_tuner_s_tiles_a
     assert binding is not None and binding.absent == ["at_ptr"] and binding.metas["GIVEN"] is False
     assert {k: binding.metas[k] for k in ("D", "H", "ROWS", "COLS")} == {"D": 64, "H": 64, "ROWS": 64, "COLS": 64}, "two of each: smaller than one alone"
     assert "ROWS is 64" in "".join(told[0].notes) and "D is 64" in "".join(told[0].notes)
-    assert binding.grid == ["B * ceildiv(64, ROWS)"], "the step is what it is by default, of which a method is called"
+    assert binding.grid == ["ceildiv(64, ROWS) * ceildiv(B, n_step)"], "the step is a number though it is said to be a power of two"
 
 
 def test_a_caller_ties_sizes_to_tensors_and_both_ways_of_a_branch_are_followed(tmp_path: Path) -> None:
