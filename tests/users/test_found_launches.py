@@ -373,7 +373,7 @@ def test_an_extent_that_nobody_compares_is_as_far_as_the_kernel_reaches(tmp_path
     binding, told = launched(str(tmp_path / "gated.py"))
     assert binding is not None and len(binding.sizes) == 1
     assert binding.tensors["a_ptr"].shape == binding.tensors["b_ptr"].shape == [binding.sizes[0], 1024]
-    assert f"b_ptr is {binding.sizes[0]} x 1024: all that the kernel reaches" in "".join(told[0].notes)
+    assert f"b_ptr has {binding.sizes[0]} x 1024 elements: all that the kernel reaches" in "".join(told[0].notes)
 
 
 @pytest.mark.parametrize("said", [

@@ -93,6 +93,17 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path: Pat
         can_be_written(Path("/proc/self/no/x"))
 
 
+def test_what_is_asked_for_is_refused_with_a_way_on(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    file = laid(tmp_path, SOFTMAX)
+    monkeypatch.chdir(tmp_path)
+    code, _, err = called(capsys, "bind", str(file), "-o", "-")
+    assert code == 2 and "leave -o out" in err and not Path("-").exists()
+    code, _, err = called(capsys, "gate", str(file))
+    assert code == 2 and f"kir check {file}" in err
+    code, _, err = called(capsys, "forecast", str(file))
+    assert code == 2 and f"kir sites {file}" in err
+
+
 def test_a_lineage_has_a_folder_by_default(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     file = laid(tmp_path, "addition (TileLang)")
     monkeypatch.chdir(tmp_path)
