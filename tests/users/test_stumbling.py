@@ -48,6 +48,7 @@ def test_the_output_of_a_template_is_an_output(tmp_path: Path, capsys: pytest.Ca
 def test_a_kernel_that_nobody_launches_is_asked_about(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "lonely.cu"
     file.write_text("__global__ void lonely(float* x, int n) { if (threadIdx.x < n) x[threadIdx.x] *= 2.f; }\n", encoding="utf-8")
+    assert "taken as proposed: metas.threads_x = " in called(capsys, "bind", str(file), "--ask", "--yes", "-o", str(tmp_path / "b.toml"))[1]
     code, _, err = called(capsys, "lineage", str(file), "-o", str(tmp_path / "out"))
     assert code == 1 and "KIR-S016" in err and "lonely.cu --ask, which asks for what is open" in err and not (tmp_path / "out").exists()
 
