@@ -45,3 +45,13 @@ def binary(known: Known, op: ast.operator, left: Value, right: Value) -> Value:
             return build.const(first ** second if isinstance(op, ast.Pow) else first << second if isinstance(op, ast.LShift) else first >> second)
         case _:
             return Unknown("an operator")
+
+
+def is_power_of_two(test: ast.expr) -> bool:
+    """Whether a condition says of a number that it is a power of two: `n == 2 ** (n.bit_length() - 1)`."""
+    match test:
+        case ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]):
+            said = {f"{base} (({x}).bit_length() - 1)" for x in (f"({ast.unparse(left)})", f"({ast.unparse(right)})") for base in ("2 **", "1 <<")}
+            return any(ast.dump(ast.parse(each, mode="eval").body) == ast.dump(side) for each in said for side in (left, right))
+        case _:
+            return False

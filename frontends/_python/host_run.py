@@ -29,7 +29,7 @@ from kir.surface.launches.values import (
     taken_for,
 )
 
-from .host_operators import binary
+from .host_operators import binary, is_power_of_two
 from .host_parts import Called as Called
 from .host_parts import HostFile as HostFile
 from .host_parts import Kernel as Kernel
@@ -189,7 +189,7 @@ class Follower:
                     raise _Return(None if value is None else self.value(file, value, scope))
                 case ast.Raise():
                     raise _Raised
-                case ast.Assert(test=test):
+                case ast.Assert(test=test) if not is_power_of_two(test):  # which would make of a number the power that is assumed
                     dtypes_said(test, lambda e: self.value(file, e, scope))
                     self._holds(self.value(file, test, scope))
                 case ast.If():

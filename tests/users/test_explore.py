@@ -65,6 +65,7 @@ def test_lines_of_all_sides_belong_together(kernel: Path) -> None:
     assert state["source"]["lines"][row["source"] - 1].strip() == "e = tl.exp(x)"
     assert [r["text"].strip() for r in state["code"]["triton"]["lines"] if r["path"] == row["path"]] == ["e = tl.exp(x_1)"]
     assert set(state["code"]) >= {"cuda", "triton", "tilelang"} and state["steps"] == 0 and state["diff"] == "" and state["slide"] is None
+    assert "launches it" in state["under"], "the page says which launch is taken for granted"
 
 
 @pytest.mark.nvcc

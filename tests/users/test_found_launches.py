@@ -267,7 +267,7 @@ def test_the_usual_call_leaves_out_what_is_none_by_default_and_a_tuner_s_tiles_a
     assert binding is not None and binding.absent == ["at_ptr"] and binding.metas["GIVEN"] is False
     assert {k: binding.metas[k] for k in ("D", "H", "ROWS", "COLS")} == {"D": 64, "H": 64, "ROWS": 64, "COLS": 64}, "two of each: smaller than one alone"
     assert "ROWS is 64" in "".join(told[0].notes) and "D is 64" in "".join(told[0].notes)
-    assert binding.grid == ["B * ceildiv(64, ROWS)"], "the step is what it is by default, of which a method is called"
+    assert binding.grid == ["ceildiv(64, ROWS) * ceildiv(B, n_step)"], "the step is a number though it is said to be a power of two"
 
 
 def test_a_caller_ties_sizes_to_tensors_and_both_ways_of_a_branch_are_followed(tmp_path: Path) -> None:
@@ -373,7 +373,7 @@ def test_an_extent_that_nobody_compares_is_as_far_as_the_kernel_reaches(tmp_path
     binding, told = launched(str(tmp_path / "gated.py"))
     assert binding is not None and len(binding.sizes) == 1
     assert binding.tensors["a_ptr"].shape == binding.tensors["b_ptr"].shape == [binding.sizes[0], 1024]
-    assert f"b_ptr is {binding.sizes[0]} x 1024: all that the kernel reaches" in "".join(told[0].notes)
+    assert f"b_ptr has {binding.sizes[0]} x 1024 elements: all that the kernel reaches" in "".join(told[0].notes)
 
 
 @pytest.mark.parametrize("said", [

@@ -48,6 +48,7 @@ def test_the_output_of_a_template_is_an_output(tmp_path: Path, capsys: pytest.Ca
 def test_a_kernel_that_nobody_launches_is_asked_about(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "lonely.cu"
     file.write_text("__global__ void lonely(float* x, int n) { if (threadIdx.x < n) x[threadIdx.x] *= 2.f; }\n", encoding="utf-8")
+    assert "taken as proposed: metas.threads_x = " in called(capsys, "bind", str(file), "--ask", "--yes", "-o", str(tmp_path / "b.toml"))[1]
     code, _, err = called(capsys, "lineage", str(file), "-o", str(tmp_path / "out"))
     assert code == 1 and "KIR-S016" in err and "lonely.cu --ask, which asks for what is open" in err and not (tmp_path / "out").exists()
 
@@ -91,6 +92,17 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path: Pat
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file"]
     with pytest.raises(UsageError):
         can_be_written(Path("/proc/self/no/x"))
+
+
+def test_what_is_asked_for_is_refused_with_a_way_on(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    file = laid(tmp_path, SOFTMAX)
+    monkeypatch.chdir(tmp_path)
+    code, _, err = called(capsys, "bind", str(file), "-o", "-")
+    assert code == 2 and "leave -o out" in err and not Path("-").exists()
+    code, _, err = called(capsys, "gate", str(file))
+    assert code == 2 and f"kir check {file}" in err
+    code, _, err = called(capsys, "forecast", str(file))
+    assert code == 2 and f"kir sites {file}" in err
 
 
 def test_a_lineage_has_a_folder_by_default(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,9 @@ def can_be_written(path: Path | None) -> Path | None:
     """The place of an output, once it is sure that it can be written: before any work is done. Raises :class:`UsageError` KIR-C006."""
     if path is None:
         return None
+    if str(path) == "-":
+        raise usage("KIR-C006", "'-' is no file, and nothing is written to standard output by that name", needs="the path of a file",
+                    attempt="leave -o out: what has no default place is printed then")
     there = path
     while not there.exists() and there != there.parent:
         there = there.parent

@@ -192,6 +192,7 @@ async function show(found) {
     if (!pathsOf.get(key).includes(row.path)) pathsOf.get(key).push(row.path);
   }
   lines("source", found.source.lines.map(text => ({text}))); lines("ir", found.ir);
+  $("under").textContent = found.under;
   story(found.slide); look(view);
   $("count").textContent = "..."; $("figures").textContent = ""; $("sites").replaceChildren(made("p", "…", "none"));
   await draw();

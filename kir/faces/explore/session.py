@@ -12,6 +12,7 @@ from typing import Any
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import did_you_mean, usage
+from kir.base.notices import notices
 from kir.base.registry import registry
 from kir.faces.api.kernels import Kernel, apply, check, read
 from kir.faces.explore.pictures import pictures
@@ -47,7 +48,9 @@ class Session:
         self._turn = threading.Lock()
         self._kept: OrderedDict[tuple[str, ...], Any] = OrderedDict()
         self.slides = _slides(file)
-        first = self.slides[0][0].kernel if self.slides else read(_existing(file), binding, problem)
+        with notices() as told:
+            first = self.slides[0][0].kernel if self.slides else read(_existing(file), binding, problem)
+        self.under = [line for each in told for line in (each.message, *each.notes)]
         self.problem = problem or (self.slides[1] if self.slides else "")
         self.file = Path(file.partition("::")[0])
         self.states: list[list[Kernel]] = [[s.kernel] for s in self.slides[0]] if self.slides else [[first]]
@@ -63,14 +66,16 @@ class Session:
         return self.states[self.place][self.taken[self.place]]
 
     def state(self) -> dict[str, Any]:
-        """What the page shows at once: source, IR, code of each surface, the last difference, and what may be done."""
+        """What the page shows at once: source, IR, code of each surface, the last difference, and what may be done; and `under`
+        which launch it is read, with what was assumed."""
         kernel, done = self.kernel, self.taken[self.place]
         return {"name": kernel.name, "surface": kernel.surface, "pipeline": kernel.pipeline if done else "", "steps": done,
                 "redo": len(self.states[self.place]) - 1 - done, "hash": kernel.hash[:16], "source": source_side(self.file, kernel.surface),
                 "ir": self._once("ir", kernel, lambda: ir_side(kernel.program, self.file.resolve())),
                 "code": {entry.name: self._once(f"code {entry.name}", kernel, partial(code_side, kernel.program, entry.name))
                          for entry in registry("kir.backends")},
-                "diff": self._last(), "sizes": self.settings.text, "device": self.settings.device.name, "slide": self._slide()}
+                "diff": self._last(), "sizes": self.settings.text, "device": self.settings.device.name, "slide": self._slide(),
+                "under": "; ".join(self.under)}
 
     def sites(self) -> dict[str, Any]:
         """Where passes apply now as far as that is known, and some more forecasts of what they bring; to be asked again as long as some are left."""

@@ -32,8 +32,8 @@ def is_pure(e: n.Expr) -> bool:
     return all(c.of is None and instruction(c.fn).is_pure and not instruction(c.fn).is_convergent for c in walk(e) if isinstance(c, n.Call))
 
 
-def buffers_read(e: n.Expr) -> set[str]:
-    """Names of the buffers that an expression reads."""
+def buffers_read(e: n.Expr | n.Stmt) -> set[str]:
+    """Names of the buffers that an expression, or a statement with all that is in it, reads."""
     return {x.at.buffer.name for x in walk(e) if isinstance(x, n.Load)}
 
 

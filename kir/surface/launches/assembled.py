@@ -216,7 +216,8 @@ class _Assembly:
             made = default if tuned and not isinstance(v, n.Const) else self._setting(v, self.usual.get(name, 0))
             if isinstance(v, n.Expr) and v.type == BOOL and not isinstance(self.known.resolved(v), n.Const):
                 self.open_conditions[name] = v
-            if len(self.known.assumed) > before or capped:
+            pinned = isinstance(v, n.Expr) and not {*variables(v)}.isdisjoint(self.known.assumed)  # here, or by what came before
+            if len(self.known.assumed) > before or capped or pinned:
                 self.assumed.append(Assumed(f"{name} is {made}", ("metas", name)))
             if isinstance(v, Dtype) and not v.name:
                 self.assumed.append(Assumed(f"{name} is f32", ("metas", name)))

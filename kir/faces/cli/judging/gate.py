@@ -7,6 +7,7 @@ package. The verdict names the stage that refused, or the modelled time on each 
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -75,7 +76,8 @@ def command(
     if surface:
         backend(surface)
     if not problem and not against:
-        raise usage("KIR-G001", "there is nothing to judge correctness by", needs="--problem P, or --against FILE")
+        raise usage("KIR-G001", "there is nothing to judge correctness by", needs="--problem P, or --against FILE",
+                    attempt=f"kir check {quote(file)}, which needs neither; kir problems lists what there is")
     targets = [named(each) for each in target.split(",") if each.strip()]
     function = against if not problem and is_function(against) else ""
     against = "" if function else against

@@ -53,9 +53,13 @@ def command(
     if not ask:
         belong("bind", "--ask", {"--yes": yes})
     found = proposed(frontend, path, name, line, _read(calls or []), [str(c) for c in calls or []])
-    binding = found.binding
+    binding, taken = found.binding, list[str]()
+
+    def proposal(question: Question, wrong: str) -> str:
+        taken.append(f"{'.'.join(map(str, question.field))} = {(answer := _taken(question, wrong))}")
+        return answer
     if ask:
-        binding = all_answered(binding, found.assumed, under(frontend, path, name), _taken if yes else _asked)
+        binding = all_answered(binding, found.assumed, under(frontend, path, name), proposal if yes else _asked)
         output = output or remember(path, ref.name, binding, f"# {file}: answers to `kir bind --ask`\n")
     text = _header(file, found, ask) + binding.text()
     data = {"kernel": name, "binding": asdict(binding), "text": text, "found": found.place or None, "assumed": [a.text for a in found.assumed],
@@ -65,7 +69,7 @@ def command(
     write_atomic(output, text)
     left = unfilled(binding)
     said = f"{output}: to be filled in: {', '.join(left)}" if left else f"{output}: nothing is left open"
-    return Result(data, said)
+    return Result(data, "\n".join((said, *(f"taken as proposed: {each}" for each in taken))))
 
 
 def _header(file: str, found: Found, asked: bool) -> str:

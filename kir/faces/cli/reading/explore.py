@@ -29,8 +29,9 @@ def command(
     from kir.faces.explore.session import Session
 
     def told(address: str) -> None:
-        print(f"{address} (Control-C ends it)", file=sys.stderr, flush=True)
+        print("\n".join((f"{address} (Control-C ends it)", *session.under)), file=sys.stderr, flush=True)
         if show:
             webbrowser.open(address)
-    serve(Session(file, bind, problem, at, target), port, told)
+    session = Session(file, bind, problem, at, target)
+    serve(session, port, told)
     return 0

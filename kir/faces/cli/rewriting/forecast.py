@@ -7,6 +7,7 @@ number of a transition. Nothing is run and nothing is compiled.
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -62,7 +63,8 @@ def _programs(a: str, b: str, step: str, bind: Path | None, problem: str) -> tup
         after, _, surface = read_with(b, bind, problem)
         return before, after, "", {"surface": own_surface(after, surface)}
     if not step or b:
-        raise usage("KIR-C002", "give two programs, or one with --step", attempt="kir forecast --help")
+        raise usage("KIR-C002", "give two programs, or one with --step",
+                    attempt=f"kir forecast {quote(a)} --step STEP, with a step that kir sites {quote(a)} lists")
     if step.isdigit():
         from kir.lineage.records.folder import opened
 
