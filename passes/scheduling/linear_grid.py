@@ -201,10 +201,10 @@ class LinearGrid(Pass):
         """Two axes, or three."""
         if self.part:
             kernel = kernel_of(program, site.path)
-            flat = replace(kernel, grid=kernel.grid[1:])
+            line = replace_kernel(program, kernel.name, replace(kernel, grid=kernel.grid[1:]))
             alone = Site(site.path, replace(self, part=False, axes=2), site.captures)
-            there = kernel_of(alone.params.deoptimize(replace_kernel(program, kernel.name, flat), alone).program, site.path)
-            return Rewritten(replace_kernel(program, kernel.name, replace(there, grid=(kernel.grid[0], *there.grid))), site.path)
+            made = kernel_of(alone.params.deoptimize(line, alone).program, site.path)
+            return Rewritten(replace_kernel(program, kernel.name, replace(made, grid=(kernel.grid[0], *made.grid))), site.path)
         if self.axes == 3:
             flat = replace(self, axes=2).deoptimize(program, site)
             there = matched(_apart_again(kernel_of(flat.program, site.path)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -167,10 +168,10 @@ def test_the_true_value_is_right_on_its_side_and_a_second_reading_on_the_other()
 @pytest.mark.parametrize(("most", "by"), [(1e30, 1.0), (1e38, 0.125), (1e39, 0.015625), (1e41, 1.0), (np.inf, 1.0)])
 def test_inputs_that_a_program_runs_away_with_are_taken_smaller(most: float, by: float) -> None:
     """By two steps at most; of what is then still not finite the usual inputs are left."""
-    def made(arrays: dict[str, np.ndarray]) -> SimpleNamespace:
+    def made(arrays: dict[str, Any]) -> SimpleNamespace:
         with np.errstate(over="ignore"):
             return SimpleNamespace(outputs={"Y": np.float32(10) * (arrays["X"] * most).astype(np.float32), "N": np.array([1])})
-    given = {"X": np.ones(3), "I": np.ones(3, np.int32)}
+    given: dict[str, Any] = {"X": np.ones(3), "I": np.ones(3, np.int32)}
     arrays, result = held_back(made, given, ["X"], made(given))
     assert arrays["X"].tolist() == [by] * 3 and arrays["I"] is given["I"] and np.isfinite(result.outputs["Y"]).all() == (most < 1e41)
     assert held_back(made, given, [], made(given))[0] is given, "whole numbers are left as they are"

@@ -185,7 +185,7 @@ def test_instances_may_come_first_in_the_grid_and_heads_share_what_there_is_one_
     assert bool(found) == holds
     if found:
         back = run(program, "~chunk-inverse")
-        assert tuple(back.steps[0].back.options["order"]) == (1, 2, 0)
+        assert back.steps[0].back.options["order"] in ((1, 2, 0), [1, 2, 0])
         assert program_text(run(back.program, str(back.steps[0].back)).program) == program_text(program)
 
 
