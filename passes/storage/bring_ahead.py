@@ -277,8 +277,8 @@ class BringAhead(Pass):
     claim: ClassVar[str] = "The first operands of a tile are there when the tile before ends, and the ring behind them is filled meanwhile."
     requires: ClassVar[tuple[str, ...]] = ("roles", "persistent")
     preconditions: ClassVar[tuple[Precondition, ...]] = (
-        Precondition("KIR-P364", "validity", "storage", "all slots fit in shared memory", _capacity),
-        Precondition("KIR-P365", "validity", "layout", "slots begin where their layout lets them", _whole_slots),
+        Precondition("KIR-P787", "validity", "storage", "all slots fit in shared memory", _capacity),
+        Precondition("KIR-P788", "validity", "layout", "slots begin where their layout lets them", _whole_slots),
     )
 
     stages: int = 2

@@ -84,6 +84,7 @@ def tile_of(loop: n.For) -> tuple[n.If | None, Parts] | None:
 
 
 def code_of(t: _Tile) -> n.Block:
+    """The statements of a product in a ring."""
     return (*t.made, t.wait, *t.views, t.product, t.back)
 
 
