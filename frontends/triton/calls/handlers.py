@@ -213,7 +213,7 @@ def reinterpret_pointer(r: State, p: Pointer, dtype: DType) -> Pointer:
     return Pointer(buffer, (build.binary("tdiv", *operators.shapes(*_rescaled(r.out.let("moved", flat) if old.is_symbolic else flat, old, dtype))),))
 
 
-def _rescaled(count: n.Dim, old: DType, new: DType) -> tuple[n.Expr, n.Expr]:
+def _rescaled(count: n.Expr | int, old: DType, new: DType) -> tuple[n.Expr, n.Expr]:
     """So many elements of one dtype, counted in elements of another: what is to be divided by what."""
     if not old.is_symbolic and not new.is_symbolic:
         return build.mul(count, old.bytes), build.const(new.bytes, dtype_of(count.type) if isinstance(count, n.Expr) else I32)
