@@ -9,6 +9,7 @@ import pytest
 from benchmarks.packages.bound.listed import kernels_of
 from benchmarks.packages.bound.page import page
 from benchmarks.packages.bound.prepared import bound, numbers
+from benchmarks.packages.bound.read_right import _verdict
 
 SOURCE = """import triton
 import triton.language as tl
@@ -67,3 +68,14 @@ def test_what_differs_or_changes_nothing_is_no_kernel_that_is_right() -> None:
     assert "| own | 5 | 5 | 2 | 1 | 1 | 1 |" in made
     assert "2 kernels are right, 1 of them bit for bit. 2 were timed; 1 (50 %)" in made
     assert "`own:ops.py::c`" not in made and "| differs | 3 of 4 | 1 |" in made
+
+
+def test_a_read_kernel_is_right_where_all_that_it_leaves_is() -> None:
+    torch = pytest.importorskip("torch")
+    before = {"x": torch.arange(4.0), "n": torch.arange(4), "k": 3}
+    left = {**before, "x": torch.tensor([0.0, 2.0, float("inf"), 3.0])}
+    near = {**before, "x": torch.tensor([1e-5, 2.0, float("inf"), 3.0])}
+    assert _verdict(before, left, near)["state"] == "equal" and _verdict(before, before, before)["state"] == "idle"
+    assert "x[1]: 2 there, 1 here" in _verdict(before, left, {**before, "x": torch.tensor([0.0, 1.0, float("inf"), 3.0])})["reason"]
+    assert _verdict(before, left, {**before, "x": torch.tensor([0.0, 2.0, 2.0, 3.0])})["state"] == "differs"  # what is infinite there is not here
+    assert "n[0]: 0 there, 1 here" in _verdict(before, left, {**left, "n": torch.tensor([1, 1, 2, 3])})["reason"]

@@ -200,6 +200,9 @@ def worker(given: argparse.Namespace) -> None:
     sys.path[:0] = (homes := list(dict.fromkeys(j["home"] for j in jobs if j["home"])))
     if homes:
         sys.meta_path.append(StandIn(homes))
+    import torch  # before there is an alarm, which would leave it half imported
+
+    torch.set_num_threads(1)
     mend_interpreter()
     own, of = (int(x) for x in given.shard.split("/"))
     file, end = given.out / f"read{own}.jsonl", time.monotonic() + given.limit

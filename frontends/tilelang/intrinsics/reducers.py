@@ -9,12 +9,12 @@ from kir.ir import nodes as n
 from kir.ir.types import DType
 
 from ..state.reader import Reader, zero
-from ..state.regions import at, region
+from ..state.regions import at, matched, region
 from ..values import arithmetic
 from ..values.arithmetic import convert
 from ..values.values import Memory, NotUnderstood, Place, Signature, Value, is_number
 from .memory import declare, shape_of
-from .tiles import COMBINE, matched, move
+from .tiles import COMBINE, move
 
 Word = Callable[[Reader, Signature], Value]
 OPS: Mapping[str, str] = {"sum": "sum", "max": "max", "min": "min", "bitand": "and", "bitor": "or", "bitxor": "xor"}

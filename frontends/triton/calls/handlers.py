@@ -213,12 +213,12 @@ def reinterpret_pointer(r: State, p: Pointer, dtype: DType) -> Pointer:
     return Pointer(buffer, (build.binary("tdiv", *operators.shapes(*_rescaled(r.out.let("moved", flat) if old.is_symbolic else flat, old, dtype))),))
 
 
-def _rescaled(count: n.Dim, old: DType, new: DType) -> tuple[n.Expr, n.Expr]:
+def _rescaled(count: n.Expr, old: DType, new: DType) -> tuple[n.Expr, n.Expr]:
     """So many elements of one dtype, counted in elements of another: what is to be divided by what."""
     if not old.is_symbolic and not new.is_symbolic:
-        return build.mul(count, old.bytes), build.const(new.bytes, dtype_of(count.type) if isinstance(count, n.Expr) else I32)
+        return build.mul(count, old.bytes), build.const(new.bytes, dtype_of(count.type))
     wide = [build.cast(build.call("dtype_bits", term=d.name) if d.is_symbolic else build.const(d.bits, I32), I64) for d in (old, new)]
-    return build.mul(build.cast(count, I64) if isinstance(count, n.Expr) else build.const(count, I64), wide[0]), wide[1]
+    return build.mul(build.cast(count, I64), wide[0]), wide[1]
 
 
 def _where(r: State, a: Arguments) -> Value:

@@ -205,7 +205,7 @@ def kernel(cache, y, z, D: tl.constexpr, B: tl.constexpr):
 
 def test_moved_pointers_of_another_dtype(tmp_path: Path) -> None:
     x = np.random.default_rng(0).normal(size=24).astype(np.float16)
-    given = {"cache": x.view(np.uint8), "y": np.zeros(16, np.float16), "z": np.zeros(2, np.float32)}
+    given: dict[str, np.ndarray] = {"cache": x.view(np.uint8), "y": np.zeros(16, np.float16), "z": np.zeros(2, np.float32)}
     out = execute(tmp_path, MOVED, given, grid=2, metas={"B": 8, "D": 64})
     want = x.reshape(2, 12)[:, 4:].copy()
     np.testing.assert_allclose(out["z"], (want.astype(np.float32) ** 2).sum(1) / 16 / 8, rtol=1e-6)
