@@ -262,8 +262,8 @@ def _value(node: n.Node, cond: n.Expr, holds: bool) -> n.Expr:
 
 def _harmless(program: n.Program, flow: Flow, way: Way) -> bool:
     """Whether nothing finite brings an outcome about, or it guards what has no answer."""
-    inside = way.path[0] in {k.name for k in program.kernels}
-    if _not_finite(program, flow, way) or keeps_off(program, way) or (inside and not possible(program, flow, way, True)):
+    launched = way.path[0] in {k.name for k in program.kernels}
+    if _not_finite(program, flow, way) or keeps_off(program, way) or (launched and not possible(program, flow, way, True)):
         return True
     at = [e for e in own_nodes(way.stmt) if isinstance(e, n.Select) and (e.cond is way.node or e.cond == way.node)]
     held = not (isinstance(way.value, n.Const) and way.value.value is False)

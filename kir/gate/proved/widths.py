@@ -54,8 +54,8 @@ def _allowed(program: n.Program, o: Obligation) -> bool:
 def _said(id: str, program: n.Program, o: Obligation, needs: str, severity: Severity = "error") -> Diagnostic:
     sizes = {p.name for p in program.params}
     at = ", ".join(f"{k} = {v}" for k, v in o.values.items() if k in sizes)
-    message = {"KIR-G136": f"right only where indices fit 32 bits: not {o.what} at {at}",
-               "KIR-G147": f"not {o.what} at {at}, where all of the other program's indices fit"}[id]
+    message = {"KIR-G136": f"right only where indices fit 32 bits: {o.what}, but not at {at}",
+               "KIR-G147": f"{o.what}, but not at {at}, where all of the other program's indices fit"}[id]
     return Diagnostic(id, message, anchor=o.anchor, witness=(at,), needs=needs, severity=severity)
 
 

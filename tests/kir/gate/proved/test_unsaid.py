@@ -344,3 +344,26 @@ def test_a_view_that_moves_shows_other_memory_at_each_trip(old: str, new: str, v
     text = MOVING.replace(old, new) if old else MOVING
     assert proved(parse_program(text), 2).verdict == verdict
     assert proved(parse_program(text), 0).verdict == ("undecided" if verdict == "refuted" else verdict), "no run, and nothing is proved that is not so"
+
+
+TABLES = """kir 1
+program placed
+  size M: i32
+  size N: i32
+  fact M >= 1
+  fact N >= 1
+  in B: i32[M]
+  in R: i32[M]
+  in X: f32[M]
+  out Y: f32[N]
+kernel main grid (i: M) threads 1
+  let p = PLACE
+  if p >= 0 & p < N
+    Y[p] = X[i]
+"""
+
+
+@pytest.mark.parametrize(("place", "verdict"), [("B[i] + R[i]", "undecided"), ("i // 2", "refuted"), ("select(X[i] > 0.0, 1, 0)", "refuted")])
+def test_whether_stores_by_tables_meet_is_for_who_fills_them(place: str, verdict: str) -> None:
+    """Numbers drawn at random meet; what the kernel itself makes of places and of floats is its own."""
+    assert proved(parse_program(TABLES.replace("PLACE", place), "placed.kir")).verdict == verdict
