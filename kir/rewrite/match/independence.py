@@ -388,7 +388,7 @@ def _apart_by_trying(program: n.Program, path: Path, loop: n.For, name: str) -> 
     around = {s.var.name for _, s in enclosing(program, path) if isinstance(s, n.For)}
     fixed = [_alike(dim, {loop.var.name, *bound_names(loop.body), *around}) for dim in zip(*terms, strict=True)]
     moving = [tuple(build.from_polynomial({m: c for m, c in p.items() if m not in same}, dtype_of(i.type))
-                    for p, same, i in zip(ps, fixed, r.index, strict=True)) for ps, (_, r, _) in zip(terms, touched, strict=True)]
+                    for p, same, i in zip(ps, fixed, r.index, strict=True) if isinstance(i, n.Expr)) for ps, (_, r, _) in zip(terms, touched, strict=True)]
     outer = {x.name: x for es in moving for e in es for x in walk(e) if isinstance(x, n.Var) and x.name in around}
     seen: dict[tuple[tuple[int, ...], tuple[int | None, ...]], tuple[int, bool]] = {}
     budget, done = MOST_CASES, set[object]()

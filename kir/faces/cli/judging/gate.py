@@ -147,7 +147,7 @@ def _read(file: str, bind: Path | Binding | None, problem: str = "") -> tuple[Pr
         program = read(file, bind)
         return program, own_surface(program, "kir"), frozenset(), frozenset(), program
     expert = load_expert(file, binding_of(file, bind, problem))
-    return expert.program, expert.surface, expert.unsaid, expert.joined, expert.written
+    return expert.program, expert.surface, expert.unsaid, expert.joined, expert.written or expert.program
 
 
 def _shown(name: str, verdict: Verdict, reached: Realized | None) -> Group:
