@@ -382,7 +382,8 @@ def _apart_by_trying(program: n.Program, path: Path, loop: n.For, name: str) -> 
     """Whether no iteration of a loop touches a place of a buffer that another one writes, by trying all values of the variables that places depend on,
     those of loops around it included, as far as the conditions on the way and the ends of loops admit them."""
     touched = [*_places(path, loop, name)]
-    if not touched or any(isinstance(i, n.Span) or any(isinstance(x, (n.Load, n.Call)) for x in walk(i)) for _, r, _ in touched for i in r.index):
+    if len({len(r.index) for _, r, _ in touched}) != 1 or any(  # none, or one place as a whole beside one by its coordinates
+            isinstance(i, n.Span) or any(isinstance(x, (n.Load, n.Call)) for x in walk(i)) for _, r, _ in touched for i in r.index):
         return False
     terms = [[build.polynomial(i) for i in r.index if isinstance(i, n.Expr)] for _, r, _ in touched]
     around = {s.var.name for _, s in enclosing(program, path) if isinstance(s, n.For)}
