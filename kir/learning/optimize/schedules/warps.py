@@ -4,9 +4,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from kir.base.dataclass import dataclass
+from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import int_value
-from kir.ir.visit import walk
+from kir.ir.types import I32
+from kir.ir.visit import substitute, walk
 from kir.learning.optimize.plan import Plan, Setting
 from kir.learning.optimize.sources import apart
 from kir.learning.tune.space import Value
@@ -14,6 +16,9 @@ from kir.rewrite import Step, pass_class
 
 TEAMS = ((32, 8), (32, 4), (128, 1), (256, 1), (32, 2), (64, 1), (512, 1))
 """Threads that share an item, and warps of a CTA that each have one, as they are tried."""
+SHORT = 256
+"""A loop of fewer turns that only stores is left to the threads that the kernel gave it: a rotary embedding of 64 pairs a row took 461 us with a warp for each
+row, and 163 with one thread for each pair (H200, 2026-11-30); the cost model does not see why."""
 
 
 @dataclass(frozen=True)
@@ -24,20 +29,27 @@ class WarpsSource:
     name: str = "warps"
 
     def plans(self, program: n.Program, setting: Setting) -> Iterator[Plan]:
-        """None where there are several kernels, threads already, or no loops."""
+        """None where there are several kernels, threads already, or no loops; nor where nothing is folded and all loops are short."""
         if setting.surface not in ("", "cuda") or len(program.kernels) != 1 or int_value(program.kernels[0].threads) != 1:
             return
         first, wide = apart(program, setting)
         kernel = wide.kernels[0]
         loops = [s for s in kernel.body if isinstance(s, n.For)]
         stored = tuple(k for k, s in enumerate(loops) if any(isinstance(x, n.Store) and x.at.buffer.space == "global" for x in walk(s)))
-        for threads, warps in TEAMS if loops else ():
+        if len(stored) == len(loops) and not any((turns := _turns(s, setting)) is None or turns >= SHORT for s in loops):
+            return
+        for threads, warps in TEAMS:
             shares = (Step("partition-reduction"), *((Step("two-level-reduction"),) * (threads > 32)), Step("shuffle-exchange"))
             folds = shares if len(stored) < len(loops) else ()
             steps = (*first, Step("spread-threads", {"threads": threads, "spread": stored or (-1,)}, kernel.name), *folds,
                      *((Step("warps-per-cta", {"warps": warps}, kernel.name),) if warps > 1 else ()))
             point: Mapping[str, Value] = {"threads": threads, "warps": warps}
             yield Plan("warps", steps, pass_class("partition-reduction").claim, True, point, "warps", setting.surface)
+
+
+def _turns(loop: n.For, setting: Setting) -> int | None:
+    """How often a loop goes round at the sizes that are optimized for; None where they do not tell."""
+    return int_value(substitute(build.sub(loop.hi, loop.lo), {name: build.const(value, I32) for name, value in setting.shape.sizes.items()}))
 
 
 __all__ = ["WarpsSource"]

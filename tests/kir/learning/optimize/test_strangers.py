@@ -174,6 +174,14 @@ def test_threads_that_say_what_each_of_them_does(text: str, source: Any, held: s
     assert not [*source.plans(parse_program(f"{HEAD}  out y: f32[N]\nkernel p grid (i: 1) threads 32\n  for t in 0..32 parallel thread\n    y[t] = 0.0\n"), at)]
 
 
+@pytest.mark.parametrize("columns", [64, 512])
+def test_short_rows_that_nothing_is_folded_of_stay_with_the_threads_that_they_have(columns: int) -> None:
+    program = parse_program(f"{HEAD}  inout y: f32[N, {2 * columns}]\nkernel p grid (r: N) threads 1\n  for j in 0..{columns}\n"
+                            f"    let x = y[r, j]\n    y[r, j] = x - y[r, {columns} + j]\n    y[r, {columns} + j] = x\n")
+    at = Setting(program_problem(program, program), SimpleNamespace(sizes={"N": 4096, "M": 1}), target("h200"), "cuda")  # type: ignore[arg-type]
+    assert bool([*WarpsSource().plans(program, at)]) == (columns == 512)
+
+
 def test_rows_in_parts_and_places_in_rows_are_as_the_call_has_them(tmp_path: Path) -> None:
     one, _ = _read(tmp_path, "words.cu", WORDS)
     assert "K % 128 == 0" in [expr_text(f) for f in one.program.facts] and any(x.startswith("K % 128 == 0") for x in one.assumed)
