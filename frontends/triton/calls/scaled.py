@@ -45,14 +45,20 @@ def _format(v: Value) -> str:
 
 def _turned(e: n.Expr) -> n.Expr:
     """A matrix with its axes exchanged."""
-    if len(shape_of(e.type)) != 2:
-        raise NotUnderstood("a scaled product of tiles of unusual rank")
+    _matrix(e)
     return build.call("trans", e, build.const(1), build.const(0))
+
+
+def _matrix(e: n.Expr) -> tuple[Dim, Dim]:
+    """The rows and columns of an operand."""
+    if len(shape := shape_of(e.type)) != 2:
+        raise NotUnderstood("a scaled product of tiles of unusual rank")
+    return shape[0], shape[1]
 
 
 def _scaled(r: State, e: n.Expr, scale: Value, kind: str, dtype: DType, fast: bool) -> n.Expr:
     """A matrix whose rows lie along K, widened and multiplied by its scales."""
-    rows, columns = shape_of(e.type)
+    rows, columns = _matrix(e)
     given = build.cast(e, FORMATS[kind], "bits")
     wide = build.cast(given, dtype) if kind != "e2m1" else _four_bits(r, given, rows, columns, dtype)
     columns = shape_of(wide.type)[1]

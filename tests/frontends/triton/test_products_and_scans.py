@@ -58,7 +58,7 @@ def kernel(a, b, sa, sb, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
         want = 1 + (exact_a * np.repeat(power[0], 32, 1)) @ (exact_b * (1 if bare else np.repeat(power[1], 32, 1))).T
     np.testing.assert_allclose(out["c"], want, rtol=1e-5, atol=1e-3)
     written_back(tmp_path, source)
-    for old, new in ((f'"{left}"', '"e3m2"'), (f"fast_math={fast}", "lhs_k_pack=False")):
+    for old, new in ((f'"{left}"', '"e3m2"'), (f"fast_math={fast}", "lhs_k_pack=False"), ("dot_scaled(x, p", "dot_scaled(tl.load(a), None")):
         assert any("scaled product" in reason for reason in opaque(read(tmp_path, source.replace(old, new))))
 
 
