@@ -48,7 +48,6 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.parser import parse_expression
 from kir.ir.printer import expr_text
 from kir.ir.types import I32, DType
 from kir.ir.visit import children, names_read, regions, substitute, transform, walk
@@ -130,6 +129,8 @@ class SplitGrid(Pass):
 
     def _joined(self, program: n.Program, kernel: n.Kernel) -> n.Kernel | None:
         """The kernel with its axes in one line; None where `parts` say other coordinates than it has."""
+        from kir.ir.parser import parse_expression
+
         line, extent = build.var(self.line), kernel.grid[0].extent
         for axis in kernel.grid[1:]:
             extent = build.mul(extent, axis.extent)

@@ -168,10 +168,11 @@ def _stores_meet(program: n.Program, f: Seen) -> bool:
 
 
 def _of_tables(program: n.Program, why: str) -> bool:
-    """Whether it is open because of what inputs of whole numbers hold, which are given for no two stores to meet, or not: no run with others says."""
+    """Whether it is open because of what several inputs of whole numbers hold together, which are given for no two stores to meet, or not: no run with others
+    says. Of one such table it is known which numbers keep stores apart: all different ones, or ones that rise."""
     tables = {p.name for p in program.params if isinstance(p.of, n.Buffer) and p.role == "in" and p.of.dtype.is_integer}
     named = set(re.findall(r"'([^']+)'", why)) if why.startswith(CONTENTS) else set()
-    return bool(named) and named <= tables
+    return len(named) > 1 and named <= tables
 
 
 def _apart(program: n.Program, arrays: Mapping[str, Array], sizes: Sizes) -> dict[str, Array]:
