@@ -26,7 +26,7 @@ def kinds(node: cst.FunctionDef) -> dict[str, str]:
     """The kind of each name that the text of a function tells: `int`, `dtype`, `bool`; others are not in it."""
     found = _Evidence(node)
     out: dict[str, str] = {}
-    for name in found.dtypes | {x for x in found.parameters if DTYPE_NAME.search(x)}:
+    for name in found.dtypes | {x for x in found.parameters - found.integers if DTYPE_NAME.search(x)}:
         out[name] = "dtype"
     for name in found.keys:
         out[name] = "str"
