@@ -18,7 +18,7 @@ from kir.base.diagnostic import KirError
 from kir.ir import nodes as n
 from kir.ir.build import is_const
 from kir.ir.canonical import alpha_equal
-from kir.ir.visit import once, regions, statements
+from kir.ir.visit import once, regions, statements, transform, updated
 from kir.lineage.carrier import Contract, fill
 from kir.lineage.carrier.cutting import CannotOutline, Outline, answer_of, outlines
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Rewritten, Site, Verdict, proved, refuted
@@ -125,7 +125,7 @@ class Carrier(Pass):
             at = (node.name, 0)
             made = fill(self.carrier, program, at, self._before(bind(self.carrier, program, at).dtype))
         else:
-            made = self._naive(site.captures["outline"])
+            made = _labelled_as(self._naive(site.captures["outline"]), self.kernel, node)
         return Rewritten(made, (self.kernel,), {site.path: ((self.kernel,),)})
 
     # --------------------------------------------------------------------------------------------------------- recognition
@@ -197,6 +197,14 @@ def _in_order(program: n.Program, kernel: n.Kernel, order: tuple[int, ...]) -> n
     if sorted(order) != list(range(len(kernel.grid))):
         return program
     return replace_kernel(program, kernel.name, replace(kernel, grid=tuple(kernel.grid[k] for k in order)))
+
+
+def _labelled_as(program: n.Program, name: str, before: n.Kernel) -> n.Program:
+    """Statements of a kernel that another one had, too, have their labels from there."""
+    labels = {s: s.label for s in statements(before.body)}
+    return replace(program, kernels=tuple(transform(
+        k, lambda _, s: updated(s, label=labels[s]) if isinstance(s, n.Stmt) and s in labels and s.label != labels[s] else s) if k.name == name else k
+        for k in program.kernels))
 
 
 def _outside(k: n.Kernel) -> tuple[n.Expr, tuple[str, ...]]:
