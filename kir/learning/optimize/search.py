@@ -239,11 +239,12 @@ class Search:
         return best
 
     def _gains(self, best: Candidate) -> bool:
-        """Whether the best is faster than the kernel as given, by a time of the same kind."""
+        """Whether the best is faster than the kernel as given, by a time of the same kind where there is one."""
         seconds = best.measured.seconds if best.measured is not None else math.inf
         if not self.judge.measures:
             return not nvccs_own(best.steps, best.surface) and seconds < (WORTH if self.as_given is None else RECORDED) * self.baseline.time
-        return self.baseline.measured is None or seconds < (1.0 if self.as_given is not None else SURELY) * self.baseline.measured.seconds
+        known, most = self.baseline.measured, 1.0 if self.as_given is not None else SURELY  # one that could not be timed has its modelled time
+        return seconds < most * known.seconds if known is not None else not self.measure_baseline or seconds < WORTH * self.baseline.seconds
 
     def proposals(self, count: int) -> list[Candidate]:
         """What the search would gate first, without gating anything: the best of each family by forecast in turn, then their neighbors."""

@@ -30,7 +30,7 @@ from kir.learning.optimize.judge import CpuJudge, Judge, nvccs_own
 from kir.learning.optimize.plan import Plan, Setting
 from kir.learning.optimize.policy import NO_POLICY, Policy, load, save, trained
 from kir.learning.optimize.report import data, lines
-from kir.learning.optimize.search import Budget, Found, Search
+from kir.learning.optimize.search import Budget, Candidate, Found, Search
 from kir.learning.optimize.several import taken
 from kir.learning.optimize.sources import CardSource, LineageSource, PassSource, TileSource, contiguous_axis, stored_lineages
 from kir.learning.optimize.starts import Start, starts
@@ -520,6 +520,13 @@ class Learned:
 
     def plans(self, program: Program, setting: Setting) -> Iterator[Plan]:
         return (plan for _, _, plans in self.streams(program, setting) for plan in plans)
+
+
+@pytest.mark.parametrize(("seconds", "gains"), [(0.7e-3, True), (0.9e-3, False), (1.5e-3, False)])
+def test_what_is_measured_is_beside_a_modelled_time_where_the_kernel_as_given_could_not_be_timed(seconds: float, gains: bool) -> None:
+    search = Search(PROBLEM.naive, SETTING, Stopwatch(), (), given_surface="cuda")
+    search.baseline = Candidate("", PROBLEM.naive, "cuda", Start("as it is", PROBLEM.naive), Plan("as given", ()), (), (), 1e-3, Forecast((0.5,), (0.0,)), {})
+    assert search._gains(replace(search.baseline, measured=Measured(seconds))) == gains
 
 
 class Thinking:
