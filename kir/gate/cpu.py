@@ -217,7 +217,7 @@ def _correct(program: Program, problem: Problem | None, against: Program | None,
             assert against is not None
             tests = relative_tests(program, against, also, fresh)
             right = check(program, tests, f"program {content_hash(against)[:12]}", relative=True, runner=runner, stopped=stopped)
-            broken = unshown(program, against, tests.cases, right.reached) if right.ok else ()
+            broken = unshown(program, against, tests.cases, right.reached, not right.left_out) if right.ok else ()
             right = replace(right, weak=(*right.weak, *taken_apart(against)))
             if told and right.ok and (usual := next((c for c in tests.cases if isinstance(c, RelativeCase)), None)) is not None:
                 right = replace(right, weak=(*right.weak, *nonfinite(program, against, usual.inputs, usual.scalars)))

@@ -56,9 +56,10 @@ def refusals(program: n.Program, problem: Problem, given: Mapping[str, str], cas
     return tuple(unseen(program, flow, names, judges, cases, reached, lambda: beside_problem(program, problem, cases), ranges_of(problem)))
 
 
-def unshown(program: n.Program, against: n.Program, cases: Sequence[Case], reached: Mapping[Place, int]) -> tuple[Diagnostic, ...]:
+def unshown(program: n.Program, against: n.Program, cases: Sequence[Case], reached: Mapping[Place, int], whole: bool = True) -> tuple[Diagnostic, ...]:
     """Of a program that is right by what another one makes of the cases: ways that sizes decide, that no case takes, and that leave out what arrives at the
-    outputs elsewhere (KIR-G134), and outcomes that data decide and that no case brought about (KIR-G146)."""
+    outputs elsewhere (KIR-G134; not where the cases are not the `whole` of them, as what was left out for its time may take the way), and outcomes that data
+    decide and that no case brought about (KIR-G146)."""
     flow = _flow(program)
     same = {p.name: p.name for p in program.params}
     if flow.opaque:
@@ -72,7 +73,7 @@ def unshown(program: n.Program, against: n.Program, cases: Sequence[Case], reach
                 *(f"the loop {key[1]} does not go as far as {_words(sorted(loops.get(key, frozenset()) - own))}" for key, own in still.items()
                   if loops.get(key, frozenset()) - own)]
     of_sizes = list({tuple(sorted(c.sizes.items())): c for c in reversed(cases)}.values())
-    return tuple(untaken(program, flow, of_sizes, reached, lost, None, len(of_sizes))) or tuple(unseen(
+    return tuple(untaken(program, flow, of_sizes, reached, lost, None, len(of_sizes)) if whole else ()) or tuple(unseen(
         program, flow, same, [(against, _flow(against), same)], cases, reached,
         lambda: chain(beside_sizes(program, against), beside_program(program, against, cases))))
 
