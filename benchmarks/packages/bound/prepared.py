@@ -24,7 +24,7 @@ from kir.surface.launches.assembled import Found
 from kir.surface.launches.questions import Question, all_answered
 from kir.surface.reading import kernel_of, read_source
 
-SIZES = (1024, 512, 256, 128, 64, 20, 3)
+SIZES: tuple[int, ...] = (1024, 512, 256, 128, 64, 20, 3)
 """Where sizes begin; the first at which the largest tensor fits is taken."""
 MOST = 1 << 24
 """Elements of the largest tensor."""
