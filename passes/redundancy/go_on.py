@@ -40,6 +40,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from kir.analysis.access import Aliases, buffers_written
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
@@ -104,15 +105,14 @@ class GoOn(Pass):
         """At a loop in which only a loop inside moves an address on that begins before it."""
         if not is_counted(node, ("serial", "unroll")):
             return None
-        block, i = block_and_index(program, path)
-        out = []
+        (block, i), aliases, out = block_and_index(program, path), Aliases(program), []
         for k, s in enumerate(block[:i]):
             if not (isinstance(s, n.Alloc) and _is_address(s.buffer) and s.init is not None):
                 continue
             name, inner = s.buffer.name, _inner(node, s.buffer, -1)
             if inner is None or any(mentions(x, name) for x in (*block[k + 1:i], *block[i + 1:])):
                 continue
-            if any(isinstance(x, n.Store) and x.at.buffer.name in buffers_named(s.init) for x in statements((*block[k + 1:i], node))):
+            if any(aliases.may_be_one(x, y) for x in buffers_written((*block[k + 1:i], node)) for y in buffers_named(s.init)):
                 continue
             out.append(Site(path, self, {"alloc": k}))
         return tuple(out) or None

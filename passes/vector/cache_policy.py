@@ -33,16 +33,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
+from kir.analysis.proof.sites import READ_ONLY_CACHES
 from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.visit import transform, walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved
 from kir.rewrite.edit import kernel_of, node_at
 from kir.rewrite.match import edited, params_as
 
-READ_ONLY = frozenset({"nc", "ldg"})
-"""Policies that read through a cache which does not see writes of the same kernel."""
-
+from .read_only_load import only_read
 
 STATEMENTS = (n.Let, n.Store, n.Mma, n.Copy)
 
@@ -54,13 +53,9 @@ def _tensor_map(s: n.Stmt | n.Kernel) -> bool:
 
 def _coherent(program: n.Program, site: Site, context: Context) -> Verdict:
     params = params_as(site, CachePolicy)
-    if params.policy not in READ_ONLY:
+    if params.policy not in READ_ONLY_CACHES:
         return proved("the policy is advice: it changes no value")
-    kernel = kernel_of(program, site.path)
-    if any(isinstance(s, n.Store) and s.at.buffer.name == params.buffer for s in walk(kernel)):
-        return refuted(f"'{params.buffer}' is written in the kernel that would read it through the read-only cache",
-                       f"a thread reads the '{params.buffer}' of before the store")
-    return proved(f"'{params.buffer}' is not written in this kernel")
+    return only_read(program, kernel_of(program, site.path), params.buffer)
 
 
 @dataclass(frozen=True)

@@ -43,21 +43,26 @@ from kir.ir import nodes as n
 from kir.ir.visit import transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import kernel_of, node_at, replace_kernel
-from kir.rewrite.match import params_as
+from kir.rewrite.match import matched_as, params_as
 
 POLICY = "nc"
 
 
 def _immutable(program: n.Program, site: Site, context: Context) -> Verdict:
-    item, kernel, aliases = params_as(site, ReadOnlyLoad), node_at(program, site.path), Aliases(program)
+    return only_read(program, matched_as(node_at(program, site.path), n.Kernel), params_as(site, ReadOnlyLoad).buffer)
+
+
+def only_read(program: n.Program, kernel: n.Kernel, buffer: str) -> Verdict:
+    """Whether a kernel never writes a tensor, so that it may be read through the read-only cache."""
+    aliases = Aliases(program)
     for a in accesses(kernel):
-        if a.writes and a.buffer != "*" and aliases.may_be_one(a.buffer, item.buffer):
-            also = "" if a.buffer == item.buffer else f", which '{a.buffer}' may be"
-            return refuted(f"this kernel writes '{item.buffer}'{also}", f"a thread reads the '{item.buffer}' of before the kernel",
+        if a.writes and a.buffer != "*" and aliases.may_be_one(a.buffer, buffer):
+            also = "" if a.buffer == buffer else f", which '{a.buffer}' may be"
+            return refuted(f"this kernel writes '{buffer}'{also}", f"a thread reads the '{buffer}' of before the kernel",
                            needs="a tensor that the kernel only reads", rule="PTX ISA, ld.global.nc: memory that nothing writes while the kernel runs")
-    if any(isinstance(x, n.Opaque) and (item.buffer in x.writes or "*" in x.writes) for x in walk(kernel)):
-        return unknown(f"text that is not understood may write '{item.buffer}'", needs="text that says what it writes")
-    return proved(f"no statement of the kernel writes '{item.buffer}' or what it may alias")
+    if any(isinstance(x, n.Opaque) and (buffer in x.writes or "*" in x.writes) for x in walk(kernel)):
+        return unknown(f"text that is not understood may write '{buffer}'", needs="text that says what it writes")
+    return proved(f"no statement of the kernel writes '{buffer}' or what it may alias")
 
 
 @dataclass(frozen=True)

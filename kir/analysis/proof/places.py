@@ -20,9 +20,13 @@ MOST_TRIPS, MOST_STATEMENTS = 8, 6
 
 def read_only(program: n.Program, kernel: n.Kernel) -> frozenset[str]:
     """Tensors that are given and that a kernel, with all that may be another name for them, does not write."""
-    wrote, aliases = buffers_written(kernel.body), Aliases(program)
-    given = [p.name for p in program.params if isinstance(p.of, n.Buffer) and p.role == "in"]
-    return frozenset(name for name in given if not any(aliases.may_be_one(name, w) for w in wrote))
+    return frozenset(p.name for p in program.params if isinstance(p.of, n.Buffer) and p.role == "in" and not may_be_written(program, kernel, p.name))
+
+
+def may_be_written(program: n.Program, kernel: n.Kernel, buffer: str) -> bool:
+    """Whether a kernel may write a buffer, or what may be another name for it."""
+    aliases = Aliases(program)
+    return any(aliases.may_be_one(buffer, w) for w in buffers_written(kernel.body))
 
 
 def space(name: str, program: n.Program) -> str:

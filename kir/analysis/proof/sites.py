@@ -20,6 +20,8 @@ SHUFFLE = "shuffle"
 Verb = Literal["read", "write", "update"]
 SYNCHRONIZING = frozenset({"volatile", "relaxed", "acquire", "release", "cv", "wt"})
 """Cache policies of loads and stores of global memory that may meet those of other threads, as atomics do."""
+READ_ONLY_CACHES = frozenset({"nc", "ldg"})
+"""Policies of loads through a cache that does not see what the same kernel writes (PTX ISA, "ld.global.nc")."""
 PRIVATE = frozenset({"register", "fragment"})
 QUIET = frozenset({"fence", "warp_sync", "set_registers", "nanosleep", "print", "prefetch", "prefetch_descriptor", "assume", "trap"})
 """Calls that touch no memory that a hazard could be on, and order nothing that is relied on here."""

@@ -189,6 +189,8 @@ class Walk:
         items: list[Item] = []
         for x in walk(e):
             if isinstance(x, n.Load):
+                if x.cache in sites.READ_ONLY_CACHES and places.may_be_written(self.program, self.kernel, x.at.buffer.name):
+                    self.gap(("race",), f"'{x.at.buffer.name}' is read through the read-only cache and may be written in the same kernel", place.stmt)
                 items += self.access(sites.verb("read", x, place, self.gap), x.at, place, env, x.mask, x.clip, late=late)
             elif isinstance(x, n.Call) and x.of is None and x.fn in ("pick", "gather") and len(x.args) > 1:
                 self._picked(x, place, env)

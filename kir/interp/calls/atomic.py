@@ -89,7 +89,10 @@ def _atomic(m: Machine, e: Call, f: Frame) -> Val | tuple[Val, ...]:
     chosen = np.flatnonzero(np.broadcast_to(True if want is None else want, shape))
     at = np.broadcast_to(index, shape).reshape(-1)[chosen]
     new = np.broadcast_to(data, shape).reshape(-1)[chosen]
-    old_ok = m.checker.on_atomic(place, f, want, [*values], dict(e.attrs), shape) if m.checking else None
+    old_ok = None
+    if m.checking:
+        old_ok = m.checker.on_atomic(place, f, want, [*values], dict(e.attrs), shape)
+        m.checker.lookahead.on_write(place, want)
     old = np.full(int(np.prod(shape)), number.poison(dtype), storage(dtype))
     wanted_old = None if expected is None else np.broadcast_to(lift(expected.data, rank), shape).reshape(-1)[chosen]
     if len(chosen):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from kir.analysis.proof.sites import READ_ONLY_CACHES
 from kir.interp.numerics.number import Array
 from kir.interp.numerics.values import Mask, lift
 from kir.interp.state.findings import Findings
@@ -14,7 +15,6 @@ from kir.interp.state.frame import Frame
 from kir.interp.state.memory import Place
 from kir.ir import nodes as n
 
-READ_ONLY_CACHES = frozenset({"nc", "ldg"})
 Touched = dict[str, list[Array]]
 
 
@@ -48,7 +48,7 @@ class Lookahead:
                           id="KIR-I027", buffer=name, verb="read")
 
     def on_write(self, place: Place, want: Mask) -> None:
-        """A store of the wanted elements to global memory."""
+        """A store or an atomic update of the wanted elements of global memory."""
         if place.memory.space != "global":
             return
         touched = _elements(place, want)

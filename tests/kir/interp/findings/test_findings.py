@@ -153,6 +153,16 @@ for t in 0..64 parallel thread
   if t < 32
     barrier()
   Y[t] = X[t]"""),
+    "what was written, read through the read-only cache": ("KIR-I027", """
+for t in 0..64 parallel thread
+  Y[t] = X[t]
+  Y[t] = load(Y[t] cache nc)"""),
+    "what was updated, read through the read-only cache": ("KIR-I027", """
+for t in 0..64 parallel thread
+  Y[t] = X[t]
+for u in 0..32 parallel thread
+  atomic_add(&Y[u], 1.0)
+  Y[u + 32] = load(Y[u] cache ldg)"""),
     "trap": ("KIR-I025", """
 Y = X
 trap()"""),
@@ -167,6 +177,14 @@ def test_a_hazard_is_found(name: str) -> None:
     found = next(f for f in errors if f.id == wanted)
     assert explanation(wanted) is not None and found.diagnostic().render()
     assert [f for f in check(program(body), one_error=True) if f.severity == "error"] == errors[:1], "the same one, when the run ends with the first"
+
+
+@pytest.mark.parametrize("name", sorted(x for x in FOUND if "read-only cache" in x))
+def test_what_is_written_is_not_proved_to_be_seen_through_the_read_only_cache(name: str) -> None:
+    body = FOUND[name][1]
+    for text, right in ((body, False), (body.replace("load(Y[t] cache nc)", "Y[t]").replace("load(Y[u] cache ldg)", "0.0"), True)):
+        races = [o for k in decided(parse_program(program(text))) for o in k.obligations if "race" in str(o.kind)]
+        assert races and all(o.status == "proved" for o in races) == right
 
 
 def test_elements_that_are_stored_as_far_as_a_tensor_goes_are_no_vector() -> None:
