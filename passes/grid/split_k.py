@@ -95,7 +95,7 @@ def _only_adds(program: n.Program, site: Site, context: Context) -> Verdict:
 @dataclass(frozen=True)
 class SplitK(Pass):
     """`parts` CTAs share the loop. `kernel`, `workspace` and `axis` are the names of what is new. `into`: a `workspace`, which another kernel adds up;
-    or the `sum` itself, which they update together, where it is added to what is there (`whole`: in parts that divide the loop)."""
+    or the `sum` itself, which they update together, where it is added to the old value (`whole`: in parts that divide the loop)."""
 
     intent: ClassVar[str] = "split-k"
     catalogue: ClassVar[tuple[int, ...]] = (32,)
@@ -123,7 +123,7 @@ class SplitK(Pass):
             return Miss("fewer than two parts, or a grid that has no axis left")
         if self.into != "workspace":
             added = _added(kernel, int(path[1])) is not None and self.axis not in names_in(program, kernel)
-            return Site(path, self) if added else Miss("the sum is not added to what is there, or the name of the axis is taken")
+            return Site(path, self) if added else Miss("the sum is not added to the old value, or the name of the axis is taken")
         if {self.kernel} & {k.name for k in program.kernels} or {self.workspace, self.axis} & names_in(program, kernel):
             return Miss("a name of what is new is taken")
         return Site(path, self)
@@ -253,7 +253,7 @@ def _share(length: n.Expr, parts: int, part: n.Var, whole: bool) -> tuple[n.Expr
 
 
 def _added(kernel: n.Kernel, i: int) -> n.Store | None:
-    """The store of a kernel's sum, where it adds a private scalar to what is there."""
+    """The store of a kernel's sum, where it adds a private scalar to the old value."""
     found = _parts(kernel, i)
     store = found[2] if found is not None else None
     if store is None or found is None or found[0].buffer.shape or store.clip or not build.is_const(kernel.threads, 1):

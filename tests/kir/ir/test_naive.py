@@ -168,7 +168,7 @@ def test_splitting_a_loop_that_carries_two_accumulators_decreases_the_measure() 
     assert deciding(measure(parse_program(one)), measure(parse_program(two))) == "coupling"
 
 
-def test_a_meeting_for_each_array_measures_less_than_one_for_both() -> None:
+def test_a_barrier_for_each_array_measures_less_than_one_for_both() -> None:
     one = HEAD + ("kernel main grid (i: M) threads 32\n  shared a: f32[32]\n  shared b: f32[32]\n  for t in 0..32 parallel thread\n"
                   "    a[t] = A[i, t]\n    b[t] = A[i, t + 1]\n    barrier()\n    C[i, t] = a[31 - t] + b[31 - t]\n")
     two = one.replace("    b[t]", "    barrier()\n    b[t]")
