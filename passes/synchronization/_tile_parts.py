@@ -7,7 +7,7 @@ from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.types import DType
 from kir.ir.visit import buffers_named, names_read
-from kir.rewrite.match import matched_as
+from kir.rewrite.match import matched_as, values_for
 
 from ..pipelining.overlap_tiles import Tile, calls, tile_at
 
@@ -63,13 +63,7 @@ class Parts:
 
 def read_by(lets: n.Block, by: Iterable[n.Node]) -> n.Block:
     """The values that others read, and those that these read."""
-    used = {x for s in by for x in names_read(s)}
-    kept: list[n.Stmt] = []
-    for s in reversed(lets):
-        if isinstance(s, n.Let) and set(s.names) & used:
-            used |= names_read(s.value)
-            kept.insert(0, s)
-    return tuple(kept)
+    return values_for(lets, {x for s in by for x in names_read(s)})
 
 
 def tile_of(loop: n.For) -> tuple[n.If | None, Parts] | None:
