@@ -75,11 +75,13 @@ class _Part:
 @dataclass(frozen=True)
 class NumberItems(Pass):
     """`line` names the one axis, `parts` says what is divided out of it in the kernel, `digits` how many of these are one axis of the grid, the least first.
-    A grid has three axes: coordinates at the places `shared` have one together, the last, out of which they are divided."""
+    A grid has three axes: coordinates at the places `shared` have one together, the last, out of which they are divided. A walk leaves items numbered, as a
+    naive program may have them."""
 
     intent: ClassVar[str] = "raster-l2"
     catalogue: ClassVar[tuple[int, ...]] = (31,)
     claim: ClassVar[str] = "Threads are full however short an axis is, and neighbors in the line are neighbors in memory."
+    walked: ClassVar[bool] = False
 
     line: str = ""
     parts: str = ""
