@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from functools import cache, lru_cache
+from types import SimpleNamespace
 from typing import Any
 
 WORD = ctypes.c_void_p
@@ -121,9 +122,17 @@ class Lean:
         self.asserted = lambda solver, term: asserted(ref, solver.solver.value, term.ast)
 
 
+def plain(z3: Any) -> Any:
+    """z3's own module in the place of `Lean`."""
+    return SimpleNamespace(**{**vars(z3), "z3": z3, "asserted": lambda solver, term: solver.add(term)})
+
+
 @cache
 def lean() -> Any:
-    """The one of this process. Raises ImportError without z3."""
+    """The one of this process; z3's own module where that is not made as `Lean` knows it. Raises ImportError without z3."""
     import z3
 
-    return Lean(z3)
+    try:
+        return Lean(z3)
+    except (AttributeError, IndexError, TypeError):
+        return plain(z3)
