@@ -178,6 +178,7 @@ class Tile:
 
 
 def calls(s: n.Stmt, fn: str) -> bool:
+    """Whether a statement is a call of a function."""
     return isinstance(s, n.Eval) and s.call.fn == fn
 
 
