@@ -7,6 +7,7 @@ import os
 os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"  # before NumPy is loaded: a second thread mostly spins, beside other workers
 
 import gc
+import mmap
 import random
 import secrets
 import shutil
@@ -28,6 +29,9 @@ from kir.hardware.device import client
 from tests.carrier_answers import recorded
 
 TESTS = Path(__file__).parent
+STATM, GROWN = Path("/proc/self/statm"), 3 << 29
+_held = [0]
+"""Bytes of this process when garbage was last sought."""
 gc.disable()
 """Until all tests are collected: what is made by then stays."""
 with deterministic_PRNG():
@@ -148,10 +152,23 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Garbage is sought seldom, and not in what all tests share: trees are large and hold no cycles."""
-    gc.set_threshold(4_000_000, 20, 20)
+    """Garbage is not sought in what all tests share. Where the system says how much memory a process has, it is sought when that has grown by `GROWN` bytes,
+    instead of by counting what is made: trees are large and hold no cycles, and a run's memory goes with the run."""
+    gc.set_threshold(*((1 << 30, 20, 20) if STATM.exists() else (4_000_000, 20, 20)))
     gc.freeze()
     gc.enable()
+
+
+def pytest_runtest_logfinish() -> None:
+    if STATM.exists() and (now := _resident()) - _held[0] > GROWN:
+        gc.collect()
+        gc.freeze()  # what is left has been looked through
+        _held[0] = min(now, _resident())
+
+
+def _resident() -> int:
+    """Bytes of memory that this process has."""
+    return int(STATM.read_text(encoding="ascii").split()[1]) * mmap.PAGESIZE
 
 
 def pytest_unconfigure() -> None:

@@ -38,7 +38,7 @@ START_UP = {
     "passes/lowering/lower_tiles.py": "what writes and reads the code of threads, for those who lower",
     "passes/lowering/_named_values.py": "the parser, for those who name a value by its text",
     "passes/scans/_team_steps.py": "the parser and the interpreter, for those who show what threads compute together",
-    "passes/scheduling/split_grid.py": "the parser, for those who name coordinates by their text",
+    "passes/scheduling/number_items.py": "the parser, for those who name coordinates by their text",
     "passes/synchronization/extra_barrier.py": "the solver, for those who prove a barrier idle",
     "passes/threads/deal_fragment.py": "the parser, for those who give a layout as text",
     "kir/rewrite": "the interpreter and the parser, for those who run a pass's cases",

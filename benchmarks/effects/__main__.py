@@ -26,7 +26,7 @@ JOB_SECONDS = 170
 ONE_MORE = 6
 """Seconds before the end of preparing, after which no further program is begun."""
 LEFT = 45
-"""Seconds before the end of `make` at which preparing ends: what is there is still timed."""
+"""Seconds before the end of `make` at which preparing ends: what is built by then is still timed."""
 
 
 def prepared(number: int, job: sources.Job, out: str, skip: str = "", until: float = math.inf) -> tuple[str, str]:

@@ -72,7 +72,7 @@ def loaded(name: str, place: str) -> n.Program:
 
 
 def compile_all(at: Path, only: str, part: int = 0, parts: int = 1) -> None:
-    """Writes PTX and what it is of, one JSON a kernel; what is there stays."""
+    """Writes PTX and what it is of, one JSON a kernel; files that exist stay."""
     at.mkdir(parents=True, exist_ok=True)
     for number, (name, place) in enumerate(programs()):
         if number % parts != part:

@@ -18,7 +18,7 @@ from kir.ir.visit import transform, walk
 from .launch.geometry import BLOCK, Geometry, callers, words_of
 from .launch.launch_bounds import cluster_of, launch_bounds
 from .names.mutation_analysis import mutated
-from .output.cleanup import tidied
+from .output.cleanup import cleaned
 from .output.counted_loops import counted
 from .output.first_guesses import guessed
 from .output.fragments import joined
@@ -311,7 +311,7 @@ def _body(r: Reading, p: Parameters, fn: Function, scope: Scope, geometry: Geome
     loop = replace(loop, body=tuple(made))
     alone = build.is_const(_threads(geometry), 1) and not any(_together(x) for s in made for x in walk(s))
     try:
-        body = tidied(Finish(r.stores, prod(r.cluster)).apply([*allocs, *(made if alone else [loop])]))
+        body = cleaned(Finish(r.stores, prod(r.cluster)).apply([*allocs, *(made if alone else [loop])]))
         apart = piecewise(body)
         body = vectorized(body)
     except NotUnderstood as bad:
@@ -337,7 +337,7 @@ def _settled(body: n.Block, r: Reading, apart: frozenset[str]) -> n.Block:
     g = r.geometry
     sizes = frozenset(w for k, w in g.words.items() if k in BLOCK or k.startswith("grid_"))
     extents = frozenset(x.name for x in (*g.block, *map(g.extent, range(3))) if isinstance(x, n.Var))
-    return joined(tidied(promoted(restarted(counted(tidied(body, apart), sizes | extents), r.m.fresh), frozenset(r.m.taken)), apart))
+    return joined(cleaned(promoted(restarted(counted(cleaned(body, apart), sizes | extents), r.m.fresh), frozenset(r.m.taken)), apart))
 
 
 def _initialized(allocs: list[n.Stmt], body: list[n.Stmt], geometry: Geometry) -> tuple[list[n.Stmt], list[n.Stmt]]:

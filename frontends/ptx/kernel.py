@@ -23,9 +23,9 @@ from .machine.known import Numbers
 from .machine.machine import Machine
 from .machine.places import Symbol
 from .machine.run import Run
+from .output.cleanup import cleaned
 from .output.forward import forwarded
 from .output.loops import Loops
-from .output.tidy import tidied
 from .registers.arrays import arrays_of
 from .registers.bases import bases_of, pointer_parameters
 from .registers.kinds import kinds_of
@@ -266,8 +266,8 @@ class Kernel:
         places: list[n.Stmt] = [n.Alloc(b) for b in machine.declared]
         places += [n.Alloc(b, build.const(False, BOOL)) for b in run.flags.values()]
         places += [d for s in machine.symbols.values() if s.space == "register" for d in s.declarations()]
-        plain = tidied(forwarded(tidied((*places, *made))))
-        inside = tidied(forwarded(Loops(machine.fresh).block(plain)))
+        plain = cleaned(forwarded(cleaned((*places, *made))))
+        inside = cleaned(forwarded(Loops(machine.fresh).block(plain)))
         loop = n.For(n.Var("t", I32), build.const(0), self.geometry.threads, build.const(1), inside, "thread", origin=self.m.text.at(*self.e.span))
         outside = [d for s in machine.symbols.values() if s.space in ("shared", "global") for d in s.declarations()]
         body = (*outside, loop)

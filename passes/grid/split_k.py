@@ -63,7 +63,7 @@ from kir.ir.types import I32
 from kir.ir.visit import buffers_named, children, names_read, substitute, substitute_buffers, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown, unless
 from kir.rewrite.edit import kernel_of, names_in, node_at, replace_kernel
-from kir.rewrite.match import counting, fresh_var, from_zero, matched, matched_as, params_as
+from kir.rewrite.match import counting, fresh_var, from_zero, matched, matched_as, params_as, values_for
 from kir.rewrite.match.local_buffers import mentions
 
 
@@ -95,7 +95,7 @@ def _only_adds(program: n.Program, site: Site, context: Context) -> Verdict:
 @dataclass(frozen=True)
 class SplitK(Pass):
     """`parts` CTAs share the loop. `kernel`, `workspace` and `axis` are the names of what is new. `into`: a `workspace`, which another kernel adds up;
-    or the `sum` itself, which they update together, where it is added to what is there (`whole`: in parts that divide the loop)."""
+    or the `sum` itself, which they update together, where it is added to the old value (`whole`: in parts that divide the loop)."""
 
     intent: ClassVar[str] = "split-k"
     catalogue: ClassVar[tuple[int, ...]] = (32,)
@@ -123,7 +123,7 @@ class SplitK(Pass):
             return Miss("fewer than two parts, or a grid that has no axis left")
         if self.into != "workspace":
             added = _added(kernel, int(path[1])) is not None and self.axis not in names_in(program, kernel)
-            return Site(path, self) if added else Miss("the sum is not added to what is there, or the name of the axis is taken")
+            return Site(path, self) if added else Miss("the sum is not added to the old value, or the name of the axis is taken")
         if {self.kernel} & {k.name for k in program.kernels} or {self.workspace, self.axis} & names_in(program, kernel):
             return Miss("a name of what is new is taken")
         return Site(path, self)
@@ -160,7 +160,7 @@ class SplitK(Pass):
             term = build.call("trans", term, *(build.const(axes.index(k)) for k in range(len(axes))))
         step = n.Store(n.Region(acc.buffer), build.add(n.Load(n.Region(acc.buffer)), term))
         sums = counting(p, self.parts, (step,))
-        needed = _needed(kernel.body[:i], store)
+        needed = values_for(kernel.body[:i], names_read(store))
         second = n.Kernel(self.kernel, kernel.grid, kernel.threads, (*needed, acc, sums, store))
         after = replace_kernel(program, kernel.name, first)
         at = [k.name for k in program.kernels].index(kernel.name) + 1
@@ -253,7 +253,7 @@ def _share(length: n.Expr, parts: int, part: n.Var, whole: bool) -> tuple[n.Expr
 
 
 def _added(kernel: n.Kernel, i: int) -> n.Store | None:
-    """The store of a kernel's sum, where it adds a private scalar to what is there."""
+    """The store of a kernel's sum, where it adds a private scalar to the old value."""
     found = _parts(kernel, i)
     store = found[2] if found is not None else None
     if store is None or found is None or found[0].buffer.shape or store.clip or not build.is_const(kernel.threads, 1):
@@ -261,17 +261,6 @@ def _added(kernel: n.Kernel, i: int) -> n.Store | None:
     if store.at.buffer.dtype != found[0].buffer.dtype or any(mentions(x, store.at.buffer.name) for x in kernel.body[:-1]):
         return None
     return store if store.value == build.add(n.Load(store.at), n.Load(n.Region(found[0].buffer))) else None
-
-
-def _needed(before: n.Block, store: n.Store) -> n.Block:
-    """Values before the loop that the store needs."""
-    out: list[n.Stmt] = []
-    names = names_read(store)
-    for s in reversed(before):
-        if isinstance(s, n.Let) and set(s.names) & names:
-            out.insert(0, s)
-            names = names | names_read(s.value)
-    return tuple(out)
 
 
 def _parts(kernel: n.Kernel, i: int) -> tuple[n.Alloc, n.For, n.Store] | None:

@@ -65,14 +65,14 @@ def _only_adds(program: n.Program, site: Site, context: Context) -> Verdict:
     for s in statements(loop.body):
         if isinstance(s, n.Store) and s.at.buffer.space == "global" and _added(s) is None:
             return refuted(f"a part stores to '{s.at.buffer.name}', and the parts run side by side",
-                           f"parts 0 and 1 both write '{s.at.buffer.name}', in no order", needs="a loop that only adds to what is there")
+                           f"parts 0 and 1 both write '{s.at.buffer.name}', in no order", needs="a loop that only adds to the old value")
     for name in sorted(sums):
         places = [r for s in loop.body for r in regions(s) if r.buffer.name == name]
         stores = sum(isinstance(s, n.Store) and s.at.buffer.name == name for s in statements(loop.body))
         if len(places) != 2 * stores:
             return refuted(f"a part reads '{name}', to which the others add", f"part 1 sees what part 0 has added to '{name}'",
                            needs="parts that do not know the sum of those before them")
-    return proved("each part adds to what is there, and reads nothing that the others write")
+    return proved("each part adds to the old value, and reads nothing that the others write")
 
 
 def _nobody_leaves(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -92,7 +92,7 @@ class SplitSum(Pass):
     claim: ClassVar[str] = "A result with few tiles still fills the machine, when each part of its sums has a CTA of its own."
     numerics: ClassVar[str] = "reassociated(k)"
     preconditions: ClassVar[tuple[Precondition, ...]] = (
-        Precondition("KIR-P321", "validity", "storage", "the parts only add to what is there, and do not read it otherwise", _only_adds),
+        Precondition("KIR-P321", "validity", "storage", "the parts only add to the old value, and do not read it otherwise", _only_adds),
         Precondition("KIR-P322", "validity", "pipeline", "no part ends the CTA", _nobody_leaves))
 
     spelled: bool = False
@@ -163,7 +163,7 @@ class SplitSum(Pass):
         return Site(path, SplitSum(spelled, len(node.grid) == 1))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
-        """A loop over the parts, each of which is added to what is there."""
+        """A loop over the parts, each of which is added to the old value."""
         kernel = node_at(program, site.path)
         assert isinstance(kernel, n.Kernel)
         axis = kernel.grid[-1]

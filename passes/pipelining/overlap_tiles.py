@@ -140,6 +140,7 @@ kernel main grid (i: 1) threads 256
 """
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar
 
@@ -156,7 +157,7 @@ from ._rings import NoRing, Rings, roles_at
 
 
 @dataclass(frozen=True)
-class _Tile:
+class Tile:
     """A product of a tile in a ring: what is declared for it, the wait for its slot, the views that it reads, the product, and the slot's return."""
 
     made: n.Block
@@ -166,53 +167,71 @@ class _Tile:
     back: n.Stmt
 
     @property
-    def length(self) -> int:
-        """Statements."""
-        return len(self.made) + len(self.views) + 3
+    def code(self) -> n.Block:
+        """Its statements."""
+        return (*self.made, self.wait, *self.views, self.product, self.back)
+
+    def changed(self, change: Callable[[n.Block], n.Block]) -> Tile:
+        """The same with other statements, one for one."""
+        made, k = change(self.code), len(self.made)
+        return Tile(made[:k], made[k], made[k + 1:-2], matched_as(made[-2], n.Mma), made[-1])
 
 
-def _is_call(s: n.Stmt, fn: str) -> bool:
+def calls(s: n.Stmt, fn: str) -> bool:
+    """Whether a statement is a call of a function."""
     return isinstance(s, n.Eval) and s.call.fn == fn
 
 
-def _tile(block: n.Block, i: int) -> _Tile | None:
+def tile_at(block: n.Block, i: int) -> Tile | None:
     """The product that begins at a place."""
     k = i
     while k < len(block) and isinstance(block[k], n.Alloc):
         k += 1
     wait = block[k] if k < len(block) else None
-    if wait is None or not _is_call(wait, "mbar_wait"):
+    if wait is None or not calls(wait, "mbar_wait"):
         return None
     k += 1
     views = k
     while k < len(block) and isinstance(block[k], n.View):
         k += 1
     product, back = (*block[k:k + 2], None, None)[:2]
-    if isinstance(product, n.Mma) and product.via == "wgmma" and not product.pending and isinstance(back, n.Stmt) and _is_call(back, "mbar_arrive"):
-        return _Tile(block[i:views - 1], wait, block[views:k], product, back)
+    if isinstance(product, n.Mma) and product.via == "wgmma" and not product.pending and isinstance(back, n.Stmt) and calls(back, "mbar_arrive"):
+        return Tile(block[i:views - 1], wait, block[views:k], product, back)
     return None
 
 
-def _issued(old: _Tile, new: _Tile, rest: n.Block, at: int) -> n.Block:
+def in_flight(new: Tile, old: Tile, turn: n.Block = (), onward: n.Block = ()) -> n.Block:
+    """Both products in flight, up to where the new one has ended. Warpgroups take turns by `turn` and `onward`, before the first and behind both."""
+    first, second = (replace(t.product, pending=True) for t in (new, old))
+    return (*new.made, new.wait, *new.views, *turn, _call("wgmma_fence"), first, _call("wgmma_commit"), *old.made, old.wait, *old.views, second,
+            _call("wgmma_commit"), *onward, _call("wgmma_wait", 1), new.back)
+
+
+def ended(old: Tile) -> n.Block:
+    """The end of the product that is still in flight."""
+    return _call("wgmma_wait", 0), old.back
+
+
+def _call(fn: str, *args: int) -> n.Stmt:
+    return n.Eval(build.call(fn, *map(build.const, args)))
+
+
+def _issued(old: Tile, new: Tile, rest: n.Block, at: int) -> n.Block:
     """Both products in flight, and what follows them: up to statement `at` of the rest nothing needs the old one."""
-    def call(fn: str, *args: int) -> n.Stmt:
-        return n.Eval(build.call(fn, *map(build.const, args)))
-    return (*new.made, new.wait, *new.views, call("wgmma_fence"), replace(new.product, pending=True), call("wgmma_commit"),
-            *old.made, old.wait, *old.views, replace(old.product, pending=True), call("wgmma_commit"), call("wgmma_wait", 1), new.back,
-            *rest[:at], call("wgmma_wait", 0), old.back, *rest[at:])
+    return (*in_flight(new, old), *rest[:at], *ended(old), *rest[at:])
 
 
-def _first_use(old: _Tile, rest: n.Block) -> int:
+def _first_use(old: Tile, rest: n.Block) -> int:
     """The first statement that uses what the old product reads or writes."""
     touched = {x.buffer.name for s in (*old.views, old.product) for x in walk(s) if isinstance(x, n.Region)}
     return next((k for k, s in enumerate(rest) if any(mentions(s, x) for x in touched) or isinstance(s, n.Eval)), len(rest))
 
 
-def _two(block: n.Block) -> tuple[_Tile, _Tile, n.Block] | None:
+def _two(block: n.Block) -> tuple[Tile, Tile, n.Block] | None:
     """The product that a block begins with, the one after it, and the rest."""
-    old = _tile(block, 0)
-    new = _tile(block, old.length) if old is not None else None
-    return (old, new, block[old.length + new.length:]) if old is not None and new is not None else None
+    old = tile_at(block, 0)
+    new = tile_at(block, len(old.code)) if old is not None else None
+    return (old, new, block[len(old.code) + len(new.code):]) if old is not None and new is not None else None
 
 
 def _apart(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -230,15 +249,21 @@ def _no_circle(program: n.Program, site: Site, context: Context) -> Verdict:
     kernel = kernel_of(program, site.path)
     stages = Rings.of(kernel).stages
     _, roles = matched(roles_at(kernel))
-    order = [x.args[0].buffer.name for x in walk(roles.roles[0]) if isinstance(x, n.Call) and x.fn == "mbar_arrive_expect" and isinstance(x.args[0], n.Region)]
-    first, second = (_bar(t.wait) for t in (new, old))
+    order = named_by(roles.roles[0], "mbar_arrive_expect")
+    first, second = (barrier_of(t.wait) for t in (new, old))
     if first in order and second in order and (stages > 1 or order.index(first) < order.index(second)):
         return proved("the tile that is waited for is brought before the slot that is held back is filled again")
     return refuted("the next tile is waited for while a slot is held back that must be filled before it",
                    "the producer waits for that slot, and this warpgroup for the producer", needs="two stages", attempt="deepen-ring{stages=2}")
 
 
-def _bar(s: n.Stmt) -> str:
+def named_by(role: n.Role, fn: str) -> list[str]:
+    """The barriers that a role's calls of a function name, in their order."""
+    return [x.args[0].buffer.name for x in walk(role) if isinstance(x, n.Call) and x.fn == fn and isinstance(x.args[0], n.Region)]
+
+
+def barrier_of(s: n.Stmt) -> str:
+    """The barrier that a statement names first."""
     assert isinstance(s, n.Eval)
     return matched_as(s.call.args[0], n.Region).buffer.name
 
@@ -299,20 +324,20 @@ def _with(program: n.Program, path: Path, block: n.Block) -> Rewritten:
 def _taken_apart(block: n.Block) -> n.Block | None:
     """The inverse of `_issued`; None for another block."""
     products = [k for k, s in enumerate(block) if isinstance(s, n.Mma) and s.pending]
-    waits = [k for k, s in enumerate(block) if _is_call(s, "wgmma_wait")]
+    waits = [k for k, s in enumerate(block) if calls(s, "wgmma_wait")]
     if len(products) != 2 or len(waits) != 2 or waits[0] + 1 >= len(block) or waits[1] + 1 >= len(block):
         return None
     a, b = products
     first, second = block[a], block[b]
     assert isinstance(first, n.Mma) and isinstance(second, n.Mma)
-    barriers = [k for k, s in enumerate(block[:b]) if _is_call(s, "mbar_wait")]
+    barriers = [k for k, s in enumerate(block[:b]) if calls(s, "mbar_wait")]
     if len(barriers) != 2 or not barriers[0] < a < barriers[1]:
         return None
     i, j = barriers
-    new = _Tile(block[:i], block[i], block[i + 1:a - 1], replace(first, pending=False), block[waits[0] + 1])
-    old = _Tile(block[a + 2:j], block[j], block[j + 1:b], replace(second, pending=False), block[waits[1] + 1])
+    new = Tile(block[:i], block[i], block[i + 1:a - 1], replace(first, pending=False), block[waits[0] + 1])
+    old = Tile(block[a + 2:j], block[j], block[j + 1:b], replace(second, pending=False), block[waits[1] + 1])
     rest = (*block[waits[0] + 2:waits[1]], *block[waits[1] + 2:])
     plain = all(isinstance(s, n.Alloc | n.View) for s in (*new.made, *old.made, *new.views, *old.views))
     if not plain or _issued(old, new, rest, waits[1] - waits[0] - 2) != block:
         return None
-    return (*old.made, old.wait, *old.views, old.product, old.back, *new.made, new.wait, *new.views, new.product, new.back, *rest)
+    return (*old.code, *new.code, *rest)

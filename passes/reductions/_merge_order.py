@@ -42,6 +42,19 @@ class Merge:
         run.block(self.body)
         return tuple(run.memory[b.name] for b in self.held)
 
+    def differs(self, x: State, y: State, z: State) -> tuple[tuple[State, ...], State, State] | None:
+        """Two or three of these states whose order shows, with what they give in two orders; None where none does. Raises as a merge does."""
+        if (left := self(x, y)) != (right := self(y, x)):
+            return (x, y), left, right
+        if (left := self(self(x, y), z)) != (right := self(x, self(y, z))):
+            return (x, y, z), left, right
+        return None
+
+
+def _positive(chance: random.Random) -> Fraction:
+    """A number of a large set."""
+    return Fraction(chance.randint(1, 10 ** 9), chance.randint(1, 10 ** 9))
+
 
 def in_any_order(merge: Merge, found: n.Block) -> tuple[bool, str]:
     """Whether merges of what `found` finds (in the scalars `others`) may come in any order, and why, or of which states that is not so. What is read of
@@ -54,11 +67,9 @@ def in_any_order(merge: Merge, found: n.Block) -> tuple[bool, str]:
         return tuple(run.memory[b.name] if b.name in run.memory else run.any(b.dtype) for b in merge.others)
     for _ in range(TRIPLES):
         try:
-            x, y, z = drawn(), drawn(), drawn()
-            for what, left, right in (("the two", merge(x, y), merge(y, x)), ("three", merge(merge(x, y), z), merge(x, merge(y, z)))):
-                if left != right:
-                    states = (x, y) if what == "the two" else (x, y, z)
-                    return False, f"{' and '.join(map(_text, states))} give {_text(left)} in one order, {_text(right)} in another"
+            if (differ := merge.differs(drawn(), drawn(), drawn())) is not None:
+                states, left, right = differ
+                return False, f"{' and '.join(map(_text, states))} give {_text(left)} in one order, {_text(right)} in another"
             valued += 1
         except ZeroDivisionError:
             continue
@@ -75,8 +86,7 @@ def for_all(merge: Merge) -> str:
     chance = random.Random(21)
     try:
         for _ in range(POINTS):
-            x, y, z = (tuple(Fraction(chance.randint(1, 10 ** 9), chance.randint(1, 10 ** 9)) for _ in merge.held) for _ in range(3))
-            if merge(x, y) != merge(y, x) or merge(merge(x, y), z) != merge(x, merge(y, z)):
+            if merge.differs(*(tuple(_positive(chance) for _ in merge.held) for _ in range(3))):
                 return ""
     except (NotExact, ZeroDivisionError):
         return ""
@@ -96,8 +106,7 @@ def by_cases(merge: Merge, found: n.Block) -> str:
             for case in product((False, True), repeat=3):
                 _decided(merge, count, case)
                 for _ in range(POINTS):
-                    x, y, z = (tuple(Fraction(chance.randint(1, 10 ** 9), chance.randint(1, 10 ** 9)) for _ in begun) if some else begun for some in case)
-                    if merge(x, y) != merge(y, x) or merge(merge(x, y), z) != merge(x, merge(y, z)):
+                    if merge.differs(*(tuple(_positive(chance) for _ in begun) if some else begun for some in case)):
                         return ""
         except (NotExact, ZeroDivisionError):
             continue
@@ -158,8 +167,7 @@ def by_logarithms(merge: Merge) -> str:
                     states: list[Any] = [
                         tuple(Logarithm(Fraction(base[at], 10 ** 4)) if which >> k & 1 else Fraction(chance.randint(1, 10 ** 9), 10 ** 5)
                               for k in range(len(merge.held))) for at in order]
-                    x, y, z = states
-                    if merge(x, y) != merge(y, x) or merge(merge(x, y), z) != merge(x, merge(y, z)):
+                    if merge.differs(*states):
                         return ""
         except (NotExact, ZeroDivisionError, TypeError):
             continue

@@ -139,7 +139,7 @@ def _own_places(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _overwriting(block: n.Block, acc: str) -> int:
-    """How many statements from the start of a block on have nothing to do with an accumulator, and are loops or stores without any meeting of threads."""
+    """How many statements from the start of a block on have nothing to do with an accumulator, and are loops or stores without any barrier."""
     def apart(s: n.Stmt) -> bool:
         return isinstance(s, (n.For, n.Store, n.If)) and not mentions(s, acc) and not any(isinstance(x, (n.Eval, n.Jump, n.Copy, n.View)) for x in walk(s))
     return next((k for k, s in enumerate(block) if not apart(s)), len(block))

@@ -17,7 +17,7 @@ from kir.ir.paths import child_blocks, with_block
 from kir.ir.types import I32, DType, dtype_of
 from kir.ir.visit import names_read, statements, substitute, transform, walk
 from kir.rewrite.edit import fresh, names_in
-from kir.rewrite.match import fresh_var, matched_as
+from kir.rewrite.match import fresh_var, matched_as, values_for
 from kir.rewrite.match.local_buffers import mentions
 from kir.rewrite.match.materialize import buffers_written
 
@@ -115,12 +115,7 @@ def walking(program: n.Program, kernel: n.Kernel, tile: n.Axis, ctas: n.Expr, na
         i = fresh_var("i", taken, dtype)
         body, split = inside(r.body)
         body, met = _meeting(body)
-        used = names_read_in(body)
-        kept: list[n.Let] = []
-        for s in reversed(parts.lets):
-            if set(s.names) & used:
-                used |= names_read(s.value)
-                kept.insert(0, s)
+        kept = values_for(parts.lets, names_read_in(body))
         held: n.Block = ()
         if k in slots and carried:
             held, body = _carrying(body, rings, slots[k], i, taken)
@@ -129,7 +124,7 @@ def walking(program: n.Program, kernel: n.Kernel, tile: n.Axis, ctas: n.Expr, na
         place = _place(build.mod(i, 2), pid, ctas) if snake else pid
         block: n.Block = tuple(substitute(s, {tile.name: build.add(build.mul(i, ctas), place)}) for s in (*kept, *body))
         if not first:
-            again = {x: fresh(x, taken) for x in bound_names(tuple(kept))}
+            again = {x: fresh(x, taken) for x in bound_names(kept)}
             block = tuple(renamed(s, again) for s in block)
         first = first and not kept
         roles.append(replace(r, body=around(split, (*held, n.For(i, build.const(0, dtype), count, build.const(1, dtype), block), *met))))

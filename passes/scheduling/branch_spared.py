@@ -1,4 +1,4 @@
-"""Lets the roles of a CTA, or all of a kernel without roles, do nothing but store what is there anyway, where nothing of their work is kept.
+"""Lets the roles of a CTA, or all of a kernel without roles, do nothing but their stores, where nothing of their work is kept.
 
 before:
 

@@ -117,7 +117,7 @@ from kir.ir.types import I32, DType, TileType, dtype_of
 from kir.ir.visit import buffers_named, names_read, statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
-from kir.rewrite.match import counting, fresh_var, matched, matched_as, params_as
+from kir.rewrite.match import counting, fresh_var, matched, matched_as, params_as, values_for
 from kir.rewrite.match.materialize import buffers_written
 from kir.rewrite.view import expression_at, text_of
 
@@ -252,8 +252,8 @@ class WalkGroups(Pass):
         roles = []
         for k, r in enumerate(given.roles):
             body, split = inside(r.body)
-            of_tile_used = _used(of_tile, names_read_in(body))
-            lets = _used(of_group, names_read_in((*of_tile_used, *body)) | {self.length} | (names_read(order) if order else set()))
+            of_tile_used = values_for(of_tile, names_read_in(body))
+            lets = values_for(of_group, names_read_in((*of_tile_used, *body)) | {self.length} | (names_read(order) if order else set()))
             again = {x: fresh(x, taken) if k else x for x in (*bound_names((*lets, *of_tile_used)), *(a.name for a in kernel.grid))}
             number, count, seen = fresh_var("t", taken), fresh_var("count", taken), fresh_var("seen", taken)
             if k in slots and rings is not None:
@@ -369,16 +369,6 @@ def _parts(kernel: n.Kernel) -> tuple[n.Block, tuple[n.Let, ...], tuple[n.Let, .
         (of_tile if read & tile else of_group).append(s)
         (tile if read & tile else group).update(s.names)
     return tuple(front), tuple(of_group), tuple(of_tile)
-
-
-def _used(lets: tuple[n.Let, ...], used: set[str]) -> tuple[n.Let, ...]:
-    """The values that are used, and those that they are worked out of."""
-    out, wanted = list[n.Let](), set(used)
-    for s in reversed(lets):
-        if set(s.names) & wanted:
-            wanted |= names_read(s.value)
-            out.insert(0, s)
-    return tuple(out)
 
 
 def _tiled(kernel: n.Kernel) -> tuple[n.Expr, int] | None:

@@ -143,7 +143,7 @@ def _same(a: n.Expr, b: n.Expr) -> n.Expr | None:
 
 
 def _loaded(x: n.Load) -> n.Expr:
-    """When a load takes what is there."""
+    """When a load reads memory, and not what stands for an element beyond its bounds."""
     claims = [] if x.mask is None else [x.mask]
     for i, extent in zip(x.at.index, x.at.buffer.shape, strict=True) if x.clip else ():
         assert isinstance(i, n.Expr)

@@ -7,9 +7,9 @@ from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.types import DType
 from kir.ir.visit import buffers_named, names_read
-from kir.rewrite.match import matched_as
+from kir.rewrite.match import matched_as, values_for
 
-from ..pipelining.overlap_tiles import _is_call, _Tile, _tile
+from ..pipelining.overlap_tiles import Tile, calls, tile_at
 
 
 @dataclass(frozen=True)
@@ -20,25 +20,24 @@ class Parts:
     lets: n.Block
     made: n.Block
     once: n.Block
-    first: _Tile
+    first: Tile
     soft: n.Block
     middle: n.Block
     given: n.Block
     turn: n.Block
-    last: _Tile
+    last: Tile
     rest: n.Block
     counts: n.Block
 
     @property
     def head(self) -> n.Block:
         """What a tile begins with."""
-        t = self.first
-        return (*self.once, *t.made, t.wait, *t.views, t.product, t.back, *self.soft)
+        return (*self.once, *self.first.code, *self.soft)
 
     @property
     def tail(self) -> n.Block:
         """What it ends with."""
-        return (*self.turn, *code_of(self.last), *self.rest)
+        return (*self.turn, *self.last.code, *self.rest)
 
     @property
     def grant(self) -> n.Block:
@@ -49,7 +48,7 @@ class Parts:
     def onward(self) -> n.Block:
         """What gives a turn on to the next warpgroup, and from the last one to the first, in the loop."""
         loop = matched_as(self.middle[-1], n.For)
-        return tuple(s for s in loop.body if _is_call(s, "named_barrier_arrive"))[:len(self.turn[1:])]
+        return tuple(s for s in loop.body if calls(s, "named_barrier_arrive"))[:len(self.turn[1:])]
 
     @property
     def needed(self) -> n.Block:
@@ -64,13 +63,7 @@ class Parts:
 
 def read_by(lets: n.Block, by: Iterable[n.Node]) -> n.Block:
     """The values that others read, and those that these read."""
-    used = {x for s in by for x in names_read(s)}
-    kept: list[n.Stmt] = []
-    for s in reversed(lets):
-        if isinstance(s, n.Let) and set(s.names) & used:
-            used |= names_read(s.value)
-            kept.insert(0, s)
-    return tuple(kept)
+    return values_for(lets, {x for s in by for x in names_read(s)})
 
 
 def tile_of(loop: n.For) -> tuple[n.If | None, Parts] | None:
@@ -81,11 +74,6 @@ def tile_of(loop: n.For) -> tuple[n.If | None, Parts] | None:
         return (last, inner) if inner is not None else None
     parts = parts_of(loop.body)
     return (None, parts) if parts is not None else None
-
-
-def code_of(t: _Tile) -> n.Block:
-    """The statements of a product in a ring."""
-    return (*t.made, t.wait, *t.views, t.product, t.back)
 
 
 def touched(block: Iterable[n.Stmt]) -> set[str]:
@@ -110,10 +98,10 @@ def parts_of(body: n.Block) -> Parts | None:
     a = values_first(body)
     b = up_to(body, a, n.Alloc)
     c = up_to(body, b, n.Eval, ("mbar_wait",))
-    first = _tile(body, c)
+    first = tile_at(body, c)
     if first is None or not body[a:b] or not body[b:c]:
         return None
-    d = c + len(code_of(first))
+    d = c + len(first.code)
     e = up_to(body, d, (n.Let, n.Store))
     loop = e + 1 if e < len(body) and isinstance(body[e], n.If) else e
     if loop >= len(body) or not isinstance(body[loop], n.For):
@@ -123,10 +111,10 @@ def parts_of(body: n.Block) -> Parts | None:
     h = up_to(body, g, n.Eval, ("named_barrier_sync",))
     if h > g and h < len(body) and isinstance(body[h], n.If):
         h += 1
-    last = _tile(body, h)
+    last = tile_at(body, h)
     if last is None or g == f or h - g > 2:
         return None
-    r = h + len(code_of(last))
+    r = h + len(last.code)
     z = len(body)
     while z > r and isinstance(s := body[z - 1], n.Store) and s.at.buffer.space == "register" and not s.at.buffer.shape:
         z -= 1

@@ -171,33 +171,34 @@ What a CTA that stays computes at the beginning and at the end of each tile has 
 """
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
+from itertools import chain
 from typing import ClassVar
 
+from kir.analysis.access import written
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, rename
 from kir.ir.types import I32, MBARRIER
-from kir.ir.visit import names_read, substitute, walk
+from kir.ir.visit import names_read, substitute
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import fresh, kernel_of
-from kir.rewrite.match import block_and_index, edited, fresh_var, is_counted, matched, matched_as, names_at, node_as
+from kir.rewrite.match import block_and_index, edited, fresh_names, fresh_var, is_counted, matched, matched_as, names_at, node_as
 from kir.rewrite.match.local_buffers import mentions, team_threads
 
 from ..loops.split_loop import moved, same_up_to_names
 from ..pipelining._rings import roles_at
-from ..pipelining.overlap_tiles import _bar, _Tile
+from ..pipelining.overlap_tiles import barrier_of, ended, in_flight, named_by
 from ..pipelining.take_turns import _Turns, _turns
-from ._tile_parts import Parts, code_of, parts_of, read_by, tile_of, touched, up_to, values_first
+from ._tile_parts import Parts, parts_of, read_by, tile_of, touched, up_to, values_first
 from .keep_turns import closed
 
 
 def _times(p: Parts) -> list[int]:
     """For each statement that computes on the first product whether it can go before the wait for the last product (0), right behind that (1), or only
     behind the rest of the other tile (2)."""
-    rest, tail = touched(p.rest), touched((*code_of(p.last), *p.rest))
+    rest, tail = touched(p.rest), touched((*p.last.code, *p.rest))
     out: list[int] = []
     late: list[set[str]] = [set(), set(), set()]
     for s in p.soft:
@@ -214,29 +215,32 @@ def _times(p: Parts) -> list[int]:
 
 def _begun(p: Parts, out: str) -> n.Block:
     """Fragments that begin with a value, of which the other tile's tail uses none (`early`) or some (`late`)."""
-    tail = touched((*code_of(p.last), *p.rest))
+    tail = touched((*p.last.code, *p.rest))
     return tuple(n.Store(n.Region(s.buffer), s.init) for s in p.made
                  if isinstance(s, n.Alloc) and s.init is not None and (s.buffer.name in tail) == (out == "late"))
 
 
-def _call(fn: str, *args: int) -> n.Stmt:
-    return n.Eval(build.call(fn, *map(build.const, args)))
-
-
-def _both(p: Parts, of: Parts) -> n.Block:
-    """The tail of a tile (`p`), and beside it the head of the next (`of`)."""
+def _both(p: Parts, of: Parts) -> list[n.Block]:
+    """The tail of a tile (`p`), and beside it the head of the next (`of`), in pieces."""
     times = _times(of)
-
-    def at(when: int) -> n.Block:
-        return tuple(s for s, t in zip(of.soft, times, strict=True) if t == when)
-    t, u = of.first, p.last
-    return (*_begun(of, "early"), *of.once, *t.made, t.wait, *t.views, *p.turn[:1], _call("wgmma_fence"), replace(t.product, pending=True),
-            _call("wgmma_commit"), *u.made, u.wait, *u.views, replace(u.product, pending=True), _call("wgmma_commit"), *p.onward,
-            _call("wgmma_wait", 1), t.back, *at(0), _call("wgmma_wait", 0), u.back, *at(1), *p.rest, *_begun(of, "late"), *at(2))
+    early, between, late = (tuple(s for s, t in zip(of.soft, times, strict=True) if t == when) for when in range(3))
+    return [_begun(of, "early"), of.once, in_flight(of.first, p.last, p.turn[:1], p.onward), early, ended(p.last), between, p.rest, _begun(of, "late"), late]
 
 
 def _named(block: n.Block, names: dict[str, str]) -> n.Block:
-    return tuple(matched_as(rename(s, names), n.Stmt) for s in block)
+    return tuple(rename(s, names) for s in block)
+
+
+def _beside(p: Parts, needed: n.Block, loop: n.For, to: n.Expr, taken: set[str]) -> tuple[dict[str, str], n.Block]:
+    """The values of tile `to`, and its head beside the tail of this one; and the names that they have there."""
+    names = fresh_names((*needed, *p.head), taken)
+    tail = fresh_names(p.tail, taken)
+
+    def put(block: n.Block) -> n.Block:
+        return tuple(rename(moved(s, loop.var.name, to), names) for s in block)
+    of = replace(p, once=put(p.once), first=p.first.changed(put), soft=put(p.soft))
+    other = replace(p, turn=_named(p.turn, tail), last=p.last.changed(lambda code: _named(code, tail)), rest=_named(p.rest, tail))
+    return names, (*put(needed), *chain(*_both(other, of)))
 
 
 def _ahead(loop: n.For, taken: set[str], turns: _Turns | None) -> n.Block:
@@ -248,17 +252,9 @@ def _ahead(loop: n.For, taken: set[str], turns: _Turns | None) -> n.Block:
 
 def _made(loop: n.For, p: Parts, taken: set[str]) -> n.Block:
     """Fragments, the head of the first tile where there is one, and the loop in which each tile's tail has the next one's head beside it."""
-    def again(block: n.Block) -> dict[str, str]:
-        return {x: fresh(x, taken) for x in dict.fromkeys(bound_names(block))}
-    i, needed, head = loop.var, p.needed, p.head
-    zero, on = build.const(0), build.add(i, 1)
-    before = _named(tuple(moved(s, i.name, zero) for s in (*needed, *head)), again(needed))
-    names = again((*needed, *head))
-    lets, of = _renamed(p, needed, names, i, on)
-    tail = again(p.tail)
-    other = replace(p, turn=_named(p.turn, tail), last=_tile_named(p.last, tail), rest=_named(p.rest, tail))
-    then = (*lets, *_both(other, of))
-    branch = n.If(build.compare("lt", on, loop.hi), then, _alone(p))
+    zero, on = build.const(0), build.add(loop.var, 1)
+    before = _named(tuple(moved(s, loop.var.name, zero) for s in (*p.needed, *p.head)), fresh_names(p.needed, taken))
+    branch = n.If(build.compare("lt", on, loop.hi), _beside(p, p.needed, loop, on, taken)[1], _alone(p))
     made = replace(loop, body=(*p.lets, p.middle[-1], *p.given, *p.counts, branch))
     return (*p.made, *p.grant, n.If(build.compare("lt", zero, loop.hi), before), made)
 
@@ -270,23 +266,18 @@ def _alone(p: Parts) -> n.Block:
 
 def _made_under(loop: n.For, under: n.If, p: Parts, taken: set[str]) -> n.Block:
     """The same where only some tiles have code: whether a tile was begun beside the one before is kept, and one that was not begins by itself."""
-    def again(block: n.Block) -> dict[str, str]:
-        return {x: fresh(x, taken) for x in dict.fromkeys(bound_names(block))}
-    i, outer = loop.var, loop.body[:-1]
+    outer, following = loop.body[:-1], build.add(loop.var, 1)
     begun = n.Region(n.Buffer(fresh("begun", taken), I32, (), "register"))
-    following = fresh_var("following", taken, I32)
+    number = fresh_var("following", taken, I32)
     needed = read_by((*outer, *p.lets), (*p.head, under.cond))
-    names = again((*needed, *p.head))
-    lets, of = _renamed(p, needed, names, i, following)
-    tail = again(p.tail)
-    other = replace(p, turn=_named(p.turn, tail), last=_tile_named(p.last, tail), rest=_named(p.rest, tail))
-    cond = matched_as(rename(substitute(under.cond, {i.name: following}), names), n.Expr)
-    on = build.compare("lt", build.add(i, 1), loop.hi)
-    both = n.If(build.logical_and(on, cond), (*_both(other, of), n.Store(begun, build.const(1))),
-                (*_alone(p), n.Store(begun, build.const(0))))
+    names, beside = _beside(p, needed, loop, number, taken)
+    on = build.compare("lt", following, loop.hi)
+    cond = matched_as(rename(substitute(under.cond, {loop.var.name: number}), names), n.Expr)
+    lets, both = beside[:len(needed)], (*beside[len(needed):], n.Store(begun, build.const(1)))
+    branch = n.If(build.logical_and(on, cond), both, (*_alone(p), n.Store(begun, build.const(0))))
     start = n.If(build.compare("eq", n.Load(begun), 0), (*p.begins, *p.head))
-    to = n.Let((following.name,), build.select(on, build.add(i, 1), i))
-    code = (*p.lets, start, p.middle[-1], *p.given, *p.counts, to, *lets, both)
+    to = n.Let((number.name,), build.select(on, following, loop.var))
+    code = (*p.lets, start, p.middle[-1], *p.given, *p.counts, to, *lets, branch)
     return *p.made, n.Alloc(begun.buffer, build.const(0)), *p.grant, replace(loop, body=(*outer, replace(under, then=code)))
 
 
@@ -328,23 +319,6 @@ def _last_turn(tail: n.Block, grant: n.Block, turns: _Turns | None) -> n.Block:
     return (tail[0], *turns.last[1:], *tail[2:]) if grant and turns is not None else tail
 
 
-def _tile_named(t: _Tile, names: dict[str, str]) -> _Tile:
-    made = _named(code_of(t), names)
-    k = len(t.made)
-    return _Tile(made[:k], made[k], made[k + 1:-2], matched_as(made[-2], n.Mma), made[-1])
-
-
-def _renamed(p: Parts, needed: n.Block, names: dict[str, str], i: n.Var, to: n.Expr) -> tuple[n.Block, Parts]:
-    """The values and the head of another tile, under other names."""
-    def put(block: n.Block) -> n.Block:
-        return _named(tuple(moved(s, i.name, to) for s in block), names)
-    t = p.first
-    made = put(code_of(t))
-    k = len(t.made)
-    first = _Tile(made[:k], made[k], made[k + 1:-2], matched_as(made[-2], n.Mma), made[-1])
-    return put(needed), replace(p, once=put(p.once), first=first, soft=put(p.soft))
-
-
 def _original(block: n.Block, at: int, turns: _Turns | None) -> tuple[n.For, int] | None:
     """The loop of whole tiles that a loop at a place was made of, and how many statements before it are its fragments and the first head."""
     loop, guard = matched_as(block[at], n.For), block[at - 1] if at else None
@@ -361,20 +335,17 @@ def _original(block: n.Block, at: int, turns: _Turns | None) -> tuple[n.For, int
     shown = parts_of((*made, *front, *grant, *inner[:z], *tail, *counts))  # the first head, and the tail of each
     if shown is None:
         return None
-    then, times = branch.then, _times(shown)
-    own = then[:a]
-    sizes = [len(_begun(shown, "early")), len(shown.once), len(code_of(shown.first)) - 2, len(shown.turn[:1]), 1, 1, 1, len(code_of(shown.last)) - 2, 1, 1,
-             len(shown.onward), 1, 1, times.count(0), 1, 1, times.count(1), len(shown.rest), len(_begun(shown, "late")), times.count(2)]
-    if len(then) != a + sum(sizes):
+    own, pieces, k = branch.then[:a], list[n.Block](), a
+    for length in map(len, _both(shown, shown)):
+        pieces.append(branch.then[k:k + length])
+        k += length
+    _, once, flying, early, _, between, _, _, late = pieces
+    at = len(shown.first.code) + len(shown.turn[:1]) - 1  # of the first product, behind a fence
+    if len(branch.then) != k or not isinstance(product := flying[at], n.Mma):
         return None
-    pieces, k = [], a
-    for size in sizes:
-        pieces.append(then[k:k + size])
-        k += size
-    by = {0: list(pieces[13]), 1: list(pieces[16]), 2: list(pieces[19])}
-    if not isinstance(product := pieces[5][0], n.Mma):
-        return None
-    head = (*pieces[1], *pieces[2], replace(product, pending=False), pieces[12][0], *(by[t].pop(0) for t in times))
+    computed = [iter(early), iter(between), iter(late)]
+    front_again = flying[:len(shown.first.code) - 2]
+    head = (*once, *front_again, replace(product, pending=False), flying[-1], *(next(computed[t]) for t in _times(shown)))
     needed = _needed(loop.body[:lets], own, loop.var)
     if needed is None:
         return None
@@ -399,42 +370,24 @@ def _apart(program: n.Program, site: Site, context: Context) -> Verdict:
     _, p = matched(tile_of(node_as(program, site.path, n.For)))
     bars = {s.buffer.name for s in kernel_of(program, site.path).body if isinstance(s, n.Alloc) and s.buffer.dtype == MBARRIER}
     early = [s for s, t in zip(p.soft, _times(p), strict=True) if t == 0]
-    head, tail = (*p.once, *code_of(p.first), *early), (*code_of(p.last), *p.rest)
-    clash = ((_written(head) & touched(tail)) | (_written(tail) & touched(head))) - bars
+    head, tail = (*p.once, *p.first.code, *early), (*p.last.code, *p.rest)
+    clash = ((written(head) & touched(tail)) | (written(tail) & touched(head))) - bars
     if clash:
         return refuted(f"'{min(clash)}' is written by the end of a tile or by the beginning of the next, and used by the other", min(clash),
                        needs="tiles that do not need each other")
     return proved("the beginning of a tile uses nothing that the end of the one before writes, nor writes what that uses")
 
 
-def _written(block: Iterable[n.Stmt]) -> set[str]:
-    """The buffers that statements write."""
-    out = set[str]()
-    for s in block:
-        for x in walk(s):
-            if isinstance(x, n.Store):
-                out.add(x.at.buffer.name)
-            elif isinstance(x, n.Copy):
-                out.add(x.dst.buffer.name)
-            elif isinstance(x, n.Mma):
-                out.add(x.acc.buffer.name)
-            elif isinstance(x, n.Alloc):
-                out.add(x.buffer.name)
-    return out
-
-
 def _no_circle(program: n.Program, site: Site, context: Context) -> Verdict:
     kernel = kernel_of(program, site.path)
     _, p = matched(tile_of(node_as(program, site.path, n.For)))
     _, roles = matched(roles_at(kernel))
-    back = {_bar(s) for s in p.given}
-    freed = {_bar(s) for s in (*p.given, p.last.back)}
-    waits = [x.args[0].buffer.name for x in walk(roles.roles[0]) if isinstance(x, n.Call) and x.fn == "mbar_wait" and isinstance(x.args[0], n.Region)]
-    fills = [x.args[0].buffer.name for x in walk(roles.roles[0]) if isinstance(x, n.Call) and x.fn == "mbar_arrive_expect" and isinstance(x.args[0], n.Region)]
-    wanted = [*map(_bar, p.once), _bar(p.first.wait)]
-    if set(wanted) <= set(fills) and waits and freed <= set(waits) and back:
+    back = {barrier_of(s) for s in p.given}
+    waits, fills = (named_by(roles.roles[0], fn) for fn in ("mbar_wait", "mbar_arrive_expect"))
+    wanted, held = [barrier_of(s) for s in (*p.once, p.first.wait)], barrier_of(p.last.back)
+    if set(wanted) <= set(fills) and {*back, held} <= set(waits) and back:
         until = max(fills.index(x) for x in wanted)
-        if waits.index(_bar(p.last.back)) > until:
+        if waits.index(held) > until:
             return proved("what the next tile begins with is brought before the slot that is held back is filled again")
     return refuted("the next tile is waited for while a slot is held back that must be filled before it",
                    "the producer waits for that slot, and this warpgroup for the producer", needs="a producer that brings the first product's operands first")

@@ -53,6 +53,13 @@ class Memory:
         return id(self)
 
 
+@pytest.fixture
+def others_kept() -> None:
+    """What other tests have left is not gone through when garbage is sought."""
+    gc.freeze()
+
+
+@pytest.mark.usefixtures("others_kept")
 def test_a_call_holds_the_workspaces_whose_addresses_it_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     made = list[weakref.ref[Memory]]()
 
@@ -91,6 +98,7 @@ kernel main grid (i: 2) threads 1
     assert all(m() is None for m in made)
 
 
+@pytest.mark.usefixtures("others_kept")
 def test_a_graph_holds_the_calls_whose_workspaces_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     ran = list[str]()
     stream = SimpleNamespace(wait_stream=lambda other: None)

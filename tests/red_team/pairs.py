@@ -62,7 +62,7 @@ kernel main grid (row: M) threads 32
         Y[row, j1] = X[row, j1]
 """
 BARRIER = """kir 1
-program meeting
+program barred
   size M: i32
   in X: f32[M, 64]
   in F: i32[M, 64]

@@ -99,7 +99,7 @@ def _register(v: Value) -> n.Region | None:
 
 def _taken(r: Reading, words: str, values: list[Value]) -> DType | None:
     """The dtype in which an instruction takes shared memory that is declared otherwise: halves for the matrices of ldmatrix and stmatrix, that of the
-    source for a copy to shared memory; None where it takes what is there."""
+    source for a copy to shared memory; None where it takes any."""
     if "ldmatrix" in words or "stmatrix" in words:
         return DTYPES["f16"]
     if "cp.async" in words and "bulk" not in words:

@@ -14,7 +14,7 @@ from kir.surface.ptx.form.bits import joined, whole_of
 from ..values.emitter import has_effect
 
 
-def tidied(body: n.Block, piecewise: frozenset[str] = frozenset()) -> n.Block:
+def cleaned(body: n.Block, piecewise: frozenset[str] = frozenset()) -> n.Block:
     """The block with such copies and pieces joined; idempotent. `piecewise` are arrays that were loaded
     element by element."""
     while True:

@@ -15,7 +15,7 @@ from kir.ir import nodes as n
 from kir.ir.types import BOOL, I32, I64, U32, U64, DType, dtype_of
 from kir.ir.visit import statements, transform, walk
 
-from .tidy import fixed
+from .cleanup import fixed
 
 UNSIGNED = {32: U32, 64: U64}
 OPPOSITE = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}

@@ -36,7 +36,7 @@ class Normal:
         self.atoms: dict[Any, int] = {}
         self.keys: list[Any] = []
         self.monos: dict[Mono, int] = {UNIT: 0}
-        self.by_number: list[Mono] = [UNIT]
+        self.monomials: list[Mono] = [UNIT]
         self.kept: dict[Term, Poly] = {}
         self.most = most
         """Monomials that are made before it is given up."""
@@ -116,7 +116,7 @@ class Normal:
                 raise Undecided(f"'{t.op}'")
 
     def bitwise(self, name: str, p: list[Poly]) -> Poly:
-        """A bitwise operation in any order: of what is there twice, one stays, or of an `xor` none."""
+        """A bitwise operation in any order: of two equal operands one stays, or of an `xor` none."""
         every: set[Any] = set()
         for x in p:
             m = next(iter(x), UNIT)
@@ -143,8 +143,8 @@ class Normal:
     def _mono(self, m: Mono) -> int:
         found = self.monos.get(m)
         if found is None:
-            found = self.monos[m] = len(self.by_number)
-            self.by_number.append(m)
+            found = self.monos[m] = len(self.monomials)
+            self.monomials.append(m)
         return found
 
     def plus(self, parts: Iterable[tuple[Poly, Number]]) -> Poly:
@@ -243,7 +243,7 @@ class Normal:
         if not p:
             raise Undecided("the logarithm of zero")
         exponent = self._leading(p)[1]
-        out = {self.by_number[m]: c for m, c in exponent}
+        out = {self.monomials[m]: c for m, c in exponent}
         rest = self.times(((), tuple((m, -c) for m, c in exponent)), p)
         if rest == {UNIT: 1}:
             return out

@@ -15,7 +15,7 @@ from kir.analysis.proof.flight import troubles
 from kir.analysis.proof.indices.contents import inside, top_of_contents, where_parts_begin
 from kir.analysis.proof.indices.numbered import as_number, bare, equal_parts, in_turn, of_divisions
 from kir.analysis.proof.indices.widths import at_the_most, more_than, only_extents, overflows, polynomial_of, relevant
-from kir.analysis.proof.intervals import Pair, Reached, accesses, apart_by, concurrent, every, has_barrier, leaving, strangers
+from kir.analysis.proof.intervals import Pair, Reached, accesses, apart_by, concurrent, every, has_barrier, leaving, other_threads
 from kir.analysis.proof.overlap import Overlap
 from kir.analysis.proof.sites import KINDS, Access, Barrier, Branch, Claim, Kind, Loop, Place, Split, of_one_kind
 from kir.analysis.proof.stored import before, filled, reached
@@ -340,7 +340,7 @@ class _Kernel:
             return Obligation("race", "open", what, a.place.anchor, f"'{a.buffer.name}' and '{b.buffer.name}' may be the same memory", other=b.place.anchor)
         renamed, held = apart_by(pair.second, pair.trips, shared)
         second = pair.second.access.place.holding
-        apart = strangers(pair, thread, renamed(thread)) if thread is not None else _any(compared("ne", x, renamed(x)) for x in self._grid())
+        apart = other_threads(pair, thread, renamed(thread)) if thread is not None else _any(compared("ne", x, renamed(x)) for x in self._grid())
         holding = [*a.place.holding, *(Ranging(v, const(0), _extent(d)) for v, d in a.elements), a.mask, *pair.first.when,
                    *map(renamed, (*second, *(Ranging(v, const(0), _extent(d)) for v, d in b.elements), b.mask, *pair.second.when)), *held, apart]
         holding += [compared("ge", d, const(0, dtype_of(d.type))) for d in a.buffer.shape if int_value(d) is None and not isinstance(d, n.Var)]  # it is there

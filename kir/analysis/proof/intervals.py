@@ -231,7 +231,7 @@ def _branch(i: Branch, trips: Trips, out: list[Pair], barred: bool) -> Ends:
     return Ends(one.first + other.first, one.last + other.last, when, tuple(leaps))
 
 
-def strangers(pair: Pair, a: n.Var, b: n.Expr) -> n.Expr:
+def other_threads(pair: Pair, a: n.Var, b: n.Expr) -> n.Expr:
     """That two threads are not one; and not of one warp where it has come together between what they do, or where one reads before its warp exchanges values,
     and another writes after that: who writes has what was read, or waits for those who have read."""
     whole = pair.among == "warps" or (pair.first.shuffled and pair.first.access.verb == "read")

@@ -47,7 +47,7 @@ class Column:
     lineage: Lineage
     chart: Chart
     roofs: tuple[Roof, ...]
-    meeting: int
+    end: int
     compiled: int
     intents: int
     overall: tuple[tuple[str, float], ...]
@@ -58,16 +58,16 @@ class Column:
 def surfaces(lineages: Sequence[tuple[Lineage, Folder]], diff_html: DiffHtml) -> str:
     """The HTML of the comparison. ``diff_html`` renders the structural difference of two programs as an HTML fragment."""
     steps = [shown(lineage, folder, diff_html) for lineage, folder in lineages]
-    met = form_hashes([folder.program(lineage.states[-1]) for lineage, folder in lineages])
-    numbers = {each: number for number, each in enumerate(dict.fromkeys(met), start=1)}
+    ends = form_hashes([folder.program(lineage.states[-1]) for lineage, folder in lineages])
+    numbers = {each: number for number, each in enumerate(dict.fromkeys(ends), start=1)}
     problems = [*dict.fromkeys(lineage.header.problem or "no problem" for lineage, _ in lineages)]
-    one = len({(lineage.header.problem, at) for (lineage, _), at in zip(lineages, met, strict=True)}) == len(problems)
-    columns = [_column(lineage, folder, numbers[at], own) for (lineage, folder), at, own in zip(lineages, met, steps, strict=True)]
+    one = len({(lineage.header.problem, at) for (lineage, _), at in zip(lineages, ends, strict=True)}) == len(problems)
+    columns = [_column(lineage, folder, numbers[at], own) for (lineage, folder), at, own in zip(lineages, ends, steps, strict=True)]
     naive = all(lineage.outcome.ended == "naive" for lineage, _ in lineages)
     rows = intent_rows(steps)
     shared = sum(all(cell.steps for cell in row.cells) for row in rows)
     return render("surfaces.html.j2", {
-        "columns": columns, "rows": rows, "problems": problems, "one": one, "naive": naive, "shared": shared, "meeting": met[0],
+        "columns": columns, "rows": rows, "problems": problems, "one": one, "naive": naive, "shared": shared, "end": ends[0],
     })
 
 
@@ -94,9 +94,9 @@ def _cell(steps: Sequence[Shown]) -> Cell:
     return Cell(tuple(steps), {target: math.prod(each.speedup.get(target, 1.0) for each in steps) for target in targets})
 
 
-def _column(lineage: Lineage, folder: Folder, meeting: int, steps: Sequence[Shown]) -> Column:
+def _column(lineage: Lineage, folder: Folder, end: int, steps: Sequence[Shown]) -> Column:
     slow, fast = lineage.states[-1].modelled, lineage.start.modelled
     overall = tuple((target, slow[target] / fast[target]) for target in sorted(slow) if fast.get(target))
     intents = len({each.step.intent for each in steps if each.realized})
     compiled = sum(each.compiled for each in steps)
-    return Column(lineage, chart(lineage), roofline(lineage), meeting, compiled, intents, overall, folder.store.get(lineage.states[-1].text), held(steps))
+    return Column(lineage, chart(lineage), roofline(lineage), end, compiled, intents, overall, folder.store.get(lineage.states[-1].text), held(steps))

@@ -512,7 +512,7 @@ _ALL_DEFINED = {1: True, 2: 0x0101, 4: 0x01010101, 8: 0x0101010101010101}
 
 @dataclass(frozen=True)
 class _Written:
-    """What a write writes, by element, and what is there: looked at only where there is something to say."""
+    """What a write writes, by element, and what memory holds: looked at only where there is something to say."""
 
     new: Callable[[], Array]
     old: Callable[[], Array]

@@ -469,7 +469,7 @@ def apart(program: n.Program, setting: Setting) -> tuple[tuple[Step, ...], n.Pro
     iteration needs another."""
     steps, now = list[Step](), program
     if len(now.kernels) == 1 and len(now.kernels[0].grid) == 1:
-        done = taken(now, step := Step("split-grid", {}, now.kernels[0].name), setting.context)
+        done = taken(now, step := Step("number-items", {}, now.kernels[0].name, "backward"), setting.context)
         if not isinstance(done, Left):
             steps, now = [step], done[-1].program
     while len(now.kernels) == 1 and len(now.kernels[0].body) == 1 and isinstance(now.kernels[0].body[0], n.For):

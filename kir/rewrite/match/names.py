@@ -1,9 +1,12 @@
-"""Fresh names at a place of a program."""
+"""Fresh names at a place of a program, and the values that names need."""
 from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
 
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.types import I32, Type
+from kir.ir.visit import names_read
 from kir.rewrite.edit import Path, fresh, kernel_of, names_in
 
 
@@ -41,3 +44,16 @@ def fresh_names(block: n.Block, taken: set[str]) -> dict[str, str]:
         fresh_names(block, taken)["x"] == "x_1"
     """
     return {name: fresh(name, taken) for name in dict.fromkeys(bound_names(block))}
+
+
+def values_for(block: Sequence[n.Stmt], names: Iterable[str]) -> tuple[n.Let, ...]:
+    """The values of a block with one of these names, and those that they are worked out of, in their order.
+
+        values_for(kernel.body[:at], names_read(store))
+    """
+    used, kept = set(names), list[n.Let]()
+    for s in reversed(block):
+        if isinstance(s, n.Let) and not used.isdisjoint(s.names):
+            used |= names_read(s.value)
+            kept.append(s)
+    return tuple(reversed(kept))

@@ -161,7 +161,7 @@ class _Generalization:
         return whole
 
     def _size(self, row: Numbers, hint: str) -> None:
-        """A size of its own, unless what is there gives it; called as a parameter of the same numbers is."""
+        """A size of its own, unless known sizes give it; called as a parameter of the same numbers is."""
         constant = len(set(row)) == 1 and (len(row) > 1 or row[0] == 1)
         if constant or self._expression(row) is not None:
             return

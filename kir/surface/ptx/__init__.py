@@ -16,7 +16,7 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import Origin, did_you_mean
 from kir.ir import nodes as n
 from kir.ir.types import dtype_of
-from kir.surface.ptx.cleanup import tidied
+from kir.surface.ptx.cleanup import cleaned
 from kir.surface.ptx.form.bits import Kind, reinterpret
 from kir.surface.ptx.form.bits import pack as pack_bits
 from kir.surface.ptx.form.bits import unpack as unpack_bits
@@ -83,7 +83,7 @@ def read_asm(text: str, operands: Sequence[AsmOperand], fresh: Callable[[str], s
     while items:
         _step(r, items)
     outputs = [_output(r, number, o) for number, o in enumerate(operands) if o.is_output]
-    steps, values = tidied(r.steps, [o for o in outputs if isinstance(o, n.Expr)], r.locals)
+    steps, values = cleaned(r.steps, [o for o in outputs if isinstance(o, n.Expr)], r.locals)
     left = iter(values)
     addresses = tuple(o if isinstance(o, Pointer) else None for o in outputs)
     return Meaning(steps, tuple(next(left) if isinstance(o, n.Expr) else None for o in outputs), addresses)

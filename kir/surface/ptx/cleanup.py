@@ -7,7 +7,7 @@ from kir.ir import nodes as n
 from kir.ir.visit import names_read, substitute, walk
 
 
-def tidied(steps: Sequence[n.Stmt], outputs: Sequence[n.Expr], locals: set[str]) -> tuple[tuple[n.Stmt, ...], tuple[n.Expr, ...]]:
+def cleaned(steps: Sequence[n.Stmt], outputs: Sequence[n.Expr], locals: set[str]) -> tuple[tuple[n.Stmt, ...], tuple[n.Expr, ...]]:
     """Locals that are used once, or not at all, written where they are used. One that reads memory stays where it is unless nothing that
     has effects comes after it."""
     steps, outputs = list(steps), list(outputs)

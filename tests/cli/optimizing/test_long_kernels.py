@@ -12,7 +12,7 @@ import pytest
 from benchmarks.long_kernels import ir_text
 from kir.base import fork_map
 from kir.faces.cli._main import run
-from kir.frontends.cuda.output.cleanup import tidied
+from kir.frontends.cuda.output.cleanup import cleaned
 from kir.ir.parser import parse_program
 
 
@@ -90,6 +90,6 @@ def test_tidying_twice_the_statements_takes_twice_the_work() -> None:
         program = parse_program(f"kir 1\nprogram k\n  in X: f32[{count}]\n  out Y: f32[1]\nkernel main grid (b: 1) threads 1\n  let v0 = X[0]\n{sums}"
                                 f"  Y[0] = v{count}\n")
         counted = Profile()
-        counted.runcall(tidied, program.kernels[0].body)
+        counted.runcall(cleaned, program.kernels[0].body)
         return sum(entry.callcount for entry in counted.getstats())
     assert work(600) < 2.1 * work(300)

@@ -42,20 +42,20 @@ def command(
         return Result({"picture": str(output)}, f"the picture: {output}")
     html = surfaces(list(zip(records, folders, strict=True)), lambda a, b: render_html(diff(a, b)))
     write_atomic(output, html)
-    met = form_hashes([folder.program(record.states[-1]) for folder, record in zip(folders, records, strict=True)])
-    ends = [
+    ends = form_hashes([folder.program(record.states[-1]) for folder, record in zip(folders, records, strict=True)])
+    rows = [
         {"lineage": str(folder.file), "surface": record.header.surface, "expert": record.header.expert, "ended": record.outcome.ended,
-         "realized": record.outcome.realized, "steps": len(record.accepted), "meets": meeting}
-        for folder, record, meeting in zip(folders, records, met, strict=True)
+         "realized": record.outcome.realized, "steps": len(record.accepted), "meets": end}
+        for folder, record, end in zip(folders, records, ends, strict=True)
     ]
     problems = [*dict.fromkeys(record.header.problem for record in records)]
-    one = len({(record.header.problem, at) for record, at in zip(records, met, strict=True)}) == len(problems)
+    one = len({(record.header.problem, at) for record, at in zip(records, ends, strict=True)}) == len(problems)
     lines = [
         f"{row['surface']:<9} {row['expert']}: {realized_text(record)}, ends {row['ended']} at {str(row['meets'])[:16]}"
-        for row, record in zip(ends, records, strict=True)
+        for row, record in zip(rows, records, strict=True)
     ]
     if len(records) > 1:
         each = " for each problem" if len(problems) > 1 else ""
         lines.append(f"they meet in one program{each}" if one else f"they do not meet in one program{each}")
-    told = {"problem": problems[0], "problems": problems, "lineages": ends, "one": one, "report": str(output)}
+    told = {"problem": problems[0], "problems": problems, "lineages": rows, "one": one, "report": str(output)}
     return Result(told, "\n".join([*lines, f"the page: {output}"]))

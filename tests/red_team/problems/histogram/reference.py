@@ -1,4 +1,4 @@
-"""Counts are added to what is there."""
+"""Counts are added to the old ones."""
 from collections.abc import Mapping
 from typing import Any
 

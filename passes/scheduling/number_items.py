@@ -1,4 +1,4 @@
-"""Gives each coordinate that is divided out of an item's number an axis of the grid.
+"""Numbers the items of a grid in one line, and divides their coordinates out of the number.
 
 before:
 
@@ -12,11 +12,11 @@ program scaled_rows
   size N: i32
   fact M >= 1
   fact N >= 1
-kernel main grid (i: M * N) threads 1
-  Y[i // N, i % N] = X[i // N, i % N] * S[i % N]
+kernel main grid (j: N, i: M) threads 1
+  Y[i, j] = X[i, j] * S[j]
 ```
 
-pipeline: `split-grid@main`
+pipeline: `number-items@main`
 
 after:
 
@@ -30,18 +30,19 @@ program scaled_rows
   size N: i32
   fact M >= 1
   fact N >= 1
-kernel main grid (i_0: N, i_1: M) threads 1
-  Y[i_1, i_0] = X[i_1, i_0] * S[i_0]
+kernel main grid (item: M * N) threads 1
+  Y[item // N, item % N] = X[item // N, item % N] * S[item % N]
 ```
 
-Coordinates that are only ever used as one number stay one: of an image's `n`, `c`, `y` and `x` where the last two say a place in a plane, three axes
-are made. Where the number itself is used, as a place in memory, it is put together of the axes.
+Backward each coordinate that is used by itself gets an axis. Coordinates that are only ever used as one number stay one: of an image's `n`, `c`, `y` and `x`
+where the last two say a place in a plane, three axes are made. Where the number itself is used, as a place in memory, it is put together of the axes.
 """
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from math import prod
 from typing import ClassVar, TypeVar
 
 from kir.base.dataclass import dataclass
@@ -54,7 +55,7 @@ from kir.ir.visit import children, names_read, regions, substitute, transform, w
 from kir.passes.scheduling.linear_grid import quotient_of
 from kir.rewrite import Found, Miss, Pass, Path, Place, Rewritten, Site
 from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
-from kir.rewrite.match import matched
+from kir.rewrite.match import matched, params_as
 
 MOST_AXES = 3
 """Of a grid."""
@@ -72,13 +73,15 @@ class _Part:
 
 
 @dataclass(frozen=True)
-class SplitGrid(Pass):
-    """`line` names the axis as it was, `parts` says what is divided out of it in the kernel, `digits` how many of these are one coordinate, the least first.
-    A grid has three axes: coordinates at the places `shared` have one together, the last, out of which they are divided."""
+class NumberItems(Pass):
+    """`line` names the one axis, `parts` says what is divided out of it in the kernel, `digits` how many of these are one axis of the grid, the least first.
+    A grid has three axes: coordinates at the places `shared` have one together, the last, out of which they are divided. A walk leaves items numbered, as a
+    naive program may have them."""
 
-    intent: ClassVar[str] = "strength-reduce"
+    intent: ClassVar[str] = "raster-l2"
     catalogue: ClassVar[tuple[int, ...]] = (31,)
-    claim: ClassVar[str] = "The hardware counts along each axis, so that nothing is divided, and neighbors are neighbors along a row."
+    claim: ClassVar[str] = "Threads are full however short an axis is, and neighbors in the line are neighbors in memory."
+    walked: ClassVar[bool] = False
 
     line: str = ""
     parts: str = ""
@@ -86,27 +89,6 @@ class SplitGrid(Pass):
     shared: tuple[int, ...] = ()
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a kernel of one thread and one axis, out of which coordinates are divided."""
-        if not isinstance(node, n.Kernel) or len(node.grid) != 1 or node.cluster or not build.is_const(node.threads, 1):
-            return None
-        found = _parts(node)
-        if not any(isinstance(e, n.Binary) for e in found):
-            return Miss("nothing is divided out of the grid axis")
-        bounds = _bounds(node.grid[0].extent, found.values())
-        if bounds is None:
-            return Miss("what is divided out of the grid axis are no coordinates of which its extent is the product")
-        made = _split(program, node, found, bounds)
-        if made is None:
-            return Miss("but one coordinate is used, or more along which memory lies than a grid has axes for")
-        text = "; ".join(sorted(expr_text(e) for e in found if not isinstance(e, n.Var)))
-        return Site(path, SplitGrid(node.grid[0].name, text, made[1], made[2]), {"kernel": made[0]})
-
-    def optimize(self, program: n.Program, site: Site) -> Rewritten:
-        """An axis for each coordinate that is used by itself."""
-        kernel = kernel_of(program, site.path)
-        return Rewritten(replace_kernel(program, kernel.name, site.captures["kernel"]), site.path)
-
-    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a kernel of one thread and two or three axes, with a way to say their coordinates."""
         if not isinstance(node, n.Kernel) or not 2 <= len(node.grid) <= MOST_AXES or node.cluster or not build.is_const(node.threads, 1):
             return None
@@ -115,15 +97,37 @@ class SplitGrid(Pass):
             return Miss("an axis is as long as another one says")
         item = self
         if not item.parts:
-            line = fresh("i", names_in(program, node))
-            item = SplitGrid(line, "; ".join(map(expr_text, _usual(node, line))), (1,) * len(node.grid))
+            line = fresh("item", names_in(program, node))
+            item = NumberItems(line, "; ".join(map(expr_text, _usual(node, line))), (1,) * len(node.grid))
+        if prod(build.int_value(a.extent) or 1 for a in node.grid) >= 1 << 31:
+            return Miss("its items do not fit in 32 bits")
         if item.line in names_in(program, node):
             return Miss("the name of the line is taken")
         made = item._joined(program, node)
-        return Miss("its axes are not what the coordinates say") if made is None else Site(path, item, {"kernel": made})
+        if made is None:
+            return Miss("its axes are not what the coordinates say")
+        if not self.parts:  # of coordinates that are used as one number, or not at all, other parts are found again
+            back = _apart_of(program, path, made)
+            if isinstance(back, Miss):
+                return Miss(f"numbered, {back.reason}")
+            if [a.extent for a in back.captures["kernel"].grid] != [a.extent for a in node.grid]:
+                return Miss("numbered, they are other coordinates: one is not used, or two are used as one number")
+            item = params_as(back, NumberItems)
+        return Site(path, item, {"kernel": made})
+
+    def optimize(self, program: n.Program, site: Site) -> Rewritten:
+        """One axis, and coordinates that are divided out of it."""
+        kernel = kernel_of(program, site.path)
+        return Rewritten(replace_kernel(program, kernel.name, site.captures["kernel"]), site.path)
+
+    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a kernel of one thread and one axis, out of which coordinates are divided."""
+        if not isinstance(node, n.Kernel) or len(node.grid) != 1 or node.cluster or not build.is_const(node.threads, 1):
+            return None
+        return _apart_of(program, path, node)
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
-        """One axis, and coordinates that are divided out of it."""
+        """An axis for each coordinate that is used by itself."""
         kernel = kernel_of(program, site.path)
         return Rewritten(replace_kernel(program, kernel.name, site.captures["kernel"]), site.path)
 
@@ -156,7 +160,7 @@ class SplitGrid(Pass):
                 return None
             whole = spans.get((at, at + count))
             pieces = [spans.get((k, k + 1)) for k in range(at, at + count)]
-            if whole is None and None in pieces:
+            if whole is None and None in pieces and any(axis.name in names_read(s) for s in kernel.body):
                 return None
             values[axis.name] = whole if whole is not None else _sum(
                 (p, matched(quotient_of(bounds[at + k], bounds[at]))) for k, p in enumerate(pieces) if p is not None)
@@ -167,6 +171,21 @@ class SplitGrid(Pass):
         joins.sort(key=lambda j: -len(j[1]))
         body = tuple(_said(s, values, joins) for s in kernel.body)
         return replace(kernel, grid=(n.Axis(self.line, extent),), body=body)
+
+
+def _apart_of(program: n.Program, path: Path, node: n.Kernel) -> Site | Miss:
+    """Of a kernel with one axis the site of the coordinates that are divided out of it, or why there is none."""
+    found = _parts(node)
+    if not any(isinstance(e, n.Binary) for e in found):
+        return Miss("nothing is divided out of the grid axis")
+    bounds = _bounds(node.grid[0].extent, found.values())
+    if bounds is None:
+        return Miss("what is divided out of the grid axis are no coordinates of which its extent is the product")
+    made = _split(program, node, found, bounds)
+    if made is None:
+        return Miss("but one coordinate is used, or more along which memory lies than a grid has axes for")
+    text = "; ".join(sorted(expr_text(e) for e in found if not isinstance(e, n.Var)))
+    return Site(path, NumberItems(node.grid[0].name, text, made[1], made[2]), {"kernel": made[0]})
 
 
 def _part(e: n.Expr, line: str) -> _Part | None:
@@ -377,4 +396,4 @@ def _usual(kernel: n.Kernel, line: str) -> Iterator[n.Expr]:
         over = build.mul(over, axis.extent)
 
 
-__all__ = ["SplitGrid"]
+__all__ = ["NumberItems"]

@@ -19,7 +19,7 @@ MOST = 60
 """Nodes of an expression beyond which it keeps its name."""
 
 
-def tidied(body: n.Block, kept: frozenset[str] = frozenset()) -> n.Block:
+def cleaned(body: n.Block, kept: frozenset[str] = frozenset()) -> n.Block:
     """A body without names that are used once or not at all."""
     uses: Counter[str] = Counter()
     read: set[str] = set()
@@ -145,4 +145,4 @@ def substituted(x: N, known: Mapping[str, n.Expr]) -> N:
     return made
 
 
-__all__ = ["build", "substituted", "tidied"]
+__all__ = ["build", "cleaned", "substituted"]
