@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 from kir.analysis.facts import Facts
 from kir.analysis.proof.asking.flat import Apart
-from kir.analysis.proof.asking.lean import lean
 from kir.analysis.proof.asking.terms import Terms
 from kir.base.dataclass import dataclass
 from kir.base.working import solving
@@ -55,14 +54,15 @@ class Steps:
 
     def check(self, conditions: Iterable[Any]) -> tuple[str, Any]:
         """What the simple solver says of conditions, and the solver."""
-        z3 = lean()
-        solver = z3.z3.SimpleSolver()
+        import z3
+
+        solver = z3.SimpleSolver()
         most = min(RLIMIT, self.question)
         if most <= 0:  # which z3 would take for no limit
             return "unknown", solver
         solver.set("rlimit", most)
         for each in conditions:
-            z3.asserted(solver, each)
+            z3.Z3_solver_assert(solver.ctx.ref(), solver.solver, each.as_ast())  # what `add` does, which asks for the sort of each first
         before = _steps_of(solver)
         outcome = str(solver.check())
         taken = max(1, _steps_of(solver) - before)
@@ -97,7 +97,8 @@ def facts_of(base: Facts, holding: Iterable[Holding]) -> Facts:
 def asked(base: Facts, holding: Iterable[Holding], claim: n.Expr, sizes: Iterable[str] = (), beside: n.Expr | None = None, steps: Steps | None = None) -> Reply:
     """Whether `claim`, or `beside`, follows from the facts and what holds. For a claim that fails, values with small `sizes` are preferred. The sums of
     `beside` are only compared, so that they need not fit."""
-    z3 = lean()
+    import z3
+
     steps = steps or Steps()
     steps.begun()
     holding = tuple(dict.fromkeys(holding))
@@ -119,7 +120,8 @@ def asked(base: Facts, holding: Iterable[Holding], claim: n.Expr, sizes: Iterabl
 
 def _translated(known: Facts, given: Iterable[n.Expr], claim: n.Expr, exact: frozenset[n.Expr]) -> tuple[Terms, list[Any], Any]:
     """A question in z3's terms: what holds, and that the claim does not."""
-    z3 = lean()
+    import z3
+
     terms = Terms(z3, known, True, exact)
     goal = z3.Not(terms.boolean(claim))
     return terms, [terms.boolean(h) for h in given], goal
@@ -127,7 +129,8 @@ def _translated(known: Facts, given: Iterable[n.Expr], claim: n.Expr, exact: fro
 
 def _solved(terms: Terms, goal: list[Any], sizes: Iterable[str], wraps: tuple[n.Expr, ...], steps: Steps) -> Reply:
     """What the solver says of conditions that should exclude one another."""
-    z3 = lean()
+    import z3
+
     everything = [*goal, *terms.lemmas(), *terms.side]
     bounded = [terms.atoms[s] for s in sizes if s in terms.atoms]
     model: Mapping[str, int] = {}
@@ -159,8 +162,10 @@ def fitted(base: Facts, holding: Iterable[Holding], claim: n.Expr) -> tuple[n.Ex
 @solving
 def consistent(base: Facts, steps: Steps) -> bool | None:
     """Whether facts hold for some sizes, products and all; None where the solver finds none, and does not say that there are none."""
+    import z3
+
     steps.begun()
-    terms = Terms(lean(), base)
+    terms = Terms(z3, base)
     goal = [*(terms.boolean(h) for h in base.holds), *(x for e in base.ranges for x in terms.bounds_of(e))]
     everything = [*goal, *terms.lemmas(), *terms.side]
     for _ in range(CORRECTIONS):
@@ -177,10 +182,12 @@ def consistent(base: Facts, steps: Steps) -> bool | None:
 @solving
 def fitting(base: Facts, holding: Iterable[Holding], e: n.Expr, parts: Iterable[n.Expr], steps: Steps) -> Reply:
     """Whether a sum fits its dtype. Its operands are taken to fit theirs, and so are sums that it is made of, each of which is a question of its own."""
+    import z3
+
     steps.begun()
     holding = tuple(dict.fromkeys(holding))
     known = facts_of(base, holding)
-    terms = Terms(lean(), known)
+    terms = Terms(z3, known)
     goal = terms.leaves(e)
     given = [terms.boolean(h) for h in (*known.holds, *(h for h in holding if isinstance(h, n.Expr)))]
     for part in parts:

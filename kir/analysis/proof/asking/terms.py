@@ -1,8 +1,7 @@
 """Integer and boolean expressions of the IR as terms of z3: polynomials whose products are symbols of their own, with what is known of products."""
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import combinations
 from math import prod
 from typing import Any
@@ -19,8 +18,6 @@ Sum = Mapping[Product, int]
 """A polynomial: products of the names of atoms, with their coefficients; () is the constant."""
 SAME = "%same"
 """The call that says that two values of any dtype are the same bits: they are where both are made of the same in the same way."""
-COMPARED: Mapping[str, Callable[[Any, Any], Any]] = {
-    "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge, "eq": operator.eq, "ne": operator.ne}
 MOST_LEMMAS = 400
 MOST_TERMS = 40
 """Products of sums with more terms are symbols."""
@@ -36,7 +33,7 @@ class Terms:
     that is said of products). `modular` are unsigned ones that may wrap, but for those that are known to be `exact`."""
 
     def __init__(self, z3: Any, known: Facts, fit: bool = False, exact: frozenset[n.Expr] = frozenset()) -> None:
-        self.z3, self.known, self.fit, self.exact = z3, known, fit, exact
+        self.z3, self.known, self._made, self.fit, self.exact = z3, known, _Made(z3), fit, exact
         self.modular: dict[n.Expr, Any] = {}
         self._fit: list[Sum] = []
         self._wrapped: list[Sum] = []
@@ -92,7 +89,7 @@ class Terms:
         """A comparison of two integers."""
         between = minus(self.sum(a), self.sum(b))
         self._compared.append(between)
-        return COMPARED[op](self.linear(between), 0)
+        return self._made.compared(op, self.linear(between), 0)
 
     # --------------------------------------------------------------------------------------------------------------- integers
     def value(self, e: n.Expr) -> Any:
@@ -122,7 +119,7 @@ class Terms:
     def _within(self, s: Sum, dtype: DType) -> None:
         low, high = dtype.range
         self._fit.append(s)
-        self.side += [self.linear(s) >= low, self.linear(s) <= high]
+        self.side += [self._made.compared("ge", self.linear(s), low), self._made.compared("le", self.linear(s), high)]
 
     def bounds_of(self, name: str) -> list[Any]:
         """The least and the greatest value of a name."""
@@ -132,8 +129,9 @@ class Terms:
 
     def linear(self, s: Sum) -> Any:
         """A sum, with a symbol for each product."""
-        parts = [self._product(m) * c if m else self.z3.IntVal(c) for m, c in s.items()]
-        return self.z3.Sum(parts) if len(parts) > 1 else parts[0] if parts else self.z3.IntVal(0)
+        made = self._made
+        parts = [made.times(self._product(m), c) if m else made.number(c) for m, c in s.items()]
+        return made.added(parts) if len(parts) > 1 else parts[0] if parts else made.number(0)
 
     def _product(self, m: Product) -> Any:
         if len(m) == 1:
@@ -208,20 +206,21 @@ class Terms:
         if e.name not in self.atoms:
             self.atoms[e.name] = self.z3.Int(e.name)
             self.named[e.name] = e
-            self._bounded(e.name, e)
+            self._bounded(self.atoms[e.name], e)
         return {(e.name,): 1}
 
-    def _bounded(self, name: str, e: n.Expr) -> None:
-        found, symbol = self.known.domain(e), self.atoms[name]
+    def _bounded(self, symbol: Any, e: n.Expr) -> None:
+        found = self.known.domain(e)
         low, high = dtype_of(e.type).range
-        self.side += [symbol >= (low if found.lo is None else found.lo), symbol <= (high if found.hi is None else found.hi)]
+        self.side += [self._made.compared("ge", symbol, low if found.lo is None else found.lo),
+                      self._made.compared("le", symbol, high if found.hi is None else found.hi)]
         if found.modulus > 1:
-            self.side.append(symbol == self.z3.Int(f"{name}/{found.modulus}") * found.modulus + found.residue)
+            self.side.append(symbol == self.z3.Int(f"{symbol}/{found.modulus}") * found.modulus + found.residue)
 
     def _atom(self, e: n.Expr, says: Any) -> Sum:
         name = f"t{len(self.atoms)}"
         symbol = self.atoms[name] = self.z3.Int(name)
-        self._bounded(name, e)
+        self._bounded(symbol, e)
         self.side += says(symbol)
         return {(name,): 1}
 
@@ -270,11 +269,11 @@ class Terms:
         symbol = self.atoms[name] = z3.Int(name)
         back = minus(_times({(name,): 1}, b), a) if up else minus(a, _times({(name,): 1}, b))
         self._compared += [back, minus(back, b)]
-        rest, divisor, whole = self.linear(back), self.linear(b), self.linear(a)
-        down, positive, negative = z3.And(rest >= 0, rest < divisor), whole >= 0, whole < 0
-        told = [z3.Or(z3.And(positive, down), z3.And(negative, rest <= 0, rest > -divisor)) if truncates else down,
-                z3.Implies(positive, z3.And(symbol >= 0, symbol <= whole)), z3.Implies(negative, symbol <= 0)]
-        self.side += told if safe else [z3.Implies(divisor >= 1, z3.And(told))]
+        rest, divisor, whole, of = self.linear(back), self.linear(b), self.linear(a), self._made.compared
+        down, positive, negative = z3.And(of("ge", rest, 0), of("lt", rest, divisor)), of("ge", whole, 0), of("lt", whole, 0)
+        told = [z3.Or(z3.And(positive, down), z3.And(negative, of("le", rest, 0), rest > -divisor)) if truncates else down,
+                z3.Implies(positive, z3.And(of("ge", symbol, 0), of("le", symbol, whole))), z3.Implies(negative, of("le", symbol, 0))]
+        self.side += told if safe else [z3.Implies(of("ge", divisor, 1), z3.And(told))]
         return {(name,): 1}
 
     def _divided(self, e: n.Binary) -> Sum:
@@ -291,7 +290,7 @@ class Terms:
             if most is not None and positive:
                 name = next(iter(q))[0]
                 self._most[name] = most
-                self.side.append(self.atoms[name] <= most)
+                self.side.append(self._made.compared("le", self.atoms[name], most))
         if e.op not in ("mod", "trem"):
             return q
         rest = minus(a, _times(q, b))
@@ -403,6 +402,42 @@ class Terms:
             if model.eval(ab, model_completion=True).as_long() != prod(value[x] for x in m):
                 out += [self.z3.Implies(self.atoms[x] == value[x], ab == value[x] * self._product(_without(m, x))) for x in dict.fromkeys(m)]
         return out
+
+
+class _Made:
+    """Integer terms, made through z3's C interface: they are those that its operators make, which ask for the sort of each operand of each, and that takes
+    most of the time of a question."""
+
+    def __init__(self, z3: Any) -> None:
+        self.z3, self.context = z3, z3.main_ctx()
+        self.ref = self.context.ref()
+        self._numbers: dict[int, Any] = {}
+
+    def number(self, c: int) -> Any:
+        """A literal."""
+        found = self._numbers.get(c)
+        if found is None:
+            found = self._numbers[c] = self.z3.IntVal(c)
+        return found
+
+    def _array(self, *terms: Any) -> Any:
+        return (self.z3.Ast * len(terms))(*(x.as_ast() for x in terms))
+
+    def times(self, a: Any, c: int) -> Any:
+        """a * c."""
+        return self.z3.ArithRef(self.z3.Z3_mk_mul(self.ref, 2, self._array(a, self.number(c))), self.context)
+
+    def added(self, terms: list[Any]) -> Any:
+        """The sum of some terms."""
+        return self.z3.ArithRef(self.z3.Z3_mk_add(self.ref, len(terms), self._array(*terms)), self.context)
+
+    def compared(self, op: str, a: Any, b: Any) -> Any:
+        """a op b, where b is a term or a number."""
+        z3, b = self.z3, self.number(b) if isinstance(b, int) else b
+        if op == "ne":
+            return z3.BoolRef(z3.Z3_mk_distinct(self.ref, 2, self._array(a, b)), self.context)
+        make = {"lt": z3.Z3_mk_lt, "le": z3.Z3_mk_le, "gt": z3.Z3_mk_gt, "ge": z3.Z3_mk_ge, "eq": z3.Z3_mk_eq}[op]
+        return z3.BoolRef(make(self.ref, a.as_ast(), b.as_ast()), self.context)
 
 
 def _low_bits(e: n.Expr) -> int | None:

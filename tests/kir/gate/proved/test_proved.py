@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kir.analysis.proof import decide
-from kir.analysis.proof.asking import lean, question
+from kir.analysis.proof.asking import question
 from kir.analysis.proof.decide import decided, unordered
 from kir.analysis.proof.indices.numbered import equal_parts
 from kir.base.diagnostic import KirError, UsageError
@@ -40,17 +40,6 @@ def test_a_right_program_is_proved(name: str) -> None:
     done = proved(right(name))
     assert done.verdict == "proved", done.findings
     assert done.status("overflow") == "proved"
-
-
-@pytest.mark.parametrize("name", [next(iter(RIGHT)), next(iter(WRONG))])
-def test_questions_have_the_same_answers_in_the_words_of_z3_s_own_module(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    import z3
-
-    program = right(name) if name in RIGHT else wrong(name)[0]
-    quick = decided(program)
-    assert isinstance(lean.lean(), lean.Lean)
-    monkeypatch.setattr(question, "lean", lambda: lean.plain(z3))
-    assert decided(program) == quick
 
 
 @pytest.mark.parametrize("name", WRONG)
