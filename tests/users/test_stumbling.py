@@ -101,6 +101,8 @@ def test_what_is_asked_for_is_refused_with_a_way_on(tmp_path: Path, capsys: pyte
     assert code == 2 and "leave -o out" in err and not Path("-").exists()
     code, _, err = called(capsys, "gate", str(file))
     assert code == 2 and f"kir check {file}" in err
+    code, _, err = called(capsys, "gate", "no_such.cu")
+    assert code == 2 and "there is no file no_such.cu" in err, "what is wrong first"
     code, _, err = called(capsys, "forecast", str(file))
     assert code == 2 and f"kir sites {file}" in err
 

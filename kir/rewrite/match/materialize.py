@@ -18,7 +18,7 @@ from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.printer import expr_text
 from kir.ir.types import TileType
-from kir.ir.visit import children, names_mentioned, names_read, once, transform, walk
+from kir.ir.visit import blocks_of, children, names_mentioned, names_read, once, own_nodes, transform, walk
 from kir.rewrite.base import Context, Miss, Pass, Path, Place, Rewritten, Site, found_sites
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at, places
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown
@@ -32,9 +32,15 @@ def is_pure(e: n.Expr) -> bool:
     return all(c.of is None and instruction(c.fn).is_pure and not instruction(c.fn).is_convergent for c in walk(e) if isinstance(c, n.Call))
 
 
-def buffers_read(e: n.Expr | n.Stmt) -> set[str]:
+def buffers_read(e: n.Expr | n.Stmt) -> frozenset[str]:
     """Names of the buffers that an expression, or a statement with all that is in it, reads."""
-    return {x.at.buffer.name for x in walk(e) if isinstance(x, n.Load)}
+    return once(e, "_buffers_read", partial(_read, e))
+
+
+def _read(e: n.Expr | n.Stmt) -> frozenset[str]:
+    inner = [x for block in blocks_of(e) for x in block] if isinstance(e, n.Stmt) else []
+    own = own_nodes(e) if isinstance(e, n.Stmt) and inner else walk(e)
+    return frozenset(x.at.buffer.name for x in own if isinstance(x, n.Load)).union(*map(buffers_read, inner))
 
 
 def _is_code(x: n.Node) -> bool:
