@@ -93,7 +93,8 @@ class Problem:
                 return s
         names = [s.name for s in self.shapes]
         raise usage("KIR-G902", f"problem '{self.name}' has no shape '{name}'", attempt=did_you_mean(name, names),
-                    needs=f"one of {', '.join(names)}")
+                    needs=f"one of {('; ' if any(',' in each for each in names) else ', ').join(names)}; or sizes, as in "
+                          + ",".join(f"{k}={v}" for k, v in self.shapes[0].sizes.items()))
 
     def tagged(self, *tags: str) -> tuple[Shape, ...]:
         """The shapes that have one of these tags."""

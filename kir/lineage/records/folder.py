@@ -136,6 +136,7 @@ class Folder:
                 "KIR-S010",
                 f"there is no {NAME} in {self.root}{': its walk was not finished' if unfinished else ''}",
                 attempt="the same `kir lineage` command again, which takes the walk up where it stopped" if unfinished
+                else f"kir lineage {self.root}, which makes one of a kernel" if self.root.is_file()
                 else did_you_mean(self.root.name, lineage_names()) or "kir lineages, which lists those that come with KIR",
             )
         text = self.file.read_text(encoding="utf-8", errors="replace")

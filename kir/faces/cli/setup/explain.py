@@ -164,6 +164,9 @@ def _of_id(id: str) -> Result:
     if re.fullmatch(r"KIR-\w+|[A-Z]\d+", id.upper()):
         hint = did_you_mean(wanted, [each for each in rows if each[:5] == wanted[:5]])  # another area's is never meant
         raise usage("KIR-C004", f"there is no diagnostic '{id}'{f'; {hint}' if hint else ''}", attempt="kir explain")
+    if Path(id).exists():
+        what = "a folder" if Path(id).is_dir() else f"no file of a kernel: those end in {', '.join(KERNELS)}"
+        raise usage("KIR-C004", f"'{id}' is {what}", needs="FILE[::KERNEL], or an id, an instruction of the IR or a page")
     raise usage("KIR-C004", f"'{id}' is no id of a diagnostic, no instruction of the IR and no page",
                 attempt=did_you_mean(id, [*table(), *OF_EXPRESSIONS, *pages()]) or "kir explain")
 
