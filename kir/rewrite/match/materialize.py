@@ -265,11 +265,14 @@ class Materialize(Pass):
         def leave(old: n.Node, new: n.Node) -> n.Node:
             if isinstance(new, n.Copy) and isinstance(old, n.Copy) and old.src == value:
                 return replace(new, src=old.src)
-            return var if new == value else new
+            return var if new is old and new == value else new  # what has changed has the new name in it
+
+        def enter(x: n.Node) -> bool:
+            return evaluates(x, value) if isinstance(x, n.Stmt) else _is_code(x) and named <= names_mentioned(x)
 
         def edit(block: n.Block) -> n.Block:
             end = self.end(block, i)
-            after = tuple(transform(s, leave, lambda x: _is_code(x) and named <= names_mentioned(x)) if evaluates(s, value) else s for s in block[i:end])
+            after = tuple(transform(s, leave, enter) for s in block[i:end])
             return (*block[:i], n.Let((name,), value), *after, *block[end:])
         return Rewritten(edit_block(program, site.path, edit), site.path)
 
