@@ -103,6 +103,10 @@ def test_what_is_asked_for_is_refused_with_a_way_on(tmp_path: Path, capsys: pyte
     assert code == 2 and f"kir check {file}" in err
     code, _, err = called(capsys, "gate", "no_such.cu")
     assert code == 2 and "there is no file no_such.cu" in err, "what is wrong first"
+    gemm = ("run", "skills/problems/gemm/naive.kir", "--problem", "gemm", "--shape")
+    code, _, err = called(capsys, *gemm, "huge")
+    assert code == 2 and "or sizes, as in M=" in err
+    assert called(capsys, *gemm, "M=4,N=5,K=6")[0] == 0
     code, _, err = called(capsys, "forecast", str(file))
     assert code == 2 and f"kir sites {file}" in err
 

@@ -30,7 +30,7 @@ def command(
     file: Annotated[str, typer.Argument(help="FILE.kir, or FILE[::KERNEL] of a surface; package:path names a file of an installed package")],
     problem: Annotated[str, typer.Option(help="what it must compute: a name, or a folder with problem.toml")] = "",
     check: Annotated[bool, typer.Option("--check", help="play the adversary: races, undefined values, bounds, timing")] = False,
-    shape: Annotated[str, typer.Option(help="one of the problem's shapes (default: the first with a tail; with --check, all that are small)")] = "",
+    shape: Annotated[str, typer.Option(help="one of the problem's shapes, or M=..,N=.. (default: the first with a tail; with --check, all small ones)")] = "",
     distribution: Annotated[str, typer.Option(help="one of the problem's input distributions (default: normal; with --check, all)")] = "",
     seed: Annotated[int, typer.Option(min=0, help="seed of the inputs")] = 0,
     sizes: Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE: a size or scalar, where no problem gives it")] = None,
