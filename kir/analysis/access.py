@@ -17,7 +17,7 @@ from kir.base.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, I64, DType
-from kir.ir.visit import children, names_read, once, once_for_each, statements, walk
+from kir.ir.visit import blocks_of, children, names_read, once, once_for_each, own_nodes, statements, walk
 
 ANYWHERE = "*"
 """The buffer name of an access that may touch any memory."""
@@ -102,8 +102,9 @@ def may_write(block: n.Block, buffer: str) -> bool:
 
 
 def _written(s: n.Stmt) -> set[str]:
-    out: set[str] = set()
-    for x in walk(s):
+    inner = [x for block in blocks_of(s) for x in block]
+    out = buffers_written(tuple(inner))
+    for x in own_nodes(s) if inner else walk(s):
         match x:
             case n.Store():
                 out.add(x.at.buffer.name)

@@ -174,7 +174,8 @@ def _once(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str,
         _bind_sizes(m, arrays, scalars, host)
         for fact in program.facts:
             if not m.evaluate(fact, host).data.all():
-                raise error("KIR-I008", f"the fact '{expr_text(fact)}' does not hold for these sizes")
+                raise error("KIR-I008", f"the fact '{expr_text(fact)}' does not hold for these sizes",
+                            needs="sizes for which each fact of the program holds (`kir parse` shows them)")
         for p in program.params:
             if isinstance(p.of, n.Buffer):
                 m.globals[p.name] = _tensor(m, p, p.of, arrays.get(p.name), host)

@@ -86,14 +86,14 @@ class Problem:
         """Names of the input distributions, `normal` first."""
         return ("normal", *sorted(set(self.spec.distributions) - {"normal"}))
 
-    def shape(self, name: str) -> Shape:
-        """A shape by name. Raises UsageError KIR-G902."""
+    def shape(self, name: str, also: str = "") -> Shape:
+        """A shape by name; `also` is what else could be given. Raises UsageError KIR-G902."""
         for s in self.shapes:
             if s.name == name:
                 return s
         names = [s.name for s in self.shapes]
         raise usage("KIR-G902", f"problem '{self.name}' has no shape '{name}'", attempt=did_you_mean(name, names),
-                    needs=f"one of {', '.join(names)}")
+                    needs=f"one of {('; ' if any(',' in each for each in names) else ', ').join(names)}{also}")
 
     def tagged(self, *tags: str) -> tuple[Shape, ...]:
         """The shapes that have one of these tags."""
@@ -393,7 +393,7 @@ class Problem:
 def shape_of(problem: Problem, text: str) -> Shape:
     """A shape by its name, or by its sizes (`M=64,N=64,K=64`). Raises UsageError KIR-G902 for no such name or wrong sizes."""
     if "=" not in text:
-        return problem.shape(text)
+        return problem.shape(text, f"; or sizes, as in {','.join(f'{k}={v}' for k, v in problem.shapes[-1].sizes.items())}")
     parts = {name.strip(): value.strip() for name, _, value in (part.partition("=") for part in text.split(","))}
     wanted = list(problem.shapes[0].sizes)
     wrong = [f"'{name}' is no size of it" for name in parts if name not in wanted]

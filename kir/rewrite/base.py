@@ -21,7 +21,7 @@ from kir.rewrite.anchor import anchor_text
 from kir.rewrite.edit import Path, Place, node_at, places
 from kir.rewrite.guard import can_be_checked, without_guard
 from kir.rewrite.options import Option, options_text
-from kir.rewrite.residue import NOTHING, Residue, moved, residue, restore
+from kir.rewrite.residue import NOTHING, Residue, is_same, moved, residue, restore
 from kir.rewrite.verdict import ANYWHERE, Category, Context, Verdict, guard_of
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
@@ -259,8 +259,9 @@ def run_forward(program: n.Program, site: Site, left: Residue) -> Rewritten:
     return Rewritten(restore(made.program, left), moved(made.path, left), made.hints) if left else made
 
 
-def run_backward(program: n.Program, site: Site) -> tuple[n.Program, Witness]:
-    """`deoptimize`, and the witness from which `forward` restores `program`, labels included. Raises KirError KIR-R006."""
+def run_backward(program: n.Program, site: Site, source: tuple[n.Program, Path] | None = None) -> tuple[n.Program, Witness]:
+    """`deoptimize`, and the witness from which `forward` restores `program`, labels included. `source` is the program of which `optimize` made this
+    one, and where: if that is what comes out, forward makes this one of it again. Raises KirError KIR-R006."""
     if site.taken is not None and site.taken[0] is program:
         return site.taken[1:]
     bare = without_guard(program, str(site.path[0]))
@@ -273,11 +274,16 @@ def run_backward(program: n.Program, site: Site) -> tuple[n.Program, Witness]:
                 if alpha_equal(simpler, slow) and _guarded_by(simpler, witness) == guard:
                     return simpler, replace(witness, guard=guard, there=None)
     made = site.params.deoptimize(program, site)
+    known = source is not None and made.path == source[1] and is_same(made.program, source[0])
+    if known and source is not None:
+        made = replace(made, program=source[0])  # what is worked out of it stays with it
     try:
         there = forward_site(made.program, site.params, made.path)
     except KirError as bad:
         reason = bad.diagnostics[0].message
         raise not_restored(program, site, reason) from bad
+    if known:
+        return made.program, Witness(site.params, made.path, there=(there, made))
     again = there.params.optimize(made.program, there)
     left = residue(again.program, program)
     if left is None:

@@ -127,7 +127,7 @@ def rejection_reason(program: n.Program, site: Site) -> str:
     try:
         made = run_forward(program, site, NOTHING)
         check(made.program, site.params)
-        undone(program, made, site.params)
+        undone(program, made, site.params, site.path)
     except KirError as bad:
         return bad.diagnostics[0].message
     return ""
@@ -163,15 +163,16 @@ def refuses(item: Pass, verdicts: Verdicts) -> tuple[str, ...]:
     return tuple(id_ for id_, v in verdicts if not v and id_ in validity)
 
 
-def undone(before: n.Program, made: Rewritten, params: Pass) -> tuple[n.Program, Witness]:
+def undone(before: n.Program, made: Rewritten, params: Pass, at: Path | None = None) -> tuple[n.Program, Witness]:
     """What `backward` makes of a forward step's result at the place that `optimize` named. Raises KirError KIR-R006 when it does not
-    find the same parameters there, or another program than `before` (up to local names, and to where memory is declared in a block)."""
+    find the same parameters there, or another program than `before` (up to local names, and to where memory is declared in a block). `at` says that
+    `made` is what `optimize` makes of `before` there, with no residue: where `backward` gives that very program and place, forward is not run again."""
     found = params.match_inverse(made.program, made.path, node_at(made.program, made.path))
     others = []
     for site in found_sites(found):
         if site.params == params:
-            back, witness = run_backward(made.program, site)
-            if alpha_equal(back, before) or alpha_equal(declared_first(back), declared_first(before)):
+            back, witness = run_backward(made.program, site, (before, at) if at is not None else None)
+            if back is before or alpha_equal(back, before) or alpha_equal(declared_first(back), declared_first(before)):
                 return back, witness
             raise not_restored(made.program, site, "backward gives another program than forward came from")
         others.append(str(site.params))
@@ -220,7 +221,7 @@ def apply(program: n.Program, item: Pass, site: Site, direction: Direction = "fo
         if verified:
             check(after, there.params)
         if direction == "forward":
-            back = undone(program, Rewritten(after, witness.path), there.params)
+            back = undone(program, Rewritten(after, witness.path), there.params, None if left else site.path)
     if direction == "forward" and condition is not None:
         after = with_guard(program, after, str(witness.path[0]), condition)
         check(after, there.params)

@@ -153,6 +153,12 @@ def residue(made: n.Program, wanted: n.Program) -> Residue | None:
     return _with_kernel(whole, made.kernels[0].name, "") if len(made.kernels) == 1 else whole
 
 
+def is_same(a: n.Program, b: n.Program) -> bool:
+    """Whether two programs have one text: equal, their labels and the digits of their literals too."""
+    return a == b and all(next(_labels(x, y), None) is None and next(_literals(x.body, y.body, (y.name,)), None) is None
+                          for x, y in zip(a.kernels, b.kernels, strict=True))
+
+
 def _labels(a: n.Kernel, b: n.Kernel) -> Iterator[tuple[Path, str | None]]:
     """The labels of `b`, in reading order, that `a`, which is alike, has otherwise; what both share is passed over."""
     def below(x: n.Block, y: n.Block, prefix: Path) -> Iterator[tuple[Path, str | None]]:

@@ -44,7 +44,7 @@ from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.printer import expr_text
 from kir.ir.types import TileType, dtype_of, shape_of
-from kir.ir.visit import children, names_read, substitute, walk
+from kir.ir.visit import buffers_named, children, names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at
@@ -123,14 +123,14 @@ class HoldTile(Pass):
     @staticmethod
     def reads(s: n.Stmt, value: n.Expr) -> bool:
         """Whether a statement reads all that the tile is made of; another one has no element of it."""
-        return {*buffers_read(value)} <= {*buffers_read(s)}
+        return buffers_read(value) <= buffers_read(s)
 
     def reading(self, value: n.Expr, held: n.Buffer, known: Facts) -> Knowing:
         """The change from elements that are known to be the tile's to elements of the memory; others are read where they were."""
         rank = len(held.shape)
         pattern = element(value, [build.const(0) if build.is_const(d, 1) else hole(k) for k, d in enumerate(held.shape)])
         kept = [k for k, d in enumerate(held.shape) if not build.is_const(d, 1)]
-        return Knowing(_Change(pattern, held, rank, kept), known)
+        return Knowing(_Change(pattern, held, rank, kept), known, buffers_named(pattern))
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a statement of the whole CTA that reads elements of the tile. Left open, it is each one that the statement loads, or computes, and that nothing
@@ -289,6 +289,11 @@ class _Reader:
 
     held: n.Buffer
     value: n.Expr
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Only what reads the memory is changed."""
+        return frozenset({self.held.name})
 
     def __call__(self, x: n.Expr) -> n.Expr | None:
         if not (isinstance(x, n.Load) and x.at.buffer == self.held and x.mask is None and not x.clip and not x.cache):

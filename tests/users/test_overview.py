@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
+from kir.base.diagnostic import KirError, error
+from kir.faces.api.kernels import Kernel, Walked, read
 from kir.faces.cli.setup.schema import schemas
-from kir.faces.explore.overview import overview
+from kir.faces.explore.overview import _walked, overview
 from tests.command_line import called
 
 SCALED = """
@@ -48,6 +50,27 @@ def test_a_kernel_is_told_at_a_glance_and_the_walk_goes_on_in_its_folder(tmp_pat
     assert code == 0 and told["naive"] and told["bound_by"] == "ctas" and told["done"] and told["least_seconds"] <= told["seconds"]
     assert all(each["claim"] and each["decided"].keys() == {"proved"} for each in told["done"])
     assert all(each["forecast"]["speedup"] > 1 for each in told["could"])
+
+
+def test_a_kernel_that_was_edited_is_walked_beside_what_was_found_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, refusal = list[str](), ["KIR-S013"]
+
+    def walk(kernel: Kernel, folder: str, problem: str, *, seconds: float) -> Walked:
+        asked.append(folder)
+        if folder != "scaled.3.lineage":
+            raise error(refusal[0], "the journal of another")
+        return Walked({}, Path(folder), True)  # type: ignore[arg-type]  # nothing is asked of the lineage
+    monkeypatch.setattr("kir.faces.explore.overview.walk", walk)
+    (tmp_path / "scaled.cu").write_text(SCALED, encoding="utf-8")
+    kernel = read(tmp_path / "scaled.cu")
+    assert _walked(kernel, None, "", 1.0).folder == Path("scaled.3.lineage")
+    assert asked == ["scaled.lineage", "scaled.2.lineage", "scaled.3.lineage"]
+    with pytest.raises(KirError):
+        _walked(kernel, tmp_path / "one", "", 1.0)  # a folder that was named is the only one
+    refusal[0] = "KIR-S011"
+    with pytest.raises(KirError):
+        _walked(kernel, None, "", 1.0)
+    assert asked[3:] == [str(tmp_path / "one"), "scaled.lineage"]
 
 
 def test_a_kernel_that_the_gate_refuses_is_still_told_with_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

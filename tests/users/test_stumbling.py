@@ -101,6 +101,12 @@ def test_what_is_asked_for_is_refused_with_a_way_on(tmp_path: Path, capsys: pyte
     assert code == 2 and "leave -o out" in err and not Path("-").exists()
     code, _, err = called(capsys, "gate", str(file))
     assert code == 2 and f"kir check {file}" in err
+    code, _, err = called(capsys, "gate", "no_such.cu")
+    assert code == 2 and "there is no file no_such.cu" in err, "what is wrong first"
+    gemm = ("run", "skills/problems/gemm/naive.kir", "--problem", "gemm", "--shape")
+    code, _, err = called(capsys, *gemm, "huge")
+    assert code == 2 and "or sizes, as in M=" in err
+    assert called(capsys, *gemm, "M=4,N=5,K=6")[0] == 0
     code, _, err = called(capsys, "forecast", str(file))
     assert code == 2 and f"kir sites {file}" in err
 
@@ -155,6 +161,12 @@ def test_options_have_a_nearest_name(capsys: pytest.CaptureFixture[str]) -> None
     pytest.param(("lineage", "k.py", "--seconds", "-3"), "not in the range x>=0", id="less than no time"),
     pytest.param(("lineage", "k.py", "--workers", "-1"), "not in the range x>=0", id="fewer than nobody to work"),
     pytest.param(("capture", "k.py"), "kir capture -- python k.py", id="a script in the place of a command"),
+    pytest.param(("explain", "."), "FILE[::KERNEL]", id="a folder explained"),
+    pytest.param(("new", "pass", "My Pass"), "kir new pass my-pass", id="a name with a space"),
+    pytest.param(("schema", "nothing"), "kir schema, which lists", id="a schema of no command"),
+    pytest.param(("replay", "k.py"), "kir lineage k.py", id="a kernel in the place of its lineage"),
+    pytest.param(("learn", "k.py"), "kir lineage FILE", id="a kernel to learn from"),
+    pytest.param(("run", "skills/problems/gemm/naive.kir", "--set", "M"), "one of M, N, K", id="a size without a number"),
 ])
 def test_what_cannot_be_meant_is_refused_before_any_work(words: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                          capsys: pytest.CaptureFixture[str]) -> None:

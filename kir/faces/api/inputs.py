@@ -12,14 +12,17 @@ from kir.gate.proved.unsaid import require_tensors
 from kir.ir.nodes import Buffer, Program
 from kir.ir.types import DType
 from kir.problem import Problem, Shape, load_problem
+from kir.problem.problem import shape_of
 
 
 def shape_for(program: Program, problem: Problem, name: str) -> Shape:
-    """The shape of a name; without one, the first with a tail. Raises UsageError for a problem none of whose shapes the program allows."""
+    """The shape of a name, or of sizes (`M=64,N=64,K=64`); without one, the first with a tail.
+
+    Raises UsageError for a problem none of whose shapes the program allows."""
     allowed = problem.shapes_for(program)
     if not allowed:
         raise usage("KIR-C002", f"no shape of problem '{problem.name}' satisfies the facts of '{program.name}'")
-    return problem.shape(name) if name else next((s for s in allowed if "tail" in s.tags and "one" not in s.tags), allowed[0])
+    return shape_of(problem, name) if name else next((s for s in allowed if "tail" in s.tags and "one" not in s.tags), allowed[0])
 
 
 def meets(program: Program, problem: str, given: Mapping[str, int | float]) -> None:
@@ -27,7 +30,7 @@ def meets(program: Program, problem: str, given: Mapping[str, int | float]) -> N
     known = load_problem(problem)
     if twice := sorted(set(given) & set(known.shapes[0].sizes)):
         raise usage("KIR-C002", f"--set {twice[0]}={given[twice[0]]}: problem '{known.name}' gives '{twice[0]}'", subject="kir run",
-                    needs="--shape NAME, one of its shapes; or --set without --problem")
+                    needs=f"--shape NAME, one of its shapes, or --shape {twice[0]}=..; or --set without --problem")
     own = {p.name for p in program.params if isinstance(p.of, Buffer) and p.role in ("in", "inout")}
     names = tensor_names(program, known, {})
     missing = sorted(name for name in own if names[name] not in {t.name for t in known.spec.tensors if t.role != "out"})

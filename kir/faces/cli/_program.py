@@ -124,7 +124,8 @@ def _with_numbers(binding: Binding, numbers: Sequence[str], program: Program) ->
         try:
             given[name] = float(value) if any(c in value for c in ".en") else int(value)
         except ValueError:
-            raise usage("KIR-C002", f"--set {text}: not NAME=NUMBER") from None
+            raise usage("KIR-C002", f"--set {text}: not NAME=NUMBER",
+                        needs=f"one of {', '.join(own)}, and a number" if own else "no --set: it has none") from None
         if name not in own:
             raise usage("KIR-C002", f"--set {text}: '{program.name}' has no scalar '{name}' that is open", attempt=did_you_mean(name, own),
                         needs=f"one of {', '.join(own)}" if own else "no --set: it has none")

@@ -37,6 +37,8 @@ LEAST_GAIN = 1.02
 """What a step must be forecast to bring to be named."""
 MOST = 8
 """Steps that are named of those that would gain."""
+MOST_FOLDERS = 20
+"""Walks of one kernel, each of another text, binding or problem, that are kept beside one another."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,8 @@ class Overview:
 
 def overview(file: str, binding: Path | Binding | None = None, problem: str = "", at: str = "", device: str = "", seconds: float = 50.0,
              folder: Path | None = None) -> Overview:
-    """A kernel at a glance, within about so many seconds: the walk back goes into `folder` (``NAME.lineage`` here), and goes on there when it is asked again.
+    """A kernel at a glance, within about so many seconds: the walk back goes into `folder` (``NAME.lineage`` here, or ``NAME.2.lineage`` .. where that is the
+    walk of another text, binding or problem, which is kept), and goes on there when it is asked again.
     `at` are the sizes at which figures are modelled, by default those of the call that the file shows, or large ones. Raises :class:`KirError` as reading the
     kernel does, and UsageError KIR-C002 as `settings` does; a kernel that the gate refuses is told with the reasons."""
     begun = time.monotonic()
@@ -126,13 +129,26 @@ def overview(file: str, binding: Path | Binding | None = None, problem: str = ""
     walked: Walked | None = None
     refused: tuple[Diagnostic, ...] = ()
     try:
-        walked = walk(kernel, folder or "", problem, seconds=max(5.0, seconds - (time.monotonic() - begun)))
+        walked = _walked(kernel, folder, problem, max(5.0, seconds - (time.monotonic() - begun)))
     except KirError as said:
         refused = said.diagnostics
     known = {c.steps for c in skills}
     could = sorted((*skills, *(c for c in passes if c.steps not in known)), key=lambda c: -c.forecast.median * (1 - c.forecast.fails))[:MOST]
     return Overview(kernel, chosen, surface, walked, refused, sum(c.seconds for c in costs),
                     moved(kernel.program, chosen.sizes, costs) / chosen.device.device.bandwidth, bound(costs), tuple(could), looked_at + len(skills), unlooked)
+
+
+def _walked(kernel: Kernel, folder: Path | None, problem: str, seconds: float) -> Walked:
+    """The walk of a kernel in a folder, or in the first of those by its name that hold no walk of anything else: an edited kernel begins anew, and what was
+    found of it before stays."""
+    names = [str(folder)] if folder is not None else [f"{kernel.name}{f'.{number}' if number > 1 else ''}.lineage" for number in range(1, MOST_FOLDERS + 1)]
+    for name in names[:-1]:
+        try:
+            return walk(kernel, name, problem, seconds=seconds)
+        except KirError as said:
+            if any(d.id != "KIR-S013" for d in said.diagnostics):
+                raise
+    return walk(kernel, names[-1], problem, seconds=seconds)
 
 
 def _of_skills(kernel: Kernel, chosen: Settings, surface: str, ask: Forecaster, seconds: float) -> list[Could]:

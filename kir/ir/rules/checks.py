@@ -129,14 +129,17 @@ class Checks:
 
     def scoped(self, e: n.Expr | n.Region | n.Span, scope: Scope) -> Iterator[Diagnostic]:
         """Names used in `e` that are not in view, or not what their declaration says."""
-        stack: list[n.Expr | n.Region | n.Span] = [e]
+        stack, values = [e], scope.values
         while stack:
             x = stack.pop()
             if isinstance(x, n.Var):
-                if x.name not in scope.values:
+                held = values.get(x.name)
+                if held is x.of:
+                    continue
+                if held is None:
                     yield Diagnostic("KIR-V005", f"the value '{x.name}' is not defined here", attempt=did_you_mean(x.name, scope.names()))
-                elif scope.values[x.name] != x.of:
-                    yield Diagnostic("KIR-V006", f"'{x.name}' is used as {type_text(x.of)}, and is {type_text(scope.values[x.name])}")
+                elif held != x.of:
+                    yield Diagnostic("KIR-V006", f"'{x.name}' is used as {type_text(x.of)}, and is {type_text(held)}")
             elif isinstance(x, n.Region):
                 declared = scope.buffers.get(x.buffer.name)
                 if declared is None:
@@ -145,7 +148,7 @@ class Checks:
                 elif declared is not x.buffer and declared != x.buffer:
                     yield Diagnostic("KIR-V006", f"'{x.buffer.name}' differs from its declaration",
                                      needs=f"{declared.space} {declared.dtype} of rank {len(declared.shape)}, with the declared layout")
-            stack.extend(parts(x))
+            stack += parts(x)
 
     def value(self, e: n.Expr | n.Region | None, scope: Scope, root: bool = False) -> Iterator[Diagnostic]:
         """Scope and well-formedness of one operand of a statement."""

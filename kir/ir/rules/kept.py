@@ -2,7 +2,7 @@
 the names that it uses mean the same, those that it defines are free, and the same team executes it."""
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import ItemsView, Iterator
 
 from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
@@ -19,8 +19,8 @@ Around = tuple[object, ...]
 class Needs:
     """Names that a statement and those inside it take from outside, with what they must be, and names that they define."""
 
-    values: tuple[tuple[str, Type], ...]
-    buffers: tuple[tuple[str, n.Buffer], ...]
+    values: ItemsView[str, Type]
+    buffers: ItemsView[str, n.Buffer]
     defined: frozenset[str]
 
 
@@ -37,14 +37,8 @@ def sound_again(s: n.Stmt, scope: Scope, around: Around) -> bool:
     if needs is None or not scope.ever.isdisjoint(needs.defined):
         return False
     values, buffers = scope.values, scope.buffers
-    for name, kind in needs.values:
-        held = values.get(name)
-        if held is not kind and held != kind:
-            return False
-    for name, buffer in needs.buffers:
-        declared = buffers.get(name)
-        if declared is not buffer and declared != buffer:
-            return False
+    if not (needs.values <= values.items() and needs.buffers <= buffers.items()):
+        return False
     scope.ever |= needs.defined
     if added:
         scope.constants |= added
@@ -85,7 +79,8 @@ def _needs(s: n.Stmt) -> Needs | None:
                 if buffers.setdefault(name, buffer) != buffer:
                     return None
             defined |= below.defined
-    return Needs(tuple(x for x in values.items() if x[0] not in defined), tuple(x for x in buffers.items() if x[0] not in defined), frozenset(defined))
+    return Needs({name: kind for name, kind in values.items() if name not in defined}.items(),
+                 {name: buffer for name, buffer in buffers.items() if name not in defined}.items(), frozenset(defined))
 
 
 def _agreed(values: dict[str, Type], buffers: dict[str, n.Buffer], x: n.Node) -> bool:

@@ -8,7 +8,7 @@ from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 from kir.ir.paths import Path, child_blocks
-from kir.ir.visit import once, statements, walk
+from kir.ir.visit import statements, walk
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,10 @@ class Said:
 
 def _said(s: n.Stmt) -> Said:
     """Worked out once for each statement: most of a program is as it was before a pass."""
-    return once(s, "_said", lambda: _said_anew(s))
+    found: Said | None = s.__dict__.get("_said")
+    if found is None:
+        found = s.__dict__["_said"] = _said_anew(s)
+    return found
 
 
 def _said_anew(s: n.Stmt) -> Said:
@@ -70,18 +73,21 @@ def _said_anew(s: n.Stmt) -> Said:
     waits, makes = set(_named_by(s, "mbar_wait")), set(_named_by(s, "mbar_init"))
     unknown, asks = isinstance(s, (n.Opaque, n.Hole)), any(_missing(s, _NOTHING, _NOTHING, _NOTHING))
     for _, block in child_blocks(s):
-        for inner in block:
-            x = _said(inner)
+        for x in map(_said, block):
+            if x is _SILENT:
+                continue
             unknown, asks = unknown or x.unknown, asks or x.asks
             if x.calls:
                 calls |= x.calls
             if x.waits or x.makes:
                 waits |= x.waits
                 makes |= x.makes
-    return Said(unknown, frozenset(calls), asks, frozenset(waits), frozenset(makes))
+    made = Said(unknown, frozenset(calls), asks, frozenset(waits), frozenset(makes))
+    return _SILENT if made == _SILENT else made
 
 
 _NOTHING = frozenset[str]()
+_SILENT = Said(False, _NOTHING, False, _NOTHING, _NOTHING)
 
 
 def _named_by(s: n.Stmt, fn: str) -> frozenset[str]:

@@ -23,35 +23,34 @@ _BITWISE = frozenset({"and", "or", "xor"})
 _NO_NUMBER = frozenset({"mbarrier", "tensormap"})
 
 
-def parts(e: n.Expr | n.Region | n.Span) -> Iterator[n.Expr | n.Region | n.Span]:
-    """The operands directly below an expression or region (buffers, which are declared elsewhere, left out)."""
+def parts(e: n.Expr | n.Region | n.Span) -> tuple[n.Expr | n.Region | n.Span, ...]:
+    """The operands directly below an expression or region (buffers, which are declared elsewhere, left out); worked out once for each node."""
+    found: tuple[n.Expr | n.Region | n.Span, ...] | None = e.__dict__.get("_parts")
+    if found is None:
+        found = e.__dict__["_parts"] = _parts(e)
+    return found
+
+
+def _parts(e: n.Expr | n.Region | n.Span) -> tuple[n.Expr | n.Region | n.Span, ...]:
     match e:
-        case n.Region():
-            yield from e.index
-        case n.Span():
-            yield e.lo
-            if isinstance(e.extent, n.Expr):
-                yield e.extent
-            if isinstance(e.step, n.Expr):
-                yield e.step
-        case n.Unary() | n.Cast():
-            yield e.x
         case n.Binary():
-            yield from (e.a, e.b)
+            return e.a, e.b
+        case n.Region():
+            return e.index
+        case n.Span():
+            return e.lo, *(x for x in (e.extent, e.step) if isinstance(x, n.Expr))
+        case n.Unary() | n.Cast():
+            return (e.x,)
         case n.Select():
-            yield from (e.cond, e.a, e.b)
+            return e.cond, e.a, e.b
         case n.Call():
-            yield from e.args
+            return e.args
         case n.Load():
-            yield e.at
-            if e.mask is not None:
-                yield e.mask
-            if e.other is not None:
-                yield e.other
+            return e.at, *(x for x in (e.mask, e.other) if x is not None)
         case n.Address():
-            yield e.at
+            return (e.at,)
         case _:
-            pass
+            return ()
 
 
 def same_dims(a: tuple[int | n.Expr, ...], b: tuple[int | n.Expr, ...]) -> bool:

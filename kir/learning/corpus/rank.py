@@ -107,7 +107,8 @@ def _unpacked(lines: Path) -> Path:
         files = {f"{row['kernel'].rpartition('::')[2].strip('_')}-{i}.toml": f"{_first(row)}{launched(row['binding'])}"
                  for i, row in enumerate(rows, 1) if row["binding"] and not row.get("generated")}
     except (ValueError, KeyError, TypeError, AttributeError) as bad:
-        raise usage("KIR-C118", f"{lines} holds no recorded bindings: {bad}", attempt="kir capture -o bindings -- python app.py") from bad
+        raise usage("KIR-C118", f"{lines} holds no recorded bindings, one a line as JSON", needs="folders of lineages, or what `kir capture` recorded",
+                    attempt="kir lineage FILE, or kir capture -o bindings -- python app.py") from bad
     for name, content in files.items():
         if not (folder / name).exists():
             write_atomic(folder / name, content)

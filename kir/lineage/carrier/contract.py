@@ -47,16 +47,21 @@ class Contract:
         return read_contract(self.folder / "contract.toml")
 
     @cached_property
-    def operand_dtypes(self) -> tuple[str, ...]:
-        """The dtype of each operand, `T` where it is the contract's variable: what rules a hole out before the whole file is checked.
-        Raises KirError KIR-H101."""
+    def operands(self) -> tuple[tuple[str, bool, int], ...]:
+        """Of each operand its dtype, `T` where it is the contract's variable, whether it is written, and its number of dimensions: what rules a hole out
+        before the whole file is checked. Raises KirError KIR-H101."""
         import tomllib
 
         try:
             told = tomllib.loads((self.folder / "contract.toml").read_text(encoding="utf-8"))
-            return tuple(str(t["dtype"]) for t in told["tensors"])
+            return tuple((str(t["dtype"]), t["role"] != "in", len(t["shape"])) for t in told["tensors"])
         except (OSError, ValueError, KeyError, TypeError):
-            return tuple(t.dtype for t in self.spec.tensors)  # says what is wrong with the file
+            return tuple((t.dtype, t.role != "in", len(t.shape)) for t in self.spec.tensors)  # says what is wrong with the file
+
+    @property
+    def operand_dtypes(self) -> tuple[str, ...]:
+        """The dtype of each operand, `T` where it is the contract's variable. Raises KirError KIR-H101."""
+        return tuple(dtype for dtype, _, _ in self.operands)
 
     @cached_property
     def id(self) -> str:

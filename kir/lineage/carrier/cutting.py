@@ -199,11 +199,9 @@ def _written(k: n.Kernel) -> Iterator[str]:
 
 def _assigned(contract: Contract, program: n.Program, cut: _Cut, kernel: str) -> Iterator[Outline]:
     outside = cut.outside
-    if len(outside) != len(contract.operand_dtypes):  # known without the whole contract, which takes a twentieth of a second to load
+    if not _alike(contract, cut):  # known without the whole contract, which takes a twentieth of a second to load
         return
     tensors = contract.spec.tensors
-    if sum(name in cut.written for name in outside) != sum(t.role != "in" for t in tensors):
-        return
     if kernel in {k.name for k in program.kernels if k not in cut.kernels} | {f.name for f in program.functions}:
         return
 
@@ -224,6 +222,15 @@ def _assigned(contract: Contract, program: n.Program, cut: _Cut, kernel: str) ->
             if known is not None:
                 yield from matched(rest[1:], {**taken, t.name: name}, known, here if t.dtype == "T" else dtype)
     yield from matched(tensors, {}, {}, "")
+
+
+def _alike(contract: Contract, cut: _Cut) -> bool:
+    """Whether tensors may be the contract's operands, by which are written, their numbers of dimensions and the dtypes that the contract fixes."""
+    if len(cut.outside) != len(contract.operands):
+        return False
+    forms = sorted((name in cut.written, len(cut.own(name))) for name in cut.outside)
+    have, fixed = [cut.buffers[name].dtype.name for name in cut.outside], [dtype for dtype in contract.operand_dtypes if dtype != "T"]
+    return forms == sorted((written, rank) for _, written, rank in contract.operands) and all(have.count(d) >= fixed.count(d) for d in set(fixed))
 
 
 def _unified(contract: Contract, texts: tuple[str, ...], shape: tuple[n.Expr, ...], sizes: dict[str, n.Expr]) -> dict[str, n.Expr] | None:

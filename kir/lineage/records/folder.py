@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from importlib import resources
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ class Folder:
             "KIR-S013",
             f"{self.root} holds the journal of another lineage: it differs in {', '.join(differing) or 'its form'}",
             origin=Origin(str(self.log.path), 1, 1, 1, 2),
-            witness=tuple(f"{key}: {found.get(key)!r} there, {wanted[key]!r} asked for" for key in differing[:3]),
+            witness=tuple(f"{key}: {there!r} there, {here!r} asked for" for key in differing[:3] for there, here in [_parted(found.get(key), wanted[key])]),
             attempt="another folder, or --restart to begin anew in this one",
         )
 
@@ -135,6 +136,7 @@ class Folder:
                 "KIR-S010",
                 f"there is no {NAME} in {self.root}{': its walk was not finished' if unfinished else ''}",
                 attempt="the same `kir lineage` command again, which takes the walk up where it stopped" if unfinished
+                else f"kir lineage {self.root}, which makes one of a kernel" if self.root.is_file()
                 else did_you_mean(self.root.name, lineage_names()) or "kir lineages, which lists those that come with KIR",
             )
         text = self.file.read_text(encoding="utf-8", errors="replace")
@@ -159,6 +161,14 @@ def lineage_names() -> tuple[str, ...]:
     """The names of the lineages that ship with KIR."""
     folder = shipped_lineages()
     return tuple(sorted(p.name for p in folder.iterdir() if (p / NAME).is_file())) if folder.is_dir() else ()
+
+
+def _parted(there: object, here: object) -> tuple[object, object]:
+    """Two values; of two texts of several lines the first line of each that the other has otherwise."""
+    if isinstance(there, str) and isinstance(here, str):
+        pairs = zip_longest(there.splitlines(), here.splitlines(), fillvalue="")
+        return next(((a, b) for a, b in pairs if a != b), (there, here))
+    return there, here
 
 
 def _root(header: Header) -> str:

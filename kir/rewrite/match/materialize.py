@@ -18,7 +18,7 @@ from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.printer import expr_text
 from kir.ir.types import TileType
-from kir.ir.visit import children, names_mentioned, names_read, once, transform, walk
+from kir.ir.visit import blocks_of, children, names_mentioned, names_read, once, own_nodes, transform, walk
 from kir.rewrite.base import Context, Miss, Pass, Path, Place, Rewritten, Site, found_sites
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at, places
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown
@@ -32,9 +32,15 @@ def is_pure(e: n.Expr) -> bool:
     return all(c.of is None and instruction(c.fn).is_pure and not instruction(c.fn).is_convergent for c in walk(e) if isinstance(c, n.Call))
 
 
-def buffers_read(e: n.Expr | n.Stmt) -> set[str]:
+def buffers_read(e: n.Expr | n.Stmt) -> frozenset[str]:
     """Names of the buffers that an expression, or a statement with all that is in it, reads."""
-    return {x.at.buffer.name for x in walk(e) if isinstance(x, n.Load)}
+    return once(e, "_buffers_read", partial(_read, e))
+
+
+def _read(e: n.Expr | n.Stmt) -> frozenset[str]:
+    inner = [x for block in blocks_of(e) for x in block] if isinstance(e, n.Stmt) else []
+    own = own_nodes(e) if isinstance(e, n.Stmt) and inner else walk(e)
+    return frozenset(x.at.buffer.name for x in own if isinstance(x, n.Load)).union(*map(buffers_read, inner))
 
 
 def _is_code(x: n.Node) -> bool:
@@ -259,11 +265,14 @@ class Materialize(Pass):
         def leave(old: n.Node, new: n.Node) -> n.Node:
             if isinstance(new, n.Copy) and isinstance(old, n.Copy) and old.src == value:
                 return replace(new, src=old.src)
-            return var if new == value else new
+            return var if new is old and new == value else new  # what has changed has the new name in it
+
+        def enter(x: n.Node) -> bool:
+            return evaluates(x, value) if isinstance(x, n.Stmt) else _is_code(x) and named <= names_mentioned(x)
 
         def edit(block: n.Block) -> n.Block:
             end = self.end(block, i)
-            after = tuple(transform(s, leave, lambda x: _is_code(x) and named <= names_mentioned(x)) if evaluates(s, value) else s for s in block[i:end])
+            after = tuple(transform(s, leave, enter) for s in block[i:end])
             return (*block[:i], n.Let((name,), value), *after, *block[end:])
         return Rewritten(edit_block(program, site.path, edit), site.path)
 

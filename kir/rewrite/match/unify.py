@@ -10,7 +10,7 @@ from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, DType, TileType, shape_of
-from kir.ir.visit import names_read, substitute, transform
+from kir.ir.visit import buffers_named, names_read, substitute, transform
 
 Binding = dict[str, n.Expr]
 
@@ -92,6 +92,8 @@ class Knowing:
 
     change: Callable[[n.Expr, Facts], n.Expr | None]
     known: Facts
+    needs: frozenset[str] = frozenset()
+    """Buffers that whatever it changes reads: what does not name them all stays as it is, and is not looked at."""
 
     def __call__(self, x: n.Expr) -> n.Expr | None:
         return self.change(x, self.known)
@@ -107,9 +109,15 @@ class Knowing:
         """The same in a block of a statement."""
         return replace(self, known=self.known.inside(s, (way, 0))[0])
 
-    def after(self, s: n.Stmt) -> Knowing:
-        """The same behind a statement."""
-        return replace(self, known=self.known.after((s,)))
+    def after(self, block: Sequence[n.Stmt]) -> Knowing:
+        """The same behind some statements."""
+        return replace(self, known=self.known.after(tuple(block))) if block else self
+
+
+def _changes_nothing(change: Change, x: n.Node) -> bool:
+    """Whether a node has nothing in it that a change would know, by the buffers that it names."""
+    needs: frozenset[str] = getattr(change, "needs", frozenset())
+    return not needs <= buffers_named(x)
 
 
 def rewritten(s: n.Stmt, change: Change) -> n.Stmt:
@@ -118,10 +126,16 @@ def rewritten(s: n.Stmt, change: Change) -> n.Stmt:
         return in_elements(e, change)
 
     def block(way: str) -> n.Block:
-        inner, out = change.below(s, way) if isinstance(change, Knowing) else change, []
+        inner, out, passed = change.below(s, way) if isinstance(change, Knowing) else change, [], list[n.Stmt]()
         for x in getattr(s, way):
-            out.append(rewritten(x, inner))
-            inner = inner.after(x) if isinstance(inner, Knowing) else inner
+            if not _changes_nothing(inner, x):
+                if isinstance(inner, Knowing):
+                    inner = inner.after(passed)
+                    passed.clear()
+                out.append(rewritten(x, inner))
+            else:
+                out.append(x)
+            passed.append(x)
         return tuple(out)
 
     def at(r: n.Region) -> n.Region:
@@ -129,6 +143,8 @@ def rewritten(s: n.Stmt, change: Change) -> n.Stmt:
             return r
         return build.region(r.buffer, *(on_expr(i) if isinstance(i, n.Expr) else i for i in r.index))
 
+    if _changes_nothing(change, s):
+        return s
     match s:
         case n.Let():
             return replace(s, value=on_expr(s.value))
@@ -152,6 +168,8 @@ def in_elements(e: n.Expr, change: Change) -> n.Expr:
     """An expression in which each element that `change` knows is replaced; the spelling of the rest is that of the normal form."""
     if isinstance(e, n.Call) and e.fn in ("reduce", "scan", "sort"):
         return replace(e, args=tuple(in_elements(a, change) if isinstance(a, n.Expr) else a for a in e.args))
+    if _changes_nothing(change, e):
+        return e
     if not isinstance(e.type, TileType):
         return _changed(e, change)
     axes = [(n.Var(f"$%{k}", I32), d) for k, d in enumerate(shape_of(e.type))]
@@ -169,7 +187,7 @@ def _changed(e: n.Expr, change: Change) -> n.Expr:
         return new if made is None else made
 
     def enter(x: n.Node) -> bool:
-        return not (isinstance(x, n.Var) and isinstance(x.of, TileType)) and not isinstance(x, n.Buffer)
+        return not (isinstance(x, n.Var) and isinstance(x.of, TileType)) and not isinstance(x, n.Buffer) and not _changes_nothing(change, x)
     made: n.Expr = transform(e, leave, enter)
     return made
 

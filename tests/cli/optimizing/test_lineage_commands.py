@@ -20,6 +20,7 @@ from kir.faces.cli.rewriting.skills import _none_pays
 from kir.ir.parser import parse_program
 from kir.learning.cards.brought import Brought
 from kir.lineage.judge import CpuJudge
+from kir.lineage.records.folder import _parted
 from kir.lineage.run import usual_targets
 from kir.problem import load_problem
 from tests.kir.lineage.paper_judge import SOFTMAX, PaperJudge
@@ -147,6 +148,7 @@ def test_another_walk_does_not_spoil_the_folder(expert: Path, of_expert: Path, c
     before = (of_expert / "lineage.json").read_text()
     assert walk(expert, of_expert, "--steps", "2") == 1
     assert "KIR-S013" in capsys.readouterr().err
+    assert _parted("a = 1\nb = 2\n", "a = 1\nb = 3\n") == ("b = 2", "b = 3") and _parted("", "x") == ("", "x") and _parted(2, 3) == (2, 3)
     assert (of_expert / "lineage.json").read_text() == before
     assert walk(expert, of_expert, "--steps", "2", "--restart", "--json") == 0
     value = told(capsys)

@@ -62,6 +62,7 @@ def command(
     from kir.problem import load_problem
     from kir.surface import backend
     from kir.surface.oracles import is_function
+    from kir.surface.reading import located
 
     if on == "gpu":
         from kir.gate.gpu.machine import require_device
@@ -76,6 +77,7 @@ def command(
     if surface:
         backend(surface)
     if not problem and not against:
+        located(file)  # one that is not there is what is wrong first
         raise usage("KIR-G001", "there is nothing to judge correctness by", needs="--problem P, or --against FILE",
                     attempt=f"kir check {quote(file)}, which needs neither; kir problems lists what there is")
     targets = [named(each) for each in target.split(",") if each.strip()]

@@ -7,7 +7,7 @@ or an error finding.
 """
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,7 +30,7 @@ def command(
     file: Annotated[str, typer.Argument(help="FILE.kir, or FILE[::KERNEL] of a surface; package:path names a file of an installed package")],
     problem: Annotated[str, typer.Option(help="what it must compute: a name, or a folder with problem.toml")] = "",
     check: Annotated[bool, typer.Option("--check", help="play the adversary: races, undefined values, bounds, timing")] = False,
-    shape: Annotated[str, typer.Option(help="one of the problem's shapes (default: the first with a tail; with --check, all that are small)")] = "",
+    shape: Annotated[str, typer.Option(help="one of the problem's shapes, or M=..,N=.. (default: the first with a tail; with --check, all small ones)")] = "",
     distribution: Annotated[str, typer.Option(help="one of the problem's input distributions (default: normal; with --check, all)")] = "",
     seed: Annotated[int, typer.Option(min=0, help="seed of the inputs")] = 0,
     sizes: Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE: a size or scalar, where no problem gives it")] = None,
@@ -118,13 +118,18 @@ def _values(given: list[str], program: Program) -> dict[str, int | float]:
         try:
             out[name] = float(value) if any(c in value for c in ".en") else int(value)
         except ValueError:
-            raise usage("KIR-C002", f"--set {text}: not NAME=NUMBER", subject="kir run") from None
+            raise usage("KIR-C002", f"--set {text}: not NAME=NUMBER", subject="kir run", needs=_one_of(own)) from None
         if name not in own:
             raise usage("KIR-C002", f"--set {text}: '{program.name}' has no size or scalar '{name}'", subject="kir run", attempt=did_you_mean(name, own),
-                        needs=f"one of {', '.join(own)}" if own else "no --set: it has none")
+                        needs=_one_of(own))
         if own[name].role == "size" and (not isinstance(out[name], int) or out[name] < 0):
             raise usage("KIR-C002", f"--set {text}: a size is a whole number of 0 or more", subject="kir run")
     return out
+
+
+def _one_of(names: Collection[str]) -> str:
+    """What --set may name."""
+    return f"one of {', '.join(names)}, and a number" if names else "no --set: it has none"
 
 
 def _chosen(scalars: Mapping[str, int | float], given: Mapping[str, int | float]) -> str:

@@ -68,7 +68,7 @@ def _over_reals(before: Program, changed: Program, given: list[str]) -> dict[str
     for text in given:
         name, _, value = text.partition("=")
         if not value.isdigit():
-            raise usage("KIR-C002", f"--set {text}: not NAME=NUMBER", subject="kir diff")
+            raise usage("KIR-C002", f"--set {text}: not NAME=NUMBER", subject="kir diff", needs="a size of both programs, and a whole number")
         sizes[name] = int(value)
     found = equal_over_reals(before, changed, sizes)
     at = ", ".join(f"{k} = {v}" for k, v in sizes.items())

@@ -2,7 +2,8 @@
 
 FILE[::KERNEL] is told at a glance: what it computes (its naive program), what was done to it and how that was shown to be right, what
 binds it, and what else could be done, with what that would bring. The walk goes into KERNEL.lineage, where the same command goes on
-and `kir report`, `kir explore` have all of it. An id (`KIR-T001`) is said to mean what, and what to do about it; with nothing, all
+and `kir report`, `kir explore` have all of it; where that is the walk of another text, binding or problem, into KERNEL.2.lineage
+beside it. An id (`KIR-T001`) is said to mean what, and what to do about it; with nothing, all
 ids are listed. An instruction of the IR (`trans`) is explained too, and a page of the documentation (`your-own-kernel`) is printed;
 `kir explain pages` lists those.
 """
@@ -60,7 +61,7 @@ OF_EXPRESSIONS = {
 def command(
     what: Annotated[str, typer.Argument(help="FILE[::KERNEL]; or an id such as KIR-T001, an instruction of the IR, a page; without it, all ids")] = "",
     output: Annotated[Path | None, typer.Option("--output", "-o", callback=can_be_written, help="of a kernel: the folder of its walk; by default "
-                                                "KERNEL.lineage here")] = None,
+                                                "KERNEL.lineage here, KERNEL.2.lineage where that is another's")] = None,
     problem: Annotated[str, typer.Option(help="of a kernel: what it must compute; without it, the kernel itself is the reference")] = "",
     bind: Annotated[Path | None, typer.Option(help="of a kernel: its binding (TOML); by default as its launch says")] = None,
     at: Annotated[str, typer.Option(help="of a kernel: the sizes that figures are for, M=..,N=..; by default those of the call, or usual ones")] = "",
@@ -164,6 +165,9 @@ def _of_id(id: str) -> Result:
     if re.fullmatch(r"KIR-\w+|[A-Z]\d+", id.upper()):
         hint = did_you_mean(wanted, [each for each in rows if each[:5] == wanted[:5]])  # another area's is never meant
         raise usage("KIR-C004", f"there is no diagnostic '{id}'{f'; {hint}' if hint else ''}", attempt="kir explain")
+    if Path(id).exists():
+        what = "a folder" if Path(id).is_dir() else f"no file of a kernel: those end in {', '.join(KERNELS)}"
+        raise usage("KIR-C004", f"'{id}' is {what}", needs="FILE[::KERNEL], or an id, an instruction of the IR or a page")
     raise usage("KIR-C004", f"'{id}' is no id of a diagnostic, no instruction of the IR and no page",
                 attempt=did_you_mean(id, [*table(), *OF_EXPRESSIONS, *pages()]) or "kir explain")
 

@@ -33,7 +33,8 @@ def command(
     from kir.base.store import write_atomic
 
     if not NAME.fullmatch(name):
-        raise usage("KIR-C002", f"'{name}' is no name", subject="kir new", needs="words of small letters and digits, with hyphens between them")
+        raise usage("KIR-C002", f"'{name}' is no name", subject="kir new", needs="words of small letters and digits, with hyphens between them",
+                    attempt=f"kir new {kind} {near}" if NAME.fullmatch(near := "-".join(re.findall("[a-z0-9]+", name.lower()))) else "")
     if kind != "problem" and name in {entry.name for entry in registry(f"kir.{GROUPS[kind]}")}:
         raise usage("KIR-C002", f"there is a {kind} '{name}' already", subject="kir new", needs="another name")
     folder = output or Path(f"kir-{name}")

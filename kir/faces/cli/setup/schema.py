@@ -26,8 +26,8 @@ def command(name: Annotated[str, typer.Argument(help="a command, or error, help,
         rows = {each: str(found["title"]) for each, found in known.items()}
         return Result({"schemas": rows}, "\n".join(f"{each:<14}{title}" for each, title in rows.items()))
     if name not in known:
-        raise usage("KIR-C002", f"there is no schema of '{name}'", subject="kir schema", attempt=did_you_mean(name, [*known]),
-                    needs="a command that prints an object with --json")
+        raise usage("KIR-C002", f"there is no schema of '{name}'", subject="kir schema",
+                    attempt=did_you_mean(name, [*known]) or "kir schema, which lists those that there are", needs="a command that prints an object with --json")
     return Result({"of": name, "json_schema": known[name]}, json.dumps(known[name], indent=2, ensure_ascii=False))
 
 
