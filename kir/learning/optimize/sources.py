@@ -496,6 +496,8 @@ def _folded(kernel: n.Kernel, long: Sequence[int]) -> Iterator[Step]:
     """What makes tiles of loops, as far as the kernel has what each step is for."""
     loops = [s for s in statements(kernel.body) if isinstance(s, n.For)]
     inside = [x for loop in loops for s in loop.body for x in walk(s)]
+    scalars = (s.at.buffer.name for s in kernel.body if isinstance(s, n.Store) and s.at.buffer.space == "register")  # what a fold came to, made another
+    yield from (Step("overwrite-fragment", {"buffer": name}, direction="backward") for name in dict.fromkeys(scalars))
     ops = {x.op for x in inside if isinstance(x, n.Binary)}
     fills = [{}, *({"fill": word} for word, of in (("lowest", {"max", "gt"}), ("highest", {"min", "lt"})) if ops & of)]
     yield from (Step("mask-tail", {"extent": e, **fill}) for e in long for fill in fills)

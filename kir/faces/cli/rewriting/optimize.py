@@ -61,7 +61,7 @@ def command(
     from contextlib import nullcontext
 
     from kir.base.store import claimed
-    from kir.learning.optimize.inputs import as_tuned, shape_for, subject
+    from kir.learning.optimize.inputs import as_tuned, judged_for, shape_for, subject
 
     if learn:
         return _learned(learn, output)
@@ -92,7 +92,7 @@ def command(
     found: list[Found] = []
     for number, at in enumerate(asked):
         wanted = _surface(surface, one) or next((f.best.surface for f in found if f.best is not None), "")
-        setting = Setting(with_shape(one.problem, at), at, named(target), wanted)
+        setting = Setting(with_shape(one.problem, at), at, named(target), wanted, judged_for(one, at) if on == "gpu" else None)
         if len(asked) == 1 and (tuned := as_tuned(one, setting)) is not one:
             one, setting = tuned, replace(setting, problem=with_shape(tuned.problem, at))
         with claimed(log) if log is not None else nullcontext():
