@@ -9,8 +9,8 @@ from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.types import I32
 from kir.ir.visit import statements, substitute, walk
+from kir.learning.optimize.forms.apart import apart
 from kir.learning.optimize.plan import Plan, Setting
-from kir.learning.optimize.sources import apart
 from kir.learning.tune.space import Value
 from kir.rewrite import Step, pass_class
 
