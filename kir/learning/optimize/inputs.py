@@ -19,12 +19,14 @@ from kir.gate.cases import elements_of
 from kir.gate.goals import ELEMENT_SECONDS, STATEMENT_SECONDS, predicted, promised
 from kir.gate.gpu.relative import ProgramProblem, program_problem
 from kir.gate.inputs.sets import size_sets, wholes, windows
+from kir.gate.shapes import MOST_ELEMENTS
 from kir.gate.proved.unsaid import require_own
 from kir.ir.binding import Binding
 from kir.ir.build import int_value, polynomial
 from kir.ir.nodes import Binary, Buffer, Program, Var
 from kir.ir.types import I32
 from kir.ir.visit import walk
+from kir.learning.optimize.forms.sized import sized
 from kir.learning.optimize.judge import modelled, refusal
 from kir.learning.optimize.lift import FAULTS
 from kir.learning.optimize.plan import Plan, Setting
@@ -101,6 +103,17 @@ def subject(file: str, bind: Path | None = None, problem: str = "") -> Subject:
     return Subject(expert.program, posed, "" if expert.surface == "kir" else expert.surface, "" if file.endswith(".kir") else file, binding,
                    assumed=tuple(text.removeprefix(ASSUMED) for each in said for text in each.notes if text.startswith(ASSUMED)),
                    called=called_with(file) if named is None and bind is None else None)
+
+
+def with_sizes(one: Subject) -> Subject:
+    """The subject with a number of its file as a size, where nothing is one and its tensors are too large to be interpreted; `sizes` says what that is.
+    Another subject is as it is."""
+    large = any(math.prod(int_value(d) or 1 for d in p.of.shape) > MOST_ELEMENTS for p in one.program.params if isinstance(p.of, Buffer))
+    fixed = isinstance(one.problem, ProgramProblem) and not any(p.role == "size" for p in one.program.params)
+    if not one.file or not fixed or not (large or foreseen(one.program, [{}])[0] > SECONDS) or (found := sized(one.file, one.program)) is None:
+        return one
+    said = f"{', '.join(f'{k} = {v}' for k, v in found[1].items())} is tried at other values, and made faster at this one"
+    return replace(one, program=found[0], problem=program_problem(found[0], found[0]), sizes=found[1], binding=None, assumed=(said, *one.assumed))
 
 
 def as_tuned(one: Subject, setting: Setting) -> Subject:

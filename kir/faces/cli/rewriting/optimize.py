@@ -61,7 +61,8 @@ def command(
     from contextlib import nullcontext
 
     from kir.base.store import claimed
-    from kir.learning.optimize.inputs import as_tuned, judged_for, shape_for, subject
+    from kir.learning.optimize.forms.sized import at_its_own
+    from kir.learning.optimize.inputs import as_tuned, judged_for, shape_for, subject, with_sizes
 
     if learn:
         return _learned(learn, output)
@@ -86,6 +87,7 @@ def command(
         return package_run(file, package, named(target), allowed, output, where)
     one = subject(file, bind, problem)
     _can_be_written(one, output, in_place)
+    given, one = one, with_sizes(one)
     asked = [shape_for(one, text, on) for text in shape or [""]]
     if len(asked) > 1:
         belong("optimize", "one --shape", {"--log": log, "--in-place": in_place, "--surface any": surface == "any"})
@@ -99,6 +101,10 @@ def command(
             found.append(search_run(one, setting, _share(allowed, len(asked), number), load(policy), log, where))
         if found[-1].ended == INTERRUPTED:
             break
+    if one.sizes is not None and given.sizes is None:
+        for each in (f.best for f in found if f.best is not None):
+            each.program = at_its_own(each.program, one.sizes)
+        one = replace(given, assumed=one.assumed)
     return _told(found, one, output, in_place, where.notes)
 
 
