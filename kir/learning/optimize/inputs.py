@@ -19,8 +19,8 @@ from kir.gate.cases import elements_of
 from kir.gate.goals import ELEMENT_SECONDS, STATEMENT_SECONDS, predicted, promised
 from kir.gate.gpu.relative import ProgramProblem, program_problem
 from kir.gate.inputs.sets import size_sets, wholes, windows
-from kir.gate.shapes import MOST_ELEMENTS
 from kir.gate.proved.unsaid import require_own
+from kir.gate.shapes import MOST_ELEMENTS
 from kir.ir.binding import Binding
 from kir.ir.build import int_value, polynomial
 from kir.ir.nodes import Binary, Buffer, Program, Var
