@@ -73,7 +73,7 @@ def command(
     from kir.learning.optimize.search import Budget
     from kir.learning.tune.device import with_shape
 
-    allowed = Budget.parse(budget)
+    allowed, next_to_try = Budget.parse(budget), load(policy)
     if on == "gpu":
         belong("optimize", "--on cpu", {"--no-compile": not compile})
         from kir.gate.gpu.machine import require_device
@@ -98,7 +98,7 @@ def command(
         if len(asked) == 1 and (tuned := as_tuned(one, setting)) is not one:
             one, setting = tuned, replace(setting, problem=with_shape(tuned.problem, at))
         with claimed(log) if log is not None else nullcontext():
-            found.append(search_run(one, setting, _share(allowed, len(asked), number), load(policy), log, where))
+            found.append(search_run(one, setting, _share(allowed, len(asked), number), next_to_try, log, where))
         if found[-1].ended == INTERRUPTED:
             break
     if one.sizes is not None and given.sizes is None:
