@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from kir.analysis import normalize
+from kir.base.dataclass import replace
 from kir.base.diagnostic import KirError
 from kir.base.notices import notices
 from kir.ir import build
@@ -97,7 +98,8 @@ def _merged(xs: Sequence[object], values: Sequence[int], size: n.Var, facts: dic
             raise _Apart
         return made
     if isinstance(first, n.Node):
-        return replace(first, **{f: _merged([getattr(x, f) for x in xs], values, size, facts) for f in first.compared_fields})
+        changed: dict[str, Any] = {f: _merged([getattr(x, f) for x in xs], values, size, facts) for f in first.compared_fields}
+        return replace(first, **changed)
     raise _Apart
 
 

@@ -64,7 +64,7 @@ def test_a_number_of_a_file_is_a_size_and_what_is_too_large_to_be_interpreted_is
     assert one.sizes == {"N": 4096} and shape_for(one, "").sizes == {"N": 4096} and with_sizes(one) is one
     assert "in A: f32[N * N]" in program_text(one.program) and "for k in 0..N" in program_text(one.program)
     assert "N % 16 == 0" in [expr_text(f) for f in one.program.facts] and "N = 4096 is tried at other values" in one.assumed[0]
-    assert content_hash(at_its_own(one.program, one.sizes)) == content_hash(given.program), "which its file can say again"
+    assert one.sizes is not None and content_hash(at_its_own(one.program, one.sizes)) == content_hash(given.program), "which its file can say again"
     at = shape_of(one.problem, "N=8192")
     where = judged_for(one, at)
     assert where is not None and 64 <= where.sizes["N"] <= 1024, "8192 cubed takes the interpreter hours"
