@@ -104,7 +104,7 @@ def _of_each_iteration(loop: n.For) -> set[str]:
     touched = dict[str, list[n.Region]]()
     for r in (r for s in loop.body for r in regions(s) if r.buffer.space not in PRIVATE):
         touched.setdefault(r.buffer.name, []).append(r)
-    inner = bound_names(loop.body)
+    inner = set(bound_names(loop.body))
     return {name for name, places in touched.items() if all(r.index for r in places) and separated(places, loop.var, inner)}
 
 

@@ -16,7 +16,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import content_hash
 from kir.ir.types import I32
-from kir.ir.visit import substitute
+from kir.ir.visit import rebuild, substitute
 from kir.learning.optimize.lift import FAULTS
 from kir.surface.reading import load_expert, located, read_text
 
@@ -99,7 +99,7 @@ def _merged(xs: Sequence[object], values: Sequence[int], size: n.Var, facts: dic
         return made
     if isinstance(first, n.Node):
         changed: dict[str, Any] = {f: _merged([getattr(x, f) for x in xs], values, size, facts) for f in first.compared_fields}
-        return replace(first, **changed)
+        return rebuild(first, changed)
     raise _Apart
 
 
