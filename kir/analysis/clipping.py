@@ -2,13 +2,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import DType, dtype_of
-from kir.ir.visit import names_read, regions, statements, transform
+from kir.ir.visit import names_read, regions, statements, transform, walk
 
 Ranges = Mapping[str, n.Expr]
 """Variables that run from 0 up to an exclusive end."""
@@ -204,15 +204,30 @@ def ranges_of(kernel: n.Kernel) -> dict[str, n.Expr]:
     return out
 
 
-def _named_parts(kernel: n.Kernel, ranges: Ranges, facts: Sequence[n.Expr]) -> dict[str, n.Expr]:
-    """Names of a remainder of a division by what is at least 1 (a number, what a fact says so of, a factor of an axis of the grid), or of the quotient of what
-    runs to a multiple of it, with their ends."""
-    out: dict[str, n.Expr] = {}
+def _parts_said(kernel: n.Kernel, ranges: Ranges, facts: Sequence[n.Expr], parts: dict[n.Expr, n.Expr]) -> Iterator[tuple[str, n.Expr]]:
+    """Remainders and quotients that places say themselves, as `_named_parts` has those with names: what each is called, put into `parts`, and where it
+    ends."""
+    positive, extents = _divisors(kernel, facts)
+    for e in dict.fromkeys(x for r in regions(kernel) if r.buffer.space == "global" for i in r.index for x in walk(i) if isinstance(x, n.Binary)):
+        if isinstance(e.type, DType) and (end := _end_of_part(e, ranges, positive, extents)) is not None:
+            parts[e] = n.Var(f"%part{len(parts)}", e.type)
+            yield f"%part{len(parts) - 1}", end
+
+
+def _divisors(kernel: n.Kernel, facts: Sequence[n.Expr]) -> tuple[set[n.Expr], list[n.Expr]]:
+    """What is known to be at least 1, and the extents of all memory."""
     positive = {f.a for f in facts if _floor(f) >= 1 and isinstance(f, n.Binary)}
     for axis in kernel.grid:  # where a CTA runs at all, none of the factors of what the axis has is 0
         terms = build.polynomial(axis.extent)
         positive |= set(next(iter(terms))) if len(terms) == 1 else set()
-    extents = list(dict.fromkeys(d for r in regions(kernel) for d in r.buffer.shape))
+    return positive, list(dict.fromkeys(d for r in regions(kernel) for d in r.buffer.shape))
+
+
+def _named_parts(kernel: n.Kernel, ranges: Ranges, facts: Sequence[n.Expr]) -> dict[str, n.Expr]:
+    """Names of a remainder of a division by what is at least 1 (a number, what a fact says so of, a factor of an axis of the grid), or of the quotient of what
+    runs to a multiple of it, with their ends."""
+    out: dict[str, n.Expr] = {}
+    positive, extents = _divisors(kernel, facts)
     for s in statements(kernel.body):
         if isinstance(s, n.Let) and len(s.names) == 1 and (end := _end_of_part(s.value, ranges, positive, extents)) is not None:
             out[s.names[0]] = end
@@ -256,23 +271,28 @@ def settle_clips(kernel: n.Kernel, facts: Sequence[n.Expr], before: n.Kernel | N
     accesses and the regions that `before` had already are left alone. With `sums` more is known: of what several variables add up to, and of names of
     remainders and quotients."""
     ranges: Ranges = ranges_of(kernel)
+    parts: dict[n.Expr, n.Expr] = {}
     if sums:
         ranges = {**_named_parts(kernel, ranges, facts), **ranges}
+        ranges |= dict(_parts_said(kernel, ranges, facts, parts))
     kept = set(regions(before)) if before is not None else set()
 
     def governed(r: n.Region) -> bool:
         return r.buffer.space == "global" and bool(r.index) and r not in kept and not any(
             isinstance(i, n.Expr) and not isinstance(i.type, DType) for i in r.index)
 
+    def named(r: n.Region) -> n.Region:
+        return replace(r, index=tuple(transform(i, lambda _, x: parts.get(x, x) if isinstance(x, n.Binary) else x) for i in r.index)) if parts else r
+
     def leave(old: n.Node, new: n.Node) -> n.Node:
         match new:
             case n.Load() if governed(new.at) and new.mask is None:
-                if hangs_over(new.at, ranges, facts, sums):
+                if hangs_over(named(new.at), ranges, facts, sums):
                     bare = new.clip or new.at.buffer.name in undefined
                     return replace(new, clip=True, other=new.other if new.other is not None or bare else zero(new.at))
                 return replace(new, clip=False, other=None)
             case n.Store() if governed(new.at) and new.mask is None:
-                return replace(new, clip=hangs_over(new.at, ranges, facts, sums))
+                return replace(new, clip=hangs_over(named(new.at), ranges, facts, sums))
             case _:
                 return new
     result: n.Kernel = transform(kernel, leave)

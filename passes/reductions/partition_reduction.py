@@ -138,6 +138,29 @@ def _own_places(program: n.Program, site: Site, context: Context) -> Verdict:
     return proved("each thread writes over what it folded itself")
 
 
+def _stored_anew(block: n.Block, acc: n.Buffer) -> int | None:
+    """The first statement of a block that gives a scalar another value; None where that is in a branch or a loop, or nowhere."""
+    k = next((k for k, s in enumerate(block) if any(isinstance(x, n.Store) and x.at.buffer.name == acc.name for x in walk(s))), None)
+    s = block[k] if k is not None else None
+    return k if isinstance(s, n.Store) and s.at == n.Region(acc) and s.mask is None else None
+
+
+def _taken_over(block: n.Block, acc: n.Buffer, result: n.Buffer) -> bool:
+    """Whether a scalar is written anew before it is read, by the last statement, if any, that reads the result of all."""
+    k = _stored_anew(block, acc)
+    return k is not None and not any(mentions(s, acc.name) for s in block[:k]) and not mentions(matched_as(block[k], n.Store).value, acc.name) and (
+        not any(mentions(s, result.name) for s in block[k + 1:]))
+
+
+def _renamed(block: n.Block, old: n.Buffer, new: n.Buffer, anew: n.Buffer | None) -> n.Block:
+    """A block in which a scalar has the place of another: all of it, or, where a scalar is written `anew`, up to that statement's value."""
+    k = _stored_anew(block, anew) if anew is not None else None
+    if k is None:
+        return tuple(substitute_buffers(s, {old.name: new}) for s in block)
+    last = matched_as(block[k], n.Store)
+    return (*(substitute_buffers(s, {old.name: new}) for s in block[:k]), replace(last, value=substitute_buffers(last.value, {old.name: new})), *block[k + 1:])
+
+
 def _overwriting(block: n.Block, acc: str) -> int:
     """How many statements from the start of a block on have nothing to do with an accumulator, and are loops or stores without any barrier."""
     def apart(s: n.Stmt) -> bool:
@@ -284,7 +307,8 @@ class PartitionReduction(Pass):
     number, of a loop of T loops; or its value of T, `once`, with which its scalar is declared; or its turn of T rounds of several values, with the first of
     which its scalar has `begun`. `inner`: how many loops are around that of which it takes
     every T-th iteration. `behind`: the barrier after the fold goes, since each thread then writes only over what it folded itself. `met`: it goes, since
-    that of the exchange stands between the threads' shares and what is written behind them."""
+    that of the exchange stands between the threads' shares and what is written behind them. `anew`: with a `fresh` result, the thread's own scalar takes
+    another value afterwards, which is what is read of it from then on."""
 
     intent: ClassVar[str] = "partition-reduction"
     catalogue: ClassVar[tuple[int, ...]] = (47, 84)
@@ -304,6 +328,7 @@ class PartitionReduction(Pass):
     inner: int = 0
     behind: bool = False
     met: bool = False
+    anew: bool = False
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At an accumulator that the next statement, a loop of each thread, folds into."""
@@ -317,6 +342,8 @@ class PartitionReduction(Pass):
             return Miss("no barrier stands behind the fold")
         if self.met and (self.behind or is_in_loop(program, path)):
             return Miss("what stands behind the fold is moved, or comes again")
+        if self.anew and (not self.fresh or self.behind or is_in_loop(program, path) or _stored_anew(behind, found[0].buffer) is None):
+            return Miss("the scalar is not written anew behind the fold")
         if self.dealt == "turn" and _turn(found[1], matched(team_at(program, path))) is None:
             return Miss("it is no loop of as many loops as there are threads")
         if self.dealt == "once" and not _is_once(*found, matched(team_at(program, path))):
@@ -343,7 +370,7 @@ class PartitionReduction(Pass):
             start = i + 3 + self.own
             between = block[start:start + _overwriting(block[start:], acc.buffer.name)]
         done = i + 2 + self.own + (self.behind or self.met) + len(between)
-        rest = tuple(substitute_buffers(s, {acc.buffer.name: result}) if self.fresh else s for s in block[done:])
+        rest = _renamed(block[done:], acc.buffer, result, acc.buffer if self.anew else None) if self.fresh else block[done:]
         share = loop if self.dealt == "begun" else _share(self, loop, team)
         own: n.Block = (acc, share)
         if self.dealt == "begun":
@@ -370,7 +397,8 @@ class PartitionReduction(Pass):
         home = declaration(program, path, x.slots.name)
         if home is None or home.init is not None or uses(program, path, x.slots.name) > 2:
             return Miss(f"'{x.slots.name}' serves more than the reduction")
-        if x.fresh and is_read_later(program, (*path[:-1], back.at), back.size, x.value.name):
+        anew = x.fresh and is_read_later(program, (*path[:-1], back.at), back.size, x.value.name)
+        if anew and (is_in_loop(program, path) or not _taken_over(block[back.at + back.size:], back.acc.buffer, x.result)):
             return Miss("the thread's own value is used afterwards")
         read = {y.at.buffer.name for y in walk(back.share) if isinstance(y, n.Load) and (
             y.at.buffer.space == "shared" or (y.at.buffer.space == "global" and _writes(block[:i], y.at.buffer)))}
@@ -386,7 +414,9 @@ class PartitionReduction(Pass):
         met = any(isinstance(y, n.Load) and y.at.buffer.space in ("shared", "global") and _writes(after, y.at.buffer) for y in walk(back.share))
         if met and (behind or is_in_loop(program, path)):
             return Miss("what all would fold is written behind the exchange, with no barrier that would stand between")
-        return Site(path, PartitionReduction(x.fresh, own, back.dealt, back.inner, behind, met))
+        if anew and behind:
+            return Miss("the thread's own value is used afterwards")
+        return Site(path, PartitionReduction(x.fresh, own, back.dealt, back.inner, behind, met, anew))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One loop over all values, which every thread runs."""
@@ -399,7 +429,9 @@ class PartitionReduction(Pass):
         elif item.dealt == "every":
             every = _inside(loop, item.inner, lambda x: gathered(x, team.thread, team.threads))
         x = back.made
-        rest = tuple(substitute_buffers(s, {x.result.name: back.acc.buffer}) if x.fresh else s for s in block[back.at + back.size:])
+        rest = block[back.at + back.size:]
+        if x.fresh:
+            rest = _renamed(rest, x.result, back.acc.buffer, back.acc.buffer if item.anew else None)
         between = block[i + _taking(item.dealt, back.at - i):back.at]
         fold = (back.acc, *((barrier(),) if item.own else ()), matched(every))
         made = (*fold, barrier(), *between) if item.behind else (*between, *fold, *((barrier(),) if item.met else ()))

@@ -1,4 +1,4 @@
-"""Writes a tile over a fragment that is not needed any more, whose registers it takes.
+"""Writes a tile over a fragment that is not needed any more, or a number over a scalar, whose registers it takes.
 
 before:
 
@@ -49,6 +49,9 @@ from kir.rewrite.edit import edit_block
 from kir.rewrite.match import block_and_index, fresh_var, matched_as, names_at, node_as
 from kir.rewrite.match.materialize import is_pure
 
+HELD = ("fragment", "register")
+"""Spaces of what a CTA, or each thread, holds in registers."""
+
 
 @dataclass(frozen=True)
 class OverwriteFragment(Pass):
@@ -69,7 +72,7 @@ class OverwriteFragment(Pass):
         out: list[Site] = []
         reason = ""
         for s in block[:i]:
-            if isinstance(s, n.Alloc) and s.buffer.space == "fragment" and self.buffer in ("", s.buffer.name) and n.Region(s.buffer).type == node.value.type:
+            if isinstance(s, n.Alloc) and s.buffer.space in HELD and self.buffer in ("", s.buffer.name) and n.Region(s.buffer).type == node.value.type:
                 if any(s.buffer.name in buffers_named(x) for x in block[i + 1:]):
                     reason = f"'{s.buffer.name}' is still needed"
                 elif folds(s.buffer, node.value) and _goes_on(block, s.buffer):
@@ -91,7 +94,7 @@ class OverwriteFragment(Pass):
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a store to all of a fragment of the same block that makes something else of it, which is only read from then on."""
-        if not (isinstance(node, n.Store) and node.at.buffer.space == "fragment" and node.at == n.Region(node.at.buffer) and node.mask is None):
+        if not (isinstance(node, n.Store) and node.at.buffer.space in HELD and node.at == n.Region(node.at.buffer) and node.mask is None):
             return None
         (block, i), b = block_and_index(program, path), node.at.buffer
         if not any(isinstance(s, n.Alloc) and s.buffer == b for s in block[:i]) or not is_pure(node.value):

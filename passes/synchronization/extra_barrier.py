@@ -50,11 +50,11 @@ from kir.analysis.access import ANYWHERE, Access, Aliases, accesses
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.visit import once, walk
+from kir.ir.visit import blocks_of, once, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict
 from kir.rewrite.edit import kernel_of
 from kir.rewrite.match import block_and_index, edited, matched, node_as, params_as, sibling, splice
-from kir.rewrite.match.thread_team import barrier, everyone_arrives, is_call, team_at
+from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_call, is_in_loop, team_at
 
 PRIVATE = ("register", "fragment")
 ORDERED = ("race", "undefined", "wait", "ring")
@@ -120,7 +120,10 @@ class ExtraBarrier(Pass):
         block, i = block_and_index(program, path)
         if len(block) == 1:
             return Miss("nothing else stands there")
-        why = _needed(block, i, matched(team_at(program, path)).thread, Aliases(program))
+        team = matched(team_at(program, path))
+        why = _needed(block, i, team.thread, Aliases(program))
+        if why is None and (name := _exchanged(program, path, team)):
+            why = f"'{name}' is written on one side of it and used on the other"
         if why is None:
             kernel = kernel_of(program, path)
             many = once(kernel, "_barriers", lambda: sum(map(_is_barrier, walk(kernel)))) > MOST_BARRIERS
@@ -158,6 +161,48 @@ def _near(block: n.Block) -> tuple[tuple[Access, ...], bool]:
     """What statements touch up to the first barrier among them, or inside one of them; and whether there is one among them."""
     near = tuple(takewhile(lambda s: not any(map(_is_barrier, walk(s))), block))
     return tuple(a for s in near for a in accesses(s)), len(near) < len(block) and is_call(block[len(near)], "barrier")
+
+
+def _exchanged(program: n.Program, path: Path, team: ThreadTeam) -> str:
+    """An array of which one thread writes an element on one side of a barrier and another thread uses it on the other, into loops with barriers and around the
+    loop that it stands in, by the first rounds of these and whatever branches ask; "" where none is found so. It spares a proof that would find it, too."""
+    block, i = block_and_index(program, path)
+    again = _until(block[:i + 1], 1) if is_in_loop(program, path) and not any(_is_barrier(x) for s in block[i + 1:] for x in walk(s)) else ()
+    for a in _until(block[:i], -1):
+        for b, rounds in (*((x, (0,)) for x in _until(block[i + 1:], 1)), *((x, (1,)) for x in again)):
+            if a.at is not None and b.at is not None and a.buffer == b.buffer and a.at.buffer.space == "shared" and (a.writes or b.writes):
+                users = _places(b.at, team, rounds[0])
+                if any(users.get(place, {t}) != {t} for place, own in _places(a.at, team, 0).items() for t in own):
+                    return a.buffer
+    return ""
+
+
+def _until(block: n.Block, way: Literal[1, -1]) -> tuple[Access, ...]:
+    """What statements touch, forward or backward, up to the first barrier among them, or in them."""
+    out: list[Access] = []
+    for s in block[::way]:
+        if _is_barrier(s):
+            break
+        if any(map(_is_barrier, walk(s))):
+            return (*out, *(a for body in blocks_of(s) for a in _until(body, way)))
+        out += accesses(s)
+    return tuple(out)
+
+
+def _places(at: n.Region, team: ThreadTeam, round_: int) -> dict[tuple[int, ...], set[int]]:
+    """The elements that are touched at a place, each with the threads that do, in a round of all loops; none that more than threads and rounds say."""
+    names = {x.name for i in at.index for x in walk(i) if isinstance(x, n.Var)}
+    counted = {s.var.name for s in walk(team.loop) if isinstance(s, n.For)}
+    if not names <= counted or not all(isinstance(i, n.Expr) for i in at.index):
+        return {}
+    out: dict[tuple[int, ...], set[int]] = {}
+    for t in range(team.threads if team.thread.name in names else 2):
+        values = {name: build.const(t if name == team.thread.name else round_) for name in names}
+        found = [build.int_value(substitute(i, values)) for i in at.index if isinstance(i, n.Expr)]
+        if None in found:
+            return {}
+        out.setdefault(tuple(x for x in found if x is not None), set()).add(t)
+    return out
 
 
 def _is_barrier(x: n.Node) -> bool:

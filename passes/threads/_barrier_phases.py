@@ -15,7 +15,8 @@ from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
-from kir.ir.visit import children, names_read
+from kir.ir.visit import children, names_read, regions
+from kir.rewrite.match.independence import separated
 from kir.rewrite.match.thread_team import barrier
 
 LEADER = ("leader",)
@@ -75,12 +76,15 @@ def _rendered(items: Items, t: n.Var, pending: Pending) -> tuple[n.Block, Pendin
         if isinstance(item, Unit):
             out.extend(item.block)
         elif isinstance(item.of, n.For):
+            apart = _of_each_iteration(item.of)
             while True:
                 body, after = _rendered(item.inner[0], t, pending)
                 after = _as_seen_later(after, {item.of.var.name, *bound_names(item.of.body)})
-                if after | pending == pending:
+                again = frozenset(a for a in after if a.buffer not in apart)
+                if again | pending == pending:
                     break
-                pending |= after
+                pending |= again
+            pending |= after
             out.append(replace(item.of, body=body))
         else:
             then, first = _rendered(item.inner[0], t, pending)
@@ -93,6 +97,15 @@ def _rendered(items: Items, t: n.Var, pending: Pending) -> tuple[n.Block, Pendin
 def _as_seen_later(pending: Pending, bound: set[str]) -> Pending:
     """The touches of an iteration as later ones see them: a place that moves with the iteration may be another thread's in another one."""
     return frozenset(replace(a, key=()) if any(names_read(i) & bound for i in a.key if isinstance(i, n.Expr)) else a for a in pending)
+
+
+def _of_each_iteration(loop: n.For) -> set[str]:
+    """The buffers of which no iteration of a loop touches a place that another one does."""
+    touched = dict[str, list[n.Region]]()
+    for r in (r for s in loop.body for r in regions(s) if r.buffer.space not in PRIVATE):
+        touched.setdefault(r.buffer.name, []).append(r)
+    inner = set(bound_names(loop.body))
+    return {name for name, places in touched.items() if all(r.index for r in places) and separated(places, loop.var, inner)}
 
 
 def _head(s: n.For | n.If) -> n.Block:

@@ -94,6 +94,8 @@ def _host(e: n.Expr, names: Mapping[str, str]) -> str:
             return names[e.name]
         case n.Cast():
             return f"static_cast<{TYPES[e.dtype.name]}>({_host(e.x, names)})"
+        case n.Unary() if e.op == "neg":
+            return f"(-{_host(e.x, names)})"
         case n.Binary() if e.op == "ceildiv":
             return f"(({_host(e.a, names)} + {_host(e.b, names)} - 1) / {_host(e.b, names)})"
         case n.Select():

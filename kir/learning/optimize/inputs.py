@@ -7,7 +7,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -16,15 +16,17 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error, usage
 from kir.base.notices import notices, tell
 from kir.gate.cases import elements_of
-from kir.gate.goals import predicted, promised
+from kir.gate.goals import ELEMENT_SECONDS, STATEMENT_SECONDS, predicted, promised
 from kir.gate.gpu.relative import ProgramProblem, program_problem
 from kir.gate.inputs.sets import size_sets, wholes, windows
 from kir.gate.proved.unsaid import require_own
+from kir.gate.shapes import MOST_ELEMENTS
 from kir.ir.binding import Binding
 from kir.ir.build import int_value, polynomial
 from kir.ir.nodes import Binary, Buffer, Program, Var
 from kir.ir.types import I32
 from kir.ir.visit import walk
+from kir.learning.optimize.forms.sized import sized
 from kir.learning.optimize.judge import modelled, refusal
 from kir.learning.optimize.lift import FAULTS
 from kir.learning.optimize.plan import Plan, Setting
@@ -45,8 +47,8 @@ GROUPS = 64
 """What a size is that others are multiples of: groups of channels, and rows that share a scale, are few."""
 LEAST = 1 << 18
 """Elements of the largest tensor from which on the sizes of a call are those to be fast at: a test calls with fewer."""
-HALVINGS, HALVED = 5, 64
-"""Times that sizes of a call are halved, and the least that is."""
+HALVINGS, MOST_HALVINGS, HALVED = 5, 8, 64
+"""Times that sizes of a call are halved to be timed, and to be judged; the least that is."""
 CONFIGURATIONS = 32
 """Configurations of a tuner that are looked at, the first of them."""
 OWN, WHY = "its own parameters", "tiles, warps and stages are chosen for a device and sizes, and these are others"
@@ -101,6 +103,17 @@ def subject(file: str, bind: Path | None = None, problem: str = "") -> Subject:
     return Subject(expert.program, posed, "" if expert.surface == "kir" else expert.surface, "" if file.endswith(".kir") else file, binding,
                    assumed=tuple(text.removeprefix(ASSUMED) for each in said for text in each.notes if text.startswith(ASSUMED)),
                    called=called_with(file) if named is None and bind is None else None)
+
+
+def with_sizes(one: Subject) -> Subject:
+    """The subject with a number of its file as a size, where nothing is one and its tensors are too large to be interpreted; `sizes` says what that is.
+    Another subject is as it is."""
+    large = any(math.prod(int_value(d) or 1 for d in p.of.shape) > MOST_ELEMENTS for p in one.program.params if isinstance(p.of, Buffer))
+    fixed = isinstance(one.problem, ProgramProblem) and not any(p.role == "size" for p in one.program.params)
+    if not one.file or not fixed or not (large or foreseen(one.program, [{}])[0] > SECONDS) or (found := sized(one.file, one.program)) is None:
+        return one
+    said = f"{', '.join(f'{k} = {v}' for k, v in found[1].items())} is tried at other values, and made faster at this one"
+    return replace(one, program=found[0], problem=program_problem(found[0], found[0]), sizes=found[1], binding=None, assumed=(said, *one.assumed))
 
 
 def as_tuned(one: Subject, setting: Setting) -> Subject:
@@ -321,10 +334,25 @@ def _taken(program: Program, problem: Problem, some: Iterable[Mapping[str, int]]
     small = [*_small(program, problem, some)]
     if on == "cpu":
         return small[0][1] if small else None
-    for (_, shape), seconds in zip(small, predicted(program, [sizes for sizes, _ in small]).seconds, strict=True):
-        if seconds <= SECONDS:
-            return shape
-    return None
+    return next((shape for (_, shape), seconds in zip(small, foreseen(program, [sizes for sizes, _ in small]), strict=True) if seconds <= SECONDS), None)
+
+
+def foreseen(program: Program, some: Sequence[Mapping[str, int]]) -> list[float]:
+    """Seconds that the interpreter needs at each of some sizes: what is predicted of a CTA's values, and no less than an element of each statement of each
+    of its threads takes."""
+    of, threads = predicted(program, some), max((int_value(k.threads) or 1 for k in program.kernels), default=1)
+    return [max(float(a), float(b) / STATEMENT_SECONDS * threads * ELEMENT_SECONDS) for a, b in zip(of.seconds, of.stepped, strict=True)]
+
+
+def judged_for(one: Subject, shape: Shape) -> Shape | None:
+    """Where a kernel that is its own problem is judged on a device as a whole, if the interpreter, which says there what is right, has not the time for it
+    where it is timed: the largest halves of those sizes for which it has, else the problem's own; None where it has the time."""
+    if not isinstance(one.problem, ProgramProblem) or not shape.sizes or foreseen(one.program, [shape.sizes])[0] <= SECONDS:
+        return None
+    smaller = [dict(shape.sizes)]
+    while len(smaller) < MOST_HALVINGS and any(x % 2 == 0 and x >= HALVED for x in smaller[-1].values()):
+        smaller.append({name: x // 2 if x % 2 == 0 and x >= HALVED else x for name, x in smaller[-1].items()})
+    return _taken(one.program, one.problem, smaller[1:], "gpu") or one.problem.tagged("timed")[0]
 
 
 def _small(program: Program, problem: Problem, some: Iterable[Mapping[str, int]]) -> Iterator[tuple[dict[str, int], Shape]]:

@@ -21,6 +21,7 @@ from kir.learning.optimize.plan import Setting
 from kir.learning.optimize.starts import as_nvcc_takes, evenly_cut
 from kir.learning.tune.rank import holds
 from kir.learning.tune.search import Measured
+from kir.problem import Shape
 from kir.rewrite import Step
 from kir.surface import NVCC_UNROLLS, backend
 
@@ -166,22 +167,28 @@ class GpuJudge:
 
     def judge(self, program: Program, surface: str) -> Measured:
         """Correctness at secret shapes, then the time at the shape."""
-        return self._told(program, surface, sanitize=False, interpret=False, replay=self.replays, shared=self.shared, reuse=True)
+        return self._told(program, surface, sanitize=False, interpret=False, replay=self.replays and self.setting.judged is None, shared=self.shared,
+                          reuse=True)
 
     def again(self, program: Program, surface: str) -> Measured:
-        """The whole gate, compute-sanitizer and interpreter too, with a secret of its own: other seeds and other shapes."""
-        return self._told(program, surface)
+        """The whole gate, compute-sanitizer and interpreter too, with a secret of its own: other seeds and other shapes. Where the setting is judged elsewhere
+        than it is timed, that first, and then the time."""
+        if (at := self.setting.judged) is None:
+            return self._told(program, surface)
+        said = self._told(program, surface, at)
+        return self._told(program, surface, sanitize=False, interpret=False, replay=False) if said.accepted else said
 
-    def _told(self, program: Program, surface: str, **options: Any) -> Measured:
+    def _told(self, program: Program, surface: str, at: Shape | None = None, **options: Any) -> Measured:
         from kir.gate.gpu import Options, gate_gpu
         from kir.learning.tune.device import told, with_shape
 
-        problem, turns = with_shape(self.setting.problem, self.setting.shape), self.gpu.turns
-        chosen = Options(shapes=(self.setting.shape.name,), panel=False, budget=self.seconds, **options)
+        shape = at or self.setting.shape
+        problem, turns = with_shape(self.setting.problem, shape), self.gpu.turns
+        chosen = Options(shapes=(shape.name,), panel=False, budget=self.seconds, **options)
         waited, had = turns.waited, turns.had
         verdict = gate_gpu(self.gpu, program, problem, surface, options=chosen)
         self.spent = {**(verdict.device.seconds if verdict.device else {}), "turn": turns.waited - waited, "alone": turns.had - had}
-        return told(verdict, self.setting.shape)
+        return told(verdict, shape)
 
 
 def at_best(program: Program, setting: Setting, said: Measured) -> Measured:

@@ -16,12 +16,14 @@ from kir.rewrite import Context, Step
 
 @dataclass(frozen=True)
 class Setting:
-    """What one search is for: `problem` judges, at `shape` (its sizes name what is timed) on `target`, written as `surface`."""
+    """What one search is for: `problem` judges, at `shape` (its sizes name what is timed) on `target`, written as `surface`. Where a device measures, and
+    what says what is right would take too long at `shape`, the best is judged as a whole at `judged`, and at `shape` timed alone."""
 
     problem: Problem
     shape: Shape
     target: Target
     surface: str
+    judged: Shape | None = None
 
     @property
     def context(self) -> Context:

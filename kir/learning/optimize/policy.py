@@ -112,11 +112,16 @@ def load(path: Path | None = None) -> Policy:
         return NO_POLICY
     try:
         held = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(held, dict):
+            raise ValueError("it holds no object")
         if held.get("schema") != SCHEMA:
             raise error("KIR-U023", f"{file} is a policy of the form '{held.get('schema', 'unknown')}'", needs=f"one of the form '{SCHEMA}': train it again",
                         attempt=f"kir optimize --learn LOG -o {file}")
-        return Policy({str(k): float(v) for k, v in held["weights"].items()}, int(held["searches"]))
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as bad:
+        weights = {str(k): float(v) for k, v in dict(held.get("weights", {})).items()}
+        if not all(map(math.isfinite, weights.values())):
+            raise ValueError("a weight is no number")
+        return Policy(weights, int(held["searches"]))
+    except (OSError, ValueError, KeyError, TypeError) as bad:
         raise error("KIR-U023", f"{file} is no policy: {bad}", attempt=f"kir optimize --learn LOG -o {file}") from bad
 
 

@@ -20,7 +20,7 @@ from kir.ir.visit import regions, statements, substitute, walk
 from kir.learning.cards.card import Card
 from kir.learning.cards.library import library
 from kir.learning.cards.use import applications
-from kir.learning.optimize.lift import Left, taken
+from kir.learning.optimize.forms.apart import apart, by_rows, masked
 from kir.learning.optimize.plan import Plan, Setting
 from kir.learning.tune.space import Point, Space, Value, shipped_spaces
 from kir.lineage.records.folder import Folder
@@ -354,8 +354,9 @@ class TileSource:
         """A stream for each form that the kernel has room for; also with coordinates and loops over results that need nothing of one another as axes of the
         grid, and with masks in the place of branches."""
         axes, wide = apart(program, setting)
-        masks, bare = _masked(wide, setting)
-        first = (*axes, *masks)
+        rows, seen = by_rows(wide, setting)
+        masks, bare = masked(seen, setting)
+        first = (*axes, *rows, *masks)
         spread = ((family.replace("tiles", SPREAD, 1), operator, (
             replace(p, source=p.source.replace("tiles", SPREAD, 1), family=p.family.replace("tiles", SPREAD, 1), steps=(*first, *p.steps)) for p in plans))
             for family, operator, plans in (self._forms(bare, setting) if first else ()))
@@ -464,38 +465,12 @@ class TileSource:
             yield {"threads": threads, "each": each}, (Step("tile-loop", {"extent": threads * each}), _threads_of(kernel, threads))
 
 
-def apart(program: n.Program, setting: Setting) -> tuple[tuple[Step, ...], n.Program]:
-    """Steps that make axes of coordinates that are divided out of a number, and of loops, and what they come to, as long as a kernel is one loop of which no
-    iteration needs another."""
-    steps, now = list[Step](), program
-    if len(now.kernels) == 1 and len(now.kernels[0].grid) == 1:
-        done = taken(now, step := Step("number-items", {}, now.kernels[0].name, "backward"), setting.context)
-        if not isinstance(done, Left):
-            steps, now = [step], done[-1].program
-    while len(now.kernels) == 1 and len(now.kernels[0].body) == 1 and isinstance(now.kernels[0].body[0], n.For):
-        step = Step.of(pass_class("walk-items").with_options({"axis": 0}), now.kernels[0].name, "backward")
-        done = taken(now, step, setting.context)
-        if isinstance(done, Left):
-            break
-        steps, now = [*steps, step], done[-1].program
-    return tuple(steps), now
-
-
-def _masked(program: n.Program, setting: Setting) -> tuple[tuple[Step, ...], n.Program]:
-    """Steps that make masks of branches, which tiles cannot take, and what they come to."""
-    steps, now = list[Step](), program
-    for _ in range(sum(isinstance(s, n.If) for k in now.kernels for s in statements(k.body))):
-        done = taken(now, step := Step("predicate"), setting.context)
-        if isinstance(done, Left):
-            break
-        steps, now = [*steps, step], done[-1].program
-    return tuple(steps), now
-
-
 def _folded(kernel: n.Kernel, long: Sequence[int]) -> Iterator[Step]:
     """What makes tiles of loops, as far as the kernel has what each step is for."""
     loops = [s for s in statements(kernel.body) if isinstance(s, n.For)]
     inside = [x for loop in loops for s in loop.body for x in walk(s)]
+    scalars = (s.at.buffer.name for s in kernel.body if isinstance(s, n.Store) and s.at.buffer.space == "register")  # what a fold came to, made another
+    yield from (Step("overwrite-fragment", {"buffer": name}, direction="backward") for name in dict.fromkeys(scalars))
     ops = {x.op for x in inside if isinstance(x, n.Binary)}
     fills = [{}, *({"fill": word} for word, of in (("lowest", {"max", "gt"}), ("highest", {"min", "lt"})) if ops & of)]
     yield from (Step("mask-tail", {"extent": e, **fill}) for e in long for fill in fills)

@@ -257,12 +257,32 @@ def _numbered(r: n.Region, loop: n.For, inner: set[str], known: Facts) -> list[n
 
 
 def _blocks(i: n.Expr, moving: Collection[str], known: Facts) -> Iterator[n.Expr]:
-    """The number of which an index tells the multiple by a literal, and something that is less than that."""
+    """The number of which an index tells the multiple by a literal, or by a size, and something that is less than that."""
     terms = build.polynomial(i) if isinstance(i.type, DType) else {}
     for by in sorted({abs(c) for m, c in terms.items() if m and abs(c) > 1 and any(names_read(a) & set(moving) for a in m)}):
         rest = known.domain(build.from_polynomial({m: c for m, c in terms.items() if c % by}, dtype_of(i.type)))
         if rest.lo is not None and rest.hi is not None and rest.lo >= 0 and rest.hi < by and known.is_exact(i):
             yield build.from_polynomial({m: c // by for m, c in terms.items() if not c % by}, dtype_of(i.type))
+    for size in dict.fromkeys(a for m in terms if len(m) > 1 for a in m):
+        if names_read(size) & set(moving) or any(isinstance(x, (n.Load, n.Call)) for x in walk(size)):
+            continue
+        inside = build.from_polynomial({m: c for m, c in terms.items() if size not in m}, dtype_of(i.type))
+        number = build.from_polynomial({_without(m, size): c for m, c in terms.items() if size in m}, dtype_of(i.type))
+        low = known.domain(inside).lo
+        if low is not None and low >= 0 and less(inside, size, known) and (known.is_exact(i) or _within(number, size, known)):
+            yield number
+
+
+def _within(number: n.Expr, size: n.Expr, known: Facts) -> bool:
+    """Whether as many blocks of a size as a number may be fit in what the size is a part of: `a % g` blocks of `c // g` elements each, in `c`."""
+    return isinstance(number, n.Binary) and number.op == "mod" and isinstance(size, n.Binary) and size.op == "floordiv" and size.b == number.b and (
+        at_most(build.const(1), size.b, known) and at_most(build.const(0), size.a, known))
+
+
+def _without(m: build.Monomial, atom: n.Expr) -> build.Monomial:
+    """A product without one of its factors."""
+    k = m.index(atom)
+    return (*m[:k], *m[k + 1:])
 
 
 def _quotients(index: Sequence[n.Expr | n.Span], known: Facts) -> Iterator[n.Expr]:

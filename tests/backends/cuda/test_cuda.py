@@ -187,6 +187,8 @@ def test_the_host_chooses_between_a_kernel_for_some_sizes_and_one_for_all_others
     assert backend("cuda").emit(some).launch.count("cudaLaunchKernel") == 1
     both = backend("cuda").emit(parse_program(text.format("").replace("threads 64\n", "threads 64 cluster (2)\n"), "twice.kir"))
     assert "__cluster_dims__(2, 1, 1)" in both.text and "cudaLaunchKernel" in both.launch, "a kernel that says its clusters is launched as others are"
+    fewer = backend("cuda").emit(parse_program(text.format("").replace("ceildiv(N, 64)", "(-N + 256) // 64"), "twice.kir"))
+    assert "(-N)" in fewer.launch and not fewer.unlaunched, "a difference of sizes"
     unsaid = backend("cuda").emit(with_otherwise(parse_program(text.format("  fact popc(N) == 1\n"), "twice.kir"), every))
     assert not unsaid.launch and "popc(N)" in unsaid.unlaunched
     assert unsaid.whole().endswith(f"// Nothing here launches this: {unsaid.unlaunched}.\n"), "what C++ cannot say of a choice is told, not left out"

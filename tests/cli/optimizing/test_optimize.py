@@ -174,9 +174,11 @@ def test_a_wrong_policy_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture
     file = tmp_path / "naive.kir"
     file.write_text((load_problem("softmax").folder / "naive.kir").read_text())
     policy = tmp_path / "policy.json"
-    policy.write_text("{}")
-    code, _, err = called(capsys, "optimize", str(file), "--problem", "softmax", *QUICK, "--policy", str(policy))
-    assert code == 1 and "KIR-U023" in err
+    for text, why in (("{}", "of the form 'unknown'"), ('{"schema": "kir.policy/9"}', "of the form 'kir.policy/9'"), ("[1, 2]", "it holds no object"),
+                      ('{"schema": "kir.policy/1", "searches": 1, "weights": {"a": NaN}}', "a weight is no number"), ('{"schema"', "is no policy")):
+        policy.write_text(text)
+        code, _, err = called(capsys, "optimize", str(file), "--problem", "softmax", *QUICK, "--policy", str(policy))
+        assert code == 1 and "KIR-U023" in err and why in err
 
 
 def test_a_kernel_that_computes_something_else_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -82,7 +82,7 @@ def search_run(one: Subject, setting: Setting, allowed: Budget, policy: Policy, 
                 from kir.gate.gpu.oracle import sharing
 
                 shared = held.enter_context(sharing())
-                here = Setting(setting.problem, setting.shape, Gpu(where.cache or Path(), engine.numbers[0]).target, setting.surface)
+                here = replace(setting, target=Gpu(where.cache or Path(), engine.numbers[0]).target)
             judge = PoolJudge(engine, lambda p, s: task_of(here, p, s, where.compiles, str(where.cache or ""), where.on, shared), name=where.on,
                               measures=gpu)
             return searching(judge, here, stoppable=not where.cluster)  # a cluster's processes are interrupted, too
@@ -92,7 +92,7 @@ def search_run(one: Subject, setting: Setting, allowed: Budget, policy: Policy, 
             from kir.learning.optimize.judge import GpuJudge
 
             device = held.enter_context(Gpu.open(where.cache))
-            here = Setting(setting.problem, setting.shape, device.target, setting.surface)
+            here = replace(setting, target=device.target)
             return searching(GpuJudge(device, here, shared=held.enter_context(sharing())), here)
         from kir.gate.artifacts import ArtifactCache
 

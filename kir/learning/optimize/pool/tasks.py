@@ -49,6 +49,8 @@ class Task:
     shared: tuple[int, str] | None = None
     again: bool = False
     """Whether it was right before and is judged on inputs that it has not seen."""
+    judged: tuple[str, tuple[tuple[str, int], ...]] | None = None
+    """Where it is judged as a whole, if not at `shape` (`Setting.judged`)."""
 
     @property
     def key(self) -> str:
@@ -59,19 +61,27 @@ class Task:
 def task_of(setting: Setting, program: Program, surface: str, compiles: bool = True, cached: str = "", on: str = "cpu",
             shared: Shared | None = None) -> Task:
     """The task of judging a program in a setting."""
-    shape = (setting.shape.name, tuple(setting.shape.sizes.items()))
+    shape = _sent(setting.shape)
     posed = setting.problem
     named = json.dumps(posed.texts()) if isinstance(posed, ProgramProblem) else str(posed.name)
     return Task(program_text(program), surface, named, shape, setting.target.name, compiles, cached, on,
-                (shared.secret, str(shared.answers.folder)) if shared is not None else None)
+                (shared.secret, str(shared.answers.folder)) if shared is not None else None,
+                judged=_sent(setting.judged) if setting.judged is not None else None)
+
+
+def _sent(shape: Shape) -> tuple[str, tuple[tuple[str, int], ...]]:
+    return shape.name, tuple(shape.sizes.items())
+
+
+def _received(sent: tuple[str, tuple[tuple[str, int], ...]]) -> Shape:
+    return Shape(name=sent[0], tags=("timed", "asked"), sizes=dict(sent[1]))
 
 
 def judged(task: Task) -> dict[str, Any]:
     """What a worker does: the gate's word on a task, as JSON; of a GPU's also `spent`, as `GpuJudge` has it."""
     from kir.gate.artifacts import ArtifactCache
 
-    name, sizes = task.shape
-    shape = Shape(name=name, tags=("timed", "asked"), sizes=dict(sizes))
+    shape = _received(task.shape)
     problem = with_shape(from_texts(json.loads(task.problem)) if task.problem.startswith("[") else load_problem(task.problem), shape)
     if task.on == "gpu":
         from kir.gate.gpu.oracle import Shared
@@ -79,12 +89,13 @@ def judged(task: Task) -> dict[str, Any]:
 
         gpu = _gpu(task.cache)
         shared = Shared(task.shared[0], Answers(Path(task.shared[1]))) if task.shared else None
-        judge = GpuJudge(gpu, Setting(problem, problem.shape(name), gpu.target, task.surface), shared=shared)
+        at = Setting(problem, problem.shape(shape.name), gpu.target, task.surface, _received(task.judged) if task.judged is not None else None)
+        judge = GpuJudge(gpu, at, shared=shared)
         said = (judge.again if task.again else judge.judge)(parse_program(task.text), task.surface)
         if not said.accepted:
             require_answer(gpu)
         return {**said.to_json(), "spent": judge.spent}
-    setting = Setting(problem, problem.shape(name), target(task.target), task.surface)
+    setting = Setting(problem, problem.shape(shape.name), target(task.target), task.surface)
     kept = ArtifactCache(Path(task.cache)) if task.cache else None
     by = CpuJudge(setting, kept, task.compiles)
     return (by.again if task.again else by.judge)(parse_program(task.text), task.surface).to_json()

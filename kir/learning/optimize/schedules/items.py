@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.build import int_value
+from kir.learning.optimize.forms.apart import apart
 from kir.learning.optimize.plan import Plan, Setting
-from kir.learning.optimize.sources import apart, axes_of_results
+from kir.learning.optimize.sources import axes_of_results
 from kir.learning.tune.space import Value
 from kir.rewrite import Step, pass_class
 

@@ -27,6 +27,7 @@ from kir.learning.optimize.plan import Setting
 from kir.learning.optimize.schedules.counters import CountersSource
 from kir.learning.optimize.schedules.items import ItemsSource
 from kir.learning.optimize.schedules.warps import WarpsSource
+from kir.learning.optimize.sources import TileSource
 
 PRODUCT = '''import torch
 import triton
@@ -158,9 +159,26 @@ kernel p grid (i: M * N) threads 1
       acc = acc + w[i // N * 4 + k] * x[i // N, i % N + k - 3]
   y[i] = acc
 """
+GROUPED = f"""{HEAD}  in x: f32[N, M, 256]
+  out y: f32[N, M, 256]
+kernel p grid (g: N) threads 1
+  register sum: f32 = 0.0
+  for c in 0..8
+    for i in 0..256
+      sum = sum + x[g, c, i]
+  for d in 0..8
+    for j in 0..256
+      y[g, d, j] = x[g, d, j] - sum
+"""
+FLAT = f"""{HEAD}  in x: f32[M * N]
+  out y: f32[N, M]
+kernel p grid (i: M * N) threads 1
+  y[i % N, i // N] = x[i]
+"""
 
 
 @pytest.mark.parametrize("text,source,held,times", [
+    pytest.param(GROUPED, WarpsSource(), "d, j * 32 + t % 32]", 5.0, id="rows of a nest, of which the inner loop is long enough for a warp"),
     pytest.param(SPARSE, WarpsSource(), "shfl_xor", 5.0, id="a row of a sparse matrix for each warp, of which the cost model takes each to be alike long"),
     pytest.param(FILTER, ItemsSource(), "i_0_tile * 256 + k + t - 3 >= 0", 50.0, id="threads along a row that was divided out of a number, with branches")])
 def test_threads_that_say_what_each_of_them_does(text: str, source: Any, held: str, times: float) -> None:
@@ -172,6 +190,15 @@ def test_threads_that_say_what_each_of_them_does(text: str, source: Any, held: s
     assert not found.left and held in program_text(found.program) and times * after < before
     assert not [*source.plans(program, replace(at, surface="triton"))], "a kernel of tiles says nothing of threads"
     assert not [*source.plans(parse_program(f"{HEAD}  out y: f32[N]\nkernel p grid (i: 1) threads 32\n  for t in 0..32 parallel thread\n    y[t] = 0.0\n"), at)]
+
+
+def test_a_flat_tensor_that_is_turned_goes_through_shared_memory_by_tiles() -> None:
+    program = parse_program(FLAT)
+    at = Setting(program_problem(program, program), SimpleNamespace(sizes={"N": 4096, "M": 2048}), target("h200"), "cuda")  # type: ignore[arg-type]
+    plan = next(next(plans) for family, _, plans in TileSource().streams(program, at) if family == "tiles spread across")
+    found = lifted(program, plan, at.context)
+    before, after = (sum(c.seconds for c in modelled(p, at, "cuda")) for p in (program, found.program))
+    assert not found.left and "view global x_rows: f32[M, N] at x" in program_text(found.program) and 20 * after < before
 
 
 @pytest.mark.parametrize("columns", [64, 512])

@@ -1,0 +1,1 @@
+"""The forms that kernels are brought into before schedules are made for them."""

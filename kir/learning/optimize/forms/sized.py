@@ -1,0 +1,126 @@
+"""Kernels whose size is a number of their file: `#define N 4096`. Read again with other numbers in its place, the file tells what of the kernel is made of it,
+so that it can be tried at smaller sizes, and be made faster at its own."""
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kir.analysis import normalize
+from kir.base.dataclass import replace
+from kir.base.diagnostic import KirError
+from kir.base.notices import notices
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.canonical import content_hash
+from kir.ir.types import I32
+from kir.ir.visit import rebuild, substitute
+from kir.learning.optimize.lift import FAULTS
+from kir.surface.reading import load_expert, located, read_text
+
+NUMBER = re.compile(r"^([ \t]*#[ \t]*define[ \t]+|[ \t]*(?:static[ \t]+)?(?:constexpr|const)[ \t]+(?:static[ \t]+)?(?:int|unsigned|size_t|int32_t)[ \t]+)"
+                    r"(?P<name>[A-Za-z_]\w*)(?P<between>[ \t]*=[ \t]*|[ \t]+)(?P<value>\d+)(?=[ \t]*(?:;|//|/\*|$))", re.MULTILINE)
+"""A number with a name, by itself on a line of a CUDA file."""
+LEAST, MOST = 256, 6
+"""What such a number is at least to be taken for a size, and how many of a file are tried."""
+PARTS = (2, 4, 8)
+"""What it is divided by to read the kernel again."""
+
+
+class _Apart(Exception):
+    """The kernel is another one with another number."""
+
+
+def sized(file: str, program: n.Program) -> tuple[n.Program, Mapping[str, int]] | None:
+    """The kernel of a CUDA file, of which nothing is a size, with the first number of its file as a size that it can be read with others of; and what that is.
+    None where there is none, or more of the kernel changes with it than numbers that are made of it."""
+    place, kernel = located(file)
+    if place.suffix not in (".cu", ".cuh") or any(p.role == "size" for p in program.params):
+        return None
+    text = read_text(place)
+    for m in [m for m in NUMBER.finditer(text) if int(m["value"]) >= LEAST and int(m["value"]) % PARTS[-1] == 0][:MOST]:
+        values = [int(m["value"]), *(int(m["value"]) // part for part in PARTS)]
+        try:
+            made = _with_size((program, *(_read(text, m, value, place, kernel) for value in values[1:])), values, n.Var(m["name"], I32))
+        except (KirError, _Apart, *FAULTS):
+            continue
+        made, sizes = normalize(made), {m["name"]: values[0]}
+        if content_hash(at_its_own(made, sizes)) == content_hash(normalize(program)):
+            return made, sizes
+    return None
+
+
+def at_its_own(program: n.Program, sizes: Mapping[str, int]) -> n.Program:
+    """A program at the numbers of its file, of which nothing is a size again."""
+    values: dict[str, n.Expr] = {name: build.const(value, I32) for name, value in sizes.items()}
+    params = tuple(substitute(p, values) for p in program.params if p.name not in sizes)
+    facts = tuple(f for f in (substitute(f, values) for f in program.facts) if not isinstance(f, n.Const))
+    made = replace(program, params=params, facts=facts, kernels=tuple(substitute(k, values) for k in program.kernels),
+                   workspaces=tuple(substitute(w, values) for w in program.workspaces), tensor_maps=tuple(substitute(t, values) for t in program.tensor_maps))
+    return normalize(made)
+
+
+def _read(text: str, m: re.Match[str], value: int, place: Path, kernel: str) -> n.Program:
+    """The kernel of a file in which a number is another one."""
+    with tempfile.TemporaryDirectory() as folder, notices():
+        file = Path(folder) / place.name
+        file.write_text(f"{text[:m.start('value')]}{value}{text[m.end('value'):]}", encoding="utf-8")
+        return load_expert(f"{file}::{kernel}" if kernel else str(file), None).program
+
+
+def _with_size(programs: Sequence[n.Program], values: Sequence[int], size: n.Var) -> n.Program:
+    """What several programs are at a size. Raises _Apart."""
+    facts = dict[n.Expr, None]()
+    merged = _merged(programs, values, size, facts)
+    if not isinstance(merged, n.Program) or merged == programs[0] or size.name in {p.name for p in merged.params}:
+        raise _Apart
+    return replace(merged, params=(n.Param(size.name, "size", I32), *merged.params),
+                   facts=(*merged.facts, build.compare("ge", size, build.const(1)), *facts))
+
+
+def _merged(xs: Sequence[object], values: Sequence[int], size: n.Var, facts: dict[n.Expr, None]) -> object:
+    """What is alike in several programs, with what of its numbers is made of a size in terms of it. Raises _Apart."""
+    first = xs[0]
+    if all(x == first for x in xs):
+        return first
+    if any(type(x) is not type(first) for x in xs):
+        raise _Apart
+    if isinstance(first, tuple):
+        if any(not isinstance(x, tuple) or len(x) != len(first) for x in xs):
+            raise _Apart
+        return tuple(_merged(parts, values, size, facts) for parts in zip(*(x for x in xs if isinstance(x, tuple)), strict=True))
+    if isinstance(first, n.Const):
+        numbers = [x.value for x in xs if isinstance(x, n.Const) and type(x.value) is int]
+        made = next(_formulas(numbers, values, size, facts), None) if len(numbers) == len(xs) and first.type == I32 else None
+        if made is None:
+            raise _Apart
+        return made
+    if isinstance(first, n.Node):
+        changed: dict[str, Any] = {f: _merged([getattr(x, f) for x in xs], values, size, facts) for f in first.compared_fields}
+        return rebuild(first, changed)
+    raise _Apart
+
+
+def _formulas(numbers: Sequence[int], values: Sequence[int], size: n.Var, facts: dict[n.Expr, None]) -> Iterator[n.Expr]:
+    """What numbers are that a size makes, one for each of its values: so many times it, a part of it, its square, or it and something."""
+    def all_are(of: Sequence[int]) -> bool:
+        return list(numbers) == list(of)
+    v, c = values[0], numbers[0]
+    square = build.mul(size, size)
+    if c % v == 0 and all_are([c // v * x for x in values]):
+        yield build.mul(size, c // v)
+    if c and v % c == 0 and all_are([x // (v // c) for x in values]):
+        facts[build.compare("eq", build.mod(size, v // c), build.const(0))] = None
+        yield build.floordiv(size, v // c)
+    if c % (v * v) == 0 and all_are([c // (v * v) * x * x for x in values]):
+        yield build.mul(square, c // (v * v))
+    if c and v * v % c == 0 and all_are([x * x // (v * v // c) for x in values]):
+        facts[build.compare("eq", build.mod(square, v * v // c), build.const(0))] = None
+        yield build.floordiv(square, v * v // c)
+    if all_are([x + c - v for x in values]):
+        yield build.add(size, c - v)
+
+
+__all__ = ["at_its_own", "sized"]
