@@ -9,6 +9,7 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice, product
 from typing import Any
 
 import numpy as np
@@ -19,15 +20,16 @@ from kir.analysis.solver import decide
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import Diagnostic, KirError
 from kir.gate.cases import Case
-from kir.gate.claims.flow import Flow, launched
+from kir.gate.claims.flow import Flow, branches_around, launched
+from kir.gate.inputs.sets import size_sets
 from kir.interp import run
 from kir.interp.state.coverage import SKIPPED, TAKEN, Place
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 from kir.ir.printer import expr_text
-from kir.ir.types import BOOL, I32, TileType, shape_of
-from kir.ir.visit import own_nodes, transform, walk
+from kir.ir.types import BOOL, I32, DType, TileType, shape_of
+from kir.ir.visit import names_read, own_nodes, substitute, transform, walk
 
 SENTINEL = 1e9
 """A magnitude from which on a number that a program fills in stands for infinity."""
@@ -35,6 +37,10 @@ NOT_FINITE = frozenset({"isinf", "isnan"})
 HOLDS: Mapping[str, Callable[[Any, Any], bool]] = {op: getattr(operator, op) for op in n.COMPARISONS}
 ROOTS, NEXT_TO_ZERO = frozenset({"rcp", "rsqrt", "sqrt", "log", "log2"}), 1e-6
 """Calls that have no answer at zero, and up to which number one is a floor for what is divided by."""
+MULTIPLES = (1, 8, 16, 64, 128)
+"""Of what sizes may have to be multiples."""
+MOST_SIZES = 4096
+"""Sizes that are tried for a condition."""
 MOST_CASES, MOST_STEPS = 12, 200_000
 """Cases that are run again at most, to see which ways they take, and statements of a run of a program with a way by force."""
 
@@ -60,12 +66,22 @@ Lost = Callable[[n.Program], Sequence[str]]
 """What a program leaves out, in words."""
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """What to do about ways of which nothing is known since tests were left out for their time: `further` are cases that may take them, as many as there is
+    time for, and `right` says of a program whether it is right on the cases that were run."""
+
+    further: Callable[[Sequence[Way]], Iterator[Case]]
+    right: Callable[[n.Program], bool]
+
+
 def untaken(program: n.Program, flow: Flow, cases: Sequence[Case], reached: Mapping[Place, int], lost: Lost,
-            special: Callable[[], Sequence[Case]] | None, most: int = MOST_CASES) -> Iterator[Diagnostic]:
+            special: Callable[[], Sequence[Case]] | None, most: int = MOST_CASES, missing: LeftOut | None = None) -> Iterator[Diagnostic]:
     """The ways that leave something out and that no case takes, and those without which something is left out and that no case takes (KIR-G134), but for
     those that can be taken by nothing. `reached` is what the cases were seen to reach of branches. What data decide may be decided otherwise by inputs
     that the problem does not draw: the `special` ones, which are asked for where something would be refused, and judge it; without such, what data decide is
-    left out. Of the cases so many are run again at most."""
+    left out. Of the cases so many are run again at most. Where tests are `missing`, a way is tried by some of them, and else taken by force at the sizes of
+    the cases: a way on which the program is right there leaves out nothing, and another one is not decided."""
     suspects: list[tuple[Way, str]] = []
     tensors = {p.name for p in program.params if isinstance(p.of, n.Buffer)}
     for way in ways(program, flow):
@@ -84,19 +100,32 @@ def untaken(program: n.Program, flow: Flow, cases: Sequence[Case], reached: Mapp
     left = [(way, said) for way, said in suspects if id(way) not in seen]
     of_data = [way for way, _ in left if flow.sources(way.cond, way.kernel) & tensors]
     wrong: dict[int, str] = {}
-    for case in special() if of_data and special is not None else ():
+    around = branches_around(program)
+
+    def excused(way: Way) -> bool:
+        """Whether it leaves out nothing at the sizes of the cases, by force, with what no test takes around it."""
+        assert missing is not None
+        untested = tuple((b, side) for b, side in around[id(way.stmt)] if not reached.get(("branch", anchored[id(b)]), 0) & (TAKEN if side else SKIPPED))
+        return missing.right(forced(program, replace(way, within=untested)))
+    if missing is not None:
+        anchored = {id(s): text for text, _, s in anchors(program)}
+        left = [(way, said) for way, said in left if not excused(way)]
+    asked = of_data if missing is None else [way for way, _ in left]
+    for case in () if not asked else missing.further(asked) if missing is not None else special() if special is not None else ():
         faults: list[str] = []
-        went = taken(program, [way for way in of_data if id(way) not in seen | wrong.keys()], [case], faults)
+        went = taken(program, [way for way in asked if id(way) not in seen | wrong.keys()], [case], faults)
         if faults:
             wrong |= dict.fromkeys(went, faults[0])
         else:
             seen |= went
+        if missing is not None and all(id(way) in seen | wrong.keys() for way in asked):
+            break
     for way, said in left:
         if id(way) not in seen:
-            said = f"{said}; with {wrong[id(way)]}" if id(way) in wrong else said
+            said += f"; with {wrong[id(way)]}" if id(way) in wrong else " (sizes that may take it take too long to run)" if missing is not None else ""
             yield Diagnostic("KIR-G134", said, anchor=way.anchor, subject=_said(way), origin=getattr(way.stmt, "origin", None),
                              needs="a size or inputs in the problem at which it is taken, or the work done there too")
-    yield from _arms(program, reached, lost)
+    yield from _arms(program, reached, lost if missing is None else lambda other: [] if missing.right(other) else lost(other))
 
 
 def _said(way: Way) -> str:
@@ -272,7 +301,27 @@ def possible(program: n.Program, flow: Flow, way: Way, tiles: bool = False) -> b
         answer = decide(element(cond) if tiles and isinstance(cond.type, TileType) and not of_data else cond, Facts.at(program, way.path))
     except KirError:
         return of_data
-    return answer.kind != "never" if of_data else answer.kind in ("always", "sometimes")
+    if of_data:
+        return answer.kind != "never"
+    return answer.kind in ("always", "sometimes") or (answer.kind == "unknown" and _at_some_size(program, cond, way))
+
+
+def _at_some_size(program: n.Program, cond: n.Expr, way: Way) -> bool:
+    """Whether a condition on sizes alone, of which the solver says nothing (a grid may be a product), holds at sizes that all facts allow and that its own
+    numbers suggest, with the conditions on sizes that it stands under."""
+    types = {p.name: p.of for p in program.params if isinstance(p.of, DType) and not p.of.is_float and p.value is None}
+    if not names_read(cond) <= types.keys():
+        return False
+    asked = [cond, *(b.cond if side else build.invert(b.cond) for b, side in branches_around(program).get(id(way.stmt), ())
+                     if names_read(b.cond) <= types.keys()), *program.facts]
+    near = {abs(int(x.value)) + d for x in walk(cond) if isinstance(x, n.Const) and x.dtype.is_integer and not x.dtype.is_bool for d in (-1, 0, 1)}
+    values = sorted({-(-v // g) * g for v in near for g in MULTIPLES if v > 0})
+    for base in size_sets(program, (8, 20)):
+        for some in islice(product(*(([base[name]] if name in base else []) + values for name in sorted(names_read(cond)))), MOST_SIZES):
+            at = {k: build.const(v, types[k]) for k, v in {**base, **dict(zip(sorted(names_read(cond)), some, strict=True))}.items() if k in types}
+            if all(build.is_const(substitute(e, at), True) for e in asked):
+                return True
+    return False
 
 
 def element(e: n.Expr) -> n.Expr:
@@ -406,5 +455,5 @@ def _arms(program: n.Program, reached: Mapping[Place, int], lost: Lost) -> Itera
                                  needs="a size in the problem at which it is taken, or the work done there too")
 
 
-__all__ = ["NOT_FINITE", "SENTINEL", "Way", "bodies", "body_of", "endless", "fills_in", "forced", "guards", "judged_on", "keeps_off", "possible", "ran",
-           "taken", "untaken", "watching", "ways"]
+__all__ = ["NOT_FINITE", "SENTINEL", "LeftOut", "Way", "bodies", "body_of", "endless", "fills_in", "forced", "guards", "judged_on",
+           "keeps_off", "possible", "ran", "taken", "untaken", "watching", "ways"]

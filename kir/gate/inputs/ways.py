@@ -49,8 +49,9 @@ def with_ways(program: n.Program, space: Space, plan: Plan) -> Plan:
             break
         if added and i not in _untaken(noted, ways, space, added):
             continue
-        for at in _solved(program, ways[i], space, plan):
-            if i not in _untaken(noted, ways, space, (at,)) and float(predicted(program, [space.own(at)]).seconds[0]) <= WAY_SECONDS:
+        for at in sizes_for(program, ways[i].cond, ways[i].path, space, plan):
+            quick = float(predicted(program, [space.own(at)]).seconds[0]) <= WAY_SECONDS
+            if quick and i not in _untaken(noted, ways, space, (at,)) and not space.endless(program, [at])[0]:
                 added.append(at)
                 break
     return replace(plan, edges=(*plan.edges, *added)) if added else plan
@@ -118,15 +119,15 @@ def _untaken(noted: n.Program, ways: Sequence[_Way], space: Space, shapes: Seque
             and not found.reached.get(Goal("branch", text, TAKEN), none).any()]
 
 
-def _solved(program: n.Program, way: _Way, space: Space, plan: Plan) -> Iterator[Sizes]:
-    """Sizes that the solver names for a way, or that are found by trying, those that it does not speak of as the plan has them; as far as they are
-    allowed."""
+def sizes_for(program: n.Program, cond: n.Expr, path: Sequence[int | str], space: Space, plan: Plan) -> Iterator[Sizes]:
+    """Sizes that the solver names for a condition at a place, or that are found by trying, those that it does not speak of as the plan has them; as far as
+    they are allowed."""
     try:
-        answer = decide(build.invert(way.cond), Facts.at(program, way.path))
+        answer = decide(build.invert(cond), Facts.at(program, tuple(path)))
     except KirError:
         return
     told = {name: value for name, value in answer.witness if name in space.names} if answer.kind in ("sometimes", "never") else {}
-    tried = [told] if told else _tried(way.cond, space, plan) if answer.kind == "unknown" else []
+    tried = [told] if told else _tried(cond, space, plan) if answer.kind == "unknown" else []
     pool = [{**at, **one} for one in tried for at in (*plan.shapes, *plan.edges)]
     yield from (at for at, fine in zip(pool, space.allowed(pool), strict=True) if fine) if pool else ()
 
@@ -153,4 +154,4 @@ def _tried(cond: n.Expr, space: Space, plan: Plan) -> list[Sizes]:
     return sorted(out, key=lambda at: math.prod(at.values()))[:MOST_SOLVED]
 
 
-__all__ = ["with_ways"]
+__all__ = ["sizes_for", "with_ways"]

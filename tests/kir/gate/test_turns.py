@@ -8,7 +8,8 @@ import pytest
 from numpy.typing import NDArray
 
 from kir.gate import gate_cpu
-from kir.gate.cases import problem_tests, relative_tests, special_cases
+from kir.gate.cases import problem_tests, relative_tests
+from kir.gate.claims.searched import special_cases
 from kir.gate.claims import unshown
 from kir.gate.claims.flow import Flow
 from kir.gate.claims.ways import possible, ways
