@@ -16,10 +16,10 @@ from kir.gate.cases import Case, naive_of, tensor_names
 from kir.gate.claims.arithmetic import last, sums, unkept
 from kir.gate.claims.elsewhere import elsewhere
 from kir.gate.claims.flow import Flow, Key, is_tensor
-from kir.gate.claims.outcomes import JUDGED, right_on, unseen
+from kir.gate.claims.outcomes import JUDGED, unseen
 from kir.gate.claims.searched import beside_problem, beside_program, beside_sizes, beside_ways, ranges_of, special_cases
 from kir.gate.claims.untested_barriers import untested_barriers
-from kir.gate.claims.ways import LeftOut, untaken
+from kir.gate.claims.ways import LeftOut, right_on, untaken
 from kir.interp.state.coverage import Place
 from kir.ir import nodes as n
 from kir.ir.visit import once
@@ -73,7 +73,7 @@ def unshown(program: n.Program, against: n.Program, cases: Sequence[Case], reach
                 *(f"the loop {key[1]} does not go as far as {_words(sorted(loops.get(key, frozenset()) - own))}" for key, own in still.items()
                   if loops.get(key, frozenset()) - own)]
     of_sizes = list({tuple(sorted(c.sizes.items())): c for c in reversed(cases)}.values())
-    missing = None if whole else LeftOut(lambda ways: beside_ways(program, against, ways, cases), lambda other: right_on(other, of_sizes[:JUDGED]))
+    missing = None if whole else LeftOut(lambda ways: beside_ways(program, against, ways, cases), lambda other: right_on(other, of_sizes[:JUDGED], clean=True))
     return tuple(untaken(program, flow, of_sizes, reached, lost, None, len(of_sizes), missing)) or tuple(unseen(
         program, flow, same, [(against, _flow(against), same)], cases, reached,
         lambda: chain(beside_sizes(program, against), beside_program(program, against, cases))))
@@ -144,10 +144,10 @@ def _reach(program: n.Program, problem: Problem) -> dict[Key, frozenset[str]]:
 
 
 def _reach_of(program: n.Program, sizes: frozenset[str]) -> dict[Key, frozenset[str]]:
-    """By loop, those of the sizes on which its bounds depend."""
+    """By loop and bound (in its key's first name), those of the sizes on which that depends."""
     flow = _flow(program)
-    return {key: frozenset(x for e in d.uses for x in flow.sources(e, d.kernel)) & sizes
-            for key, found in flow.definitions.items() for d in found if isinstance(d.stmt, n.For)}
+    return {(f"{key[0]} {bound}", key[1]): flow.sources(e, d.kernel) & sizes
+            for key, found in flow.definitions.items() for d in found if isinstance(d.stmt, n.For) for bound, e in enumerate(d.uses)}
 
 
 def _needed(problem: Problem) -> dict[str, frozenset[str]]:

@@ -16,7 +16,7 @@ from kir.base.diagnostic import Diagnostic
 from kir.gate.cases import Case
 from kir.gate.claims.flow import Flow, branches_around
 from kir.gate.claims.reals import solvable
-from kir.gate.claims.ways import NOT_FINITE, SENTINEL, Way, bodies, body_of, fills_in, forced, guards, judged_on, keeps_off, possible, ran, taken
+from kir.gate.claims.ways import NOT_FINITE, SENTINEL, Way, bodies, body_of, fills_in, forced, guards, judged_on, keeps_off, possible, right_on, taken
 from kir.gate.goals import predicted
 from kir.interp.state.coverage import MORE, ONE, SKIPPED, TAKEN, TWO, Place
 from kir.ir import build
@@ -114,11 +114,6 @@ def _words(way: Way) -> str:
 def _refused(way: Way, said: str) -> Diagnostic:
     return Diagnostic("KIR-G146", said, anchor=way.anchor, subject=expr_text(way.cond), origin=getattr(way.stmt, "origin", None),
                       needs="inputs in the problem that bring it about, or a program that does not ask it")
-
-
-def right_on(program: n.Program, cases: Sequence[Case]) -> bool:
-    """Whether a program is right on all of some cases."""
-    return all((outputs := ran(program, case)) is not None and case.compare(outputs).ok for case in cases)
 
 
 def _reached(way: Way, reached: Mapping[Place, int]) -> bool:
@@ -431,4 +426,4 @@ def _range(e: n.Expr, ranges: Mapping[str, Range]) -> Range:
             return -math.inf, math.inf
 
 
-__all__ = ["JUDGED", "Range", "right_on", "unseen"]
+__all__ = ["JUDGED", "Range", "unseen"]

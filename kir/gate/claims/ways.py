@@ -21,6 +21,7 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import Diagnostic, KirError
 from kir.gate.cases import Case
 from kir.gate.claims.flow import Flow, branches_around, launched
+from kir.gate.goals import holding
 from kir.gate.inputs.sets import size_sets
 from kir.interp import run
 from kir.interp.state.coverage import SKIPPED, TAKEN, Place
@@ -29,7 +30,7 @@ from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 from kir.ir.printer import expr_text
 from kir.ir.types import BOOL, I32, DType, TileType, shape_of
-from kir.ir.visit import names_read, own_nodes, substitute, transform, walk
+from kir.ir.visit import names_read, own_nodes, transform, walk
 
 SENTINEL = 1e9
 """A magnitude from which on a number that a program fills in stands for infinity."""
@@ -39,8 +40,10 @@ ROOTS, NEXT_TO_ZERO = frozenset({"rcp", "rsqrt", "sqrt", "log", "log2"}), 1e-6
 """Calls that have no answer at zero, and up to which number one is a floor for what is divided by."""
 MULTIPLES = (1, 8, 16, 64, 128)
 """Of what sizes may have to be multiples."""
-MOST_SIZES = 4096
-"""Sizes that are tried for a condition."""
+MOST_SIZES, LARGE = 4096, 256
+"""Sizes that are tried for a condition; and a number from which on sizes below are usual."""
+SMALLER, MOST_SMALLER = (2, 5), 3
+"""What stands in the place of large numbers, and cases that a program is run on with that."""
 MOST_CASES, MOST_STEPS = 12, 200_000
 """Cases that are run again at most, to see which ways they take, and statements of a run of a program with a way by force."""
 
@@ -125,6 +128,7 @@ def untaken(program: n.Program, flow: Flow, cases: Sequence[Case], reached: Mapp
             said += f"; with {wrong[id(way)]}" if id(way) in wrong else " (sizes that may take it take too long to run)" if missing is not None else ""
             yield Diagnostic("KIR-G134", said, anchor=way.anchor, subject=_said(way), origin=getattr(way.stmt, "origin", None),
                              needs="a size or inputs in the problem at which it is taken, or the work done there too")
+    yield from _grids(program, flow, cases)
     yield from _arms(program, reached, lost if missing is None else lambda other: [] if missing.right(other) else lost(other))
 
 
@@ -300,7 +304,7 @@ def possible(program: n.Program, flow: Flow, way: Way, tiles: bool = False) -> b
     try:
         answer = decide(element(cond) if tiles and isinstance(cond.type, TileType) and not of_data else cond, Facts.at(program, way.path))
     except KirError:
-        return of_data
+        return of_data or _at_some_size(program, cond, way)
     if of_data:
         return answer.kind != "never"
     return answer.kind in ("always", "sometimes") or (answer.kind == "unknown" and _at_some_size(program, cond, way))
@@ -309,18 +313,66 @@ def possible(program: n.Program, flow: Flow, way: Way, tiles: bool = False) -> b
 def _at_some_size(program: n.Program, cond: n.Expr, way: Way) -> bool:
     """Whether a condition on sizes alone, of which the solver says nothing (a grid may be a product), holds at sizes that all facts allow and that its own
     numbers suggest, with the conditions on sizes that it stands under."""
-    types = {p.name: p.of for p in program.params if isinstance(p.of, DType) and not p.of.is_float and p.value is None}
-    if not names_read(cond) <= types.keys():
+    sizes = _sizes(program)
+    if not names_read(cond) <= sizes:
         return False
-    asked = [cond, *(b.cond if side else build.invert(b.cond) for b, side in branches_around(program).get(id(way.stmt), ())
-                     if names_read(b.cond) <= types.keys()), *program.facts]
-    near = {abs(int(x.value)) + d for x in walk(cond) if isinstance(x, n.Const) and x.dtype.is_integer and not x.dtype.is_bool for d in (-1, 0, 1)}
+    asked = [cond, *(b.cond if side else build.invert(b.cond) for b, side in branches_around(program).get(id(way.stmt), ()) if names_read(b.cond) <= sizes),
+             *program.facts]
+    own = {abs(int(x.value)) for x in walk(cond) if isinstance(x, n.Const) and not x.dtype.is_bool and math.isfinite(x.value)}
+    near = {c + d for c in (*own, *(a * b for a in own for b in own if a < b)) for d in (-1, 0, 1)}
     values = sorted({-(-v // g) * g for v in near for g in MULTIPLES if v > 0})
-    for base in size_sets(program, (8, 20)):
-        for some in islice(product(*(([base[name]] if name in base else []) + values for name in sorted(names_read(cond)))), MOST_SIZES):
-            at = {k: build.const(v, types[k]) for k, v in {**base, **dict(zip(sorted(names_read(cond)), some, strict=True))}.items() if k in types}
-            if all(build.is_const(substitute(e, at), True) for e in asked):
-                return True
+    names = sorted(names_read(cond))
+    tried = [{**base, **dict(zip(names, some, strict=True))} for base in size_sets(program, (8, 20))
+             for some in islice(product(*(([base[name]] if name in base else []) + values for name in names)), MOST_SIZES)]
+    return bool(tried) and bool(holding(program, tried, asked).any())
+
+
+def _sizes(program: n.Program) -> frozenset[str]:
+    """The whole numbers that a program is called with."""
+    return frozenset(p.name for p in program.params if isinstance(p.of, DType) and not p.of.is_float and p.value is None)
+
+
+def right_on(program: n.Program, cases: Sequence[Case], clean: bool = False) -> bool:
+    """Whether a program is right on all of some cases; `clean`: and nothing it does there is an error (a store outside of memory is none to the outputs)."""
+    return all((outputs := ran(program, case, clean)) is not None and case.compare(outputs).ok for case in cases)
+
+
+def _grids(program: n.Program, flow: Flow, cases: Sequence[Case]) -> Iterator[Diagnostic]:
+    """Extents of grids that are a lesser of two, or a choice, in a way that sizes decide, that no case has, and that is not shown to be right with smaller
+    numbers in the place of its own (KIR-G134)."""
+    sizes = _sizes(program)
+    shapes = [dict(c.sizes) | {k: int(v) for k, v in c.scalars.items() if k in sizes} for c in cases]
+    for kernel, axis, e in ((k, x, e) for k in program.kernels for x in k.grid for e in walk(x.extent)):
+        match e:
+            case n.Binary(op="min" | "max" as op, a=a, b=b) if _integer(a):
+                cond = build.compare("lt" if op == "min" else "gt", a, b)
+            case n.Select(cond=cond):
+                pass
+            case _:
+                continue
+        for asked in (cond, build.invert(cond)):
+            way = Way(n.Eval(n.Call("barrier", ())), e, asked, True, kernel.name, (kernel.name,), kernel.name)
+            if isinstance(asked, n.Const) or not names_read(asked) <= sizes or not shapes or holding(program, shapes, [asked]).any():
+                continue
+            if possible(program, flow, way) and not _right_smaller(program, asked, shapes, cases):
+                yield Diagnostic("KIR-G134", f"no test has a grid along '{axis.name}' where {expr_text(asked)}", anchor=kernel.name, subject=expr_text(asked),
+                                 origin=kernel.origin, needs="a size in the problem at which it is so, or a grid that does not ask it")
+
+
+def _right_smaller(program: n.Program, cond: n.Expr, shapes: Sequence[Mapping[str, int]], cases: Sequence[Case]) -> bool:
+    """Whether a program with small numbers in the place of the large ones of a condition, wherever it has them, is right on cases at which the condition
+    holds then."""
+    large = {int(x.value) for x in walk(cond) if isinstance(x, n.Const) and x.dtype.is_integer and not x.dtype.is_bool and abs(x.value) >= LARGE}
+    if not large:
+        return False
+
+    def less(e: n.Node, by: int) -> Any:
+        return transform(e, lambda old, new: build.const(by + (int(old.value) - min(large)) % 2, old.dtype)
+                         if isinstance(old, n.Const) and old.dtype.is_integer and not old.dtype.is_bool and old.value in large else new)
+    for by in SMALLER:
+        there = [c for c, held in zip(cases, holding(program, shapes, [less(cond, by)]), strict=True) if held][:MOST_SMALLER]
+        if there and right_on(less(program, by), there, clean=True):
+            return True
     return False
 
 
@@ -408,12 +460,13 @@ def judged_on(program: n.Program, watched: Sequence[Way], case: Case) -> tuple[s
     return set(), "" if judged is not None and judged.ok else f"{case.distribution}, {judged.reason if judged is not None else 'it cannot be run'}"
 
 
-def ran(program: n.Program, case: Case) -> Mapping[str, NDArray[Any]] | None:
-    """What a program makes of a case; None where it cannot be run."""
+def ran(program: n.Program, case: Case, clean: bool = False) -> Mapping[str, NDArray[Any]] | None:
+    """What a program makes of a case; None where it cannot be run, or (`clean`) where something it does is an error."""
     wanted = {p.name for p in program.params}
     try:
         with np.errstate(all="ignore"):
-            return run(program, case.arrays, {k: v for k, v in case.scalars.items() if k in wanted}, most_steps=MOST_STEPS).outputs
+            found = run(program, case.arrays, {k: v for k, v in case.scalars.items() if k in wanted}, most_steps=MOST_STEPS)
+            return None if clean and found.errors else found.outputs
     except (KirError, ArithmeticError):
         return None
 
@@ -456,4 +509,4 @@ def _arms(program: n.Program, reached: Mapping[Place, int], lost: Lost) -> Itera
 
 
 __all__ = ["NOT_FINITE", "SENTINEL", "LeftOut", "Way", "bodies", "body_of", "endless", "fills_in", "forced", "guards", "judged_on",
-           "keeps_off", "possible", "ran", "taken", "untaken", "watching", "ways"]
+           "keeps_off", "possible", "ran", "right_on", "taken", "untaken", "watching", "ways"]

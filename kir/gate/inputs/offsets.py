@@ -66,7 +66,8 @@ def _centered(program: n.Program) -> frozenset[str]:
             sums[name] = sums.get(name, frozenset()) | _summed(value, data, sums)
         if before == sum(map(len, data.values())) + sum(map(len, sums.values())):
             break
-    for a, b in (sides for k in program.kernels for x in walk(k) for sides in _differences(x)) if given else ():
+    peaks = _exponents(program, parts, given) if given else frozenset()
+    for a, b in (sides for k in program.kernels for x in walk(k) if id(x) not in peaks for sides in _differences(x)) if given else ():
         if both := _known(a, data) & _known(b, data):
             out |= both & (_summed(a, data, sums) | _summed(b, data, sums))
     return out & given
@@ -86,6 +87,25 @@ def _summed(e: n.Node, data: Known, sums: Known) -> frozenset[str]:
             case _:
                 pass
     return out
+
+
+def _exponents(program: n.Program, parts: Sequence[tuple[str, n.Node]], given: set[str]) -> frozenset[int]:
+    """The nodes (by identity) of what an exponential is taken of, of sums and products alone: a greatest is taken away there, and no mean."""
+    values: dict[str, list[n.Node]] = {}
+    for name, value in parts:
+        values.setdefault(name, []).append(value)
+    waiting = [x.args[0] for k in program.kernels for x in walk(k) if isinstance(x, n.Call) and x.fn in ("exp", "exp2", "exp2_approx") and x.args]
+    seen: set[int] = set()
+    names: set[str] = set()
+    while waiting:
+        e = waiting.pop()
+        seen.add(id(e))
+        if isinstance(e, (n.Binary, n.Unary, n.Cast, n.Select)) or (isinstance(e, n.Call) and e.fn in ("fma", "expand", "broadcast", "reshape", "trans")):
+            waiting += [x for x in children(e) if isinstance(x, n.Expr)]
+        elif isinstance(e, (n.Var, n.Load)) and (name := e.name if isinstance(e, n.Var) else e.at.buffer.name) not in names | given:
+            names.add(name)
+            waiting += [x for x in values.get(name, []) if isinstance(x, n.Expr)]
+    return frozenset(seen)
 
 
 def _given(s: n.Stmt) -> Iterator[tuple[str, n.Node]]:
