@@ -144,10 +144,10 @@ def _reach(program: n.Program, problem: Problem) -> dict[Key, frozenset[str]]:
 
 
 def _reach_of(program: n.Program, sizes: frozenset[str]) -> dict[Key, frozenset[str]]:
-    """By loop and bound (in its key's first name), those of the sizes on which that depends."""
+    """By loop and bound, the first or the last (in its key's first name), those of the sizes on which that depends."""
     flow = _flow(program)
     return {(f"{key[0]} {bound}", key[1]): flow.sources(e, d.kernel) & sizes
-            for key, found in flow.definitions.items() for d in found if isinstance(d.stmt, n.For) for bound, e in enumerate(d.uses)}
+            for key, found in flow.definitions.items() for d in found if isinstance(d.stmt, n.For) for bound, e in enumerate(d.uses[:2])}
 
 
 def _needed(problem: Problem) -> dict[str, frozenset[str]]:

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from kir.gate import gate_cpu
 from kir.gate.cases import problem_tests, relative_tests
-from kir.gate.claims.searched import special_cases
 from kir.gate.claims import unshown
 from kir.gate.claims.flow import Flow
+from kir.gate.claims.searched import special_cases
 from kir.gate.claims.ways import possible, ways
 from kir.gate.inputs.extremes import extremes
 from kir.gate.inputs.turns import turning
