@@ -63,7 +63,10 @@ def _any_order(program: n.Program, site: Site, context: Context) -> Verdict:
         elif (found := _folded(s)) is not None:
             added = found
         else:
-            return unknown(f"an iteration does more than add to sums and raise maxima ({s.label or type(s).__name__.lower()})", needs="sums and maxima alone")
+            more = "an iteration does more than add to sums and raise maxima"
+            if kept & {b for x in walk(s) if isinstance(x, n.Expr) for b in buffers_read(x)}:
+                return refuted(more, s.label or type(s).__name__.lower(), needs="sums and maxima alone")
+            return unknown(more, "sums and maxima alone")
         clash = kept & {b for x in added for b in buffers_read(x)}
         if clash:
             return refuted(f"an iteration reads '{min(clash)}', which the ones before it have changed", f"iteration 1 reads '{min(clash)}'",
