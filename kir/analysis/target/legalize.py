@@ -57,7 +57,7 @@ def _kernel(k: n.Kernel, a: Architecture, gathering: Collection[str]) -> Iterato
             yield Diagnostic("KIR-V034", reason, s.origin, k.name)
         if isinstance(s, n.Roles) and (reason := registers_refusal(k, s, a)):
             wait = ("a warpgroup that asks for registers which nobody gives back waits for ever",) if a.has("setmaxnreg") else ()
-            needs = f"multiples of 8 from 24 to 256, up to {a.registers_per_sm} in all" if wait else _with("setmaxnreg")
+            needs = "multiples of 8 from 24 to 256, in all no more than the launch gives" if wait else _with("setmaxnreg")
             yield Diagnostic("KIR-V036", reason, s.origin, k.name, witness=wait, needs=needs)
         if isinstance(s, n.Alloc) and (reason := layout_refusal(s.buffer)):
             yield Diagnostic("KIR-V035", reason, s.origin, k.name)
