@@ -187,6 +187,9 @@ def _constants(x: n.Node) -> Iterable[int]:
             for e in (a, b):
                 if isinstance(e, n.Const) and isinstance(e.value, int) and not isinstance(e.value, bool):
                     yield abs(e.value)
+        case n.Binary(op="and" | "shr" as op, a=a, b=n.Const(value=int() as c)) if not any(isinstance(y, n.Load) for y in walk(a)):
+            if (cut := (c + 1) & ~c if op == "and" else 1 << min(max(c, 0), 62)) > MOST_TILE:  # the first bit of a size that is cut off, or the others are
+                yield cut
         case n.Span(extent=int() as c):
             yield c
         case n.Buffer():

@@ -9,7 +9,7 @@ from kir.gate.cases import relative_tests
 from kir.gate.claims import unshown
 from kir.gate.goals import predicted
 from kir.gate.inputs.offsets import centered, offsets
-from kir.gate.shapes import LONGEST, of_programs, solved
+from kir.gate.shapes import LONGEST, constants, of_programs, solved
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 
@@ -65,6 +65,12 @@ CAPPED = {
 @pytest.mark.parametrize("name", CAPPED)
 def test_work_that_ends_at_a_size_is_refused_where_no_test_gets_there(name: str) -> None:
     assert _said(CAPPED[name], ROWS + EACH).startswith(("KIR-G134", "KIR-G146"))
+
+
+def test_the_rest_of_a_division_is_a_size_to_try_however_it_is_written() -> None:
+    for rest in ("N & 65535", "N & 196607", "N - (N >> 16 << 16)", "N % 65536"):
+        assert 65536 in constants((parse_program((ROWS + EACH).replace("0..N", f"0..({rest})")),))
+    assert _said((ROWS + EACH).replace("0..N", "0..(N - (N >> 16 << 16))"), ROWS + EACH)
 
 
 STRIDED = """kir 1
