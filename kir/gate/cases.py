@@ -17,6 +17,7 @@ from kir.gate.inputs.close import beyond, close, ill_conditioned, precise, round
 from kir.gate.inputs.extremes import extremes
 from kir.gate.inputs.kinds import APART, BESIDE, BLOCKS, KINDS, NOTHING, OTHER, PEAKED, PLACED_STEPS, QUARTERS, STRANGE_STEPS, WHOLE
 from kir.gate.inputs.magnitudes import MOST_ELEMENTS_BITS, magnitudes
+from kir.gate.inputs.offsets import first_of, offsets, short_rows
 from kir.gate.inputs.places import places, taken_apart
 from kir.gate.inputs.scalars import SCALARS, given, keeps, turns_of_scalars
 from kir.gate.inputs.scaled import factor, held_back
@@ -24,7 +25,7 @@ from kir.gate.inputs.sets import size_sets
 from kir.gate.inputs.turns import about, numbers_of, turns
 from kir.gate.inputs.ways import with_ways
 from kir.gate.operands import exactly, in_f64, in_full, otherwise
-from kir.gate.shapes import MOST_ELEMENTS, Plan, Sizes, constants, of_problem, of_programs, solved, worth
+from kir.gate.shapes import MOST_ELEMENTS, Plan, Sizes, Space, constants, of_problem, of_programs, solved, worth
 from kir.interp import Result, run, run_within
 from kir.interp.state.coverage import MORE, TWO
 from kir.ir import nodes as n
@@ -34,7 +35,7 @@ from kir.ir.printer import expr_text
 from kir.ir.types import DType
 from kir.ir.visit import substitute
 from kir.problem import Comparison, Problem, Shape
-from kir.problem.draws import AROUND, AT, TIMES, around, draw, generator, placed, times, unit_roundoff
+from kir.problem.draws import AROUND, AT, OFFSET, TIMES, around, draw, generator, offset, placed, times, unit_roundoff
 from kir.problem.ordering import TOGETHER, Ordering, ordered, split
 from kir.problem.schema import Draw, Tensor
 
@@ -52,8 +53,8 @@ TIMES_RUN = 2.5
 """Of a case that another program judges: it runs too, and once for several states of a walk in float64."""
 FAIR = 0.5
 """What share of its bound a reference may be off what it gives in float64, for inputs to be fair."""
-LEAST_APART, SHARE_APART, ONE_SIDED = 64, 0.2, 0.98
-"""Of elements that differ from a reference by their last rounding: how many, and which share, tell something; and which share of them on one side does."""
+SURE = 0.25
+"""The same, where inputs lie far from zero."""
 FRESH = 3
 """What is added to the seeds of all cases for inputs that a program has not seen."""
 MOST_SCALED, SCALED_SEEDS = 2, (0, 1, 2)
@@ -193,6 +194,8 @@ def problem_tests(program: n.Program, problem: Problem, given: Mapping[str, str]
     if uneven not in shapes or in_order != "normal":
         must.append((uneven, "normal", 0))
     must += [(uneven, d, 0) for d in problem.always]
+    away = offsets(program, *naive_of(problem), names=names)
+    must += [(s, d, 0) for s in short_rows([*shapes, *edges, *own], lambda s: s.sizes) for d in first_of(d for d in away if _fair(problem, s, d, fresh))]
     places = [shapes[0], uneven] if shapes else [uneven]
     may = [(places[i % len(places)], f"{d}{in_order.removeprefix('normal')}" if i % len(places) == 0 and shapes else d, i) for i, d in enumerate(adverse)]
     must, may = must + may[:1], may[1:]
@@ -281,29 +284,6 @@ def naive_of(problem: Problem) -> tuple[n.Program, ...]:
 def problem_cases(program: n.Program, problem: Problem, given: Mapping[str, str]) -> list[ProblemCase]:
     """The cases of `problem_tests` alone."""
     return [c for c in problem_tests(program, problem, given).cases if isinstance(c, ProblemCase)]
-
-
-def special_cases(problem: Problem, cases: Sequence[Case]) -> list[Case]:
-    """The first case of a problem, and that of most elements (data below a size are below none at 1), with inputs of the same values everywhere, where its
-    own program, if it has one, is right."""
-    drawn = [c for c in cases if isinstance(c, ProblemCase)]
-    if not drawn or not (naive := naive_of(problem)):
-        return []
-    names = tensor_names(naive[0], problem, {})
-    out: list[Case] = []
-    widest = max(range(len(drawn)), key=lambda i: elements_of(problem, drawn[i].at))
-    for case, kind in ((drawn[i], kind) for i in dict.fromkeys((0, widest)) for kind in ("least", "most", "zeros", "ones")):
-        inputs = dict(case.inputs)
-        for t in problem.spec.tensors:
-            how = problem.usual_draw(t)
-            if t.name in inputs and (how.kind == "integers" or (inputs[t.name].dtype.kind not in "iub" and how.kind != "partition")):
-                low, high = (how.low, how.high - 1) if how.kind == "integers" else (-2.0**10, 2.0**10)
-                value = {"least": low, "most": high, "zeros": min(max(0.0, low), high), "ones": min(max(1.0, low), high)}[kind]
-                inputs[t.name] = np.full_like(inputs[t.name], value)
-        ours, theirs = (ProblemCase(problem, case.at, f"inputs all {kind}", 0, inputs, which) for which in (case.names, names))
-        if right(naive[0], theirs):
-            out.append(ours)
-    return out
 
 
 def named_shape(problem: Problem, at: Sizes) -> Shape:
@@ -457,7 +437,17 @@ def relative_tests(program: n.Program, against: n.Program, also: Sequence[n.Prog
     kept, left = _affordable(program, [at for at, _, _ in must], [at for at, _, _ in may], lambda at: at, TIMES_RUN)
     cases = [made for at, distribution, seed in [*must, *(may[i] for i in kept)]
              if (made := relative_case(against, at, distribution, seed + fresh)) is not None]
-    return Tests(tuple(cases), _checked(program, cases, lambda at: at), tuple(f"{_label(may[i][0])} {may[i][1]} {may[i][2]}" for i in left), plan)
+    far = far_cases(program, against, space, plan, fresh)
+    return Tests((*cases, *far), _checked(program, cases, lambda at: at), tuple(f"{_label(may[i][0])} {may[i][1]} {may[i][2]}" for i in left), plan)
+
+
+def far_cases(program: n.Program, against: n.Program, space: Space, plan: Plan, fresh: int = 0) -> list[RelativeCase]:
+    """Cases of few and short rows far from zero, as far as the reference is right there, where one of both takes a sum from what it added up."""
+    if not (away := offsets(program, against)):
+        return []
+    rows = size_sets(program, (12,))
+    rows = [*plan.shapes, *plan.edges, *(at for at, fine in zip(rows, space.allowed(rows), strict=True) if fine)]
+    return [made for at in short_rows(rows, lambda at: at) for made in first_of(relative_case(against, at, d, fresh) for d in away)]
 
 
 def _needed(program: n.Program, plan: Plan) -> list[Sizes]:
@@ -529,6 +519,8 @@ def _made(against: n.Program, at: tuple[tuple[str, int], ...], distribution: str
             return None
         largest = max(floats, key=lambda name: arrays[name].size)
         arrays[largest] = around(arrays[largest], float(base.removeprefix(AROUND)), generator(reference, base, seed), seed)
+    if base.startswith(OFFSET):
+        arrays = offset(base.removeprefix(OFFSET), arrays)
     if base.startswith(AT):
         arrays = placed(base.removeprefix(AT), arrays, generator(reference, base, seed))
     if base.startswith(TIMES):
@@ -552,15 +544,16 @@ def _made(against: n.Program, at: tuple[tuple[str, int], ...], distribution: str
         if base == "normal":
             arrays, result = held_back(lambda smaller: _ran(against, smaller, scalars), arrays, floats, result)
         expected, also = result.outputs, _otherwise(against, arrays, scalars)
-        asked = base in KINDS or base in PEAKED or base.startswith((AROUND, AT, TIMES, SCALARS))
-        sure = _exact_enough(against, arrays, scalars, expected) if asked else frozenset()
+        asked = base in KINDS or base in PEAKED or base.startswith((AROUND, AT, OFFSET, TIMES, SCALARS))
+        sure = _exact_enough(against, arrays, scalars, expected, SURE if base.startswith(OFFSET) else FAIR) if asked else frozenset()
         if sure is None:
             return None
     return RelativeCase(_label(sizes), sizes, seed, arrays, scalars, expected, distribution, also, rounded_to(against), sure,
                         partial(exactly, against, arrays, scalars))
 
 
-def _exact_enough(against: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, int | float], expected: Mapping[str, Array]) -> frozenset[str] | None:
+def _exact_enough(against: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, int | float], expected: Mapping[str, Array],
+                  share: float) -> frozenset[str] | None:
     """The outputs in each element of which a program is precise; None where it does not give nearly what it gives with every float in f64, but for the last
     rounding."""
     dtypes = {p.name: p.of.dtype.name for p in against.params if isinstance(p.of, n.Buffer)}
@@ -572,7 +565,7 @@ def _exact_enough(against: n.Program, arrays: Mapping[str, Array], scalars: Mapp
         if not np.isfinite(rounded.astype(np.float64)).all():
             return None
         last = unit_roundoff(dtypes[name]) * np.abs(exact)
-        if close(name, got, exact - last, exact + last).worst > FAIR:
+        if close(name, got, exact - last, exact + last).worst > share:
             return None
     return frozenset(name for name, got in expected.items() if precise(got, wide[name]))
 

@@ -45,6 +45,8 @@ UNKNOWN_TRIPS = 8
 """Trips counted for a loop whose bounds are not known from the sizes."""
 FIRST_SECONDS, STATEMENT_SECONDS, NODE_SECONDS, ELEMENT_SECONDS = 2e-3, 1e-5, 4e-6, 1e-9
 """What the interpreter takes to begin, for a statement, for an expression in it, and for an element of its value."""
+FAR_ELEMENT_SECONDS = 8e-9
+"""What it takes for an element of values that no cache holds."""
 COMPILED, FASTER = 0.05, 20
 """Seconds that a loop takes to be compiled (`kir.interp.native`), where it can be, and how much faster it runs then."""
 MOST_HELD = 1 << 16
@@ -82,6 +84,8 @@ class Prediction:
     ways: dict[tuple[int, int], Array] = field(default_factory=dict)
     stepped: Array = field(default_factory=lambda: np.zeros(0))
     """Seconds with one CTA after the other, as the checking mode runs them."""
+    most: Array = field(default_factory=lambda: np.zeros(0))
+    """No fewer seconds where there are many CTAs: each thread is an element, and no cache holds them."""
 
 
 def rings(program: n.Program) -> dict[str, int]:
@@ -112,7 +116,8 @@ def _stages(x: n.Node, var: str) -> Iterator[int]:
 def predicted(program: n.Program, shapes: Sequence[Mapping[str, int]]) -> Prediction:
     """What a run at each of these sizes (of the program's, by name) reaches. Sizes that are not given are not known."""
     program = with_own_statements(program)
-    out = Prediction(seconds=np.full(len(shapes), FIRST_SECONDS), rings=rings(program), stepped=np.full(len(shapes), FIRST_SECONDS))
+    out = Prediction(seconds=np.full(len(shapes), FIRST_SECONDS), rings=rings(program), stepped=np.full(len(shapes), FIRST_SECONDS),
+                     most=np.full(len(shapes), FIRST_SECONDS))
     names = {id(s): text for text, _, s in anchors(program)}
     host = _Lanes(np.arange(len(shapes)), np.arange(len(shapes)), np.ones(len(shapes)), {})
     m = Interpreter(program)
@@ -283,6 +288,8 @@ class _Walker:
         turns = total if any(may_block(x) for x in walk(k)) else np.ones(len(total))  # CTAs that may wait take turns
         np.add.at(self.out.stepped, host.shape, alone * total)
         np.add.at(self.out.seconds, host.shape, quick * turns + alone / STATEMENT_SECONDS * total * most * ELEMENT_SECONDS)
+        wide = max(most, int_value(k.threads) or 1 if any(isinstance(x, n.For) and x.kind in TEAMS for x in walk(k)) else 1)
+        np.add.at(self.out.most, host.shape, quick * turns + alone / STATEMENT_SECONDS * total * wide * FAR_ELEMENT_SECONDS)
 
     def note(self, kind: Kind, anchor: str, bit: int, shapes: Array) -> None:
         """Sizes at which a goal is reached."""

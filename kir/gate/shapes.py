@@ -46,6 +46,8 @@ FEW = 7
 """Of sizes that no loop and no tile depends on: enough that each order of the inputs is seen."""
 SECONDS = 1.0
 """Interpreted time that one shape may take, as it is foreseen, unless without it a loop would not run twice."""
+LONGEST = 20.0
+"""Interpreted time of one shape beyond which it is not run at all, of all programs together that are run there."""
 RESTS = (0, 1, -1)
 """What a size may have beyond full tiles: nothing, one element, all but one."""
 MOST_TILE = 512
@@ -74,6 +76,15 @@ class Space:
     allowed: Callable[[Sequence[Sizes]], Array]
     plausible: Callable[[str, Sequence[int]], Sequence[int]]
     """Of values of one size those that no fact about it alone refuses."""
+    beside: tuple[n.Program, ...] = ()
+    """Programs that are run wherever one is tested."""
+
+    def endless(self, program: n.Program, shapes: Sequence[Sizes]) -> Array:
+        """At which sizes runs of a program, and of those beside it, do not end in reasonable time."""
+        seconds = np.zeros(len(shapes))
+        for p in (program, *self.beside):
+            seconds = seconds + predicted(p, [self.own(at) for at in shapes]).most
+        return seconds > LONGEST
 
 
 @dataclass(frozen=True)
@@ -152,7 +163,7 @@ def of_programs(program: n.Program, against: n.Program, most: int = MOST_ELEMENT
     def plausible(name: str, values: Sequence[int]) -> Sequence[int]:
         fine = holding(program, [{name: v} for v in values], facts)
         return [v for v, ok in zip(values, fine, strict=True) if ok]
-    return Space(sizes, (), lambda at: dict(at), allowed, plausible)
+    return Space(sizes, (), lambda at: dict(at), allowed, plausible, (against,))
 
 
 # ------------------------------------------------------------------------------------------------------------------------------- values
@@ -176,6 +187,9 @@ def _constants(x: n.Node) -> Iterable[int]:
             for e in (a, b):
                 if isinstance(e, n.Const) and isinstance(e.value, int) and not isinstance(e.value, bool):
                     yield abs(e.value)
+        case n.Binary(op="and" | "shr" as op, a=a, b=n.Const(value=int() as c)) if not any(isinstance(y, n.Load) for y in walk(a)):
+            if (cut := (c + 1) & ~c if op == "and" else 1 << min(max(c, 0), 62)) > MOST_TILE:  # the first bit of a size that is cut off, or the others are
+                yield cut
         case n.Span(extent=int() as c):
             yield c
         case n.Buffer():
@@ -236,13 +250,13 @@ def solved(program: n.Program, space: Space, also: Sequence[n.Program] = ()) -> 
     if not pool:
         return None
     found = _looked(programs, space, pool)
-    chosen = _cover(found, pool)
+    chosen = _cover(found, pool, _runs(programs, space))
     joint = _joined([pool[i] for i in chosen], space.names, rng)
     more = [at for at in _allowed(space, joint) if at not in pool]
     if more:
         pool = pool + more
         found = _looked(programs, space, pool)
-        chosen = _cover(found, pool)
+        chosen = _cover(found, pool, _runs(programs, space))
     chosen = chosen or [int(np.argmin(found[0].seconds))]  # where every goal takes too long, or there is none
     seconds = tuple(float(found[0].seconds[i]) for i in chosen)
     shapes = (_widened(program, space, pool[chosen[0]], seconds[0]), *(pool[i] for i in chosen[1:]))
@@ -277,7 +291,7 @@ def _far(program: n.Program, space: Space, chosen: Sequence[Sizes], values: Mapp
             wanted |= {(PAST, name, -k): where for k in (1, 2, 4, 8) if (where := several & (column % (2 * k) == k)).any() and not where[near].any()}
         wanted |= {("narrow", name, c): where for c in _narrow(program) if (where := column > c).any()}
         wanted |= {(PAST, name, c): where for c in _limits(program) if not (where := column > c + c // 8)[near].any() and where.any()}
-    out = _few(wanted, found.seconds, near, MOST_FAR, FAR_SECONDS)
+    out = _few(wanted, found.seconds, near, MOST_FAR, FAR_SECONDS, lambda i: bool(space.endless(program, [pool[i]])[0]))
     return tuple(pool[i] for i in out)
 
 
@@ -317,13 +331,13 @@ def _edges(program: n.Program, space: Space, chosen: Sequence[Sizes], values: Ma
         rests = {(PAST, name, c, r): ((column - r) % c == 0) & (column >= c + r) for c, r in product(tiles, RESTS)}
         rests |= {(BEYOND, name, c, 0): column > c for c in wholes}
         wanted |= {what: where for what, where in rests.items() if where.any() and not where[near].any()}
-    return tuple(pool[i] for i in _few(wanted, found.seconds, near, MOST_EDGES, EDGE_SECONDS))
+    return tuple(pool[i] for i in _few(wanted, found.seconds, near, MOST_EDGES, EDGE_SECONDS, lambda i: bool(space.endless(program, [pool[i]])[0])))
 
 
-def _few(wanted: dict[tuple[object, ...], Array], seconds: Array, near: Array, most: int, most_seconds: float) -> list[int]:
-    """At most so many indices of sizes, none of the `near` ones, that reach most of what is wanted in the time."""
+def _few(wanted: dict[tuple[object, ...], Array], seconds: Array, near: Array, most: int, most_seconds: float, endless: Callable[[int], bool]) -> list[int]:
+    """At most so many indices of sizes, none of the `near` ones, that reach most of what is wanted in the time; none at which runs are `endless`."""
     out: list[int] = []
-    spent = 0.0
+    spent, near = 0.0, near.copy()
     while wanted and len(out) < most:
         gain = np.zeros(len(near))
         for what, where in wanted.items():
@@ -332,6 +346,9 @@ def _few(wanted: dict[tuple[object, ...], Array], seconds: Array, near: Array, m
         best = int(np.argmax(gain / (seconds + 0.02)))
         if gain[best] <= 0:
             break
+        if endless(best):
+            near[best] = True
+            continue
         out.append(best)
         spent += float(seconds[best])
         wanted = {k: where for k, where in wanted.items() if not where[best]}
@@ -383,9 +400,16 @@ def _looked(programs: Sequence[n.Program], space: Space, pool: Sequence[Sizes]) 
     return [predicted(p, own) for p in programs]
 
 
-def _cover(found: Sequence[Prediction], pool: Sequence[Sizes]) -> list[int]:
-    """A greedy cover of all goals by indices of the pool; what only a slow shape reaches is left out, unless it is a loop's second trip."""
-    program, seconds = found[0], found[0].seconds
+def _runs(programs: Sequence[n.Program], space: Space) -> list[int]:
+    """Which of the programs are run at each shape."""
+    return [0, *(i for i, p in enumerate(programs) if i and any(p is other for other in space.beside))]
+
+
+def _cover(found: Sequence[Prediction], pool: Sequence[Sizes], runs: Sequence[int] = (0,)) -> list[int]:
+    """A greedy cover of all goals by indices of the pool; what only a slow shape reaches is left out, unless it is a loop's second trip. `runs` are the
+    programs that are run at each."""
+    program, longest = found[0], sum((found[i].most for i in runs), np.zeros(len(pool))) > LONGEST
+    seconds = found[0].seconds if longest.all() else np.where(longest, np.inf, found[0].seconds)
     open_goals: dict[tuple[int, Goal], Array] = {(i, g): where for i, p in enumerate(found) for g, where in p.reached.items() if worth(g)}
     several = [(g, where) for g, where in program.reached.items() if g.kind == "grid" and g.bit == SEVERAL]
     for g, where in program.reached.items():  # what a loop fetches ahead for one CTA must be told from what it fetches for another
@@ -406,7 +430,7 @@ def _cover(found: Sequence[Prediction], pool: Sequence[Sizes]) -> list[int]:
     for (i, g), where in list(open_goals.items()):
         twice = program.reached.get(Goal(g.kind, g.anchor, TWO)), program.reached.get(Goal(g.kind, g.anchor, MORE))
         if i == 0 and g.kind == "loop" and g.bit in (TWO, MORE) and not any(w is not None and w[chosen].any() for w in twice):
-            chosen.append(int(np.argmin(np.where(where, seconds, np.inf))))
+            chosen.append(int(np.argmin(np.where(where, found[0].seconds, np.inf))))
     return sorted(chosen, key=lambda i: -sum(worth(g) for g, where in program.reached.items() if where[i]))
 
 

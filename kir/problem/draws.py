@@ -95,6 +95,21 @@ AT = "at "
 one of these."""
 
 
+OFFSET = "offset "
+"""A distribution of this name, tensors with commas between them, `=` and a number: the usual draw, with so many times its spread added to these."""
+
+
+def offset(text: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """The arrays, with those of floats that the rest of such a name says moved by so many times their spread."""
+    names, _, times_spread = text.partition("=")
+    made = dict(arrays)
+    for name in names.split(","):
+        if name in made and made[name].size:
+            wide = made[name].astype(np.float64)
+            made[name] = (wide + float(times_spread) * (float(wide.std()) or 1.0)).astype(made[name].dtype)
+    return made
+
+
 def placed(text: str, arrays: Mapping[str, Array], random: np.random.Generator) -> dict[str, Array]:
     """The arrays with the values that the rest of such a name says in its tensors, those that their dtypes can hold. In tensors of one size they stand in the
     same places, first beside what is next in the list, then beside what is before it, and so on."""

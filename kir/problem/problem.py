@@ -23,7 +23,7 @@ from kir.ir.types import DTYPES, DType, PointerType, TileType, Type, dtype_of
 from kir.ir.visit import once_for_each, substitute, transform
 from kir.problem import comparison
 from kir.problem.comparison import Comparison
-from kir.problem.draws import AROUND, AT, TIMES, around, draw, generator, numpy_dtype, placed, smallest_step, times, unit_roundoff
+from kir.problem.draws import AROUND, AT, OFFSET, TIMES, around, draw, generator, numpy_dtype, offset, placed, smallest_step, times, unit_roundoff
 from kir.problem.ordering import INDEPENDENT, ordered, split
 from kir.problem.schema import Draw, Number, ProblemFile, SetWithTies, Shape, State, Tensor, WorkItem, evaluate
 
@@ -205,7 +205,8 @@ class Problem:
         value = base.removeprefix(AROUND) if base.startswith(AROUND) and base not in self.spec.distributions else ""
         scale = base.removeprefix(TIMES) if base.startswith(TIMES) and base not in self.spec.distributions else ""
         told = base.removeprefix(AT) if base.startswith(AT) and base not in self.spec.distributions else ""
-        if value or scale or told:
+        moved = base.removeprefix(OFFSET) if base.startswith(OFFSET) and base not in self.spec.distributions else ""
+        if value or scale or told or moved:
             base = "normal"
         if base not in self.spec.distributions:
             raise usage("KIR-G903", f"problem '{self.name}' has no distribution '{base}'",
@@ -223,6 +224,8 @@ class Problem:
             out[largest] = around(out[largest], float(value), generator(self.spec.name, value, seed, largest), seed)
         if told:
             out = placed(told, out, generator(self.spec.name, told, seed))
+        if moved:
+            out = offset(moved, out)
         for t in self.spec.tensors if scale else ():
             if t.name in out and unit_roundoff(self.tensor_dtype(t)) and self.usual_draw(t).kind in INDEPENDENT:
                 out[t.name] = times(out[t.name], float(scale))

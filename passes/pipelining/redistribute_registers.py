@@ -96,7 +96,7 @@ def _adds_up(program: n.Program, site: Site, context: Context) -> Verdict:
     reason = registers_refusal(kernel_of(program, site.path), _given(program, site), hardware)
     if reason:
         return refuted(reason, "a warpgroup that asks for more waits until others have given theirs back, for ever",
-                       needs=f"multiples of 8 from 24 to 256, up to {hardware.registers_per_sm} in all")
+                       needs="multiples of 8 from 24 to 256, in all no more than the launch gives")
     return proved("what some roles give back is enough for the others")
 
 
@@ -106,7 +106,8 @@ def _offers(node: n.Roles) -> Iterator[tuple[int, ...]]:
     warpgroups = [(r.hi - r.lo) // 4 for r in node.roles]
     givers, takers = (sum(w for w, h in zip(warpgroups, holds, strict=True) if h is which) for which in (False, True))
     for few in FEW if givers and takers else ():
-        many = min(MOST, (ALL - few * givers) // takers // 8 * 8)
+        launched = ALL // (givers + takers) // 8 * 8 * (givers + takers)
+        many = min(MOST, (launched - few * givers) // takers // 8 * 8)
         if many > few:
             yield tuple(many if h else few for h in holds)
 

@@ -45,7 +45,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32
 from kir.ir.visit import walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.match import edited, is_counted, node_as
 from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
 
@@ -63,8 +63,10 @@ def _any_order(program: n.Program, site: Site, context: Context) -> Verdict:
         elif (found := _folded(s)) is not None:
             added = found
         else:
-            return refuted("an iteration does more than add to sums and raise maxima", s.label or type(s).__name__.lower(),
-                           needs="sums and maxima alone")
+            more = "an iteration does more than add to sums and raise maxima"
+            if kept & {b for x in walk(s) if isinstance(x, n.Expr) for b in buffers_read(x)}:
+                return refuted(more, s.label or type(s).__name__.lower(), needs="sums and maxima alone")
+            return unknown(more, "sums and maxima alone")
         clash = kept & {b for x in added for b in buffers_read(x)}
         if clash:
             return refuted(f"an iteration reads '{min(clash)}', which the ones before it have changed", f"iteration 1 reads '{min(clash)}'",

@@ -6,8 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from kir.analysis.target.legalize import legalize
 from kir.base.registry import registry
 from kir.faces.cli._main import run
+from kir.hardware.target import target
+from kir.ir.parser import parse_program
+from tests.programs import EXPERTS
 
 CASES = Path(__file__).parents[1] / "passes" / "cases"
 
@@ -46,12 +50,16 @@ def test_too_much_shared_memory(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_registers_that_do_not_add_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said = refused(["opt", written(tmp_path, product()), "-p", "ping-pong; redistribute-registers{registers=[40, 240]}@main/roles"], capsys)
-    assert "KIR-P774" in said and "the roles take 66560 registers, and there are 65536" in said and "waits until others" in said
+    for given, total in (("40, 240", 66560), ("32, 240", 65536)):  # an SM has 65536, and a CTA what a multiple of 8 for each thread comes to
+        said = refused(["opt", written(tmp_path, product()), "-p", f"ping-pong; redistribute-registers{{registers=[{given}]}}@main/roles"], capsys)
+        assert "KIR-P774" in said and f"the roles take {total} registers, and a CTA of 384 threads has 64512" in said and "waits until others" in said
     text = product().replace("warps 0..4", "warps 0..4 registers 152").replace("warps 4..8", "warps 4..8 registers 256").replace("threads 256", "threads 384")
     file = written(tmp_path, text)
     said = refused(["gate", file, "--against", file, "--target", "sm_90a"], capsys)
     assert "KIR-V036" in said and "waits for ever" in said and "kernel.kir:" in said
+    expert = parse_program((EXPERTS / "gemm" / "gemm_sm90.kir").read_text(encoding="utf-8").replace("registers 232", "registers 24"))
+    (few,) = legalize(expert, target("sm_90a").architecture)
+    assert few.message == "'consumer' has 24 registers a thread, and its fragments alone take 128"
 
 
 def test_a_cluster_that_does_not_divide_the_grid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -500,7 +500,7 @@ kernel main grid (i: 1) threads {threads}
 """
 
 
-@pytest.mark.parametrize(("warps", "offers"), [(8, [(24, 240), (32, 240), (40, 240)]), (12, [(24, 240), (32, 240), (40, 232)]),
+@pytest.mark.parametrize(("warps", "offers"), [(8, [(24, 240), (32, 240), (40, 240)]), (12, [(24, 240), (32, 232), (40, 232)]),
                                                (16, [(24, 160), (32, 160), (40, 152)])])
 def test_registers_that_roles_may_take_are_offered(warps: int, offers: list[tuple[int, int]]) -> None:
     """What the copying warpgroups leave, in steps of 8; each passes the pass's own conditions. Where nobody holds results nothing is offered."""

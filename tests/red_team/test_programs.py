@@ -34,6 +34,22 @@ def test_a_cheating_program_is_refused(exploit: Exploit) -> None:
     assert any(w in verdict.reason for w in exploit.words), verdict.reason
 
 
+@pytest.mark.parametrize("exploit", [e for e in PROGRAMS if e.alone], ids=lambda e: e.name)
+def test_what_a_device_alone_cannot_tell_is_right_at_all_that_a_device_is_asked(exploit: Exploit) -> None:
+    """So it is left to the interpreter, which refuses it above."""
+    import random
+
+    from kir.gate.gpu.checks import planned
+    from kir.interp import run
+
+    problem, program = load_problem(PROBLEMS / "scaled_rows"), parse_program(exploit.text, "cheat.kir")
+    for i, each in enumerate(planned(problem, program, random.Random(7))):
+        inputs = problem.inputs(each.shape, each.seed, each.distribution)
+        poison = {"Y": problem.inputs(each.shape, i, "positive")["X"]}
+        outputs = run(program, {**{k: v.copy() for k, v in inputs.items()}, **poison}, dict(problem.scalars(each.shape))).outputs
+        assert problem.compare(outputs, inputs, each.shape).ok
+
+
 def test_hard_coded_sizes_are_refused_beside_the_listed_ones_and_fail_at_drawn_ones() -> None:
     import random
 

@@ -57,7 +57,7 @@ def _kernel(k: n.Kernel, a: Architecture, gathering: Collection[str]) -> Iterato
             yield Diagnostic("KIR-V034", reason, s.origin, k.name)
         if isinstance(s, n.Roles) and (reason := registers_refusal(k, s, a)):
             wait = ("a warpgroup that asks for registers which nobody gives back waits for ever",) if a.has("setmaxnreg") else ()
-            needs = f"multiples of 8 from 24 to 256, up to {a.registers_per_sm} in all" if wait else _with("setmaxnreg")
+            needs = "multiples of 8 from 24 to 256, in all no more than the launch gives" if wait else _with("setmaxnreg")
             yield Diagnostic("KIR-V036", reason, s.origin, k.name, witness=wait, needs=needs)
         if isinstance(s, n.Alloc) and (reason := layout_refusal(s.buffer)):
             yield Diagnostic("KIR-V035", reason, s.origin, k.name)
@@ -125,21 +125,33 @@ def cluster_refusal(k: n.Kernel, a: Architecture) -> str:
 
 def registers_refusal(k: n.Kernel, s: n.Roles, a: Architecture) -> str:
     """Why roles cannot have their registers ("" when they can, or have none of their own): they are given to whole warpgroups, 24 to 256 a
-    thread in steps of 8, and what some take others must have given back (PTX ISA, setmaxnreg). Roles of one warpgroup ask for as many each."""
+    thread in steps of 8, and what some take others must have given back (PTX ISA, setmaxnreg): a CTA has what it was launched with, which may be less than
+    an SM has. Roles of one warpgroup ask for as many each, and hold their fragments in them."""
     threads = build.int_value(k.threads)
     if threads is None or not any(r.registers for r in s.roles):
         return ""
     if not a.has("setmaxnreg"):
         return f"{a.name} has no setmaxnreg: every thread has the registers of the launch"
     launched = min(a.max_registers_per_thread, a.registers_per_sm // threads) // 8 * 8
-    total = launched * (threads - 32 * sum(r.hi - r.lo for r in s.roles))
+    total, pool = launched * (threads - 32 * sum(r.hi - r.lo for r in s.roles)), launched * threads
     for r in s.roles:
         if r.registers and (r.registers % 8 or not 24 <= r.registers <= 256):
             return f"'{r.name}' has {r.registers} registers a thread, which is no multiple of 8 from 24 to 256"
         if not whole_warpgroups(s, r):
             return f"'{r.name}' is warps {r.lo} up to {r.hi}, and registers belong to whole warpgroups"
+        if r.registers and (least := _held(r)) > r.registers:
+            return f"'{r.name}' has {r.registers} registers a thread, and its fragments alone take {least}"
         total += 32 * (r.hi - r.lo) * (r.registers or launched)
-    return f"the roles take {total} registers, and there are {a.registers_per_sm}" if total > a.registers_per_sm else ""
+    return f"the roles take {total} registers, and a CTA of {threads} threads has {pool}" if total > pool else ""
+
+
+def _held(r: n.Role) -> int:
+    """Registers that the largest fragment of a role takes of each thread of the team that holds it."""
+    out = 0
+    for s, threads in _teams(r.body, 32 * (r.hi - r.lo)):
+        if isinstance(s, n.Alloc) and s.buffer.space == "fragment" and threads and None not in (extents := [build.int_value(d) for d in s.buffer.shape]):
+            out = max(out, math.prod(e or 0 for e in extents) * s.buffer.dtype.bits // (32 * threads))
+    return out
 
 
 def whole_warpgroups(s: n.Roles, r: n.Role) -> bool:

@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 
 from kir.base.diagnostic import Diagnostic, KirError
-from kir.gate.cases import Case, naive_of, special_cases, tensor_names
+from kir.gate.cases import Case, naive_of, tensor_names
 from kir.gate.claims.arithmetic import last, sums, unkept
 from kir.gate.claims.elsewhere import elsewhere
 from kir.gate.claims.flow import Flow, Key, is_tensor
-from kir.gate.claims.outcomes import unseen
-from kir.gate.claims.searched import beside_problem, beside_program, beside_sizes, ranges_of
+from kir.gate.claims.outcomes import JUDGED, unseen
+from kir.gate.claims.searched import beside_problem, beside_program, beside_sizes, beside_ways, ranges_of, special_cases
 from kir.gate.claims.untested_barriers import untested_barriers
-from kir.gate.claims.ways import untaken
+from kir.gate.claims.ways import LeftOut, right_on, untaken
 from kir.interp.state.coverage import Place
 from kir.ir import nodes as n
 from kir.ir.visit import once
@@ -58,8 +58,8 @@ def refusals(program: n.Program, problem: Problem, given: Mapping[str, str], cas
 
 def unshown(program: n.Program, against: n.Program, cases: Sequence[Case], reached: Mapping[Place, int], whole: bool = True) -> tuple[Diagnostic, ...]:
     """Of a program that is right by what another one makes of the cases: ways that sizes decide, that no case takes, and that leave out what arrives at the
-    outputs elsewhere (KIR-G134; not where the cases are not the `whole` of them, as what was left out for its time may take the way), and outcomes that data
-    decide and that no case brought about (KIR-G146)."""
+    outputs elsewhere (KIR-G134; where the cases are not the `whole` of them, what was left out for its time may take the way: some of it is run then, and a way
+    that is right by force at the sizes of the cases is none), and outcomes that data decide and that no case brought about (KIR-G146)."""
     flow = _flow(program)
     same = {p.name: p.name for p in program.params}
     if flow.opaque:
@@ -73,7 +73,8 @@ def unshown(program: n.Program, against: n.Program, cases: Sequence[Case], reach
                 *(f"the loop {key[1]} does not go as far as {_words(sorted(loops.get(key, frozenset()) - own))}" for key, own in still.items()
                   if loops.get(key, frozenset()) - own)]
     of_sizes = list({tuple(sorted(c.sizes.items())): c for c in reversed(cases)}.values())
-    return tuple(untaken(program, flow, of_sizes, reached, lost, None, len(of_sizes)) if whole else ()) or tuple(unseen(
+    missing = None if whole else LeftOut(lambda ways: beside_ways(program, against, ways, cases), lambda other: right_on(other, of_sizes[:JUDGED], clean=True))
+    return tuple(untaken(program, flow, of_sizes, reached, lost, None, len(of_sizes), missing)) or tuple(unseen(
         program, flow, same, [(against, _flow(against), same)], cases, reached,
         lambda: chain(beside_sizes(program, against), beside_program(program, against, cases))))
 
@@ -143,10 +144,10 @@ def _reach(program: n.Program, problem: Problem) -> dict[Key, frozenset[str]]:
 
 
 def _reach_of(program: n.Program, sizes: frozenset[str]) -> dict[Key, frozenset[str]]:
-    """By loop, those of the sizes on which its bounds depend."""
+    """By loop and bound, the first or the last (in its key's first name), those of the sizes on which that depends."""
     flow = _flow(program)
-    return {key: frozenset(x for e in d.uses for x in flow.sources(e, d.kernel)) & sizes
-            for key, found in flow.definitions.items() for d in found if isinstance(d.stmt, n.For)}
+    return {(f"{key[0]} {bound}", key[1]): flow.sources(e, d.kernel) & sizes
+            for key, found in flow.definitions.items() for d in found if isinstance(d.stmt, n.For) for bound, e in enumerate(d.uses[:2])}
 
 
 def _needed(problem: Problem) -> dict[str, frozenset[str]]:

@@ -5,13 +5,13 @@ cannot arrive: a product with zero, an arm of a branch that a constant decides, 
 """
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 from kir.ir.types import DType
-from kir.ir.visit import children, statements
+from kir.ir.visit import blocks_of, children, statements
 
 Key = tuple[str, str]
 """A kernel and a name of its own, or `""` and the name of a parameter or a workspace."""
@@ -28,6 +28,26 @@ class Definition:
     kernel: str
     uses: tuple[n.Node, ...]
     under: tuple[n.Expr, ...]
+
+
+def branches_around(program: n.Program, matters: Callable[[n.If, str], bool] = lambda b, kernel: True) -> dict[int, tuple[tuple[n.If, bool], ...]]:
+    """By statement, the branches that it stands in, each with its side, as far as they matter."""
+    out: dict[int, tuple[tuple[n.If, bool], ...]] = {}
+
+    def block(body: n.Block, kernel: str, inside: tuple[tuple[n.If, bool], ...]) -> None:
+        for s in body:
+            out[id(s)] = inside
+            if isinstance(s, n.If):
+                for side, arm in ((True, s.then), (False, s.orelse)):
+                    block(arm, kernel, (*inside, (s, side)) if matters(s, kernel) else inside)
+            else:
+                for inner in blocks_of(s):
+                    block(inner, kernel, inside)
+    for k in program.kernels:
+        block(k.body, k.name, ())
+    for f in program.functions:
+        block(f.body, f.name, ())
+    return out
 
 
 class Flow:

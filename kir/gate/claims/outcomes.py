@@ -14,9 +14,9 @@ import ml_dtypes
 
 from kir.base.diagnostic import Diagnostic
 from kir.gate.cases import Case
-from kir.gate.claims.flow import Flow
+from kir.gate.claims.flow import Flow, branches_around
 from kir.gate.claims.reals import solvable
-from kir.gate.claims.ways import NOT_FINITE, SENTINEL, Way, bodies, body_of, fills_in, forced, guards, judged_on, keeps_off, possible, ran, taken
+from kir.gate.claims.ways import NOT_FINITE, SENTINEL, Way, bodies, body_of, fills_in, forced, guards, judged_on, keeps_off, possible, right_on, taken
 from kir.gate.goals import predicted
 from kir.interp.state.coverage import MORE, ONE, SKIPPED, TAKEN, TWO, Place
 from kir.ir import build
@@ -24,7 +24,7 @@ from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 from kir.ir.printer import expr_text
 from kir.ir.types import BF16, BOOL, F8E4M3, F8E5M2, F16, dtype_of
-from kir.ir.visit import blocks_of, children, own_nodes, transform, walk
+from kir.ir.visit import children, own_nodes, transform, walk
 from kir.problem.draws import numpy_dtype
 
 CASES, JUDGED, MOST_FORCED = 6, 6, 48
@@ -65,7 +65,7 @@ def unseen(program: n.Program, flow: Flow, names: Mapping[str, str], judges: Seq
 
     def doubtful(way: Way, so_many: int) -> bool:
         whole = _whole(way.cond, lets.get(way.kernel, {}))
-        return not (_harmless(program, flow, way) or _beyond_places(whole, counts) or way.holds not in _truths(whole, mine)) and not _right(
+        return not (_harmless(program, flow, way) or _beyond_places(whole, counts) or way.holds not in _truths(whole, mine)) and not right_on(
             forced(program, way), cases[:so_many])
     left = [way for way in asked if id(way) in open_ids and doubtful(way, JUDGED)]
     of_data = [way for way, sign in signs[:MOST_FORCED] if id(way) not in open_ids and _by_number(sign)
@@ -116,11 +116,6 @@ def _refused(way: Way, said: str) -> Diagnostic:
                       needs="inputs in the problem that bring it about, or a program that does not ask it")
 
 
-def _right(program: n.Program, cases: Sequence[Case]) -> bool:
-    """Whether a program is right on all of some cases."""
-    return all((outputs := ran(program, case)) is not None and case.compare(outputs).ok for case in cases)
-
-
 def _reached(way: Way, reached: Mapping[Place, int]) -> bool:
     match way.node:
         case n.If():
@@ -136,13 +131,11 @@ def _reached(way: Way, reached: Mapping[Place, int]) -> bool:
 def _outcomes(program: n.Program, flow: Flow, names: Mapping[str, str]) -> Iterator[tuple[Way, Sign]]:
     """The outcomes of all that data decide, both of each, with what they are of."""
     given = {p.name for p in program.params if isinstance(p.of, n.Buffer) and p.role != "out"}
-    lets, branches = _lets(program), dict[int, tuple[tuple[n.If, bool], ...]]()
+    lets, branches = _lets(program), branches_around(program, lambda b, kernel: bool(flow.sources(b.cond, kernel) & given))
     functions = {k.name for k in program.functions}  # of which data decide all, by their arguments
-    for k in bodies(program):
-        _branches(k.body, (), branches)
     for anchor, path, s in anchors(program):
         kernel = str(path[0])
-        inside = tuple((b, side) for b, side in branches.get(id(s), ()) if flow.sources(b.cond, kernel) & given)
+        inside = branches.get(id(s), ())
         for node, cond, choices, both in _decisions(s):
             tensors = frozenset(given) if kernel in functions else flow.sources(cond, kernel) & given
             steps = isinstance(node, n.Binary) and node.op == "min"  # as far as a step goes: what is left out there is another refusal's
@@ -159,18 +152,6 @@ def _outcomes(program: n.Program, flow: Flow, names: Mapping[str, str]) -> Itera
                     for choice, side in choices:
                         whole = build.logical_and(choice.cond if side else build.invert(choice.cond), whole)
                     yield Way(s, node, whole, True, anchor, path, kernel, _value(node, cond, holds), (*inside, *choices)), sign
-
-
-def _branches(block: n.Block, inside: tuple[tuple[n.If, bool], ...], out: dict[int, tuple[tuple[n.If, bool], ...]]) -> None:
-    """By statement, the branches that it stands in, each with its side."""
-    for s in block:
-        out[id(s)] = inside
-        if isinstance(s, n.If):
-            _branches(s.then, (*inside, (s, True)), out)
-            _branches(s.orelse, (*inside, (s, False)), out)
-        else:
-            for inner in blocks_of(s):
-                _branches(inner, inside, out)
 
 
 def _of_large(cond: n.Expr, flow: Flow, kernel: str) -> bool:
@@ -445,4 +426,4 @@ def _range(e: n.Expr, ranges: Mapping[str, Range]) -> Range:
             return -math.inf, math.inf
 
 
-__all__ = ["Range", "unseen"]
+__all__ = ["JUDGED", "Range", "unseen"]

@@ -3,17 +3,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import islice, product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kir.gate.cases import Case, ProblemCase, RelativeCase, naive_of, relative_case, right, special_cases, tensor_names
+from kir.gate.cases import Case, ProblemCase, RelativeCase, elements_of, naive_of, relative_case, right, tensor_names
+from kir.gate.claims.ways import Way
 from kir.gate.goals import predicted
 from kir.gate.inputs.kinds import KINDS, PEAKED
 from kir.gate.inputs.sets import stretched
 from kir.gate.inputs.turns import about, turns
+from kir.gate.inputs.ways import sizes_for
+from kir.gate.shapes import of_programs, solved
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import DType
@@ -29,6 +32,8 @@ ONE = (2.0, 2.25, 2.5, 3.0)
 """How many times as large one slice is as all others."""
 LONG = 8192
 """A size along which something little is much together."""
+MISSING_SECONDS, NAMED = 12.0, 2
+"""Seconds, as they are foreseen, of runs at sizes that were left out before; and sizes for one way."""
 POWERS = (4, 8, 12, -8, -16, 16, 24)
 """Powers of two that inputs are multiplied by."""
 
@@ -54,6 +59,29 @@ def beside_problem(program: n.Program, problem: Problem, cases: Sequence[Case]) 
         if _finite(inputs) and right(naive[0], replace(case, names=theirs)):
             yield case
     yield from (c for c in special if c.sizes != own[0].sizes)
+
+
+def special_cases(problem: Problem, cases: Sequence[Case]) -> list[Case]:
+    """The first case of a problem, and that of most elements (data below a size are below none at 1), with inputs of the same values everywhere, where its
+    own program, if it has one, is right."""
+    drawn = [c for c in cases if isinstance(c, ProblemCase)]
+    if not drawn or not (naive := naive_of(problem)):
+        return []
+    names = tensor_names(naive[0], problem, {})
+    out: list[Case] = []
+    widest = max(range(len(drawn)), key=lambda i: elements_of(problem, drawn[i].at))
+    for case, kind in ((drawn[i], kind) for i in dict.fromkeys((0, widest)) for kind in ("least", "most", "zeros", "ones")):
+        inputs = dict(case.inputs)
+        for t in problem.spec.tensors:
+            how = problem.usual_draw(t)
+            if t.name in inputs and (how.kind == "integers" or (inputs[t.name].dtype.kind not in "iub" and how.kind != "partition")):
+                low, high = (how.low, how.high - 1) if how.kind == "integers" else (-2.0**10, 2.0**10)
+                value = {"least": low, "most": high, "zeros": min(max(0.0, low), high), "ones": min(max(1.0, low), high)}[kind]
+                inputs[t.name] = np.full_like(inputs[t.name], value)
+        ours, theirs = (ProblemCase(problem, case.at, f"inputs all {kind}", 0, inputs, which) for which in (case.names, names))
+        if right(naive[0], theirs):
+            out.append(ours)
+    return out
 
 
 def _variants(program: n.Program, problem: Problem, first: ProblemCase) -> Iterator[tuple[str, Mapping[str, Array]]]:
@@ -118,6 +146,29 @@ def beside_sizes(program: n.Program, against: n.Program) -> Iterator[Case]:
     yield from (case for sizes in stretched(program) if (case := relative_case(against, sizes, "normal", 1)) is not None and _finite(case.inputs))
 
 
+def beside_ways(program: n.Program, against: n.Program, ways: Sequence[Way], cases: Sequence[Case]) -> Iterator[Case]:
+    """Cases of sizes that were left out and may take some ways, judged by another program: those that the solver names, and those of the plan, the quickest
+    first, as many as there is time for."""
+    space = of_programs(program, against)
+    plan = solved(program, space, (against,))
+    if plan is None or not ways:
+        return
+    conds = [(way.cond if way.holds else build.invert(way.cond), way.path) for way in ways]
+    named = [at for cond, path in conds for at in islice(sizes_for(program, cond, path, space, plan), NAMED)]
+    pool: list[dict[str, int]] = []
+    for at in (*named, *plan.shapes, *plan.far, *plan.edges):
+        if at not in pool and not any(dict(c.sizes) == at for c in cases):
+            pool.append(at)
+    seconds = sum((predicted(p, pool).most for p in (program, against)), np.zeros(len(pool))) if pool else np.zeros(0)
+    left = MISSING_SECONDS
+    for i in np.argsort(seconds, kind="stable"):
+        left -= float(seconds[i])
+        if left < 0:
+            return
+        if (case := relative_case(against, pool[i], "normal", 1)) is not None:
+            yield case
+
+
 def _long(program: n.Program, against: n.Program, sizes: Mapping[str, int]) -> list[dict[str, int]]:
     """Sizes of which one is long, as far as the facts of both programs allow it: of an exponential there are as many as it takes to count."""
     out = []
@@ -142,4 +193,4 @@ def ranges_of(problem: Problem) -> dict[str, tuple[float, float]]:
     return out
 
 
-__all__ = ["beside_problem", "beside_program", "beside_sizes", "ranges_of"]
+__all__ = ["beside_problem", "beside_program", "beside_sizes", "beside_ways", "ranges_of", "special_cases"]

@@ -9,6 +9,7 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice, product
 from typing import Any
 
 import numpy as np
@@ -19,15 +20,17 @@ from kir.analysis.solver import decide
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import Diagnostic, KirError
 from kir.gate.cases import Case
-from kir.gate.claims.flow import Flow, launched
+from kir.gate.claims.flow import Flow, branches_around, launched
+from kir.gate.goals import holding
+from kir.gate.inputs.sets import size_sets
 from kir.interp import run
 from kir.interp.state.coverage import SKIPPED, TAKEN, Place
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 from kir.ir.printer import expr_text
-from kir.ir.types import BOOL, I32, TileType, shape_of
-from kir.ir.visit import own_nodes, transform, walk
+from kir.ir.types import BOOL, I32, DType, TileType, shape_of
+from kir.ir.visit import names_read, own_nodes, transform, walk
 
 SENTINEL = 1e9
 """A magnitude from which on a number that a program fills in stands for infinity."""
@@ -35,6 +38,12 @@ NOT_FINITE = frozenset({"isinf", "isnan"})
 HOLDS: Mapping[str, Callable[[Any, Any], bool]] = {op: getattr(operator, op) for op in n.COMPARISONS}
 ROOTS, NEXT_TO_ZERO = frozenset({"rcp", "rsqrt", "sqrt", "log", "log2"}), 1e-6
 """Calls that have no answer at zero, and up to which number one is a floor for what is divided by."""
+MULTIPLES = (1, 8, 16, 64, 128)
+"""Of what sizes may have to be multiples."""
+MOST_SIZES, LARGE = 4096, 256
+"""Sizes that are tried for a condition; and a number from which on sizes below are usual."""
+SMALLER, MOST_SMALLER = (2, 5), 3
+"""What stands in the place of large numbers, and cases that a program is run on with that."""
 MOST_CASES, MOST_STEPS = 12, 200_000
 """Cases that are run again at most, to see which ways they take, and statements of a run of a program with a way by force."""
 
@@ -60,12 +69,22 @@ Lost = Callable[[n.Program], Sequence[str]]
 """What a program leaves out, in words."""
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """What to do about ways of which nothing is known since tests were left out for their time: `further` are cases that may take them, as many as there is
+    time for, and `right` says of a program whether it is right on the cases that were run."""
+
+    further: Callable[[Sequence[Way]], Iterator[Case]]
+    right: Callable[[n.Program], bool]
+
+
 def untaken(program: n.Program, flow: Flow, cases: Sequence[Case], reached: Mapping[Place, int], lost: Lost,
-            special: Callable[[], Sequence[Case]] | None, most: int = MOST_CASES) -> Iterator[Diagnostic]:
+            special: Callable[[], Sequence[Case]] | None, most: int = MOST_CASES, missing: LeftOut | None = None) -> Iterator[Diagnostic]:
     """The ways that leave something out and that no case takes, and those without which something is left out and that no case takes (KIR-G134), but for
     those that can be taken by nothing. `reached` is what the cases were seen to reach of branches. What data decide may be decided otherwise by inputs
     that the problem does not draw: the `special` ones, which are asked for where something would be refused, and judge it; without such, what data decide is
-    left out. Of the cases so many are run again at most."""
+    left out. Of the cases so many are run again at most. Where tests are `missing`, a way is tried by some of them, and else taken by force at the sizes of
+    the cases: a way on which the program is right there leaves out nothing, and another one is not decided."""
     suspects: list[tuple[Way, str]] = []
     tensors = {p.name for p in program.params if isinstance(p.of, n.Buffer)}
     for way in ways(program, flow):
@@ -84,19 +103,33 @@ def untaken(program: n.Program, flow: Flow, cases: Sequence[Case], reached: Mapp
     left = [(way, said) for way, said in suspects if id(way) not in seen]
     of_data = [way for way, _ in left if flow.sources(way.cond, way.kernel) & tensors]
     wrong: dict[int, str] = {}
-    for case in special() if of_data and special is not None else ():
+    around = branches_around(program)
+
+    def excused(way: Way) -> bool:
+        """Whether it leaves out nothing at the sizes of the cases, by force, with what no test takes around it."""
+        assert missing is not None
+        untested = tuple((b, side) for b, side in around[id(way.stmt)] if not reached.get(("branch", anchored[id(b)]), 0) & (TAKEN if side else SKIPPED))
+        return missing.right(forced(program, replace(way, within=untested)))
+    if missing is not None:
+        anchored = {id(s): text for text, _, s in anchors(program)}
+        left = [(way, said) for way, said in left if not excused(way)]
+    asked = of_data if missing is None else [way for way, _ in left]
+    for case in () if not asked else missing.further(asked) if missing is not None else special() if special is not None else ():
         faults: list[str] = []
-        went = taken(program, [way for way in of_data if id(way) not in seen | wrong.keys()], [case], faults)
+        went = taken(program, [way for way in asked if id(way) not in seen | wrong.keys()], [case], faults)
         if faults:
             wrong |= dict.fromkeys(went, faults[0])
         else:
             seen |= went
+        if missing is not None and all(id(way) in seen | wrong.keys() for way in asked):
+            break
     for way, said in left:
         if id(way) not in seen:
-            said = f"{said}; with {wrong[id(way)]}" if id(way) in wrong else said
+            said += f"; with {wrong[id(way)]}" if id(way) in wrong else " (sizes that may take it take too long to run)" if missing is not None else ""
             yield Diagnostic("KIR-G134", said, anchor=way.anchor, subject=_said(way), origin=getattr(way.stmt, "origin", None),
                              needs="a size or inputs in the problem at which it is taken, or the work done there too")
-    yield from _arms(program, reached, lost)
+    yield from _grids(program, flow, cases)
+    yield from _arms(program, reached, lost if missing is None else lambda other: [] if missing.right(other) else lost(other))
 
 
 def _said(way: Way) -> str:
@@ -271,8 +304,76 @@ def possible(program: n.Program, flow: Flow, way: Way, tiles: bool = False) -> b
     try:
         answer = decide(element(cond) if tiles and isinstance(cond.type, TileType) and not of_data else cond, Facts.at(program, way.path))
     except KirError:
-        return of_data
-    return answer.kind != "never" if of_data else answer.kind in ("always", "sometimes")
+        return of_data or _at_some_size(program, cond, way)
+    if of_data:
+        return answer.kind != "never"
+    return answer.kind in ("always", "sometimes") or (answer.kind == "unknown" and _at_some_size(program, cond, way))
+
+
+def _at_some_size(program: n.Program, cond: n.Expr, way: Way) -> bool:
+    """Whether a condition on sizes alone, of which the solver says nothing (a grid may be a product), holds at sizes that all facts allow and that its own
+    numbers suggest, with the conditions on sizes that it stands under."""
+    sizes = _sizes(program)
+    if not names_read(cond) <= sizes:
+        return False
+    asked = [cond, *(b.cond if side else build.invert(b.cond) for b, side in branches_around(program).get(id(way.stmt), ()) if names_read(b.cond) <= sizes),
+             *program.facts]
+    own = {abs(int(x.value)) for x in walk(cond) if isinstance(x, n.Const) and not x.dtype.is_bool and math.isfinite(x.value)}
+    near = {c + d for c in (*own, *(a * b for a in own for b in own if a < b)) for d in (-1, 0, 1)}
+    values = sorted({-(-v // g) * g for v in near for g in MULTIPLES if v > 0})
+    names = sorted(names_read(cond))
+    tried = [{**base, **dict(zip(names, some, strict=True))} for base in size_sets(program, (8, 20))
+             for some in islice(product(*(([base[name]] if name in base else []) + values for name in names)), MOST_SIZES)]
+    return bool(tried) and bool(holding(program, tried, asked).any())
+
+
+def _sizes(program: n.Program) -> frozenset[str]:
+    """The whole numbers that a program is called with."""
+    return frozenset(p.name for p in program.params if isinstance(p.of, DType) and not p.of.is_float and p.value is None)
+
+
+def right_on(program: n.Program, cases: Sequence[Case], clean: bool = False) -> bool:
+    """Whether a program is right on all of some cases; `clean`: and nothing it does there is an error (a store outside of memory is none to the outputs)."""
+    return all((outputs := ran(program, case, clean)) is not None and case.compare(outputs).ok for case in cases)
+
+
+def _grids(program: n.Program, flow: Flow, cases: Sequence[Case]) -> Iterator[Diagnostic]:
+    """Extents of grids that are a lesser of two, or a choice, in a way that sizes decide, that no case has, and that is not shown to be right with smaller
+    numbers in the place of its own (KIR-G134)."""
+    sizes = _sizes(program)
+    shapes = [dict(c.sizes) | {k: int(v) for k, v in c.scalars.items() if k in sizes} for c in cases]
+    for kernel, axis, e in ((k, x, e) for k in program.kernels for x in k.grid for e in walk(x.extent)):
+        match e:
+            case n.Binary(op="min" | "max" as op, a=a, b=b) if _integer(a):
+                cond = build.compare("lt" if op == "min" else "gt", a, b)
+            case n.Select(cond=cond):
+                pass
+            case _:
+                continue
+        for asked in (cond, build.invert(cond)):
+            way = Way(n.Eval(n.Call("barrier", ())), e, asked, True, kernel.name, (kernel.name,), kernel.name)
+            if isinstance(asked, n.Const) or not names_read(asked) <= sizes or not shapes or holding(program, shapes, [asked]).any():
+                continue
+            if possible(program, flow, way) and not _right_smaller(program, asked, shapes, cases):
+                yield Diagnostic("KIR-G134", f"no test has a grid along '{axis.name}' where {expr_text(asked)}", anchor=kernel.name, subject=expr_text(asked),
+                                 origin=kernel.origin, needs="a size in the problem at which it is so, or a grid that does not ask it")
+
+
+def _right_smaller(program: n.Program, cond: n.Expr, shapes: Sequence[Mapping[str, int]], cases: Sequence[Case]) -> bool:
+    """Whether a program with small numbers in the place of the large ones of a condition, wherever it has them, is right on cases at which the condition
+    holds then."""
+    large = {int(x.value) for x in walk(cond) if isinstance(x, n.Const) and x.dtype.is_integer and not x.dtype.is_bool and abs(x.value) >= LARGE}
+    if not large:
+        return False
+
+    def less(e: n.Node, by: int) -> Any:
+        return transform(e, lambda old, new: build.const(by + (int(old.value) - min(large)) % 2, old.dtype)
+                         if isinstance(old, n.Const) and old.dtype.is_integer and not old.dtype.is_bool and old.value in large else new)
+    for by in SMALLER:
+        there = [c for c, held in zip(cases, holding(program, shapes, [less(cond, by)]), strict=True) if held][:MOST_SMALLER]
+        if there and right_on(less(program, by), there, clean=True):
+            return True
+    return False
 
 
 def element(e: n.Expr) -> n.Expr:
@@ -359,12 +460,13 @@ def judged_on(program: n.Program, watched: Sequence[Way], case: Case) -> tuple[s
     return set(), "" if judged is not None and judged.ok else f"{case.distribution}, {judged.reason if judged is not None else 'it cannot be run'}"
 
 
-def ran(program: n.Program, case: Case) -> Mapping[str, NDArray[Any]] | None:
-    """What a program makes of a case; None where it cannot be run."""
+def ran(program: n.Program, case: Case, clean: bool = False) -> Mapping[str, NDArray[Any]] | None:
+    """What a program makes of a case; None where it cannot be run, or (`clean`) where something it does is an error."""
     wanted = {p.name for p in program.params}
     try:
         with np.errstate(all="ignore"):
-            return run(program, case.arrays, {k: v for k, v in case.scalars.items() if k in wanted}, most_steps=MOST_STEPS).outputs
+            found = run(program, case.arrays, {k: v for k, v in case.scalars.items() if k in wanted}, most_steps=MOST_STEPS)
+            return None if clean and found.errors else found.outputs
     except (KirError, ArithmeticError):
         return None
 
@@ -406,5 +508,5 @@ def _arms(program: n.Program, reached: Mapping[Place, int], lost: Lost) -> Itera
                                  needs="a size in the problem at which it is taken, or the work done there too")
 
 
-__all__ = ["NOT_FINITE", "SENTINEL", "Way", "bodies", "body_of", "endless", "fills_in", "forced", "guards", "judged_on", "keeps_off", "possible", "ran",
-           "taken", "untaken", "watching", "ways"]
+__all__ = ["NOT_FINITE", "SENTINEL", "LeftOut", "Way", "bodies", "body_of", "endless", "fills_in", "forced", "guards", "judged_on",
+           "keeps_off", "possible", "ran", "right_on", "taken", "untaken", "watching", "ways"]

@@ -148,6 +148,7 @@ class Candidate:
         text says that it relies on, and to no more."""
         where, _ = self.at[s.name]
         params = {p.name: p for p in self.executable.program.params if isinstance(p.of, n.Buffer)}
+        roles = {t.name: t.role for t in self.problem.spec.tensors}
         buffers: list[dict[str, Any]] = []
         blobs: list[bytes] = []
         back: list[str] = []
@@ -162,7 +163,7 @@ class Candidate:
             else:
                 row["fill"] = {"blob": len(blobs)}
                 blobs.append(layout.packed(inputs[self.names[name]]))
-            row["intact"] = p is not None and p.role == "in"
+            row["intact"] = p is not None and "in" in (p.role, roles.get(self.names.get(name, name)))
             if shifted and p is not None and (step := self.executable.alignment(name)) < MOST_SHIFT:
                 row["shift"] = step * (2 * secret.randrange(MOST_SHIFT // (2 * step)) + 1)
             buffers.append(row)

@@ -12,14 +12,14 @@ from kir.analysis.facts import Facts
 from kir.analysis.solver import decide
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
-from kir.gate.goals import Goal, predicted
+from kir.gate.goals import Goal, holding, predicted
 from kir.gate.shapes import FEW, WAY_SECONDS, Plan, Sizes, Space
 from kir.interp.state.coverage import TAKEN
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 from kir.ir.types import TileType, dtype_of
-from kir.ir.visit import children, own_nodes, substitute, transform, walk
+from kir.ir.visit import children, own_nodes, transform, walk
 
 MOST_WAYS, MOST_SOLVED, FAR = 64, 4, 256
 """Ways of a program that are looked at, and sizes that are added for them; and a number from which on a lesser of two is a way."""
@@ -49,8 +49,9 @@ def with_ways(program: n.Program, space: Space, plan: Plan) -> Plan:
             break
         if added and i not in _untaken(noted, ways, space, added):
             continue
-        for at in _solved(program, ways[i], space, plan):
-            if i not in _untaken(noted, ways, space, (at,)) and float(predicted(program, [space.own(at)]).seconds[0]) <= WAY_SECONDS:
+        for at in sizes_for(program, ways[i].cond, ways[i].path, space, plan):
+            quick = float(predicted(program, [space.own(at)]).seconds[0]) <= WAY_SECONDS
+            if quick and i not in _untaken(noted, ways, space, (at,)) and not space.endless(program, [at])[0]:
                 added.append(at)
                 break
     return replace(plan, edges=(*plan.edges, *added)) if added else plan
@@ -118,39 +119,34 @@ def _untaken(noted: n.Program, ways: Sequence[_Way], space: Space, shapes: Seque
             and not found.reached.get(Goal("branch", text, TAKEN), none).any()]
 
 
-def _solved(program: n.Program, way: _Way, space: Space, plan: Plan) -> Iterator[Sizes]:
-    """Sizes that the solver names for a way, or that are found by trying, those that it does not speak of as the plan has them; as far as they are
-    allowed."""
+def sizes_for(program: n.Program, cond: n.Expr, path: Sequence[int | str], space: Space, plan: Plan) -> Iterator[Sizes]:
+    """Sizes that the solver names for a condition at a place, or that are found by trying, those that it does not speak of as the plan has them; as far as
+    they are allowed."""
     try:
-        answer = decide(build.invert(way.cond), Facts.at(program, way.path))
-    except KirError:
-        return
-    told = {name: value for name, value in answer.witness if name in space.names} if answer.kind in ("sometimes", "never") else {}
-    tried = [told] if told else _tried(way.cond, space, plan) if answer.kind == "unknown" else []
+        answer = decide(build.invert(cond), Facts.at(program, tuple(path)))
+        told = {name: value for name, value in answer.witness if name in space.names} if answer.kind in ("sometimes", "never") else {}
+        tried = [told] if told else _tried(program, cond, space, plan) if answer.kind == "unknown" else []
+    except KirError:  # of floats, say
+        tried = _tried(program, cond, space, plan)
     pool = [{**at, **one} for one in tried for at in (*plan.shapes, *plan.edges)]
     yield from (at for at, fine in zip(pool, space.allowed(pool), strict=True) if fine) if pool else ()
 
 
-def _tried(cond: n.Expr, space: Space, plan: Plan) -> list[Sizes]:
+def _tried(program: n.Program, cond: n.Expr, space: Space, plan: Plan) -> list[Sizes]:
     """Sizes at which a condition on nothing but sizes holds, of those that its own numbers, what divides these, and the plan suggest: for products and
     quotients, of which the solver says nothing."""
     names = sorted({x.name for x in walk(cond) if isinstance(x, n.Var)})
     if not names or not set(names) <= set(space.names) or len(names) > 3:
         return []
-    numbers = {abs(int(x.value)) for x in walk(cond) if isinstance(x, n.Const) and not isinstance(x.value, bool) and isinstance(x.value, int)}
+    numbers = {abs(int(x.value)) for x in walk(cond) if isinstance(x, n.Const) and not isinstance(x.value, bool) and math.isfinite(x.value)}
     values = {1, 2, 3, 5, FEW, *(v for at in plan.shapes for v in at.values())}
     for c in numbers:
         root = math.isqrt(c)
         values |= {c - 1, c, c + 1, root, root + 1, *(d for k in range(1, min(root, MOST_DIVISOR) + 1) if c % k == 0 for d in (k, c // k))}
     few = sorted(v for v in values if v >= 1)[:math.ceil(MOST_TRIED ** (1 / len(names)))]
-    of = {x.name: dtype_of(x.type) for x in walk(cond) if isinstance(x, n.Var)}
-    out: list[Sizes] = []
-    for some in product(few, repeat=len(names)):
-        at = dict(zip(names, some, strict=True))
-        found = substitute(cond, {name: build.const(value, of[name]) for name, value in at.items()})
-        if isinstance(found, n.Const) and found.value is True:
-            out.append(at)
+    pool = [dict(zip(names, some, strict=True)) for some in product(few, repeat=len(names))]
+    out = [at for at, held in zip(pool, holding(program, pool, [cond]), strict=True) if held]
     return sorted(out, key=lambda at: math.prod(at.values()))[:MOST_SOLVED]
 
 
-__all__ = ["with_ways"]
+__all__ = ["sizes_for", "with_ways"]

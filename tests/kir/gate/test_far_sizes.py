@@ -1,0 +1,154 @@
+"""Programs that do their work up to a size alone, and rows whose mean is large against their spread: refused, though few tests reach there, beside programs
+that look like them and are right."""
+from __future__ import annotations
+
+import pytest
+
+from kir.gate import gate_cpu
+from kir.gate.cases import relative_tests
+from kir.gate.claims import unshown
+from kir.gate.goals import predicted
+from kir.gate.inputs.offsets import centered, offsets
+from kir.gate.shapes import LONGEST, constants, of_programs, solved
+from kir.ir.nodes import Program
+from kir.ir.parser import parse_program
+
+ROWS = """kir 1
+program rows
+  size M: i32
+  size N: i32
+  in X: f32[M, N]
+  out Y: f32[M, N]
+kernel main grid (i: M) threads 1
+"""
+EACH = """  for j in 0..N
+    Y[i, j] = X[i, j] * 2.0
+"""
+SUM = """kir 1
+program p
+  size K: i32
+  in X: f32[K]
+  out Y: f32[1]
+  fact K >= 1
+kernel main grid (g: 1) threads 1
+  register s: f32 = 0.0
+  for j in 0..K
+    s = s + X[j]
+  Y[0] = {}
+"""
+
+
+def _within(cond: str) -> str:
+    return ROWS + f"  if {cond}\n" + EACH.replace("  for", "    for").replace("    Y", "      Y")
+
+
+def _said(text: str, against: str) -> str:
+    verdict = gate_cpu(parse_program(text, "p.kir"), None, "kir", [], against=parse_program(against, "q.kir"))
+    return "" if verdict.accepted else verdict.reason
+
+
+# ------------------------------------------------------------------------------------------------------------------- far sizes
+CAPPED = {
+    "a product of sizes": _within("M * N <= 50000000"),
+    "bits of a size": _within("(M >> 21) == 0"),
+    "a size as a float": _within("cast(M, f32) < 6000000.0"),
+    "wider than a size": _within("cast(M, i64) * cast(N, i64) < 4294967296:i64"),
+    "a grid": (ROWS + EACH).replace("(i: M)", "(i: min(M, 5000000))"),
+    "a grid of fours": ROWS.replace("(i: M)", "(b: min(ceildiv(M, 4), 1400000))") + "  for q in 0..4\n    let i = b * 4 + q\n    if i < M\n"
+                       + EACH.replace("  for", "      for").replace("    Y", "        Y"),
+    "a loop": (ROWS + EACH).replace("0..N", "0..min(N, 6000000)"),
+    "rounds of CTAs": ROWS.replace("(i: M)", "(b: min(M, 64))") + "  for i in b..min(M, 5000000) step 64\n"
+                      + EACH.replace("  for", "    for").replace("    Y", "      Y"),
+    "one size": (ROWS + EACH).replace("0..N", "0..N - select(N == 5999999, 1, 0)")}
+
+
+@pytest.mark.parametrize("name", CAPPED)
+def test_work_that_ends_at_a_size_is_refused_where_no_test_gets_there(name: str) -> None:
+    assert _said(CAPPED[name], ROWS + EACH).startswith(("KIR-G134", "KIR-G146"))
+
+
+def test_the_rest_of_a_division_is_a_size_to_try_however_it_is_written() -> None:
+    for rest in ("N & 65535", "N & 196607", "N - (N >> 16 << 16)", "N % 65536"):
+        assert 65536 in constants((parse_program((ROWS + EACH).replace("0..N", f"0..({rest})")),))
+    assert _said((ROWS + EACH).replace("0..N", "0..(N - (N >> 10 << 10))"), ROWS + EACH)
+
+
+STRIDED = """kir 1
+program e
+  size N: i32
+  in X: f32[N]
+  out Y: f32[N]
+kernel main grid (b: min(ceildiv(N, 256), {most})) threads 256
+  for t in 0..256 parallel thread
+    for i in b * 256 + t..N step {step}
+      Y[i] = X[i] * 2.0
+"""
+EACH_ALONE = "kir 1\nprogram e\n  size N: i32\n  in X: f32[N]\n  out Y: f32[N]\nkernel main grid (i: N) threads 1\n  Y[i] = X[i] * 2.0\n"
+
+
+@pytest.mark.parametrize(("step", "right"), [("min(ceildiv(N, 256), 65536) * 256", True), ("65536 * 256 + 256", False)])
+def test_a_grid_that_is_cut_off_is_right_where_its_ctas_go_on(step: str, right: bool) -> None:
+    said = _said(STRIDED.format(most=65536, step=step), EACH_ALONE)
+    assert (said == "") == right and (right or said.startswith("KIR-G134: no test has a grid along 'b'"))
+
+
+@pytest.mark.parametrize(("given", "refused"), [("select(K < 1000000, s, 0.0)", True), ("select(K < 1000000, s, s + 0.0)", False)])
+@pytest.mark.parametrize("whole", [True, False])
+def test_where_tests_were_left_out_a_way_is_tried_or_taken_by_force(given: str, refused: bool, whole: bool) -> None:
+    program, against = (parse_program(SUM.format(x)) for x in (given, "s"))
+    assert ("KIR-G134" in {d.id for d in unshown(program, against, relative_tests(program, against).cases, {}, whole)}) == refused
+
+
+def test_sizes_at_which_what_it_is_compared_with_does_not_end_are_not_run() -> None:
+    """The program does nothing there, and takes no time; a kernel of 128 threads a row has 250 million of them."""
+    lanes = ROWS.replace("threads 1", "threads 128") + "  for t in 0..128 parallel thread\n    for j in t..N step 128\n      let x = X[i, j]\n" \
+        "      Y[i, j] = x * x * x + x * x + x + 1.0\n"
+    against = parse_program(lanes)
+    program = parse_program(lanes.replace("  for t", "  if M <= 2000000\n   for t").replace("    for j", "     for j").replace("      ", "       "))
+    plan = solved(program, of_programs(program, against), (against,))
+    assert plan is not None and all(float(predicted(p, [at]).most[0]) <= LONGEST for at in (*plan.shapes, *plan.far, *plan.edges) for p in (program, against))
+
+
+# -------------------------------------------------------------------------------------------------------------- far from zero
+NORM = """kir 1
+program norm
+  size M: i32
+  size N: i32
+  in X: {t}[M, N]
+  out Y: {t}[M, N]
+kernel main grid (row: M) threads 1
+  register total: f32 = 0.0
+  register squares: f32 = 0.0
+  for j in 0..N
+    total = total + cast(X[row, j], f32){more}
+  let mean = total / cast(N, f32)
+{second}  let r = rsqrt({spread} + 1e-5)
+  for j2 in 0..N
+    Y[row, j2] = cast((cast(X[row, j2], f32) - mean) * r, {t})
+"""
+
+
+def _norm(dtype: str, passes: int, first: str = "N") -> Program:
+    square = "    squares = squares + {x} * {x}\n"
+    text = NORM.format(t=dtype, more="\n" + square.format(x="cast(X[row, j], f32)").rstrip() if passes == 1 else "",
+                       second="" if passes == 1 else "  for j1 in 0..N\n" + square.format(x="(cast(X[row, j1], f32) - mean)"),
+                       spread="squares / cast(N, f32)" + (" - mean * mean" if passes == 1 else ""))
+    text = text.replace("in 0..N\n    total", f"in 0..{first}\n    total")
+    return parse_program(text.replace("cast(X[row, j], f32)", "X[row, j]").replace("cast(X[row, j1], f32)", "X[row, j1]").replace(
+        "cast(X[row, j2], f32)", "X[row, j2]").replace("* r, f32)", "* r)").replace("= cast(((", "= ((").replace("cast((X", "((X") if dtype == "f32" else text)
+
+
+@pytest.mark.parametrize(("dtype", "program", "against", "right"), [
+    ("f16", 1, 2, False), ("f32", 1, 2, False), ("bf16", 1, 2, True), ("f16", 2, 1, True), ("f16", 1, 1, True), ("f32", 2, 2, True)])
+def test_one_pass_beside_two_is_refused_where_the_dtype_tells_them_apart(dtype: str, program: int, against: int, right: bool) -> None:
+    """A bf16 that is 64 times its spread from zero is the farthest that has a spread, and f32 takes E[x^2] - mean^2 well enough there."""
+    verdict = gate_cpu(_norm(dtype, program), None, "kir", [], against=_norm(dtype, against))
+    assert verdict.accepted == right, verdict.reason
+
+
+def test_rows_far_from_zero_are_for_what_takes_a_sum_from_what_it_added() -> None:
+    assert centered(_norm("f16", 1)) == centered(_norm("f16", 2)) == {"X"}
+    assert offsets(_norm("f16", 2), _norm("f16", 1))[0] == "offset X=512.0" and offsets(_norm("bf16", 2))[0] == "offset X=64.0"
+    softmax = ROWS + "  register top: f32 = -inf\n  for k in 0..N\n    top = max(top, X[i, k])\n  register s: f32 = 0.0\n  for q in 0..N\n" \
+        "    s = s + exp(X[i, q] - top)\n  for j in 0..N\n    Y[i, j] = exp(X[i, j] - top) / s\n"
+    assert not offsets(parse_program(softmax), parse_program(ROWS + EACH))
