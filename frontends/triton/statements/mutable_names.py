@@ -51,7 +51,7 @@ def store_cell(r: State, name: str, cell: Value, value: Value) -> Value:
             if isinstance(value, Choice):
                 made = joins.over(r, (value,), lambda v: v)
                 if isinstance(made, Choice):
-                    raise NotUnderstood(f"'{name}' is of several kinds in a loop")
+                    return _by_arms(r, name, cell, made)
                 value = made
             return store_number(r, name, cell, value)
         case Pointer() if isinstance(value, Pointer) and value.base == cell.base:
@@ -101,6 +101,22 @@ def store_cell(r: State, name: str, cell: Value, value: Value) -> Value:
                 return cell
             r.retyped[name] = value
             raise Retyped()
+
+
+def _by_arms(r: State, name: str, cell: Run, value: Choice) -> Value:
+    """Store tiles whose extents a static condition chooses, each under its own."""
+    if not value.static:
+        raise NotUnderstood(f"'{name}' is of several kinds in a loop")
+    blocks = []
+    for arm, outcome in ((value.a, True), (value.b, False)):
+        with r.paths.under(value.cond, outcome), r.out.capture() as block_:
+            if isinstance(arm, Choice):
+                store_cell(r, name, cell, arm)
+            else:
+                store_number(r, name, cell, arm)
+        blocks.append(block_)
+    joins.emit_if(r, value.cond, *blocks, static=True)
+    return cell
 
 
 class Retyped(NotUnderstood):

@@ -28,6 +28,7 @@ from ..values.values import (
     describe,
     is_known,
     is_number,
+    unfit,
 )
 
 DUNDER: Mapping[str, str] = {
@@ -164,7 +165,7 @@ def attribute_of(v: Value, name: str) -> Value:
             return Method(v, name)
         case _, _ if name in METHODS or name in DUNDER:
             return Method(v, name)
-    raise NotUnderstood(f"attribute '{name}' of {describe(v)}")
+    raise unfit(f"attribute '{name}' of {describe(v)}", v)
 
 
 def _dim_value(d: Dim) -> Value:
@@ -272,7 +273,7 @@ def each(v: Value, fn: object) -> Value:
         return Pointer(v.base, tuple(fn(t) if len(shape_of(t.type)) == rank else t for t in v.terms))
     if is_number(v):
         return v
-    raise NotUnderstood(f"a shape operation on {describe(v)}")
+    raise unfit(f"a shape operation on {describe(v)}", v)
 
 
 def subscript(v: Value, index: tuple[Value, ...]) -> Value:
@@ -305,13 +306,13 @@ def subscript(v: Value, index: tuple[Value, ...]) -> Value:
             return e
 
         return each(v, grow)
-    raise NotUnderstood(f"a subscript of {describe(v)}")
+    raise unfit(f"a subscript of {describe(v)}", v)
 
 
 def transposed(v: Value, order: tuple[int, ...] | None) -> Value:
     """Axes permuted; without an order the last two exchanged."""
     if not isinstance(v, Run):
-        raise NotUnderstood(f"the transpose of {describe(v)}")
+        raise unfit(f"the transpose of {describe(v)}", v)
     rank = len(v.shape)
     if order is None:
         if rank < 2:
