@@ -21,6 +21,7 @@ from typing import Any
 
 from benchmarks.packages.bound import prepared as prepare
 from benchmarks.packages.bound.alone import function
+from benchmarks.packages.bound.interpreter import mend_interpreter
 from benchmarks.packages.bound.listed import ROOT, listing
 from kir.base.diagnostic import KirError
 
@@ -81,39 +82,6 @@ def carried(path: Path, kernel: str, ready: Row, given: Mapping[str, Any]) -> No
     tensors = {k: v for k, v in given.items() if hasattr(v, "clone")}
     values = {k: v for k, v in given.items() if k not in tensors and k not in ready["constexprs"]}
     carry_out(frontend("triton").parse(path, kernel), Launch(str(path), kernel, tuple(ready["grid"]), tensors, values, metas, ready["options"]))
-
-
-def mend_interpreter() -> None:
-    """Triton's interpreter as the compiler is: a float that is passed is a tensor of float32, a tensor of one element an index, and conversions between
-    floats round to the nearest even (its own carry nothing into the exponent, and cut what becomes bfloat16), to eight bits no further than the largest."""
-    import ml_dtypes
-    import numpy as np
-    import triton.language as tl
-    import triton.runtime.interpreter as its
-    from triton.backends import backends
-
-    for backend in backends.values():
-        backend.driver.is_active = staticmethod(lambda own=backend.driver: own.__module__.endswith("nvidia.driver"))  # packages ask before they use Triton
-    plain, patched, convert = its._implicit_cvt, its._patch_lang_tensor, its._convert_float
-    kept: dict[str, Any] = {"fp64": np.float64, "fp32": np.float32, "fp16": np.float16, "bf16": ml_dtypes.bfloat16, "fp8e4nv": ml_dtypes.float8_e4m3fn,
-                            "fp8e5": ml_dtypes.float8_e5m2}
-
-    def converted(arg: Any) -> Any:
-        return tl.tensor(its.TensorHandle(np.array([arg], np.float32), tl.float32), tl.float32) if isinstance(arg, float) else plain(arg)
-
-    def patch(tensor: Any, scope: Any) -> None:
-        patched(tensor, scope)
-        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
-
-    def rounded(data: Any, before: Any, after: Any, mode: Any) -> Any:
-        if str(before) not in kept or str(after) not in kept or "RTZ" in str(mode):
-            return convert(data, before, after, mode)
-        values = np.ascontiguousarray(data).view(kept[str(before)]).astype(np.float64)
-        if str(after).startswith("fp8"):
-            most = float(ml_dtypes.finfo(kept[str(after)]).max)
-            values = np.clip(values, -most, most)
-        return values.astype(kept[str(after)]).view(getattr(np, f"uint{after.primitive_bitwidth}"))
-    its._implicit_cvt, its._patch_lang_tensor, its._convert_float = converted, patch, rounded
 
 
 def arguments(fn: Any, ready: Row) -> Row:
