@@ -174,7 +174,7 @@ def _dim_value(d: Dim) -> Value:
 
 def _width(dtype: DType, name: str) -> Value:
     if name == "fp_mantissa_width":
-        widths = {"f16": 10, "bf16": 7, "f32": 23, "f64": 53, "f8e4m3": 3, "f8e5m2": 2}
+        widths = {"f16": 10, "bf16": 7, "f32": 23, "f64": 53, "f8e4m3": 3, "f8e4m3fnuz": 3, "f8e5m2": 2}
         if dtype.name in widths:
             return widths[dtype.name]
         raise NotUnderstood("the mantissa width of a dtype that the binding decides")
@@ -202,6 +202,7 @@ def dtype_question(dtype: DType, name: str) -> Value:
         "standard_floating": "standard",
         "fp8e4nv": "f8e4m3",
         "fp8e5": "f8e5m2",
+        "fp8e4b8": "f8e4m3fnuz",
     }
     kinds |= {f"int{k}": f"i{k}" for k in (8, 16, 32, 64)} | {f"uint{k}": f"u{k}" for k in (8, 16, 32, 64)}
     if word not in kinds:
