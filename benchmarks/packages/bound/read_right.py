@@ -28,9 +28,9 @@ from kir.base.diagnostic import KirError
 Row = dict[str, Any]
 SIZES = (64, 32, 48, 16, 20, 8, 3, 128)
 """Where sizes begin."""
-MOST = 1 << 14
-"""Elements of the largest tensor."""
-PROGRAMS = 600
+MOST = (1 << 14, 1 << 18)
+"""Elements of the largest tensor, and where none is so small."""
+PROGRAMS = 1100
 """Of the largest grid: Triton's interpreter runs them one after another."""
 SECONDS = 60
 """What one kernel may take."""
@@ -46,11 +46,16 @@ def compared(place: str, home: str = "") -> Row:
     """`state`: `equal`, `differs`, `idle` (it leaves its memory as it was), `unbound` (no launch is found or it is not read), `unfit` (Triton's
     interpreter does not run it), `refused` (KIR's does not), with `reason`."""
     path, kernel = Path(place.partition("::")[0]), place.partition("::")[2]
-    prepare.SIZES, prepare.MOST = SIZES, MOST
-    try:
-        ready = prepare.launch(place)
-    except (KirError, LookupError, ValueError) as bad:
-        return {"state": "unbound", "reason": prepare.why(bad)}
+    prepare.SIZES = SIZES
+    ready: Row = {}
+    why = ""
+    for prepare.MOST in MOST:
+        try:
+            ready = ready or prepare.launch(place)
+        except (KirError, LookupError, ValueError) as bad:
+            why = prepare.why(bad)
+    if not ready:
+        return {"state": "unbound", "reason": why}
     out = {k: ready[k] for k in ("sizes", "grid")}
     programs = 1
     for extent in ready["grid"]:
