@@ -122,7 +122,7 @@ def _by_arms(r: State, name: str, cell: Run, value: Choice) -> Value:
             else:
                 store_number(r, name, cell, arm)
         blocks.append(block_)
-    joins.emit_if(r, value.cond, *blocks, static=True)
+    joins.emit_if(r, value.cond, blocks[0], blocks[1], static=True)
     return cell
 
 

@@ -354,24 +354,12 @@ class Reading:
         args = [a.value for a in call.args if a.keyword is None and not a.star]
         if isinstance(call.func, cst.Name) and call.func.value in self.params:
             self.facts.functions.add(call.func.value)
-        if (
-            isinstance(call.func, cst.Attribute)
-            and isinstance(call.func.value, cst.Name)
-            and call.func.attr.value in ("load", "store", "atomic_add", "gather", "scatter")
-            and call.func.value.value in self.params
-            and args
-            and isinstance(args[0], (cst.List, cst.Tuple))
-        ):
+        if (isinstance(call.func, cst.Attribute) and isinstance(call.func.value, cst.Name) and call.func.value.value in self.params and args
+                and call.func.attr.value in ("load", "store", "atomic_add", "gather", "scatter") and isinstance(args[0], (cst.List, cst.Tuple))):
             self.facts.descriptors.setdefault(call.func.value.value, len(args[0].elements))
             self.integer(args[0])
-        if (
-            isinstance(call.func, cst.Attribute)
-            and call.func.attr.value in ("to", "cast")
-            and fn != "cast"
-            and args
-            and isinstance(args[0], cst.Name)
-            and args[0].value in self.params
-        ):
+        if (isinstance(call.func, cst.Attribute) and call.func.attr.value in ("to", "cast") and fn != "cast"
+                and args and isinstance(args[0], cst.Name) and args[0].value in self.params):
             self.facts.dtypes.add(args[0].value)
         if fn is None and isinstance(call.func, cst.Attribute) and call.func.attr.value in ("reshape", "view", "broadcast_to"):
             for e in args:

@@ -12,7 +12,7 @@ from kir.ir.types import BOOL, F32, F64, I32, I64, U32, U64, DType, TileType, br
 
 from ..._python.python_operators import BINARY, COMPARE
 from .emitter import as_dim, as_expr
-from .values import Dim, Known, NotUnderstood, Pointer, Run, Shape, Static, TypeOf, Value, describe, is_known, is_number, unfit
+from .values import Builtin, Dim, Known, NotUnderstood, Pointer, Run, Shape, Static, TypeOf, Value, describe, is_known, is_number, unfit
 
 ARITHMETIC = {
     "Add": "add",
@@ -325,7 +325,8 @@ def _compared(a: Value, b: Value) -> tuple[n.Expr, n.Expr]:
 def _same_dtype(op: str, a: Value, b: Value) -> Value:
     a, b = (TypeOf(variable(x.expr.name)) if isinstance(x, Static) and isinstance(x.expr, n.Var) else x for x in (a, b))
     if not (isinstance(a, TypeOf) and isinstance(b, TypeOf)) or op not in ("eq", "ne"):
-        if op in ("eq", "ne") and (is_known(a) or is_known(b)):
+        other = any(isinstance(x, Builtin) and x.name.startswith("triton.language.float8") for x in (a, b))  # one that no argument has
+        if op in ("eq", "ne") and (is_known(a) or is_known(b) or other):
             return op == "ne"
         raise unfit(f"'{op}' of {describe(a)} and {describe(b)}", a, b)
     if a == b or not (a.dtype.is_symbolic or b.dtype.is_symbolic):
