@@ -24,6 +24,8 @@ from benchmarks.packages.bound.alone import function
 from benchmarks.packages.bound.interpreter import mend_interpreter
 from benchmarks.packages.bound.listed import ROOT, listing
 from kir.base.diagnostic import KirError
+from kir.ir import nodes as n
+from kir.ir.visit import statements
 
 Row = dict[str, Any]
 SIZES = (64, 32, 48, 16, 20, 8, 3, 128)
@@ -71,14 +73,15 @@ def compared(place: str, home: str = "") -> Row:
         return {**out, "state": "unfit", "reason": f"{type(bad).__name__}: {bad}".replace("\n", " ")[-200:]}
     second = {k: v.clone() if hasattr(v, "clone") else v for k, v in given.items()}
     try:
-        carried(path, kernel, ready, second)
+        coarse = carried(path, kernel, ready, second)
     except Exception as bad:
         return {**out, "state": "refused", "reason": f"{type(bad).__name__}: {bad}".replace("\n", " ")[:300]}
-    return {**out, **_verdict(given, first, second)}
+    return {**out, **_verdict(given, first, second, coarse)}
 
 
-def carried(path: Path, kernel: str, ready: Row, given: Mapping[str, Any]) -> None:
-    """The program that is read of a kernel, carried out on CPU tensors. Raises KirError."""
+def carried(path: Path, kernel: str, ready: Row, given: Mapping[str, Any]) -> bool:
+    """The program that is read of a kernel, carried out on CPU tensors; whether it multiplies with tf32's mantissas, which Triton's interpreter does not.
+    Raises KirError."""
     from kir.learning.corpus.interpreted import carry_out
     from kir.learning.corpus.launch import Launch
     from kir.surface import frontend
@@ -86,7 +89,9 @@ def carried(path: Path, kernel: str, ready: Row, given: Mapping[str, Any]) -> No
     metas = {k: (v["dtype"] if "dtype" in v else v.get("value")) for k, v in ready["arguments"].items() if k in ready["constexprs"]}
     tensors = {k: v for k, v in given.items() if hasattr(v, "clone")}
     values = {k: v for k, v in given.items() if k not in tensors and k not in ready["constexprs"]}
-    carry_out(frontend("triton").parse(path, kernel), Launch(str(path), kernel, tuple(ready["grid"]), tensors, values, metas, ready["options"]))
+    program = frontend("triton").parse(path, kernel)
+    carry_out(program, Launch(str(path), kernel, tuple(ready["grid"]), tensors, values, metas, ready["options"]))
+    return any(isinstance(s, n.Mma) and s.precision != "ieee" for k in program.kernels for s in statements(k.body))
 
 
 def arguments(fn: Any, ready: Row) -> Row:
@@ -127,13 +132,14 @@ def _inside(values: Any) -> Any:
     return room[ROOM : ROOM + values.numel()]
 
 
-def _verdict(given: Mapping[str, Any], first: Mapping[str, Any], second: Mapping[str, Any]) -> Row:
-    """What the two left: the worst tensor says."""
+def _verdict(given: Mapping[str, Any], first: Mapping[str, Any], second: Mapping[str, Any], coarse: bool = False) -> Row:
+    """What the two left: the worst tensor says. Sums of `coarse` products may differ as those of half-precision values do."""
     import torch
 
     from kir.learning.corpus.launch import dtype_of
 
     changed, worst = False, ""
+    most = {**WITHIN, "f32": WITHIN["f16"]} if coarse else WITHIN
     for name, before in given.items():
         if not isinstance(before, torch.Tensor):
             continue
@@ -142,9 +148,9 @@ def _verdict(given: Mapping[str, Any], first: Mapping[str, Any], second: Mapping
         odd = torch.isfinite(a) != torch.isfinite(b) if before.is_floating_point() else torch.zeros_like(a, dtype=torch.bool)
         off = torch.nan_to_num(a - b, nan=0.0, posinf=0.0, neginf=0.0).abs() if before.is_floating_point() else (a - b).abs()
         scale = float(torch.nan_to_num(a, nan=0.0, posinf=0.0, neginf=0.0).abs().max()) if before.is_floating_point() else 0.0
-        if bool(odd.any()) or float(off.max()) > WITHIN.get(dtype_of(before), 0.0) * max(scale, 1.0):
+        if bool(odd.any()) or float(off.max()) > most.get(dtype_of(before), 0.0) * max(scale, 1.0):
             at = int(torch.nonzero(odd)[0]) if bool(odd.any()) else int(off.argmax())
-            count = int((odd | (off > WITHIN.get(dtype_of(before), 0.0) * max(scale, 1.0))).sum())
+            count = int((odd | (off > most.get(dtype_of(before), 0.0) * max(scale, 1.0))).sum())
             worst = worst or f"{name}[{at}]: {float(a[at]):.6g} there, {float(b[at]):.6g} here, {count} of {a.numel()} ({dtype_of(before)})"
     return {"state": "differs" if worst else "equal" if changed else "idle", "reason": worst}
 
