@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 
 from kir.base.dataclass import dataclass
+from kir.surface.launches.values import Value
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,28 @@ class Kernel:
     name: str
     grid: object = None
     given: Mapping[str, object] | None = None
+
+
+class Names(dict[str, Value]):
+    """The names of a module. What it imports is looked up when a name is asked for: most of a large package nobody asks for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.later: dict[str, Callable[[], Value]] = {}
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or name in self.later
+
+    def __missing__(self, name: str) -> Value:
+        self[name] = found = self.later.pop(name)()
+        return found
+
+    def __setitem__(self, name: str, value: Value) -> None:
+        self.later.pop(name, None)
+        super().__setitem__(name, value)
+
+    def get(self, name: str, default: Value = None) -> Value:
+        return self[name] if name in self else default  # noqa: SIM401  # this is that method
 
 
 def module_files(at: Path, module: str, level: int) -> Iterator[Path]:

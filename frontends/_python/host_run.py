@@ -8,32 +8,20 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32
 from kir.surface.launches.record import HostLaunch
-from kir.surface.launches.values import (
-    Array,
-    Bits,
-    Dtype,
-    Either,
-    Known,
-    Unknown,
-    Value,
-    decided,
-    is_condition,
-    number_chosen,
-    opposite,
-    taken_for,
-)
+from kir.surface.launches.values import Array, Bits, Dtype, Either, Known, Unknown, Value, decided, is_condition, number_chosen, opposite, taken_for
 
 from .host_operators import binary, is_power_of_two
 from .host_parts import Called as Called
 from .host_parts import HostFile as HostFile
 from .host_parts import Kernel as Kernel
-from .host_parts import asked_for, chooses, defaults, entry_name, is_main, launched_below, leaves, module_files, optional, parameters
+from .host_parts import Names, asked_for, chooses, defaults, entry_name, is_main, launched_below, leaves, module_files, optional, parameters
 from .host_values import (
     RANK,
     External,
@@ -89,15 +77,14 @@ class Follower:
         self.known = Known()
         self.launches: list[HostLaunch] = []
         self.depth = self.followed = 0
-        self.modules: dict[str, dict[str, Value]] = {}
+        self.modules: dict[str, Names] = {}
 
     # ------------------------------------------------------------------------------------------------------------------ entries
-    def module(self, file: HostFile) -> dict[str, Value]:
+    def module(self, file: HostFile) -> Names:
         """The names of a file: what its first level assigns and imports, without what only a main program does."""
         key = str(file.path)
         if key not in self.modules:
-            scope: dict[str, Value] = {}
-            self.modules[key] = scope
+            scope = self.modules[key] = Names()
             for s in file.tree.body:
                 if isinstance(s, (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.FunctionDef, ast.ClassDef, ast.Try)) or (
                         isinstance(s, ast.If) and not is_main(s.test)):
@@ -116,7 +103,8 @@ class Follower:
     def entry(self, file: HostFile, f: ast.FunctionDef) -> dict[str, Value]:
         """A function called by whom nobody sees: its arguments are what they turn out to be; those that a test is given by a mark, as there. The backward of
         an autograd function finds what its forward keeps. What it keeps itself in its first argument."""
-        scope, own = self.module(file), next((name for name, g in file.functions.items() if g is f), "")
+        scope: dict[str, Value] = self.module(file)
+        own = next((name for name, g in file.functions.items() if g is f), "")
         forward = file.functions.get(f"{own.removesuffix('.backward')}.forward") if own.endswith(".backward") else None
         if forward is not None:
             held, names = self.entry(file, forward), [next(iter(parameters(g)), None) for g in (forward, f)]
@@ -307,7 +295,7 @@ class Follower:
                 self.known.fact(test)
 
     def _launching(self, file: HostFile, body: Sequence[ast.stmt]) -> bool:
-        held = self.modules.get(str(file.path), {})
+        held: Mapping[str, Value] = self.modules.get(str(file.path), {})
         for s in body:
             for x in ast.walk(s):
                 if isinstance(x, ast.Name) and x.id in file.kernels:
@@ -322,14 +310,25 @@ class Follower:
             own = self._source(file, s, alias.name) if isinstance(s, ast.ImportFrom) else self.files.get(alias.name)
             name = alias.asname or alias.name.partition(".")[0]
             if isinstance(s, ast.ImportFrom) and own is not None and own.path != file.path:
-                for each in ([alias.name] if alias.name != "*" else [*self.module(own)]):
-                    scope[alias.asname or each] = self.module(own).get(each, external(dotted))
+                for each in ([alias.name] if alias.name != "*" else [*self.module(own), *self.module(own).later]):
+                    taken = partial(self._taken, own, each, external(dotted))
+                    if isinstance(scope, Names):
+                        scope.later[alias.asname or each] = taken
+                    else:
+                        scope[alias.asname or each] = taken()
             elif isinstance(s, ast.ImportFrom) and alias.name in self.files:
                 scope[name] = self.files[alias.name]
             elif own is not None and isinstance(s, ast.Import):
                 scope[name] = own
             else:
                 scope[name] = external(dotted if alias.asname or isinstance(s, ast.ImportFrom) else name)
+
+    def _taken(self, own: HostFile, name: str, otherwise: Value) -> Value:
+        """A name of another file, whose first level is run as by itself."""
+        before, self.depth = self.depth, 0
+        found = self.module(own).get(name, otherwise)
+        self.depth = before
+        return found
 
     def _source(self, file: HostFile, s: ast.ImportFrom, name: str, deep: int = 0) -> HostFile | None:
         """The file that a name is imported from: by its dotted path, through packages that only pass it on, else a file of the folder so called."""
@@ -352,7 +351,7 @@ class Follower:
             case ast.Name(id=name):
                 if name in scope:
                     return scope[name]
-                held = self.modules.get(str(file.path), {})
+                held: Mapping[str, Value] = self.modules.get(str(file.path), {})
                 return held[name] if name in held else External(name)
             case ast.Attribute(value=owner, attr=attr):
                 return self._attribute(file, e, self.value(file, owner, scope), attr, scope)

@@ -97,8 +97,7 @@ class TritonFrontend:
 
     def parse(self, source: Path, kernel: str) -> Program:
         """The generic program of one kernel. Raises KirError KIR-F001 to KIR-F003."""
-        module, node = self.find(source, kernel)
-        return read_kernel(self._project, module, node)
+        return self._read(*self.find(source, kernel), ())
 
     def instantiate(self, source: Path, kernel: str, binding: Binding | None) -> Program:
         """`parse`; where that leaves something opaque, with the values of a binding's metas, if more is understood so: sizes of tiles that only they
@@ -128,7 +127,12 @@ class TritonFrontend:
         if key not in self._lately or self._lately[key][0] is not node:
             if len(self._lately) > MOST_KEPT:
                 self._lately.clear()
-            self._lately[key] = node, read_kernel(self._project, module, node, dict(given))
+            made = read_kernel(self._project, module, node, dict(given))
+            if unread := _opaque(made):  # alone it may not show what it is given
+                others = [f for f in module.functions if is_jit(f, module)]
+                again = read_kernel(self._project, module, node, dict(given), others)
+                made = again if _opaque(again) < unread else made
+            self._lately[key] = node, made
         return self._lately[key][1]
 
     def outline(self, source: Path, kernel: str) -> Outline:
@@ -144,7 +148,7 @@ class TritonFrontend:
     def skeleton(self, source: Path, kernel: str) -> Binding:
         """A binding with what the source says, and "?" where a person must decide. Raises KirError KIR-F001 to KIR-F003."""
         module, node = self.find(source, kernel)
-        return skeleton(self._project, module, node, read_kernel(self._project, module, node))
+        return skeleton(self._project, module, node, self._read(module, node, ()))
 
     def launches(self, source: Path, kernel: str) -> list[Found]:
         """What each launch of a kernel that the Python around it shows says of it. Raises KirError KIR-F001 to KIR-F003."""

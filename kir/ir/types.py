@@ -73,13 +73,13 @@ BOOL = DType("bool", "bool", 1)
 I4, I8, I16, I32, I64 = (DType(f"i{n}", "int", n) for n in (4, 8, 16, 32, 64))
 U4, U8, U16, U32, U64 = (DType(f"u{n}", "uint", n) for n in (4, 8, 16, 32, 64))
 F16, BF16, F32, F64 = DType("f16", "float", 16), DType("bf16", "float", 16), DType("f32", "float", 32), DType("f64", "float", 64)
-F8E4M3, F8E5M2, E8M0, F4E2M1 = (
-    DType("f8e4m3", "float", 8), DType("f8e5m2", "float", 8), DType("e8m0", "float", 8), DType("f4e2m1", "float", 4))
+F8E4M3, F8E5M2, F8E4M3FNUZ, E8M0, F4E2M1 = (DType("f8e4m3", "float", 8), DType("f8e5m2", "float", 8), DType("f8e4m3fnuz", "float", 8),
+                                            DType("e8m0", "float", 8), DType("f4e2m1", "float", 4))
 FP8 = frozenset({F8E4M3, F8E5M2})
 MBARRIER, TENSORMAP = DType("mbarrier", "token", 64), DType("tensormap", "token", 1024)
 
 DTYPES: dict[str, DType] = {d.name: d for d in (
-    BOOL, I4, I8, I16, I32, I64, U4, U8, U16, U32, U64, F16, BF16, F32, F64, F8E4M3, F8E5M2, E8M0, F4E2M1, MBARRIER, TENSORMAP)}
+    BOOL, I4, I8, I16, I32, I64, U4, U8, U16, U32, U64, F16, BF16, F32, F64, F8E4M3, F8E5M2, F8E4M3FNUZ, E8M0, F4E2M1, MBARRIER, TENSORMAP)}
 
 
 def symbolic(name: str) -> DType:
@@ -97,7 +97,7 @@ def variable(name: str) -> DType:
     return symbolic(mention(name))
 
 
-_FLOAT_RANK = {"f4e2m1": 0, "e8m0": 0, "f8e5m2": 1, "f8e4m3": 1, "bf16": 3, "f16": 3, "f32": 4, "f64": 5}
+_FLOAT_RANK = {"f4e2m1": 0, "e8m0": 0, "f8e5m2": 1, "f8e4m3": 1, "f8e4m3fnuz": 1, "bf16": 3, "f16": 3, "f32": 4, "f64": 5}
 
 
 def promote(a: DType, b: DType) -> DType:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.packages.bound.alone import Source
 from benchmarks.packages.bound.listed import kernels_of
 from benchmarks.packages.bound.page import page
 from benchmarks.packages.bound.prepared import bound, numbers
@@ -79,3 +80,17 @@ def test_a_read_kernel_is_right_where_all_that_it_leaves_is() -> None:
     assert "x[1]: 2 there, 1 here" in _verdict(before, left, {**before, "x": torch.tensor([0.0, 1.0, float("inf"), 3.0])})["reason"]
     assert _verdict(before, left, {**before, "x": torch.tensor([0.0, 2.0, 2.0, 3.0])})["state"] == "differs"  # what is infinite there is not here
     assert "n[0]: 0 there, 1 here" in _verdict(before, left, {**left, "n": torch.tensor([1, 1, 2, 3])})["reason"]
+
+
+def test_names_of_a_file_are_made_without_its_package(tmp_path: Path) -> None:
+    package = tmp_path / "own"
+    (package / "sub").mkdir(parents=True)
+    (package / "__init__.py").write_text("raise RuntimeError('never imported')\n")
+    (package / "sub" / "__init__.py").write_text("from own.sub.numbers import *\nfrom . import numbers as held\n")
+    (package / "sub" / "numbers.py").write_text("import not_here\nif True:\n    SIX = 6\nelse:\n    SIX = not_here.six()\nOTHER = not_here.other\n")
+    (package / "ops.py").write_text("from .sub import SIX, held\nimport own.sub.numbers as n\nTWELVE = SIX + held.SIX\n\n"
+                                    "def add(x, by=n.SIX):\n    return x + by + TWELVE\n\nBROKEN = 1 / 0\n")
+    made = Source(package / "ops.py", str(tmp_path))
+    assert made.get("add")(1) == 19 and made.get("nothing") is None and made.read_by("add") == {"x", "by", "TWELVE", "n"}
+    with pytest.raises(ZeroDivisionError):
+        made.get("BROKEN")

@@ -26,7 +26,7 @@ _OF_ONE: Mapping[str, str] = {
 QUESTIONS: Mapping[str, str] = {
     "float": "is_floating", "integer": "is_int", "int": "is_int_signed", "uint": "is_int_unsigned", "bool": "is_bool", "f16": "is_fp16",
     "bf16": "is_bf16", "f32": "is_fp32", "f64": "is_fp64", "f8": "is_fp8", "standard": "is_standard_floating", "f8e4m3": "is_fp8e4nv",
-    "f8e5m2": "is_fp8e5", **{f"i{k}": f"is_int{k}" for k in (8, 16, 32, 64)}, **{f"u{k}": f"is_uint{k}" for k in (8, 16, 32, 64)},
+    "f8e5m2": "is_fp8e5", "f8e4m3fnuz": "is_fp8e4b8", **{f"i{k}": f"is_int{k}" for k in (8, 16, 32, 64)}, **{f"u{k}": f"is_uint{k}" for k in (8, 16, 32, 64)},
 }
 """Kinds of dtypes, as `dtype_kind` asks for them, by the method of a Triton dtype."""
 _INFIX = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "and": "and", "or": "or", "add": "+", "sub": "-", "mul": "*",

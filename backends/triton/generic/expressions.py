@@ -199,7 +199,7 @@ class GenericExpressions(Expressions):
             case "pow" if self.is_static(e):
                 inner = args[0].x if isinstance(args[0], n.Cast) else args[0]
                 return f"({self.text(inner, ATOM)} ** {self.text(args[1], ATOM)})", ATOM
-            case "log2" if self.is_static(e):
+            case "log2" if self.is_static(e) and not isinstance(args[0], n.Const):
                 inner = args[0].x if isinstance(args[0], n.Cast) else args[0]
                 return f"math.log2({self.text(inner)})", ATOM
             case "gather":

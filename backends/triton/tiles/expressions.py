@@ -32,6 +32,7 @@ _COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": 
 DTYPES: Mapping[str, str] = {
     "bool": "int1", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8", "u16": "uint16", "u32": "uint32",
     "u64": "uint64", "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "f8e4m3": "float8e4nv", "f8e5m2": "float8e5",
+    "f8e4m3fnuz": "float8e4b8",
 }
 """IR dtype to its name in triton.language."""
 _REDUCTIONS = {"sum": "tl.sum", "max": "tl.max", "min": "tl.min", "xor": "tl.xor_sum", "or": "tl.reduce_or", "argmax": "tl.argmax",

@@ -44,12 +44,21 @@ def prepared(place: str) -> Row:
     if not again.text:
         return {"state": "unwritten", "reason": again.reason}
     try:
-        binding, sizes, left = bound(place)
-        grid, given = arguments(binding, sizes, left)
+        return {"state": "ready", "reason": "", "hash": again.digest, "text": again.text, "source": source_hash(path), **launch(place)}
     except (KirError, LookupError, ValueError) as bad:
-        return {"state": "unbound", "reason": str(getattr(bad, "diagnostics", [bad])[0])[:200]}
-    return {"state": "ready", "reason": "", "hash": again.digest, "text": again.text, "source": source_hash(path), "sizes": sizes, "binding": binding.text(),
-            "grid": grid, "options": {k: v for k, v in binding.options.items() if k in OPTIONS}, "arguments": given}
+        return {"state": "unbound", "reason": why(bad)}
+
+
+def launch(place: str) -> Row:
+    """`sizes`, `binding`, `grid`, `options` and `arguments` of a launch as its host code says. Raises as `bound` does."""
+    binding, sizes, left = bound(place)
+    grid, given = arguments(binding, sizes, left)
+    return {"sizes": sizes, "binding": binding.text(), "grid": grid, "options": {k: v for k, v in binding.options.items() if k in OPTIONS}, "arguments": given}
+
+
+def why(bad: Exception) -> str:
+    """A reason in a few words."""
+    return str(getattr(bad, "diagnostics", [bad])[0])[:200]
 
 
 def source_hash(path: Path) -> str:

@@ -8,7 +8,6 @@ is compared. PACKAGE is an installed one, or NAME=FOLDER. One line of JSON a ker
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import signal
@@ -17,38 +16,48 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from benchmarks.packages.bound import prepared as prepare
-from benchmarks.packages.bound.listed import ROOT, StandIn, listing
-from benchmarks.packages.originals import _module
+from benchmarks.packages.bound.alone import function
+from benchmarks.packages.bound.interpreter import mend_interpreter
+from benchmarks.packages.bound.listed import ROOT, listing
+from kir.base.diagnostic import KirError
+from kir.ir import nodes as n
+from kir.ir.visit import statements
 
 Row = dict[str, Any]
 SIZES = (64, 32, 48, 16, 20, 8, 3, 128)
 """Where sizes begin."""
-MOST = 1 << 14
-"""Elements of the largest tensor."""
-PROGRAMS = 600
+MOST = (1 << 14, 1 << 18)
+"""Elements of the largest tensor, and where none is so small."""
+PROGRAMS = 1100
 """Of the largest grid: Triton's interpreter runs them one after another."""
-SECONDS = 40
+SECONDS = 60
 """What one kernel may take."""
 WITHIN = {"f8e4m3": 0.13, "f8e5m2": 0.26, "bf16": 2e-2, "f16": 4e-3, "f32": 2e-4, "f64": 1e-9}
 """The largest difference that counts as right, by dtype, as a share of the tensor's largest value; of other dtypes none."""
+ROOM = 1 << 18
+"""Elements before and behind each tensor that nothing is kept in."""
 BESIDE = 256
 """Elements of each tensor's memory after what a kernel is said to reach."""
 
 
-def compared(place: str) -> Row:
+def compared(place: str, home: str = "") -> Row:
     """`state`: `equal`, `differs`, `idle` (it leaves its memory as it was), `unbound` (no launch is found or it is not read), `unfit` (Triton's
     interpreter does not run it), `refused` (KIR's does not), with `reason`."""
     path, kernel = Path(place.partition("::")[0]), place.partition("::")[2]
-    prepare.SIZES, prepare.MOST = SIZES, MOST
-    ready = prepare.prepared(place)
-    if ready["state"] != "ready":
-        return {"state": "unbound", "reason": ready["reason"]}
+    prepare.SIZES = SIZES
+    ready: Row = {}
+    why = ""
+    for prepare.MOST in MOST:
+        try:
+            ready = ready or prepare.launch(place)
+        except (KirError, LookupError, ValueError) as bad:
+            why = prepare.why(bad)
+    if not ready:
+        return {"state": "unbound", "reason": why}
     out = {k: ready[k] for k in ("sizes", "grid")}
     programs = 1
     for extent in ready["grid"]:
@@ -56,22 +65,23 @@ def compared(place: str) -> Row:
     if programs > PROGRAMS:
         return {**out, "state": "unbound", "reason": f"a grid of {programs}"}
     try:
-        theirs = _interpreted(path, kernel)
+        theirs = function(path, kernel, home)
         given = arguments(theirs, ready)
-        first = {k: v.clone() if hasattr(v, "clone") else v for k, v in given.items()}
+        first = {k: _inside(v) if hasattr(v, "clone") else v for k, v in given.items()}
         theirs[tuple(ready["grid"])](**first)
     except Exception as bad:  # whatever a package's module or Triton's interpreter says
         return {**out, "state": "unfit", "reason": f"{type(bad).__name__}: {bad}".replace("\n", " ")[-200:]}
     second = {k: v.clone() if hasattr(v, "clone") else v for k, v in given.items()}
     try:
-        carried(path, kernel, ready, second)
+        coarse = carried(path, kernel, ready, second)
     except Exception as bad:
         return {**out, "state": "refused", "reason": f"{type(bad).__name__}: {bad}".replace("\n", " ")[:300]}
-    return {**out, **_verdict(given, first, second)}
+    return {**out, **_verdict(given, first, second, coarse)}
 
 
-def carried(path: Path, kernel: str, ready: Row, given: Mapping[str, Any]) -> None:
-    """The program that is read of a kernel, carried out on CPU tensors. Raises KirError."""
+def carried(path: Path, kernel: str, ready: Row, given: Mapping[str, Any]) -> bool:
+    """The program that is read of a kernel, carried out on CPU tensors; whether it multiplies with tf32's mantissas, which Triton's interpreter does not.
+    Raises KirError."""
     from kir.learning.corpus.interpreted import carry_out
     from kir.learning.corpus.launch import Launch
     from kir.surface import frontend
@@ -79,65 +89,9 @@ def carried(path: Path, kernel: str, ready: Row, given: Mapping[str, Any]) -> No
     metas = {k: (v["dtype"] if "dtype" in v else v.get("value")) for k, v in ready["arguments"].items() if k in ready["constexprs"]}
     tensors = {k: v for k, v in given.items() if hasattr(v, "clone")}
     values = {k: v for k, v in given.items() if k not in tensors and k not in ready["constexprs"]}
-    carry_out(frontend("triton").parse(path, kernel), Launch(str(path), kernel, tuple(ready["grid"]), tensors, values, metas, ready["options"]))
-
-
-def _interpreted(path: Path, kernel: str) -> Any:
-    """A package's own function, as Triton's interpreter has it. Raises LookupError."""
-    from triton.runtime.interpreter import InterpretedFunction
-
-    for value in vars(_loaded(path)).values():
-        for _ in range(8):
-            if isinstance(value, InterpretedFunction):
-                if value.fn.__name__ == kernel and Path(value.fn.__code__.co_filename) == path:
-                    return value
-                break
-            value = getattr(value, "fn", None)
-    raise LookupError(f"{path.name} makes '{kernel}' when it is called")
-
-
-@cache
-def _loaded(path: Path) -> ModuleType:
-    """A file as a module of its package; alone where the package is none without what is not here."""
-    try:
-        return _module(path)
-    except Exception:  # whatever a package says
-        spec = importlib.util.spec_from_file_location(f"kir_alone_{path.stem}", path)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module
-        spec.loader.exec_module(module)
-        return module
-
-
-def mend_interpreter() -> None:
-    """Triton's interpreter as the compiler is: a float that is passed is a tensor of float32, a tensor of one element an index, and conversions between
-    floats round to the nearest even (its own carry nothing into the exponent, and cut what becomes bfloat16), to eight bits no further than the largest."""
-    import ml_dtypes
-    import numpy as np
-    import triton.language as tl
-    import triton.runtime.interpreter as its
-
-    plain, patched, convert = its._implicit_cvt, its._patch_lang_tensor, its._convert_float
-    kept: dict[str, Any] = {"fp64": np.float64, "fp32": np.float32, "fp16": np.float16, "bf16": ml_dtypes.bfloat16, "fp8e4nv": ml_dtypes.float8_e4m3fn,
-                            "fp8e5": ml_dtypes.float8_e5m2}
-
-    def converted(arg: Any) -> Any:
-        return tl.tensor(its.TensorHandle(np.array([arg], np.float32), tl.float32), tl.float32) if isinstance(arg, float) else plain(arg)
-
-    def patch(tensor: Any, scope: Any) -> None:
-        patched(tensor, scope)
-        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
-
-    def rounded(data: Any, before: Any, after: Any, mode: Any) -> Any:
-        if str(before) not in kept or str(after) not in kept or "RTZ" in str(mode):
-            return convert(data, before, after, mode)
-        values = np.ascontiguousarray(data).view(kept[str(before)]).astype(np.float64)
-        if str(after).startswith("fp8"):
-            most = float(ml_dtypes.finfo(kept[str(after)]).max)
-            values = np.clip(values, -most, most)
-        return values.astype(kept[str(after)]).view(getattr(np, f"uint{after.primitive_bitwidth}"))
-    its._implicit_cvt, its._patch_lang_tensor, its._convert_float = converted, patch, rounded
+    program = frontend("triton").parse(path, kernel)
+    carry_out(program, Launch(str(path), kernel, tuple(ready["grid"]), tensors, values, metas, ready["options"]))
+    return any(isinstance(s, n.Mma) and s.precision != "ieee" for k in program.kernels for s in statements(k.body))
 
 
 def arguments(fn: Any, ready: Row) -> Row:
@@ -162,22 +116,30 @@ def arguments(fn: Any, ready: Row) -> Row:
                 out[name] = 1  # the program that is read never reads it
         elif "tensor" in said:
             count, dtype = said["elements"] + BESIDE, torches[said["tensor"]]
-            if dtype.is_floating_point:
-                out[name] = torch.randn(count, generator=chance).to(dtype)
-            else:
-                out[name] = torch.randint(0, 2, (count,), generator=chance).to(dtype)
+            values = torch.randn(count, generator=chance) if dtype.is_floating_point else torch.randint(0, 2, (count,), generator=chance)
+            out[name] = _inside(values.to(dtype))
         else:
             out[name] = words.get(said["dtype"]) or said["dtype"] if "dtype" in said else said["value"]
     return out
 
 
-def _verdict(given: Mapping[str, Any], first: Mapping[str, Any], second: Mapping[str, Any]) -> Row:
-    """What the two left: the worst tensor says."""
+def _inside(values: Any) -> Any:
+    """A copy with room on both sides: Triton's interpreter takes any address."""
+    import torch
+
+    room = torch.zeros(values.numel() + 2 * ROOM, dtype=values.dtype)
+    room[ROOM : ROOM + values.numel()] = values
+    return room[ROOM : ROOM + values.numel()]
+
+
+def _verdict(given: Mapping[str, Any], first: Mapping[str, Any], second: Mapping[str, Any], coarse: bool = False) -> Row:
+    """What the two left: the worst tensor says. Sums of `coarse` products may differ as those of half-precision values do."""
     import torch
 
     from kir.learning.corpus.launch import dtype_of
 
     changed, worst = False, ""
+    most = {**WITHIN, "f32": WITHIN["f16"]} if coarse else WITHIN
     for name, before in given.items():
         if not isinstance(before, torch.Tensor):
             continue
@@ -186,9 +148,9 @@ def _verdict(given: Mapping[str, Any], first: Mapping[str, Any], second: Mapping
         odd = torch.isfinite(a) != torch.isfinite(b) if before.is_floating_point() else torch.zeros_like(a, dtype=torch.bool)
         off = torch.nan_to_num(a - b, nan=0.0, posinf=0.0, neginf=0.0).abs() if before.is_floating_point() else (a - b).abs()
         scale = float(torch.nan_to_num(a, nan=0.0, posinf=0.0, neginf=0.0).abs().max()) if before.is_floating_point() else 0.0
-        if bool(odd.any()) or float(off.max()) > WITHIN.get(dtype_of(before), 0.0) * max(scale, 1.0):
+        if bool(odd.any()) or float(off.max()) > most.get(dtype_of(before), 0.0) * max(scale, 1.0):
             at = int(torch.nonzero(odd)[0]) if bool(odd.any()) else int(off.argmax())
-            count = int((odd | (off > WITHIN.get(dtype_of(before), 0.0) * max(scale, 1.0))).sum())
+            count = int((odd | (off > most.get(dtype_of(before), 0.0) * max(scale, 1.0))).sum())
             worst = worst or f"{name}[{at}]: {float(a[at]):.6g} there, {float(b[at]):.6g} here, {count} of {a.numel()} ({dtype_of(before)})"
     return {"state": "differs" if worst else "equal" if changed else "idle", "reason": worst}
 
@@ -197,9 +159,6 @@ def worker(given: argparse.Namespace) -> None:
     """Kernels of an own share, each under an alarm."""
     os.environ |= {"TRITON_INTERPRET": "1", "GEMS_VENDOR": "nvidia", "FLA_DISABLE_BACKEND_DISPATCH": "1"}
     jobs = [json.loads(line) for line in (given.out / "kernels.jsonl").read_text(encoding="utf-8").splitlines()]
-    sys.path[:0] = (homes := list(dict.fromkeys(j["home"] for j in jobs if j["home"])))
-    if homes:
-        sys.meta_path.append(StandIn(homes))
     import torch  # before there is an alarm, which would leave it half imported
 
     torch.set_num_threads(1)
@@ -221,7 +180,7 @@ def worker(given: argparse.Namespace) -> None:
         begun = time.monotonic()
         signal.alarm(SECONDS)
         try:
-            row = compared(job["place"])
+            row = compared(job["place"], job["home"])
         except Exception as bad:  # an internal error, or the alarm
             row = {"state": "late" if isinstance(bad, TimeoutError) else "internal", "reason": f"{type(bad).__name__}: {bad}"[:300]}
         finally:

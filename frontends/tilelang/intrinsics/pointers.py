@@ -26,9 +26,9 @@ def _address(r: Reader, given: Signature) -> Value:
 
 def _cp_async(r: Reader, given: Signature) -> Value:
     """`T.ptx_cp_async(dst, src, n, predicate)`: a thread's copy of n elements, which a commit group completes; 0 where the predicate is false."""
-    count = r.known_int(given.args[2] if len(given.args) > 2 else given.named.get("num_elems"))
-    if count is None:
-        raise NotUnderstood("an asynchronous copy of as many elements as the binding decides")
+    given_count = given.args[2] if len(given.args) > 2 else given.named.get("num_elems")
+    known = r.known_int(given_count)
+    count = r.dim(given_count) if known is None else known
     dst, src = neighbors(r, given.args[0], count), neighbors(r, given.args[1], count)
     if src.buffer.space != "global" or dst.buffer.space != "shared" or src.buffer.dtype != dst.buffer.dtype:
         raise NotUnderstood("an asynchronous copy that is not from global to shared memory of the same dtype")

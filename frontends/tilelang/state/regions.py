@@ -92,7 +92,7 @@ def _shape(e: Extents) -> str:
     return "[" + ", ".join(str(x) if isinstance(x, int) else expr_text(x) for x in e) + "]"
 
 
-def neighbors(r: Reader, v: Value, count: int) -> Place:
+def neighbors(r: Reader, v: Value, count: int | n.Expr) -> Place:
     """The `count` elements that begin where `v` does, along the last dimension."""
     p = region(r, v)
     first = tuple(i.lo if isinstance(i, n.Span) else i for i in p.index)

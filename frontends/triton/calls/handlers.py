@@ -38,6 +38,7 @@ from ..values.values import (
     is_known,
     is_number,
     items_of,
+    unfit,
 )
 from . import asm, memory, random, reductions, scaled, tiles
 from .hints import assume, barrier, dependency, hint, identity, nothing
@@ -166,7 +167,7 @@ def order(r: State, op: str, a: Value, b: Value, nan: Value = None) -> Value:
         dtype = join(da, db)
         return operators.folded(build.binary(op, operators.number(a, dtype), operators.number(b, dtype)))
     if not ((isinstance(a, Run) or is_number(a)) and (isinstance(b, Run) or is_number(b))):
-        raise NotUnderstood(f"'{op}' of {describe(a)} and {describe(b)}")
+        raise unfit(f"'{op}' of {describe(a)} and {describe(b)}", a, b)
     dtype = rounded(join(*(operators.number_dtype(v) if is_number(v) else dtype_of(operators.run(v).type) for v in (a, b))))
     ea, eb = operators.shapes(*(build.cast(operators.run(v), dtype) if dtype == F64 else operators.run(v, dtype) for v in (a, b)))
     if isinstance(nan, Builtin) and nan.name.endswith(".ALL"):
@@ -234,7 +235,7 @@ def _where(r: State, a: Arguments) -> Value:
     elif (isinstance(x, Run) or is_number(x)) and (isinstance(y, Run) or is_number(y)):
         dtype = operators.common(x, y)
     else:
-        raise NotUnderstood(f"where of {describe(x)} and {describe(y)}")
+        raise unfit(f"where of {describe(x)} and {describe(y)}", x, y)
     c = operators.as_bool(operators.run(cond))
     ex, ey = operators.shapes(operators.run(x, dtype), operators.run(y, dtype))
     c, ex = operators.shapes(c, ex)
@@ -304,7 +305,7 @@ def _swizzle(r: State, a: Arguments) -> Value:
 def _descriptor(v: Value) -> Descriptor:
     if isinstance(v, Descriptor):
         return v
-    raise NotUnderstood(f"{describe(v)} where a tensor descriptor is needed")
+    raise unfit(f"{describe(v)} where a tensor descriptor is needed", v)
 
 
 def _descriptor_load(r: State, a: Arguments) -> Value:
@@ -459,4 +460,4 @@ def method_call(r: State, owner: Value, name: str, a: Arguments) -> Value:
         return operators.known_int(owner, "a number").bit_length()
     if isinstance(owner, (Run, Pointer, BlockPointer)) or is_number(owner):
         return builtin_call(r, f"triton.language.{name}", Arguments([owner, *a.args], a.named))
-    raise NotUnderstood(f"method '{name}' of {describe(owner)}")
+    raise unfit(f"method '{name}' of {describe(owner)}", owner)

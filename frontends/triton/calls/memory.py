@@ -15,7 +15,21 @@ from ..types.shapes import may_stretch, shape_from, stretched
 from ..values import operators
 from ..values.arguments import Arguments
 from ..values.emitter import whole
-from ..values.values import BlockPointer, Descriptor, Items, NotUnderstood, Pointer, Run, Shape, Static, Value, describe, items_of
+from ..values.values import (
+    BlockPointer,
+    Descriptor,
+    Items,
+    NotUnderstood,
+    Pointer,
+    Refused,
+    Run,
+    Shape,
+    Static,
+    Value,
+    describe,
+    items_of,
+    unfit,
+)
 
 ATOMICS = {
     "atomic_add": "atomic_add",
@@ -75,7 +89,7 @@ def load(r: State, a: Arguments) -> Value:
         padding = a.get(4, "padding_option", "")
         return load_block(r, p, checked(a.get(3, "boundary_check", Items(())), len(p.block)), padding, policy(a))
     if not isinstance(p, Pointer):
-        raise NotUnderstood(f"a load through {describe(p)}")
+        raise unfit(f"a load through {describe(p)}", p)
     shape = operators.pointer_shape(p)
     mask, both = _mask(a.get(1, "mask"), shape)
     other = a.get(2, "other")
@@ -94,7 +108,7 @@ def store(r: State, a: Arguments) -> Value:
     if isinstance(p, BlockPointer):
         return store_block(r, p, value, checked(a.get(3, "boundary_check", Items(())), len(p.block)), policy(a))
     if not isinstance(p, Pointer):
-        raise NotUnderstood(f"a store through {describe(p)}")
+        raise unfit(f"a store through {describe(p)}", p)
     shape = operators.pointer_shape(p)
     mask, shape = _mask(a.get(2, "mask"), shape)
     e = operators.run(converted(value, p.base.dtype))
@@ -217,6 +231,8 @@ def at_offsets(r: State, d: Descriptor, offsets: Value) -> tuple[n.Region, n.Exp
     moves = tuple(operators.run(v) for v in items_of(offsets))
     if len(moves) != len(d.block):
         raise NotUnderstood("offsets of another rank than the descriptor")
+    if any(shape_of(m.type) for m in moves):
+        raise Refused("a tile where an offset of a descriptor is needed")
     if not d.strides:
         spans = tuple(build.span(build.cast(m, I32), b) for m, b in zip(moves, d.block, strict=True))
         return n.Region(d.base.base, spans), None, True

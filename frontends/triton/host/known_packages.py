@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import libcst as cst
 
-from kir.ir.types import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType
+from kir.ir.types import BF16, BOOL, F8E4M3, F8E4M3FNUZ, F8E5M2, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType
 
 from ..values.values import Builtin, Items, Value
 
@@ -59,10 +59,12 @@ DTYPES: Mapping[str, DType] = {
     "float64": F64,
     "float8e4nv": F8E4M3,
     "float8e5": F8E5M2,
+    "float8e4b8": F8E4M3FNUZ,
     "bool": BOOL,
     "half": F16,
     "float8_e4m3fn": F8E4M3,
     "float8_e5m2": F8E5M2,
+    "float8_e4m3fnuz": F8E4M3FNUZ,
 }
 """Triton's (and torch's) names of dtypes."""
 

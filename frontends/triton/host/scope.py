@@ -76,7 +76,8 @@ def limit(dtype: str, word: str) -> Value:
     import numpy as np
 
     names = {"f16": "float16", "f32": "float32", "f64": "float64"}
-    narrow = {"bf16": ml_dtypes.bfloat16, "f8e4m3": ml_dtypes.float8_e4m3fn, "f8e5m2": ml_dtypes.float8_e5m2}
+    narrow = {"bf16": ml_dtypes.bfloat16, "f8e4m3": ml_dtypes.float8_e4m3fn, "f8e5m2": ml_dtypes.float8_e5m2,
+              "f8e4m3fnuz": ml_dtypes.float8_e4m3fnuz}
     if dtype in names or dtype in narrow:
         found = ml_dtypes.finfo(narrow[dtype] if dtype in narrow else np.dtype(names[dtype]))
         values = {"max": found.max, "min": found.min, "eps": found.eps, "tiny": found.tiny, "smallest_normal": found.tiny}

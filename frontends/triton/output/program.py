@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import libcst as cst
@@ -23,6 +23,7 @@ from ..host.scope import HostScope
 from ..state.inlining import run_function
 from ..state.state import Frame, State
 from ..statements.statements import block
+from ..types.callers import given_by
 from ..types.inference import Facts, Inference
 from ..values.emitter import whole
 from ..values.operators import pointer_shape, run
@@ -50,13 +51,16 @@ LAUNCH = ("num_warps", "num_stages")
 """Options of a launch, which a kernel may also take as parameters of that name."""
 
 
-def read_kernel(project: Project, module: Module, node: cst.FunctionDef, given: Mapping[str, Setting] | None = None) -> n.Program:
-    """The generic program of a kernel; with what `given` metas have for their values, and as their defaults. What is not understood is in it as
-    `opaque` statements, each with its reason."""
+def read_kernel(project: Project, module: Module, node: cst.FunctionDef, given: Mapping[str, Setting] | None = None,
+                callers: Sequence[cst.FunctionDef] = ()) -> n.Program:
+    """The generic program of a kernel; with what `given` metas have for their values, and as their defaults. Of a function that others call, its
+    parameters are as its `callers` give them. What is not understood is in it as `opaque` statements, each with its reason."""
     scope = HostScope(project, module, module.owners.get(id(node), ()))
     inference = Inference(scope)
     fn = Jit(module, node)
     facts = inference.facts(fn)
+    called = given_by(inference, fn, callers)
+    tiles = called.tiles | facts.tiles
     r = State(scope, block)
     frame = Frame(fn, scope)
     r.frames.append(frame)
@@ -66,10 +70,12 @@ def read_kernel(project: Project, module: Module, node: cst.FunctionDef, given: 
     metas: list[n.Meta] = []
     params: list[n.Param] = []
     extents: list[n.Param] = []
-    r.returns = not is_kernel(fn, inference)
+    r.returns = not is_kernel(fn, inference) or bool(called.tiles) or any(annotation_text(p).startswith("tile[") for p in parameters(node))
     for p in parameters(node):
-        if r.returns and facts.tiles.get(p.name.value) and not is_constexpr(p) and p.name.value not in facts.pointers:
-            _tile(r, p.name.value, facts.tiles[p.name.value], frame, metas, params)
+        if r.returns and tiles.get(p.name.value) and not is_constexpr(p) and p.name.value not in facts.pointers:
+            _tile(r, p.name.value, tiles[p.name.value], frame, metas, params)
+        elif p.name.value in called.metas:
+            _meta(p, facts, scope, frame, metas)
         else:
             _parameter(r, p, facts, scope, frame, metas, params, extents)
     for name, value in (given or {}).items():
@@ -150,8 +156,8 @@ def _read_body(r: State, node: cst.FunctionDef) -> None:
 
 
 def _returned(r: State, value: Value, origin: Origin | None) -> n.Block:
-    """What a helper returns; in the arms of a static branch where a meta decides between tuples."""
-    if isinstance(value, Choice) and (isinstance(value.a, Items) or isinstance(value.b, Items)):
+    """What a helper returns; in the arms of a static branch where a meta decides."""
+    if isinstance(value, Choice) and value.static:
         return (n.If(value.cond, _returned(r, value.a, origin), _returned(r, value.b, origin), True, origin=origin),)
     results = tuple(_result(r, v) for v in (value.items if isinstance(value, Items) else (value,))) if value is not None else ()
     return (n.Jump("return", results, origin=origin),) if results else ()

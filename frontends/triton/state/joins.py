@@ -20,6 +20,7 @@ from ..values.values import (
     Items,
     NotUnderstood,
     Pointer,
+    Refused,
     Run,
     Shape,
     Static,
@@ -36,14 +37,28 @@ Arm = tuple[Value, list[n.Stmt]]
 
 
 def static_branch(r: State, cond: n.Expr, a: Callable[[], Value], b: Callable[[], Value], name: str = "x", static: bool = True) -> Value:
-    """`a()` where `cond` holds, which is static or the name of a value, else `b()`; what they emit goes under an if."""
+    """`a()` where `cond` holds, which is static or the name of a value, else `b()`; what they emit goes under an if. Of two static arms one that Triton
+    refuses is never taken."""
     decided = r.paths.decide(cond)
     if decided is not None:
         return a() if decided else b()
-    with r.paths.under(cond, True), r.out.capture() as block_a:
-        va = a()
-    with r.paths.under(cond, False), r.out.capture() as block_b:
-        vb = b()
+    try:
+        with r.paths.under(cond, True), r.out.capture() as block_a:
+            va = a()
+    except Refused:
+        if not static:
+            raise
+        with r.paths.under(cond, False):
+            return b()
+    try:
+        with r.paths.under(cond, False), r.out.capture() as block_b:
+            vb = b()
+    except Refused:
+        if not static:
+            raise
+        for s in block_a:
+            r.out.emit(s)
+        return va
     made = merge(r, cond, (va, block_a), (vb, block_b), static, name)
     if block_a or block_b:
         emit_if(r, cond, block_a, block_b, static)

@@ -170,7 +170,8 @@ def _conditional(r: State, e: cst.IfExp) -> Value:
     if isinstance(cond, Static):
         if (asked := _left_out(cond.expr)) is not None:
             given = evaluate(r, e.body)
-            if isinstance(given, TypeOf) and (given.dtype.name == asked or given.dtype.name.startswith(f"beside({asked},")):
+            own = isinstance(given, TypeOf) and (given.dtype.name == asked or given.dtype.name.startswith(f"beside({asked},"))
+            if own and isinstance(instead := evaluate(r, e.orelse), TypeOf) and not instead.dtype.is_symbolic:
                 return given  # the dtype of an argument that is left out has no meaning
         return joins.static_branch(r, cond.expr, lambda: evaluate(r, e.body), lambda: evaluate(r, e.orelse))
     assert isinstance(cond, Run)

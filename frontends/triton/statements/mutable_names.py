@@ -15,6 +15,9 @@ from ..values import operators
 from ..values.emitter import buffer_read, mentions
 from ..values.values import BlockPointer, Choice, Items, NotUnderstood, Pointer, Run, Value, is_number
 
+MOST_ARMS = 4
+"""Tiles of other extents that a name may be given in a loop, by static conditions: each is stored under its own."""
+
 
 def accumulate_in_place(r: State, name: str, old: Value, value: Run) -> bool:
     """`x = x + product` where x owns its buffer: the product goes into it directly."""
@@ -51,7 +54,7 @@ def store_cell(r: State, name: str, cell: Value, value: Value) -> Value:
             if isinstance(value, Choice):
                 made = joins.over(r, (value,), lambda v: v)
                 if isinstance(made, Choice):
-                    raise NotUnderstood(f"'{name}' is of several kinds in a loop")
+                    return _by_arms(r, name, cell, made)
                 value = made
             return store_number(r, name, cell, value)
         case Pointer() if isinstance(value, Pointer) and value.base == cell.base:
@@ -101,6 +104,26 @@ def store_cell(r: State, name: str, cell: Value, value: Value) -> Value:
                 return cell
             r.retyped[name] = value
             raise Retyped()
+
+
+def _leaves(v: Value) -> int:
+    return _leaves(v.a) + _leaves(v.b) if isinstance(v, Choice) else 1
+
+
+def _by_arms(r: State, name: str, cell: Run, value: Choice) -> Value:
+    """Store tiles whose extents a static condition chooses, each under its own."""
+    if not value.static or _leaves(value) > MOST_ARMS:
+        raise NotUnderstood(f"'{name}' is of several kinds in a loop")
+    blocks = []
+    for arm, outcome in ((value.a, True), (value.b, False)):
+        with r.paths.under(value.cond, outcome), r.out.capture() as block_:
+            if isinstance(arm, Choice):
+                store_cell(r, name, cell, arm)
+            else:
+                store_number(r, name, cell, arm)
+        blocks.append(block_)
+    joins.emit_if(r, value.cond, blocks[0], blocks[1], static=True)
+    return cell
 
 
 class Retyped(NotUnderstood):

@@ -64,8 +64,14 @@ class Inference:
         """The facts of a function. Recursion gives what is known so far."""
         if id(fn.node) not in self._facts:
             self._facts[id(fn.node)] = Facts()
-            self._facts[id(fn.node)] = _Reading(self, fn).run()
+            self._facts[id(fn.node)] = self.reading(fn).facts
         return self._facts[id(fn.node)]
+
+    def reading(self, fn: Jit) -> Reading:
+        """A function read for its facts."""
+        made = Reading(self, fn)
+        made.run()
+        return made
 
     def callee(self, fn: Jit, e: cst.BaseExpression, local: set[str]) -> Jit | str | None:
         """The jit function called, or the last word of a builtin, or None."""
@@ -86,7 +92,9 @@ class Inference:
         return self._calls[id(e)]
 
 
-class _Reading:
+class Reading:
+    """One function: its nodes, what its names are assigned, and what that says of them."""
+
     def __init__(self, inference: Inference, fn: Jit) -> None:
         self.inference, self.fn, self.facts = inference, fn, Facts()
         self.params = {p.name.value: p for p in parameters(fn.node)}
@@ -95,7 +103,8 @@ class _Reading:
         self._pending: list[cst.BaseExpression] = []
         self._tiled: set[str] = set()
 
-    def run(self) -> Facts:
+    def run(self) -> None:
+        """Fill in the facts."""
         for p in self.params.values():
             if annotation_text(p) in ("int32", "int64", "uint32", "uint64", "int8", "int16", "int", "integer") or stated_kind(p) == "int":
                 self.facts.integers.add(p.name.value)
@@ -140,7 +149,6 @@ class _Reading:
             if before == (len(self.facts.pointers), len(self.facts.integers), len(self.facts.numbers)):
                 break
         self._conditions()
-        return self.facts
 
     # ----------------------------------------------------------------------------------------------------------- assignments
     def _assignments(self, node: cst.CSTNode) -> None:
@@ -346,25 +354,16 @@ class _Reading:
         args = [a.value for a in call.args if a.keyword is None and not a.star]
         if isinstance(call.func, cst.Name) and call.func.value in self.params:
             self.facts.functions.add(call.func.value)
-        if (
-            isinstance(call.func, cst.Attribute)
-            and isinstance(call.func.value, cst.Name)
-            and call.func.attr.value in ("load", "store", "atomic_add", "gather", "scatter")
-            and call.func.value.value in self.params
-            and args
-            and isinstance(args[0], (cst.List, cst.Tuple))
-        ):
+        if (isinstance(call.func, cst.Attribute) and isinstance(call.func.value, cst.Name) and call.func.value.value in self.params and args
+                and call.func.attr.value in ("load", "store", "atomic_add", "gather", "scatter") and isinstance(args[0], (cst.List, cst.Tuple))):
             self.facts.descriptors.setdefault(call.func.value.value, len(args[0].elements))
             self.integer(args[0])
-        if (
-            isinstance(call.func, cst.Attribute)
-            and call.func.attr.value in ("to", "cast")
-            and fn != "cast"
-            and args
-            and isinstance(args[0], cst.Name)
-            and args[0].value in self.params
-        ):
+        if (isinstance(call.func, cst.Attribute) and call.func.attr.value in ("to", "cast") and fn != "cast"
+                and args and isinstance(args[0], cst.Name) and args[0].value in self.params):
             self.facts.dtypes.add(args[0].value)
+        if fn is None and isinstance(call.func, cst.Attribute) and call.func.attr.value in ("reshape", "view", "broadcast_to"):
+            for e in args:
+                self.integer(e)
         if "dtype" in by_name and isinstance(dtype := by_name["dtype"], cst.Name) and dtype.value in self.params:
             self.facts.dtypes.add(dtype.value)
         if isinstance(fn, Jit):
@@ -428,8 +427,11 @@ class _Reading:
                 if axes:
                     self.facts.tiles[target.value] = max(axes, self.facts.tiles.get(target.value, 0))
 
-    def _axes(self, e: cst.BaseExpression, seen: frozenset[str]) -> int:
+    def axes(self, e: cst.BaseExpression) -> int:
         """How many axes an expression has, as far as it shows; 0 where it does not."""
+        return self._axes(e, frozenset())
+
+    def _axes(self, e: cst.BaseExpression, seen: frozenset[str]) -> int:
         match e:
             case cst.Name():
                 if e.value in seen:

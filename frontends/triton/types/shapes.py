@@ -28,6 +28,7 @@ from ..values.values import (
     describe,
     is_known,
     is_number,
+    unfit,
 )
 
 DUNDER: Mapping[str, str] = {
@@ -164,7 +165,7 @@ def attribute_of(v: Value, name: str) -> Value:
             return Method(v, name)
         case _, _ if name in METHODS or name in DUNDER:
             return Method(v, name)
-    raise NotUnderstood(f"attribute '{name}' of {describe(v)}")
+    raise unfit(f"attribute '{name}' of {describe(v)}", v)
 
 
 def _dim_value(d: Dim) -> Value:
@@ -173,7 +174,7 @@ def _dim_value(d: Dim) -> Value:
 
 def _width(dtype: DType, name: str) -> Value:
     if name == "fp_mantissa_width":
-        widths = {"f16": 10, "bf16": 7, "f32": 23, "f64": 53, "f8e4m3": 3, "f8e5m2": 2}
+        widths = {"f16": 10, "bf16": 7, "f32": 23, "f64": 53, "f8e4m3": 3, "f8e4m3fnuz": 3, "f8e5m2": 2}
         if dtype.name in widths:
             return widths[dtype.name]
         raise NotUnderstood("the mantissa width of a dtype that the binding decides")
@@ -201,6 +202,7 @@ def dtype_question(dtype: DType, name: str) -> Value:
         "standard_floating": "standard",
         "fp8e4nv": "f8e4m3",
         "fp8e5": "f8e5m2",
+        "fp8e4b8": "f8e4m3fnuz",
     }
     kinds |= {f"int{k}": f"i{k}" for k in (8, 16, 32, 64)} | {f"uint{k}": f"u{k}" for k in (8, 16, 32, 64)}
     if word not in kinds:
@@ -272,7 +274,7 @@ def each(v: Value, fn: object) -> Value:
         return Pointer(v.base, tuple(fn(t) if len(shape_of(t.type)) == rank else t for t in v.terms))
     if is_number(v):
         return v
-    raise NotUnderstood(f"a shape operation on {describe(v)}")
+    raise unfit(f"a shape operation on {describe(v)}", v)
 
 
 def subscript(v: Value, index: tuple[Value, ...]) -> Value:
@@ -305,13 +307,13 @@ def subscript(v: Value, index: tuple[Value, ...]) -> Value:
             return e
 
         return each(v, grow)
-    raise NotUnderstood(f"a subscript of {describe(v)}")
+    raise unfit(f"a subscript of {describe(v)}", v)
 
 
 def transposed(v: Value, order: tuple[int, ...] | None) -> Value:
     """Axes permuted; without an order the last two exchanged."""
     if not isinstance(v, Run):
-        raise NotUnderstood(f"the transpose of {describe(v)}")
+        raise unfit(f"the transpose of {describe(v)}", v)
     rank = len(v.shape)
     if order is None:
         if rank < 2:

@@ -12,7 +12,7 @@ from kir.ir.types import BOOL, F32, F64, I32, I64, U32, U64, DType, TileType, br
 
 from ..._python.python_operators import BINARY, COMPARE
 from .emitter import as_dim, as_expr
-from .values import Dim, Known, NotUnderstood, Pointer, Run, Shape, Static, TypeOf, Value, describe, is_known, is_number
+from .values import Builtin, Dim, Known, NotUnderstood, Pointer, Run, Shape, Static, TypeOf, Value, describe, is_known, is_number, unfit
 
 ARITHMETIC = {
     "Add": "add",
@@ -74,7 +74,7 @@ def run(v: Value, dtype: DType | None = None) -> n.Expr:
         return v.expr if dtype is None else build.cast(v.expr, dtype)
     if is_number(v):
         return number(v, dtype)
-    raise NotUnderstood(f"{describe(v)} where a number is needed")
+    raise unfit(f"{describe(v)} where a number is needed", v)
 
 
 def common(a: Value, b: Value, dividing: bool = False) -> DType:
@@ -118,7 +118,7 @@ def binary(op: str, a: Value, b: Value, counts: Collection[str] = ()) -> Value:
     if is_number(a) and is_number(b):
         return _static(op, a, b)
     if not ((isinstance(a, Run) or is_number(a)) and (isinstance(b, Run) or is_number(b))):
-        raise NotUnderstood(f"'{op}' of {describe(a)} and {describe(b)}")
+        raise unfit(f"'{op}' of {describe(a)} and {describe(b)}", a, b)
     if op in ("shl", "shr"):
         dtype = common(a, b)
         if dtype.is_float:
@@ -249,7 +249,7 @@ def _pointer(op: str, a: Value, b: Value) -> Value:
     if isinstance(b, Pointer) and not isinstance(a, Pointer) and op == "add":
         a, b = b, a
     if not isinstance(a, Pointer) or isinstance(b, Pointer) or op not in ("add", "sub"):
-        raise NotUnderstood(f"'{op}' of {describe(a)} and {describe(b)}")
+        raise unfit(f"'{op}' of {describe(a)} and {describe(b)}", a, b)
     term = run(b)
     if not (dtype_of(term.type).is_integer or dtype_of(term.type).is_symbolic):
         raise NotUnderstood(f"a pointer moved by a {dtype_of(term.type)}")
@@ -305,7 +305,7 @@ def compare(op: str, a: Value, b: Value) -> Value:
         dtype = BOOL if da.is_bool and db.is_bool else join(I32 if da.is_bool else da, I32 if db.is_bool else db)
         return folded(build.compare(op, number(a, dtype), number(b, dtype)))
     if not ((isinstance(a, Run) or is_number(a)) and (isinstance(b, Run) or is_number(b))):
-        raise NotUnderstood(f"'{op}' of {describe(a)} and {describe(b)}")
+        raise unfit(f"'{op}' of {describe(a)} and {describe(b)}", a, b)
     return Run(build.compare(op, *shapes(*_compared(a, b))))
 
 
@@ -325,9 +325,10 @@ def _compared(a: Value, b: Value) -> tuple[n.Expr, n.Expr]:
 def _same_dtype(op: str, a: Value, b: Value) -> Value:
     a, b = (TypeOf(variable(x.expr.name)) if isinstance(x, Static) and isinstance(x.expr, n.Var) else x for x in (a, b))
     if not (isinstance(a, TypeOf) and isinstance(b, TypeOf)) or op not in ("eq", "ne"):
-        if op in ("eq", "ne") and (is_known(a) or is_known(b)):
+        other = any(isinstance(x, Builtin) and x.name.startswith("triton.language.float8") for x in (a, b))  # one that no argument has
+        if op in ("eq", "ne") and (is_known(a) or is_known(b) or other):
             return op == "ne"
-        raise NotUnderstood(f"'{op}' of {describe(a)} and {describe(b)}")
+        raise unfit(f"'{op}' of {describe(a)} and {describe(b)}", a, b)
     if a == b or not (a.dtype.is_symbolic or b.dtype.is_symbolic):
         return (a == b) == (op == "eq")
     first, second = sorted((a.dtype.name, b.dtype.name))
@@ -343,7 +344,7 @@ def _is_text(op: str, a: Value, b: Value) -> Value:
         return Static(same if op == "eq" else build.invert(same))
     if op in ("eq", "ne"):
         return op == "ne"
-    raise NotUnderstood(f"'{op}' of {describe(a)} and {describe(b)}")
+    raise unfit(f"'{op}' of {describe(a)} and {describe(b)}", a, b)
 
 
 def truth(v: Value) -> Value:
@@ -401,7 +402,7 @@ def unary(op: str, a: Value) -> Value:
     if op == "pos":
         return a
     if not isinstance(a, (Run, Static)):
-        raise NotUnderstood(f"'{op}' of {describe(a)}")
+        raise unfit(f"'{op}' of {describe(a)}", a)
     dtype = dtype_of(a.expr.type)
     e = a.expr
     if op == "neg" and dtype.is_bool and isinstance(a, Run):

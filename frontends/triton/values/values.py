@@ -31,6 +31,10 @@ class NotUnderstood(Exception):
         self.reason = reason
 
 
+class Refused(NotUnderstood):
+    """Something that Triton's compiler refuses: no launch takes the static path that leads to it."""
+
+
 @dataclass(frozen=True)
 class Static:
     """A constexpr that depends on metas: an expression over them, of integer, bool, f32 or symbolic dtype."""
@@ -272,6 +276,11 @@ def describe(v: Value) -> str:
             return "None"
         case _:
             return type(v).__name__.lower()
+
+
+def unfit(reason: str, *values: Value) -> NotUnderstood:
+    """Why an operation has no meaning; where one of the values is None, Triton refuses it."""
+    return Refused(reason) if any(v is None for v in values) else NotUnderstood(reason)
 
 
 def items_of(v: Value) -> tuple[Value, ...]:

@@ -22,7 +22,8 @@ Array = NDArray[Any]
 _STORAGE: dict[str, Any] = {
     "bool": np.bool_, "i4": np.int8, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64, "u4": np.uint8, "u8": np.uint8,
     "u16": np.uint16, "u32": np.uint32, "u64": np.uint64, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32,
-    "f64": np.float64, "f8e4m3": ml_dtypes.float8_e4m3fn, "f8e5m2": ml_dtypes.float8_e5m2, "e8m0": ml_dtypes.float8_e8m0fnu,
+    "f64": np.float64, "f8e4m3": ml_dtypes.float8_e4m3fn, "f8e5m2": ml_dtypes.float8_e5m2, "f8e4m3fnuz": ml_dtypes.float8_e4m3fnuz,
+    "e8m0": ml_dtypes.float8_e8m0fnu,
     "f4e2m1": ml_dtypes.float4_e2m1fn, "mbarrier": np.int64, "tensormap": np.int64}
 
 _BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}

@@ -12,11 +12,11 @@ from kir.ir.binding import Binding, Setting, Tensor
 DTYPES = {
     "bool": "bool", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8", "uint16": "u16", "uint32": "u32",
     "uint64": "u64", "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64", "float8_e4m3fn": "f8e4m3",
-    "float8_e5m2": "f8e5m2",
+    "float8_e5m2": "f8e5m2", "float8_e4m3fnuz": "f8e4m3fnuz",
 }
 """IR dtypes by torch's names."""
 TRITON = {
-    "int1": "bool", "fp16": "f16", "bf16": "bf16", "fp32": "f32", "fp64": "f64", "fp8e4nv": "f8e4m3", "fp8e5": "f8e5m2",
+    "int1": "bool", "fp16": "f16", "bf16": "bf16", "fp32": "f32", "fp64": "f64", "fp8e4nv": "f8e4m3", "fp8e5": "f8e5m2", "fp8e4b8": "f8e4m3fnuz",
     **{f"{k}int{b}" if k else f"int{b}": f"{k or 'i'}{b}" for k in ("", "u") for b in (8, 16, 32, 64)},
 }
 """IR dtypes by the names of triton.language."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32, U32, dtype_of
+from kir.ir.types import BF16, F16, F32, I32, U32, dtype_of
 from kir.surface.ptx.form.bits import KINDS, Kind, called, reinterpret
 from kir.surface.ptx.form.operands import Descriptor, Pointer
 from kir.surface.ptx.form.syntax import Instruction, Name, Operand, Pair, Place
@@ -140,14 +140,19 @@ def _order(r: Reader, i: Instruction) -> None:
     m, op = r.modifiers(), i.parts[0]
     if m.flag("ftz"):
         raise r.refuse(f"'{op}' that flushes subnormals", f"{op} without .ftz")
-    if m.flag("xorsign"):
-        raise r.refuse("a minimum or maximum with the product of the signs")
+    signed = m.flag("xorsign")
     nan, magnitude, relu = m.flag("NaN"), m.flag("abs"), m.flag("relu")
     kind = m.kind(*_FLOATS, *_INTEGERS)
     m.done()
-    out, *rest = (build.call("abs", v) if magnitude else v for v in values(r, i, kind))
+    given = values(r, i, kind)
+    if signed and (kind.dtype not in (F32, F16, BF16) or not magnitude or len(given) != 2):
+        raise r.refuse("the product of the signs but of two magnitudes")
+    out, *rest = (build.call("abs", v) if magnitude else v for v in given)
     for v in rest:
         out = build.call(f"{op}_nan", out, v) if nan and kind.dtype.is_float else build.binary(op, out, v)
+    if signed:
+        one = build.broadcast(build.const(1.0, kind.dtype), out.type)
+        out = build.call("copysign", out, build.mul(*(build.call("copysign", one, v) for v in given)))
     r.result(i.operands[0], build.binary("max", out, build.broadcast(build.const(0, kind.dtype), out.type)) if relu else out)
 
 

@@ -1,0 +1,101 @@
+"""What a function alone does not show: what its callers give it, which arms Triton refuses, how a name is spelled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from tests.frontends.reading import opaque
+from tests.frontends.triton.reading import execute, read, written_back
+
+HELPERS = """
+@triton.jit
+def mean_square(x, weight):
+    return tl.sum(x * weight, axis=0)
+
+@triton.jit
+def rows(at, count, value):
+    tl.store(at + tl.arange(0, count), tl.zeros((count,), tl.float32) + value)
+
+@triton.jit
+def scale(x, FACTOR: tl.constexpr):
+    if FACTOR == 1:
+        return x
+    return x[None, :] * FACTOR
+
+@triton.jit
+def kernel(x_ptr, y_ptr, N, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < N, other=0.0)
+    rows(y_ptr + BLOCK, BLOCK, mean_square(x, x + 1))
+    tl.store(y_ptr + at, x)
+"""
+
+
+def test_a_helper_is_read_as_its_callers_give_it(tmp_path: Path) -> None:
+    assert written_back(tmp_path, HELPERS, "mean_square").count("tile[1]") == 2
+    assert "count: \"constexpr" in written_back(tmp_path, HELPERS, "rows")
+    assert "tl.sum" in written_back(tmp_path, HELPERS, "kernel")
+    alone = HELPERS[: HELPERS.index("@triton.jit\ndef kernel")]
+    assert opaque(read(tmp_path, alone, "rows")) != []  # nobody says that the count is known when it is compiled
+
+
+def test_a_static_arm_that_triton_refuses_is_never_taken(tmp_path: Path) -> None:
+    source = """
+@triton.jit
+def kernel(x, y, d_ptr, N, TILED: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    over = tl.load(d_ptr) if d_ptr is not None else None
+    v = tl.load(x + at, mask=at < N, other=0.0)
+    tl.store(y + at, v / over, mask=at < N)
+"""
+    x = np.arange(8, dtype=np.float32)
+    made = execute(tmp_path, source, {"x": x, "y": np.zeros(8, np.float32), "d_ptr": np.array([2.0], np.float32)},
+                   metas={"BLOCK": 8, "TILED": False}, scalars={"N": 8})
+    assert (made["y"] == x / 2).all()
+    written_back(tmp_path, source)
+    tiled = """
+@triton.jit
+def kernel(x, y, desc, N, USE: tl.constexpr, BLOCK: tl.constexpr):
+    if USE:
+        at = tl.program_id(0) * BLOCK
+    else:
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    if desc is not None:
+        v = desc.load([at])
+    else:
+        v = tl.load(x + at)
+    tl.store(y + tl.arange(0, BLOCK), v)
+"""
+    assert opaque(read(tmp_path, tiled)) == []
+
+
+def test_logarithms_of_literals_and_eight_bits_of_other_machines_are_written_as_they_are_read(tmp_path: Path) -> None:
+    source = """
+import math
+log2 = tl.log2
+
+@triton.jit
+def kernel(x, y, z, left_out, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    kind = left_out.dtype.element_ty if left_out is not None else x.dtype.element_ty
+    v = tl.load(x + at) * log2(math.e)
+    tl.store(z + at, v.to(tl.float8e4b8).to(tl.float32))
+    tl.store(y + at, (v.to(kind) + v).to(tl.float32))
+"""
+    text = written_back(tmp_path, source)
+    assert "float8e4b8" in text and "math.log2" not in text
+
+
+def test_the_product_of_the_signs_is_that_of_both_operands(tmp_path: Path) -> None:
+    source = """
+@triton.jit
+def kernel(a, b, y, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    v = tl.inline_asm_elementwise("max.NaN.xorsign.abs.f32 $0, $1, $2;", "=r,r,r", [tl.load(a + at), tl.load(b + at)], dtype=tl.float32, is_pure=True, pack=1)
+    tl.store(y + at, v)
+"""
+    a, b = np.array([1, -2, 3, -4], np.float32), np.array([2, 1, -5, -1], np.float32)
+    made = execute(tmp_path, source, {"a": a, "b": b, "y": np.zeros(4, np.float32)}, metas={"BLOCK": 4})
+    assert made["y"].tolist() == [2, -2, -5, 4]
