@@ -48,9 +48,11 @@ def functors(fn: Function, launch: HostLaunch) -> dict[str, tuple[str, Record]]:
 
 
 def with_members(skeleton: Binding, fn: Function, launch: HostLaunch) -> Binding:
-    """The skeleton with a tensor for each pointer, and a number for each whole number, that such an object has."""
+    """The skeleton with a tensor for each pointer, and a number for each whole number, that such an object has, or an accessor of a tensor."""
     tensors, scalars = dict(skeleton.tensors), dict(skeleton.scalars)
-    for name, (_, made) in functors(fn, launch).items():
+    objects = {name: made for name, (_, made) in functors(fn, launch).items()}
+    objects |= {name: v for name, v in zip(parameters_of(fn), launch.arguments) if isinstance(v, Record) and "first" in v.members and not v.kind}
+    for name, made in objects.items():
         scalars.pop(name, None)
         for member, words in made.declared.items():
             plain = re.sub(r"\b(?:const|volatile|restrict|__restrict__)\b", " ", words)

@@ -12,6 +12,7 @@ from kir.ir.visit import buffers_named, children, names_read, substitute, substi
 from kir.surface.ptx.form.bits import joined, whole_of
 
 from ..values.emitter import has_effect
+from .fixed_arrays import without_fixed
 
 
 def tidied(body: n.Block, piecewise: frozenset[str] = frozenset()) -> n.Block:
@@ -25,7 +26,7 @@ def tidied(body: n.Block, piecewise: frozenset[str] = frozenset()) -> n.Block:
 
 
 def _block(body: n.Block, piecewise: frozenset[str]) -> n.Block:
-    out = _zeroed([_inner(s, piecewise) for s in body])
+    out = _zeroed(without_fixed([_inner(s, piecewise) for s in body]))
     out = _whole_stores(_filled([_masked(s) for s in out]))
     out = _loaded_or_filled(_begun(out))
     return tuple(_used_once(_copied(_merged(_unnamed(_named(out))), piecewise)))

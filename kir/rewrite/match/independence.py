@@ -103,7 +103,8 @@ def order_free(program: n.Program, path: Path, loop: n.For) -> Verdict:
         return unknown(f"what '{names[0]}' is depends on which iteration comes first", needs="a result that does not depend on it")
     own = [a for p, s in block_paths(loop.body, (*path, "body")) if isinstance(s, n.Eval) for a in s.call.args
            if isinstance(a, n.Region) and own_place(program, p, a, loop)]
-    floats = [r for r in _touches(path, loop).atomics if dtype_of(r.type).is_float and r not in own]
+    exact = [x.args[0] for x in walk(loop) if isinstance(x, n.Call) and x.fn in ("atomic_max", "atomic_min")]
+    floats = [r for r in _touches(path, loop).atomics if dtype_of(r.type).is_float and r not in own and r not in exact]
     if floats:
         return unknown(f"sums in '{floats[0].buffer.name}' are rounded in the order in which they come", needs="a tolerance for it")
     return proved("nothing depends on the order")
