@@ -337,7 +337,7 @@ def _settled(body: n.Block, r: Reading, apart: frozenset[str]) -> n.Block:
     g = r.geometry
     sizes = frozenset(w for k, w in g.words.items() if k in BLOCK or k.startswith("grid_"))
     extents = frozenset(x.name for x in (*g.block, *map(g.extent, range(3))) if isinstance(x, n.Var))
-    return joined(tidied(promoted(restarted(counted(tidied(body, apart), sizes | extents), r.m.fresh), frozenset(r.m.taken)), apart))
+    return joined(tidied(promoted(restarted(counted(tidied(body, apart), r.m.fresh, sizes | extents), r.m.fresh), frozenset(r.m.taken)), apart))
 
 
 def _initialized(allocs: list[n.Stmt], body: list[n.Stmt], geometry: Geometry) -> tuple[list[n.Stmt], list[n.Stmt]]:
