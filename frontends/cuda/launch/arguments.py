@@ -107,6 +107,7 @@ def _enough(launch: HostLaunch, shared: n.Expr) -> n.Expr:
     if not isinstance(shared, n.Const):
         terms = build.polynomial(shared)
         each = math.gcd(*terms.values())  # bytes of an element
-        launch.known.fact(build.compare("le", build.from_polynomial({m: c // each for m, c in terms.items()}, I32), value // each))
+        own = terms.pop((), 0) // each
+        launch.known.fact(build.compare("le", build.from_polynomial({m: c // each for m, c in terms.items()}, I32), value // each - own))
     return build.const(value)
 

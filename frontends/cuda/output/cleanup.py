@@ -524,12 +524,10 @@ def _whole(e: n.Expr | None) -> n.Buffer | None:
 
 
 def _merged(body: list[n.Stmt]) -> list[n.Stmt]:
-    """`register v = top; .. v ..; top = v`, where nothing in between mentions `top` and nothing afterwards `v`: `.. top ..`."""
+    """`register v = top; .. v ..; top = v`, scalars or whole arrays, where nothing in between mentions `top` and nothing afterwards `v`: `.. top ..`."""
     for k, s in enumerate(body):
-        if not isinstance(s, n.Alloc) or s.init is None or s.buffer.shape:
-            continue
-        source = _whole(s.init)
-        if source is None or source.dtype != s.buffer.dtype or source.shape:
+        source = _whole(s.init) if isinstance(s, n.Alloc) else None
+        if not isinstance(s, n.Alloc) or source is None or (source.dtype, source.shape) != (s.buffer.dtype, s.buffer.shape):
             continue
         for j in range(k + 1, len(body)):
             t = body[j]
