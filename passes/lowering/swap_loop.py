@@ -100,7 +100,7 @@ def _tries(program: n.Program, path: Path) -> _Tries | None:
         return None
     fn, value, after, through = made
     alone = sum(isinstance(x, n.Region) and x.buffer == view.buffer for s in kernel_of(program, path).body for x in walk(s)) == 1
-    front = kernel_of(program, path).body.index(view) if alone else -1
+    front = kernel_of(program, path).body.index(view) + 1 if alone else 0
     return _Tries(at, fn, value, SwapLoop(held.dtype.name, after, through, guess.x.cache != "volatile", front), view)
 
 
@@ -128,7 +128,7 @@ def _words(b: n.Buffer, name: str, dtype: DType) -> n.Buffer:
 @dataclass(frozen=True)
 class SwapLoop(Pass):
     """`word` is the dtype that is compared and swapped; `after`: the value stands behind the old one; `through`: the dtype by which bits become a word;
-    `plain`: the first guess is an ordinary load; `front`: where the view of the tensor stands among a kernel's statements, -1 for one that is there."""
+    `plain`: the first guess is an ordinary load; `front`: which of a kernel's statements the view of the tensor is, from 1 on; 0 for one that is there."""
 
     intent: ClassVar[str] = "atomics"
     catalogue: ClassVar[tuple[int, ...]] = (49,)
@@ -139,7 +139,7 @@ class SwapLoop(Pass):
     after: bool = False
     through: str = ""
     plain: bool = False
-    front: int = 0
+    front: int = 1
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At an atomic on a tensor of floats, whose old value nobody asks for."""
@@ -150,7 +150,7 @@ class SwapLoop(Pass):
         if not isinstance(at, n.Region) or at.buffer.space != "global" or len(at.buffer.shape) != 1 or not at.buffer.dtype.is_float or (
                 self.word not in WORDS.get(at.buffer.dtype.bits, ())):
             return Miss("no word of that dtype is as wide as an element")
-        if self.front < 0 and self._view(program, path, at.buffer) is None:
+        if not self.front and self._view(program, path, at.buffer) is None:
             return Miss("no view of the tensor has such words")
         return Site(path, self)
 
@@ -164,7 +164,7 @@ class SwapLoop(Pass):
         s = matched_as(block[int(site.path[-1])], n.Eval)
         at, value = matched_as(s.call.args[0], n.Region), s.call.args[1]
         taken, word = names_at(program, site.path), DTYPES[item.word]
-        view = self._view(program, site.path, at.buffer) if item.front < 0 else None
+        view = self._view(program, site.path, at.buffer) if not item.front else None
         words = view.buffer if view is not None else _words(at.buffer, fresh(f"{at.buffer.name}__{word}", taken), word)
         held = n.Buffer(fresh("old", taken), word, (), "register")
         assumed, found = n.Var(fresh("assumed", taken), word), n.Var(fresh("found", taken), word)
@@ -180,7 +180,7 @@ class SwapLoop(Pass):
         out = splice(program, site.path, (n.Alloc(held, guess, label=s.label, origin=s.origin), loop))
         if view is not None:
             return Rewritten(out, site.path)
-        home = (site.path[0], item.front)
+        home = (site.path[0], item.front - 1)
         return Rewritten(splice(out, home, (n.View(words, build.region(at.buffer)),), 0, 0), (site.path[0], int(site.path[1]) + 1, *site.path[2:]))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -194,7 +194,7 @@ class SwapLoop(Pass):
         first = matched_as(block_at(program, site.path)[int(site.path[-1])], n.Alloc)
         call = build.call(found.fn, found.at, found.value)
         out = splice(program, site.path, (n.Eval(call, label=first.label, origin=first.origin),), 0, 2)
-        if found.item.front < 0:
+        if not found.item.front:
             return Rewritten(out, site.path)
-        home = (site.path[0], found.item.front)
+        home = (site.path[0], found.item.front - 1)
         return Rewritten(splice(out, home, ()), (site.path[0], int(site.path[1]) - 1, *site.path[2:]))
