@@ -49,11 +49,11 @@ from typing import ClassVar
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import DTYPES, I64, DType
+from kir.ir.types import DTYPES, I64, DType, dtype_of
 from kir.ir.visit import names_mentioned, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Rewritten, Site
 from kir.rewrite.edit import block_at, fresh, kernel_of
-from kir.rewrite.match import block_and_index, matched, matched_as, names_at, params_as, splice
+from kir.rewrite.match import block_and_index, matched, matched_as, names_at, params_as, sibling, splice
 from kir.rewrite.match.thread_team import whole
 
 OPERATIONS = {"atomic_add": "add", "atomic_max": "max", "atomic_min": "min"}
@@ -75,7 +75,24 @@ class _Tries:
 
 
 def _tries(program: n.Program, path: Path) -> _Tries | None:
-    """Those that begin with the declaration at a path."""
+    """Those that begin at a path: with the name of their value, where it has one for them alone, or with the declaration."""
+    block, i = block_and_index(program, path)
+    if (value := _named(block, i)) is not None:
+        found = _from_guess(program, sibling(path, 1))
+        return None if found is None else replace(found, value=value, item=replace(found.item, named=True))
+    return None if i and _named(block, i - 1) is not None else _from_guess(program, path)
+
+
+def _named(block: n.Block, i: int) -> n.Expr | None:
+    """The value that a statement names for nothing but the loop two statements on."""
+    let, loop = block[i], block[i + 2] if i + 2 < len(block) else None
+    if not (isinstance(let, n.Let) and len(let.names) == 1 and isinstance(loop, n.While)):
+        return None
+    uses = [sum(isinstance(x, n.Var) and x.name == let.names[0] for x in walk(s)) for s in block[i + 1:]]
+    return let.value if sum(uses) == uses[1] == 1 else None
+
+
+def _from_guess(program: n.Program, path: Path) -> _Tries | None:
     block, i = block_and_index(program, path)
     first, loop = block[i], block[i + 1] if i + 1 < len(block) else None
     if not (isinstance(first, n.Alloc) and isinstance(loop, n.While) and loop.cond == ALWAYS and len(loop.body) == 4):
@@ -128,7 +145,8 @@ def _words(b: n.Buffer, name: str, dtype: DType) -> n.Buffer:
 @dataclass(frozen=True)
 class SwapLoop(Pass):
     """`word` is the dtype that is compared and swapped; `after`: the value stands behind the old one; `through`: the dtype by which bits become a word;
-    `plain`: the first guess is an ordinary load; `front`: which of a kernel's statements the view of the tensor is, from 1 on; 0 for one that is there."""
+    `plain`: the first guess is an ordinary load; `front`: which of a kernel's statements the view of the tensor is, from 1 on; 0 for one that is there. `named`: the
+    value has a name."""
 
     intent: ClassVar[str] = "atomics"
     catalogue: ClassVar[tuple[int, ...]] = (49,)
@@ -140,6 +158,7 @@ class SwapLoop(Pass):
     through: str = ""
     plain: bool = False
     front: int = 1
+    named: bool = False
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At an atomic on a tensor of floats, whose old value nobody asks for."""
@@ -169,6 +188,9 @@ class SwapLoop(Pass):
         held = n.Buffer(fresh("old", taken), word, (), "register")
         assumed, found = n.Var(fresh("assumed", taken), word), n.Var(fresh("found", taken), word)
         assert isinstance(value, n.Expr)
+        own = n.Var(fresh("value", taken), dtype_of(value.type)) if item.named else None
+        named = () if own is None else (n.Let((own.name,), value, label=s.label, origin=s.origin),)
+        value = value if own is None else own
         old: n.Expr = n.Cast(assumed, at.buffer.dtype, "bits")
         made: n.Expr = n.Binary(OPERATIONS[s.call.fn], *((old, value) if item.after else (value, old)))
         made = n.Cast(made, DTYPES[item.through] if item.through else word, "bits")
@@ -177,23 +199,24 @@ class SwapLoop(Pass):
             n.Let((assumed.name,), whole(held)), n.Let((found.name,), build.call("atomic_cas", replace(at, buffer=words), assumed, made)),
             n.Store(build.region(held), found), n.If(build.compare("eq", assumed, whole(held)), (n.Jump("break"),))))
         guess = n.Cast(n.Load(at, cache="" if item.plain else "volatile"), word, "bits")
-        out = splice(program, site.path, (n.Alloc(held, guess, label=s.label, origin=s.origin), loop))
+        begins = n.Alloc(held, guess) if named else n.Alloc(held, guess, label=s.label, origin=s.origin)
+        out = splice(program, site.path, (*named, begins, loop))
         if view is not None:
             return Rewritten(out, site.path)
         home = (site.path[0], item.front - 1)
         return Rewritten(splice(out, home, (n.View(words, build.region(at.buffer)),), 0, 0), (site.path[0], int(site.path[1]) + 1, *site.path[2:]))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At the first guess of a loop of tries."""
-        found = _tries(program, path) if isinstance(node, n.Alloc) else None
+        """At the first guess of a loop of tries, or the name of its value."""
+        found = _tries(program, path) if isinstance(node, n.Alloc | n.Let) else None
         return None if found is None else Site(path, found.item)
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One atomic."""
         found = matched(_tries(program, site.path))
-        first = matched_as(block_at(program, site.path)[int(site.path[-1])], n.Alloc)
+        first = block_at(program, site.path)[int(site.path[-1])]
         call = build.call(found.fn, found.at, found.value)
-        out = splice(program, site.path, (n.Eval(call, label=first.label, origin=first.origin),), 0, 2)
+        out = splice(program, site.path, (n.Eval(call, label=first.label, origin=first.origin),), 0, 2 + found.item.named)
         if not found.item.front:
             return Rewritten(out, site.path)
         home = (site.path[0], found.item.front - 1)

@@ -282,6 +282,13 @@ def _summed(kernel: n.Kernel) -> bool:
     return bool(floats) and all(a.buffer.space == "global" for a in floats) and not all(build.is_const(a.extent, 1) for a in kernel.grid)
 
 
+def _differs(s: n.Stmt, names: Names) -> bool:
+    """Whether what a statement does may differ between threads: an atomic whose old value nobody asks for by what it is given alone."""
+    if isinstance(s, n.Eval) and s.call.fn.startswith("atomic_"):
+        return any(depends(a, names) for a in s.call.args)
+    return depends(s, names)
+
+
 def _waits(s: n.Stmt) -> bool:
     """Whether threads wait for each other inside."""
     return any(is_call(x, "barrier") for x in walk(s) if isinstance(x, n.Stmt))
@@ -359,7 +366,7 @@ class _Gather:
             if is_call(s, "barrier"):
                 pass
             elif isinstance(s, n.If) and s.cond == build.compare("eq", t, 0) and not s.orelse:
-                if any(depends(x, names) for x in s.then):
+                if any(_differs(x, names) for x in s.then):
                     raise CannotGather("the first thread alone uses values of its own")
                 out.extend(s.then)
             elif whole is not None and build.int_value(whole.hi) != self.team.threads and not (_reads(whole, names) or _exchanges(whole)):
