@@ -251,18 +251,20 @@ def _counted(r: n.Region, loop: n.For) -> tuple[n.Region, set[str]]:
 def _numbered(r: n.Region, loop: n.For, inner: set[str], known: Facts) -> list[n.Region]:
     """The places by the numbers that a place tells: two that differ in one of them differ. What is the same in every iteration tells nothing."""
     moving = {loop.var.name, *inner}
-    index = [*r.index, *(x for i in r.index if isinstance(i, n.Expr) for x in _blocks(i, moving, known))]
+    index = [*r.index, *(x for i in r.index if isinstance(i, n.Expr) for whole in dict.fromkeys((i, _moving(i, moving))) for x in _blocks(whole, moving, known))]
     index += _quotients(index, known)
     told = numbers_told([*index, *(_moving(i, moving) for i in r.index if isinstance(i, n.Expr))], moving)
     return [n.Region(r.buffer, (x,)) for x in (*told, *_of_digits(r.index, known, moving))]
 
 
 def _blocks(i: n.Expr, moving: Collection[str], known: Facts) -> Iterator[n.Expr]:
-    """The number of which an index tells the multiple by a literal, and something that is less than that."""
+    """The number of which an index tells the multiple by a literal, and what is less than that."""
     terms = build.polynomial(i) if isinstance(i.type, DType) else {}
     for by in sorted({abs(c) for m, c in terms.items() if m and abs(c) > 1 and any(names_read(a) & set(moving) for a in m)}):
-        rest = known.domain(build.from_polynomial({m: c for m, c in terms.items() if c % by}, dtype_of(i.type)))
+        less_than = build.from_polynomial({m: c for m, c in terms.items() if c % by}, dtype_of(i.type))
+        rest = known.domain(less_than)
         if rest.lo is not None and rest.hi is not None and rest.lo >= 0 and rest.hi < by and known.is_exact(i):
+            yield less_than
             yield build.from_polynomial({m: c // by for m, c in terms.items() if not c % by}, dtype_of(i.type))
 
 
