@@ -13,7 +13,7 @@ from kir.ir import nodes as n
 from kir.ir.binding import Binding
 from kir.ir.rebuild.promote import promoted
 from kir.ir.types import DTYPES, I32, I64, U8, DType, variable
-from kir.ir.visit import transform, walk
+from kir.ir.visit import buffers_named, transform, walk
 
 from .launch.geometry import BLOCK, Geometry, callers, words_of
 from .launch.launch_bounds import cluster_of, launch_bounds
@@ -321,6 +321,7 @@ def _body(r: Reading, p: Parameters, fn: Function, scope: Scope, geometry: Geome
         return unmarked(joined(body))
     body = _settled(joined(body), r, apart)
     body = bordered(guessed(_settled(rolled(guarded(distributed(vectorized(body), r.m.fresh)), r.m.fresh), r, apart)), frozenset())
+    body = tuple(s for s in body if not isinstance(s, n.Alloc) or any(s.buffer.name in buffers_named(x) for x in body if x is not s))
     if not may_have_roles(body):
         return unmarked(body)
 

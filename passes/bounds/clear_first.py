@@ -172,7 +172,7 @@ class ClearFirst(Pass):
             return None
         if is_in_loop(program, path) or not _all_behind(program, path, b):
             return Miss("it is in use elsewhere")
-        if any(isinstance(x, n.Region) and x.buffer.space in ("shared", "cluster") for s in block[:i] for x in walk(s)) or any(is_call(s, "barrier") for s in block[:i]):
+        if any(is_call(s, "barrier") or any(isinstance(x, n.Region) and x.buffer.space in ("shared", "cluster") for x in walk(s)) for s in block[:i]):
             return Miss("shared memory is in use before, for which the barrier may stand")
         end = _end(program, (*path[:-1], i + 2), b)
         size = build.int_value(b.shape[0]) or 0

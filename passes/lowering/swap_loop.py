@@ -101,7 +101,9 @@ def _from_guess(program: n.Program, path: Path) -> _Tries | None:
     held, guess = first.buffer, first.init
     if held.shape or not (isinstance(guess, n.Cast) and guess.rounding == "bits" and isinstance(guess.x, n.Load)):
         return None
-    if not (isinstance(let, n.Let) and let.value == whole(held) and isinstance(swap, n.Let) and isinstance(swap.value, n.Call) and swap.value.fn == "atomic_cas"):
+    if not (isinstance(let, n.Let) and let.value == whole(held) and isinstance(swap, n.Let)):
+        return None
+    if not (isinstance(swap.value, n.Call) and swap.value.fn == "atomic_cas"):
         return None
     assumed, found = n.Var(let.names[0], held.dtype), n.Var(swap.names[0], held.dtype)
     stays = n.If(build.compare("eq", assumed, whole(held)), (n.Jump("break"),))
@@ -145,8 +147,8 @@ def _words(b: n.Buffer, name: str, dtype: DType) -> n.Buffer:
 @dataclass(frozen=True)
 class SwapLoop(Pass):
     """`word` is the dtype that is compared and swapped; `after`: the value stands behind the old one; `through`: the dtype by which bits become a word;
-    `plain`: the first guess is an ordinary load; `front`: which of a kernel's statements the view of the tensor is, from 1 on; 0 for one that is there. `named`: the
-    value has a name."""
+    `plain`: the first guess is an ordinary load; `front`: which of a kernel's statements the view of the tensor is, from 1 on; 0 for one that is there.
+    `named`: the value has a name."""
 
     intent: ClassVar[str] = "atomics"
     catalogue: ClassVar[tuple[int, ...]] = (49,)

@@ -105,7 +105,7 @@ def _enough(launch: HostLaunch, shared: n.Expr) -> n.Expr:
         value = launch.known.pinned(shared)
     shared = launch.known.resolved(shared)
     if not isinstance(shared, n.Const):
-        terms = build.polynomial(shared)
+        terms = {**build.polynomial(shared)}
         each = math.gcd(*terms.values())  # bytes of an element
         own = terms.pop((), 0) // each
         launch.known.fact(build.compare("le", build.from_polynomial({m: c // each for m, c in terms.items()}, I32), value // each - own))

@@ -19,7 +19,8 @@ from .cleanup import names_changed
 
 
 def counted(body: n.Block, fresh: Callable[[str], str], positive: frozenset[str] = frozenset()) -> n.Block:
-    """The block, and those inside, with each such `while` as a `for`. `positive` are names of what is at least one: the sizes of a launch; `fresh` gives names."""
+    """The block, and those inside, with each such `while` as a `for`. `positive` are names of what is at least one: the sizes of a launch; `fresh` gives
+    names."""
     return _counted(body, _Around(_known_positive(body, positive), frozenset(), frozenset(), fresh))
 
 

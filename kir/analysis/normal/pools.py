@@ -5,7 +5,7 @@ named on its own (by a literal, apart from all other places) stays one.
 """
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from kir.analysis.facts import Facts
@@ -80,10 +80,16 @@ def _cut_at_sizes(program: n.Program, sizes: frozenset[str], taken: set[str]) ->
             moved = {r: n.Region(second, (_minus(r.index[0], cut),)) for r in behind}
             body: list[n.Stmt] = []
             for s in k.body:
-                body.append(transform(s, lambda old, new, moved=moved: moved.get(old, new) if isinstance(old, n.Region) else new))
+                body.append(_elsewhere(s, moved))
                 body += [n.Alloc(second)] if isinstance(s, n.Alloc) and s.buffer == b else []
             return _cut_at_sizes(replace(program, kernels=(replace(k, body=tuple(body)),)), sizes, taken)
     return k
+
+
+def _elsewhere(s: n.Stmt, moved: Mapping[n.Region, n.Region]) -> n.Stmt:
+    """A statement with other places."""
+    made: n.Stmt = transform(s, lambda old, new: moved.get(old, new) if isinstance(old, n.Region) else new)
+    return made
 
 
 def _minus(place: n.Expr | n.Span, cut: n.Expr) -> n.Expr | n.Span:

@@ -251,7 +251,8 @@ def _counted(r: n.Region, loop: n.For) -> tuple[n.Region, set[str]]:
 def _numbered(r: n.Region, loop: n.For, inner: set[str], known: Facts) -> list[n.Region]:
     """The places by the numbers that a place tells: two that differ in one of them differ. What is the same in every iteration tells nothing."""
     moving = {loop.var.name, *inner}
-    index = [*r.index, *(x for i in r.index if isinstance(i, n.Expr) for whole in dict.fromkeys((i, _moving(i, moving))) for x in _blocks(whole, moving, known))]
+    places = [part for i in r.index if isinstance(i, n.Expr) for part in dict.fromkeys((i, _moving(i, moving)))]
+    index = [*r.index, *(x for part in places for x in _blocks(part, moving, known))]
     index += _quotients(index, known)
     told = numbers_told([*index, *(_moving(i, moving) for i in r.index if isinstance(i, n.Expr))], moving)
     return [n.Region(r.buffer, (x,)) for x in (*told, *_of_digits(r.index, known, moving))]
