@@ -224,7 +224,7 @@ def _loop_of(run: n.Block, array: n.Buffer, v: n.Var, count: int) -> n.For | Non
 def _elements_of(loop: n.For, array: n.Buffer, count: int) -> n.Block:
     """What a loop does, one after the other."""
     one = loop.body[0]
-    return tuple(replace(substitute(one, {loop.var.name: build.const(k)}), label=None if k else one.label) for k in range(count))  # type: ignore[type-var]
+    return tuple(replace(substitute(one, {loop.var.name: build.const(k)}), label=None if k else one.label) for k in range(count))
 
 
 def _scalar(array: n.Buffer, name: str) -> n.Buffer:
