@@ -487,6 +487,10 @@ WRITTEN = {
         "  for (int i = threadIdx.x; i < n; i += 64) { row[i] = x[i]; a = more(a, x[i]); }\n  all[threadIdx.x] = a.x;\n  __syncthreads();\n"
         "  a.y += all[63 - threadIdx.x];\n  for (int i = threadIdx.x; i < n; i += 64) a.z += row[n - 1 - i];\n  y[threadIdx.x] = a;\n}\n"
         "void go(const float* x, float3* y, int n) { k<<<1, 64, (n + 64) * sizeof(float)>>>(x, y, n); }\n"),
+    "the bits of CUB's traits": (
+        "template <typename T> __global__ void k(const T* x, typename cub::Traits<T>::UnsignedBits* y) {\n  T v = x[threadIdx.x];\n"
+        "  y[threadIdx.x] = cub::Traits<T>::TwiddleIn(reinterpret_cast<typename cub::Traits<T>::UnsignedBits&>(v)) >> 4;\n}\n"
+        "void go(const float* x, unsigned* y) { k<float><<<1, 64>>>(x, y); }\n"),
     "tries around a swap, of words that are floats": (
         "__device__ void raise(float* at, float v) {\n  int* words = (int*)at;\n  int old = *words, seen;\n  do {\n    seen = old;\n"
         "    old = atomicCAS(words, seen, __float_as_int(fmaxf(v, __int_as_float(seen))));\n  } while (seen != old);\n}\n"
