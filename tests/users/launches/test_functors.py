@@ -91,7 +91,7 @@ def test_a_lambda_whose_captures_are_not_plain_is_refused(host: str, epi: str, t
 def test_an_accessor_is_a_tensor_and_its_numbers(tmp_path: Path) -> None:
     (tmp_path / "f.cu").write_text("""
 template <typename T> __global__ void f(const torch::PackedTensorAccessor32<T, 2, torch::RestrictPtrTraits> x,
-                                        torch::PackedTensorAccessor32<T, 2, torch::RestrictPtrTraits> y) {
+                                        torch::PackedTensorAccessor32<T, 2> y) {
   const int c = blockIdx.x * blockDim.x + threadIdx.x;
   if (c < x.size(1)) y[blockIdx.y][c] = x[blockIdx.y][c] * T(2);
 }
@@ -99,7 +99,7 @@ torch::Tensor twice(torch::Tensor x) {
   auto y = torch::empty_like(x);
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "twice", ([&] {
     f<scalar_t><<<dim3((x.size(1) + 63) / 64, x.size(0)), 64>>>(x.packed_accessor32<scalar_t, 2, torch::RestrictPtrTraits>(),
-                                                                y.packed_accessor32<scalar_t, 2, torch::RestrictPtrTraits>());
+                                                                y.packed_accessor32<scalar_t, 2>());
   }));
   return y;
 }
