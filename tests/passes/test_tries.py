@@ -3,9 +3,11 @@ from __future__ import annotations
 
 import pytest
 
+from kir.base.diagnostic import KirError
 from kir.ir.parser import parse_program
 from kir.rewrite import passes
 from kir.rewrite.driver import sites
+from kir.surface import backend
 
 TRIES = """kir 1
 program p
@@ -33,3 +35,23 @@ def test_tries_stand_for_an_atomic_of_one_value(new: str, after: str, found: int
     program = parse_program(TRIES.format(new=new, after=after).replace("in X", "inout X" if after else "in X"), "p.kir")
     item = next(p for p in passes() if p.name == "swap-loop").with_options({})
     assert len(sites(item, program, "backward")) == found
+
+
+def test_a_maximum_of_floats_is_written_as_tries() -> None:
+    """CUDA has it for integers alone; an operation on other floats is refused by name."""
+    program = parse_program(WRITTEN.format(dtype="f32"), "p.kir")
+    text = backend("cuda").emit(program).text
+    assert "atomic_max(&" in text and "atomicCAS(" in text
+    with pytest.raises(KirError) as refused:
+        backend("cuda").emit(parse_program(WRITTEN.format(dtype="f16"), "p.kir"))
+    assert refused.value.diagnostics[0].id == "KIR-B008"
+
+
+WRITTEN = """kir 1
+program p
+  in X: {dtype}[64]
+  inout Y: {dtype}[1]
+kernel main grid (b: 2) threads 32
+  for t in 0..32 parallel thread
+    atomic_max(&Y[0], X[b * 32 + t])
+"""
