@@ -13,7 +13,7 @@ from kir.ir import nodes as n
 from kir.ir.binding import Binding
 from kir.ir.rebuild.promote import promoted
 from kir.ir.types import DTYPES, I32, I64, U8, DType, variable
-from kir.ir.visit import transform, walk
+from kir.ir.visit import buffers_named, transform, walk
 
 from .launch.geometry import BLOCK, Geometry, callers, words_of
 from .launch.launch_bounds import cluster_of, launch_bounds
@@ -321,6 +321,7 @@ def _body(r: Reading, p: Parameters, fn: Function, scope: Scope, geometry: Geome
         return unmarked(joined(body))
     body = _settled(joined(body), r, apart)
     body = bordered(guessed(_settled(rolled(guarded(distributed(vectorized(body), r.m.fresh)), r.m.fresh), r, apart)), frozenset())
+    body = tuple(s for s in body if not isinstance(s, n.Alloc) or any(s.buffer.name in buffers_named(x) for x in body if x is not s))
     if not may_have_roles(body):
         return unmarked(body)
 
@@ -337,7 +338,7 @@ def _settled(body: n.Block, r: Reading, apart: frozenset[str]) -> n.Block:
     g = r.geometry
     sizes = frozenset(w for k, w in g.words.items() if k in BLOCK or k.startswith("grid_"))
     extents = frozenset(x.name for x in (*g.block, *map(g.extent, range(3))) if isinstance(x, n.Var))
-    return joined(cleaned(promoted(restarted(counted(cleaned(body, apart), sizes | extents), r.m.fresh), frozenset(r.m.taken)), apart))
+    return joined(cleaned(promoted(restarted(counted(cleaned(body, apart), r.m.fresh, sizes | extents), r.m.fresh), frozenset(r.m.taken)), apart))
 
 
 def _initialized(allocs: list[n.Stmt], body: list[n.Stmt], geometry: Geometry) -> tuple[list[n.Stmt], list[n.Stmt]]:

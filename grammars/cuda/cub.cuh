@@ -287,6 +287,32 @@ template <typename T, int X, int N, BlockStoreAlgorithm HOW = BLOCK_STORE_DIRECT
   }
 };
 
+// The bits of numbers as unsigned ones of the same order, and back: floats by their sign, signed numbers with their highest bit turned, unsigned ones as they are.
+template <typename U> struct KirFloatBits {
+  typedef U UnsignedBits;
+  static __device__ U TwiddleIn(U bits) { return bits >> (8 * sizeof(U) - 1) ? U(~bits) : U(bits ^ (U(1) << (8 * sizeof(U) - 1))); }
+  static __device__ U TwiddleOut(U bits) { return bits >> (8 * sizeof(U) - 1) ? U(bits ^ (U(1) << (8 * sizeof(U) - 1))) : U(~bits); }
+};
+template <typename U> struct KirSignedBits {
+  typedef U UnsignedBits;
+  static __device__ U TwiddleIn(U bits) { return U(bits ^ (U(1) << (8 * sizeof(U) - 1))); }
+  static __device__ U TwiddleOut(U bits) { return U(bits ^ (U(1) << (8 * sizeof(U) - 1))); }
+};
+template <typename U> struct KirPlainBits {
+  typedef U UnsignedBits;
+  static __device__ U TwiddleIn(U bits) { return bits; }
+  static __device__ U TwiddleOut(U bits) { return bits; }
+};
+template <typename T> struct Traits;
+template <> struct Traits<float> : KirFloatBits<unsigned int> {};
+template <> struct Traits<double> : KirFloatBits<unsigned long long> {};
+template <> struct Traits<__half> : KirFloatBits<unsigned short> {};
+template <> struct Traits<__nv_bfloat16> : KirFloatBits<unsigned short> {};
+template <> struct Traits<int> : KirSignedBits<unsigned int> {};
+template <> struct Traits<long long> : KirSignedBits<unsigned long long> {};
+template <> struct Traits<unsigned int> : KirPlainBits<unsigned int> {};
+template <> struct Traits<unsigned long long> : KirPlainBits<unsigned long long> {};
+
 }  // namespace cub
 
 namespace cuda {

@@ -63,9 +63,9 @@ def _in_order(program: n.Program, site: Site, context: Context) -> Verdict:
     low, high = I32.range
     known = Facts.at(program, site.path)
     domain = known.domain(known.expanded(base))
-    if domain.lo is not None and domain.hi is not None and domain.lo >= low and domain.hi + count <= high:
+    if domain.lo is not None and domain.hi is not None and domain.lo >= low and domain.hi + count - 1 <= high:
         return proved("no number of an item leaves 32 bits")
-    return decided(build.compare("le", base, high - count), known, "no number of an item leaves 32 bits",
+    return decided(build.compare("le", base, high - count + 1), known, "no number of an item leaves 32 bits",
                    "the number of the last item of a piece may wrap, and be below the end", needs="a bound on the places")
 
 

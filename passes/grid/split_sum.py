@@ -1,4 +1,4 @@
-"""Gives each part of a sum, which one CTA adds up part after part, a CTA of its own; they add their parts to the result together.
+"""Gives each part of a sum or a maximum, which one CTA adds up part after part, a CTA of its own; they add their parts to the result together.
 
 before:
 
@@ -58,6 +58,10 @@ from kir.rewrite.match.materialize import is_pure
 
 from .split_k import shares
 
+OPERATIONS = {"atomic_add": "add", "atomic_max": "max", "atomic_min": "min", "atomic_and": "and", "atomic_or": "or", "atomic_xor": "xor"}
+"""What atomics do, by their names."""
+ATOMICS = {op: fn for fn, op in OPERATIONS.items()}
+
 
 def _only_adds(program: n.Program, site: Site, context: Context) -> Verdict:
     loop = node_as(program, site.path, n.For)
@@ -67,6 +71,10 @@ def _only_adds(program: n.Program, site: Site, context: Context) -> Verdict:
             return refuted(f"a part stores to '{s.at.buffer.name}', and the parts run side by side",
                            f"parts 0 and 1 both write '{s.at.buffer.name}', in no order", needs="a loop that only adds to the old value")
     for name in sorted(sums):
+        done = sorted({added[0] for s in statements(loop.body) if isinstance(s, n.Store) and s.at.buffer.name == name and (added := _added(s)) is not None})
+        if len(done) > 1:
+            return refuted(f"'{name}' is changed by {done[0]} and {done[1]}, whose order matters", "a sum that is raised is another than one that is added to",
+                           needs="one operation on each tensor")
         places = [r for s in loop.body for r in regions(s) if r.buffer.name == name]
         stores = sum(isinstance(s, n.Store) and s.at.buffer.name == name for s in statements(loop.body))
         if len(places) != 2 * stores:
@@ -126,11 +134,11 @@ class SplitSum(Pass):
         kernel, loop = kernel_of(program, site.path), node_as(program, site.path, n.For)
 
         def leave(_: n.Node, s: n.Node) -> n.Node:
-            value = _added(s) if isinstance(s, n.Store) else None
-            if value is None or not isinstance(s, n.Store):
+            added = _added(s) if isinstance(s, n.Store) else None
+            if added is None or not isinstance(s, n.Store):
                 return s
-            mask = _mask(s.at) if s.clip else s.mask
-            return n.Eval(build.call("atomic_add", s.at, value, *(() if mask is None else (mask,))), label=s.label, origin=s.origin)
+            (fn, value), mask = added, _mask(s.at) if s.clip else s.mask
+            return n.Eval(build.call(fn, s.at, value, *(() if mask is None else (mask,))), label=s.label, origin=s.origin)
         body = tuple(transform(s, leave) for s in loop.body)
         grid = (*(() if self.alone else kernel.grid), n.Axis(loop.var.name, loop.hi))
         made = replace(kernel, grid=grid, body=(*kernel.body[:-1], *body))
@@ -140,14 +148,14 @@ class SplitSum(Pass):
         """At a kernel with an axis of the grid along which CTAs add to the same places, whose other axes tell the places apart."""
         if not isinstance(node, n.Kernel) or not node.grid or node.cluster or program.plan:
             return None
-        updates = [s.call for s in statements(node.body) if isinstance(s, n.Eval) and s.call.fn == "atomic_add"]
+        updates = [s.call for s in statements(node.body) if isinstance(s, n.Eval) and s.call.fn in OPERATIONS]
         if not updates:
             return None
         axis = node.grid[-1].name
         lets = {name: s.value for s in statements(node.body) if isinstance(s, n.Let) for name in s.names}
         others = {a.name for a in node.grid[:-1] if not build.is_const(a.extent, 1)}
         for c in updates:
-            if c.attrs or len(c.args) not in (2, 3) or not isinstance(c.args[0], n.Region):
+            if c.attrs or len(c.args) not in ((2, 3) if c.fn == "atomic_add" else (2,)) or not isinstance(c.args[0], n.Region):
                 return Miss("an update has options of its own")
             told = _roots(c.args[0], lets)
             if axis in told or not others <= told or any(isinstance(x, n.Load) for i in c.args[0].index for x in walk(i)):
@@ -169,14 +177,14 @@ class SplitSum(Pass):
         axis = kernel.grid[-1]
 
         def leave(_: n.Node, s: n.Node) -> n.Node:
-            if not (isinstance(s, n.Eval) and s.call.fn == "atomic_add" and isinstance(at := s.call.args[0], n.Region)):
+            if not (isinstance(s, n.Eval) and s.call.fn in OPERATIONS and isinstance(at := s.call.args[0], n.Region)):
                 return s
             value, mask = s.call.args[1], s.call.args[2] if len(s.call.args) == 3 else None
             assert isinstance(value, n.Expr) and (mask is None or isinstance(mask, n.Expr))
             clip = self.spelled and mask is not None and mask == _mask(at)
             other = build.const(0, at.buffer.dtype) if mask is not None else None
             old = build.load(at, None if clip else mask, other, clip)
-            return n.Store(at, build.binary("add", old, value), None if clip else mask, clip, label=s.label, origin=s.origin)
+            return n.Store(at, build.binary(OPERATIONS[s.call.fn], old, value), None if clip else mask, clip, label=s.label, origin=s.origin)
         first = next((k for k, s in enumerate(kernel.body) if not _is_name(s, axis.name)), len(kernel.body))
         loop = n.For(n.Var(axis.name, I32), build.const(0), axis.extent, build.const(1), tuple(transform(s, leave) for s in kernel.body[first:]))
         grid = (n.Axis(fresh("cta", names_in(program, kernel)), build.const(1)),) if self.alone else kernel.grid[:-1]
@@ -189,14 +197,15 @@ def _is_name(s: n.Stmt, but: str = "") -> bool:
     return (isinstance(s, n.View) or (isinstance(s, n.Let) and is_pure(s.value))) and but not in names_read(s)
 
 
-def _added(s: n.Store) -> n.Expr | None:
-    """What a store adds to what stands in its place in a tensor."""
+def _added(s: n.Store) -> tuple[str, n.Expr] | None:
+    """What a store adds to what stands in its place in a tensor, or raises it to, and the atomic that does so. A part of a tile is only added to."""
     v = s.value
-    if s.at.buffer.space != "global" or not isinstance(v, n.Binary) or v.op != "add" or s.cache:
+    if s.at.buffer.space != "global" or not isinstance(v, n.Binary) or v.op not in ATOMICS or s.cache or (v.op != "add" and (s.mask is not None or s.clip)):
         return None
     other = build.const(0, s.at.buffer.dtype) if s.mask is not None or s.clip else None
     old = build.load(s.at, s.mask, other, s.clip)
-    return v.b if v.a == old else v.a if v.b == old else None
+    made = v.b if v.a == old else v.a if v.b == old else None
+    return None if made is None else (ATOMICS[v.op], made)
 
 
 def _mask(at: n.Region) -> n.Expr | None:

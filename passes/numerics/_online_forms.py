@@ -14,8 +14,8 @@ from kir.rewrite.match import fresh_var
 
 from ._online_loops import Growth
 
-Spelling = Literal["named", "kept", "late", "reset"]
-SPELLINGS: tuple[Spelling, ...] = ("named", "kept", "late", "reset")
+Spelling = Literal["named", "kept", "late", "reset", "branch"]
+SPELLINGS: tuple[Spelling, ...] = ("named", "kept", "late", "reset", "branch")
 Named = tuple[int, int, n.Let, n.Let, n.Store]
 """Where the factor and the raising stand in a body; the new maximum, the factor, and the raising."""
 
@@ -47,6 +47,8 @@ def respelled(body: n.Block, growth: Growth, spelling: Spelling, taken: set[str]
     j, k, grown, scale, top = found
     held, new, by = n.Load(top.at), n.Var(grown.names[0], grown.value.type), n.Var(scale.names[0], scale.value.type)
     rest = [s for x, s in enumerate(body) if x not in (j, k)]
+    if spelling == "branch":
+        return _in_branch(rest, grown, scale, top)
     if spelling == "late":
         return (*(_replaced(s, by, scale.value) for s in rest), top)
     before = fresh_var("before", taken, held.type)
@@ -62,6 +64,64 @@ def respelled(body: n.Block, growth: Growth, spelling: Spelling, taken: set[str]
         else:
             out.append(n.Store(top.at, grown.value, label=top.label))
     return tuple(out)
+
+
+def _in_branch(rest: list[n.Stmt], grown: n.Let, scale: n.Let, top: n.Store) -> n.Block:
+    """The sums are scaled, and the maximum is raised, only where a value is above it."""
+    assert isinstance(grown.value, n.Binary)
+    held, value = grown.value.a, grown.value.b
+    new, by = n.Var(grown.names[0], grown.value.type), n.Var(scale.names[0], scale.value.type)
+    sums = [s for s in rest if _scaled(s, by) is not None]
+    raised = [n.Store(s.at, build.binary("mul", n.Load(s.at), substitute(scale.value, {new.name: value}))) for s in sums if isinstance(s, n.Store)]
+    branch = n.If(build.compare("gt", value, held), (*raised, n.Store(top.at, value)), label=top.label)
+    out: list[n.Stmt] = []
+    for s in rest:
+        added = _scaled(s, by)
+        if s is grown:
+            out.append(branch)
+        elif added is not None and isinstance(s, n.Store):
+            out.append(replace(s, value=_replaced_in(build.binary("add", n.Load(s.at), added), new, held)))
+        else:
+            out.append(_replaced(s, new, held))
+    return tuple(out)
+
+
+def _scaled(s: n.Stmt, by: n.Var) -> n.Expr | None:
+    """What a statement adds to a sum that it scales: `sum = sum * by + value`."""
+    v = s.value if isinstance(s, n.Store) and s.mask is None and not s.at.index else None
+    return v.b if isinstance(s, n.Store) and isinstance(v, n.Binary) and v.op == "add" and v.a == build.binary("mul", n.Load(s.at), by) else None
+
+
+def _replaced_in(e: n.Expr, old: n.Expr, new: n.Expr) -> n.Expr:
+    made: n.Expr = transform(e, lambda _, x: new if x == old else x)
+    return made
+
+
+def _from_branch(body: n.Block, growth: Growth, taken: set[str]) -> n.Block | None:
+    """The inverse of `_in_branch`."""
+    at = next((k for k, s in enumerate(body) if isinstance(s, n.If) and not s.orelse and len(s.then) > 1), None)
+    branch = body[at] if at is not None else None
+    if at is None or not isinstance(branch, n.If) or not isinstance(top := branch.then[-1], n.Store) or top.at.index or top.mask is not None:
+        return None
+    held, value = n.Load(top.at), top.value
+    if branch.cond != build.compare("gt", value, held):
+        return None
+    grown = fresh_var("grown", taken, value.type)
+    factor = growth.factor(held, grown)
+    scale = fresh_var("scale", taken, factor.type)
+    sums = {s.at for s in branch.then[:-1] if isinstance(s, n.Store) and s.value == build.binary("mul", n.Load(s.at), substitute(factor, {grown.name: value}))}
+    if len(sums) != len(branch.then) - 1 or any(held in walk(s) for s in body[:at]):
+        return None
+    rest: list[n.Stmt] = []
+    for s in body[at + 1:]:
+        if isinstance(s, n.Store) and s.at in sums:
+            if not (isinstance(s.value, n.Binary) and s.value.op == "add" and s.value.a == n.Load(s.at)):
+                return None
+            rest.append(replace(s, value=build.binary("add", build.binary("mul", s.value.a, scale), _replaced_in(s.value.b, held, grown))))
+        else:
+            rest.append(_replaced(s, held, grown))
+    lets = (n.Let((grown.name,), build.binary("max", held, value)), n.Let((scale.name,), factor), replace(top, value=grown, label=branch.label))
+    return (*body[:at], *lets, *rest)
 
 
 def _once_named(body: n.Block) -> n.Block | None:
@@ -100,6 +160,8 @@ def named(body: n.Block, growth: Growth, spelling: Spelling, taken: set[str]) ->
         return body
     if spelling == "late":
         return _from_late(body, growth, taken)
+    if spelling == "branch":
+        return _from_branch(body, growth, taken)
     again = _from_reset(body) if spelling == "reset" else body
     found = None if again is None else _from_kept(again, growth, taken)
     return found if spelling == "kept" or found is None else _once_named(found)

@@ -16,14 +16,20 @@ from kir.rewrite.view import expression_at, text_of
 
 
 def loops_of(program: n.Program, path: Path, texts: Sequence[str]) -> Loops | None:
-    """The loops that texts say, as `serial 4` and `serial ceildiv(20 - turn0, 16)`, with `turn0`, .. for counters; None for other texts."""
+    """The loops that texts say, as `serial 4`, `serial N` and `serial ceildiv(20 - turn0, 16)`, with `turn0`, .. for counters; None for other texts."""
+    sizes = sizes_of(program)
     turns, lengths = counters(len(texts), "turn"), list[n.Expr | None]()
     for k, text in enumerate(texts):
         count = text.partition(" ")[2]
         made = None if count.isdigit() or not count else expression_at(program, path, count, turns[:k])
-        lengths.append(made if made is not None and made.type == I32 and names_read(made) <= {v.name for v in turns[:k]} else None)
+        lengths.append(made if made is not None and made.type == I32 and names_read(made) <= {*sizes, *(v.name for v in turns[:k])} else None)
     found = ways([text if e is None else f"{text.partition(' ')[0]} 1" for text, e in zip(texts, lengths, strict=True)])
     return None if found is None else tuple((kind, v, count if e is None else e) for (kind, count), e, v in zip(found, lengths, turns, strict=True))
+
+
+def sizes_of(program: n.Program) -> frozenset[str]:
+    """The names of a program's sizes."""
+    return frozenset(p.name for p in program.params if p.role == "size")
 
 
 def texts_of(loops: Loops) -> tuple[str, ...]:

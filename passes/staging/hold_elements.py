@@ -36,12 +36,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import field
 from typing import ClassVar, Literal
 
 from kir.analysis import Aliases
 from kir.analysis.facts import Facts
-from kir.analysis.loops.loop_nest import Loops, Reach, built, by_place, counters, nest_at, reach, recounted, renamed
+from kir.analysis.loops.loop_nest import Loops, built, by_place, counters, nest_at, reach, recounted, renamed
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
@@ -58,7 +59,7 @@ from kir.rewrite.match.unify import bound_by, hole, rewritten
 from kir.rewrite.precondition import decided
 from kir.rewrite.view import expression_at, text_of
 
-from ._buffered_value import can_be_declared, declared, holding, loops_of, mentioned, texts_of, without
+from ._buffered_value import can_be_declared, declared, holding, loops_of, mentioned, sizes_of, texts_of, without
 
 
 def _item(site: Site) -> HoldElements:
@@ -81,6 +82,11 @@ def _unchanged(program: n.Program, site: Site, context: Context) -> Verdict:
 def _reached(program: n.Program, site: Site, context: Context) -> Verdict:
     item = _item(site)
     loops, place = item.nest(program, site.path) or ((), ())
+    end = loops[0][2] if len(loops) == 1 else 0
+    if isinstance(end, n.Expr) and place == (loops[0][1],):
+        fits = decided(build.compare("le", end, item.shape[0]), Facts.at(program, site.path), "the array has so many elements", "the loop leaves the array",
+                       needs="a fact that bounds the length")
+        return _within(program, site, (0,), (build.sub(end, 1),)) if fits else fits
     found = reach(loops, place)
     if isinstance(found, str):
         return unknown(found)
@@ -92,10 +98,10 @@ def _reached(program: n.Program, site: Site, context: Context) -> Verdict:
                        needs="places that cover the array")
     if not any(found.low) and all(b + 1 == d for b, d in zip(found.high, item.shape, strict=True)):
         return proved("the loops reach every element (counted out)")
-    return _within(program, site, found)
+    return _within(program, site, found.low, found.high)
 
 
-def _within(program: n.Program, site: Site, found: Reach) -> Verdict:
+def _within(program: n.Program, site: Site, lows: Sequence[int], highs: Sequence[int | n.Expr]) -> Verdict:
     """Whether every read of an array that is filled in part is of that part."""
     name = fresh_at(program, site.path, "held")
     made = site.params.optimize(program, site).program
@@ -103,7 +109,7 @@ def _within(program: n.Program, site: Site, found: Reach) -> Verdict:
         regions = [x.at for x in loads_of(own_parts(s), name)] if isinstance(s, n.Stmt) else []
         for r in regions:
             known = Facts.at(made, path)
-            for i, low, high in zip(r.index or (None,) * len(found.low), found.low, found.high, strict=True):
+            for i, low, high in zip(r.index or (None,) * len(lows), lows, highs, strict=True):
                 first, last = (i.lo, build.add(i.lo, build.sub(i.extent, 1) if isinstance(i.extent, n.Expr) else i.extent - 1)) if isinstance(
                     i, n.Span) and i.step == 1 else (i, i)
                 if not isinstance(first, n.Expr) or isinstance(first.type, TileType) or not isinstance(last, n.Expr):
@@ -221,7 +227,7 @@ class HoldElements(Pass):
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At loops that do nothing but fill an array, each element of which follows from its place, and of which everything else is a read."""
-        nest = nest_at(node) if isinstance(node, n.For) else None
+        nest = nest_at(node, sizes_of(program)) if isinstance(node, n.For) else None
         if nest is None or nest.store.at.buffer.space not in ("shared", "register", "fragment"):
             return None
         b = nest.store.at.buffer

@@ -46,7 +46,7 @@ from kir.ir.visit import walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import kernel_of, node_at
-from kir.rewrite.match import node_as, within_shared
+from kir.rewrite.match import node_as, params_as, within_shared
 from kir.rewrite.match.local_buffers import byte_count, moved_to
 
 
@@ -61,7 +61,7 @@ def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
 
 @dataclass(frozen=True)
 class ShareScratch(Pass):
-    """No parameters."""
+    """`align`: bytes that the shared memory begins at a multiple of, 0 for what its elements ask for."""
 
     intent: ClassVar[str] = "promote-scratch"
     catalogue: ClassVar[tuple[int, ...]] = (5,)
@@ -70,6 +70,8 @@ class ShareScratch(Pass):
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P055", "validity", "hardware", "shared memory holds it beside what is there", _fits),
     )
+
+    align: int = 0
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At private memory that the kernel's own body declares, of a CTA with one thread."""
@@ -85,7 +87,7 @@ class ShareScratch(Pass):
         kernel = kernel_of(program, path)
         if not build.is_const(kernel.threads, 1):
             return Miss("the CTA has several threads")
-        if node.buffer.layout is not None or node.buffer.strides is not None or node.buffer.align:
+        if node.buffer.layout is not None or node.buffer.strides is not None or (node.buffer.align and space == "register"):
             return Miss(f"'{node.buffer.name}' has a layout of its own")
         if node.buffer.dtype.name == "mbarrier" or any(
                 isinstance(x, (n.View, n.Address, n.Opaque)) or (isinstance(x, n.Call) and _passes(x, node.buffer)) for x in walk(kernel)):
@@ -93,11 +95,11 @@ class ShareScratch(Pass):
         if any(isinstance(x, n.Copy) and isinstance(x.dst.type, TileType) and node.buffer.name in (x.src.at.buffer.name, x.dst.buffer.name)
                for x in walk(kernel)):
             return Miss(f"'{node.buffer.name}' holds a copy of a tile, and is no scratch")
-        return Site(path, self)
+        return Site(path, self if space == "register" else ShareScratch(node.buffer.align))
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Shared memory instead."""
-        return Rewritten(moved_to(program, site.path, "shared"), site.path)
+        return Rewritten(moved_to(program, site.path, "shared", params_as(site, ShareScratch).align), site.path)
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The thread's own memory instead."""

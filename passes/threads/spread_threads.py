@@ -86,7 +86,9 @@ def _independent(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _order_free(program: n.Program, site: Site, context: Context) -> Verdict:
-    return _judged(program, site, order_free)
+    said = _judged(program, site, order_free)
+    return said if said or not params_as(site, SpreadThreads).summed or not _summed(kernel_of(program, site.path)) else proved(
+        "sums of other CTAs come in any order already, and may be rounded so")
 
 
 def _judged(program: n.Program, site: Site, rule: object) -> Verdict:
@@ -108,7 +110,8 @@ def _whole_warps(program: n.Program, site: Site, context: Context) -> Verdict:
 @dataclass(frozen=True)
 class SpreadThreads(Pass):
     """`threads` of the CTA; `spread` are the loops that they share, by their number among the kernel's loops in reading order; with
-    [-1] they share none, and all compute the same until a loop is distributed."""
+    [-1] they share none, and all compute the same until a loop is distributed. `summed`: sums of floats that CTAs add to tensors may be rounded in another
+    order."""
 
     intent: ClassVar[str] = "multi-threaded-block"
     catalogue: ClassVar[tuple[int, ...]] = (48, 47)
@@ -123,6 +126,11 @@ class SpreadThreads(Pass):
 
     threads: int = 128
     spread: tuple[int, ...] = ()
+    summed: bool = False
+
+    def __post_init__(self) -> None:
+        if self.summed:
+            object.__setattr__(self, "numerics", "reassociated(updates)")
 
     def loops(self, program: n.Program, path: Path) -> Iterator[tuple[Path, n.For]]:
         """The loops that are shared, with their paths."""
@@ -192,7 +200,7 @@ class SpreadThreads(Pass):
             except CannotGather as bad:
                 reason = str(bad)
                 continue
-            found.setdefault(numbers, Site(path, SpreadThreads(team.threads, numbers or NONE), {"whole": whole}))
+            found.setdefault(numbers, Site(path, SpreadThreads(team.threads, numbers or NONE, _summed(node)), {"whole": whole}))
         return tuple(found.values()) or Miss(reason)
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
@@ -265,6 +273,20 @@ def _effects(s: n.Stmt) -> bool:
 
 def _is_atomic(x: n.Node) -> bool:
     return isinstance(x, n.Call) and x.fn.startswith("atomic_")
+
+
+def _summed(kernel: n.Kernel) -> bool:
+    """Whether CTAs add floats to the same tensors, each as it comes."""
+    adds = [x.args[0] for x in walk(kernel) if isinstance(x, n.Call) and x.fn == "atomic_add" and x.of is None]
+    floats = [a for a in adds if isinstance(a, n.Region) and dtype_of(a.type).is_float]
+    return bool(floats) and all(a.buffer.space == "global" for a in floats) and not all(build.is_const(a.extent, 1) for a in kernel.grid)
+
+
+def _differs(s: n.Stmt, names: Names) -> bool:
+    """Whether what a statement does may differ between threads: an atomic whose old value nobody asks for by what it is given alone."""
+    if isinstance(s, n.Eval) and s.call.fn.startswith("atomic_"):
+        return any(depends(a, names) for a in s.call.args)
+    return depends(s, names)
 
 
 def _waits(s: n.Stmt) -> bool:
@@ -344,7 +366,7 @@ class _Gather:
             if is_call(s, "barrier"):
                 pass
             elif isinstance(s, n.If) and s.cond == build.compare("eq", t, 0) and not s.orelse:
-                if any(depends(x, names) for x in s.then):
+                if any(_differs(x, names) for x in s.then):
                     raise CannotGather("the first thread alone uses values of its own")
                 out.extend(s.then)
             elif whole is not None and build.int_value(whole.hi) != self.team.threads and not (_reads(whole, names) or _exchanges(whole)):

@@ -101,7 +101,7 @@ class JoinLoads(Pass):
         return build.cast(e, DTYPES[self.dtype]) if self.dtype else e
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a statement of a thread that reads every element of the vector."""
+        """At a statement of a thread that reads every element of the vector, or some where all are there."""
         if not self.value or self.dtype not in ("", *DTYPES) or not isinstance(node, n.Stmt) or not (
                 team_level(program, path) == "thread" or build.is_const(kernel_of(program, path).threads, 1)):
             return None
@@ -113,7 +113,7 @@ class JoinLoads(Pass):
             return Site(path, self) if over else Miss("it is no loop over the elements")
         read = {x for x in _evaluated(node) if x in self.elements(vector)}
         missing = len(self.elements(vector)) - len(read)
-        if missing and (len(read) < 2 or not _is_there(vector)):
+        if missing and not (read and _is_there(vector)):
             return Miss("the statement does not read each of its elements, and the others may not be there")
         return Site(path, self)
 

@@ -38,18 +38,20 @@ kernel main grid (row: M) threads 32
 """
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from kir.analysis.elements import NotElementwise, element, tile
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.paths import child_blocks
-from kir.ir.visit import transform, walk
+from kir.ir.types import I32
+from kir.ir.visit import names_read, substitute, transform, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import fresh, with_block
-from kir.rewrite.match import block_and_index, edited, names_at, node_as
+from kir.rewrite.match import block_and_index, counting, edited, fresh_var, names_at, node_as
 
 MOST = 16
 """Elements of an array that stands for scalars, at most."""
@@ -61,7 +63,8 @@ class CannotPack(Exception):
 
 @dataclass(frozen=True)
 class PackScalars(Pass):
-    """`count` scalars, declared one after the other. `at_once`: where all of them are stored to neighboring places in a row, one statement does it."""
+    """`count` scalars, declared one after the other. `at_once`: where all of them are stored to neighboring places in a row, one statement does it; `looped`:
+    where each of them is, alike, a loop does it."""
 
     intent: ClassVar[str] = "vectorize-global"
     catalogue: ClassVar[tuple[int, ...]] = (11, 12)
@@ -71,15 +74,19 @@ class PackScalars(Pass):
 
     count: int = 2
     at_once: bool = False
+    looped: bool = False
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At the first of several declarations of private scalars that are alike."""
         if not isinstance(node, n.Alloc) or self.count > MOST:
             return None
         block, i = block_and_index(program, path)
-        scalars = [s.buffer for s in block[i:i + self.count] if isinstance(s, n.Alloc) and _is_scalar(s) and s.init == node.init
+        scalars = [s for s in block[i:i + self.count] if isinstance(s, n.Alloc) and _is_scalar(s)
                    and replace(s.buffer, name="") == replace(node.buffer, name="")]
-        return Site(path, self) if len(scalars) == self.count else None
+        if len(scalars) != self.count:
+            return None
+        alike = all(s.init == node.init for s in scalars) and not isinstance(node.init, n.Load | n.Cast)
+        return Site(path, self) if alike or _vector([s.init for s in scalars]) is not None else None
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """One array."""
@@ -87,6 +94,7 @@ class PackScalars(Pass):
         allocs = [s for s in block[i:i + self.count] if isinstance(s, n.Alloc)]
         names = [s.buffer.name for s in allocs]
         array = replace(allocs[0].buffer, shape=(build.const(self.count),))
+        begins = allocs[0].init if allocs[0].init is None or isinstance(allocs[0].init, n.Const) else _vector([s.init for s in allocs])
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
             if isinstance(new, n.Region) and new.buffer.name in names:
@@ -94,7 +102,10 @@ class PackScalars(Pass):
             return new
         rest = tuple(self._stored_at_once(transform(s, leave), array) if self.at_once else transform(s, leave) for s in block[i + self.count:])
         rest = _merged(rest, array) if self.at_once else rest
-        return edited(program, site.path, (replace(allocs[0], buffer=array), *rest), 0, None)
+        if self.looped:
+            v = fresh_var("v", names_at(program, site.path))
+            rest = _in_loops(rest, array, v)
+        return edited(program, site.path, (replace(allocs[0], buffer=array, init=begins), *rest), 0, None)
 
     def _stored_at_once(self, s: n.Stmt, array: n.Buffer) -> n.Stmt:
         """A statement in whose blocks stores of all elements in a row are one."""
@@ -105,20 +116,22 @@ class PackScalars(Pass):
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a small private array whose elements are used one by one, or stored all at once."""
-        if not isinstance(node, n.Alloc) or node.buffer.space != "register" or len(node.buffer.shape) != 1 or node.buffer.layout is not None or not (
-                node.init is None or isinstance(node.init, n.Const)):
+        if not isinstance(node, n.Alloc) or node.buffer.space != "register" or len(node.buffer.shape) != 1 or node.buffer.layout is not None:
             return None
         count = build.int_value(node.buffer.shape[0]) or 0
         if not 2 <= count <= MOST:
             return None
         block, i = block_and_index(program, path)
         names = [f"%{k}" for k in range(count)]
+        inside = [x for s in block[i + 1:] for x in walk(s) if isinstance(x, n.Stmt)]
         try:
-            rest = tuple(y for s in block[i + 1:] for y in _apart(s, node.buffer, names))
-        except CannotPack as bad:
+            _begins(node, count)
+            for s in block[i + 1:]:
+                _apart(s, node.buffer, names)
+        except (CannotPack, NotElementwise) as bad:
             return Miss(str(bad))
-        several = len(list(walk_statements(rest))) > len(list(walk_statements(block[i + 1:])))
-        return Site(path, PackScalars(count, several))
+        return Site(path, PackScalars(count, any(isinstance(s, n.Store) and s.value == n.Load(n.Region(node.buffer)) for s in inside),
+                                      any(isinstance(s, n.For) and _looped(s, node.buffer, count) is not None for s in inside)))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Scalars."""
@@ -126,17 +139,92 @@ class PackScalars(Pass):
         taken = names_at(program, site.path)
         names = [node.buffer.name, *(fresh(node.buffer.name, taken) for _ in range(self.count - 1))]
         rest = tuple(y for s in block[i + 1:] for y in _apart(s, node.buffer, names))
-        allocs = tuple(replace(node, buffer=_scalar(node.buffer, name), label=None if k else node.label) for k, name in enumerate(names))
+        begins = _begins(node, self.count)
+        allocs = tuple(replace(node, buffer=_scalar(node.buffer, name), init=begins[k], label=None if k else node.label) for k, name in enumerate(names))
         return edited(program, site.path, (*allocs, *rest), 0, None)
 
 
-def walk_statements(block: n.Block) -> list[n.Stmt]:
-    """All statements of a block and below."""
-    return [x for s in block for x in walk(s) if isinstance(x, n.Stmt)]
-
-
 def _is_scalar(s: n.Alloc) -> bool:
-    return s.buffer.space == "register" and not s.buffer.shape and s.buffer.layout is None and (s.init is None or isinstance(s.init, n.Const))
+    return s.buffer.space == "register" and not s.buffer.shape and s.buffer.layout is None
+
+
+def _begins(node: n.Alloc, count: int) -> list[n.Expr | None]:
+    """What each element of an array begins with. Raises NotElementwise."""
+    if node.init is None or isinstance(node.init, n.Const):
+        return [node.init] * count
+    if any(isinstance(x, n.Region) and x.buffer.space == "register" for x in walk(node.init)) or any(isinstance(x, n.Call) for x in walk(node.init)):
+        raise CannotPack("it begins as another one")
+    return [element(node.init, (build.const(k),)) for k in range(count)]
+
+
+def _vector(inits: Sequence[n.Expr | None]) -> n.Expr | None:
+    """The vector of which these values are the elements: of places side by side in memory."""
+    first, v = inits[0], n.Var("%v", I32)
+    if first is None or any(isinstance(x, n.Call) for x in walk(first)):
+        return None
+    moving = _moved(first, v)
+    if moving == first or any(substitute(moving, {v.name: build.const(k)}) != e for k, e in enumerate(inits)):
+        return None
+    try:
+        return tile(moving, ((v, len(inits)),))
+    except NotElementwise:
+        return None
+
+
+def _moved(x: n.Expr, v: n.Var) -> n.Expr:
+    """A value with the last index of each place of memory `v` further on."""
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if isinstance(new, n.Region) and new.index and new.buffer.space != "register" and isinstance(last := new.index[-1], n.Expr) and last.type == I32:
+            return n.Region(new.buffer, (*new.index[:-1], build.add(last, v)))
+        return new
+    made: n.Expr = transform(x, leave)
+    return made
+
+
+def _looped(s: n.For, array: n.Buffer, count: int) -> n.Store | None:
+    """The store of a loop over all elements of an array that does nothing but store each, with what is computed of it alone, to a place further on."""
+    one = s.body[0] if len(s.body) == 1 and s.kind == "serial" and not s.attrs and build.is_const(s.lo, 0) and build.is_const(s.hi, count) else None
+    if not isinstance(one, n.Store) or one.mask is not None or one.clip or one.at.buffer.space == "register" or s.var.type != I32:
+        return None
+    used = [x for x in walk(one.value) if isinstance(x, n.Region) and x.buffer == array]
+    own = transform(one.value, lambda old, new: n.Const(0, array.dtype) if isinstance(new, n.Load) and new.at.buffer == array else new)
+    last = one.at.index[-1] if one.at.index else None
+    if not used or any(x.index != (s.var,) for x in used) or s.var.name in names_read(own) or not isinstance(last, n.Expr) or any(
+            s.var.name in names_read(i) for i in one.at.index[:-1]) or build.polynomial(last).get((s.var,)) != 1:
+        return None
+    return one
+
+
+def _in_loops(block: n.Block, array: n.Buffer, v: n.Var) -> n.Block:
+    """A block in which stores of all elements of an array to neighboring places, one after the other and alike, are a loop."""
+    count, out, i = build.int_value(array.shape[0]) or 0, list[n.Stmt](), 0
+    while i < len(block):
+        s = block[i]
+        for steps, body in child_blocks(s):
+            s = with_block(s, steps, _in_loops(body, array, v))
+        made = _loop_of(block[i:i + count], array, v, count) if isinstance(s, n.Store) else None
+        out.append(s if made is None else made)
+        i += 1 if made is None else count
+    return tuple(out)
+
+
+def _loop_of(run: n.Block, array: n.Buffer, v: n.Var, count: int) -> n.For | None:
+    """The loop that does what stores of each element do one after the other."""
+    first = run[0]
+    assert isinstance(first, n.Store)
+    last = first.at.index[-1] if first.at.index else None
+    if len(run) != count or not isinstance(last, n.Expr) or last.type != I32 or first.at.buffer == array:
+        return None
+    first_of = build.region(array, build.const(0))
+    value = transform(first.value, lambda old, new: build.region(array, v) if new == first_of else new)
+    loop = counting(v, count, (replace(first, at=n.Region(first.at.buffer, (*first.at.index[:-1], build.add(last, v))), value=value),))
+    return loop if _looped(loop, array, count) is not None and _elements_of(loop, array, count) == run else None
+
+
+def _elements_of(loop: n.For, array: n.Buffer, count: int) -> n.Block:
+    """What a loop does, one after the other."""
+    one = loop.body[0]
+    return tuple(replace(substitute(one, {loop.var.name: build.const(k)}), label=None if k else one.label) for k in range(count))
 
 
 def _scalar(array: n.Buffer, name: str) -> n.Buffer:
@@ -192,6 +280,8 @@ def _apart(s: n.Stmt, array: n.Buffer, names: list[str]) -> n.Block:
         if at is None or not 0 <= at < len(names):
             raise CannotPack("not all of its elements are used one by one")
         return n.Region(_scalar(array, names[at]))
+    if isinstance(s, n.For) and _looped(s, array, len(names)) is not None:
+        return tuple(_changed(x, leave) for x in _elements_of(s, array, len(names)))
     blocks = child_blocks(s)
     if not blocks:
         return (_changed(s, leave),)

@@ -166,12 +166,15 @@ class InstructionCalls:
             return
         if sizes_of(region.type) or isinstance(e.type, TileType):
             raise refuse("KIR-B002", "an atomic operation on a tile", "a loop over its elements")
+        tried = e.fn in ("atomic_max", "atomic_min") and dtype_of(region.type).is_float
+        if tried and dtype_of(region.type).name != "f32":
+            raise refuse("KIR-B008", f"CUDA has no {ATOMICS[e.fn]} of {dtype_of(region.type)}", "the atomic on f32 or on integers")
         wanted = 2 if e.fn == "atomic_cas" else 1
         place, given = f"&{self.memory.element(to, region, ())}", list(map(to.scalar, operands[:wanted]))
         other = dtype_of(region.type).name == "i64" and e.fn not in ("atomic_max", "atomic_min")
         if other:  # CUDA has these for unsigned 64-bit numbers only, whose bits are the same
             place, given = f"reinterpret_cast<unsigned long long*>({place})", [f"static_cast<unsigned long long>({x})" for x in given]
-        call = f"{ATOMICS[e.fn]}({place}, {', '.join(given)})"
+        call = f"{to.header(e.fn) if tried else ATOMICS[e.fn]}({place}, {', '.join(given)})"
         if len(operands) > wanted:
             if result:
                 raise refuse("KIR-B002", "an atomic operation with a mask has no result where the mask is false", "a branch around it")

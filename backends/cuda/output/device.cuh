@@ -221,6 +221,28 @@ __device__ __forceinline__ float round_to_tf32(float x) {
   return x;
 }
 
+//@ atomic_max
+// CUDA has this for integers alone: tries until nobody was faster.
+__device__ __forceinline__ float atomic_max(float* at, float value) {
+  int old = *reinterpret_cast<volatile int*>(at), assumed;
+  do {
+    assumed = old;
+    old = atomicCAS(reinterpret_cast<int*>(at), assumed, __float_as_int(fmaxf(value, __int_as_float(assumed))));
+  } while (assumed != old);
+  return __int_as_float(old);
+}
+
+//@ atomic_min
+// CUDA has this for integers alone: tries until nobody was faster.
+__device__ __forceinline__ float atomic_min(float* at, float value) {
+  int old = *reinterpret_cast<volatile int*>(at), assumed;
+  do {
+    assumed = old;
+    old = atomicCAS(reinterpret_cast<int*>(at), assumed, __float_as_int(fminf(value, __int_as_float(assumed))));
+  } while (assumed != old);
+  return __int_as_float(old);
+}
+
 //@ named_barrier_sync
 __device__ __forceinline__ void named_barrier_sync(int id, int threads) {
   asm volatile("barrier.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");

@@ -48,9 +48,11 @@ def functors(fn: Function, launch: HostLaunch) -> dict[str, tuple[str, Record]]:
 
 
 def with_members(skeleton: Binding, fn: Function, launch: HostLaunch) -> Binding:
-    """The skeleton with a tensor for each pointer, and a number for each whole number, that such an object has."""
+    """The skeleton with a tensor for each pointer, and a number for each whole number, that such an object has, or an accessor of a tensor."""
     tensors, scalars = dict(skeleton.tensors), dict(skeleton.scalars)
-    for name, (_, made) in functors(fn, launch).items():
+    objects = {name: made for name, (_, made) in functors(fn, launch).items()}
+    objects |= {name: v for name, v in zip(parameters_of(fn), launch.arguments) if isinstance(v, Record) and "first" in v.members and not v.kind}
+    for name, made in objects.items():
         scalars.pop(name, None)
         for member, words in made.declared.items():
             plain = re.sub(r"\b(?:const|volatile|restrict|__restrict__)\b", " ", words)
@@ -103,8 +105,9 @@ def _enough(launch: HostLaunch, shared: n.Expr) -> n.Expr:
         value = launch.known.pinned(shared)
     shared = launch.known.resolved(shared)
     if not isinstance(shared, n.Const):
-        terms = build.polynomial(shared)
+        terms = {**build.polynomial(shared)}
         each = math.gcd(*terms.values())  # bytes of an element
-        launch.known.fact(build.compare("le", build.from_polynomial({m: c // each for m, c in terms.items()}, I32), value // each))
+        own = terms.pop((), 0) // each
+        launch.known.fact(build.compare("le", build.from_polynomial({m: c // each for m, c in terms.items()}, I32), value // each - own))
     return build.const(value)
 

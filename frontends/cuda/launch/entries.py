@@ -28,7 +28,7 @@ def cuda_launches(sources: Sources, main: Unit, source: Path, kernel: str) -> li
     others = {str(u.path) for u in around if defines(u, kernel)}
     units = [*sources.units, *around]
     functions = _launching_functions(units, main)
-    names, shared = sorted(functions, key=lambda name: name != "main"), Around(units)
+    names, shared = sorted(functions, key=lambda name: (name != "main", bool(template_names(functions[name][1])))), Around(units)
     found: dict[str, HostLaunch] = {}
     for name in names:
         unit, node = functions[name]

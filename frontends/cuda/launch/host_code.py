@@ -324,7 +324,7 @@ class Follower:
                 return self._field(e, scope)
             case "call_expression":
                 return self._call(e, scope)
-            case "lambda_expression" if self.every:
+            case "lambda_expression":
                 return Closure(e, scope)
             case "template_function" if (name := e.child_by_field_name("name")) is not None:
                 return KernelOf(text(name).rpartition("::")[2], tuple(self._templates(e, scope)))

@@ -11,6 +11,8 @@ from kir.ir import nodes as n
 from kir.ir.types import DTYPES
 from kir.surface.launches.values import Array, Dtype, Known, Unknown, Value, floored, is_number
 
+from .records import Record
+
 TYPES = {
     "float": "f32", "double": "f64", "half": "f16", "__half": "f16", "at::Half": "f16", "c10::Half": "f16", "torch::Half": "f16", "__nv_bfloat16": "bf16",
     "nv_bfloat16": "bf16", "at::BFloat16": "bf16", "c10::BFloat16": "bf16", "torch::BFloat16": "bf16", "int": "i32", "int32_t": "i32", "unsigned": "u32",
@@ -131,9 +133,24 @@ def method(a: Array, name: str, args: Sequence[Value], templates: Sequence[Value
         return a
     if name in ("dim", "ndimension"):
         return Rank(a)
+    if "packed_accessor" in name:
+        return _accessor(a, name, templates)
     if name == "sizes":
         return Sizes(a)
     return True if name.startswith("is_") or name == "defined" or name == "has_value" else Unknown(f".{name}()")
+
+
+def _accessor(a: Array, name: str, templates: Sequence[Value]) -> Value:
+    """A packed accessor of a tensor: its members as `grammars/cuda/torch.cuh` has them."""
+    element, rank = (*templates, None, None)[:2]
+    shape = a.of_rank(int(rank.value)) if isinstance(rank, n.Const) else None
+    if shape is None:
+        return Unknown(name)
+    if isinstance(element, Dtype) and not a.dtype:
+        a.dtype = element.name
+    numbers = {f"sizes__{k}": x for k, x in enumerate(shape)} | {f"strides__{k}": a.stride(k) for k in range(len(shape))}
+    kind = next((c for c, x in TYPES.items() if x == a.dtype), "")
+    return Record({"first": a, **numbers}, {"first": f"{kind}* first;", **{x: f"int {x};" for x in numbers}})
 
 
 @dataclass(frozen=True)

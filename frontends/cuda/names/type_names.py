@@ -198,7 +198,8 @@ class Types:
             elif p.name in out:
                 continue
             elif p.default is not None:
-                made = TypeName(self.base_type(p.default, inner)) if p.kind == "type" else rvalue(self.r, self.r.value(p.default, inner))
+                made = Overloads((), (), None, text(p.default)) if p.kind == "template" else TypeName(self.base_type(p.default, inner)) if (
+                    p.kind == "type") else rvalue(self.r, self.r.value(p.default, inner))
                 out[p.name] = self.fitted(p, made, inner)
             else:
                 raise NotUnderstood(f"no argument for the template parameter '{p.name}'", node)

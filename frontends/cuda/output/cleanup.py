@@ -12,6 +12,7 @@ from kir.ir.visit import buffers_named, children, names_read, substitute, substi
 from kir.surface.ptx.form.bits import joined, whole_of
 
 from ..values.emitter import has_effect
+from .fixed_arrays import without_fixed
 
 
 def cleaned(body: n.Block, piecewise: frozenset[str] = frozenset()) -> n.Block:
@@ -25,7 +26,7 @@ def cleaned(body: n.Block, piecewise: frozenset[str] = frozenset()) -> n.Block:
 
 
 def _block(body: n.Block, piecewise: frozenset[str]) -> n.Block:
-    out = _zeroed([_inner(s, piecewise) for s in body])
+    out = _zeroed(without_fixed([_inner(s, piecewise) for s in body]))
     out = _whole_stores(_filled([_masked(s) for s in out]))
     out = _loaded_or_filled(_begun(out))
     return tuple(_used_once(_copied(_merged(_unnamed(_named(out))), piecewise)))
@@ -523,12 +524,10 @@ def _whole(e: n.Expr | None) -> n.Buffer | None:
 
 
 def _merged(body: list[n.Stmt]) -> list[n.Stmt]:
-    """`register v = top; .. v ..; top = v`, where nothing in between mentions `top` and nothing afterwards `v`: `.. top ..`."""
+    """`register v = top; .. v ..; top = v`, scalars or whole arrays, where nothing in between mentions `top` and nothing afterwards `v`: `.. top ..`."""
     for k, s in enumerate(body):
-        if not isinstance(s, n.Alloc) or s.init is None or s.buffer.shape:
-            continue
-        source = _whole(s.init)
-        if source is None or source.dtype != s.buffer.dtype or source.shape:
+        source = _whole(s.init) if isinstance(s, n.Alloc) else None
+        if not isinstance(s, n.Alloc) or source is None or (source.dtype, source.shape) != (s.buffer.dtype, s.buffer.shape):
             continue
         for j in range(k + 1, len(body)):
             t = body[j]

@@ -4,6 +4,7 @@ nothing is left (`while (i != 0) .. i /= 2`)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
 
@@ -17,16 +18,31 @@ from kir.ir.visit import buffers_named, names_read, statements, transform, walk
 from .cleanup import names_changed
 
 
-def counted(body: n.Block, positive: frozenset[str] = frozenset()) -> n.Block:
-    """The block, and those inside, with each such `while` as a `for`. `positive` are names of what is at least one: the sizes of a launch."""
-    return _counted(body, _known_positive(body, positive), frozenset())
+def counted(body: n.Block, fresh: Callable[[str], str], positive: frozenset[str] = frozenset()) -> n.Block:
+    """The block, and those inside, with each such `while` as a `for`. `positive` are names of what is at least one: the sizes of a launch; `fresh` gives
+    names."""
+    return _counted(body, _Around(_known_positive(body, positive), frozenset(), frozenset(), fresh))
 
 
-def _counted(body: n.Block, positive: frozenset[str], small: frozenset[str]) -> n.Block:
-    out = [_inside(s, positive, small) for s in body]
-    k = 0
+@dataclass(frozen=True)
+class _Around:
+    """What is known where a block stands: names of what is at least one, of variables that 1 can be shifted by, and of registers that nothing reads after
+    the block."""
+
+    positive: frozenset[str]
+    small: frozenset[str]
+    last: frozenset[str]
+    fresh: Callable[[str], str]
+
+
+def _counted(body: n.Block, around: _Around) -> n.Block:
+    out, held, later = list[n.Stmt](), around.last, [buffers_named(s) for s in body]
+    for k, s in enumerate(body):
+        out.append(_inside(s, replace(around, last=held.difference(*later[k + 1:]))))
+        held |= {s.buffer.name} if isinstance(s, n.Alloc) and not s.buffer.shape else frozenset()
+    around, k = replace(around, last=held), 0
     while k < len(out):
-        found = _counting(out, k, positive) or _halving(out, k, small)
+        found = _counting(out, k, around) or _halving(out, k, around.small)
         if found is None:
             k += 1
             continue
@@ -46,13 +62,14 @@ def _known_positive(body: n.Block, positive: frozenset[str]) -> frozenset[str]:
     return positive
 
 
-def _inside(s: n.Stmt, positive: frozenset[str], small: frozenset[str]) -> n.Stmt:
+def _inside(s: n.Stmt, around: _Around) -> n.Stmt:
     match s:
         case n.For() | n.While():
-            made = _counted(s.body, positive, small | {s.var.name} if isinstance(s, n.For) and _is_small(s) else small)
+            small = around.small | {s.var.name} if isinstance(s, n.For) and _is_small(s) else around.small
+            made = _counted(s.body, replace(around, small=small, last=frozenset()))
             return s if made == s.body else replace(s, body=made)
         case n.If():
-            then, orelse = _counted(s.then, positive, small), _counted(s.orelse, positive, small)
+            then, orelse = _counted(s.then, around), _counted(s.orelse, around)
             return s if (then, orelse) == (s.then, s.orelse) else replace(s, then=then, orelse=orelse)
         case _:
             return s
@@ -66,8 +83,8 @@ class _Found:
     names: frozenset[str]
 
 
-def _counting(block: list[n.Stmt], k: int, positive: frozenset[str]) -> _Found | None:
-    s = block[k]
+def _counting(block: list[n.Stmt], k: int, around: _Around) -> _Found | None:
+    s, positive = block[k], around.positive
     bounds = _bounds(s.cond) if isinstance(s, n.While) else None
     if bounds is None or not isinstance(s, n.While):
         return None
@@ -92,10 +109,12 @@ def _counting(block: list[n.Stmt], k: int, positive: frozenset[str]) -> _Found |
     if any(names_changed(x) & names for x in rest) or any(isinstance(x, n.Jump) and x.kind == "continue" for x in statements(rest)):
         return None
     begun = _begun(block[:k], counter, [*steps], followers)
+    goes_on = begun is None and counter.name in around.last and len(names) == 1  # it counts on from where it stands, for the last time
+    begun = {counter: n.Load(n.Region(counter))} if goes_on else begun
     if begun is None or any(names & (names_read(x) | buffers_named(x)) for x in block[k + 1:]):
         return None
     end = reduce(lambda a, b: build.binary("min", a, b), ends)
-    var = n.Var(counter.name, counter.dtype)
+    var = n.Var(around.fresh(counter.name) if goes_on else counter.name, counter.dtype)
     values: dict[str, n.Expr] = dict.fromkeys((counter.name, *(b.name for b in followers)), var)
     loop = n.For(var, begun[counter], end, steps[counter], (), label=s.label, origin=s.origin)
     if len(steps) > 1:  # it counts its rounds
@@ -110,7 +129,7 @@ def _counting(block: list[n.Stmt], k: int, positive: frozenset[str]) -> _Found |
     made = tuple(transform(x, leave) for x in rest)
     if any(names & buffers_named(x) for x in made):
         return None
-    return _Found(replace(loop, body=made), names)
+    return _Found(replace(loop, body=made), frozenset() if goes_on else names)
 
 
 def _bounds(cond: n.Expr) -> tuple[n.Buffer, list[n.Expr]] | None:

@@ -32,7 +32,7 @@ def template_params(node: Node) -> tuple[TParam, ...]:
             case "template_template_parameter_declaration":
                 inner = next((c for c in p.named_children if c.type.endswith("type_parameter_declaration")), None)
                 name = next((c for c in inner.named_children if c.type == "type_identifier"), None) if inner is not None else None
-                out.append(TParam(text(name) if name else f"#{len(out)}", "template"))
+                out.append(TParam(text(name) if name else f"#{len(out)}", "template", inner.child_by_field_name("default_type") if inner is not None else None))
             case _:
                 pass
     return tuple(out)

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from kir.analysis.integers.integer_eval import NAMES, computed
@@ -23,7 +23,8 @@ Loops = tuple[tuple[str, n.Var, int | n.Expr], ...]
 
 @dataclass(frozen=True)
 class Nest:
-    """Loops from 0 by 1 around one plain store: (kind, variable, length) from outside in. A length is a number, or follows from the counters further out."""
+    """Loops from 0 by 1 around one plain store: (kind, variable, length) from outside in. A length is a number, or follows from the counters further out, or
+    from sizes."""
 
     loops: Loops
     store: n.Store
@@ -34,12 +35,12 @@ class Nest:
         return {v.name for _, v, _ in self.loops}
 
 
-def nest_at(s: n.Stmt) -> Nest | None:
-    """The nest that a statement is; None for other statements."""
+def nest_at(s: n.Stmt, sizes: Collection[str] = ()) -> Nest | None:
+    """The nest that a statement is; None for other statements. Lengths may follow from `sizes`."""
     loops: list[tuple[str, n.Var, int | n.Expr]] = []
     while isinstance(s, n.For):
         count: int | n.Expr | None = build.int_value(s.hi)
-        if count is None and s.hi.type == I32 and names_read(s.hi) and names_read(s.hi) <= {v.name for _, v, _ in loops}:
+        if count is None and s.hi.type == I32 and names_read(s.hi) and names_read(s.hi) <= {*sizes, *(v.name for _, v, _ in loops)}:
             count = s.hi
         counted = count is not None and build.is_const(s.lo, 0) and build.is_const(s.step, 1) and s.var.of == I32
         if s.kind not in KINDS or s.attrs or not counted or count is None or len(s.body) != 1:

@@ -5,16 +5,17 @@ named on its own (by a literal, apart from all other places) stays one.
 """
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from kir.analysis.facts import Facts
+from kir.analysis.order import less
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.paths import child_blocks
-from kir.ir.types import dtype_of
+from kir.ir.types import I32, dtype_of
 from kir.ir.visit import buffers_named, children, once, transform
 
 WIDEST = 16
@@ -53,13 +54,80 @@ def _less(e: n.Expr, by: int) -> n.Expr:
 def separated(program: n.Program) -> n.Program:
     """The program with arrays of shared memory taken apart where that is proved; idempotent."""
     made = []
+    sizes = frozenset(p.name for p in program.params if not isinstance(p.of, n.Buffer))
     for k in program.kernels:
         taken = set(bound_names(k.body)) | {p.name for p in program.params}
+        k = _cut_at_sizes(replace(program, kernels=(k,)), sizes, taken)
         lines = [s.buffer for s in k.body if isinstance(s, n.Alloc) and s.init is None and _is_line(s.buffer)]
         placed = tuple(_placed(k.body, Facts.at(replace(program, kernels=(k,)), (k.name,)))) if lines else ()
         pools = {b.name: found for b in lines if (found := _pool(placed, b, taken)) is not None}
         made.append(_taken_apart(k, pools) if pools else k)
     return replace(program, kernels=tuple(made))
+
+
+def _cut_at_sizes(program: n.Program, sizes: frozenset[str], taken: set[str]) -> n.Kernel:
+    """The one kernel of a program, with each array of shared memory as two where a size parts the places below it from those behind it."""
+    k = program.kernels[0]
+    lines = [s.buffer for s in k.body if isinstance(s, n.Alloc) and s.init is None and _is_line(s.buffer)]
+    placed = tuple(_placed(k.body, Facts.at(program, (k.name,)))) if lines else ()
+    for b in lines:
+        found = _cut(placed, b, sizes)
+        if found is not None:
+            cut, behind, extent = found
+            name = next(x for j in range(1, len(taken) + 2) if (x := f"{b.name}_{j}") not in taken)
+            taken.add(name)
+            second = n.Buffer(name, b.dtype, (build.const(extent),), "shared")
+            moved = {r: n.Region(second, (_minus(r.index[0], cut),)) for r in behind}
+            body: list[n.Stmt] = []
+            for s in k.body:
+                body.append(_elsewhere(s, moved))
+                body += [n.Alloc(second)] if isinstance(s, n.Alloc) and s.buffer == b else []
+            return _cut_at_sizes(replace(program, kernels=(replace(k, body=tuple(body)),)), sizes, taken)
+    return k
+
+
+def _elsewhere(s: n.Stmt, moved: Mapping[n.Region, n.Region]) -> n.Stmt:
+    """A statement with other places."""
+    made: n.Stmt = transform(s, lambda old, new: moved.get(old, new) if isinstance(old, n.Region) else new)
+    return made
+
+
+def _minus(place: n.Expr | n.Span, cut: n.Expr) -> n.Expr | n.Span:
+    return replace(place, lo=build.sub(place.lo, cut)) if isinstance(place, n.Span) else build.sub(place, cut)
+
+
+def _cut(placed: Sequence[tuple[Facts, n.Stmt]], b: n.Buffer, sizes: frozenset[str]) -> tuple[n.Expr, frozenset[n.Region], int] | None:
+    """A sum of sizes that parts the places of an array, those behind it, and how many elements they need; None where there is none."""
+    at = [(known, r, r.index[0]) for known, s in placed if b.name in buffers_named(s) for r, _ in _places(s) if r.buffer.name == b.name and r.index]
+    if any(isinstance(s, n.Opaque) or (isinstance(s, n.View) and s.at.buffer.name == b.name) for _, s in placed):
+        return None
+    first = [(known, r, place.lo if isinstance(place, n.Span) else place) for known, r, place in at]
+    cuts = dict.fromkeys(c for _, _, e in first if (c := _of_sizes(e, sizes)) is not None)
+    for cut in cuts:
+        behind, most = set[n.Region](), 0
+        for (known, r, e), (_, _, place) in zip(first, at, strict=True):
+            count = build.int_value(place.extent) if isinstance(place, n.Span) and isinstance(place.extent, n.Expr) else place.extent if isinstance(
+                place, n.Span) else 1
+            over = known.domain(known.expanded(build.sub(e, cut)))
+            if not isinstance(count, int) or (isinstance(place, n.Span) and place.step != 1 and not build.is_const(place.step, 1)):  # type: ignore[arg-type]  # an expression
+                break
+            if over.lo is not None and over.lo >= 0 and over.hi is not None:
+                behind.add(r)
+                most = max(most, over.hi + count)
+            elif not less(build.add(e, count - 1) if count > 1 else e, cut, known):
+                break
+        else:
+            if behind and len(behind) < len({r for _, r, _ in first}) and most <= (build.int_value(b.shape[0]) or 0):
+                return cut, frozenset(behind), most
+    return None
+
+
+def _of_sizes(e: n.Expr, sizes: frozenset[str]) -> n.Expr | None:
+    """The terms of an index that sizes alone make; None where there are none."""
+    if dtype_of(e.type).name != "i32":
+        return None
+    terms = {m: c for m, c in build.polynomial(e).items() if m and c > 0 and all(isinstance(x, n.Var) and x.name in sizes for x in m)}
+    return build.from_polynomial(terms, I32) if terms else None
 
 
 def _is_line(b: n.Buffer) -> bool:

@@ -173,15 +173,16 @@ def _places(program: n.Program) -> dict[str, Places]:
 
 
 def _bounds(program: n.Program) -> Iterator[n.Expr]:
-    """What the numbers may stay below: an extent or a size (a row of what lies flat), one more, a piece of one or several, two extents together."""
+    """What the numbers may stay below: an extent or a size (a row of what lies flat), one more, a piece of one or several, two extents together, or an extent
+    and a size (pages of so many places)."""
     dims = list(dict.fromkeys(d for p in program.params if isinstance(p.of, n.Buffer) for d in p.of.shape))
     dims += [d for d in dict.fromkeys(d for w in program.workspaces for d in w.buffer.shape) if d not in dims]
     wide = [build.cast(d, I64) for d in dims]
     steps = [const(c, I64) for c in constants((program,))[:MOST_CONSTANTS]]
     found = [*wide, *(build.ceildiv(d, c) for d in wide for c in steps), *(build.mul(d, c) for d in wide for c in steps)]
     found += [build.mul(a, b) for a, b in combinations_with_replacement(wide, 2)]
-    found += [e for p in program.params if p.role == "size" and p.value is None and isinstance(p.of, DType)
-              and (e := build.cast(n.Var(p.name, p.of), I64)) not in found]
+    sizes = [build.cast(n.Var(p.name, p.of), I64) for p in program.params if p.role == "size" and p.value is None and isinstance(p.of, DType)]
+    found += [e for e in (*sizes, *(build.mul(d, x) for d in wide if not isinstance(d, n.Cast) or isinstance(d.x, n.Var) for x in sizes)) if e not in found]
     yield from (e for d in found for e in (d, build.add(d, 1)))
 
 

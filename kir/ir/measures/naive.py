@@ -1,6 +1,6 @@
 """Predicate N: what a program must be to count as naive, the end of every lineage.
 
-Scalar serial code: each work item (an element, a row, a head's column) is computed by one thread, with private scalars, private
+Scalar serial code: each work item (an element, a row, a head's column) is computed by one thread, with private scalars, tables of literals, private
 arrays no larger than the state that the problem declares (without a problem: one with an element for each of a whole row of an output, which it becomes),
 and row-major tensors in global memory. `is_naive` lists every clause that a
 program violates, with its anchor.
@@ -200,10 +200,20 @@ class _Kernel:
             return
         if b.layout is not None or not is_row_major(b):
             yield self.found(path, "layout", f"'{b.name}' has a layout")
-        if b.shape and not self.allowed(b):
+        if b.shape and not self.allowed(b) and not self.is_table(s):
             declared = ", ".join(f"{x.name}: {x.dtype}[{', '.join(x.shape)}]" for x in self.free) or "none is left"
             extents = " x ".join(map(expr_text, b.shape))
             yield self.found(path, "state", f"the private array '{b.name}' of {extents} is beyond the declared state ({declared})")
+
+    def is_table(self, s: n.Alloc) -> bool:
+        """Whether a private array is a table of literals, which nothing writes."""
+        parts = s.init.args if isinstance(s.init, n.Call) and s.init.fn == "vec" else ()
+        return bool(parts) and all(isinstance(x, n.Const) for x in parts) and s.buffer.name not in self.written_arrays
+
+    @cached_property
+    def written_arrays(self) -> frozenset[str]:
+        return frozenset(x.at.buffer.name for x in statements(self.kernel.body) if isinstance(x, n.Store)) | frozenset(
+            x.dst.buffer.name for x in statements(self.kernel.body) if isinstance(x, n.Copy))
 
     def allowed(self, b: n.Buffer) -> bool:
         """Whether a declared private array covers `b`, each of which is used once, or it becomes a row of an output."""

@@ -103,7 +103,8 @@ def order_free(program: n.Program, path: Path, loop: n.For) -> Verdict:
         return unknown(f"what '{names[0]}' is depends on which iteration comes first", needs="a result that does not depend on it")
     own = [a for p, s in block_paths(loop.body, (*path, "body")) if isinstance(s, n.Eval) for a in s.call.args
            if isinstance(a, n.Region) and own_place(program, p, a, loop)]
-    floats = [r for r in _touches(path, loop).atomics if dtype_of(r.type).is_float and r not in own]
+    exact = [x.args[0] for x in walk(loop) if isinstance(x, n.Call) and x.fn in ("atomic_max", "atomic_min")]
+    floats = [r for r in _touches(path, loop).atomics if dtype_of(r.type).is_float and r not in own and r not in exact]
     if floats:
         return unknown(f"sums in '{floats[0].buffer.name}' are rounded in the order in which they come", needs="a tolerance for it")
     return proved("nothing depends on the order")
@@ -250,18 +251,21 @@ def _counted(r: n.Region, loop: n.For) -> tuple[n.Region, set[str]]:
 def _numbered(r: n.Region, loop: n.For, inner: set[str], known: Facts) -> list[n.Region]:
     """The places by the numbers that a place tells: two that differ in one of them differ. What is the same in every iteration tells nothing."""
     moving = {loop.var.name, *inner}
-    index = [*r.index, *(x for i in r.index if isinstance(i, n.Expr) for x in _blocks(i, moving, known))]
+    places = [part for i in r.index if isinstance(i, n.Expr) for part in dict.fromkeys((i, _moving(i, moving)))]
+    index = [*r.index, *(x for part in places for x in _blocks(part, moving, known))]
     index += _quotients(index, known)
     told = numbers_told([*index, *(_moving(i, moving) for i in r.index if isinstance(i, n.Expr))], moving)
     return [n.Region(r.buffer, (x,)) for x in (*told, *_of_digits(r.index, known, moving))]
 
 
 def _blocks(i: n.Expr, moving: Collection[str], known: Facts) -> Iterator[n.Expr]:
-    """The number of which an index tells the multiple by a literal, or by a size, and something that is less than that."""
+    """The number of which an index tells the multiple by a literal, or by a size, and what is less than that."""
     terms = build.polynomial(i) if isinstance(i.type, DType) else {}
     for by in sorted({abs(c) for m, c in terms.items() if m and abs(c) > 1 and any(names_read(a) & set(moving) for a in m)}):
-        rest = known.domain(build.from_polynomial({m: c for m, c in terms.items() if c % by}, dtype_of(i.type)))
+        less_than = build.from_polynomial({m: c for m, c in terms.items() if c % by}, dtype_of(i.type))
+        rest = known.domain(less_than)
         if rest.lo is not None and rest.hi is not None and rest.lo >= 0 and rest.hi < by and known.is_exact(i):
+            yield less_than
             yield build.from_polynomial({m: c // by for m, c in terms.items() if not c % by}, dtype_of(i.type))
     for size in dict.fromkeys(a for m in terms if len(m) > 1 for a in m):
         if names_read(size) & set(moving) or any(isinstance(x, (n.Load, n.Call)) for x in walk(size)):

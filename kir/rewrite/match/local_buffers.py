@@ -194,11 +194,11 @@ def dense(b: n.Buffer) -> n.Buffer:
     return replace(b, layout=None, strides=None, align=0)
 
 
-def moved_to(program: n.Program, path: Path, space: Space) -> n.Program:
-    """The program with the memory that the statement at `path` declares in another space."""
+def moved_to(program: n.Program, path: Path, space: Space, align: int = 0) -> n.Program:
+    """The program with the memory that the statement at `path` declares in another space, at a multiple of `align` bytes."""
     node, kernel = node_at(program, path), kernel_of(program, path)
     assert isinstance(node, n.Alloc)
-    return replace_kernel(program, kernel.name, substitute_buffers(kernel, {node.buffer.name: replace(node.buffer, space=space)}))
+    return replace_kernel(program, kernel.name, substitute_buffers(kernel, {node.buffer.name: replace(node.buffer, space=space, align=align)}))
 
 
 def lies_inside(r: n.Region, known: Facts) -> bool:

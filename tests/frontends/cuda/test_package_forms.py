@@ -477,6 +477,25 @@ WRITTEN = {
     "an array inside a struct": (
         "struct S { float v[2]; int n; };\n__global__ void k(const float* x, float* y, S s) { y[threadIdx.x] = x[threadIdx.x] * s.v[0] + s.v[1]; }\n"
         "void go(const float* x, float* y, S s) { k<<<1, 64>>>(x, y, s); }\n"),
+    "what is left of a vector, counted on in the same variable": (
+        "__global__ void k(const float* x, float* y, int n) {\n  int i = (blockIdx.x * 64 + threadIdx.x) * 4;\n  if (i + 3 < n) {\n"
+        "    *(float4*)(y + i) = *(const float4*)(x + i);\n  } else {\n    for (; i < n; ++i) y[i] = x[i];\n  }\n}\n"
+        "void go(const float* x, float* y, int n) { k<<<(n + 255) / 256, 64>>>(x, y, n); }\n"),
+    "a struct that a function takes by value and gives back, and shared memory that is cut at a size": (
+        "__device__ float3 more(float3 a, float s) { a.x += s; a.y -= s; a.z *= s; return a; }\n__global__ void k(const float* x, float3* y, int n) {\n"
+        "  extern __shared__ float row[];\n  float* all = row + n;\n  float3 a = make_float3(0.f, 0.f, 1.f);\n"
+        "  for (int i = threadIdx.x; i < n; i += 64) { row[i] = x[i]; a = more(a, x[i]); }\n  all[threadIdx.x] = a.x;\n  __syncthreads();\n"
+        "  a.y += all[63 - threadIdx.x];\n  for (int i = threadIdx.x; i < n; i += 64) a.z += row[n - 1 - i];\n  y[threadIdx.x] = a;\n}\n"
+        "void go(const float* x, float3* y, int n) { k<<<1, 64, (n + 64) * sizeof(float)>>>(x, y, n); }\n"),
+    "the bits of CUB's traits": (
+        "template <typename T> __global__ void k(const T* x, typename cub::Traits<T>::UnsignedBits* y) {\n  T v = x[threadIdx.x];\n"
+        "  y[threadIdx.x] = cub::Traits<T>::TwiddleIn(reinterpret_cast<typename cub::Traits<T>::UnsignedBits&>(v)) >> 4;\n}\n"
+        "void go(const float* x, unsigned* y) { k<float><<<1, 64>>>(x, y); }\n"),
+    "tries around a swap, of words that are floats": (
+        "__device__ void raise(float* at, float v) {\n  int* words = (int*)at;\n  int old = *words, seen;\n  do {\n    seen = old;\n"
+        "    old = atomicCAS(words, seen, __float_as_int(fmaxf(v, __int_as_float(seen))));\n  } while (seen != old);\n}\n"
+        "__global__ void k(const float* x, float* y) { raise(y, x[blockIdx.x * 64 + threadIdx.x]); }\n"
+        "void go(const float* x, float* y, int n) { k<<<n / 64, 64>>>(x, y); }\n"),
 }
 
 

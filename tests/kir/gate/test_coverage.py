@@ -21,7 +21,7 @@ from kir.interp.state.coverage import MORE, ONE, TWO
 from kir.ir.build import const
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
-from kir.ir.printer import program_text
+from kir.ir.printer import expr_text, program_text
 from kir.ir.types import I32
 from kir.problem import Problem, load_problem, problem_names
 from kir.problem.draws import generator
@@ -309,6 +309,10 @@ def test_numbers_by_which_places_are_stored_are_all_different() -> None:
     refused there."""
     expert = parse_program(STORED_BY)
     assert places(expert)["at"].apart and not places(parse_program(STORED_BY.replace("C[p, j] = X[t, j]", "atomic_add(&C[p, j], X[t, j])")))["at"].apart
+    paged = STORED_BY.replace("size P: i32", "size P: i32\n  size W: i32\n  fact W >= 1").replace("C: f32[P, 8]", "C: f32[P, W * 8]")
+    paged = paged.replace("C[p, j]", "C[p // cast(W, i64), cast(p % cast(W, i64), i32) * 8 + j]")
+    pages = places(parse_program(paged))["at"]
+    assert pages.apart and [expr_text(e) for e in pages.below] == ["cast(P, i64) * cast(W, i64)"]
     right = gate_cpu(expert, None, "kir", (), against=expert)
     assert right.accepted and right.correctness is not None and "KIR-G145" in {x.id for x in right.correctness.weak}
     for old, new in (("p >= 0:i64", "p >= 1:i64"), ("C[p, j] = X[t, j]", "C[p, j] = X[0, j]"), ("0..8", "0..7")):
