@@ -68,7 +68,7 @@ SWIZZLE = a_card("swizzle-shared.alloc", anchor=Anchor(node="alloc", pattern="al
 
 
 @pytest.mark.parametrize(("right", "taken", "put", "problem", "finding", "how"), [
-    pytest.param(COPIES, "    async_wait(0)\n", "", "", "KIR-I014", "async_wait before main/k/store(dst=acc)", id="missing wait"),
+    pytest.param(COPIES, "    async_wait(0)\n", "", "", "KIR-V015", "async_wait(0) before main/k/store(dst=acc)", id="missing wait"),
     pytest.param(TURNED, "    barrier()\n", "", "", "KIR-I014", "barrier before main/t/j", id="missing barrier"),
     pytest.param(TURNED, "S[t, j ^ t] clip", "S[t, j ^ t]", "", "KIR-I010", "the accesses of main/t/j/store(dst=Y) end with their buffers", id="missing mask"),
     pytest.param(TURNED, "S[t, j ^ t]", "S[t, j ^ (t + 1) % 32]", "transpose", "", "the columns of 'S' exchanged by row at every access", id="wrong phase"),
