@@ -21,22 +21,19 @@ from kir.base.diagnostic import Diagnostic, KirError, error
 from kir.gate.cases import Tests, problem_tests, relative_tests
 from kir.gate.correctness import check, outcome
 from kir.interp import run
-from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import content_hash
 from kir.ir.printer import expr_text
 from kir.ir.rules.verify import check as verified
 from kir.ir.rules.verify import verify
-from kir.ir.types import dtype_of
 from kir.ir.visit import substitute, transform, walk
 from kir.learning.cards.card import Card
-from kir.learning.cards.missing import Put, asked, named
+from kir.learning.cards.missing import Put, asked
+from kir.learning.cards.unbounded import bounded
 from kir.learning.cards.use import judged
 from kir.problem import Problem
 from kir.rewrite import Context, pass_class
-from kir.rewrite.anchor import anchor_text
 from kir.rewrite.driver import apply
-from kir.rewrite.edit import Path, edit_block, node_at
 from kir.rewrite.verdict import ANYWHERE
 
 MOST_TRIED = 96
@@ -45,8 +42,6 @@ UNPAIRED = "KIR-V015"
 """What is said of an asynchronous operation that nothing waits for: what such a program makes is nobody's measure."""
 MOST_GROUPS = 8
 """Groups that a wait may leave in flight."""
-FILLS = (0.0, float("-inf"))
-"""What a value outside its buffer may be taken for: the neutral element of a sum, and of a maximum."""
 ROW = "row"
 """What the row of a place is called in the phase of its columns."""
 
@@ -103,7 +98,7 @@ def mended(program: n.Program, cards: Sequence[Card] = (), problem: Problem | No
         return _survives(made, tests, problem) and not fault(made, problem, context, against)[0]
     again = ((made, how, None) for made, how in _again(program, cards, context, problem is not None or against is not None))
     puts = ((put.made(program), put.how(program), put) for put in asked(program, found))
-    others = ((made, how, None) for made, how in chain(_bounded(program, found), _phased(program)))
+    others = ((made, how, None) for made, how in chain(bounded(program, found), _phased(program)))
     for made, how, put in chain(puts, others, again):
         if tried == MOST_TRIED:
             break
@@ -135,31 +130,6 @@ def _loosest(program: n.Program, put: Put, is_right: Callable[[n.Program], bool]
     while groups < MOST_GROUPS and is_right(put.made(program, groups + 1)):
         groups += 1
     return Mended(put.made(program, groups), said, put.how(program, groups))
-
-
-def _with(program: n.Program, path: Path, at: int, instead: int, made: Sequence[n.Stmt]) -> n.Program:
-    """A program with statements at a place of the block of `path`, instead of so many there."""
-    return edit_block(program, path, lambda block: (*block[:at], *made, *block[at + instead:]))
-
-
-def _bounded(program: n.Program, findings: Sequence[Diagnostic]) -> Iterator[tuple[n.Program, str]]:
-    """The accesses of a statement that left their buffer, ended with it."""
-    for each in findings:
-        for path in named(program, each) if each.id == "KIR-I010" else ():
-            s = node_at(program, path)
-            for fill in FILLS if not isinstance(s, n.For | n.If | n.While | n.Kernel) else ():
-                yield _with(program, path, int(path[-1]), 1, (_ended(s, fill),)), f"the accesses of {anchor_text(program, path)} end with their buffers"
-
-
-def _ended(s: n.Node, fill: float) -> n.Stmt:
-    def ended(_: n.Node, new: n.Node) -> n.Node:
-        if isinstance(new, n.Load) and new.at.buffer.space == "global" and not new.clip:
-            dtype = dtype_of(new.type)
-            return replace(new, clip=True, other=new.other or build.const(fill if dtype.is_float else 0, dtype))
-        return replace(new, clip=True) if isinstance(new, n.Store) and new.at.buffer.space == "global" and new.at.index else new
-    made = transform(s, ended)
-    assert isinstance(made, n.Stmt)
-    return made
 
 
 def _phased(program: n.Program) -> Iterator[tuple[n.Program, str]]:
