@@ -8,7 +8,7 @@ import pytest
 from kir.hardware.target import target
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
-from kir.ir.printer import program_text
+from kir.ir.printer import expr_text, program_text
 from kir.ir.types import DType
 from kir.learning.cards.card import FAMILY
 from kir.learning.cards.search import Index, Query, _reasons
@@ -26,7 +26,7 @@ from kir.learning.induce.uses import uses
 from kir.learning.optimize.words import renamed
 from kir.learning.tune.space import find_space
 from kir.problem import load_problem
-from kir.rewrite import Context, run
+from kir.rewrite import Context, pass_class, run, sites
 
 
 def host(name: str) -> Walked:
@@ -119,6 +119,13 @@ def test_an_algorithm_of_one_family_is_tried_where_it_is_a_part_of_more() -> Non
     walk = next(each for each in read_archive(shipped()) if each.kernel == "pipelines/trisolve_cuda")
     card = next(each.card for each in hypotheses((walk,), uses((walk,))) if each.card.name.startswith("blocked-solve"))
     assert {each.walked.kernel for each in led(card, (walk,))} == {"operators/solve_heads", "operators/solve_scaled", "operators/delta_values"}
+
+
+def test_an_axis_by_which_a_loop_is_as_long_as_it_is_goes_with_its_like_in_another_kernel() -> None:
+    """Tokens of a chunk are the second axis of the one and the third of the other, whose heads have no keys in common."""
+    walk = next(each for each in read_archive(shipped()) if "kkt_solve" in each.kernel)
+    made = _in_words_of(simplest(walk), simplest(next(each for each in operators() if each.kernel == "operators/inverse_sequences"))).program
+    assert {a.name: expr_text(a.extent) for a in made.kernels[0].grid}["t"] == "num_tokens" and sites(pass_class("chunk-inverse").with_options({}), made)
 
 
 def test_an_answer_is_chosen_of_those_that_kernels_had_and_one_that_is_not_here_is_a_near_miss() -> None:
