@@ -275,10 +275,10 @@ def _or(words: Sequence[str]) -> str:
 
 def _parameter(step: str, p: Parameter, kernels: int) -> str:
     name = f"`{step}` `{p.name}`" if step else f"`{p.name}`"
-    if p.role == "fixed":
-        return f"{name} is always {f'`{_value(p.values[0])}`' if p.values[0] != '' else 'left empty'}."
     if p.name == "answer" and len(p.values) == 1 and re.fullmatch(r"[0-9a-f]{16}", str(p.values[0])):
         return f"{name} was recognized in the kernel by what it computes; it is kept under its hash, `{p.values[0]}`."
+    if p.role == "fixed":
+        return f"{name} is always {f'`{_value(p.values[0])}`' if p.values[0] != '' else 'left empty'}."
     if len(p.values) == 1 and p.kernels:
         seen = p.kernels[0]
         return f"{name} is `{_value(p.values[0])}` in {_all(kernels) if seen == kernels > 1 else seen} kernel{_s(seen)}."

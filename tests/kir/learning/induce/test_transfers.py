@@ -151,8 +151,10 @@ def test_how_a_skill_was_tried_is_said_once_and_not_in_each_row() -> None:
     said = how_tried((led_to, own, lifted))
     assert all(f"*{kind}*:" in said for kind in ("lifted from", "plan of", "its own walk")) and "*plan of*" not in how_tried((own,))
     assert "nothing is known" in decided(a_card(), ()).why and decided(a_card(), (led_to,)).why.startswith("1 of 1 held-out trials succeeded, 0 without")
-    assert [_elsewhere(f"{won} of {of} trials on other kernels succeeded, {without} without the skill") for won, of, without in ((0, 2, 1), (0, 1, 0), (2, 3, 0))] \
-        == ["of 2 on other kernels none did (1 did without it)", "the one on another kernel did not", "of 3 on other kernels 2 did"]
+    tally = "{} of {} trials on other kernels succeeded, {} without the skill"
+    assert [_elsewhere(tally.format(*row)) for row in ((0, 2, 1), (0, 1, 0), (2, 3, 0))] == [
+        "of 2 on other kernels none did (1 did without it)", "the one on another kernel did not", "of 3 on other kernels 2 did"]
     assert [_so_many(so, of, "use") for so, of in ((1, 1), (2, 2), (5, 5), (0, 3), (1, 3))] == [
         "its one use", "both uses", "all 5 uses", "none of 3 uses", "1 of 3 uses"]
-    assert "recognized in the kernel by what it computes" in _parameter("", Parameter(name="answer", role="fixed", values=("e63841a12d6f42d3",), kernels=(1,)), 1)
+    answer = Parameter(name="answer", role="chosen", values=("e63841a12d6f42d3",), kernels=(1,))
+    assert "was recognized in the kernel by what it computes" in _parameter("", answer, 1)
