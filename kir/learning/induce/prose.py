@@ -588,8 +588,8 @@ def _short(kernel: str) -> str:
 def _known(card: Card) -> Iterator[str]:
     scope = card.scope
     uses, kernels = len(card.evidence.uses), card.evidence.kernels
-    yield _paragraph(f"It was lifted from {_count(uses, 'step' if card.carrier.kind == 'composite' else 'use')} in {_count(kernels, 'kernel')} of {_few(scope.families)}, "
-                     f"from {_and(scope.packages)}, "
+    what = "step" if card.carrier.kind == "composite" else "use"
+    yield _paragraph(f"It was lifted from {_count(uses, what)} in {_count(kernels, 'kernel')} of {_few(scope.families)}, from {_and(scope.packages)}, "
                      f"written in {_and([CALLED.get(each, 'the IR') for each in scope.surfaces])}, compiled for {_and(scope.platforms)}.")
     yield _paragraph(f"It is {STATES[card.state]}{f': {card.why}' if card.why else ''}.")
     trials = [entry for entry in card.log if entry.what == "trial"]
