@@ -143,15 +143,17 @@ def _apart(program: n.Program, paths: Sequence[Path]) -> Iterator[Path]:
 
 
 def _phases(program: n.Program, paths: Sequence[Path]) -> list[n.Call]:
-    """Waits for the mbarriers of a kernel, those that nothing waits for first: for the stage of the shared arrays that are named, in either phase."""
+    """Waits for the mbarriers of a kernel, those that nothing waits for first, then those on which a copy that is named completes, which something else reads:
+    for the stage of the shared arrays that are named, in either phase."""
     found = [r for r in walk(kernel_of(program, paths[0])) if isinstance(r, n.Region)] if paths else []
     barriers = {r.buffer.name: r.buffer for r in found if r.buffer.dtype == MBARRIER}
     calls = [x for x in walk(kernel_of(program, paths[0])) if isinstance(x, n.Call) and x.fn == "mbar_wait"] if paths else []
     waited = {a.buffer.name for x in calls for a in x.args if isinstance(a, n.Region)}
     staged = [r.index[0] for path in paths for r in regions(node_at(program, path)) if r.buffer.space == "shared" and r.buffer.dtype != MBARRIER and r.index]
     stages = [e for e in dict.fromkeys(staged) if isinstance(e, n.Expr)]
+    signals = {s.signal.buffer.name if isinstance(s, n.Copy) and s.signal is not None else "" for s in (node_at(program, path) for path in paths)}
     out = []
-    for b in sorted(barriers.values(), key=lambda b: b.name in waited):
+    for b in sorted(barriers.values(), key=lambda b: (b.name in waited, len(signals) < 2 or b.name not in signals)):
         for e in stages if b.shape else [build.const(0)]:
             turn = build.floordiv(e.a, e.b) if isinstance(e, n.Binary) and int_value(e.b) and build.mod(e.a, e.b) == e else build.const(0)
             at = build.region(b, e) if b.shape else build.region(b)
