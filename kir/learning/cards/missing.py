@@ -93,7 +93,8 @@ def _places(program: n.Program, paths: Sequence[Path], names: Sequence[str], own
     waiting = [(at, 1) for at, s in of_kernel if s.call.fn in WAITS]
     handing = [(_outside_branches(program, at), 0) for at, s in of_kernel if s.call.of is None and instruction(s.call.fn).effect == "sync"]
     closing = [(at, 1) for at, s in of_kernel if s.call.fn.endswith("_commit")]
-    first = waiting if names == ("barrier",) else handing if not own and names[0] in WAITS else []
+    handed = names[0] in COUNTED or (names[0] == "mbar_wait" and len(paths) < 2)  # who reads what a copy brings waits for its mbarrier itself
+    first = waiting if names == ("barrier",) else handing if not own and handed else []
     yield from dict.fromkeys((*first, *apart, *closing))
 
 
