@@ -66,10 +66,8 @@ def check(program: n.Program, tests: Tests | Sequence[Case], reference: str, rel
                 runs.append(one.run)
                 weak += one.weak
                 found_by.append(one.reached)
-                if not one.run.ok:
-                    return CorrectnessRecord(reference, False, tuple(runs), relative=relative, reason=one.run.reason, left_out=out)
-                if one.errors:
-                    said = f"{one.errors[0].id}: {one.errors[0].message}"
+                if one.errors or not one.run.ok:
+                    said = f"{one.errors[0].id}: {one.errors[0].message}" if one.errors else one.run.reason
                     return CorrectnessRecord(reference, False, tuple(runs), one.errors, tuple(weak), relative, said, out)
                 if stopped():
                     return CorrectnessRecord(reference, False, tuple(runs), (), tuple(weak), relative, "not all cases were run", out)

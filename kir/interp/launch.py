@@ -24,7 +24,7 @@ from kir.interp.scheduling.async_operations import complete_one, drain
 from kir.interp.scheduling.scheduler import drive
 from kir.interp.state import cluster
 from kir.interp.state.coverage import Coverage, Place
-from kir.interp.state.findings import FirstError
+from kir.interp.state.findings import FirstError, NoRoom
 from kir.interp.state.frame import LEVELS, Frame, Queue
 from kir.interp.state.machine import Machine
 from kir.interp.state.memory import Handle, Memory, bytes_needed, fill_poison
@@ -54,7 +54,8 @@ def run(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, i
     `arrays` holds every `in` and `inout` tensor (and may hold `out` tensors, for their shape only) in its logical shape; bf16 and fp8 as
     ml_dtypes. Sizes come from shapes, the rest from `scalars`. Checking mode also runs every asynchronous operation as late as it may,
     and compares, and runs the CTAs from the last to the first where one may learn from an atomic operation how many came before it, unless the first run has
-    found errors. With `one_error` it ends with the first error that it finds, and has no outputs then. With `cover`
+    found errors; one that has found errors ends where more operations that nobody waits for are in flight than it can follow, with the outputs as they are
+    then. With `one_error` it ends with the first error that it finds, and has no outputs then. With `cover`
     the result says what the run reached, with `ends` how far into each tensor; with `traffic` checking mode counts sectors and bank conflicts, which takes a
     tenth of its time. Unless `compiles` is false, long loops of plain mode are compiled
     where llvmlite is installed; they give the same bits. Raises KirError KIR-I001 (cannot be run), KIR-I003 (generic),
@@ -191,13 +192,23 @@ def _once(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str,
         for launch in _launches(m, plan, host):
             if launch.kernel not in kernels:
                 raise error("KIR-I005", f"there is no kernel '{launch.kernel}' to launch")
-            _kernel(m, kernels[launch.kernel], host, launch)
+            try:
+                _kernel(m, kernels[launch.kernel], host, launch)
+            except NoRoom:
+                m.checking = False  # what is not written is no finding: the run has not come to its end
+                _abandon(m)
+                break
         outputs = {p.name: _gathered(m, p) for p in program.params if p.role in ("out", "inout")}
         return m, outputs, _writer(m)
+    _abandon(m)
+    return m, {}, _writer(m)
+
+
+def _abandon(m: Machine) -> None:
+    """Forget what a run that is ended had under way."""
     m.tasks.clear()
     m.forget_barriers()
     m.leave_homes()
-    return m, {}, _writer(m)
 
 
 @once_for_each

@@ -125,8 +125,9 @@ def located(text: str) -> tuple[Path, str]:
     return path, kernel
 
 
-def load_expert(text: str, binding: Path | Binding | None = None) -> Expert:
-    """The expert named by ``FILE[::KERNEL]`` under a binding: parsed, specialized and brought to normal form, with flat accesses raised to regions.
+def load_expert(text: str, binding: Path | Binding | None = None, paired: bool = True) -> Expert:
+    """The expert named by ``FILE[::KERNEL]`` under a binding: parsed, specialized and brought to normal form, with flat accesses raised to regions. Unless
+    they are to be `paired`, asynchronous operations may lack what waits for them.
 
     Raises :class:`KirError`: KIR-S018 (no such file or kernel), KIR-S016 (a generic program and no binding), and what the
     frontend, the binding and the passes raise.
@@ -139,7 +140,7 @@ def load_expert(text: str, binding: Path | Binding | None = None) -> Expert:
         read = as_launched(text, read)
     name = (asked if asked.isidentifier() else read.kernel or read.program.name).strip("_")
     source = text if Path(text.partition("::")[0]).suffix != ".kir" else path.name
-    written = specialized_form(read, manifest(text) if binding is None else (), text)
+    written = specialized_form(read, manifest(text) if binding is None else (), text, paired)
     program = raised(written)
     held = _binding_text(binding) if isinstance(binding, Path) else read.binding.text() if read.binding is not None else ""
     if read.binding is None:
@@ -372,7 +373,7 @@ def normal_form(read: Reading, known: Sequence[Path] = (), text: str = "") -> Pr
     return raised(specialized_form(read, known, text))
 
 
-def specialized_form(read: Reading, known: Sequence[Path] = (), text: str = "") -> Program:
+def specialized_form(read: Reading, known: Sequence[Path] = (), text: str = "", paired: bool = True) -> Program:
     """The program specialized, as it was written. A refusal for want of a binding names the `known` ones, or the command that writes a skeleton for
     `text`."""
     program = read.specialized()
@@ -384,5 +385,5 @@ def specialized_form(read: Reading, known: Sequence[Path] = (), text: str = "") 
         raise error("KIR-S016", f"{program.name} is generic, and {why}",
                     needs="a binding: what its sizes, dtypes and compile-time values are (kir explain your-own-kernel)",
                     attempt=shipped or skeleton)
-    check(program)
+    check(program, paired=paired)
     return program

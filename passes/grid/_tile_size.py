@@ -6,6 +6,7 @@ from typing import Any
 
 from kir.analysis.tiles.tile_axes import AxisClass, TileAxes
 from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import TileType
@@ -33,7 +34,10 @@ def resized(kernel: n.Kernel, axes: TileAxes, axis: int, now: int, then: n.Expr)
     found = [c for c in axes.classes() if c.extent == now and c.sweeps and not c.reduced and all(x == lo and step == 1 for x, step in c.sweeps)]
     if len(found) != 1:
         raise CannotResize(f"{len(found)} axes run over the tiles of '{number.name}'")
-    made = _Resize(axes, found[0], build.var(number.name), now, then).kernel(kernel)
+    try:
+        made = _Resize(axes, found[0], build.var(number.name), now, then).kernel(kernel)
+    except KirError as bad:  # a value of the size stands where no axis of the tiles is known
+        raise CannotResize(f"the size is spelled out where it is not known to be that of the tiles of '{number.name}': {bad.diagnostics[0].message}") from bad
     if any(_reads_elsewhere(s, number.name) for s in kernel.body):
         raise CannotResize(f"'{number.name}' is read where no tile begins, too: what a condition or an index says of it is of tiles of {now}")
     assert isinstance(number.extent, n.Binary)

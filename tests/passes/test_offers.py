@@ -12,8 +12,8 @@ from kir.passes.grid.version_kernel import VersionKernel
 from kir.passes.loops.jam_loop import JamLoop
 from kir.passes.numerics.online_normalize import OnlineNormalize
 from kir.passes.redundancy.tabulate import Tabulate
-from kir.rewrite import sites
-from kir.rewrite.driver import apply
+from kir.rewrite import passes, sites
+from kir.rewrite.driver import apply, misses
 from kir.rewrite.match.independence import own_place
 
 PANELS = """kir 1
@@ -213,3 +213,28 @@ kernel main grid (z: 1) threads 1
             k = next(x for x in walk(made) if isinstance(x, For) and x.var.name == "k")
             loops.add((item.enter, bool(item.cuts), sum(isinstance(x, For) for x in k.body)))
         assert loops == {((0,), False, 1), ((0,), True, 3), ((0, 1, 2), False, 2), ((0, 1, 2), True, 3)}
+
+
+SQUARE = """kir 1
+program p
+  size M: i32
+  in B: f32[M]
+  out Y: f32[M, 64]
+kernel main grid (i: ceildiv(M, 64)) threads 128
+  shared Xs: f16[64, 32]
+  shared Bs: f32[64]
+  fragment acc: f32[64, 64] = 0.0
+  shared Ys: f32[32, 32]
+  shared Zs: f32[64, 64]
+  Bs = select(i * 64 + iota(64) < M, load(B[i * 64 +: 64] else 0.0 clip), 0.0)
+  mma acc += Xs * trans(Xs, 1, 0)
+  acc = acc * expand(Bs, axis=1)
+  Ys[-32 +: 64, 0 +: 64] = -acc where expand(iota(64), axis=1) >= 32 & iota(64) < 32
+  copy Zs -> Y[i * 64 +: 64, 0 +: 64] clip
+"""
+
+
+def test_a_tile_whose_size_stands_beside_other_axes_has_no_other_size() -> None:
+    """FlashQLA's kkt-solve: a product of a tile with itself, of whose two sides one counts tokens of the tile and one does not."""
+    item = next(p for p in passes() if p.name == "grow-tile").with_options({})
+    assert any("spelled out where it is not known" in said for _, said in misses(item, parse_program(SQUARE, "p.kir"), "backward"))

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from kir.rewrite import Trace
 
 
-def read(file: str, bind: Path | Binding | None = None, problem: str = "") -> Program:
+def read(file: str, bind: Path | Binding | None = None, problem: str = "", paired: bool = True) -> Program:
     """The program of ``FILE.kir`` (as written, when no binding is given) or ``FILE::KERNEL``; where a problem is named and no binding is
-    given, under the shipped binding of that kernel for the problem, if there is one.
+    given, under the shipped binding of that kernel for the problem, if there is one. Unless they are to be `paired`, asynchronous operations may lack what
+    waits for them.
 
     Raises what the parser, the verifier, the frontend, the binding and the normal form raise.
     """
@@ -27,9 +28,9 @@ def read(file: str, bind: Path | Binding | None = None, problem: str = "") -> Pr
         from kir.ir.rules.verify import check
 
         program = parse_program(read_text(Path(file)), file)
-        check(program)
+        check(program, paired=paired)
         return program
-    return load_expert(file, binding_of(file, bind, problem)).program
+    return load_expert(file, binding_of(file, bind, problem), paired).program
 
 
 def read_with(file: str, bind: Path | Binding | None = None, problem: str = "") -> tuple[Program, frozenset[str], str]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import lru_cache
 from itertools import chain
 
 from kir.gate.goals import promised
@@ -25,9 +26,15 @@ def size_sets(program: n.Program, bases: tuple[int, ...] = (3, 20, 64, 130), apa
               few: Collection[str] = ()) -> list[dict[str, int]]:
     """Values of the sizes at which every fact holds: from each base upward, one size after the other, so far apart; `few` from `MOST_UNROLLED` at most.
     With `below` a size that the facts hold under its base has the most that they allow, a multiple of eight where there is one."""
-    sizes = [(p.name, p.of) for p in program.params if p.role == "size" and p.value is None and isinstance(p.of, DType)]
+    sizes = tuple((p.name, p.of) for p in program.params if p.role == "size" and p.value is None and isinstance(p.of, DType))
+    return [dict(values) for values in _size_sets(sizes, tuple(promised(program)), bases, apart, below, frozenset(few))]
+
+
+@lru_cache(maxsize=1 << 10)
+def _size_sets(sizes: tuple[tuple[str, DType], ...], facts: tuple[n.Expr, ...], bases: tuple[int, ...], apart: int, below: bool,
+               few: frozenset[str]) -> tuple[Mapping[str, int], ...]:
+    """What `size_sets` finds: programs that are made of one another have the same facts."""
     out: list[dict[str, int]] = []
-    facts = promised(program)
     parts = wholes(facts)
     above = _above(facts)
     first = sorted(enumerate(sizes), key=lambda x: (x[1][0] in parts, _height(x[1][0], above)))  # what others are multiples of, or at least, before those
@@ -51,7 +58,7 @@ def size_sets(program: n.Program, bases: tuple[int, ...] = (3, 20, 64, 130), apa
         values = {name: values[name] for name, _ in sizes if name in values}
         if len(values) == len(sizes) and all(_truth(fact, known) for fact in facts) and values not in out:
             out.append(values)
-    return out
+    return tuple(out)
 
 
 def stretched(program: n.Program, ends: Iterable[int] = (304, 2112, 1104, 4224)) -> Iterator[dict[str, int]]:

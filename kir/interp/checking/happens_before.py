@@ -19,6 +19,8 @@ WARP = 32
 GROUPS = {**dict.fromkeys(("mma_sync", "ldmatrix", "stmatrix"), WARP),
           **dict.fromkeys(("wgmma", "wgmma_fence", "wgmma_commit", "wgmma_wait", "set_registers"), 4 * WARP)}
 """Instructions that neighboring threads execute together (PTX ISA: those with `.sync.aligned`), with how many these are."""
+ENOUGH_BYTES, MOST_BYTES = 1 << 29, 1 << 34
+"""Of what agents know of one another, from where on operations that are in flight are followed no longer: where errors have been found, and at all."""
 
 
 class Happened:
@@ -277,6 +279,8 @@ class Happened:
         if kept is None or some(live & ~kept[2]):
             parts = ("reads", "writes") if family == "bulk" else ("",)
             found = [clocks.issued(rows, own, live, (*f.agent_key, family, part), f"{family} {part} of {f.level}") for part in parts]
+            if clocks.know.nbytes > ENOUGH_BYTES:  # operations that nobody waits for are more with each iteration
+                self.m.no_room(clocks.know.nbytes > MOST_BYTES)
             kept = (found[0][0], found[-1][0], found[0][1])
             if grouped and f.queue is not None:
                 f.queue.slots[family] = kept

@@ -26,6 +26,10 @@ class FirstError(Exception):
     """A run that is to end with its first error has found it."""
 
 
+class NoRoom(FirstError):
+    """A run that has found errors can follow what is in flight no longer: its outputs are what was written until then."""
+
+
 class Findings:
     """The findings of a run of a program. `site` and `task` say where it is, `anchors` name statements by identity."""
 
@@ -63,6 +67,14 @@ class Findings:
             self.findings[key] = Finding(id, kind, severity, message, self.kernel.name if self.kernel else "", buffer, seen)
         if self.one_error and severity == "error":
             raise FirstError
+
+    def no_room(self, at_all: bool) -> None:
+        """What is in flight is more than is followed where errors have been found, or `at_all`. Raises NoRoom in the first case, else KirError KIR-I007."""
+        if any(x.severity == "error" for x in self.findings.values()):
+            raise NoRoom
+        if at_all:
+            s = self.site
+            raise error("KIR-I007", "more asynchronous operations are in flight than can be followed", origin=s.origin if s else None, anchor=self.anchor(s))
 
     def must_be_defined(self, v: Val, f: Frame, what: str) -> None:
         """Reports an undefined value that reaches an address, a branch or an effect (KIR-I012)."""

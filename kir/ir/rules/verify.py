@@ -34,20 +34,25 @@ TEAMS = ("thread", "warp", "warpgroup", "role", "cta")
 TEAM_THREADS = {"warpgroup": 128, "warp": 32, "thread": 1}
 
 
-def verify(program: n.Program, *, specialized: bool = False) -> tuple[Diagnostic, ...]:
-    """Everything that is wrong with a program, in reading order, each with its anchor and (where known) its place in the source."""
-    return tuple(_Verifier(program).run()) + (tuple(generic_parts(program)) if specialized else ())
+def verify(program: n.Program, *, specialized: bool = False, paired: bool = True) -> tuple[Diagnostic, ...]:
+    """Everything that is wrong with a program, in reading order, each with its anchor and (where known) its place in the source. Whether asynchronous
+    operations are waited for is asked where they are to be `paired`."""
+    return tuple(_Verifier(program, paired).run()) + (tuple(generic_parts(program)) if specialized else ())
 
 
-def check(program: n.Program, *, specialized: bool = False) -> None:
+def check(program: n.Program, *, specialized: bool = False, paired: bool = True) -> None:
     """Raises KirError with every finding of `verify`, if there is one."""
-    found = verify(program, specialized=specialized)
+    found = verify(program, specialized=specialized, paired=paired)
     if found:
         raise KirError(*found)
 
 
 class _Verifier(Checks):
     """The checks of every kind of statement."""
+
+    def __init__(self, program: n.Program, paired: bool = True) -> None:
+        super().__init__(program)
+        self.paired = paired
 
     def run(self) -> Iterator[Diagnostic]:
         yield from header(self.program, self.expressions)
@@ -74,7 +79,7 @@ class _Verifier(Checks):
             for a in k.grid:
                 yield from self.define(a.name, I32, scope)
             yield from self.block(k.body, (k.name,), scope, Team("cta", build.int_value(k.threads)))
-            yield from self.pairing(k)
+            yield from self.pairing(k) if self.paired else ()
 
     def outer_expressions(self) -> Iterator[tuple[str, n.Expr]]:
         for k in self.program.kernels:

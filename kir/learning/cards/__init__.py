@@ -1,4 +1,4 @@
 """The library of skills: cards as readable files, the stores that hold them, looking one up, and putting it to use.
 
-Order: card, facts, traits, use, mend, search, brought, library, export.
+Order: card, facts, traits, use, missing, unbounded, mend, search, brought, library, export.
 """

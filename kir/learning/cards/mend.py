@@ -7,48 +7,41 @@ oracle, where there is one, agrees.
 """
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 
+import numpy as np
+
 from kir.analysis.target.legalize import legalize
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import Diagnostic, KirError, error
-from kir.gate.cases import problem_tests, relative_tests
-from kir.gate.correctness import check
-from kir.ir import build
+from kir.gate.cases import Tests, problem_tests, relative_tests
+from kir.gate.correctness import check, outcome
+from kir.interp import run
 from kir.ir import nodes as n
 from kir.ir.canonical import content_hash
 from kir.ir.printer import expr_text
 from kir.ir.rules.verify import check as verified
-from kir.ir.types import dtype_of
+from kir.ir.rules.verify import verify
 from kir.ir.visit import substitute, transform, walk
 from kir.learning.cards.card import Card
+from kir.learning.cards.missing import Put, asked
+from kir.learning.cards.unbounded import bounded
 from kir.learning.cards.use import judged
 from kir.problem import Problem
 from kir.rewrite import Context, pass_class
-from kir.rewrite.anchor import anchor_text, path_of
 from kir.rewrite.driver import apply
-from kir.rewrite.edit import Path, edit_block, enclosing, node_at
 from kir.rewrite.verdict import ANYWHERE
 
-MOST_TRIED = 48
+MOST_TRIED = 96
 """Programs that are checked until one is right."""
-ASKED: Mapping[str, tuple[tuple[str, ...], ...]] = {
-    "KIR-I012": (("async_wait",), ("barrier",), ("async_wait", "barrier")),
-    "KIR-I014": (("barrier",), ("async_wait",), ("async_wait", "barrier"), ("fence_async", "barrier")),
-    "KIR-I015": (("fence_async",), ("fence_async", "barrier")),
-    "KIR-I016": (("wgmma_wait",), ("wgmma_fence",)),
-    "KIR-I017": (("async_wait",),),
-    "KIR-I024": (("async_wait",), ("async_wait", "barrier"), ("wgmma_wait",), ("barrier",))}
-"""By the id of a finding: the calls that may be missing before a statement that it names, in order."""
-COUNTED = ("async_wait", "wgmma_wait")
-"""Calls that name how many groups may still be in flight: none."""
-FILLS = (0.0, float("-inf"))
-"""What a value outside its buffer may be taken for: the neutral element of a sum, and of a maximum."""
+UNPAIRED = "KIR-V015"
+"""What is said of an asynchronous operation that nothing waits for: what such a program makes is nobody's measure."""
+MOST_GROUPS = 8
+"""Groups that a wait may leave in flight."""
 ROW = "row"
 """What the row of a place is called in the phase of its columns."""
 
@@ -66,26 +59,47 @@ def fault(program: n.Program, problem: Problem | None = None, context: Context =
         str, tuple[Diagnostic, ...]]:
     """What is wrong with a program, in a sentence and as findings; nothing where nothing is found. Its results are judged by a problem, or by what another
     program makes; without either only hazards are found, and without a target nothing that its rules forbid."""
-    if context.target is not None and (found := legalize(program, context.target.architecture)):
-        return f"{found[0].id}: {found[0].message}", found
-    tests = problem_tests(program, problem, {}) if problem is not None else relative_tests(program, against or program)
+    found = _forbidden(program, context)
+    return (f"{found[0].id}: {found[0].message}", found) if found else _run(program, _tests(program, problem, against), problem)
+
+
+def _forbidden(program: n.Program, context: Context) -> tuple[Diagnostic, ...]:
+    """What the rules of programs and of the target forbid."""
+    return verify(program) or (legalize(program, context.target.architecture) if context.target is not None else ())
+
+
+def _tests(program: n.Program, problem: Problem | None, against: n.Program | None) -> Tests:
+    return problem_tests(program, problem, {}) if problem is not None else relative_tests(program, against or program)
+
+
+def _run(program: n.Program, tests: Tests, problem: Problem | None) -> tuple[str, tuple[Diagnostic, ...]]:
+    """What runs of a program show: the checker is asked, too, where it is wrong and that does not say where."""
     seen = check(program, tests, problem.name if problem is not None else "the program before", relative=problem is None)
-    return ("" if seen.ok else seen.reason or "wrong"), seen.findings
+    findings = seen.findings
+    if not seen.ok and not findings and tests.checked:
+        findings = outcome(program, tests.checked[0], "check").errors
+    return ("" if seen.ok else seen.reason or "wrong"), findings
 
 
 def mended(program: n.Program, cards: Sequence[Card] = (), problem: Problem | None = None, context: Context = ANYWHERE) -> Mended:
-    """The first mend that makes a program right. One that only breaks the target's rules must keep its results.
+    """The first mend that makes a program right. One that only breaks the rules of programs or of the target must keep its results.
 
     Raises KirError KIR-S026 where nothing is found to be wrong with it, KIR-S027 where no mend makes it right."""
-    said, findings = fault(program, problem, context)
+    findings, tests = _forbidden(program, context), _tests(program, problem, None)
+    said, found = (f"{findings[0].id}: {findings[0].message}", findings) if findings else _run(program, tests, problem)
     if not said:
         raise error("KIR-S026", "nothing is found to be wrong with this program",
                     needs="" if problem is not None else "a problem, to find wrong results that are no hazard",
                     attempt="" if problem is not None else "--problem NAME")
-    against = program if said.startswith("KIR-V") else None
+    against = program if findings and not any(x.id == UNPAIRED for x in findings) else None
     tried, seen = 0, {content_hash(program)}
-    again = _again(program, cards, context, problem is not None or against is not None)
-    for made, how in chain(_asked(program, findings), _bounded(program, findings), _phased(program), again):
+
+    def is_right(made: n.Program) -> bool:
+        return _survives(made, tests, problem) and not fault(made, problem, context, against)[0]
+    again = ((made, how, None) for made, how in _again(program, cards, context, problem is not None or against is not None))
+    puts = ((put.made(program), put.how(program), put) for put in asked(program, found))
+    others = ((made, how, None) for made, how in chain(bounded(program, found), _phased(program)))
+    for made, how, put in chain(puts, others, again):
         if tried == MOST_TRIED:
             break
         if (key := content_hash(made)) not in seen:
@@ -93,66 +107,29 @@ def mended(program: n.Program, cards: Sequence[Card] = (), problem: Problem | No
             with suppress(KirError):
                 verified(made)
                 tried += 1
-                if not fault(made, problem, context, against)[0]:
-                    return Mended(made, said, how)
-    raise error("KIR-S027", f"no mend makes this program right: {said}", witness=tuple(f"{each.id}: {each.message}" for each in findings[:3]),
+                if is_right(made):
+                    return _loosest(program, put, is_right, said) if put is not None and put.is_counted else Mended(made, said, how)
+    raise error("KIR-S027", f"no mend makes this program right: {said}", witness=tuple(f"{each.id}: {each.message}" for each in found[:3]),
                 needs=f"another mend than the {tried} that were tried")
 
 
-def _named(program: n.Program, each: Diagnostic) -> list[Path]:
-    """The statements that a finding names."""
-    words = (word for line in (each.subject, *each.witness) for word in re.split(r"\s+", line) if "/" in word)
-    out = []
-    for word in dict.fromkeys(words):
-        with suppress(KirError, KeyError, ValueError):
-            out.append(path_of(program, word))
-    return out
+def _survives(made: n.Program, tests: Tests, problem: Problem | None) -> bool:
+    """Whether a program shows nothing in the case that is checked first, which ends with the first error: most mends fall there."""
+    if not tests.checked:
+        return True
+    case, wanted = tests.checked[0], {p.name for p in made.params}
+    with np.errstate(all="ignore"):
+        result = run(made, case.arrays, {k: v for k, v in case.scalars.items() if k in wanted}, mode="check", one_error=True)
+    errors = [f for f in result.errors if f.id != "KIR-I012" or not f.accesses or f.accesses[-1].verb != "read by the caller"]
+    return not errors and (problem is None or not result.outputs or case.compare(result.outputs).ok)
 
 
-def _apart(program: n.Program, named: Sequence[Path]) -> Iterator[Path]:
-    """Where what is named may be set apart: the statements of the innermost block that holds all of it, then each that is named, then those around it."""
-    for path in named:
-        around = [at for at, place in enclosing(program, path) if not isinstance(place, n.Kernel)]
-        rest = [other for other in named if other != path]
-        yield from (at for at in (*around, path) if rest and all(other[:len(at) - 1] == at[:-1] and other[:len(at)] != at for other in rest))
-        yield path
-        yield from reversed(around)
-
-
-def _asked(program: n.Program, findings: Sequence[Diagnostic]) -> Iterator[tuple[n.Program, str]]:
-    """A call that is missing, before or behind a statement that a finding names."""
-    for each in findings:
-        places = list(dict.fromkeys(_apart(program, _named(program, each))))
-        for calls in ASKED.get(each.id, ()):
-            made = tuple(n.Eval(build.call(name, *((build.const(0),) if name in COUNTED else ()))) for name in calls)
-            for path in places:
-                for after, where in ((0, "before"), (1, "behind")):
-                    yield _with(program, path, int(path[-1]) + after, 0, made), f"{' and '.join(calls)} {where} {anchor_text(program, path)}"
-
-
-def _with(program: n.Program, path: Path, at: int, instead: int, made: Sequence[n.Stmt]) -> n.Program:
-    """A program with statements at a place of the block of `path`, instead of so many there."""
-    return edit_block(program, path, lambda block: (*block[:at], *made, *block[at + instead:]))
-
-
-def _bounded(program: n.Program, findings: Sequence[Diagnostic]) -> Iterator[tuple[n.Program, str]]:
-    """The accesses of a statement that left their buffer, ended with it."""
-    for each in findings:
-        for path in _named(program, each) if each.id == "KIR-I010" else ():
-            s = node_at(program, path)
-            for fill in FILLS if not isinstance(s, n.For | n.If | n.While | n.Kernel) else ():
-                yield _with(program, path, int(path[-1]), 1, (_ended(s, fill),)), f"the accesses of {anchor_text(program, path)} end with their buffers"
-
-
-def _ended(s: n.Node, fill: float) -> n.Stmt:
-    def ended(_: n.Node, new: n.Node) -> n.Node:
-        if isinstance(new, n.Load) and new.at.buffer.space == "global" and not new.clip:
-            dtype = dtype_of(new.type)
-            return replace(new, clip=True, other=new.other or build.const(fill if dtype.is_float else 0, dtype))
-        return replace(new, clip=True) if isinstance(new, n.Store) and new.at.buffer.space == "global" and new.at.index else new
-    made = transform(s, ended)
-    assert isinstance(made, n.Stmt)
-    return made
+def _loosest(program: n.Program, put: Put, is_right: Callable[[n.Program], bool], said: str) -> Mended:
+    """The mend that leaves as many groups in flight as may be."""
+    groups = 0
+    while groups < MOST_GROUPS and is_right(put.made(program, groups + 1)):
+        groups += 1
+    return Mended(put.made(program, groups), said, put.how(program, groups))
 
 
 def _phased(program: n.Program) -> Iterator[tuple[n.Program, str]]:

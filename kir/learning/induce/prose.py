@@ -22,7 +22,7 @@ from kir.learning.induce.excerpt import difference
 from kir.learning.induce.hypotheses import PLACES
 from kir.learning.induce.mechanism import moved
 from kir.learning.induce.transfers import FASTER
-from kir.learning.induce.trials import LED, TRIES, factor, fault
+from kir.learning.induce.trials import LED, came_to, factor, fault, how_tried
 from kir.learning.induce.uses import Use
 from kir.rewrite import pass_class
 from kir.rewrite.base import parameter_types
@@ -59,6 +59,8 @@ NEXT = 3
 """Steps after one that brings nothing by itself with which it is told what they bring together."""
 OTHERWISE = 2.0
 """How many times the median of all uses that of one kind of kernel is, where both are told."""
+SHARED = 30.0
+"""Speedups from which on it is told that one thread's work became that of a CTA."""
 LEAST_OF_A_KIND = 3
 """Uses of which it is told how many gain, and in kernels of one kind what their median is."""
 
@@ -273,6 +275,8 @@ def _or(words: Sequence[str]) -> str:
 
 def _parameter(step: str, p: Parameter, kernels: int) -> str:
     name = f"`{step}` `{p.name}`" if step else f"`{p.name}`"
+    if p.name == "answer" and len(p.values) == 1 and re.fullmatch(r"[0-9a-f]{16}", str(p.values[0])):
+        return f"{name} was recognized in the kernel by what it computes; it is kept under its hash, `{p.values[0]}`."
     if p.role == "fixed":
         return f"{name} is always {f'`{_value(p.values[0])}`' if p.values[0] != '' else 'left empty'}."
     if len(p.values) == 1 and p.kernels:
@@ -295,6 +299,19 @@ def _value(value: object) -> str:
 
 def _and(words: Sequence[str]) -> str:
     return ", ".join(words[:-1]) + f" and {words[-1]}" if len(words) > 1 else words[0]
+
+
+def _so_many(so: int, of: int, what: str) -> str:
+    """A part of some things: all of them, none, or so many of so many."""
+    whole = f"its one {what}" if of == 1 else f"{_all(of)} {what}s"
+    return whole if so == of else f"{so or 'none'} of {of} {what}{_s(of)}"
+
+
+def _elsewhere(tally: str) -> str:
+    """How trials on other kinds of kernels came out, by what the record says: `0 of 2 trials on other kernels succeeded, 1 without the skill`."""
+    won, of, without = map(int, re.findall(r"\d+", tally))
+    said = f"of {of} on other kernels {won or 'none'} did" if of > 1 else f"the one on another kernel did{'' if won else ' not'}"
+    return f"{said} ({without} did without it)" if without else said
 
 
 def _asked(group: Sequence[Use], id_: str) -> int:
@@ -338,6 +355,8 @@ def _pays(card: Card, group: Sequence[Use]) -> Iterator[str]:
         rows.append(f"The step itself predicts {_changed(change.median, COUNTED.get(name, name.replace('_', ' ')))}{span}.")
     if rows:
         yield _list(rows)
+    if card.anchor.node == "kernel" and card.anchor.pattern.endswith("1 thread") and any(s.median >= SHARED for s in effect.forecast.values()):
+        yield _paragraph("Before it one thread does all the work of an instance, which a whole CTA shares after it: that alone is a large part of the factor.")
     if effect.compared:
         one = effect.compared == 1
         these = f"use{_s(effect.compared)} that {'was' if one else 'were'} compiled before and after it"
@@ -349,8 +368,9 @@ def _pays(card: Card, group: Sequence[Use]) -> Iterator[str]:
     for p in (p for p in profit if p.id):
         so = p.proved + p.guarded + p.assumed
         of = _asked(group, p.id)
-        yield _paragraph(f"It helps if {p.sentence} ({p.id}): this was so in {_all(of) if so == of > 1 else f'{so} of {of}'} use{_s(of)}.")
-    yield from (_paragraph(f"It pays where {p.sentence}: {p.proved} trials there succeeded; {p.example}.") for p in profit if p.category == FAMILY)
+        yield _paragraph(f"It helps if {p.sentence} ({p.id}): this was so in {_so_many(so, of, 'use')}.")
+    yield from (_paragraph(f"It pays where {p.sentence}: {_count(p.proved, 'trial')} there succeeded; {_elsewhere(p.example)}.")
+                for p in profit if p.category == FAMILY)
     if seen := [p for p in profit if not p.id and p.category != FAMILY]:
         yield "Walks tell where it belongs. In all uses these held, and in most programs on which the step could not be undone they did not:"
         yield _list([f"{_sentence(p.sentence)} ({_sentence(p.example).removesuffix('.')}.)" for p in seen])
@@ -366,8 +386,8 @@ def _where(card: Card, group: Sequence[Use]) -> Iterator[str]:
     apart = f", far from the next one's {factor(others[0][0])}" if others and best[0] > FAR * max(1.0, others[0][0]) else ""
     most = f", most in `{best[1].kernel}` ({factor(best[0])} times as fast{apart})" if gains else ""
     yield _paragraph(f"On {aim} none of its {len(seen)} uses is forecast to gain or lose {100 * FASTER - 100:.0f} % by itself." if not (gains or losses) else
-                     f"On {aim} it is forecast to gain {100 * FASTER - 100:.0f} % or more in {len(gains) or 'none'} of {len(seen)} uses{most}, and to lose as "
-                     f"much in {len(losses) or 'none'}.")
+                     f"On {aim} it is forecast to gain {100 * FASTER - 100:.0f} % or more in {_so_many(len(gains), len(seen), 'use')}{most}, and to lose "
+                     f"as much in {len(losses) or 'none'}.")
     ranked = _by_kind(seen)
     ways: list[tuple[str, list[str]]] = [("faster in", []), ("about as fast in", []), ("slower in", [])]
     for value, name, count in ranked:
@@ -514,7 +534,7 @@ def _shown(card: Card, group: Sequence[Use]) -> Iterator[str]:
         before, after = some[0].before, some[-1].after
     else:
         before, after = some[0].before, some[0].after
-    yield _paragraph(f"In `{some[0].kernel}`, a small kernel that uses it{' and is compiled to other code by it' if some[0].transition.realized else ''}:")
+    yield _paragraph(f"In `{some[0].kernel}`, a small kernel that uses it{' and compiles to other code with it' if some[0].transition.realized else ''}:")
     yield _fenced("diff", difference(program_text(before), program_text(after)))
     code = {surface: (_emitted(surface, before), _emitted(surface, after)) for surface in SURFACES}
     for surface, both in code.items():
@@ -568,16 +588,13 @@ def _short(kernel: str) -> str:
 def _known(card: Card) -> Iterator[str]:
     scope = card.scope
     uses, kernels = len(card.evidence.uses), card.evidence.kernels
-    yield _paragraph(f"It was lifted from {_count(uses, 'use')} in {_count(kernels, 'kernel')} of {_few(scope.families)}, "
-                     f"from {_and(scope.packages)}, "
+    what = "step" if card.carrier.kind == "composite" else "use"
+    yield _paragraph(f"It was lifted from {_count(uses, what)} in {_count(kernels, 'kernel')} of {_few(scope.families)}, from {_and(scope.packages)}, "
                      f"written in {_and([CALLED.get(each, 'the IR') for each in scope.surfaces])}, compiled for {_and(scope.platforms)}.")
     yield _paragraph(f"It is {STATES[card.state]}{f': {card.why}' if card.why else ''}.")
     trials = [entry for entry in card.log if entry.what == "trial"]
     if trials:
-        yield _paragraph("A trial starts where the kernel's expert took this step, with the card as it is lifted without the kernel's package or family; or at "
-                         f"a state of a kernel that is not known to use it. It succeeds where one of {TRIES} tries, each with every check, gives what the "
-                         "expert did next, or a program that is forecast as good or, in a kernel without the step, faster. *without*: whether one of as many "
-                         "tries of other steps does, too. *forecast*: what the step brings there by the cost model, and where that lies in four of five cases.")
+        yield _paragraph(how_tried(trials))
         yield "\n".join(["| tried on | with it | without | forecast | how |", "| --- | --- | --- | --- | --- |", *(
             f"| {_short(t.kernel)} | {'yes' if t.skill else 'no'} | {'yes' if t.without else 'no'} | "
-            f"{f'{factor(t.speedup[0])}x ({factor(t.speedup[1])} to {factor(t.speedup[2])})' if t.speedup else 'none'} | {t.outcome} |" for t in trials)])
+            f"{f'{factor(t.speedup[0])}x ({factor(t.speedup[1])} to {factor(t.speedup[2])})' if t.speedup else 'none'} | {came_to(t)} |" for t in trials)])

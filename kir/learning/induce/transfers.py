@@ -30,7 +30,7 @@ from kir.learning.corpus.family import family_of
 from kir.learning.corpus.lineages import TARGET
 from kir.learning.evidence.walked import Walked, parsed
 from kir.learning.forecast import Forecast, Forecaster, Pair
-from kir.learning.induce.trials import AS_FAST, LEAST_SHARE, LED, REFUSED, TRIES, UNSAID, Made, by_hash, carried_out, factor, sizes_of
+from kir.learning.induce.trials import AS_FAST, LEAST_SHARE, LED, OWN_STATE, REFUSED, TRIES, UNSAID, Made, by_hash, carried_out, factor, sizes_of
 from kir.learning.optimize.lift import Prefixes, lifted
 from kir.learning.optimize.plan import Plan
 from kir.learning.optimize.words import InWords, in_factors_of, in_words_of, renamed
@@ -351,7 +351,7 @@ def _trial(card: Card, each: Transfer, forecaster: Forecaster) -> Entry:
     outcome = gained if with_it is not None else UNSAID if tries else REFUSED
     low, high = with_it.interval(0.8) if with_it is not None else (0.0, 0.0)
     speedup = (float(f"{reached:.3g}"), float(f"{low:.3g}"), float(f"{high:.3g}")) if with_it is not None else None
-    where = f"{LED} `{each.plan}`, what came after it there follows in both arms" if each.plan else "at a state of a kernel that is not known to use it"
+    where = f"{LED} `{each.plan}`, what came after it there follows in both arms" if each.plan else OWN_STATE
     return Entry(what="trial", kernel=each.walked.kernel, outcome=f"{where}: {outcome}", skill=won,
                  without=without is not None and without.median >= aim, speedup=speedup, basis="forecast" if speedup else None)
 

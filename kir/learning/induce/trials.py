@@ -8,6 +8,7 @@ without the skill has as many tries: forward steps of passes in an order that on
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
@@ -42,6 +43,8 @@ UNSAID = "it came to the same as without it, or to what no surface says"
 """How a trial may come out that failed; else no gain was forecast."""
 LED = "led there by the steps of"
 """How a transfer trial begins that starts where a plan leads."""
+OWN_STATE = "at a state of a kernel that is not known to use it"
+"""How one begins that starts at a state of the kernel's own walk."""
 UNKNOWN = frozenset({"", OTHER})
 """What a kernel's family is called whose name says none."""
 AS_FAST = 0.98
@@ -206,7 +209,9 @@ def decided(card: Card, trials: Sequence[Entry], families: Mapping[str, str] | N
     own = [t for t in trials if (families or {}).get(t.kernel) in within]
     others = [t for t in trials if t not in own]
     if len(trials) < LEAST_TRIALS:
-        state, why = "hypothesis", f"it uses or suits fewer than {LEAST_TRIALS} kernels of another package or family: nothing is known of it elsewhere"
+        seen = f"{told}, and " if trials else ""
+        state, why = "hypothesis", f"{seen}it uses or suits fewer than {LEAST_TRIALS} kernels of another package or family" \
+                                   + ("" if trials else ": nothing is known of it elsewhere")
     elif effect.compared >= LEAST_TRIALS and not effect.realized and all(spread.high <= 1.0 for spread in effect.forecast.values()) \
             and (_succeeds(trials) or _succeeds(own)):
         state, why = "negative", f"{told}; but none of {effect.compared} uses changed the compiled code, and no forecast is above 1"
@@ -240,6 +245,31 @@ def fault(trial: Entry) -> str:
     says = {NOWHERE: "no place found", OTHERS: "another place or other parameters than the expert's", REFUSED: "refused by a check",
             UNSAID: UNSAID}
     return next((why for how, why in says.items() if how in trial.outcome), "no gain is forecast")
+
+
+def came_to(trial: Entry) -> str:
+    """How a trial came out, beside what it is forecast to bring: where it started, and which try counted."""
+    plan = re.match(rf"{LED} (`[^`]*`), [^:]*: (.*)$", trial.outcome)
+    where, found = (f"plan of {plan[1]}", plan[2]) if plan is not None else ("its own walk", trial.outcome.partition(": ")[2])
+    if plan is None and not trial.outcome.startswith(OWN_STATE):
+        return trial.outcome
+    return f"{where}: {re.sub(r'^forecast .* times as fast, the best of', 'best of', found)}"
+
+
+def how_tried(trials: Sequence[Entry]) -> str:
+    """What the rows of a table of trials mean, of the kinds of trials that it has."""
+    led, own = (any(t.outcome.startswith(begun) for t in trials) for begun in (LED, OWN_STATE))
+    said = []
+    if not all(t.outcome.startswith((LED, OWN_STATE)) for t in trials):
+        said.append("*lifted from*: where the kernel's expert took this step, with the card as its other uses make it, without those of the kernel's package "
+                    f"or family; it succeeds where one of {TRIES} tries gives what the expert did next, or a program that is forecast as good")
+    if led:
+        said.append("*plan of*: the steps before this one were taken from that kernel on one that is not known to use it, those after it follow with it and "
+                    "without; it succeeds where that is forecast faster with it")
+    if own:
+        said.append("*its own walk*: at a state of a kernel that is not known to use it; it succeeds where a try is forecast faster")
+    return (f"How it was tried. {'; '.join(said)}. Each try goes through every check. *without*: whether one of as many tries of other steps does as well. "
+            "*forecast*: what the step brings there by the cost model, and where that lies in four of five cases.")
 
 
 def factor(value: float) -> str:

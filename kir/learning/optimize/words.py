@@ -18,7 +18,7 @@ from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.canonical import bound_names, outer_names, rename
-from kir.ir.visit import statements, transform, walk
+from kir.ir.visit import names_read, statements, transform, walk
 from kir.rewrite import Step
 from kir.rewrite.options import Option
 
@@ -37,6 +37,9 @@ class InWords:
     def back(self, program: n.Program) -> n.Program:
         """A program that was made from this one, with its own parameters and kernels named as they were."""
         return renamed(program, self.names) if self.names else program
+
+_Numbered = dict[tuple[tuple[bool, ...], int], n.Axis]
+"""Axes by what they do (`_roles`), those that do the same by number."""
 
 
 def in_words_of(source: n.Program, program: n.Program) -> InWords:
@@ -82,8 +85,8 @@ def _ordered_as(source: n.Kernel, kernel: n.Kernel) -> n.Kernel:
     same by where they stand among the indices of what is stored, counted from the last; by that place alone where the axes do not do the same."""
     if int_value(source.threads) != 1 or int_value(kernel.threads) != 1 or len(kernel.grid) < 2:
         return kernel
-    asked, own = _numbered(source), _numbered(kernel)
-    if own and asked.keys() == own.keys():
+    if (same := _same(source, kernel)) is not None:
+        asked, own = same
         return replace(kernel, grid=tuple(own[at] for at, _ in sorted(asked.items(), key=lambda row: source.grid.index(row[1]))))
     theirs, mine = _places(source), _places(kernel)
     order = {theirs[a.name]: number for number, a in enumerate(source.grid) if a.name in theirs}
@@ -92,12 +95,24 @@ def _ordered_as(source: n.Kernel, kernel: n.Kernel) -> n.Kernel:
     return replace(kernel, grid=tuple(sorted(kernel.grid, key=lambda a: order[mine[a.name]])))
 
 
-def _numbered(kernel: n.Kernel) -> dict[tuple[tuple[bool, bool], int], n.Axis]:
-    """The axes of a grid by what they do, those that do the same numbered by where they stand in what is stored; none where one is not stored by."""
-    places, roles, count, out = _places(kernel), _roles(kernel), Counter[tuple[bool, bool]](), {}
+def _same(source: n.Kernel, kernel: n.Kernel) -> tuple[_Numbered, _Numbered] | None:
+    """The axes of two grids that do the same, under the same keys; where they do not all do the same, as heads that have keys in common do not, those by which
+    loops are as long as they are go together, and so do the others. None where neither is so."""
+    for part in (slice(None), slice(-1, None)):
+        asked, own = _numbered(source, part), _numbered(kernel, part)
+        if own and asked.keys() == own.keys() and (part == slice(None) or any(role[-1] for role, _ in own)):
+            return asked, own
+    return None
+
+
+def _numbered(kernel: n.Kernel, part: slice) -> _Numbered:
+    """The axes of a grid by what they do, or a part of that; those that do the same numbered by where they stand in what is stored; none where one is not
+    stored by."""
+    places, roles, count, out = _places(kernel), _roles(kernel), Counter[tuple[bool, ...]](), {}
     for a in sorted(kernel.grid, key=lambda a: places.get(a.name, 0)):
-        out[roles[a.name], count[roles[a.name]]] = a
-        count[roles[a.name]] += 1
+        role = roles[a.name][part]
+        out[role, count[role]] = a
+        count[role] += 1
     return out if all(a.name in places for a in kernel.grid) else {}
 
 
@@ -116,16 +131,23 @@ def _order_of_axes(source: tuple[n.Program, n.Buffer], own: tuple[n.Program, n.B
 
 def _by_role(source: n.Kernel, kernel: n.Kernel) -> bool:
     """Whether the axes of two grids do the same, one after the other."""
-    asked, own = _numbered(source), _numbered(kernel)
-    return bool(own) and [at for a in source.grid for at in asked if asked[at] == a] == [at for a in kernel.grid for at in own if own[at] == a]
+    if (same := _same(source, kernel)) is None:
+        return False
+    asked, own = same
+    return [at for a in source.grid for at in asked if asked[at] == a] == [at for a in kernel.grid for at in own if own[at] == a]
 
 
-def _roles(kernel: n.Kernel) -> dict[str, tuple[bool, bool]]:
-    """Of each axis whether something that is stored to global memory has it among its indices, and whether all that is loaded from there has."""
+def _roles(kernel: n.Kernel) -> dict[str, tuple[bool, ...]]:
+    """Of each axis whether something that is stored to global memory has it among its indices, whether all that is loaded from there has, and whether a loop is
+    as long as it says (tokens of a chunk, unlike its heads)."""
+    body = tuple(statements(kernel.body))
     reached = [(isinstance(s, n.Store) and at is s.at, {x.name for index in at.index for x in walk(index) if isinstance(x, n.Var)})
-               for s in statements(kernel.body) for at in _global(s)]
-    return {a.name: (any(a.name in some for stored, some in reached if stored), all(a.name in some for stored, some in reached if not stored))
-            for a in kernel.grid}
+               for s in body for at in _global(s)]
+    lengths = {name for s in body if isinstance(s, n.For) for name in names_read(s.hi)}
+    for s in reversed(body):
+        lengths |= names_read(s.value) if isinstance(s, n.Let) and lengths & {*s.names} else set()
+    return {a.name: (any(a.name in some for stored, some in reached if stored), all(a.name in some for stored, some in reached if not stored),
+                     a.name in lengths) for a in kernel.grid}
 
 
 def _global(s: n.Stmt) -> Iterator[n.Region]:

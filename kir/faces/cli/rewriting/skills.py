@@ -227,7 +227,7 @@ def apply_(
     from kir.rewrite import Context, Trace
 
     card, context = opened(library or ()).card(name).card, Context(_target(target))
-    put = mended(read(file, bind), (card,), load_problem(problem) if problem else None, context) if mend else None
+    put = mended(read(file, bind, paired=False), (card,), load_problem(problem) if problem else None, context) if mend else None
     try:
         done = materialized(card, put.program if put is not None else read(file, bind), context, at)
     except KirError as refused:

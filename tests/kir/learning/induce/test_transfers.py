@@ -8,9 +8,9 @@ import pytest
 from kir.hardware.target import target
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
-from kir.ir.printer import program_text
+from kir.ir.printer import expr_text, program_text
 from kir.ir.types import DType
-from kir.learning.cards.card import FAMILY
+from kir.learning.cards.card import FAMILY, Entry, Parameter
 from kir.learning.cards.search import Index, Query, _reasons
 from kir.learning.cards.use import Application, NearMiss, looked
 from kir.learning.evidence.archive import read_archive, shipped
@@ -19,14 +19,15 @@ from kir.learning.evidence.walked import Walked
 from kir.learning.forecast import Analytic, Pair
 from kir.learning.induce import transfers
 from kir.learning.induce.hypotheses import Hypothesis, hypotheses
-from kir.learning.induce.prose import told
+from kir.learning.induce.prose import _elsewhere, _parameter, _so_many, told
 from kir.learning.induce.transfers import Transfer, _in_words_of, led, operators, problems, simplest, sizes_at, starts
-from kir.learning.induce.trials import decided, sizes_of, tried
+from kir.learning.induce.trials import LED, OWN_STATE, UNSAID, came_to, decided, how_tried, sizes_of, tried
 from kir.learning.induce.uses import uses
 from kir.learning.optimize.words import renamed
 from kir.learning.tune.space import find_space
 from kir.problem import load_problem
-from kir.rewrite import Context, run
+from kir.rewrite import Context, pass_class, run, sites
+from tests.kir.learning.cards.test_card import a_card
 
 
 def host(name: str) -> Walked:
@@ -121,6 +122,13 @@ def test_an_algorithm_of_one_family_is_tried_where_it_is_a_part_of_more() -> Non
     assert {each.walked.kernel for each in led(card, (walk,))} == {"operators/solve_heads", "operators/solve_scaled", "operators/delta_values"}
 
 
+def test_an_axis_by_which_a_loop_is_as_long_as_it_is_goes_with_its_like_in_another_kernel() -> None:
+    """Tokens of a chunk are the second axis of the one and the third of the other, whose heads have no keys in common."""
+    walk = next(each for each in read_archive(shipped()) if "kkt_solve" in each.kernel and each.transitions)
+    made = _in_words_of(simplest(walk), simplest(next(each for each in operators() if each.kernel == "operators/inverse_sequences"))).program
+    assert {a.name: expr_text(a.extent) for a in made.kernels[0].grid}["t"] == "num_tokens" and sites(pass_class("chunk-inverse").with_options({}), made)
+
+
 def test_an_answer_is_chosen_of_those_that_kernels_had_and_one_that_is_not_here_is_a_near_miss() -> None:
     some = [each for each in read_archive(shipped()) if each.kernel in ("topk_radix.kir", "pipelines/topk_rows", "pipelines/topk_triton")]
     card = next(each.card for each in hypotheses(some, uses(some)) if each.card.name == "radix-select.kernel")
@@ -130,3 +138,23 @@ def test_an_answer_is_chosen_of_those_that_kernels_had_and_one_that_is_not_here_
     here = {value for value in answer.values if str(value).startswith(("bits", "rows"))}
     assert {each.steps[0].options["answer"] for each in found if isinstance(each, Application)} == here
     assert ["KIR-H142" in each.conditions[0] for each in found if isinstance(each, NearMiss)] == [True]
+
+
+def test_how_a_skill_was_tried_is_said_once_and_not_in_each_row() -> None:
+    def trial(outcome: str, won: bool = False) -> Entry:
+        return Entry(what="trial", kernel="k", outcome=outcome, skill=won, without=False)
+    led_to = trial(f"{LED} `gemm.kir`, what came after it there follows in both arms: forecast 1.14 times as fast, the best of 5 tries", True)
+    own, lifted = trial(f"{OWN_STATE}: forecast 1 times as fast, the best of 8 tries"), trial("lifted from 21 other kernels: no place")
+    unsaid = trial(f"{LED} `gemm.kir`, what came after it there follows in both arms: {UNSAID}")
+    assert [*map(came_to, (led_to, own, lifted, unsaid))] == [
+        "plan of `gemm.kir`: best of 5 tries", "its own walk: best of 8 tries", "lifted from 21 other kernels: no place", f"plan of `gemm.kir`: {UNSAID}"]
+    said = how_tried((led_to, own, lifted))
+    assert all(f"*{kind}*:" in said for kind in ("lifted from", "plan of", "its own walk")) and "*plan of*" not in how_tried((own,))
+    assert "nothing is known" in decided(a_card(), ()).why and decided(a_card(), (led_to,)).why.startswith("1 of 1 held-out trials succeeded, 0 without")
+    tally = "{} of {} trials on other kernels succeeded, {} without the skill"
+    assert [_elsewhere(tally.format(*row)) for row in ((0, 2, 1), (0, 1, 0), (2, 3, 0))] == [
+        "of 2 on other kernels none did (1 did without it)", "the one on another kernel did not", "of 3 on other kernels 2 did"]
+    assert [_so_many(so, of, "use") for so, of in ((1, 1), (2, 2), (5, 5), (0, 3), (1, 3))] == [
+        "its one use", "both uses", "all 5 uses", "none of 3 uses", "1 of 3 uses"]
+    answer = Parameter(name="answer", role="chosen", values=("e63841a12d6f42d3",), kernels=(1,))
+    assert "was recognized in the kernel by what it computes" in _parameter("", answer, 1)
