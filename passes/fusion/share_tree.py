@@ -140,8 +140,8 @@ class ShareTree(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (55, 44)
     claim: ClassVar[str] = "Threads wait once in each step of several trees, where they went down one after the other."
     preconditions: ClassVar[tuple[Precondition, ...]] = (
-        Precondition("KIR-P991", "validity", "storage", "neither tree uses what the other one writes", _apart),
-        Precondition("KIR-P992", "validity", "pipeline", "nobody uses the second array since the barrier before the first tree", _unused))
+        Precondition("KIR-P984", "validity", "storage", "neither tree uses what the other one writes", _apart),
+        Precondition("KIR-P985", "validity", "pipeline", "nobody uses the second array since the barrier before the first tree", _unused))
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At the first store of a tree behind which another one of one array follows, among a team's own statements."""

@@ -140,7 +140,7 @@ class ViewRows(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (31,)
     claim: ClassVar[str] = "What is a tile along a coordinate is one in memory, which can be moved as a whole."
     preconditions: ClassVar[tuple[Precondition, ...]] = (
-        Precondition("KIR-P993", "validity", "shape", "each coordinate stays within its extent", _within),)
+        Precondition("KIR-P986", "validity", "shape", "each coordinate stays within its extent", _within),)
 
     buffer: str = ""
 

@@ -8,22 +8,7 @@ from math import prod
 from kir.analysis.facts import descends
 from kir.analysis.proof import places, sites
 from kir.analysis.proof.asking.question import Holding, Ranging
-from kir.analysis.proof.sites import (
-    Access,
-    Barrier,
-    Branch,
-    Claim,
-    Flight,
-    Gap,
-    Item,
-    Kind,
-    Loop,
-    Place,
-    Split,
-    Sync,
-    Team,
-    of_peers,
-)
+from kir.analysis.proof.sites import Access, Barrier, Branch, Claim, Flight, Gap, Item, Kind, Loop, Place, Split, Sync, Team, of_peers
 from kir.analysis.proof.values import (
     FALSE,
     TRUE,

@@ -64,7 +64,8 @@ CAPPED = {
 
 @pytest.mark.parametrize("name", CAPPED)
 def test_work_that_ends_at_a_size_is_refused_where_no_test_gets_there(name: str) -> None:
-    assert _said(CAPPED[name], ROWS + EACH).startswith(("KIR-G134", "KIR-G146"))
+    said = _said(CAPPED[name], ROWS + EACH)
+    assert said.startswith(("KIR-G134", "KIR-G146")) or "the reference program says" in said  # or it is run there, and wrong
 
 
 def test_the_rest_of_a_division_is_a_size_to_try_however_it_is_written() -> None:
