@@ -29,7 +29,7 @@ from kir.hardware.device import client
 from tests.carrier_answers import recorded
 
 TESTS = Path(__file__).parent
-STATM, GROWN = Path("/proc/self/statm"), 3 << 28
+STATM, GROWN = Path("/proc/self/statm"), 1 << 28
 _held = [0]
 """Bytes of this process when garbage was last sought."""
 gc.disable()
