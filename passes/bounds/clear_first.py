@@ -48,6 +48,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
+from kir.analysis.access import accesses
 from kir.analysis.facts import Facts
 from kir.base.dataclass import dataclass
 from kir.ir import build
@@ -60,6 +61,9 @@ from kir.rewrite.match import block_and_index, edited, matched, params_as
 from kir.rewrite.match.local_buffers import mentions
 from kir.rewrite.match.shared_arrays import uses
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_call, is_in_loop, team_at
+
+PRIVATE = ("register", "fragment")
+BEFORE = "shared memory is in use before, or others may read what is written there, for which the barrier may stand"
 
 
 def _item(site: Site) -> ClearFirst:
@@ -102,6 +106,19 @@ def _fill(team: ThreadTeam, b: n.Buffer, value: n.Const) -> n.Block:
     store = n.Store(build.region(b, team.thread), value)
     size = build.int_value(b.shape[0]) or 0
     return (store if size == team.threads else n.If(build.below(team.thread, build.const(size)), (store,)), barrier())
+
+
+def _before(program: n.Program, path: Path, team: ThreadTeam) -> Iterator[n.Stmt]:
+    """What a thread does before the statement at a path."""
+    for k in range(len(team.path) + 2, len(path) + 1, 2):
+        block, i = block_and_index(program, path[:k])
+        yield from block[:i]
+
+
+def _exchanges(s: n.Stmt) -> bool:
+    """Whether threads may exchange values by a statement and a barrier behind it: it uses shared memory, or writes global memory."""
+    return is_call(s, "barrier") or any(isinstance(x, n.Region) and x.buffer.space in ("shared", "cluster") for x in walk(s)) or any(
+        a.writes and (a.at is None or a.at.buffer.space not in PRIVATE) for a in accesses(s))
 
 
 def _left_alone(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -149,6 +166,8 @@ class ClearFirst(Pass):
             return Miss("it is in use elsewhere")
         if not masked or any(mentions(s, b.name) for s in block[:i]) or (build.int_value(b.shape[0]) or 0) > team.threads:
             return Miss("nothing is read under a mask, it is in use before, or has more elements than the CTA threads")
+        if any(map(_exchanges, _before(program, path, team))):
+            return Miss(BEFORE)
         if any(_bound(x) is None or not isinstance(x.other, n.Const) or x.other != masked[0].other for x in masked):
             return Miss("the masks do not ask for a place before an end, with one value outside")
         return Site(path, self)
@@ -172,8 +191,8 @@ class ClearFirst(Pass):
             return None
         if is_in_loop(program, path) or not _all_behind(program, path, b):
             return Miss("it is in use elsewhere")
-        if any(is_call(s, "barrier") or any(isinstance(x, n.Region) and x.buffer.space in ("shared", "cluster") for x in walk(s)) for s in block[:i]):
-            return Miss("shared memory is in use before, for which the barrier may stand")
+        if any(map(_exchanges, _before(program, path, team))):
+            return Miss(BEFORE)
         end = _end(program, (*path[:-1], i + 2), b)
         size = build.int_value(b.shape[0]) or 0
         reads = list(_loads(block[i + 2:], b))

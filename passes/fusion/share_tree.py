@@ -126,7 +126,7 @@ def _unused(program: n.Program, site: Site, context: Context) -> Verdict:
     start = next((k for k in reversed(range(i)) if is_call(block[k], "barrier")), 0)
     aliases, own = Aliases(program), {a.buffer for s in second.stores for a in accesses(s) if a.writes}
     for a in (a for s in block[start:i] for a in accesses(s)):
-        if not a.sync and any(a.buffer == ANYWHERE or aliases.may_be_one(a.buffer, name) for name in own):
+        if not (a.sync and a.buffer == ANYWHERE) and any(a.buffer == ANYWHERE or aliases.may_be_one(a.buffer, name) for name in own):
             return refuted(f"with one barrier less, a thread may write '{min(own)}' while another one still uses it",
                            "only the barrier of the first tree stands between the two", needs="a barrier before the first tree")
     return proved("nobody uses the second array since the barrier before")
