@@ -48,6 +48,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar
 
 from kir.analysis.access import ANYWHERE, buffers_written
@@ -86,9 +87,8 @@ def _independent(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _order_free(program: n.Program, site: Site, context: Context) -> Verdict:
-    said = _judged(program, site, order_free)
-    return said if said or not params_as(site, SpreadThreads).summed or not _summed(kernel_of(program, site.path)) else proved(
-        "sums of other CTAs come in any order already, and may be rounded so")
+    rounded = params_as(site, SpreadThreads).summed and _summed(kernel_of(program, site.path))  # other CTAs' come in any order already
+    return _judged(program, site, partial(order_free, rounded=rounded))
 
 
 def _judged(program: n.Program, site: Site, rule: object) -> Verdict:
