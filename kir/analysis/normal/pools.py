@@ -104,7 +104,7 @@ def _cut(placed: Sequence[tuple[Facts, n.Stmt]], b: n.Buffer, sizes: frozenset[s
     first = [(known, r, place.lo if isinstance(place, n.Span) else place) for known, r, place in at]
     cuts = dict.fromkeys(c for _, _, e in first if (c := _of_sizes(e, sizes)) is not None)
     for cut in cuts:
-        behind, most = set[n.Region](), 0
+        behind, before, most = set[n.Region](), set[n.Region](), 0
         for (known, r, e), (_, _, place) in zip(first, at, strict=True):
             count = build.int_value(place.extent) if isinstance(place, n.Span) and isinstance(place.extent, n.Expr) else place.extent if isinstance(
                 place, n.Span) else 1
@@ -114,10 +114,12 @@ def _cut(placed: Sequence[tuple[Facts, n.Stmt]], b: n.Buffer, sizes: frozenset[s
             if over.lo is not None and over.lo >= 0 and over.hi is not None:
                 behind.add(r)
                 most = max(most, over.hi + count)
-            elif not less(build.add(e, count - 1) if count > 1 else e, cut, known):
+            elif less(build.add(e, count - 1) if count > 1 else e, cut, known):
+                before.add(r)
+            else:
                 break
         else:
-            if behind and len(behind) < len({r for _, r, _ in first}) and most <= (build.int_value(b.shape[0]) or 0):
+            if behind and before and not behind & before and most <= (build.int_value(b.shape[0]) or 0):
                 return cut, frozenset(behind), most
     return None
 

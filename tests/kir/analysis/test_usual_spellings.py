@@ -6,6 +6,7 @@ import pytest
 
 from kir.analysis import normalize
 from kir.analysis.clipping import hangs_over, ranges_of
+from kir.analysis.normal.pools import separated
 from kir.analysis.normal.regions import raised
 from kir.ir import nodes as n
 from kir.ir.canonical import alpha_equal
@@ -77,3 +78,31 @@ def test_a_counter_behind_a_size_lies_inside_where_the_tensor_has_room_for_both(
                             f"kernel k grid (i: N, j: M) threads 1\n  Y[i] = load(X[{index}] else 0.0 clip)\n")
     at = next(x.at for x in walk(program.kernels[0]) if isinstance(x, n.Load))
     assert hangs_over(at, ranges_of(program.kernels[0]), program.facts) is hangs
+
+
+ROW_AND_MORE = """kir 1
+program p
+  size N: i32
+  in X: f32[N]
+  out Y: f32[64]
+  fact N >= 1
+  fact N <= 64
+kernel main grid (b: 1) threads 64
+  shared s: f32[128]
+  for t in 0..64 parallel thread
+    for j in 0..2
+      s[N + j] = 1.0
+    for i in 0..N
+      s[i] = X[i]
+    barrier()
+    register sum: f32 = 0.0
+    for j in FROM
+      sum = sum + s[N + j]
+    Y[t] = sum
+"""
+
+
+def test_shared_memory_is_cut_at_a_size_only_where_a_place_lies_on_one_side_wherever_it_is_named() -> None:
+    both, one = (parse_program(ROW_AND_MORE.replace("FROM", places)) for places in ("-1..0", "0..2"))
+    assert separated(both) == both, "the same index names the last of the row and the first behind it"
+    assert len({s.buffer.name for s in separated(one).kernels[0].body if isinstance(s, n.Alloc)}) == 2
