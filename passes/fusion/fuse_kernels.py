@@ -112,7 +112,7 @@ class FuseKernels(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (57,)
     claim: ClassVar[str] = "One launch less, and what the kernels share is still in the caches, or in the CTA itself."
     preconditions: ClassVar[tuple[Precondition, ...]] = (
-        Precondition("KIR-P570", "validity", "storage", "each CTA of the second kernel takes up only what its own CTA of the first has made", _own),
+        Precondition("KIR-P570", "validity", "storage", "each CTA of the second kernel uses only what its own CTA of the first has made", _own),
         Precondition("KIR-P571", "validity", "hardware", "shared memory holds what both kernels need", _fits))
 
     kernel: str = "second"

@@ -51,7 +51,7 @@ from kir.rewrite.match import counting, edited, fresh_var, is_counted, matched_a
 from kir.rewrite.match.independence import independent, order_free
 from kir.rewrite.view import expression_at, text_of
 
-from .deal_rows import undealt
+from .deal_rows import rows_and_columns
 
 MOST_LOOPS = 5
 """Loops around each other that are looked at."""
@@ -140,7 +140,7 @@ class DealItems(Pass):
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At loops of literal lengths around each other whose counters only tell places along the axes of what is stored."""
-        if not _is_plain(node) or not isinstance(node, n.For) or isinstance(undealt(node, "%row", "%column"), n.For):
+        if not _is_plain(node) or not isinstance(node, n.For) or isinstance(rows_and_columns(node, "%row", "%column"), n.For):
             return None
         out = []
         for depth in range(len(_lengths(node)), 0, -1):

@@ -56,7 +56,7 @@ class ReshapeTile(Pass):
 
     intent: ClassVar[str] = "pack-panels"
     catalogue: ClassVar[tuple[int, ...]] = (8,)
-    claim: ClassVar[str] = "An axis that is worked on in parts is two axes, each of which can be dealt and reduced for itself."
+    claim: ClassVar[str] = "An axis that is worked on in parts is two axes, each of which can be distributed and reduced for itself."
     preconditions: ClassVar[tuple[Precondition, ...]] = ()
 
     buffer: str = ""

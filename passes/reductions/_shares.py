@@ -141,7 +141,7 @@ def same_shares(program: n.Program, site: Site, context: Context) -> Verdict:
     return proved("every thread finds the same shares")
 
 
-def taken_back(taken: set[str], team: ThreadTeam, lane: n.Block, at_lane: tuple[n.Buffer, ...], held: tuple[n.Buffer, ...], count: int,
+def inverse_match(taken: set[str], team: ThreadTeam, lane: n.Block, at_lane: tuple[n.Buffer, ...], held: tuple[n.Buffer, ...], count: int,
                merge: Callable[[tuple[n.Buffer, ...]], n.Block]) -> Shares:
     """The loop over shares of which each thread has found one: `lane` finds it in `at_lane`, and `merge` says the merge of what some scalars hold."""
     u = fresh_var("u", taken)

@@ -74,7 +74,7 @@ from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, us
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_call, is_in_loop, team_at, warps_arrive, whole
 
 from ._result_readers import Readers
-from ._shares import Shares, any_order, first_declared, is_merge, same_shares, shares_at, taken_back, where_found
+from ._shares import Shares, any_order, first_declared, inverse_match, is_merge, same_shares, shares_at, where_found
 
 WARP = 32
 
@@ -386,12 +386,12 @@ class MergeLanes(Pass):
         if isinstance(why := where_found(block, i, held, block[i:], held), Miss):
             return why
         item = MergeLanes(rising, down) if levels is None else MergeLanes(rising, down, True, levels.by, levels.of, levels.fill, _led(levels, team.thread))
-        return Site(path, item) if is_merge(_taken_back(program, path, team)) else Miss("more than a share is written before it")
+        return Site(path, item) if is_merge(_inverse_match(program, path, team)) else Miss("more than a share is written before it")
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Every thread finds all shares and merges them, one after another."""
         block, i = block_and_index(program, site.path)
-        made = _taken_back(program, site.path, matched(team_at(program, site.path)))
+        made = _inverse_match(program, site.path, matched(team_at(program, site.path)))
         first = matched(first_declared(block, i, made.held))
         declared = tuple(n.Alloc(b) for b in made.held)
         loop = counting(made.var, made.count, made.body, label=block[i].label)
@@ -410,11 +410,11 @@ class MergeLanes(Pass):
         return Rewritten(out, path)
 
 
-def _taken_back(program: n.Program, path: Path, team: ThreadTeam) -> Shares:
+def _inverse_match(program: n.Program, path: Path, team: ThreadTeam) -> Shares:
     """The loop over shares that a ladder comes from."""
     block, i = block_at(program, path), int(path[-1])
     held, names, merge, _, _, lanes = matched(_ladder(block[i]))
     lanes = team.threads if lanes == WARP < team.threads else lanes
     lane = block[matched(first_declared(block, i, held)):i]
-    return taken_back(names_at(program, path), team, lane, held, held, lanes,
+    return inverse_match(names_at(program, path), team, lane, held, held, lanes,
                       lambda own: tuple(substitute(s, {name: whole(b) for name, b in zip(names, own, strict=True)}) for s in merge))

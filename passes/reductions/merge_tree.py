@@ -75,7 +75,7 @@ from kir.rewrite.match import block_and_index, counting, fresh_var, matched, nam
 from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_call, is_in_loop, team_at, whole
 
-from ._shares import Shares, any_order, first_declared, is_merge, same_shares, shares_at, taken_back, where_found
+from ._shares import Shares, any_order, first_declared, inverse_match, is_merge, same_shares, shares_at, where_found
 
 
 @dataclass(frozen=True)
@@ -234,4 +234,4 @@ def _back(program: n.Program, path: Path, team: ThreadTeam, tree: _Tree) -> Shar
     def merge(own: tuple[n.Buffer, ...]) -> n.Block:
         places = {build.region(b, team.thread): n.Region(to) for b, to in zip(tree.slots, held, strict=True)}
         return _placed(tree.merge, places | {build.region(b, there): n.Region(to) for b, to in zip(tree.slots, own, strict=True)})
-    return taken_back(taken, team, block[matched(first_declared(block, i, tree.values)):i], tree.values, held, team.threads, merge)
+    return inverse_match(taken, team, block[matched(first_declared(block, i, tree.values)):i], tree.values, held, team.threads, merge)

@@ -179,7 +179,7 @@ class BringEdges(Pass):
         return tuple(out)
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a loop that fills an array of one axis; how its elements are dealt to turns is given."""
+        """At a loop that fills an array of one axis; which turn takes which of its elements is given."""
         store = _whole(node)
         if store is None or self.turns < 1 or not len(self.when) == len(self.place) == len(self.value) >= 2:
             return None

@@ -150,7 +150,7 @@ class HoldElements(Pass):
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P871", "validity", "aliasing", "what the elements are made of is not written while they are kept", _unchanged),
         Precondition("KIR-P872", "validity", "shape", "the loops reach every element that is read, and no place outside", _reached),
-        Precondition("KIR-P873", "validity", "hardware", "shared memory holds the array beside what is there", _fits))
+        Precondition("KIR-P873", "validity", "hardware", "shared memory holds the array beside what is allocated already", _fits))
 
     value: str = ""
     shape: tuple[int, ...] = ()

@@ -103,7 +103,7 @@ class HoldTile(Pass):
     provides: ClassVar[tuple[str, ...]] = ("shared",)
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P867", "validity", "aliasing", "what the tile is made of is not written while it is kept", _unchanged),
-        Precondition("KIR-P868", "validity", "hardware", "shared memory holds the tile beside what is there", _fits))
+        Precondition("KIR-P868", "validity", "hardware", "shared memory holds the tile beside what is allocated already", _fits))
 
     value: str = ""
     space: Literal["shared", "fragment"] = "shared"

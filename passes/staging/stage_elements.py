@@ -185,7 +185,7 @@ class StageElements(Pass):
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P027", "validity", "aliasing", "what is staged is not written while it is kept", _unchanged),
         Precondition("KIR-P028", "validity", "shape", "every element that is copied exists", _there),
-        Precondition("KIR-P029", "validity", "hardware", "shared memory holds the elements beside what is there", _fits))
+        Precondition("KIR-P029", "validity", "hardware", "shared memory holds the elements beside what is allocated already", _fits))
 
     value: str = ""
     shape: tuple[int, ...] = ()

@@ -68,7 +68,7 @@ class ShareScratch(Pass):
     claim: ClassVar[str] = "What one thread writes others of its CTA can read, once there are others."
     provides: ClassVar[tuple[str, ...]] = ("shared",)
     preconditions: ClassVar[tuple[Precondition, ...]] = (
-        Precondition("KIR-P055", "validity", "hardware", "shared memory holds it beside what is there", _fits),
+        Precondition("KIR-P055", "validity", "hardware", "shared memory holds it beside what is allocated already", _fits),
     )
 
     align: int = 0
