@@ -1,34 +1,21 @@
 """Counts the items of a grid in other loops: in pieces, by number, or in the order in which threads are to take them.
 
-before:
-
-```kir
-kir 1
-program doubled
-  in X: f32[M, 64]
-  out Y: f32[M, 64]
-  size M: i32
-kernel main grid (b: M // 32) threads 1
-  @rows for r in 0..32
-    for c in 0..64
-      Y[b * 32 + r, c] = X[b * 32 + r, c] * 2.0
-```
-
 pipeline: `deal-items{counts=[128,4,4] place=["turn0 // 16 * 4 + turn1", "turn0 % 16 * 4 + turn2"]}@main/rows`
 
-after:
-
-```kir
-kir 1
-program doubled
-  in X: f32[M, 64]
-  out Y: f32[M, 64]
-  size M: i32
-kernel main grid (b: M // 32) threads 1
-  @rows for turn in 0..128
-    for turn_1 in 0..4
-      for turn_2 in 0..4
-        Y[b * 32 + turn // 16 * 4 + turn_1, turn % 16 * 4 + turn_2] = X[b * 32 + turn // 16 * 4 + turn_1, turn % 16 * 4 + turn_2] * 2.0
+```diff
+ kir 1
+ program doubled
+   in X: f32[M, 64]
+   out Y: f32[M, 64]
+   size M: i32
+ kernel main grid (b: M // 32) threads 1
+-  @rows for r in 0..32
+-    for c in 0..64
+-      Y[b * 32 + r, c] = X[b * 32 + r, c] * 2.0
++  @rows for turn in 0..128
++    for turn_1 in 0..4
++      for turn_2 in 0..4
++        Y[b * 32 + turn // 16 * 4 + turn_1, turn % 16 * 4 + turn_2] = X[b * 32 + turn // 16 * 4 + turn_1, turn % 16 * 4 + turn_2] * 2.0
 ```
 """
 from __future__ import annotations

@@ -1,31 +1,19 @@
 """Deals a grid of rows and columns out in rounds of whole rows: a loop over the places of a round, and one over the rounds inside it.
 
-before:
-
-```kir
-kir 1
-program copied
-  in X: f32[32, 32]
-  out Y: f32[32, 32]
-kernel main grid (b: 1) threads 1
-  @rows for r in 0..32
-    for c in 0..32
-      Y[r, c] = X[r, c]
-```
-
 pipeline: `deal-rows{places=256}@main/rows`
 
-after:
-
-```kir
-kir 1
-program copied
-  in X: f32[32, 32]
-  out Y: f32[32, 32]
-kernel main grid (b: 1) threads 1
-  @rows for place in 0..256
-    for i in 0..4
-      Y[i * 8 + place // 32, place % 32] = X[i * 8 + place // 32, place % 32]
+```diff
+ kir 1
+ program copied
+   in X: f32[32, 32]
+   out Y: f32[32, 32]
+ kernel main grid (b: 1) threads 1
+-  @rows for r in 0..32
+-    for c in 0..32
+-      Y[r, c] = X[r, c]
++  @rows for place in 0..256
++    for i in 0..4
++      Y[i * 8 + place // 32, place % 32] = X[i * 8 + place // 32, place % 32]
 ```
 """
 from __future__ import annotations

@@ -1,54 +1,36 @@
 """Gives one CTA the work of several, a group of its threads each: columns side by side, so that neighboring threads touch neighboring elements.
 
-before:
-
-```kir
-kir 1
-program column_sums
-  size M: i32
-  size N: i32
-  in X: f32[M, N]
-  out S: f32[N]
-kernel main grid (col: N) threads 8
-  shared parts: f32[8]
-  for t in 0..8 parallel thread
-    register acc: f32 = 0.0
-    for r in 0..ceildiv(M - t, 8)
-      acc = acc + X[r * 8 + t, col]
-    parts[t] = acc
-    barrier()
-    if t == 0
-      register total: f32 = 0.0
-      for u in 0..8
-        total = total + parts[u]
-      S[col] = total
-```
-
 pipeline: `groups-per-cta{groups=32}@main`
 
-after:
-
-```kir
-kir 1
-program column_sums
-  size M: i32
-  size N: i32
-  in X: f32[M, N]
-  out S: f32[N]
-kernel main grid (col_tile: ceildiv(N, 32)) threads 256
-  shared parts: f32[256]
-  for t in 0..256 parallel thread
-    register acc: f32 = 0.0
-    if col_tile * 32 + t % 32 < N
-      for r in 0..ceildiv(M - t // 32, 8)
-        acc = acc + X[r * 8 + t // 32, col_tile * 32 + t % 32]
-    parts[t] = acc
-    barrier()
-    if t // 32 == 0 & col_tile * 32 + t % 32 < N
-      register total: f32 = 0.0
-      for u in 0..8
-        total = total + parts[u * 32 + t % 32]
-      S[col_tile * 32 + t % 32] = total
+```diff
+ kir 1
+ program column_sums
+   size M: i32
+   size N: i32
+   in X: f32[M, N]
+   out S: f32[N]
+-kernel main grid (col: N) threads 8
+-  shared parts: f32[8]
+-  for t in 0..8 parallel thread
++kernel main grid (col_tile: ceildiv(N, 32)) threads 256
++  shared parts: f32[256]
++  for t in 0..256 parallel thread
+     register acc: f32 = 0.0
+-    for r in 0..ceildiv(M - t, 8)
+-      acc = acc + X[r * 8 + t, col]
++    if col_tile * 32 + t % 32 < N
++      for r in 0..ceildiv(M - t // 32, 8)
++        acc = acc + X[r * 8 + t // 32, col_tile * 32 + t % 32]
+     parts[t] = acc
+     barrier()
+-    if t == 0
++    if t // 32 == 0 & col_tile * 32 + t % 32 < N
+       register total: f32 = 0.0
+       for u in 0..8
+-        total = total + parts[u]
+-      S[col] = total
++        total = total + parts[u * 32 + t % 32]
++      S[col_tile * 32 + t % 32] = total
 ```
 """
 from __future__ import annotations

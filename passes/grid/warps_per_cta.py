@@ -1,42 +1,30 @@
 """Puts several warps that each work for themselves into one CTA.
 
-before:
-
-```kir
-kir 1
-program row_sums
-  in X: f32[M, 64]
-  out S: f32[M]
-  size M: i32
-kernel main grid (row: M) threads 32
-  for t in 0..32 parallel thread
-    register total: f32 = X[row, t] + X[row, t + 32]
-    for s in 0..5
-      let other = shfl_xor(total, 16 >> s)
-      total = total + other
-    if t == 0
-      S[row] = total
-```
-
 pipeline: `warps-per-cta{warps=4}@main`
 
-after:
-
-```kir
-kir 1
-program row_sums
-  in X: f32[M, 64]
-  out S: f32[M]
-  size M: i32
-kernel main grid (row_tile: ceildiv(M, 4)) threads 128
-  for t in 0..128 parallel thread
-    if row_tile * 4 + t // 32 < M
-      register total: f32 = X[row_tile * 4 + t // 32, t % 32] + X[row_tile * 4 + t // 32, t % 32 + 32]
-      for s in 0..5
-        let other = shfl_xor(total, 16 >> s)
-        total = total + other
-      if t % 32 == 0
-        S[row_tile * 4 + t // 32] = total
+```diff
+ kir 1
+ program row_sums
+   in X: f32[M, 64]
+   out S: f32[M]
+   size M: i32
+-kernel main grid (row: M) threads 32
+-  for t in 0..32 parallel thread
+-    register total: f32 = X[row, t] + X[row, t + 32]
+-    for s in 0..5
+-      let other = shfl_xor(total, 16 >> s)
+-      total = total + other
+-    if t == 0
+-      S[row] = total
++kernel main grid (row_tile: ceildiv(M, 4)) threads 128
++  for t in 0..128 parallel thread
++    if row_tile * 4 + t // 32 < M
++      register total: f32 = X[row_tile * 4 + t // 32, t % 32] + X[row_tile * 4 + t // 32, t % 32 + 32]
++      for s in 0..5
++        let other = shfl_xor(total, 16 >> s)
++        total = total + other
++      if t % 32 == 0
++        S[row_tile * 4 + t // 32] = total
 ```
 """
 from __future__ import annotations

@@ -1,43 +1,25 @@
 """Packs the columns of a local array into slabs that lie one behind the other, so that the rows of a slab are neighbors in memory.
 
-before:
-
-```kir
-kir 1
-program p
-  in X: f32[8, 128]
-  out Y: f32[128]
-kernel main grid (b: 1) threads 128
-  @S shared S: f32[8, 128]
-  for t in 0..128 parallel thread
-    for k in 0..8
-      S[k, t] = X[k, t]
-    barrier()
-    register total: f32 = 0.0
-    for k1 in 0..8
-      total = total + S[k1, 127 - t]
-    Y[t] = total
-```
-
 pipeline: `pack-columns{width=32}@main/S`
 
-after:
-
-```kir
-kir 1
-program p
-  in X: f32[8, 128]
-  out Y: f32[128]
-kernel main grid (b: 1) threads 128
-  @S shared S: f32[4, 8, 32]
-  for t in 0..128 parallel thread
-    for k in 0..8
-      S[t // 32, k, t % 32] = X[k, t]
-    barrier()
-    register total: f32 = 0.0
-    for k1 in 0..8
-      total = total + S[(-t + 127) // 32, k1, (-t + 127) % 32]
-    Y[t] = total
+```diff
+ kir 1
+ program p
+   in X: f32[8, 128]
+   out Y: f32[128]
+ kernel main grid (b: 1) threads 128
+-  @S shared S: f32[8, 128]
++  @S shared S: f32[4, 8, 32]
+   for t in 0..128 parallel thread
+     for k in 0..8
+-      S[k, t] = X[k, t]
++      S[t // 32, k, t % 32] = X[k, t]
+     barrier()
+     register total: f32 = 0.0
+     for k1 in 0..8
+-      total = total + S[k1, 127 - t]
++      total = total + S[(-t + 127) // 32, k1, (-t + 127) % 32]
+     Y[t] = total
 ```
 """
 from __future__ import annotations

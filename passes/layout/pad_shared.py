@@ -1,31 +1,17 @@
 """Pads the rows of a buffer in shared memory, so that the elements of a column lie in different banks.
 
-before:
-
-```kir
-kir 1
-program turn
-  in X: f32[32, 32]
-  out Y: f32[32, 32]
-kernel main grid (i: 1) threads 128
-  shared Xs: f32[32, 32]
-  copy X -> Xs
-  Y = trans(Xs, 1, 0)
-```
-
 pipeline: `pad-shared{pad=1}@main/Xs`
 
-after:
-
-```kir
-kir 1
-program turn
-  in X: f32[32, 32]
-  out Y: f32[32, 32]
-kernel main grid (i: 1) threads 128
-  shared Xs: f32[32, 32] strides [33, 1]
-  copy X -> Xs
-  Y = trans(Xs, 1, 0)
+```diff
+ kir 1
+ program turn
+   in X: f32[32, 32]
+   out Y: f32[32, 32]
+ kernel main grid (i: 1) threads 128
+-  shared Xs: f32[32, 32]
++  shared Xs: f32[32, 32] strides [33, 1]
+   copy X -> Xs
+   Y = trans(Xs, 1, 0)
 ```
 """
 from __future__ import annotations

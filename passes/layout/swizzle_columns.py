@@ -1,39 +1,22 @@
 """Exchanges the columns of a local array by an exclusive or with their row, so that the elements of a column lie in different banks.
 
-before:
-
-```kir
-kir 1
-program turned
-  in X: f32[32, 32]
-  out Y: f32[32, 32]
-kernel main grid (b: 1) threads 32
-  @S shared S: f32[32, 32]
-  for t in 0..32 parallel thread
-    for i in 0..32
-      S[i, t] = X[i, t]
-    barrier()
-    for j in 0..32
-      Y[j, t] = S[t, j]
-```
-
 pipeline: `swizzle-columns@main/S`
 
-after:
-
-```kir
-kir 1
-program turned
-  in X: f32[32, 32]
-  out Y: f32[32, 32]
-kernel main grid (b: 1) threads 32
-  @S shared S: f32[32, 32]
-  for t in 0..32 parallel thread
-    for i in 0..32
-      S[i, i ^ t] = X[i, t]
-    barrier()
-    for j in 0..32
-      Y[j, t] = S[t, j ^ t]
+```diff
+ kir 1
+ program turned
+   in X: f32[32, 32]
+   out Y: f32[32, 32]
+ kernel main grid (b: 1) threads 32
+   @S shared S: f32[32, 32]
+   for t in 0..32 parallel thread
+     for i in 0..32
+-      S[i, t] = X[i, t]
++      S[i, i ^ t] = X[i, t]
+     barrier()
+     for j in 0..32
+-      Y[j, t] = S[t, j]
++      Y[j, t] = S[t, j ^ t]
 ```
 """
 from __future__ import annotations

@@ -1,31 +1,17 @@
 """Swizzles a buffer in shared memory, so that rows that are read together lie in different banks.
 
-before:
-
-```kir
-kir 1
-program turn
-  in X: f16[64, 64]
-  out Y: f16[64, 64]
-kernel main grid (i: 1) threads 128
-  shared Xs: f16[64, 64]
-  copy X -> Xs
-  Y = trans(Xs, 1, 0)
-```
-
 pipeline: `swizzle-shared{bits=3 base=4 shift=3}@main/Xs`
 
-after:
-
-```kir
-kir 1
-program turn
-  in X: f16[64, 64]
-  out Y: f16[64, 64]
-kernel main grid (i: 1) threads 128
-  shared Xs: f16[64, 64] layout swizzle(3, 4, 3)
-  copy X -> Xs
-  Y = trans(Xs, 1, 0)
+```diff
+ kir 1
+ program turn
+   in X: f16[64, 64]
+   out Y: f16[64, 64]
+ kernel main grid (i: 1) threads 128
+-  shared Xs: f16[64, 64]
++  shared Xs: f16[64, 64] layout swizzle(3, 4, 3)
+   copy X -> Xs
+   Y = trans(Xs, 1, 0)
 ```
 """
 from __future__ import annotations

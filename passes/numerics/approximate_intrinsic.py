@@ -1,29 +1,16 @@
 """Computes a function by the hardware's approximation instead of to full precision.
 
-before:
-
-```kir
-kir 1
-program gate
-  size N: i32
-  in X: f32[N]
-  out Y: f32[N]
-kernel main grid (i: N) threads 1
-  @out Y[i] = tanh(X[i]) * X[i]
-```
-
 pipeline: `approximate-intrinsic{fn=tanh}@main/out`
 
-after:
-
-```kir
-kir 1
-program gate
-  size N: i32
-  in X: f32[N]
-  out Y: f32[N]
-kernel main grid (i: N) threads 1
-  @out Y[i] = tanh_approx(X[i]) * X[i]
+```diff
+ kir 1
+ program gate
+   size N: i32
+   in X: f32[N]
+   out Y: f32[N]
+ kernel main grid (i: N) threads 1
+-  @out Y[i] = tanh(X[i]) * X[i]
++  @out Y[i] = tanh_approx(X[i]) * X[i]
 ```
 """
 from __future__ import annotations

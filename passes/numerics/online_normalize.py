@@ -1,44 +1,27 @@
 """Finds a maximum and the sums that are scaled by it in one loop, rescaling the sums whenever the maximum grows.
 
-before:
-
-```kir
-kir 1
-program softmax_sums
-  in X: f32[M, N]
-  out T: f32[M]
-  size M: i32
-  size N: i32
-kernel main grid (row: M) threads 1
-  register top: f32 = -1e+30
-  @max for j in 0..N
-    top = max(top, X[row, j])
-  register total: f32 = 0.0
-  for i in 0..N
-    total = total + exp(X[row, i] - top)
-  T[row] = total
-```
-
 pipeline: `online-normalize@main/max`
 
-after:
-
-```kir
-kir 1
-program softmax_sums
-  in X: f32[M, N]
-  out T: f32[M]
-  size M: i32
-  size N: i32
-kernel main grid (row: M) threads 1
-  register top: f32 = -1e+30
-  register total: f32 = 0.0
-  @max for j in 0..N
-    let grown = max(top, X[row, j])
-    let scale = exp(top - grown)
-    top = grown
-    total = total * scale + exp(X[row, j] - grown)
-  T[row] = total
+```diff
+ kir 1
+ program softmax_sums
+   in X: f32[M, N]
+   out T: f32[M]
+   size M: i32
+   size N: i32
+ kernel main grid (row: M) threads 1
+   register top: f32 = -1e+30
++  register total: f32 = 0.0
+   @max for j in 0..N
+-    top = max(top, X[row, j])
+-  register total: f32 = 0.0
+-  for i in 0..N
+-    total = total + exp(X[row, i] - top)
++    let grown = max(top, X[row, j])
++    let scale = exp(top - grown)
++    top = grown
++    total = total * scale + exp(X[row, j] - grown)
+   T[row] = total
 ```
 """
 from __future__ import annotations

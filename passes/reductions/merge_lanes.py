@@ -1,57 +1,39 @@
 """Lets each lane of a warp take one of the shares that are merged into a state of several scalars, and merges the lanes' in a ladder of shuffles.
 
-before:
-
-```kir
-kir 1
-program first_maximum
-  size M: i32
-  in X: f32[M, 32]
-  out V: f32[M]
-  out I: i32[M]
-kernel main grid (row: M) threads 32
-  for t in 0..32 parallel thread
-    register best: f32
-    register at: i32
-    @shares for u in 0..32
-      register best_1: f32 = X[row, u]
-      register at_1: i32 = u
-      if u == 0
-        best = best_1
-        at = at_1
-      else
-        if best_1 > best | best_1 == best & at_1 < at
-          best = best_1
-          at = at_1
-    if t == 0
-      V[row] = best
-      I[row] = at
-```
-
 pipeline: `merge-lanes@main/t/shares`
 
-after:
-
-```kir
-kir 1
-program first_maximum
-  size M: i32
-  in X: f32[M, 32]
-  out V: f32[M]
-  out I: i32[M]
-kernel main grid (row: M) threads 32
-  for t in 0..32 parallel thread
-    register best: f32 = X[row, t]
-    register at: i32 = t
-    @shares for s in 0..5
-      let other = shfl_xor(best, 16 >> s)
-      let other_1 = shfl_xor(at, 16 >> s)
-      if other > best | other == best & other_1 < at
-        best = other
-        at = other_1
-    if t == 0
-      V[row] = best
-      I[row] = at
+```diff
+ kir 1
+ program first_maximum
+   size M: i32
+   in X: f32[M, 32]
+   out V: f32[M]
+   out I: i32[M]
+ kernel main grid (row: M) threads 32
+   for t in 0..32 parallel thread
+-    register best: f32
+-    register at: i32
+-    @shares for u in 0..32
+-      register best_1: f32 = X[row, u]
+-      register at_1: i32 = u
+-      if u == 0
+-        best = best_1
+-        at = at_1
+-      else
+-        if best_1 > best | best_1 == best & at_1 < at
+-          best = best_1
+-          at = at_1
++    register best: f32 = X[row, t]
++    register at: i32 = t
++    @shares for s in 0..5
++      let other = shfl_xor(best, 16 >> s)
++      let other_1 = shfl_xor(at, 16 >> s)
++      if other > best | other == best & other_1 < at
++        best = other
++        at = other_1
+     if t == 0
+       V[row] = best
+       I[row] = at
 ```
 """
 from __future__ import annotations

@@ -1,47 +1,29 @@
 """Spreads a reduction over the threads: each folds every T-th value, then all fold what the threads have.
 
-before:
-
-```kir
-kir 1
-program row_sums
-  size M: i32
-  size N: i32
-  in X: f32[M, N]
-  out S: f32[M]
-kernel main grid (row: M) threads 128
-  for t in 0..128 parallel thread
-    @total register total: f32 = 0.0
-    for k in 0..N
-      total = total + X[row, k]
-    if t == 0
-      S[row] = total
-```
-
 pipeline: `partition-reduction@main/total`
 
-after:
-
-```kir
-kir 1
-program row_sums
-  size M: i32
-  size N: i32
-  in X: f32[M, N]
-  out S: f32[M]
-kernel main grid (row: M) threads 128
-  shared slots: f32[128]
-  for t in 0..128 parallel thread
-    @total register total: f32 = 0.0
-    for k in 0..ceildiv(N - t, 128)
-      total = total + X[row, k * 128 + t]
-    slots[t] = total
-    barrier()
-    total = 0.0
-    for u in 0..128
-      total = total + slots[u]
-    if t == 0
-      S[row] = total
+```diff
+ kir 1
+ program row_sums
+   size M: i32
+   size N: i32
+   in X: f32[M, N]
+   out S: f32[M]
+ kernel main grid (row: M) threads 128
++  shared slots: f32[128]
+   for t in 0..128 parallel thread
+     @total register total: f32 = 0.0
+-    for k in 0..N
+-      total = total + X[row, k]
++    for k in 0..ceildiv(N - t, 128)
++      total = total + X[row, k * 128 + t]
++    slots[t] = total
++    barrier()
++    total = 0.0
++    for u in 0..128
++      total = total + slots[u]
+     if t == 0
+       S[row] = total
 ```
 """
 from __future__ import annotations

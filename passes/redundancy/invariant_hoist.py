@@ -1,37 +1,20 @@
 """Computes before a loop what every iteration would compute the same way.
 
-before:
-
-```kir
-kir 1
-program scale
-  in X: f32[M, N]
-  in S: f32[M]
-  out Y: f32[M, N]
-  size M: i32
-  size N: i32
-kernel main grid (row: M) threads 1
-  @j for j in 0..N
-    @s let s = S[row]
-    Y[row, j] = X[row, j] * s
-```
-
 pipeline: `invariant-hoist@main/j/s`
 
-after:
-
-```kir
-kir 1
-program scale
-  in X: f32[M, N]
-  in S: f32[M]
-  out Y: f32[M, N]
-  size M: i32
-  size N: i32
-kernel main grid (row: M) threads 1
-  @s let s = S[row]
-  @j for j in 0..N
-    Y[row, j] = X[row, j] * s
+```diff
+ kir 1
+ program scale
+   in X: f32[M, N]
+   in S: f32[M]
+   out Y: f32[M, N]
+   size M: i32
+   size N: i32
+ kernel main grid (row: M) threads 1
++  @s let s = S[row]
+   @j for j in 0..N
+-    @s let s = S[row]
+     Y[row, j] = X[row, j] * s
 ```
 """
 from __future__ import annotations

@@ -1,46 +1,27 @@
 """Keeps what a thread stores, instead of reading it back.
 
-before:
-
-```kir
-kir 1
-program squares
-  size M: i32
-  in X: f16[M, 256]
-  out Y: f32[M, 256]
-  out S: f32[M, 64]
-kernel main grid (row: M) threads 64
-  shared kept: f32[256]
-  for t in 0..64 parallel thread
-    register total: f32 = 0.0
-    @stage kept[t * 4 +: 4] = cast(X[row, t * 4 +: 4], f32)
-    for j in 0..4
-      total = total + kept[t * 4 + j] * kept[t * 4 + j]
-    Y[row, t * 4 +: 4] = kept[t * 4 +: 4]
-    S[row, t] = total
-```
-
 pipeline: `keep-stored@main/t/stage`
 
-after:
-
-```kir
-kir 1
-program squares
-  size M: i32
-  in X: f16[M, 256]
-  out Y: f32[M, 256]
-  out S: f32[M, 64]
-kernel main grid (row: M) threads 64
-  shared kept: f32[256]
-  for t in 0..64 parallel thread
-    register total: f32 = 0.0
-    register kept_own: f32[4] = cast(X[row, t * 4 +: 4], f32)
-    @stage kept[t * 4 +: 4] = kept_own
-    for j in 0..4
-      total = total + kept_own[j] * kept_own[j]
-    Y[row, t * 4 +: 4] = kept_own
-    S[row, t] = total
+```diff
+ kir 1
+ program squares
+   size M: i32
+   in X: f16[M, 256]
+   out Y: f32[M, 256]
+   out S: f32[M, 64]
+ kernel main grid (row: M) threads 64
+   shared kept: f32[256]
+   for t in 0..64 parallel thread
+     register total: f32 = 0.0
+-    @stage kept[t * 4 +: 4] = cast(X[row, t * 4 +: 4], f32)
++    register kept_own: f32[4] = cast(X[row, t * 4 +: 4], f32)
++    @stage kept[t * 4 +: 4] = kept_own
+     for j in 0..4
+-      total = total + kept[t * 4 + j] * kept[t * 4 + j]
+-    Y[row, t * 4 +: 4] = kept[t * 4 +: 4]
++      total = total + kept_own[j] * kept_own[j]
++    Y[row, t * 4 +: 4] = kept_own
+     S[row, t] = total
 ```
 """
 from __future__ import annotations

@@ -1,59 +1,36 @@
 """Lets the roles of a CTA, or all of a kernel without roles, do nothing but their stores, where nothing of their work is kept.
 
-before:
-
-```kir
-kir 1
-program sums
-  size N: i32
-  in X: f16[N, 64] align 16
-  in rows: i32[1]
-  out Y: f16[N, 64] align 16
-  map X_map of X box [64, 64]
-kernel main grid (i: ceildiv(N, 64)) threads 256
-  let count = rows[0]
-  shared Xs: f16[64, 64] align 128
-  shared full: mbarrier
-  mbar_init(&full, 1)
-  fence_mbar_init()
-  @teams roles
-    role producer warps 0..4
-      mbar_arrive_expect(&full, 8192)
-      copy load(X[i * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Xs via tma signal full {descriptor=X_map}
-    role consumer warps 4..8
-      mbar_wait(&full, 0)
-      Y[i * 64 +: 64, 0 +: 64] = select(expand(iota(64), axis=1) + i * 64 < count, Xs, 0.0:f16) clip
-```
-
 pipeline: `branch-spared{when="i * 64 < count"}@main/teams`
 
-after:
-
-```kir
-kir 1
-program sums
-  size N: i32
-  in X: f16[N, 64] align 16
-  in rows: i32[1]
-  out Y: f16[N, 64] align 16
-  map X_map of X box [64, 64]
-kernel main grid (i: ceildiv(N, 64)) threads 256
-  let count = rows[0]
-  shared Xs: f16[64, 64] align 128
-  shared full: mbarrier
-  mbar_init(&full, 1)
-  fence_mbar_init()
-  @teams roles
-    role producer warps 0..4
-      if i * 64 < count
-        mbar_arrive_expect(&full, 8192)
-        copy load(X[i * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Xs via tma signal full {descriptor=X_map}
-    role consumer warps 4..8
-      if i * 64 < count
-        mbar_wait(&full, 0)
-        Y[i * 64 +: 64, 0 +: 64] = select(expand(iota(64), axis=1) + i * 64 < count, Xs, 0.0:f16) clip
-      else
-        Y[i * 64 +: 64, 0 +: 64] = 0.0:f16 clip
+```diff
+ kir 1
+ program sums
+   size N: i32
+   in X: f16[N, 64] align 16
+   in rows: i32[1]
+   out Y: f16[N, 64] align 16
+   map X_map of X box [64, 64]
+ kernel main grid (i: ceildiv(N, 64)) threads 256
+   let count = rows[0]
+   shared Xs: f16[64, 64] align 128
+   shared full: mbarrier
+   mbar_init(&full, 1)
+   fence_mbar_init()
+   @teams roles
+     role producer warps 0..4
+-      mbar_arrive_expect(&full, 8192)
+-      copy load(X[i * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Xs via tma signal full {descriptor=X_map}
++      if i * 64 < count
++        mbar_arrive_expect(&full, 8192)
++        copy load(X[i * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Xs via tma signal full {descriptor=X_map}
+     role consumer warps 4..8
+-      mbar_wait(&full, 0)
+-      Y[i * 64 +: 64, 0 +: 64] = select(expand(iota(64), axis=1) + i * 64 < count, Xs, 0.0:f16) clip
++      if i * 64 < count
++        mbar_wait(&full, 0)
++        Y[i * 64 +: 64, 0 +: 64] = select(expand(iota(64), axis=1) + i * 64 < count, Xs, 0.0:f16) clip
++      else
++        Y[i * 64 +: 64, 0 +: 64] = 0.0:f16 clip
 ```
 """
 from __future__ import annotations

@@ -1,30 +1,18 @@
 """Launches as many CTAs as fit on the device, each of which walks over tiles, instead of one CTA for each tile.
 
-before:
-
-```kir
-kir 1
-program scale
-  in X: f32[M, 128]
-  out Y: f32[M, 128]
-  size M: i32
-kernel main grid (tile: M) threads 128
-  Y[tile, 0 +: 128] = X[tile, 0 +: 128] * 2.0
-```
-
 pipeline: `persistent{ctas=132}@main`
 
-after:
-
-```kir
-kir 1
-program scale
-  in X: f32[M, 128]
-  out Y: f32[M, 128]
-  size M: i32
-kernel main grid (pid: 132) threads 128
-  for tile in pid..M step 132
-    Y[tile, 0 +: 128] = X[tile, 0 +: 128] * 2.0
+```diff
+ kir 1
+ program scale
+   in X: f32[M, 128]
+   out Y: f32[M, 128]
+   size M: i32
+-kernel main grid (tile: M) threads 128
+-  Y[tile, 0 +: 128] = X[tile, 0 +: 128] * 2.0
++kernel main grid (pid: 132) threads 128
++  for tile in pid..M step 132
++    Y[tile, 0 +: 128] = X[tile, 0 +: 128] * 2.0
 ```
 """
 from __future__ import annotations

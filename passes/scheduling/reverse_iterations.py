@@ -1,37 +1,20 @@
 """Runs a loop of sums and maxima from its end to its beginning, so that the iterations that need masks come first.
 
-before:
-
-```kir
-kir 1
-program row_sums
-  in X: f32[M, N]
-  out S: f32[M]
-  size M: i32
-  size N: i32
-kernel main grid (row: M) threads 1
-  register total: f32 = 0.0
-  @tiles for j in 0..ceildiv(N, 64)
-    total = total + reduce(load(X[row, j * 64 +: 64] else 0.0 clip), axis=0, op=sum)
-  S[row] = total
-```
-
 pipeline: `reverse-iterations@main/tiles`
 
-after:
-
-```kir
-kir 1
-program row_sums
-  in X: f32[M, N]
-  out S: f32[M]
-  size M: i32
-  size N: i32
-kernel main grid (row: M) threads 1
-  register total: f32 = 0.0
-  @tiles for j in 0..ceildiv(N, 64)
-    total = total + reduce(load(X[row, j * -64 + ceildiv(N, 64) * 64 - 64 +: 64] else 0.0 clip), axis=0, op=sum)
-  S[row] = total
+```diff
+ kir 1
+ program row_sums
+   in X: f32[M, N]
+   out S: f32[M]
+   size M: i32
+   size N: i32
+ kernel main grid (row: M) threads 1
+   register total: f32 = 0.0
+   @tiles for j in 0..ceildiv(N, 64)
+-    total = total + reduce(load(X[row, j * 64 +: 64] else 0.0 clip), axis=0, op=sum)
++    total = total + reduce(load(X[row, j * -64 + ceildiv(N, 64) * 64 - 64 +: 64] else 0.0 clip), axis=0, op=sum)
+   S[row] = total
 ```
 """
 from __future__ import annotations

@@ -1,41 +1,24 @@
 """The threads of a CTA fill an array of shared memory together, some elements each, and meet before they read it.
 
-before:
-
-```kir
-kir 1
-program smoothed
-  in X: f16[M, 128]
-  out Y: f32[M, 64]
-  size M: i32
-kernel main grid (row: M) threads 64
-  for t in 0..64 parallel thread
-    register total: f32 = 0.0
-    @sum for k in 0..64
-      total = total + cast(X[row, t + k], f32)
-    Y[row, t] = total
-```
-
 pipeline: `fill-by-threads{value="cast(X[row, at0], f32)" shape=[128] loops=["thread 64", "serial 2"] place=["turn0 + turn1 * 64"] meet=true}@main/t/sum`
 
-after:
-
-```kir
-kir 1
-program smoothed
-  in X: f16[M, 128]
-  out Y: f32[M, 64]
-  size M: i32
-kernel main grid (row: M) threads 64
-  shared held: f32[128]
-  for t in 0..64 parallel thread
-    register total: f32 = 0.0
-    for turn in 0..2
-      held[t + turn * 64] = cast(X[row, t + turn * 64], f32)
-    barrier()
-    @sum for k in 0..64
-      total = total + held[t + k]
-    Y[row, t] = total
+```diff
+ kir 1
+ program smoothed
+   in X: f16[M, 128]
+   out Y: f32[M, 64]
+   size M: i32
+ kernel main grid (row: M) threads 64
++  shared held: f32[128]
+   for t in 0..64 parallel thread
+     register total: f32 = 0.0
++    for turn in 0..2
++      held[t + turn * 64] = cast(X[row, t + turn * 64], f32)
++    barrier()
+     @sum for k in 0..64
+-      total = total + cast(X[row, t + k], f32)
++      total = total + held[t + k]
+     Y[row, t] = total
 ```
 """
 from __future__ import annotations

@@ -1,42 +1,24 @@
 """Each thread of a CTA brings one element of a tile to shared memory, where all find what they need of it.
 
-before:
-
-```kir
-kir 1
-program smoothed
-  in X: f32[M, N]
-  out Y: f32[M, 64]
-  size M: i32
-  size N: i32
-kernel main grid (row: M) threads 64
-  for t in 0..64 parallel thread
-    register total: f32 = 0.0
-    @sum for k in 0..64
-      total = total + load(X[row, k] else 0.0 clip)
-    Y[row, t] = total
-```
-
 pipeline: `stage-by-threads{value="load(X[row, %0] else 0.0 clip)" shape=[64] meet=true}@main/t/sum`
 
-after:
-
-```kir
-kir 1
-program smoothed
-  in X: f32[M, N]
-  out Y: f32[M, 64]
-  size M: i32
-  size N: i32
-kernel main grid (row: M) threads 64
-  shared Xs: f32[64]
-  for t in 0..64 parallel thread
-    register total: f32 = 0.0
-    Xs[t] = load(X[row, t] else 0.0 clip)
-    barrier()
-    @sum for k in 0..64
-      total = total + Xs[k]
-    Y[row, t] = total
+```diff
+ kir 1
+ program smoothed
+   in X: f32[M, N]
+   out Y: f32[M, 64]
+   size M: i32
+   size N: i32
+ kernel main grid (row: M) threads 64
++  shared Xs: f32[64]
+   for t in 0..64 parallel thread
+     register total: f32 = 0.0
++    Xs[t] = load(X[row, t] else 0.0 clip)
++    barrier()
+     @sum for k in 0..64
+-      total = total + load(X[row, k] else 0.0 clip)
++      total = total + Xs[k]
+     Y[row, t] = total
 ```
 """
 from __future__ import annotations

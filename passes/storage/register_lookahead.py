@@ -1,46 +1,27 @@
 """Loads what the next iteration needs into registers while this one computes.
 
-before:
-
-```kir
-kir 1
-program weighted
-  size M: i32
-  size N: i32
-  in X: f32[M, N]
-  out Y: f32[M, 64]
-kernel main grid (row: M) threads 64
-  @threads for t in 0..64 parallel thread
-    register total: f32 = 0.0
-    @loop for j in t..N step 64
-      let x = X[row, j]
-      total = total + exp(x) * x
-    Y[row, t] = total
-```
-
 pipeline: `register-lookahead@main/threads/loop`
 
-after:
-
-```kir
-kir 1
-program weighted
-  size M: i32
-  size N: i32
-  in X: f32[M, N]
-  out Y: f32[M, 64]
-kernel main grid (row: M) threads 64
-  @threads for t in 0..64 parallel thread
-    register total: f32 = 0.0
-    register x_ahead: f32
-    if t < N
-      x_ahead = X[row, t]
-    @loop for j in t..N step 64
-      let x = x_ahead
-      if j + 64 < N
-        x_ahead = X[row, j + 64]
-      total = total + exp(x) * x
-    Y[row, t] = total
+```diff
+ kir 1
+ program weighted
+   size M: i32
+   size N: i32
+   in X: f32[M, N]
+   out Y: f32[M, 64]
+ kernel main grid (row: M) threads 64
+   @threads for t in 0..64 parallel thread
+     register total: f32 = 0.0
++    register x_ahead: f32
++    if t < N
++      x_ahead = X[row, t]
+     @loop for j in t..N step 64
+-      let x = X[row, j]
++      let x = x_ahead
++      if j + 64 < N
++        x_ahead = X[row, j + 64]
+       total = total + exp(x) * x
+     Y[row, t] = total
 ```
 """
 from __future__ import annotations

@@ -1,33 +1,18 @@
 """Asks the surface's compiler to do its work in another way: an option of the kernel, a loop or a copy that changes how, and not what.
 
-before:
-
-```kir
-kir 1
-program doubled
-  in X: f32[M, 128]
-  out Y: f32[M, 128]
-  size M: i32
-kernel main grid (row: M) threads 128
-  shared kept: f32[128]
-  copy X[row, 0 +: 128] -> kept
-  Y[row, 0 +: 128] = kept * 2.0
-```
-
 pipeline: `surface-option{option=tl_disable_warp_specialized value="true"}@main`
 
-after:
-
-```kir
-kir 1
-program doubled
-  in X: f32[M, 128]
-  out Y: f32[M, 128]
-  size M: i32
-kernel main grid (row: M) threads 128 {tl_disable_warp_specialized=true}
-  shared kept: f32[128]
-  copy X[row, 0 +: 128] -> kept
-  Y[row, 0 +: 128] = kept * 2.0
+```diff
+ kir 1
+ program doubled
+   in X: f32[M, 128]
+   out Y: f32[M, 128]
+   size M: i32
+-kernel main grid (row: M) threads 128
++kernel main grid (row: M) threads 128 {tl_disable_warp_specialized=true}
+   shared kept: f32[128]
+   copy X[row, 0 +: 128] -> kept
+   Y[row, 0 +: 128] = kept * 2.0
 ```
 """
 from __future__ import annotations

@@ -1,29 +1,16 @@
 """Renumbers the threads of a loop, so that neighbors touch neighboring elements of global memory.
 
-before:
-
-```kir
-kir 1
-program scale
-  in X: f32[8, 32]
-  out Y: f32[8, 32]
-kernel main grid (i: 1) threads 256
-  @threads for t in 0..256 parallel thread
-    Y[t % 8, t // 8] = X[t % 8, t // 8] * 2.0
-```
-
 pipeline: `coalesce@main/threads`
 
-after:
-
-```kir
-kir 1
-program scale
-  in X: f32[8, 32]
-  out Y: f32[8, 32]
-kernel main grid (i: 1) threads 256
-  @threads for t in 0..256 parallel thread
-    Y[t // 32, t % 32] = X[t // 32, t % 32] * 2.0
+```diff
+ kir 1
+ program scale
+   in X: f32[8, 32]
+   out Y: f32[8, 32]
+ kernel main grid (i: 1) threads 256
+   @threads for t in 0..256 parallel thread
+-    Y[t % 8, t // 8] = X[t % 8, t // 8] * 2.0
++    Y[t // 32, t % 32] = X[t // 32, t % 32] * 2.0
 ```
 """
 from __future__ import annotations

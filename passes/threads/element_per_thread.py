@@ -1,44 +1,31 @@
 """Gives each thread of the CTA the element of every tile that has its number, with what threads give each other as shuffles.
 
-before:
-
-```kir
-kir 1
-program sums
-  size M: i32
-  in X: f32[M, 32]
-  out Y: f32[M, 32]
-kernel main grid (row: M) threads 32
-  let x = X[row, 0 +: 32]
-  fragment total: f32[32] = 0.0
-  total = x
-  for s in 0..5
-    let other = gather(total, iota(32) ^ 16 >> s, axis=0)
-    total = total + other
-  let inside = x > 0.0
-  Y[row, 0 +: 32] = x / total where inside
-```
-
 pipeline: `element-per-thread{guards=[2,1,0]}@main`
 
-after:
-
-```kir
-kir 1
-program sums
-  size M: i32
-  in X: f32[M, 32]
-  out Y: f32[M, 32]
-kernel main grid (row: M) threads 32
-  for t in 0..32 parallel thread
-    let x = X[row, t]
-    register total: f32 = 0.0
-    total = x
-    for s in 0..5
-      let other = shfl_xor(total, 16 >> s)
-      total = total + other
-    if x > 0.0
-      Y[row, t] = x / total
+```diff
+ kir 1
+ program sums
+   size M: i32
+   in X: f32[M, 32]
+   out Y: f32[M, 32]
+ kernel main grid (row: M) threads 32
+-  let x = X[row, 0 +: 32]
+-  fragment total: f32[32] = 0.0
+-  total = x
+-  for s in 0..5
+-    let other = gather(total, iota(32) ^ 16 >> s, axis=0)
+-    total = total + other
+-  let inside = x > 0.0
+-  Y[row, 0 +: 32] = x / total where inside
++  for t in 0..32 parallel thread
++    let x = X[row, t]
++    register total: f32 = 0.0
++    total = x
++    for s in 0..5
++      let other = shfl_xor(total, 16 >> s)
++      total = total + other
++    if x > 0.0
++      Y[row, t] = x / total
 ```
 """
 from __future__ import annotations

@@ -1,30 +1,17 @@
 """Spreads the elements of a row over the threads: a loop of single stores becomes one store of the whole tile.
 
-before:
-
-```kir
-kir 1
-program scale
-  in X: f32[M, 256]
-  out Y: f32[M, 256]
-  size M: i32
-kernel main grid (row: M) threads 128
-  @j for j in 0..256
-    Y[row, j] = X[row, j] * 2.0
-```
-
 pipeline: `partition-rows@main/j`
 
-after:
-
-```kir
-kir 1
-program scale
-  in X: f32[M, 256]
-  out Y: f32[M, 256]
-  size M: i32
-kernel main grid (row: M) threads 128
-  @j Y[row, 0 +: 256] = X[row, 0 +: 256] * 2.0
+```diff
+ kir 1
+ program scale
+   in X: f32[M, 256]
+   out Y: f32[M, 256]
+   size M: i32
+ kernel main grid (row: M) threads 128
+-  @j for j in 0..256
+-    Y[row, j] = X[row, j] * 2.0
++  @j Y[row, 0 +: 256] = X[row, 0 +: 256] * 2.0
 ```
 """
 from __future__ import annotations

@@ -138,7 +138,7 @@ def _about(name: str) -> tuple[tuple[str, ...], str]:
     """What a pass does, by the paragraphs of its page before the example, and why that helps, by its claim."""
     entry = next((each for each in registry("kir.passes") if each.name == name), None)
     said = described(entry).about.split("\n\n") if entry is not None else []
-    told_ = tuple(" ".join(each.split()) for each in takewhile(lambda each: not each.startswith("before:"), said))
+    told_ = tuple(" ".join(each.split()) for each in takewhile(lambda each: not each.startswith(("before:", "pipeline:")), said))
     with suppress(KirError):
         return told_, pass_class(name).claim
     return told_, ""
