@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.checks.repeats import repeated
 from kir.base.diagnostic import explanations
 
 ROOT = Path(__file__).parents[1]
@@ -359,6 +360,15 @@ def test_files_are_short() -> None:
         if (lines := len(file.read_text(encoding="utf-8").splitlines())) > MOST_LINES
     }
     assert long == {}
+
+
+def test_no_eight_lines_of_a_pass_stand_in_another(tmp_path: Path) -> None:
+    assert repeated(ROOT / "passes", 8).runs == (), "what two passes need stands once, in kir/rewrite/match/ or in their family"
+    for name in ("one", "two"):
+        body = "".join(f"    print({k})\n" for k in (*range(8), repr(name)))
+        (tmp_path / f"{name}.py").write_text(f'"""Own words."""\nimport re\n\n\ndef planted() -> None:\n{body}')
+    found = repeated(tmp_path, 8)
+    assert (found.code, found.lines) == (20, 9) and found.runs == (("one.py:5", "two.py:5"), ("one.py:6", "two.py:6"))
 
 
 def test_no_file_is_called_utils_or_helpers() -> None:

@@ -57,6 +57,14 @@ def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
     return proved(f"{item.warps * WARP} threads of one CTA")
 
 
+def with_threads(program: n.Program, site: Site, k: int, axis: n.Axis, threads: int, loop: n.For, slices: Mapping[n.Buffer, n.Buffer]) -> Rewritten:
+    """The kernel of a site with another axis `k` of its grid, other threads, whose loop is given, and other arrays in the place of its own."""
+    kernel = kernel_of(program, site.path)
+    held = tuple(replace(s, buffer=slices[s.buffer]) for s in kernel.body[:-1] if isinstance(s, n.Alloc))
+    made = replace(kernel, grid=(*kernel.grid[:k], axis, *kernel.grid[k + 1:]), threads=build.const(threads), body=(*held, loop))
+    return Rewritten(replace_kernel(program, kernel.name, made), site.path)
+
+
 @dataclass(frozen=True)
 class WarpsPerCta(Pass):
     """`warps` neighbors along the grid axis number `axis` share a CTA. `named`: each warp's place along it has a name, by which it goes. `by_threads`: the grid
@@ -111,7 +119,7 @@ class WarpsPerCta(Pass):
         if not divides(self.warps, axis.extent, program.facts):
             body = (n.If(build.compare("lt", place, axis.extent), body),)
         body = (name, *body) if self.named else body
-        return self._made(program, site, tile, self.warps * WARP, replace(loop, hi=build.const(self.warps * WARP), body=body), slices)
+        return with_threads(program, site, self.axis, tile, self.warps * WARP, replace(loop, hi=build.const(self.warps * WARP), body=body), slices)
 
     def _whole(self, b: n.Buffer) -> n.Buffer:
         """The array that has an array like `b` for each warp."""
@@ -133,13 +141,6 @@ class WarpsPerCta(Pass):
                 build.add(build.mul(warp, each), start)
             return n.Region(whole, (replace(first, lo=moved) if isinstance(first, n.Span) else moved, *new.index[1:]))
         return leave
-
-    def _made(self, program: n.Program, site: Site, axis: n.Axis, threads: int, loop: n.For, slices: Mapping[n.Buffer, n.Buffer]) -> Rewritten:
-        kernel = kernel_of(program, site.path)
-        grid = (*kernel.grid[:self.axis], axis, *kernel.grid[self.axis + 1:])
-        held = tuple(replace(s, buffer=slices[s.buffer]) for s in kernel.body[:-1] if isinstance(s, n.Alloc))
-        made = replace(kernel, grid=grid, threads=build.const(threads), body=(*held, loop))
-        return Rewritten(replace_kernel(program, kernel.name, made), site.path)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a kernel whose warps differ in nothing but their place along a grid axis."""
@@ -236,7 +237,7 @@ class WarpsPerCta(Pass):
         kernel = kernel_of(program, site.path)
         loop = matched(_team(kernel, self.warps * WARP))
         axis, single, slices = matched(self._single(program, kernel, loop))
-        return self._made(program, site, axis, WARP, single, slices)
+        return with_threads(program, site, self.axis, axis, WARP, single, slices)
 
 
 def _calls(loop: n.For, name: str) -> bool:

@@ -40,7 +40,7 @@ from kir.ir.visit import buffers_named, once, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import kernel_of, replace_kernel, with_block
 from kir.rewrite.match import matched, matched_as, node_as, params_as
-from kir.rewrite.match.local_buffers import goes_through_its_name, own_parts, sizes, transfers
+from kir.rewrite.match.local_buffers import adopts_layout, own_parts, sizes, transfers
 
 
 def _of(program: n.Program, site: Site) -> tuple[n.Buffer, int]:
@@ -77,10 +77,6 @@ def _inside(program: n.Program, site: Site, context: Context) -> Verdict:
     return proved("no access leaves its slab")
 
 
-def _adopted(program: n.Program, site: Site, context: Context) -> Verdict:
-    return goes_through_its_name(kernel_of(program, site.path), _of(program, site)[0].name)
-
-
 @dataclass(frozen=True)
 class PackColumns(Pass):
     """`width` columns are a slab."""
@@ -92,7 +88,7 @@ class PackColumns(Pass):
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P080", "validity", "shape", "the width divides the columns", _whole_slabs),
         Precondition("KIR-P081", "validity", "layout", "no access crosses from one slab into the next", _inside),
-        Precondition("KIR-P082", "validity", "layout", "every access adopts the layout", _adopted))
+        Precondition("KIR-P082", "validity", "layout", "every access adopts the layout", adopts_layout))
 
     width: int = 32
 

@@ -32,7 +32,7 @@ from kir.ir.types import I32
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import kernel_of
 from kir.rewrite.match import matched, node_as, params_as
-from kir.rewrite.match.local_buffers import goes_through_its_name, sizes, transfers
+from kir.rewrite.match.local_buffers import adopts_layout, sizes, transfers
 
 from .pack_columns import accesses_of, most_of, places_of, rewritten, split
 
@@ -73,10 +73,6 @@ def _inside(program: n.Program, site: Site, context: Context) -> Verdict:
     return proved("every access stays within a unit")
 
 
-def _adopted(program: n.Program, site: Site, context: Context) -> Verdict:
-    return goes_through_its_name(kernel_of(program, site.path), _of(program, site)[0].name)
-
-
 @dataclass(frozen=True)
 class SwizzleColumns(Pass):
     """`unit` neighboring columns move together; rows `period` apart move them alike (0: every row its own way), which the text says as
@@ -88,7 +84,7 @@ class SwizzleColumns(Pass):
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P074", "validity", "layout", "within each row the columns only change places", _bijection),
         Precondition("KIR-P075", "validity", "layout", "no access takes columns that are moved apart", _inside),
-        Precondition("KIR-P076", "validity", "layout", "every access adopts the exchange", _adopted))
+        Precondition("KIR-P076", "validity", "layout", "every access adopts the exchange", adopts_layout))
 
     unit: int = 1
     period: int = 0

@@ -97,7 +97,7 @@ from kir.rewrite.view import expression_at, text_of
 
 from ..grid.tile import conjuncts
 from ..pipelining._rings import NoRing, Rings, roles_at
-from ._persistent_roles import around, counted_on, inside, leading, merged, names_read_in, renamed, trips
+from ._persistent_roles import around, counted_on, every_tile_ends, inside, leading, merged, names_read_in, renamed, trips
 from .linear_grid import quotient_of
 
 
@@ -139,12 +139,6 @@ def _independent(program: n.Program, site: Site, context: Context) -> Verdict:
     return proved("no tile reads what another writes")
 
 
-def _leaves(program: n.Program, site: Site, context: Context) -> Verdict:
-    if any(isinstance(s, n.Jump) and s.kind == "return" for s in walk(kernel_of(program, site.path))):
-        return refuted("a tile that returns early would end the walk over the others", "tile 0 returns, and tile 132 is never computed")
-    return proved("every tile runs to its end")
-
-
 def _in_step(program: n.Program, site: Site, context: Context) -> Verdict:
     kernel = kernel_of(program, site.path)
     found = roles_at(kernel)
@@ -176,7 +170,7 @@ class WalkGroups(Pass):
         Precondition("KIR-P302", "validity", "storage", "nothing is stored beyond the length of a group", _ends),
         Precondition("KIR-P303", "validity", "shape", "nothing is stored beyond the grid", _all_there),
         Precondition("KIR-P304", "validity", "aliasing", "tiles are independent of one another", _independent),
-        Precondition("KIR-P305", "validity", "pipeline", "no tile leaves the kernel early", _leaves),
+        Precondition("KIR-P305", "validity", "pipeline", "no tile leaves the kernel early", every_tile_ends),
         Precondition("KIR-P306", "validity", "pipeline", "roles take as many slots of their rings for each tile", _in_step),
     )
 

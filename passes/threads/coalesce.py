@@ -56,21 +56,19 @@ class Coalesce(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop over threads in which neighbors touch distant elements."""
-        if not (isinstance(node, n.For) and node.kind == "thread"):
-            return None
-        made = transposed(node)
-        if isinstance(made, Miss):
-            return made
-        return Site(path, self, {"made": made}) if coalesced(made) > coalesced(node) else Miss("no more accesses would be of neighbors")
+        return self._renumbered(path, node, 1, "no more accesses would be of neighbors")
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop over threads in which neighbors touch neighboring elements."""
+        return self._renumbered(path, node, -1, "no accesses are of neighbors only so")
+
+    def _renumbered(self, path: Path, node: Place, sign: int, otherwise: str) -> Found:
         if not (isinstance(node, n.For) and node.kind == "thread"):
             return None
         made = transposed(node)
         if isinstance(made, Miss):
             return made
-        return Site(path, self, {"made": made}) if coalesced(made) < coalesced(node) else Miss("no accesses are of neighbors only so")
+        return Site(path, self, {"made": made}) if sign * (coalesced(made) - coalesced(node)) > 0 else Miss(otherwise)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The loop with its threads renumbered."""
