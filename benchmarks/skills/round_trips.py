@@ -78,7 +78,8 @@ def round_trips(given: Given) -> str:
             for kernel, family, count, ours, ratio, by_arm, _ in found]
     lost = [f"- `{row[0]}`: {row[6]}." for row in found if row[3] < row[2] and row[4] < AS_FAST]
     lost = ["", "Those that do not come back, the steps that no admitted card makes there, and what their own cards lack:", "", *lost] if lost else []
-    return "\n".join(["# Round trips by admitted skills alone", "", *head, *lost, "",
+    return "\n".join(["# Round trips by admitted skills alone", "", "How far admitted cards alone lead from naive programs back to the experts'.", "",
+                      *head, *lost, "",
                       "| kernel | family | steps | by admitted cards | comes back, or how fast beside the expert | by the first five | without cards |",
                       "| --- | --- | ---: | ---: | --- | ---: | ---: |", *rows, ""])
 

@@ -87,7 +87,7 @@ def when(given: Given) -> str:
     table = [f"| {said} | {looked[said]} | {tried[said]} | {' | '.join(str(counts[said, came]) for came in CAME)} |" for said in SAYS]
     most = sorted(refusals.items(), key=lambda row: (-row[1]["right"], row[0]))
     return "\n".join([
-        "# When a card is right", "",
+        "# When a card is right", "", "Whether what a card says of a place holds there.", "",
         f"{sum(looked.values())} places in {seen} programs of kernels that the card was not made from, by the {len(singles)} admitted cards of one step; "
         f"{sum(tried.values())} of them were tried, {tried['refuses'] + tried['unknown']} by force. Where a card applies (its conditions hold, and the "
         f"framework carries the step out), the program is interpreted and compared with the one before, at up to {APPLIED} places of each program; where a "
