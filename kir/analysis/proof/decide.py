@@ -14,7 +14,7 @@ from kir.analysis.proof.covered import covered
 from kir.analysis.proof.flight import troubles
 from kir.analysis.proof.indices.contents import inside, top_of_contents, where_parts_begin
 from kir.analysis.proof.indices.numbered import as_number, bare, equal_parts, in_turn, of_divisions
-from kir.analysis.proof.indices.widths import at_the_most, more_than, only_extents, overflows, polynomial_of, relevant
+from kir.analysis.proof.indices.widths import at_the_most, known_before, more_than, only_extents, overflows, polynomial_of, relevant
 from kir.analysis.proof.intervals import Pair, Reached, accesses, apart_by, concurrent, every, has_barrier, leaving, other_threads
 from kir.analysis.proof.overlap import Overlap
 from kir.analysis.proof.sites import KINDS, Access, Barrier, Branch, Claim, Kind, Loop, Place, Split, of_one_kind
@@ -490,7 +490,8 @@ class _Kernel:
         done: set[n.Expr] = set()
         while left := [e for e in self.wraps if e not in done]:
             done.add(e := left[0])
-            place, holding = self.wraps[e]
+            place, held = self.wraps[e]
+            holding = known_before(e, held)
             reply = self._fits(e, place, holding)
             told = self._told("overflow", f"{expr_text(e)[:60]} fits its 32 bits", place, reply, e)
             values = reply.values if told.status == "refuted" and overflows(e, holding, reply.values) else None

@@ -46,14 +46,12 @@ def polynomial_of(e: n.Expr) -> tuple[object, ...]:
 
 
 def overflows(e: n.Expr, holding: Iterable[Holding], values: Mapping[str, int]) -> bool:
-    """Whether at some values, at which all holds that must, a sum is not what a machine makes of it."""
+    """Whether at some values, at which all holds that is known before it (`known_before`), a sum is not what a machine makes of it."""
     def at(x: n.Expr) -> n.Expr:
         own = {v.name: v for v in walk(x) if isinstance(v, n.Var) and v.name in values}
         made: n.Expr = substitute(x, {k: const(values[k], dtype_of(v.of)) for k, v in own.items()})
         return made
     for h in holding:
-        if any(x == e for part in ((h.lo, h.hi) if isinstance(h, Ranging) else (h,)) for x in walk(part)):
-            continue  # there the machine already has another value
         claim = both(compared("le", h.lo, h.var), compared("lt", h.var, h.hi)) if isinstance(h, Ranging) else h
         if not (isinstance(found := at(claim), n.Const) and found.value):
             return False
@@ -68,6 +66,32 @@ def overflows(e: n.Expr, holding: Iterable[Holding], values: Mapping[str, int]) 
         exact += product
     low, high = dtype_of(e.type).range
     return not low <= exact <= high
+
+
+def known_before(e: n.Expr, holding: Iterable[Holding]) -> tuple[Holding, ...]:
+    """Of what holds at a place, what is known before a sum is computed there for the first time: conditions in front of the one that it is a part of, and
+    ranges that it is none of. What follows from a condition that was decided with the sum says nothing of the sum."""
+    out: list[Holding] = []
+    decided = False
+    for h in holding:
+        if isinstance(h, Ranging):
+            if not any(x == e for end in (h.lo, h.hi) for x in walk(end)):
+                out.append(h)
+            continue
+        for part in conjuncts(h) if not decided else ():
+            decided = decided or any(x == e for x in walk(part))
+            if not decided:
+                out.append(part)
+    return tuple(out)
+
+
+def conjuncts(e: n.Expr) -> Iterator[n.Expr]:
+    """The conditions that hold together where one does, as they stand in it."""
+    if isinstance(e, n.Binary) and e.op == "and" and dtype_of(e.type).is_bool:
+        yield from conjuncts(e.a)
+        yield from conjuncts(e.b)
+    else:
+        yield e
 
 
 def relevant(holding: Iterable[Holding], claim: n.Expr, sizes: set[str]) -> tuple[Holding, ...]:
@@ -121,4 +145,4 @@ def at_the_most(program: n.Program, e: n.Expr, holding: tuple[Holding, ...]) -> 
     return None
 
 
-__all__ = ["at_the_most", "more_than", "only_extents", "overflows", "polynomial_of", "relevant"]
+__all__ = ["at_the_most", "conjuncts", "known_before", "more_than", "only_extents", "overflows", "polynomial_of", "relevant"]
