@@ -1,7 +1,7 @@
 """Whether shared memory has been written wherever it is read, by what comes before in the text: by trying every thread and every trip of constant loops."""
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np

@@ -45,21 +45,28 @@ def polynomial_of(e: n.Expr) -> tuple[object, ...]:
     return tuple(sorted(((tuple(sorted(map(repr, atoms))), c) for atoms, c in build.polynomial(e).items()), key=repr))
 
 
+def _at(e: n.Expr, values: Mapping[str, int]) -> n.Expr:
+    """An expression with values for its names."""
+    own = {v.name: v for v in walk(e) if isinstance(v, n.Var) and v.name in values}
+    made: n.Expr = substitute(e, {k: const(values[k], dtype_of(v.of)) for k, v in own.items()})
+    return made
+
+
+def worked_out(h: Holding, values: Mapping[str, int]) -> bool | None:
+    """Whether something holds at given values; None where they do not say."""
+    found = _at(both(compared("le", h.lo, h.var), compared("lt", h.var, h.hi)) if isinstance(h, Ranging) else h, values)
+    return bool(found.value) if isinstance(found, n.Const) else None
+
+
 def overflows(e: n.Expr, holding: Iterable[Holding], values: Mapping[str, int]) -> bool:
     """Whether at some values, at which all holds that is known before it (`known_before`), a sum is not what a machine makes of it."""
-    def at(x: n.Expr) -> n.Expr:
-        own = {v.name: v for v in walk(x) if isinstance(v, n.Var) and v.name in values}
-        made: n.Expr = substitute(x, {k: const(values[k], dtype_of(v.of)) for k, v in own.items()})
-        return made
-    for h in holding:
-        claim = both(compared("le", h.lo, h.var), compared("lt", h.var, h.hi)) if isinstance(h, Ranging) else h
-        if not (isinstance(found := at(claim), n.Const) and found.value):
-            return False
+    if not all(worked_out(h, values) for h in holding):
+        return False
     exact = 0
     for atoms, c in build.polynomial(e).items():
         product = c
         for atom in atoms:
-            found = at(atom)
+            found = _at(atom, values)
             if atom is e or not isinstance(found, n.Const):
                 return False
             product *= int(found.value)
@@ -145,4 +152,4 @@ def at_the_most(program: n.Program, e: n.Expr, holding: tuple[Holding, ...]) -> 
     return None
 
 
-__all__ = ["at_the_most", "conjuncts", "known_before", "more_than", "only_extents", "overflows", "polynomial_of", "relevant"]
+__all__ = ["at_the_most", "conjuncts", "known_before", "more_than", "only_extents", "overflows", "polynomial_of", "relevant", "worked_out"]
