@@ -366,7 +366,7 @@ def without_hazards(program: n.Program, cases: Sequence[Case]) -> bool:
         try:
             with np.errstate(all="ignore"):
                 return not run(program, case.arrays, {k: v for k, v in case.scalars.items() if k in wanted}, mode="check", most_steps=MOST_STEPS).errors
-        except (KirError, ArithmeticError):
+        except (KirError, ArithmeticError, MemoryError):
             continue
     return False
 
@@ -487,7 +487,7 @@ def _taken(program: n.Program, watched: Sequence[Way], case: Case, wrong: list[s
     try:
         with np.errstate(all="ignore"):
             result = run(noted, case.arrays, {k: v for k, v in case.scalars.items() if k in wanted}, cover=True)
-    except KirError:
+    except (KirError, MemoryError):
         half = len(watched) // 2
         return _taken(program, watched[:half], case, wrong) | _taken(program, watched[half:], case, wrong) if half else {id(way) for way in watched}
     if wrong is not None and not (judged := case.compare(result.outputs)).ok:
@@ -517,7 +517,7 @@ def ran(program: n.Program, case: Case, clean: bool = False) -> Mapping[str, NDA
         with np.errstate(all="ignore"):
             found = run(program, case.arrays, {k: v for k, v in case.scalars.items() if k in wanted}, most_steps=MOST_STEPS)
             return None if clean and found.errors else found.outputs
-    except (KirError, ArithmeticError):
+    except (KirError, ArithmeticError, MemoryError):
         return None
 
 
