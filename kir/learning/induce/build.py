@@ -121,7 +121,8 @@ def _finished(each: Hypothesis, walks: Sequence[Walked]) -> Card:
         try:
             card = _judged(each, walks)
         except Exception as fault:  # a defect of KIR in what was run: the other cards are made, and this one says so
-            card = card.model_copy(update={"state": "hypothesis", "why": f"a trial of it raised {type(fault).__name__}, a defect of KIR; nothing is known of it"})
+            why = f"a trial of it raised {type(fault).__name__}, a defect of KIR; nothing is known of it"
+            card = card.model_copy(update={"state": "hypothesis", "why": why})
     return _told_of(card, each)
 
 
