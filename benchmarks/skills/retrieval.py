@@ -23,8 +23,8 @@ from kir.learning.cards.search import Index, Query, Rank, begins
 from kir.learning.cards.use import materialized
 from kir.learning.forecast import Analytic, Pair
 from kir.learning.induce.rank import Seen, learned, outside
-from kir.learning.induce.transfers import FASTER, FAULTS
-from kir.learning.induce.trials import sizes_of
+from kir.learning.induce.transfers import FASTER
+from kir.learning.induce.trials import FAULTS, sizes_of
 from kir.rewrite import Context
 
 SYNTHETIC = 100_000

@@ -19,8 +19,8 @@ from kir.learning.cards.use import NAMING, applicable, is_of
 from kir.learning.evidence.walked import Walked
 from kir.learning.forecast import Analytic, Pair
 from kir.learning.induce.settled import settled_hash
-from kir.learning.induce.transfers import FAULTS, said_by
-from kir.learning.induce.trials import AS_FAST, TRIES, carried_out, sizes_of
+from kir.learning.induce.transfers import said_by
+from kir.learning.induce.trials import AS_FAST, FAULTS, TRIES, carried_out, sizes_of
 from kir.learning.optimize.lift import LEAST_LIKE, alike, lifted, names_things
 from kir.learning.optimize.plan import Plan
 from kir.rewrite import Context, Pipeline, Step, run
