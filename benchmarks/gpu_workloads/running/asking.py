@@ -16,6 +16,8 @@ KNOWN: list[str] = []
 """Where there are some: only candidates are tried that were the fastest of a row of the samples kept, and those whose names contain one of these texts."""
 OF_ROW = "row"
 """Among those texts: only candidates that were the fastest of the row itself, and those of them that begin early."""
+NAMED = "named"
+"""Among those texts: only candidates whose names contain one of the other texts, whatever was the fastest."""
 FORECAST = ", forecast: "
 """What stands between a surface and the candidate of a row that the forecast chose."""
 CHOSEN = re.compile(rf"^\w+(?:{FORECAST}|, of \d+ measured: )")
@@ -46,9 +48,12 @@ def worth(workload: str, title: str, row: str = "") -> bool:
     """Whether a candidate is tried at a row, by what the page calls both."""
     if not KNOWN:
         return True
+    named = any(text in title for text in KNOWN if text not in (OF_ROW, NAMED))
+    if NAMED in KNOWN:
+        return named
     own = bool(row) and OF_ROW in KNOWN
     known = fastest_titles(workload, row if own else "")
-    return title in known or (own and title.removesuffix(EARLY) in known) or any(text in title for text in KNOWN if text != OF_ROW)
+    return title in known or (own and title.removesuffix(EARLY) in known) or named
 
 
 @cache
