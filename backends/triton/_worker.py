@@ -11,7 +11,6 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-
 SWIZZLES = (0, 32, 64, 128)
 """Bytes of the swizzles of a tensor map, by the driver's numbers (`CUtensorMapSwizzle`)."""
 

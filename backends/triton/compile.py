@@ -94,5 +94,7 @@ def _compiled(e: Entry, each: dict[str, Any]) -> CompiledKernel:
     cluster = (int(each["ctas"]),) if int(each["ctas"]) > 1 else ()
     warps = int(each["warps"])  # with those of a warp-specialized loop, which are the compiler's own
     threads = 0 if warps == dict(e.options)["num_warps"] else warps * WARP
-    image = Image(cubin.read_bytes(), each["name"], int(each["shared"]), cluster, bool(each["cooperative"]), tuple(each["hidden"]), threads=threads, boxes=tuple((tuple(box), int(swizzle)) for box, swizzle in each["boxes"]))
+    boxes = tuple((tuple(box), int(swizzle)) for box, swizzle in each["boxes"])
+    image = Image(cubin.read_bytes(), each["name"], int(each["shared"]), cluster, bool(each["cooperative"]), tuple(each["hidden"]),
+                  threads=threads, boxes=boxes)
     return CompiledKernel(e.kernel, registers, spills, int(each["shared"]), threads or e.threads, mix, texts, e.options, image)

@@ -58,7 +58,8 @@ FAST_MATH = "tl_enable_fast_math"
 RESOURCES = {"maxnreg": (16, 255), "min_ctas": (1, 32)}
 """Registers that a thread may have, and CTAs that a multiprocessor is to hold, from and to: the compiler keeps elsewhere what does not fit."""
 HOST_DESCRIPTORS = "host_descriptors"
-"""Tensor descriptors that the host of a Triton kernel makes, once a launch, in the place of each CTA that makes them anew (1; `triton.tools.tensor_descriptor`)."""
+"""Tensor descriptors that the host of a Triton kernel makes, once a launch, in the place of each CTA that makes them anew: 1
+(`triton.tools.tensor_descriptor`)."""
 OF_COPIES = frozenset({"coalesced_width", "disable_tma", "eviction_policy"})
 OF_LOOPS = frozenset({"disallow_acc_multi_buffer", "flatten", "warp_specialize"})
 """Options of Triton that choose how a loop is pipelined, whether with the loops inside as one, and by which warps (`triton.language.range` of 3.6)."""
@@ -92,7 +93,8 @@ class SurfaceOption(Pass):
         """At a kernel, a loop or a copy with an option that changes how it is compiled, and not what it computes."""
         if not isinstance(node, (n.Kernel, n.For, n.Copy)) or not node.attrs:
             return None
-        known = OF_COPIES if isinstance(node, n.Copy) else OF_LOOPS if isinstance(node, n.For) else OF_KERNELS | {FAST_MATH, OWN_BARRIERS, HOST_DESCRIPTORS, *RESOURCES}
+        of_kernels = OF_KERNELS | {FAST_MATH, OWN_BARRIERS, HOST_DESCRIPTORS, *RESOURCES}
+        known = OF_COPIES if isinstance(node, n.Copy) else OF_LOOPS if isinstance(node, n.For) else of_kernels
         reasons = [(name, refused(node, name)) for name, _ in node.attrs if name in known]
         found = tuple(Site(path, SurfaceOption(name, _text(dict(node.attrs)[name]))) for name, reason in reasons if not reason)
         return found or (Miss(reasons[0][1]) if reasons else None)

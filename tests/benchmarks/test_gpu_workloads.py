@@ -8,6 +8,7 @@ import os
 import pickle
 import subprocess
 import sys
+import tomllib
 import weakref
 from contextlib import nullcontext
 from pathlib import Path
@@ -276,6 +277,9 @@ def test_the_course_of_a_workload_is_its_means(capsys: pytest.CaptureFixture[str
     sample = '{"taken": [{"way": "a_triton", "ours": true, "median": 2.0, "fault": ""}, {"way": "theirs", "ours": false, "median": 1.0, "fault": ""}]}'
     ((surface, mean, least, rows),) = history.means(sample)
     assert (surface, least, rows) == ("triton", 0.5, 1) and mean == pytest.approx(0.5)
+    assert history.PAGE.read_text() == history.written()  # from what is kept
+    limits = {cell for limit in tomllib.loads(history.LIMITS.read_text())["limit"] for cell in limit["cells"]}
+    assert {f"{name} {of}" for (name, of), rows in history.cells().items() if history.missed(name, of, rows)} <= limits
     assert history.main(["nothing"]) == 2 and "no workload nothing" in capsys.readouterr().err
 
 

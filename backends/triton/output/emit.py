@@ -72,7 +72,8 @@ def write(program: n.Program, readable: bool = False) -> Written:
         params = _parameters(program, k)
         locals_ = [a.name for a in k.grid] + list(bound_names(k.body))
         names = {**top, **spelled([*(p.name for p in params), *locals_], top.values())}
-        memory = Memory(hosted=bool(dict(k.attrs).get("host_descriptors")), marks=Marks() if readable and not any(isinstance(x, n.Opaque) for s in k.body for x in walk(s)) else None)
+        memory = Memory(hosted=bool(dict(k.attrs).get("host_descriptors")),
+                        marks=Marks() if readable and not any(isinstance(x, n.Opaque) for s in k.body for x in walk(s)) else None)
         known = Facts.in_kernel(program, k.name)
         to = Expressions(names, known, functions, memory)
         for axis in k.grid:
