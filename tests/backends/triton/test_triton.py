@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from kir.analysis import normalize
 from kir.base.diagnostic import KirError
 from kir.faces.hub.wrapper import wrapper
 from kir.gate.gpu.images.executable import Executable, bound
+from kir.gate.proved.assembly import assembled
 from kir.gate.proved.drawn import random_inputs
 from kir.interp import run
 from kir.ir.anchors import at
@@ -239,6 +241,7 @@ def test_descriptors_that_the_host_makes_are_parameters(triton: Backend) -> None
     (launch,) = executable.launches(emitted, bound(p, {"N": 40}, {}))
     first = {"of": "H", "dtype": "f16", "extents": [128, 32], "swizzle": 0, "strides": [256], "box": [64, 16]}
     assert launch["arguments"][6:11] == [["map", first], *(["scalar", "i32", x] for x in (32, 128)), *(["scalar", "i64", x] for x in (128, 1))]
+    assert assembled(emitted, Artifact("triton", "sm_90a", (replace(made, texts={"ptx": ".entry main()"}),), ())) == ()
     assert executable.alignment("H") == 16 and "TensorDescriptor.from_tensor(H.view(32, 128,), [16, 64])" in wrapper(p, emitted)
     binding = emitted.bindings[0][1]
     assert "X_desc_block_0 = 16" in binding and 'shape = ["32", "128"]' in binding
