@@ -31,7 +31,7 @@ from kir.learning.tune.space import find_space
 from kir.problem import load_problem
 from kir.problem.schema import evaluate
 
-BUDGET, SECONDS = 4, 420.0
+BUDGET, SECONDS = 12, 420.0
 """Candidates that a search may measure at a shape, and how long all searches together may take."""
 FOUND, LOGS, KEPT = ROOT / "build" / "tuned.json", ROOT / "build" / "tuned", RESULTS / "tuned.jsonl"
 PAGE = ROOT / "docs" / "tables" / "workloads-tuned.md"
@@ -50,20 +50,20 @@ def searches() -> list[dict[str, Any]]:
     """A search for each pipeline: the workload, the space, the problem, the shape at which winners are gated, and the rows with their sizes; those whose
     gates take the longest last."""
     whole: list[tuple[str, str, str, dict[str, Sizes], tuple[str, ...]]] = [
-        ("conv2d", "conv2d", "N=1,H=56,W=56,C=64,F=128", {n: dict(zip("NHWCF", s[:5], strict=True)) for n, s in CONVOLUTION.items()},
-         ("conv2d_sm90", "conv2d_boxes_triton", "conv2d_tilelang_roles")),
         ("topk", "topk", "R=64,N=4096,K=512", {n: dict(zip("RNK", s[:3], strict=True)) for n, s in ROWS.items()},
-         ("topk_rows", "topk_tiles_triton", "topk_rows_tilelang")),
-        ("bmm", "bmm:bf16", "G=2,M=512,N=512,K=512", {n: r.sizes for n, r in BATCHES.items()},
-         ("bmm_sm90", "bmm_triton_halves", "bmm_tilelang_roles")),
-        ("gemm", "gemm:bf16", "M=1024,N=1024,K=1024", {n: r.shape.sizes for n, r in SQUARES.items()},
-         ("gemm_sm90", "gemm_triton_halves", "gemm_tilelang_roles")),
-        ("fmha", "fmha_d128", "B=1,H=2,L=1024", {r.name: r.sizes for r in ATTENTION[False]},
-         ("fmha_d128_stay_sm90", "fmha_d128_even_short_triton", "fmha_d128_stay_tilelang")),
-        ("fmha", "fmha_d128_causal", "B=1,H=2,L=1024", {r.name: r.sizes for r in ATTENTION[True]},
-         ("fmha_d128_causal_stay_sm90", "fmha_d128_causal_short_triton", "fmha_d128_causal_stay_tilelang")),
+         ("topk_tiles_triton", "topk_rows", "topk_rows_tilelang")),
         ("gdn", "gdn_d128", "B=1,L=330,H=1,G=2", {n: dict(zip("BLHG", s, strict=True)) for n, s in RULES.items()},
          ("gdn_d128_sm90", "gdn_d128_boxes_triton", "gdn_d128_roles_tilelang")),
+        ("fmha", "fmha_d128", "B=1,H=2,L=1024", {r.name: r.sizes for r in ATTENTION[False]},
+         ("fmha_d128_even_wide_triton", "fmha_d128_stay_sm90", "fmha_d128_stay_tilelang")),
+        ("gemm", "gemm:bf16", "M=1024,N=1024,K=1024", {n: r.shape.sizes for n, r in SQUARES.items()},
+         ("gemm_triton_halves", "gemm_sm90", "gemm_tilelang_roles")),
+        ("bmm", "bmm:bf16", "G=2,M=512,N=512,K=512", {n: r.sizes for n, r in BATCHES.items()},
+         ("bmm_triton_halves", "bmm_sm90", "bmm_tilelang_roles")),
+        ("conv2d", "conv2d", "N=1,H=56,W=56,C=64,F=128", {n: dict(zip("NHWCF", s[:5], strict=True)) for n, s in CONVOLUTION.items()},
+         ("conv2d_boxes_triton", "conv2d_sm90", "conv2d_tilelang_roles")),
+        ("fmha", "fmha_d128_causal", "B=1,H=2,L=1024", {r.name: r.sizes for r in ATTENTION[True]},
+         ("fmha_d128_causal_wide_peeled_triton", "fmha_d128_causal_stay_sm90", "fmha_d128_causal_stay_tilelang")),
     ]
     return [{"workload": workload, "space": space, "problem": problem, "judged": judged, "rows": rows}
             for workload, problem, judged, rows, spaces in whole for space in spaces]
@@ -95,6 +95,7 @@ def _found(what: dict[str, Any], until: float) -> list[dict[str, Any]]:
         done = subprocess.run([sys.executable, "-c", "from kir.faces.cli import main; main()", *words], capture_output=True, text=True,
                               timeout=max(1.0, until - begun), check=False)
         shapes_found = json.loads(done.stdout)["shapes"]
+        write_atomic(LOGS / f"{what['space']}.json", done.stdout)
         return [{**about, "row": row, "point": shape["best"]["parameters"], "verdict": "accepted", "seconds": shape["best"]["seconds"],
                  "took": time.monotonic() - begun} for row, shape in zip(what["rows"], shapes_found, strict=True)]
     except subprocess.TimeoutExpired:
