@@ -352,6 +352,10 @@ def test_rows_that_another_machine_measured_are_taken_where_they_are_newer(tmp_p
     assert table.take(tmp_path / "there", tmp_path / "here") == 2
     assert [(r["shape"], r["when"]) for r in table.kept(tmp_path / "here")] == [("a", "2026-01-02 00:00"), ("b", "2026-01-01 12:00"), ("c", "2026-01-02 00:00")]
     assert "| gdn | c | ours |" in (tmp_path / "here" / "gpu-workloads.md").read_text()
+    alone = {**rows[0], "when": "2026-01-03 00:00", "taken": [{**taken[0], "way": "gdn_triton"}, {**taken[0], "way": "theirs", "ours": False}]}
+    (tmp_path / "there" / "gpu-workloads-gdn.jsonl").write_text(json.dumps(alone) + "\n")
+    assert [table.take(tmp_path / "there", tmp_path / "here") for _ in range(2)] == [1, 0]
+    assert [(r["shape"], r["taken"][0]["way"]) for r in table.kept(tmp_path / "here")][:2] == [("a", "gdn_triton"), ("a", "ours")]
 
 
 def _doubled(key: str) -> Program:
