@@ -19,21 +19,24 @@ from typing import Any
 from benchmarks.gpu_parts.session import ROOT
 from benchmarks.gpu_workloads import bmm, conv2d, fmha, gdn, gemm, topk
 from benchmarks.gpu_workloads.running import replaying
-from benchmarks.gpu_workloads.running.launching import compiled, compiled_for
 from benchmarks.gpu_workloads.running.measuring import Case, measured
 from benchmarks.gpu_workloads.table import RESULTS
 from kir.base.store import write_atomic
-from kir.gate.gpu.images.executable import Executable
+from kir.gate.artifacts import ArtifactCache
+from kir.gate.gpu.images.executable import Executable, bound
 from kir.hardware.target import target
 from kir.ir.nodes import Program
 from kir.learning.tune.rank import built, given_of
 from kir.learning.tune.space import find_space
 from kir.problem import load_problem
 from kir.problem.schema import evaluate
+from kir.surface import backend
 
-BUDGET, SECONDS = 12, 420.0
+BUDGET, SECONDS = 4, 420.0
 """Candidates that a search may measure at a shape, and how long all searches together may take."""
 FOUND, LOGS, KEPT = ROOT / "build" / "tuned.json", ROOT / "build" / "tuned", RESULTS / "tuned.jsonl"
+CACHE = ROOT / "build" / "tuned-cache"
+"""What was compiled, of which what is measured is taken."""
 PAGE = ROOT / "docs" / "tables" / "workloads-tuned.md"
 ATTENTION = {causal: tuple(r for r in fmha.ROWS if (r.b, r.h, r.dim, r.causal) == (8, 64, 128, causal) and r.length in (1024, 4096))
              for causal in (False, True)}
@@ -89,7 +92,7 @@ def _found(what: dict[str, Any], until: float) -> list[dict[str, Any]]:
     shapes = [word for sizes in what["rows"].values() for word in ("--shape", ",".join(f"{k}={v}" for k, v in sizes.items()))]
     log, begun = LOGS / f"{what['space']}.jsonl", time.monotonic()
     words = ["tune", what["space"], "--problem", what["problem"], *shapes, "--judged-at", what["judged"], "--on", "gpu", "--budget", str(BUDGET),
-             "--log", str(log), "--no-save", "--json"]
+             "--log", str(log), "--cache", str(CACHE), "--no-save", "--json"]
     about = {"workload": what["workload"], "space": what["space"], "problem": what["problem"]}
     try:
         done = subprocess.run([sys.executable, "-c", "from kir.faces.cli import main; main()", *words], capture_output=True, text=True,
@@ -149,12 +152,12 @@ def program(of: Key) -> Program:
 
 
 def executable(of: Key, made: Program) -> Executable:
-    """What it is compiled to: of CUDA for all sizes, of the others at the row's. Raises KirError."""
-    surface, what = find_space(of[1]).surface, _search(of)
-    if surface == "cuda":
-        return compiled(made)
-    sizes, spec = what["rows"][of[3]], load_problem(what["problem"]).spec
-    return compiled_for(made, surface, sizes, {t.name: tuple(evaluate(d, sizes) for d in t.shape) for t in spec.tensors})
+    """What it is compiled to at the row's sizes, as the gate has it compiled. Raises KirError."""
+    what = _search(of)
+    by, sizes, spec = backend(find_space(of[1]).surface), what["rows"][of[3]], load_problem(what["problem"]).spec
+    at = bound(made, sizes, {t.name: tuple(evaluate(d, sizes) for d in t.shape) for t in spec.tensors})
+    emitted = by.launched_with(by.emit(made), {name: int(value) for name, value in at.values.items() if not isinstance(value, float)})
+    return Executable(made, emitted, {Executable.variant(emitted): ArtifactCache(CACHE / "artifacts").compiled(by, emitted, target("h200"))})
 
 
 def _cases(workload: str, name: str, made: dict[str, tuple[str, Any]]) -> Iterator[Case]:
