@@ -8,6 +8,7 @@ import os
 import pickle
 import subprocess
 import sys
+import tomllib
 import weakref
 from contextlib import nullcontext
 from pathlib import Path
@@ -276,6 +277,9 @@ def test_the_course_of_a_workload_is_its_means(capsys: pytest.CaptureFixture[str
     sample = '{"taken": [{"way": "a_triton", "ours": true, "median": 2.0, "fault": ""}, {"way": "theirs", "ours": false, "median": 1.0, "fault": ""}]}'
     ((surface, mean, least, rows),) = history.means(sample)
     assert (surface, least, rows) == ("triton", 0.5, 1) and mean == pytest.approx(0.5)
+    assert history.PAGE.read_text() == history.written()  # from what is kept
+    limits = {cell for limit in tomllib.loads(history.LIMITS.read_text())["limit"] for cell in limit["cells"]}
+    assert {f"{name} {of}" for (name, of), rows in history.cells().items() if history.missed(name, of, rows)} <= limits
     assert history.main(["nothing"]) == 2 and "no workload nothing" in capsys.readouterr().err
 
 
@@ -348,6 +352,10 @@ def test_rows_that_another_machine_measured_are_taken_where_they_are_newer(tmp_p
     assert table.take(tmp_path / "there", tmp_path / "here") == 2
     assert [(r["shape"], r["when"]) for r in table.kept(tmp_path / "here")] == [("a", "2026-01-02 00:00"), ("b", "2026-01-01 12:00"), ("c", "2026-01-02 00:00")]
     assert "| gdn | c | ours |" in (tmp_path / "here" / "gpu-workloads.md").read_text()
+    alone = {**rows[0], "when": "2026-01-03 00:00", "taken": [{**taken[0], "way": "gdn_triton"}, {**taken[0], "way": "theirs", "ours": False}]}
+    (tmp_path / "there" / "gpu-workloads-gdn.jsonl").write_text(json.dumps(alone) + "\n")
+    assert [table.take(tmp_path / "there", tmp_path / "here") for _ in range(2)] == [1, 0]
+    assert [(r["shape"], r["taken"][0]["way"]) for r in table.kept(tmp_path / "here")][:2] == [("a", "gdn_triton"), ("a", "ours")]
 
 
 def _doubled(key: str) -> Program:
