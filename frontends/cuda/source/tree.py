@@ -21,6 +21,7 @@ DEEPEST = 4
 HIGHEST = 12
 """Folders above a file that are looked at."""
 _HEADERS = (".h", ".hh", ".hpp", ".cuh", ".inc", ".inl", ".cu", ".hxx")
+_INSTALLED = ("site-packages", "dist-packages")
 _BUILDS = ("", "build", "out", "cmake-build-release")
 
 
@@ -64,8 +65,11 @@ def includer_of(header: Path, project: Project) -> Path | None:
 
 
 def root_of(source: Path) -> Path | None:
-    """The folder of the project around a file: the highest folder above it with one of `MARKS`, else the highest that is a Python package."""
-    above = [p for p in reversed(list(source.resolve().parents)[:HIGHEST]) if len(p.parts) > 2]
+    """The folder of the project around a file: the highest folder above it with one of `MARKS`, else the highest that is a Python package. What is
+    installed is a project of its own, whatever project the environment lies in."""
+    above = list(source.resolve().parents)[:HIGHEST]
+    installed = next((k for k, p in enumerate(above) if p.name in _INSTALLED), len(above))
+    above = [p for p in reversed(above[:installed]) if len(p.parts) > 2]
     return next((p for p in above if any((p / m).exists() for m in MARKS)), None) or next((p for p in above if (p / "__init__.py").exists()), None)
 
 
@@ -77,7 +81,7 @@ def project_of(source: Path) -> Project:
     headers: dict[str, list[Path]] = {}
     seen = 0
     for folder, inner, files in os.walk(root):
-        inner[:] = sorted(x for x in inner if not x.startswith(".") and x not in ("node_modules", "__pycache__", "site-packages"))
+        inner[:] = sorted(x for x in inner if not x.startswith(".") and x not in ("node_modules", "__pycache__", *_INSTALLED))
         seen += len(files) + len(inner)
         if seen > MOST_FILES:
             break
