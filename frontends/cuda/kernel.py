@@ -32,7 +32,7 @@ from .source.source import Sources, fragment_type
 from .source.syntax import declared_name, text
 from .statements import statements
 from .statements.role_marks import may_have_roles, unmarked
-from .symbols.classes import Rec, leaf, words
+from .symbols.classes import Rec, leaf, pointers_in, size_of, words
 from .symbols.index import Index
 from .symbols.symbols import Bindings, Function, Scope, Value
 from .types.c_types import VOID, Arr, CType, Named, Prim, Ptr, Vec
@@ -42,13 +42,17 @@ from .values.memory import Finish, Place, Rows, Store, start
 from .values.objects import initialized, new_object
 from .values.reading import Frame, Reading
 from .values.shared_pool_views import pieces, settle
-from .values.values import Located, Mapped, Members, Pointer, Scalar, Wide, constant
+from .values.values import Located, Mapped, Members, Nothing, Pointer, Scalar, Wide, constant
 
 MOST_NUMBERS = 64
 """Numbers of an array inside a struct that a kernel takes by value."""
 _CAST = re.compile(r"(?:reinterpret_cast|static_cast)\s*<(?P<type>[^*()]+?)\*[^()]*>\s*\(\s*(?:\w+(?:\.|->))*(?P<name>\w+)|"
                    r"\((?P<kind>[\w:<>, ]+?)\s*\*+\s*\)\s*\(?\s*(?:\w+(?:\.|->))*(?P<other>\w+)")
 """A cast of a pointer by its name."""
+
+
+_OF_THE_HOST = (Named("cudaStream_t"), Named("cudaEvent_t"))
+"""Members of records that only the host uses."""
 
 
 class Parameters:
@@ -96,7 +100,7 @@ class Parameters:
                 for m in t.instance.members():
                     own = r.m.own(f"{name}.{m.name}")
                     self.plain[own] = m.name
-                    members.fields[m.name] = self.add(own, m.type, restrict)
+                    members.fields[m.name] = Nothing() if m.type in _OF_THE_HOST else self.add(own, m.type, restrict)
                 return members
             case Arr():
                 return self._array(name, t, restrict)
@@ -207,9 +211,10 @@ class Parameters:
 
     def _used_as(self, name: str, plain: str | None = None) -> CType:
         """What a `void*` points to: the type that the kernel first casts it to, bytes where it names none. `plain`: one of the pointers under that name,
-        which whoever the kernel hands them to may cast."""
+        which whoever the kernel hands them to may cast: bytes where not all are cast alike."""
         if self.of is None or self.of.body is None:
             return Prim(U8)
+        found: list[CType] = []
         for m in _CAST.finditer(text(self.of.body) if plain is None else self.of.unit.text.decode(errors="replace")):
             if (plain or name) in (m["name"], m["other"]):
                 try:
@@ -217,8 +222,8 @@ class Parameters:
                 except (NotUnderstood, ValueError):
                     continue
                 if leaf(made) is not None:
-                    return made
-        return Prim(U8)
+                    found.append(made)
+        return Prim(U8) if not found or (plain is not None and len({leaf(t) for t in found}) > 1) else found[0]
 
     def _tensor(self, name: str, t: Ptr, restrict: bool) -> Value:
         r = self.r
@@ -230,7 +235,10 @@ class Parameters:
             return Pointer(start(self._pointers(name, [(0, 8, t.to)], restrict)), t)
         found = leaf(t.to)
         row: tuple[DType, int] | None = found
-        if found is None and isinstance(t.to, Rec):
+        held = pointers_in(t.to) if found is None else []
+        if len({kind for _, kind, _ in held}) == 1 and sum(count for _, _, count in held) * 8 == size_of(t.to):
+            return Pointer(start(self._pointers(name, [(0, 8, held[0][1])], restrict)), t)
+        if found is None and isinstance(t.to, Rec) and all(count == 1 for _, _, count in held):
             row = words(t.to)
         if row is None and isinstance(t.to, Rec):
             raise NotUnderstood(f"the parameter '{name}', which points to records of several dtypes")
@@ -243,6 +251,8 @@ class Parameters:
         r.stores.append(store)
         self.params.append(n.Param(name, "in", buffer, attrs=n.attrs(restrict=True) if restrict else ()))
         self.extents.append(n.Param(extent.name, "size", I64, attrs=n.attrs(implicit=True)))
+        if held:
+            self._pointers(name, [(offset, size_of(t.to), kind) for offset, kind, _ in held], restrict, store)
         return Pointer(Place(store, (), build.const(0, I64), t.volatile), t)
 
 

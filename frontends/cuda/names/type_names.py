@@ -393,7 +393,10 @@ class Types:
             raise NotUnderstood("a declaration without a type", node)
         if d is not None and d.type == "init_declarator":
             d = d.child_by_field_name("declarator")
-        return self.shaped(self.base_type(kind, scope), d, scope, *_qualifiers(node))
+        t, reference = self.shaped(self.base_type(kind, scope), d, scope, *_qualifiers(node))
+        if isinstance(t, Arr) and not reference and node.type in ("parameter_declaration", "optional_parameter_declaration"):
+            t = Ptr(t.of)  # as C++ takes it ([dcl.fct])
+        return t, reference
 
     def constant_text(self, node: Node, scope: Scope) -> int | None:
         """The number in `alignas(16)`, None when there is none."""

@@ -13,7 +13,7 @@ from ..types.c_types import Arr, CType, Named, Prim, Ptr
 from ..types.errors import NotUnderstood
 from ..types.number_conversions import divided, index64
 from .memory import Place
-from .pointers import Apart, ChoosingPointer, MovingPointer
+from .pointers import Apart, ChoosingPointer, MovingPointer, held_at
 from .reading import Reading
 from .values import Chosen, Located, Pointer, Record, Scalar, Wide
 
@@ -50,6 +50,10 @@ def load(r: Reading, at: Place, t: CType) -> Value:
             return Scalar(n.Load(at.region(t.dtype, None), cache=at.policy))
         case Ptr() if at.store.rows:
             return _row(at, t)
+        case Ptr() if (held := held_at(at, t)) is not None:
+            return held.variable.current()
+        case Arr(of=Ptr()) if at.store.rows:
+            return Located(at, t)  # no kernel sets them
         case Ptr() | Named():
             raise NotUnderstood(f"a {t} kept in memory")
     if isinstance(t, Rec) and leaf(t) is None:

@@ -66,6 +66,8 @@ class Store:
     """The name of the view that shows it in every CTA of the cluster."""
     reach: int | None = 0
     """Bytes of a row that accesses are known to stay in; None when one is not known to."""
+    pointers: object = None
+    """The array of pointers (`PointerVariable`) whose offsets it holds."""
     rows: tuple[Rows, ...] = ()
     """What the pointers in it point to; one of nothing but pointers (`tensor` is None) is no memory of the program's."""
 

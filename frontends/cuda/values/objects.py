@@ -20,7 +20,7 @@ from .conversions import convert
 from .emitter import lanes, reads_memory
 from .loads import load, rvalue
 from .memory import Place, declare, start
-from .pointers import Apart, ChoosingPointer, MovingPointer, PointerArray, PointerVariable
+from .pointers import Apart, ChoosingPointer, MovingPointer, PointerArray, PointerVariable, held_at
 from .reading import Reading
 from .values import Chosen, Located, Members, Null, Pointer, Record, Remote, Scalar, TypeName, Wide, Word, constant
 
@@ -132,6 +132,11 @@ def assign(r: Reading, to: Value, v: Value) -> None:
             r.m.emit(n.Store(to.place.region(own or kind.dtype, None), value, cache=to.place.policy))
         case MovingPointer():
             _set_pointer(r, to.variable, rvalue(r, v))
+        case PointerArray() if isinstance(v, Located) and isinstance(v.type, Arr):
+            for k in range(v.type.n):
+                _set_pointer(r, to.element(build.const(k)).variable, load(r, v.place.moved(8 * k), to.variable.type))
+        case Located(type=Ptr() as kind) if type(to) is Located and (held := held_at(to.place, kind)) is not None:
+            _set_pointer(r, held.variable, rvalue(r, v))
         case ChoosingPointer():
             given = rvalue(r, v)
             if not isinstance(given, Chosen) or given.cond != to.cond:
