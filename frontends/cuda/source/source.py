@@ -359,6 +359,7 @@ _NAMED_IN = {
     "cub.cuh": re.compile(rb"\bcub::|\bcuda::(?:max|min)imum\b"),
     "fp8.cuh": re.compile(rb"\b__nv_cvt_(?:float|halfraw|bfloat16raw)2?_to_fp8(?:x2)?\b|\b__nv_cvt_fp8(?:x2)?_to_halfraw2?\b"),
     "std.cuh": re.compile(rb"\bstd::(?:(?:unary|binary)_function|(?:make_)?pair|optional|array|nullopt)\b|\bfast_mod_div\b"),
+    "constants.cuh": re.compile(rb"\bstd::(?:true_type|false_type|(?:integral|bool)_constant\s*<[^;{}>]*>)\s*[{(]"),
     "pipeline.cuh": re.compile(rb"\bcuda::(?:pipeline|make_pipeline|memcpy_async|aligned_size_t)\b|\b(?:cg|cooperative_groups)::memcpy_async\b"),
     "curand.cuh": re.compile(rb"\bcurandState(?:_t|XORWOW(?:_t)?|Philox4_32_10(?:_t)?)?\b"),
     "tilelang.cuh": re.compile(rb"\btl::\w|#include <tl_templates/"),

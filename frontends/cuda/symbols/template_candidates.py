@@ -44,9 +44,11 @@ def choices(p: TParam) -> list[str]:
         if re.search(r"float|acc|compute|dtypeo32|prob", name):
             return ["float", "half"]
         if "fp8" in name or "quant" in name:
-            return ["__nv_fp8_e4m3"]
+            return ["__nv_fp8_e4m3", "int8_t"]
         return ["half", "float", "nv_bfloat16", "int32_t"]
     kind = text(p.type) if p.type is not None else "int"
+    if p.function:
+        return ["fabsf"] if kind == "float" else ["fabs"]
     if kind == "bool":
         return ["false", "true"]
     if re.search(r"head_dim|dim|hidden", name):
