@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kir.ir import nodes as n
 
+from ..intrinsics import cuda_calls
 from ..source.source import Node
 from ..source.syntax import text
 from ..symbols.classes import Rec
@@ -170,6 +171,8 @@ class Types:
                     return rvalue(self.r, of_declarations(self.r, found, text(kind), kind))
                 if isinstance(found, list) and any(isinstance(d, ClassTemplate) and d.params for d in found) and not _has_arguments(kind):
                     return Overloads((), (), None, text(kind))
+                if found is None and kind.type == "type_identifier" and cuda_calls.known(text(kind)):
+                    return Builtin(text(kind))
         if a.type == "type_descriptor":
             kind = a.child_by_field_name("type")
             name = kind.child_by_field_name("name") if kind is not None and kind.type == "template_type" else None

@@ -38,7 +38,7 @@ class Project:
         while parts[:1] in (("..",), (".",)):
             parts = parts[1:]
         found = [p for p in self.headers.get(Path(name).name, ()) if p.parts[-len(parts):] == parts]
-        return min(found, key=lambda p: (-_common(p, by), len(p.parts), str(p)), default=None)
+        return min(found, key=lambda p: (-common(p, by), len(p.parts), str(p)), default=None)
 
 
 def includer_of(header: Path, project: Project) -> Path | None:
@@ -48,7 +48,7 @@ def includer_of(header: Path, project: Project) -> Path | None:
     for _ in range(DEEPEST):
         names = [re.compile(rb'#\s*include\s*["<](?:[^">]*/)?' + re.escape(x.name.encode()) + rb'[">]') for x in found]
         found = []
-        for path in sorted((p for paths in project.headers.values() for p in paths), key=lambda p: (-_common(p, header), str(p))):
+        for path in sorted((p for paths in project.headers.values() for p in paths), key=lambda p: (-common(p, header), str(p))):
             if path not in texts:
                 try:
                     texts[path] = path.read_bytes()
@@ -147,7 +147,8 @@ def _options(words: Sequence[str], names: Sequence[str]) -> list[str]:
     return out
 
 
-def _common(a: Path, b: Path) -> int:
+def common(a: Path, b: Path) -> int:
+    """How many folders two paths have in common."""
     return sum(1 for _ in _same(a.parts, b.parts))
 
 

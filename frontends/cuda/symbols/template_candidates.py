@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice, product
+from types import MappingProxyType
 
 from ..source.syntax import text
 from .symbols import Function, TParam
@@ -13,11 +14,11 @@ MAX_TRIED = 24
 """Combinations that are tried for one kernel."""
 
 
-def samples(fn: Function) -> Iterator[str]:
-    """Texts of template arguments for a kernel, likely ones first, then those that are another in one argument."""
+def samples(fn: Function, classes: Mapping[str, Sequence[str]] = MappingProxyType({})) -> Iterator[str]:
+    """Texts of template arguments for a kernel, likely ones first, then those that are another in one argument. `classes`: those that a parameter may be."""
     if not fn.params:
         return
-    listed = [choices(p) for p in fn.params if not p.pack]
+    listed = [list(classes.get(p.name, ())) or choices(p) for p in fn.params if not p.pack]
     first = [each[0] for each in listed]
     others = ([*first[:k], x, *first[k + 1:]] for nth in (1, 2, 3) for k, each in enumerate(listed) for x in each[nth:nth + 1])
     seen = set()

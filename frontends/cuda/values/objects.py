@@ -198,11 +198,13 @@ def _assign_members(r: Reading, to: Members, v: Value) -> None:
         held: dict[str, Value] = {}
         for name in places:
             each = v.fields[name]
-            each = load(r, each.place, each.type) if isinstance(each, Located) and isinstance(each.type, Arr) else each
+            if isinstance(each, Located) and isinstance(each.type, Arr) and not isinstance(each, PointerArray):
+                each = load(r, each.place, each.type)
             others = {x for other, place in places.items() if other != name for x in _stores(place)}
             held[name] = _kept(r, each, name) if _names_of(each) & others else each  # before any of them is written
         for name, place in places.items():
-            assign(r, place, held[name])
+            if not (isinstance(each := held[name], MovingPointer) and each.variable.base is None and each.variable.remote is None):  # one that was never set
+                assign(r, place, each)
         return
     raise NotUnderstood(f"a {to.type} from {type(v).__name__.lower()}")
 
