@@ -221,7 +221,8 @@ class CudaFrontend:
             found = offered(fn, opened.index, opened.sources.units, opened.sources.project)
             for path in dict.fromkeys(path for each in found.values() for path, _ in each):
                 opened.bring(path)
-            return {name: [made for _, made in each] for name, each in found.items()}
+            kinds = {p.name: p for p in fn.params}
+            return {name: [made for _, made in each if means(fn, kinds[name], made)] for name, each in found.items()}
 
         return list(specializations(opened.sources, opened.main, source, opened.kernels(), is_read, means, offers))
 

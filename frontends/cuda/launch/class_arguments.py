@@ -68,7 +68,7 @@ def offered(fn: Function, index: Index, units: Sequence[Unit], project: Project)
     bodies = {m["name"]: _body(words, m.end()) for _, words in reversed(read) for m in _CLASS.finditer(words)}
     for name, (types, members) in needs.items():
         found = [(share, k, path, made) for k, (path, words) in enumerate(read) for share, made in _fitting(words, types, members, bodies)]
-        out[name] = [(path, made) for _, _, path, made in sorted(found, key=lambda x: (-x[0], x[1]))][:MOST_CLASSES]
+        out[name] = [(path, made) for _, _, path, made in sorted(found, key=lambda x: (-x[0], x[2] not in own, x[1]))][:MOST_CLASSES]
     return {k: v for k, v in out.items() if v}
 
 
@@ -84,7 +84,7 @@ def _files(own: Mapping[Path, str], rest: Sequence[Path], names: frozenset[str])
 
 
 def _fitting(words: str, types: frozenset[str], members: frozenset[str], bodies: Mapping[str, str]) -> Iterator[tuple[float, str]]:
-    """The classes of a file that have all of these types and most of these members, with the share of those; one that has bases a little more."""
+    """The classes of a file that have all of these types and most of these members, with the share of those."""
     for m in _CLASS.finditer(words):
         name, of = m["name"], [bodies[base] for base in _WORD.findall(m["bases"] or "") if base in bodies]
         body = "\n".join([_body(words, m.end()), *of])
@@ -92,7 +92,7 @@ def _fitting(words: str, types: frozenset[str], members: frozenset[str], bodies:
         plain = body.replace("_", "").lower()  # a macro of that name may be what declares it
         share = sum(x in has or x.replace("_", "").lower() in plain for x in members) / len(members) if members else 1.0
         if types <= has and share >= LEAST_SHARE:
-            yield share + 0.01 * bool(of), name + (f"<{', '.join(_arguments(m['params']))}>" if m["params"] else "")
+            yield share, name + (f"<{', '.join(_arguments(m['params']))}>" if m["params"] else "")
 
 
 def _body(words: str, start: int) -> str:

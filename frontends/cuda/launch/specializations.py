@@ -125,7 +125,7 @@ def _refit(fn: Function, metas: dict[str, Setting], guessed: Sequence[str], read
                 taken.update({p.name: words for p, words in zip(types, each, strict=True)})
                 break
         else:
-            taken.update({p.name: str(metas[p.name]) for p in types})
+            taken.update({p.name: next(iter(classes.get(p.name, ())), str(metas[p.name])) for p in types})
     metas.update({p.name: taken[p.name] for p in types if p.name in taken})
 
 
