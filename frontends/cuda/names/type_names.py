@@ -8,7 +8,7 @@ from ..intrinsics import cuda_calls
 from ..source.source import Node
 from ..source.syntax import text
 from ..symbols.classes import Rec
-from ..symbols.symbols import Alias, Bindings, ClassTemplate, EnumType, Function, Scope, Specialization, TParam, Value
+from ..symbols.symbols import Alias, Bindings, ClassTemplate, EnumType, Function, Scope, Specialization, TParam, Value, Variable
 from ..types.c_types import AUTO, Arr, CType, Named, Prim, Ptr, named_type
 from ..types.errors import NotUnderstood
 from ..values.conversions import convert
@@ -181,6 +181,9 @@ class Types:
                 listed = kind.child_by_field_name("arguments")
                 given = self.arguments(listed, scope) if listed is not None else ()
                 return Overloads(tuple(d for d in found if isinstance(d, Function)), given, None, text(name))
+            if isinstance(found, list) and found and all(isinstance(d, Variable) for d in found) and kind is not None and name is not None:
+                listed = kind.child_by_field_name("arguments")
+                return rvalue(self.r, of_declarations(self.r, found, text(name), kind, self.arguments(listed, scope) if listed is not None else ()))
             return TypeName(self.base_type(a, scope))
         return rvalue(self.r, self.r.value(a, scope))
 
