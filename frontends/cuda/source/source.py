@@ -346,7 +346,7 @@ def _elsewhere(source: Path, units: list[Path]) -> bool:
     return any(space not in declared or name not in plain for space, name in called) or not taken <= declared
 
 
-_TAKEN = re.compile(rb"(?:^|,)\s*(?:(?:const|struct|__grid_constant__|typename)\s+)*([A-Za-z_]\w*)\s*(?:const\b\s*)?[\s*&]\s*(?:const\b|__restrict__\b|\s)*"
+_TAKEN = re.compile(rb"(?:^|[,(])\s*(?:(?:const|struct|__grid_constant__|typename)\s+)*([A-Za-z_]\w*)\s*(?:const\b\s*)?[\s*&]\s*(?:const\b|__restrict__\b|\s)*"
                     rb"\w+\s*(?=,|$)")
 """A parameter of a plain type, by the name of that."""
 _PLAIN = re.compile(rb"(?<![\w:])[A-Za-z_]\w*")

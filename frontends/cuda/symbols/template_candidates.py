@@ -52,8 +52,10 @@ def choices(p: TParam) -> list[str]:
         return ["fabsf"] if kind == "float" else ["fabs"]
     if kind == "bool":
         return ["false", "true"]
-    if re.search(r"head_dim|dim|hidden", name):
+    if re.search(r"dim|hidden|dstate", name):
         return ["128", "64"]
+    if re.search(r"warps|rows_?per", name):
+        return ["4" if "warps" in name else "16", "1"]
     if re.search(r"vec|elts|ele|pack", name):
         return ["8", "4", "16"]
     if re.search(r"thread|block_?size|nthr", name):

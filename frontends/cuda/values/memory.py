@@ -275,7 +275,7 @@ class Place:
         if s.logical:
             return s.split(buffer, byte, dtype, count)
         at = divided(byte, dtype.bytes)
-        if at is None and s.tensor is not None:
+        if at is None and (s.tensor is not None or s.space == "shared"):
             at = counted_in(byte, dtype.bytes, s.ranges)
         if at is None:
             raise NotUnderstood(f"an access to '{s.name}' at an address that is no multiple of {dtype.bytes} bytes")
