@@ -19,7 +19,8 @@ from ..types.number_conversions import converted, index32
 from ..values.conversions import component, picked, pointing, scalar, type_text
 from ..values.loads import rvalue
 from ..values.objects import spilled
-from ..values.pointers import Apart, PointerArray
+from ..values.memory import start
+from ..values.pointers import Apart, MovingPointer, PointerArray
 from ..values.reading import Reading
 from ..values.values import Aimed, Builtin, Chosen, Dims, Group, Lambda, Located, Mapped, Members, Overloads, Pointer, Record, Remote, Scalar, TypeName, Wide
 from . import operators
@@ -59,6 +60,8 @@ def address(r: Reading, v: Value, node: Node) -> Value:
     match v:
         case Located() if type(v) is Located:
             return Pointer(v.place, Ptr(v.type))
+        case MovingPointer() if v.variable.array is not None and v.variable.index is not None:
+            return Pointer(start(v.variable.offset).moved_by(build.mul(v.variable.index, 8)), Ptr(v.type))
         case Members() if not isinstance(v, Aimed):
             return Aimed(v.type, v.fields)
         case Overloads() | Builtin() | Mapped():
