@@ -38,7 +38,8 @@ def raised(program: n.Program) -> n.Program:
     program = normalize(replace(program, kernels=tuple(in_turn(without_hints(k)) for k in program.kernels)))
     program = normalized_again(program, replace(program, kernels=tuple(counted(k, everywhere=False) for k in program.kernels)))
     for _ in range(ROUNDS):
-        before, program = program, normalized_again(program, narrowed_lets(signed(program)))
+        narrow = narrowed_lets(signed(program))
+        before, program = program, normalized_again(program, replace(narrow, kernels=tuple(_lets_without_units(k) for k in narrow.kernels)))
         if program == before:
             break
     program = normalized_again(program, replace(program, kernels=tuple(_kernel(program, k) for k in program.kernels)))
@@ -326,6 +327,12 @@ class _Raiser:
                 side_by_side = tile_region(at, axes) if any(isinstance(i, n.Expr) and isinstance(i.type, TileType) for i in s.at.index) else None
                 return s if side_by_side is None or side_by_side[1] != list(range(len(axes))) else self.store(replace(s, at=side_by_side[0]), known)
             found = tile_region(place, axes)
+            longer = [axis for axis in axes if axis[1] != 1]
+            match s.value:
+                case n.Call(fn="broadcast", args=(n.Expr() as one, *_)) if found is not None and shape_of(one.type) == tuple(d for _, d in longer):
+                    if found[1] == [a for a, axis in enumerate(axes) if axis in longer]:
+                        rest = None if mask is None else tile(mask, longer, keep_shape=False)
+                        return replace(s, at=found[0], value=one, mask=rest, clip=clip)
             value = s.value if s.value.type == shape or not axes or isinstance(s.value, n.Const) else build.broadcast(s.value, shape)
             if found is not None and sorted(found[1]) == list(range(len(axes))):
                 region, own = found
@@ -383,6 +390,24 @@ class _Raiser:
             if atom not in said:
                 left = atom if left is None else build.logical_and(left, atom)
         return n.Region(base, index), left, clip or bool(said)
+
+
+def _lets_without_units(k: n.Kernel) -> n.Kernel:
+    """The kernel with values that only gain axes of one element in front by being named gaining them where they are read."""
+    told: dict[str, tuple[n.Var, TileType]] = {}
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        match new:
+            case n.Var() if new.name in told and new.type == told[new.name][1]:
+                return build.broadcast(told[new.name][0], told[new.name][1])
+            case n.Let(names=(name,), value=n.Call(fn="broadcast", args=(n.Expr() as one, *_), type=TileType() as whole)) if (
+                    isinstance(one.type, TileType) and shape_of(whole) == (*[1] * (len(shape_of(whole)) - len(shape_of(one.type))), *shape_of(one.type))):
+                told[name] = n.Var(name, one.type), whole
+                return replace(new, value=one)
+            case _:
+                return new
+    made: n.Kernel = transform(k, leave)
+    return made
 
 
 def is_box(r: n.Region) -> bool:
