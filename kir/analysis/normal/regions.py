@@ -39,7 +39,7 @@ def raised(program: n.Program) -> n.Program:
     program = normalized_again(program, replace(program, kernels=tuple(counted(k, everywhere=False) for k in program.kernels)))
     for _ in range(ROUNDS):
         narrow = narrowed_lets(signed(program))
-        before, program = program, normalized_again(program, replace(narrow, kernels=tuple(_lets_without_units(k) for k in narrow.kernels)))
+        before, program = program, normalized_again(program, replace(narrow, kernels=tuple(_lets_of_rows(k) for k in narrow.kernels)))
         if program == before:
             break
     program = normalized_again(program, replace(program, kernels=tuple(_kernel(program, k) for k in program.kernels)))
@@ -392,8 +392,8 @@ class _Raiser:
         return n.Region(base, index), left, clip or bool(said)
 
 
-def _lets_without_units(k: n.Kernel) -> n.Kernel:
-    """The kernel with values that only gain axes of one element in front by being named gaining them where they are read."""
+def _lets_of_rows(k: n.Kernel) -> n.Kernel:
+    """The kernel with values that are repeated along axes in front by being named repeated where they are read."""
     told: dict[str, tuple[n.Var, TileType]] = {}
 
     def leave(old: n.Node, new: n.Node) -> n.Node:
@@ -401,7 +401,7 @@ def _lets_without_units(k: n.Kernel) -> n.Kernel:
             case n.Var() if new.name in told and new.type == told[new.name][1]:
                 return build.broadcast(told[new.name][0], told[new.name][1])
             case n.Let(names=(name,), value=n.Call(fn="broadcast", args=(n.Expr() as one, *_), type=TileType() as whole)) if (
-                    isinstance(one.type, TileType) and shape_of(whole) == (*[1] * (len(shape_of(whole)) - len(shape_of(one.type))), *shape_of(one.type))):
+                    isinstance(one.type, TileType) and shape_of(one.type) == shape_of(whole)[-len(shape_of(one.type)):]):
                 told[name] = n.Var(name, one.type), whole
                 return replace(new, value=one)
             case _:
