@@ -400,7 +400,8 @@ def _of_units(e: n.Expr, axes: Sequence[tuple[n.Var, int | n.Expr]], longer: lis
     return None
 
 
-def _without_units(s: n.Store, found: tuple[n.Region, list[int]], mask: n.Expr | None, clip: bool, axes: Sequence[tuple[n.Var, int | n.Expr]]) -> n.Store | None:
+def _without_units(s: n.Store, found: tuple[n.Region, list[int]], mask: n.Expr | None, clip: bool,
+                   axes: Sequence[tuple[n.Var, int | n.Expr]]) -> n.Store | None:
     """A store of a tile with axes of one element as that of a tile without them, at the place that was found; None where that takes picking elements."""
     longer = [axis for axis in axes if axis[1] != 1]
     if len(longer) == len(axes) or found[1] != [a for a, axis in enumerate(axes) if axis in longer]:
