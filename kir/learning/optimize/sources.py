@@ -238,6 +238,10 @@ def _stored(root: Path) -> tuple[tuple[str, Lineage, n.Program], ...]:
     return tuple(out)
 
 
+IDLE, NOTHING_WON = "nothing by itself", 1.02
+"""In the place of an operator, of a card no use of which is forecast to win by itself: no upper quartile is above this."""
+
+
 @dataclass(frozen=True)
 class CardSource:
     """Cards of skills, wherever they hold: those that the library admits."""
@@ -251,7 +255,9 @@ class CardSource:
 
     def streams(self, program: n.Program, setting: Setting) -> Iterator[tuple[str, str, Iterator[Plan]]]:
         """A stream for each card."""
-        yield from ((card.name, "", self._of(card, program, setting)) for card in self.cards)
+        for card in self.cards:
+            best = max((x.high for x in (*card.effect.forecast.values(), *card.effect.measured.values())), default=0.0)
+            yield card.name, IDLE if best <= NOTHING_WON else "", self._of(card, program, setting)
 
     def _of(self, card: Card, program: n.Program, setting: Setting) -> Iterator[Plan]:
         for number, found in enumerate(applications(card, program, setting.context)):
