@@ -256,7 +256,7 @@ class CardSource:
     def streams(self, program: n.Program, setting: Setting) -> Iterator[tuple[str, str, Iterator[Plan]]]:
         """A stream for each card."""
         for card in self.cards:
-            best = max((x.high for x in (*card.effect.forecast.values(), *card.effect.measured.values())), default=0.0)
+            best = max((x.high for x in (*card.effect.forecast.values(), *card.effect.measured.values())), default=math.inf)
             yield card.name, IDLE if best <= NOTHING_WON else "", self._of(card, program, setting)
 
     def _of(self, card: Card, program: n.Program, setting: Setting) -> Iterator[Plan]:
