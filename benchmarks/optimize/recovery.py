@@ -79,7 +79,8 @@ def _share(seed: int, pair: Pair) -> float:
 
 def recovery(out: Path, only: str, seconds: float, workers: int = 1, given: str = "", named: str = "", surface: str = "") -> int:
     """Every problem on every surface (or on one) by every arm, or by those whose names have one of the words that are `named`; rows are kept as they come,
-    those that this code has made are not made again, and those that nothing has made come first. Rows of a folder that is `given` take the place of those that are there."""
+    those that this code has made are not made again, and those that nothing has made come first. Rows of a folder that is `given` take the place of those
+    that are there."""
     file = out / "optimize-recovery.json"
     rows = [*({(r["problem"], r["surface"], r["arm"]): r for f in (file, *([Path(given) / file.name] if given else [])) if f.is_file()
                for r in json.loads(f.read_text(encoding="utf-8"))["rows"] if r["problem"] in PROBLEMS and r["arm"] in ARMS}).values()]

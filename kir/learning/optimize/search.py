@@ -320,7 +320,9 @@ class Search:
             for surface in surfaces:
                 for family, operator, plans in streams_of(source, start.program, replace(self.setting, surface=surface)):
                     key = start.name, family, surface
-                    waits = operator == IDLE and not self.judge.measures
+                    if operator == IDLE and not self.judge.measures:
+                        continue
+                    waits = False
                     if source.name in HOMES and not products and (first := next(plans, None)) is not None:
                         plans, home = itertools.chain([first], plans), first.home
                         waits = home is not None and self.multiplying.setdefault(id(home), (home, multiplies(home)))[1]

@@ -287,7 +287,7 @@ def test_cards_are_one_more_source(monkeypatch: pytest.MonkeyPatch) -> None:
     modelled = Search(PROBLEM.naive, SETTING, CpuJudge(SETTING, compiles=False), cards, budget=Budget.parse("candidates=2,seconds=500"),
                       given_surface="cuda", from_starts=[Start("as it is", PROBLEM.naive)]).run()
     told = [row["plan"].split(" ")[1] for row in modelled.events if row["event"] in ("plan", "pruned")]
-    assert told[0] == "threads-for-a-row" and "wins-nothing" in told, "what is not forecast to win by itself comes last"
+    assert set(told) == {"threads-for-a-row"}, "what no use is forecast to win by is not built where forecasts are all there is"
     assert done.spent.forecasts >= 2, "forecasts are charged"
 
 
