@@ -543,9 +543,14 @@ def _depths(folds: Sequence[n.For]) -> tuple[int, ...]:
     tensors."""
     last = folds[-1]
     adds = (all(f is last or f.body == (folds[i + 1],) for i, f in enumerate(folds))
-            and any(isinstance(s, n.Store) and any(isinstance(x, n.Binary) and x.op == "mul" for x in walk(s.value)) for s in last.body))
+            and any(isinstance(s, n.Store) and any(isinstance(x, n.Binary) and x.op == "mul" and _reads(x.a) == _reads(x.b) == 1 for x in walk(s.value))
+                    for s in last.body))
     most = int_value(last.hi) or 32
     return (*(x for x in (32, 16) if x <= most), 0) if adds else (0,)
+
+
+def _reads(e: n.Expr) -> int:
+    return sum(isinstance(x, n.Load) and x.at.buffer.space == "global" for x in walk(e))
 
 
 def _wide(loop: n.For) -> bool:
