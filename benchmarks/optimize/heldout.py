@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
-from benchmarks.optimize.ahead import Proposed, artifacts_taken, kept, proposals, rivals_compiling, told
+from benchmarks.optimize.ahead import Proposed, artifacts_taken, kept, proposals, rivals_compiling, searching, told
 from benchmarks.optimize.instances import INSTANCES, Instance
 from benchmarks.optimize.running import opened, share, spending
 from kir.base.dataclass import dataclass
@@ -112,8 +112,10 @@ def heldout(out: Path, seconds: float, only: str = "", workers: int = 0, ahead: 
         found: dict[int, list[Proposed]] = {i: known for i in wanted if (known := kept(ahead, i)) is not None}
 
         def begin(i: int) -> None:
-            known = tuple(found[i]) if i in found else None
-            task = engine.begin(some_candidates, Some(i, gpu.target.device.name, known, rows.rows.get(INSTANCES[i].name), until))
+            known, row = tuple(found[i]) if i in found else None, rows.rows.get(INSTANCES[i].name)
+            if known is not None and not (row or {}).get("spent"):  # what was done ahead counts
+                row = {**(row or _empty(INSTANCES[i])), "spent": {"search": searching(ahead, i)}, "took": searching(ahead, i)}
+            task = engine.begin(some_candidates, Some(i, gpu.target.device.name, known, row, until))
             begun[task.said] = i, task
 
         def ended(i: int, task: Any) -> None:
@@ -199,7 +201,11 @@ def some_candidates(task: Some) -> dict[str, Any]:
         row["remark"] = f"{refused.diagnostics[0].id}: {refused.diagnostics[0].message}"
     except Exception as fault:  # one instance that breaks the harness harms no other
         row["remark"] = f"{type(fault).__name__}: {fault}"[:300]
-    return {"row": {**row, "spent": spent, "took": round(row.get("took", 0.0) + time.monotonic() - begun, 1)}, "proposed": [asdict(p) for p in proposed]}
+    new = {t["candidate"] for t in row["tried"]} - {t["candidate"] for t in (task.row or _empty(one))["tried"]}
+    compiling = sum(p.compiling for p in proposed if p.key in new)
+    spent["candidates"] = round(spent.get("candidates", 0.0) + compiling, 1)
+    took = round(row.get("took", 0.0) + compiling + time.monotonic() - begun, 1)
+    return {"row": {**row, "spent": spent, "took": took}, "proposed": [asdict(p) for p in proposed]}
 
 
 def joined(given: Path, out: Path) -> int:
