@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice, product
 from typing import Any
@@ -40,8 +41,8 @@ ROOTS, NEXT_TO_ZERO = frozenset({"rcp", "rsqrt", "sqrt", "log", "log2"}), 1e-6
 """Calls that have no answer at zero, and up to which number one is a floor for what is divided by."""
 MULTIPLES = (1, 8, 16, 64, 128)
 """Of what sizes may have to be multiples."""
-MOST_SIZES, LARGE = 4096, 256
-"""Sizes that are tried for a condition; and a number from which on sizes below are usual."""
+MOST_SIZES, LARGE, MANY = 4096, 256, 32
+"""Sizes that are tried for a condition; a number from which on sizes below are usual; and one from which on grids may be capped."""
 SMALLER, MOST_SMALLER = (2, 5), 3
 """What stands in the place of large numbers, and cases that a program is run on with that."""
 MOST_CASES, MOST_SIZED, MOST_STEPS = 12, 24, 200_000
@@ -411,8 +412,9 @@ def _right_there(program: n.Program, way: Way, cases: Sequence[Case]) -> bool:
 
 def _right_smaller(program: n.Program, cond: n.Expr, shapes: Sequence[Mapping[str, int]], cases: Sequence[Case]) -> bool:
     """Whether a program with small numbers in the place of the large ones of a condition, wherever it has them, is right on cases at which the condition
-    holds then."""
-    large = {int(x.value) for x in walk(cond) if isinstance(x, n.Const) and x.dtype.is_integer and not x.dtype.is_bool and abs(x.value) >= LARGE}
+    holds then. What sizes are divided by stays: those are extents of tiles."""
+    divisors = {x.b.value for x in walk(cond) if isinstance(x, n.Binary) and x.op in build.DIVISIONS and isinstance(x.b, n.Const)}
+    large = {int(x.value) for x in walk(cond) if isinstance(x, n.Const) and x.dtype.is_integer and not x.dtype.is_bool and abs(x.value) >= MANY} - divisors
     if not large:
         return False
 
@@ -421,8 +423,9 @@ def _right_smaller(program: n.Program, cond: n.Expr, shapes: Sequence[Mapping[st
                          if isinstance(old, n.Const) and old.dtype.is_integer and not old.dtype.is_bool and old.value in large else new)
     for by in SMALLER:
         there = [c for c, held in zip(cases, holding(program, shapes, [less(cond, by)]), strict=True) if held][:MOST_SMALLER]
-        if there and right_on(less(program, by), there, clean=True):
-            return True
+        with suppress(KirError):  # elsewhere the number is an extent of tiles, which no other can be
+            if there and right_on(less(program, by), there, clean=True):
+                return True
     return False
 
 

@@ -141,7 +141,7 @@ def data(found: Found) -> dict[str, Any]:
     out: dict[str, Any] = {
         "problem": f"what {found.baseline.program.name} computes" if isinstance(setting.problem, ProgramProblem) else setting.problem.name,
         "sizes": dict(setting.shape.sizes), "target": setting.target.name, "ended": found.ended,
-        "built": found.built, "forecasts": found.spent.to_json(),
+        "built": found.built, "forecasts": found.spent.to_json(), "took": {"seconds": round(found.took[0], 1), "judging": round(found.took[1], 1)},
         "baseline": {"seconds": base, "kind": "measured" if found.measures and found.baseline.measured is not None else "modelled"},
         "limit": {"seconds": near.seconds, "share": min(1.0, near.seconds / shown), "bound_by": near.bound_by, "products": near.products},
         "speedup": found.speedup, "best": None, "tried": [_row(c) for c in found.tried], "pruned": dict(found.pruned)}
@@ -203,7 +203,10 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
         if best is None or c["candidate"] != best["candidate"]:
             yield f"  tried {c['plan']} from {_start(report, c)}: {_time(c['seconds']) if c['accepted'] else c['refusal']}"
     built = "" if str(report["ended"]).endswith("plans were built") else f", {report['built']} plans built"
-    yield f"{len(report['tried'])} candidate{'s' * (len(report['tried']) != 1)} gated{built}; {report['ended']}"
+    own = ""
+    if (took := report.get("took")) and took["judging"]:
+        own = f"; {1 - took['judging'] / took['seconds']:.0%} of {took['seconds']:.0f} s went into the search itself, the rest into compiling and gating"
+    yield f"{len(report['tried'])} candidate{'s' * (len(report['tried']) != 1)} gated{built}; {report['ended']}{own}"
 
 
 def _start(report: Mapping[str, Any], row: Mapping[str, Any]) -> str:
