@@ -1,8 +1,9 @@
 """Deciding a condition for all values under the facts: normal form and domains, then exhaustive evaluation, then z3.
 
 z3 is imported on use. Products and quotients of two unknowns become fresh symbols, operations that may wrap do too, and the search is
-cut off by a fixed number of steps (`RLIMIT`), never by time, so that an answer is the same on every machine. What z3 finds as a
-counterexample is evaluated before it is believed.
+cut off by a fixed number of steps (`RLIMIT`), never by time; and each question has a context of its own, since z3 goes by the order in which it met
+terms. So an answer, its witness too, is the same on every machine and whatever was asked before. What z3 finds as a counterexample is evaluated before it
+is believed.
 """
 from __future__ import annotations
 
@@ -186,7 +187,7 @@ def _by_z3(claim: n.Expr, known: Facts, names: Mapping[str, n.Var]) -> Answer:
     assumptions = [t for h in _conditions(known) if (t := made.boolean(h)) is not None]
 
     def model(extra: Any) -> tuple[str, tuple[tuple[str, int], ...]]:
-        solver = z3.SolverFor("QF_LIA")
+        solver = z3.SolverFor("QF_LIA", ctx=made.context)
         solver.set("rlimit", RLIMIT)
         solver.add(*assumptions, extra)
         solver.add(*made.bounds())
@@ -238,7 +239,7 @@ class _Translation:
     """Integer expressions as z3 terms over mathematical integers."""
 
     def __init__(self, z3: Any, known: Facts) -> None:
-        self.z3, self.known = z3, known
+        self.z3, self.known, self.context = z3, known, z3.Context()
         self.symbols: dict[n.Expr, Any] = {}
 
     def bounds(self) -> Iterator[Any]:
@@ -255,7 +256,7 @@ class _Translation:
     def symbol(self, e: n.Expr) -> Any:
         if e not in self.symbols:
             name = e.name if isinstance(e, n.Var) else f"t{len(self.symbols)}"
-            self.symbols[e] = self.z3.Int(name)
+            self.symbols[e] = self.z3.Int(name, self.context)
         return self.symbols[e]
 
     def boolean(self, e: n.Expr) -> Any | None:
@@ -263,7 +264,7 @@ class _Translation:
         z3 = self.z3
         match e:
             case n.Const():
-                return z3.BoolVal(bool(e.value))
+                return z3.BoolVal(bool(e.value), self.context)
             case n.Unary() if e.op == "not":
                 inner = self.boolean(e.x)
                 return None if inner is None else z3.Not(inner)
@@ -283,14 +284,14 @@ class _Translation:
             return self.symbol(e)
         match e:
             case n.Const():
-                return z3.IntVal(int(e.value))
+                return z3.IntVal(int(e.value), self.context)
             case n.Unary() if e.op == "neg":
                 return -self.integer(e.x)
             case n.Binary() if e.op in ("add", "sub", "mul") and dtype_of(e.type).kind == "uint":
                 terms = exact_terms(e)
                 if any(len(m) > 1 or m == (e,) for m in terms):
                     return self.symbol(e)
-                return z3.Sum([z3.IntVal(0), *(c * (self.integer(m[0]) if m else 1) for m, c in terms.items())])
+                return z3.Sum([z3.IntVal(0, self.context), *(c * (self.integer(m[0]) if m else 1) for m, c in terms.items())])
             case n.Binary() if e.op in ("add", "sub", "mul"):
                 if e.op == "mul" and int_value(e.a) is None and int_value(e.b) is None:
                     return self.symbol(e)
