@@ -60,8 +60,10 @@ class Copies:
     def __init__(self, count: int) -> None:
         self.all = [Copy(_Correct()) for _ in range(min(count, MOST_COPIES) if may_be_copied() else 0)]
         self._free: SimpleQueue[tuple[Copy[_Asked, CorrectnessRecord], bool] | None] = SimpleQueue()
-        for each in self.all or (None,):
-            self._free.put(each and (each, False))
+        for each in self.all:
+            self._free.put((each, False))
+        if not self.all:
+            self._free.put(None)
 
     def correct(self, header: Header, expert: Program | None, program: Program, stopped: Callable[[], bool]) -> CorrectnessRecord | None:
         """What the next free one says of a program; None where one of them is gone, or there is none. All that are judged are of one walk."""

@@ -52,8 +52,8 @@ def test_a_process_with_threads_is_not_copied() -> None:
 
 def _work(item: object, stopped: Callable[[], bool]) -> object:
     match item:
-        case int():
-            return item * 2, os.getpid()
+        case "who":
+            return os.getpid()
         case "wait":
             begun = time.monotonic()
             while not stopped() and time.monotonic() - begun < 20:
@@ -66,18 +66,18 @@ def _work(item: object, stopped: Callable[[], bool]) -> object:
 
 
 def test_a_copy_answers_is_stopped_and_may_be_gone() -> None:
-    copy = Copy(_work)
+    copy = Copy[object, object](_work)
     try:
-        twice, process = copy.ask(3, lambda: False)  # type: ignore[misc]
-        assert twice == 6 and process != os.getpid()
+        process = copy.ask("who", lambda: False)
+        assert process != os.getpid()
         assert copy.ask("wait", lambda: True) == "stopped"
-        assert copy.ask(4, lambda: True) == (8, process), "what stopped the one before says nothing of this one"
+        assert copy.ask("who", lambda: True) == process, "what stopped the one before says nothing of this one"
     finally:
         copy.close()
     for item in ("die", 1.5):
-        copy = Copy(_work)
+        copy = Copy[object, object](_work)
         with pytest.raises(EOFError):
             copy.ask(item, lambda: False)
         with pytest.raises(EOFError):
-            copy.ask(3, lambda: False)
+            copy.ask("who", lambda: False)
         copy.close()
