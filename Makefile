@@ -70,6 +70,7 @@ $(VENV)/.made:
 $(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/.made
 	$(PIP) --editable '.[dev]'
 	@$(BIN)/python -m compileall -q -j 0 kir passes frontends backends # so that no command compiles them, whatever the environment says
+	@$(BIN)/python -m kir.ir.grammar
 	@touch $@
 
 $(VENV)/.zoo: pyproject.toml | $(VENV)/.core

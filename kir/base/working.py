@@ -55,6 +55,11 @@ def ending(at: float | None) -> Iterator[None]:
         _END.reset(token)
 
 
+def end() -> float | None:
+    """The time from which on what is being done here is of no use any more."""
+    return _END.get()
+
+
 def left(seconds: float) -> float:
     """So many seconds, or those until what is being done here is of no use any more."""
     at = _END.get()

@@ -284,12 +284,12 @@ class _Walker:
         self.owners, self.saved = np.zeros(len(index)), np.zeros(len(index))
         self.block(k.body, lanes)
         alone, most = self.owners.reshape(len(corners), -1).max(0), min(MOST_HELD, largest_value(k))
+        most = max(most, int_value(k.threads) or 1 if any(isinstance(x, n.For) and x.kind in TEAMS for x in walk(k)) else 1)  # threads run side by side
         quick = (self.owners - self.saved).reshape(len(corners), -1).max(0)
         turns = total if any(may_block(x) for x in walk(k)) else np.ones(len(total))  # CTAs that may wait take turns
         np.add.at(self.out.stepped, host.shape, alone * total)
         np.add.at(self.out.seconds, host.shape, quick * turns + alone / STATEMENT_SECONDS * total * most * ELEMENT_SECONDS)
-        wide = max(most, int_value(k.threads) or 1 if any(isinstance(x, n.For) and x.kind in TEAMS for x in walk(k)) else 1)
-        np.add.at(self.out.most, host.shape, quick * turns + alone / STATEMENT_SECONDS * total * wide * FAR_ELEMENT_SECONDS)
+        np.add.at(self.out.most, host.shape, quick * turns + alone / STATEMENT_SECONDS * total * most * FAR_ELEMENT_SECONDS)
 
     def note(self, kind: Kind, anchor: str, bit: int, shapes: Array) -> None:
         """Sizes at which a goal is reached."""

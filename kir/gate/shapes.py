@@ -79,12 +79,11 @@ class Space:
     beside: tuple[n.Program, ...] = ()
     """Programs that are run wherever one is tested."""
 
-    def endless(self, program: n.Program, shapes: Sequence[Sizes]) -> Array:
-        """At which sizes runs of a program, and of those beside it, do not end in reasonable time."""
-        seconds = np.zeros(len(shapes))
-        for p in (program, *self.beside):
-            seconds = seconds + predicted(p, [self.own(at) for at in shapes]).most
-        return seconds > LONGEST
+    def endless(self, shapes: Sequence[Sizes], most: Array) -> Array:
+        """At which sizes runs of a program that take at least so many seconds (`Prediction.most`), and of those beside it, do not end in reasonable time."""
+        for p in self.beside:
+            most = most + predicted(p, [self.own(at) for at in shapes]).most
+        return most > LONGEST
 
 
 @dataclass(frozen=True)
@@ -291,7 +290,7 @@ def _far(program: n.Program, space: Space, chosen: Sequence[Sizes], values: Mapp
             wanted |= {(PAST, name, -k): where for k in (1, 2, 4, 8) if (where := several & (column % (2 * k) == k)).any() and not where[near].any()}
         wanted |= {("narrow", name, c): where for c in _narrow(program) if (where := column > c).any()}
         wanted |= {(PAST, name, c): where for c in _limits(program) if not (where := column > c + c // 8)[near].any() and where.any()}
-    out = _few(wanted, found.seconds, near, MOST_FAR, FAR_SECONDS, lambda i: bool(space.endless(program, [pool[i]])[0]))
+    out = _few(wanted, found.seconds, near, MOST_FAR, FAR_SECONDS, lambda i: bool(space.endless([pool[i]], found.most[i:i + 1])[0]))
     return tuple(pool[i] for i in out)
 
 
@@ -331,7 +330,7 @@ def _edges(program: n.Program, space: Space, chosen: Sequence[Sizes], values: Ma
         rests = {(PAST, name, c, r): ((column - r) % c == 0) & (column >= c + r) for c, r in product(tiles, RESTS)}
         rests |= {(BEYOND, name, c, 0): column > c for c in wholes}
         wanted |= {what: where for what, where in rests.items() if where.any() and not where[near].any()}
-    return tuple(pool[i] for i in _few(wanted, found.seconds, near, MOST_EDGES, EDGE_SECONDS, lambda i: bool(space.endless(program, [pool[i]])[0])))
+    return tuple(pool[i] for i in _few(wanted, found.seconds, near, MOST_EDGES, EDGE_SECONDS, lambda i: bool(space.endless([pool[i]], found.most[i:i + 1])[0])))
 
 
 def _few(wanted: dict[tuple[object, ...], Array], seconds: Array, near: Array, most: int, most_seconds: float, endless: Callable[[int], bool]) -> list[int]:

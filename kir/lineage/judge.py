@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path, PurePath
+from queue import SimpleQueue
 from typing import Any
 
 from kir.base.dataclass import dataclass
-from kir.base.working import ending
+from kir.base.fork_map import Copy, may_be_copied
+from kir.base.working import end, ending
 from kir.gate import Verdict, gate_cpu, realized
 from kir.gate.artifacts import ArtifactCache
 from kir.gate.correctness import Runner
+from kir.gate.cpu import correctness
 from kir.gate.gpu import Gpu, Options, gate_gpu
 from kir.gate.gpu.relative import program_problem
 from kir.gate.realized import summary
+from kir.gate.verdict import CorrectnessRecord
 from kir.hardware import machine
 from kir.hardware.target import Target, target
 from kir.ir.nodes import Program
@@ -30,6 +34,8 @@ from kir.surface import Artifact
 
 SAMPLE_SECONDS = 0.6
 """Seconds for the samples of one state of a lineage."""
+MOST_COPIES = 3
+"""Processes beside this one that interpret: each holds what it has drawn, compiled and worked out for itself."""
 PACKAGES = "site-packages"
 MOST_SHOWN = 6
 """Differences between two compiled programs that a record names."""
@@ -47,6 +53,57 @@ def kept_folder() -> Path:
     return Path(platformdirs.user_cache_dir("kir")) / "gate"
 
 
+class Copies:
+    """Copies of this process that judge correctness beside it, one program each at a time: Python runs on one core of a process. To be made while the
+    process has no other threads."""
+
+    def __init__(self, count: int) -> None:
+        self.all = [Copy(_Correct()) for _ in range(min(count, MOST_COPIES) if may_be_copied() else 0)]
+        self._free: SimpleQueue[tuple[Copy[_Asked, CorrectnessRecord], bool] | None] = SimpleQueue()
+        for each in self.all:
+            self._free.put((each, False))
+        if not self.all:
+            self._free.put(None)
+
+    def correct(self, header: Header, expert: Program | None, program: Program, stopped: Callable[[], bool]) -> CorrectnessRecord | None:
+        """What the next free one says of a program; None where one of them is gone, or there is none. All that are judged are of one walk."""
+        free = self._free.get()
+        if free is None:
+            self._free.put(None)
+            return None
+        try:
+            found = free[0].ask((None if free[1] else (header, expert), program, end()), stopped)
+        except EOFError:
+            self._free.put(None)
+            return None
+        self._free.put((free[0], True))
+        return found
+
+    def close(self) -> None:
+        """End them."""
+        for each in self.all:
+            each.close()
+
+
+_Asked = tuple[tuple[Header, Program | None] | None, Program, float | None]
+"""The walk that a program is of, where that was not told yet; the program; and when its outcome is of no use any more."""
+
+
+class _Correct:
+    """What a copy does."""
+
+    judge: CpuJudge
+
+    def __call__(self, asked: _Asked, stopped: Callable[[], bool]) -> CorrectnessRecord:
+        walk, program, at = asked
+        if walk is not None:
+            self.judge = CpuJudge.of(*walk)
+        with ending(at):
+            found = self.judge.correct(program, stopped)
+        machine.give_back()
+        return found
+
+
 @dataclass(frozen=True)
 class CpuJudge:
     """The gate without a GPU. Without a problem, the kernel that the walk starts from is the reference. A state that the surface refuses to
@@ -60,12 +117,15 @@ class CpuJudge:
     """The kernel that the walk starts from: each state is tried at sizes at which it, too, does all that it can do."""
     kept: Path | None = field(default=None, kw_only=True)
     """Where compiled code and outcomes of cases are kept by their content, for the next walk."""
+    header: Header | None = field(default=None, kw_only=True)
+    copies: Copies | None = field(default=None, kw_only=True)
+    """Processes that judge correctness as the header asks for it."""
 
     @classmethod
     def of(cls, header: Header, expert: Program | None = None) -> CpuJudge:
         """The judge that a lineage's header asks for."""
         problem = load_problem(header.problem) if header.problem else None
-        return cls(header.surface, tuple(map(target, header.targets)), problem, None if problem else expert, expert, kept=kept_folder())
+        return cls(header.surface, tuple(map(target, header.targets)), problem, None if problem else expert, expert, kept=kept_folder(), header=header)
 
     @cached_property
     def artifacts(self) -> ArtifactCache | None:
@@ -85,11 +145,19 @@ class CpuJudge:
     def _compiled(self, program: Program, cache: ArtifactCache | None = None) -> tuple[Verdict, str]:
         """The CPU gate's verdict, and why the surface's own compiler refused where another one made what was judged."""
         verdict = gate_cpu(program, self.problem, self.surface, self.targets, against=self.against, cache=cache or self.artifacts,
-                           runner=self.runner, instead=INSTEAD.get(self.surface, ""),
-                           also=(self.expert,) if self.expert is not None else ())
+                           runner=self.runner, instead=INSTEAD.get(self.surface, ""), also=self._also, correct=self.correct)
         machine.give_back()  # what the interpreter held, and the compilers beside it
         why = verdict.compile.passed_over
         return verdict, f"{why[0].id}: {why[0].message}" if why else ""
+
+    @property
+    def _also(self) -> tuple[Program, ...]:
+        return (self.expert,) if self.expert is not None else ()
+
+    def correct(self, program: Program, stopped: Callable[[], bool]) -> CorrectnessRecord:
+        """Whether a program is right, judged in another process where there is one."""
+        found = self.copies.correct(self.header, self.expert, program, stopped) if self.copies is not None and self.header is not None else None
+        return found or correctness(program, self.problem, self.against, self._also, {}, self.runner, stopped)
 
     def _judgement(self, program: Program, verdict: Verdict, refused: str, measured: Mapping[str, tuple[float, float, float]] | None = None) -> Judgement:
         stage: Stage = "gate" if verdict.stage == "profile" else verdict.stage
@@ -194,10 +262,15 @@ class GpuJudge(CpuJudge):
 
 
 @contextmanager
-def judge_on(on: str, header: Header, expert: Program) -> Iterator[CpuJudge]:
-    """The judge of a gate, with what it holds open. Raises :class:`KirError` KIR-G004 where ``gpu`` finds no device."""
+def judge_on(on: str, header: Header, expert: Program, copies: Copies | None = None) -> Iterator[CpuJudge]:
+    """The judge of a gate, with what it holds open; without a device, `copies` judge what it is asked and end with it. Raises :class:`KirError` KIR-G004 where
+    ``gpu`` finds no device."""
     if on != "gpu":
-        yield CpuJudge.of(header, expert)
+        try:
+            yield replace(CpuJudge.of(header, expert), copies=copies)
+        finally:
+            if copies is not None:
+                copies.close()
         return
     with Gpu.open() as gpu:
         yield GpuJudge.on(gpu, header, expert)

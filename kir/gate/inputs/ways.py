@@ -50,8 +50,8 @@ def with_ways(program: n.Program, space: Space, plan: Plan) -> Plan:
         if added and i not in _untaken(noted, ways, space, added):
             continue
         for at in sizes_for(program, ways[i].cond, ways[i].path, space, plan):
-            quick = float(predicted(program, [space.own(at)]).seconds[0]) <= WAY_SECONDS
-            if quick and i not in _untaken(noted, ways, space, (at,)) and not space.endless(program, [at])[0]:
+            found = predicted(program, [space.own(at)])
+            if found.seconds[0] <= WAY_SECONDS and i not in _untaken(noted, ways, space, (at,)) and not space.endless([at], found.most)[0]:
                 added.append(at)
                 break
     return replace(plan, edges=(*plan.edges, *added)) if added else plan

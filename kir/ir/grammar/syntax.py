@@ -11,7 +11,7 @@ from lark.indenter import DedentError, Indenter
 
 from kir.base.diagnostic import KirError, Origin, did_you_mean, error
 from kir.ir.grammar.lines import tree_of_lines
-from kir.ir.grammar.tables import parser
+from kir.ir.grammar.tables import keep_beside, parser
 
 
 class _Misaligned(LarkError):
@@ -57,6 +57,11 @@ def _lark() -> Lark:
 def _unplaced() -> Lark:
     """The parser of lines: to say where each term stands takes it two fifths of its time, and nobody asks."""
     return parser("kir", _Blocks, starts=("start", "stmt"))
+
+
+def keep_for_all() -> None:
+    """Keep the tables of IR text where everybody who uses this installation finds them. Raises OSError where nothing can be written there."""
+    keep_beside("kir", _Blocks, ("start", "stmt"))
 
 
 def quick_tree(text: str) -> Tree[Token] | None:

@@ -5,10 +5,10 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
 
-from kir.analysis import Facts
+from kir.analysis import Facts, solver
 from kir.analysis.domain import between
 from kir.analysis.solver import decide, multiple
-from kir.ir.build import add, ceildiv, compare, const, floordiv, mod, mul, sub, var
+from kir.ir.build import add, ceildiv, compare, const, floordiv, minimum, mod, mul, sub, var
 from kir.ir.parser import parse_program
 from kir.rewrite.precondition import decided
 
@@ -97,3 +97,18 @@ def test_threads_ask_one_after_the_other() -> None:
     finally:
         sys.setswitchinterval(before)
     assert {"sometimes"} <= {kind for kinds in alone for kind in kinds}
+
+
+def test_a_witness_does_not_depend_on_what_was_asked_before() -> None:
+    a, b, c, d, e, f = (var(name) for name in "ABCDEF")
+    known = Facts()
+    for each in (a, b, c, d, e, f):
+        known = known.ranging(each, const(0), const(1 << 20))
+    claims = (compare("le", minimum(floordiv(floordiv(b, 3), 2), floordiv(minimum(d, e), 2)), floordiv(minimum(e, f), 2)),
+              compare("eq", add(mod(mod(c, 3), 2), mod(mod(e, 2), 3)), minimum(sub(f, c), mod(c, 2))))
+    others = (compare("lt", mod(mod(sub(f, d), 4), 8), minimum(add(a, e), add(d, f))), compare("eq", mod(sub(e, d), 8), floordiv(add(a, d), 3)))
+    first = [solver._decided(claim, known) for claim in claims]
+    assert [each.how for each in first] == ["z3", "z3"]
+    for claim in (*others, *reversed(claims)):
+        solver._decided(claim, known)
+    assert [solver._decided(claim, known) for claim in claims] == first

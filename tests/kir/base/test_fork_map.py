@@ -1,14 +1,18 @@
-"""Work that two processes share: the same results in the same order, whatever becomes of the copy."""
+"""Work that two processes share: the same results in the same order, whatever becomes of the copy. And one that works for whoever asks."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
 
 import pytest
 
 from kir.base import fork_map
+from kir.base.fork_map import Copy
 
 SHARED = """
 import os
@@ -44,3 +48,36 @@ def test_a_process_with_threads_is_not_copied() -> None:
     finally:
         stop.set()
         thread.join()
+
+
+def _work(item: object, stopped: Callable[[], bool]) -> object:
+    match item:
+        case "who":
+            return os.getpid()
+        case "wait":
+            begun = time.monotonic()
+            while not stopped() and time.monotonic() - begun < 20:
+                time.sleep(0.001)
+            return "stopped" if stopped() else "late"
+        case "die":
+            os._exit(1)
+        case _:
+            raise ValueError(item)
+
+
+def test_a_copy_answers_is_stopped_and_may_be_gone() -> None:
+    copy = Copy[object, object](_work)
+    try:
+        process = copy.ask("who", lambda: False)
+        assert process != os.getpid()
+        assert copy.ask("wait", lambda: True) == "stopped"
+        assert copy.ask("who", lambda: True) == process, "what stopped the one before says nothing of this one"
+    finally:
+        copy.close()
+    for item in ("die", 1.5):
+        copy = Copy[object, object](_work)
+        with pytest.raises(EOFError):
+            copy.ask(item, lambda: False)
+        with pytest.raises(EOFError):
+            copy.ask("who", lambda: False)
+        copy.close()

@@ -331,3 +331,17 @@ def test_a_table_of_many_offsets_has_one_long_part_in_every_other_drawing() -> N
     drawn = [table.drawn((51,), {}, I32, generator("offsets", str(turn)), turn) for turn in range(8)]
     longest = [int(np.diff(of).max()) for of in drawn if of is not None]
     assert len(longest) == 8 and min(longest[::2]) > 32 and all(0 < x <= 99 for x in longest), longest
+
+
+@pytest.mark.parametrize("threads", [32, 1024])
+def test_the_threads_of_a_cta_are_counted_in_what_a_run_takes(threads: int) -> None:
+    text = f"""kir 1
+program p
+  size M: i32
+  out Y: f32[M, {threads}]
+kernel main grid (row: M) threads {threads}
+  for t in 0..{threads} parallel thread
+    Y[row, t] = 1.0
+"""
+    few, many = predicted(parse_program(text), [{"M": 1 << 10}, {"M": 1 << 20}]).seconds
+    assert many - few > (1 << 20) * threads * 0.5e-9

@@ -12,8 +12,10 @@ from kir.gate.correctness import Mode, Outcome, in_turn
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
-from kir.lineage import kept
+from kir.lineage import judge, kept
+from kir.lineage.judge import Copies, CpuJudge, judge_on
 from kir.lineage.kept import KeptOutcomes
+from kir.lineage.records.record import Header
 from kir.problem import load_problem
 
 Plan = list[tuple[Case, Mode]]
@@ -75,3 +77,28 @@ def test_a_spoiled_file_is_as_good_as_none(program: Program, tmp_path: Path, tex
     (file,) = tmp_path.rglob("*.json")
     file.write_text(text)
     assert list(KeptOutcomes(tmp_path).runner(program, cases)) == first
+
+
+SCALED = """kir 1
+program scaled
+  size N: i32
+  in X: f32[N]
+  out Y: f32[N]
+kernel main grid (i: N) threads 1
+  Y[i] = X[i] * 2.0
+"""
+
+
+def test_copies_of_the_process_judge_as_it_does_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(judge, "may_be_copied", lambda: True)
+    monkeypatch.setattr(judge, "kept_folder", lambda: tmp_path)
+    right, wrong = (parse_program(SCALED.replace("2.0", by), "p.kir") for by in ("2.0", "3.0"))
+    header = Header(expert="scaled", source="", surface="kir", problem="", gate="cpu", targets=(), budget={}, tools={})
+    alone, copies = CpuJudge.of(header, right), Copies(1)
+    with judge_on("cpu", header, right, copies) as beside:
+        monkeypatch.setattr(judge, "correctness", None)  # nothing is judged here
+        said = [beside.correct(each, lambda: False) for each in (right, wrong)]
+        monkeypatch.undo()
+        assert said == [replace(alone, kept=tmp_path / "own").correct(each, lambda: False) for each in (right, wrong)] and [s.ok for s in said] == [True, False]
+        copies.close()
+        assert beside.correct(right, lambda: False).ok, "without one it is done here"

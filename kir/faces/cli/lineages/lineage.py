@@ -54,7 +54,6 @@ def command(
     """Walk an expert kernel back to naive, one gated step at a time, and rebuild it from the stored steps."""
     import time
 
-    _warmed(file, surface)
     from kir.base.diagnostic import Diagnostic
     from kir.faces.api.pipelines import names_pipeline
     from kir.faces.cli._program import quoted_bind
@@ -65,7 +64,7 @@ def command(
     from kir.hardware.machine import processors
     from kir.lineage.along import AlongEngine
     from kir.lineage.engine import PassEngine
-    from kir.lineage.judge import judge_on
+    from kir.lineage.judge import Copies, judge_on
     from kir.lineage.records.folder import Folder
     from kir.lineage.records.record import Header
     from kir.lineage.run import tools, usual_targets, walk_back
@@ -73,6 +72,9 @@ def command(
     from kir.problem import load_problem
     from kir.surface.reading import Expert, load_expert
 
+    side_by_side = workers or (2 if on == "gpu" else min(8, max(2, processors())))
+    copies = Copies(side_by_side - 1) if on == "cpu" else None
+    _warmed(file, surface)
     begun = time.monotonic()
     if on == "gpu":
         from kir.gate.gpu.machine import require_device
@@ -102,8 +104,7 @@ def command(
         tools=tools(),
     )
     engine, folder = PassEngine.of(header) if along is None else AlongEngine.along(header, along.trace), Folder(output)
-    with judge_on(on, header, expert.program) as judge, bar(f"walking {header.expert} back") as advance:
-        side_by_side = workers or (2 if on == "gpu" else min(8, max(2, processors())))
+    with judge_on(on, header, expert.program, copies) as judge, bar(f"walking {header.expert} back") as advance:
         lineage = walk_back(expert.program, header, engine, judge, folder, budget, workers=side_by_side, fresh=fresh, look=look, progress=advance,
                             begun=begun, so_far=lambda known: write_so_far(known, folder))
     replayed = write_report(lineage, folder, engine)
