@@ -236,7 +236,7 @@ def _fair(problem: Problem, at: Shape, distribution: str, seed: int) -> bool:
     key = tuple(sorted(at.sizes.items())), distribution, seed
     if key not in known:
         naive = naive_of(problem)
-        known[key] = bool(naive) and problem.widest_drawn(problem.inputs(at, seed)) and right(naive[0], ProblemCase(
+        known[key] = bool(naive and problem.widest_drawn(problem.inputs(at, seed))) and right(naive[0], ProblemCase(
             problem, at, distribution, seed, problem.inputs(at, seed, distribution), tensor_names(naive[0], problem, {})))
     return known[key]
 
