@@ -44,7 +44,7 @@ from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32
-from kir.ir.visit import walk
+from kir.ir.visit import names_read, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.match import edited, is_counted, node_as
 from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
@@ -56,7 +56,7 @@ from ..numerics._online_loops import declared_in, sum_of
 def _any_order(program: n.Program, site: Site, context: Context) -> Verdict:
     loop = node_as(program, site.path, n.For)
     own = declared_in(loop.body)
-    kept = buffers_written(loop.body) - own
+    kept = {b for b in buffers_written(loop.body) - own if not _apart(loop, b)}
     for s in loop.body:
         if isinstance(s, n.Alloc) or (isinstance(s, n.Let) and is_pure(s.value)) or (isinstance(s, n.Store | n.Mma | n.For) and buffers_written((s,)) <= own):
             added: list[n.Expr] = [x for x in walk(s) if isinstance(x, n.Expr)]
@@ -72,6 +72,13 @@ def _any_order(program: n.Program, site: Site, context: Context) -> Verdict:
             return refuted(f"an iteration reads '{min(clash)}', which the ones before it have changed", f"iteration 1 reads '{min(clash)}'",
                            needs="iterations that do not see one another's results")
     return proved("each iteration adds to sums and raises maxima by what does not depend on the others")
+
+
+def _apart(loop: n.For, buffer: str) -> bool:
+    """Whether each iteration names one place of a buffer, and another one than the others."""
+    at = {x for s in loop.body for x in walk(s) if isinstance(x, n.Region) and x.buffer.name == buffer}
+    return len(at) == 1 and any(isinstance(i, n.Expr) and i.type == loop.var.type and loop.var.name not in names_read(build.sub(i, loop.var))
+                                for i in next(iter(at)).index)
 
 
 def _folded(s: n.Stmt) -> list[n.Expr] | None:
