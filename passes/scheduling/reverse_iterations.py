@@ -36,10 +36,11 @@ kernel main grid (row: M) threads 1
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import ClassVar
 
+from kir.analysis import Aliases
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
@@ -56,7 +57,11 @@ from ..numerics._online_loops import declared_in, sum_of
 def _any_order(program: n.Program, site: Site, context: Context) -> Verdict:
     loop = node_as(program, site.path, n.For)
     own = declared_in(loop.body)
-    kept = {b for b in buffers_written(loop.body) - own if not _apart(loop, b)}
+    aliases, written = Aliases(program), buffers_written(loop.body) - own
+
+    def changed(of: Iterable[n.Expr]) -> set[str]:
+        """What some expressions read of what other iterations write, under whatever name."""
+        return {b for x in of for b in buffers_read(x) for k in written if (b != k or not _apart(loop, b)) and aliases.may_be_one(b, k)}
     for s in loop.body:
         if isinstance(s, n.Alloc) or (isinstance(s, n.Let) and is_pure(s.value)) or (isinstance(s, n.Store | n.Mma | n.For) and buffers_written((s,)) <= own):
             added: list[n.Expr] = [x for x in walk(s) if isinstance(x, n.Expr)]
@@ -64,11 +69,10 @@ def _any_order(program: n.Program, site: Site, context: Context) -> Verdict:
             added = found
         else:
             more = "an iteration does more than add to sums and raise maxima"
-            if kept & {b for x in walk(s) if isinstance(x, n.Expr) for b in buffers_read(x)}:
+            if changed(x for x in walk(s) if isinstance(x, n.Expr)):
                 return refuted(more, s.label or type(s).__name__.lower(), needs="sums and maxima alone")
             return unknown(more, "sums and maxima alone")
-        clash = kept & {b for x in added for b in buffers_read(x)}
-        if clash:
+        if clash := changed(added):
             return refuted(f"an iteration reads '{min(clash)}', which the ones before it have changed", f"iteration 1 reads '{min(clash)}'",
                            needs="iterations that do not see one another's results")
     return proved("each iteration adds to sums and raises maxima by what does not depend on the others")
