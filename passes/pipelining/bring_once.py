@@ -45,6 +45,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
+from kir.analysis import Aliases
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
@@ -79,7 +80,7 @@ def _unchanged(program: n.Program, site: Site, context: Context) -> Verdict:
     kernel, roles, at, i = matched_as(_roles(program, site.path), tuple)
     s = roles.roles[at].body[i]
     read = {x for c in _copies(s) for x in buffers_read(c.src) | {c.src.at.buffer.name}}
-    clash = read & buffers_written(kernel.body)
+    clash = Aliases(program).meeting(read, buffers_written(kernel.body))
     if clash:
         return refuted(f"'{min(clash)}' is written by the kernel, and the producer may read it before that or after", min(clash),
                        needs="a copy of what the kernel does not change")

@@ -39,6 +39,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar
 
+from kir.analysis import Aliases
 from kir.analysis.facts import Facts
 from kir.base.dataclass import dataclass
 from kir.ir import build
@@ -93,7 +94,8 @@ def _parts(path: Path, node: n.Roles | n.Kernel) -> list[tuple[Path, n.Block, in
 def _changes(program: n.Program, path: Path, cond: n.Expr) -> str:
     """Memory that a condition depends on and that is no tensor which is only read, or nothing."""
     kernel = kernel_of(program, path)
-    fixed = {p.name for p in program.params} - buffers_written(kernel.body)
+    given = {p.name for p in program.params}
+    fixed = given - Aliases(program).meeting(given, buffers_written(kernel.body))
     lets = {name: s.value for s in kernel.body if isinstance(s, n.Let) for name in s.names}
     parts, seen = [cond], set[str]()
     while parts:

@@ -48,6 +48,7 @@ def _unwritten(program: n.Program, site: Site, context: Context) -> Verdict:
     loop, aliases = node_as(program, site.path, n.For), Aliases(program)
     at = params_as(site, RegisterLookahead).at
     reads = {a.buffer for a in accesses(loop.body[at])}
+    ahead = [substitute(a.at, {loop.var.name: build.add(loop.var, loop.step)}) for a in accesses(loop.body[at]) if a.at is not None]
     given = {p.name for p in program.params if p.role == "in"}
     for s in (*loop.body[:at], *loop.body[at + 1:]):
         for a in accesses(s):
@@ -56,6 +57,8 @@ def _unwritten(program: n.Program, site: Site, context: Context) -> Verdict:
                     return unknown("the loop synchronizes, and a load may not pass that", needs="an iteration that waits for nobody, or loads of inputs")
                 continue
             if a.writes and any(aliases.may_be_one(a.buffer, b) for b in reads):
+                if a.at not in ahead:
+                    return unknown(f"the loop writes '{a.buffer}', of which the next iteration loads", needs="loads of memory that the loop does not write")
                 return refuted(f"the loop writes '{a.buffer}', which the next iteration loads",
                                "the value is loaded before this iteration has stored it", needs="loads of memory that the loop does not write")
     return proved("the loop writes nothing that it loads")

@@ -45,7 +45,8 @@ def _has_dtype(program: n.Program, site: Site, context: Context) -> Verdict:
     at, op, _, _ = found
     known = WIDTHS.get(ATOMICS[op], ("i32", "u32", "i64", "u64"))
     if at.buffer.dtype.name not in known:
-        return refuted(f"no instruction does {ATOMICS[op]} on {at.buffer.dtype}", needs=f"one of {', '.join(known)}")
+        return refuted(f"no instruction does {ATOMICS[op]} on {at.buffer.dtype}", needs=f"one of {', '.join(known)}",
+                       rule=f"PTX ISA, atom: the dtypes of .{op}")
     return proved(f"atom.{op} takes {at.buffer.dtype}")
 
 

@@ -59,6 +59,8 @@ CAPPED = {
     "a loop": (ROWS + EACH).replace("0..N", "0..min(N, 6000000)"),
     "rounds of CTAs": ROWS.replace("(i: M)", "(b: min(M, 64))") + "  for i in b..min(M, 5000000) step 64\n"
                       + EACH.replace("  for", "    for").replace("    Y", "      Y"),
+    "powers of two": (ROWS + EACH).replace("0..N", "0..N - select((N > 64) & ((N & (N - 1)) == 0), 1, 0)"),
+    "one CTA of one grid": (ROWS + EACH).replace("0..N", "0..N - select((i == 5) & (M - i == 9) & (N == 31), 1, 0)"),
     "one size": (ROWS + EACH).replace("0..N", "0..N - select(N == 5999999, 1, 0)")}
 
 

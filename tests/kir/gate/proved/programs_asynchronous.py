@@ -307,7 +307,6 @@ WRONG = {
     "conditional groups: none closed without a copy": ("groups that begin under a condition", "      async_commit()\n    Y",
                                                           "        async_commit()\n    Y", "race"),
     "conditional groups: four ahead": ("groups that begin under a condition", "(k + 3) % 4", "(k + 4) % 4", "race"),
-    "conditional groups: a copy too few at first": ("groups that begin under a condition", "if p < K", "if p + 1 < K", "undefined"),
     "turns: nobody begins": ("turns", "    if wg == 0\n      named_barrier_arrive(1, 256)\n", "", "barrier"),
     "turns: too many are counted": ("turns", "sync(wg + 1, 256)\n      sum", "sync(wg + 1, 384)\n      sum", "barrier"),
     "turns: nobody ends": ("turns", "    if wg != 1\n      named_barrier_arrive(wg + 2, 256)\n", "", "barrier"),
