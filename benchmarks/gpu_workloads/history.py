@@ -156,8 +156,8 @@ def page(every: list[dict[str, Any]], limits: list[dict[str, Any]], notes: Seque
     for limit in limits:
         out += ["", f"## {limit['of']}", "", f"**What binds.** {limit['binds']}", "", f"**What was tried.** {limit['tried']}"]
         for name, of in (cell.split() for cell in limit["cells"]):
-            if rows := found.get((name, of)):
-                out += ["", *_slowest(name, of, rows, every)]
+            if (name, of) in found:
+                out += ["", *_slowest(name, of, found[name, of], every)]
     return "\n".join([*out, *(line for note in notes for line in ("", note.strip())), ""])
 
 
