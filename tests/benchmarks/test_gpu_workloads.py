@@ -263,6 +263,10 @@ def test_rows_and_candidates_are_asked_for_by_their_names(monkeypatch: pytest.Mo
     asking.ask([], [asking.OF_ROW])
     own = {row: {p for p in bmm.POINTS if asking.worth("bmm", p, row.name)} for row in bmm.ROWS}
     assert all(points and len(points) <= 8 for points in own.values()) and len(set().union(*own.values())) > 8
+    asking.ask([], [asking.NAMED, "halves"])
+    assert {p.split()[0] for p in bmm.POINTS if asking.worth("bmm", p, bmm.ROWS[0].name)} == {"bmm_triton_halves"}
+    asking.ask([], [asking.OF_ROW, asking.OF_WAYS])
+    assert all(own[row] < {p for p in bmm.POINTS if asking.worth("bmm", p, row.name)} for row in bmm.ROWS)
 
 
 def test_a_gemm_that_was_the_fastest_by_beginning_early_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
