@@ -18,8 +18,8 @@ from ..types.errors import NotUnderstood
 from ..types.number_conversions import converted, index32
 from ..values.conversions import component, picked, pointing, scalar, type_text
 from ..values.loads import rvalue
-from ..values.objects import spilled
 from ..values.memory import start
+from ..values.objects import spilled
 from ..values.pointers import Apart, MovingPointer, PointerArray
 from ..values.reading import Reading
 from ..values.values import Aimed, Builtin, Chosen, Dims, Group, Lambda, Located, Mapped, Members, Overloads, Pointer, Record, Remote, Scalar, TypeName, Wide

@@ -57,7 +57,8 @@ ORDER = np.argsort(-ONE[:64], kind="stable")
 FORMS = {
     "a sort of CUB's, of keys with numbers": (
         "using Sort = cub::BlockRadixSort<int, 64, 1, int>;\n",
-        "  __shared__ Sort::TempStorage s;\n  int key[1] = {int(x[t])}, from[1] = {t};\n  Sort(s).SortDescending(key, from);\n  y[t] = 1000 * key[0] + from[0];\n",
+        "  __shared__ Sort::TempStorage s;\n  int key[1] = {int(x[t])}, from[1] = {t};\n  Sort(s).SortDescending(key, from);\n"
+        "  y[t] = 1000 * key[0] + from[0];\n",
         1000 * ONE[ORDER] + ORDER),
     "a sort of some of the bits, two to a thread": (
         "using Sort = cub::BlockRadixSort<unsigned, 32, 2>;\n",
