@@ -79,6 +79,9 @@ FORMS = {
         "  y[t] = x[t] + word<small<float>>();\n", ONE[:64] + 2),
     "the bits of an eight-bit float": (
         "", "  __nv_fp8_e4m3 v = __nv_fp8_e4m3(x[t] > 0 ? 1.f : -1.f);\n  unsigned char bits = v.__x;\n  y[t] = bits;\n", np.where(ONE[:64] > 0, 0x38, 0xB8)),
+    "what CUDA's words stand for": (
+        "__attribute__((device)) float one(float v) { return v + 1; }\n",
+        "  __attribute__((shared)) float s[64];\n  s[t] = one(x[t]);\n  __syncthreads();\n  y[t] = s[63 - t];\n", (ONE[:64] + 1)[::-1]),
     "a parameter that is an array": (
         "__device__ float of(const float row[64], int at) { return row[at]; }\n", "  y[t] = of(x + 64, t);\n", ONE[64:128])}
 
