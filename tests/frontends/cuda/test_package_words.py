@@ -21,7 +21,8 @@ RECORDS = "struct Arg { const float* rows[4]; float* out; cudaStream_t stream; i
 ROWS = {
     "an array of pointers": ("const float* const* p, float* y", "  y[t] = p[2][t] + *(p[1] + t) - (*p)[t];\n", "p_rows", "y", X[2] + X[1] - X[0]),
     "an array of them in a record, beside what only the host uses": (
-        "Arg a", "  float s = 0;\n  for (int k = 0; k < 4; ++k) s += a.rows[k][t];\n  a.n -= 1;\n  if (t <= a.n) a.out[t] = s;\n", "a_rows_rows", "a_out", X.sum(axis=0)),
+        "Arg a", "  float s = 0;\n  for (int k = 0; k < 4; ++k) s += a.rows[k][t];\n"
+        "  a.n -= 1;\n  if (t <= a.n) a.out[t] = s;\n", "a_rows_rows", "a_out", X.sum(axis=0)),
     "a record of nothing but pointers, copied, and handed on as what they are cast to": (
         "Table* p, float* y", "  auto own = *p;\n  y[t] = sum<float, 4>((const float**)&own.at[0], t);\n", "p_rows", "y", X.sum(axis=0)),
     "an array of the thread's own, filled in another order": (
