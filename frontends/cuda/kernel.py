@@ -409,6 +409,11 @@ def _bind(r: Reading, p: Parameters, fn: Function, scope: Scope) -> None:
         v = p.add(name, t, restrict)
         if name in changed and isinstance(v, (Scalar, Pointer)):
             v = initialized(r, name, v, t)
+        if isinstance(v, Members) and fn.body is not None:
+            set_ = rf"\b{re.escape(name)}\s*\.\s*(\w+)\s*(?:(?:[-+*/%&|^]|<<|>>)?=(?!=)|\+\+|--)"
+            for own in sorted(set(re.findall(set_, text(fn.body)))):
+                if isinstance(held := v.fields.get(own), Scalar):  # its own copy of the record, which it changes
+                    v.fields[own] = initialized(r, own, held, held.type)
         scope.values[name] = v
 
 

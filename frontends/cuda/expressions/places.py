@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import U32, dtype_of
+from kir.ir.types import U8, U32, dtype_of
 
 from ..names.lookup import of_declarations
 from ..source.source import Node
@@ -197,6 +197,8 @@ def member(r: Reading, base: Value, name: str, node: Node, args: tuple[Value, ..
             for m in rec.instance.members():
                 if m.name == name:
                     return Located(base.place.moved(layout.offsets[name]), m.type)
+        case Located(type=Prim(dtype=dtype)) | Scalar(dtype=dtype) if name == "__x" and dtype.is_float and dtype.bits == 8:
+            return Scalar(build.cast(scalar(r, base, node), U8, "bits"))
         case Located(type=Prim()) if name in ("x", "__x"):
             raise NotUnderstood(f"the bits of a number as its member '{name}'", node)
     if isinstance(base, (Members, Record, Located, Wide)) and isinstance(base.type, Rec):

@@ -123,6 +123,8 @@ def parse_text(mapped: Mapped, path: Path) -> Unit:
             elif word == "__maxnreg__":
                 bounds.append((m.start(), "maxnreg " + text[m.end() : end].strip()[1:-1]))
             made = re.sub(r"[^\n]", " ", text[m.start() : end])
+            if word == "__attribute__" and (stated := _STAND_INS.get(f"__{text[m.end() : end].strip(' ()')}__")):
+                made = stated + made[len(stated):]  # `__attribute__((shared))`
         pieces += [text[at : m.start()], made]
         at = end
     pieces.append(text[at:])
