@@ -26,6 +26,7 @@ pipeline: `keep-stored@main/t/stage`
 """
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import ClassVar
 
@@ -194,8 +195,8 @@ class KeepStored(Pass):
         if self.row:
             store = matched_as(node, n.Store)
             var = n.Var(fresh_at(program, site.path, f"{store.at.buffer.name}_own"), store.at.type)
-            rest = tuple(_of_row(s, matched(_read_back(store)), var) for s in block_at(program, site.path)[i + 1:])
-            return edited(program, site.path, (n.Let((var.name,), store.value), replace(store, value=var), *rest), 0, None,
+            later = tuple(_of_row(s, matched(_read_back(store)), var) for s in block_at(program, site.path)[i + 1:])
+            return edited(program, site.path, (n.Let((var.name,), store.value), replace(store, value=var), *later), 0, None,
                           hints={site.path: (sibling(site.path, 1),)})
         home = matched(_home(node))
         if self.named:
@@ -300,7 +301,9 @@ def _read_back(s: n.Store) -> n.Load | None:
     """A load of what a store of a tile leaves that gives its value also past the end of memory; None where that value is not known."""
     if not s.clip:
         return n.Load(s.at)
-    past = past_end(s.value, set()) if dtype_of(s.at.type).is_float else None
+    numbers = [x.value for x in walk(s.value) if isinstance(x, n.Const) and isinstance(x.value, float)]
+    exact = all(math.isinf(x) or abs(x) in (0.0, 0.5, 1.0, 2.0) for x in numbers)  # nothing is rounded on the way
+    past = past_end(s.value, set()) if exact and dtype_of(s.at.type).is_float else None
     return None if past is None else n.Load(s.at, None, build.const(past, dtype_of(s.at.type)), True)
 
 
