@@ -1,5 +1,5 @@
-"""What forecasts were wrong by on a device: measured times of stored pipelines, as the workloads' benchmarks keep them, over what the search forecasts of the
-same kernels at the same sizes. `python -m benchmarks.optimize offs` puts it into the policy that comes with KIR."""
+"""What forecasts were wrong by on a device: measured times of stored pipelines, all that the repository ever kept of the workloads' benchmarks, over what the
+search forecasts of the same kernels at the same sizes. `python -m benchmarks.optimize offs` puts it into the policy that comes with KIR."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
+from benchmarks.gpu_workloads.history import kept
 from benchmarks.optimize.instances import INSTANCES
 from kir.base.diagnostic import KirError
 from kir.hardware.target import target
@@ -21,11 +22,10 @@ from kir.learning.tune.rank import Prefixes, built, given_of
 from kir.learning.tune.space import Point, Space, find_space, space_names
 from kir.problem import Problem, load_problem
 
-RESULTS = Path(__file__).parents[1] / "results"
 WORKLOADS, DEVICE = ("fmha", "bmm", "gemm"), "h200"
-FEW, LEFT_OUT = 1.0, 0.25
-"""How many kernels' worth the mean of all of a kind of operator counts in that of a family; and what is added to that mean for a family that has no time
-of its own: the benchmarks measure what was not far from the fastest before."""
+FEW, LEFT_OUT, FASTEST = 1.0, 0.25, 2
+"""How many kernels' worth the mean of all of a kind of operator counts in that of a family; what is added to that mean for a family that has no time of its
+own: the benchmarks measure what was not far from the fastest before; and how many kernels of a family count at each shape, the fastest of them."""
 
 
 def offs(out: Path) -> int:
@@ -51,24 +51,33 @@ def _measured() -> Iterator[tuple[tuple[str, str, str], float]]:
     prefixes = dict[str, Prefixes]()
     for workload in WORKLOADS:
         rows = {row.name: row for row in importlib.import_module(f"benchmarks.gpu_workloads.{workload}").ROWS}
-        for line in (RESULTS / f"gpu-workloads-{workload}.jsonl").read_text(encoding="utf-8").splitlines():
-            told = json.loads(line)
-            row = rows.get(told["shape"])
-            times = {**{t["way"]: t["median"] for t in told["taken"] if t["ours"]}, **told["tried"]}
-            for way, seconds in sorted(times.items()):
-                name, *words = way.rpartition(": ")[2].removesuffix(" early").split(" ")
-                if row is None or name not in space_names() or not words or "(" in way or not seconds:
-                    continue
+        for (shape, name), times in sorted(_kept(workload).items()):
+            if name not in space_names() or (row := rows.get(shape)) is None:
+                continue
+            dtype, sizes = getattr(row, "dtype", "" if workload == "fmha" else "bf16"), dict(row.shape.sizes if workload == "gemm" else row.sizes)
+            if any(sizes == dict(one.sizes) for one in INSTANCES):
+                continue
+            space = find_space(name)
+            problem = load_problem(f"{space.home}:{dtype}" if dtype else space.home)
+            for words, seconds in sorted(times.items(), key=lambda each: each[1])[:FASTEST]:
                 try:
-                    space = find_space(name)
-                    dtype, sizes = getattr(row, "dtype", "" if workload == "fmha" else "bf16"), dict(row.shape.sizes if workload == "gemm" else row.sizes)
-                    if any(sizes == dict(one.sizes) for one in INSTANCES):
-                        continue
-                    problem = load_problem(f"{space.home}:{dtype}" if dtype else space.home)
-                    forecast = _forecast(space, problem, dict(w.split("=") for w in words), sizes, prefixes.setdefault(f"{name} {problem.name}", {}))
+                    forecast = _forecast(space, problem, dict(w.split("=") for w in words.split(" ")), sizes, prefixes.setdefault(problem.name + name, {}))
                     yield (problem.spec.operator, name, space.surface), math.log(seconds / forecast)
-                except (KirError, ValueError, KeyError) as refused:
-                    print(f"left out: {way} at {told['shape']}: {refused}", file=sys.stderr)
+                except (KirError, ValueError, StopIteration) as refused:
+                    print(f"left out: {name} {words} at {shape}: {refused}", file=sys.stderr)
+
+
+def _kept(workload: str) -> dict[tuple[str, str], dict[str, float]]:
+    """By shape and pipeline the seconds of each point that was measured on this kind of device, the last where there are several."""
+    found = dict[tuple[str, str], dict[str, float]]()
+    for row in (json.loads(line) for _, _, samples in kept(workload) for line in samples.splitlines()):
+        if DEVICE.upper() in row["device"]:
+            ways = {**{t["way"]: t["median"] for t in row["taken"] if t["ours"] and not t["fault"]}, **row.get("tried", {})}
+            for way, seconds in ways.items():
+                name, _, words = way.rpartition(": ")[2].removesuffix(" early").partition(" ")
+                if words and "(" not in words and seconds:
+                    found.setdefault((row["shape"], name), {})[words] = seconds
+    return found
 
 
 def _forecast(space: Space, problem: Problem, words: Mapping[str, str], sizes: Mapping[str, int], known: Prefixes) -> float:

@@ -203,10 +203,14 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
         if best is None or c["candidate"] != best["candidate"]:
             yield f"  tried {c['plan']} from {_start(report, c)}: {_time(c['seconds']) if c['accepted'] else c['refusal']}"
     built = "" if str(report["ended"]).endswith("plans were built") else f", {report['built']} plans built"
-    own = ""
-    if (took := report.get("took")) and took["judging"]:
-        own = f"; {1 - took['judging'] / took['seconds']:.0%} of {took['seconds']:.0f} s went into the search itself, the rest into compiling and gating"
-    yield f"{len(report['tried'])} candidate{'s' * (len(report['tried']) != 1)} gated{built}; {report['ended']}{own}"
+    yield f"{len(report['tried'])} candidate{'s' * (len(report['tried']) != 1)} gated{built}; {report['ended']}"
+
+
+def spent(report: Mapping[str, Any]) -> str:
+    """What the search itself took of the seconds, in words; "" of one that was replayed."""
+    took = report["took"]
+    part = f"{1 - took['judging'] / took['seconds']:.0%} of {took['seconds']:.0f} s" if took["judging"] else ""
+    return part and f"{part} went into the search itself, the rest into compiling and gating"
 
 
 def _start(report: Mapping[str, Any], row: Mapping[str, Any]) -> str:

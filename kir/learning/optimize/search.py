@@ -18,6 +18,7 @@ from kir.analysis import normalize
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.base.working import doing, ending, late
+from kir.ir.build import int_value
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
 from kir.learning.forecast import Analytic, Forecast, Forecaster, Pair
@@ -62,8 +63,8 @@ SAME, DEAR, SHORTENED = 1e-3, 0.02, " shortened"
 """Modelled times whose logarithms differ by less are the same, or no reason against a step that is not priced; a plan without steps that bring nothing."""
 MEANT = 0.9
 """The part of a plan's steps that is taken where it is what was meant."""
-WIDTH = 2
-"""Gated states that single passes are tried on."""
+WIDTH, CARDS = 2, 0.5
+"""Gated states that single passes are tried on; what is thought of cards on a kernel with threads, where a family for the operator has 1."""
 
 
 class _Over(Exception):
@@ -145,7 +146,7 @@ class Search:
         self.streams: dict[tuple[str, str, str], tuple[Start, Iterator[Plan]]] = {}
         self.failures: dict[tuple[str, str, str], int] = {}
         self.multiplying: dict[int, tuple[Program, bool]] = {}
-        self.foreign, self.kin, self.count, self.gating = set[tuple[str, str, str]](), set[str](), 0, 0.0
+        self.foreign, self.kin, self.cards, self.count, self.gating = set[tuple[str, str, str]](), set[str](), set[str](), 0, 0.0
 
     def _right_again(self) -> Candidate | None:
         """The best that is faster than the kernel as given and right on inputs that it has not seen: of many one may have been right by luck, and the one
@@ -282,7 +283,7 @@ class Search:
                 self._gate_first()
 
     def _gate_first(self) -> None:
-        list(map(self._gate, self._next()[:1]))
+        list(map(self._gate, [c for c in self._next()[:1] if c.seconds < self.baseline.seconds or not self.judge.measures]))
         self.since = self.recorder.clock
 
     def _search(self) -> None:
@@ -327,6 +328,7 @@ class Search:
                         plans, home = itertools.chain([first], plans), first.home
                         waits = home is not None and self.multiplying.setdefault(id(home), (home, multiplies(home)))[1]
                     self.foreign |= {key} if waits else set()
+                    self.cards |= {family} if source.name == "card" else set()
                     self.streams.setdefault(key, (start, plans))
                     if operator == self.setting.problem.spec.operator:
                         self.kin.add(family)
@@ -347,9 +349,11 @@ class Search:
                        parts=parts)
 
     def _prior(self, key: tuple[str, str, str]) -> float:
-        """What is thought of a family on a start before a plan of it is built: the policy's word, and more for what has this operator or form."""
+        """What is thought of a family on a start before a plan of it is built: the policy's word, and more for what has this operator or form, and for cards
+        on a kernel that somebody gave threads to: they are what such kernels lack."""
         (start, family, surface), operator = key, self.setting.problem.spec.operator
-        return self.policy.score(features_of(operator, start, "", family, surface, 1.0)) + self._near(family)
+        has_threads = family in self.cards and any(int_value(k.threads) != 1 for k in self.streams[key][0].program.kernels)
+        return self.policy.score(features_of(operator, start, "", family, surface, 1.0)) + self._near(family) + CARDS * has_threads
 
     def _near(self, family: str) -> bool:
         return family in self.kin or family.startswith(FORMED)
@@ -495,12 +499,12 @@ class Search:
         rest, left = [c for c in self.known.values() if c.measured is None], self.budget.candidates - len(self.gated)
         if not left:
             raise _Over(self.budget.all_gated)
-        best = self._best()
+        best, given = self._best(), self.baseline.measured
         if best is not None and best.measured is not None:
-            limit = HOPELESS * best.measured.seconds if self.judge.measures else GAIN * best.measured.seconds
+            limit = HOPELESS * min(best.measured.seconds, given.seconds if given else math.inf) if self.judge.measures else GAIN * best.measured.seconds
             rest = [c for c in rest if self._estimate(c) < limit or c.plan.source.endswith(SHORTENED) or (self.judge.measures and self.meant(c))]
-        elif not self.judge.measures:
-            rest = self._seeming()
+        else:
+            rest = self._seeming() if not self.judge.measures else [c for c in rest if c.seconds < HOPELESS * self.baseline.seconds or self.meant(c)]
         seen, measured = {c.plan.family for c in self.gated}, [*self._measured()] if self.judge.measures else []
         fresh = {c.plan.family for c in rest} - seen if self.judge.measures else set[str]()
         order = sorted(rest, key=lambda c: (self._estimate(c) * (UNSEEN ** (OWN if self.meant(c) else 1) if c.plan.family in fresh else 1.0)

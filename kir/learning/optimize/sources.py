@@ -254,10 +254,10 @@ class CardSource:
         return _in_turns(self.streams(program, setting))
 
     def streams(self, program: n.Program, setting: Setting) -> Iterator[tuple[str, str, Iterator[Plan]]]:
-        """A stream for each card."""
-        for card in self.cards:
-            best = max((x.high for x in (*card.effect.forecast.values(), *card.effect.measured.values())), default=math.inf)
-            yield card.name, IDLE if best <= NOTHING_WON else "", self._of(card, program, setting)
+        """A stream for each card, those that won most elsewhere first."""
+        best = {card.name: max((x.high for x in (*card.effect.forecast.values(), *card.effect.measured.values())), default=math.inf) for card in self.cards}
+        for card in sorted(self.cards, key=lambda card: -best[card.name]):
+            yield card.name, IDLE if best[card.name] <= NOTHING_WON else "", self._of(card, program, setting)
 
     def _of(self, card: Card, program: n.Program, setting: Setting) -> Iterator[Plan]:
         for number, found in enumerate(applications(card, program, setting.context)):

@@ -29,7 +29,7 @@ from kir.learning.optimize.events import Recorder
 from kir.learning.optimize.judge import CpuJudge, Judge, nvccs_own
 from kir.learning.optimize.plan import Plan, Setting
 from kir.learning.optimize.policy import NO_POLICY, Policy, load, save, trained
-from kir.learning.optimize.report import data, lines
+from kir.learning.optimize.report import data, lines, spent
 from kir.learning.optimize.search import Budget, Candidate, Found, Search
 from kir.learning.optimize.several import taken
 from kir.learning.optimize.sources import CardSource, LineageSource, PassSource, TileSource, contiguous_axis, stored_lineages
@@ -119,6 +119,7 @@ def test_a_finished_search_ends_as_it_ended_and_what_is_replayed_takes_nothing_o
     told = [*lines(report)]
     assert told[told.index("  walked back by ~tile") + 1] == "     1.000 ms  1 steps back", "where the steps begin"
     assert again.ended == first.ended and [*lines(data(again))] == [*lines(data(first))] and log.read_bytes() == text
+    assert spent(data(first)).startswith("0% of 120 s went into the search itself") and not spent(data(again))
     more = searched(Stopwatch(), log, "candidates=9,seconds=360")
     assert len(more.tried) > len(first.tried), "what it took to come there again is not counted"
 
