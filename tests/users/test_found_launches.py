@@ -183,7 +183,7 @@ def test_launches_that_differ_are_named(tmp_path: Path, capsys: pytest.CaptureFi
     code, _, err = called(capsys, "parse", str(file), "--normal")
     assert code == 0 and "tl_add.py:23 launches it with block = 512" in err
     code, out, _ = called(capsys, "bind", str(file), "--launch", "23")
-    assert code == 0 and "block = 512" in out
+    assert code == 0 and "block = 512" in out and " (--launch " in out, "the other one is named in the binding"
     code, _, err = called(capsys, "bind", str(file), "--launch", "7")
     assert code == 2 and "KIR-S062" in err
 

@@ -38,7 +38,7 @@ class Assumed:
 class Found:
     """A binding that the host code at `place` gives, what it left open ("?" in the binding), and what was assumed where nothing says it.
     `examples` are sizes as a call that was seen has them, `numbers` its other arguments, `tuned` the compile-time values that it leaves to a tuner,
-    `guessed` the tensors whose last axes alone the host code speaks of."""
+    `guessed` the tensors whose last axes alone the host code speaks of, `others` what other launches say otherwise."""
 
     binding: Binding
     place: str
@@ -47,6 +47,7 @@ class Found:
     numbers: Mapping[str, float] | None = None
     tuned: tuple[str, ...] = ()
     guessed: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
 
     @property
     def open(self) -> tuple[str, ...]:
