@@ -18,7 +18,7 @@ from kir.ir.visit import names_read, walk
 from kir.surface import Frontend
 from kir.surface.launches.aligned import with_whole_vectors
 from kir.surface.launches.alike import AS_SEEN, whole_parts
-from kir.surface.launches.assembled import UNKNOWN, Assumed, Found
+from kir.surface.launches.assembled import UNKNOWN, Assumed, Found, in_words
 from kir.surface.launches.axes import with_axes, with_counts
 from kir.surface.launches.extents import open_shapes, with_places, with_shapes, with_ties
 from kir.surface.launches.flat import flattened, with_rows
@@ -210,7 +210,7 @@ def notice(found: Found, others: list[Found], name: str, command: str) -> Diagno
              "the second",) if len(found.binding.configs) > 1 else ()
     return Diagnostic(
         "KIR-S060", f"{name} is read as {found.place} launches it{f' ({metas})' if metas else ''}",
-        notes=(*(f"{ASSUMED}{each.text}" for each in found.assumed), *tuned, *differing),
+        notes=(*(f"{ASSUMED}{each}" for each in in_words(found.assumed)), *tuned, *differing),
         attempt=command if found.assumed or differing else "", severity="warning" if found.assumed or differing else "note")
 
 

@@ -34,6 +34,17 @@ class Assumed:
     field: tuple[str, ...] = ()
 
 
+def in_words(assumed: Iterable[Assumed]) -> list[str]:
+    """What was assumed, for people: of several that are the same it is said once."""
+    out: dict[str, list[str]] = {}
+    for each in assumed:
+        name, _, value = each.text.partition(" is ")
+        alike = bool(value) and not {*name, *value} & {" ", ","}
+        out.setdefault(f"= {value}" if alike else each.text, []).append(name if alike else each.text)
+    return [told[0] if not key.startswith("= ") else f"{told[0]} is {key[2:]}" if len(told) == 1 else f"{', '.join(told[:-1])} and {told[-1]} are {key[2:]}"
+            for key, told in out.items()]
+
+
 @dataclass(frozen=True)
 class Found:
     """A binding that the host code at `place` gives, what it left open ("?" in the binding), and what was assumed where nothing says it.
