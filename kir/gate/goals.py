@@ -234,6 +234,13 @@ def _leaves(body: n.Block) -> bool:
     return any(isinstance(x, n.Jump) and x.kind != "continue" for s in body for x in walk(s))
 
 
+def _held(k: n.Kernel) -> tuple[int, bool]:
+    """Elements of the largest value of a CTA, whose threads are run side by side; and whether it may wait."""
+    inside = list(walk(k))
+    threads = int_value(k.threads) or 1 if any(isinstance(x, n.For) and x.kind in TEAMS for x in inside) else 1
+    return max(threads, min(MOST_HELD, largest_value(k))), any(map(may_block, inside))
+
+
 class _Walker:
     def __init__(self, m: Machine, names: Mapping[int, str], out: Prediction) -> None:
         self.m, self.names, self.out, self.count = m, names, out, len(out.seconds)
@@ -283,10 +290,9 @@ class _Walker:
                 total = total * count
         self.owners, self.saved = np.zeros(len(index)), np.zeros(len(index))
         self.block(k.body, lanes)
-        alone, most = self.owners.reshape(len(corners), -1).max(0), min(MOST_HELD, largest_value(k))
-        most = max(most, int_value(k.threads) or 1 if any(isinstance(x, n.For) and x.kind in TEAMS for x in walk(k)) else 1)  # threads run side by side
+        alone, (most, waits) = self.owners.reshape(len(corners), -1).max(0), once(k, "_held", lambda: _held(k))
         quick = (self.owners - self.saved).reshape(len(corners), -1).max(0)
-        turns = total if any(may_block(x) for x in walk(k)) else np.ones(len(total))  # CTAs that may wait take turns
+        turns = total if waits else np.ones(len(total))  # CTAs that may wait take turns
         np.add.at(self.out.stepped, host.shape, alone * total)
         np.add.at(self.out.seconds, host.shape, quick * turns + alone / STATEMENT_SECONDS * total * most * ELEMENT_SECONDS)
         np.add.at(self.out.most, host.shape, quick * turns + alone / STATEMENT_SECONDS * total * most * FAR_ELEMENT_SECONDS)

@@ -12,8 +12,9 @@ from pathlib import Path, PurePath
 from queue import SimpleQueue
 from typing import Any
 
+from kir.base.copies import Copy
 from kir.base.dataclass import dataclass
-from kir.base.fork_map import Copy, may_be_copied
+from kir.base.fork_map import may_be_copied
 from kir.base.working import end, ending
 from kir.gate import Verdict, gate_cpu, realized
 from kir.gate.artifacts import ArtifactCache

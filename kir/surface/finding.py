@@ -18,7 +18,7 @@ from kir.ir.visit import names_read, walk
 from kir.surface import Frontend
 from kir.surface.launches.aligned import with_whole_vectors
 from kir.surface.launches.alike import AS_SEEN, whole_parts
-from kir.surface.launches.assembled import UNKNOWN, Assumed, Found
+from kir.surface.launches.assembled import UNKNOWN, Assumed, Found, in_words
 from kir.surface.launches.axes import with_axes, with_counts
 from kir.surface.launches.extents import open_shapes, with_places, with_shapes, with_ties
 from kir.surface.launches.flat import flattened, with_rows
@@ -205,13 +205,18 @@ def _decided(found: Found, program: Program) -> Found:
 def notice(found: Found, others: list[Found], name: str, command: str) -> Diagnostic:
     """Where a binding was found, what was assumed beside, and which other launches say otherwise."""
     metas = ", ".join(f"{k} = {v}" for k, v in found.binding.metas.items())
-    differing = [f"{o.place} launches it with {_difference(found.binding, o.binding)}" for o in others if _difference(found.binding, o.binding)]
+    differing = _differing(found, others)
     tuned = (f"of {len(found.binding.configs)} configurations that are tuned among, the first; `kir bind` writes them all, and --bind FILE.toml#1 takes "
              "the second",) if len(found.binding.configs) > 1 else ()
     return Diagnostic(
         "KIR-S060", f"{name} is read as {found.place} launches it{f' ({metas})' if metas else ''}",
-        notes=(*(f"{ASSUMED}{each.text}" for each in found.assumed), *tuned, *differing),
+        notes=(*(f"{ASSUMED}{each}" for each in in_words(found.assumed)), *tuned, *differing),
         attempt=command if found.assumed or differing else "", severity="warning" if found.assumed or differing else "note")
+
+
+def _differing(found: Found, others: Sequence[Found]) -> tuple[str, ...]:
+    """What other launches say otherwise."""
+    return tuple(f"{o.place} launches it with {told}" for o in others if o is not found and (told := _difference(found.binding, o.binding)))
 
 
 def _difference(a: Binding, b: Binding) -> str:
@@ -235,9 +240,10 @@ def proposed(reader: Frontend, path: Path, kernel: str, line: int = 0, calls: Se
         if not chosen:
             raise usage("KIR-S062", f"no launch of {kernel} stands on line {line}", witness=tuple(f.place for f in found),
                         needs="the line of one of its launches")
-        return chosen[0] if chosen[0] is found[0] else _whole(reader, path, kernel, chosen[0])
+        taken = chosen[0] if chosen[0] is found[0] else _whole(reader, path, kernel, chosen[0])
+        return replace(taken, others=_differing(chosen[0], found))
     if found:
-        return found[0]
+        return replace(found[0], others=_differing(found[0], found))
     make: Callable[[Path, str], Binding] | None = getattr(reader, "skeleton", None)
     if make is None:
         raise error("KIR-F005", f"the frontend '{reader.surface}' writes no skeletons of bindings", needs="a binding by hand")

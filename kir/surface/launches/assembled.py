@@ -34,11 +34,22 @@ class Assumed:
     field: tuple[str, ...] = ()
 
 
+def in_words(assumed: Iterable[Assumed]) -> list[str]:
+    """What was assumed, for people: of several that are the same it is said once."""
+    out: dict[str, list[str]] = {}
+    for each in assumed:
+        name, _, value = each.text.partition(" is ")
+        alike = bool(value) and not {*name, *value} & {" ", ","}
+        out.setdefault(f"= {value}" if alike else each.text, []).append(name if alike else each.text)
+    return [told[0] if not key.startswith("= ") else f"{told[0]} is {key[2:]}" if len(told) == 1 else f"{', '.join(told[:-1])} and {told[-1]} are {key[2:]}"
+            for key, told in out.items()]
+
+
 @dataclass(frozen=True)
 class Found:
     """A binding that the host code at `place` gives, what it left open ("?" in the binding), and what was assumed where nothing says it.
     `examples` are sizes as a call that was seen has them, `numbers` its other arguments, `tuned` the compile-time values that it leaves to a tuner,
-    `guessed` the tensors whose last axes alone the host code speaks of."""
+    `guessed` the tensors whose last axes alone the host code speaks of, `others` what other launches say otherwise."""
 
     binding: Binding
     place: str
@@ -47,6 +58,7 @@ class Found:
     numbers: Mapping[str, float] | None = None
     tuned: tuple[str, ...] = ()
     guessed: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
 
     @property
     def open(self) -> tuple[str, ...]:

@@ -12,11 +12,12 @@ from collections.abc import Callable
 import pytest
 
 from kir.base import fork_map
-from kir.base.fork_map import Copy
+from kir.base.copies import Copy
 
 SHARED = """
 import os
 from kir.base import fork_map
+from kir.base.copies import Copy
 fork_map.may_be_copied = lambda: True
 own = os.getpid()
 def work(x):

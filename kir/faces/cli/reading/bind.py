@@ -74,10 +74,13 @@ def command(
 
 def _header(file: str, found: Found, asked: bool) -> str:
     """What the binding's file begins with."""
+    from kir.surface.launches.assembled import in_words
+
     if not found.place:
         return HEADER.format(place=file) if not asked else f"# {file}: answers to `kir bind --ask`\n"
     lines = [f"# {file}, as {found.place} launches it" if ":" in found.place else f"# {file}, from {found.place}"]
-    lines += [f"# assumed, as nothing says it: {each.text}" for each in found.assumed] if not asked else []
+    lines += [f"# assumed, as nothing says it: {each}" for each in in_words(found.assumed)] if not asked else []
+    lines += [f"# {each} (--launch {each.split()[0].rpartition(':')[2]})" for each in found.others]
     return "\n".join(lines) + "\n"
 
 
