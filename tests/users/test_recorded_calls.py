@@ -57,6 +57,7 @@ def test_dense_tensors_of_any_number_of_axes_are_so_many_elements() -> None:
 def test_what_no_expression_fits_stays_open() -> None:
     made = generalized([_call(4, 100, 128, grid=17), _call(7, 120, 128, grid=5), _call(8, 140, 128, grid=23)])
     assert made.found.open == ("grid",)
+    assert made.found.others == ("grid[0] is 17, then 5, then 23: no expression over x_0, n that is tried gives that",)
 
 
 def test_every_expression_is_checked_against_every_call() -> None:

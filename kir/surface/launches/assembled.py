@@ -49,7 +49,8 @@ def in_words(assumed: Iterable[Assumed]) -> list[str]:
 class Found:
     """A binding that the host code at `place` gives, what it left open ("?" in the binding), and what was assumed where nothing says it.
     `examples` are sizes as a call that was seen has them, `numbers` its other arguments, `tuned` the compile-time values that it leaves to a tuner,
-    `guessed` the tensors whose last axes alone the host code speaks of, `others` what other launches say otherwise."""
+    `guessed` the tensors whose last axes alone the host code speaks of, `others` what other launches say otherwise, or what of recorded calls nothing
+    fits."""
 
     binding: Binding
     place: str

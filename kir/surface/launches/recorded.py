@@ -116,6 +116,7 @@ class _Generalization:
         self.calls, self.metas, self.rounded = calls, metas, rounded
         self.sizes: dict[str, Numbers] = {}
         self.assumed: list[Assumed] = []
+        self.unfit: list[str] = []
         first = calls[0]
         self.scalars = {k: row for k in first.scalars if (row := self._row(lambda c, k=k: c.scalars.get(k))) is not None}  # type: ignore[misc]  # of this turn
 
@@ -144,7 +145,7 @@ class _Generalization:
         for axis in range(len(first.grid)):
             extents = self._row(lambda c, axis=axis: c.grid[axis])  # type: ignore[misc]  # of this turn
             e = self._expression(extents, grid=True) if extents is not None else None
-            grid.append(e if e is not None else "?")
+            grid.append(e if e is not None else self._open(f"grid[{axis}]", extents))
         facts = [f"{x} >= 1" for x in self.sizes]
         facts += [f"{e} <= {self.metas[name]}" for name, row in self.rounded.items() if isinstance(e := self._expression(row), str)]
         if len(self.calls) == 1:
@@ -153,12 +154,19 @@ class _Generalization:
         binding = replace(first, recorded=False, sizes=[*named], facts=facts, grid=grid, metas=self.metas, scalars=scalars, tensors=tensors,
                           dtypes={k: v for k, v in first.dtypes.items() if k not in scalars})
         examples = {name: row[0] for name, row in self.sizes.items()}
-        whole = Found(binding, f"{len(self.calls)} recorded call{'s' * (len(self.calls) != 1)}", tuple(self.assumed), examples)
+        whole = Found(binding, f"{len(self.calls)} recorded call{'s' * (len(self.calls) != 1)}", tuple(self.assumed), examples,
+                      others=tuple(self.unfit))
         for k, call in enumerate(self.calls):
             wrong = fits(binding, replace(call, metas=binding.metas), {name: row[k] for name, row in self.sizes.items()})
             if wrong:
                 raise error("KIR-F014", f"call {k + 1} of '{binding.kernel}' does not fit: {wrong[0]}", needs="calls that one rule gives")
         return whole
+
+    def _open(self, what: str, row: Numbers | None) -> str:
+        """The question mark in a place that no expression fits, which is said."""
+        if row is not None:
+            self.unfit.append(f"{what} is {', then '.join(map(str, row))}: no expression over {', '.join(self.sizes) or 'no sizes'} that is tried gives that")
+        return "?"
 
     def _size(self, row: Numbers, hint: str) -> None:
         """A size of its own, unless known sizes give it; called as a parameter of the same numbers is."""
@@ -173,8 +181,10 @@ class _Generalization:
         strides: list[str | int] | None = None
         if any(c.tensors[name].strides is not None for c in self.calls):
             found = [self._row(lambda c, axis=axis: _strides(c.tensors[name])[axis]) for axis in range(len(t.shape))]  # type: ignore[misc]  # of this turn
-            strides = [e if row is not None and (e := self._expression(row)) is not None else "?" for row in found]
-        return replace(t, shape=[x if x is not None else "?" for x in shape], strides=strides, align=min(c.tensors[name].align for c in self.calls))
+            strides = [e if row is not None and (e := self._expression(row)) is not None else self._open(f"the stride of {name} along axis {axis}", row)
+                       for axis, row in enumerate(found)]
+        return replace(t, shape=[x if x is not None else self._open(f"axis {axis} of {name}", rows.get((name, axis))) for axis, x in enumerate(shape)],
+                       strides=strides, align=min(c.tensors[name].align for c in self.calls))
 
     def _expression(self, row: Numbers, grid: bool = False) -> str | int | None:
         """An expression over the sizes that gives these numbers in every call; None where none of those that are tried does."""

@@ -80,7 +80,7 @@ def _header(file: str, found: Found, asked: bool) -> str:
         return HEADER.format(place=file) if not asked else f"# {file}: answers to `kir bind --ask`\n"
     lines = [f"# {file}, as {found.place} launches it" if ":" in found.place else f"# {file}, from {found.place}"]
     lines += [f"# assumed, as nothing says it: {each}" for each in in_words(found.assumed)] if not asked else []
-    lines += [f"# {each} (--launch {each.split()[0].rpartition(':')[2]})" for each in found.others]
+    lines += [f"# {each}{f' (--launch {line})' if (line := each.split()[0].rpartition(':')[2]).isdigit() else ''}" for each in found.others]
     return "\n".join(lines) + "\n"
 
 
