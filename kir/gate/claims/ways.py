@@ -44,7 +44,7 @@ MOST_SIZES, LARGE = 4096, 256
 """Sizes that are tried for a condition; and a number from which on sizes below are usual."""
 SMALLER, MOST_SMALLER = (2, 5), 3
 """What stands in the place of large numbers, and cases that a program is run on with that."""
-MOST_CASES, MOST_SIZED, MOST_STEPS = 12, 24, 200_000
+MOST_CASES, MOST_SIZED, MOST_STEPS = 12, 16, 200_000
 """Cases that are run again at most, to see which ways they take; sizes at which a program with other numbers is run; and statements of such a run."""
 
 
