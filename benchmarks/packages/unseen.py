@@ -83,12 +83,19 @@ def page(rows: Iterable[Row]) -> str:
         of = max(1, r["found"])
         lines.append(f"| {r['surface']} | {r['package']} {r['version']} | {STAGES[r['stage']]} | {r['found']} | {r['clean']} ({100 * r['clean'] / of:.0f} %) | "
                      f"{r['equal']} ({100 * r['equal'] / of:.0f} %) | {r['internal']} | {r['slow']} | `{r['commit']}` |")
+    for surface in dict.fromkeys(r["surface"] for r in held):
+        lines += ["", f"## What stops most today, all packages of {surface} together", "", "| reason | kernels | packages |", "| --- | ---: | ---: |"]
+        latest = {r["package"]: r for r in held if r["surface"] == surface}.values()
+        reasons: Counter[str] = Counter()
+        for r in latest:
+            reasons.update(dict(r["reasons"]))
+        lines += [f"| {_cell(reason)} | {number} | {sum(reason in dict(r['reasons']) for r in latest)} |" for reason, number in reasons.most_common(REASONS)]
     for r in held:
         lines += ["", f"## {r['package']} {r['version']}, {r['surface']}, {STAGES[r['stage']]}", ""]
         if r["without"]:
             lines += [f"Without {', '.join(f'`{w}`' for w in r['without'])}.", ""]
         lines += ["| reason | kernels |", "| --- | ---: |"]
-        lines += [f"| {reason.replace('|', chr(92) + '|')} | {number} |" for reason, number in r["reasons"][:REASONS]]
+        lines += [f"| {_cell(reason)} | {number} |" for reason, number in r["reasons"][:REASONS]]
         rest = r["reasons"][REASONS:]
         if rest:
             lines.append(f"| {len(rest)} more reasons | {sum(number for _, number in rest)} |")
@@ -109,6 +116,10 @@ def _totals(rows: Sequence[Row]) -> list[str]:
             lines.append("| " + " | ".join([surface, str(len(those)), when, str(found), _share(clean, found), _share(equal, found), str(internal), str(slow),
                                             *beside]) + " |")
     return lines
+
+
+def _cell(reason: str) -> str:
+    return reason.replace("|", chr(92) + "|")
 
 
 def _share(part: int, whole: int) -> str:

@@ -123,3 +123,4 @@ def test_files_for_other_vendors_devices_are_counted_apart_and_the_last_row_of_a
     text = unseen.page(rows)
     assert "| triton | 1 | as first seen | 4 | 2 (50.0 %) | 2 (50.0 %) | 0 | 0 | 2 | 1 (50.0 %) | 1 (50.0 %) |" in text
     assert "| triton | 1 | today | 4 | 3 (75.0 %) | 3 (75.0 %) | 0 | 0 | 2 | 2 (100.0 %) | 2 (100.0 %) |" in text
+    assert "all packages of triton together\n\n| reason | kernels | packages |\n| --- | ---: | ---: |\n| r | 1 | 1 |" in text
