@@ -24,7 +24,8 @@ DEMO_FULL ?= $(DEMO) && \
 	$(LINEAGE) liger_kernel:ops/rms_norm.py::_rms_norm_forward_kernel --bind skills/bindings/liger_rms_norm.toml --problem rmsnorm -o demo-out/rmsnorm && \
 	$(LINEAGE) liger_kernel:ops/softmax.py::_softmax_single_block_forward_kernel --bind skills/bindings/liger_softmax.toml --problem softmax -o demo-out/softmax && \
 	$(LINEAGE) skills/experts/gemm/triton.py::gemm_persistent --bind skills/bindings/triton_gemm.toml --problem gemm -o demo-out/gemm_persistent
-WORKERS ?= 2
+# One more than there are cores, since tests wait for compilers and for processes that are given time; no more than memory holds, at 2 GiB each.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; n = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0); b = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"); print(max(1, min(len(n) + 1, b >> 31)))')
 
 .NOTPARALLEL:
 MINUTES ?= 30

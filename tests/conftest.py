@@ -114,13 +114,15 @@ def _shared_compilers() -> Iterator[None]:
 
 
 def _own_cache(base: Path) -> Path:
-    """What gates find out is kept for this run alone, whose workers share it; the grammar's tables are the user's."""
+    """What gates find out is kept for this run alone, whose workers share it; the grammar's tables are the user's, and so are turns at a device that others
+    use beside."""
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
-    tables = Path(platformdirs.user_cache_dir("kir")) / "grammar"
-    tables.mkdir(parents=True, exist_ok=True)
     (folder / "kir").mkdir(parents=True, exist_ok=True)
-    with suppress(FileExistsError):
-        (folder / "kir" / "grammar").symlink_to(tables)
+    for name in ("grammar", "turns"):
+        shared = Path(platformdirs.user_cache_dir("kir")) / name
+        shared.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            (folder / "kir" / name).symlink_to(shared)
     return folder
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.checks.repeats import repeated
 from kir.base.diagnostic import explanations
 
 ROOT = Path(__file__).parents[1]
@@ -41,6 +42,10 @@ START_UP = {
     "passes/scheduling/number_items.py": "the parser, for those who name coordinates by their text",
     "passes/synchronization/extra_barrier.py": "the solver, for those who prove a barrier idle",
     "passes/threads/deal_fragment.py": "the parser, for those who give a layout as text",
+    "frontends/cuda/types/number_conversions.py": "NumPy, for numbers that a narrow float dtype holds",
+    "frontends/cuda/intrinsics/standard_functions.py": "NumPy, for `numeric_limits` of a float dtype",
+    "frontends/_python/host_values.py": "NumPy, for `torch.finfo`",
+    "frontends/tilelang/intrinsics/layout_annotations.py": "NumPy, for layouts of fragments that functions give",
     "kir/rewrite": "the interpreter and the parser, for those who run a pass's cases",
     "kir/analysis": "the solver and the normal form, for those who prove",
     "kir/ir": "what specializes, for those who bind",
@@ -322,7 +327,7 @@ def test_imports_inside_functions_are_of_what_is_optional_or_for_a_quick_start(h
 
 def test_every_module_is_imported_without_what_is_optional(house: House) -> None:
     """A light environment has no torch, Triton or TileLang: only what runs inside their processes may ask for them when it is imported. Frontends, which come
-    first here, read kernels without what interprets them."""
+    first here, read kernels without what interprets them, and without NumPy, which takes a tenth of a second to load."""
     absent = sorted(OPTIONAL - {"numpy", "rich", "jinja2", "platformdirs", "pydantic", "z3", "ml_dtypes"})
     names = sorted(name for name, file in house.modules.items() if file.stem not in ("__main__", "sitecustomize"))
     script = f"""
@@ -334,8 +339,7 @@ class Absent:
 sys.meta_path.insert(0, Absent())
 for name in ('cuda', 'triton', 'tilelang', 'ptx'):
     importlib.import_module(f'kir.frontends.{{name}}.frontend')
-if 'kir.interp.launch' in sys.modules:
-    print('the interpreter is loaded')
+print(*sorted({{'kir.interp.launch', 'kir.interp.numerics.number', 'numpy', 'ml_dtypes'}} & sys.modules.keys()))
 for name in {names!r}:
     try:
         importlib.import_module(name)
@@ -359,6 +363,15 @@ def test_files_are_short() -> None:
         if (lines := len(file.read_text(encoding="utf-8").splitlines())) > MOST_LINES
     }
     assert long == {}
+
+
+def test_no_eight_lines_of_a_pass_stand_in_another(tmp_path: Path) -> None:
+    assert repeated(ROOT / "passes", 8).runs == (), "what two passes need stands once, in kir/rewrite/match/ or in their family"
+    for name in ("one", "two"):
+        body = "".join(f"    print({k})\n" for k in (*range(8), repr(name)))
+        (tmp_path / f"{name}.py").write_text(f'"""Own words."""\nimport re\n\n\ndef planted() -> None:\n{body}')
+    found = repeated(tmp_path, 8)
+    assert (found.code, found.lines) == (20, 9) and found.runs == (("one.py:5", "two.py:5"), ("one.py:6", "two.py:6"))
 
 
 def test_no_file_is_called_utils_or_helpers() -> None:

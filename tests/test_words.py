@@ -14,6 +14,7 @@ PLAIN = {
     r"\bstands? in (its|the|their) way\b": "blocks",
     r"\bwhere threads meet\b": "where threads synchronize",
     r"\btakes? up a killed\b": "resumes an interrupted",
+    r"\bstrangers?\b": "others, newcomers",
     r"--(look|fresh|steps-back|general)\b": "--search-limit, --restart, --max-undo, --fallback-kernel",
 }
 KEPT = ("CHANGELOG.md", "tests/test_words.py", "docs/decisions/", "benchmarks/results/", "skills/lineages/", "skills/packages/", "skills/experts/")

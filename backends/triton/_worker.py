@@ -11,6 +11,9 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+SWIZZLES = (0, 32, 64, 128)
+"""Bytes of the swizzles of a tensor map, by the driver's numbers (`CUtensorMapSwizzle`)."""
+
 
 def main(job_path: str, result_path: str) -> None:
     """Compile every kernel of the job and write the result."""
@@ -43,7 +46,8 @@ def main(job_path: str, result_path: str) -> None:
         of = made.metadata
         hidden = [getattr(of, f"{kind}_scratch_size", 0) or 0 for kind in ("global", "profile")]
         ctas = getattr(of, "num_ctas", 1)
-        results.append({"shared": of.shared, "name": of.name, "texts": texts, "cubin": str(cubin), "hidden": [size * ctas for size in hidden],
+        boxes = [(each["block_size"], SWIZZLES[each["swizzle"]]) for each in getattr(of, "tensordesc_meta", None) or ()]
+        results.append({"boxes": boxes, "shared": of.shared, "name": of.name, "texts": texts, "cubin": str(cubin), "hidden": [size * ctas for size in hidden],
                         "cooperative": bool(getattr(of, "launch_cooperative_grid", False)), "ctas": ctas, "warps": of.num_warps})
     _write(result_path, triton.__version__, results)
 

@@ -67,6 +67,8 @@ def machine_code(emitted: Emitted, target: Target) -> tuple[MachineLine, ...]:
 
 def _kernel(e: Entry) -> dict[str, Any]:
     def kind(a: Argument) -> str:
+        if a.shown is not None:
+            return f"tensordesc<{_SIGNATURE[a.dtype]}{list(a.box)}>"
         return ("*" if a.kind == "pointer" else "") + _SIGNATURE[a.dtype]
     return {"function": e.function, "signature": {a.name: kind(a) for a in e.arguments}, "options": dict(e.options),
             "attrs": [(i, a.divisor) for i, a in enumerate(e.arguments) if a.divisor > 1]}
@@ -92,5 +94,7 @@ def _compiled(e: Entry, each: dict[str, Any]) -> CompiledKernel:
     cluster = (int(each["ctas"]),) if int(each["ctas"]) > 1 else ()
     warps = int(each["warps"])  # with those of a warp-specialized loop, which are the compiler's own
     threads = 0 if warps == dict(e.options)["num_warps"] else warps * WARP
-    image = Image(cubin.read_bytes(), each["name"], int(each["shared"]), cluster, bool(each["cooperative"]), tuple(each["hidden"]), threads=threads)
+    boxes = tuple((tuple(box), int(swizzle)) for box, swizzle in each["boxes"])
+    image = Image(cubin.read_bytes(), each["name"], int(each["shared"]), cluster, bool(each["cooperative"]), tuple(each["hidden"]),
+                  threads=threads, boxes=boxes)
     return CompiledKernel(e.kernel, registers, spills, int(each["shared"]), threads or e.threads, mix, texts, e.options, image)

@@ -53,6 +53,8 @@ WIDER = (
     ("triton_gemm", "gemm/triton.py", "gemm", {"BLOCK_K": 256}),
 )
 """Experts under a binding with wider tiles than the shipped one."""
+STAGE = ("cases", "correctness", "covered", "goals", "operands", "shapes", "verdict")
+"""Modules of the gate that its correctness stage is made of."""
 LEAST = 0.99
 """The share of what is told apart that the gate must refuse."""
 SLOW = 60
@@ -136,9 +138,9 @@ def verdict(program: Program, original: Program, problem: str) -> CorrectnessRec
 
 @cache
 def gate_version() -> str:
-    """What a verdict depends on beside the program."""
+    """What a verdict depends on beside the program: the correctness stage, its inputs and shapes, and the problems."""
     gate = ROOT / "kir" / "gate"
-    code = [file for folder in (gate, gate / "counts", ROOT / "kir" / "problem") for file in sorted(folder.glob("*.py"))]
+    code = [*(gate / f"{name}.py" for name in STAGE), *(file for folder in (gate / "inputs", ROOT / "kir" / "problem") for file in sorted(folder.glob("*.py")))]
     files = [*code, *sorted((SKILLS / "problems").glob("*/*.[tp]*"))]
     return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()[:12]
 

@@ -1,8 +1,9 @@
 """``python -m benchmarks.gpu_workloads [--out DIR] [--seconds N] [--known TEXTS] [--rows TEXTS] WORKLOAD ..``; without names, all workloads.
 
 `--rows`: those whose names contain one of these texts, with commas between. `--known`: only candidates that were the fastest of a row that is kept, and
-those whose names contain one of these texts; with `row` among them only those of the row itself, and such that begin early. A workload's module compiles
-ahead: ``python -m benchmarks.gpu_workloads.WORKLOAD [ROWS] [--known TEXTS]``.
+those whose names contain one of these texts; with `row` among them only those of the row itself, and such that begin early; with `ways` those as well
+that were among the fastest of the row before; with `named` only those whose names contain another of the texts. A workload's module compiles ahead:
+``python -m benchmarks.gpu_workloads.WORKLOAD [ROWS] [--known TEXTS]``.
 
 ``python -m benchmarks.gpu_workloads take DIR`` puts rows that another machine measured with ``--out DIR`` in the place of those kept, where they are newer.
 """

@@ -84,6 +84,12 @@ POINTS = (
     "gemm_grouped_triton rows=64 columns=256 stages=4 threads=128 ctas=1",
     "gemm_grouped_triton rows=64 columns=128 stages=4 threads=128 ctas=1",
     "gemm_grouped_triton rows=64 columns=128 stages=4 threads=128 ctas=2",
+    "gemm_grouped_triton rows=128 columns=256 stages=3 threads=256 ctas=1 flatten=True",
+    "gemm_grouped_triton rows=128 columns=256 stages=4 threads=256 ctas=1 flatten=True",
+    "gemm_grouped_triton rows=128 columns=128 stages=3 threads=256 ctas=1 flatten=True",
+    "gemm_grouped_triton rows=128 columns=128 stages=3 threads=256 ctas=2 flatten=True",
+    "gemm_grouped_triton rows=64 columns=256 stages=4 threads=128 ctas=1 flatten=True",
+    "gemm_grouped_triton rows=64 columns=128 stages=4 threads=128 ctas=2 flatten=True",
     "gemm_grouped_tilelang rows=128 columns=128 stages=3 threads=256 ctas=2",
     "gemm_grouped_tilelang rows=128 columns=256 stages=3 threads=256 ctas=1",
     "gemm_grouped_tilelang rows=128 columns=256 stages=4 threads=256 ctas=1",
@@ -139,7 +145,8 @@ def candidate(of: Key) -> Program:
     """The naive program after a point of a pipeline. Raises KirError where a step does not apply."""
     name, *settings = of[0].split()
     space = find_space(name)
-    chosen = {x: int(value) for x, value in (s.split("=") for s in settings)}
+    chosen = {x: value == "True" if value in ("True", "False") else int(value) for x, value in (s.split("=") for s in settings)}
+    chosen = {x: chosen.get(x, False) for x in space.parameters}  # what a point does not say is left out
     values = space.values(chosen, {"dtype": "bf16", "sms": SMS, "shared": SHARED})
     return built(space, values, load_problem("gemm_grouped:bf16"), target("h200"))
 

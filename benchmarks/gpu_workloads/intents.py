@@ -45,6 +45,8 @@ def page() -> str:
     lines = [
         "# Intents that the workloads use",
         "",
+        "Which optimizations the stored pipelines of each workload use, surface by surface.",
+        "",
         "A row is one of the catalogue of intents; a cell names the surfaces of the stored pipelines that have a step of it. Written by",
         "`python -m benchmarks.gpu_workloads.intents --write`.",
         "",

@@ -80,7 +80,7 @@ def of(workload: str, title: str, executable: Executable) -> Iterator[Row]:
 
 
 def page(found: Iterable[Row], before: str = "") -> str:
-    """The table, with what another said of the workloads of which nothing is found."""
+    """The table, with what another said of candidates that are not found and are still the fastest of a row."""
     lines = ["# The machine code of the workloads' kernels", "",
              "Made by `python -m benchmarks.gpu_workloads.sass --write`: of the CUDA candidates that were the fastest of a row of "
              "[gpu-workloads](../../benchmarks/results/gpu-workloads.md), each kernel's registers a thread, bytes of stack, and instructions in the text of "
@@ -88,13 +88,17 @@ def page(found: Iterable[Row], before: str = "") -> str:
              "| workload | candidate | kernel | registers | stack | instructions | " + " | ".join(
                  f"{what} ({', '.join(f'`{x}`' for x in opcodes)})" for what, opcodes in COUNTED.items()) + " |",
              "| " + " | ".join("---" for _ in range(6 + len(COUNTED))) + " |"]
-    told: dict[str, list[str]] = {name: [] for name in WORKLOADS}
+    told: dict[str, dict[str, list[str]]] = {name: {} for name in WORKLOADS}
     for r in found:
         counts = [sum(by for opcode, by in r.mix.items() if opcode.partition(".")[0] in opcodes) for opcodes in COUNTED.values()]
         cells = [r.workload, r.title, f"`{r.kernel}`", r.registers, r.stack, sum(r.mix.values()), *(c or "" for c in counts)]
-        told[r.workload].append("| " + " | ".join(map(str, cells)) + " |")
+        told[r.workload].setdefault(r.title, []).append("| " + " | ".join(map(str, cells)) + " |")
     for name, own in told.items():
-        lines += own or [line for line in before.splitlines() if line.startswith(f"| {name} |")]
+        said: dict[str, list[str]] = {}
+        for line in before.splitlines():
+            if line.startswith(f"| {name} |") and (title := line.split(" | ")[1]) in fastest_titles(name):
+                said.setdefault(title, []).append(line)
+        lines += [line for _, each in sorted({**said, **own}.items()) for line in each]
     return "\n".join([*lines, ""])
 
 

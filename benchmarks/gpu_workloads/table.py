@@ -58,17 +58,26 @@ def keep(out: Path, case: Case, taken: list[Taken], device: str, tried: Mapping[
 
 
 def take(folder: Path, out: Path = RESULTS) -> int:
-    """Put the rows of another folder in the place of those that are kept of the same shapes, newer ones alone, and write the page; how many were taken."""
+    """Put the rows of another folder in the place of those that are kept of the same shapes, newer ones alone, and write the page; how many were taken. Of a
+    row that is kept what ran on surfaces which the newer one has not stays, beside the references of its own run."""
     taken = 0
     for row in kept(folder):
         rows = kept(out, row["workload"])
         if any(r["shape"] == row["shape"] and r["when"] >= row["when"] for r in rows):
             continue
-        rows = [row if r["shape"] == row["shape"] else r for r in rows] if any(r["shape"] == row["shape"] for r in rows) else [*rows, row]
+        first = next((i for i, r in enumerate(rows) if r["shape"] == row["shape"]), len(rows))
+        has = {end(t["way"]) for t in row["taken"] if t["ours"]}
+        left = [{**r, "taken": [t for t in r["taken"] if not t["ours"] or end(t["way"]) not in has]} if r["shape"] == row["shape"] else r for r in rows]
+        rows = [r for r in (*left[:first], row, *left[first:]) if any(t["ours"] for t in r["taken"])]
         write_atomic(out / f"gpu-workloads-{row['workload']}.jsonl", "".join(json.dumps(r) + "\n" for r in rows))
         taken += 1
     write_atomic(out / "gpu-workloads.md", page(kept(out)))
     return taken
+
+
+def end(way: str) -> str:
+    """What a way of KIR's is written in or for, by its name: of one shape each has a row of one run."""
+    return next((word for word in ("tilelang", "triton", "sm80") if word in way), "cuda")
 
 
 def kept(out: Path, name: str = "*") -> list[dict[str, Any]]:

@@ -19,21 +19,24 @@ from typing import Any
 from benchmarks.gpu_parts.session import ROOT
 from benchmarks.gpu_workloads import bmm, conv2d, fmha, gdn, gemm, topk
 from benchmarks.gpu_workloads.running import replaying
-from benchmarks.gpu_workloads.running.launching import compiled, compiled_for
 from benchmarks.gpu_workloads.running.measuring import Case, measured
 from benchmarks.gpu_workloads.table import RESULTS
 from kir.base.store import write_atomic
-from kir.gate.gpu.images.executable import Executable
+from kir.gate.artifacts import ArtifactCache
+from kir.gate.gpu.images.executable import Executable, bound
 from kir.hardware.target import target
 from kir.ir.nodes import Program
 from kir.learning.tune.rank import built, given_of
 from kir.learning.tune.space import find_space
 from kir.problem import load_problem
 from kir.problem.schema import evaluate
+from kir.surface import backend
 
 BUDGET, SECONDS = 4, 420.0
 """Candidates that a search may measure at a shape, and how long all searches together may take."""
 FOUND, LOGS, KEPT = ROOT / "build" / "tuned.json", ROOT / "build" / "tuned", RESULTS / "tuned.jsonl"
+CACHE = ROOT / "build" / "tuned-cache"
+"""What was compiled, of which what is measured is taken."""
 PAGE = ROOT / "docs" / "tables" / "workloads-tuned.md"
 ATTENTION = {causal: tuple(r for r in fmha.ROWS if (r.b, r.h, r.dim, r.causal) == (8, 64, 128, causal) and r.length in (1024, 4096))
              for causal in (False, True)}
@@ -50,20 +53,20 @@ def searches() -> list[dict[str, Any]]:
     """A search for each pipeline: the workload, the space, the problem, the shape at which winners are gated, and the rows with their sizes; those whose
     gates take the longest last."""
     whole: list[tuple[str, str, str, dict[str, Sizes], tuple[str, ...]]] = [
-        ("conv2d", "conv2d", "N=1,H=56,W=56,C=64,F=128", {n: dict(zip("NHWCF", s[:5], strict=True)) for n, s in CONVOLUTION.items()},
-         ("conv2d_sm90", "conv2d_boxes_triton", "conv2d_tilelang_roles")),
         ("topk", "topk", "R=64,N=4096,K=512", {n: dict(zip("RNK", s[:3], strict=True)) for n, s in ROWS.items()},
-         ("topk_rows", "topk_tiles_triton", "topk_rows_tilelang")),
-        ("bmm", "bmm:bf16", "G=2,M=512,N=512,K=512", {n: r.sizes for n, r in BATCHES.items()},
-         ("bmm_sm90", "bmm_triton_halves", "bmm_tilelang_roles")),
-        ("gemm", "gemm:bf16", "M=1024,N=1024,K=1024", {n: r.shape.sizes for n, r in SQUARES.items()},
-         ("gemm_sm90", "gemm_triton_halves", "gemm_tilelang_roles")),
-        ("fmha", "fmha_d128", "B=1,H=2,L=1024", {r.name: r.sizes for r in ATTENTION[False]},
-         ("fmha_d128_stay_sm90", "fmha_d128_even_short_triton", "fmha_d128_stay_tilelang")),
-        ("fmha", "fmha_d128_causal", "B=1,H=2,L=1024", {r.name: r.sizes for r in ATTENTION[True]},
-         ("fmha_d128_causal_stay_sm90", "fmha_d128_causal_short_triton", "fmha_d128_causal_stay_tilelang")),
+         ("topk_tiles_triton", "topk_rows", "topk_rows_tilelang")),
         ("gdn", "gdn_d128", "B=1,L=330,H=1,G=2", {n: dict(zip("BLHG", s, strict=True)) for n, s in RULES.items()},
          ("gdn_d128_sm90", "gdn_d128_boxes_triton", "gdn_d128_roles_tilelang")),
+        ("fmha", "fmha_d128", "B=1,H=2,L=1024", {r.name: r.sizes for r in ATTENTION[False]},
+         ("fmha_d128_even_wide_triton", "fmha_d128_stay_sm90", "fmha_d128_stay_tilelang")),
+        ("gemm", "gemm:bf16", "M=1024,N=1024,K=1024", {n: r.shape.sizes for n, r in SQUARES.items()},
+         ("gemm_triton_halves", "gemm_sm90", "gemm_tilelang_roles")),
+        ("bmm", "bmm:bf16", "G=2,M=512,N=512,K=512", {n: r.sizes for n, r in BATCHES.items()},
+         ("bmm_triton_halves", "bmm_sm90", "bmm_tilelang_roles")),
+        ("conv2d", "conv2d", "N=1,H=56,W=56,C=64,F=128", {n: dict(zip("NHWCF", s[:5], strict=True)) for n, s in CONVOLUTION.items()},
+         ("conv2d_boxes_triton", "conv2d_sm90", "conv2d_tilelang_roles")),
+        ("fmha", "fmha_d128_causal", "B=1,H=2,L=1024", {r.name: r.sizes for r in ATTENTION[True]},
+         ("fmha_d128_causal_wide_peeled_triton", "fmha_d128_causal_stay_sm90", "fmha_d128_causal_stay_tilelang")),
     ]
     return [{"workload": workload, "space": space, "problem": problem, "judged": judged, "rows": rows}
             for workload, problem, judged, rows, spaces in whole for space in spaces]
@@ -89,12 +92,13 @@ def _found(what: dict[str, Any], until: float) -> list[dict[str, Any]]:
     shapes = [word for sizes in what["rows"].values() for word in ("--shape", ",".join(f"{k}={v}" for k, v in sizes.items()))]
     log, begun = LOGS / f"{what['space']}.jsonl", time.monotonic()
     words = ["tune", what["space"], "--problem", what["problem"], *shapes, "--judged-at", what["judged"], "--on", "gpu", "--budget", str(BUDGET),
-             "--log", str(log), "--no-save", "--json"]
+             "--log", str(log), "--cache", str(CACHE), "--no-save", "--json"]
     about = {"workload": what["workload"], "space": what["space"], "problem": what["problem"]}
     try:
         done = subprocess.run([sys.executable, "-c", "from kir.faces.cli import main; main()", *words], capture_output=True, text=True,
                               timeout=max(1.0, until - begun), check=False)
         shapes_found = json.loads(done.stdout)["shapes"]
+        write_atomic(LOGS / f"{what['space']}.json", done.stdout)
         return [{**about, "row": row, "point": shape["best"]["parameters"], "verdict": "accepted", "seconds": shape["best"]["seconds"],
                  "took": time.monotonic() - begun} for row, shape in zip(what["rows"], shapes_found, strict=True)]
     except subprocess.TimeoutExpired:
@@ -148,12 +152,12 @@ def program(of: Key) -> Program:
 
 
 def executable(of: Key, made: Program) -> Executable:
-    """What it is compiled to: of CUDA for all sizes, of the others at the row's. Raises KirError."""
-    surface, what = find_space(of[1]).surface, _search(of)
-    if surface == "cuda":
-        return compiled(made)
-    sizes, spec = what["rows"][of[3]], load_problem(what["problem"]).spec
-    return compiled_for(made, surface, sizes, {t.name: tuple(evaluate(d, sizes) for d in t.shape) for t in spec.tensors})
+    """What it is compiled to at the row's sizes, as the gate has it compiled. Raises KirError."""
+    what = _search(of)
+    by, sizes, spec = backend(find_space(of[1]).surface), what["rows"][of[3]], load_problem(what["problem"]).spec
+    at = bound(made, sizes, {t.name: tuple(evaluate(d, sizes) for d in t.shape) for t in spec.tensors})
+    emitted = by.launched_with(by.emit(made), {name: int(value) for name, value in at.values.items() if not isinstance(value, float)})
+    return Executable(made, emitted, {Executable.variant(emitted): ArtifactCache(CACHE / "artifacts").compiled(by, emitted, target("h200"))})
 
 
 def _cases(workload: str, name: str, made: dict[str, tuple[str, Any]]) -> Iterator[Case]:

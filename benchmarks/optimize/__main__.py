@@ -2,7 +2,7 @@
 ``join --from FOLDER`` (held-out rows that were measured elsewhere), ``recovery`` (``--from FOLDER`` takes rows that were made elsewhere, ``--arms WORD``
 runs some arms), ``transfer``,
 ``turns``, ``thousand`` (a pool, simulated),
-``packages`` (recorded calls; ``--keep FOLDER`` for patches and overlay), or
+``packages`` (recorded calls; ``--keep FOLDER`` for patches and overlay), ``offs`` (into the policy what forecasts were wrong by on the device), or
 ``ahead``, which prints what would be measured.
 
 ``--only WORD,WORD`` takes what has a word in its name, ``--out FOLDER`` writes elsewhere than into benchmarks/results, ``--surface triton`` writes models on
@@ -27,7 +27,7 @@ def main(words: list[str]) -> int:
     while len(rest) > 1 and rest[0] in given:
         given[rest[0]] = rest[1]
         rest = rest[2:]
-    if part not in ("heldout", "join", "kernelbench", "recovery", "transfer", "turns", "thousand", "packages", "ahead", "compile", "models") or rest:
+    if part not in ("heldout", "join", "kernelbench", "recovery", "transfer", "turns", "thousand", "packages", "ahead", "compile", "models", "offs") or rest:
         print(__doc__, file=sys.stderr)
         return 2
     out = Path(given["--out"])
@@ -60,6 +60,10 @@ def main(words: list[str]) -> int:
         from benchmarks.optimize.turns import turns
 
         return turns(out, seconds, workers or 1)
+    if part == "offs":
+        from benchmarks.optimize.offs import offs
+
+        return offs(Path(given["--out"]) if "--out" in words else Path(__file__).parents[2] / "skills")
     if part == "thousand":
         from benchmarks.optimize.pool import thousand
 

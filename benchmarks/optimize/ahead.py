@@ -7,13 +7,14 @@ import contextlib
 import itertools
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, field
+from dataclasses import asdict, field, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,8 @@ from kir.hardware.target import target as named
 from kir.ir.canonical import content_hash
 from kir.learning.optimize.search import Candidate
 
-BUILT, PROPOSALS = 400, 96
-"""Candidates that the search names for an instance, and those of them that are kept."""
+PLANS, PROPOSALS = 160, 96
+"""Plans that the search builds for an instance, and candidates that are kept: a few times as many as may be measured."""
 FRESH = 0.93
 """What the forecast of one is multiplied with, when those are chosen, for each value of a parameter that none has yet of its family."""
 
@@ -49,6 +50,8 @@ class Proposed:
     """Whether it is of a family that was learned on the same operator, and was taken nearly whole."""
     point: Mapping[str, Any] = field(default_factory=dict)
     """The parameters of its plan."""
+    compiling: float = 0.0
+    """Processor seconds that it took to compile it ahead."""
 
 
 def proposals(number: int, device: str) -> list[Proposed]:
@@ -62,8 +65,8 @@ def proposals(number: int, device: str) -> list[Proposed]:
     one = INSTANCES[number]
     problem = one.posed()
     setting = Setting(problem, one.shape, named(device), "")
-    search = Search(problem.naive, setting, CpuJudge(setting, measures=True), budget=Budget(seconds=1e4, plans=400), policy=load())
-    found = spread(search.proposals(BUILT), PROPOSALS)
+    search = Search(problem.naive, setting, CpuJudge(setting, measures=True), budget=Budget(seconds=1e4, plans=PLANS), policy=load())
+    found = spread(search.proposals(PLANS), PROPOSALS)
     kin = [search.meant(c) for c in found]
     return [
         Proposed(c.key, c.plan.key, c.plan.family, c.surface, program_text(c.program), c.seconds, len(c.steps), len(c.left), near, dict(c.plan.point))
@@ -90,8 +93,20 @@ def keep(folder: Path, wanted: list[int], device: str) -> None:
     """Write the proposals of instances to a folder, a file each: `heldout` takes them from there instead of searching again. They hold for the program
     and the version that they were made with, which the file says."""
     for i in wanted:
-        made = [asdict(p) for p in proposals(i, device)]
-        write_atomic(folder / f"{_stem(i)}.json", json.dumps({"made_with": made_with(i), "proposals": made}, indent=1) + "\n")
+        begun = time.process_time()
+        made = proposals(i, device)
+        _write(folder, i, made, time.process_time() - begun)
+
+
+def _write(folder: Path, number: int, made: Sequence[Proposed], searching: float) -> None:
+    held = {"made_with": made_with(number), "searching": round(searching, 1), "proposals": [asdict(p) for p in made]}
+    write_atomic(folder / f"{_stem(number)}.json", json.dumps(held, indent=1) + "\n")
+
+
+def searching(folder: Path | None, number: int) -> float:
+    """Processor seconds of the search that `keep` did for an instance."""
+    file = folder / f"{_stem(number)}.json" if folder is not None else None
+    return float(json.loads(file.read_text(encoding="utf-8")).get("searching", 0.0)) if file is not None and file.is_file() else 0.0
 
 
 def kept(folder: Path | None, number: int) -> list[Proposed] | None:
@@ -112,40 +127,49 @@ def _stem(number: int) -> str:
     return INSTANCES[number].name.replace(" ", "-")
 
 
-def compiled(sizes: Mapping[str, int], one: Proposed, device: str, folder: str) -> str:
-    """A candidate for a call at these sizes, compiled into the gate's cache; the compiler's words where it refuses."""
+def compiled(sizes: Mapping[str, int], one: Proposed, device: str, folder: str) -> tuple[str, float]:
+    """A candidate for a call at these sizes, compiled into the gate's cache: the compiler's words where it refuses, and processor seconds."""
     from kir.gate.artifacts import ArtifactCache
     from kir.ir.parser import parse_program
     from kir.surface import backend
 
-    by = backend(one.surface)
+    by, said, begun = backend(one.surface), "", _processor()
     try:
         text = by.emit(parse_program(one.text, one.key))
         ArtifactCache(Path(folder)).compiled(by, by.launched_with(text, sizes), named(device))
     except KirError as refused:
-        return f"{refused.diagnostics[0].id}: {refused.diagnostics[0].message}"
-    return ""
+        said = f"{refused.diagnostics[0].id}: {refused.diagnostics[0].message}"
+    return said, round(_processor() - begun, 1)
+
+
+def _processor() -> float:
+    """Processor seconds of this process and those that it has waited for."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(u.ru_utime + u.ru_stime for u in used)
 
 
 def compile_kept(folder: Path, wanted: list[int], device: str, workers: int, seconds: float) -> int:
     """Compile what was kept of instances into `FOLDER/artifacts`, the first proposal of each, then the second of each, for so many seconds; how many were
     compiled. `heldout` takes them from there."""
-    lists = [kept(folder, i) or [] for i in wanted]
+    lists, took = [kept(folder, i) or [] for i in wanted], dict[tuple[int, str], float]()
     until, done = time.monotonic() + seconds, 0
     with _pool(workers) as pool:
         making = [
-            pool.submit(compiled, INSTANCES[i].sizes, row[k], device, str(folder / "artifacts"))
+            (i, row[k].key, pool.submit(compiled, INSTANCES[i].sizes, row[k], device, str(folder / "artifacts")))
             for k in range(PROPOSALS)
             for i, row in zip(wanted, lists, strict=True)
             if k < len(row)
         ]
-        for future in making:
+        for i, key, future in making:
             try:
-                if said := future.result(timeout=max(0.0, until - time.monotonic())):
+                said, took[i, key] = future.result(timeout=max(0.0, until - time.monotonic()))
+                if said:
                     print(said, file=sys.stderr)
                 done += not said
             except TimeoutError:
                 break
+        for i, row in zip(wanted, lists, strict=True):
+            _write(folder, i, [replace(p, compiling=took.get((i, p.key), p.compiling)) for p in row], searching(folder, i))
     return done
 
 

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
-from benchmarks.optimize.ahead import Proposed, artifacts_taken, kept, proposals, rivals_compiling, told
+from benchmarks.optimize.ahead import Proposed, artifacts_taken, kept, proposals, rivals_compiling, searching, told
 from benchmarks.optimize.instances import INSTANCES, Instance
 from benchmarks.optimize.running import opened, share, spending
 from kir.base.dataclass import dataclass
@@ -59,8 +59,8 @@ APART = 0.05
 """The part by which a rival's times of two runs differ from which on a row says both."""
 ASKED, HEAD_SIZE = 1.25, 64
 """The geometric mean that is asked for; elements of a head of attention."""
-HEAD = ("instance", "problem", "ours", "95 %", "FlagGems", "times as fast", "at most", "surface", "plan", "steps taken, left out", "measured", "run, s",
-        "on", "remark")
+HEAD = ("instance", "problem", "ours", "95 %", "FlagGems", "times as fast", "library", "at most", "surface", "plan", "steps taken, left out", "measured",
+        "run, s", "on", "remark")
 
 
 class Asked(Protocol):
@@ -104,15 +104,18 @@ def heldout(out: Path, seconds: float, only: str = "", workers: int = 0, ahead: 
         untimed = [i for i in wanted if not (rows.rows.get(INSTANCES[i].name) or {}).get("rival_seconds")]
         for row in (rows.rows[INSTANCES[i].name] for i in untimed if INSTANCES[i].name in rows.rows):
             rows.rows[row["instance"]] = _again(row)
+        alone = [i for i in wanted if i not in untimed and not rows.rows[INSTANCES[i].name].get("library_seconds")]
         compiling = rivals_compiling(gpu.folder, min(RIVALS, max(1, count // 2)), [INSTANCES[i] for i in untimed]) if untimed else []
         artifacts_taken(ahead, gpu.folder / "artifacts")
         engine, panel, beside = Devices((0,), count), _Panel(gpu), ThreadPoolExecutor(1)
-        begun, timing = dict[Any, tuple[int, Any]](), dict[Any, int]()
+        begun, timing = dict[Any, tuple[int, Any]](), {beside.submit(panel.library, INSTANCES[i], random.Random(secrets.randbits(64))): i for i in alone}
         found: dict[int, list[Proposed]] = {i: known for i in wanted if (known := kept(ahead, i)) is not None}
 
         def begin(i: int) -> None:
-            known = tuple(found[i]) if i in found else None
-            task = engine.begin(some_candidates, Some(i, gpu.target.device.name, known, rows.rows.get(INSTANCES[i].name), until))
+            known, row = tuple(found[i]) if i in found else None, rows.rows.get(INSTANCES[i].name)
+            if known is not None and not (row or {}).get("spent"):  # what was done ahead counts
+                row = {**(row or _empty(INSTANCES[i])), "spent": {"search": searching(ahead, i)}, "took": searching(ahead, i)}
+            task = engine.begin(some_candidates, Some(i, gpu.target.device.name, known, row, until))
             begun[task.said] = i, task
 
         def ended(i: int, task: Any) -> None:
@@ -121,7 +124,7 @@ def heldout(out: Path, seconds: float, only: str = "", workers: int = 0, ahead: 
             try:
                 made = engine.result(task, 0.0)
                 found[i] = [Proposed(**p) for p in made["proposed"]]
-                row = {**made["row"], **{k: v for k, v in before.items() if k.startswith("rival")}}
+                row = {**made["row"], **{k: v for k, v in before.items() if k.startswith(("rival", "library"))}}
             except Lost:
                 row = {**before, "remark": "it ended its process", "took": EACH_SECONDS}
             rows.keep(_beside({**row, "when": about["when"], "run": about["run"]}), about)
@@ -131,7 +134,8 @@ def heldout(out: Path, seconds: float, only: str = "", workers: int = 0, ahead: 
 
         try:
             for i in sorted(wanted, key=lambda i: _worth(rows.rows.get(INSTANCES[i].name))):
-                begin(i)
+                if (rows.rows.get(INSTANCES[i].name) or {}).get("took", 0.0) < EACH_SECONDS:
+                    begin(i)
             while (begun or timing or untimed) and time.monotonic() < until:
                 if untimed and (time.monotonic() > until - (1 - AHEAD_SHARE) * seconds or all(x.poll() is not None for x in compiling)):
                     timing |= {beside.submit(panel.timed, INSTANCES[i], random.Random(secrets.randbits(64))): i for i in untimed}
@@ -141,7 +145,7 @@ def heldout(out: Path, seconds: float, only: str = "", workers: int = 0, ahead: 
                         ended(*begun.pop(said))
                     elif (one := INSTANCES[timing.pop(said)]) and said.exception() is None:
                         row = rows.rows.get(one.name) or {**_empty(one), "when": about["when"], "run": about["run"]}
-                        rows.keep(_beside({**{k: v for k, v in row.items() if not k.startswith("rival")}, **said.result()}), about)
+                        rows.keep(_beside({**row, **said.result()}), about)
         finally:
             for each in compiling:
                 each.kill()
@@ -197,7 +201,11 @@ def some_candidates(task: Some) -> dict[str, Any]:
         row["remark"] = f"{refused.diagnostics[0].id}: {refused.diagnostics[0].message}"
     except Exception as fault:  # one instance that breaks the harness harms no other
         row["remark"] = f"{type(fault).__name__}: {fault}"[:300]
-    return {"row": {**row, "spent": spent, "took": round(row.get("took", 0.0) + time.monotonic() - begun, 1)}, "proposed": [asdict(p) for p in proposed]}
+    new = {t["candidate"] for t in row["tried"]} - {t["candidate"] for t in (task.row or _empty(one))["tried"]}
+    compiling = sum(p.compiling for p in proposed if p.key in new)
+    spent["candidates"] = round(spent.get("candidates", 0.0) + compiling, 1)
+    took = round(row.get("took", 0.0) + compiling + time.monotonic() - begun, 1)
+    return {"row": {**row, "spent": spent, "took": took}, "proposed": [asdict(p) for p in proposed]}
 
 
 def joined(given: Path, out: Path) -> int:
@@ -230,20 +238,29 @@ class _Panel:
     child: Child | None
 
     def timed(self, one: Instance, secret: random.Random) -> dict[str, Any]:
-        """The rival's median seconds at the instance, or why there are none. Whether its answers are right by the problem is not asked."""
+        """The rival's median seconds at the instance, or why there are none, and the library's. Whether its answers are right by the problem is not asked."""
+        row = self._timed(one, one.rival, secret)
+        said = ({"rival_seconds": row.estimate.median, "rival_interval": [row.estimate.low, row.estimate.high], "rival_remark": ""} if isinstance(row, Timed)
+                else {"rival_seconds": None, "rival_remark": row})
+        return {"rival": one.rival, **said, **self.library(one, secret)}
+
+    def library(self, one: Instance, secret: random.Random) -> dict[str, Any]:
+        """The fastest kernel of the maker's libraries and torch's at the instance; nothing where none is there."""
+        found = [(row.estimate.median, name) for name in one.library if isinstance(row := self._timed(one, name, secret), Timed)]
+        return {"library_seconds": min(found)[0], "library": min(found)[1]} if found else {}
+
+    def _timed(self, one: Instance, name: str, secret: random.Random) -> Timed | str:
         problem = one.posed()
         try:
             if self.child is None:
                 self.child = self.gpu.panels.child()
                 self.child.ask({"op": "open", "device": self.gpu.number}, [self.gpu.harness], 120.0)
             with self.gpu.oracles.child() as other:
-                row = timed_in(self.gpu, self.child, one.rival, problem, one.shape, Oracle.of(other, problem), secret)
+                row = timed_in(self.gpu, self.child, name, problem, one.shape, Oracle.of(other, problem), secret)
+            return row if isinstance(row, Timed) else row.reason
         except ChildGone as gone:
             self.close()
-            return {"rival": one.rival, "rival_seconds": None, "rival_remark": gone.said}
-        if isinstance(row, Timed):
-            return {"rival": one.rival, "rival_seconds": row.estimate.median, "rival_interval": [row.estimate.low, row.estimate.high]}
-        return {"rival": one.rival, "rival_seconds": None, "rival_remark": row.reason}
+            return gone.said
 
     def close(self) -> None:
         """End the process."""
@@ -299,13 +316,12 @@ def _in_order(proposed: list[Proposed], tried: list[dict[str, Any]], priors: Map
     nothing was measured of these, what forecasts of a family were wrong by elsewhere counts."""
     done = {t["candidate"] for t in tried}
     known = [Known(t["family"], t["surface"], t.get("point", {}), math.log(t["seconds"] / t["forecast"])) for t in tried if t["accepted"] and t["forecast"]]
-    whole = math.exp(sum(k.off for k in known) / max(1, len(known)))
-    families, surfaces = {(k.family, k.surface) for k in known}, {k.surface for k in known}
+    families = {(k.family, k.surface) for k in known}
     refused = {(t["family"], t["surface"]) for t in tried} - families
 
     def seems(p: Proposed) -> float:
         about = p.family, p.surface, p.point
-        near = estimated(p.forecast, *about, known) if p.surface in surfaces else p.forecast * whole
+        near = estimated(p.forecast, *about, known)
         if not known:
             near *= priors.get(f"{p.family} {p.surface}", priors.get("", 1.0))
         return near * (untried(*about, known) if about[:2] in families else UNSEEN)
@@ -379,6 +395,15 @@ def _reach(known: Sequence[tuple[Mapping[str, Any], Limits]]) -> Iterator[str]:
                f"to be at {needed:.3f} for a mean of {ASKED}, and are at {_mean(r['times_faster'] for r, _ in both[1]):.3f}.")
 
 
+def _libraries(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """How far the libraries of the device's maker come at the same instances, and ours beside them."""
+    if rows:
+        theirs, ours = (_mean(r["rival_seconds"] / r[k] for r in rows) for k in ("library_seconds", "seconds"))
+        both = _mean(r["rival_seconds"] / min(r["library_seconds"], r["seconds"]) for r in rows)
+        yield (f"- `library`: how many times as fast as FlagGems' the fastest of cuBLAS, cuDNN and torch's own kernels is: {theirs:.3f} together over "
+               f"{len(rows)} rows, at which ours are at {ours:.3f}; the faster of both in each row is at {both:.3f}.")
+
+
 def _table(rows: list[dict[str, Any]], about: Mapping[str, Any]) -> Iterator[str]:
     ratios = [r["times_faster"] for r in rows if r.get("times_faster")]
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
@@ -402,6 +427,7 @@ def _table(rows: list[dict[str, Any]], about: Mapping[str, Any]) -> Iterator[str
                f"written), multiplies at the rate that its maker states, and has the special units make an exponential for each score of attention. "
                f"{sum(part >= NEAR for part in at.values())} of {len(known)} rows are within {1 - NEAR:.0%} of it.")
         yield from _reach(known)
+        yield from _libraries([r for r, _ in known if r.get("library_seconds")])
         if slow := [r for r, _ in known if r["times_faster"] < SLOW]:
             yield f"- Rows below {SLOW:g}, and the part of `at most` that they are at: " + ", ".join(
                 f"{r['instance']} {at[r['instance']]:.0%}" for r in sorted(slow, key=lambda each: at[each["instance"]])) + "."
@@ -423,6 +449,7 @@ def _table(rows: list[dict[str, Any]], about: Mapping[str, Any]) -> Iterator[str
             spread,
             rival,
             f"{r['times_faster']:.3f}" if r.get("times_faster") else "",
+            f"{r['rival_seconds'] / r['library_seconds']:.3f}" if r.get("rival_seconds") and r.get("library_seconds") else "",
             f"{r['rival_seconds'] / limit.seconds:.2f}" if (limit := _limits(r, about)) is not None else "",
             r.get("surface", ""),
             r.get("plan", ""),

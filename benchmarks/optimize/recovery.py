@@ -79,7 +79,8 @@ def _share(seed: int, pair: Pair) -> float:
 
 def recovery(out: Path, only: str, seconds: float, workers: int = 1, given: str = "", named: str = "", surface: str = "") -> int:
     """Every problem on every surface (or on one) by every arm, or by those whose names have one of the words that are `named`; rows are kept as they come,
-    and those that this code has made are not made again. Rows of a folder that is `given` take the place of those that are there."""
+    those that this code has made are not made again, and those that nothing has made come first. Rows of a folder that is `given` take the place of those
+    that are there."""
     file = out / "optimize-recovery.json"
     rows = [*({(r["problem"], r["surface"], r["arm"]): r for f in (file, *([Path(given) / file.name] if given else [])) if f.is_file()
                for r in json.loads(f.read_text(encoding="utf-8"))["rows"] if r["problem"] in PROBLEMS and r["arm"] in ARMS}).values()]
@@ -89,7 +90,8 @@ def recovery(out: Path, only: str, seconds: float, workers: int = 1, given: str 
     arms_named = {a for a in ARMS if any(w in a for w in named.split(","))}
     wanted = ((p, s, tuple(a for a in arms if a in arms_named and (p, s, a) not in done)) for arms, p in asked for s in SURFACES
               if surface in ("", s) and any(w in p for w in only.split(",")))
-    tasks = [(p, s, arms, str(out)) for p, s, arms in wanted if arms]
+    older = {(r["problem"], r["surface"], r["arm"]) for r in rows}
+    tasks = sorted(((p, s, arms, str(out)) for p, s, arms in wanted if arms), key=lambda t: all((t[0], t[1], a) in older for a in t[2]))
     for (name, on, *_), found in each(several, tasks, workers, seconds):
         for arm, row in found.items():
             rows = [r for r in rows if (r["problem"], r["surface"], r["arm"]) != (name, on, arm)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -22,6 +23,7 @@ from kir.learning.corpus import counted, files_of, mentions, of_surface, place, 
 ROOT = Path(__file__).parents[2]
 ROWS = ROOT / "benchmarks" / "data" / "unseen"
 PAGE = ROOT / "docs" / "tables" / "packages-unseen.md"
+_LAYERED = re.compile(r"#\s*include\s*[<\"](?:[\w/]*/)?(?:cute|cutlass\w*)/|\b(?:cute|cutlass)::")
 STAGES = {"first": "as first seen", "after": "after"}
 REASONS = 12
 """Reasons that are shown of a row."""
@@ -31,15 +33,21 @@ Row = dict[str, Any]
 
 
 def row(name: str, version: str, folder: str, surface: str, stage: str, without: Sequence[str] = (), seconds: float = 60.0,
-        jobs: int = 1, commit: str = "") -> Row:
-    """What `kir corpus` says of one package today. Raises UsageError KIR-C110 for a folder that is not there."""
+        jobs: int = 1, commit: str = "", plain: bool = False) -> Row:
+    """What `kir corpus` says of one package today, of its files without CUTLASS and CuTe alone under `plain`. Raises UsageError KIR-C110 for a folder that
+    is not there."""
     where, commit = place(folder), commit or _commit()
     files = [path for path, _ in files_of(where, (), tuple(without)) if mentions(surface, path)]
+    files = [path for path in files if not plain or _LAYERED.search(path.read_text(encoding="utf-8", errors="replace")) is None]
     count = counted(name, (of_surface(r, surface) for r in run(files, jobs, None, seconds)))
     records = [r for r in count.records if r.get("kernel")]
+    states: dict[tuple[str, str], set[str]] = {}
+    for r in records:
+        states.setdefault((r["file"], r.get("function", r["kernel"])), set()).add(r["state"])
     reasons = count.opaque + count.unequal + Counter(f"{r.get('id', '')} {r.get('message', '')}".strip()[:120] for r in count.failed)
     return {
         "package": name, "version": version, "surface": surface, "stage": stage, "without": list(without), "commit": commit, "files": len(files),
+        **({"plain": True} if plain else {}), "functions": len(states), "whole": sum(states[k] <= {"clean", "equal"} for k in states),
         "found": count.found, "kernels": len({(r["file"], r["kernel"]) for r in records}), "clean": count.clean, "equal": count.equal,
         "internal": sum(r["state"] == "crashed" for r in count.failed), "slow": sum(r.get("seconds", 0.0) > SLOW for r in records),
         "reasons": reasons.most_common(),
@@ -74,6 +82,9 @@ def page(rows: Iterable[Row]) -> str:
                      f"{r['equal']} ({100 * r['equal'] / of:.0f} %) | {r['internal']} | {r['slow']} | `{r['commit']}` |")
     for r in held:
         lines += ["", f"## {r['package']} {r['version']}, {r['surface']}, {STAGES[r['stage']]}", ""]
+        if "functions" in r:
+            where = " in files without CUTLASS and CuTe" if r.get("plain") else ""
+            lines += [f"{r['functions']} kernels{where}, of which {r['whole']} have no opaque node under any of the arguments counted.", ""]
         if r["without"]:
             lines += [f"Without {', '.join(f'`{w}`' for w in r['without'])}.", ""]
         lines += ["| reason | kernels |", "| --- | ---: |"]
@@ -114,13 +125,14 @@ def main(words: Sequence[str]) -> int:
     one.add_argument("--seconds", type=float, default=60.0)
     one.add_argument("--jobs", type=int, default=1, help="files at once")
     one.add_argument("--again", action="store_true")
+    one.add_argument("--plain", action="store_true", help="leave out files that include CUTLASS or CuTe")
     one.add_argument("--commit", default="", help="the commit of this tree, where it is no checkout")
     sub.add_parser("page")
     given = parser.parse_args(words)
     if given.what == "page":
         PAGE.write_text(page(stored()), encoding="utf-8")
         return 0
-    made = row(given.name, given.version, given.folder, given.surface, given.stage, given.without, given.seconds, given.jobs, given.commit)
+    made = row(given.name, given.version, given.folder, given.surface, given.stage, given.without, given.seconds, given.jobs, given.commit, given.plain)
     print(keep(made, given.again))
     return 0
 

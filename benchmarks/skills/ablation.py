@@ -20,7 +20,7 @@ def ablation(given: Given) -> str:
     made, lost = sum(row[2] for row in rows), sum(row[5] for row in rows)
     needed = sum(bool(row[5]) for row in rows)
     return "\n".join([
-        "# Without a card", "",
+        "# Without a card", "", "Which cards the library cannot do without.", "",
         f"What the library of {len(given.admitted)} admitted cards loses without {which}, as `kir skills ablate CARD` says it: at each of the card's "
         "uses the program before the step is given to the card, to every other admitted card that has a step of the same pass, and to the pass with its own "
         "defaults, each with as many tries as in a trial. "

@@ -63,7 +63,8 @@ def coverage(given: Given) -> str:
     with_card = sum(len(names) for row, names in public.items() if any(by_pass[name] for name in rows.get(row, ())))
     of.append(f"Of the public cards of KLineage {named} are named here, beside the row whose mechanism their name says; {with_card} are in a row with a card "
               f"of ours, {sum(len(names) for row, names in public.items() if row in rows)} in a row with a pass.")
-    return "\n".join(["# Skills by intent", "", "A row is one of the catalogue of intents; `kir passes` names the rows of each pass.", "", *of, "", *lines, ""])
+    return "\n".join(["# Skills by intent", "", "Which optimizations have a skill, and from how many kernels and surfaces.", "",
+                      "A row is one of the catalogue of intents; `kir passes` names the rows of each pass.", "", *of, "", *lines, ""])
 
 
 def _said_on(name: str, given: Given) -> list[tuple[str, str]]:
@@ -95,7 +96,8 @@ def why(given: Given) -> str:
         causes[cause] += 1
         rows.append((cause, f"| `{card.name}` | {card.evidence.kernels} | {', '.join(card.scope.packages)} | {', '.join(card.scope.families)} | "
                      f"{won} of {len(trials)} | {lost} | {cause} |"))
-    return "\n".join(["# Why cards are not admitted", "", f"{len(rows)} of {len(given.cards)} cards. A card needs {LEAST_TRIALS} trials on kernels of another "
+    return "\n".join(["# Why cards are not admitted", "", "What the cards lack that are hypotheses still.", "",
+                      f"{len(rows)} of {len(given.cards)} cards. A card needs {LEAST_TRIALS} trials on kernels of another "
                       "package or family, two thirds of which succeed, and more than without it.", "", "| cause | cards |", "| --- | ---: |",
                       *(f"| {cause} | {count} |" for cause, count in causes.most_common()), "",
                       "| card | kernels | packages | families | succeeded | without it | cause |", "| --- | ---: | --- | --- | ---: | ---: | --- |",

@@ -23,8 +23,8 @@ from kir.learning.cards.search import Index, Query, Rank, begins
 from kir.learning.cards.use import materialized
 from kir.learning.forecast import Analytic, Pair
 from kir.learning.induce.rank import Seen, learned, outside
-from kir.learning.induce.transfers import FASTER, FAULTS
-from kir.learning.induce.trials import sizes_of
+from kir.learning.induce.transfers import FASTER
+from kir.learning.induce.trials import FAULTS, sizes_of
 from kir.rewrite import Context
 
 SYNTHETIC = 100_000
@@ -73,7 +73,8 @@ def retrieval(given: Given) -> str:
         "values, choose spellings or make way, and whether an expert names a value is mostly how the text was written. *usual order*: without anything "
         "learned; *text only*: by the words of the kernel's name and family. States are taken in an order that the seed decides, those without a relevant "
         "card left out."]
-    return "\n".join(["# Retrieval", "", *said, "", f"| arm | states | listed | precision | recall | precision at R, at most {TOP} |",
+    return "\n".join(["# Retrieval", "", "How often a search of the library lists what an expert used.", "", *said, "",
+                      f"| arm | states | listed | precision | recall | precision at R, at most {TOP} |",
                       "| --- | ---: | ---: | ---: | ---: | ---: |", *rows, "",
                       quick, ""])
 

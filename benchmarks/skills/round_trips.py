@@ -19,8 +19,8 @@ from kir.learning.cards.use import NAMING, applicable, is_of
 from kir.learning.evidence.walked import Walked
 from kir.learning.forecast import Analytic, Pair
 from kir.learning.induce.settled import settled_hash
-from kir.learning.induce.transfers import FAULTS, said_by
-from kir.learning.induce.trials import AS_FAST, TRIES, carried_out, sizes_of
+from kir.learning.induce.transfers import said_by
+from kir.learning.induce.trials import AS_FAST, FAULTS, TRIES, carried_out, sizes_of
 from kir.learning.optimize.lift import LEAST_LIKE, alike, lifted, names_things
 from kir.learning.optimize.plan import Plan
 from kir.rewrite import Context, Pipeline, Step, run
@@ -78,7 +78,8 @@ def round_trips(given: Given) -> str:
             for kernel, family, count, ours, ratio, by_arm, _ in found]
     lost = [f"- `{row[0]}`: {row[6]}." for row in found if row[3] < row[2] and row[4] < AS_FAST]
     lost = ["", "Those that do not come back, the steps that no admitted card makes there, and what their own cards lack:", "", *lost] if lost else []
-    return "\n".join(["# Round trips by admitted skills alone", "", *head, *lost, "",
+    return "\n".join(["# Round trips by admitted skills alone", "", "How far admitted cards alone lead from naive programs back to the experts'.", "",
+                      *head, *lost, "",
                       "| kernel | family | steps | by admitted cards | comes back, or how fast beside the expert | by the first five | without cards |",
                       "| --- | --- | ---: | ---: | --- | ---: | ---: |", *rows, ""])
 

@@ -29,6 +29,7 @@ from kir.ir.rules.verify import verify
 from kir.learning.cards.card import Card
 from kir.learning.cards.use import judged
 from kir.learning.forecast import Analytic, Pair
+from kir.learning.induce.build import NO_CODE, code
 from kir.learning.induce.transfers import FASTER, said_by
 from kir.rewrite import Context, Site
 from kir.rewrite.driver import apply
@@ -47,6 +48,9 @@ TARGET = "sm_90a"
 SAYS = ("applies", "not carried out", "refuses", "unknown")
 LOOKED = "looked at"
 """The row that each program has, whatever is found in it: those that there was no time for have none."""
+NOT_RUN = (*NO_CODE, "frontends", "lineage", "passes", "skills", *(f"learning/{each}" for each in (
+    "cards", "corpus", "evidence", "induce", "optimize", "packages", "probes", "tune")))
+"""What no outcome of two given programs depends on."""
 CAME = ("right", "no faster", "wrong", "refused", "not run")
 
 
@@ -87,7 +91,7 @@ def when(given: Given) -> str:
     table = [f"| {said} | {looked[said]} | {tried[said]} | {' | '.join(str(counts[said, came]) for came in CAME)} |" for said in SAYS]
     most = sorted(refusals.items(), key=lambda row: (-row[1]["right"], row[0]))
     return "\n".join([
-        "# When a card is right", "",
+        "# When a card is right", "", "Whether what a card says of a place holds there.", "",
         f"{sum(looked.values())} places in {seen} programs of kernels that the card was not made from, by the {len(singles)} admitted cards of one step; "
         f"{sum(tried.values())} of them were tried, {tried['refuses'] + tried['unknown']} by force. Where a card applies (its conditions hold, and the "
         f"framework carries the step out), the program is interpreted and compared with the one before, at up to {APPLIED} places of each program; where a "
@@ -164,6 +168,11 @@ def _places(card: Card, program: Program) -> Iterator[Place]:
 
 
 @cache
+def _of_code() -> str:
+    return code(NOT_RUN)[:12]
+
+
+@cache
 def _known(kept: Path | None) -> dict[str, str]:
     """Outcomes that were found out before, by what was run; a line that was cut off is left out."""
     out: dict[str, str] = {}
@@ -185,8 +194,8 @@ def _made(program: Program, site: Site, force: bool) -> Program | None:
 
 
 def came_of(program: Program, made: Program, force: bool, known: dict[str, str], kept: Path | None = None) -> str:
-    """What comes of a program that a step made: the word of the table. What is known of the same two programs is not run again."""
-    key = f"{content_hash(program)[:24]} {content_hash(made)[:24]} {force:d}"
+    """What comes of a program that a step made: the word of the table. What the same code found of the same two programs is not run again."""
+    key = f"{_of_code()} {content_hash(program)[:24]} {content_hash(made)[:24]} {force:d}"
     if key not in known:
         known[key] = _at_most(LATEST, partial(_run, program, made, force)) or "not run"
         if kept is not None:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-import ml_dtypes
-
 from kir.base.dataclass import dataclass
-from kir.interp.numerics.number import storage
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import BOOL
@@ -91,6 +88,9 @@ class Limits:
 
     def value(self, name: str) -> Value:
         """Its least or greatest number, or its spacing at 1."""
+        import ml_dtypes
+
+        from kir.interp.numerics.number import storage
         dtype = storage(IR_DTYPES[self.of])
         info = (ml_dtypes.iinfo if IR_DTYPES[self.of].is_integer else ml_dtypes.finfo)(dtype)
         if name not in ("min", "max", "eps", "tiny", "smallest_normal") or not hasattr(info, name):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from kir.surface.launches.values import Value as HostValue
 from .kernel import read_kernel
 from .launch.arguments import compile_time, named_arguments, with_members
 from .launch.binding_skeleton import UNKNOWN, skeleton
+from .launch.class_arguments import offered
 from .launch.dispatch import Written
 from .launch.entries import cuda_calls, cuda_launches
 from .launch.geometry import BLOCK, Geometry, words_of
@@ -32,6 +34,7 @@ from .launch.specializations import specializations
 from .reader import reading
 from .source.source import Node, Sources, Unit, fragment_arguments, fragment_type, unit_of
 from .source.syntax import declared_name, text
+from .source.tree import project_of
 from .suffixes import SUFFIXES
 from .symbols.index import Index
 from .symbols.overloaded import named, of_signature, signature
@@ -59,6 +62,16 @@ class Opened:
         """The kernels that the file itself defines, in order."""
         found = [f for fs in self.index.functions.values() for f in fs if f.kernel and f.body is not None and f.unit is self.main]
         return sorted(found, key=lambda f: f.node.start_byte)
+
+
+    def bring(self, path: Path) -> None:
+        """A further file, with what it includes, where it can be read."""
+        before = len(self.sources.units)
+        if path.resolve() not in self.sources.seen:
+            with suppress(KirError):
+                self.sources.read(path, 1)
+            for unit in self.sources.units[before:]:
+                self.index.add(unit)
 
 
 MOST_KEPT = 8
@@ -199,7 +212,19 @@ class CudaFrontend:
                 return False
             return True
 
-        return list(specializations(opened.sources, opened.main, source, opened.kernels(), is_read, means))
+        def offers(fn: Function) -> dict[str, list[str]]:
+            """Classes for the parameters of a template; the file of each becomes one of this translation unit."""
+            if not fn.params:
+                return {}
+            if opened.sources.project is None:
+                opened.sources.project = project_of(source)
+            found = offered(fn, opened.index, opened.sources.units, opened.sources.project)
+            for path in dict.fromkeys(path for each in found.values() for path, _ in each):
+                opened.bring(path)
+            kinds = {p.name: p for p in fn.params}
+            return {name: [made for _, made in each if means(fn, kinds[name], made)] for name, each in found.items()}
+
+        return list(specializations(opened.sources, opened.main, source, opened.kernels(), is_read, means, offers))
 
     def calls(self, source: Path, function: str, arguments: Sequence[Passed]) -> list[tuple[str, Binding | None]]:
         """The kernels that one call of a host function launches, each with the binding of that launch (None where the call does not tell it all)."""

@@ -32,23 +32,27 @@ from .source.source import Sources, fragment_type
 from .source.syntax import declared_name, text
 from .statements import statements
 from .statements.role_marks import may_have_roles, unmarked
-from .symbols.classes import Rec, leaf, words
+from .symbols.classes import Rec, leaf, pointers_in, size_of, words
 from .symbols.index import Index
 from .symbols.symbols import Bindings, Function, Scope, Value
 from .types.c_types import VOID, Arr, CType, Named, Prim, Ptr, Vec
 from .types.errors import NotUnderstood
 from .values.descriptors import TENSOR_MAP
-from .values.memory import Finish, Place, Store
+from .values.memory import Finish, Place, Rows, Store, start
 from .values.objects import initialized, new_object
 from .values.reading import Frame, Reading
 from .values.shared_pool_views import pieces, settle
-from .values.values import Located, Mapped, Members, Pointer, Scalar, Wide, constant
+from .values.values import Located, Mapped, Members, Nothing, Pointer, Scalar, Wide, constant
 
 MOST_NUMBERS = 64
 """Numbers of an array inside a struct that a kernel takes by value."""
-_CAST = re.compile(r"(?:reinterpret_cast|static_cast)\s*<(?P<type>[^*()]+?)\*[^()]*>\s*\(\s*(?P<name>\w+)|"
-                   r"\((?P<kind>[\w:<>, ]+?)\s*\*+\s*\)\s*\(?\s*(?P<other>\w+)")
+_CAST = re.compile(r"(?:reinterpret_cast|static_cast)\s*<(?P<type>[^*()]+?)\*[^()]*>\s*\(\s*(?:\w+(?:\.|->))*(?P<name>\w+)|"
+                   r"\((?P<kind>[\w:<>, ]+?)\s*\*+\s*\)\s*\(?\s*(?:\w+(?:\.|->))*(?P<other>\w+)")
 """A cast of a pointer by its name."""
+
+
+_OF_THE_HOST = (Named("cudaStream_t"), Named("cudaEvent_t"))
+"""Members of records that only the host uses."""
 
 
 class Parameters:
@@ -62,6 +66,8 @@ class Parameters:
         self.maps: list[n.TensorMap] = []
         self.boxed: dict[str, n.Buffer] = {}
         """Tensors that tensor maps describe, by their names."""
+        self.plain: dict[str, str] = {}
+        """The names that members of classes have there, by those of their parameters."""
         self.untyped: set[str] = set()
         """Parameters whose numbers neither the source nor the binding says: bytes."""
 
@@ -92,14 +98,19 @@ class Parameters:
             case Rec():
                 members = Members(t)
                 for m in t.instance.members():
-                    members.fields[m.name] = self.add(r.m.own(f"{name}.{m.name}"), m.type, restrict)
+                    own = r.m.own(f"{name}.{m.name}")
+                    self.plain[own] = m.name
+                    members.fields[m.name] = Nothing() if m.type in _OF_THE_HOST else self.add(own, m.type, restrict)
                 return members
             case Arr():
                 return self._array(name, t, restrict)
         raise NotUnderstood(f"the parameter '{name}' of type {t}")
 
     def _array(self, name: str, t: Arr, restrict: bool) -> Value:
-        """An array inside a struct: a parameter for each of its numbers, and a private array that holds them."""
+        """An array inside a struct: a parameter for each of its numbers, and a private array that holds them; one of pointers is a tensor with a row for
+        each."""
+        if isinstance(t.of, Ptr):
+            return Located(start(self._pointers(name, [(0, 8, t.of)], restrict)), t)
         found = leaf(t)
         if found is None or found[1] > MOST_NUMBERS:
             raise NotUnderstood(f"the parameter '{name}', an array of {t.of} inside a struct")
@@ -114,6 +125,22 @@ class Parameters:
             outer = tuple(build.const(k // row // prod(store.dims[j + 1:]) % d) for j, d in enumerate(store.dims))
             self.r.m.emit(n.Store(Place(store, outer, build.const(k % row * dtype.bytes)).region(dtype, None), v.expr))
         return made
+
+    def _pointers(self, name: str, listed: list[tuple[int, int, Ptr]], restrict: bool, store: Store | None = None) -> Store:
+        """Memory with pointers in it, each `listed` by its first byte, how many bytes lie between two of them, and its type: a tensor with a row for each
+        pointer, one after the other, by a number of elements that the launch says."""
+        rows = []
+        for offset, size, t in listed:
+            own = self.r.m.own(f"{name}.rows" if len(listed) == 1 else f"{name}.{offset}.rows")
+            to = Ptr(self._used_as(name, self.plain.get(name, name)), volatile=t.volatile) if t.to == VOID else t
+            of = self.add(own, to, restrict)
+            assert isinstance(of, Pointer)
+            step = n.Var(self.r.m.own(f"{own}.step"), I64)
+            self.params.append(n.Param(step.name, "scalar", I64))
+            rows.append(Rows(offset, size, of.place.store, step))
+        store = store or Store(name, "global", I64, (), build.const(8, I64))
+        store.rows = tuple(rows)
+        return store
 
     def _map(self, name: str) -> Value:
         """A tensor map, as the binding describes it; the tensor is a parameter of the program, be it none of the kernel."""
@@ -182,19 +209,21 @@ class Parameters:
             body = tuple(transform(s, leave) for s in body if s is not views[0])
         return body
 
-    def _used_as(self, name: str) -> CType:
-        """What a `void*` points to: the type that the kernel first casts it to, bytes where it names none."""
+    def _used_as(self, name: str, plain: str | None = None) -> CType:
+        """What a `void*` points to: the type that the kernel first casts it to, bytes where it names none. `plain`: one of the pointers under that name,
+        which whoever the kernel hands them to may cast: bytes where not all are cast alike."""
         if self.of is None or self.of.body is None:
             return Prim(U8)
-        for m in _CAST.finditer(text(self.of.body)):
-            if m["name"] == name or m["other"] == name:
+        found: list[CType] = []
+        for m in _CAST.finditer(text(self.of.body) if plain is None else self.of.unit.text.decode(errors="replace")):
+            if (plain or name) in (m["name"], m["other"]):
                 try:
                     made = self.r.types.base_type(fragment_type((m["type"] or m["kind"]).replace("const", " ").replace("volatile", " ").strip()), self.scope)
                 except (NotUnderstood, ValueError):
                     continue
                 if leaf(made) is not None:
-                    return made
-        return Prim(U8)
+                    found.append(made)
+        return Prim(U8) if not found or (plain is not None and len({leaf(t) for t in found}) > 1) else found[0]
 
     def _tensor(self, name: str, t: Ptr, restrict: bool) -> Value:
         r = self.r
@@ -202,9 +231,14 @@ class Parameters:
             t = Ptr(self._used_as(name), volatile=t.volatile)
             if t.to == Prim(U8) and r.tensors.get(name, (None, 0))[0] is None:
                 self.untyped.add(name)
+        if isinstance(t.to, Ptr):
+            return Pointer(start(self._pointers(name, [(0, 8, t.to)], restrict)), t)
         found = leaf(t.to)
         row: tuple[DType, int] | None = found
-        if found is None and isinstance(t.to, Rec):
+        held = pointers_in(t.to) if found is None else []
+        if len({kind for _, kind, _ in held}) == 1 and sum(count for _, _, count in held) * 8 == size_of(t.to):
+            return Pointer(start(self._pointers(name, [(0, 8, held[0][1])], restrict)), t)
+        if found is None and isinstance(t.to, Rec) and all(count == 1 for _, _, count in held):
             row = words(t.to)
         if row is None and isinstance(t.to, Rec):
             raise NotUnderstood(f"the parameter '{name}', which points to records of several dtypes")
@@ -217,6 +251,8 @@ class Parameters:
         r.stores.append(store)
         self.params.append(n.Param(name, "in", buffer, attrs=n.attrs(restrict=True) if restrict else ()))
         self.extents.append(n.Param(extent.name, "size", I64, attrs=n.attrs(implicit=True)))
+        if held:
+            self._pointers(name, [(offset, size_of(t.to), kind) for offset, kind, _ in held], restrict, store)
         return Pointer(Place(store, (), build.const(0, I64), t.volatile), t)
 
 
@@ -373,6 +409,11 @@ def _bind(r: Reading, p: Parameters, fn: Function, scope: Scope) -> None:
         v = p.add(name, t, restrict)
         if name in changed and isinstance(v, (Scalar, Pointer)):
             v = initialized(r, name, v, t)
+        if isinstance(v, Members) and fn.body is not None:
+            set_ = rf"\b{re.escape(name)}\s*\.\s*(\w+)\s*(?:(?:[-+*/%&|^]|<<|>>)?=(?!=)|\+\+|--)"
+            for own in sorted(set(re.findall(set_, text(fn.body)))):
+                if isinstance(held := v.fields.get(own), Scalar):  # its own copy of the record, which it changes
+                    v.fields[own] = initialized(r, own, held, held.type)
         scope.values[name] = v
 
 

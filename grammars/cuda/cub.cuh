@@ -1,5 +1,5 @@
 // What CUB's collectives of a block and a warp compute, as KIR reads them (CUB's reference: BlockReduce, BlockScan, BlockLoad,
-// BlockStore, BlockAdjacentDifference, BlockDiscontinuity, WarpReduce, WarpScan).
+// BlockStore, BlockAdjacentDifference, BlockDiscontinuity, BlockRadixSort, WarpReduce, WarpScan).
 // Which algorithm is named, and in which order a sum is made, is left open there. A file that names `cub::` is read with this one.
 namespace cub {
 
@@ -312,6 +312,89 @@ template <> struct Traits<int> : KirSignedBits<unsigned int> {};
 template <> struct Traits<long long> : KirSignedBits<unsigned long long> {};
 template <> struct Traits<unsigned int> : KirPlainBits<unsigned int> {};
 template <> struct Traits<unsigned long long> : KirPlainBits<unsigned long long> {};
+
+// What a radix sort compares of a key: bits of the order of numbers, both zeros alike.
+__device__ inline unsigned kir_sort_bits(unsigned x) { return x; }
+__device__ inline unsigned kir_sort_bits(int x) { return unsigned(x) ^ 0x80000000u; }
+__device__ inline unsigned long long kir_sort_bits(unsigned long long x) { return x; }
+__device__ inline unsigned long long kir_sort_bits(long long x) { return (unsigned long long)(x) ^ 0x8000000000000000ull; }
+__device__ inline unsigned kir_sort_bits(float x) { return Traits<float>::TwiddleIn(__float_as_uint(x == 0.0f ? 0.0f : x)); }
+__device__ inline unsigned kir_sort_bits(__half x) {
+  const unsigned short bits = __half2float(x) == 0.0f ? 0 : __half_as_ushort(x);
+  return Traits<__half>::TwiddleIn(bits);
+}
+__device__ inline unsigned kir_sort_bits(__nv_bfloat16 x) {
+  const unsigned short bits = __bfloat162float(x) == 0.0f ? 0 : __bfloat16_as_ushort(x);
+  return Traits<__nv_bfloat16>::TwiddleIn(bits);
+}
+
+struct NullType {};
+
+// How many of M keys come before one of them.
+template <typename K, int M> __device__ inline int kir_place(K* keys, int at, bool down, int begin, int end) {
+  const int above = 8 * sizeof(kir_sort_bits(keys[at])) - end;
+  const auto own = kir_sort_bits(keys[at]) << above >> above >> begin;
+  int before = 0;
+  for (int k = 0; k < M; ++k) {
+    const auto other = kir_sort_bits(keys[k]) << above >> above >> begin;
+    before += (down ? other > own : other < own) || (other == own && k < at);
+  }
+  return before;
+}
+
+// A stable sort of what the block holds, each thread N in a row: the place of a key is the number of those that come before it.
+template <typename K, int X, int N, typename V = NullType, int RADIX = 4, bool KEPT = true, BlockScanAlgorithm HOW = BLOCK_SCAN_WARP_SCANS> class BlockRadixSort {
+ public:
+  struct TempStorage { K keys[X * N]; V values[X * N]; };
+  TempStorage& storage;
+  __device__ BlockRadixSort(TempStorage& given) : storage(given) {}
+  __device__ void Sort(K (&keys)[N], V (&values)[N], int begin = 0, int end = sizeof(K) * 8) { Placed(keys, values, false, begin, end); }
+  __device__ void SortDescending(K (&keys)[N], V (&values)[N], int begin = 0, int end = sizeof(K) * 8) { Placed(keys, values, true, begin, end); }
+  __device__ void Placed(K (&keys)[N], V (&values)[N], bool down, int begin, int end) {
+    const int first = kir_thread() * N;
+#pragma unroll
+    for (int i = 0; i < N; ++i) storage.keys[first + i] = keys[i];
+    __syncthreads();
+    int places[N];
+#pragma unroll
+    for (int i = 0; i < N; ++i) places[i] = kir_place<K, X * N>(storage.keys, first + i, down, begin, end);
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      storage.keys[places[i]] = keys[i];
+      storage.values[places[i]] = values[i];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      keys[i] = storage.keys[first + i];
+      values[i] = storage.values[first + i];
+    }
+  }
+};
+template <typename K, int X, int N, int RADIX, bool KEPT, BlockScanAlgorithm HOW> class BlockRadixSort<K, X, N, NullType, RADIX, KEPT, HOW> {
+ public:
+  struct TempStorage { K keys[X * N]; };
+  TempStorage& storage;
+  __device__ BlockRadixSort(TempStorage& given) : storage(given) {}
+  __device__ void Sort(K (&keys)[N], int begin = 0, int end = sizeof(K) * 8) { Placed(keys, false, begin, end); }
+  __device__ void SortDescending(K (&keys)[N], int begin = 0, int end = sizeof(K) * 8) { Placed(keys, true, begin, end); }
+  __device__ void Placed(K (&keys)[N], bool down, int begin, int end) {
+    const int first = kir_thread() * N;
+#pragma unroll
+    for (int i = 0; i < N; ++i) storage.keys[first + i] = keys[i];
+    __syncthreads();
+    int places[N];
+#pragma unroll
+    for (int i = 0; i < N; ++i) places[i] = kir_place<K, X * N>(storage.keys, first + i, down, begin, end);
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < N; ++i) storage.keys[places[i]] = keys[i];
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < N; ++i) keys[i] = storage.keys[first + i];
+  }
+};
 
 }  // namespace cub
 

@@ -5,7 +5,7 @@ program do not alias one another unless their attribute `alias` names the other;
 """
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import combinations
 from typing import Literal
@@ -165,6 +165,11 @@ class Aliases:
     def may_be_one(self, a: str, b: str) -> bool:
         """Whether two buffer names may share memory."""
         return a == b or ANYWHERE in (self._find(a), self._find(b)) or self._find(a) == self._find(b)
+
+    def meeting(self, read: Iterable[str], written: Iterable[str]) -> set[str]:
+        """Those names of what is read that may mean memory that is written, under whatever name; what opaque text may write is left out."""
+        changed = [b for b in written if b != ANYWHERE]
+        return {a for a in read if any(self.may_be_one(a, b) for b in changed)}
 
 
 def may_overlap(a: n.Region | None, b: n.Region | None, known: Facts) -> bool:

@@ -75,7 +75,7 @@ class ArtifactCache:
 
 
 def _entry(e: Entry) -> list[Any]:
-    return [e.kernel, e.function, [[a.name, a.kind, a.dtype, a.divisor] for a in e.arguments], [expr_text(x) for x in e.grid], e.threads,
+    return [e.kernel, e.function, [[a.name, a.kind, a.dtype, a.divisor, *a.box] for a in e.arguments], [expr_text(x) for x in e.grid], e.threads,
             [list(o) for o in e.options]]
 
 
@@ -90,7 +90,8 @@ def _to_json(a: Artifact) -> dict[str, Any]:
 def _kernel(row: dict[str, Any]) -> CompiledKernel:
     i = row["image"]
     image = None if i is None else Image(base64.b85decode(i["cubin"]), i["function"], i["dynamic_shared"], tuple(i["cluster"]),
-                                         i["cooperative"], tuple(i["hidden"]), _passed(i["arguments"]), i["threads"])
+                                         i["cooperative"], tuple(i["hidden"]), _passed(i["arguments"]), i["threads"],
+                                         tuple((tuple(box), int(swizzle)) for box, swizzle in i.get("boxes", ())))
     return CompiledKernel(**{**row, "options": tuple((a, b) for a, b in row["options"]), "image": image})
 
 

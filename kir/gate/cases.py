@@ -231,12 +231,14 @@ def _scaled(program: n.Program, others: Sequence[n.Program], made: Callable[[int
 
 
 def _fair(problem: Problem, at: Shape, distribution: str, seed: int) -> bool:
-    """Whether a problem's own program is right on inputs that the problem does not draw."""
-    naive = naive_of(problem)
-    if not naive or not problem.widest_drawn(problem.inputs(at, seed)):
-        return False
-    inputs = problem.inputs(at, seed, distribution)
-    return right(naive[0], ProblemCase(problem, at, distribution, seed, inputs, tensor_names(naive[0], problem, {})))
+    """Whether a problem's own program is right on inputs that the problem does not draw; run once for all candidates of a problem."""
+    known: dict[object, bool] = problem.__dict__.setdefault("_fair_inputs", {})
+    key = tuple(sorted(at.sizes.items())), distribution, seed
+    if key not in known:
+        naive = naive_of(problem)
+        known[key] = bool(naive and problem.widest_drawn(problem.inputs(at, seed))) and right(naive[0], ProblemCase(
+            problem, at, distribution, seed, problem.inputs(at, seed, distribution), tensor_names(naive[0], problem, {})))
+    return known[key]
 
 
 def _given(program: n.Program, problem: Problem, at: Shape, by: float, seed: int) -> Mapping[str, Array]:

@@ -163,6 +163,8 @@ def outcome(program: n.Program, case: Case, mode: Mode) -> Outcome:
         first = refused.diagnostics[0]
         said = f"it cannot be run at shape '{case.shape}': {first.id}: {first.message}"
         return Outcome(row(Comparison(False, math.inf, first.anchor, 0.0, said)))
+    except MemoryError as most:
+        return Outcome(row(Comparison(False, math.inf, "", 0.0, f"it cannot be run at shape '{case.shape}': there is too little memory for it ({most})")))
     found = row(case.compare(result.outputs))
     if mode != "check":
         return Outcome(found, reached=result.reached)

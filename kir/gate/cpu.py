@@ -23,6 +23,7 @@ from kir.gate.cost import profile
 from kir.gate.inputs.nonfinite import nonfinite
 from kir.gate.inputs.places import taken_apart
 from kir.gate.inputs.sets import size_sets, unrolled_over
+from kir.gate.proved.beside import decided_beside
 from kir.gate.shapes import ANY, of_problem, of_programs
 from kir.gate.verdict import AlgebraRecord, CompileRecord, CorrectnessRecord, ProfileRecord, Stage, Verdict
 from kir.gate.widths import narrow
@@ -48,7 +49,8 @@ PREFERRED = ("triton", "cuda", "tilelang")
 def gate_cpu(program: Program, problem: Problem | None, surface: str, targets: Sequence[Target], against: Program | None = None, *,
              names: Mapping[str, str] | None = None, cache: Path | ArtifactCache | None = None, interpret: bool = True, runner: Runner | None = None,
              written: Callable[[Backend, Emitted], None] | None = None, instead: str = "", also: Sequence[Program] = (), fresh: int = 0,
-             algebra: bool = False, correct: Callable[[Program, Callable[[], bool]], CorrectnessRecord] | None = None) -> Verdict:
+             algebra: bool = False, hazards: bool = False,
+             correct: Callable[[Program, Callable[[], bool]], CorrectnessRecord] | None = None) -> Verdict:
     """The CPU gate's verdict on a specialized program.
 
     `surface` is what it is written in and compiled as (`kir`: whatever backend accepts it, and none need). Correctness is judged by
@@ -57,9 +59,9 @@ def gate_cpu(program: Program, problem: Problem | None, surface: str, targets: S
     it has interpreted before); `runner` interprets its cases; `written` is told the source text once it is there. What `surface` refuses is compiled on
     `instead`, where that is given and takes it. Sizes are solved from the structure of the program and of those of `also`; `fresh` is added to the seeds
     of their inputs. With `algebra` the record also says whether the program is equal over the reals, for all inputs at small sizes, to `against` or the
-    problem's own program. `correct` judges correctness elsewhere, as `correctness` does, until what it is given says that nobody needs it any more.
-    Compilers run beside the interpreter. A refusal is a verdict, not an error; KirError KIR-G001 only when neither a problem nor a
-    program to compare with is given."""
+    problem's own program; with `hazards` what is decided of them for every size, and one at sizes that the problem has refuses. `correct` judges correctness
+    elsewhere, as `correctness` does, until what it is given says that nobody needs it any more. Compilers run beside the interpreter. A refusal is a verdict,
+    not an error; KirError KIR-G001 only when neither a problem nor a program to compare with is given."""
     if problem is None and against is None:
         raise error("KIR-G001", "there is nothing to judge correctness by", needs="a problem, or a program to compare with")
     reference = problem.name if problem is not None else f"program {content_hash(against)[:12]}" if against is not None else ""
@@ -78,7 +80,7 @@ def gate_cpu(program: Program, problem: Problem | None, surface: str, targets: S
             def stopped() -> bool:
                 return late() or (compiling.done() and not compiling.result()[0].ok)
             right = correct(program, stopped) if correct is not None else correctness(program, problem, against, also, names or {}, runner, stopped, fresh,
-                                                                                      algebra)
+                                                                                      algebra, hazards)
             if algebra and right.ok and (judge := against if against is not None else _posed(problem)) is not None:
                 right = replace(right, algebra=_algebra(program, judge, problem, names or {}, right))
         interpreted = time.perf_counter() - begun
@@ -206,9 +208,9 @@ def _over_grids(program: Program, problem: Problem | None, shapes: Sequence[Shap
 # ------------------------------------------------------------------------------------------------------------- correctness, profile
 
 def correctness(program: Program, problem: Problem | None, against: Program | None, also: Sequence[Program], names: Mapping[str, str],
-                runner: Runner | None, stopped: Callable[[], bool], fresh: int = 0, told: bool = False) -> CorrectnessRecord:
+                runner: Runner | None, stopped: Callable[[], bool], fresh: int = 0, told: bool = False, hazards: bool = False) -> CorrectnessRecord:
     """The record of all cases of a program with statements of its own, as far as they have come once `stopped` says so; `told`: with what is only said, and
-    refuses nothing. The other arguments are those of `gate_cpu`."""
+    refuses nothing; `hazards`: with those of every size. The other arguments are those of `gate_cpu`."""
     try:
         if problem is not None:
             program = as_posed(program, problem, names)
@@ -230,6 +232,9 @@ def correctness(program: Program, problem: Problem | None, against: Program | No
         if right.ok and not broken:
             parted, beyond = narrow(program, space, judge)
             broken, right = tuple(parted), replace(right, weak=(*right.weak, *beyond))
+        if right.ok and not broken and hazards:
+            decided, broken = decided_beside(program, space)
+            right = replace(right, hazards=decided)
         return _refused(right, broken) if broken else right
     except KirError as fault:
         first = fault.diagnostics[0]

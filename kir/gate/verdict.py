@@ -113,10 +113,32 @@ class AlgebraRecord:
 
 
 @dataclass(frozen=True)
+class HazardRecord:
+    """What `kir check` decides of a program for every size that its facts allow: the verdict (`proved`, `undecided`, `refuted`), that of each kind by its
+    words, why of what is not proved, and what was taken for true because nothing says it."""
+
+    status: Literal["proved", "undecided", "refuted"]
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    why: tuple[str, ...] = ()
+    unsaid: tuple[str, ...] = ()
+
+    @property
+    def line(self) -> str:
+        """The record in one line."""
+        said = {"proved": "none, proved for all sizes", "undecided": "not decided for all sizes", "refuted": "a counterexample"}[self.status]
+        return f"hazards: {said}" + (f" ({self.why[0]}{f', and {len(self.why) - 1} more' if len(self.why) > 1 else ''})" if self.why else "")
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {"status": self.status, "kinds": dict(self.kinds), "why": list(self.why), "unsaid": list(self.unsaid), "line": self.line}
+
+
+@dataclass(frozen=True)
 class CorrectnessRecord:
     """The second stage. `reference` names the oracle; `relative` says that it was no problem's but another program's. `findings` are the
     hazards of the checked run, `weak` those that refuse nothing; `left_out` names the cases that would have taken too long; `coverage` is what the
-    runs reached, where the cases were solved from the program; `algebra` what is known for all inputs, where it was asked for."""
+    runs reached, where the cases were solved from the program; `algebra` what is known for all inputs and
+    `hazards` for all sizes, where they were asked for."""
 
     reference: str
     ok: bool
@@ -131,6 +153,7 @@ class CorrectnessRecord:
     checked: Mapping[Place, int] = field(default_factory=dict, compare=False, repr=False)
     """What the fast runs and the checked ones reached of the program, by place; it is not written."""
     algebra: AlgebraRecord | None = None
+    hazards: HazardRecord | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
@@ -138,7 +161,8 @@ class CorrectnessRecord:
                 "runs": [r.to_json() for r in self.runs], "findings": [d.to_json() for d in self.findings],
                 "weak": [d.to_json() for d in self.weak], "left_out": list(self.left_out),
                 "coverage": None if self.coverage is None else self.coverage.to_json(),
-                **({} if self.algebra is None else {"algebra": self.algebra.to_json()})}
+                **({} if self.algebra is None else {"algebra": self.algebra.to_json()}),
+                **({} if self.hazards is None else {"hazards": self.hazards.to_json()})}
 
 
 @dataclass(frozen=True)

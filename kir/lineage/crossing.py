@@ -65,13 +65,13 @@ class Crossing:
 @dataclass(frozen=True)
 class Crossed:
     """The program after all steps that were carried, and what became of each. `meets`: it was the lineage's naive program, in other words;
-    perhaps after steps back, `taken_back` (a surface may not be able to say the naive program itself: Triton has no CTA of one thread; and what people
+    perhaps after steps back, `undone` (a surface may not be able to say the naive program itself: Triton has no CTA of one thread; and what people
     write first has blocks of threads already)."""
 
     program: Program
     steps: tuple[Crossing, ...]
     meets: bool
-    taken_back: str = ""
+    undone: str = ""
 
 
 def cross(lineage: Lineage, folder: Folder, program: Program, says: Says = lambda _: (), assume: Iterable[str] = (),
@@ -79,7 +79,7 @@ def cross(lineage: Lineage, folder: Folder, program: Program, says: Says = lambd
     """Replay the lineage's steps on `program` (specialized). `says` is what a surface cannot say of a program; `assume` are precondition
     ids that count as assumed where they cannot be decided. Raises KirError only when a stored program is missing or was changed."""
     naive = folder.program(lineage.states[-1])
-    now, taken_back = _met(lineage, common_form(naive), normalize(program))
+    now, undone = _met(lineage, common_form(naive), normalize(program))
     meets = common_form(naive) == common_form(now)
     names: Mapping[str, str] = {}
     if meets:
@@ -95,7 +95,7 @@ def cross(lineage: Lineage, folder: Folder, program: Program, says: Says = lambd
             first = ", ".join(f"{each.number} {each.step.intent}" for each in left[:MOST_NAMED])
             crossing = replace(crossing, reason=f"no such place; left out before it: {first}{', ..' if len(left) > MOST_NAMED else ''}")
         done.append(crossing)
-    return Crossed(now, tuple(done), meets, taken_back)
+    return Crossed(now, tuple(done), meets, undone)
 
 
 def _met(lineage: Lineage, wanted: Program, program: Program) -> tuple[Program, str]:

@@ -155,11 +155,11 @@ def brought(done: Trace, by: Backend, steps: int | None = None) -> tuple[Trace, 
     for next_step, spent in ((_nearest, left), (_side_by_side, aside), (_walked, left)):
         if spent.nothing or (next_step is _side_by_side and not _has_elements(done.program)):
             continue
-        way, ended = _taken_back(_Way(done, (), replace(nearest.state, program=done.program, refused=first)), spent, next_step)
+        way, ended = _undone(_Way(done, (), replace(nearest.state, program=done.program, refused=first)), spent, next_step)
         if not way.state.refused:
             if next_step is _nearest and _alone(way.state.program) and not _alone(done.program) and _has_elements(done.program):
                 # one thread would do what all do
-                beside, _ = _taken_back(_Way(done, (), replace(nearest.state, program=done.program, refused=first)), _Left(), _side_by_side)
+                beside, _ = _undone(_Way(done, (), replace(nearest.state, program=done.program, refused=first)), _Left(), _side_by_side)
                 way = beside if not beside.state.refused else way
             return _on_tensor_cores(way.trace, by), way.notes
         if way.state.less(nearest.state):
@@ -195,7 +195,7 @@ def _hindered(state: _State) -> list[str]:
     return found
 
 
-def _taken_back(way: _Way, left: _Left, next_step: Next) -> tuple[_Way, bool]:
+def _undone(way: _Way, left: _Left, next_step: Next) -> tuple[_Way, bool]:
     """Steps until nothing is refused, or there are no more, or too many in a row that help nothing, or nothing is left to spend: the way up to
     where least is refused, and whether there are no more steps."""
     best, level, useless = way, 0, set[str]()

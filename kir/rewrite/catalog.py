@@ -132,7 +132,8 @@ def purpose(family: str) -> str:
 
 def table(rows: tuple[Summary, ...]) -> str:
     """The passes as a page of markdown: `docs/tables/passes.md`, which a test keeps current."""
-    intro = "Generated: `kir passes --markdown > docs/tables/passes.md`. Each pass goes both ways; `kir explain ID` says what an id means."
+    intro = "What each pass does, and what it asks for, by family. Generated: `kir passes --markdown > docs/tables/passes.md`. "
+    intro += "Each pass goes both ways; `kir explain ID` says what an id means."
     lines = ["# The passes", "", intro, ""]
     for family, members in families(rows).items():
         lines += [f"## {family or 'Of no family'}", "", *([purpose(family), ""] if purpose(family) else []),

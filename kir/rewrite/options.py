@@ -4,9 +4,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 
 Option = int | float | bool | str | tuple[int, ...] | tuple[str, ...]
 _WORD = re.compile(r"[A-Za-z_][\w/.-]*")
+RENAMED: Mapping[str, Mapping[str, str]] = MappingProxyType({"partition-reduction": {"dealt": "distribution"}})
+"""Parameters that were called otherwise, by pass: old name -> name. Pipelines, lineages and cards of before are read."""
+
+
+def current_name(of: str, parameter: str) -> str:
+    """What a parameter of the pass `of` is called now."""
+    return RENAMED.get(of, {}).get(parameter, parameter)
 
 
 def option_text(v: Option) -> str:

@@ -11,7 +11,7 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import Origin, usage
 from kir.rewrite.base import Pass
 from kir.rewrite.edit import Path
-from kir.rewrite.options import Option, options_text
+from kir.rewrite.options import Option, current_name, options_text
 from kir.rewrite.residue import NOTHING, Residue
 
 Direction = Literal["forward", "backward"]
@@ -72,11 +72,11 @@ class Step:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Step:
-        """The inverse of `to_json`. Raises UsageError KIR-R001 for an unknown field."""
+        """The inverse of `to_json`; a parameter by an old name gets that of today. Raises UsageError KIR-R001 for an unknown field."""
         unknown = set(value) - {"pass", "options", "at", "direction", "assume", "guard", "force", "residue", "path", "hash"}
         if unknown or "pass" not in value:
             raise usage("KIR-R001", f"a step has no field '{sorted(unknown)[0]}'" if unknown else "a step names its pass")
-        options = {k: tuple(v) if isinstance(v, list) else v for k, v in value.get("options", {}).items()}
+        options = {current_name(str(value["pass"]), k): tuple(v) if isinstance(v, list) else v for k, v in value.get("options", {}).items()}
         return cls(str(value["pass"]), MappingProxyType(options), str(value.get("at", "")), value.get("direction", "forward"),
                    frozenset(value.get("assume", ())), frozenset(value.get("guard", ())), bool(value.get("force", False)),
                    Residue.from_json(value.get("residue", {})),

@@ -15,7 +15,7 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import Diagnostic, error
 from kir.base.registry import registry
 from kir.hardware.target import Target
-from kir.ir.nodes import Expr, Program
+from kir.ir.nodes import Buffer, Expr, Program
 
 StatementPath = tuple[int | str, ...]
 """A structural path as in `kir.ir.anchors`: kernel name, then statement indices and block names in turn."""
@@ -103,13 +103,16 @@ class SourceLine:
 class Argument:
     """A run-time argument of an emitted kernel. `kind` is `pointer`, `scalar` or `map` (a tensor map), `dtype` an IR dtype name, `divisor` the largest
     power of two up to 16 that the text may take to divide it: bytes for a pointer (1: as an element is), the value for a scalar. `of` is the
-    parameter, workspace or tensor map of the program that it stands for, where the text spells it otherwise."""
+    parameter, workspace or tensor map of the program that it stands for, where the text spells it otherwise; a map that is `shown` is of a tensor as
+    that shows it, and the surface's compiler says how its `box` is cut."""
 
     name: str
     kind: Literal["pointer", "scalar", "map"]
     dtype: str
     divisor: int = 1
     of: str = ""
+    shown: Buffer | None = None
+    box: tuple[int, ...] = ()
 
     @property
     def source(self) -> str:
@@ -183,7 +186,8 @@ class Image:
     """What a launcher needs of a compiled kernel: the cubin, the function's name in it, bytes of dynamic shared memory, the cluster in
     CTAs per axis, whether the grid is cooperative. `hidden` are pointers that the surface's calling convention appends to the arguments:
     for each, bytes of scratch memory a CTA (0: a null pointer). Where the compiler decides them itself, `arguments` are what its function
-    takes instead of the entry's, and `threads` how many a CTA has (0: as the entry says)."""
+    takes instead of the entry's, and `threads` how many a CTA has (0: as the entry says). `boxes` are those of the entry's maps of tensors, in order, as the
+    compiler cuts them, with their swizzle in bytes; behind each such map its function takes the extents (i32) and the strides in elements (i64)."""
 
     cubin: bytes
     function: str
@@ -193,6 +197,7 @@ class Image:
     hidden: tuple[int, ...] = ()
     arguments: tuple[Passed, ...] | None = None
     threads: int = 0
+    boxes: tuple[tuple[tuple[int, ...], int], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,39 +1,25 @@
 """A unit lower triangular system solved by blocks: diagonal blocks are inverted at once, and each block of unknowns is a product.
 
-before:
-
-```kir
-kir 1
-program systems
-  size N: i32
-  size C: i32
-  in L: f32[N, 64, 64]
-  in B: f32[N, 64, C]
-  out X: f32[N, 64, C]
-kernel main grid (c: C, b: N) threads 1
-  register x: f32[64] = 0.0
-  for i in 0..64
-    register rest: f32 = B[b, i, c]
-    for j in 0..i
-      rest = rest - L[b, i, j] * x[j]
-    x[i] = rest
-    X[b, i, c] = rest
-```
-
 pipeline: `blocked-solve`
 
-after:
-
-```kir
-kir 1
-program systems
-  size N: i32
-  size C: i32
-  in L: f32[N, 64, 64]
-  in B: f32[N, 64, C]
-  out X: f32[N, 64, C]
-kernel main grid (b: N) threads 1
-  hole unit_lower_solve contract "unit-lower-solve/1" reads L[b, 0 +: 64, 0 +: 64], B[b, 0 +: 64, 0 +: C] writes X[b, 0 +: 64, 0 +: C]
+```diff
+ kir 1
+ program systems
+   size N: i32
+   size C: i32
+   in L: f32[N, 64, 64]
+   in B: f32[N, 64, C]
+   out X: f32[N, 64, C]
+-kernel main grid (c: C, b: N) threads 1
+-  register x: f32[64] = 0.0
+-  for i in 0..64
+-    register rest: f32 = B[b, i, c]
+-    for j in 0..i
+-      rest = rest - L[b, i, j] * x[j]
+-    x[i] = rest
+-    X[b, i, c] = rest
++kernel main grid (b: N) threads 1
++  hole unit_lower_solve contract "unit-lower-solve/1" reads L[b, 0 +: 64, 0 +: 64], B[b, 0 +: 64, 0 +: C] writes X[b, 0 +: 64, 0 +: C]
 ```
 """
 from __future__ import annotations

@@ -1,49 +1,33 @@
 """The K largest of a row found by radix select: digit by digit from the top, ending as soon as a bucket holds just what is missing.
 
-before:
-
-```kir
-kir 1
-program largest
-  size R: i32
-  size N: i32
-  in X: f32[R, N]
-  out V: f32[R, 4]
-  out I: i32[R, 4]
-  fact N >= 4
-kernel main grid (row: R) threads 1
-  register last: f32 = inf
-  register last_at: i32 = -1
-  for s in 0..4
-    register best: f32 = -inf
-    register best_at: i32 = N
-    for j in 0..N
-      let x = X[row, j]
-      let later = x < last | x == last & j > last_at
-      if later & (x > best | N == best_at)
-        best = x
-        best_at = j
-    V[row, s] = best
-    I[row, s] = best_at
-    last = best
-    last_at = best_at
-```
-
 pipeline: `radix-select`
 
-after:
-
-```kir
-kir 1
-program largest
-  size R: i32
-  size N: i32
-  in X: f32[R, N]
-  out V: f32[R, 4]
-  out I: i32[R, 4]
-  fact N >= 4
-kernel main grid (row: R) threads 1
-  hole radix_select contract "radix-select/1" reads X[row, 0 +: N] writes V[row, 0 +: 4], I[row, 0 +: 4]
+```diff
+ kir 1
+ program largest
+   size R: i32
+   size N: i32
+   in X: f32[R, N]
+   out V: f32[R, 4]
+   out I: i32[R, 4]
+   fact N >= 4
+ kernel main grid (row: R) threads 1
+-  register last: f32 = inf
+-  register last_at: i32 = -1
+-  for s in 0..4
+-    register best: f32 = -inf
+-    register best_at: i32 = N
+-    for j in 0..N
+-      let x = X[row, j]
+-      let later = x < last | x == last & j > last_at
+-      if later & (x > best | N == best_at)
+-        best = x
+-        best_at = j
+-    V[row, s] = best
+-    I[row, s] = best_at
+-    last = best
+-    last_at = best_at
++  hole radix_select contract "radix-select/1" reads X[row, 0 +: N] writes V[row, 0 +: 4], I[row, 0 +: 4]
 ```
 """
 from __future__ import annotations

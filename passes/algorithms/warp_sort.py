@@ -1,44 +1,30 @@
 """A stable counting sort, byte by byte, as one in which warps count and place runs of their own: equal bytes of a warp find their order
 by matching lanes.
 
-before:
-
-```kir
-kir 1
-program order
-  size R: i32
-  size N: i32
-  in keys: u8[R, N]
-  out P: i32[R, N]
-kernel main grid (row: R) threads 1
-  register place: i32[256] = 0
-  for j in 0..N
-    let key = cast(keys[row, j], i32)
-    place[key] = place[key] + 1
-  register total: i32 = 0
-  for d in 0..256
-    let count = place[d]
-    place[d] = total
-    total = count + total
-  for j1 in 0..N
-    let key1 = cast(keys[row, j1], i32)
-    P[row, place[key1]] = j1
-    place[key1] = place[key1] + 1
-```
-
 pipeline: `warp-sort`
 
-after:
-
-```kir
-kir 1
-program order
-  size R: i32
-  size N: i32
-  in keys: u8[R, N]
-  out P: i32[R, N]
-kernel main grid (row: R) threads 1
-  hole stable_counting_sort contract "stable-counting-sort/1" reads keys[row, 0 +: N] writes P[row, 0 +: N]
+```diff
+ kir 1
+ program order
+   size R: i32
+   size N: i32
+   in keys: u8[R, N]
+   out P: i32[R, N]
+ kernel main grid (row: R) threads 1
+-  register place: i32[256] = 0
+-  for j in 0..N
+-    let key = cast(keys[row, j], i32)
+-    place[key] = place[key] + 1
+-  register total: i32 = 0
+-  for d in 0..256
+-    let count = place[d]
+-    place[d] = total
+-    total = count + total
+-  for j1 in 0..N
+-    let key1 = cast(keys[row, j1], i32)
+-    P[row, place[key1]] = j1
+-    place[key1] = place[key1] + 1
++  hole stable_counting_sort contract "stable-counting-sort/1" reads keys[row, 0 +: N] writes P[row, 0 +: N]
 ```
 """
 from __future__ import annotations

@@ -1,36 +1,21 @@
 """Branches on whether a tile lies inside the data: there it is copied as a whole, and elsewhere element by element.
 
-before:
-
-```kir
-kir 1
-program panels
-  in X: f32[N]
-  out Y: f32[N]
-  size N: i32
-kernel main grid (i: ceildiv(N, 64)) threads 64
-  shared kept: f32[64]
-  @fill copy load(X[i * 64 +: 64] else 0.0 clip) -> kept
-  Y[i * 64 +: 64] = kept[iota(64) * 5 % 64] clip
-```
-
 pipeline: `branch-interior{when="i * 64 + 64 <= N" edge=store}@main/fill`
 
-after:
-
-```kir
-kir 1
-program panels
-  in X: f32[N]
-  out Y: f32[N]
-  size N: i32
-kernel main grid (i: ceildiv(N, 64)) threads 64
-  shared kept: f32[64]
-  if i * 64 + 64 <= N
-    @fill copy load(X[i * 64 +: 64] else 0.0 clip) -> kept
-  else
-    kept = load(X[i * 64 +: 64] else 0.0 clip)
-  Y[i * 64 +: 64] = kept[iota(64) * 5 % 64] clip
+```diff
+ kir 1
+ program panels
+   in X: f32[N]
+   out Y: f32[N]
+   size N: i32
+ kernel main grid (i: ceildiv(N, 64)) threads 64
+   shared kept: f32[64]
+-  @fill copy load(X[i * 64 +: 64] else 0.0 clip) -> kept
++  if i * 64 + 64 <= N
++    @fill copy load(X[i * 64 +: 64] else 0.0 clip) -> kept
++  else
++    kept = load(X[i * 64 +: 64] else 0.0 clip)
+   Y[i * 64 +: 64] = kept[iota(64) * 5 % 64] clip
 ```
 """
 from __future__ import annotations

@@ -1,38 +1,22 @@
 """Branches on whether all of a tile lies within a length that is known only at run time: there it is stored as a whole, and elsewhere under its mask.
 
-before:
-
-```kir
-kir 1
-program heads
-  in X: f32[N]
-  in counts: i32[1]
-  out Y: f32[N]
-  size N: i32
-kernel main grid (i: ceildiv(N, 64)) threads 64
-  let rows = min(counts[0], N)
-  let x = load(X[i * 64 +: 64] else 0.0 clip)
-  @store Y[i * 64 +: 64] = x * 2.0 where iota(64) + i * 64 < rows clip
-```
-
 pipeline: `branch-whole@main/store`
 
-after:
-
-```kir
-kir 1
-program heads
-  in X: f32[N]
-  in counts: i32[1]
-  out Y: f32[N]
-  size N: i32
-kernel main grid (i: ceildiv(N, 64)) threads 64
-  let rows = min(counts[0], N)
-  let x = load(X[i * 64 +: 64] else 0.0 clip)
-  if i * 64 + 64 <= rows
-    @store Y[i * 64 +: 64] = x * 2.0 clip
-  else
-    Y[i * 64 +: 64] = x * 2.0 where iota(64) + i * 64 < rows clip
+```diff
+ kir 1
+ program heads
+   in X: f32[N]
+   in counts: i32[1]
+   out Y: f32[N]
+   size N: i32
+ kernel main grid (i: ceildiv(N, 64)) threads 64
+   let rows = min(counts[0], N)
+   let x = load(X[i * 64 +: 64] else 0.0 clip)
+-  @store Y[i * 64 +: 64] = x * 2.0 where iota(64) + i * 64 < rows clip
++  if i * 64 + 64 <= rows
++    @store Y[i * 64 +: 64] = x * 2.0 clip
++  else
++    Y[i * 64 +: 64] = x * 2.0 where iota(64) + i * 64 < rows clip
 ```
 
 A store without a mask may leave through shared memory and as a box.

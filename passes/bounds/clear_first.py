@@ -1,46 +1,26 @@
 """Fills an array of the CTA with one value before anything is put there, so that what nobody puts there is read like the rest.
 
-before:
-
-```kir
-kir 1
-program row_sums
-  size M: i32
-  in X: f32[M, 64]
-  out S: f32[M]
-kernel main grid (row: M) threads 64
-  shared warps: f32[32]
-  for t in 0..64 parallel thread
-    @x let x = X[row, t]
-    warps[t // 32] = warp_reduce(x, op=max)
-    barrier()
-    let top = warp_reduce(load(warps[t % 32] where t % 32 < 2 else 0.0), op=max)
-    if t == 0
-      S[row] = top
-```
-
 pipeline: `clear-first{buffer=warps}@main/t/x`
 
-after:
-
-```kir
-kir 1
-program row_sums
-  size M: i32
-  in X: f32[M, 64]
-  out S: f32[M]
-kernel main grid (row: M) threads 64
-  shared warps: f32[32]
-  for t in 0..64 parallel thread
-    if t < 32
-      warps[t] = 0.0
-    barrier()
-    @x let x = X[row, t]
-    warps[t // 32] = warp_reduce(x, op=max)
-    barrier()
-    let top = warp_reduce(warps[t % 32], op=max)
-    if t == 0
-      S[row] = top
+```diff
+ kir 1
+ program row_sums
+   size M: i32
+   in X: f32[M, 64]
+   out S: f32[M]
+ kernel main grid (row: M) threads 64
+   shared warps: f32[32]
+   for t in 0..64 parallel thread
++    if t < 32
++      warps[t] = 0.0
++    barrier()
+     @x let x = X[row, t]
+     warps[t // 32] = warp_reduce(x, op=max)
+     barrier()
+-    let top = warp_reduce(load(warps[t % 32] where t % 32 < 2 else 0.0), op=max)
++    let top = warp_reduce(warps[t % 32], op=max)
+     if t == 0
+       S[row] = top
 ```
 """
 from __future__ import annotations

@@ -1,37 +1,20 @@
 """Puts a value under a condition that always holds there: a mask that costs nothing where panels end with the data.
 
-before:
-
-```kir
-kir 1
-program row_max
-  in X: f32[M, N]
-  out T: f32[M]
-  size M: i32
-  size N: i32
-kernel main grid (row: M) threads 1
-  register top: f32 = -inf
-  for j in 0..N
-    @fold top = max(top, X[row, j] * 2.0)
-  T[row] = top
-```
-
 pipeline: `guard-value{value="X[row, j] * 2.0" when="j < N" other="-inf"}@main/j/fold`
 
-after:
-
-```kir
-kir 1
-program row_max
-  in X: f32[M, N]
-  out T: f32[M]
-  size M: i32
-  size N: i32
-kernel main grid (row: M) threads 1
-  register top: f32 = -inf
-  for j in 0..N
-    @fold top = max(top, select(j < N, X[row, j] * 2.0, -inf))
-  T[row] = top
+```diff
+ kir 1
+ program row_max
+   in X: f32[M, N]
+   out T: f32[M]
+   size M: i32
+   size N: i32
+ kernel main grid (row: M) threads 1
+   register top: f32 = -inf
+   for j in 0..N
+-    @fold top = max(top, X[row, j] * 2.0)
++    @fold top = max(top, select(j < N, X[row, j] * 2.0, -inf))
+   T[row] = top
 ```
 """
 from __future__ import annotations

@@ -1,39 +1,22 @@
 """Runs a loop over a fixed number of elements, with the accesses past the end masked, instead of over exactly as many as there are.
 
-before:
-
-```kir
-kir 1
-program row_sums
-  in X: f32[M, N]
-  out S: f32[M]
-  size M: i32
-  size N: i32
-  fact N <= 256
-kernel main grid (row: M) threads 128
-  register total: f32 = 0.0
-  @j for j in 0..N
-    total = total + X[row, j]
-  S[row] = total
-```
-
 pipeline: `mask-tail{extent=256}@main/j`
 
-after:
-
-```kir
-kir 1
-program row_sums
-  in X: f32[M, N]
-  out S: f32[M]
-  size M: i32
-  size N: i32
-  fact N <= 256
-kernel main grid (row: M) threads 128
-  register total: f32 = 0.0
-  @j for j in 0..256
-    total = total + load(X[row, j] else 0.0 clip)
-  S[row] = total
+```diff
+ kir 1
+ program row_sums
+   in X: f32[M, N]
+   out S: f32[M]
+   size M: i32
+   size N: i32
+   fact N <= 256
+ kernel main grid (row: M) threads 128
+   register total: f32 = 0.0
+-  @j for j in 0..N
+-    total = total + X[row, j]
++  @j for j in 0..256
++    total = total + load(X[row, j] else 0.0 clip)
+   S[row] = total
 ```
 """
 from __future__ import annotations

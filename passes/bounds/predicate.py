@@ -1,36 +1,21 @@
 """Masks a store and the loads that it needs, instead of branching around them.
 
-before:
-
-```kir
-kir 1
-program relu_copy
-  size N: i32
-  in X: f32[N]
-  out Y: f32[N]
-kernel main grid (b: ceildiv(N, 64)) threads 64
-  @threads for t in 0..64 parallel thread
-    let i = b * 64 + t
-    @guard if i < N
-      let x = X[i]
-      Y[i] = max(x, 0.0)
-```
-
 pipeline: `predicate@main/threads/guard`
 
-after:
-
-```kir
-kir 1
-program relu_copy
-  size N: i32
-  in X: f32[N]
-  out Y: f32[N]
-kernel main grid (b: ceildiv(N, 64)) threads 64
-  @threads for t in 0..64 parallel thread
-    let i = b * 64 + t
-    let x = load(X[i] where i < N)
-    @guard Y[i] = max(x, 0.0) where i < N
+```diff
+ kir 1
+ program relu_copy
+   size N: i32
+   in X: f32[N]
+   out Y: f32[N]
+ kernel main grid (b: ceildiv(N, 64)) threads 64
+   @threads for t in 0..64 parallel thread
+     let i = b * 64 + t
+-    @guard if i < N
+-      let x = X[i]
+-      Y[i] = max(x, 0.0)
++    let x = load(X[i] where i < N)
++    @guard Y[i] = max(x, 0.0) where i < N
 ```
 """
 from __future__ import annotations

@@ -1,37 +1,21 @@
 """Lets a loop run on past its end, to that of a tile or of all there is, with masks that make nothing of what lies there.
 
-before:
-
-```kir
-kir 1
-program causal_max
-  in X: f32[N, N]
-  out T: f32[N]
-  size N: i32
-  fact N <= 65536
-kernel main grid (row: N) threads 1
-  register top: f32 = -inf
-  @keys for j in 0..row + 1
-    top = max(top, X[row, j] * 2.0)
-  T[row] = top
-```
-
 pipeline: `run-on{end="row // 32 * 32 + 32" values=["X[row, j] * 2.0"] when="j <= row" other="-inf"}@main/keys`
 
-after:
-
-```kir
-kir 1
-program causal_max
-  in X: f32[N, N]
-  out T: f32[N]
-  size N: i32
-  fact N <= 65536
-kernel main grid (row: N) threads 1
-  register top: f32 = -inf
-  @keys for j in 0..row // 32 * 32 + 32
-    top = max(top, select(j <= row, load(X[row, j] else 0.0 clip) * 2.0, -inf))
-  T[row] = top
+```diff
+ kir 1
+ program causal_max
+   in X: f32[N, N]
+   out T: f32[N]
+   size N: i32
+   fact N <= 65536
+ kernel main grid (row: N) threads 1
+   register top: f32 = -inf
+-  @keys for j in 0..row + 1
+-    top = max(top, X[row, j] * 2.0)
++  @keys for j in 0..row // 32 * 32 + 32
++    top = max(top, select(j <= row, load(X[row, j] else 0.0 clip) * 2.0, -inf))
+   T[row] = top
 ```
 """
 from __future__ import annotations

@@ -1,44 +1,26 @@
 """Takes the last iteration out of a loop, so that the loop itself needs no masks.
 
-before:
-
-```kir
-kir 1
-program sums
-  in X: f32[K, 64]
-  out S: f32[64]
-  size K: i32
-  fact K >= 1
-kernel main grid (i: 1) threads 128
-  fragment acc: f32[64] = 0.0
-  @k for k in 0..ceildiv(K, 32)
-    let x = load(X[k * 32 +: 32, 0 +: 64] else 0.0 clip)
-    let s = reduce(x, axis=0, op=sum)
-    acc = acc + s
-  S = acc
-```
-
 pipeline: `specialize-tail@main/k`
 
-after:
-
-```kir
-kir 1
-program sums
-  in X: f32[K, 64]
-  out S: f32[64]
-  size K: i32
-  fact K >= 1
-kernel main grid (i: 1) threads 128
-  fragment acc: f32[64] = 0.0
-  @k for k in 0..ceildiv(K, 32) - 1
-    let x = X[k * 32 +: 32, 0 +: 64]
-    let s = reduce(x, axis=0, op=sum)
-    acc = acc + s
-  let x_1 = load(X[ceildiv(K, 32) * 32 - 32 +: 32, 0 +: 64] else 0.0 clip)
-  let s_1 = reduce(x_1, axis=0, op=sum)
-  acc = acc + s_1
-  S = acc
+```diff
+ kir 1
+ program sums
+   in X: f32[K, 64]
+   out S: f32[64]
+   size K: i32
+   fact K >= 1
+ kernel main grid (i: 1) threads 128
+   fragment acc: f32[64] = 0.0
+-  @k for k in 0..ceildiv(K, 32)
+-    let x = load(X[k * 32 +: 32, 0 +: 64] else 0.0 clip)
++  @k for k in 0..ceildiv(K, 32) - 1
++    let x = X[k * 32 +: 32, 0 +: 64]
+     let s = reduce(x, axis=0, op=sum)
+     acc = acc + s
++  let x_1 = load(X[ceildiv(K, 32) * 32 - 32 +: 32, 0 +: 64] else 0.0 clip)
++  let s_1 = reduce(x_1, axis=0, op=sum)
++  acc = acc + s_1
+   S = acc
 ```
 """
 from __future__ import annotations

@@ -1,36 +1,22 @@
 """Runs a loop in whole pieces of a fixed length, and what is left of it behind them, one after another.
 
-before:
-
-```kir
-kir 1
-program scale
-  in X: f32[N]
-  out Y: f32[N]
-  size N: i32
-  fact N >= 0
-kernel main grid () threads 1
-  @items for i in 0..N
-    Y[i] = X[i] * 2.0
-```
-
 pipeline: `split-remainder{extent=4}@main/items`
 
-after:
-
-```kir
-kir 1
-program scale
-  in X: f32[N]
-  out Y: f32[N]
-  size N: i32
-  fact N >= 0
-kernel main grid () threads 1
-  @items for i in 0..N // 4
-    for i_1 in 0..4
-      Y[i * 4 + i_1] = X[i * 4 + i_1] * 2.0
-  for i_2 in 0..N % 4
-    Y[N // 4 * 4 + i_2] = X[N // 4 * 4 + i_2] * 2.0
+```diff
+ kir 1
+ program scale
+   in X: f32[N]
+   out Y: f32[N]
+   size N: i32
+   fact N >= 0
+ kernel main grid () threads 1
+-  @items for i in 0..N
+-    Y[i] = X[i] * 2.0
++  @items for i in 0..N // 4
++    for i_1 in 0..4
++      Y[i * 4 + i_1] = X[i * 4 + i_1] * 2.0
++  for i_2 in 0..N % 4
++    Y[N // 4 * 4 + i_2] = X[N // 4 * 4 + i_2] * 2.0
 ```
 """
 from __future__ import annotations

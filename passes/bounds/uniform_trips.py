@@ -1,37 +1,21 @@
 """Lets all threads run as many iterations as the one that has most, with the accesses past the end cut off.
 
-before:
-
-```kir
-kir 1
-program scale
-  size M: i32
-  size N: i32
-  in X: f32[M, N]
-  out Y: f32[M, N]
-  fact N >= 1
-kernel main grid (row: M) threads 64
-  for t in 0..64 parallel thread
-    @i for i in 0..ceildiv(N - t, 64)
-      Y[row, i * 64 + t] = X[row, i * 64 + t] * 2.0
-```
-
 pipeline: `uniform-trips@main/t/i`
 
-after:
-
-```kir
-kir 1
-program scale
-  size M: i32
-  size N: i32
-  in X: f32[M, N]
-  out Y: f32[M, N]
-  fact N >= 1
-kernel main grid (row: M) threads 64
-  for t in 0..64 parallel thread
-    @i for i in 0..ceildiv(N, 64)
-      Y[row, i * 64 + t] = load(X[row, i * 64 + t] else 0.0 clip) * 2.0 clip
+```diff
+ kir 1
+ program scale
+   size M: i32
+   size N: i32
+   in X: f32[M, N]
+   out Y: f32[M, N]
+   fact N >= 1
+ kernel main grid (row: M) threads 64
+   for t in 0..64 parallel thread
+-    @i for i in 0..ceildiv(N - t, 64)
+-      Y[row, i * 64 + t] = X[row, i * 64 + t] * 2.0
++    @i for i in 0..ceildiv(N, 64)
++      Y[row, i * 64 + t] = load(X[row, i * 64 + t] else 0.0 clip) * 2.0 clip
 ```
 """
 from __future__ import annotations

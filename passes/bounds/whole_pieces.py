@@ -1,38 +1,23 @@
 """Asks once for a piece whether all of it is there: then it is done as a whole, and otherwise what there is of it, one after another.
 
-before:
-
-```kir
-kir 1
-program scale
-  in X: f32[N]
-  out Y: f32[N]
-  size N: i32
-  fact N <= 1048576
-kernel main grid (b: ceildiv(N, 4)) threads 1
-  @piece for v in 0..4
-    if b * 4 + v < N
-      Y[b * 4 + v] = X[b * 4 + v] * 2.0
-```
-
 pipeline: `whole-pieces{asked=last}@main/piece`
 
-after:
-
-```kir
-kir 1
-program scale
-  in X: f32[N]
-  out Y: f32[N]
-  size N: i32
-  fact N <= 1048576
-kernel main grid (b: ceildiv(N, 4)) threads 1
-  if b * 4 + 3 < N
-    @piece for v in 0..4
-      Y[b * 4 + v] = X[b * 4 + v] * 2.0
-  else
-    for v_1 in 0..N - b * 4
-      Y[b * 4 + v_1] = X[b * 4 + v_1] * 2.0
+```diff
+ kir 1
+ program scale
+   in X: f32[N]
+   out Y: f32[N]
+   size N: i32
+   fact N <= 1048576
+ kernel main grid (b: ceildiv(N, 4)) threads 1
+-  @piece for v in 0..4
+-    if b * 4 + v < N
++  if b * 4 + 3 < N
++    @piece for v in 0..4
+       Y[b * 4 + v] = X[b * 4 + v] * 2.0
++  else
++    for v_1 in 0..N - b * 4
++      Y[b * 4 + v_1] = X[b * 4 + v_1] * 2.0
 ```
 """
 from __future__ import annotations

@@ -1,40 +1,23 @@
 """Applies an elementwise function to a result while it is still in registers, instead of in a kernel of its own.
 
-before:
-
-```kir
-kir 1
-program scaled_rows
-  in X: f32[M, N]
-  in B: f32[N]
-  out Y: f16[M, N]
-  size M: i32
-  size N: i32
-  workspace raw: f32[M, N]
-kernel main grid (row: M) threads 128
-  for j in 0..N
-    register acc: f32 = X[row, j]
-    raw[row, j] = acc
-kernel epilogue grid (i_1: N, i: M) threads 1
-  Y[i, i_1] = cast(raw[i, i_1] + B[i_1], f16)
-```
-
 pipeline: `fuse-epilogue@epilogue`
 
-after:
-
-```kir
-kir 1
-program scaled_rows
-  in X: f32[M, N]
-  in B: f32[N]
-  out Y: f16[M, N]
-  size M: i32
-  size N: i32
-kernel main grid (row: M) threads 128
-  for j in 0..N
-    register acc: f32 = X[row, j]
-    Y[row, j] = cast(acc + B[j], f16)
+```diff
+ kir 1
+ program scaled_rows
+   in X: f32[M, N]
+   in B: f32[N]
+   out Y: f16[M, N]
+   size M: i32
+   size N: i32
+-  workspace raw: f32[M, N]
+ kernel main grid (row: M) threads 128
+   for j in 0..N
+     register acc: f32 = X[row, j]
+-    raw[row, j] = acc
+-kernel epilogue grid (i_1: N, i: M) threads 1
+-  Y[i, i_1] = cast(raw[i, i_1] + B[i_1], f16)
++    Y[row, j] = cast(acc + B[j], f16)
 ```
 """
 from __future__ import annotations

@@ -1,38 +1,21 @@
 """Runs two kernels as one, where each CTA of the second needs only what the same CTA of the first has made.
 
-before:
-
-```kir
-kir 1
-program scale_then_shift
-  size M: i32
-  in X: f32[M, 64]
-  out Y: f32[M, 64]
-  workspace W: f32[M, 64]
-kernel first grid (i: M) threads 64
-  for t in 0..64 parallel thread
-    W[i, t] = X[i, t] * 2.0
-kernel second grid (row: M) threads 64
-  for u in 0..64 parallel thread
-    Y[row, u] = W[row, 63 - u] + 1.0
-```
-
 pipeline: `fuse-kernels{kernel=second at=1}@first`
 
-after:
-
-```kir
-kir 1
-program scale_then_shift
-  size M: i32
-  in X: f32[M, 64]
-  out Y: f32[M, 64]
-  workspace W: f32[M, 64]
-kernel first grid (i: M) threads 64
-  for t in 0..64 parallel thread
-    W[i, t] = X[i, t] * 2.0
-  for u in 0..64 parallel thread
-    Y[i, u] = W[i, 63 - u] + 1.0
+```diff
+ kir 1
+ program scale_then_shift
+   size M: i32
+   in X: f32[M, 64]
+   out Y: f32[M, 64]
+   workspace W: f32[M, 64]
+ kernel first grid (i: M) threads 64
+   for t in 0..64 parallel thread
+     W[i, t] = X[i, t] * 2.0
+-kernel second grid (row: M) threads 64
+   for u in 0..64 parallel thread
+-    Y[row, u] = W[row, 63 - u] + 1.0
++    Y[i, u] = W[i, 63 - u] + 1.0
 ```
 """
 from __future__ import annotations
@@ -112,7 +95,7 @@ class FuseKernels(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (57,)
     claim: ClassVar[str] = "One launch less, and what the kernels share is still in the caches, or in the CTA itself."
     preconditions: ClassVar[tuple[Precondition, ...]] = (
-        Precondition("KIR-P570", "validity", "storage", "each CTA of the second kernel takes up only what its own CTA of the first has made", _own),
+        Precondition("KIR-P570", "validity", "storage", "each CTA of the second kernel uses only what its own CTA of the first has made", _own),
         Precondition("KIR-P571", "validity", "hardware", "shared memory holds what both kernels need", _fits))
 
     kernel: str = "second"

@@ -1,40 +1,23 @@
 """Runs two loops of the same length as one: each iteration does what both did.
 
-before:
-
-```kir
-kir 1
-program two_results
-  size M: i32
-  in X: f32[M, 256]
-  out Y: f32[M, 256]
-  out S: f32[M]
-kernel main grid (row: M) threads 1
-  @first for i in 0..256
-    Y[row, i] = X[row, i] * 2.0
-  register total: f32 = 0.0
-  for j in 0..256
-    total = total + Y[row, j]
-  S[row] = total
-```
-
 pipeline: `fuse-loops@main/first`
 
-after:
-
-```kir
-kir 1
-program two_results
-  size M: i32
-  in X: f32[M, 256]
-  out Y: f32[M, 256]
-  out S: f32[M]
-kernel main grid (row: M) threads 1
-  register total: f32 = 0.0
-  @first for i in 0..256
-    Y[row, i] = X[row, i] * 2.0
-    total = total + Y[row, i]
-  S[row] = total
+```diff
+ kir 1
+ program two_results
+   size M: i32
+   in X: f32[M, 256]
+   out Y: f32[M, 256]
+   out S: f32[M]
+ kernel main grid (row: M) threads 1
++  register total: f32 = 0.0
+   @first for i in 0..256
+     Y[row, i] = X[row, i] * 2.0
+-  register total: f32 = 0.0
+-  for j in 0..256
+-    total = total + Y[row, j]
++    total = total + Y[row, i]
+   S[row] = total
 ```
 """
 from __future__ import annotations

@@ -1,57 +1,33 @@
 """Lets two trees over the threads go down together: each step folds slots of both arrays, and threads wait once for it.
 
-before:
-
-```kir
-kir 1
-program two_sums
-  size M: i32
-  in X: f32[M, 128]
-  out Y: f32[M]
-kernel main grid (row: M) threads 128
-  shared A: f32[128]
-  shared B: f32[128]
-  for t in 0..128 parallel thread
-    @first A[t] = X[row, t]
-    barrier()
-    for s in 0..7
-      if t < 64 >> s
-        A[t] = A[t] + A[(64 >> s) + t]
-      barrier()
-    B[t] = X[row, t] * X[row, t]
-    barrier()
-    for r in 0..7
-      if t < 64 >> r
-        B[t] = B[t] + B[(64 >> r) + t]
-      barrier()
-    if t == 0
-      Y[row] = A[0] * B[0]
-```
-
 pipeline: `share-tree@main/t/first`
 
-after:
-
-```kir
-kir 1
-program two_sums
-  size M: i32
-  in X: f32[M, 128]
-  out Y: f32[M]
-kernel main grid (row: M) threads 128
-  shared A: f32[128]
-  shared B: f32[128]
-  for t in 0..128 parallel thread
-    @first A[t] = X[row, t]
-    B[t] = X[row, t] * X[row, t]
-    barrier()
-    for s in 0..7
-      if t < 64 >> s
-        A[t] = A[t] + A[(64 >> s) + t]
-        B[t] = B[t] + B[(64 >> s) + t]
-      barrier()
-    if t == 0
-      Y[row] = A[0] * B[0]
+```diff
+ kir 1
+ program two_sums
+   size M: i32
+   in X: f32[M, 128]
+   out Y: f32[M]
+ kernel main grid (row: M) threads 128
+   shared A: f32[128]
+   shared B: f32[128]
+   for t in 0..128 parallel thread
+     @first A[t] = X[row, t]
++    B[t] = X[row, t] * X[row, t]
+     barrier()
+     for s in 0..7
+       if t < 64 >> s
+         A[t] = A[t] + A[(64 >> s) + t]
+-      barrier()
+-    B[t] = X[row, t] * X[row, t]
+-    barrier()
+-    for r in 0..7
+-      if t < 64 >> r
+-        B[t] = B[t] + B[(64 >> r) + t]
++        B[t] = B[t] + B[(64 >> s) + t]
+       barrier()
+     if t == 0
+       Y[row] = A[0] * B[0]
 ```
 """
 from __future__ import annotations

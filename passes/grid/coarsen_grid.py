@@ -1,33 +1,20 @@
 """Lets one thread compute a tile of neighboring work items, one after the other, instead of one.
 
-before:
-
-```kir
-kir 1
-program copied
-  in X: f32[M, N]
-  out Y: f32[M, N]
-  size M: i32
-  size N: i32
-kernel main grid (m: M, n: N) threads 1
-  Y[m, n] = X[m, n]
-```
-
 pipeline: `coarsen-grid{axis=1 extent=32}@main`
 
-after:
-
-```kir
-kir 1
-program copied
-  in X: f32[M, N]
-  out Y: f32[M, N]
-  size M: i32
-  size N: i32
-kernel main grid (m: M, n_tile: ceildiv(N, 32)) threads 1
-  for i in 0..32
-    if n_tile * 32 + i < N
-      Y[m, n_tile * 32 + i] = X[m, n_tile * 32 + i]
+```diff
+ kir 1
+ program copied
+   in X: f32[M, N]
+   out Y: f32[M, N]
+   size M: i32
+   size N: i32
+-kernel main grid (m: M, n: N) threads 1
+-  Y[m, n] = X[m, n]
++kernel main grid (m: M, n_tile: ceildiv(N, 32)) threads 1
++  for i in 0..32
++    if n_tile * 32 + i < N
++      Y[m, n_tile * 32 + i] = X[m, n_tile * 32 + i]
 ```
 """
 from __future__ import annotations

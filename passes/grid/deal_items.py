@@ -1,34 +1,21 @@
 """Counts the items of a grid in other loops: in pieces, by number, or in the order in which threads are to take them.
 
-before:
-
-```kir
-kir 1
-program doubled
-  in X: f32[M, 64]
-  out Y: f32[M, 64]
-  size M: i32
-kernel main grid (b: M // 32) threads 1
-  @rows for r in 0..32
-    for c in 0..64
-      Y[b * 32 + r, c] = X[b * 32 + r, c] * 2.0
-```
-
 pipeline: `deal-items{counts=[128,4,4] place=["turn0 // 16 * 4 + turn1", "turn0 % 16 * 4 + turn2"]}@main/rows`
 
-after:
-
-```kir
-kir 1
-program doubled
-  in X: f32[M, 64]
-  out Y: f32[M, 64]
-  size M: i32
-kernel main grid (b: M // 32) threads 1
-  @rows for turn in 0..128
-    for turn_1 in 0..4
-      for turn_2 in 0..4
-        Y[b * 32 + turn // 16 * 4 + turn_1, turn % 16 * 4 + turn_2] = X[b * 32 + turn // 16 * 4 + turn_1, turn % 16 * 4 + turn_2] * 2.0
+```diff
+ kir 1
+ program doubled
+   in X: f32[M, 64]
+   out Y: f32[M, 64]
+   size M: i32
+ kernel main grid (b: M // 32) threads 1
+-  @rows for r in 0..32
+-    for c in 0..64
+-      Y[b * 32 + r, c] = X[b * 32 + r, c] * 2.0
++  @rows for turn in 0..128
++    for turn_1 in 0..4
++      for turn_2 in 0..4
++        Y[b * 32 + turn // 16 * 4 + turn_1, turn % 16 * 4 + turn_2] = X[b * 32 + turn // 16 * 4 + turn_1, turn % 16 * 4 + turn_2] * 2.0
 ```
 """
 from __future__ import annotations
@@ -51,7 +38,7 @@ from kir.rewrite.match import counting, edited, fresh_var, is_counted, matched_a
 from kir.rewrite.match.independence import independent, order_free
 from kir.rewrite.view import expression_at, text_of
 
-from .deal_rows import undealt
+from .deal_rows import rows_and_columns
 
 MOST_LOOPS = 5
 """Loops around each other that are looked at."""
@@ -140,7 +127,7 @@ class DealItems(Pass):
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At loops of literal lengths around each other whose counters only tell places along the axes of what is stored."""
-        if not _is_plain(node) or not isinstance(node, n.For) or isinstance(undealt(node, "%row", "%column"), n.For):
+        if not _is_plain(node) or not isinstance(node, n.For) or isinstance(rows_and_columns(node, "%row", "%column"), n.For):
             return None
         out = []
         for depth in range(len(_lengths(node)), 0, -1):

@@ -1,42 +1,28 @@
 """Deals the iterations of a kernel's loops out to the threads of a whole grid: one each, or every so many.
 
-before:
-
-```kir
-kir 1
-program scale
-  in X: f32[N]
-  out Y: f32[N]
-  size N: i32
-  fact N >= 0
-  fact N <= 65536
-kernel main grid () threads 1
-  for i in 0..N // 4
-    for v in 0..4
-      Y[i * 4 + v] = X[i * 4 + v] * 2.0
-  for r in 0..N % 4
-    Y[N // 4 * 4 + r] = X[N // 4 * 4 + r] * 2.0
-```
-
 pipeline: `deal-loops{ctas="64" threads=256 once=[1]}@main`
 
-after:
-
-```kir
-kir 1
-program scale
-  in X: f32[N]
-  out Y: f32[N]
-  size N: i32
-  fact N >= 0
-  fact N <= 65536
-kernel main grid (b: 64) threads 256
-  for t in 0..256 parallel thread
-    for i in 0..ceildiv(N // 4 - b * 256 - t, 16384)
-      for v in 0..4
-        Y[b * 1024 + i * 65536 + t * 4 + v] = X[b * 1024 + i * 65536 + t * 4 + v] * 2.0
-    if b * 256 + t < N % 4
-      Y[b * 256 + N // 4 * 4 + t] = X[b * 256 + N // 4 * 4 + t] * 2.0
+```diff
+ kir 1
+ program scale
+   in X: f32[N]
+   out Y: f32[N]
+   size N: i32
+   fact N >= 0
+   fact N <= 65536
+-kernel main grid () threads 1
+-  for i in 0..N // 4
+-    for v in 0..4
+-      Y[i * 4 + v] = X[i * 4 + v] * 2.0
+-  for r in 0..N % 4
+-    Y[N // 4 * 4 + r] = X[N // 4 * 4 + r] * 2.0
++kernel main grid (b: 64) threads 256
++  for t in 0..256 parallel thread
++    for i in 0..ceildiv(N // 4 - b * 256 - t, 16384)
++      for v in 0..4
++        Y[b * 1024 + i * 65536 + t * 4 + v] = X[b * 1024 + i * 65536 + t * 4 + v] * 2.0
++    if b * 256 + t < N % 4
++      Y[b * 256 + N // 4 * 4 + t] = X[b * 256 + N // 4 * 4 + t] * 2.0
 ```
 """
 from __future__ import annotations

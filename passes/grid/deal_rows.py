@@ -1,31 +1,19 @@
 """Deals a grid of rows and columns out in rounds of whole rows: a loop over the places of a round, and one over the rounds inside it.
 
-before:
-
-```kir
-kir 1
-program copied
-  in X: f32[32, 32]
-  out Y: f32[32, 32]
-kernel main grid (b: 1) threads 1
-  @rows for r in 0..32
-    for c in 0..32
-      Y[r, c] = X[r, c]
-```
-
 pipeline: `deal-rows{places=256}@main/rows`
 
-after:
-
-```kir
-kir 1
-program copied
-  in X: f32[32, 32]
-  out Y: f32[32, 32]
-kernel main grid (b: 1) threads 1
-  @rows for place in 0..256
-    for i in 0..4
-      Y[i * 8 + place // 32, place % 32] = X[i * 8 + place // 32, place % 32]
+```diff
+ kir 1
+ program copied
+   in X: f32[32, 32]
+   out Y: f32[32, 32]
+ kernel main grid (b: 1) threads 1
+-  @rows for r in 0..32
+-    for c in 0..32
+-      Y[r, c] = X[r, c]
++  @rows for place in 0..256
++    for i in 0..4
++      Y[i * 8 + place // 32, place % 32] = X[i * 8 + place // 32, place % 32]
 ```
 """
 from __future__ import annotations
@@ -98,7 +86,7 @@ class DealRows(Pass):
         if not _plain(node):
             return None
         assert isinstance(node, n.For)
-        made = undealt(node, "%row", "%column")
+        made = rows_and_columns(node, "%row", "%column")
         if made is None:
             return None
         return made if isinstance(made, Miss) else Site(path, DealRows(build.int_value(node.hi) or 0))
@@ -107,7 +95,7 @@ class DealRows(Pass):
         """One loop over all rows, and one over the columns."""
         node = node_as(program, site.path, n.For)
         taken = names_at(program, site.path)
-        made = matched_as(undealt(node, fresh("row", taken), fresh("column", taken)), n.For)
+        made = matched_as(rows_and_columns(node, fresh("row", taken), fresh("column", taken)), n.For)
         return edited(program, site.path, (made,))
 
 
@@ -125,7 +113,7 @@ def _grid(s: Place) -> tuple[int, int] | None:
     return build.int_value(s.hi) or 0, build.int_value(inner.hi) or 0
 
 
-def undealt(loop: n.For, row: str, column: str) -> n.For | Miss | None:
+def rows_and_columns(loop: n.For, row: str, column: str) -> n.For | Miss | None:
     """The loops over rows and columns that a loop over places came from."""
     places = build.int_value(loop.hi) or 0
     widths = {build.int_value(x.b) for x in walk(loop) if isinstance(x, n.Binary) and x.op in ("floordiv", "mod") and x.a == loop.var}

@@ -1,54 +1,36 @@
 """Gives one CTA the work of several, a group of its threads each: columns side by side, so that neighboring threads touch neighboring elements.
 
-before:
-
-```kir
-kir 1
-program column_sums
-  size M: i32
-  size N: i32
-  in X: f32[M, N]
-  out S: f32[N]
-kernel main grid (col: N) threads 8
-  shared parts: f32[8]
-  for t in 0..8 parallel thread
-    register acc: f32 = 0.0
-    for r in 0..ceildiv(M - t, 8)
-      acc = acc + X[r * 8 + t, col]
-    parts[t] = acc
-    barrier()
-    if t == 0
-      register total: f32 = 0.0
-      for u in 0..8
-        total = total + parts[u]
-      S[col] = total
-```
-
 pipeline: `groups-per-cta{groups=32}@main`
 
-after:
-
-```kir
-kir 1
-program column_sums
-  size M: i32
-  size N: i32
-  in X: f32[M, N]
-  out S: f32[N]
-kernel main grid (col_tile: ceildiv(N, 32)) threads 256
-  shared parts: f32[256]
-  for t in 0..256 parallel thread
-    register acc: f32 = 0.0
-    if col_tile * 32 + t % 32 < N
-      for r in 0..ceildiv(M - t // 32, 8)
-        acc = acc + X[r * 8 + t // 32, col_tile * 32 + t % 32]
-    parts[t] = acc
-    barrier()
-    if t // 32 == 0 & col_tile * 32 + t % 32 < N
-      register total: f32 = 0.0
-      for u in 0..8
-        total = total + parts[u * 32 + t % 32]
-      S[col_tile * 32 + t % 32] = total
+```diff
+ kir 1
+ program column_sums
+   size M: i32
+   size N: i32
+   in X: f32[M, N]
+   out S: f32[N]
+-kernel main grid (col: N) threads 8
+-  shared parts: f32[8]
+-  for t in 0..8 parallel thread
++kernel main grid (col_tile: ceildiv(N, 32)) threads 256
++  shared parts: f32[256]
++  for t in 0..256 parallel thread
+     register acc: f32 = 0.0
+-    for r in 0..ceildiv(M - t, 8)
+-      acc = acc + X[r * 8 + t, col]
++    if col_tile * 32 + t % 32 < N
++      for r in 0..ceildiv(M - t // 32, 8)
++        acc = acc + X[r * 8 + t // 32, col_tile * 32 + t % 32]
+     parts[t] = acc
+     barrier()
+-    if t == 0
++    if t // 32 == 0 & col_tile * 32 + t % 32 < N
+       register total: f32 = 0.0
+       for u in 0..8
+-        total = total + parts[u]
+-      S[col] = total
++        total = total + parts[u * 32 + t % 32]
++      S[col_tile * 32 + t % 32] = total
 ```
 """
 from __future__ import annotations
@@ -65,12 +47,12 @@ from kir.ir import nodes as n
 from kir.ir.types import TileType, shape_of
 from kir.ir.visit import names_read, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, replace_kernel, tile_name
+from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, tile_name
 from kir.rewrite.match import matched, params_as, whole_warps
 from kir.rewrite.match.thread_team import is_call
 
 from .tile import divides_exactly
-from .warps_per_cta import plain
+from .warps_per_cta import plain, with_threads
 
 Slots = Literal["flat", "first", "last"]
 SLOTS: tuple[Slots, ...] = ("flat", "first", "last")
@@ -155,7 +137,7 @@ class GroupsPerCta(Pass):
         body = tuple(substitute(s, {"%thread": loop.var}) for s in body)
         if not divides(self.groups, axis.extent, program.facts):
             body = _guarded(body, build.compare("lt", at, axis.extent))
-        return self._made(program, site, tile, self.groups * threads, replace(loop, hi=build.const(self.groups * threads), body=body), slices)
+        return with_threads(program, site, self.axis, tile, self.groups * threads, replace(loop, hi=build.const(self.groups * threads), body=body), slices)
 
     def _parts(self, t: n.Expr, threads: int) -> tuple[n.Expr, n.Expr]:
         """The number of a thread's group, and its own number in it."""
@@ -200,13 +182,6 @@ class GroupsPerCta(Pass):
                 at = build.add(thread if whole_number else build.add(build.mul(place, each), build.mul(member, own)), rest)
             return n.Region(whole, (*index[:k], at, *index[k + 1:]))
         return leave
-
-    def _made(self, program: n.Program, site: Site, axis: n.Axis, threads: int, loop: n.For, slices: Mapping[n.Buffer, n.Buffer]) -> Rewritten:
-        kernel = kernel_of(program, site.path)
-        grid = (*kernel.grid[:self.axis], axis, *kernel.grid[self.axis + 1:])
-        held = tuple(replace(s, buffer=slices[s.buffer]) for s in kernel.body[:-1] if isinstance(s, n.Alloc))
-        made = replace(kernel, grid=grid, threads=build.const(threads), body=(*held, loop))
-        return Rewritten(replace_kernel(program, kernel.name, made), site.path)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a kernel whose threads, by their quotient and remainder by one number, are groups that differ in their place along a grid axis alone."""
@@ -288,7 +263,7 @@ class GroupsPerCta(Pass):
         """A CTA for each group."""
         kernel = kernel_of(program, site.path)
         axis, single, slices = matched(self._single(program, kernel, matched(_team(kernel))))
-        return self._made(program, site, axis, (build.int_value(kernel.threads) or 0) // self.groups, single, slices)
+        return with_threads(program, site, self.axis, axis, (build.int_value(kernel.threads) or 0) // self.groups, single, slices)
 
 
 def _team(node: Place) -> n.For | None:

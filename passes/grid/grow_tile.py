@@ -1,37 +1,23 @@
 """Gives a CTA a larger tile along one axis: each thread keeps more results in registers, and operands are reused more.
 
-before:
-
-```kir
-kir 1
-program product
-  in A: f16[M, 64]
-  in B: f16[64, 64]
-  out C: f32[M, 64]
-  size M: i32
-kernel main grid (m: ceildiv(M, 16)) threads 128
-  fragment acc: f32[16, 64] = 0.0
-  let a = load(A[m * 16 +: 16, 0 +: 64] else 0.0:f16 clip)
-  mma acc += a * B
-  C[m * 16 +: 16, 0 +: 64] = acc clip
-```
-
 pipeline: `grow-tile{extent=128}@main`
 
-after:
-
-```kir
-kir 1
-program product
-  in A: f16[M, 64]
-  in B: f16[64, 64]
-  out C: f32[M, 64]
-  size M: i32
-kernel main grid (m: ceildiv(M, 128)) threads 128
-  fragment acc: f32[128, 64] = 0.0
-  let a = load(A[m * 128 +: 128, 0 +: 64] else 0.0:f16 clip)
-  mma acc += a * B
-  C[m * 128 +: 128, 0 +: 64] = acc clip
+```diff
+ kir 1
+ program product
+   in A: f16[M, 64]
+   in B: f16[64, 64]
+   out C: f32[M, 64]
+   size M: i32
+-kernel main grid (m: ceildiv(M, 16)) threads 128
+-  fragment acc: f32[16, 64] = 0.0
+-  let a = load(A[m * 16 +: 16, 0 +: 64] else 0.0:f16 clip)
++kernel main grid (m: ceildiv(M, 128)) threads 128
++  fragment acc: f32[128, 64] = 0.0
++  let a = load(A[m * 128 +: 128, 0 +: 64] else 0.0:f16 clip)
+   mma acc += a * B
+-  C[m * 16 +: 16, 0 +: 64] = acc clip
++  C[m * 128 +: 128, 0 +: 64] = acc clip
 ```
 """
 from __future__ import annotations

@@ -1,31 +1,17 @@
 """Gives a CTA more threads: what it computes is spread over them.
 
-before:
-
-```kir
-kir 1
-program scale
-  in X: f32[M, 256]
-  out Y: f32[M, 256]
-  size M: i32
-kernel main grid (row: M) threads 1
-  let x = X[row, 0 +: 256]
-  Y[row, 0 +: 256] = x * 2.0
-```
-
 pipeline: `multi-threaded-block{threads=128}@main`
 
-after:
-
-```kir
-kir 1
-program scale
-  in X: f32[M, 256]
-  out Y: f32[M, 256]
-  size M: i32
-kernel main grid (row: M) threads 128
-  let x = X[row, 0 +: 256]
-  Y[row, 0 +: 256] = x * 2.0
+```diff
+ kir 1
+ program scale
+   in X: f32[M, 256]
+   out Y: f32[M, 256]
+   size M: i32
+-kernel main grid (row: M) threads 1
++kernel main grid (row: M) threads 128
+   let x = X[row, 0 +: 256]
+   Y[row, 0 +: 256] = x * 2.0
 ```
 """
 from __future__ import annotations

@@ -1,40 +1,23 @@
 """Copies a tensor to memory of the launch whose rows are longer, so that each begins where copies in hardware may begin.
 
-before:
-
-```kir
-kir 1
-program rows
-  size M: i32
-  size N: i32
-  in X: f16[M, N]
-  out Y: f32[M]
-kernel main grid (i: M) threads 32
-  register acc: f32 = 0.0
-  for k in 0..ceildiv(N, 64)
-    acc = acc + reduce(cast(load(X[i, k * 64 +: 64] else 0.0:f16 clip), f32), axis=0, op=sum)
-  Y[i] = acc
-```
-
 pipeline: `pad-rows{tensor=X}@main`
 
-after:
-
-```kir
-kir 1
-program rows
-  size M: i32
-  size N: i32
-  in X: f16[M, N]
-  out Y: f32[M]
-  workspace X_padded: f16[M, ceildiv(N, 64) * 64]
-kernel pad_X grid (row: M, part: ceildiv(ceildiv(N, 64) * 64, 2048)) threads 256
-  X_padded[row, part * 2048 +: 2048] = load(X[row, part * 2048 +: 2048] else 0.0:f16 clip) clip
-kernel main grid (i: M) threads 32
-  register acc: f32 = 0.0
-  for k in 0..ceildiv(N, 64)
-    acc = acc + reduce(cast(load(X_padded[i, k * 64 +: 64] else 0.0:f16 clip), f32), axis=0, op=sum)
-  Y[i] = acc
+```diff
+ kir 1
+ program rows
+   size M: i32
+   size N: i32
+   in X: f16[M, N]
+   out Y: f32[M]
++  workspace X_padded: f16[M, ceildiv(N, 64) * 64]
++kernel pad_X grid (row: M, part: ceildiv(ceildiv(N, 64) * 64, 2048)) threads 256
++  X_padded[row, part * 2048 +: 2048] = load(X[row, part * 2048 +: 2048] else 0.0:f16 clip) clip
+ kernel main grid (i: M) threads 32
+   register acc: f32 = 0.0
+   for k in 0..ceildiv(N, 64)
+-    acc = acc + reduce(cast(load(X[i, k * 64 +: 64] else 0.0:f16 clip), f32), axis=0, op=sum)
++    acc = acc + reduce(cast(load(X_padded[i, k * 64 +: 64] else 0.0:f16 clip), f32), axis=0, op=sum)
+   Y[i] = acc
 ```
 
 What is read past the end of a row was what a clipped load says, and is zero now. An output is written to longer rows, and copied back after.

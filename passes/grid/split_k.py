@@ -1,47 +1,29 @@
 """Splits a contracted axis over several CTAs, whose partial results a second kernel adds.
 
-before:
-
-```kir
-kir 1
-program product
-  size M: i32
-  size N: i32
-  size K: i32
-  in A: f32[M, K]
-  in B: f32[K, N]
-  out C: f32[M, N]
-kernel main grid (j: N, i: M) threads 1
-  register acc: f32 = 0.0
-  @loop for k in 0..K
-    acc = acc + A[i, k] * B[k, j]
-  C[i, j] = acc
-```
-
 pipeline: `split-k{parts=4}@main/loop`
 
-after:
-
-```kir
-kir 1
-program product
-  size M: i32
-  size N: i32
-  size K: i32
-  in A: f32[M, K]
-  in B: f32[K, N]
-  out C: f32[M, N]
-  workspace partial: f32[4, M, N]
-kernel main grid (j: N, i: M, part: 4) threads 1
-  register acc: f32 = 0.0
-  @loop for k in ceildiv(K, 4) * part..min(K, ceildiv(K, 4) * part + ceildiv(K, 4))
-    acc = acc + A[i, k] * B[k, j]
-  partial[part, i, j] = acc
-kernel combine grid (j: N, i: M) threads 1
-  register acc: f32 = 0.0
-  for p in 0..4
-    acc = acc + partial[p, i, j]
-  C[i, j] = acc
+```diff
+ kir 1
+ program product
+   size M: i32
+   size N: i32
+   size K: i32
+   in A: f32[M, K]
+   in B: f32[K, N]
+   out C: f32[M, N]
+-kernel main grid (j: N, i: M) threads 1
++  workspace partial: f32[4, M, N]
++kernel main grid (j: N, i: M, part: 4) threads 1
+   register acc: f32 = 0.0
+-  @loop for k in 0..K
++  @loop for k in ceildiv(K, 4) * part..min(K, ceildiv(K, 4) * part + ceildiv(K, 4))
+     acc = acc + A[i, k] * B[k, j]
++  partial[part, i, j] = acc
++kernel combine grid (j: N, i: M) threads 1
++  register acc: f32 = 0.0
++  for p in 0..4
++    acc = acc + partial[p, i, j]
+   C[i, j] = acc
 ```
 """
 from __future__ import annotations

@@ -1,42 +1,27 @@
 """Gives each part of a sum or a maximum, which one CTA adds up part after part, a CTA of its own; they add their parts to the result together.
 
-before:
-
-```kir
-kir 1
-program product
-  size M: i32
-  size N: i32
-  size K: i32
-  in A: f32[M, K]
-  in B: f32[K, N]
-  inout C: f32[M, N]
-kernel main grid (j: N, i: M) threads 1
-  @parts for part in 0..4
-    register acc: f32 = 0.0
-    for k in 0..ceildiv(K - part, 4)
-      acc = acc + A[i, k * 4 + part] * B[k * 4 + part, j]
-    C[i, j] = C[i, j] + acc
-```
-
 pipeline: `split-sum@main/parts`
 
-after:
-
-```kir
-kir 1
-program product
-  size M: i32
-  size N: i32
-  size K: i32
-  in A: f32[M, K]
-  in B: f32[K, N]
-  inout C: f32[M, N]
-kernel main grid (j: N, i: M, part: 4) threads 1
-  register acc: f32 = 0.0
-  for k in 0..ceildiv(K - part, 4)
-    acc = acc + A[i, k * 4 + part] * B[k * 4 + part, j]
-  atomic_add(&C[i, j], acc)
+```diff
+ kir 1
+ program product
+   size M: i32
+   size N: i32
+   size K: i32
+   in A: f32[M, K]
+   in B: f32[K, N]
+   inout C: f32[M, N]
+-kernel main grid (j: N, i: M) threads 1
+-  @parts for part in 0..4
+-    register acc: f32 = 0.0
+-    for k in 0..ceildiv(K - part, 4)
+-      acc = acc + A[i, k * 4 + part] * B[k * 4 + part, j]
+-    C[i, j] = C[i, j] + acc
++kernel main grid (j: N, i: M, part: 4) threads 1
++  register acc: f32 = 0.0
++  for k in 0..ceildiv(K - part, 4)
++    acc = acc + A[i, k * 4 + part] * B[k * 4 + part, j]
++  atomic_add(&C[i, j], acc)
 ```
 """
 from __future__ import annotations

@@ -1,31 +1,19 @@
 """Tiles a grid axis: one CTA computes `extent` neighbors along it instead of one.
 
-before:
-
-```kir
-kir 1
-program scale
-  in X: f32[M]
-  out Y: f32[M]
-  size M: i32
-kernel main grid (m: M) threads 1
-  let x = X[m]
-  Y[m] = x * 2.0
-```
-
 pipeline: `tile{axis=0 extent=128}`
 
-after:
-
-```kir
-kir 1
-program scale
-  in X: f32[M]
-  out Y: f32[M]
-  size M: i32
-kernel main grid (m_tile: ceildiv(M, 128)) threads 1
-  let x = load(X[m_tile * 128 +: 128] else 0.0 clip)
-  Y[m_tile * 128 +: 128] = x * 2.0 clip
+```diff
+ kir 1
+ program scale
+   in X: f32[M]
+   out Y: f32[M]
+   size M: i32
+-kernel main grid (m: M) threads 1
+-  let x = X[m]
+-  Y[m] = x * 2.0
++kernel main grid (m_tile: ceildiv(M, 128)) threads 1
++  let x = load(X[m_tile * 128 +: 128] else 0.0 clip)
++  Y[m_tile * 128 +: 128] = x * 2.0 clip
 ```
 """
 from __future__ import annotations

@@ -1,42 +1,26 @@
 """Launches a version of a kernel where sizes are multiples of a number, and the kernel as it was elsewhere: what follows may rely on it.
 
-before:
-
-```kir
-kir 1
-program double
-  size M: i32
-  size N: i32
-  in X: f16[M, N]
-  out Y: f16[M, N]
-kernel main grid (i: ceildiv(M, 16), j: ceildiv(N, 32)) threads 32
-  let x = load(X[i * 16 +: 16, j * 32 +: 32] else 0.0:f16 clip)
-  Y[i * 16 +: 16, j * 32 +: 32] = x + x clip
-```
-
 pipeline: `version-kernel{sizes=[N] divisor=8}@main`
 
-after:
-
-```kir
-kir 1
-program double
-  size M: i32
-  size N: i32
-  in X: f16[M, N]
-  out Y: f16[M, N]
-kernel main grid (i: ceildiv(M, 16), j: ceildiv(N, 32)) threads 32
-  let x = load(X[i * 16 +: 16, j * 32 +: 32] else 0.0:f16 clip)
-  Y[i * 16 +: 16, j * 32 +: 32] = x + x clip
-kernel main_otherwise grid (i: ceildiv(M, 16), j: ceildiv(N, 32)) threads 32
-  let x = load(X[i * 16 +: 16, j * 32 +: 32] else 0.0:f16 clip)
-  Y[i * 16 +: 16, j * 32 +: 32] = x + x clip
-plan
-  dispatch
-    when N % 8 == 0
-      launch main
-    else
-      launch main_otherwise
+```diff
+ kir 1
+ program double
+   size M: i32
+   size N: i32
+   in X: f16[M, N]
+   out Y: f16[M, N]
+ kernel main grid (i: ceildiv(M, 16), j: ceildiv(N, 32)) threads 32
+   let x = load(X[i * 16 +: 16, j * 32 +: 32] else 0.0:f16 clip)
+   Y[i * 16 +: 16, j * 32 +: 32] = x + x clip
++kernel main_otherwise grid (i: ceildiv(M, 16), j: ceildiv(N, 32)) threads 32
++  let x = load(X[i * 16 +: 16, j * 32 +: 32] else 0.0:f16 clip)
++  Y[i * 16 +: 16, j * 32 +: 32] = x + x clip
++plan
++  dispatch
++    when N % 8 == 0
++      launch main
++    else
++      launch main_otherwise
 ```
 """
 from __future__ import annotations

@@ -1,42 +1,30 @@
 """Puts several warps that each work for themselves into one CTA.
 
-before:
-
-```kir
-kir 1
-program row_sums
-  in X: f32[M, 64]
-  out S: f32[M]
-  size M: i32
-kernel main grid (row: M) threads 32
-  for t in 0..32 parallel thread
-    register total: f32 = X[row, t] + X[row, t + 32]
-    for s in 0..5
-      let other = shfl_xor(total, 16 >> s)
-      total = total + other
-    if t == 0
-      S[row] = total
-```
-
 pipeline: `warps-per-cta{warps=4}@main`
 
-after:
-
-```kir
-kir 1
-program row_sums
-  in X: f32[M, 64]
-  out S: f32[M]
-  size M: i32
-kernel main grid (row_tile: ceildiv(M, 4)) threads 128
-  for t in 0..128 parallel thread
-    if row_tile * 4 + t // 32 < M
-      register total: f32 = X[row_tile * 4 + t // 32, t % 32] + X[row_tile * 4 + t // 32, t % 32 + 32]
-      for s in 0..5
-        let other = shfl_xor(total, 16 >> s)
-        total = total + other
-      if t % 32 == 0
-        S[row_tile * 4 + t // 32] = total
+```diff
+ kir 1
+ program row_sums
+   in X: f32[M, 64]
+   out S: f32[M]
+   size M: i32
+-kernel main grid (row: M) threads 32
+-  for t in 0..32 parallel thread
+-    register total: f32 = X[row, t] + X[row, t + 32]
+-    for s in 0..5
+-      let other = shfl_xor(total, 16 >> s)
+-      total = total + other
+-    if t == 0
+-      S[row] = total
++kernel main grid (row_tile: ceildiv(M, 4)) threads 128
++  for t in 0..128 parallel thread
++    if row_tile * 4 + t // 32 < M
++      register total: f32 = X[row_tile * 4 + t // 32, t % 32] + X[row_tile * 4 + t // 32, t % 32 + 32]
++      for s in 0..5
++        let other = shfl_xor(total, 16 >> s)
++        total = total + other
++      if t % 32 == 0
++        S[row_tile * 4 + t // 32] = total
 ```
 """
 from __future__ import annotations
@@ -67,6 +55,14 @@ def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
     if item.warps * WARP > most:
         return refuted(f"{item.warps} warps are {item.warps * WARP} threads", f"a CTA has at most {most}", needs=f"at most {most // WARP} warps")
     return proved(f"{item.warps * WARP} threads of one CTA")
+
+
+def with_threads(program: n.Program, site: Site, k: int, axis: n.Axis, threads: int, loop: n.For, slices: Mapping[n.Buffer, n.Buffer]) -> Rewritten:
+    """The kernel of a site with another axis `k` of its grid, other threads, whose loop is given, and other arrays in the place of its own."""
+    kernel = kernel_of(program, site.path)
+    held = tuple(replace(s, buffer=slices[s.buffer]) for s in kernel.body[:-1] if isinstance(s, n.Alloc))
+    made = replace(kernel, grid=(*kernel.grid[:k], axis, *kernel.grid[k + 1:]), threads=build.const(threads), body=(*held, loop))
+    return Rewritten(replace_kernel(program, kernel.name, made), site.path)
 
 
 @dataclass(frozen=True)
@@ -123,7 +119,7 @@ class WarpsPerCta(Pass):
         if not divides(self.warps, axis.extent, program.facts):
             body = (n.If(build.compare("lt", place, axis.extent), body),)
         body = (name, *body) if self.named else body
-        return self._made(program, site, tile, self.warps * WARP, replace(loop, hi=build.const(self.warps * WARP), body=body), slices)
+        return with_threads(program, site, self.axis, tile, self.warps * WARP, replace(loop, hi=build.const(self.warps * WARP), body=body), slices)
 
     def _whole(self, b: n.Buffer) -> n.Buffer:
         """The array that has an array like `b` for each warp."""
@@ -145,13 +141,6 @@ class WarpsPerCta(Pass):
                 build.add(build.mul(warp, each), start)
             return n.Region(whole, (replace(first, lo=moved) if isinstance(first, n.Span) else moved, *new.index[1:]))
         return leave
-
-    def _made(self, program: n.Program, site: Site, axis: n.Axis, threads: int, loop: n.For, slices: Mapping[n.Buffer, n.Buffer]) -> Rewritten:
-        kernel = kernel_of(program, site.path)
-        grid = (*kernel.grid[:self.axis], axis, *kernel.grid[self.axis + 1:])
-        held = tuple(replace(s, buffer=slices[s.buffer]) for s in kernel.body[:-1] if isinstance(s, n.Alloc))
-        made = replace(kernel, grid=grid, threads=build.const(threads), body=(*held, loop))
-        return Rewritten(replace_kernel(program, kernel.name, made), site.path)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a kernel whose warps differ in nothing but their place along a grid axis."""
@@ -248,7 +237,7 @@ class WarpsPerCta(Pass):
         kernel = kernel_of(program, site.path)
         loop = matched(_team(kernel, self.warps * WARP))
         axis, single, slices = matched(self._single(program, kernel, loop))
-        return self._made(program, site, axis, WARP, single, slices)
+        return with_threads(program, site, self.axis, axis, WARP, single, slices)
 
 
 def _calls(loop: n.For, name: str) -> bool:

@@ -1,43 +1,25 @@
 """Packs the columns of a local array into slabs that lie one behind the other, so that the rows of a slab are neighbors in memory.
 
-before:
-
-```kir
-kir 1
-program p
-  in X: f32[8, 128]
-  out Y: f32[128]
-kernel main grid (b: 1) threads 128
-  @S shared S: f32[8, 128]
-  for t in 0..128 parallel thread
-    for k in 0..8
-      S[k, t] = X[k, t]
-    barrier()
-    register total: f32 = 0.0
-    for k1 in 0..8
-      total = total + S[k1, 127 - t]
-    Y[t] = total
-```
-
 pipeline: `pack-columns{width=32}@main/S`
 
-after:
-
-```kir
-kir 1
-program p
-  in X: f32[8, 128]
-  out Y: f32[128]
-kernel main grid (b: 1) threads 128
-  @S shared S: f32[4, 8, 32]
-  for t in 0..128 parallel thread
-    for k in 0..8
-      S[t // 32, k, t % 32] = X[k, t]
-    barrier()
-    register total: f32 = 0.0
-    for k1 in 0..8
-      total = total + S[(-t + 127) // 32, k1, (-t + 127) % 32]
-    Y[t] = total
+```diff
+ kir 1
+ program p
+   in X: f32[8, 128]
+   out Y: f32[128]
+ kernel main grid (b: 1) threads 128
+-  @S shared S: f32[8, 128]
++  @S shared S: f32[4, 8, 32]
+   for t in 0..128 parallel thread
+     for k in 0..8
+-      S[k, t] = X[k, t]
++      S[t // 32, k, t % 32] = X[k, t]
+     barrier()
+     register total: f32 = 0.0
+     for k1 in 0..8
+-      total = total + S[k1, 127 - t]
++      total = total + S[(-t + 127) // 32, k1, (-t + 127) % 32]
+     Y[t] = total
 ```
 """
 from __future__ import annotations
@@ -58,7 +40,7 @@ from kir.ir.visit import buffers_named, once, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import kernel_of, replace_kernel, with_block
 from kir.rewrite.match import matched, matched_as, node_as, params_as
-from kir.rewrite.match.local_buffers import goes_through_its_name, own_parts, sizes, transfers
+from kir.rewrite.match.local_buffers import adopts_layout, own_parts, sizes, transfers
 
 
 def _of(program: n.Program, site: Site) -> tuple[n.Buffer, int]:
@@ -95,10 +77,6 @@ def _inside(program: n.Program, site: Site, context: Context) -> Verdict:
     return proved("no access leaves its slab")
 
 
-def _adopted(program: n.Program, site: Site, context: Context) -> Verdict:
-    return goes_through_its_name(kernel_of(program, site.path), _of(program, site)[0].name)
-
-
 @dataclass(frozen=True)
 class PackColumns(Pass):
     """`width` columns are a slab."""
@@ -110,7 +88,7 @@ class PackColumns(Pass):
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P080", "validity", "shape", "the width divides the columns", _whole_slabs),
         Precondition("KIR-P081", "validity", "layout", "no access crosses from one slab into the next", _inside),
-        Precondition("KIR-P082", "validity", "layout", "every access adopts the layout", _adopted))
+        Precondition("KIR-P082", "validity", "layout", "every access adopts the layout", adopts_layout))
 
     width: int = 32
 

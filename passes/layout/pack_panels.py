@@ -1,43 +1,26 @@
 """Lays a staged tile out in panels of neighboring columns, each dense by itself, as units that move or read rows of a fixed length want it.
 
-before:
-
-```kir
-kir 1
-program product
-  in A: f16[64, 64]
-  in B: f16[64, 128]
-  out C: f32[64, 128]
-kernel main grid (i: 1) threads 128
-  shared As: f16[64, 64]
-  shared Bs: f16[64, 128]
-  fragment acc: f32[64, 128] = 0.0
-  copy A -> As
-  copy B[0 +: 64, 0 +: 128] -> Bs
-  mma acc += As * Bs
-  C = acc
-```
-
 pipeline: `pack-panels{width=64}@main/Bs`
 
-after:
-
-```kir
-kir 1
-program product
-  in A: f16[64, 64]
-  in B: f16[64, 128]
-  out C: f32[64, 128]
-kernel main grid (i: 1) threads 128
-  shared As: f16[64, 64]
-  shared Bs: f16[2, 64, 64]
-  fragment acc: f32[64, 128] = 0.0
-  copy A -> As
-  for p in 0..2 unroll {factor=2}
-    copy B[0 +: 64, p * 64 +: 64] -> Bs[p, 0 +: 64, 0 +: 64]
-  view shared Bs_whole(row, column): f16[64, 128] at Bs[column // 64, row, column % 64]
-  mma acc += As * Bs_whole
-  C = acc
+```diff
+ kir 1
+ program product
+   in A: f16[64, 64]
+   in B: f16[64, 128]
+   out C: f32[64, 128]
+ kernel main grid (i: 1) threads 128
+   shared As: f16[64, 64]
+-  shared Bs: f16[64, 128]
++  shared Bs: f16[2, 64, 64]
+   fragment acc: f32[64, 128] = 0.0
+   copy A -> As
+-  copy B[0 +: 64, 0 +: 128] -> Bs
+-  mma acc += As * Bs
++  for p in 0..2 unroll {factor=2}
++    copy B[0 +: 64, p * 64 +: 64] -> Bs[p, 0 +: 64, 0 +: 64]
++  view shared Bs_whole(row, column): f16[64, 128] at Bs[column // 64, row, column % 64]
++  mma acc += As * Bs_whole
+   C = acc
 ```
 """
 from __future__ import annotations

@@ -1,31 +1,17 @@
 """Pads the rows of a buffer in shared memory, so that the elements of a column lie in different banks.
 
-before:
-
-```kir
-kir 1
-program turn
-  in X: f32[32, 32]
-  out Y: f32[32, 32]
-kernel main grid (i: 1) threads 128
-  shared Xs: f32[32, 32]
-  copy X -> Xs
-  Y = trans(Xs, 1, 0)
-```
-
 pipeline: `pad-shared{pad=1}@main/Xs`
 
-after:
-
-```kir
-kir 1
-program turn
-  in X: f32[32, 32]
-  out Y: f32[32, 32]
-kernel main grid (i: 1) threads 128
-  shared Xs: f32[32, 32] strides [33, 1]
-  copy X -> Xs
-  Y = trans(Xs, 1, 0)
+```diff
+ kir 1
+ program turn
+   in X: f32[32, 32]
+   out Y: f32[32, 32]
+ kernel main grid (i: 1) threads 128
+-  shared Xs: f32[32, 32]
++  shared Xs: f32[32, 32] strides [33, 1]
+   copy X -> Xs
+   Y = trans(Xs, 1, 0)
 ```
 """
 from __future__ import annotations
@@ -43,7 +29,7 @@ from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, R
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import kernel_of, replace_kernel
 from kir.rewrite.match import hardware_of, matched, node_as, params_as
-from kir.rewrite.match.local_buffers import at_once, byte_count, goes_through_its_name, redeclared, sizes
+from kir.rewrite.match.local_buffers import adopts_layout, at_once, byte_count, redeclared, sizes
 
 
 def _buffer(program: n.Program, site: Site) -> tuple[n.Buffer, int]:
@@ -61,10 +47,6 @@ def _vectors_aligned(program: n.Program, site: Site, context: Context) -> Verdic
                            f"row 1 starts at byte {row}, not a multiple of {t.bytes}",
                            needs=f"a pad of a multiple of {t.bytes // b.dtype.bytes} elements")
     return proved(f"rows of {row} bytes keep every access aligned")
-
-
-def _adopted(program: n.Program, site: Site, context: Context) -> Verdict:
-    return goes_through_its_name(kernel_of(program, site.path), _buffer(program, site)[0].name)
 
 
 def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -99,7 +81,7 @@ class PadShared(Pass):
     provides: ClassVar[tuple[str, ...]] = ("padded",)
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P100", "validity", "layout", "padded rows keep wide accesses aligned", _vectors_aligned),
-        Precondition("KIR-P101", "validity", "layout", "every access adopts the layout", _adopted),
+        Precondition("KIR-P101", "validity", "layout", "every access adopts the layout", adopts_layout),
         Precondition("KIR-P102", "validity", "storage", "the padded buffer fits in shared memory", _fits),
         Precondition("KIR-P103", "profit", "layout", "rows of the dense buffer share banks", _conflicts),
     )

@@ -1,36 +1,20 @@
 """Reads an array through a view of another shape, of the same elements in the same order.
 
-before:
-
-```kir
-kir 1
-program block_maxima
-  in X: f32[M, 512]
-  out T: f32[M, 4]
-  size M: i32
-kernel main grid (row: M) threads 128
-  fragment x: f32[512]
-  @fill copy X[row, 0 +: 512] -> x
-  let top = reduce(x[expand(iota(4), axis=1) * 128 + iota(128)], axis=1, op=max)
-  T[row, 0 +: 4] = top
-```
-
 pipeline: `reshape-tile{buffer=x shape=[4, 128]}@main/fill`
 
-after:
-
-```kir
-kir 1
-program block_maxima
-  in X: f32[M, 512]
-  out T: f32[M, 4]
-  size M: i32
-kernel main grid (row: M) threads 128
-  fragment x: f32[512]
-  @fill copy X[row, 0 +: 512] -> x
-  view fragment x_view: f32[4, 128] at x
-  let top = reduce(x_view, axis=1, op=max)
-  T[row, 0 +: 4] = top
+```diff
+ kir 1
+ program block_maxima
+   in X: f32[M, 512]
+   out T: f32[M, 4]
+   size M: i32
+ kernel main grid (row: M) threads 128
+   fragment x: f32[512]
+   @fill copy X[row, 0 +: 512] -> x
+-  let top = reduce(x[expand(iota(4), axis=1) * 128 + iota(128)], axis=1, op=max)
++  view fragment x_view: f32[4, 128] at x
++  let top = reduce(x_view, axis=1, op=max)
+   T[row, 0 +: 4] = top
 ```
 """
 from __future__ import annotations
@@ -56,7 +40,7 @@ class ReshapeTile(Pass):
 
     intent: ClassVar[str] = "pack-panels"
     catalogue: ClassVar[tuple[int, ...]] = (8,)
-    claim: ClassVar[str] = "An axis that is worked on in parts is two axes, each of which can be dealt and reduced for itself."
+    claim: ClassVar[str] = "An axis that is worked on in parts is two axes, each of which can be distributed and reduced for itself."
     preconditions: ClassVar[tuple[Precondition, ...]] = ()
 
     buffer: str = ""

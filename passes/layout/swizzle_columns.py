@@ -1,39 +1,22 @@
 """Exchanges the columns of a local array by an exclusive or with their row, so that the elements of a column lie in different banks.
 
-before:
-
-```kir
-kir 1
-program turned
-  in X: f32[32, 32]
-  out Y: f32[32, 32]
-kernel main grid (b: 1) threads 32
-  @S shared S: f32[32, 32]
-  for t in 0..32 parallel thread
-    for i in 0..32
-      S[i, t] = X[i, t]
-    barrier()
-    for j in 0..32
-      Y[j, t] = S[t, j]
-```
-
 pipeline: `swizzle-columns@main/S`
 
-after:
-
-```kir
-kir 1
-program turned
-  in X: f32[32, 32]
-  out Y: f32[32, 32]
-kernel main grid (b: 1) threads 32
-  @S shared S: f32[32, 32]
-  for t in 0..32 parallel thread
-    for i in 0..32
-      S[i, i ^ t] = X[i, t]
-    barrier()
-    for j in 0..32
-      Y[j, t] = S[t, j ^ t]
+```diff
+ kir 1
+ program turned
+   in X: f32[32, 32]
+   out Y: f32[32, 32]
+ kernel main grid (b: 1) threads 32
+   @S shared S: f32[32, 32]
+   for t in 0..32 parallel thread
+     for i in 0..32
+-      S[i, t] = X[i, t]
++      S[i, i ^ t] = X[i, t]
+     barrier()
+     for j in 0..32
+-      Y[j, t] = S[t, j]
++      Y[j, t] = S[t, j ^ t]
 ```
 """
 from __future__ import annotations
@@ -49,7 +32,7 @@ from kir.ir.types import I32
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import kernel_of
 from kir.rewrite.match import matched, node_as, params_as
-from kir.rewrite.match.local_buffers import goes_through_its_name, sizes, transfers
+from kir.rewrite.match.local_buffers import adopts_layout, sizes, transfers
 
 from .pack_columns import accesses_of, most_of, places_of, rewritten, split
 
@@ -90,10 +73,6 @@ def _inside(program: n.Program, site: Site, context: Context) -> Verdict:
     return proved("every access stays within a unit")
 
 
-def _adopted(program: n.Program, site: Site, context: Context) -> Verdict:
-    return goes_through_its_name(kernel_of(program, site.path), _of(program, site)[0].name)
-
-
 @dataclass(frozen=True)
 class SwizzleColumns(Pass):
     """`unit` neighboring columns move together; rows `period` apart move them alike (0: every row its own way), which the text says as
@@ -105,7 +84,7 @@ class SwizzleColumns(Pass):
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P074", "validity", "layout", "within each row the columns only change places", _bijection),
         Precondition("KIR-P075", "validity", "layout", "no access takes columns that are moved apart", _inside),
-        Precondition("KIR-P076", "validity", "layout", "every access adopts the exchange", _adopted))
+        Precondition("KIR-P076", "validity", "layout", "every access adopts the exchange", adopts_layout))
 
     unit: int = 1
     period: int = 0

@@ -1,31 +1,17 @@
 """Swizzles a buffer in shared memory, so that rows that are read together lie in different banks.
 
-before:
-
-```kir
-kir 1
-program turn
-  in X: f16[64, 64]
-  out Y: f16[64, 64]
-kernel main grid (i: 1) threads 128
-  shared Xs: f16[64, 64]
-  copy X -> Xs
-  Y = trans(Xs, 1, 0)
-```
-
 pipeline: `swizzle-shared{bits=3 base=4 shift=3}@main/Xs`
 
-after:
-
-```kir
-kir 1
-program turn
-  in X: f16[64, 64]
-  out Y: f16[64, 64]
-kernel main grid (i: 1) threads 128
-  shared Xs: f16[64, 64] layout swizzle(3, 4, 3)
-  copy X -> Xs
-  Y = trans(Xs, 1, 0)
+```diff
+ kir 1
+ program turn
+   in X: f16[64, 64]
+   out Y: f16[64, 64]
+ kernel main grid (i: 1) threads 128
+-  shared Xs: f16[64, 64]
++  shared Xs: f16[64, 64] layout swizzle(3, 4, 3)
+   copy X -> Xs
+   Y = trans(Xs, 1, 0)
 ```
 """
 from __future__ import annotations
@@ -39,7 +25,7 @@ from kir.ir.layouts.layout import ADDRESS_BITS
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import kernel_of
 from kir.rewrite.match import node_as, params_as
-from kir.rewrite.match.local_buffers import at_once, byte_count, goes_through_its_name, redeclared
+from kir.rewrite.match.local_buffers import adopts_layout, at_once, byte_count, redeclared
 
 
 def _buffer(program: n.Program, site: Site) -> n.Buffer:
@@ -77,10 +63,6 @@ def _whole_atoms(program: n.Program, site: Site, context: Context) -> Verdict:
     return proved(f"no access is wider than an atom of {atom} bytes")
 
 
-def _adopted(program: n.Program, site: Site, context: Context) -> Verdict:
-    return goes_through_its_name(kernel_of(program, site.path), _buffer(program, site).name)
-
-
 def _row_conflicts(program: n.Program, site: Site, context: Context) -> Verdict:
     b = _buffer(program, site)
     if len(b.shape) < 2:
@@ -102,7 +84,7 @@ class SwizzleShared(Pass):
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P070", "validity", "layout", "the swizzle is a bijection of the buffer's bytes", _bijection),
         Precondition("KIR-P071", "validity", "layout", "what one access moves lies within an atom", _whole_atoms),
-        Precondition("KIR-P072", "validity", "layout", "every access adopts the layout", _adopted),
+        Precondition("KIR-P072", "validity", "layout", "every access adopts the layout", adopts_layout),
         Precondition("KIR-P073", "profit", "layout", "there are rows to spread over the banks", _row_conflicts),
     )
 

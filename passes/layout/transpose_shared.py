@@ -1,41 +1,22 @@
 """Stores an array of shared memory with its two axes exchanged, so that the threads of a warp touch neighbors where they touched a column.
 
-before:
-
-```kir
-kir 1
-program columns
-  in X: f32[32, 32]
-  out Y: f32[32]
-kernel main grid (b: 1) threads 32
-  @S shared S: f32[32, 32]
-  for t in 0..32 parallel thread
-    for i in 0..32
-      S[t, i] = X[i, t]
-    register total: f32 = 0.0
-    for j in 0..32
-      total = total + S[t, j]
-    Y[t] = total
-```
-
 pipeline: `transpose-shared@main/S`
 
-after:
-
-```kir
-kir 1
-program columns
-  in X: f32[32, 32]
-  out Y: f32[32]
-kernel main grid (b: 1) threads 32
-  @S shared S: f32[32, 32] layout strides(1, 32)
-  for t in 0..32 parallel thread
-    for i in 0..32
-      S[t, i] = X[i, t]
-    register total: f32 = 0.0
-    for j in 0..32
-      total = total + S[t, j]
-    Y[t] = total
+```diff
+ kir 1
+ program columns
+   in X: f32[32, 32]
+   out Y: f32[32]
+ kernel main grid (b: 1) threads 32
+-  @S shared S: f32[32, 32]
++  @S shared S: f32[32, 32] layout strides(1, 32)
+   for t in 0..32 parallel thread
+     for i in 0..32
+       S[t, i] = X[i, t]
+     register total: f32 = 0.0
+     for j in 0..32
+       total = total + S[t, j]
+     Y[t] = total
 ```
 """
 from __future__ import annotations

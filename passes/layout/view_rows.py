@@ -1,40 +1,22 @@
 """Sees a flat tensor by the coordinates that its places are made of, so that tiles along each of them are tiles of it.
 
-before:
-
-```kir
-kir 1
-program turned
-  size B: i32
-  size M: i32
-  size N: i32
-  in X: f32[B * M * N]
-  out Y: f32[B, N, M]
-  fact B >= 1
-  fact M >= 1
-  fact N >= 1
-kernel main grid (n: N, m: M, b: B) threads 1
-  Y[b, n, m] = X[M * N * b + N * m + n]
-```
-
 pipeline: `view-rows{buffer=X}@main`
 
-after:
-
-```kir
-kir 1
-program turned
-  size B: i32
-  size M: i32
-  size N: i32
-  in X: f32[B * M * N]
-  out Y: f32[B, N, M]
-  fact B >= 1
-  fact M >= 1
-  fact N >= 1
-kernel main grid (n: N, m: M, b: B) threads 1
-  view global X_rows: f32[B, M, N] at X
-  Y[b, n, m] = X_rows[b, m, n]
+```diff
+ kir 1
+ program turned
+   size B: i32
+   size M: i32
+   size N: i32
+   in X: f32[B * M * N]
+   out Y: f32[B, N, M]
+   fact B >= 1
+   fact M >= 1
+   fact N >= 1
+ kernel main grid (n: N, m: M, b: B) threads 1
+-  Y[b, n, m] = X[M * N * b + N * m + n]
++  view global X_rows: f32[B, M, N] at X
++  Y[b, n, m] = X_rows[b, m, n]
 ```
 """
 from __future__ import annotations

@@ -1,38 +1,22 @@
 """Runs through a loop in pieces of a fixed length, the last of which is as short as it comes.
 
-before:
-
-```kir
-kir 1
-program last_largest
-  in X: f32[M, N]
-  out S: f32[M]
-  size M: i32
-  size N: i32
-kernel main grid (row: M) threads 1
-  register s: f32 = 0.0
-  @k for k in 0..N
-    s = max(s * 0.5, X[row, k])
-  S[row] = s
-```
-
 pipeline: `cut-loop{extent=16}@main/k`
 
-after:
-
-```kir
-kir 1
-program last_largest
-  in X: f32[M, N]
-  out S: f32[M]
-  size M: i32
-  size N: i32
-kernel main grid (row: M) threads 1
-  register s: f32 = 0.0
-  @k for k_tile in 0..ceildiv(N, 16)
-    for i in 0..min(N - k_tile * 16, 16)
-      s = max(s * 0.5, X[row, k_tile * 16 + i])
-  S[row] = s
+```diff
+ kir 1
+ program last_largest
+   in X: f32[M, N]
+   out S: f32[M]
+   size M: i32
+   size N: i32
+ kernel main grid (row: M) threads 1
+   register s: f32 = 0.0
+-  @k for k in 0..N
+-    s = max(s * 0.5, X[row, k])
++  @k for k_tile in 0..ceildiv(N, 16)
++    for i in 0..min(N - k_tile * 16, 16)
++      s = max(s * 0.5, X[row, k_tile * 16 + i])
+   S[row] = s
 ```
 """
 from __future__ import annotations

@@ -1,36 +1,22 @@
 """Lets a thread with nothing to do end, instead of standing under a branch around all the rest.
 
-before:
-
-```kir
-kir 1
-program doubled
-  in X: f32[N]
-  out Y: f32[N]
-  size N: i32
-kernel main grid (b: ceildiv(N, 128)) threads 128
-  for t in 0..128 parallel thread
-    @inside if b * 128 + t < N
-      let x = X[b * 128 + t]
-      Y[b * 128 + t] = x * 2.0
-```
-
 pipeline: `early-exit@main/t/inside`
 
-after:
-
-```kir
-kir 1
-program doubled
-  in X: f32[N]
-  out Y: f32[N]
-  size N: i32
-kernel main grid (b: ceildiv(N, 128)) threads 128
-  for t in 0..128 parallel thread
-    @inside if b * 128 + t >= N
-      return
-    let x = X[b * 128 + t]
-    Y[b * 128 + t] = x * 2.0
+```diff
+ kir 1
+ program doubled
+   in X: f32[N]
+   out Y: f32[N]
+   size N: i32
+ kernel main grid (b: ceildiv(N, 128)) threads 128
+   for t in 0..128 parallel thread
+-    @inside if b * 128 + t < N
+-      let x = X[b * 128 + t]
+-      Y[b * 128 + t] = x * 2.0
++    @inside if b * 128 + t >= N
++      return
++    let x = X[b * 128 + t]
++    Y[b * 128 + t] = x * 2.0
 ```
 """
 from __future__ import annotations

@@ -1,36 +1,23 @@
 """Computes the values of a short loop first, in an array of the thread's own, and uses them in a second loop.
 
-before:
-
-```kir
-kir 1
-program scaled
-  in X: f32[64]
-  out Y: f32[64]
-kernel main grid (b: 1) threads 1
-  @each for j in 0..8
-    register value: f32
-    value = X[b * 8 + j] * 2.0
-    if b * 8 + j < 60
-      Y[b * 8 + j] = value
-```
-
 pipeline: `hold-results{first=1}@main/each`
 
-after:
-
-```kir
-kir 1
-program scaled
-  in X: f32[64]
-  out Y: f32[64]
-kernel main grid (b: 1) threads 1
-  register value: f32[8]
-  @each for j in 0..8
-    value[j] = X[b * 8 + j] * 2.0
-  for j_1 in 0..8
-    if b * 8 + j_1 < 60
-      Y[b * 8 + j_1] = value[j_1]
+```diff
+ kir 1
+ program scaled
+   in X: f32[64]
+   out Y: f32[64]
+ kernel main grid (b: 1) threads 1
++  register value: f32[8]
+   @each for j in 0..8
+-    register value: f32
+-    value = X[b * 8 + j] * 2.0
+-    if b * 8 + j < 60
+-      Y[b * 8 + j] = value
++    value[j] = X[b * 8 + j] * 2.0
++  for j_1 in 0..8
++    if b * 8 + j_1 < 60
++      Y[b * 8 + j_1] = value[j_1]
 ```
 """
 from __future__ import annotations

@@ -1,42 +1,27 @@
 """Runs the iterations of a loop in step: each loop inside is run once for all of them, and what each kept for itself is an array.
 
-before:
-
-```kir
-kir 1
-program product
-  in A: f32[M, K]
-  in B: f32[K, 64]
-  out C: f32[M, 64]
-  size M: i32
-  size K: i32
-kernel main grid (m: M, n: 16) threads 1
-  @columns for i in 0..4
-    register total: f32 = 0.0
-    for k in 0..K
-      total = total + A[m, k] * B[k, n * 4 + i]
-    C[m, n * 4 + i] = total
-```
-
 pipeline: `jam-loop{enter=[0]}@main/columns`
 
-after:
-
-```kir
-kir 1
-program product
-  in A: f32[M, K]
-  in B: f32[K, 64]
-  out C: f32[M, 64]
-  size M: i32
-  size K: i32
-kernel main grid (m: M, n: 16) threads 1
-  register total: f32[4] = 0.0
-  for k in 0..K
-    for i in 0..4
-      total[i] = total[i] + A[m, k] * B[k, n * 4 + i]
-  for i_1 in 0..4
-    C[m, n * 4 + i_1] = total[i_1]
+```diff
+ kir 1
+ program product
+   in A: f32[M, K]
+   in B: f32[K, 64]
+   out C: f32[M, 64]
+   size M: i32
+   size K: i32
+ kernel main grid (m: M, n: 16) threads 1
+-  @columns for i in 0..4
+-    register total: f32 = 0.0
+-    for k in 0..K
+-      total = total + A[m, k] * B[k, n * 4 + i]
+-    C[m, n * 4 + i] = total
++  register total: f32[4] = 0.0
++  for k in 0..K
++    for i in 0..4
++      total[i] = total[i] + A[m, k] * B[k, n * 4 + i]
++  for i_1 in 0..4
++    C[m, n * 4 + i_1] = total[i_1]
 ```
 """
 from __future__ import annotations

@@ -1,43 +1,25 @@
 """Writes the first iteration of a loop out before it: those that follow do without the masks that it alone needs.
 
-before:
-
-```kir
-kir 1
-program row_sums
-  in X: f32[M, N]
-  out S: f32[M]
-  size M: i32
-  size N: i32
-  fact N >= 1
-kernel main grid (row: M) threads 32
-  fragment total: f32[64] = 0.0
-  @tiles for j in 0..ceildiv(N, 64)
-    let x = select(iota(64) + j * -64 + ceildiv(N, 64) * 64 - 64 < N, load(X[row, j * -64 + ceildiv(N, 64) * 64 - 64 +: 64] else 0.0 clip), 0.0)
-    total = total + x
-  S[row] = reduce(total, axis=0, op=sum)
-```
-
 pipeline: `peel-first{masks=[0]}@main/tiles`
 
-after:
-
-```kir
-kir 1
-program row_sums
-  in X: f32[M, N]
-  out S: f32[M]
-  size M: i32
-  size N: i32
-  fact N >= 1
-kernel main grid (row: M) threads 32
-  fragment total: f32[64] = 0.0
-  let x_1 = select(iota(64) + ceildiv(N, 64) * 64 - 64 < N, load(X[row, ceildiv(N, 64) * 64 - 64 +: 64] else 0.0 clip), 0.0)
-  total = total + x_1
-  @tiles for j in 0..ceildiv(N, 64) - 1
-    let x = load(X[row, j * -64 + ceildiv(N, 64) * 64 - 128 +: 64] else 0.0 clip)
-    total = total + x
-  S[row] = reduce(total, axis=0, op=sum)
+```diff
+ kir 1
+ program row_sums
+   in X: f32[M, N]
+   out S: f32[M]
+   size M: i32
+   size N: i32
+   fact N >= 1
+ kernel main grid (row: M) threads 32
+   fragment total: f32[64] = 0.0
+-  @tiles for j in 0..ceildiv(N, 64)
+-    let x = select(iota(64) + j * -64 + ceildiv(N, 64) * 64 - 64 < N, load(X[row, j * -64 + ceildiv(N, 64) * 64 - 64 +: 64] else 0.0 clip), 0.0)
++  let x_1 = select(iota(64) + ceildiv(N, 64) * 64 - 64 < N, load(X[row, ceildiv(N, 64) * 64 - 64 +: 64] else 0.0 clip), 0.0)
++  total = total + x_1
++  @tiles for j in 0..ceildiv(N, 64) - 1
++    let x = load(X[row, j * -64 + ceildiv(N, 64) * 64 - 128 +: 64] else 0.0 clip)
+     total = total + x
+   S[row] = reduce(total, axis=0, op=sum)
 ```
 """
 from __future__ import annotations

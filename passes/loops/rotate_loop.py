@@ -1,45 +1,26 @@
 """Puts the end of each iteration at the beginning of the next one, where it can run beside what that begins with.
 
-before:
-
-```kir
-kir 1
-program squares
-  in X: f32[N]
-  out S: f32[1]
-  size N: i32
-  fact N >= 1
-kernel main grid (b: 1) threads 1
-  register x: f32
-  register total: f32 = 0.0
-  x = X[0]
-  total = total + x * x
-  @loop for i in 0..N - 1
-    x = X[i + 1]
-    total = total + x * x
-  S[0] = total
-```
-
 pipeline: `rotate-loop{count=1}@main/loop`
 
-after:
-
-```kir
-kir 1
-program squares
-  in X: f32[N]
-  out S: f32[1]
-  size N: i32
-  fact N >= 1
-kernel main grid (b: 1) threads 1
-  register x: f32
-  register total: f32 = 0.0
-  x = X[0]
-  @loop for i in 0..N - 1
-    total = total + x * x
-    x = X[i + 1]
-  total = total + x * x
-  S[0] = total
+```diff
+ kir 1
+ program squares
+   in X: f32[N]
+   out S: f32[1]
+   size N: i32
+   fact N >= 1
+ kernel main grid (b: 1) threads 1
+   register x: f32
+   register total: f32 = 0.0
+   x = X[0]
++  @loop for i in 0..N - 1
++    total = total + x * x
++    x = X[i + 1]
+   total = total + x * x
+-  @loop for i in 0..N - 1
+-    x = X[i + 1]
+-    total = total + x * x
+   S[0] = total
 ```
 """
 from __future__ import annotations

@@ -1,41 +1,22 @@
 """Cuts a loop short where nothing of what it folds is kept: a tile past the end of its rows spares the work.
 
-before:
-
-```kir
-kir 1
-program sums
-  in X: f32[N, K]
-  in rows: i32[1]
-  out S: f32[N]
-  size N: i32
-  size K: i32
-kernel main grid (t: ceildiv(N, 32)) threads 32
-  let count = rows[0]
-  fragment acc: f32[32] = 0.0
-  @k for k in 0..K
-    acc = acc + load(X[t * 32 +: 32, k] else 0.0 clip)
-  S[t * 32 +: 32] = select(iota(32) + t * 32 < count, acc, 0.0) clip
-```
-
 pipeline: `spare-loop{when="t * 32 < count"}@main/k`
 
-after:
-
-```kir
-kir 1
-program sums
-  in X: f32[N, K]
-  in rows: i32[1]
-  out S: f32[N]
-  size N: i32
-  size K: i32
-kernel main grid (t: ceildiv(N, 32)) threads 32
-  let count = rows[0]
-  fragment acc: f32[32] = 0.0
-  @k for k in 0..select(t * 32 < count, K, 0)
-    acc = acc + load(X[t * 32 +: 32, k] else 0.0 clip)
-  S[t * 32 +: 32] = select(iota(32) + t * 32 < count, acc, 0.0) clip
+```diff
+ kir 1
+ program sums
+   in X: f32[N, K]
+   in rows: i32[1]
+   out S: f32[N]
+   size N: i32
+   size K: i32
+ kernel main grid (t: ceildiv(N, 32)) threads 32
+   let count = rows[0]
+   fragment acc: f32[32] = 0.0
+-  @k for k in 0..K
++  @k for k in 0..select(t * 32 < count, K, 0)
+     acc = acc + load(X[t * 32 +: 32, k] else 0.0 clip)
+   S[t * 32 +: 32] = select(iota(32) + t * 32 < count, acc, 0.0) clip
 ```
 
 With `trips`, a loop that others count on to run keeps so many iterations.

@@ -1,39 +1,23 @@
 """Splits a loop where its masks begin to matter: the iterations before need none.
 
-before:
-
-```kir
-kir 1
-program causal_sums
-  in X: f32[N, N]
-  out S: f32[N]
-  size N: i32
-  fact N % 64 == 0
-kernel main grid (row: N) threads 1
-  register total: f32 = 0.0
-  @keys for j in 0..row // 64 * 64 + 64
-    total = total + select(j <= row, X[row, j], 0.0)
-  S[row] = total
-```
-
 pipeline: `split-loop{at="row // 64 * 64" masks=[0]}@main/keys`
 
-after:
-
-```kir
-kir 1
-program causal_sums
-  in X: f32[N, N]
-  out S: f32[N]
-  size N: i32
-  fact N % 64 == 0
-kernel main grid (row: N) threads 1
-  register total: f32 = 0.0
-  @keys for j in 0..row // 64 * 64
-    total = total + X[row, j]
-  for j_1 in 0..64
-    total = total + select(j_1 + row // 64 * 64 <= row, X[row, j_1 + row // 64 * 64], 0.0)
-  S[row] = total
+```diff
+ kir 1
+ program causal_sums
+   in X: f32[N, N]
+   out S: f32[N]
+   size N: i32
+   fact N % 64 == 0
+ kernel main grid (row: N) threads 1
+   register total: f32 = 0.0
+-  @keys for j in 0..row // 64 * 64 + 64
+-    total = total + select(j <= row, X[row, j], 0.0)
++  @keys for j in 0..row // 64 * 64
++    total = total + X[row, j]
++  for j_1 in 0..64
++    total = total + select(j_1 + row // 64 * 64 <= row, X[row, j_1 + row // 64 * 64], 0.0)
+   S[row] = total
 ```
 """
 from __future__ import annotations

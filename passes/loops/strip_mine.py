@@ -1,38 +1,22 @@
 """Folds the values of a loop in pieces of a fixed length, the last of which may hang over the end.
 
-before:
-
-```kir
-kir 1
-program row_sums
-  in X: f32[M, N]
-  out S: f32[M]
-  size M: i32
-  size N: i32
-kernel main grid (row: M) threads 1
-  register total: f32 = 0.0
-  @sum for k in 0..N
-    total = total + X[row, k]
-  S[row] = total
-```
-
 pipeline: `strip-mine{extent=16}@main/sum`
 
-after:
-
-```kir
-kir 1
-program row_sums
-  in X: f32[M, N]
-  out S: f32[M]
-  size M: i32
-  size N: i32
-kernel main grid (row: M) threads 1
-  register total: f32 = 0.0
-  @sum for k_tile in 0..ceildiv(N, 16)
-    for i in 0..16
-      total = total + load(X[row, k_tile * 16 + i] else 0.0 clip)
-  S[row] = total
+```diff
+ kir 1
+ program row_sums
+   in X: f32[M, N]
+   out S: f32[M]
+   size M: i32
+   size N: i32
+ kernel main grid (row: M) threads 1
+   register total: f32 = 0.0
+-  @sum for k in 0..N
+-    total = total + X[row, k]
++  @sum for k_tile in 0..ceildiv(N, 16)
++    for i in 0..16
++      total = total + load(X[row, k_tile * 16 + i] else 0.0 clip)
+   S[row] = total
 ```
 """
 from __future__ import annotations

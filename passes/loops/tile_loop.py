@@ -1,35 +1,21 @@
 """Lets one iteration of a loop work on a tile of neighbors, one element after another no longer.
 
-before:
-
-```kir
-kir 1
-program doubled
-  in X: f32[M, N]
-  out Y: f32[M, N]
-  size M: i32
-  size N: i32
-kernel main grid (row: M) threads 128
-  @columns for i in 0..N
-    let x = X[row, i]
-    Y[row, i] = x * 2.0
-```
-
 pipeline: `tile-loop{extent=256}@main/columns`
 
-after:
-
-```kir
-kir 1
-program doubled
-  in X: f32[M, N]
-  out Y: f32[M, N]
-  size M: i32
-  size N: i32
-kernel main grid (row: M) threads 128
-  @columns for i_tile in 0..ceildiv(N, 256)
-    let x = load(X[row, i_tile * 256 +: 256] else 0.0 clip)
-    Y[row, i_tile * 256 +: 256] = x * 2.0 clip
+```diff
+ kir 1
+ program doubled
+   in X: f32[M, N]
+   out Y: f32[M, N]
+   size M: i32
+   size N: i32
+ kernel main grid (row: M) threads 128
+-  @columns for i in 0..N
+-    let x = X[row, i]
+-    Y[row, i] = x * 2.0
++  @columns for i_tile in 0..ceildiv(N, 256)
++    let x = load(X[row, i_tile * 256 +: 256] else 0.0 clip)
++    Y[row, i_tile * 256 +: 256] = x * 2.0 clip
 ```
 """
 from __future__ import annotations

@@ -1,37 +1,21 @@
 """Unroll a loop: several iterations side by side in one, or a hint to the compiler to do so.
 
-before:
-
-```kir
-kir 1
-program scale
-  size N: i32
-  in X: f32[N]
-  out Y: f32[N]
-  fact N % 8 == 0
-kernel main grid (b: 1) threads 1
-  @loop for i in 0..N
-    let x = X[i]
-    Y[i] = x * 2.0
-```
-
 pipeline: `unroll{factor=2}@main/loop`
 
-after:
-
-```kir
-kir 1
-program scale
-  size N: i32
-  in X: f32[N]
-  out Y: f32[N]
-  fact N % 8 == 0
-kernel main grid (b: 1) threads 1
-  @loop for i in 0..N step 2
-    let x = X[i]
-    Y[i] = x * 2.0
-    let x_1 = X[i + 1]
-    Y[i + 1] = x_1 * 2.0
+```diff
+ kir 1
+ program scale
+   size N: i32
+   in X: f32[N]
+   out Y: f32[N]
+   fact N % 8 == 0
+ kernel main grid (b: 1) threads 1
+-  @loop for i in 0..N
++  @loop for i in 0..N step 2
+     let x = X[i]
+     Y[i] = x * 2.0
++    let x_1 = X[i + 1]
++    Y[i + 1] = x_1 * 2.0
 ```
 """
 from __future__ import annotations

@@ -1,31 +1,17 @@
 """Writes out what each element of a thread's vector is, one after the other.
 
-before:
-
-```kir
-kir 1
-program squares
-  in X: f32[64]
-  out Y: f32[64]
-kernel main grid (b: 1) threads 32
-  for t in 0..32 parallel thread
-    let x = X[t * 2 +: 2]
-    @store Y[t * 2 +: 2] = x * x + 1.0
-```
-
 pipeline: `write-lanes@main/t/store`
 
-after:
-
-```kir
-kir 1
-program squares
-  in X: f32[64]
-  out Y: f32[64]
-kernel main grid (b: 1) threads 32
-  for t in 0..32 parallel thread
-    let x = X[t * 2 +: 2]
-    @store Y[t * 2 +: 2] = vec(pick(x, 0) * pick(x, 0) + 1.0, pick(x, 1) * pick(x, 1) + 1.0)
+```diff
+ kir 1
+ program squares
+   in X: f32[64]
+   out Y: f32[64]
+ kernel main grid (b: 1) threads 32
+   for t in 0..32 parallel thread
+     let x = X[t * 2 +: 2]
+-    @store Y[t * 2 +: 2] = x * x + 1.0
++    @store Y[t * 2 +: 2] = vec(pick(x, 0) * pick(x, 0) + 1.0, pick(x, 1) * pick(x, 1) + 1.0)
 ```
 """
 from __future__ import annotations

@@ -1,34 +1,21 @@
 """Writes all iterations of a short loop out, one after another, so that the loop is gone.
 
-before:
-
-```kir
-kir 1
-program scaled
-  in X: f32[M, 2]
-  out Y: f32[M, 2]
-  size M: i32
-kernel main grid (row: M) threads 1
-  @both for v in 0..2
-    let x = X[row, v]
-    Y[row, v] = x * 2.0
-```
-
 pipeline: `write-out@main/both`
 
-after:
-
-```kir
-kir 1
-program scaled
-  in X: f32[M, 2]
-  out Y: f32[M, 2]
-  size M: i32
-kernel main grid (row: M) threads 1
-  let x = X[row, 0]
-  Y[row, 0] = x * 2.0
-  let x1 = X[row, 1]
-  Y[row, 1] = x1 * 2.0
+```diff
+ kir 1
+ program scaled
+   in X: f32[M, 2]
+   out Y: f32[M, 2]
+   size M: i32
+ kernel main grid (row: M) threads 1
+-  @both for v in 0..2
+-    let x = X[row, v]
+-    Y[row, v] = x * 2.0
++  let x = X[row, 0]
++  Y[row, 0] = x * 2.0
++  let x1 = X[row, 1]
++  Y[row, 1] = x1 * 2.0
 ```
 """
 from __future__ import annotations

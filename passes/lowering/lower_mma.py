@@ -1,59 +1,44 @@
 """Writes a tile kernel as the code of its threads: matrix instructions lane by lane, copies in shares, barriers where threads synchronize.
 
-before:
-
-```kir
-kir 1
-program product
-  in A: f16[32, 16]
-  in B: f16[16, 16]
-  out C: f32[32, 16]
-kernel main grid (i: 1) threads 64
-  shared As: f16[32, 16]
-  shared Bs: f16[16, 16]
-  copy A -> As via vector(8)
-  copy B -> Bs
-  fragment acc: f32[32, 16] = 0.0
-  for w in 0..2 parallel warp
-    fragment a: f16[16, 16]
-    fragment b: f16[16, 16]
-    copy As[w * 16 +: 16, 0 +: 16] -> a via ldmatrix
-    copy Bs -> b via ldmatrix {trans=true}
-    mma acc[w * 16 +: 16, 0 +: 16] += a * b via mma_sync
-  C = acc
-```
-
 pipeline: `lower-mma@main`
 
-after:
-
-```kir
-kir 1
-program product
-  in A: f16[32, 16]
-  in B: f16[16, 16]
-  out C: f32[32, 16]
-kernel main grid (i: 1) threads 64
-  shared As: f16[32, 16]
-  shared Bs: f16[16, 16]
-  for t in 0..64 parallel thread
-    copy A[t // 2, t % 2 * 8 +: 8] -> As[t // 2, t % 2 * 8 +: 8] via vector(8)
-    for i_1 in 0..4 unroll {factor=4}
-      copy B[i_1 * 4 + t // 16, t % 16] -> Bs[i_1 * 4 + t // 16, t % 16]
-    register acc: f32[2, 4] = 0.0
-    barrier()
-    register a: f16[8]
-    register b: f16[2, 4]
-    let a_rows = ldmatrix(&As[t % 32 % 16 + t // 32 * 16, t % 32 // 16 * 8 +: 8], num=4)
-    a = a_rows
-    for i_2 in 0..2 unroll {factor=2}
-      let b_rows = ldmatrix(&Bs[t % 32 % 16, i_2 * 8 +: 8], num=2, trans=true)
-      b[i_2, 0 +: 4] = b_rows
-    for i_3 in 0..2 unroll {factor=2}
-      acc[i_3, 0 +: 4] = mma_sync(a, b[i_3, 0 +: 4], acc[i_3, 0 +: 4], shape=m16n8k16)
-    for i_4 in 0..2 unroll {factor=2}
-      C[t % 32 // 4 + t // 32 * 16, i_4 * 8 + t % 32 % 4 * 2 +: 2] = acc[i_4, 0 +: 2]
-      C[t % 32 // 4 + t // 32 * 16 + 8, i_4 * 8 + t % 32 % 4 * 2 +: 2] = acc[i_4, 2 +: 2]
+```diff
+ kir 1
+ program product
+   in A: f16[32, 16]
+   in B: f16[16, 16]
+   out C: f32[32, 16]
+ kernel main grid (i: 1) threads 64
+   shared As: f16[32, 16]
+   shared Bs: f16[16, 16]
+-  copy A -> As via vector(8)
+-  copy B -> Bs
+-  fragment acc: f32[32, 16] = 0.0
+-  for w in 0..2 parallel warp
+-    fragment a: f16[16, 16]
+-    fragment b: f16[16, 16]
+-    copy As[w * 16 +: 16, 0 +: 16] -> a via ldmatrix
+-    copy Bs -> b via ldmatrix {trans=true}
+-    mma acc[w * 16 +: 16, 0 +: 16] += a * b via mma_sync
+-  C = acc
++  for t in 0..64 parallel thread
++    copy A[t // 2, t % 2 * 8 +: 8] -> As[t // 2, t % 2 * 8 +: 8] via vector(8)
++    for i_1 in 0..4 unroll {factor=4}
++      copy B[i_1 * 4 + t // 16, t % 16] -> Bs[i_1 * 4 + t // 16, t % 16]
++    register acc: f32[2, 4] = 0.0
++    barrier()
++    register a: f16[8]
++    register b: f16[2, 4]
++    let a_rows = ldmatrix(&As[t % 32 % 16 + t // 32 * 16, t % 32 // 16 * 8 +: 8], num=4)
++    a = a_rows
++    for i_2 in 0..2 unroll {factor=2}
++      let b_rows = ldmatrix(&Bs[t % 32 % 16, i_2 * 8 +: 8], num=2, trans=true)
++      b[i_2, 0 +: 4] = b_rows
++    for i_3 in 0..2 unroll {factor=2}
++      acc[i_3, 0 +: 4] = mma_sync(a, b[i_3, 0 +: 4], acc[i_3, 0 +: 4], shape=m16n8k16)
++    for i_4 in 0..2 unroll {factor=2}
++      C[t % 32 // 4 + t // 32 * 16, i_4 * 8 + t % 32 % 4 * 2 +: 2] = acc[i_4, 0 +: 2]
++      C[t % 32 // 4 + t // 32 * 16 + 8, i_4 * 8 + t % 32 % 4 * 2 +: 2] = acc[i_4, 2 +: 2]
 ```
 """
 from __future__ import annotations

@@ -1,69 +1,56 @@
 """Writes a kernel of tiles as the code of one of its threads: tiles in registers, reductions by shuffles, barriers where threads synchronize.
 
-before:
-
-```kir
-kir 1
-program softmax
-  size M: i32
-  in X: f32[M, 256]
-  out Y: f32[M, 256]
-kernel main grid (row: M) threads 64
-  let x = X[row, 0 +: 256]
-  let top = reduce(x, axis=0, op=max)
-  let e = exp(x - top)
-  let total = reduce(e, axis=0, op=sum)
-  Y[row, 0 +: 256] = e / total
-```
-
 pipeline: `lower-tiles@main`
 
-after:
-
-```kir
-kir 1
-program softmax
-  size M: i32
-  in X: f32[M, 256]
-  out Y: f32[M, 256]
-kernel main grid (row: M) threads 64
-  shared scratch_f32: f32[2] align 16
-  @thread_loop for t in 0..64 parallel thread
-    register x: f32[4]
-    for i in 0..4 unroll {factor=4}
-      x[i] = X[row, i * 64 + t]
-    register top_part: f32 = -inf
-    for i_1 in 0..4 unroll {factor=4}
-      top_part = max(top_part, x[i_1])
-    for s in 0..5 unroll {factor=5}
-      let other = shfl_xor(top_part, 16 >> s)
-      top_part = max(top_part, other)
-    if t % 32 == 0
-      scratch_f32[t // 32] = top_part
-    barrier()
-    top_part = scratch_f32[0]
-    for w in 1..2 unroll {factor=1}
-      top_part = max(top_part, scratch_f32[w])
-    let top = top_part
-    register e: f32[4]
-    for i_2 in 0..4 unroll {factor=4}
-      e[i_2] = exp(x[i_2] - top)
-    register total_part: f32 = 0.0
-    for i_3 in 0..4 unroll {factor=4}
-      total_part = total_part + e[i_3]
-    for s_1 in 0..5 unroll {factor=5}
-      let other_1 = shfl_xor(total_part, 16 >> s_1)
-      total_part = total_part + other_1
-    barrier()
-    if t % 32 == 0
-      scratch_f32[t // 32] = total_part
-    barrier()
-    total_part = scratch_f32[0]
-    for w_1 in 1..2 unroll {factor=1}
-      total_part = total_part + scratch_f32[w_1]
-    let total = total_part
-    for i_4 in 0..4 unroll {factor=4}
-      Y[row, i_4 * 64 + t] = e[i_4] / total
+```diff
+ kir 1
+ program softmax
+   size M: i32
+   in X: f32[M, 256]
+   out Y: f32[M, 256]
+ kernel main grid (row: M) threads 64
+-  let x = X[row, 0 +: 256]
+-  let top = reduce(x, axis=0, op=max)
+-  let e = exp(x - top)
+-  let total = reduce(e, axis=0, op=sum)
+-  Y[row, 0 +: 256] = e / total
++  shared scratch_f32: f32[2] align 16
++  @thread_loop for t in 0..64 parallel thread
++    register x: f32[4]
++    for i in 0..4 unroll {factor=4}
++      x[i] = X[row, i * 64 + t]
++    register top_part: f32 = -inf
++    for i_1 in 0..4 unroll {factor=4}
++      top_part = max(top_part, x[i_1])
++    for s in 0..5 unroll {factor=5}
++      let other = shfl_xor(top_part, 16 >> s)
++      top_part = max(top_part, other)
++    if t % 32 == 0
++      scratch_f32[t // 32] = top_part
++    barrier()
++    top_part = scratch_f32[0]
++    for w in 1..2 unroll {factor=1}
++      top_part = max(top_part, scratch_f32[w])
++    let top = top_part
++    register e: f32[4]
++    for i_2 in 0..4 unroll {factor=4}
++      e[i_2] = exp(x[i_2] - top)
++    register total_part: f32 = 0.0
++    for i_3 in 0..4 unroll {factor=4}
++      total_part = total_part + e[i_3]
++    for s_1 in 0..5 unroll {factor=5}
++      let other_1 = shfl_xor(total_part, 16 >> s_1)
++      total_part = total_part + other_1
++    barrier()
++    if t % 32 == 0
++      scratch_f32[t // 32] = total_part
++    barrier()
++    total_part = scratch_f32[0]
++    for w_1 in 1..2 unroll {factor=1}
++      total_part = total_part + scratch_f32[w_1]
++    let total = total_part
++    for i_4 in 0..4 unroll {factor=4}
++      Y[row, i_4 * 64 + t] = e[i_4] / total
 ```
 """
 from __future__ import annotations

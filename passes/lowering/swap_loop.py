@@ -1,44 +1,27 @@
 """Writes an atomic that no instruction does out as tries: a new value is put in place only where the old one is still there, and else is computed again.
 
-before:
-
-```kir
-kir 1
-program greatest
-  size N: i32
-  size S: i32
-  in X: f32[N]
-  in seg: i32[N]
-  inout Y: f32[S]
-  fact N % 32 == 0
-kernel main grid (b: N // 32) threads 32
-  for t in 0..32 parallel thread
-    @most atomic_max(&Y[seg[b * 32 + t]], X[b * 32 + t])
-```
-
 pipeline: `swap-loop{word=i32}@main/t/most`
 
-after:
-
-```kir
-kir 1
-program greatest
-  size N: i32
-  size S: i32
-  in X: f32[N]
-  in seg: i32[N]
-  inout Y: f32[S]
-  fact N % 32 == 0
-kernel main grid (b: N // 32) threads 32
-  view global Y__i32: i32[cast(S, i64)] at Y
-  for t in 0..32 parallel thread
-    @most register old: i32 = cast(load(Y[seg[b * 32 + t]] cache volatile), i32, bits)
-    while true
-      let assumed = old
-      let found = atomic_cas(&Y__i32[seg[b * 32 + t]], assumed, cast(max(X[b * 32 + t], cast(assumed, f32, bits)), i32, bits))
-      old = found
-      if assumed == old
-        break
+```diff
+ kir 1
+ program greatest
+   size N: i32
+   size S: i32
+   in X: f32[N]
+   in seg: i32[N]
+   inout Y: f32[S]
+   fact N % 32 == 0
+ kernel main grid (b: N // 32) threads 32
++  view global Y__i32: i32[cast(S, i64)] at Y
+   for t in 0..32 parallel thread
+-    @most atomic_max(&Y[seg[b * 32 + t]], X[b * 32 + t])
++    @most register old: i32 = cast(load(Y[seg[b * 32 + t]] cache volatile), i32, bits)
++    while true
++      let assumed = old
++      let found = atomic_cas(&Y__i32[seg[b * 32 + t]], assumed, cast(max(X[b * 32 + t], cast(assumed, f32, bits)), i32, bits))
++      old = found
++      if assumed == old
++        break
 ```
 """
 from __future__ import annotations

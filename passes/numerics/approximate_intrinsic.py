@@ -1,29 +1,16 @@
 """Computes a function by the hardware's approximation instead of to full precision.
 
-before:
-
-```kir
-kir 1
-program gate
-  size N: i32
-  in X: f32[N]
-  out Y: f32[N]
-kernel main grid (i: N) threads 1
-  @out Y[i] = tanh(X[i]) * X[i]
-```
-
 pipeline: `approximate-intrinsic{fn=tanh}@main/out`
 
-after:
-
-```kir
-kir 1
-program gate
-  size N: i32
-  in X: f32[N]
-  out Y: f32[N]
-kernel main grid (i: N) threads 1
-  @out Y[i] = tanh_approx(X[i]) * X[i]
+```diff
+ kir 1
+ program gate
+   size N: i32
+   in X: f32[N]
+   out Y: f16[N]
+ kernel main grid (i: N) threads 1
+-  @out Y[i] = cast(tanh(X[i]) * X[i], f16)
++  @out Y[i] = cast(tanh_approx(X[i]) * X[i], f16)
 ```
 """
 from __future__ import annotations
@@ -46,6 +33,8 @@ NEVER_FLUSHES = frozenset({"tanh", "sqrt"})
 """`tanh.approx` has no form that does; `sqrt_approx` is Triton's square root, which does not say."""
 HARMLESS = frozenset({"exp2", "sin", "cos", "tanh"})
 """Functions whose value near zero does not change when a subnormal operand counts as zero."""
+COARSE, ABSOLUTE = frozenset({"tanh"}), frozenset({"sin", "cos"})
+"""Functions whose approximation has eleven bits only, and those whose error does not shrink with their value."""
 LEAST = 2.0 ** -126
 """The smallest normal number of f32."""
 
@@ -62,6 +51,18 @@ def _normal(program: n.Program, site: Site, context: Context) -> Verdict:
             return unknown(f"an operand of {item.fn} may be subnormal, and would count as zero",
                            needs="a lower bound such as max(x, 1e-30) or a positive term in a sum of squares", attempt="flush=false")
     return proved("every operand is a normal number")
+
+
+def _hidden(program: n.Program, site: Site, context: Context) -> Verdict:
+    """Whether what is stored is too narrow to show by how much the approximation may be off."""
+    fn = params_as(site, ApproximateIntrinsic).fn
+    if fn in ABSOLUTE:
+        return unknown(f"{fn} may be off by 2^-20 whatever its value is, and by more for large angles: near a zero of {fn} that is all of it",
+                       needs="a result that a constant is added to, or a tolerance of that size")
+    wide = [p.name for p in program.params if isinstance(p.of, n.Buffer) and p.role != "in" and p.of.dtype.is_float and p.of.dtype.bits > 16]
+    if fn in COARSE and wide:
+        return unknown(f"{fn} may be off by 2^-11 of its value, and '{wide[0]}' stores more bits than that", needs="results of 16 bits or fewer")
+    return proved("what is stored shows no unit in the last place of f32" if fn in COARSE else f"{fn} is right but for two units in the last place")
 
 
 def _operand(x: n.Node, fn: str) -> n.Expr | None:
@@ -117,7 +118,8 @@ class ApproximateIntrinsic(Pass):
     claim: ClassVar[str] = "One instruction of the special function unit takes the place of a sequence that is right to the last bit."
     numerics: ClassVar[str] = "approximate(2 ulp; tanh 2^-11)"
     preconditions: ClassVar[tuple[Precondition, ...]] = (
-        Precondition("KIR-P670", "validity", "numerics", "no operand is subnormal where subnormals count as zeros", _normal),)
+        Precondition("KIR-P670", "validity", "numerics", "no operand is subnormal where subnormals count as zeros", _normal),
+        Precondition("KIR-P671", "validity", "numerics", "what is stored does not show by how much the approximation may be off", _hidden))
 
     fn: str = ""
     flush: bool = False

@@ -1,41 +1,24 @@
 """Carries what rounding loses along with a sum, and adds it back (Kahan's summation).
 
-before:
-
-```kir
-kir 1
-program total
-  size M: i32
-  size N: i32
-  in X: f32[M, N]
-  out Y: f32[M]
-kernel main grid (row: M) threads 1
-  register acc: f32 = 0.0
-  @loop for j in 0..N
-    acc = acc + X[row, j]
-  Y[row] = acc
-```
-
 pipeline: `compensated-sum{buffer=acc}@main/loop`
 
-after:
-
-```kir
-kir 1
-program total
-  size M: i32
-  size N: i32
-  in X: f32[M, N]
-  out Y: f32[M]
-kernel main grid (row: M) threads 1
-  register acc: f32 = 0.0
-  register lost: f32 = 0.0
-  @loop for j in 0..N
-    let addend = X[row, j] - lost
-    let sum = acc + addend
-    lost = sum - acc - addend
-    acc = sum
-  Y[row] = acc
+```diff
+ kir 1
+ program total
+   size M: i32
+   size N: i32
+   in X: f32[M, N]
+   out Y: f32[M]
+ kernel main grid (row: M) threads 1
+   register acc: f32 = 0.0
++  register lost: f32 = 0.0
+   @loop for j in 0..N
+-    acc = acc + X[row, j]
++    let addend = X[row, j] - lost
++    let sum = acc + addend
++    lost = sum - acc - addend
++    acc = sum
+   Y[row] = acc
 ```
 """
 from __future__ import annotations

@@ -1,43 +1,24 @@
 """Takes a factor out of a running maximum, and with the change of base into the powers of two that the maximum is subtracted in.
 
-before:
-
-```kir
-kir 1
-program softmax_sums
-  in X: f32[M, N]
-  out T: f32[M]
-  size M: i32
-  size N: i32
-kernel main grid (row: M) threads 1
-  register top: f32 = -inf
-  @max for j in 0..N
-    top = max(top, X[row, j] * 0.125)
-  register total: f32 = 0.0
-  for i in 0..N
-    total = total + exp(X[row, i] * 0.125 - top)
-  T[row] = total
-```
-
 pipeline: `fold-maximum-scale@main/max`
 
-after:
-
-```kir
-kir 1
-program softmax_sums
-  in X: f32[M, N]
-  out T: f32[M]
-  size M: i32
-  size N: i32
-kernel main grid (row: M) threads 1
-  register top: f32 = -inf
-  @max for j in 0..N
-    top = max(top, X[row, j])
-  register total: f32 = 0.0
-  for i in 0..N
-    total = total + exp2(X[row, i] * 0.18033688 - top * 0.18033688)
-  T[row] = total
+```diff
+ kir 1
+ program softmax_sums
+   in X: f32[M, N]
+   out T: f32[M]
+   size M: i32
+   size N: i32
+ kernel main grid (row: M) threads 1
+   register top: f32 = -inf
+   @max for j in 0..N
+-    top = max(top, X[row, j] * 0.125)
++    top = max(top, X[row, j])
+   register total: f32 = 0.0
+   for i in 0..N
+-    total = total + exp(X[row, i] * 0.125 - top)
++    total = total + exp2(X[row, i] * 0.18033688 - top * 0.18033688)
+   T[row] = total
 ```
 """
 from __future__ import annotations

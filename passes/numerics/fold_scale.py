@@ -1,29 +1,16 @@
 """Folds a factor, and the change of base, into the exponent of a power of two: exp(x * s) becomes exp2(x * (s * log2 e)).
 
-before:
-
-```kir
-kir 1
-program weights
-  size N: i32
-  in X: f32[N]
-  out Y: f32[N]
-kernel main grid (i: N) threads 1
-  @out Y[i] = exp(X[i] * 0.125)
-```
-
 pipeline: `fold-scale{scale=0.125}@main/out`
 
-after:
-
-```kir
-kir 1
-program weights
-  size N: i32
-  in X: f32[N]
-  out Y: f32[N]
-kernel main grid (i: N) threads 1
-  @out Y[i] = exp2(X[i] * 0.18033688)
+```diff
+ kir 1
+ program weights
+   size N: i32
+   in X: f32[N]
+   out Y: f32[N]
+ kernel main grid (i: N) threads 1
+-  @out Y[i] = exp(X[i] * 0.125)
++  @out Y[i] = exp2(X[i] * 0.18033688)
 ```
 """
 from __future__ import annotations

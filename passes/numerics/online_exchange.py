@@ -1,58 +1,35 @@
 """Exchanges maxima of lanes and the sums that are scaled by them in one ladder of shuffles, each step of which rescales the sums.
 
-before:
-
-```kir
-kir 1
-program softmax_sums
-  in X: f32[M, N]
-  out T: f32[M]
-  size M: i32
-  size N: i32
-kernel main grid (row: M) threads 32
-  for t in 0..32 parallel thread
-    register top: f32 = -1e+30
-    for j in 0..ceildiv(N - t, 32)
-      top = max(top, X[row, j * 32 + t])
-    @ladder for s in 0..5
-      let other = shfl_xor(top, 16 >> s)
-      top = max(top, other)
-    register total: f32 = 0.0
-    for i in 0..ceildiv(N - t, 32)
-      total = total + exp(X[row, i * 32 + t] - top)
-    for s_1 in 0..5
-      let other_1 = shfl_xor(total, 16 >> s_1)
-      total = total + other_1
-    if t == 0
-      T[row] = total
-```
-
 pipeline: `online-exchange@main/t/ladder`
 
-after:
-
-```kir
-kir 1
-program softmax_sums
-  in X: f32[M, N]
-  out T: f32[M]
-  size M: i32
-  size N: i32
-kernel main grid (row: M) threads 32
-  for t in 0..32 parallel thread
-    register top: f32 = -1e+30
-    for j in 0..ceildiv(N - t, 32)
-      top = max(top, X[row, j * 32 + t])
-    register total: f32 = 0.0
-    for i in 0..ceildiv(N - t, 32)
-      total = total + exp(X[row, i * 32 + t] - top)
-    @ladder for s in 0..5
-      let other = shfl_xor(top, 16 >> s)
-      let other_1 = shfl_xor(total, 16 >> s)
-      total = total * exp(top - max(top, other)) + other_1 * exp(other - max(top, other))
-      top = max(top, other)
-    if t == 0
-      T[row] = total
+```diff
+ kir 1
+ program softmax_sums
+   in X: f32[M, N]
+   out T: f32[M]
+   size M: i32
+   size N: i32
+ kernel main grid (row: M) threads 32
+   for t in 0..32 parallel thread
+     register top: f32 = -1e+30
+     for j in 0..ceildiv(N - t, 32)
+       top = max(top, X[row, j * 32 + t])
+-    @ladder for s in 0..5
+-      let other = shfl_xor(top, 16 >> s)
+-      top = max(top, other)
+     register total: f32 = 0.0
+     for i in 0..ceildiv(N - t, 32)
+       total = total + exp(X[row, i * 32 + t] - top)
+-    for s_1 in 0..5
+-      let other_1 = shfl_xor(total, 16 >> s_1)
+-      total = total + other_1
++    @ladder for s in 0..5
++      let other = shfl_xor(top, 16 >> s)
++      let other_1 = shfl_xor(total, 16 >> s)
++      total = total * exp(top - max(top, other)) + other_1 * exp(other - max(top, other))
++      top = max(top, other)
+     if t == 0
+       T[row] = total
 ```
 """
 from __future__ import annotations

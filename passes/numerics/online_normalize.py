@@ -1,44 +1,27 @@
 """Finds a maximum and the sums that are scaled by it in one loop, rescaling the sums whenever the maximum grows.
 
-before:
-
-```kir
-kir 1
-program softmax_sums
-  in X: f32[M, N]
-  out T: f32[M]
-  size M: i32
-  size N: i32
-kernel main grid (row: M) threads 1
-  register top: f32 = -1e+30
-  @max for j in 0..N
-    top = max(top, X[row, j])
-  register total: f32 = 0.0
-  for i in 0..N
-    total = total + exp(X[row, i] - top)
-  T[row] = total
-```
-
 pipeline: `online-normalize@main/max`
 
-after:
-
-```kir
-kir 1
-program softmax_sums
-  in X: f32[M, N]
-  out T: f32[M]
-  size M: i32
-  size N: i32
-kernel main grid (row: M) threads 1
-  register top: f32 = -1e+30
-  register total: f32 = 0.0
-  @max for j in 0..N
-    let grown = max(top, X[row, j])
-    let scale = exp(top - grown)
-    top = grown
-    total = total * scale + exp(X[row, j] - grown)
-  T[row] = total
+```diff
+ kir 1
+ program softmax_sums
+   in X: f32[M, N]
+   out T: f32[M]
+   size M: i32
+   size N: i32
+ kernel main grid (row: M) threads 1
+   register top: f32 = -1e+30
++  register total: f32 = 0.0
+   @max for j in 0..N
+-    top = max(top, X[row, j])
+-  register total: f32 = 0.0
+-  for i in 0..N
+-    total = total + exp(X[row, i] - top)
++    let grown = max(top, X[row, j])
++    let scale = exp(top - grown)
++    top = grown
++    total = total * scale + exp(X[row, j] - grown)
+   T[row] = total
 ```
 """
 from __future__ import annotations
@@ -48,6 +31,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
+from kir.analysis import Aliases
 from kir.analysis.elements import NotElementwise, element
 from kir.analysis.facts import Facts
 from kir.analysis.solver import decide
@@ -251,7 +235,8 @@ def _begins_at_zero(e: n.Expr, x: n.Load, loop: n.For, known: Facts) -> bool:
 
 def _private(program: n.Program, site: Site, context: Context) -> Verdict:
     loops = _loops(program, site)
-    clash = buffers_written((loops.second,)) & {b for s in loops.first.body for x in walk(s) if isinstance(x, n.Expr) for b in buffers_read(x)}
+    read = {b for s in loops.first.body for x in walk(s) if isinstance(x, n.Expr) for b in buffers_read(x)}
+    clash = Aliases(program).meeting(read, buffers_written((loops.second,)))
     if clash:
         return refuted(f"the first loop reads '{sorted(clash)[0]}', which the second writes", "iteration 1 of the maximum")
     return proved("the maximum does not depend on the sums")

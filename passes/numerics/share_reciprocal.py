@@ -1,32 +1,18 @@
 """Divides once for each row: what many elements are divided by becomes a factor.
 
-before:
-
-```kir
-kir 1
-program p
-  in X: f32[16, 64]
-  in T: f32[16]
-  out Y: f32[16, 64]
-kernel main grid (i: 1) threads 32
-  let t = abs(T) + 1.0
-  @scaled Y = X / expand(t, axis=1)
-```
-
 pipeline: `share-reciprocal@main/scaled`
 
-after:
-
-```kir
-kir 1
-program p
-  in X: f32[16, 64]
-  in T: f32[16]
-  out Y: f32[16, 64]
-kernel main grid (i: 1) threads 32
-  let t = abs(T) + 1.0
-  let inverse = 1.0 / t
-  @scaled Y = X * expand(inverse, axis=1)
+```diff
+ kir 1
+ program p
+   in X: f32[16, 64]
+   in T: f32[16]
+   out Y: f32[16, 64]
+ kernel main grid (i: 1) threads 32
+   let t = abs(T) + 1.0
+-  @scaled Y = X / expand(t, axis=1)
++  let inverse = 1.0 / t
++  @scaled Y = X * expand(inverse, axis=1)
 ```
 """
 from __future__ import annotations

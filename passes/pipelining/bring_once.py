@@ -1,79 +1,43 @@
 """Lets the producer also bring what those who compute read in all iterations: they wait for it once, and issue no copy.
 
-before:
-
-```kir
-kir 1
-program scaled_sums
-  size M: i32
-  in X: f16[M, 64]
-  in W: f16[64, 64]
-  out Y: f16[64]
-  map X_map of X box [64, 64]
-  map W_map of W box [64, 64]
-kernel main grid (i: 1) threads 256
-  shared Xs: f16[64, 64] align 128
-  shared Ws: f16[64, 64] align 128
-  shared full: mbarrier[1]
-  shared empty: mbarrier[1]
-  mbar_init(&full[0], 1)
-  mbar_init(&empty[0], 1)
-  fence_mbar_init()
-  roles
-    role producer warps 0..4
-      for j in 0..ceildiv(M, 64)
-        mbar_wait(&empty[0], (j + 1) % 2)
-        mbar_arrive_expect(&full[0], 8192)
-        copy load(X[j * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Xs via tma signal full[0] {descriptor=X_map}
-    role consumer warps 4..8
-      fragment acc: f32[64] = 0.0
-      @weights copy W[0 +: 64, 0 +: 64] -> Ws via tma {descriptor=W_map}
-      for k in 0..ceildiv(M, 64)
-        mbar_wait(&full[0], k % 2)
-        acc = acc + reduce(cast(Xs * Ws, f32), axis=0, op=sum)
-        mbar_arrive(&empty[0])
-      Y = cast(acc, f16)
-```
-
 pipeline: `bring-once@main/roles/consumer/weights`
 
-after:
-
-```kir
-kir 1
-program scaled_sums
-  size M: i32
-  in X: f16[M, 64]
-  in W: f16[64, 64]
-  out Y: f16[64]
-  map X_map of X box [64, 64]
-  map W_map of W box [64, 64]
-kernel main grid (i: 1) threads 256
-  shared Xs: f16[64, 64] align 128
-  shared Ws: f16[64, 64] align 128
-  shared full: mbarrier[1]
-  shared empty: mbarrier[1]
-  shared Ws_full: mbarrier
-  mbar_init(&Ws_full, 1)
-  mbar_init(&full[0], 1)
-  mbar_init(&empty[0], 1)
-  fence_mbar_init()
-  roles
-    role producer warps 0..4
-      mbar_arrive_expect(&Ws_full, 8192)
-      copy W[0 +: 64, 0 +: 64] -> Ws via tma signal Ws_full {descriptor=W_map}
-      for j in 0..ceildiv(M, 64)
-        mbar_wait(&empty[0], (j + 1) % 2)
-        mbar_arrive_expect(&full[0], 8192)
-        copy load(X[j * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Xs via tma signal full[0] {descriptor=X_map}
-    role consumer warps 4..8
-      fragment acc: f32[64] = 0.0
-      @weights mbar_wait(&Ws_full, 0)
-      for k in 0..ceildiv(M, 64)
-        mbar_wait(&full[0], k % 2)
-        acc = acc + reduce(cast(Xs * Ws, f32), axis=0, op=sum)
-        mbar_arrive(&empty[0])
-      Y = cast(acc, f16)
+```diff
+ kir 1
+ program scaled_sums
+   size M: i32
+   in X: f16[M, 64]
+   in W: f16[64, 64]
+   out Y: f16[64]
+   map X_map of X box [64, 64]
+   map W_map of W box [64, 64]
+ kernel main grid (i: 1) threads 256
+   shared Xs: f16[64, 64] align 128
+   shared Ws: f16[64, 64] align 128
+   shared full: mbarrier[1]
+   shared empty: mbarrier[1]
++  shared Ws_full: mbarrier
++  mbar_init(&Ws_full, 1)
+   mbar_init(&full[0], 1)
+   mbar_init(&empty[0], 1)
+   fence_mbar_init()
+   roles
+     role producer warps 0..4
++      mbar_arrive_expect(&Ws_full, 8192)
++      copy W[0 +: 64, 0 +: 64] -> Ws via tma signal Ws_full {descriptor=W_map}
+       for j in 0..ceildiv(M, 64)
+         mbar_wait(&empty[0], (j + 1) % 2)
+         mbar_arrive_expect(&full[0], 8192)
+         copy load(X[j * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Xs via tma signal full[0] {descriptor=X_map}
+     role consumer warps 4..8
+       fragment acc: f32[64] = 0.0
+-      @weights copy W[0 +: 64, 0 +: 64] -> Ws via tma {descriptor=W_map}
++      @weights mbar_wait(&Ws_full, 0)
+       for k in 0..ceildiv(M, 64)
+         mbar_wait(&full[0], k % 2)
+         acc = acc + reduce(cast(Xs * Ws, f32), axis=0, op=sum)
+         mbar_arrive(&empty[0])
+       Y = cast(acc, f16)
 ```
 """
 from __future__ import annotations
@@ -81,6 +45,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
+from kir.analysis import Aliases
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
@@ -115,7 +80,7 @@ def _unchanged(program: n.Program, site: Site, context: Context) -> Verdict:
     kernel, roles, at, i = matched_as(_roles(program, site.path), tuple)
     s = roles.roles[at].body[i]
     read = {x for c in _copies(s) for x in buffers_read(c.src) | {c.src.at.buffer.name}}
-    clash = read & buffers_written(kernel.body)
+    clash = Aliases(program).meeting(read, buffers_written(kernel.body))
     if clash:
         return refuted(f"'{min(clash)}' is written by the kernel, and the producer may read it before that or after", min(clash),
                        needs="a copy of what the kernel does not change")

@@ -1,78 +1,47 @@
 """Divides what a role computes among its warpgroups: each has a block of rows, waits for the stages by itself and gives them back by itself.
 
-before:
-
-```kir
-kir 1
-program product
-  in A: f16[128, K]
-  in B: f16[K, 64]
-  out C: f32[128, 64]
-  size K: i32
-  fact K % 8 == 0
-  map A_map of A box [128, 64] {swizzle=128}
-  map B_map of B box [64, 64] {swizzle=128}
-kernel main grid (i: 1) threads 384
-  shared As: f16[128, 64] layout swizzle(3, 4, 3) align 1024
-  shared Bs: f16[64, 64] layout swizzle(3, 4, 3) align 1024
-  shared full: mbarrier[1]
-  shared empty: mbarrier[1]
-  mbar_init(&full[0], 1)
-  mbar_init(&empty[0], 1)
-  fence_mbar_init()
-  @teams roles
-    role producer warps 0..4
-      for k in 0..ceildiv(K, 64)
-        mbar_wait(&empty[0], (k + 1) % 2)
-        mbar_arrive_expect(&full[0], 24576)
-        copy load(A[0 +: 128, k * 64 +: 64] else 0.0:f16 clip) -> As via tma signal full[0] {descriptor=A_map}
-        copy load(B[k * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Bs via tma signal full[0] {descriptor=B_map}
-    role consumer warps 4..12
-      fragment acc: f32[128, 64] = 0.0
-      for j in 0..ceildiv(K, 64)
-        mbar_wait(&full[0], j % 2)
-        mma acc += As * Bs via wgmma
-        mbar_arrive(&empty[0])
-      C[0 +: 128, 0 +: 64] = acc
-```
-
 pipeline: `cooperative-consumers@main/teams`
 
-after:
-
-```kir
-kir 1
-program product
-  in A: f16[128, K]
-  in B: f16[K, 64]
-  out C: f32[128, 64]
-  size K: i32
-  fact K % 8 == 0
-  map A_map of A box [128, 64] {swizzle=128}
-  map B_map of B box [64, 64] {swizzle=128}
-kernel main grid (i: 1) threads 384
-  shared As: f16[128, 64] layout swizzle(3, 4, 3) align 1024
-  shared Bs: f16[64, 64] layout swizzle(3, 4, 3) align 1024
-  shared full: mbarrier[1]
-  shared empty: mbarrier[1]
-  mbar_init(&full[0], 1)
-  mbar_init(&empty[0], 2)
-  fence_mbar_init()
-  @teams roles
-    role producer warps 0..4
-      for k in 0..ceildiv(K, 64)
-        mbar_wait(&empty[0], (k + 1) % 2)
-        mbar_arrive_expect(&full[0], 24576)
-        copy load(A[0 +: 128, k * 64 +: 64] else 0.0:f16 clip) -> As via tma signal full[0] {descriptor=A_map}
-        copy load(B[k * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Bs via tma signal full[0] {descriptor=B_map}
-    role consumer warps 4..12
-      for wg in 0..2 parallel warpgroup
-        fragment acc: f32[64, 64] = 0.0
-        for j in 0..ceildiv(K, 64)
-          mbar_wait(&full[0], j % 2)
-          mma acc += As[wg * 64 +: 64, 0 +: 64] * Bs via wgmma
-          mbar_arrive(&empty[0])
-        C[wg * 64 +: 64, 0 +: 64] = acc
+```diff
+ kir 1
+ program product
+   in A: f16[128, K]
+   in B: f16[K, 64]
+   out C: f32[128, 64]
+   size K: i32
+   fact K % 8 == 0
+   map A_map of A box [128, 64] {swizzle=128}
+   map B_map of B box [64, 64] {swizzle=128}
+ kernel main grid (i: 1) threads 384
+   shared As: f16[128, 64] layout swizzle(3, 4, 3) align 1024
+   shared Bs: f16[64, 64] layout swizzle(3, 4, 3) align 1024
+   shared full: mbarrier[1]
+   shared empty: mbarrier[1]
+   mbar_init(&full[0], 1)
+-  mbar_init(&empty[0], 1)
++  mbar_init(&empty[0], 2)
+   fence_mbar_init()
+   @teams roles
+     role producer warps 0..4
+       for k in 0..ceildiv(K, 64)
+         mbar_wait(&empty[0], (k + 1) % 2)
+         mbar_arrive_expect(&full[0], 24576)
+         copy load(A[0 +: 128, k * 64 +: 64] else 0.0:f16 clip) -> As via tma signal full[0] {descriptor=A_map}
+         copy load(B[k * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Bs via tma signal full[0] {descriptor=B_map}
+     role consumer warps 4..12
+-      fragment acc: f32[128, 64] = 0.0
+-      for j in 0..ceildiv(K, 64)
+-        mbar_wait(&full[0], j % 2)
+-        mma acc += As * Bs via wgmma
+-        mbar_arrive(&empty[0])
+-      C[0 +: 128, 0 +: 64] = acc
++      for wg in 0..2 parallel warpgroup
++        fragment acc: f32[64, 64] = 0.0
++        for j in 0..ceildiv(K, 64)
++          mbar_wait(&full[0], j % 2)
++          mma acc += As[wg * 64 +: 64, 0 +: 64] * Bs via wgmma
++          mbar_arrive(&empty[0])
++        C[wg * 64 +: 64, 0 +: 64] = acc
 ```
 """
 from __future__ import annotations

@@ -1,68 +1,46 @@
 """Gives a ring between roles more stages: the producer runs that many tiles ahead of those who compute.
 
-before:
-
-```kir
-kir 1
-program sums
-  size M: i32
-  in X: f16[M, 64]
-  out Y: f16[64]
-  map X_map of X box [64, 64]
-kernel main grid (i: 1) threads 256
-  shared Xs: f16[64, 64] align 128
-  shared full: mbarrier[1]
-  shared empty: mbarrier[1]
-  mbar_init(&full[0], 1)
-  mbar_init(&empty[0], 1)
-  fence_mbar_init()
-  @teams roles
-    role producer warps 0..4
-      for j in 0..ceildiv(M, 64)
-        mbar_wait(&empty[0], (j + 1) % 2)
-        mbar_arrive_expect(&full[0], 8192)
-        copy load(X[j * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Xs via tma signal full[0] {descriptor=X_map}
-    role consumer warps 4..8
-      fragment acc: f32[64] = 0.0
-      for k in 0..ceildiv(M, 64)
-        mbar_wait(&full[0], k % 2)
-        acc = acc + reduce(cast(Xs, f32), axis=0, op=sum)
-        mbar_arrive(&empty[0])
-      Y = cast(acc, f16)
-```
-
 pipeline: `deepen-ring{stages=3}@main/teams`
 
-after:
-
-```kir
-kir 1
-program sums
-  size M: i32
-  in X: f16[M, 64]
-  out Y: f16[64]
-  map X_map of X box [64, 64]
-kernel main grid (i: 1) threads 256
-  shared Xs: f16[3, 64, 64] align 128
-  shared full: mbarrier[3]
-  shared empty: mbarrier[3]
-  for s in 0..3 unroll {factor=3}
-    mbar_init(&full[s], 1)
-    mbar_init(&empty[s], 1)
-  fence_mbar_init()
-  @teams roles
-    role producer warps 0..4
-      for j in 0..ceildiv(M, 64)
-        mbar_wait(&empty[j % 3], (j // 3 + 1) % 2)
-        mbar_arrive_expect(&full[j % 3], 8192)
-        copy load(X[j * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Xs[j % 3, 0 +: 64, 0 +: 64] via tma signal full[j % 3] {descriptor=X_map}
-    role consumer warps 4..8
-      fragment acc: f32[64] = 0.0
-      for k in 0..ceildiv(M, 64)
-        mbar_wait(&full[k % 3], k // 3 % 2)
-        acc = acc + reduce(cast(Xs[k % 3, 0 +: 64, 0 +: 64], f32), axis=0, op=sum)
-        mbar_arrive(&empty[k % 3])
-      Y = cast(acc, f16)
+```diff
+ kir 1
+ program sums
+   size M: i32
+   in X: f16[M, 64]
+   out Y: f16[64]
+   map X_map of X box [64, 64]
+ kernel main grid (i: 1) threads 256
+-  shared Xs: f16[64, 64] align 128
+-  shared full: mbarrier[1]
+-  shared empty: mbarrier[1]
+-  mbar_init(&full[0], 1)
+-  mbar_init(&empty[0], 1)
++  shared Xs: f16[3, 64, 64] align 128
++  shared full: mbarrier[3]
++  shared empty: mbarrier[3]
++  for s in 0..3 unroll {factor=3}
++    mbar_init(&full[s], 1)
++    mbar_init(&empty[s], 1)
+   fence_mbar_init()
+   @teams roles
+     role producer warps 0..4
+       for j in 0..ceildiv(M, 64)
+-        mbar_wait(&empty[0], (j + 1) % 2)
+-        mbar_arrive_expect(&full[0], 8192)
+-        copy load(X[j * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Xs via tma signal full[0] {descriptor=X_map}
++        mbar_wait(&empty[j % 3], (j // 3 + 1) % 2)
++        mbar_arrive_expect(&full[j % 3], 8192)
++        copy load(X[j * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Xs[j % 3, 0 +: 64, 0 +: 64] via tma signal full[j % 3] {descriptor=X_map}
+     role consumer warps 4..8
+       fragment acc: f32[64] = 0.0
+       for k in 0..ceildiv(M, 64)
+-        mbar_wait(&full[0], k % 2)
+-        acc = acc + reduce(cast(Xs, f32), axis=0, op=sum)
+-        mbar_arrive(&empty[0])
++        mbar_wait(&full[k % 3], k // 3 % 2)
++        acc = acc + reduce(cast(Xs[k % 3, 0 +: 64, 0 +: 64], f32), axis=0, op=sum)
++        mbar_arrive(&empty[k % 3])
+       Y = cast(acc, f16)
 ```
 """
 from __future__ import annotations

@@ -1,85 +1,48 @@
 """Leaves a warpgroup's product in flight while the next one is issued; its stage is given back an iteration later.
 
-before:
-
-```kir
-kir 1
-program product
-  in A: f16[64, K]
-  in B: f16[K, 64]
-  out C: f32[64, 64]
-  size K: i32
-  fact K % 8 == 0
-  map A_map of A box [64, 64] {swizzle=128}
-  map B_map of B box [64, 64] {swizzle=128}
-kernel main grid (i: 1) threads 256
-  shared As: f16[2, 64, 64] layout swizzle(3, 4, 3) align 1024
-  shared Bs: f16[2, 64, 64] layout swizzle(3, 4, 3) align 1024
-  shared full: mbarrier[2]
-  shared empty: mbarrier[2]
-  for s in 0..2 unroll {factor=2}
-    mbar_init(&full[s], 1)
-    mbar_init(&empty[s], 1)
-  fence_mbar_init()
-  roles
-    role producer warps 0..4
-      for k in 0..ceildiv(K, 64)
-        mbar_wait(&empty[k % 2], (k // 2 + 1) % 2)
-        mbar_arrive_expect(&full[k % 2], 16384)
-        copy load(A[0 +: 64, k * 64 +: 64] else 0.0:f16 clip) -> As[k % 2, 0 +: 64, 0 +: 64] via tma signal full[k % 2] {descriptor=A_map}
-        copy load(B[k * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Bs[k % 2, 0 +: 64, 0 +: 64] via tma signal full[k % 2] {descriptor=B_map}
-    role consumer warps 4..8
-      fragment acc: f32[64, 64] = 0.0
-      for j in 0..ceildiv(K, 64)
-        mbar_wait(&full[j % 2], j // 2 % 2)
-        @dot mma acc += As[j % 2, 0 +: 64, 0 +: 64] * Bs[j % 2, 0 +: 64, 0 +: 64] via wgmma
-        mbar_arrive(&empty[j % 2])
-      C[0 +: 64, 0 +: 64] = acc
-```
-
 pipeline: `overlap-products@main/roles/consumer/j/dot`
 
-after:
-
-```kir
-kir 1
-program product
-  in A: f16[64, K]
-  in B: f16[K, 64]
-  out C: f32[64, 64]
-  size K: i32
-  fact K % 8 == 0
-  map A_map of A box [64, 64] {swizzle=128}
-  map B_map of B box [64, 64] {swizzle=128}
-kernel main grid (i: 1) threads 256
-  shared As: f16[2, 64, 64] layout swizzle(3, 4, 3) align 1024
-  shared Bs: f16[2, 64, 64] layout swizzle(3, 4, 3) align 1024
-  shared full: mbarrier[2]
-  shared empty: mbarrier[2]
-  for s in 0..2 unroll {factor=2}
-    mbar_init(&full[s], 1)
-    mbar_init(&empty[s], 1)
-  fence_mbar_init()
-  roles
-    role producer warps 0..4
-      for k in 0..ceildiv(K, 64)
-        mbar_wait(&empty[k % 2], (k // 2 + 1) % 2)
-        mbar_arrive_expect(&full[k % 2], 16384)
-        copy load(A[0 +: 64, k * 64 +: 64] else 0.0:f16 clip) -> As[k % 2, 0 +: 64, 0 +: 64] via tma signal full[k % 2] {descriptor=A_map}
-        copy load(B[k * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Bs[k % 2, 0 +: 64, 0 +: 64] via tma signal full[k % 2] {descriptor=B_map}
-    role consumer warps 4..8
-      fragment acc: f32[64, 64] = 0.0
-      for j in 0..ceildiv(K, 64)
-        mbar_wait(&full[j % 2], j // 2 % 2)
-        wgmma_fence()
-        @dot mma acc += As[j % 2, 0 +: 64, 0 +: 64] * Bs[j % 2, 0 +: 64, 0 +: 64] via wgmma pending
-        wgmma_commit()
-        wgmma_wait(1)
-        if j > 0
-          mbar_arrive(&empty[(j + 1) % 2])
-      wgmma_wait(0)
-      mbar_arrive(&empty[(ceildiv(K, 64) + 1) % 2])
-      C[0 +: 64, 0 +: 64] = acc
+```diff
+ kir 1
+ program product
+   in A: f16[64, K]
+   in B: f16[K, 64]
+   out C: f32[64, 64]
+   size K: i32
+   fact K % 8 == 0
+   map A_map of A box [64, 64] {swizzle=128}
+   map B_map of B box [64, 64] {swizzle=128}
+ kernel main grid (i: 1) threads 256
+   shared As: f16[2, 64, 64] layout swizzle(3, 4, 3) align 1024
+   shared Bs: f16[2, 64, 64] layout swizzle(3, 4, 3) align 1024
+   shared full: mbarrier[2]
+   shared empty: mbarrier[2]
+   for s in 0..2 unroll {factor=2}
+     mbar_init(&full[s], 1)
+     mbar_init(&empty[s], 1)
+   fence_mbar_init()
+   roles
+     role producer warps 0..4
+       for k in 0..ceildiv(K, 64)
+         mbar_wait(&empty[k % 2], (k // 2 + 1) % 2)
+         mbar_arrive_expect(&full[k % 2], 16384)
+         copy load(A[0 +: 64, k * 64 +: 64] else 0.0:f16 clip) -> As[k % 2, 0 +: 64, 0 +: 64] via tma signal full[k % 2] {descriptor=A_map}
+         copy load(B[k * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Bs[k % 2, 0 +: 64, 0 +: 64] via tma signal full[k % 2] {descriptor=B_map}
+     role consumer warps 4..8
+       fragment acc: f32[64, 64] = 0.0
+       for j in 0..ceildiv(K, 64)
+         mbar_wait(&full[j % 2], j // 2 % 2)
+-        @dot mma acc += As[j % 2, 0 +: 64, 0 +: 64] * Bs[j % 2, 0 +: 64, 0 +: 64] via wgmma
+-        mbar_arrive(&empty[j % 2])
++        wgmma_fence()
++        @dot mma acc += As[j % 2, 0 +: 64, 0 +: 64] * Bs[j % 2, 0 +: 64, 0 +: 64] via wgmma pending
++        wgmma_commit()
++        wgmma_wait(1)
++        if j > 0
++          mbar_arrive(&empty[(j + 1) % 2])
++      wgmma_wait(0)
++      mbar_arrive(&empty[(ceildiv(K, 64) + 1) % 2])
+       C[0 +: 64, 0 +: 64] = acc
 ```
 """
 from __future__ import annotations
@@ -87,6 +50,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
+from kir.analysis import Aliases
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
@@ -120,7 +84,7 @@ def _untouched(program: n.Program, site: Site, context: Context) -> Verdict:
             return refuted(f"'{s.acc.buffer.name}' is used while the product adds to it", x.label or type(x).__name__.lower(),
                            needs="a product whose result is used after the loop")
     read = {y.buffer.name for e in (s.a, s.b) for y in _regions(e)} - set(Rings.of(kernel_of(program, site.path)).filled)
-    clash = read & buffers_written(loop.body)
+    clash = Aliases(program).meeting(read, buffers_written(loop.body))
     if clash:
         return refuted(f"'{min(clash)}' is written in the loop while a product reads it", "iteration 1 writes what iteration 0's product reads")
     return proved("the result is used after the loop, and what is read stays until it is given back")

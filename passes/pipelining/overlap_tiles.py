@@ -3,139 +3,77 @@
 Between the two a warpgroup waits for the first product alone: what is computed on its result (a softmax) runs while tensor cores work on the
 second one.
 
-before:
-
-```kir
-kir 1
-program attended
-  in Q: f16[64, 64]
-  in K: f16[L, 64]
-  in V: f16[L, 64]
-  out O: f32[64, 64]
-  size L: i32
-  fact L % 64 == 0
-  fact L >= 64
-  map K_map of K box [64, 64] {swizzle=128}
-  map V_map of V box [64, 64] {swizzle=128}
-kernel main grid (i: 1) threads 256
-  shared Qs: f16[64, 64] layout swizzle(3, 4, 3) align 1024
-  shared Ks: f16[2, 64, 64] layout swizzle(3, 4, 3) align 1024
-  shared Vs: f16[2, 64, 64] layout swizzle(3, 4, 3) align 1024
-  shared k_full: mbarrier[2]
-  shared k_empty: mbarrier[2]
-  shared v_full: mbarrier[2]
-  shared v_empty: mbarrier[2]
-  for s in 0..2 unroll {factor=2}
-    mbar_init(&k_full[s], 1)
-    mbar_init(&k_empty[s], 1)
-    mbar_init(&v_full[s], 1)
-    mbar_init(&v_empty[s], 1)
-  fence_mbar_init()
-  roles
-    role producer warps 0..4
-      for k in 0..L // 64
-        mbar_wait(&k_empty[k % 2], (k // 2 + 1) % 2)
-        mbar_arrive_expect(&k_full[k % 2], 8192)
-        copy K[k * 64 +: 64, 0 +: 64] -> Ks[k % 2, 0 +: 64, 0 +: 64] via tma signal k_full[k % 2] {descriptor=K_map}
-        mbar_wait(&v_empty[k % 2], (k // 2 + 1) % 2)
-        mbar_arrive_expect(&v_full[k % 2], 8192)
-        copy V[k * 64 +: 64, 0 +: 64] -> Vs[k % 2, 0 +: 64, 0 +: 64] via tma signal v_full[k % 2] {descriptor=V_map}
-    role consumer warps 4..8
-      fragment acc: f32[64, 64] = 0.0
-      fragment held: f16[64, 64]
-      Qs[0 +: 64, 0 +: 64] = Q
-      fence_async()
-      fragment first: f32[64, 64] = 0.0
-      mbar_wait(&k_full[0], 0)
-      mma first += Qs * trans(Ks[0, 0 +: 64, 0 +: 64], 1, 0) via wgmma
-      mbar_arrive(&k_empty[0])
-      held = cast(first * 0.5, f16)
-      @tiles for j in 0..L // 64 - 1
-        mbar_wait(&v_full[j % 2], j // 2 % 2)
-        @old mma acc += held * Vs[j % 2, 0 +: 64, 0 +: 64] via wgmma
-        mbar_arrive(&v_empty[j % 2])
-        fragment s_1: f32[64, 64] = 0.0
-        mbar_wait(&k_full[(j + 1) % 2], (j + 1) // 2 % 2)
-        mma s_1 += Qs * trans(Ks[(j + 1) % 2, 0 +: 64, 0 +: 64], 1, 0) via wgmma
-        mbar_arrive(&k_empty[(j + 1) % 2])
-        let p = s_1 * 0.5
-        acc = acc * 0.5
-        held = cast(p, f16)
-      mbar_wait(&v_full[(L // 64 - 1) % 2], (L // 64 - 1) // 2 % 2)
-      mma acc += held * Vs[(L // 64 - 1) % 2, 0 +: 64, 0 +: 64] via wgmma
-      mbar_arrive(&v_empty[(L // 64 - 1) % 2])
-      O = acc
-```
-
 pipeline: `overlap-tiles@main/roles/consumer/tiles/old`
 
-after:
-
-```kir
-kir 1
-program attended
-  in Q: f16[64, 64]
-  in K: f16[L, 64]
-  in V: f16[L, 64]
-  out O: f32[64, 64]
-  size L: i32
-  fact L % 64 == 0
-  fact L >= 64
-  map K_map of K box [64, 64] {swizzle=128}
-  map V_map of V box [64, 64] {swizzle=128}
-kernel main grid (i: 1) threads 256
-  shared Qs: f16[64, 64] layout swizzle(3, 4, 3) align 1024
-  shared Ks: f16[2, 64, 64] layout swizzle(3, 4, 3) align 1024
-  shared Vs: f16[2, 64, 64] layout swizzle(3, 4, 3) align 1024
-  shared k_full: mbarrier[2]
-  shared k_empty: mbarrier[2]
-  shared v_full: mbarrier[2]
-  shared v_empty: mbarrier[2]
-  for s in 0..2 unroll {factor=2}
-    mbar_init(&k_full[s], 1)
-    mbar_init(&k_empty[s], 1)
-    mbar_init(&v_full[s], 1)
-    mbar_init(&v_empty[s], 1)
-  fence_mbar_init()
-  roles
-    role producer warps 0..4
-      for k in 0..L // 64
-        mbar_wait(&k_empty[k % 2], (k // 2 + 1) % 2)
-        mbar_arrive_expect(&k_full[k % 2], 8192)
-        copy K[k * 64 +: 64, 0 +: 64] -> Ks[k % 2, 0 +: 64, 0 +: 64] via tma signal k_full[k % 2] {descriptor=K_map}
-        mbar_wait(&v_empty[k % 2], (k // 2 + 1) % 2)
-        mbar_arrive_expect(&v_full[k % 2], 8192)
-        copy V[k * 64 +: 64, 0 +: 64] -> Vs[k % 2, 0 +: 64, 0 +: 64] via tma signal v_full[k % 2] {descriptor=V_map}
-    role consumer warps 4..8
-      fragment acc: f32[64, 64] = 0.0
-      fragment held: f16[64, 64]
-      Qs[0 +: 64, 0 +: 64] = Q
-      fence_async()
-      fragment first: f32[64, 64] = 0.0
-      mbar_wait(&k_full[0], 0)
-      mma first += Qs * trans(Ks[0, 0 +: 64, 0 +: 64], 1, 0) via wgmma
-      mbar_arrive(&k_empty[0])
-      held = cast(first * 0.5, f16)
-      @tiles for j in 0..L // 64 - 1
-        fragment s_1: f32[64, 64] = 0.0
-        mbar_wait(&k_full[(j + 1) % 2], (j + 1) // 2 % 2)
-        wgmma_fence()
-        mma s_1 += Qs * trans(Ks[(j + 1) % 2, 0 +: 64, 0 +: 64], 1, 0) via wgmma pending
-        wgmma_commit()
-        mbar_wait(&v_full[j % 2], j // 2 % 2)
-        @old mma acc += held * Vs[j % 2, 0 +: 64, 0 +: 64] via wgmma pending
-        wgmma_commit()
-        wgmma_wait(1)
-        mbar_arrive(&k_empty[(j + 1) % 2])
-        let p = s_1 * 0.5
-        wgmma_wait(0)
-        mbar_arrive(&v_empty[j % 2])
-        acc = acc * 0.5
-        held = cast(p, f16)
-      mbar_wait(&v_full[(L // 64 - 1) % 2], (L // 64 - 1) // 2 % 2)
-      mma acc += held * Vs[(L // 64 - 1) % 2, 0 +: 64, 0 +: 64] via wgmma
-      mbar_arrive(&v_empty[(L // 64 - 1) % 2])
-      O = acc
+```diff
+ kir 1
+ program attended
+   in Q: f16[64, 64]
+   in K: f16[L, 64]
+   in V: f16[L, 64]
+   out O: f32[64, 64]
+   size L: i32
+   fact L % 64 == 0
+   fact L >= 64
+   map K_map of K box [64, 64] {swizzle=128}
+   map V_map of V box [64, 64] {swizzle=128}
+ kernel main grid (i: 1) threads 256
+   shared Qs: f16[64, 64] layout swizzle(3, 4, 3) align 1024
+   shared Ks: f16[2, 64, 64] layout swizzle(3, 4, 3) align 1024
+   shared Vs: f16[2, 64, 64] layout swizzle(3, 4, 3) align 1024
+   shared k_full: mbarrier[2]
+   shared k_empty: mbarrier[2]
+   shared v_full: mbarrier[2]
+   shared v_empty: mbarrier[2]
+   for s in 0..2 unroll {factor=2}
+     mbar_init(&k_full[s], 1)
+     mbar_init(&k_empty[s], 1)
+     mbar_init(&v_full[s], 1)
+     mbar_init(&v_empty[s], 1)
+   fence_mbar_init()
+   roles
+     role producer warps 0..4
+       for k in 0..L // 64
+         mbar_wait(&k_empty[k % 2], (k // 2 + 1) % 2)
+         mbar_arrive_expect(&k_full[k % 2], 8192)
+         copy K[k * 64 +: 64, 0 +: 64] -> Ks[k % 2, 0 +: 64, 0 +: 64] via tma signal k_full[k % 2] {descriptor=K_map}
+         mbar_wait(&v_empty[k % 2], (k // 2 + 1) % 2)
+         mbar_arrive_expect(&v_full[k % 2], 8192)
+         copy V[k * 64 +: 64, 0 +: 64] -> Vs[k % 2, 0 +: 64, 0 +: 64] via tma signal v_full[k % 2] {descriptor=V_map}
+     role consumer warps 4..8
+       fragment acc: f32[64, 64] = 0.0
+       fragment held: f16[64, 64]
+       Qs[0 +: 64, 0 +: 64] = Q
+       fence_async()
+       fragment first: f32[64, 64] = 0.0
+       mbar_wait(&k_full[0], 0)
+       mma first += Qs * trans(Ks[0, 0 +: 64, 0 +: 64], 1, 0) via wgmma
+       mbar_arrive(&k_empty[0])
+       held = cast(first * 0.5, f16)
+       @tiles for j in 0..L // 64 - 1
+-        mbar_wait(&v_full[j % 2], j // 2 % 2)
+-        @old mma acc += held * Vs[j % 2, 0 +: 64, 0 +: 64] via wgmma
+-        mbar_arrive(&v_empty[j % 2])
+         fragment s_1: f32[64, 64] = 0.0
+         mbar_wait(&k_full[(j + 1) % 2], (j + 1) // 2 % 2)
+-        mma s_1 += Qs * trans(Ks[(j + 1) % 2, 0 +: 64, 0 +: 64], 1, 0) via wgmma
++        wgmma_fence()
++        mma s_1 += Qs * trans(Ks[(j + 1) % 2, 0 +: 64, 0 +: 64], 1, 0) via wgmma pending
++        wgmma_commit()
++        mbar_wait(&v_full[j % 2], j // 2 % 2)
++        @old mma acc += held * Vs[j % 2, 0 +: 64, 0 +: 64] via wgmma pending
++        wgmma_commit()
++        wgmma_wait(1)
+         mbar_arrive(&k_empty[(j + 1) % 2])
+         let p = s_1 * 0.5
++        wgmma_wait(0)
++        mbar_arrive(&v_empty[j % 2])
+         acc = acc * 0.5
+         held = cast(p, f16)
+       mbar_wait(&v_full[(L // 64 - 1) % 2], (L // 64 - 1) // 2 % 2)
+       mma acc += held * Vs[(L // 64 - 1) % 2, 0 +: 64, 0 +: 64] via wgmma
+       mbar_arrive(&v_empty[(L // 64 - 1) % 2])
+       O = acc
 ```
 """
 from __future__ import annotations

@@ -1,88 +1,56 @@
 """Lets two warpgroups take the tiles of a CTA in turn: while one stores its tile, the tensor cores work on the other's.
 
-before:
-
-```kir
-kir 1
-program product
-  in A: f16[M, 128]
-  in B: f16[128, 64]
-  out C: f32[M, 64]
-  size M: i32
-  fact M % 64 == 0
-  map Am of A box [64, 64] {swizzle=128}
-  map Bm of B box [64, 64] {swizzle=128}
-kernel main grid (pid: 1) threads 256
-  shared As: f16[2, 64, 64] layout swizzle(3, 4, 3) align 1024
-  shared Bs: f16[2, 64, 64] layout swizzle(3, 4, 3) align 1024
-  shared full: mbarrier[2]
-  shared empty: mbarrier[2]
-  for s in 0..2 unroll {factor=2}
-    mbar_init(&full[s], 1)
-    mbar_init(&empty[s], 1)
-  fence_mbar_init()
-  @teams roles
-    role producer warps 0..4
-      for i in 0..M // 64
-        for k in 0..2
-          mbar_wait(&empty[(i * 2 + k) % 2], ((i * 2 + k) // 2 + 1) % 2)
-          mbar_arrive_expect(&full[(i * 2 + k) % 2], 16384)
-          copy A[i * 64 +: 64, k * 64 +: 64] -> As[(i * 2 + k) % 2, 0 +: 64, 0 +: 64] via tma signal full[(i * 2 + k) % 2] {descriptor=Am}
-          copy B[k * 64 +: 64, 0 +: 64] -> Bs[(i * 2 + k) % 2, 0 +: 64, 0 +: 64] via tma signal full[(i * 2 + k) % 2] {descriptor=Bm}
-    role consumer warps 4..8
-      for j in 0..M // 64
-        fragment acc: f32[64, 64] = 0.0
-        for l in 0..2
-          mbar_wait(&full[(j * 2 + l) % 2], (j * 2 + l) // 2 % 2)
-          mma acc += As[(j * 2 + l) % 2, 0 +: 64, 0 +: 64] * Bs[(j * 2 + l) % 2, 0 +: 64, 0 +: 64] via wgmma
-          mbar_arrive(&empty[(j * 2 + l) % 2])
-        C[j * 64 +: 64, 0 +: 64] = acc
-```
-
 pipeline: `ping-pong@main/teams`
 
-after:
-
-```kir
-kir 1
-program product
-  in A: f16[M, 128]
-  in B: f16[128, 64]
-  out C: f32[M, 64]
-  size M: i32
-  fact M % 64 == 0
-  map Am of A box [64, 64] {swizzle=128}
-  map Bm of B box [64, 64] {swizzle=128}
-kernel main grid (pid: 1) threads 384
-  shared As: f16[2, 64, 64] layout swizzle(3, 4, 3) align 1024
-  shared Bs: f16[2, 64, 64] layout swizzle(3, 4, 3) align 1024
-  shared full: mbarrier[2]
-  shared empty: mbarrier[2]
-  shared turn: mbarrier[1]
-  for s in 0..2 unroll {factor=2}
-    mbar_init(&full[s], 1)
-    mbar_init(&empty[s], 1)
-  mbar_init(&turn[0], 1)
-  fence_mbar_init()
-  @teams roles
-    role producer warps 0..4
-      for i in 0..M // 64
-        for k in 0..2
-          mbar_wait(&empty[(i * 2 + k) % 2], ((i * 2 + k) // 2 + 1) % 2)
-          mbar_arrive_expect(&full[(i * 2 + k) % 2], 16384)
-          copy A[i * 64 +: 64, k * 64 +: 64] -> As[(i * 2 + k) % 2, 0 +: 64, 0 +: 64] via tma signal full[(i * 2 + k) % 2] {descriptor=Am}
-          copy B[k * 64 +: 64, 0 +: 64] -> Bs[(i * 2 + k) % 2, 0 +: 64, 0 +: 64] via tma signal full[(i * 2 + k) % 2] {descriptor=Bm}
-    role consumer warps 4..12
-      for wg in 0..2 parallel warpgroup
-        for j in wg..M // 64 step 2
-          fragment acc: f32[64, 64] = 0.0
-          mbar_wait(&turn[0], (j + 1) % 2)
-          for l in 0..2
-            mbar_wait(&full[(j * 2 + l) % 2], (j * 2 + l) // 2 % 2)
-            mma acc += As[(j * 2 + l) % 2, 0 +: 64, 0 +: 64] * Bs[(j * 2 + l) % 2, 0 +: 64, 0 +: 64] via wgmma
-            mbar_arrive(&empty[(j * 2 + l) % 2])
-          mbar_arrive(&turn[0])
-          C[j * 64 +: 64, 0 +: 64] = acc
+```diff
+ kir 1
+ program product
+   in A: f16[M, 128]
+   in B: f16[128, 64]
+   out C: f32[M, 64]
+   size M: i32
+   fact M % 64 == 0
+   map Am of A box [64, 64] {swizzle=128}
+   map Bm of B box [64, 64] {swizzle=128}
+-kernel main grid (pid: 1) threads 256
++kernel main grid (pid: 1) threads 384
+   shared As: f16[2, 64, 64] layout swizzle(3, 4, 3) align 1024
+   shared Bs: f16[2, 64, 64] layout swizzle(3, 4, 3) align 1024
+   shared full: mbarrier[2]
+   shared empty: mbarrier[2]
++  shared turn: mbarrier[1]
+   for s in 0..2 unroll {factor=2}
+     mbar_init(&full[s], 1)
+     mbar_init(&empty[s], 1)
++  mbar_init(&turn[0], 1)
+   fence_mbar_init()
+   @teams roles
+     role producer warps 0..4
+       for i in 0..M // 64
+         for k in 0..2
+           mbar_wait(&empty[(i * 2 + k) % 2], ((i * 2 + k) // 2 + 1) % 2)
+           mbar_arrive_expect(&full[(i * 2 + k) % 2], 16384)
+           copy A[i * 64 +: 64, k * 64 +: 64] -> As[(i * 2 + k) % 2, 0 +: 64, 0 +: 64] via tma signal full[(i * 2 + k) % 2] {descriptor=Am}
+           copy B[k * 64 +: 64, 0 +: 64] -> Bs[(i * 2 + k) % 2, 0 +: 64, 0 +: 64] via tma signal full[(i * 2 + k) % 2] {descriptor=Bm}
+-    role consumer warps 4..8
+-      for j in 0..M // 64
+-        fragment acc: f32[64, 64] = 0.0
+-        for l in 0..2
+-          mbar_wait(&full[(j * 2 + l) % 2], (j * 2 + l) // 2 % 2)
+-          mma acc += As[(j * 2 + l) % 2, 0 +: 64, 0 +: 64] * Bs[(j * 2 + l) % 2, 0 +: 64, 0 +: 64] via wgmma
+-          mbar_arrive(&empty[(j * 2 + l) % 2])
+-        C[j * 64 +: 64, 0 +: 64] = acc
++    role consumer warps 4..12
++      for wg in 0..2 parallel warpgroup
++        for j in wg..M // 64 step 2
++          fragment acc: f32[64, 64] = 0.0
++          mbar_wait(&turn[0], (j + 1) % 2)
++          for l in 0..2
++            mbar_wait(&full[(j * 2 + l) % 2], (j * 2 + l) // 2 % 2)
++            mma acc += As[(j * 2 + l) % 2, 0 +: 64, 0 +: 64] * Bs[(j * 2 + l) % 2, 0 +: 64, 0 +: 64] via wgmma
++            mbar_arrive(&empty[(j * 2 + l) % 2])
++          mbar_arrive(&turn[0])
++          C[j * 64 +: 64, 0 +: 64] = acc
 ```
 
 The turn is one mbarrier, whose phase j ends when tile j has taken its last slot; tile j + 1 waits for that. It is more than an order: a parity tells a

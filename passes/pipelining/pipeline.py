@@ -1,43 +1,23 @@
 """Keeps several iterations of a loop in flight: loads of later iterations run while earlier ones compute.
 
-before:
-
-```kir
-kir 1
-program product
-  in A: f16[64, K]
-  in B: f16[K, 64]
-  out C: f32[64, 64]
-  size K: i32
-  fact K % 64 == 0
-kernel main grid (i: 1) threads 128
-  fragment acc: f32[64, 64] = 0.0
-  @k for k in 0..ceildiv(K, 64)
-    let a = A[0 +: 64, k * 64 +: 64]
-    let b = B[k * 64 +: 64, 0 +: 64]
-    mma acc += a * b
-  C = acc
-```
-
 pipeline: `pipeline{stages=3}@main/k`
 
-after:
-
-```kir
-kir 1
-program product
-  in A: f16[64, K]
-  in B: f16[K, 64]
-  out C: f32[64, 64]
-  size K: i32
-  fact K % 64 == 0
-kernel main grid (i: 1) threads 128
-  fragment acc: f32[64, 64] = 0.0
-  @k for k in 0..ceildiv(K, 64) pipelined {stages=3}
-    let a = A[0 +: 64, k * 64 +: 64]
-    let b = B[k * 64 +: 64, 0 +: 64]
-    mma acc += a * b
-  C = acc
+```diff
+ kir 1
+ program product
+   in A: f16[64, K]
+   in B: f16[K, 64]
+   out C: f32[64, 64]
+   size K: i32
+   fact K % 64 == 0
+ kernel main grid (i: 1) threads 128
+   fragment acc: f32[64, 64] = 0.0
+-  @k for k in 0..ceildiv(K, 64)
++  @k for k in 0..ceildiv(K, 64) pipelined {stages=3}
+     let a = A[0 +: 64, k * 64 +: 64]
+     let b = B[k * 64 +: 64, 0 +: 64]
+     mma acc += a * b
+   C = acc
 ```
 """
 from __future__ import annotations

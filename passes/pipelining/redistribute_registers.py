@@ -1,51 +1,28 @@
 """Gives each role as many registers as it needs: warpgroups that only copy hand theirs to those that hold results.
 
-before:
-
-```kir
-kir 1
-program copy_rows
-  size M: i32
-  in X: f16[M, 64]
-  out Y: f16[M, 64]
-  map X_map of X box [64, 64]
-kernel main grid (i: 1) threads 256
-  shared Xs: f16[64, 64] align 128
-  shared full: mbarrier[1]
-  mbar_init(&full[0], 1)
-  fence_mbar_init()
-  @teams roles
-    role producer warps 0..4
-      mbar_arrive_expect(&full[0], 8192)
-      copy load(X[0 +: 64, 0 +: 64] else 0.0:f16 clip) -> Xs via tma signal full[0] {descriptor=X_map}
-    role consumer warps 4..8
-      mbar_wait(&full[0], 0)
-      Y[0 +: 64, 0 +: 64] = Xs clip
-```
-
 pipeline: `redistribute-registers{registers=[40, 232]}@main/teams`
 
-after:
-
-```kir
-kir 1
-program copy_rows
-  size M: i32
-  in X: f16[M, 64]
-  out Y: f16[M, 64]
-  map X_map of X box [64, 64]
-kernel main grid (i: 1) threads 256
-  shared Xs: f16[64, 64] align 128
-  shared full: mbarrier[1]
-  mbar_init(&full[0], 1)
-  fence_mbar_init()
-  @teams roles
-    role producer warps 0..4 registers 40
-      mbar_arrive_expect(&full[0], 8192)
-      copy load(X[0 +: 64, 0 +: 64] else 0.0:f16 clip) -> Xs via tma signal full[0] {descriptor=X_map}
-    role consumer warps 4..8 registers 232
-      mbar_wait(&full[0], 0)
-      Y[0 +: 64, 0 +: 64] = Xs clip
+```diff
+ kir 1
+ program copy_rows
+   size M: i32
+   in X: f16[M, 64]
+   out Y: f16[M, 64]
+   map X_map of X box [64, 64]
+ kernel main grid (i: 1) threads 256
+   shared Xs: f16[64, 64] align 128
+   shared full: mbarrier[1]
+   mbar_init(&full[0], 1)
+   fence_mbar_init()
+   @teams roles
+-    role producer warps 0..4
++    role producer warps 0..4 registers 40
+       mbar_arrive_expect(&full[0], 8192)
+       copy load(X[0 +: 64, 0 +: 64] else 0.0:f16 clip) -> Xs via tma signal full[0] {descriptor=X_map}
+-    role consumer warps 4..8
++    role consumer warps 4..8 registers 232
+       mbar_wait(&full[0], 0)
+       Y[0 +: 64, 0 +: 64] = Xs clip
 ```
 """
 from __future__ import annotations

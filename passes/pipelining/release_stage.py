@@ -1,90 +1,49 @@
 """Gives a stage back as soon as the product that reads it is done, before its result is worked on. What the result is worked on with is read meanwhile.
 
-before:
-
-```kir
-kir 1
-program scaled
-  in A: f16[64, K]
-  in B: f16[K, 64]
-  in S: f32[ceildiv(K, 64)]
-  out C: f32[64, 64]
-  size K: i32
-  fact K % 8 == 0
-  map A_map of A box [64, 64] {swizzle=128}
-  map B_map of B box [64, 64] {swizzle=128}
-kernel main grid (i: 1) threads 256
-  shared As: f16[2, 64, 64] layout swizzle(3, 4, 3) align 1024
-  shared Bs: f16[2, 64, 64] layout swizzle(3, 4, 3) align 1024
-  shared full: mbarrier[2]
-  shared empty: mbarrier[2]
-  for s in 0..2 unroll {factor=2}
-    mbar_init(&full[s], 1)
-    mbar_init(&empty[s], 1)
-  fence_mbar_init()
-  roles
-    role producer warps 0..4
-      for k in 0..ceildiv(K, 64)
-        mbar_wait(&empty[k % 2], (k // 2 + 1) % 2)
-        mbar_arrive_expect(&full[k % 2], 16384)
-        copy load(A[0 +: 64, k * 64 +: 64] else 0.0:f16 clip) -> As[k % 2, 0 +: 64, 0 +: 64] via tma signal full[k % 2] {descriptor=A_map}
-        copy load(B[k * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Bs[k % 2, 0 +: 64, 0 +: 64] via tma signal full[k % 2] {descriptor=B_map}
-    role consumer warps 4..8
-      fragment acc: f32[64, 64] = 0.0
-      for j in 0..ceildiv(K, 64)
-        fragment part: f32[64, 64] = 0.0
-        mbar_wait(&full[j % 2], j // 2 % 2)
-        @dot mma part += As[j % 2, 0 +: 64, 0 +: 64] * Bs[j % 2, 0 +: 64, 0 +: 64] via wgmma
-        let scale = S[j]
-        acc = acc + part * scale
-        mbar_arrive(&empty[j % 2])
-      C[0 +: 64, 0 +: 64] = acc
-```
-
 pipeline: `release-stage@main/roles/consumer/j/dot`
 
-after:
-
-```kir
-kir 1
-program scaled
-  in A: f16[64, K]
-  in B: f16[K, 64]
-  in S: f32[ceildiv(K, 64)]
-  out C: f32[64, 64]
-  size K: i32
-  fact K % 8 == 0
-  map A_map of A box [64, 64] {swizzle=128}
-  map B_map of B box [64, 64] {swizzle=128}
-kernel main grid (i: 1) threads 256
-  shared As: f16[2, 64, 64] layout swizzle(3, 4, 3) align 1024
-  shared Bs: f16[2, 64, 64] layout swizzle(3, 4, 3) align 1024
-  shared full: mbarrier[2]
-  shared empty: mbarrier[2]
-  for s in 0..2 unroll {factor=2}
-    mbar_init(&full[s], 1)
-    mbar_init(&empty[s], 1)
-  fence_mbar_init()
-  roles
-    role producer warps 0..4
-      for k in 0..ceildiv(K, 64)
-        mbar_wait(&empty[k % 2], (k // 2 + 1) % 2)
-        mbar_arrive_expect(&full[k % 2], 16384)
-        copy load(A[0 +: 64, k * 64 +: 64] else 0.0:f16 clip) -> As[k % 2, 0 +: 64, 0 +: 64] via tma signal full[k % 2] {descriptor=A_map}
-        copy load(B[k * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Bs[k % 2, 0 +: 64, 0 +: 64] via tma signal full[k % 2] {descriptor=B_map}
-    role consumer warps 4..8
-      fragment acc: f32[64, 64] = 0.0
-      for j in 0..ceildiv(K, 64)
-        fragment part: f32[64, 64] = 0.0
-        mbar_wait(&full[j % 2], j // 2 % 2)
-        wgmma_fence()
-        @dot mma part += As[j % 2, 0 +: 64, 0 +: 64] * Bs[j % 2, 0 +: 64, 0 +: 64] via wgmma pending
-        wgmma_commit()
-        let scale = S[j]
-        wgmma_wait(0)
-        mbar_arrive(&empty[j % 2])
-        acc = acc + part * scale
-      C[0 +: 64, 0 +: 64] = acc
+```diff
+ kir 1
+ program scaled
+   in A: f16[64, K]
+   in B: f16[K, 64]
+   in S: f32[ceildiv(K, 64)]
+   out C: f32[64, 64]
+   size K: i32
+   fact K % 8 == 0
+   map A_map of A box [64, 64] {swizzle=128}
+   map B_map of B box [64, 64] {swizzle=128}
+ kernel main grid (i: 1) threads 256
+   shared As: f16[2, 64, 64] layout swizzle(3, 4, 3) align 1024
+   shared Bs: f16[2, 64, 64] layout swizzle(3, 4, 3) align 1024
+   shared full: mbarrier[2]
+   shared empty: mbarrier[2]
+   for s in 0..2 unroll {factor=2}
+     mbar_init(&full[s], 1)
+     mbar_init(&empty[s], 1)
+   fence_mbar_init()
+   roles
+     role producer warps 0..4
+       for k in 0..ceildiv(K, 64)
+         mbar_wait(&empty[k % 2], (k // 2 + 1) % 2)
+         mbar_arrive_expect(&full[k % 2], 16384)
+         copy load(A[0 +: 64, k * 64 +: 64] else 0.0:f16 clip) -> As[k % 2, 0 +: 64, 0 +: 64] via tma signal full[k % 2] {descriptor=A_map}
+         copy load(B[k * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Bs[k % 2, 0 +: 64, 0 +: 64] via tma signal full[k % 2] {descriptor=B_map}
+     role consumer warps 4..8
+       fragment acc: f32[64, 64] = 0.0
+       for j in 0..ceildiv(K, 64)
+         fragment part: f32[64, 64] = 0.0
+         mbar_wait(&full[j % 2], j // 2 % 2)
+-        @dot mma part += As[j % 2, 0 +: 64, 0 +: 64] * Bs[j % 2, 0 +: 64, 0 +: 64] via wgmma
++        wgmma_fence()
++        @dot mma part += As[j % 2, 0 +: 64, 0 +: 64] * Bs[j % 2, 0 +: 64, 0 +: 64] via wgmma pending
++        wgmma_commit()
+         let scale = S[j]
++        wgmma_wait(0)
++        mbar_arrive(&empty[j % 2])
+         acc = acc + part * scale
+-        mbar_arrive(&empty[j % 2])
+       C[0 +: 64, 0 +: 64] = acc
 ```
 
 Only the product reads the stage, so that no other thread is waited for before it is given back.

@@ -1,41 +1,25 @@
 """Gives staged tiles a ring of buffers: a loop stages tiles of later iterations while it computes on earlier ones.
 
-before:
-
-```kir
-kir 1
-program sum
-  in X: f32[K]
-  out Y: f32[128]
-  size K: i32
-kernel main grid (i: 1) threads 32
-  shared Xs: f32[128]
-  fragment acc: f32[128] = 0.0
-  @k for k in 0..ceildiv(K, 128)
-    copy load(X[k * 128 +: 128] else 0.0 clip) -> Xs
-    acc = acc + Xs
-  Y = acc
-```
-
 pipeline: `ring-buffer{stages=3 distance=2}@main/k`
 
-after:
-
-```kir
-kir 1
-program sum
-  in X: f32[K]
-  out Y: f32[128]
-  size K: i32
-kernel main grid (i: 1) threads 32
-  shared Xs: f32[3, 128]
-  fragment acc: f32[128] = 0.0
-  for s in 0..2
-    copy load(X[s * 128 +: 128] else 0.0 clip) -> Xs[s, 0 +: 128]
-  @k for k in 0..ceildiv(K, 128)
-    copy load(X[k * 128 + 256 +: 128] else 0.0 clip) -> Xs[(k + 2) % 3, 0 +: 128]
-    acc = acc + Xs[k % 3, 0 +: 128]
-  Y = acc
+```diff
+ kir 1
+ program sum
+   in X: f32[K]
+   out Y: f32[128]
+   size K: i32
+ kernel main grid (i: 1) threads 32
+-  shared Xs: f32[128]
++  shared Xs: f32[3, 128]
+   fragment acc: f32[128] = 0.0
++  for s in 0..2
++    copy load(X[s * 128 +: 128] else 0.0 clip) -> Xs[s, 0 +: 128]
+   @k for k in 0..ceildiv(K, 128)
+-    copy load(X[k * 128 +: 128] else 0.0 clip) -> Xs
+-    acc = acc + Xs
++    copy load(X[k * 128 + 256 +: 128] else 0.0 clip) -> Xs[(k + 2) % 3, 0 +: 128]
++    acc = acc + Xs[k % 3, 0 +: 128]
+   Y = acc
 ```
 """
 from __future__ import annotations

@@ -1,54 +1,40 @@
 """Gives the copies of a loop to warps of their own, which run ahead as far as there is room, while the others only compute.
 
-before:
-
-```kir
-kir 1
-program sums
-  size M: i32
-  in X: f16[M, 64]
-  out Y: f16[64]
-  map X_map of X box [64, 64]
-kernel main grid (i: 1) threads 128
-  shared Xs: f16[64, 64] align 128
-  fragment acc: f32[64] = 0.0
-  @rows for k in 0..ceildiv(M, 64)
-    copy load(X[k * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Xs via tma {descriptor=X_map}
-    acc = acc + reduce(cast(Xs, f32), axis=0, op=sum)
-  Y = cast(acc, f16)
-```
-
 pipeline: `warp-specialize@main/rows`
 
-after:
-
-```kir
-kir 1
-program sums
-  size M: i32
-  in X: f16[M, 64]
-  out Y: f16[64]
-  map X_map of X box [64, 64]
-kernel main grid (i: 1) threads 256
-  shared Xs: f16[64, 64] align 128
-  shared full: mbarrier[1]
-  shared empty: mbarrier[1]
-  mbar_init(&full[0], 1)
-  mbar_init(&empty[0], 1)
-  fence_mbar_init()
-  roles
-    role producer warps 0..4
-      @rows for k_1 in 0..ceildiv(M, 64)
-        mbar_wait(&empty[0], (k_1 + 1) % 2)
-        mbar_arrive_expect(&full[0], 8192)
-        copy load(X[k_1 * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Xs via tma signal full[0] {descriptor=X_map}
-    role consumer warps 4..8
-      fragment acc: f32[64] = 0.0
-      @rows for k in 0..ceildiv(M, 64)
-        mbar_wait(&full[0], k % 2)
-        acc = acc + reduce(cast(Xs, f32), axis=0, op=sum)
-        mbar_arrive(&empty[0])
-      Y = cast(acc, f16)
+```diff
+ kir 1
+ program sums
+   size M: i32
+   in X: f16[M, 64]
+   out Y: f16[64]
+   map X_map of X box [64, 64]
+-kernel main grid (i: 1) threads 128
++kernel main grid (i: 1) threads 256
+   shared Xs: f16[64, 64] align 128
+-  fragment acc: f32[64] = 0.0
+-  @rows for k in 0..ceildiv(M, 64)
+-    copy load(X[k * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Xs via tma {descriptor=X_map}
+-    acc = acc + reduce(cast(Xs, f32), axis=0, op=sum)
+-  Y = cast(acc, f16)
++  shared full: mbarrier[1]
++  shared empty: mbarrier[1]
++  mbar_init(&full[0], 1)
++  mbar_init(&empty[0], 1)
++  fence_mbar_init()
++  roles
++    role producer warps 0..4
++      @rows for k_1 in 0..ceildiv(M, 64)
++        mbar_wait(&empty[0], (k_1 + 1) % 2)
++        mbar_arrive_expect(&full[0], 8192)
++        copy load(X[k_1 * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Xs via tma signal full[0] {descriptor=X_map}
++    role consumer warps 4..8
++      fragment acc: f32[64] = 0.0
++      @rows for k in 0..ceildiv(M, 64)
++        mbar_wait(&full[0], k % 2)
++        acc = acc + reduce(cast(Xs, f32), axis=0, op=sum)
++        mbar_arrive(&empty[0])
++      Y = cast(acc, f16)
 ```
 """
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from kir.analysis.access import ANYWHERE, buffers_written
+from kir.analysis.access import ANYWHERE, Aliases, buffers_written
 from kir.analysis.normal.normal_form import is_pure
 from kir.analysis.uniform import depends, varying
 from kir.base.dataclass import dataclass
@@ -135,13 +135,14 @@ def same_shares(program: n.Program, site: Site, context: Context) -> Verdict:
             return refuted("the threads find different shares", f"the loop depends on {', '.join(which)}", needs="a loop that every thread runs alike")
     written = buffers_written(kernel_of(program, site.path).body)
     read = {x.at.buffer for s in made.found for x in walk(s) if isinstance(x, n.Load) and x.at.buffer.space in ("shared", "global")}
-    bad = sorted(b.name for b in read if b.space == "shared" or b.name in written or ANYWHERE in written)
+    changed = Aliases(program).meeting((b.name for b in read), written)
+    bad = sorted(b.name for b in read if b.space == "shared" or b.name in changed or ANYWHERE in written)
     if bad:
         return unknown(f"a share reads '{bad[0]}', which the kernel writes", needs="shares of what the kernel only reads")
     return proved("every thread finds the same shares")
 
 
-def taken_back(taken: set[str], team: ThreadTeam, lane: n.Block, at_lane: tuple[n.Buffer, ...], held: tuple[n.Buffer, ...], count: int,
+def inverse_match(taken: set[str], team: ThreadTeam, lane: n.Block, at_lane: tuple[n.Buffer, ...], held: tuple[n.Buffer, ...], count: int,
                merge: Callable[[tuple[n.Buffer, ...]], n.Block]) -> Shares:
     """The loop over shares of which each thread has found one: `lane` finds it in `at_lane`, and `merge` says the merge of what some scalars hold."""
     u = fresh_var("u", taken)

@@ -1,39 +1,23 @@
 """Adds tiles up element by element along a loop, and reduces what has come together once, behind it, instead of each tile for itself.
 
-before:
-
-```kir
-kir 1
-program row_sums
-  size M: i32
-  size N: i32
-  in X: f32[M, N]
-  out S: f32[M]
-kernel main grid (row: M) threads 128
-  @total register total: f32 = 0.0
-  for k in 0..ceildiv(N, 256)
-    let part = reduce(load(X[row, k * 256 +: 256] else 0.0 clip), axis=0, op=sum)
-    total = total + part
-  S[row] = total
-```
-
 pipeline: `defer-reduction@main/total`
 
-after:
-
-```kir
-kir 1
-program row_sums
-  size M: i32
-  size N: i32
-  in X: f32[M, N]
-  out S: f32[M]
-kernel main grid (row: M) threads 128
-  @total fragment parts: f32[256] = 0.0
-  for k in 0..ceildiv(N, 256)
-    parts = parts + load(X[row, k * 256 +: 256] else 0.0 clip)
-  let total = reduce(parts, axis=0, op=sum)
-  S[row] = total
+```diff
+ kir 1
+ program row_sums
+   size M: i32
+   size N: i32
+   in X: f32[M, N]
+   out S: f32[M]
+ kernel main grid (row: M) threads 128
+-  @total register total: f32 = 0.0
++  @total fragment parts: f32[256] = 0.0
+   for k in 0..ceildiv(N, 256)
+-    let part = reduce(load(X[row, k * 256 +: 256] else 0.0 clip), axis=0, op=sum)
+-    total = total + part
++    parts = parts + load(X[row, k * 256 +: 256] else 0.0 clip)
++  let total = reduce(parts, axis=0, op=sum)
+   S[row] = total
 ```
 """
 from __future__ import annotations

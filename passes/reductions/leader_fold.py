@@ -1,45 +1,26 @@
 """Lets only the threads that need the result of a reduction fold the slots of all: the others go on without it.
 
-before:
-
-```kir
-kir 1
-program row_sums
-  size M: i32
-  in X: f32[M, 8]
-  out S: f32[M]
-kernel main grid (row: M) threads 8
-  shared slots: f32[8]
-  for t in 0..8 parallel thread
-    slots[t] = X[row, t]
-    barrier()
-    @sum register sum: f32 = 0.0
-    for u in 0..8
-      sum = sum + slots[u]
-    if t == 0
-      S[row] = sum
-```
-
 pipeline: `leader-fold@main/sum`
 
-after:
-
-```kir
-kir 1
-program row_sums
-  size M: i32
-  in X: f32[M, 8]
-  out S: f32[M]
-kernel main grid (row: M) threads 8
-  shared slots: f32[8]
-  for t in 0..8 parallel thread
-    slots[t] = X[row, t]
-    barrier()
-    if t == 0
-      @sum register sum: f32 = 0.0
-      for u in 0..8
-        sum = sum + slots[u]
-      S[row] = sum
+```diff
+ kir 1
+ program row_sums
+   size M: i32
+   in X: f32[M, 8]
+   out S: f32[M]
+ kernel main grid (row: M) threads 8
+   shared slots: f32[8]
+   for t in 0..8 parallel thread
+     slots[t] = X[row, t]
+     barrier()
+-    @sum register sum: f32 = 0.0
+-    for u in 0..8
+-      sum = sum + slots[u]
+     if t == 0
++      @sum register sum: f32 = 0.0
++      for u in 0..8
++        sum = sum + slots[u]
+       S[row] = sum
 ```
 """
 from __future__ import annotations

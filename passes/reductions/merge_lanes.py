@@ -1,57 +1,39 @@
 """Lets each lane of a warp take one of the shares that are merged into a state of several scalars, and merges the lanes' in a ladder of shuffles.
 
-before:
-
-```kir
-kir 1
-program first_maximum
-  size M: i32
-  in X: f32[M, 32]
-  out V: f32[M]
-  out I: i32[M]
-kernel main grid (row: M) threads 32
-  for t in 0..32 parallel thread
-    register best: f32
-    register at: i32
-    @shares for u in 0..32
-      register best_1: f32 = X[row, u]
-      register at_1: i32 = u
-      if u == 0
-        best = best_1
-        at = at_1
-      else
-        if best_1 > best | best_1 == best & at_1 < at
-          best = best_1
-          at = at_1
-    if t == 0
-      V[row] = best
-      I[row] = at
-```
-
 pipeline: `merge-lanes@main/t/shares`
 
-after:
-
-```kir
-kir 1
-program first_maximum
-  size M: i32
-  in X: f32[M, 32]
-  out V: f32[M]
-  out I: i32[M]
-kernel main grid (row: M) threads 32
-  for t in 0..32 parallel thread
-    register best: f32 = X[row, t]
-    register at: i32 = t
-    @shares for s in 0..5
-      let other = shfl_xor(best, 16 >> s)
-      let other_1 = shfl_xor(at, 16 >> s)
-      if other > best | other == best & other_1 < at
-        best = other
-        at = other_1
-    if t == 0
-      V[row] = best
-      I[row] = at
+```diff
+ kir 1
+ program first_maximum
+   size M: i32
+   in X: f32[M, 32]
+   out V: f32[M]
+   out I: i32[M]
+ kernel main grid (row: M) threads 32
+   for t in 0..32 parallel thread
+-    register best: f32
+-    register at: i32
+-    @shares for u in 0..32
+-      register best_1: f32 = X[row, u]
+-      register at_1: i32 = u
+-      if u == 0
+-        best = best_1
+-        at = at_1
+-      else
+-        if best_1 > best | best_1 == best & at_1 < at
+-          best = best_1
+-          at = at_1
++    register best: f32 = X[row, t]
++    register at: i32 = t
++    @shares for s in 0..5
++      let other = shfl_xor(best, 16 >> s)
++      let other_1 = shfl_xor(at, 16 >> s)
++      if other > best | other == best & other_1 < at
++        best = other
++        at = other_1
+     if t == 0
+       V[row] = best
+       I[row] = at
 ```
 """
 from __future__ import annotations
@@ -74,7 +56,7 @@ from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, us
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_call, is_in_loop, team_at, warps_arrive, whole
 
 from ._result_readers import Readers
-from ._shares import Shares, any_order, first_declared, is_merge, same_shares, shares_at, taken_back, where_found
+from ._shares import Shares, any_order, first_declared, inverse_match, is_merge, same_shares, shares_at, where_found
 
 WARP = 32
 
@@ -386,12 +368,12 @@ class MergeLanes(Pass):
         if isinstance(why := where_found(block, i, held, block[i:], held), Miss):
             return why
         item = MergeLanes(rising, down) if levels is None else MergeLanes(rising, down, True, levels.by, levels.of, levels.fill, _led(levels, team.thread))
-        return Site(path, item) if is_merge(_taken_back(program, path, team)) else Miss("more than a share is written before it")
+        return Site(path, item) if is_merge(_inverse_match(program, path, team)) else Miss("more than a share is written before it")
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Every thread finds all shares and merges them, one after another."""
         block, i = block_and_index(program, site.path)
-        made = _taken_back(program, site.path, matched(team_at(program, site.path)))
+        made = _inverse_match(program, site.path, matched(team_at(program, site.path)))
         first = matched(first_declared(block, i, made.held))
         declared = tuple(n.Alloc(b) for b in made.held)
         loop = counting(made.var, made.count, made.body, label=block[i].label)
@@ -410,11 +392,11 @@ class MergeLanes(Pass):
         return Rewritten(out, path)
 
 
-def _taken_back(program: n.Program, path: Path, team: ThreadTeam) -> Shares:
+def _inverse_match(program: n.Program, path: Path, team: ThreadTeam) -> Shares:
     """The loop over shares that a ladder comes from."""
     block, i = block_at(program, path), int(path[-1])
     held, names, merge, _, _, lanes = matched(_ladder(block[i]))
     lanes = team.threads if lanes == WARP < team.threads else lanes
     lane = block[matched(first_declared(block, i, held)):i]
-    return taken_back(names_at(program, path), team, lane, held, held, lanes,
+    return inverse_match(names_at(program, path), team, lane, held, held, lanes,
                       lambda own: tuple(substitute(s, {name: whole(b) for name, b in zip(names, own, strict=True)}) for s in merge))

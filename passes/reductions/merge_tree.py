@@ -1,62 +1,46 @@
 """Lets each thread of a CTA take one of the shares that are merged into a state of several scalars, and merges them as a tree in shared memory.
 
-before:
-
-```kir
-kir 1
-program first_maximum
-  size M: i32
-  in X: f32[M, 128]
-  out V: f32[M]
-  out I: i32[M]
-kernel main grid (row: M) threads 128
-  for t in 0..128 parallel thread
-    register best: f32
-    register at: i32
-    @shares for u in 0..128
-      register best_1: f32 = X[row, u]
-      register at_1: i32 = u
-      if u == 0
-        best = best_1
-        at = at_1
-      else
-        if best_1 > best | best_1 == best & at_1 < at
-          best = best_1
-          at = at_1
-    if t == 0
-      V[row] = best
-      I[row] = at
-```
-
 pipeline: `merge-tree@main/t/shares`
 
-after:
-
-```kir
-kir 1
-program first_maximum
-  size M: i32
-  in X: f32[M, 128]
-  out V: f32[M]
-  out I: i32[M]
-kernel main grid (row: M) threads 128
-  shared slots: f32[128]
-  shared slots_1: i32[128]
-  for t in 0..128 parallel thread
-    register best_1: f32 = X[row, t]
-    register at_1: i32 = t
-    @shares slots[t] = best_1
-    slots_1[t] = at_1
-    barrier()
-    for s in 0..7
-      if t < 64 >> s
-        if slots[(64 >> s) + t] > slots[t] | slots[(64 >> s) + t] == slots[t] & slots_1[(64 >> s) + t] < slots_1[t]
-          slots[t] = slots[(64 >> s) + t]
-          slots_1[t] = slots_1[(64 >> s) + t]
-      barrier()
-    if t == 0
-      V[row] = slots[0]
-      I[row] = slots_1[0]
+```diff
+ kir 1
+ program first_maximum
+   size M: i32
+   in X: f32[M, 128]
+   out V: f32[M]
+   out I: i32[M]
+ kernel main grid (row: M) threads 128
++  shared slots: f32[128]
++  shared slots_1: i32[128]
+   for t in 0..128 parallel thread
+-    register best: f32
+-    register at: i32
+-    @shares for u in 0..128
+-      register best_1: f32 = X[row, u]
+-      register at_1: i32 = u
+-      if u == 0
+-        best = best_1
+-        at = at_1
+-      else
+-        if best_1 > best | best_1 == best & at_1 < at
+-          best = best_1
+-          at = at_1
++    register best_1: f32 = X[row, t]
++    register at_1: i32 = t
++    @shares slots[t] = best_1
++    slots_1[t] = at_1
++    barrier()
++    for s in 0..7
++      if t < 64 >> s
++        if slots[(64 >> s) + t] > slots[t] | slots[(64 >> s) + t] == slots[t] & slots_1[(64 >> s) + t] < slots_1[t]
++          slots[t] = slots[(64 >> s) + t]
++          slots_1[t] = slots_1[(64 >> s) + t]
++      barrier()
+     if t == 0
+-      V[row] = best
+-      I[row] = at
++      V[row] = slots[0]
++      I[row] = slots_1[0]
 ```
 """
 from __future__ import annotations
@@ -75,7 +59,7 @@ from kir.rewrite.match import block_and_index, counting, fresh_var, matched, nam
 from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_call, is_in_loop, team_at, whole
 
-from ._shares import Shares, any_order, first_declared, is_merge, same_shares, shares_at, taken_back, where_found
+from ._shares import Shares, any_order, first_declared, inverse_match, is_merge, same_shares, shares_at, where_found
 
 
 @dataclass(frozen=True)
@@ -234,4 +218,4 @@ def _back(program: n.Program, path: Path, team: ThreadTeam, tree: _Tree) -> Shar
     def merge(own: tuple[n.Buffer, ...]) -> n.Block:
         places = {build.region(b, team.thread): n.Region(to) for b, to in zip(tree.slots, held, strict=True)}
         return _placed(tree.merge, places | {build.region(b, there): n.Region(to) for b, to in zip(tree.slots, own, strict=True)})
-    return taken_back(taken, team, block[matched(first_declared(block, i, tree.values)):i], tree.values, held, team.threads, merge)
+    return inverse_match(taken, team, block[matched(first_declared(block, i, tree.values)):i], tree.values, held, team.threads, merge)

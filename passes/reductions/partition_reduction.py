@@ -1,47 +1,29 @@
 """Spreads a reduction over the threads: each folds every T-th value, then all fold what the threads have.
 
-before:
-
-```kir
-kir 1
-program row_sums
-  size M: i32
-  size N: i32
-  in X: f32[M, N]
-  out S: f32[M]
-kernel main grid (row: M) threads 128
-  for t in 0..128 parallel thread
-    @total register total: f32 = 0.0
-    for k in 0..N
-      total = total + X[row, k]
-    if t == 0
-      S[row] = total
-```
-
 pipeline: `partition-reduction@main/total`
 
-after:
-
-```kir
-kir 1
-program row_sums
-  size M: i32
-  size N: i32
-  in X: f32[M, N]
-  out S: f32[M]
-kernel main grid (row: M) threads 128
-  shared slots: f32[128]
-  for t in 0..128 parallel thread
-    @total register total: f32 = 0.0
-    for k in 0..ceildiv(N - t, 128)
-      total = total + X[row, k * 128 + t]
-    slots[t] = total
-    barrier()
-    total = 0.0
-    for u in 0..128
-      total = total + slots[u]
-    if t == 0
-      S[row] = total
+```diff
+ kir 1
+ program row_sums
+   size M: i32
+   size N: i32
+   in X: f32[M, N]
+   out S: f32[M]
+ kernel main grid (row: M) threads 128
++  shared slots: f32[128]
+   for t in 0..128 parallel thread
+     @total register total: f32 = 0.0
+-    for k in 0..N
+-      total = total + X[row, k]
++    for k in 0..ceildiv(N - t, 128)
++      total = total + X[row, k * 128 + t]
++    slots[t] = total
++    barrier()
++    total = 0.0
++    for u in 0..128
++      total = total + slots[u]
+     if t == 0
+       S[row] = total
 ```
 """
 from __future__ import annotations
@@ -70,7 +52,7 @@ from kir.rewrite.match.local_buffers import mentions
 from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_call, is_in_loop, is_scalar, team_at
 
-Dealt = Literal["every", "turn", "once", "begun"]
+Distribution = Literal["every", "turn", "once", "begun"]
 MOST_AROUND = 4
 """Loops of a nest that are looked at, at most."""
 
@@ -210,11 +192,11 @@ def _canonical(part: n.Stmt, buffer: str, kind: type[n.Load] | type[n.Store]) ->
 
 def _share(item: PartitionReduction, loop: n.For, team: ThreadTeam) -> n.Stmt:
     """A thread's part of the loop."""
-    if item.dealt == "once":
+    if item.distribution == "once":
         (only,) = loop.body
         made: n.Stmt = substitute(only, {loop.var.name: team.thread})
         return made
-    if item.dealt == "turn":
+    if item.distribution == "turn":
         return matched(_turn(loop, team))
     return matched(_inside(loop, item.inner, lambda inner: spread(inner, team.thread, team.threads)))
 
@@ -303,7 +285,7 @@ def _exchange_after(block: n.Block, i: int, behind: int = 2) -> int | None:
 @dataclass(frozen=True)
 class PartitionReduction(Pass):
     """`fresh`: the result of the CTA is a scalar of its own; otherwise it replaces the thread's partial one. `own`: the barrier before the
-    fold goes, since each thread then folds only what it wrote itself. `dealt`: each thread takes `every` T-th iteration; or its `turn`, the one of its
+    fold goes, since each thread then folds only what it wrote itself. `distribution`: each thread takes `every` T-th iteration; or its `turn`, the one of its
     number, of a loop of T loops; or its value of T, `once`, with which its scalar is declared; or its turn of T rounds of several values, with the first of
     which its scalar has `begun`. `inner`: how many loops are around that of which it takes
     every T-th iteration. `behind`: the barrier after the fold goes, since each thread then writes only over what it folded itself. `met`: it goes, since
@@ -324,7 +306,7 @@ class PartitionReduction(Pass):
 
     fresh: bool = False
     own: bool = False
-    dealt: Dealt = "every"
+    distribution: Distribution = "every"
     inner: int = 0
     behind: bool = False
     met: bool = False
@@ -344,13 +326,13 @@ class PartitionReduction(Pass):
             return Miss("what stands behind the fold is moved, or comes again")
         if self.anew and (not self.fresh or self.behind or is_in_loop(program, path) or _stored_anew(behind, found[0].buffer) is None):
             return Miss("the scalar is not written anew behind the fold")
-        if self.dealt == "turn" and _turn(found[1], matched(team_at(program, path))) is None:
+        if self.distribution == "turn" and _turn(found[1], matched(team_at(program, path))) is None:
             return Miss("it is no loop of as many loops as there are threads")
-        if self.dealt == "once" and not _is_once(*found, matched(team_at(program, path))):
+        if self.distribution == "once" and not _is_once(*found, matched(team_at(program, path))):
             return Miss("it does not fold one value for each thread")
-        if self.dealt == "begun" and (self.own or self.behind or _begun_turn(*found, matched(team_at(program, path))) is None):
+        if self.distribution == "begun" and (self.own or self.behind or _begun_turn(*found, matched(team_at(program, path))) is None):
             return Miss("it is no loop of as many rounds of several values as there are threads")
-        if self.inner and (self.dealt != "every" or not 0 < self.inner < MOST_AROUND or _inside(found[1], self.inner, lambda x: x) is None):
+        if self.inner and (self.distribution != "every" or not 0 < self.inner < MOST_AROUND or _inside(found[1], self.inner, lambda x: x) is None):
             return Miss(f"it is no nest with {self.inner} loops around another")
         return Site(path, self)
 
@@ -371,11 +353,11 @@ class PartitionReduction(Pass):
             between = block[start:start + _overwriting(block[start:], acc.buffer.name)]
         done = i + 2 + self.own + (self.behind or self.met) + len(between)
         rest = _renamed(block[done:], acc.buffer, result, acc.buffer if self.anew else None) if self.fresh else block[done:]
-        share = loop if self.dealt == "begun" else _share(self, loop, team)
+        share = loop if self.distribution == "begun" else _share(self, loop, team)
         own: n.Block = (acc, share)
-        if self.dealt == "begun":
+        if self.distribution == "begun":
             own = matched(_begun_turn(acc, loop, op, team))
-        elif self.dealt == "once":
+        elif self.distribution == "once":
             own = (replace(acc, init=matched(folded(share, acc.buffer))[1]),)
         out = splice(program, site.path, (*own, *between, *tail, *rest), 0, None)
         return Rewritten(with_shared(out, team, slots), shifted(site.path, int(team.path[1]), 1))
@@ -386,13 +368,13 @@ class PartitionReduction(Pass):
         if not isinstance(node, n.Alloc) or team is None:
             return None
         block, i = block_and_index(program, path)
-        back = _taken_back(program, path, team)
+        back = _inverse_match(program, path, team)
         if back is None or back.made.value != node.buffer:
             return None
         x = back.made
         if (x.at, x.sync, x.op, x.count) != (team.thread, "barrier", back.op, team.threads) or not build.is_const(x.base, 0):
             return Miss("the slots are not folded by all threads, or with another operation")
-        if back.dealt == "turn" and _all_turns(back.share, team, team.thread) is None:
+        if back.distribution == "turn" and _all_turns(back.share, team, team.thread) is None:
             return Miss("its loop takes no values of the thread's own")
         home = declaration(program, path, x.slots.name)
         if home is None or home.init is not None or uses(program, path, x.slots.name) > 2:
@@ -403,9 +385,9 @@ class PartitionReduction(Pass):
         read = {y.at.buffer.name for y in walk(back.share) if isinstance(y, n.Load) and (
             y.at.buffer.space == "shared" or (y.at.buffer.space == "global" and _writes(block[:i], y.at.buffer)))}
         own = not is_in_loop(program, path) and not all(_published(block[:i], name) for name in read)
-        if own and back.dealt == "begun":
+        if own and back.distribution == "begun":
             return Miss("what it folds is written before, and not waited for")
-        between = block[i + _taking(back.dealt, back.at - i):back.at]
+        between = block[i + _taking(back.distribution, back.at - i):back.at]
         reads = {y.at.buffer.name for y in walk(back.share) if isinstance(y, n.Load)}
         behind = not reads.isdisjoint(buffers_written(between))
         if behind and (own or is_in_loop(program, path) or _overwriting(between, back.acc.buffer.name) != len(between)):
@@ -416,23 +398,23 @@ class PartitionReduction(Pass):
             return Miss("what all would fold is written behind the exchange, with no barrier that would stand between")
         if anew and behind:
             return Miss("the thread's own value is used afterwards")
-        return Site(path, PartitionReduction(x.fresh, own, back.dealt, back.inner, behind, met, anew))
+        return Site(path, PartitionReduction(x.fresh, own, back.distribution, back.inner, behind, met, anew))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One loop over all values, which every thread runs."""
         (block, i), team = block_and_index(program, site.path), matched(team_at(program, site.path))
-        back, item = matched(_taken_back(program, site.path, team)), params_as(site, PartitionReduction)
+        back, item = matched(_inverse_match(program, site.path, team)), params_as(site, PartitionReduction)
         loop = back.share
         every: n.For | None = loop
-        if item.dealt == "turn":
+        if item.distribution == "turn":
             every = _all_turns(loop, team, fresh_var("u", names_at(program, site.path)))
-        elif item.dealt == "every":
+        elif item.distribution == "every":
             every = _inside(loop, item.inner, lambda x: gathered(x, team.thread, team.threads))
         x = back.made
         rest = block[back.at + back.size:]
         if x.fresh:
             rest = _renamed(rest, x.result, back.acc.buffer, back.acc.buffer if item.anew else None)
-        between = block[i + _taking(item.dealt, back.at - i):back.at]
+        between = block[i + _taking(item.distribution, back.at - i):back.at]
         fold = (back.acc, *((barrier(),) if item.own else ()), matched(every))
         made = (*fold, barrier(), *between) if item.behind else (*between, *fold, *((barrier(),) if item.met else ()))
         out = splice(program, site.path, (*made, *rest), 0, None)
@@ -447,20 +429,20 @@ class PartitionReduction(Pass):
 
 @dataclass(frozen=True)
 class _Back:
-    """A thread's share of a reduction: the accumulator, its loop (of one value for each thread, the loop of all), the operation, how it is `dealt`;
+    """A thread's share of a reduction: the accumulator, its loop (of one value for each thread, the loop of all), the operation, its `distribution`;
     and the exchange at `at`, of `size` statements."""
 
     acc: n.Alloc
     share: n.For
     op: str
-    dealt: Dealt
+    distribution: Distribution
     made: Exchange
     at: int
     size: int
     inner: int = 0
 
 
-def _taken_back(program: n.Program, path: Path, team: ThreadTeam) -> _Back | None:
+def _inverse_match(program: n.Program, path: Path, team: ThreadTeam) -> _Back | None:
     """What the statements from a place on are, as a thread's share and the exchange after it."""
     (block, i), trailing = block_and_index(program, path), is_in_loop(program, path)
     found = _folding(block, i)
@@ -497,6 +479,6 @@ def _gives(s: n.Stmt, acc: n.Buffer) -> bool:
     return isinstance(s, n.Store) and s.value == n.Load(n.Region(acc)) and s.at.buffer.space == "shared"
 
 
-def _taking(dealt: Dealt, all_: int) -> int:
+def _taking(distribution: Distribution, all_: int) -> int:
     """How many statements a thread's share has, of `all_` before the exchange."""
-    return {"once": 1, "begun": all_}.get(dealt, 2)
+    return {"once": 1, "begun": all_}.get(distribution, 2)

@@ -1,46 +1,28 @@
 """Reduces over the threads of a CTA as a tree in shared memory: in each step half of the threads add what the other half has.
 
-before:
-
-```kir
-kir 1
-program row_sums
-  size M: i32
-  in X: f32[M, 128]
-  out S: f32[M]
-kernel main grid (row: M) threads 128
-  shared slots: f32[128]
-  for t in 0..128 parallel thread
-    @exchange slots[t] = X[row, t]
-    barrier()
-    register total: f32 = 0.0
-    for u in 0..128
-      total = total + slots[u]
-    if t == 0
-      S[row] = total
-```
-
 pipeline: `shared-tree@main/exchange`
 
-after:
-
-```kir
-kir 1
-program row_sums
-  size M: i32
-  in X: f32[M, 128]
-  out S: f32[M]
-kernel main grid (row: M) threads 128
-  shared slots: f32[128]
-  for t in 0..128 parallel thread
-    @exchange slots[t] = X[row, t]
-    barrier()
-    for s in 0..7
-      if t < 64 >> s
-        slots[t] = slots[t] + slots[(64 >> s) + t]
-      barrier()
-    if t == 0
-      S[row] = slots[0]
+```diff
+ kir 1
+ program row_sums
+   size M: i32
+   in X: f32[M, 128]
+   out S: f32[M]
+ kernel main grid (row: M) threads 128
+   shared slots: f32[128]
+   for t in 0..128 parallel thread
+     @exchange slots[t] = X[row, t]
+     barrier()
+-    register total: f32 = 0.0
+-    for u in 0..128
+-      total = total + slots[u]
++    for s in 0..7
++      if t < 64 >> s
++        slots[t] = slots[t] + slots[(64 >> s) + t]
++      barrier()
+     if t == 0
+-      S[row] = total
++      S[row] = slots[0]
 ```
 """
 from __future__ import annotations

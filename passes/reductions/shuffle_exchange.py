@@ -1,42 +1,26 @@
 """Lets the lanes of a warp exchange registers in a ladder of shuffles, instead of through shared memory.
 
-before:
-
-```kir
-kir 1
-program warp_sums
-  size M: i32
-  in X: f32[M, 64]
-  out Y: f32[M, 64]
-kernel main grid (row: M) threads 64
-  shared slots: f32[64]
-  for t in 0..64 parallel thread
-    register total: f32 = X[row, t]
-    @exchange slots[t] = total
-    warp_sync()
-    total = 0.0
-    for u in 0..32
-      total = total + slots[t // 32 * 32 + u]
-    Y[row, t] = total
-```
-
 pipeline: `shuffle-exchange@main/exchange`
 
-after:
-
-```kir
-kir 1
-program warp_sums
-  size M: i32
-  in X: f32[M, 64]
-  out Y: f32[M, 64]
-kernel main grid (row: M) threads 64
-  for t in 0..64 parallel thread
-    register total: f32 = X[row, t]
-    @exchange for s in 0..5
-      let other = shfl_xor(total, 16 >> s)
-      total = total + other
-    Y[row, t] = total
+```diff
+ kir 1
+ program warp_sums
+   size M: i32
+   in X: f32[M, 64]
+   out Y: f32[M, 64]
+ kernel main grid (row: M) threads 64
+-  shared slots: f32[64]
+   for t in 0..64 parallel thread
+     register total: f32 = X[row, t]
+-    @exchange slots[t] = total
+-    warp_sync()
+-    total = 0.0
+-    for u in 0..32
+-      total = total + slots[t // 32 * 32 + u]
++    @exchange for s in 0..5
++      let other = shfl_xor(total, 16 >> s)
++      total = total + other
+     Y[row, t] = total
 ```
 """
 from __future__ import annotations

@@ -1,34 +1,19 @@
 """Folds the values of a short loop with one another first, and then all of them at once into what they are folded into.
 
-before:
-
-```kir
-kir 1
-program row_sums
-  in X: f32[M, 4]
-  out S: f32[M]
-  size M: i32
-kernel main grid (row: M) threads 1
-  register total: f32 = 0.0
-  @lanes for v in 0..4
-    total = total + X[row, v] * X[row, v]
-  S[row] = total
-```
-
 pipeline: `sum-lanes@main/lanes`
 
-after:
-
-```kir
-kir 1
-program row_sums
-  in X: f32[M, 4]
-  out S: f32[M]
-  size M: i32
-kernel main grid (row: M) threads 1
-  register total: f32 = 0.0
-  @lanes total = total + (X[row, 0] * X[row, 0] + X[row, 1] * X[row, 1] + X[row, 2] * X[row, 2] + X[row, 3] * X[row, 3])
-  S[row] = total
+```diff
+ kir 1
+ program row_sums
+   in X: f32[M, 4]
+   out S: f32[M]
+   size M: i32
+ kernel main grid (row: M) threads 1
+   register total: f32 = 0.0
+-  @lanes for v in 0..4
+-    total = total + X[row, v] * X[row, v]
++  @lanes total = total + (X[row, 0] * X[row, 0] + X[row, 1] * X[row, 1] + X[row, 2] * X[row, 2] + X[row, 3] * X[row, 3])
+   S[row] = total
 ```
 """
 from __future__ import annotations

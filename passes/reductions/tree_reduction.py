@@ -1,33 +1,19 @@
 """Reduces a tile as a tree over the threads instead of one element after the other.
 
-before:
-
-```kir
-kir 1
-program row_sums
-  in X: f32[M, 256]
-  out S: f32[M]
-  size M: i32
-kernel main grid (row: M) threads 128
-  @total register total: f32 = 0.0
-  for j in 0..256
-    total = total + X[row, j]
-  S[row] = total
-```
-
 pipeline: `tree-reduction@main/total`
 
-after:
-
-```kir
-kir 1
-program row_sums
-  in X: f32[M, 256]
-  out S: f32[M]
-  size M: i32
-kernel main grid (row: M) threads 128
-  @total let total = reduce(X[row, 0 +: 256], axis=0, op=sum)
-  S[row] = total
+```diff
+ kir 1
+ program row_sums
+   in X: f32[M, 256]
+   out S: f32[M]
+   size M: i32
+ kernel main grid (row: M) threads 128
+-  @total register total: f32 = 0.0
+-  for j in 0..256
+-    total = total + X[row, j]
++  @total let total = reduce(X[row, 0 +: 256], axis=0, op=sum)
+   S[row] = total
 ```
 """
 from __future__ import annotations

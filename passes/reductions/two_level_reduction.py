@@ -1,54 +1,33 @@
 """Reduces over the threads of a CTA in two levels: each warp for itself, then one thread's worth of warp results.
 
-before:
-
-```kir
-kir 1
-program row_sums
-  size M: i32
-  in X: f32[M, 128]
-  out S: f32[M]
-kernel main grid (row: M) threads 128
-  shared slots: f32[128]
-  for t in 0..128 parallel thread
-    register total: f32 = X[row, t]
-    @exchange slots[t] = total
-    barrier()
-    register sum: f32 = 0.0
-    for u in 0..128
-      sum = sum + slots[u]
-    if t == 0
-      S[row] = sum
-```
-
 pipeline: `two-level-reduction@main/exchange`
 
-after:
-
-```kir
-kir 1
-program row_sums
-  size M: i32
-  in X: f32[M, 128]
-  out S: f32[M]
-kernel main grid (row: M) threads 128
-  shared slots: f32[128]
-  shared warps: f32[4]
-  for t in 0..128 parallel thread
-    register total: f32 = X[row, t]
-    @exchange slots[t] = total
-    warp_sync()
-    total = 0.0
-    for u in 0..32
-      total = total + slots[t // 32 * 32 + u]
-    if t % 32 == 0
-      warps[t // 32] = total
-    barrier()
-    register sum: f32 = 0.0
-    for w in 0..4
-      sum = sum + warps[w]
-    if t == 0
-      S[row] = sum
+```diff
+ kir 1
+ program row_sums
+   size M: i32
+   in X: f32[M, 128]
+   out S: f32[M]
+ kernel main grid (row: M) threads 128
+   shared slots: f32[128]
++  shared warps: f32[4]
+   for t in 0..128 parallel thread
+     register total: f32 = X[row, t]
+     @exchange slots[t] = total
++    warp_sync()
++    total = 0.0
++    for u in 0..32
++      total = total + slots[t // 32 * 32 + u]
++    if t % 32 == 0
++      warps[t // 32] = total
+     barrier()
+     register sum: f32 = 0.0
+-    for u in 0..128
+-      sum = sum + slots[u]
++    for w in 0..4
++      sum = sum + warps[w]
+     if t == 0
+       S[row] = sum
 ```
 """
 from __future__ import annotations

@@ -1,46 +1,27 @@
 """Lets each warp fold a few shared values in its registers: a lane takes one, and a ladder of shuffles does the rest.
 
-before:
-
-```kir
-kir 1
-program row_sums
-  size M: i32
-  in X: f32[M, 128]
-  out Y: f32[M, 128]
-kernel main grid (row: M) threads 128
-  shared warps: f32[4]
-  for t in 0..128 parallel thread
-    if t % 32 == 0
-      warps[t // 32] = X[row, t]
-    barrier()
-    @fold register sum: f32 = 0.0
-    for w in 0..4
-      sum = sum + warps[w]
-    Y[row, t] = sum
-```
-
 pipeline: `warp-fold@main/t/fold`
 
-after:
-
-```kir
-kir 1
-program row_sums
-  size M: i32
-  in X: f32[M, 128]
-  out Y: f32[M, 128]
-kernel main grid (row: M) threads 128
-  shared warps: f32[4]
-  for t in 0..128 parallel thread
-    if t % 32 == 0
-      warps[t // 32] = X[row, t]
-    barrier()
-    @fold register sum: f32 = load(warps[t % 32] where t % 32 < 4 else 0.0)
-    for s in 0..5
-      let other = shfl_xor(sum, 16 >> s)
-      sum = sum + other
-    Y[row, t] = sum
+```diff
+ kir 1
+ program row_sums
+   size M: i32
+   in X: f32[M, 128]
+   out Y: f32[M, 128]
+ kernel main grid (row: M) threads 128
+   shared warps: f32[4]
+   for t in 0..128 parallel thread
+     if t % 32 == 0
+       warps[t // 32] = X[row, t]
+     barrier()
+-    @fold register sum: f32 = 0.0
+-    for w in 0..4
+-      sum = sum + warps[w]
++    @fold register sum: f32 = load(warps[t % 32] where t % 32 < 4 else 0.0)
++    for s in 0..5
++      let other = shfl_xor(sum, 16 >> s)
++      sum = sum + other
+     Y[row, t] = sum
 ```
 """
 from __future__ import annotations

@@ -1,32 +1,18 @@
 """Converts a value once and keeps the converted form, instead of converting it at each use.
 
-before:
-
-```kir
-kir 1
-program square
-  in X: f16[M, 256]
-  out Y: f32[M, 256]
-  size M: i32
-kernel main grid (row: M) threads 128
-  let x = X[row, 0 +: 256]
-  @Y Y[row, 0 +: 256] = cast(x, f32) * cast(x, f32)
-```
-
 pipeline: `cache-converted-value{value="cast(x, f32)"}@main/Y`
 
-after:
-
-```kir
-kir 1
-program square
-  in X: f16[M, 256]
-  out Y: f32[M, 256]
-  size M: i32
-kernel main grid (row: M) threads 128
-  let x = X[row, 0 +: 256]
-  let x_1 = cast(x, f32)
-  @Y Y[row, 0 +: 256] = x_1 * x_1
+```diff
+ kir 1
+ program square
+   in X: f16[M, 256]
+   out Y: f32[M, 256]
+   size M: i32
+ kernel main grid (row: M) threads 128
+   let x = X[row, 0 +: 256]
+-  @Y Y[row, 0 +: 256] = cast(x, f32) * cast(x, f32)
++  let x_1 = cast(x, f32)
++  @Y Y[row, 0 +: 256] = x_1 * x_1
 ```
 """
 from __future__ import annotations

@@ -1,39 +1,21 @@
 """Lets an address go on from where the loop inside has left it, instead of computing it anew in each iteration of the loop around.
 
-before:
-
-```kir
-kir 1
-program taps
-  size N: i32
-  in X: f32[N, 9]
-  out Y: f32[N, 9]
-kernel main grid (n: N) threads 1
-  view global Y_flat: f32[N * 9] at Y
-  @i for i in 0..3
-    register at: i64 = cast(n, i64) * 9:i64 + cast(i, i64) * 3:i64
-    for j in 0..3
-      Y_flat[at] = X[n, i * 3 + j]
-      at = at + 1:i64
-```
-
 pipeline: `go-on@main/i`
 
-after:
-
-```kir
-kir 1
-program taps
-  size N: i32
-  in X: f32[N, 9]
-  out Y: f32[N, 9]
-kernel main grid (n: N) threads 1
-  view global Y_flat: f32[N * 9] at Y
-  register at: i64 = cast(n, i64) * 9:i64
-  @i for i in 0..3
-    for j in 0..3
-      Y_flat[at] = X[n, i * 3 + j]
-      at = at + 1:i64
+```diff
+ kir 1
+ program taps
+   size N: i32
+   in X: f32[N, 9]
+   out Y: f32[N, 9]
+ kernel main grid (n: N) threads 1
+   view global Y_flat: f32[N * 9] at Y
++  register at: i64 = cast(n, i64) * 9:i64
+   @i for i in 0..3
+-    register at: i64 = cast(n, i64) * 9:i64 + cast(i, i64) * 3:i64
+     for j in 0..3
+       Y_flat[at] = X[n, i * 3 + j]
+       at = at + 1:i64
 ```
 """
 from __future__ import annotations

@@ -1,37 +1,20 @@
 """Computes before a loop what every iteration would compute the same way.
 
-before:
-
-```kir
-kir 1
-program scale
-  in X: f32[M, N]
-  in S: f32[M]
-  out Y: f32[M, N]
-  size M: i32
-  size N: i32
-kernel main grid (row: M) threads 1
-  @j for j in 0..N
-    @s let s = S[row]
-    Y[row, j] = X[row, j] * s
-```
-
 pipeline: `invariant-hoist@main/j/s`
 
-after:
-
-```kir
-kir 1
-program scale
-  in X: f32[M, N]
-  in S: f32[M]
-  out Y: f32[M, N]
-  size M: i32
-  size N: i32
-kernel main grid (row: M) threads 1
-  @s let s = S[row]
-  @j for j in 0..N
-    Y[row, j] = X[row, j] * s
+```diff
+ kir 1
+ program scale
+   in X: f32[M, N]
+   in S: f32[M]
+   out Y: f32[M, N]
+   size M: i32
+   size N: i32
+ kernel main grid (row: M) threads 1
++  @s let s = S[row]
+   @j for j in 0..N
+-    @s let s = S[row]
+     Y[row, j] = X[row, j] * s
 ```
 """
 from __future__ import annotations
@@ -39,6 +22,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
+from kir.analysis import Aliases
 from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
@@ -56,7 +40,7 @@ def _around(program: n.Program, path: Path) -> n.For:
 def _unwritten(program: n.Program, site: Site, context: Context) -> Verdict:
     let, loop = node_as(program, site.path, n.Let), _around(program, site.path)
     written = buffers_written(loop.body)
-    clash = sorted(buffers_read(let.value) & written)
+    clash = sorted(Aliases(program).meeting(buffers_read(let.value), written))
     if clash:
         return refuted(f"the loop writes '{clash[0]}', which the value reads", f"iteration 1 reads what iteration 0 wrote to '{clash[0]}'")
     if "*" in written:
@@ -117,7 +101,7 @@ class InvariantHoist(Pass):
             return None
         if set(node.names) & (names_read(loop.lo) | names_read(loop.hi) | names_read(loop.step)):
             return Miss("the loop's bounds depend on the value")
-        if buffers_read(node.value) & buffers_written(block[i + 1:users[0]]):
+        if Aliases(program).meeting(buffers_read(node.value), buffers_written(block[i + 1:users[0]])):
             return Miss("what the value reads is written before the loop")
         return Site(path, self, {"loop": users[0]})
 

@@ -1,35 +1,20 @@
 """Adds up what the lanes of a warp bring to one place first, so that one of them updates it for all.
 
-before:
-
-```kir
-kir 1
-program positive
-  size N: i32
-  in X: i32[N]
-  inout S: i32[1]
-  fact N % 64 == 0
-kernel main grid (b: N // 64) threads 64
-  for t in 0..64 parallel thread
-    @add atomic_add(&S[0], X[b * 64 + t])
-```
-
 pipeline: `join-updates@main/t/add`
 
-after:
-
-```kir
-kir 1
-program positive
-  size N: i32
-  in X: i32[N]
-  inout S: i32[1]
-  fact N % 64 == 0
-kernel main grid (b: N // 64) threads 64
-  for t in 0..64 parallel thread
-    @add let total = warp_reduce(X[b * 64 + t], op=add)
-    if t % 32 == 0
-      atomic_add(&S[0], total)
+```diff
+ kir 1
+ program positive
+   size N: i32
+   in X: i32[N]
+   inout S: i32[1]
+   fact N % 64 == 0
+ kernel main grid (b: N // 64) threads 64
+   for t in 0..64 parallel thread
+-    @add atomic_add(&S[0], X[b * 64 + t])
++    @add let total = warp_reduce(X[b * 64 + t], op=add)
++    if t % 32 == 0
++      atomic_add(&S[0], total)
 ```
 """
 from __future__ import annotations

@@ -1,32 +1,19 @@
 """Keeps what was loaded from global memory instead of loading it again.
 
-before:
-
-```kir
-kir 1
-program normalize
-  in X: f32[M, 256]
-  out Y: f32[M, 256]
-  size M: i32
-kernel main grid (row: M) threads 128
-  @total let total = reduce(X[row, 0 +: 256], axis=0, op=sum)
-  Y[row, 0 +: 256] = X[row, 0 +: 256] / total
-```
-
 pipeline: `retain-tile{value="X[row, 0 +: 256]"}@main/total`
 
-after:
-
-```kir
-kir 1
-program normalize
-  in X: f32[M, 256]
-  out Y: f32[M, 256]
-  size M: i32
-kernel main grid (row: M) threads 128
-  let x = X[row, 0 +: 256]
-  @total let total = reduce(x, axis=0, op=sum)
-  Y[row, 0 +: 256] = x / total
+```diff
+ kir 1
+ program normalize
+   in X: f32[M, 256]
+   out Y: f32[M, 256]
+   size M: i32
+ kernel main grid (row: M) threads 128
+-  @total let total = reduce(X[row, 0 +: 256], axis=0, op=sum)
+-  Y[row, 0 +: 256] = X[row, 0 +: 256] / total
++  let x = X[row, 0 +: 256]
++  @total let total = reduce(x, axis=0, op=sum)
++  Y[row, 0 +: 256] = x / total
 ```
 """
 from __future__ import annotations

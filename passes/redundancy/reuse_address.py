@@ -1,38 +1,21 @@
 """Computes once what several places have in common, and adds to it what each has of its own.
 
-before:
-
-```kir
-kir 1
-program shifted
-  in X: f32[L, 64]
-  out Y: f32[M, 64]
-  size M: i32
-  size L: i32
-  fact L >= M + 2
-kernel main grid (b: M // 8) threads 1
-  @rows for r in 0..8
-    for c in 0..63
-      Y[b * 8 + r, c] = X[b * 8 + r + 2, c + 1]
-```
-
 pipeline: `reuse-address{value="b * 8 + r"}@main/rows/c`
 
-after:
-
-```kir
-kir 1
-program shifted
-  in X: f32[L, 64]
-  out Y: f32[M, 64]
-  size M: i32
-  size L: i32
-  fact L >= M + 2
-kernel main grid (b: M // 8) threads 1
-  @rows for r in 0..8
-    let at = b * 8 + r
-    for c in 0..63
-      Y[at, c] = X[at + 2, c + 1]
+```diff
+ kir 1
+ program shifted
+   in X: f32[L, 64]
+   out Y: f32[M, 64]
+   size M: i32
+   size L: i32
+   fact L >= M + 2
+ kernel main grid (b: M // 8) threads 1
+   @rows for r in 0..8
++    let at = b * 8 + r
+     for c in 0..63
+-      Y[b * 8 + r, c] = X[b * 8 + r + 2, c + 1]
++      Y[at, c] = X[at + 2, c + 1]
 ```
 """
 from __future__ import annotations

@@ -1,34 +1,20 @@
 """Computes a value once and reuses it, instead of computing it at each use.
 
-before:
-
-```kir
-kir 1
-program softmax_tail
-  in X: f32[M, 256]
-  out Y: f32[M, 256]
-  size M: i32
-kernel main grid (row: M) threads 128
-  let x = X[row, 0 +: 256]
-  @total let total = reduce(exp(x), axis=0, op=sum)
-  Y[row, 0 +: 256] = exp(x) / total
-```
-
 pipeline: `reuse-operand{value="exp(x)"}@main/total`
 
-after:
-
-```kir
-kir 1
-program softmax_tail
-  in X: f32[M, 256]
-  out Y: f32[M, 256]
-  size M: i32
-kernel main grid (row: M) threads 128
-  let x = X[row, 0 +: 256]
-  let exp = exp(x)
-  @total let total = reduce(exp, axis=0, op=sum)
-  Y[row, 0 +: 256] = exp / total
+```diff
+ kir 1
+ program softmax_tail
+   in X: f32[M, 256]
+   out Y: f32[M, 256]
+   size M: i32
+ kernel main grid (row: M) threads 128
+   let x = X[row, 0 +: 256]
+-  @total let total = reduce(exp(x), axis=0, op=sum)
+-  Y[row, 0 +: 256] = exp(x) / total
++  let exp = exp(x)
++  @total let total = reduce(exp, axis=0, op=sum)
++  Y[row, 0 +: 256] = exp / total
 ```
 """
 from __future__ import annotations

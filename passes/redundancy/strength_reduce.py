@@ -1,40 +1,23 @@
 """Keeps the address of an element that moves evenly through a loop in a register and adds to it, instead of computing it anew.
 
-before:
-
-```kir
-kir 1
-program column_sums
-  size M: i32
-  size N: i32
-  in X: f32[M, N]
-  out Y: f32[N]
-kernel main grid (n: N) threads 1
-  register total: f32 = 0.0
-  @loop for i in 0..M
-    total = total + X[i, n]
-  Y[n] = total
-```
-
 pipeline: `strength-reduce{place="X[i, n]"}@main/loop`
 
-after:
-
-```kir
-kir 1
-program column_sums
-  size M: i32
-  size N: i32
-  in X: f32[M, N]
-  out Y: f32[N]
-kernel main grid (n: N) threads 1
-  view global X_flat: f32[M * N] at X
-  register total: f32 = 0.0
-  register X_at: i64 = cast(n, i64)
-  @loop for i in 0..M
-    total = total + X_flat[X_at]
-    X_at = cast(N, i64) + X_at
-  Y[n] = total
+```diff
+ kir 1
+ program column_sums
+   size M: i32
+   size N: i32
+   in X: f32[M, N]
+   out Y: f32[N]
+ kernel main grid (n: N) threads 1
++  view global X_flat: f32[M * N] at X
+   register total: f32 = 0.0
++  register X_at: i64 = cast(n, i64)
+   @loop for i in 0..M
+-    total = total + X[i, n]
++    total = total + X_flat[X_at]
++    X_at = cast(N, i64) + X_at
+   Y[n] = total
 ```
 """
 from __future__ import annotations

@@ -1,37 +1,23 @@
 """Folds once, for all of them, what iterations of loops fold again and again.
 
-before:
-
-```kir
-kir 1
-program scaled
-  in X: f32[M, 512]
-  out Y: f32[M, 512]
-  size M: i32
-kernel main grid (row: M) threads 1
-  for j in 0..512
-    @top register top: f32 = -inf
-    for k in 0..128
-      top = max(top, X[row, j // 128 * 128 + k])
-    Y[row, j] = X[row, j] - top
-```
-
 pipeline: `tabulate{index=["j // 128"] extent=[4] hoist=1}@main/j/top`
 
-after:
-
-```kir
-kir 1
-program scaled
-  in X: f32[M, 512]
-  out Y: f32[M, 512]
-  size M: i32
-kernel main grid (row: M) threads 1
-  @top fragment top: f32[4] = -inf
-  for k in 0..128
-    top = max(top, X[row, k +: 4 step 128])
-  for j in 0..512
-    Y[row, j] = X[row, j] - top[j // 128]
+```diff
+ kir 1
+ program scaled
+   in X: f32[M, 512]
+   out Y: f32[M, 512]
+   size M: i32
+ kernel main grid (row: M) threads 1
++  @top fragment top: f32[4] = -inf
++  for k in 0..128
++    top = max(top, X[row, k +: 4 step 128])
+   for j in 0..512
+-    @top register top: f32 = -inf
+-    for k in 0..128
+-      top = max(top, X[row, j // 128 * 128 + k])
+-    Y[row, j] = X[row, j] - top
++    Y[row, j] = X[row, j] - top[j // 128]
 ```
 """
 from __future__ import annotations

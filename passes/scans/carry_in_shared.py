@@ -1,59 +1,37 @@
 """Running sums over pieces: one thread hands on what all pieces so far come to, through shared memory, instead of each thread adding up every piece.
 
-before:
-
-```kir
-kir 1
-program sums
-  size M: i32
-  in X: f32[M, 3, 64]
-  out Y: f32[M, 3, 64]
-kernel main grid (row: M) threads 64
-  shared slots: f32[64]
-  for t in 0..64 parallel thread
-    register carry: f32 = 0.0
-    for k in 0..3
-      slots[t] = X[row, k, t]
-      barrier()
-      register total: f32 = 0.0
-      for u in 0..t + 1
-        total = total + slots[u]
-      Y[row, k, t] = carry + total
-      @all register all: f32 = 0.0
-      for w in 0..64
-        all = all + slots[w]
-      carry = carry + all
-      barrier()
-```
-
 pipeline: `carry-in-shared@main/t/k/all`
 
-after:
-
-```kir
-kir 1
-program sums
-  size M: i32
-  in X: f32[M, 3, 64]
-  out Y: f32[M, 3, 64]
-kernel main grid (row: M) threads 64
-  shared slots: f32[64]
-  shared carry_1: f32
-  for t in 0..64 parallel thread
-    if t == 0
-      carry_1 = 0.0
-    barrier()
-    for k in 0..3
-      slots[t] = X[row, k, t]
-      barrier()
-      register total: f32 = 0.0
-      for u in 0..t + 1
-        total = total + slots[u]
-      Y[row, k, t] = carry_1 + total
-      barrier()
-      @all if t == 63
-        carry_1 = carry_1 + total
-      barrier()
+```diff
+ kir 1
+ program sums
+   size M: i32
+   in X: f32[M, 3, 64]
+   out Y: f32[M, 3, 64]
+ kernel main grid (row: M) threads 64
+   shared slots: f32[64]
++  shared carry_1: f32
+   for t in 0..64 parallel thread
+-    register carry: f32 = 0.0
++    if t == 0
++      carry_1 = 0.0
++    barrier()
+     for k in 0..3
+       slots[t] = X[row, k, t]
+       barrier()
+       register total: f32 = 0.0
+       for u in 0..t + 1
+         total = total + slots[u]
+-      Y[row, k, t] = carry + total
+-      @all register all: f32 = 0.0
+-      for w in 0..64
+-        all = all + slots[w]
+-      carry = carry + all
++      Y[row, k, t] = carry_1 + total
+       barrier()
++      @all if t == 63
++        carry_1 = carry_1 + total
++      barrier()
 ```
 """
 from __future__ import annotations

@@ -1,50 +1,33 @@
 """Computes the running sums of an array of the CTA together, in steps that double their reach, instead of each thread for itself.
 
-before:
-
-```kir
-kir 1
-program suffix_sums
-  size M: i32
-  in X: i32[M, 64]
-  out Y: i32[M, 64]
-kernel main grid (row: M) threads 64
-  shared counts: i32[64]
-  for t in 0..64 parallel thread
-    counts[t] = X[row, t]
-    barrier()
-    @total register total: i32 = 0
-    for u in 0..64 - t
-      total = total + counts[t + u]
-    Y[row, t] = total
-```
-
 pipeline: `parallel-scan{reverse=true}@main/total`
 
-after:
-
-```kir
-kir 1
-program suffix_sums
-  size M: i32
-  in X: i32[M, 64]
-  out Y: i32[M, 64]
-kernel main grid (row: M) threads 64
-  shared counts: i32[64]
-  shared sums: i32[64]
-  for t in 0..64 parallel thread
-    counts[t] = X[row, t]
-    barrier()
-    @total sums[t] = counts[t]
-    barrier()
-    for s in 0..6
-      register other: i32 = 0
-      if (1 << s) + t < 64
-        other = sums[(1 << s) + t]
-      barrier()
-      sums[t] = other + sums[t]
-      barrier()
-    Y[row, t] = sums[t]
+```diff
+ kir 1
+ program suffix_sums
+   size M: i32
+   in X: i32[M, 64]
+   out Y: i32[M, 64]
+ kernel main grid (row: M) threads 64
+   shared counts: i32[64]
++  shared sums: i32[64]
+   for t in 0..64 parallel thread
+     counts[t] = X[row, t]
+     barrier()
+-    @total register total: i32 = 0
+-    for u in 0..64 - t
+-      total = total + counts[t + u]
+-    Y[row, t] = total
++    @total sums[t] = counts[t]
++    barrier()
++    for s in 0..6
++      register other: i32 = 0
++      if (1 << s) + t < 64
++        other = sums[(1 << s) + t]
++      barrier()
++      sums[t] = other + sums[t]
++      barrier()
++    Y[row, t] = sums[t]
 ```
 """
 from __future__ import annotations

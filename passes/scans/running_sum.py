@@ -1,38 +1,22 @@
 """Continues a sum from iteration to iteration instead of starting it over each time.
 
-before:
-
-```kir
-kir 1
-program prefix
-  size M: i32
-  size N: i32
-  in X: f32[M, N]
-  out Y: f32[M, N]
-kernel main grid (row: M) threads 1
-  @loop for i in 0..N
-    register total: f32 = 0.0
-    for j in 0..i + 1
-      total = total + X[row, j]
-    Y[row, i] = total
-```
-
 pipeline: `running-sum@main/loop`
 
-after:
-
-```kir
-kir 1
-program prefix
-  size M: i32
-  size N: i32
-  in X: f32[M, N]
-  out Y: f32[M, N]
-kernel main grid (row: M) threads 1
-  register total: f32 = 0.0
-  @loop for i in 0..N
-    total = total + X[row, i]
-    Y[row, i] = total
+```diff
+ kir 1
+ program prefix
+   size M: i32
+   size N: i32
+   in X: f32[M, N]
+   out Y: f32[M, N]
+ kernel main grid (row: M) threads 1
++  register total: f32 = 0.0
+   @loop for i in 0..N
+-    register total: f32 = 0.0
+-    for j in 0..i + 1
+-      total = total + X[row, j]
++    total = total + X[row, i]
+     Y[row, i] = total
 ```
 """
 from __future__ import annotations

@@ -1,52 +1,33 @@
 """Lets one warp scan the values of all warps once, instead of every thread adding up those before its own.
 
-before:
-
-```kir
-kir 1
-program offsets
-  size M: i32
-  in X: f32[M, 128]
-  out Y: f32[M, 128]
-kernel main grid (row: M) threads 128
-  shared tops: f32[4]
-  for t in 0..128 parallel thread
-    if t % 32 == 31
-      tops[t // 32] = X[row, t]
-    barrier()
-    @before register before: f32 = 0.0
-    for w in 0..t // 32
-      before = before + tops[w]
-    Y[row, t] = before
-```
-
 pipeline: `scan-by-warp{named=[0]}@main/before`
 
-after:
-
-```kir
-kir 1
-program offsets
-  size M: i32
-  in X: f32[M, 128]
-  out Y: f32[M, 128]
-kernel main grid (row: M) threads 128
-  shared tops: f32[4]
-  for t in 0..128 parallel thread
-    if t % 32 == 31
-      tops[t // 32] = X[row, t]
-    barrier()
-    if t // 32 == 0
-      register own: f32 = load(tops[t % 32] where t % 32 < 4 else 0.0)
-      for s in 0..5
-        let other = shfl_up(own, 1 << s)
-        if t % 32 >= 1 << s
-          own = own + other
-      if t % 32 < 4
-        tops[t % 32] = own
-    barrier()
-    @before let before = load(tops[t // 32 - 1] where t // 32 > 0 else 0.0)
-    Y[row, t] = before
+```diff
+ kir 1
+ program offsets
+   size M: i32
+   in X: f32[M, 128]
+   out Y: f32[M, 128]
+ kernel main grid (row: M) threads 128
+   shared tops: f32[4]
+   for t in 0..128 parallel thread
+     if t % 32 == 31
+       tops[t // 32] = X[row, t]
+     barrier()
+-    @before register before: f32 = 0.0
+-    for w in 0..t // 32
+-      before = before + tops[w]
++    if t // 32 == 0
++      register own: f32 = load(tops[t % 32] where t % 32 < 4 else 0.0)
++      for s in 0..5
++        let other = shfl_up(own, 1 << s)
++        if t % 32 >= 1 << s
++          own = own + other
++      if t % 32 < 4
++        tops[t % 32] = own
++    barrier()
++    @before let before = load(tops[t // 32 - 1] where t // 32 > 0 else 0.0)
+     Y[row, t] = before
 ```
 """
 from __future__ import annotations

@@ -1,43 +1,27 @@
 """Computes running sums over the lanes of a warp in a ladder of shuffles, instead of each lane adding up what the lanes before it wrote.
 
-before:
-
-```kir
-kir 1
-program warp_scans
-  size M: i32
-  in X: f32[M, 64]
-  out Y: f32[M, 64]
-kernel main grid (row: M) threads 64
-  shared slots: f32[64]
-  for t in 0..64 parallel thread
-    register v: f32 = X[row, t]
-    @exchange slots[t] = v
-    warp_sync()
-    v = 0.0
-    for u in 0..t % 32 + 1
-      v = v + slots[t // 32 * 32 + u]
-    Y[row, t] = v
-```
-
 pipeline: `shuffle-scan@main/exchange`
 
-after:
-
-```kir
-kir 1
-program warp_scans
-  size M: i32
-  in X: f32[M, 64]
-  out Y: f32[M, 64]
-kernel main grid (row: M) threads 64
-  for t in 0..64 parallel thread
-    register v: f32 = X[row, t]
-    @exchange for s in 0..5
-      let other = shfl_up(v, 1 << s)
-      if t % 32 >= 1 << s
-        v = v + other
-    Y[row, t] = v
+```diff
+ kir 1
+ program warp_scans
+   size M: i32
+   in X: f32[M, 64]
+   out Y: f32[M, 64]
+ kernel main grid (row: M) threads 64
+-  shared slots: f32[64]
+   for t in 0..64 parallel thread
+     register v: f32 = X[row, t]
+-    @exchange slots[t] = v
+-    warp_sync()
+-    v = 0.0
+-    for u in 0..t % 32 + 1
+-      v = v + slots[t // 32 * 32 + u]
++    @exchange for s in 0..5
++      let other = shfl_up(v, 1 << s)
++      if t % 32 >= 1 << s
++        v = v + other
+     Y[row, t] = v
 ```
 """
 from __future__ import annotations

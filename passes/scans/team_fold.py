@@ -1,43 +1,28 @@
 """Puts what each thread of a CTA needs of the others' values, the sum up to its own, together in steps of any form, instead of each for itself.
 
-before:
-
-```kir
-kir 1
-program sums
-  size M: i32
-  in X: f32[M, 2]
-  out Y: f32[M, 2]
-kernel main grid (row: M) threads 2
-  shared slots: f32[2]
-  for t in 0..2 parallel thread
-    @put slots[t] = X[row, t]
-    barrier()
-    register total: f32 = 0.0
-    for u in 0..t + 1
-      total = total + slots[u]
-    Y[row, t] = total
-```
-
 pipeline: `team-fold{steps="shared A: f32[2]\\nA[t] = given\\nbarrier()\\nlet a = A[0]\\nbarrier()\\nlet v = A[t] + select(t > 0, a, 0.0)" result=v}@main/t/put`
 
-after:
-
-```kir
-kir 1
-program sums
-  size M: i32
-  in X: f32[M, 2]
-  out Y: f32[M, 2]
-kernel main grid (row: M) threads 2
-  shared A: f32[2]
-  for t in 0..2 parallel thread
-    @put A[t] = X[row, t]
-    barrier()
-    let a = A[0]
-    barrier()
-    let v = A[t] + select(t > 0, a, 0.0)
-    Y[row, t] = v
+```diff
+ kir 1
+ program sums
+   size M: i32
+   in X: f32[M, 2]
+   out Y: f32[M, 2]
+ kernel main grid (row: M) threads 2
+-  shared slots: f32[2]
++  shared A: f32[2]
+   for t in 0..2 parallel thread
+-    @put slots[t] = X[row, t]
++    @put A[t] = X[row, t]
+     barrier()
+-    register total: f32 = 0.0
+-    for u in 0..t + 1
+-      total = total + slots[u]
+-    Y[row, t] = total
++    let a = A[0]
++    barrier()
++    let v = A[t] + select(t > 0, a, 0.0)
++    Y[row, t] = v
 ```
 """
 from __future__ import annotations

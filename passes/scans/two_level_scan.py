@@ -1,51 +1,35 @@
 """Scans over the threads of a CTA in two levels: each lane adds up what its warp has before it, and then what the warps before came to.
 
-before:
-
-```kir
-kir 1
-program prefix_sums
-  size M: i32
-  in X: f32[M, 128]
-  out Y: f32[M, 128]
-kernel main grid (row: M) threads 128
-  shared slots: f32[128]
-  for t in 0..128 parallel thread
-    @exchange slots[t] = X[row, t]
-    barrier()
-    register total: f32 = 0.0
-    for u in 0..t + 1
-      total = total + slots[u]
-    Y[row, t] = 1.0 + total
-```
-
 pipeline: `two-level-scan@main/exchange`
 
-after:
-
-```kir
-kir 1
-program prefix_sums
-  size M: i32
-  in X: f32[M, 128]
-  out Y: f32[M, 128]
-kernel main grid (row: M) threads 128
-  shared slots: f32[128]
-  shared tops: f32[4]
-  for t in 0..128 parallel thread
-    @exchange register own: f32 = X[row, t]
-    slots[t] = own
-    warp_sync()
-    own = 0.0
-    for u in 0..t % 32 + 1
-      own = own + slots[t // 32 * 32 + u]
-    if t % 32 == 31
-      tops[t // 32] = own
-    barrier()
-    register before: f32 = 0.0
-    for w in 0..t // 32
-      before = before + tops[w]
-    Y[row, t] = 1.0 + before + own
+```diff
+ kir 1
+ program prefix_sums
+   size M: i32
+   in X: f32[M, 128]
+   out Y: f32[M, 128]
+ kernel main grid (row: M) threads 128
+   shared slots: f32[128]
++  shared tops: f32[4]
+   for t in 0..128 parallel thread
+-    @exchange slots[t] = X[row, t]
++    @exchange register own: f32 = X[row, t]
++    slots[t] = own
++    warp_sync()
++    own = 0.0
++    for u in 0..t % 32 + 1
++      own = own + slots[t // 32 * 32 + u]
++    if t % 32 == 31
++      tops[t // 32] = own
+     barrier()
+-    register total: f32 = 0.0
+-    for u in 0..t + 1
+-      total = total + slots[u]
+-    Y[row, t] = 1.0 + total
++    register before: f32 = 0.0
++    for w in 0..t // 32
++      before = before + tops[w]
++    Y[row, t] = 1.0 + before + own
 ```
 """
 from __future__ import annotations

@@ -1,62 +1,42 @@
 """Computes running sums within each warp by shuffles, and across the warps from one value of each, instead of in shared memory.
 
-before:
-
-```kir
-kir 1
-program prefix_sums
-  size M: i32
-  in X: i32[M, 64]
-  out Y: i32[M, 64]
-kernel main grid (row: M) threads 64
-  shared counts: i32[64]
-  shared sums: i32[64]
-  @threads for t in 0..64 parallel thread
-    counts[t] = X[row, t]
-    barrier()
-    @total sums[t] = counts[t]
-    barrier()
-    for s in 0..6
-      register other: i32 = 0
-      if t >= 1 << s
-        other = sums[-(1 << s) + t]
-      barrier()
-      sums[t] = other + sums[t]
-      barrier()
-    Y[row, t] = sums[t]
-```
-
 pipeline: `warp-scan@main/threads/total`
 
-after:
-
-```kir
-kir 1
-program prefix_sums
-  size M: i32
-  in X: i32[M, 64]
-  out Y: i32[M, 64]
-kernel main grid (row: M) threads 64
-  shared counts: i32[64]
-  shared sums: i32[64]
-  shared tops: i32[2]
-  @threads for t in 0..64 parallel thread
-    counts[t] = X[row, t]
-    barrier()
-    @total register own: i32 = counts[t]
-    for s in 0..5 unroll {factor=5}
-      let near = shfl_up(own, 1 << s)
-      if t % 32 >= 1 << s
-        own = near + own
-    if t % 32 == 31
-      tops[t // 32] = own
-    barrier()
-    for w in 0..2 unroll {factor=2}
-      if w < t // 32
-        own = tops[w] + own
-    sums[t] = own
-    barrier()
-    Y[row, t] = sums[t]
+```diff
+ kir 1
+ program prefix_sums
+   size M: i32
+   in X: i32[M, 64]
+   out Y: i32[M, 64]
+ kernel main grid (row: M) threads 64
+   shared counts: i32[64]
+   shared sums: i32[64]
++  shared tops: i32[2]
+   @threads for t in 0..64 parallel thread
+     counts[t] = X[row, t]
+     barrier()
+-    @total sums[t] = counts[t]
++    @total register own: i32 = counts[t]
++    for s in 0..5 unroll {factor=5}
++      let near = shfl_up(own, 1 << s)
++      if t % 32 >= 1 << s
++        own = near + own
++    if t % 32 == 31
++      tops[t // 32] = own
+     barrier()
+-    for s in 0..6
+-      register other: i32 = 0
+-      if t >= 1 << s
+-        other = sums[-(1 << s) + t]
+-      barrier()
+-      sums[t] = other + sums[t]
+-      barrier()
++    for w in 0..2 unroll {factor=2}
++      if w < t // 32
++        own = tops[w] + own
++    sums[t] = own
++    barrier()
+     Y[row, t] = sums[t]
 ```
 """
 from __future__ import annotations

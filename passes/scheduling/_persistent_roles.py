@@ -16,7 +16,8 @@ from kir.ir.canonical import bound_names, rename
 from kir.ir.paths import child_blocks, with_block
 from kir.ir.types import I32, DType, dtype_of
 from kir.ir.visit import names_read, statements, substitute, transform, walk
-from kir.rewrite.edit import fresh, names_in
+from kir.rewrite import Context, Site, Verdict, proved, refuted
+from kir.rewrite.edit import fresh, kernel_of, names_in
 from kir.rewrite.match import fresh_var, matched_as, values_for
 from kir.rewrite.match.local_buffers import mentions
 from kir.rewrite.match.materialize import buffers_written
@@ -31,6 +32,13 @@ class Walk:
     lets: tuple[n.Let, ...]
     front: n.Block
     roles: n.Roles
+
+
+def every_tile_ends(program: n.Program, site: Site, context: Context) -> Verdict:
+    """A precondition: no tile ends the CTA, which has others to compute."""
+    if any(isinstance(s, n.Jump) and s.kind == "return" for s in walk(kernel_of(program, site.path))):
+        return refuted("a tile that returns early would end the walk over the others", "tile 0 returns, and tile 132 is never computed")
+    return proved("every tile runs to its end")
 
 
 def of_tile(kernel: n.Kernel, tile: str) -> Walk:

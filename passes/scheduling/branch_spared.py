@@ -1,59 +1,36 @@
 """Lets the roles of a CTA, or all of a kernel without roles, do nothing but their stores, where nothing of their work is kept.
 
-before:
-
-```kir
-kir 1
-program sums
-  size N: i32
-  in X: f16[N, 64] align 16
-  in rows: i32[1]
-  out Y: f16[N, 64] align 16
-  map X_map of X box [64, 64]
-kernel main grid (i: ceildiv(N, 64)) threads 256
-  let count = rows[0]
-  shared Xs: f16[64, 64] align 128
-  shared full: mbarrier
-  mbar_init(&full, 1)
-  fence_mbar_init()
-  @teams roles
-    role producer warps 0..4
-      mbar_arrive_expect(&full, 8192)
-      copy load(X[i * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Xs via tma signal full {descriptor=X_map}
-    role consumer warps 4..8
-      mbar_wait(&full, 0)
-      Y[i * 64 +: 64, 0 +: 64] = select(expand(iota(64), axis=1) + i * 64 < count, Xs, 0.0:f16) clip
-```
-
 pipeline: `branch-spared{when="i * 64 < count"}@main/teams`
 
-after:
-
-```kir
-kir 1
-program sums
-  size N: i32
-  in X: f16[N, 64] align 16
-  in rows: i32[1]
-  out Y: f16[N, 64] align 16
-  map X_map of X box [64, 64]
-kernel main grid (i: ceildiv(N, 64)) threads 256
-  let count = rows[0]
-  shared Xs: f16[64, 64] align 128
-  shared full: mbarrier
-  mbar_init(&full, 1)
-  fence_mbar_init()
-  @teams roles
-    role producer warps 0..4
-      if i * 64 < count
-        mbar_arrive_expect(&full, 8192)
-        copy load(X[i * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Xs via tma signal full {descriptor=X_map}
-    role consumer warps 4..8
-      if i * 64 < count
-        mbar_wait(&full, 0)
-        Y[i * 64 +: 64, 0 +: 64] = select(expand(iota(64), axis=1) + i * 64 < count, Xs, 0.0:f16) clip
-      else
-        Y[i * 64 +: 64, 0 +: 64] = 0.0:f16 clip
+```diff
+ kir 1
+ program sums
+   size N: i32
+   in X: f16[N, 64] align 16
+   in rows: i32[1]
+   out Y: f16[N, 64] align 16
+   map X_map of X box [64, 64]
+ kernel main grid (i: ceildiv(N, 64)) threads 256
+   let count = rows[0]
+   shared Xs: f16[64, 64] align 128
+   shared full: mbarrier
+   mbar_init(&full, 1)
+   fence_mbar_init()
+   @teams roles
+     role producer warps 0..4
+-      mbar_arrive_expect(&full, 8192)
+-      copy load(X[i * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Xs via tma signal full {descriptor=X_map}
++      if i * 64 < count
++        mbar_arrive_expect(&full, 8192)
++        copy load(X[i * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Xs via tma signal full {descriptor=X_map}
+     role consumer warps 4..8
+-      mbar_wait(&full, 0)
+-      Y[i * 64 +: 64, 0 +: 64] = select(expand(iota(64), axis=1) + i * 64 < count, Xs, 0.0:f16) clip
++      if i * 64 < count
++        mbar_wait(&full, 0)
++        Y[i * 64 +: 64, 0 +: 64] = select(expand(iota(64), axis=1) + i * 64 < count, Xs, 0.0:f16) clip
++      else
++        Y[i * 64 +: 64, 0 +: 64] = 0.0:f16 clip
 ```
 """
 from __future__ import annotations
@@ -62,6 +39,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar
 
+from kir.analysis import Aliases
 from kir.analysis.facts import Facts
 from kir.base.dataclass import dataclass
 from kir.ir import build
@@ -116,7 +94,8 @@ def _parts(path: Path, node: n.Roles | n.Kernel) -> list[tuple[Path, n.Block, in
 def _changes(program: n.Program, path: Path, cond: n.Expr) -> str:
     """Memory that a condition depends on and that is no tensor which is only read, or nothing."""
     kernel = kernel_of(program, path)
-    fixed = {p.name for p in program.params} - buffers_written(kernel.body)
+    given = {p.name for p in program.params}
+    fixed = given - Aliases(program).meeting(given, buffers_written(kernel.body))
     lets = {name: s.value for s in kernel.body if isinstance(s, n.Let) for name in s.names}
     parts, seen = [cond], set[str]()
     while parts:

@@ -1,31 +1,18 @@
 """Numbers the CTAs of a grid of two or three axes in one line, so that their order is the kernel's to choose.
 
-before:
-
-```kir
-kir 1
-program fill
-  out C: f32[M, N]
-  size M: i32
-  size N: i32
-kernel main grid (col: N, row: M) threads 1
-  C[row, col] = 1.0
-```
-
 pipeline: `linear-grid@main`
 
-after:
-
-```kir
-kir 1
-program fill
-  out C: f32[M, N]
-  size M: i32
-  size N: i32
-kernel main grid (cta: M * N) threads 1
-  let row = cta // N
-  let col = cta % N
-  C[row, col] = 1.0
+```diff
+ kir 1
+ program fill
+   out C: f32[M, N]
+   size M: i32
+   size N: i32
+-kernel main grid (col: N, row: M) threads 1
++kernel main grid (cta: M * N) threads 1
++  let row = cta // N
++  let col = cta % N
+   C[row, col] = 1.0
 ```
 
 Where CTAs along one axis form clusters, clusters are what is numbered, and CTAs within each: `cta // size` and `cta % size`. Of three axes the last two

@@ -1,37 +1,21 @@
 """Numbers the items of a grid in one line, and divides their coordinates out of the number.
 
-before:
-
-```kir
-kir 1
-program scaled_rows
-  in X: f32[M, N]
-  in S: f32[N]
-  out Y: f32[M, N]
-  size M: i32
-  size N: i32
-  fact M >= 1
-  fact N >= 1
-kernel main grid (j: N, i: M) threads 1
-  Y[i, j] = X[i, j] * S[j]
-```
-
 pipeline: `number-items@main`
 
-after:
-
-```kir
-kir 1
-program scaled_rows
-  in X: f32[M, N]
-  in S: f32[N]
-  out Y: f32[M, N]
-  size M: i32
-  size N: i32
-  fact M >= 1
-  fact N >= 1
-kernel main grid (item: M * N) threads 1
-  Y[item // N, item % N] = X[item // N, item % N] * S[item % N]
+```diff
+ kir 1
+ program scaled_rows
+   in X: f32[M, N]
+   in S: f32[N]
+   out Y: f32[M, N]
+   size M: i32
+   size N: i32
+   fact M >= 1
+   fact N >= 1
+-kernel main grid (j: N, i: M) threads 1
+-  Y[i, j] = X[i, j] * S[j]
++kernel main grid (item: M * N) threads 1
++  Y[item // N, item % N] = X[item // N, item % N] * S[item % N]
 ```
 
 Backward each coordinate that is used by itself gets an axis. Coordinates that are only ever used as one number stay one: of an image's `n`, `c`, `y` and `x`

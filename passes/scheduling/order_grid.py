@@ -1,40 +1,22 @@
 """Launches CTAs in another order: an axis of the grid goes last, and counts from its end, so that the CTAs with the most work come first.
 
-before:
-
-```kir
-kir 1
-program prefix_sums
-  in X: f32[H, N, N]
-  out S: f32[H, N]
-  size H: i32
-  size N: i32
-  fact N <= 4096
-kernel main grid (i: N, h: H) threads 1
-  register total: f32 = 0.0
-  for j in 0..i + 1
-    total = total + X[h, i, j]
-  S[h, i] = total
-```
-
 pipeline: `order-grid@main`
 
-after:
-
-```kir
-kir 1
-program prefix_sums
-  in X: f32[H, N, N]
-  out S: f32[H, N]
-  size H: i32
-  size N: i32
-  fact N <= 4096
-kernel main grid (h: H, i_back: N) threads 1
-  let i = N - i_back - 1
-  register total: f32 = 0.0
-  for j in 0..i + 1
-    total = total + X[h, i, j]
-  S[h, i] = total
+```diff
+ kir 1
+ program prefix_sums
+   in X: f32[H, N, N]
+   out S: f32[H, N]
+   size H: i32
+   size N: i32
+   fact N <= 4096
+-kernel main grid (i: N, h: H) threads 1
++kernel main grid (h: H, i_back: N) threads 1
++  let i = N - i_back - 1
+   register total: f32 = 0.0
+   for j in 0..i + 1
+     total = total + X[h, i, j]
+   S[h, i] = total
 ```
 
 A tail of short CTAs fills the multiprocessors that run dry; one long CTA at the end would leave them idle.

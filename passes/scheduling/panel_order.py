@@ -1,29 +1,16 @@
 """Has the surface hand out the CTAs of a two-dimensional grid in panels: an option of the launch, where `raster-l2` computes the order in the kernel.
 
-before:
-
-```kir
-kir 1
-program fill
-  out C: f32[M, N]
-  size M: i32
-  size N: i32
-kernel main grid (col: N, row: M) threads 1
-  C[row, col] = 1.0
-```
-
 pipeline: `panel-order{panel=8}@main`
 
-after:
-
-```kir
-kir 1
-program fill
-  out C: f32[M, N]
-  size M: i32
-  size N: i32
-kernel main grid (col: N, row: M) threads 1 {raster_order="row", raster_panel=8}
-  C[row, col] = 1.0
+```diff
+ kir 1
+ program fill
+   out C: f32[M, N]
+   size M: i32
+   size N: i32
+-kernel main grid (col: N, row: M) threads 1
++kernel main grid (col: N, row: M) threads 1 {raster_order="row", raster_panel=8}
+   C[row, col] = 1.0
 ```
 
 TileLang's `T.use_swizzle`. Which CTA is which does not change, only when it runs, which nothing in a kernel may depend on unless its CTAs wait for one another.

@@ -1,30 +1,18 @@
 """Launches as many CTAs as fit on the device, each of which walks over tiles, instead of one CTA for each tile.
 
-before:
-
-```kir
-kir 1
-program scale
-  in X: f32[M, 128]
-  out Y: f32[M, 128]
-  size M: i32
-kernel main grid (tile: M) threads 128
-  Y[tile, 0 +: 128] = X[tile, 0 +: 128] * 2.0
-```
-
 pipeline: `persistent{ctas=132}@main`
 
-after:
-
-```kir
-kir 1
-program scale
-  in X: f32[M, 128]
-  out Y: f32[M, 128]
-  size M: i32
-kernel main grid (pid: 132) threads 128
-  for tile in pid..M step 132
-    Y[tile, 0 +: 128] = X[tile, 0 +: 128] * 2.0
+```diff
+ kir 1
+ program scale
+   in X: f32[M, 128]
+   out Y: f32[M, 128]
+   size M: i32
+-kernel main grid (tile: M) threads 128
+-  Y[tile, 0 +: 128] = X[tile, 0 +: 128] * 2.0
++kernel main grid (pid: 132) threads 128
++  for tile in pid..M step 132
++    Y[tile, 0 +: 128] = X[tile, 0 +: 128] * 2.0
 ```
 """
 from __future__ import annotations
@@ -46,7 +34,7 @@ from kir.rewrite.match import matched_as, params_as
 from kir.rewrite.match.independence import separated
 
 from ..pipelining._rings import NoRing, roles_at
-from ._persistent_roles import of_tile, quotient, standing, trips, walking
+from ._persistent_roles import every_tile_ends, of_tile, quotient, standing, trips, walking
 
 
 def _independent(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -65,14 +53,6 @@ def _of_one_tile(kernel: n.Kernel, at: n.Region) -> bool:
     stores = [s.at for s in walk(kernel) if isinstance(s, n.Store) and s.at.buffer.name == at.buffer.name]
     axis = kernel.grid[0]
     return at in stores or separated((*stores, at), build.var(axis.name, dtype_of(axis.extent.type)), set(bound_names(kernel.body)))
-
-
-def _leaves(program: n.Program, site: Site, context: Context) -> Verdict:
-    kernel = kernel_of(program, site.path)
-    for s in walk(kernel):
-        if isinstance(s, n.Jump) and s.kind == "return":
-            return refuted("a tile that returns early would end the walk over the others", "tile 0 returns, and tile 132 is never computed")
-    return proved("every tile runs to its end")
 
 
 def _in_step(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -119,7 +99,7 @@ class Persistent(Pass):
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P885", "validity", "shape", "the CTAs that stay are whole clusters", _whole_clusters),
         Precondition("KIR-P300", "validity", "aliasing", "tiles are independent of one another", _independent),
-        Precondition("KIR-P301", "validity", "pipeline", "no tile leaves the kernel early", _leaves),
+        Precondition("KIR-P301", "validity", "pipeline", "no tile leaves the kernel early", every_tile_ends),
         Precondition("KIR-P766", "validity", "pipeline", "roles take as many slots of their rings for each tile", _in_step),
     )
 

@@ -1,46 +1,26 @@
 """Lets a kernel start while the one before it in the stream is still running, and wait where it needs its results.
 
-before:
-
-```kir
-kir 1
-program two
-  size N: i32
-  in X: f32[N]
-  out Z: f32[N]
-  workspace raw: f32[N]
-kernel first grid (b: ceildiv(N, 64)) threads 64
-  for t in 0..64 parallel thread
-    raw[b * 64 + t] = load(X[b * 64 + t] else 0.0 clip) * 2.0 clip
-kernel second grid (b: ceildiv(N, 64)) threads 64
-  for t in 0..64 parallel thread
-    let weight = exp(cast(t, f32))
-    Z[b * 64 + t] = load(raw[b * 64 + t] else 0.0 clip) * weight clip
-```
-
 pipeline: `programmatic-dependent-launch{wait=1}@second`
 
-after:
-
-```kir
-kir 1
-program two
-  size N: i32
-  in X: f32[N]
-  out Z: f32[N]
-  workspace raw: f32[N]
-kernel first grid (b: ceildiv(N, 64)) threads 64
-  for t in 0..64 parallel thread
-    raw[b * 64 + t] = load(X[b * 64 + t] else 0.0 clip) * 2.0 clip
-kernel second grid (b: ceildiv(N, 64)) threads 64
-  for t in 0..64 parallel thread
-    let weight = exp(cast(t, f32))
-    grid_dependency_wait()
-    Z[b * 64 + t] = load(raw[b * 64 + t] else 0.0 clip) * weight clip
-    grid_dependency_launch()
-plan
-  launch first
-  launch second {pdl=true}
+```diff
+ kir 1
+ program two
+   size N: i32
+   in X: f32[N]
+   out Z: f32[N]
+   workspace raw: f32[N]
+ kernel first grid (b: ceildiv(N, 64)) threads 64
+   for t in 0..64 parallel thread
+     raw[b * 64 + t] = load(X[b * 64 + t] else 0.0 clip) * 2.0 clip
+ kernel second grid (b: ceildiv(N, 64)) threads 64
+   for t in 0..64 parallel thread
+     let weight = exp(cast(t, f32))
++    grid_dependency_wait()
+     Z[b * 64 + t] = load(raw[b * 64 + t] else 0.0 clip) * weight clip
++    grid_dependency_launch()
++plan
++  launch first
++  launch second {pdl=true}
 ```
 """
 from __future__ import annotations

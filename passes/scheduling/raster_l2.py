@@ -1,38 +1,24 @@
 """Walks output tiles in panels of rows, so that CTAs that run at the same time share operand tiles in L2. Where CTAs form clusters, clusters
 are what is put in order.
 
-before:
-
-```kir
-kir 1
-program tiles
-  size M: i32
-  size N: i32
-  out C: f32[M, N]
-kernel main grid (pid: M * N) threads 1
-  let m = pid // N
-  let n = pid % N
-  C[m, n] = 1.0
-```
-
 pipeline: `raster-l2{group=8}@main`
 
-after:
-
-```kir
-kir 1
-program tiles
-  size M: i32
-  size N: i32
-  out C: f32[M, N]
-kernel main grid (pid: M * N) threads 1
-  let width = N * 8
-  let panel = pid // width
-  let first = panel * 8
-  let height = min(M - first, 8)
-  let m = first + pid % width % height
-  let n = pid % width // height
-  C[m, n] = 1.0
+```diff
+ kir 1
+ program tiles
+   size M: i32
+   size N: i32
+   out C: f32[M, N]
+ kernel main grid (pid: M * N) threads 1
+-  let m = pid // N
+-  let n = pid % N
++  let width = N * 8
++  let panel = pid // width
++  let first = panel * 8
++  let height = min(M - first, 8)
++  let m = first + pid % width % height
++  let n = pid % width // height
+   C[m, n] = 1.0
 ```
 """
 from __future__ import annotations

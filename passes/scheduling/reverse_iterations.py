@@ -1,50 +1,34 @@
 """Runs a loop of sums and maxima from its end to its beginning, so that the iterations that need masks come first.
 
-before:
-
-```kir
-kir 1
-program row_sums
-  in X: f32[M, N]
-  out S: f32[M]
-  size M: i32
-  size N: i32
-kernel main grid (row: M) threads 1
-  register total: f32 = 0.0
-  @tiles for j in 0..ceildiv(N, 64)
-    total = total + reduce(load(X[row, j * 64 +: 64] else 0.0 clip), axis=0, op=sum)
-  S[row] = total
-```
-
 pipeline: `reverse-iterations@main/tiles`
 
-after:
-
-```kir
-kir 1
-program row_sums
-  in X: f32[M, N]
-  out S: f32[M]
-  size M: i32
-  size N: i32
-kernel main grid (row: M) threads 1
-  register total: f32 = 0.0
-  @tiles for j in 0..ceildiv(N, 64)
-    total = total + reduce(load(X[row, j * -64 + ceildiv(N, 64) * 64 - 64 +: 64] else 0.0 clip), axis=0, op=sum)
-  S[row] = total
+```diff
+ kir 1
+ program row_sums
+   in X: f32[M, N]
+   out S: f32[M]
+   size M: i32
+   size N: i32
+ kernel main grid (row: M) threads 1
+   register total: f32 = 0.0
+   @tiles for j in 0..ceildiv(N, 64)
+-    total = total + reduce(load(X[row, j * 64 +: 64] else 0.0 clip), axis=0, op=sum)
++    total = total + reduce(load(X[row, j * -64 + ceildiv(N, 64) * 64 - 64 +: 64] else 0.0 clip), axis=0, op=sum)
+   S[row] = total
 ```
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import ClassVar
 
+from kir.analysis import Aliases
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32
-from kir.ir.visit import walk
+from kir.ir.visit import names_read, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.match import edited, is_counted, node_as
 from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
@@ -56,7 +40,11 @@ from ..numerics._online_loops import declared_in, sum_of
 def _any_order(program: n.Program, site: Site, context: Context) -> Verdict:
     loop = node_as(program, site.path, n.For)
     own = declared_in(loop.body)
-    kept = buffers_written(loop.body) - own
+    aliases, written = Aliases(program), buffers_written(loop.body) - own
+
+    def changed(of: Iterable[n.Expr]) -> set[str]:
+        """What some expressions read of what other iterations write, under whatever name."""
+        return {b for x in of for b in buffers_read(x) for k in written if (b != k or not _apart(loop, b)) and aliases.may_be_one(b, k)}
     for s in loop.body:
         if isinstance(s, n.Alloc) or (isinstance(s, n.Let) and is_pure(s.value)) or (isinstance(s, n.Store | n.Mma | n.For) and buffers_written((s,)) <= own):
             added: list[n.Expr] = [x for x in walk(s) if isinstance(x, n.Expr)]
@@ -64,14 +52,20 @@ def _any_order(program: n.Program, site: Site, context: Context) -> Verdict:
             added = found
         else:
             more = "an iteration does more than add to sums and raise maxima"
-            if kept & {b for x in walk(s) if isinstance(x, n.Expr) for b in buffers_read(x)}:
+            if changed(x for x in walk(s) if isinstance(x, n.Expr)):
                 return refuted(more, s.label or type(s).__name__.lower(), needs="sums and maxima alone")
             return unknown(more, "sums and maxima alone")
-        clash = kept & {b for x in added for b in buffers_read(x)}
-        if clash:
+        if clash := changed(added):
             return refuted(f"an iteration reads '{min(clash)}', which the ones before it have changed", f"iteration 1 reads '{min(clash)}'",
                            needs="iterations that do not see one another's results")
     return proved("each iteration adds to sums and raises maxima by what does not depend on the others")
+
+
+def _apart(loop: n.For, buffer: str) -> bool:
+    """Whether each iteration names one place of a buffer, and another one than the others."""
+    at = {x for s in loop.body for x in walk(s) if isinstance(x, n.Region) and x.buffer.name == buffer}
+    return len(at) == 1 and any(isinstance(i, n.Expr) and i.type == loop.var.type and loop.var.name not in names_read(build.sub(i, loop.var))
+                                for i in next(iter(at)).index)
 
 
 def _folded(s: n.Stmt) -> list[n.Expr] | None:

@@ -4,101 +4,75 @@ Before, each group has as many tiles as the longest could have, and those beyond
 count on from group to group, and CTA p takes every tile of which the number is p modulo the number of CTAs: no CTA looks for its group more than once,
 and no host needs to know how long groups are. Given an `order`, a kernel without roles counts nothing: the first tile of a group is its number.
 
-before:
-
-```kir
-kir 1
-program sums
-  size G: i32
-  size M: i32
-  size L: i32
-  in X: f16[G, 2, M, L] align 16
-  in counts: i32[G]
-  inout Y: f32[G, 2, M]
-  fact L % 8 == 0
-  map X_map of X box [1, 1, 2, 64]
-kernel main grid (i: ceildiv(M, 2), j: 2, g: G) threads 256
-  let rows = counts[g]
-  shared Xs: f16[2, 64] align 128
-  shared full: mbarrier[1]
-  shared empty: mbarrier[1]
-  mbar_init(&full[0], 1)
-  mbar_init(&empty[0], 1)
-  fence_mbar_init()
-  roles
-    role producer warps 0..4
-      for k in 0..ceildiv(L, 64)
-        mbar_wait(&empty[0], (k + 1) % 2)
-        mbar_arrive_expect(&full[0], 256)
-        copy load(X[g, j, i * 2 +: 2, k * 64 +: 64] else 0.0:f16 clip) -> Xs via tma signal full[0] {descriptor=X_map}
-    role consumer warps 4..8
-      fragment acc: f32[2] = 0.0
-      for c in 0..ceildiv(L, 64)
-        mbar_wait(&full[0], c % 2)
-        acc = acc + reduce(cast(Xs, f32), axis=1, op=sum)
-        mbar_arrive(&empty[0])
-      Y[g, j, i * 2 +: 2] = acc where iota(2) + i * 2 < rows & iota(2) + i * 2 < M clip
-```
-
 pipeline: `walk-groups{ctas=3}@main`
 
-after:
-
-```kir
-kir 1
-program sums
-  size G: i32
-  size M: i32
-  size L: i32
-  in X: f16[G, 2, M, L] align 16
-  in counts: i32[G]
-  inout Y: f32[G, 2, M]
-  fact L % 8 == 0
-  map X_map of X box [1, 1, 2, 64]
-kernel main grid (pid: 3) threads 256
-  shared Xs: f16[2, 64] align 128
-  shared full: mbarrier[1]
-  shared empty: mbarrier[1]
-  mbar_init(&full[0], 1)
-  mbar_init(&empty[0], 1)
-  fence_mbar_init()
-  roles
-    role producer warps 0..4
-      register before: i32 = 0
-      register done: i32 = 0
-      for g in 0..G
-        let rows = counts[g]
-        let seen = before
-        let height = ceildiv(rows, 2)
-        for t in (pid - seen) % 3..height * 2 step 3
-          let i = t % height
-          let j = t // height
-          let count = done
-          for k in 0..ceildiv(L, 64)
-            mbar_wait(&empty[0], (ceildiv(L, 64) * count + k + 1) % 2)
-            mbar_arrive_expect(&full[0], 256)
-            copy load(X[g, j, i * 2 +: 2, k * 64 +: 64] else 0.0:f16 clip) -> Xs via tma signal full[0] {descriptor=X_map}
-          done = count + 1
-        before = height * 2 + seen
-    role consumer warps 4..8
-      register before_1: i32 = 0
-      register done_1: i32 = 0
-      for g_1 in 0..G
-        let rows_1 = counts[g_1]
-        let seen_1 = before_1
-        let height_1 = ceildiv(rows_1, 2)
-        for t_1 in (pid - seen_1) % 3..height_1 * 2 step 3
-          let i_1 = t_1 % height_1
-          let j_1 = t_1 // height_1
-          let count_1 = done_1
-          fragment acc: f32[2] = 0.0
-          for c in 0..ceildiv(L, 64)
-            mbar_wait(&full[0], (c + ceildiv(L, 64) * count_1) % 2)
-            acc = acc + reduce(cast(Xs, f32), axis=1, op=sum)
-            mbar_arrive(&empty[0])
-          Y[g_1, j_1, i_1 * 2 +: 2] = acc where i_1 * 2 + iota(2) < rows_1 & i_1 * 2 + iota(2) < M clip
-          done_1 = count_1 + 1
-        before_1 = height_1 * 2 + seen_1
+```diff
+ kir 1
+ program sums
+   size G: i32
+   size M: i32
+   size L: i32
+   in X: f16[G, 2, M, L] align 16
+   in counts: i32[G]
+   inout Y: f32[G, 2, M]
+   fact L % 8 == 0
+   map X_map of X box [1, 1, 2, 64]
+-kernel main grid (i: ceildiv(M, 2), j: 2, g: G) threads 256
+-  let rows = counts[g]
++kernel main grid (pid: 3) threads 256
+   shared Xs: f16[2, 64] align 128
+   shared full: mbarrier[1]
+   shared empty: mbarrier[1]
+   mbar_init(&full[0], 1)
+   mbar_init(&empty[0], 1)
+   fence_mbar_init()
+   roles
+     role producer warps 0..4
+-      for k in 0..ceildiv(L, 64)
+-        mbar_wait(&empty[0], (k + 1) % 2)
+-        mbar_arrive_expect(&full[0], 256)
+-        copy load(X[g, j, i * 2 +: 2, k * 64 +: 64] else 0.0:f16 clip) -> Xs via tma signal full[0] {descriptor=X_map}
++      register before: i32 = 0
++      register done: i32 = 0
++      for g in 0..G
++        let rows = counts[g]
++        let seen = before
++        let height = ceildiv(rows, 2)
++        for t in (pid - seen) % 3..height * 2 step 3
++          let i = t % height
++          let j = t // height
++          let count = done
++          for k in 0..ceildiv(L, 64)
++            mbar_wait(&empty[0], (ceildiv(L, 64) * count + k + 1) % 2)
++            mbar_arrive_expect(&full[0], 256)
++            copy load(X[g, j, i * 2 +: 2, k * 64 +: 64] else 0.0:f16 clip) -> Xs via tma signal full[0] {descriptor=X_map}
++          done = count + 1
++        before = height * 2 + seen
+     role consumer warps 4..8
+-      fragment acc: f32[2] = 0.0
+-      for c in 0..ceildiv(L, 64)
+-        mbar_wait(&full[0], c % 2)
+-        acc = acc + reduce(cast(Xs, f32), axis=1, op=sum)
+-        mbar_arrive(&empty[0])
+-      Y[g, j, i * 2 +: 2] = acc where iota(2) + i * 2 < rows & iota(2) + i * 2 < M clip
++      register before_1: i32 = 0
++      register done_1: i32 = 0
++      for g_1 in 0..G
++        let rows_1 = counts[g_1]
++        let seen_1 = before_1
++        let height_1 = ceildiv(rows_1, 2)
++        for t_1 in (pid - seen_1) % 3..height_1 * 2 step 3
++          let i_1 = t_1 % height_1
++          let j_1 = t_1 // height_1
++          let count_1 = done_1
++          fragment acc: f32[2] = 0.0
++          for c in 0..ceildiv(L, 64)
++            mbar_wait(&full[0], (c + ceildiv(L, 64) * count_1) % 2)
++            acc = acc + reduce(cast(Xs, f32), axis=1, op=sum)
++            mbar_arrive(&empty[0])
++          Y[g_1, j_1, i_1 * 2 +: 2] = acc where i_1 * 2 + iota(2) < rows_1 & i_1 * 2 + iota(2) < M clip
++          done_1 = count_1 + 1
++        before_1 = height_1 * 2 + seen_1
 ```
 """
 from __future__ import annotations
@@ -123,7 +97,7 @@ from kir.rewrite.view import expression_at, text_of
 
 from ..grid.tile import conjuncts
 from ..pipelining._rings import NoRing, Rings, roles_at
-from ._persistent_roles import around, counted_on, inside, leading, merged, names_read_in, renamed, trips
+from ._persistent_roles import around, counted_on, every_tile_ends, inside, leading, merged, names_read_in, renamed, trips
 from .linear_grid import quotient_of
 
 
@@ -165,12 +139,6 @@ def _independent(program: n.Program, site: Site, context: Context) -> Verdict:
     return proved("no tile reads what another writes")
 
 
-def _leaves(program: n.Program, site: Site, context: Context) -> Verdict:
-    if any(isinstance(s, n.Jump) and s.kind == "return" for s in walk(kernel_of(program, site.path))):
-        return refuted("a tile that returns early would end the walk over the others", "tile 0 returns, and tile 132 is never computed")
-    return proved("every tile runs to its end")
-
-
 def _in_step(program: n.Program, site: Site, context: Context) -> Verdict:
     kernel = kernel_of(program, site.path)
     found = roles_at(kernel)
@@ -202,7 +170,7 @@ class WalkGroups(Pass):
         Precondition("KIR-P302", "validity", "storage", "nothing is stored beyond the length of a group", _ends),
         Precondition("KIR-P303", "validity", "shape", "nothing is stored beyond the grid", _all_there),
         Precondition("KIR-P304", "validity", "aliasing", "tiles are independent of one another", _independent),
-        Precondition("KIR-P305", "validity", "pipeline", "no tile leaves the kernel early", _leaves),
+        Precondition("KIR-P305", "validity", "pipeline", "no tile leaves the kernel early", every_tile_ends),
         Precondition("KIR-P306", "validity", "pipeline", "roles take as many slots of their rings for each tile", _in_step),
     )
 

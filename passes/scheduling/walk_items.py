@@ -1,32 +1,19 @@
 """Lets a CTA walk over items, one after another, instead of one CTA for each item.
 
-before:
-
-```kir
-kir 1
-program doubled
-  in X: f32[M, N]
-  out Y: f32[M, N]
-  size M: i32
-  size N: i32
-kernel main grid (column: N, row: M) threads 1
-  Y[row, column] = X[row, column] * 2.0
-```
-
 pipeline: `walk-items@main`
 
-after:
-
-```kir
-kir 1
-program doubled
-  in X: f32[M, N]
-  out Y: f32[M, N]
-  size M: i32
-  size N: i32
-kernel main grid (row: M) threads 1
-  for column in 0..N
-    Y[row, column] = X[row, column] * 2.0
+```diff
+ kir 1
+ program doubled
+   in X: f32[M, N]
+   out Y: f32[M, N]
+   size M: i32
+   size N: i32
+-kernel main grid (column: N, row: M) threads 1
+-  Y[row, column] = X[row, column] * 2.0
++kernel main grid (row: M) threads 1
++  for column in 0..N
++    Y[row, column] = X[row, column] * 2.0
 ```
 """
 from __future__ import annotations

@@ -1,34 +1,19 @@
 """Declares private memory first, and says in a statement of its own what it begins with.
 
-before:
-
-```kir
-kir 1
-program masked
-  in X: f32[64, 64]
-  out Y: f32[64]
-kernel main grid (b: 1) threads 32
-  @s fragment s: f32[64] = select(iota(64) < 40, 0.0, -inf)
-  for k in 0..64
-    s = s + X[k, 0 +: 64]
-  Y = s
-```
-
 pipeline: `begin-with@main/s`
 
-after:
-
-```kir
-kir 1
-program masked
-  in X: f32[64, 64]
-  out Y: f32[64]
-kernel main grid (b: 1) threads 32
-  @s fragment s: f32[64]
-  s = select(iota(64) < 40, 0.0, -inf)
-  for k in 0..64
-    s = s + X[k, 0 +: 64]
-  Y = s
+```diff
+ kir 1
+ program masked
+   in X: f32[64, 64]
+   out Y: f32[64]
+ kernel main grid (b: 1) threads 32
+-  @s fragment s: f32[64] = select(iota(64) < 40, 0.0, -inf)
++  @s fragment s: f32[64]
++  s = select(iota(64) < 40, 0.0, -inf)
+   for k in 0..64
+     s = s + X[k, 0 +: 64]
+   Y = s
 ```
 """
 from __future__ import annotations

@@ -1,42 +1,25 @@
 """Fills an array in turns of one element each, in some of which those at its edges are brought, too: a tile with its halo.
 
-before:
-
-```kir
-kir 1
-program smoothed
-  size N: i32
-  in X: f32[N]
-  out Y: f32[N]
-kernel main grid (b: ceildiv(N, 32)) threads 1
-  register row: f32[36]
-  @fill for e in 0..36
-    row[e] = load(X[b * 32 + e - 2] else 0.0 clip)
-  for i in 0..32
-    if b * 32 + i < N
-      Y[b * 32 + i] = row[i] + row[i + 2] + row[i + 4]
-```
-
 pipeline: `bring-edges{turns=32 when=["", "turn < 2", "turn < 2"] place=["turn + 2", "turn", "turn + 34"] value=["load(X[b * 32 + turn] else 0.0 clip)", "load(X[b * 32 + turn - 2] where b * 32 + turn >= 2 else 0.0)", "load(X[b * 32 + turn + 32] else 0.0 clip)"]}@main/fill`
 
-after:
-
-```kir
-kir 1
-program smoothed
-  size N: i32
-  in X: f32[N]
-  out Y: f32[N]
-kernel main grid (b: ceildiv(N, 32)) threads 1
-  register row: f32[36]
-  @fill for turn in 0..32
-    row[turn + 2] = load(X[b * 32 + turn] else 0.0 clip)
-    if turn < 2
-      row[turn] = load(X[b * 32 + turn - 2] where b * 32 + turn >= 2 else 0.0)
-      row[turn + 34] = load(X[b * 32 + turn + 32] else 0.0 clip)
-  for i in 0..32
-    if b * 32 + i < N
-      Y[b * 32 + i] = row[i] + row[i + 2] + row[i + 4]
+```diff
+ kir 1
+ program smoothed
+   size N: i32
+   in X: f32[N]
+   out Y: f32[N]
+ kernel main grid (b: ceildiv(N, 32)) threads 1
+   register row: f32[36]
+-  @fill for e in 0..36
+-    row[e] = load(X[b * 32 + e - 2] else 0.0 clip)
++  @fill for turn in 0..32
++    row[turn + 2] = load(X[b * 32 + turn] else 0.0 clip)
++    if turn < 2
++      row[turn] = load(X[b * 32 + turn - 2] where b * 32 + turn >= 2 else 0.0)
++      row[turn + 34] = load(X[b * 32 + turn + 32] else 0.0 clip)
+   for i in 0..32
+     if b * 32 + i < N
+       Y[b * 32 + i] = row[i] + row[i + 2] + row[i + 4]
 ```
 """  # noqa: E501  the pipeline is one line
 from __future__ import annotations
@@ -179,7 +162,7 @@ class BringEdges(Pass):
         return tuple(out)
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a loop that fills an array of one axis; how its elements are dealt to turns is given."""
+        """At a loop that fills an array of one axis; which turn takes which of its elements is given."""
         store = _whole(node)
         if store is None or self.turns < 1 or not len(self.when) == len(self.place) == len(self.value) >= 2:
             return None

@@ -1,31 +1,18 @@
 """Stores a tile as its left and its right half, so that what is staged on the way needs half the memory.
 
-before:
-
-```kir
-kir 1
-program scale
-  in X: f32[64, 64]
-  out Y: f16[64, 64]
-kernel main grid (i: 1) threads 128
-  fragment acc: f32[64, 64] = X
-  @out Y[0 +: 64, 0 +: 64] = cast(acc * 2.0, f16)
-```
-
 pipeline: `halve-epilogue@main/out`
 
-after:
-
-```kir
-kir 1
-program scale
-  in X: f32[64, 64]
-  out Y: f16[64, 64]
-kernel main grid (i: 1) threads 128
-  fragment acc: f32[64, 64] = X
-  let left, right = split(trans(reshape(cast(acc * 2.0, f16), 64, 2, 32), 0, 2, 1))
-  @out Y[0 +: 64, 0 +: 32] = left
-  Y[0 +: 64, 32 +: 32] = right
+```diff
+ kir 1
+ program scale
+   in X: f32[64, 64]
+   out Y: f16[64, 64]
+ kernel main grid (i: 1) threads 128
+   fragment acc: f32[64, 64] = X
+-  @out Y[0 +: 64, 0 +: 64] = cast(acc * 2.0, f16)
++  let left, right = split(trans(reshape(cast(acc * 2.0, f16), 64, 2, 32), 0, 2, 1))
++  @out Y[0 +: 64, 0 +: 32] = left
++  Y[0 +: 64, 32 +: 32] = right
 ```
 """
 from __future__ import annotations

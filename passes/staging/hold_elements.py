@@ -1,35 +1,21 @@
 """Fills an array element by element, in any order and by any threads, and reads it in another.
 
-before:
-
-```kir
-kir 1
-program transposed
-  in X: f32[64, 64]
-  out Y: f32[64, 64]
-kernel main grid (b: 1) threads 128
-  @w for r in 0..64
-    for c in 0..64
-      Y[r, c] = X[c, r]
-```
-
 pipeline: `hold-elements{value="X[at1, at0]" shape=[64,64] loops=["thread 128", "serial 32"] place=["turn0 % 64", "turn0 // 64 + turn1 * 2"]}@main/w`
 
-after:
-
-```kir
-kir 1
-program transposed
-  in X: f32[64, 64]
-  out Y: f32[64, 64]
-kernel main grid (b: 1) threads 128
-  shared held: f32[64, 64]
-  for turn in 0..128 parallel thread
-    for turn_1 in 0..32
-      held[turn % 64, turn // 64 + turn_1 * 2] = X[turn // 64 + turn_1 * 2, turn % 64]
-  @w for r in 0..64
-    for c in 0..64
-      Y[r, c] = held[r, c]
+```diff
+ kir 1
+ program transposed
+   in X: f32[64, 64]
+   out Y: f32[64, 64]
+ kernel main grid (b: 1) threads 128
++  shared held: f32[64, 64]
++  for turn in 0..128 parallel thread
++    for turn_1 in 0..32
++      held[turn % 64, turn // 64 + turn_1 * 2] = X[turn // 64 + turn_1 * 2, turn % 64]
+   @w for r in 0..64
+     for c in 0..64
+-      Y[r, c] = X[c, r]
++      Y[r, c] = held[r, c]
 ```
 """
 from __future__ import annotations
@@ -150,7 +136,7 @@ class HoldElements(Pass):
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P871", "validity", "aliasing", "what the elements are made of is not written while they are kept", _unchanged),
         Precondition("KIR-P872", "validity", "shape", "the loops reach every element that is read, and no place outside", _reached),
-        Precondition("KIR-P873", "validity", "hardware", "shared memory holds the array beside what is there", _fits))
+        Precondition("KIR-P873", "validity", "hardware", "shared memory holds the array beside what is allocated already", _fits))
 
     value: str = ""
     shape: tuple[int, ...] = ()

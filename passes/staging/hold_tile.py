@@ -1,31 +1,18 @@
 """Keeps a computed or loaded tile in memory of the CTA, where its elements are read in any order.
 
-before:
-
-```kir
-kir 1
-program reversed
-  in X: f32[M, 64]
-  out Y: f32[M, 64]
-  size M: i32
-kernel main grid (row: M) threads 64
-  @use Y[row, 0 +: 64] = X[row, iota(64) * 5 % 64] * 2.0
-```
-
 pipeline: `hold-tile{value="X[row, 0 +: 64]" space=shared}@main/use`
 
-after:
-
-```kir
-kir 1
-program reversed
-  in X: f32[M, 64]
-  out Y: f32[M, 64]
-  size M: i32
-kernel main grid (row: M) threads 64
-  shared held: f32[64]
-  held = X[row, 0 +: 64]
-  @use Y[row, 0 +: 64] = held[iota(64) * 5 % 64] * 2.0
+```diff
+ kir 1
+ program reversed
+   in X: f32[M, 64]
+   out Y: f32[M, 64]
+   size M: i32
+ kernel main grid (row: M) threads 64
+-  @use Y[row, 0 +: 64] = X[row, iota(64) * 5 % 64] * 2.0
++  shared held: f32[64]
++  held = X[row, 0 +: 64]
++  @use Y[row, 0 +: 64] = held[iota(64) * 5 % 64] * 2.0
 ```
 """
 from __future__ import annotations
@@ -103,7 +90,7 @@ class HoldTile(Pass):
     provides: ClassVar[tuple[str, ...]] = ("shared",)
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P867", "validity", "aliasing", "what the tile is made of is not written while it is kept", _unchanged),
-        Precondition("KIR-P868", "validity", "hardware", "shared memory holds the tile beside what is there", _fits))
+        Precondition("KIR-P868", "validity", "hardware", "shared memory holds the tile beside what is allocated already", _fits))
 
     value: str = ""
     space: Literal["shared", "fragment"] = "shared"

@@ -1,32 +1,18 @@
 """Copies a tile in several pieces, whole rows each.
 
-before:
-
-```kir
-kir 1
-program bring
-  in X: f16[64, 32]
-  out Y: f16[64, 32]
-kernel main grid (i: 1) threads 128
-  shared Xs: f16[64, 32]
-  @bring copy X[0 +: 64, 0 +: 32] -> Xs
-  Y = Xs
-```
-
 pipeline: `split-copy{parts=2}@main/bring`
 
-after:
-
-```kir
-kir 1
-program bring
-  in X: f16[64, 32]
-  out Y: f16[64, 32]
-kernel main grid (i: 1) threads 128
-  shared Xs: f16[64, 32]
-  for p in 0..2 unroll {factor=2}
-    @bring copy X[p * 32 +: 32, 0 +: 32] -> Xs[p * 32 +: 32, 0 +: 32]
-  Y = Xs
+```diff
+ kir 1
+ program bring
+   in X: f16[64, 32]
+   out Y: f16[64, 32]
+ kernel main grid (i: 1) threads 128
+   shared Xs: f16[64, 32]
+-  @bring copy X[0 +: 64, 0 +: 32] -> Xs
++  for p in 0..2 unroll {factor=2}
++    @bring copy X[p * 32 +: 32, 0 +: 32] -> Xs[p * 32 +: 32, 0 +: 32]
+   Y = Xs
 ```
 
 Pieces can be shared among the CTAs of a cluster, each of which brings some to all (`multicast-cluster`).

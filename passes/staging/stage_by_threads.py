@@ -1,42 +1,24 @@
 """Each thread of a CTA brings one element of a tile to shared memory, where all find what they need of it.
 
-before:
-
-```kir
-kir 1
-program smoothed
-  in X: f32[M, N]
-  out Y: f32[M, 64]
-  size M: i32
-  size N: i32
-kernel main grid (row: M) threads 64
-  for t in 0..64 parallel thread
-    register total: f32 = 0.0
-    @sum for k in 0..64
-      total = total + load(X[row, k] else 0.0 clip)
-    Y[row, t] = total
-```
-
 pipeline: `stage-by-threads{value="load(X[row, %0] else 0.0 clip)" shape=[64] meet=true}@main/t/sum`
 
-after:
-
-```kir
-kir 1
-program smoothed
-  in X: f32[M, N]
-  out Y: f32[M, 64]
-  size M: i32
-  size N: i32
-kernel main grid (row: M) threads 64
-  shared Xs: f32[64]
-  for t in 0..64 parallel thread
-    register total: f32 = 0.0
-    Xs[t] = load(X[row, t] else 0.0 clip)
-    barrier()
-    @sum for k in 0..64
-      total = total + Xs[k]
-    Y[row, t] = total
+```diff
+ kir 1
+ program smoothed
+   in X: f32[M, N]
+   out Y: f32[M, 64]
+   size M: i32
+   size N: i32
+ kernel main grid (row: M) threads 64
++  shared Xs: f32[64]
+   for t in 0..64 parallel thread
+     register total: f32 = 0.0
++    Xs[t] = load(X[row, t] else 0.0 clip)
++    barrier()
+     @sum for k in 0..64
+-      total = total + load(X[row, k] else 0.0 clip)
++      total = total + Xs[k]
+     Y[row, t] = total
 ```
 """
 from __future__ import annotations
@@ -80,13 +62,7 @@ def _sound(program: n.Program, site: Site, context: Context) -> Verdict:
     if item.meet:
         return everyone_arrives(program, site, context)
     first = min((int(k) for k in range(i, len(block)) if any(x for x in walk(block[k]) if found.place(x) is not None)), default=i)
-    if not any(is_call(s, "barrier") for s in block[i:first]):
-        return refuted("a thread may read an element before another one has brought it", "no barrier stands before the first read",
-                       needs="a barrier", attempt="meet=true")
-    if is_in_loop(program, site.path) and not is_call(block[-1], "barrier"):
-        return refuted("a thread may bring an element of the next iteration before another one has read this one's",
-                       "no barrier stands at the end of the iteration", needs="a barrier", attempt="meet=true")
-    return proved("all threads meet before the first read and after the last one")
+    return between_barriers(program, site, block[i:first])
 
 
 def _there(program: n.Program, site: Site, found: Template, item: StageByThreads) -> Verdict:
@@ -104,6 +80,18 @@ def _there(program: n.Program, site: Site, found: Template, item: StageByThreads
         all_there = build.logical_and(all_there, build.logical_and(build.compare("ge", i, 0), build.below(i, d)))
     return decided(all_there, known, "all elements that are brought exist", "an element that a thread brings lies outside the tensor",
                    attempt="a load that stops at the edges of the tensor")
+
+
+def between_barriers(program: n.Program, site: Site, before: n.Block) -> Verdict:
+    """Whether threads wait for one another between bringing elements, after which `before` stands up to the first read, and reading them; and at the end
+    of an iteration, where the next one brings others."""
+    if not any(is_call(s, "barrier") for s in before):
+        return refuted("a thread may read an element before another one has brought it", "no barrier stands before the first read",
+                       needs="a barrier", attempt="meet=true")
+    if is_in_loop(program, site.path) and not is_call(block_at(program, site.path)[-1], "barrier"):
+        return refuted("a thread may bring an element of the next iteration before another one has read this one's",
+                       "no barrier stands at the end of the iteration", needs="a barrier", attempt="meet=true")
+    return proved("all threads wait for one another before the first read and after the last one")
 
 
 @dataclass(frozen=True)

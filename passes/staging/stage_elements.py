@@ -1,40 +1,24 @@
 """Copies elements that loops are about to read into shared memory, element by element, and reads them there.
 
-before:
-
-```kir
-kir 1
-program transpose
-  in X: f32[M, 32]
-  out Y: f32[32, M]
-  size M: i32
-kernel main grid (b: ceildiv(M, 32)) threads 1
-  @columns for c in 0..32
-    for r in 0..32
-      if b * 32 + r < M
-        Y[c, b * 32 + r] = X[b * 32 + r, c]
-```
-
 pipeline: `stage-elements{value="X[%0 + b * 32, %1]" shape=[32,32] guard=[0]}@main/columns`
 
-after:
-
-```kir
-kir 1
-program transpose
-  in X: f32[M, 32]
-  out Y: f32[32, M]
-  size M: i32
-kernel main grid (b: ceildiv(M, 32)) threads 1
-  shared Xs: f32[32, 32]
-  for e in 0..32
-    for e_1 in 0..32
-      if b * 32 + e < M
-        Xs[e, e_1] = X[b * 32 + e, e_1]
-  @columns for c in 0..32
-    for r in 0..32
-      if b * 32 + r < M
-        Y[c, b * 32 + r] = Xs[r, c]
+```diff
+ kir 1
+ program transpose
+   in X: f32[M, 32]
+   out Y: f32[32, M]
+   size M: i32
+ kernel main grid (b: ceildiv(M, 32)) threads 1
++  shared Xs: f32[32, 32]
++  for e in 0..32
++    for e_1 in 0..32
++      if b * 32 + e < M
++        Xs[e, e_1] = X[b * 32 + e, e_1]
+   @columns for c in 0..32
+     for r in 0..32
+       if b * 32 + r < M
+-        Y[c, b * 32 + r] = X[b * 32 + r, c]
++        Y[c, b * 32 + r] = Xs[r, c]
 ```
 """
 from __future__ import annotations
@@ -185,7 +169,7 @@ class StageElements(Pass):
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P027", "validity", "aliasing", "what is staged is not written while it is kept", _unchanged),
         Precondition("KIR-P028", "validity", "shape", "every element that is copied exists", _there),
-        Precondition("KIR-P029", "validity", "hardware", "shared memory holds the elements beside what is there", _fits))
+        Precondition("KIR-P029", "validity", "hardware", "shared memory holds the elements beside what is allocated already", _fits))
 
     value: str = ""
     shape: tuple[int, ...] = ()

@@ -1,31 +1,18 @@
 """Stages a result on its way out, in shared memory or as a fragment, so that it can leave in an order and width of its own.
 
-before:
-
-```kir
-kir 1
-program widen
-  in X: f16[64, 64]
-  out Y: f32[64, 64]
-kernel main grid (i: 1) threads 128
-  let x = X
-  @store Y = cast(x, f32)
-```
-
 pipeline: `stage-epilogue@main/store`
 
-after:
-
-```kir
-kir 1
-program widen
-  in X: f16[64, 64]
-  out Y: f32[64, 64]
-kernel main grid (i: 1) threads 128
-  let x = X
-  shared Ys: f32[64, 64]
-  @store Ys = cast(x, f32)
-  copy Ys -> Y
+```diff
+ kir 1
+ program widen
+   in X: f16[64, 64]
+   out Y: f32[64, 64]
+ kernel main grid (i: 1) threads 128
+   let x = X
+-  @store Y = cast(x, f32)
++  shared Ys: f32[64, 64]
++  @store Ys = cast(x, f32)
++  copy Ys -> Y
 ```
 """
 from __future__ import annotations

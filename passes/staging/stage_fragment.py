@@ -1,39 +1,22 @@
 """Reads a tile of shared memory through registers: a warp loads its operand once, and computes on the copy.
 
-before:
-
-```kir
-kir 1
-program product
-  in A: f16[16, 16]
-  in B: f16[16, 8]
-  out C: f32[16, 8]
-kernel main grid (i: 1) threads 32
-  shared As: f16[16, 16]
-  copy A -> As
-  fragment acc: f32[16, 8] = 0.0
-  @mma mma acc += As * B via mma_sync
-  C = acc
-```
-
 pipeline: `stage-fragment{value="As"}@main/mma`
 
-after:
-
-```kir
-kir 1
-program product
-  in A: f16[16, 16]
-  in B: f16[16, 8]
-  out C: f32[16, 8]
-kernel main grid (i: 1) threads 32
-  shared As: f16[16, 16]
-  copy A -> As
-  fragment acc: f32[16, 8] = 0.0
-  fragment As_tile: f16[16, 16]
-  copy As -> As_tile
-  @mma mma acc += As_tile * B via mma_sync
-  C = acc
+```diff
+ kir 1
+ program product
+   in A: f16[16, 16]
+   in B: f16[16, 8]
+   out C: f32[16, 8]
+ kernel main grid (i: 1) threads 32
+   shared As: f16[16, 16]
+   copy A -> As
+   fragment acc: f32[16, 8] = 0.0
+-  @mma mma acc += As * B via mma_sync
++  fragment As_tile: f16[16, 16]
++  copy As -> As_tile
++  @mma mma acc += As_tile * B via mma_sync
+   C = acc
 ```
 """
 from __future__ import annotations

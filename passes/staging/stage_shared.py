@@ -1,41 +1,23 @@
 """Reads a tile of global memory through shared memory: the CTA copies it once, and every part of the CTA reads the copy.
 
-before:
-
-```kir
-kir 1
-program product
-  in A: f16[64, K]
-  in B: f16[K, 64]
-  out C: f32[64, 64]
-  size K: i32
-  fact K % 32 == 0
-kernel main grid (i: 1) threads 128
-  fragment acc: f32[64, 64] = 0.0
-  @k for k in 0..K // 32
-    @mma mma acc += A[0 +: 64, k * 32 +: 32] * B[k * 32 +: 32, 0 +: 64]
-  C = acc
-```
-
 pipeline: `stage-shared{value="A[0 +: 64, k * 32 +: 32]"}@main/k/mma`
 
-after:
-
-```kir
-kir 1
-program product
-  in A: f16[64, K]
-  in B: f16[K, 64]
-  out C: f32[64, 64]
-  size K: i32
-  fact K % 32 == 0
-kernel main grid (i: 1) threads 128
-  fragment acc: f32[64, 64] = 0.0
-  @k for k in 0..K // 32
-    shared As: f16[64, 32]
-    copy A[0 +: 64, k * 32 +: 32] -> As
-    @mma mma acc += As * B[k * 32 +: 32, 0 +: 64]
-  C = acc
+```diff
+ kir 1
+ program product
+   in A: f16[64, K]
+   in B: f16[K, 64]
+   out C: f32[64, 64]
+   size K: i32
+   fact K % 32 == 0
+ kernel main grid (i: 1) threads 128
+   fragment acc: f32[64, 64] = 0.0
+   @k for k in 0..K // 32
+-    @mma mma acc += A[0 +: 64, k * 32 +: 32] * B[k * 32 +: 32, 0 +: 64]
++    shared As: f16[64, 32]
++    copy A[0 +: 64, k * 32 +: 32] -> As
++    @mma mma acc += As * B[k * 32 +: 32, 0 +: 64]
+   C = acc
 ```
 """
 from __future__ import annotations

@@ -1,46 +1,25 @@
 """Puts an array of shared memory where another one has been whose contents nobody needs any more.
 
-before:
-
-```kir
-kir 1
-program twice
-  size M: i32
-  in X: f32[M, 64]
-  out Y: f32[M, 64]
-kernel main grid (row: M) threads 64
-  shared A: f32[64]
-  @B shared B: f32[64]
-  for t in 0..64 parallel thread
-    A[t] = X[row, t]
-    barrier()
-    let x = A[63 - t]
-    B[t] = x * 2.0
-    barrier()
-    Y[row, t] = B[(t + 1) % 64]
-```
-
 pipeline: `alias-shared-lifetimes{buffer=A meet=true}@main/B`
 
-after:
-
-```kir
-kir 1
-program twice
-  size M: i32
-  in X: f32[M, 64]
-  out Y: f32[M, 64]
-kernel main grid (row: M) threads 64
-  shared A: f32[64]
-  @B view shared B: f32[64] at A[0]
-  for t in 0..64 parallel thread
-    A[t] = X[row, t]
-    barrier()
-    let x = A[63 - t]
-    barrier()
-    B[t] = x * 2.0
-    barrier()
-    Y[row, t] = B[(t + 1) % 64]
+```diff
+ kir 1
+ program twice
+   size M: i32
+   in X: f32[M, 64]
+   out Y: f32[M, 64]
+ kernel main grid (row: M) threads 64
+   shared A: f32[64]
+-  @B shared B: f32[64]
++  @B view shared B: f32[64] at A[0]
+   for t in 0..64 parallel thread
+     A[t] = X[row, t]
+     barrier()
+     let x = A[63 - t]
++    barrier()
+     B[t] = x * 2.0
+     barrier()
+     Y[row, t] = B[(t + 1) % 64]
 ```
 """
 from __future__ import annotations

@@ -1,40 +1,24 @@
 """Issues the loads of several iterations before the first of their values is used.
 
-before:
-
-```kir
-kir 1
-program scale
-  size N: i32
-  in X: f32[N]
-  out Y: f32[N]
-  fact N % 512 == 0
-kernel main grid (b: N // 512) threads 128
-  @threads for t in 0..128 parallel thread
-    @loop for i in 0..4
-      let x = X[b * 512 + i * 128 + t]
-      Y[b * 512 + i * 128 + t] = x * 2.0
-```
-
 pipeline: `batch-loads@main/threads/loop`
 
-after:
-
-```kir
-kir 1
-program scale
-  size N: i32
-  in X: f32[N]
-  out Y: f32[N]
-  fact N % 512 == 0
-kernel main grid (b: N // 512) threads 128
-  @threads for t in 0..128 parallel thread
-    register xs: f32[4]
-    for i_1 in 0..4 unroll {factor=4}
-      xs[i_1] = X[b * 512 + i_1 * 128 + t]
-    @loop for i in 0..4 unroll {factor=4}
-      let x = xs[i]
-      Y[b * 512 + i * 128 + t] = x * 2.0
+```diff
+ kir 1
+ program scale
+   size N: i32
+   in X: f32[N]
+   out Y: f32[N]
+   fact N % 512 == 0
+ kernel main grid (b: N // 512) threads 128
+   @threads for t in 0..128 parallel thread
+-    @loop for i in 0..4
+-      let x = X[b * 512 + i * 128 + t]
++    register xs: f32[4]
++    for i_1 in 0..4 unroll {factor=4}
++      xs[i_1] = X[b * 512 + i_1 * 128 + t]
++    @loop for i in 0..4 unroll {factor=4}
++      let x = xs[i]
+       Y[b * 512 + i * 128 + t] = x * 2.0
 ```
 """
 from __future__ import annotations

@@ -1,96 +1,60 @@
 """Gives what a producer brings once for each tile several slots: it brings the next tile's while this one's is still read.
 
-before:
-
-```kir
-kir 1
-program sums
-  size M: i32
-  in W: f16[8, 64, 64]
-  in X: f16[M, 64]
-  out Y: f32[8, 64]
-  map W_map of W box [1, 64, 64]
-  map X_map of X box [64, 64]
-kernel main grid (p: 1) threads 256
-  shared Xs: f16[64, 64] align 128
-  shared Ws: f16[64, 64] align 128
-  shared full: mbarrier[1]
-  shared empty: mbarrier[1]
-  shared Ws_full: mbarrier
-  shared Ws_empty: mbarrier
-  mbar_init(&Ws_full, 1)
-  mbar_init(&Ws_empty, 1)
-  mbar_init(&full[0], 1)
-  mbar_init(&empty[0], 1)
-  fence_mbar_init()
-  @teams roles
-    role producer warps 0..4
-      for i in 0..8
-        mbar_wait(&Ws_empty, (i + 1) % 2)
-        mbar_arrive_expect(&Ws_full, 8192)
-        copy W[i, 0 +: 64, 0 +: 64] -> Ws via tma signal Ws_full {descriptor=W_map}
-        for j in 0..ceildiv(M, 64)
-          mbar_wait(&empty[0], (ceildiv(M, 64) * i + j + 1) % 2)
-          mbar_arrive_expect(&full[0], 8192)
-          copy load(X[j * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Xs via tma signal full[0] {descriptor=X_map}
-    role consumer warps 4..8
-      for i_1 in 0..8
-        fragment acc: f32[64] = 0.0
-        mbar_wait(&Ws_full, i_1 % 2)
-        for k in 0..ceildiv(M, 64)
-          mbar_wait(&full[0], (ceildiv(M, 64) * i_1 + k) % 2)
-          acc = acc + reduce(cast(Xs, f32) * cast(Ws, f32), axis=0, op=sum)
-          mbar_arrive(&empty[0])
-        mbar_arrive(&Ws_empty)
-        Y[i_1, 0 +: 64] = acc
-```
-
 pipeline: `bring-ahead{stages=2}@main/teams`
 
-after:
-
-```kir
-kir 1
-program sums
-  size M: i32
-  in W: f16[8, 64, 64]
-  in X: f16[M, 64]
-  out Y: f32[8, 64]
-  map W_map of W box [1, 64, 64]
-  map X_map of X box [64, 64]
-kernel main grid (p: 1) threads 256
-  shared Xs: f16[64, 64] align 128
-  shared Ws: f16[2, 64, 64] align 128
-  shared full: mbarrier[1]
-  shared empty: mbarrier[1]
-  shared Ws_full: mbarrier[2]
-  shared Ws_empty: mbarrier[2]
-  for s in 0..2 unroll {factor=2}
-    mbar_init(&Ws_full[s], 1)
-    mbar_init(&Ws_empty[s], 1)
-  mbar_init(&full[0], 1)
-  mbar_init(&empty[0], 1)
-  fence_mbar_init()
-  @teams roles
-    role producer warps 0..4
-      for i in 0..8
-        mbar_wait(&Ws_empty[i % 2], (i // 2 + 1) % 2)
-        mbar_arrive_expect(&Ws_full[i % 2], 8192)
-        copy W[i, 0 +: 64, 0 +: 64] -> Ws[i % 2, 0 +: 64, 0 +: 64] via tma signal Ws_full[i % 2] {descriptor=W_map}
-        for j in 0..ceildiv(M, 64)
-          mbar_wait(&empty[0], (ceildiv(M, 64) * i + j + 1) % 2)
-          mbar_arrive_expect(&full[0], 8192)
-          copy load(X[j * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Xs via tma signal full[0] {descriptor=X_map}
-    role consumer warps 4..8
-      for i_1 in 0..8
-        fragment acc: f32[64] = 0.0
-        mbar_wait(&Ws_full[i_1 % 2], i_1 // 2 % 2)
-        for k in 0..ceildiv(M, 64)
-          mbar_wait(&full[0], (ceildiv(M, 64) * i_1 + k) % 2)
-          acc = acc + reduce(cast(Xs, f32) * cast(Ws[i_1 % 2, 0 +: 64, 0 +: 64], f32), axis=0, op=sum)
-          mbar_arrive(&empty[0])
-        mbar_arrive(&Ws_empty[i_1 % 2])
-        Y[i_1, 0 +: 64] = acc
+```diff
+ kir 1
+ program sums
+   size M: i32
+   in W: f16[8, 64, 64]
+   in X: f16[M, 64]
+   out Y: f32[8, 64]
+   map W_map of W box [1, 64, 64]
+   map X_map of X box [64, 64]
+ kernel main grid (p: 1) threads 256
+   shared Xs: f16[64, 64] align 128
+-  shared Ws: f16[64, 64] align 128
++  shared Ws: f16[2, 64, 64] align 128
+   shared full: mbarrier[1]
+   shared empty: mbarrier[1]
+-  shared Ws_full: mbarrier
+-  shared Ws_empty: mbarrier
+-  mbar_init(&Ws_full, 1)
+-  mbar_init(&Ws_empty, 1)
++  shared Ws_full: mbarrier[2]
++  shared Ws_empty: mbarrier[2]
++  for s in 0..2 unroll {factor=2}
++    mbar_init(&Ws_full[s], 1)
++    mbar_init(&Ws_empty[s], 1)
+   mbar_init(&full[0], 1)
+   mbar_init(&empty[0], 1)
+   fence_mbar_init()
+   @teams roles
+     role producer warps 0..4
+       for i in 0..8
+-        mbar_wait(&Ws_empty, (i + 1) % 2)
+-        mbar_arrive_expect(&Ws_full, 8192)
+-        copy W[i, 0 +: 64, 0 +: 64] -> Ws via tma signal Ws_full {descriptor=W_map}
++        mbar_wait(&Ws_empty[i % 2], (i // 2 + 1) % 2)
++        mbar_arrive_expect(&Ws_full[i % 2], 8192)
++        copy W[i, 0 +: 64, 0 +: 64] -> Ws[i % 2, 0 +: 64, 0 +: 64] via tma signal Ws_full[i % 2] {descriptor=W_map}
+         for j in 0..ceildiv(M, 64)
+           mbar_wait(&empty[0], (ceildiv(M, 64) * i + j + 1) % 2)
+           mbar_arrive_expect(&full[0], 8192)
+           copy load(X[j * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Xs via tma signal full[0] {descriptor=X_map}
+     role consumer warps 4..8
+       for i_1 in 0..8
+         fragment acc: f32[64] = 0.0
+-        mbar_wait(&Ws_full, i_1 % 2)
++        mbar_wait(&Ws_full[i_1 % 2], i_1 // 2 % 2)
+         for k in 0..ceildiv(M, 64)
+           mbar_wait(&full[0], (ceildiv(M, 64) * i_1 + k) % 2)
+-          acc = acc + reduce(cast(Xs, f32) * cast(Ws, f32), axis=0, op=sum)
++          acc = acc + reduce(cast(Xs, f32) * cast(Ws[i_1 % 2, 0 +: 64, 0 +: 64], f32), axis=0, op=sum)
+           mbar_arrive(&empty[0])
+-        mbar_arrive(&Ws_empty)
++        mbar_arrive(&Ws_empty[i_1 % 2])
+         Y[i_1, 0 +: 64] = acc
 ```
 
 Of attention by CTAs that stay these are the queries: with one slot the producer waits for the last product with them before it brings anything of the

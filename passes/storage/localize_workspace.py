@@ -1,37 +1,22 @@
 """Moves scratch memory of which each CTA uses a part of its own from global to shared memory.
 
-before:
-
-```kir
-kir 1
-program two_steps
-  size M: i32
-  in X: f32[M, 64]
-  out Y: f32[M, 64]
-  workspace W: f32[M, 64]
-kernel main grid (row: M) threads 64
-  for t in 0..64 parallel thread
-    W[row, t] = X[row, t] * 2.0
-    barrier()
-    Y[row, t] = W[row, 63 - t]
-```
-
 pipeline: `localize-workspace{buffer=W}@main`
 
-after:
-
-```kir
-kir 1
-program two_steps
-  size M: i32
-  in X: f32[M, 64]
-  out Y: f32[M, 64]
-kernel main grid (row: M) threads 64
-  shared W: f32[64]
-  for t in 0..64 parallel thread
-    W[t] = X[row, t] * 2.0
-    barrier()
-    Y[row, t] = W[63 - t]
+```diff
+ kir 1
+ program two_steps
+   size M: i32
+   in X: f32[M, 64]
+   out Y: f32[M, 64]
+-  workspace W: f32[M, 64]
+ kernel main grid (row: M) threads 64
++  shared W: f32[64]
+   for t in 0..64 parallel thread
+-    W[row, t] = X[row, t] * 2.0
++    W[t] = X[row, t] * 2.0
+     barrier()
+-    Y[row, t] = W[row, 63 - t]
++    Y[row, t] = W[63 - t]
 ```
 """
 from __future__ import annotations

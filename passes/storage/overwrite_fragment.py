@@ -1,39 +1,23 @@
 """Writes a tile over a fragment that is not needed any more, or a number over a scalar, whose registers it takes.
 
-before:
-
-```kir
-kir 1
-program weights
-  in X: f32[64, 64]
-  out S: f32[64]
-  out P: f32[64, 64]
-kernel main grid (b: 1) threads 128
-  fragment s: f32[64, 64] = 0.0
-  for k in 0..4
-    s = s + X
-  @p let p = exp(s * 0.5)
-  S = reduce(p, axis=1, op=sum)
-  P = p
-```
-
 pipeline: `overwrite-fragment{buffer=s}@main/p`
 
-after:
-
-```kir
-kir 1
-program weights
-  in X: f32[64, 64]
-  out S: f32[64]
-  out P: f32[64, 64]
-kernel main grid (b: 1) threads 128
-  fragment s: f32[64, 64] = 0.0
-  for k in 0..4
-    s = s + X
-  @p s = exp(s * 0.5)
-  S = reduce(s, axis=1, op=sum)
-  P = s
+```diff
+ kir 1
+ program weights
+   in X: f32[64, 64]
+   out S: f32[64]
+   out P: f32[64, 64]
+ kernel main grid (b: 1) threads 128
+   fragment s: f32[64, 64] = 0.0
+   for k in 0..4
+     s = s + X
+-  @p let p = exp(s * 0.5)
+-  S = reduce(p, axis=1, op=sum)
+-  P = p
++  @p s = exp(s * 0.5)
++  S = reduce(s, axis=1, op=sum)
++  P = s
 ```
 """
 from __future__ import annotations

@@ -1,46 +1,27 @@
 """Loads what the next iteration needs into registers while this one computes.
 
-before:
-
-```kir
-kir 1
-program weighted
-  size M: i32
-  size N: i32
-  in X: f32[M, N]
-  out Y: f32[M, 64]
-kernel main grid (row: M) threads 64
-  @threads for t in 0..64 parallel thread
-    register total: f32 = 0.0
-    @loop for j in t..N step 64
-      let x = X[row, j]
-      total = total + exp(x) * x
-    Y[row, t] = total
-```
-
 pipeline: `register-lookahead@main/threads/loop`
 
-after:
-
-```kir
-kir 1
-program weighted
-  size M: i32
-  size N: i32
-  in X: f32[M, N]
-  out Y: f32[M, 64]
-kernel main grid (row: M) threads 64
-  @threads for t in 0..64 parallel thread
-    register total: f32 = 0.0
-    register x_ahead: f32
-    if t < N
-      x_ahead = X[row, t]
-    @loop for j in t..N step 64
-      let x = x_ahead
-      if j + 64 < N
-        x_ahead = X[row, j + 64]
-      total = total + exp(x) * x
-    Y[row, t] = total
+```diff
+ kir 1
+ program weighted
+   size M: i32
+   size N: i32
+   in X: f32[M, N]
+   out Y: f32[M, 64]
+ kernel main grid (row: M) threads 64
+   @threads for t in 0..64 parallel thread
+     register total: f32 = 0.0
++    register x_ahead: f32
++    if t < N
++      x_ahead = X[row, t]
+     @loop for j in t..N step 64
+-      let x = X[row, j]
++      let x = x_ahead
++      if j + 64 < N
++        x_ahead = X[row, j + 64]
+       total = total + exp(x) * x
+     Y[row, t] = total
 ```
 """
 from __future__ import annotations
@@ -67,6 +48,7 @@ def _unwritten(program: n.Program, site: Site, context: Context) -> Verdict:
     loop, aliases = node_as(program, site.path, n.For), Aliases(program)
     at = params_as(site, RegisterLookahead).at
     reads = {a.buffer for a in accesses(loop.body[at])}
+    ahead = [substitute(a.at, {loop.var.name: build.add(loop.var, loop.step)}) for a in accesses(loop.body[at]) if a.at is not None]
     given = {p.name for p in program.params if p.role == "in"}
     for s in (*loop.body[:at], *loop.body[at + 1:]):
         for a in accesses(s):
@@ -75,6 +57,8 @@ def _unwritten(program: n.Program, site: Site, context: Context) -> Verdict:
                     return unknown("the loop synchronizes, and a load may not pass that", needs="an iteration that waits for nobody, or loads of inputs")
                 continue
             if a.writes and any(aliases.may_be_one(a.buffer, b) for b in reads):
+                if a.at not in ahead:
+                    return unknown(f"the loop writes '{a.buffer}', of which the next iteration loads", needs="loads of memory that the loop does not write")
                 return refuted(f"the loop writes '{a.buffer}', which the next iteration loads",
                                "the value is loaded before this iteration has stored it", needs="loads of memory that the loop does not write")
     return proved("the loop writes nothing that it loads")

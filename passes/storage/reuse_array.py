@@ -1,46 +1,26 @@
 """Lets one array of shared memory serve a second purpose, under its own name, when the first one is over.
 
-before:
-
-```kir
-kir 1
-program twice
-  size M: i32
-  in X: f32[M, 64]
-  out Y: f32[M, 64]
-kernel main grid (row: M) threads 64
-  shared A: f32[64]
-  @B shared B: f32[64]
-  for t in 0..64 parallel thread
-    A[t] = X[row, t]
-    barrier()
-    let x = A[63 - t]
-    barrier()
-    B[t] = x * 2.0
-    barrier()
-    Y[row, t] = B[(t + 1) % 64]
-```
-
 pipeline: `reuse-array{buffer=A}@main/B`
 
-after:
-
-```kir
-kir 1
-program twice
-  size M: i32
-  in X: f32[M, 64]
-  out Y: f32[M, 64]
-kernel main grid (row: M) threads 64
-  shared A: f32[64]
-  for t in 0..64 parallel thread
-    A[t] = X[row, t]
-    barrier()
-    let x = A[63 - t]
-    barrier()
-    A[t] = x * 2.0
-    barrier()
-    Y[row, t] = A[(t + 1) % 64]
+```diff
+ kir 1
+ program twice
+   size M: i32
+   in X: f32[M, 64]
+   out Y: f32[M, 64]
+ kernel main grid (row: M) threads 64
+   shared A: f32[64]
+-  @B shared B: f32[64]
+   for t in 0..64 parallel thread
+     A[t] = X[row, t]
+     barrier()
+     let x = A[63 - t]
+     barrier()
+-    B[t] = x * 2.0
++    A[t] = x * 2.0
+     barrier()
+-    Y[row, t] = B[(t + 1) % 64]
++    Y[row, t] = A[(t + 1) % 64]
 ```
 """
 from __future__ import annotations

@@ -1,37 +1,20 @@
 """Moves a private scalar or array to shared memory, where all threads of a CTA see it.
 
-before:
-
-```kir
-kir 1
-program reverse
-  size M: i32
-  in X: f32[M, 64]
-  out Y: f32[M, 64]
-kernel main grid (row: M) threads 1
-  @kept register kept: f32[64]
-  for i in 0..64
-    kept[i] = X[row, i]
-  for i1 in 0..64
-    Y[row, i1] = kept[63 - i1]
-```
-
 pipeline: `share-scratch@main/kept`
 
-after:
-
-```kir
-kir 1
-program reverse
-  size M: i32
-  in X: f32[M, 64]
-  out Y: f32[M, 64]
-kernel main grid (row: M) threads 1
-  @kept shared kept: f32[64]
-  for i in 0..64
-    kept[i] = X[row, i]
-  for i1 in 0..64
-    Y[row, i1] = kept[63 - i1]
+```diff
+ kir 1
+ program reverse
+   size M: i32
+   in X: f32[M, 64]
+   out Y: f32[M, 64]
+ kernel main grid (row: M) threads 1
+-  @kept register kept: f32[64]
++  @kept shared kept: f32[64]
+   for i in 0..64
+     kept[i] = X[row, i]
+   for i1 in 0..64
+     Y[row, i1] = kept[63 - i1]
 ```
 """
 from __future__ import annotations
@@ -68,7 +51,7 @@ class ShareScratch(Pass):
     claim: ClassVar[str] = "What one thread writes others of its CTA can read, once there are others."
     provides: ClassVar[tuple[str, ...]] = ("shared",)
     preconditions: ClassVar[tuple[Precondition, ...]] = (
-        Precondition("KIR-P055", "validity", "hardware", "shared memory holds it beside what is there", _fits),
+        Precondition("KIR-P055", "validity", "hardware", "shared memory holds it beside what is allocated already", _fits),
     )
 
     align: int = 0

@@ -1,39 +1,22 @@
 """Moves a named number to another point of its search space.
 
-before:
-
-```kir
-kir 1
-program product
-  meta BLOCK_M: int = 16
-  size M: i32
-  in A: f16[M, 64]
-  in B: f16[64, 64]
-  out C: f32[M, 64]
-kernel main grid (m: ceildiv(M, BLOCK_M)) threads 128
-  fragment acc: f32[BLOCK_M, 64] = 0.0
-  let a = load(A[BLOCK_M * m +: BLOCK_M, 0 +: 64] else 0.0:f16 clip)
-  mma acc += a * B
-  C[BLOCK_M * m +: BLOCK_M, 0 +: 64] = acc clip
-```
-
 pipeline: `autotune{meta=BLOCK_M was=16 value=128}@main`
 
-after:
-
-```kir
-kir 1
-program product
-  meta BLOCK_M: int = 128
-  size M: i32
-  in A: f16[M, 64]
-  in B: f16[64, 64]
-  out C: f32[M, 64]
-kernel main grid (m: ceildiv(M, BLOCK_M)) threads 128 {untuned_BLOCK_M=16}
-  fragment acc: f32[BLOCK_M, 64] = 0.0
-  let a = load(A[BLOCK_M * m +: BLOCK_M, 0 +: 64] else 0.0:f16 clip)
-  mma acc += a * B
-  C[BLOCK_M * m +: BLOCK_M, 0 +: 64] = acc clip
+```diff
+ kir 1
+ program product
+-  meta BLOCK_M: int = 16
++  meta BLOCK_M: int = 128
+   size M: i32
+   in A: f16[M, 64]
+   in B: f16[64, 64]
+   out C: f32[M, 64]
+-kernel main grid (m: ceildiv(M, BLOCK_M)) threads 128
++kernel main grid (m: ceildiv(M, BLOCK_M)) threads 128 {untuned_BLOCK_M=16}
+   fragment acc: f32[BLOCK_M, 64] = 0.0
+   let a = load(A[BLOCK_M * m +: BLOCK_M, 0 +: 64] else 0.0:f16 clip)
+   mma acc += a * B
+   C[BLOCK_M * m +: BLOCK_M, 0 +: 64] = acc clip
 ```
 
 `templatize` makes the name before, and writes the number out again afterwards: the three together re-tune a kernel.

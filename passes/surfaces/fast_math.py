@@ -1,29 +1,17 @@
 """Lets TileLang's compiler approximate powers of two: an option of the kernel, and the approximations that it stands for.
 
-before:
-
-```kir
-kir 1
-program powers
-  in X: f32[M, 128]
-  out Y: f32[M, 128]
-  size M: i32
-kernel main grid (row: M) threads 128
-  Y[row, 0 +: 128] = exp2(X[row, 0 +: 128])
-```
-
 pipeline: `fast-math@main`
 
-after:
-
-```kir
-kir 1
-program powers
-  in X: f32[M, 128]
-  out Y: f32[M, 128]
-  size M: i32
-kernel main grid (row: M) threads 128 {tl_enable_fast_math=true}
-  Y[row, 0 +: 128] = exp2_approx(X[row, 0 +: 128])
+```diff
+ kir 1
+ program powers
+   in X: f32[M, 128]
+   out Y: f32[M, 128]
+   size M: i32
+-kernel main grid (row: M) threads 128
+-  Y[row, 0 +: 128] = exp2(X[row, 0 +: 128])
++kernel main grid (row: M) threads 128 {tl_enable_fast_math=true}
++  Y[row, 0 +: 128] = exp2_approx(X[row, 0 +: 128])
 ```
 """
 from __future__ import annotations

@@ -1,33 +1,18 @@
 """Asks the surface's compiler to do its work in another way: an option of the kernel, a loop or a copy that changes how, and not what.
 
-before:
-
-```kir
-kir 1
-program doubled
-  in X: f32[M, 128]
-  out Y: f32[M, 128]
-  size M: i32
-kernel main grid (row: M) threads 128
-  shared kept: f32[128]
-  copy X[row, 0 +: 128] -> kept
-  Y[row, 0 +: 128] = kept * 2.0
-```
-
 pipeline: `surface-option{option=tl_disable_warp_specialized value="true"}@main`
 
-after:
-
-```kir
-kir 1
-program doubled
-  in X: f32[M, 128]
-  out Y: f32[M, 128]
-  size M: i32
-kernel main grid (row: M) threads 128 {tl_disable_warp_specialized=true}
-  shared kept: f32[128]
-  copy X[row, 0 +: 128] -> kept
-  Y[row, 0 +: 128] = kept * 2.0
+```diff
+ kir 1
+ program doubled
+   in X: f32[M, 128]
+   out Y: f32[M, 128]
+   size M: i32
+-kernel main grid (row: M) threads 128
++kernel main grid (row: M) threads 128 {tl_disable_warp_specialized=true}
+   shared kept: f32[128]
+   copy X[row, 0 +: 128] -> kept
+   Y[row, 0 +: 128] = kept * 2.0
 ```
 """
 from __future__ import annotations
@@ -57,6 +42,9 @@ FAST_MATH = "tl_enable_fast_math"
 """Changes results where functions are approximated, and nothing where there are none: quotients are said to be exact (`T.ieee_fdiv`)."""
 RESOURCES = {"maxnreg": (16, 255), "min_ctas": (1, 32)}
 """Registers that a thread may have, and CTAs that a multiprocessor is to hold, from and to: the compiler keeps elsewhere what does not fit."""
+HOST_DESCRIPTORS = "host_descriptors"
+"""Tensor descriptors that the host of a Triton kernel makes, once a launch, in the place of each CTA that makes them anew: 1
+(`triton.tools.tensor_descriptor`)."""
 OF_COPIES = frozenset({"coalesced_width", "disable_tma", "eviction_policy"})
 OF_LOOPS = frozenset({"disallow_acc_multi_buffer", "flatten", "warp_specialize"})
 """Options of Triton that choose how a loop is pipelined, whether with the loops inside as one, and by which warps (`triton.language.range` of 3.6)."""
@@ -90,7 +78,8 @@ class SurfaceOption(Pass):
         """At a kernel, a loop or a copy with an option that changes how it is compiled, and not what it computes."""
         if not isinstance(node, (n.Kernel, n.For, n.Copy)) or not node.attrs:
             return None
-        known = OF_COPIES if isinstance(node, n.Copy) else OF_LOOPS if isinstance(node, n.For) else OF_KERNELS | {FAST_MATH, OWN_BARRIERS, *RESOURCES}
+        of_kernels = OF_KERNELS | {FAST_MATH, OWN_BARRIERS, HOST_DESCRIPTORS, *RESOURCES}
+        known = OF_COPIES if isinstance(node, n.Copy) else OF_LOOPS if isinstance(node, n.For) else of_kernels
         reasons = [(name, refused(node, name)) for name, _ in node.attrs if name in known]
         found = tuple(Site(path, SurfaceOption(name, _text(dict(node.attrs)[name]))) for name, reason in reasons if not reason)
         return found or (Miss(reasons[0][1]) if reasons else None)
@@ -128,6 +117,9 @@ def refused(node: n.Kernel | n.For | n.Copy, option: str) -> str:
     if option == OWN_BARRIERS:
         free = all(isinstance(s, n.Alloc | n.Let) or (isinstance(s, n.For) and s.kind == "thread") for s in node.body)
         return "" if free else "what the CTA does as a whole has no barriers of its own"
+    if option == HOST_DESCRIPTORS:
+        boxes = any(isinstance(x, n.Copy) and x.via == "tma" and "descriptor" not in dict(x.attrs) for x in statements(node.body))
+        return "" if boxes else "no copy of it is of a box whose descriptor the surface makes"
     if option in RESOURCES:
         asks = any((isinstance(x, n.Eval) and x.call.fn == "set_registers") or (isinstance(x, n.Roles) and any(r.registers for r in x.roles))
                    for x in statements(node.body))
@@ -138,7 +130,7 @@ def refused(node: n.Kernel | n.For | n.Copy, option: str) -> str:
 def _out_of_range(option: str, value: str) -> str:
     """Why a number is none that an option takes; "" where it is, and for other options."""
     if option not in RESOURCES:
-        return ""
+        return f"{option} is 1 or left out" if option == HOST_DESCRIPTORS and value != "1" else ""
     low, high = RESOURCES[option]
     return "" if value.isdigit() and low <= int(value) <= high else f"{option} is a number from {low} to {high}, not {value or 'nothing'}"
 

@@ -1,39 +1,25 @@
 """Gives a tunable number a name: the program becomes generic in it, with the number as its default.
 
-before:
-
-```kir
-kir 1
-program product
-  size M: i32
-  in A: f16[M, 64]
-  in B: f16[64, 64]
-  out C: f32[M, 64]
-kernel main grid (m: ceildiv(M, 128)) threads 128
-  fragment acc: f32[128, 64] = 0.0
-  let a = load(A[m * 128 +: 128, 0 +: 64] else 0.0:f16 clip)
-  mma acc += a * B
-  C[m * 128 +: 128, 0 +: 64] = acc clip
-```
-
 pipeline: `templatize{slot=tile meta=BLOCK_M}@main; templatize{slot=threads meta=THREADS}@main`
 
-after:
-
-```kir
-kir 1
-program product
-  meta BLOCK_M: int = 128
-  meta THREADS: int = 128
-  size M: i32
-  in A: f16[M, 64]
-  in B: f16[64, 64]
-  out C: f32[M, 64]
-kernel main grid (m: ceildiv(M, BLOCK_M)) threads THREADS
-  fragment acc: f32[BLOCK_M, 64] = 0.0
-  let a = load(A[BLOCK_M * m +: BLOCK_M, 0 +: 64] else 0.0:f16 clip)
-  mma acc += a * B
-  C[BLOCK_M * m +: BLOCK_M, 0 +: 64] = acc clip
+```diff
+ kir 1
+ program product
++  meta BLOCK_M: int = 128
++  meta THREADS: int = 128
+   size M: i32
+   in A: f16[M, 64]
+   in B: f16[64, 64]
+   out C: f32[M, 64]
+-kernel main grid (m: ceildiv(M, 128)) threads 128
+-  fragment acc: f32[128, 64] = 0.0
+-  let a = load(A[m * 128 +: 128, 0 +: 64] else 0.0:f16 clip)
++kernel main grid (m: ceildiv(M, BLOCK_M)) threads THREADS
++  fragment acc: f32[BLOCK_M, 64] = 0.0
++  let a = load(A[BLOCK_M * m +: BLOCK_M, 0 +: 64] else 0.0:f16 clip)
+   mma acc += a * B
+-  C[m * 128 +: 128, 0 +: 64] = acc clip
++  C[BLOCK_M * m +: BLOCK_M, 0 +: 64] = acc clip
 ```
 """
 from __future__ import annotations

@@ -1,63 +1,33 @@
 """Gives memory that is brought once for a tile back as soon as nobody reads it, before the rest of the tile is worked on.
 
-before:
-
-```kir
-kir 1
-program rows
-  size M: i32
-  in X: f16[M, 64]
-  out Y: f16[M, 64]
-  map X_map of X box [64, 64]
-kernel main grid (i: ceildiv(M, 64)) threads 256
-  shared Xs: f16[64, 64] align 128
-  shared full: mbarrier
-  shared empty: mbarrier
-  mbar_init(&full, 1)
-  mbar_init(&empty, 1)
-  fence_mbar_init()
-  roles
-    role producer warps 0..4
-      mbar_wait(&empty, 1)
-      mbar_arrive_expect(&full, 8192)
-      copy load(X[i * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Xs via tma signal full {descriptor=X_map}
-    role consumer warps 4..8
-      mbar_wait(&full, 0)
-      fragment x: f32[64, 64] = cast(Xs, f32)
-      x = x * 2.0
-      Y[i * 64 +: 64, 0 +: 64] = cast(x, f16) clip
-      @back mbar_arrive(&empty)
-```
-
 pipeline: `arrive-early@main/roles/consumer/back`
 
-after:
-
-```kir
-kir 1
-program rows
-  size M: i32
-  in X: f16[M, 64]
-  out Y: f16[M, 64]
-  map X_map of X box [64, 64]
-kernel main grid (i: ceildiv(M, 64)) threads 256
-  shared Xs: f16[64, 64] align 128
-  shared full: mbarrier
-  shared empty: mbarrier
-  mbar_init(&full, 1)
-  mbar_init(&empty, 1)
-  fence_mbar_init()
-  roles
-    role producer warps 0..4
-      mbar_wait(&empty, 1)
-      mbar_arrive_expect(&full, 8192)
-      copy load(X[i * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Xs via tma signal full {descriptor=X_map}
-    role consumer warps 4..8
-      mbar_wait(&full, 0)
-      fragment x: f32[64, 64] = cast(Xs, f32)
-      @back mbar_arrive(&empty)
-      x = x * 2.0
-      Y[i * 64 +: 64, 0 +: 64] = cast(x, f16) clip
+```diff
+ kir 1
+ program rows
+   size M: i32
+   in X: f16[M, 64]
+   out Y: f16[M, 64]
+   map X_map of X box [64, 64]
+ kernel main grid (i: ceildiv(M, 64)) threads 256
+   shared Xs: f16[64, 64] align 128
+   shared full: mbarrier
+   shared empty: mbarrier
+   mbar_init(&full, 1)
+   mbar_init(&empty, 1)
+   fence_mbar_init()
+   roles
+     role producer warps 0..4
+       mbar_wait(&empty, 1)
+       mbar_arrive_expect(&full, 8192)
+       copy load(X[i * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Xs via tma signal full {descriptor=X_map}
+     role consumer warps 4..8
+       mbar_wait(&full, 0)
+       fragment x: f32[64, 64] = cast(Xs, f32)
++      @back mbar_arrive(&empty)
+       x = x * 2.0
+       Y[i * 64 +: 64, 0 +: 64] = cast(x, f16) clip
+-      @back mbar_arrive(&empty)
 ```
 
 Of attention that is the last product with the queries: those of the next tile arrive while the last values are multiplied, and results leave.

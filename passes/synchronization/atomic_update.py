@@ -1,41 +1,22 @@
 """Makes an update of memory of the CTA one indivisible operation, so that several threads may do it.
 
-before:
-
-```kir
-kir 1
-program histogram
-  size N: i32
-  in X: i32[N]
-  out H: i32[4]
-kernel main grid (b: 1) threads 1
-  shared counts: i32[4]
-  for i in 0..4
-    counts[i] = 0
-  for j in 0..N
-    @count counts[X[j]] = counts[X[j]] + 1
-  for i1 in 0..4
-    H[i1] = counts[i1]
-```
-
 pipeline: `atomic-update@main/j/count`
 
-after:
-
-```kir
-kir 1
-program histogram
-  size N: i32
-  in X: i32[N]
-  out H: i32[4]
-kernel main grid (b: 1) threads 1
-  shared counts: i32[4]
-  for i in 0..4
-    counts[i] = 0
-  for j in 0..N
-    @count atomic_add(&counts[X[j]], 1)
-  for i1 in 0..4
-    H[i1] = counts[i1]
+```diff
+ kir 1
+ program histogram
+   size N: i32
+   in X: i32[N]
+   out H: i32[4]
+ kernel main grid (b: 1) threads 1
+   shared counts: i32[4]
+   for i in 0..4
+     counts[i] = 0
+   for j in 0..N
+-    @count counts[X[j]] = counts[X[j]] + 1
++    @count atomic_add(&counts[X[j]], 1)
+   for i1 in 0..4
+     H[i1] = counts[i1]
 ```
 """
 from __future__ import annotations
@@ -64,7 +45,8 @@ def _has_dtype(program: n.Program, site: Site, context: Context) -> Verdict:
     at, op, _, _ = found
     known = WIDTHS.get(ATOMICS[op], ("i32", "u32", "i64", "u64"))
     if at.buffer.dtype.name not in known:
-        return refuted(f"no instruction does {ATOMICS[op]} on {at.buffer.dtype}", needs=f"one of {', '.join(known)}")
+        return refuted(f"no instruction does {ATOMICS[op]} on {at.buffer.dtype}", needs=f"one of {', '.join(known)}",
+                       rule=f"PTX ISA, atom: the dtypes of .{op}")
     return proved(f"atom.{op} takes {at.buffer.dtype}")
 
 

@@ -1,170 +1,107 @@
 """Begins a tile beside the end of the one before it: its first product, and what is computed on that, while the last product of the other is in flight.
 
-before:
-
-```kir
-kir 1
-program attended
-  size M: i32
-  size L: i32
-  in Q: f16[M, 64, 64]
-  in K: f16[L, 64]
-  in V: f16[L, 64]
-  out O: f32[M, 64, 64]
-  fact L % 64 == 0
-  fact L >= 64
-  map Q_map of Q box [1, 64, 64] {swizzle=128}
-  map K_map of K box [64, 64] {swizzle=128}
-  map V_map of V box [64, 64] {swizzle=128}
-kernel main grid (pid: 2) threads 256
-  shared Qs: f16[64, 64] layout swizzle(3, 4, 3) align 1024
-  shared Ks: f16[2, 64, 64] layout swizzle(3, 4, 3) align 1024
-  shared Vs: f16[2, 64, 64] layout swizzle(3, 4, 3) align 1024
-  shared q_full: mbarrier
-  shared q_empty: mbarrier
-  shared k_full: mbarrier[2]
-  shared k_empty: mbarrier[2]
-  shared v_full: mbarrier[2]
-  shared v_empty: mbarrier[2]
-  mbar_init(&q_full, 1)
-  mbar_init(&q_empty, 1)
-  for s in 0..2 unroll {factor=2}
-    mbar_init(&k_full[s], 1)
-    mbar_init(&k_empty[s], 1)
-    mbar_init(&v_full[s], 1)
-    mbar_init(&v_empty[s], 1)
-  fence_mbar_init()
-  roles
-    role producer warps 0..4
-      for i in 0..ceildiv(M - pid, 2)
-        mbar_wait(&q_empty, (i + 1) % 2)
-        mbar_arrive_expect(&q_full, 8192)
-        copy Q[i * 2 + pid, 0 +: 64, 0 +: 64] -> Qs via tma signal q_full {descriptor=Q_map}
-        for k in 0..L // 64
-          mbar_wait(&k_empty[(L // 64 * i + k) % 2], ((L // 64 * i + k) // 2 + 1) % 2)
-          mbar_arrive_expect(&k_full[(L // 64 * i + k) % 2], 8192)
-          copy K[k * 64 +: 64, 0 +: 64] -> Ks[(L // 64 * i + k) % 2, 0 +: 64, 0 +: 64] via tma signal k_full[(L // 64 * i + k) % 2] {descriptor=K_map}
-          mbar_wait(&v_empty[(L // 64 * i + k) % 2], ((L // 64 * i + k) // 2 + 1) % 2)
-          mbar_arrive_expect(&v_full[(L // 64 * i + k) % 2], 8192)
-          copy V[k * 64 +: 64, 0 +: 64] -> Vs[(L // 64 * i + k) % 2, 0 +: 64, 0 +: 64] via tma signal v_full[(L // 64 * i + k) % 2] {descriptor=V_map}
-    role consumer warps 4..8
-      @tiles for i_1 in 0..ceildiv(M - pid, 2)
-        fragment acc: f32[64, 64] = 0.0
-        fragment held: f16[64, 64]
-        mbar_wait(&q_full, i_1 % 2)
-        fragment first: f32[64, 64] = 0.0
-        mbar_wait(&k_full[L // 64 * i_1 % 2], L // 64 * i_1 // 2 % 2)
-        mma first += Qs * trans(Ks[L // 64 * i_1 % 2, 0 +: 64, 0 +: 64], 1, 0) via wgmma
-        mbar_arrive(&k_empty[L // 64 * i_1 % 2])
-        held = cast(first * 0.5, f16)
-        for j in 0..L // 64 - 1
-          mbar_wait(&v_full[(L // 64 * i_1 + j) % 2], (L // 64 * i_1 + j) // 2 % 2)
-          mma acc += held * Vs[(L // 64 * i_1 + j) % 2, 0 +: 64, 0 +: 64] via wgmma
-          mbar_arrive(&v_empty[(L // 64 * i_1 + j) % 2])
-          fragment s_1: f32[64, 64] = 0.0
-          mbar_wait(&k_full[(L // 64 * i_1 + j + 1) % 2], (L // 64 * i_1 + j + 1) // 2 % 2)
-          mma s_1 += Qs * trans(Ks[(L // 64 * i_1 + j + 1) % 2, 0 +: 64, 0 +: 64], 1, 0) via wgmma
-          mbar_arrive(&k_empty[(L // 64 * i_1 + j + 1) % 2])
-          held = cast(s_1 * 0.5, f16)
-        mbar_arrive(&q_empty)
-        mbar_wait(&v_full[(L // 64 + L // 64 * i_1 - 1) % 2], (L // 64 + L // 64 * i_1 - 1) // 2 % 2)
-        mma acc += held * Vs[(L // 64 + L // 64 * i_1 - 1) % 2, 0 +: 64, 0 +: 64] via wgmma
-        mbar_arrive(&v_empty[(L // 64 + L // 64 * i_1 - 1) % 2])
-        O[i_1 * 2 + pid, 0 +: 64, 0 +: 64] = acc
-```
-
 pipeline: `begin-ahead@main/roles/consumer/tiles`
 
-after:
-
-```kir
-kir 1
-program attended
-  size M: i32
-  size L: i32
-  in Q: f16[M, 64, 64]
-  in K: f16[L, 64]
-  in V: f16[L, 64]
-  out O: f32[M, 64, 64]
-  fact L % 64 == 0
-  fact L >= 64
-  map Q_map of Q box [1, 64, 64] {swizzle=128}
-  map K_map of K box [64, 64] {swizzle=128}
-  map V_map of V box [64, 64] {swizzle=128}
-kernel main grid (pid: 2) threads 256
-  shared Qs: f16[64, 64] layout swizzle(3, 4, 3) align 1024
-  shared Ks: f16[2, 64, 64] layout swizzle(3, 4, 3) align 1024
-  shared Vs: f16[2, 64, 64] layout swizzle(3, 4, 3) align 1024
-  shared q_full: mbarrier
-  shared q_empty: mbarrier
-  shared k_full: mbarrier[2]
-  shared k_empty: mbarrier[2]
-  shared v_full: mbarrier[2]
-  shared v_empty: mbarrier[2]
-  mbar_init(&q_full, 1)
-  mbar_init(&q_empty, 1)
-  for s in 0..2 unroll {factor=2}
-    mbar_init(&k_full[s], 1)
-    mbar_init(&k_empty[s], 1)
-    mbar_init(&v_full[s], 1)
-    mbar_init(&v_empty[s], 1)
-  fence_mbar_init()
-  roles
-    role producer warps 0..4
-      for i in 0..ceildiv(M - pid, 2)
-        mbar_wait(&q_empty, (i + 1) % 2)
-        mbar_arrive_expect(&q_full, 8192)
-        copy Q[i * 2 + pid, 0 +: 64, 0 +: 64] -> Qs via tma signal q_full {descriptor=Q_map}
-        for k in 0..L // 64
-          mbar_wait(&k_empty[(L // 64 * i + k) % 2], ((L // 64 * i + k) // 2 + 1) % 2)
-          mbar_arrive_expect(&k_full[(L // 64 * i + k) % 2], 8192)
-          copy K[k * 64 +: 64, 0 +: 64] -> Ks[(L // 64 * i + k) % 2, 0 +: 64, 0 +: 64] via tma signal k_full[(L // 64 * i + k) % 2] {descriptor=K_map}
-          mbar_wait(&v_empty[(L // 64 * i + k) % 2], ((L // 64 * i + k) // 2 + 1) % 2)
-          mbar_arrive_expect(&v_full[(L // 64 * i + k) % 2], 8192)
-          copy V[k * 64 +: 64, 0 +: 64] -> Vs[(L // 64 * i + k) % 2, 0 +: 64, 0 +: 64] via tma signal v_full[(L // 64 * i + k) % 2] {descriptor=V_map}
-    role consumer warps 4..8
-      fragment acc: f32[64, 64] = 0.0
-      fragment held: f16[64, 64]
-      if 0 < ceildiv(M - pid, 2)
-        mbar_wait(&q_full, 0)
-        fragment first: f32[64, 64] = 0.0
-        mbar_wait(&k_full[0], 0)
-        mma first += Qs * trans(Ks[0, 0 +: 64, 0 +: 64], 1, 0) via wgmma
-        mbar_arrive(&k_empty[0])
-        held = cast(first * 0.5, f16)
-      @tiles for i_1 in 0..ceildiv(M - pid, 2)
-        for j in 0..L // 64 - 1
-          mbar_wait(&v_full[(L // 64 * i_1 + j) % 2], (L // 64 * i_1 + j) // 2 % 2)
-          mma acc += held * Vs[(L // 64 * i_1 + j) % 2, 0 +: 64, 0 +: 64] via wgmma
-          mbar_arrive(&v_empty[(L // 64 * i_1 + j) % 2])
-          fragment s_1: f32[64, 64] = 0.0
-          mbar_wait(&k_full[(L // 64 * i_1 + j + 1) % 2], (L // 64 * i_1 + j + 1) // 2 % 2)
-          mma s_1 += Qs * trans(Ks[(L // 64 * i_1 + j + 1) % 2, 0 +: 64, 0 +: 64], 1, 0) via wgmma
-          mbar_arrive(&k_empty[(L // 64 * i_1 + j + 1) % 2])
-          held = cast(s_1 * 0.5, f16)
-        mbar_arrive(&q_empty)
-        if i_1 + 1 < ceildiv(M - pid, 2)
-          mbar_wait(&q_full, (i_1 + 1) % 2)
-          fragment first_1: f32[64, 64] = 0.0
-          mbar_wait(&k_full[(L // 64 + L // 64 * i_1) % 2], (L // 64 + L // 64 * i_1) // 2 % 2)
-          wgmma_fence()
-          mma first_1 += Qs * trans(Ks[(L // 64 + L // 64 * i_1) % 2, 0 +: 64, 0 +: 64], 1, 0) via wgmma pending
-          wgmma_commit()
-          mbar_wait(&v_full[(L // 64 + L // 64 * i_1 - 1) % 2], (L // 64 + L // 64 * i_1 - 1) // 2 % 2)
-          mma acc += held * Vs[(L // 64 + L // 64 * i_1 - 1) % 2, 0 +: 64, 0 +: 64] via wgmma pending
-          wgmma_commit()
-          wgmma_wait(1)
-          mbar_arrive(&k_empty[(L // 64 + L // 64 * i_1) % 2])
-          wgmma_wait(0)
-          mbar_arrive(&v_empty[(L // 64 + L // 64 * i_1 - 1) % 2])
-          held = cast(first_1 * 0.5, f16)
-          O[i_1 * 2 + pid, 0 +: 64, 0 +: 64] = acc
-          acc = 0.0
-        else
-          mbar_wait(&v_full[(L // 64 + L // 64 * i_1 - 1) % 2], (L // 64 + L // 64 * i_1 - 1) // 2 % 2)
-          mma acc += held * Vs[(L // 64 + L // 64 * i_1 - 1) % 2, 0 +: 64, 0 +: 64] via wgmma
-          mbar_arrive(&v_empty[(L // 64 + L // 64 * i_1 - 1) % 2])
-          O[i_1 * 2 + pid, 0 +: 64, 0 +: 64] = acc
+```diff
+ kir 1
+ program attended
+   size M: i32
+   size L: i32
+   in Q: f16[M, 64, 64]
+   in K: f16[L, 64]
+   in V: f16[L, 64]
+   out O: f32[M, 64, 64]
+   fact L % 64 == 0
+   fact L >= 64
+   map Q_map of Q box [1, 64, 64] {swizzle=128}
+   map K_map of K box [64, 64] {swizzle=128}
+   map V_map of V box [64, 64] {swizzle=128}
+ kernel main grid (pid: 2) threads 256
+   shared Qs: f16[64, 64] layout swizzle(3, 4, 3) align 1024
+   shared Ks: f16[2, 64, 64] layout swizzle(3, 4, 3) align 1024
+   shared Vs: f16[2, 64, 64] layout swizzle(3, 4, 3) align 1024
+   shared q_full: mbarrier
+   shared q_empty: mbarrier
+   shared k_full: mbarrier[2]
+   shared k_empty: mbarrier[2]
+   shared v_full: mbarrier[2]
+   shared v_empty: mbarrier[2]
+   mbar_init(&q_full, 1)
+   mbar_init(&q_empty, 1)
+   for s in 0..2 unroll {factor=2}
+     mbar_init(&k_full[s], 1)
+     mbar_init(&k_empty[s], 1)
+     mbar_init(&v_full[s], 1)
+     mbar_init(&v_empty[s], 1)
+   fence_mbar_init()
+   roles
+     role producer warps 0..4
+       for i in 0..ceildiv(M - pid, 2)
+         mbar_wait(&q_empty, (i + 1) % 2)
+         mbar_arrive_expect(&q_full, 8192)
+         copy Q[i * 2 + pid, 0 +: 64, 0 +: 64] -> Qs via tma signal q_full {descriptor=Q_map}
+         for k in 0..L // 64
+           mbar_wait(&k_empty[(L // 64 * i + k) % 2], ((L // 64 * i + k) // 2 + 1) % 2)
+           mbar_arrive_expect(&k_full[(L // 64 * i + k) % 2], 8192)
+           copy K[k * 64 +: 64, 0 +: 64] -> Ks[(L // 64 * i + k) % 2, 0 +: 64, 0 +: 64] via tma signal k_full[(L // 64 * i + k) % 2] {descriptor=K_map}
+           mbar_wait(&v_empty[(L // 64 * i + k) % 2], ((L // 64 * i + k) // 2 + 1) % 2)
+           mbar_arrive_expect(&v_full[(L // 64 * i + k) % 2], 8192)
+           copy V[k * 64 +: 64, 0 +: 64] -> Vs[(L // 64 * i + k) % 2, 0 +: 64, 0 +: 64] via tma signal v_full[(L // 64 * i + k) % 2] {descriptor=V_map}
+     role consumer warps 4..8
++      fragment acc: f32[64, 64] = 0.0
++      fragment held: f16[64, 64]
++      if 0 < ceildiv(M - pid, 2)
++        mbar_wait(&q_full, 0)
++        fragment first: f32[64, 64] = 0.0
++        mbar_wait(&k_full[0], 0)
++        mma first += Qs * trans(Ks[0, 0 +: 64, 0 +: 64], 1, 0) via wgmma
++        mbar_arrive(&k_empty[0])
++        held = cast(first * 0.5, f16)
+       @tiles for i_1 in 0..ceildiv(M - pid, 2)
+-        fragment acc: f32[64, 64] = 0.0
+-        fragment held: f16[64, 64]
+-        mbar_wait(&q_full, i_1 % 2)
+-        fragment first: f32[64, 64] = 0.0
+-        mbar_wait(&k_full[L // 64 * i_1 % 2], L // 64 * i_1 // 2 % 2)
+-        mma first += Qs * trans(Ks[L // 64 * i_1 % 2, 0 +: 64, 0 +: 64], 1, 0) via wgmma
+-        mbar_arrive(&k_empty[L // 64 * i_1 % 2])
+-        held = cast(first * 0.5, f16)
+         for j in 0..L // 64 - 1
+           mbar_wait(&v_full[(L // 64 * i_1 + j) % 2], (L // 64 * i_1 + j) // 2 % 2)
+           mma acc += held * Vs[(L // 64 * i_1 + j) % 2, 0 +: 64, 0 +: 64] via wgmma
+           mbar_arrive(&v_empty[(L // 64 * i_1 + j) % 2])
+           fragment s_1: f32[64, 64] = 0.0
+           mbar_wait(&k_full[(L // 64 * i_1 + j + 1) % 2], (L // 64 * i_1 + j + 1) // 2 % 2)
+           mma s_1 += Qs * trans(Ks[(L // 64 * i_1 + j + 1) % 2, 0 +: 64, 0 +: 64], 1, 0) via wgmma
+           mbar_arrive(&k_empty[(L // 64 * i_1 + j + 1) % 2])
+           held = cast(s_1 * 0.5, f16)
+         mbar_arrive(&q_empty)
+-        mbar_wait(&v_full[(L // 64 + L // 64 * i_1 - 1) % 2], (L // 64 + L // 64 * i_1 - 1) // 2 % 2)
+-        mma acc += held * Vs[(L // 64 + L // 64 * i_1 - 1) % 2, 0 +: 64, 0 +: 64] via wgmma
+-        mbar_arrive(&v_empty[(L // 64 + L // 64 * i_1 - 1) % 2])
+-        O[i_1 * 2 + pid, 0 +: 64, 0 +: 64] = acc
++        if i_1 + 1 < ceildiv(M - pid, 2)
++          mbar_wait(&q_full, (i_1 + 1) % 2)
++          fragment first_1: f32[64, 64] = 0.0
++          mbar_wait(&k_full[(L // 64 + L // 64 * i_1) % 2], (L // 64 + L // 64 * i_1) // 2 % 2)
++          wgmma_fence()
++          mma first_1 += Qs * trans(Ks[(L // 64 + L // 64 * i_1) % 2, 0 +: 64, 0 +: 64], 1, 0) via wgmma pending
++          wgmma_commit()
++          mbar_wait(&v_full[(L // 64 + L // 64 * i_1 - 1) % 2], (L // 64 + L // 64 * i_1 - 1) // 2 % 2)
++          mma acc += held * Vs[(L // 64 + L // 64 * i_1 - 1) % 2, 0 +: 64, 0 +: 64] via wgmma pending
++          wgmma_commit()
++          wgmma_wait(1)
++          mbar_arrive(&k_empty[(L // 64 + L // 64 * i_1) % 2])
++          wgmma_wait(0)
++          mbar_arrive(&v_empty[(L // 64 + L // 64 * i_1 - 1) % 2])
++          held = cast(first_1 * 0.5, f16)
++          O[i_1 * 2 + pid, 0 +: 64, 0 +: 64] = acc
++          acc = 0.0
++        else
++          mbar_wait(&v_full[(L // 64 + L // 64 * i_1 - 1) % 2], (L // 64 + L // 64 * i_1 - 1) // 2 % 2)
++          mma acc += held * Vs[(L // 64 + L // 64 * i_1 - 1) % 2, 0 +: 64, 0 +: 64] via wgmma
++          mbar_arrive(&v_empty[(L // 64 + L // 64 * i_1 - 1) % 2])
++          O[i_1 * 2 + pid, 0 +: 64, 0 +: 64] = acc
 ```
 
 What a CTA that stays computes at the beginning and at the end of each tile has no product beside it otherwise.

@@ -1,41 +1,22 @@
 """Lets a team end once its last stores by the tensor memory accelerator have read what they store: that they are written is the end of the kernel.
 
-before:
-
-```kir
-kir 1
-program rows
-  size M: i32
-  in X: f16[M, 64]
-  out Y: f16[M, 64]
-  map Y_map of Y box [64, 64]
-kernel main grid (i: ceildiv(M, 64)) threads 128
-  shared Ys: f16[64, 64] align 128
-  Ys = load(X[i * 64 +: 64, 0 +: 64] else 0.0:f16 clip)
-  fence_async()
-  copy Ys -> Y[i * 64 +: 64, 0 +: 64] via tma clip grouped {descriptor=Y_map}
-  bulk_commit()
-  @wait bulk_wait(0)
-```
-
 pipeline: `end-on-read@main/wait`
 
-after:
-
-```kir
-kir 1
-program rows
-  size M: i32
-  in X: f16[M, 64]
-  out Y: f16[M, 64]
-  map Y_map of Y box [64, 64]
-kernel main grid (i: ceildiv(M, 64)) threads 128
-  shared Ys: f16[64, 64] align 128
-  Ys = load(X[i * 64 +: 64, 0 +: 64] else 0.0:f16 clip)
-  fence_async()
-  copy Ys -> Y[i * 64 +: 64, 0 +: 64] via tma clip grouped {descriptor=Y_map}
-  bulk_commit()
-  @wait bulk_wait(0, read=true)
+```diff
+ kir 1
+ program rows
+   size M: i32
+   in X: f16[M, 64]
+   out Y: f16[M, 64]
+   map Y_map of Y box [64, 64]
+ kernel main grid (i: ceildiv(M, 64)) threads 128
+   shared Ys: f16[64, 64] align 128
+   Ys = load(X[i * 64 +: 64, 0 +: 64] else 0.0:f16 clip)
+   fence_async()
+   copy Ys -> Y[i * 64 +: 64, 0 +: 64] via tma clip grouped {descriptor=Y_map}
+   bulk_commit()
+-  @wait bulk_wait(0)
++  @wait bulk_wait(0, read=true)
 ```
 
 Shared memory may go once it is read (PTX ISA, "cp.async.bulk.wait_group", `.read`). Nothing in the kernel comes after the wait, so that nobody there can

@@ -1,38 +1,20 @@
 """Lets the threads of a CTA meet where they meet anyhow, between two statements of the CTA as a whole.
 
-before:
-
-```kir
-kir 1
-program reversed
-  in X: f32[M, 64]
-  out Y: f32[M, 64]
-  size M: i32
-kernel main grid (row: M) threads 64
-  shared kept: f32[64]
-  for t in 0..64 parallel thread
-    kept[t] = X[row, t]
-  @write for s in 0..64 parallel thread
-    Y[row, s] = kept[63 - s]
-```
-
 pipeline: `explicit-barrier@main/write`
 
-after:
-
-```kir
-kir 1
-program reversed
-  in X: f32[M, 64]
-  out Y: f32[M, 64]
-  size M: i32
-kernel main grid (row: M) threads 64
-  shared kept: f32[64]
-  for t in 0..64 parallel thread
-    kept[t] = X[row, t]
-  barrier()
-  @write for s in 0..64 parallel thread
-    Y[row, s] = kept[63 - s]
+```diff
+ kir 1
+ program reversed
+   in X: f32[M, 64]
+   out Y: f32[M, 64]
+   size M: i32
+ kernel main grid (row: M) threads 64
+   shared kept: f32[64]
+   for t in 0..64 parallel thread
+     kept[t] = X[row, t]
++  barrier()
+   @write for s in 0..64 parallel thread
+     Y[row, s] = kept[63 - s]
 ```
 """
 from __future__ import annotations

@@ -1,42 +1,22 @@
 """Lets all threads of a CTA meet where nothing they do needs it; backward, a barrier goes that is proved to guard nothing.
 
-before:
-
-```kir
-kir 1
-program scaled
-  size M: i32
-  in X: f32[M, 64]
-  out Y: f32[M, 64]
-kernel main grid (row: M) threads 64
-  shared total: f32
-  for t in 0..64 parallel thread
-    if t == 0
-      total = X[row, 0] + X[row, 1]
-    barrier()
-    let s = total
-    @store Y[row, t] = X[row, t] * s
-```
-
 pipeline: `extra-barrier{where=before}@main/t/store`
 
-after:
-
-```kir
-kir 1
-program scaled
-  size M: i32
-  in X: f32[M, 64]
-  out Y: f32[M, 64]
-kernel main grid (row: M) threads 64
-  shared total: f32
-  for t in 0..64 parallel thread
-    if t == 0
-      total = X[row, 0] + X[row, 1]
-    barrier()
-    let s = total
-    barrier()
-    @store Y[row, t] = X[row, t] * s
+```diff
+ kir 1
+ program scaled
+   size M: i32
+   in X: f32[M, 64]
+   out Y: f32[M, 64]
+ kernel main grid (row: M) threads 64
+   shared total: f32
+   for t in 0..64 parallel thread
+     if t == 0
+       total = X[row, 0] + X[row, 1]
+     barrier()
+     let s = total
++    barrier()
+     @store Y[row, t] = X[row, t] * s
 ```
 """
 from __future__ import annotations

@@ -1,56 +1,33 @@
 """Lets turns of warpgroups go around over all tiles of a CTA, instead of anew in each: the first warpgroup lets itself in once.
 
-before:
-
-```kir
-kir 1
-program sums
-  size T: i32
-  size N: i32
-  in X: f32[T, N, 2, 128]
-  out Y: f32[T, 2, 128]
-kernel main grid (pid: 2) threads 256
-  for wg in 0..2 parallel warpgroup
-    @tiles for i in 0..ceildiv(T - pid, 2)
-      fragment acc: f32[128] = 0.0
-      if wg == 0
-        named_barrier_arrive(1, 256)
-      for j in 0..N
-        named_barrier_sync(wg + 1, 256)
-        acc = acc + X[i * 2 + pid, j, wg, 0 +: 128]
-        named_barrier_arrive((wg + 1) % 2 + 1, 256)
-      named_barrier_sync(wg + 1, 256)
-      if wg != 1
-        named_barrier_arrive(wg + 2, 256)
-      Y[i * 2 + pid, wg, 0 +: 128] = acc
-```
-
 pipeline: `keep-turns@main/wg/tiles`
 
-after:
-
-```kir
-kir 1
-program sums
-  size T: i32
-  size N: i32
-  in X: f32[T, N, 2, 128]
-  out Y: f32[T, 2, 128]
-kernel main grid (pid: 2) threads 256
-  for wg in 0..2 parallel warpgroup
-    if wg == 0
-      named_barrier_arrive(1, 256)
-    @tiles for i in 0..ceildiv(T - pid, 2)
-      fragment acc: f32[128] = 0.0
-      for j in 0..N
-        named_barrier_sync(wg + 1, 256)
-        acc = acc + X[i * 2 + pid, j, wg, 0 +: 128]
-        named_barrier_arrive((wg + 1) % 2 + 1, 256)
-      named_barrier_sync(wg + 1, 256)
-      named_barrier_arrive((wg + 1) % 2 + 1, 256)
-      Y[i * 2 + pid, wg, 0 +: 128] = acc
-    if wg == 0
-      named_barrier_sync(1, 256)
+```diff
+ kir 1
+ program sums
+   size T: i32
+   size N: i32
+   in X: f32[T, N, 2, 128]
+   out Y: f32[T, 2, 128]
+ kernel main grid (pid: 2) threads 256
+   for wg in 0..2 parallel warpgroup
++    if wg == 0
++      named_barrier_arrive(1, 256)
+     @tiles for i in 0..ceildiv(T - pid, 2)
+       fragment acc: f32[128] = 0.0
+-      if wg == 0
+-        named_barrier_arrive(1, 256)
+       for j in 0..N
+         named_barrier_sync(wg + 1, 256)
+         acc = acc + X[i * 2 + pid, j, wg, 0 +: 128]
+         named_barrier_arrive((wg + 1) % 2 + 1, 256)
+       named_barrier_sync(wg + 1, 256)
+-      if wg != 1
+-        named_barrier_arrive(wg + 2, 256)
++      named_barrier_arrive((wg + 1) % 2 + 1, 256)
+       Y[i * 2 + pid, wg, 0 +: 128] = acc
++    if wg == 0
++      named_barrier_sync(1, 256)
 ```
 
 A named barrier counts threads, not who they are: a warpgroup that is let in anew at each tile may let the next one in twice before that has taken its turn.

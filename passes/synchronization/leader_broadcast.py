@@ -1,39 +1,23 @@
 """One thread computes a value that all threads of the CTA need, and hands it on through shared memory.
 
-before:
-
-```kir
-kir 1
-program normalize
-  size M: i32
-  in X: f32[M, 64]
-  in S: f32[M]
-  out Y: f32[M, 64]
-kernel main grid (row: M) threads 64
-  @threads for t in 0..64 parallel thread
-    @scale let scale = rsqrt(S[row] + 1.0)
-    Y[row, t] = X[row, t] * scale
-```
-
 pipeline: `leader-broadcast@main/threads/scale`
 
-after:
-
-```kir
-kir 1
-program normalize
-  size M: i32
-  in X: f32[M, 64]
-  in S: f32[M]
-  out Y: f32[M, 64]
-kernel main grid (row: M) threads 64
-  shared scale_slot: f32
-  @threads for t in 0..64 parallel thread
-    if t == 0
-      scale_slot = rsqrt(S[row] + 1.0)
-    barrier()
-    @scale let scale = scale_slot
-    Y[row, t] = X[row, t] * scale
+```diff
+ kir 1
+ program normalize
+   size M: i32
+   in X: f32[M, 64]
+   in S: f32[M]
+   out Y: f32[M, 64]
+ kernel main grid (row: M) threads 64
++  shared scale_slot: f32
+   @threads for t in 0..64 parallel thread
+-    @scale let scale = rsqrt(S[row] + 1.0)
++    if t == 0
++      scale_slot = rsqrt(S[row] + 1.0)
++    barrier()
++    @scale let scale = scale_slot
+     Y[row, t] = X[row, t] * scale
 ```
 """
 from __future__ import annotations

@@ -1,42 +1,26 @@
 """Gives each CTA counters of its own in shared memory, and adds them to the global ones once at the end.
 
-before:
-
-```kir
-kir 1
-program histogram
-  size N: i32
-  in X: i32[N]
-  inout H: i32[256]
-kernel main grid (b: ceildiv(N, 1024)) threads 128
-  @threads for t in 0..128 parallel thread
-    for j in t..1024 step 128
-      if b * 1024 + j < N
-        atomic_add(&H[X[b * 1024 + j] & 255], 1)
-```
-
 pipeline: `privatize-atomics{buffer=H}@main/threads`
 
-after:
-
-```kir
-kir 1
-program histogram
-  size N: i32
-  in X: i32[N]
-  inout H: i32[256]
-kernel main grid (b: ceildiv(N, 1024)) threads 128
-  shared H_own: i32[256]
-  @threads for t in 0..128 parallel thread
-    for i in t..256 step 128
-      H_own[i] = 0
-    barrier()
-    for j in t..1024 step 128
-      if b * 1024 + j < N
-        atomic_add(&H_own[X[b * 1024 + j] & 255], 1)
-    barrier()
-    for i_1 in t..256 step 128
-      atomic_add(&H[i_1], H_own[i_1])
+```diff
+ kir 1
+ program histogram
+   size N: i32
+   in X: i32[N]
+   inout H: i32[256]
+ kernel main grid (b: ceildiv(N, 1024)) threads 128
++  shared H_own: i32[256]
+   @threads for t in 0..128 parallel thread
++    for i in t..256 step 128
++      H_own[i] = 0
++    barrier()
+     for j in t..1024 step 128
+       if b * 1024 + j < N
+-        atomic_add(&H[X[b * 1024 + j] & 255], 1)
++        atomic_add(&H_own[X[b * 1024 + j] & 255], 1)
++    barrier()
++    for i_1 in t..256 step 128
++      atomic_add(&H[i_1], H_own[i_1])
 ```
 """
 from __future__ import annotations

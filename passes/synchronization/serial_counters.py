@@ -1,38 +1,23 @@
 """Gives a CTA of one thread counters of its own in shared memory, and adds them to the global ones once behind the loop that counts.
 
-before:
-
-```kir
-kir 1
-program histogram
-  size N: i32
-  in X: i32[N]
-  inout H: i32[256]
-kernel main grid (b: ceildiv(N, 1024)) threads 1
-  @each for j in 0..1024
-    if b * 1024 + j < N
-      atomic_add(&H[X[b * 1024 + j] & 255], 1)
-```
-
 pipeline: `serial-counters{buffer=H}@main/each`
 
-after:
-
-```kir
-kir 1
-program histogram
-  size N: i32
-  in X: i32[N]
-  inout H: i32[256]
-kernel main grid (b: ceildiv(N, 1024)) threads 1
-  shared H_own: i32[256]
-  for i in 0..256
-    H_own[i] = 0
-  @each for j in 0..1024
-    if b * 1024 + j < N
-      atomic_add(&H_own[X[b * 1024 + j] & 255], 1)
-  for i_1 in 0..256
-    atomic_add(&H[i_1], H_own[i_1])
+```diff
+ kir 1
+ program histogram
+   size N: i32
+   in X: i32[N]
+   inout H: i32[256]
+ kernel main grid (b: ceildiv(N, 1024)) threads 1
++  shared H_own: i32[256]
++  for i in 0..256
++    H_own[i] = 0
+   @each for j in 0..1024
+     if b * 1024 + j < N
+-      atomic_add(&H[X[b * 1024 + j] & 255], 1)
++      atomic_add(&H_own[X[b * 1024 + j] & 255], 1)
++  for i_1 in 0..256
++    atomic_add(&H[i_1], H_own[i_1])
 ```
 """
 from __future__ import annotations

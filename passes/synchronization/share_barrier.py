@@ -1,54 +1,29 @@
 """Lets threads wait once for what they waited for twice: what is published at a second barrier is published at the first.
 
-before:
-
-```kir
-kir 1
-program two_sums
-  size M: i32
-  in X: f32[M, 128]
-  out Y: f32[M, 128]
-kernel main grid (row: M) threads 128
-  shared A: f32[128]
-  shared B: f32[128]
-  for t in 0..128 parallel thread
-    A[t] = X[row, t]
-    @meet barrier()
-    register s: f32 = 0.0
-    for u in 0..128
-      s = s + A[u]
-    B[t] = X[row, t] * X[row, t]
-    barrier()
-    register q: f32 = 0.0
-    for v in 0..128
-      q = q + B[v]
-    Y[row, t] = s * q
-```
-
 pipeline: `share-barrier{buffer=B}@main/t/meet`
 
-after:
-
-```kir
-kir 1
-program two_sums
-  size M: i32
-  in X: f32[M, 128]
-  out Y: f32[M, 128]
-kernel main grid (row: M) threads 128
-  shared A: f32[128]
-  shared B: f32[128]
-  for t in 0..128 parallel thread
-    A[t] = X[row, t]
-    B[t] = X[row, t] * X[row, t]
-    @meet barrier()
-    register s: f32 = 0.0
-    for u in 0..128
-      s = s + A[u]
-    register q: f32 = 0.0
-    for v in 0..128
-      q = q + B[v]
-    Y[row, t] = s * q
+```diff
+ kir 1
+ program two_sums
+   size M: i32
+   in X: f32[M, 128]
+   out Y: f32[M, 128]
+ kernel main grid (row: M) threads 128
+   shared A: f32[128]
+   shared B: f32[128]
+   for t in 0..128 parallel thread
+     A[t] = X[row, t]
++    B[t] = X[row, t] * X[row, t]
+     @meet barrier()
+     register s: f32 = 0.0
+     for u in 0..128
+       s = s + A[u]
+-    B[t] = X[row, t] * X[row, t]
+-    barrier()
+     register q: f32 = 0.0
+     for v in 0..128
+       q = q + B[v]
+     Y[row, t] = s * q
 ```
 """
 from __future__ import annotations

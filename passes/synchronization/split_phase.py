@@ -1,52 +1,30 @@
 """Splits a barrier into arriving and waiting, with work in between that needs nothing of the other threads.
 
-before:
-
-```kir
-kir 1
-program blocks
-  size M: i32
-  in X: f32[M, 4, 64]
-  out Y: f32[M, 64]
-kernel main grid (row: M) threads 64
-  shared S: f32[2, 64]
-  @threads for t in 0..64 parallel thread
-    register total: f32 = 0.0
-    register w: f32 = 0.0
-    @loop for k in 0..4
-      S[k % 2, t] = X[row, k, t]
-      @meet barrier()
-      w = w + exp(X[row, k, t])
-      total = total + S[k % 2, 63 - t]
-    Y[row, t] = total * w
-```
-
 pipeline: `split-phase{count=1}@main/threads/loop/meet`
 
-after:
-
-```kir
-kir 1
-program blocks
-  size M: i32
-  in X: f32[M, 4, 64]
-  out Y: f32[M, 64]
-kernel main grid (row: M) threads 64
-  shared S: f32[2, 64]
-  shared met: mbarrier[1]
-  @threads for t in 0..64 parallel thread
-    if t == 0
-      mbar_init(&met[0], 64)
-    barrier()
-    register total: f32 = 0.0
-    register w: f32 = 0.0
-    @loop for k in 0..4
-      S[k % 2, t] = X[row, k, t]
-      @meet mbar_arrive(&met[0])
-      w = w + exp(X[row, k, t])
-      mbar_wait(&met[0], k % 2)
-      total = total + S[k % 2, 63 - t]
-    Y[row, t] = total * w
+```diff
+ kir 1
+ program blocks
+   size M: i32
+   in X: f32[M, 4, 64]
+   out Y: f32[M, 64]
+ kernel main grid (row: M) threads 64
+   shared S: f32[2, 64]
++  shared met: mbarrier[1]
+   @threads for t in 0..64 parallel thread
++    if t == 0
++      mbar_init(&met[0], 64)
++    barrier()
+     register total: f32 = 0.0
+     register w: f32 = 0.0
+     @loop for k in 0..4
+       S[k % 2, t] = X[row, k, t]
+-      @meet barrier()
++      @meet mbar_arrive(&met[0])
+       w = w + exp(X[row, k, t])
++      mbar_wait(&met[0], k % 2)
+       total = total + S[k % 2, 63 - t]
+     Y[row, t] = total * w
 ```
 """
 from __future__ import annotations

@@ -1,31 +1,18 @@
 """Updates many places of a tensor at once, one for each element of a tile: a loop of single atomic updates becomes one update by the tile.
 
-before:
-
-```kir
-kir 1
-program histogram
-  in X: i32[M, 64]
-  inout H: i32[16]
-  size M: i32
-kernel main grid (row: M) threads 1
-  @each for j in 0..64
-    if X[row, j] > 0
-      atomic_add(&H[X[row, j] & 15], 1)
-```
-
 pipeline: `update-rows{spread=false}@main/each`
 
-after:
-
-```kir
-kir 1
-program histogram
-  in X: i32[M, 64]
-  inout H: i32[16]
-  size M: i32
-kernel main grid (row: M) threads 1
-  @each atomic_add(&H[X[row, 0 +: 64] & 15], 1, X[row, 0 +: 64] > 0)
+```diff
+ kir 1
+ program histogram
+   in X: i32[M, 64]
+   inout H: i32[16]
+   size M: i32
+ kernel main grid (row: M) threads 1
+-  @each for j in 0..64
+-    if X[row, j] > 0
+-      atomic_add(&H[X[row, j] & 15], 1)
++  @each atomic_add(&H[X[row, 0 +: 64] & 15], 1, X[row, 0 +: 64] > 0)
 ```
 """
 from __future__ import annotations

@@ -1,50 +1,32 @@
 """One warp of the CTA, or its first thread, computes a value that all threads need, and hands it on through shared memory.
 
-before:
-
-```kir
-kir 1
-program row_sums
-  size M: i32
-  in X: f32[M, 64]
-  out Y: f32[M, 64]
-kernel main grid (row: M) threads 64
-  shared warps: f32[2]
-  for t in 0..64 parallel thread
-    if t % 32 == 0
-      warps[t // 32] = X[row, t]
-    barrier()
-    @fold register sum: f32 = load(warps[t % 32] where t % 32 < 2 else 0.0)
-    for s in 0..5
-      let other = shfl_xor(sum, 16 >> s)
-      sum = sum + other
-    Y[row, t] = sum
-```
-
 pipeline: `warp-leader{slot=warps}@main/t/fold`
 
-after:
-
-```kir
-kir 1
-program row_sums
-  size M: i32
-  in X: f32[M, 64]
-  out Y: f32[M, 64]
-kernel main grid (row: M) threads 64
-  shared warps: f32[2]
-  for t in 0..64 parallel thread
-    if t % 32 == 0
-      warps[t // 32] = X[row, t]
-    barrier()
-    if t // 32 == 0
-      @fold register sum: f32 = load(warps[t % 32] where t % 32 < 2 else 0.0)
-      for s in 0..5
-        let other = shfl_xor(sum, 16 >> s)
-        sum = sum + other
-      warps[0] = sum
-    barrier()
-    Y[row, t] = warps[0]
+```diff
+ kir 1
+ program row_sums
+   size M: i32
+   in X: f32[M, 64]
+   out Y: f32[M, 64]
+ kernel main grid (row: M) threads 64
+   shared warps: f32[2]
+   for t in 0..64 parallel thread
+     if t % 32 == 0
+       warps[t // 32] = X[row, t]
+     barrier()
+-    @fold register sum: f32 = load(warps[t % 32] where t % 32 < 2 else 0.0)
+-    for s in 0..5
+-      let other = shfl_xor(sum, 16 >> s)
+-      sum = sum + other
+-    Y[row, t] = sum
++    if t // 32 == 0
++      @fold register sum: f32 = load(warps[t % 32] where t % 32 < 2 else 0.0)
++      for s in 0..5
++        let other = shfl_xor(sum, 16 >> s)
++        sum = sum + other
++      warps[0] = sum
++    barrier()
++    Y[row, t] = warps[0]
 ```
 """
 from __future__ import annotations

@@ -3,60 +3,37 @@
 What a tile loads at a tap of the filter is a box of the image then, moved by the tap: a tensor descriptor copies it, and fills with zeros what lies
 outside. Where the box goes past the image nothing is stored.
 
-before:
-
-```kir
-kir 1
-program conv
-  size N: i32
-  size H: i32
-  size W: i32
-  size C: i32
-  size F: i32
-  in X: f16[N, H, W, C]
-  in Wt: f16[F, 3, C]
-  out Y: f16[N, H, W, F]
-  fact C % 64 == 0
-kernel main grid (i_tile: ceildiv(H * N * W, 64), j_tile: ceildiv(F, 64)) threads 128
-  view global Xm(pixel, tap): f16[H * N * W, C * 3] at X[pixel // (H * W), pixel // W % H, pixel % W + tap // C - 1, tap % C] fill 0.0:f16
-  view global Wtm: f16[F, C * 3] at Wt
-  view global Ym: f16[H * N * W, F] at Y
-  fragment acc: f32[64, 64] = 0.0
-  @c_loop for k_tile in 0..ceildiv(C * 3, 64)
-    let xm = load(Xm[i_tile * 64 +: 64, k_tile * 64 +: 64] else 0.0:f16 clip)
-    let wtm = load(Wtm[j_tile * 64 +: 64, k_tile * 64 +: 64] else 0.0:f16 clip)
-    mma acc += xm * trans(wtm, 1, 0)
-  @store_Y Ym[i_tile * 64 +: 64, j_tile * 64 +: 64] = cast(acc, f16) clip
-```
-
 pipeline: `box-pixels{rows=4}@main`
 
-after:
-
-```kir
-kir 1
-program conv
-  size N: i32
-  size H: i32
-  size W: i32
-  size C: i32
-  size F: i32
-  in X: f16[N, H, W, C]
-  in Wt: f16[F, 3, C]
-  out Y: f16[N, H, W, F]
-  fact C % 64 == 0
-kernel main grid (i_tile: ceildiv(H, 4) * ceildiv(W, 16) * N, j_tile: ceildiv(F, 64)) threads 128
-  view global Wtm: f16[F, C * 3] at Wt
-  let image = i_tile // (ceildiv(H, 4) * ceildiv(W, 16))
-  let p = i_tile // ceildiv(W, 16) % ceildiv(H, 4) * 4
-  let q = i_tile % ceildiv(W, 16) * 16
-  fragment acc: f32[64, 64] = 0.0
-  @c_loop for k_tile in 0..ceildiv(C * 3, 64)
-    let box = load(X[image, p +: 4, q + k_tile * 64 // C - 1 +: 16, k_tile * 64 % C +: 64] else 0.0:f16 clip)
-    let xm = reshape(box, 64, 64)
-    let wtm = load(Wtm[j_tile * 64 +: 64, k_tile * 64 +: 64] else 0.0:f16 clip)
-    mma acc += xm * trans(wtm, 1, 0)
-  @store_Y Y[image, p +: 4, q +: 16, j_tile * 64 +: 64] = reshape(cast(acc, f16), 4, 16, 64) clip
+```diff
+ kir 1
+ program conv
+   size N: i32
+   size H: i32
+   size W: i32
+   size C: i32
+   size F: i32
+   in X: f16[N, H, W, C]
+   in Wt: f16[F, 3, C]
+   out Y: f16[N, H, W, F]
+   fact C % 64 == 0
+-kernel main grid (i_tile: ceildiv(H * N * W, 64), j_tile: ceildiv(F, 64)) threads 128
+-  view global Xm(pixel, tap): f16[H * N * W, C * 3] at X[pixel // (H * W), pixel // W % H, pixel % W + tap // C - 1, tap % C] fill 0.0:f16
++kernel main grid (i_tile: ceildiv(H, 4) * ceildiv(W, 16) * N, j_tile: ceildiv(F, 64)) threads 128
+   view global Wtm: f16[F, C * 3] at Wt
+-  view global Ym: f16[H * N * W, F] at Y
++  let image = i_tile // (ceildiv(H, 4) * ceildiv(W, 16))
++  let p = i_tile // ceildiv(W, 16) % ceildiv(H, 4) * 4
++  let q = i_tile % ceildiv(W, 16) * 16
+   fragment acc: f32[64, 64] = 0.0
+   @c_loop for k_tile in 0..ceildiv(C * 3, 64)
+-    let xm = load(Xm[i_tile * 64 +: 64, k_tile * 64 +: 64] else 0.0:f16 clip)
++    let box = load(X[image, p +: 4, q + k_tile * 64 // C - 1 +: 16, k_tile * 64 % C +: 64] else 0.0:f16 clip)
++    let xm = reshape(box, 64, 64)
+     let wtm = load(Wtm[j_tile * 64 +: 64, k_tile * 64 +: 64] else 0.0:f16 clip)
+     mma acc += xm * trans(wtm, 1, 0)
+-  @store_Y Ym[i_tile * 64 +: 64, j_tile * 64 +: 64] = cast(acc, f16) clip
++  @store_Y Y[image, p +: 4, q +: 16, j_tile * 64 +: 64] = reshape(cast(acc, f16), 4, 16, 64) clip
 ```
 """
 from __future__ import annotations

@@ -1,41 +1,22 @@
 """Loads operand fragments from shared memory with ldmatrix: a warp reads 8 x 8 matrices straight into the registers of mma.sync.
 
-before:
-
-```kir
-kir 1
-program product
-  in A: f16[16, 16]
-  in B: f16[16, 8]
-  out C: f32[16, 8]
-kernel main grid (i: 1) threads 32
-  shared As: f16[16, 16]
-  copy A -> As
-  fragment acc: f32[16, 8] = 0.0
-  fragment a: f16[16, 16]
-  @load_a copy As -> a
-  mma acc += a * B via mma_sync
-  C = acc
-```
-
 pipeline: `ldmatrix@main/load_a`
 
-after:
-
-```kir
-kir 1
-program product
-  in A: f16[16, 16]
-  in B: f16[16, 8]
-  out C: f32[16, 8]
-kernel main grid (i: 1) threads 32
-  shared As: f16[16, 16]
-  copy A -> As
-  fragment acc: f32[16, 8] = 0.0
-  fragment a: f16[16, 16]
-  @load_a copy As -> a via ldmatrix
-  mma acc += a * B via mma_sync
-  C = acc
+```diff
+ kir 1
+ program product
+   in A: f16[16, 16]
+   in B: f16[16, 8]
+   out C: f32[16, 8]
+ kernel main grid (i: 1) threads 32
+   shared As: f16[16, 16]
+   copy A -> As
+   fragment acc: f32[16, 8] = 0.0
+   fragment a: f16[16, 16]
+-  @load_a copy As -> a
++  @load_a copy As -> a via ldmatrix
+   mma acc += a * B via mma_sync
+   C = acc
 ```
 """
 from __future__ import annotations

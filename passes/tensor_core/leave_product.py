@@ -1,37 +1,20 @@
 """Leaves a product of tiles that no tensor core takes to the surface's compiler, which makes fused multiply-adds of it.
 
-before:
-
-```kir
-kir 1
-program product
-  in A: f32[64, 64]
-  in B: f32[64, 64]
-  out C: f32[64, 64]
-kernel main grid (i: 1) threads 128
-  fragment acc: f32[64, 64] = 0.0
-  let a = A
-  let b = B
-  @product mma acc += a * b via fma
-  C = acc
-```
-
 pipeline: `leave-product@main/product`
 
-after:
-
-```kir
-kir 1
-program product
-  in A: f32[64, 64]
-  in B: f32[64, 64]
-  out C: f32[64, 64]
-kernel main grid (i: 1) threads 128
-  fragment acc: f32[64, 64] = 0.0
-  let a = A
-  let b = B
-  @product mma acc += a * b
-  C = acc
+```diff
+ kir 1
+ program product
+   in A: f32[64, 64]
+   in B: f32[64, 64]
+   out C: f32[64, 64]
+ kernel main grid (i: 1) threads 128
+   fragment acc: f32[64, 64] = 0.0
+   let a = A
+   let b = B
+-  @product mma acc += a * b via fma
++  @product mma acc += a * b
+   C = acc
 ```
 """
 from __future__ import annotations

@@ -1,37 +1,20 @@
 """Runs a tile product on tensor cores.
 
-before:
-
-```kir
-kir 1
-program product
-  in A: f16[64, 64]
-  in B: f16[64, 64]
-  out C: f32[64, 64]
-kernel main grid (i: 1) threads 128
-  fragment acc: f32[64, 64] = 0.0
-  let a = A
-  let b = B
-  @mma mma acc += a * b via fma
-  C = acc
-```
-
 pipeline: `mma@main/mma`
 
-after:
-
-```kir
-kir 1
-program product
-  in A: f16[64, 64]
-  in B: f16[64, 64]
-  out C: f32[64, 64]
-kernel main grid (i: 1) threads 128
-  fragment acc: f32[64, 64] = 0.0
-  let a = A
-  let b = B
-  @mma mma acc += a * b
-  C = acc
+```diff
+ kir 1
+ program product
+   in A: f16[64, 64]
+   in B: f16[64, 64]
+   out C: f32[64, 64]
+ kernel main grid (i: 1) threads 128
+   fragment acc: f32[64, 64] = 0.0
+   let a = A
+   let b = B
+-  @mma mma acc += a * b via fma
++  @mma mma acc += a * b
+   C = acc
 ```
 """
 from __future__ import annotations

@@ -1,35 +1,19 @@
 """Rounds a product's wide operand to the dtype of the other one, so that tensor cores take both.
 
-before:
-
-```kir
-kir 1
-program weighted
-  in X: f32[16, 16]
-  in V: bf16[16, 8]
-  out Y: f32[16, 8]
-kernel main grid (i: 1) threads 32
-  fragment acc: f32[16, 8] = 0.0
-  let p = X[0 +: 16, 0 +: 16]
-  @product mma acc += p * V via fma
-  Y = acc
-```
-
 pipeline: `narrow-operand@main/product`
 
-after:
-
-```kir
-kir 1
-program weighted
-  in X: f32[16, 16]
-  in V: bf16[16, 8]
-  out Y: f32[16, 8]
-kernel main grid (i: 1) threads 32
-  fragment acc: f32[16, 8] = 0.0
-  let p = X[0 +: 16, 0 +: 16]
-  @product mma acc += cast(p, bf16) * V via fma
-  Y = acc
+```diff
+ kir 1
+ program weighted
+   in X: f32[16, 16]
+   in V: bf16[16, 8]
+   out Y: f32[16, 8]
+ kernel main grid (i: 1) threads 32
+   fragment acc: f32[16, 8] = 0.0
+   let p = X[0 +: 16, 0 +: 16]
+-  @product mma acc += p * V via fma
++  @product mma acc += cast(p, bf16) * V via fma
+   Y = acc
 ```
 """
 from __future__ import annotations

@@ -1,42 +1,23 @@
 """Writes a loop of rank-1 updates as one product of panels.
 
-before:
-
-```kir
-kir 1
-program scores
-  in Q: f16[M, 64]
-  in K: f16[N, 64]
-  out S: f32[M, N]
-  size M: i32
-  size N: i32
-  fact M % 16 == 0
-  fact N % 32 == 0
-kernel main grid (i: M // 16, j: N // 32) threads 1
-  fragment s: f32[16, 32] = 0.0
-  @d for d in 0..64
-    s = s + cast(expand(Q[i * 16 +: 16, d], axis=1), f32) * cast(K[j * 32 +: 32, d], f32)
-  S[i * 16 +: 16, j * 32 +: 32] = s
-```
-
 pipeline: `panel-product@main/d`
 
-after:
-
-```kir
-kir 1
-program scores
-  in Q: f16[M, 64]
-  in K: f16[N, 64]
-  out S: f32[M, N]
-  size M: i32
-  size N: i32
-  fact M % 16 == 0
-  fact N % 32 == 0
-kernel main grid (i: M // 16, j: N // 32) threads 1
-  fragment s: f32[16, 32] = 0.0
-  @d mma s += Q[i * 16 +: 16, 0 +: 64] * trans(K[j * 32 +: 32, 0 +: 64], 1, 0) via fma
-  S[i * 16 +: 16, j * 32 +: 32] = s
+```diff
+ kir 1
+ program scores
+   in Q: f16[M, 64]
+   in K: f16[N, 64]
+   out S: f32[M, N]
+   size M: i32
+   size N: i32
+   fact M % 16 == 0
+   fact N % 32 == 0
+ kernel main grid (i: M // 16, j: N // 32) threads 1
+   fragment s: f32[16, 32] = 0.0
+-  @d for d in 0..64
+-    s = s + cast(expand(Q[i * 16 +: 16, d], axis=1), f32) * cast(K[j * 32 +: 32, d], f32)
++  @d mma s += Q[i * 16 +: 16, 0 +: 64] * trans(K[j * 32 +: 32, 0 +: 64], 1, 0) via fma
+   S[i * 16 +: 16, j * 32 +: 32] = s
 ```
 """
 from __future__ import annotations

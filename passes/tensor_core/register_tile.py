@@ -1,34 +1,19 @@
 """Computes a product in steps along its contracted axis, so that only a step's operands are in registers at a time.
 
-before:
-
-```kir
-kir 1
-program product
-  in A: f16[64, 64]
-  in B: f16[64, 64]
-  out C: f32[64, 64]
-kernel main grid (i: 1) threads 128
-  fragment acc: f32[64, 64] = 0.0
-  @dot mma acc += A * B via fma
-  C = acc
-```
-
 pipeline: `register-tile{step=16}@main/dot`
 
-after:
-
-```kir
-kir 1
-program product
-  in A: f16[64, 64]
-  in B: f16[64, 64]
-  out C: f32[64, 64]
-kernel main grid (i: 1) threads 128
-  fragment acc: f32[64, 64] = 0.0
-  for kk in 0..4
-    @dot mma acc += A[0 +: 64, kk * 16 +: 16] * B[kk * 16 +: 16, 0 +: 64] via fma
-  C = acc
+```diff
+ kir 1
+ program product
+   in A: f16[64, 64]
+   in B: f16[64, 64]
+   out C: f32[64, 64]
+ kernel main grid (i: 1) threads 128
+   fragment acc: f32[64, 64] = 0.0
+-  @dot mma acc += A * B via fma
++  for kk in 0..4
++    @dot mma acc += A[0 +: 64, kk * 16 +: 16] * B[kk * 16 +: 16, 0 +: 64] via fma
+   C = acc
 ```
 """
 from __future__ import annotations

@@ -1,37 +1,20 @@
 """Splits both f32 operands of a product in two parts that tensor cores take: three products in tf32 stand for one in f32.
 
-before:
-
-```kir
-kir 1
-program product
-  in A: f32[64, 64]
-  in B: f32[64, 64]
-  out C: f32[64, 64]
-kernel main grid (i: 1) threads 128
-  fragment acc: f32[64, 64] = 0.0
-  let a = A
-  let b = B
-  @product mma acc += a * b via fma
-  C = acc
-```
-
 pipeline: `split-operands@main/product`
 
-after:
-
-```kir
-kir 1
-program product
-  in A: f32[64, 64]
-  in B: f32[64, 64]
-  out C: f32[64, 64]
-kernel main grid (i: 1) threads 128
-  fragment acc: f32[64, 64] = 0.0
-  let a = A
-  let b = B
-  @product mma acc += a * b via fma precision tf32x3
-  C = acc
+```diff
+ kir 1
+ program product
+   in A: f32[64, 64]
+   in B: f32[64, 64]
+   out C: f32[64, 64]
+ kernel main grid (i: 1) threads 128
+   fragment acc: f32[64, 64] = 0.0
+   let a = A
+   let b = B
+-  @product mma acc += a * b via fma
++  @product mma acc += a * b via fma precision tf32x3
+   C = acc
 ```
 """
 from __future__ import annotations

@@ -1,43 +1,26 @@
 """Stages panels of a contraction: a loop of rank-1 updates (or of single products) becomes a loop of products of staged panels.
 
-before:
-
-```kir
-kir 1
-program row_dot
-  in A: bf16[M, K]
-  in B: bf16[K, 64]
-  out C: f32[M, 64]
-  size M: i32
-  size K: i32
-kernel main grid (m_tile: ceildiv(M, 64)) threads 128
-  fragment acc: f32[64, 64] = 0.0
-  @k for k in 0..K
-    let a = load(A[m_tile * 64 +: 64, k] else 0.0:bf16 clip)
-    let b = B[k, 0 +: 64]
-    acc = acc + cast(expand(a, axis=1), f32) * cast(b, f32)
-  C[m_tile * 64 +: 64, 0 +: 64] = acc clip
-```
-
 pipeline: `stage-panels{extent=32}@main/k`
 
-after:
-
-```kir
-kir 1
-program row_dot
-  in A: bf16[M, K]
-  in B: bf16[K, 64]
-  out C: f32[M, 64]
-  size M: i32
-  size K: i32
-kernel main grid (m_tile: ceildiv(M, 64)) threads 128
-  fragment acc: f32[64, 64] = 0.0
-  @k for k_tile in 0..ceildiv(K, 32)
-    let a = load(A[m_tile * 64 +: 64, k_tile * 32 +: 32] else 0.0:bf16 clip)
-    let b = load(B[k_tile * 32 +: 32, 0 +: 64] else 0.0:bf16 clip)
-    mma acc += a * b via fma
-  C[m_tile * 64 +: 64, 0 +: 64] = acc clip
+```diff
+ kir 1
+ program row_dot
+   in A: bf16[M, K]
+   in B: bf16[K, 64]
+   out C: f32[M, 64]
+   size M: i32
+   size K: i32
+ kernel main grid (m_tile: ceildiv(M, 64)) threads 128
+   fragment acc: f32[64, 64] = 0.0
+-  @k for k in 0..K
+-    let a = load(A[m_tile * 64 +: 64, k] else 0.0:bf16 clip)
+-    let b = B[k, 0 +: 64]
+-    acc = acc + cast(expand(a, axis=1), f32) * cast(b, f32)
++  @k for k_tile in 0..ceildiv(K, 32)
++    let a = load(A[m_tile * 64 +: 64, k_tile * 32 +: 32] else 0.0:bf16 clip)
++    let b = load(B[k_tile * 32 +: 32, 0 +: 64] else 0.0:bf16 clip)
++    mma acc += a * b via fma
+   C[m_tile * 64 +: 64, 0 +: 64] = acc clip
 ```
 """
 from __future__ import annotations

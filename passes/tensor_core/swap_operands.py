@@ -1,33 +1,20 @@
 """Computes the transpose of a product: the operands change places, and what was the sum is read transposed.
 
-before:
-
-```kir
-kir 1
-program product
-  in A: f16[16, 64]
-  in B: f16[64, 64]
-  out C: f32[16, 64]
-kernel main grid (i: 1) threads 128
-  fragment acc: f32[16, 64] = 0.0
-  @dot mma acc += A * trans(B, 1, 0)
-  C = acc
-```
-
 pipeline: `swap-operands@main/dot`
 
-after:
-
-```kir
-kir 1
-program product
-  in A: f16[16, 64]
-  in B: f16[64, 64]
-  out C: f32[16, 64]
-kernel main grid (i: 1) threads 128
-  fragment acc: f32[64, 16] = 0.0
-  @dot mma acc += B * trans(A, 1, 0)
-  C = trans(acc, 1, 0)
+```diff
+ kir 1
+ program product
+   in A: f16[16, 64]
+   in B: f16[64, 64]
+   out C: f32[16, 64]
+ kernel main grid (i: 1) threads 128
+-  fragment acc: f32[16, 64] = 0.0
+-  @dot mma acc += A * trans(B, 1, 0)
+-  C = acc
++  fragment acc: f32[64, 16] = 0.0
++  @dot mma acc += B * trans(A, 1, 0)
++  C = trans(acc, 1, 0)
 ```
 """
 from __future__ import annotations

@@ -1,41 +1,22 @@
 """Runs a product on warpgroups: wgmma reads both operands from shared memory through descriptors of how they lie there.
 
-before:
-
-```kir
-kir 1
-program product
-  in A: f16[64, 64]
-  in B: f16[64, 64]
-  out C: f32[64, 64]
-kernel main grid (i: 1) threads 128
-  shared As: f16[64, 64] layout swizzle(3, 4, 3) align 1024
-  shared Bs: f16[64, 64] layout swizzle(3, 4, 3) align 1024
-  fragment acc: f32[64, 64] = 0.0
-  copy A -> As
-  copy B -> Bs
-  @dot mma acc += As * Bs
-  C = acc
-```
-
 pipeline: `wgmma@main/dot`
 
-after:
-
-```kir
-kir 1
-program product
-  in A: f16[64, 64]
-  in B: f16[64, 64]
-  out C: f32[64, 64]
-kernel main grid (i: 1) threads 128
-  shared As: f16[64, 64] layout swizzle(3, 4, 3) align 1024
-  shared Bs: f16[64, 64] layout swizzle(3, 4, 3) align 1024
-  fragment acc: f32[64, 64] = 0.0
-  copy A -> As
-  copy B -> Bs
-  @dot mma acc += As * Bs via wgmma
-  C = acc
+```diff
+ kir 1
+ program product
+   in A: f16[64, 64]
+   in B: f16[64, 64]
+   out C: f32[64, 64]
+ kernel main grid (i: 1) threads 128
+   shared As: f16[64, 64] layout swizzle(3, 4, 3) align 1024
+   shared Bs: f16[64, 64] layout swizzle(3, 4, 3) align 1024
+   fragment acc: f32[64, 64] = 0.0
+   copy A -> As
+   copy B -> Bs
+-  @dot mma acc += As * Bs
++  @dot mma acc += As * Bs via wgmma
+   C = acc
 ```
 """
 from __future__ import annotations

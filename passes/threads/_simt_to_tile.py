@@ -37,7 +37,7 @@ from ._thread_ownership import (
 
 
 @dataclass
-class Gathered:
+class SimtToTile:
     """All threads of a loop at once. `guards` collects, for each condition that only some threads meet: the number of its let among the lets of the
     result, the number of statements of its branch (or what stands for it), and that of the other branch."""
 

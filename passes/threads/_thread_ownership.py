@@ -1,4 +1,4 @@
-"""What `Gathered` (threads to tiles) and `Dealt` (tiles to threads) have in common: which values differ between threads, who gets whose value by a
+"""What `SimtToTile` (threads to tiles) and `TileToSimt` (tiles to threads) have in common: which values differ between threads, who gets whose value by a
 shuffle, and how often a loop runs for a thread."""
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The code of one thread of many, from tiles with an element for each: the inverse of `Gathered`."""
+"""The code of one thread of many, from tiles with an element for each: the inverse of `SimtToTile`."""
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ from ._thread_ownership import LOOP, RETURN, CannotDeal, bare, dtype_of_scalar, 
 
 
 @dataclass
-class Dealt:
-    """The code of one thread of `threads`, from tiles with an element for each. `guards` are those that `Gathered` collects."""
+class TileToSimt:
+    """The code of one thread of `threads`, from tiles with an element for each. `guards` are those that `SimtToTile` collects."""
 
     thread: n.Var
     threads: int

@@ -1,29 +1,16 @@
 """Renumbers the threads of a loop, so that neighbors touch neighboring elements of global memory.
 
-before:
-
-```kir
-kir 1
-program scale
-  in X: f32[8, 32]
-  out Y: f32[8, 32]
-kernel main grid (i: 1) threads 256
-  @threads for t in 0..256 parallel thread
-    Y[t % 8, t // 8] = X[t % 8, t // 8] * 2.0
-```
-
 pipeline: `coalesce@main/threads`
 
-after:
-
-```kir
-kir 1
-program scale
-  in X: f32[8, 32]
-  out Y: f32[8, 32]
-kernel main grid (i: 1) threads 256
-  @threads for t in 0..256 parallel thread
-    Y[t // 32, t % 32] = X[t // 32, t % 32] * 2.0
+```diff
+ kir 1
+ program scale
+   in X: f32[8, 32]
+   out Y: f32[8, 32]
+ kernel main grid (i: 1) threads 256
+   @threads for t in 0..256 parallel thread
+-    Y[t % 8, t // 8] = X[t % 8, t // 8] * 2.0
++    Y[t // 32, t % 32] = X[t // 32, t % 32] * 2.0
 ```
 """
 from __future__ import annotations
@@ -69,21 +56,19 @@ class Coalesce(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop over threads in which neighbors touch distant elements."""
-        if not (isinstance(node, n.For) and node.kind == "thread"):
-            return None
-        made = transposed(node)
-        if isinstance(made, Miss):
-            return made
-        return Site(path, self, {"made": made}) if coalesced(made) > coalesced(node) else Miss("no more accesses would be of neighbors")
+        return self._renumbered(path, node, 1, "no more accesses would be of neighbors")
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop over threads in which neighbors touch neighboring elements."""
+        return self._renumbered(path, node, -1, "no accesses are of neighbors only so")
+
+    def _renumbered(self, path: Path, node: Place, sign: int, otherwise: str) -> Found:
         if not (isinstance(node, n.For) and node.kind == "thread"):
             return None
         made = transposed(node)
         if isinstance(made, Miss):
             return made
-        return Site(path, self, {"made": made}) if coalesced(made) < coalesced(node) else Miss("no accesses are of neighbors only so")
+        return Site(path, self, {"made": made}) if sign * (coalesced(made) - coalesced(node)) > 0 else Miss(otherwise)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The loop with its threads renumbered."""

@@ -1,35 +1,19 @@
 """Says which thread holds which element of a fragment, and in which register.
 
-before:
-
-```kir
-kir 1
-program doubled
-  in X: f16[M, 512]
-  out Y: f16[M, 512]
-  size M: i32
-  fact M % 2 == 0
-kernel main grid (i: M // 2) threads 128
-  @x fragment x: f16[2, 512]
-  copy X[i * 2 +: 2, 0 +: 512] -> x
-  Y[i * 2 +: 2, 0 +: 512] = x * 2.0:f16
-```
-
 pipeline: `deal-fragment{layout="spread([64, 2], [1, 0], [8, 1], [8], [1], [1])"}@main/x`
 
-after:
-
-```kir
-kir 1
-program doubled
-  in X: f16[M, 512]
-  out Y: f16[M, 512]
-  size M: i32
-  fact M % 2 == 0
-kernel main grid (i: M // 2) threads 128
-  @x fragment x: f16[2, 512] layout spread([64, 2], [1, 0], [8, 1], [8], [1], [1])
-  copy X[i * 2 +: 2, 0 +: 512] -> x
-  Y[i * 2 +: 2, 0 +: 512] = x * 2.0:f16
+```diff
+ kir 1
+ program doubled
+   in X: f16[M, 512]
+   out Y: f16[M, 512]
+   size M: i32
+   fact M % 2 == 0
+ kernel main grid (i: M // 2) threads 128
+-  @x fragment x: f16[2, 512]
++  @x fragment x: f16[2, 512] layout spread([64, 2], [1, 0], [8, 1], [8], [1], [1])
+   copy X[i * 2 +: 2, 0 +: 512] -> x
+   Y[i * 2 +: 2, 0 +: 512] = x * 2.0:f16
 ```
 """
 from __future__ import annotations

@@ -1,44 +1,31 @@
 """Gives each thread of the CTA the element of every tile that has its number, with what threads give each other as shuffles.
 
-before:
-
-```kir
-kir 1
-program sums
-  size M: i32
-  in X: f32[M, 32]
-  out Y: f32[M, 32]
-kernel main grid (row: M) threads 32
-  let x = X[row, 0 +: 32]
-  fragment total: f32[32] = 0.0
-  total = x
-  for s in 0..5
-    let other = gather(total, iota(32) ^ 16 >> s, axis=0)
-    total = total + other
-  let inside = x > 0.0
-  Y[row, 0 +: 32] = x / total where inside
-```
-
 pipeline: `element-per-thread{guards=[2,1,0]}@main`
 
-after:
-
-```kir
-kir 1
-program sums
-  size M: i32
-  in X: f32[M, 32]
-  out Y: f32[M, 32]
-kernel main grid (row: M) threads 32
-  for t in 0..32 parallel thread
-    let x = X[row, t]
-    register total: f32 = 0.0
-    total = x
-    for s in 0..5
-      let other = shfl_xor(total, 16 >> s)
-      total = total + other
-    if x > 0.0
-      Y[row, t] = x / total
+```diff
+ kir 1
+ program sums
+   size M: i32
+   in X: f32[M, 32]
+   out Y: f32[M, 32]
+ kernel main grid (row: M) threads 32
+-  let x = X[row, 0 +: 32]
+-  fragment total: f32[32] = 0.0
+-  total = x
+-  for s in 0..5
+-    let other = gather(total, iota(32) ^ 16 >> s, axis=0)
+-    total = total + other
+-  let inside = x > 0.0
+-  Y[row, 0 +: 32] = x / total where inside
++  for t in 0..32 parallel thread
++    let x = X[row, t]
++    register total: f32 = 0.0
++    total = x
++    for s in 0..5
++      let other = shfl_xor(total, 16 >> s)
++      total = total + other
++    if x > 0.0
++      Y[row, t] = x / total
 ```
 """
 from __future__ import annotations
@@ -58,9 +45,9 @@ from kir.rewrite.match import counting, fresh_var, matched, matched_as, params_a
 from kir.rewrite.match.thread_team import whole_team
 
 from ._race_check import ordered
-from ._simt_to_tile import Gathered
+from ._simt_to_tile import SimtToTile
 from ._thread_ownership import CannotDeal
-from ._tile_to_simt import Dealt
+from ._tile_to_simt import TileToSimt
 
 
 def _ordered(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -112,7 +99,7 @@ class ElementPerThread(Pass):
             raise CannotDeal("guards come in threes" if len(self.guards) % 3 else "nothing is done")
         triples = {self.guards[i]: (self.guards[i + 1], self.guards[i + 2]) for i in range(0, len(self.guards), 3)}
         t = fresh_var("t", names_of(kernel) | names_in(program, kernel))
-        body = Dealt(t, threads, triples).body(kernel.body[len(front):])
+        body = TileToSimt(t, threads, triples).body(kernel.body[len(front):])
         team = counting(t, threads, body, "thread")
         return _reshaped(replace(kernel, body=(*front, team)), False)
 
@@ -130,7 +117,7 @@ class ElementPerThread(Pass):
         team = whole_team(program, (*path, len(front)), _reshaped(node, True).body[-1]) if len(node.body) == len(front) + 1 else None
         if team is None:
             return None
-        gathered = Gathered(team.loop, team.threads, names_in(program, node))
+        gathered = SimtToTile(team.loop, team.threads, names_in(program, node))
         try:
             body = gathered.body()
         except (CannotDeal, KirError, TypeError) as bad:
@@ -142,7 +129,7 @@ class ElementPerThread(Pass):
         kernel = _reshaped(kernel_of(program, site.path), True)
         front = _shared(kernel.body)
         team = matched(whole_team(program, (*site.path, len(front)), kernel.body[-1]))
-        body = site.captures.get("body") or Gathered(team.loop, team.threads, names_in(program, kernel)).body()
+        body = site.captures.get("body") or SimtToTile(team.loop, team.threads, names_in(program, kernel)).body()
         return Rewritten(replace_kernel(program, kernel.name, replace(kernel, body=(*front, *body))), site.path)
 
 

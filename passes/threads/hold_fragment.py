@@ -1,37 +1,20 @@
 """Spreads a private array over the registers of a whole CTA, which has one thread so far.
 
-before:
-
-```kir
-kir 1
-program scaled
-  size M: i32
-  in X: f32[M, 64]
-  out Y: f32[M, 64]
-kernel main grid (row: M) threads 1
-  @kept register kept: f32[64]
-  for i in 0..64
-    kept[i] = X[row, i]
-  for j in 0..64
-    Y[row, j] = kept[j] * 2.0
-```
-
 pipeline: `hold-fragment@main/kept`
 
-after:
-
-```kir
-kir 1
-program scaled
-  size M: i32
-  in X: f32[M, 64]
-  out Y: f32[M, 64]
-kernel main grid (row: M) threads 1
-  @kept fragment kept: f32[64]
-  for i in 0..64
-    kept[i] = X[row, i]
-  for j in 0..64
-    Y[row, j] = kept[j] * 2.0
+```diff
+ kir 1
+ program scaled
+   size M: i32
+   in X: f32[M, 64]
+   out Y: f32[M, 64]
+ kernel main grid (row: M) threads 1
+-  @kept register kept: f32[64]
++  @kept fragment kept: f32[64]
+   for i in 0..64
+     kept[i] = X[row, i]
+   for j in 0..64
+     Y[row, j] = kept[j] * 2.0
 ```
 """
 from __future__ import annotations

@@ -1,36 +1,22 @@
 """All threads of the CTA work side by side on what a loop does with one element after the other: several statements, locals among them.
 
-before:
-
-```kir
-kir 1
-program gate
-  in X: f32[M, 64]
-  inout A: f32[M, 64]
-  inout B: f32[M, 64]
-  size M: i32
-kernel main grid (row: M) threads 128
-  @each for j in 0..64
-    let old = A[row, j]
-    A[row, j] = X[row, j] * B[row, j]
-    B[row, j] = old * X[row, j]
-```
-
 pipeline: `partition-block@main/each`
 
-after:
-
-```kir
-kir 1
-program gate
-  in X: f32[M, 64]
-  inout A: f32[M, 64]
-  inout B: f32[M, 64]
-  size M: i32
-kernel main grid (row: M) threads 128
-  let old = A[row, 0 +: 64]
-  A[row, 0 +: 64] = X[row, 0 +: 64] * B[row, 0 +: 64]
-  B[row, 0 +: 64] = old * X[row, 0 +: 64]
+```diff
+ kir 1
+ program gate
+   in X: f32[M, 64]
+   inout A: f32[M, 64]
+   inout B: f32[M, 64]
+   size M: i32
+ kernel main grid (row: M) threads 128
+-  @each for j in 0..64
+-    let old = A[row, j]
+-    A[row, j] = X[row, j] * B[row, j]
+-    B[row, j] = old * X[row, j]
++  let old = A[row, 0 +: 64]
++  A[row, 0 +: 64] = X[row, 0 +: 64] * B[row, 0 +: 64]
++  B[row, 0 +: 64] = old * X[row, 0 +: 64]
 ```
 """
 from __future__ import annotations

@@ -1,30 +1,17 @@
 """Spreads the elements of a row over the threads: a loop of single stores becomes one store of the whole tile.
 
-before:
-
-```kir
-kir 1
-program scale
-  in X: f32[M, 256]
-  out Y: f32[M, 256]
-  size M: i32
-kernel main grid (row: M) threads 128
-  @j for j in 0..256
-    Y[row, j] = X[row, j] * 2.0
-```
-
 pipeline: `partition-rows@main/j`
 
-after:
-
-```kir
-kir 1
-program scale
-  in X: f32[M, 256]
-  out Y: f32[M, 256]
-  size M: i32
-kernel main grid (row: M) threads 128
-  @j Y[row, 0 +: 256] = X[row, 0 +: 256] * 2.0
+```diff
+ kir 1
+ program scale
+   in X: f32[M, 256]
+   out Y: f32[M, 256]
+   size M: i32
+ kernel main grid (row: M) threads 128
+-  @j for j in 0..256
+-    Y[row, j] = X[row, j] * 2.0
++  @j Y[row, 0 +: 256] = X[row, 0 +: 256] * 2.0
 ```
 """
 from __future__ import annotations
@@ -33,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
-from kir.analysis.elements import NotElementwise, element, element_region, tile, tile_place, tile_region
+from kir.analysis.elements import NotElementwise, element, element_region, split_affine, tile, tile_place, tile_region
 from kir.analysis.loops.loop_nest import counted_out
 from kir.analysis.tiles.retile import CannotRetile
 from kir.analysis.tiles.widen import Widen
@@ -67,11 +54,25 @@ def _axes(s: n.Store) -> list[tuple[n.Var, int | n.Expr]]:
 
 def _independent(program: n.Program, site: Site, context: Context) -> Verdict:
     loop = node_as(program, site.path, n.For)
-    s = matched(_only_store(loop))
+    s, alone = matched(_only_store(loop)), build.is_const(kernel_of(program, site.path).threads, 1)
     for x in walk(s.value):
-        if isinstance(x, n.Load) and x.at.buffer.name == s.at.buffer.name and x.at != s.at:
+        if isinstance(x, n.Load) and x.at.buffer.name == s.at.buffer.name and x.at != s.at and not (alone and _ahead(x.at, s.at, loop.var)):
             return refuted(f"an iteration reads '{s.at.buffer.name}' where another may have written", f"{loop.var.name} = 1 reads what 0 wrote")
     return proved("no iteration reads what another writes")
+
+
+def _ahead(read: n.Region, written: n.Region, var: n.Var) -> bool:
+    """Whether what an iteration reads is what a later one writes, and none before it: the same place but for being further along where the places go."""
+    if len(read.index) != len(written.index) or any(isinstance(i, n.Span) for i in (*read.index, *written.index)):
+        return False
+    along = [(r, w) for r, w in zip(read.index, written.index, strict=True) if isinstance(r, n.Expr) and isinstance(w, n.Expr) and r != w]
+    if len(along) != 1 or any(var.name in names_read(i) for i in written.index if i is not along[0][1]):
+        return False
+    r, w = along[0]
+    affine = split_affine(w, var)
+    step = build.int_value(affine[1]) if affine is not None else None
+    further = build.int_value(build.sub(r, w)) if r.type == w.type else None
+    return step is not None and step > 0 and further is not None and further > 0
 
 
 def distinct(program: n.Program, site: Site, context: Context) -> Verdict:

@@ -1,47 +1,33 @@
 """Gives a CTA of one thread many: some loops are distributed to them, everything else every thread computes for itself.
 
-before:
-
-```kir
-kir 1
-program histogram
-  size N: i32
-  in X: i32[N]
-  out H: i32[64]
-  out T: i32[1]
-kernel main grid (b: 1) threads 1
-  shared counts: i32[64]
-  for i in 0..64
-    counts[i] = 0
-  for j in 0..N
-    atomic_add(&counts[X[j] & 63], 1)
-  for k in 0..64
-    H[k] = counts[k]
-  T[0] = N
-```
-
 pipeline: `spread-threads{threads=64 spread=[0,1,2]}@main`
 
-after:
-
-```kir
-kir 1
-program histogram
-  size N: i32
-  in X: i32[N]
-  out H: i32[64]
-  out T: i32[1]
-kernel main grid (b: 1) threads 64
-  shared counts: i32[64]
-  for t in 0..64 parallel thread
-    counts[t] = 0
-    barrier()
-    for j in 0..ceildiv(N - t, 64)
-      atomic_add(&counts[X[j * 64 + t] & 63], 1)
-    barrier()
-    H[t] = counts[t]
-    if t == 0
-      T[0] = N
+```diff
+ kir 1
+ program histogram
+   size N: i32
+   in X: i32[N]
+   out H: i32[64]
+   out T: i32[1]
+-kernel main grid (b: 1) threads 1
++kernel main grid (b: 1) threads 64
+   shared counts: i32[64]
+-  for i in 0..64
+-    counts[i] = 0
+-  for j in 0..N
+-    atomic_add(&counts[X[j] & 63], 1)
+-  for k in 0..64
+-    H[k] = counts[k]
+-  T[0] = N
++  for t in 0..64 parallel thread
++    counts[t] = 0
++    barrier()
++    for j in 0..ceildiv(N - t, 64)
++      atomic_add(&counts[X[j * 64 + t] & 63], 1)
++    barrier()
++    H[t] = counts[t]
++    if t == 0
++      T[0] = N
 ```
 """
 from __future__ import annotations

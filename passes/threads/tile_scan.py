@@ -1,33 +1,20 @@
 """Computes the running sums of a row as one scan of a tile instead of one element after the other.
 
-before:
-
-```kir
-kir 1
-program running_sums
-  in X: f32[M, 256]
-  out Y: f32[M, 256]
-  size M: i32
-kernel main grid (row: M) threads 128
-  @total register total: f32 = 0.0
-  for j in 0..256
-    total = total + X[row, j]
-    Y[row, j] = total * 2.0
-```
-
 pipeline: `tile-scan@main/total`
 
-after:
-
-```kir
-kir 1
-program running_sums
-  in X: f32[M, 256]
-  out Y: f32[M, 256]
-  size M: i32
-kernel main grid (row: M) threads 128
-  @total let total = scan(X[row, 0 +: 256], axis=0, op=sum)
-  Y[row, 0 +: 256] = total * 2.0
+```diff
+ kir 1
+ program running_sums
+   in X: f32[M, 256]
+   out Y: f32[M, 256]
+   size M: i32
+ kernel main grid (row: M) threads 128
+-  @total register total: f32 = 0.0
+-  for j in 0..256
+-    total = total + X[row, j]
+-    Y[row, j] = total * 2.0
++  @total let total = scan(X[row, 0 +: 256], axis=0, op=sum)
++  Y[row, 0 +: 256] = total * 2.0
 ```
 """
 from __future__ import annotations

@@ -1,34 +1,19 @@
 """Divides a product of the CTA among its warps: each computes one block of the result.
 
-before:
-
-```kir
-kir 1
-program product
-  in A: f16[128, 32]
-  in B: f16[32, 128]
-  out C: f32[128, 128]
-kernel main grid (i: 1) threads 256
-  fragment acc: f32[128, 128] = 0.0
-  @dot mma acc += A * B via fma
-  C = acc
-```
-
 pipeline: `warp-partition{rows=2 columns=4}@main/dot`
 
-after:
-
-```kir
-kir 1
-program product
-  in A: f16[128, 32]
-  in B: f16[32, 128]
-  out C: f32[128, 128]
-kernel main grid (i: 1) threads 256
-  fragment acc: f32[128, 128] = 0.0
-  for w in 0..8 parallel warp
-    @dot mma acc[w // 4 * 64 +: 64, w % 4 * 32 +: 32] += A[w // 4 * 64 +: 64, 0 +: 32] * B[0 +: 32, w % 4 * 32 +: 32] via fma
-  C = acc
+```diff
+ kir 1
+ program product
+   in A: f16[128, 32]
+   in B: f16[32, 128]
+   out C: f32[128, 128]
+ kernel main grid (i: 1) threads 256
+   fragment acc: f32[128, 128] = 0.0
+-  @dot mma acc += A * B via fma
++  for w in 0..8 parallel warp
++    @dot mma acc[w // 4 * 64 +: 64, w % 4 * 32 +: 32] += A[w // 4 * 64 +: 64, 0 +: 32] * B[0 +: 32, w % 4 * 32 +: 32] via fma
+   C = acc
 ```
 """
 from __future__ import annotations

@@ -1,44 +1,25 @@
 """Copies to shared memory with cp.async: a loop's copies run while it computes, and are waited for by count.
 
-before:
-
-```kir
-kir 1
-program sum
-  in X: f32[K]
-  out Y: f32[128]
-  size K: i32
-  fact K % 128 == 0
-kernel main grid (i: 1) threads 32
-  shared Xs: f32[128]
-  fragment acc: f32[128] = 0.0
-  @k for k in 0..K // 128
-    copy X[k * 128 +: 128] -> Xs via vector(4)
-    acc = acc + Xs
-  Y = acc
-```
-
 pipeline: `async-copy{place=use}@main/k`
 
-after:
-
-```kir
-kir 1
-program sum
-  in X: f32[K]
-  out Y: f32[128]
-  size K: i32
-  fact K % 128 == 0
-kernel main grid (i: 1) threads 32
-  shared Xs: f32[128]
-  fragment acc: f32[128] = 0.0
-  @k for k in 0..K // 128
-    copy X[k * 128 +: 128] -> Xs via cp_async grouped {vector=4}
-    async_commit()
-    async_wait(0)
-    acc = acc + Xs
-  async_wait(0)
-  Y = acc
+```diff
+ kir 1
+ program sum
+   in X: f32[K]
+   out Y: f32[128]
+   size K: i32
+   fact K % 128 == 0
+ kernel main grid (i: 1) threads 32
+   shared Xs: f32[128]
+   fragment acc: f32[128] = 0.0
+   @k for k in 0..K // 128
+-    copy X[k * 128 +: 128] -> Xs via vector(4)
++    copy X[k * 128 +: 128] -> Xs via cp_async grouped {vector=4}
++    async_commit()
++    async_wait(0)
+     acc = acc + Xs
++  async_wait(0)
+   Y = acc
 ```
 """
 from __future__ import annotations

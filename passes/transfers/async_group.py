@@ -2,40 +2,23 @@
 
 `async-copy` does this for the copies of a loop; here it is a copy, or several side by side, that stand for themselves.
 
-before:
-
-```kir
-kir 1
-program scaled
-  in X: f32[M, 128]
-  in S: f32[M]
-  out Y: f32[M, 128]
-  size M: i32
-kernel main grid (i: M) threads 32
-  shared row: f32[128]
-  @fill copy X[i, 0 +: 128] -> row via vector(4)
-  let scale = exp(S[i])
-  Y[i, 0 +: 128] = row[iota(128) * 5 % 128] * scale
-```
-
 pipeline: `async-group@main/fill`
 
-after:
-
-```kir
-kir 1
-program scaled
-  in X: f32[M, 128]
-  in S: f32[M]
-  out Y: f32[M, 128]
-  size M: i32
-kernel main grid (i: M) threads 32
-  shared row: f32[128]
-  @fill copy X[i, 0 +: 128] -> row via cp_async grouped {vector=4}
-  async_commit()
-  let scale = exp(S[i])
-  async_wait(0)
-  Y[i, 0 +: 128] = row[iota(128) * 5 % 128] * scale
+```diff
+ kir 1
+ program scaled
+   in X: f32[M, 128]
+   in S: f32[M]
+   out Y: f32[M, 128]
+   size M: i32
+ kernel main grid (i: M) threads 32
+   shared row: f32[128]
+-  @fill copy X[i, 0 +: 128] -> row via vector(4)
++  @fill copy X[i, 0 +: 128] -> row via cp_async grouped {vector=4}
++  async_commit()
+   let scale = exp(S[i])
++  async_wait(0)
+   Y[i, 0 +: 128] = row[iota(128) * 5 % 128] * scale
 ```
 """
 from __future__ import annotations

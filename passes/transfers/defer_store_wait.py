@@ -1,45 +1,25 @@
 """Lets stores by the tensor memory accelerator go on while the team does something else: their memory is waited for before it is staged
 again, and their end only before the kernel's.
 
-before:
-
-```kir
-kir 1
-program rows
-  size M: i32
-  in X: f16[M, 64]
-  out Y: f16[M, 64]
-  map Y_map of Y box [64, 64]
-kernel main grid (i: 1) threads 128
-  shared Ys: f16[64, 64] align 128
-  for k in 0..ceildiv(M, 64)
-    Ys = load(X[k * 64 +: 64, 0 +: 64] else 0.0:f16 clip)
-    fence_async()
-    copy Ys -> Y[k * 64 +: 64, 0 +: 64] via tma clip grouped {descriptor=Y_map}
-    bulk_commit()
-    @wait bulk_wait(0)
-```
-
 pipeline: `defer-store-wait@main/k/wait`
 
-after:
-
-```kir
-kir 1
-program rows
-  size M: i32
-  in X: f16[M, 64]
-  out Y: f16[M, 64]
-  map Y_map of Y box [64, 64]
-kernel main grid (i: 1) threads 128
-  shared Ys: f16[64, 64] align 128
-  for k in 0..ceildiv(M, 64)
-    @wait bulk_wait(0, read=true)
-    Ys = load(X[k * 64 +: 64, 0 +: 64] else 0.0:f16 clip)
-    fence_async()
-    copy Ys -> Y[k * 64 +: 64, 0 +: 64] via tma clip grouped {descriptor=Y_map}
-    bulk_commit()
-  bulk_wait(0)
+```diff
+ kir 1
+ program rows
+   size M: i32
+   in X: f16[M, 64]
+   out Y: f16[M, 64]
+   map Y_map of Y box [64, 64]
+ kernel main grid (i: 1) threads 128
+   shared Ys: f16[64, 64] align 128
+   for k in 0..ceildiv(M, 64)
++    @wait bulk_wait(0, read=true)
+     Ys = load(X[k * 64 +: 64, 0 +: 64] else 0.0:f16 clip)
+     fence_async()
+     copy Ys -> Y[k * 64 +: 64, 0 +: 64] via tma clip grouped {descriptor=Y_map}
+     bulk_commit()
+-    @wait bulk_wait(0)
++  bulk_wait(0)
 ```
 """
 from __future__ import annotations

@@ -1,50 +1,27 @@
 """Stages no tiles past the end of a loop: the copies that fill a ring ahead stand under a condition.
 
-before:
-
-```kir
-kir 1
-program sum
-  in X: f32[K]
-  out Y: f32[128]
-  size K: i32
-  fact K >= 128
-  fact K <= 1048576
-  fact K % 128 == 0
-kernel main grid (i: 1) threads 32
-  shared Xs: f32[2, 128]
-  fragment acc: f32[128] = 0.0
-  for s in 0..1
-    copy load(X[s * 128 +: 128] else 0.0 clip) -> Xs[s, 0 +: 128]
-  @k for k in 0..K // 128
-    copy load(X[k * 128 + 128 +: 128] else 0.0 clip) -> Xs[(k + 1) % 2, 0 +: 128]
-    acc = acc + Xs[k % 2, 0 +: 128]
-  Y = acc
-```
-
 pipeline: `guard-prefetch@main/k`
 
-after:
-
-```kir
-kir 1
-program sum
-  in X: f32[K]
-  out Y: f32[128]
-  size K: i32
-  fact K >= 128
-  fact K <= 1048576
-  fact K % 128 == 0
-kernel main grid (i: 1) threads 32
-  shared Xs: f32[2, 128]
-  fragment acc: f32[128] = 0.0
-  for s in 0..1
-    copy load(X[s * 128 +: 128] else 0.0 clip) -> Xs[s, 0 +: 128]
-  @k for k in 0..K // 128
-    if k + 1 < K // 128
-      copy X[k * 128 + 128 +: 128] -> Xs[(k + 1) % 2, 0 +: 128]
-    acc = acc + Xs[k % 2, 0 +: 128]
-  Y = acc
+```diff
+ kir 1
+ program sum
+   in X: f32[K]
+   out Y: f32[128]
+   size K: i32
+   fact K >= 128
+   fact K <= 1048576
+   fact K % 128 == 0
+ kernel main grid (i: 1) threads 32
+   shared Xs: f32[2, 128]
+   fragment acc: f32[128] = 0.0
+   for s in 0..1
+     copy load(X[s * 128 +: 128] else 0.0 clip) -> Xs[s, 0 +: 128]
+   @k for k in 0..K // 128
+-    copy load(X[k * 128 + 128 +: 128] else 0.0 clip) -> Xs[(k + 1) % 2, 0 +: 128]
++    if k + 1 < K // 128
++      copy X[k * 128 + 128 +: 128] -> Xs[(k + 1) % 2, 0 +: 128]
+     acc = acc + Xs[k % 2, 0 +: 128]
+   Y = acc
 ```
 """
 from __future__ import annotations

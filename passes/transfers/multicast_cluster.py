@@ -1,82 +1,51 @@
 """Lets neighboring CTAs that read the same tiles load them once: they form a cluster, each loads its share, and the hardware writes it to all.
 
-before:
-
-```kir
-kir 1
-program sums
-  in X: f16[M, 64]
-  in W: f16[64, 64]
-  out Y: f16[M, 64]
-  size M: i32
-  map X_map of X box [64, 64]
-  map W_map of W box [32, 64]
-kernel main grid (i: ceildiv(M, 64)) threads 256
-  shared Xs: f16[64, 64] align 128
-  shared Ws: f16[2, 32, 64] align 128
-  shared full: mbarrier[1]
-  shared empty: mbarrier[1]
-  mbar_init(&full[0], 1)
-  mbar_init(&empty[0], 1)
-  fence_mbar_init()
-  @teams roles
-    role producer warps 0..4
-      for j in 0..2
-        mbar_wait(&empty[0], (j + 1) % 2)
-        mbar_arrive_expect(&full[0], 16384)
-        copy load(X[i * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Xs via tma signal full[0] {descriptor=X_map}
-        for p in 0..2 unroll {factor=2}
-          copy W[p * 32 +: 32, 0 +: 64] -> Ws[p, 0 +: 32, 0 +: 64] via tma signal full[0] {descriptor=W_map}
-    role consumer warps 4..8
-      for k in 0..2
-        mbar_wait(&full[0], k % 2)
-        Y[i * 64 +: 64, 0 +: 64] = Xs + reshape(Ws, 64, 64) clip
-        mbar_arrive(&empty[0])
-```
-
 pipeline: `multicast-cluster{size=2}@main/teams`
 
-after:
-
-```kir
-kir 1
-program sums
-  in X: f16[M, 64]
-  in W: f16[64, 64]
-  out Y: f16[M, 64]
-  size M: i32
-  map X_map of X box [64, 64]
-  map W_map of W box [32, 64]
-kernel main grid (i: ceildiv(ceildiv(M, 64), 2) * 2) threads 256 cluster (2)
-  let rank = i % 2
-  shared Xs: f16[64, 64] align 128
-  shared Ws: f16[2, 32, 64] align 128
-  shared full: mbarrier[1]
-  shared empty: mbarrier[1]
-  view cluster empty_peers: mbarrier[2, 1] at empty
-  mbar_init(&full[0], 1)
-  mbar_init(&empty[0], 2)
-  fence_mbar_init()
-  cluster_arrive()
-  cluster_wait()
-  @teams roles
-    role producer warps 0..4
-      for j in 0..2
-        mbar_wait(&empty[0], (j + 1) % 2)
-        mbar_arrive_expect(&full[0], 16384)
-        copy load(X[i * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Xs via tma signal full[0] {descriptor=X_map}
-        for p in 0..1 unroll {factor=1}
-          copy W[p * 32 + rank * 32 +: 32, 0 +: 64] -> Ws[p + rank, 0 +: 32, 0 +: 64] via tma signal full[0] {descriptor=W_map, multicast=3}
-      cluster_arrive()
-      cluster_wait()
-    role consumer warps 4..8
-      for k in 0..2
-        mbar_wait(&full[0], k % 2)
-        Y[i * 64 +: 64, 0 +: 64] = Xs + reshape(Ws, 64, 64) clip
-        for r in 0..2 unroll {factor=2}
-          mbar_arrive(&empty_peers[r, 0])
-      cluster_arrive()
-      cluster_wait()
+```diff
+ kir 1
+ program sums
+   in X: f16[M, 64]
+   in W: f16[64, 64]
+   out Y: f16[M, 64]
+   size M: i32
+   map X_map of X box [64, 64]
+   map W_map of W box [32, 64]
+-kernel main grid (i: ceildiv(M, 64)) threads 256
++kernel main grid (i: ceildiv(ceildiv(M, 64), 2) * 2) threads 256 cluster (2)
++  let rank = i % 2
+   shared Xs: f16[64, 64] align 128
+   shared Ws: f16[2, 32, 64] align 128
+   shared full: mbarrier[1]
+   shared empty: mbarrier[1]
++  view cluster empty_peers: mbarrier[2, 1] at empty
+   mbar_init(&full[0], 1)
+-  mbar_init(&empty[0], 1)
++  mbar_init(&empty[0], 2)
+   fence_mbar_init()
++  cluster_arrive()
++  cluster_wait()
+   @teams roles
+     role producer warps 0..4
+       for j in 0..2
+         mbar_wait(&empty[0], (j + 1) % 2)
+         mbar_arrive_expect(&full[0], 16384)
+         copy load(X[i * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Xs via tma signal full[0] {descriptor=X_map}
+-        for p in 0..2 unroll {factor=2}
+-          copy W[p * 32 +: 32, 0 +: 64] -> Ws[p, 0 +: 32, 0 +: 64] via tma signal full[0] {descriptor=W_map}
++        for p in 0..1 unroll {factor=1}
++          copy W[p * 32 + rank * 32 +: 32, 0 +: 64] -> Ws[p + rank, 0 +: 32, 0 +: 64] via tma signal full[0] {descriptor=W_map, multicast=3}
++      cluster_arrive()
++      cluster_wait()
+     role consumer warps 4..8
+       for k in 0..2
+         mbar_wait(&full[0], k % 2)
+         Y[i * 64 +: 64, 0 +: 64] = Xs + reshape(Ws, 64, 64) clip
+-        mbar_arrive(&empty[0])
++        for r in 0..2 unroll {factor=2}
++          mbar_arrive(&empty_peers[r, 0])
++      cluster_arrive()
++      cluster_wait()
 ```
 
 A slot is free when the consumers of every CTA have released it, so they arrive on the mbarriers of all; CTAs meet before the first such arrival,

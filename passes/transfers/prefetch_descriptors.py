@@ -1,36 +1,19 @@
 """Fetches a kernel's tensor maps before it needs them, so that the first copies do not wait for their descriptors.
 
-before:
-
-```kir
-kir 1
-program double
-  size M: i32
-  in X: f16[M, 64]
-  out Y: f16[M, 64]
-  map X_map of X box [64, 64]
-kernel main grid (i: ceildiv(M, 64)) threads 128
-  shared Xs: f16[64, 64] align 128
-  copy load(X[i * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Xs via tma {descriptor=X_map}
-  Y[i * 64 +: 64, 0 +: 64] = Xs clip
-```
-
 pipeline: `prefetch-descriptors@main`
 
-after:
-
-```kir
-kir 1
-program double
-  size M: i32
-  in X: f16[M, 64]
-  out Y: f16[M, 64]
-  map X_map of X box [64, 64]
-kernel main grid (i: ceildiv(M, 64)) threads 128
-  prefetch_descriptor(descriptor=X_map)
-  shared Xs: f16[64, 64] align 128
-  copy load(X[i * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Xs via tma {descriptor=X_map}
-  Y[i * 64 +: 64, 0 +: 64] = Xs clip
+```diff
+ kir 1
+ program double
+   size M: i32
+   in X: f16[M, 64]
+   out Y: f16[M, 64]
+   map X_map of X box [64, 64]
+ kernel main grid (i: ceildiv(M, 64)) threads 128
++  prefetch_descriptor(descriptor=X_map)
+   shared Xs: f16[64, 64] align 128
+   copy load(X[i * 64 +: 64, 0 +: 64] else 0.0:f16 clip) -> Xs via tma {descriptor=X_map}
+   Y[i * 64 +: 64, 0 +: 64] = Xs clip
 ```
 """
 from __future__ import annotations

@@ -1,34 +1,18 @@
 """Lets the units that read shared memory on their own (wgmma, TMA, bulk copies) see what the threads have written there.
 
-before:
-
-```kir
-kir 1
-program doubled
-  in X: f32[M, 64]
-  out Y: f32[M, 64]
-  size M: i32
-kernel main grid (i: M) threads 64
-  shared kept: f32[64]
-  @keep kept = X[i, 0 +: 64] * 2.0
-  Y[i, 0 +: 64] = kept[63 - iota(64)]
-```
-
 pipeline: `proxy-fence@main/keep`
 
-after:
-
-```kir
-kir 1
-program doubled
-  in X: f32[M, 64]
-  out Y: f32[M, 64]
-  size M: i32
-kernel main grid (i: M) threads 64
-  shared kept: f32[64]
-  @keep kept = X[i, 0 +: 64] * 2.0
-  fence_async()
-  Y[i, 0 +: 64] = kept[63 - iota(64)]
+```diff
+ kir 1
+ program doubled
+   in X: f32[M, 64]
+   out Y: f32[M, 64]
+   size M: i32
+ kernel main grid (i: M) threads 64
+   shared kept: f32[64]
+   @keep kept = X[i, 0 +: 64] * 2.0
++  fence_async()
+   Y[i, 0 +: 64] = kept[63 - iota(64)]
 ```
 
 Threads reach memory through the generic proxy, these units through the async proxy; a fence between a write and a read orders the two (PTX ISA, memory

@@ -1,90 +1,58 @@
 """Splits a contracted axis over the CTAs of a cluster, which add their partial results in each other's shared memory, each its part of the tile.
 
-before:
-
-```kir
-kir 1
-program product
-  in A: f16[64, K]
-  in B: f16[64, K]
-  out C: f16[64, 64]
-  size K: i32
-  fact K % 8 == 0
-  map A_map of A box [64, 64] {swizzle=128}
-  map B_map of B box [64, 64] {swizzle=128}
-kernel main grid (i: 1) threads 256
-  shared As: f16[64, 64] layout swizzle(3, 4, 3) align 1024
-  shared Bs: f16[64, 64] layout swizzle(3, 4, 3) align 1024
-  shared full: mbarrier[1]
-  shared empty: mbarrier[1]
-  mbar_init(&full[0], 1)
-  mbar_init(&empty[0], 1)
-  fence_mbar_init()
-  @teams roles
-    role producer warps 0..4
-      for k in 0..ceildiv(K, 64)
-        mbar_wait(&empty[0], (k + 1) % 2)
-        mbar_arrive_expect(&full[0], 16384)
-        copy load(A[0 +: 64, k * 64 +: 64] else 0.0:f16 clip) -> As via tma signal full[0] {descriptor=A_map}
-        copy load(B[0 +: 64, k * 64 +: 64] else 0.0:f16 clip) -> Bs via tma signal full[0] {descriptor=B_map}
-    role consumer warps 4..8
-      fragment acc: f32[64, 64] = 0.0
-      for j in 0..ceildiv(K, 64)
-        mbar_wait(&full[0], j % 2)
-        mma acc += As * trans(Bs, 1, 0) via wgmma
-        mbar_arrive(&empty[0])
-      C[0 +: 64, 0 +: 64] = cast(acc, f16)
-```
-
 pipeline: `split-k-cluster{parts=2}@main/teams`
 
-after:
-
-```kir
-kir 1
-program product
-  in A: f16[64, K]
-  in B: f16[64, K]
-  out C: f16[64, 64]
-  size K: i32
-  fact K % 8 == 0
-  map A_map of A box [64, 64] {swizzle=128}
-  map B_map of B box [64, 64] {swizzle=128}
-kernel main grid (i: 1, part: 2) threads 256 cluster (1, 2)
-  let first = ceildiv(K, 64) * part // 2
-  let steps = (ceildiv(K, 64) + ceildiv(K, 64) * part) // 2 - first
-  shared As: f16[64, 64] layout swizzle(3, 4, 3) align 1024
-  shared Bs: f16[64, 64] layout swizzle(3, 4, 3) align 1024
-  shared partial: f32[1, 64, 64]
-  view cluster partials: f32[2, 1, 64, 64] at partial
-  shared full: mbarrier[1]
-  shared empty: mbarrier[1]
-  mbar_init(&full[0], 1)
-  mbar_init(&empty[0], 1)
-  fence_mbar_init()
-  @teams roles
-    role producer warps 0..4
-      for k in 0..steps
-        mbar_wait(&empty[0], (k + 1) % 2)
-        mbar_arrive_expect(&full[0], 16384)
-        copy load(A[0 +: 64, first * 64 + k * 64 +: 64] else 0.0:f16 clip) -> As via tma signal full[0] {descriptor=A_map}
-        copy load(B[0 +: 64, first * 64 + k * 64 +: 64] else 0.0:f16 clip) -> Bs via tma signal full[0] {descriptor=B_map}
-      cluster_arrive()
-      cluster_wait()
-      cluster_arrive()
-      cluster_wait()
-    role consumer warps 4..8
-      fragment acc: f32[64, 64] = 0.0
-      for j in 0..steps
-        mbar_wait(&full[0], j % 2)
-        mma acc += As * trans(Bs, 1, 0) via wgmma
-        mbar_arrive(&empty[0])
-      partial[0, 0 +: 64, 0 +: 64] = acc
-      cluster_arrive()
-      cluster_wait()
-      C[part * 32 +: 32, 0 +: 64] = cast(partials[0, 0, part * 32 +: 32, 0 +: 64] + partials[1, 0, part * 32 +: 32, 0 +: 64], f16)
-      cluster_arrive()
-      cluster_wait()
+```diff
+ kir 1
+ program product
+   in A: f16[64, K]
+   in B: f16[64, K]
+   out C: f16[64, 64]
+   size K: i32
+   fact K % 8 == 0
+   map A_map of A box [64, 64] {swizzle=128}
+   map B_map of B box [64, 64] {swizzle=128}
+-kernel main grid (i: 1) threads 256
++kernel main grid (i: 1, part: 2) threads 256 cluster (1, 2)
++  let first = ceildiv(K, 64) * part // 2
++  let steps = (ceildiv(K, 64) + ceildiv(K, 64) * part) // 2 - first
+   shared As: f16[64, 64] layout swizzle(3, 4, 3) align 1024
+   shared Bs: f16[64, 64] layout swizzle(3, 4, 3) align 1024
++  shared partial: f32[1, 64, 64]
++  view cluster partials: f32[2, 1, 64, 64] at partial
+   shared full: mbarrier[1]
+   shared empty: mbarrier[1]
+   mbar_init(&full[0], 1)
+   mbar_init(&empty[0], 1)
+   fence_mbar_init()
+   @teams roles
+     role producer warps 0..4
+-      for k in 0..ceildiv(K, 64)
++      for k in 0..steps
+         mbar_wait(&empty[0], (k + 1) % 2)
+         mbar_arrive_expect(&full[0], 16384)
+-        copy load(A[0 +: 64, k * 64 +: 64] else 0.0:f16 clip) -> As via tma signal full[0] {descriptor=A_map}
+-        copy load(B[0 +: 64, k * 64 +: 64] else 0.0:f16 clip) -> Bs via tma signal full[0] {descriptor=B_map}
++        copy load(A[0 +: 64, first * 64 + k * 64 +: 64] else 0.0:f16 clip) -> As via tma signal full[0] {descriptor=A_map}
++        copy load(B[0 +: 64, first * 64 + k * 64 +: 64] else 0.0:f16 clip) -> Bs via tma signal full[0] {descriptor=B_map}
++      cluster_arrive()
++      cluster_wait()
++      cluster_arrive()
++      cluster_wait()
+     role consumer warps 4..8
+       fragment acc: f32[64, 64] = 0.0
+-      for j in 0..ceildiv(K, 64)
++      for j in 0..steps
+         mbar_wait(&full[0], j % 2)
+         mma acc += As * trans(Bs, 1, 0) via wgmma
+         mbar_arrive(&empty[0])
+-      C[0 +: 64, 0 +: 64] = cast(acc, f16)
++      partial[0, 0 +: 64, 0 +: 64] = acc
++      cluster_arrive()
++      cluster_wait()
++      C[part * 32 +: 32, 0 +: 64] = cast(partials[0, 0, part * 32 +: 32, 0 +: 64] + partials[1, 0, part * 32 +: 32, 0 +: 64], f16)
++      cluster_arrive()
++      cluster_wait()
 ```
 
 Parts differ by one iteration at most. CTAs meet when all partial results are there, and once more before any of them ends. The order of the sum is

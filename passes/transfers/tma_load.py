@@ -2,37 +2,21 @@
 
 A tile that has a name becomes a fragment; a copy to shared memory stays a copy, by a tensor map of the program.
 
-before:
-
-```kir
-kir 1
-program double
-  size M: i32
-  size N: i32
-  in X: f16[M, N] align 16
-  out Y: f16[M, N]
-  fact N % 8 == 0
-kernel main grid (i: ceildiv(M, 16), j: ceildiv(N, 32)) threads 32
-  @load let x = load(X[i * 16 +: 16, j * 32 +: 32] else 0.0:f16 clip)
-  Y[i * 16 +: 16, j * 32 +: 32] = x + x clip
-```
-
 pipeline: `tma-load@main/load`
 
-after:
-
-```kir
-kir 1
-program double
-  size M: i32
-  size N: i32
-  in X: f16[M, N] align 16
-  out Y: f16[M, N]
-  fact N % 8 == 0
-kernel main grid (i: ceildiv(M, 16), j: ceildiv(N, 32)) threads 32
-  fragment x: f16[16, 32]
-  @load copy load(X[i * 16 +: 16, j * 32 +: 32] else 0.0:f16 clip) -> x via tma
-  Y[i * 16 +: 16, j * 32 +: 32] = x + x clip
+```diff
+ kir 1
+ program double
+   size M: i32
+   size N: i32
+   in X: f16[M, N] align 16
+   out Y: f16[M, N]
+   fact N % 8 == 0
+ kernel main grid (i: ceildiv(M, 16), j: ceildiv(N, 32)) threads 32
+-  @load let x = load(X[i * 16 +: 16, j * 32 +: 32] else 0.0:f16 clip)
++  fragment x: f16[16, 32]
++  @load copy load(X[i * 16 +: 16, j * 32 +: 32] else 0.0:f16 clip) -> x via tma
+   Y[i * 16 +: 16, j * 32 +: 32] = x + x clip
 ```
 """
 from __future__ import annotations

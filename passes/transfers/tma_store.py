@@ -3,37 +3,21 @@
 A copy from shared memory (or a loop of such copies, panel by panel) becomes one by a tensor map of the program: what the threads wrote is
 made visible to the copying unit first, and waited for in a group afterwards.
 
-before:
-
-```kir
-kir 1
-program double
-  size M: i32
-  size N: i32
-  in X: f16[M, N]
-  out Y: f16[M, N] align 16
-  fact N % 8 == 0
-kernel main grid (i: ceildiv(M, 16), j: ceildiv(N, 32)) threads 32
-  let x = load(X[i * 16 +: 16, j * 32 +: 32] else 0.0:f16 clip)
-  @store Y[i * 16 +: 16, j * 32 +: 32] = x + x clip
-```
-
 pipeline: `tma-store@main/store`
 
-after:
-
-```kir
-kir 1
-program double
-  size M: i32
-  size N: i32
-  in X: f16[M, N]
-  out Y: f16[M, N] align 16
-  fact N % 8 == 0
-kernel main grid (i: ceildiv(M, 16), j: ceildiv(N, 32)) threads 32
-  let x = load(X[i * 16 +: 16, j * 32 +: 32] else 0.0:f16 clip)
-  fragment Y_tile: f16[16, 32] = x + x
-  @store copy Y_tile -> Y[i * 16 +: 16, j * 32 +: 32] via tma clip
+```diff
+ kir 1
+ program double
+   size M: i32
+   size N: i32
+   in X: f16[M, N]
+   out Y: f16[M, N] align 16
+   fact N % 8 == 0
+ kernel main grid (i: ceildiv(M, 16), j: ceildiv(N, 32)) threads 32
+   let x = load(X[i * 16 +: 16, j * 32 +: 32] else 0.0:f16 clip)
+-  @store Y[i * 16 +: 16, j * 32 +: 32] = x + x clip
++  fragment Y_tile: f16[16, 32] = x + x
++  @store copy Y_tile -> Y[i * 16 +: 16, j * 32 +: 32] via tma clip
 ```
 """
 from __future__ import annotations

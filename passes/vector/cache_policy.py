@@ -1,31 +1,17 @@
 """Tells the caches what an access is worth keeping for.
 
-before:
-
-```kir
-kir 1
-program scale
-  in X: f32[M, 128]
-  out Y: f32[M, 128]
-  size M: i32
-kernel main grid (row: M) threads 128
-  let x = X[row, 0 +: 128]
-  @out Y[row, 0 +: 128] = x * 2.0
-```
-
 pipeline: `cache-policy{policy=cs buffer=Y}@main/out`
 
-after:
-
-```kir
-kir 1
-program scale
-  in X: f32[M, 128]
-  out Y: f32[M, 128]
-  size M: i32
-kernel main grid (row: M) threads 128
-  let x = X[row, 0 +: 128]
-  @out Y[row, 0 +: 128] = x * 2.0 cache cs
+```diff
+ kir 1
+ program scale
+   in X: f32[M, 128]
+   out Y: f32[M, 128]
+   size M: i32
+ kernel main grid (row: M) threads 128
+   let x = X[row, 0 +: 128]
+-  @out Y[row, 0 +: 128] = x * 2.0
++  @out Y[row, 0 +: 128] = x * 2.0 cache cs
 ```
 """
 from __future__ import annotations

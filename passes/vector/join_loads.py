@@ -1,30 +1,17 @@
 """Brings neighbors that are read one by one in one wide load, and takes each from its vector.
 
-before:
-
-```kir
-kir 1
-program norms
-  in X: f32[64, 4] align 16
-  out S: f32[64]
-kernel main grid (b: 2) threads 32
-  for t in 0..32 parallel thread
-    @store S[b * 32 + t] = X[b * 32 + t, 0] * X[b * 32 + t, 1] + X[b * 32 + t, 2] * X[b * 32 + t, 3]
-```
-
 pipeline: `join-loads{value="X[b * 32 + t, 0 +: 4]"}@main/t/store`
 
-after:
-
-```kir
-kir 1
-program norms
-  in X: f32[64, 4] align 16
-  out S: f32[64]
-kernel main grid (b: 2) threads 32
-  for t in 0..32 parallel thread
-    let x = X[b * 32 + t, 0 +: 4]
-    @store S[b * 32 + t] = pick(x, 0) * pick(x, 1) + pick(x, 2) * pick(x, 3)
+```diff
+ kir 1
+ program norms
+   in X: f32[64, 4] align 16
+   out S: f32[64]
+ kernel main grid (b: 2) threads 32
+   for t in 0..32 parallel thread
+-    @store S[b * 32 + t] = X[b * 32 + t, 0] * X[b * 32 + t, 1] + X[b * 32 + t, 2] * X[b * 32 + t, 3]
++    let x = X[b * 32 + t, 0 +: 4]
++    @store S[b * 32 + t] = pick(x, 0) * pick(x, 1) + pick(x, 2) * pick(x, 3)
 ```
 """
 from __future__ import annotations

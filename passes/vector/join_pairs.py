@@ -1,34 +1,19 @@
 """Puts two rows of results side by side, element by element, and stores the pairs at once.
 
-before:
-
-```kir
-kir 1
-program turned
-  in X: f32[M, 64]
-  in C: f32[64]
-  out Y: f32[M, 128]
-  size M: i32
-kernel main grid (row: M) threads 64
-  let x = X[row, 0 +: 64]
-  @even Y[row, 0 +: 64 step 2] = x * C[0 +: 64]
-  Y[row, 1 +: 64 step 2] = x + C[0 +: 64]
-```
-
 pipeline: `join-pairs@main/even`
 
-after:
-
-```kir
-kir 1
-program turned
-  in X: f32[M, 64]
-  in C: f32[64]
-  out Y: f32[M, 128]
-  size M: i32
-kernel main grid (row: M) threads 64
-  let x = X[row, 0 +: 64]
-  @even Y[row, 0 +: 128] = reshape(join(x * C[0 +: 64], x + C[0 +: 64]), 128)
+```diff
+ kir 1
+ program turned
+   in X: f32[M, 64]
+   in C: f32[64]
+   out Y: f32[M, 128]
+   size M: i32
+ kernel main grid (row: M) threads 64
+   let x = X[row, 0 +: 64]
+-  @even Y[row, 0 +: 64 step 2] = x * C[0 +: 64]
+-  Y[row, 1 +: 64 step 2] = x + C[0 +: 64]
++  @even Y[row, 0 +: 128] = reshape(join(x * C[0 +: 64], x + C[0 +: 64]), 128)
 ```
 """
 from __future__ import annotations

@@ -1,39 +1,25 @@
 """Keeps scalars of a thread in one small array, which can be stored at once.
 
-before:
-
-```kir
-kir 1
-program turned
-  size M: i32
-  in X: f32[M, 64]
-  out Y: f32[M, 64]
-kernel main grid (row: M) threads 32
-  for t in 0..32 parallel thread
-    @r register r: f32
-    register r_1: f32
-    r = X[row, t * 2] - X[row, t * 2 + 1]
-    r_1 = X[row, t * 2] + X[row, t * 2 + 1]
-    Y[row, t * 2] = r
-    Y[row, t * 2 + 1] = r_1
-```
-
 pipeline: `pack-scalars{count=2 at_once=true}@main/t/r`
 
-after:
-
-```kir
-kir 1
-program turned
-  size M: i32
-  in X: f32[M, 64]
-  out Y: f32[M, 64]
-kernel main grid (row: M) threads 32
-  for t in 0..32 parallel thread
-    @r register r: f32[2]
-    r[0] = X[row, t * 2] - X[row, t * 2 + 1]
-    r[1] = X[row, t * 2] + X[row, t * 2 + 1]
-    Y[row, t * 2 +: 2] = r
+```diff
+ kir 1
+ program turned
+   size M: i32
+   in X: f32[M, 64]
+   out Y: f32[M, 64]
+ kernel main grid (row: M) threads 32
+   for t in 0..32 parallel thread
+-    @r register r: f32
+-    register r_1: f32
+-    r = X[row, t * 2] - X[row, t * 2 + 1]
+-    r_1 = X[row, t * 2] + X[row, t * 2 + 1]
+-    Y[row, t * 2] = r
+-    Y[row, t * 2 + 1] = r_1
++    @r register r: f32[2]
++    r[0] = X[row, t * 2] - X[row, t * 2 + 1]
++    r[1] = X[row, t * 2] + X[row, t * 2 + 1]
++    Y[row, t * 2 +: 2] = r
 ```
 """
 from __future__ import annotations

@@ -1,32 +1,19 @@
 """Writes neighboring results of one thread to global memory as one word.
 
-before:
-
-```kir
-kir 1
-program halves
-  in X: f32[64, 2]
-  out Y: f16[64, 2]
-kernel main grid (b: 1) threads 64
-  @threads for t in 0..64 parallel thread
-    @store for v in 0..2 unroll {factor=2}
-      let x = X[t, v] * 2.0
-      Y[t, v] = cast(x, f16)
-```
-
 pipeline: `pack-stores@main/threads/store`
 
-after:
-
-```kir
-kir 1
-program halves
-  in X: f32[64, 2]
-  out Y: f16[64, 2]
-kernel main grid (b: 1) threads 64
-  @threads for t in 0..64 parallel thread
-    let x = X[t, 0 +: 2] * 2.0
-    @store Y[t, 0 +: 2] = cast(x, f16)
+```diff
+ kir 1
+ program halves
+   in X: f32[64, 2]
+   out Y: f16[64, 2]
+ kernel main grid (b: 1) threads 64
+   @threads for t in 0..64 parallel thread
+-    @store for v in 0..2 unroll {factor=2}
+-      let x = X[t, v] * 2.0
+-      Y[t, v] = cast(x, f16)
++    let x = X[t, 0 +: 2] * 2.0
++    @store Y[t, 0 +: 2] = cast(x, f16)
 ```
 """
 from __future__ import annotations

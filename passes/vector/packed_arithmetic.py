@@ -1,38 +1,21 @@
 """Computes with the neighboring elements of a thread's vector at once: conversions and arithmetic two to an instruction.
 
-before:
-
-```kir
-kir 1
-program scale
-  in X: f16[64, 2]
-  out Y: f16[64, 2]
-kernel main grid (b: 1) threads 64
-  @threads for t in 0..64 parallel thread
-    register x: f16[2]
-    x[0 +: 2] = X[t, 0 +: 2]
-    register y: f16[2]
-    @multiply for v in 0..2 unroll {factor=2}
-      y[v] = x[v] * x[v]
-    Y[t, 0 +: 2] = y
-```
-
 pipeline: `packed-arithmetic@main/threads/multiply`
 
-after:
-
-```kir
-kir 1
-program scale
-  in X: f16[64, 2]
-  out Y: f16[64, 2]
-kernel main grid (b: 1) threads 64
-  @threads for t in 0..64 parallel thread
-    register x: f16[2]
-    x[0 +: 2] = X[t, 0 +: 2]
-    register y: f16[2]
-    @multiply y = x * x
-    Y[t, 0 +: 2] = y
+```diff
+ kir 1
+ program scale
+   in X: f16[64, 2]
+   out Y: f16[64, 2]
+ kernel main grid (b: 1) threads 64
+   @threads for t in 0..64 parallel thread
+     register x: f16[2]
+     x[0 +: 2] = X[t, 0 +: 2]
+     register y: f16[2]
+-    @multiply for v in 0..2 unroll {factor=2}
+-      y[v] = x[v] * x[v]
++    @multiply y = x * x
+     Y[t, 0 +: 2] = y
 ```
 """
 from __future__ import annotations

@@ -1,35 +1,19 @@
 """Reads a tensor through the read-only path of the cache, in the whole kernel.
 
-before:
-
-```kir
-kir 1
-program scale
-  size N: i32
-  in X: f32[N]
-  in W: f32[64]
-  out Y: f32[N]
-kernel main grid (b: ceildiv(N, 64)) threads 64
-  for t in 0..64 parallel thread
-    let x = load(X[b * 64 + t] else 0.0 clip)
-    Y[b * 64 + t] = x * W[t] clip
-```
-
 pipeline: `read-only-load{buffer=W}@main`
 
-after:
-
-```kir
-kir 1
-program scale
-  size N: i32
-  in X: f32[N]
-  in W: f32[64]
-  out Y: f32[N]
-kernel main grid (b: ceildiv(N, 64)) threads 64
-  for t in 0..64 parallel thread
-    let x = load(X[b * 64 + t] else 0.0 clip)
-    Y[b * 64 + t] = x * load(W[t] cache nc) clip
+```diff
+ kir 1
+ program scale
+   size N: i32
+   in X: f32[N]
+   in W: f32[64]
+   out Y: f32[N]
+ kernel main grid (b: ceildiv(N, 64)) threads 64
+   for t in 0..64 parallel thread
+     let x = load(X[b * 64 + t] else 0.0 clip)
+-    Y[b * 64 + t] = x * W[t] clip
++    Y[b * 64 + t] = x * load(W[t] cache nc) clip
 ```
 """
 from __future__ import annotations

@@ -1,32 +1,18 @@
 """Loads two neighbors of each row at once, and splits the pairs.
 
-before:
-
-```kir
-kir 1
-program parts
-  in X: f32[M, 64, 2]
-  out Y: f32[M, 64]
-  size M: i32
-kernel main grid (row: M) threads 64
-  @real let real = X[row, 0 +: 64, 0]
-  let imag = X[row, 0 +: 64, 1]
-  Y[row, 0 +: 64] = real * imag
-```
-
 pipeline: `split-pairs@main/real`
 
-after:
-
-```kir
-kir 1
-program parts
-  in X: f32[M, 64, 2]
-  out Y: f32[M, 64]
-  size M: i32
-kernel main grid (row: M) threads 64
-  @real let real, imag = split(X[row, 0 +: 64, 0 +: 2])
-  Y[row, 0 +: 64] = real * imag
+```diff
+ kir 1
+ program parts
+   in X: f32[M, 64, 2]
+   out Y: f32[M, 64]
+   size M: i32
+ kernel main grid (row: M) threads 64
+-  @real let real = X[row, 0 +: 64, 0]
+-  let imag = X[row, 0 +: 64, 1]
++  @real let real, imag = split(X[row, 0 +: 64, 0 +: 2])
+   Y[row, 0 +: 64] = real * imag
 ```
 """
 from __future__ import annotations

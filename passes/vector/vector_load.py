@@ -1,38 +1,21 @@
 """Loads what a short loop reads element by element with one instruction, before the loop.
 
-before:
-
-```kir
-kir 1
-program squares
-  size M: i32
-  in X: f16[M, 1024]
-  out S: f32[M, 128]
-kernel main grid (row: M) threads 128
-  for t in 0..128 parallel thread
-    register total: f32 = 0.0
-    @j for j in 0..8
-      total = total + cast(X[row, t * 8 + j], f32) * cast(X[row, t * 8 + j], f32)
-    S[row, t] = total
-```
-
 pipeline: `vector-load{value="X[row, j + t * 8]"}@main/t/j`
 
-after:
-
-```kir
-kir 1
-program squares
-  size M: i32
-  in X: f16[M, 1024]
-  out S: f32[M, 128]
-kernel main grid (row: M) threads 128
-  for t in 0..128 parallel thread
-    register total: f32 = 0.0
-    register x_vector: f16[8] = X[row, t * 8 +: 8]
-    @j for j in 0..8
-      total = total + cast(x_vector[j], f32) * cast(x_vector[j], f32)
-    S[row, t] = total
+```diff
+ kir 1
+ program squares
+   size M: i32
+   in X: f16[M, 1024]
+   out S: f32[M, 128]
+ kernel main grid (row: M) threads 128
+   for t in 0..128 parallel thread
+     register total: f32 = 0.0
++    register x_vector: f16[8] = X[row, t * 8 +: 8]
+     @j for j in 0..8
+-      total = total + cast(X[row, t * 8 + j], f32) * cast(X[row, t * 8 + j], f32)
++      total = total + cast(x_vector[j], f32) * cast(x_vector[j], f32)
+     S[row, t] = total
 ```
 """
 from __future__ import annotations

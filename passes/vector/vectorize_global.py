@@ -1,39 +1,21 @@
 """Moves data between global memory and a CTA's own in vectors: several neighboring elements with one instruction.
 
-before:
-
-```kir
-kir 1
-program stage
-  in X: f16[M, K]
-  out Y: f16[M, K]
-  size M: i32
-  size K: i32
-  fact K % 64 == 0
-kernel main grid (i: M) threads 128
-  shared Xs: f16[64]
-  for k in 0..K // 64
-    @load copy X[i, k * 64 +: 64] -> Xs
-    Y[i, k * 64 +: 64] = Xs
-```
-
 pipeline: `vectorize-global{width=8}@main/load`
 
-after:
-
-```kir
-kir 1
-program stage
-  in X: f16[M, K]
-  out Y: f16[M, K]
-  size M: i32
-  size K: i32
-  fact K % 64 == 0
-kernel main grid (i: M) threads 128
-  shared Xs: f16[64]
-  for k in 0..K // 64
-    @load copy X[i, k * 64 +: 64] -> Xs via vector(8)
-    Y[i, k * 64 +: 64] = Xs
+```diff
+ kir 1
+ program stage
+   in X: f16[M, K]
+   out Y: f16[M, K]
+   size M: i32
+   size K: i32
+   fact K % 64 == 0
+ kernel main grid (i: M) threads 128
+   shared Xs: f16[64]
+   for k in 0..K // 64
+-    @load copy X[i, k * 64 +: 64] -> Xs
++    @load copy X[i, k * 64 +: 64] -> Xs via vector(8)
+     Y[i, k * 64 +: 64] = Xs
 ```
 """
 from __future__ import annotations

@@ -2,47 +2,26 @@
 
 The compiler does so where it sees that the place is aligned. Here it cannot: only the program knows that `L` is a multiple of 8.
 
-before:
-
-```kir
-kir 1
-program rotate
-  size L: i32
-  in X: f16[64, 8]
-  out Y: f16[64, 8]
-  fact L >= 8
-  fact L <= 64
-  fact L % 8 == 0
-kernel main grid (b: 1) threads 64
-  shared S: f16[4096]
-  @threads for t in 0..64 parallel thread
-    @put for v in 0..8 unroll {factor=8}
-      S[L * t + v] = X[t, v]
-    barrier()
-    @get for v1 in 0..8 unroll {factor=8}
-      Y[t, v1] = S[(t + 1) % 64 * L + v1]
-```
-
 pipeline: `vectorize-shared@main/threads/put`
 
-after:
-
-```kir
-kir 1
-program rotate
-  size L: i32
-  in X: f16[64, 8]
-  out Y: f16[64, 8]
-  fact L >= 8
-  fact L <= 64
-  fact L % 8 == 0
-kernel main grid (b: 1) threads 64
-  shared S: f16[4096]
-  @threads for t in 0..64 parallel thread
-    @put S[L * t +: 8] = X[t, 0 +: 8]
-    barrier()
-    @get for v1 in 0..8 unroll {factor=8}
-      Y[t, v1] = S[(t + 1) % 64 * L + v1]
+```diff
+ kir 1
+ program rotate
+   size L: i32
+   in X: f16[64, 8]
+   out Y: f16[64, 8]
+   fact L >= 8
+   fact L <= 64
+   fact L % 8 == 0
+ kernel main grid (b: 1) threads 64
+   shared S: f16[4096]
+   @threads for t in 0..64 parallel thread
+-    @put for v in 0..8 unroll {factor=8}
+-      S[L * t + v] = X[t, v]
++    @put S[L * t +: 8] = X[t, 0 +: 8]
+     barrier()
+     @get for v1 in 0..8 unroll {factor=8}
+       Y[t, v1] = S[(t + 1) % 64 * L + v1]
 ```
 """
 from __future__ import annotations

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from benchmarks.packages.bound.alone import Source
+from benchmarks.packages.bound.interpreter import backwards
 from benchmarks.packages.bound.listed import kernels_of
 from benchmarks.packages.bound.page import page
 from benchmarks.packages.bound.prepared import bound, numbers
@@ -94,3 +95,14 @@ def test_names_of_a_file_are_made_without_its_package(tmp_path: Path) -> None:
     assert made.get("add")(1) == 19 and made.get("nothing") is None and made.read_by("add") == {"x", "by", "TWELVE", "n"}
     with pytest.raises(ZeroDivisionError):
         made.get("BROKEN")
+
+
+def test_the_programs_of_a_grid_can_be_taken_last_first() -> None:
+    from triton.runtime.interpreter import interpreter_builder as of
+
+    of.set_grid_dim(3, 2, 1)
+    with backwards():
+        of.set_grid_idx(0, 1, 0)
+        assert of.grid_idx == (2, 0, 0)
+    of.set_grid_idx(0, 1, 0)
+    assert of.grid_idx == (0, 1, 0)

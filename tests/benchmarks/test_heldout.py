@@ -60,14 +60,15 @@ def test_instances_are_measured_some_candidates_at_a_time_beside_their_rivals(tm
     monkeypatch.setattr(held, "rivals_compiling", lambda *x: [])
     monkeypatch.setattr(held, "proposals", lambda number, device: PROPOSED)
     monkeypatch.setattr(held, "measured_more", more)
-    monkeypatch.setattr(held._Panel, "timed", lambda self, one, secret: {"rival": one.rival, "rival_seconds": 24e-6})
+    monkeypatch.setattr(held._Panel, "timed", lambda self, one, secret: {"rival": one.rival, "rival_seconds": 24e-6, "library_seconds": 16e-6})
     assert held.heldout(tmp_path, 60.0, "mm 2048,grouped 8", 2) == 0
     rows = {row["instance"]: row for row in json.loads((tmp_path / "optimize-heldout.json").read_text())["rows"]}
     assert asked == [0, 5] and len(rows["mm 2048"]["tried"]) == len(PROPOSED), "nothing is measured twice, and nothing is left out"
     assert rows["mm 2048"]["times_faster"] == pytest.approx(2.0) and rows["mm 2048"]["rival"] == "flag_gems.mm"
     assert rows["grouped 8"]["remark"] == "it ended its process" and rows["grouped 8"]["rival_seconds"] == 24e-6 and not rows["grouped 8"]["seconds"]
     page = (tmp_path / "optimize-heldout.md").read_text()
-    assert "1.00 TB/s" in page and "| 2.000 | 0.95 |" in page, "25 MB take 25 us at that rate"
+    assert "1.00 TB/s" in page and "| 2.000 | 1.500 | 0.95 |" in page, "25 MB take 25 us at that rate"
+    assert "is: 1.500 together over 1 rows, at which ours are at 2.000" in page, "what the libraries come to"
     assert "1 of 2 rows have both times: 1 at 1.0 or more, geometric mean 2.000" in page and "it ended its process" in page
     assert "| 9 | 60 | " in page and "seconds N" in page, "each row says how long its run was"
     other, now = tmp_path / "other", {**rows["mm 2048"], "rival_seconds": 36e-6, "times_faster": 3.0, "run": 90.0}
@@ -113,7 +114,8 @@ def test_rows_of_other_code_are_made_again_and_those_of_a_folder_are_taken(tmp_p
     old = [{"problem": "gemm", "surface": "cuda", "arm": f"try {k}", "seconds": 2e-3, **({"code": "this"} if k else {})} for k in range(5)]
     file.write_text(json.dumps({"rows": old}))
     assert recovery.recovery(tmp_path / "a", "", 60.0) == 0
-    assert [(s, list(arms)) for _, s, arms in asked] == [("cuda", ["try 0"]), ("triton", list(recovery.TRIES)), ("tilelang", list(recovery.TRIES))]
+    tries = list(recovery.TRIES)
+    assert [(s, list(arms)) for _, s, arms in asked] == [("triton", tries), ("tilelang", tries), ("cuda", ["try 0"])], "what nothing has made comes first"
     page = (tmp_path / "a" / "optimize-recovery.md").read_text()
     assert "- tries: 11 of 15 at 95% or more" in page and "11 of this, 2" in page and "4 of this, undated" in page
     other = tmp_path / "b"

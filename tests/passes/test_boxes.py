@@ -6,7 +6,9 @@ import sys
 import pytest
 
 from kir.analysis import normalize
+from kir.base.diagnostic import KirError
 from kir.ir.canonical import alpha_equal
+from kir.ir.printer import program_text
 from kir.rewrite import Pass, Pipeline, Step, passes, run
 from kir.rewrite.conformance.box import box_of
 
@@ -16,6 +18,18 @@ ALL = {cls.name: cls for cls in passes()}
 @pytest.mark.parametrize("name", ALL)
 def test_the_box_of_a_pass_shows_what_it_does(name: str) -> None:
     box_of(sys.modules[ALL[name].__module__].__doc__ or "", name).run()
+
+
+def test_a_box_is_what_changes_or_both_programs_and_nothing_less() -> None:
+    doc = sys.modules[ALL["pad-shared"].__module__].__doc__ or ""
+    box, fence = box_of(doc, "pad-shared"), doc[doc.index("```diff"):doc.rindex("```") + 3]
+    both = f"```kir\n{program_text(box.before)}```\n\n```kir\n{program_text(box.after)}```"
+    assert box_of(doc.replace(fence, both), "pad-shared") == box
+    for wrong in (doc.replace(fence, ""), doc.replace("pipeline: ", ""), doc.replace(fence, both.replace("```kir", "```", 1))):
+        with pytest.raises(KirError, match="KIR-R010"):
+            box_of(wrong, "pad-shared")
+    with pytest.raises(KirError, match="another program"):
+        box_of(doc.replace("+  shared Xs: f32[32, 32] strides [33, 1]", "+  shared Xs: f32[32, 32] strides [34, 1]"), "pad-shared").run()
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -339,7 +339,7 @@ kernel main grid (c: 1) threads 64
 
 
 @pytest.mark.parametrize("name", NOT_TAKEN_BACK)
-def test_what_could_not_be_taken_back_is_no_site(name: str) -> None:
+def test_what_could_not_be_undone_is_no_site(name: str) -> None:
     """`kir sites` offers a place only where what the pass makes is found again; the pattern says why not."""
     said, text = NOT_TAKEN_BACK[name]
     program, item = parse_program(text, "p.kir"), next(p for p in passes() if p.name == name).with_options({})

@@ -51,7 +51,7 @@ def test_a_convolution_is_right_and_lowered(name: str, dtype: str, point: dict[s
     assert "mode=im2col" in program_text(made) and "via wgmma pending" in program_text(made)
 
 
-@pytest.mark.parametrize(("surface", "said"), [("triton", ("make_tensor_descriptor(Wt,", "make_tensor_descriptor(Y,", "mask=")),
+@pytest.mark.parametrize(("surface", "said"), [("triton", ("Wtm_desc.load(", "Ym_desc.store(", "mask=")),
                                                ("tilelang", ("T.Pipelined(", "X[(i + i_tile * 64) // (H * W),", "T.gemm(Xms, Wtms, acc, transpose_B=True)"))])
 def test_a_convolution_in_tiles_gathers_pixels(surface: str, said: tuple[str, ...]) -> None:
     made, wanted = filled(f"conv2d_{surface}", "f16", {"rows": 64, "columns": 64, "stages": 2, "threads": 128})

@@ -1,7 +1,7 @@
 """Stored pipelines of attention: each makes of its naive program one that is right, at lengths that tiles divide and at others."""
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ from kir.hardware.target import target
 from kir.interp import run
 from kir.ir.nodes import Program
 from kir.learning.tune import load_space
-from kir.learning.tune.rank import built, given_of
+from kir.learning.tune.rank import Prefixes, built, given_of
 from kir.problem import Problem, Shape, load_problem
 from kir.surface import backend
 
@@ -32,7 +32,13 @@ def made(name: str) -> tuple[Program, Problem]:
     point = {x: values[-1 if x in ("snake", "fast") and "varlen" in name else 0] for x, values in space.parameters.items()}
     values = space.values(point, {**given_of(space, problem, problem.shapes[0], H200), "sms": 3})
     assert space.refusal(values) == ""
-    return built(space, values, problem, H200), problem
+    return built(space, values, problem, H200, prefixes(space.home, str(space.facts), str(space.align))), problem
+
+
+@lru_cache(maxsize=1)
+def prefixes(*base: str) -> Prefixes:
+    """What pipelines over one program have come to: they begin alike, and stand beside one another."""
+    return {}
 
 
 def right(name: str, length: int, mode: str) -> None:

@@ -72,7 +72,7 @@ def test_few_rows_few_tiles_and_any_n_are_right_and_lowered(name: str, dtype: st
     ("gemm_fp8_triton_persistent", {"rows": 64, "stages": 3, "threads": 128, "raster": 8, "ctas": 2, "flatten": True}),
     ("gemm_fp8_triton", {"rows": 64, "stages": 4, "threads": 128, "raster": 8}),
     ("gemm_fp8_tilelang", {"rows": 128, "stages": 3, "threads": 256, "raster": 8}),
-    ("gemm_grouped_triton", {"rows": 64, "columns": 128, "stages": 4, "threads": 128, "ctas": 2}),
+    ("gemm_grouped_triton", {"rows": 64, "columns": 128, "stages": 4, "threads": 128, "ctas": 2, "flatten": True}),
     ("gemm_grouped_tilelang", {"rows": 64, "columns": 128, "stages": 4, "threads": 128, "ctas": 2}),
     ("gemm_grouped_tilelang_roles", {"rows": 64, "columns": 128, "stages": 6, "panel": 0, "rounds": 1}),
 ])

@@ -1,13 +1,14 @@
 """A specialized program as a Triton module: one jit function per kernel and per combine function."""
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from kir.analysis.facts import Facts
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
-from kir.ir.binding import Binding, Tensor
+from kir.ir.binding import Binding, Setting, Tensor
 from kir.ir.build import int_value
 from kir.ir.canonical import bound_names, content_hash
 from kir.ir.names import unlike
@@ -71,7 +72,8 @@ def write(program: n.Program, readable: bool = False) -> Written:
         params = _parameters(program, k)
         locals_ = [a.name for a in k.grid] + list(bound_names(k.body))
         names = {**top, **spelled([*(p.name for p in params), *locals_], top.values())}
-        memory = Memory(marks=Marks() if readable and not any(isinstance(x, n.Opaque) for s in k.body for x in walk(s)) else None)
+        memory = Memory(hosted=bool(dict(k.attrs).get("host_descriptors")),
+                        marks=Marks() if readable and not any(isinstance(x, n.Opaque) for s in k.body for x in walk(s)) else None)
         known = Facts.in_kernel(program, k.name)
         to = Expressions(names, known, functions, memory)
         for axis in k.grid:
@@ -79,15 +81,17 @@ def write(program: n.Program, readable: bool = False) -> Written:
         body = Statements(to, memory, common_stages(k), workspaces=frozenset(w.buffer.name for w in program.workspaces))
         body.block(k.body, (k.name,), 1)
         refusals += [replace(d, anchor=d.anchor or k.name) for d in body.refusals]
-        head = [("@triton.jit", None), (f"def {top[k.name]}({', '.join(names[p.name] for p in params)}):", None)]
-        lines = [*(grid := _grid_lines(k, to, names)), *((f"    {line}", None) for line in memory.descriptor_lines(to)), *body.lines]
+        given = memory.given("\n".join(line for line, _ in body.lines), to)
+        spoken = {p.name: given[p.name][0] if p.name in given else names[p.name] for p in params}
+        head = [("@triton.jit", None), (f"def {top[k.name]}({', '.join(spoken.values())}):", None)]
+        lines = [*(grid := _grid_lines(k, to, names)), *((f"    {line}", None) for line in memory.descriptor_lines(to, given)), *body.lines]
         if memory.marks is not None:
             lines = [(x, path) for line, path in named(lines, memory.marks, {*names.values(), *TAKEN, *memory.descriptors}, len(grid)) for x in wrapped(line)]
         chunks.append([*head, *lines])
         uses_libdevice = uses_libdevice or to.uses_libdevice
         combines |= set(to.combines.values())
         try:
-            entries.append(entry(program, k, top[k.name], [(names[p.name], p) for p in params], known))
+            entries.append(entry(program, k, top[k.name], [(spoken[p.name], p) for p in params], known, {x: (b, box) for x, (_, b, box) in given.items()}))
         except KirError as refused:
             refusals += [replace(d, anchor=k.name, origin=k.origin) for d in refused.diagnostics]
     if refusals:
@@ -112,15 +116,16 @@ def binding_text(p: n.Program, e: Entry) -> str:
     scalars = {spelled.get(q.name, q.name): expr_text(q.value) for q in p.params if q.value is not None and isinstance(q.of, DType)}
     scalars |= {spelled[x]: x for x in sizes if spelled.get(x, x) != x}
     dtypes = {spelled.get(q.name, q.name): q.of.name for q in p.params if q.role == "scalar" and q.value is None and isinstance(q.of, DType)}
-    tensors = {}
+    tensors, shown = {}, {a.source: a.shown for a in e.arguments if a.shown is not None}
     for q in (*p.params, *(n.Param(w.buffer.name, "inout", w.buffer) for w in p.workspaces)):
         if isinstance(q.of, n.Buffer) and q.name in spelled:
             name = spelled[q.name]
             strides = None if q.of.strides is None else _texts(q.of.strides)
-            tensors[name] = Tensor(shape=_texts(q.of.shape), dtype=q.of.dtype.name, strides=strides, name=q.name if q.name != name else "",
+            tensors[name] = Tensor(shape=_texts(shown.get(q.name, q.of).shape), dtype=q.of.dtype.name, strides=strides, name=q.name if q.name != name else "",
                                    role=q.role, align=q.of.align)
     alone = {"threads": 1} if any(k.name == e.kernel and int_value(k.threads) == 1 for k in p.kernels) else {}
-    made = Binding(kernel=e.function, sizes=sizes, facts=[expr_text(f) for f in (*p.facts, *guards_of(p, e.kernel))],
+    blocks: dict[str, Setting] = {f"{a.name}_block_{i}": extent for a in e.arguments for i, extent in enumerate(a.box)}
+    made = Binding(kernel=e.function, sizes=sizes, metas=blocks, facts=[expr_text(f) for f in (*p.facts, *guards_of(p, e.kernel))],
                    grid=_texts(e.grid) or ["1"], scalars=dict(scalars),
                    dtypes=dtypes, tensors=tensors, options={**dict(e.options), **alone})
     return made.text()
@@ -178,8 +183,9 @@ def _grid_lines(k: n.Kernel, to: Expressions, names: dict[str, str]) -> list[Lin
     return [*out, (f"    {names[k.grid[-1].name]} = {rest[1:-1]}", None)]
 
 
-def entry(p: n.Program, k: n.Kernel, function: str, params: list[tuple[str, n.Param]], facts: Facts) -> Entry:
-    """How a kernel is launched: arguments in order, grid, options. Raises KirError KIR-B004 and KIR-B007."""
+def entry(p: n.Program, k: n.Kernel, function: str, params: list[tuple[str, n.Param]], facts: Facts,
+          boxes: Mapping[str, tuple[n.Buffer, tuple[int, ...]]] | None = None) -> Entry:
+    """How a kernel is launched: arguments in order, of tensors with `boxes` as descriptors of those, grid, options. Raises KirError KIR-B004 and KIR-B007."""
     threads = int_value(k.threads)
     warps = 1 if threads == 1 else (threads or 0) // WARP
     if threads is None or warps < 1 or warps & (warps - 1) or threads not in (1, warps * WARP) or warps > 32:
@@ -194,7 +200,9 @@ def entry(p: n.Program, k: n.Kernel, function: str, params: list[tuple[str, n.Pa
         dtype = q.of if isinstance(q.of, DType) else q.of.dtype
         if dtype.name not in DTYPES:
             raise refuse("KIR-B004", f"Triton has no dtype {dtype} (parameter '{q.name}')")
-        if isinstance(q.of, n.Buffer):
+        if boxes and q.name in boxes:
+            arguments.append(Argument(name, "map", dtype.name, 1, q.name, *boxes[q.name]))
+        elif isinstance(q.of, n.Buffer):
             aligned = q.name in own or bool(q.of.align and q.of.align % DIVISOR == 0)
             arguments.append(Argument(name, "pointer", dtype.name, DIVISOR if aligned else 1, q.name))
         else:

@@ -1,6 +1,8 @@
 """Places in memory as pointer arithmetic with masks, or as boxes of a tensor descriptor."""
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
 from dataclasses import field
 
 from kir.analysis.facts import Facts
@@ -114,6 +116,8 @@ class Memory(LoadWriter):
     views: dict[str, n.View] = field(default_factory=dict)
     flat: dict[str, str] = field(default_factory=dict)
     descriptors: dict[str, tuple[n.Buffer, tuple[int, ...]]] = field(default_factory=dict)
+    hosted: bool = False
+    """Whether the host makes the descriptors of tensors that the kernel touches by boxes of one shape alone."""
     marks: Marks | None = None
     """Where what may be named is to be marked in the text."""
 
@@ -281,10 +285,22 @@ class Memory(LoadWriter):
         extents = iter(tile_shape(at.type))
         return "" if all(isinstance(i, n.Span) for i in at.index) else ", ".join(str(next(extents)) if isinstance(i, n.Span) else "1" for i in at.index)
 
-    def descriptor_lines(self, to: Expressions) -> list[str]:
-        """The statements that make the descriptors collected so far."""
+    def given(self, text: str, to: Expressions) -> dict[str, tuple[str, n.Buffer, tuple[int, ...]]]:
+        """Of the tensors whose descriptors the host makes, by the names in the program: the descriptor, as what it shows the tensor, and its box. `text` is
+        what was written of the kernel's body, in which such a tensor is not named otherwise."""
+        if not self.hosted:
+            return {}
+        shown = set(re.findall(r"\w+", text))
+        found = [(self.flat.get(b.name, b.name), name, b, box) for name, (b, box) in self.descriptors.items()]
+        of = [base for base, *_ in found]
+        return {base: (name, b, box) for base, name, b, box in found if of.count(base) == 1 and to.names[base] not in shown}
+
+    def descriptor_lines(self, to: Expressions, given: Collection[str] = ()) -> list[str]:
+        """The statements that make the descriptors collected so far, but for those of tensors that are given as such."""
         out = []
         for name, (buffer, box) in self.descriptors.items():
+            if self.flat.get(buffer.name, buffer.name) in given:
+                continue
             shape, strides = (", ".join(to.text(x) for x in xs) for xs in (buffer.shape, strides_of(buffer)))
             base = to.names[self.flat.get(buffer.name, buffer.name)]
             out.append(f"{name} = tl.make_tensor_descriptor({base}, shape=[{shape}], strides=[{strides}], "

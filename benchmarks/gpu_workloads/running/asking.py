@@ -16,6 +16,10 @@ KNOWN: list[str] = []
 """Where there are some: only candidates are tried that were the fastest of a row of the samples kept, and those whose names contain one of these texts."""
 OF_ROW = "row"
 """Among those texts: only candidates that were the fastest of the row itself, and those of them that begin early."""
+OF_WAYS = "ways"
+"""Among those texts: also candidates that were once among the three fastest of the row itself on their surface."""
+NAMED = "named"
+"""Among those texts: only candidates whose names contain one of the other texts, whatever was the fastest."""
 FORECAST = ", forecast: "
 """What stands between a surface and the candidate of a row that the forecast chose."""
 CHOSEN = re.compile(rf"^\w+(?:{FORECAST}|, of \d+ measured: )")
@@ -46,9 +50,12 @@ def worth(workload: str, title: str, row: str = "") -> bool:
     """Whether a candidate is tried at a row, by what the page calls both."""
     if not KNOWN:
         return True
+    named = any(text in title for text in KNOWN if text not in (OF_ROW, OF_WAYS, NAMED))
+    if NAMED in KNOWN:
+        return named
     own = bool(row) and OF_ROW in KNOWN
-    known = fastest_titles(workload, row if own else "")
-    return title in known or (own and title.removesuffix(EARLY) in known) or any(text in title for text in KNOWN if text != OF_ROW)
+    known = fastest_titles(workload, row if own else "") | (fast_ways(workload, row) if OF_WAYS in KNOWN else frozenset())
+    return title in known or (own and title.removesuffix(EARLY) in known) or named
 
 
 @cache
@@ -59,6 +66,16 @@ def fastest_titles(workload: str, row: str = "") -> frozenset[str]:
     ways = [t["way"] for r in rows if r["shape"].startswith(row) for t in r["taken"] if t["ours"] and not t["fault"]]
     titles = [CHOSEN.sub("", way) for way in ways]
     return frozenset((*titles, *(title.partition(" then ")[0] for title in titles)))
+
+
+@cache
+def fast_ways(workload: str, row: str, most: int = 3) -> frozenset[str]:
+    """What the fastest ways of a row are called that were ever measured, so many of a surface, and beside those that begin early what does not."""
+    file = RESULTS / "workloads-ways.jsonl"
+    kept = [w for line in file.read_text().splitlines() if (w := json.loads(line))["workload"] == workload and w["row"] == row] if file.exists() else []
+    ways = [w["way"] for surface in {w["surface"] for w in kept} for w in [w for w in kept if w["surface"] == surface][:most]]
+    titles = [CHOSEN.sub("", way) for way in ways]
+    return frozenset(x for title in titles for x in (title, title.removesuffix(EARLY), title.partition(" then ")[0]))
 
 
 def forecast_titles(workload: str, row: str) -> frozenset[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 SAME = ("tanh", "erf", "erfc", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "exp", "exp2", "expm1", "log", "log2",
@@ -52,6 +53,19 @@ def mend_interpreter() -> None:
         for name, made in _functions().items():
             if hasattr(module, name):
                 setattr(module, name, made)
+
+
+@contextmanager
+def backwards() -> Iterator[None]:
+    """Triton's interpreter takes the programs of a grid last first."""
+    from triton.runtime.interpreter import interpreter_builder as of
+
+    forth = of.set_grid_idx
+    of.set_grid_idx = lambda *at: forth(*(most - 1 - i for most, i in zip(of.grid_dim, at, strict=True)))
+    try:
+        yield
+    finally:
+        of.set_grid_idx = forth
 
 
 def _functions() -> dict[str, Callable[..., Any]]:

@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks.packages.bound import prepared as prepare
 from benchmarks.packages.bound.alone import function
-from benchmarks.packages.bound.interpreter import mend_interpreter
+from benchmarks.packages.bound.interpreter import backwards, mend_interpreter
 from benchmarks.packages.bound.listed import ROOT, listing
 from kir.base.diagnostic import KirError
 from kir.ir import nodes as n
@@ -45,7 +45,8 @@ BESIDE = 256
 
 
 def compared(place: str, home: str = "") -> Row:
-    """`state`: `equal`, `differs`, `idle` (it leaves its memory as it was), `unbound` (no launch is found or it is not read), `unfit` (Triton's
+    """`state`: `equal`, `differs`, `order` (so does the package's own function with its programs taken last first: at these sizes they write one another's
+    elements), `idle` (it leaves its memory as it was), `unbound` (no launch is found or it is not read), `unfit` (Triton's
     interpreter does not run it), `refused` (KIR's does not), with `reason`."""
     path, kernel = Path(place.partition("::")[0]), place.partition("::")[2]
     prepare.SIZES = SIZES
@@ -76,7 +77,14 @@ def compared(place: str, home: str = "") -> Row:
         coarse = carried(path, kernel, ready, second)
     except Exception as bad:
         return {**out, "state": "refused", "reason": f"{type(bad).__name__}: {bad}".replace("\n", " ")[:300]}
-    return {**out, **_verdict(given, first, second, coarse)}
+    said = _verdict(given, first, second, coarse)
+    if said["state"] == "differs":
+        third = {k: _inside(v) if hasattr(v, "clone") else v for k, v in given.items()}
+        with backwards():
+            theirs[tuple(ready["grid"])](**third)
+        if _verdict(given, first, third)["state"] == "differs":
+            said["state"] = "order"
+    return {**out, **said}
 
 
 def carried(path: Path, kernel: str, ready: Row, given: Mapping[str, Any]) -> bool:

@@ -13,6 +13,7 @@ from ..names.overloads import defaulted, fitting, type_of_value
 from ..source.source import Node
 from ..source.syntax import declared_name, text
 from ..symbols.classes import Member, Rec
+from ..symbols.index import listed_params
 from ..symbols.symbols import Alias, Bindings, Candidate, ClassTemplate, Function, Scope, Value
 from ..types.c_types import ANY_POINTER, AUTO, Arr, Auto, CType, Named, Prim, Ptr, Vec
 from ..types.errors import NotUnderstood, endless
@@ -68,6 +69,8 @@ def apply(r: Reading, callee: Value, args: list[Value], node: Node) -> Value:
     match callee:
         case TypeName():
             return construct(r, callee.type, args)
+        case Overloads(functions=(), this=Lambda() as inner, name="operator()"):
+            return _apply_lambda(r, inner, args, node, callee.args or ())
         case Overloads(functions=(), this=None) if callee.name:
             return cuda_calls.call(r, Builtin(callee.name, callee.args), args, node)
         case Overloads(functions=()):
@@ -354,14 +357,16 @@ def _bound(r: Reading, name: str, v: Value, kind: CType, reference: bool, change
     return pinned_value(r, made, shown)
 
 
-def _apply_lambda(r: Reading, f: Lambda, args: list[Value], node: Node) -> Value:
+def _apply_lambda(r: Reading, f: Lambda, args: list[Value], node: Node, explicit: tuple[Value, ...] = ()) -> Value:
+    """A lambda on arguments, `explicit` ones for its own template parameters."""
     if r.depth >= MAX_CALLS:
         raise endless("the calls of a lambda", f.unit.origin(f.node))
     declarator, body = f.node.child_by_field_name("declarator"), f.node.child_by_field_name("body")
     listed = declarator.child_by_field_name("parameters") if declarator is not None else None
     kinds = ("parameter_declaration", "optional_parameter_declaration", "variadic_parameter_declaration")
     params = [p for p in listed.named_children if p.type in kinds] if listed is not None else []
-    scope = f.scope.inner()
+    own = next((c for c in f.node.named_children if c.type == "template_parameter_list"), None)
+    scope = f.scope.inner(**(r.types.bound(listed_params(own), explicit, f.scope, node) if own is not None and explicit else {}))
     r.depth += 1
     try:
         bind(r, params, args, scope, body)

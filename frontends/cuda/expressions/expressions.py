@@ -368,7 +368,8 @@ def braced(r: Reading, node: Node, t: CType, scope: Scope) -> Value:
         return convert(r, value(r, items[0], scope), t) if items else Scalar(build.const(0, t.dtype))
     if isinstance(t, Rec) and items and (t.instance.together or t.instance.node.type == "union_specifier"):
         made = new_object(r, "value", t)
-        for name, item in zip(t.instance.first_named(), items, strict=False):
+        for first, each in zip(t.instance.first_named(), items, strict=False):
+            name, item = _designated(each) or (first, each)
             at = places.member(r, made, name, node)
             assert isinstance(at, (Located, Members))
             assign(r, at, braced(r, item, at.type, scope) if item.type == "initializer_list" else value(r, item, scope))
@@ -421,13 +422,8 @@ def _aggregate(r: Reading, node: Node, items: list[Node], t: Rec, scope: Scope) 
     made = new_object(r, "value", t)
     given: dict[str, Node] = {}
     for m, item in zip(t.instance.members(), items, strict=False):
-        if item.type == "initializer_pair":
-            named, what = item.child_by_field_name("designator"), item.child_by_field_name("value")
-            if named is None or named.type != "field_designator" or what is None:
-                raise NotUnderstood("a designated initializer of this form", item)
-            given[text(named).lstrip(".").strip()] = what
-        else:
-            given[m.name] = item
+        name, what = _designated(item) or (m.name, item)
+        given[name] = what
     for m in t.instance.members():
         if m.name not in given:
             calls.begin(r, made, t, m, True)
@@ -438,6 +434,16 @@ def _aggregate(r: Reading, node: Node, items: list[Node], t: Rec, scope: Scope) 
     if given:
         raise NotUnderstood(f"a {t} with a member '{next(iter(given))}'", node)
     return rvalue(r, made)
+
+
+def _designated(item: Node) -> tuple[str, Node] | None:
+    """The member of `.a = 1`, and what it begins with; None for a value without a name."""
+    if item.type != "initializer_pair":
+        return None
+    named, what = item.child_by_field_name("designator"), item.child_by_field_name("value")
+    if named is None or named.type != "field_designator" or what is None:
+        raise NotUnderstood("a designated initializer of this form", item)
+    return text(named).lstrip(".").strip(), what
 
 
 def _long_vector(r: Reading, flat: list[n.Expr], t: CType) -> n.Expr:

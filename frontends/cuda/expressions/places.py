@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import U32, dtype_of
+from kir.ir.types import U8, U32, dtype_of
 
 from ..names.lookup import of_declarations
 from ..source.source import Node
@@ -18,8 +18,9 @@ from ..types.errors import NotUnderstood
 from ..types.number_conversions import converted, index32
 from ..values.conversions import component, picked, pointing, scalar, type_text
 from ..values.loads import rvalue
+from ..values.memory import start
 from ..values.objects import spilled
-from ..values.pointers import Apart, PointerArray
+from ..values.pointers import Apart, MovingPointer, PointerArray
 from ..values.reading import Reading
 from ..values.values import Aimed, Builtin, Chosen, Dims, Group, Lambda, Located, Mapped, Members, Overloads, Pointer, Record, Remote, Scalar, TypeName, Wide
 from . import operators
@@ -59,6 +60,8 @@ def address(r: Reading, v: Value, node: Node) -> Value:
     match v:
         case Located() if type(v) is Located:
             return Pointer(v.place, Ptr(v.type))
+        case MovingPointer() if v.variable.array is not None and v.variable.index is not None:
+            return Pointer(start(v.variable.offset).moved_by(build.mul(v.variable.index, 8)), Ptr(v.type))
         case Members() if not isinstance(v, Aimed):
             return Aimed(v.type, v.fields)
         case Overloads() | Builtin() | Mapped():
@@ -194,6 +197,8 @@ def member(r: Reading, base: Value, name: str, node: Node, args: tuple[Value, ..
             for m in rec.instance.members():
                 if m.name == name:
                     return Located(base.place.moved(layout.offsets[name]), m.type)
+        case Located(type=Prim(dtype=dtype)) | Scalar(dtype=dtype) if name == "__x" and dtype.is_float and dtype.bits == 8:
+            return Scalar(build.cast(scalar(r, base, node), U8, "bits"))
         case Located(type=Prim()) if name in ("x", "__x"):
             raise NotUnderstood(f"the bits of a number as its member '{name}'", node)
     if isinstance(base, (Members, Record, Located, Wide)) and isinstance(base.type, Rec):

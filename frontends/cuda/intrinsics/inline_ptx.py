@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import Any
 
@@ -134,11 +135,18 @@ def _held(r: Reading, v: Value, node: Node, words: str, box: n.TensorMap | None,
     dtype = s.declared if s.tensor is not None else max(s.uses, key=lambda d: s.uses[d]) if s.uses else s.declared
     if taken is not None and s.space == "shared" and taken != dtype and (taken.bits != dtype.bits if "matrix" in words else taken.bits == dtype.bits):
         dtype = taken
+    ordered = _ORDERED.search(words) if s.is_global else None
+    if ordered is not None and dtype.bits < int(ordered[1]):
+        dtype = DTYPES[f"u{ordered[1]}"]  # one access, of whatever the memory is declared as
     found = place.described(dtype, swizzle_of(box)) if box is not None and s.space == "shared" and dtype != MBARRIER else place.region(dtype, None)
     s.reach = None
     if isinstance(found.type, TileType):
         raise NotUnderstood("the address of a whole array", node)
     return ptx.Pointer(found)
+
+
+_ORDERED = re.compile(r"\b(?:(?:ld|st)\.[\w.:]*(?:acquire|release|relaxed|volatile)|atom|red)\b[\w.:]*\.[busf](32|64)\b")
+"""An access that is whole, and of how many bits."""
 
 
 def _is_barrier(words: str) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from kir.interp.numerics.number import storage
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import BOOL, I32, DType, dtype_of
@@ -79,7 +78,7 @@ def limit(d: DType, name: str, node: Node) -> n.Expr:
         import ml_dtypes
         import numpy as np
 
-
+        from kir.interp.numerics.number import storage
         info = ml_dtypes.finfo(storage(d)) if d.bits < 32 else np.finfo(storage(d))
         values = {"max": float(info.max), "lowest": float(info.min), "min": float(info.tiny), "epsilon": float(info.eps), "infinity": math.inf,
                   "quiet_NaN": math.nan}  # fmt: skip

@@ -34,15 +34,16 @@ GUESSED_THREADS, GUESSED_SHARED, MOST_THREADS = 256, 48 << 10, 1024
 _POOL = re.compile(rb"\bextern\s+register\b")
 """`extern __shared__`, as the grammar is given it."""
 Means = Callable[[Function, TParam, str], bool]
+Offers = Callable[[Function], Mapping[str, Sequence[str]]]
 _ENDINGS = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".h", ".hpp", ".inc")
 
 
 def specializations(
-    sources: Sources, main: Unit, source: Path, kernels: Sequence[Function], reads: Callable[[str], bool], means: Means,
+    sources: Sources, main: Unit, source: Path, kernels: Sequence[Function], reads: Callable[[str], bool], means: Means, offers: Offers,
 ) -> Iterator[Specialization]:
     """Each specialization of each kernel, in the order of the kernels. `reads` says whether a kernel is read under template arguments (text): what is
     guessed is the first of its samples that is. `means` says whether the text of one argument is one where the kernel stands: the host's own local names are
-    none, and are guessed."""
+    none, and are guessed. `offers` says of which classes a type parameter may be one."""
     beside = _elsewhere(sources, source, [f.name for f in kernels])
     units = [*sources.units, *beside]
     others = {(f.name, str(u.path)) for u in beside for f in kernels if _defines(u, f.name)}  # those launch their own kernel of that name
@@ -58,7 +59,7 @@ def specializations(
         its = [each for each in launches if each.kernel == fn.name]
         if fn.params is None and any(f.name == fn.name and f is not fn and f.params is None for f in kernels):  # the arguments say which it is, by their number
             its = [each for each in its if len(each.arguments) == len(fn.parameters())]
-        yield from _capped([_called(each, fn.name, called) for each in _of(fn, its, own, reads, means)])
+        yield from _capped([_called(each, fn.name, called) for each in _of(fn, its, own, reads, means, offers)])
 
 
 def _called(each: Specialization, name: str, called: str) -> Specialization:
@@ -72,7 +73,8 @@ def _capped(found: list[Specialization]) -> list[Specialization]:
 
 
 def _of(fn: Function, launches: Sequence[HostLaunch], named: Sequence[tuple[str, str]], reads: Callable[[str], bool],
-        means: Means) -> Iterator[Specialization]:
+        means: Means, offers: Offers) -> Iterator[Specialization]:
+    classes = offers(fn)
     wanted = [p.name for p in fn.params or () if not p.pack and p.default is None]
     seen: set[str] = set()
     words = words_of(fn)
@@ -80,7 +82,7 @@ def _of(fn: Function, launches: Sequence[HostLaunch], named: Sequence[tuple[str,
     taken: dict[str, str] = {}
     for launch in launches:
         metas, guessed = _settings(fn, launch, means)
-        _refit(fn, metas, guessed, reads, taken)
+        _refit(fn, metas, guessed, reads, taken, classes)
         block = {k: v for k, v in metas.items() if k in words.values()}
         blocks.append((block, launch.place))
         if any(name not in metas for name in wanted):
@@ -102,13 +104,14 @@ def _of(fn: Function, launches: Sequence[HostLaunch], named: Sequence[tuple[str,
     metas, guessed = _with_block(fn, dict(block))
     arguments = ""
     if fn.params:
-        tried = list(samples(fn))
+        tried = list(samples(fn, classes))
         arguments = next((x for x in tried[:MOST_GUESSES] if reads(f"{fn.name}<{x}>")), tried[0] if tried else "")
         guessed = ("template arguments", *guessed)
     yield _specialization(fn, arguments, metas, place, guessed)
 
 
-def _refit(fn: Function, metas: dict[str, Setting], guessed: Sequence[str], reads: Callable[[str], bool], taken: dict[str, str]) -> None:
+def _refit(fn: Function, metas: dict[str, Setting], guessed: Sequence[str], reads: Callable[[str], bool], taken: dict[str, str],
+           classes: Mapping[str, Sequence[str]]) -> None:
     """Guessed types of a launch as the first of their samples under which the kernel is read; the first of all where none is. What was found once for a
     kernel is `taken` for its other launches."""
     of = [p for p in fn.params or () if not p.pack and (p.default is None or p.name in metas)]
@@ -116,13 +119,13 @@ def _refit(fn: Function, metas: dict[str, Setting], guessed: Sequence[str], read
     if not types or any(p.name not in metas for p in of):
         return
     if not taken:
-        for each in islice(product(*(choices(p) for p in types)), MOST_REFITS):
+        for each in islice(product(*(list(classes.get(p.name, ())) or choices(p) for p in types)), MOST_REFITS):
             trial = {**metas, **{p.name: words for p, words in zip(types, each, strict=True)}}
             if reads(f"{fn.name}<{', '.join(_argument_text(trial[p.name]) for p in of)}>"):
                 taken.update({p.name: words for p, words in zip(types, each, strict=True)})
                 break
         else:
-            taken.update({p.name: str(metas[p.name]) for p in types})
+            taken.update({p.name: next(iter(classes.get(p.name, ())), str(metas[p.name])) for p in types})
     metas.update({p.name: taken[p.name] for p in types if p.name in taken})
 
 

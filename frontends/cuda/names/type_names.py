@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from kir.ir import nodes as n
 
+from ..intrinsics import cuda_calls
 from ..source.source import Node
 from ..source.syntax import text
 from ..symbols.classes import Rec
-from ..symbols.symbols import Alias, Bindings, ClassTemplate, EnumType, Function, Scope, Specialization, TParam, Value
+from ..symbols.symbols import Alias, Bindings, ClassTemplate, EnumType, Function, Scope, Specialization, TParam, Value, Variable
 from ..types.c_types import AUTO, Arr, CType, Named, Prim, Ptr, named_type
 from ..types.errors import NotUnderstood
 from ..values.conversions import convert
@@ -170,6 +171,8 @@ class Types:
                     return rvalue(self.r, of_declarations(self.r, found, text(kind), kind))
                 if isinstance(found, list) and any(isinstance(d, ClassTemplate) and d.params for d in found) and not _has_arguments(kind):
                     return Overloads((), (), None, text(kind))
+                if found is None and kind.type == "type_identifier" and cuda_calls.known(text(kind)):
+                    return Builtin(text(kind))
         if a.type == "type_descriptor":
             kind = a.child_by_field_name("type")
             name = kind.child_by_field_name("name") if kind is not None and kind.type == "template_type" else None
@@ -178,6 +181,9 @@ class Types:
                 listed = kind.child_by_field_name("arguments")
                 given = self.arguments(listed, scope) if listed is not None else ()
                 return Overloads(tuple(d for d in found if isinstance(d, Function)), given, None, text(name))
+            if isinstance(found, list) and found and all(isinstance(d, Variable) for d in found) and kind is not None and name is not None:
+                listed = kind.child_by_field_name("arguments")
+                return rvalue(self.r, of_declarations(self.r, found, text(name), kind, self.arguments(listed, scope) if listed is not None else ()))
             return TypeName(self.base_type(a, scope))
         return rvalue(self.r, self.r.value(a, scope))
 
@@ -393,7 +399,10 @@ class Types:
             raise NotUnderstood("a declaration without a type", node)
         if d is not None and d.type == "init_declarator":
             d = d.child_by_field_name("declarator")
-        return self.shaped(self.base_type(kind, scope), d, scope, *_qualifiers(node))
+        t, reference = self.shaped(self.base_type(kind, scope), d, scope, *_qualifiers(node))
+        if isinstance(t, Arr) and not reference and node.type in ("parameter_declaration", "optional_parameter_declaration"):
+            t = Ptr(t.of)  # as C++ takes it ([dcl.fct])
+        return t, reference
 
     def constant_text(self, node: Node, scope: Scope) -> int | None:
         """The number in `alignas(16)`, None when there is none."""

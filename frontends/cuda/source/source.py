@@ -123,6 +123,8 @@ def parse_text(mapped: Mapped, path: Path) -> Unit:
             elif word == "__maxnreg__":
                 bounds.append((m.start(), "maxnreg " + text[m.end() : end].strip()[1:-1]))
             made = re.sub(r"[^\n]", " ", text[m.start() : end])
+            if word == "__attribute__" and (stated := _STAND_INS.get(f"__{text[m.end() : end].strip(' ()')}__")):
+                made = stated + made[len(stated):]  # `__attribute__((shared))`
         pieces += [text[at : m.start()], made]
         at = end
     pieces.append(text[at:])
@@ -332,11 +334,25 @@ _OF_OTHERS = frozenset(b"std cuda cub cg cooperative_groups nvcuda thrust nv at 
 
 
 def _elsewhere(source: Path, units: list[Path]) -> bool:
-    """Whether a header calls functions of a namespace that nothing declares of what it includes: who includes it brings that."""
-    named = set(re.findall(rb"(?<![\w:>.])([a-z_]\w*)::[a-z_]\w*\s*\(", source.read_bytes())) - _OF_OTHERS
-    texts = [path.read_bytes() for path in units] if named else []
-    declared = rb"\b(?:namespace|struct|class|union|enum|using|typename|#\s*define)\s+(?:\w+::)*"
-    return any(not any(re.search(declared + name + rb"\b", text) for text in texts) for name in named)
+    """Whether a header calls functions of a namespace, or its kernels take parameters of types, that nothing declares of what it includes: who includes
+    it brings that."""
+    text = source.read_bytes()
+    called = {(space, name) for space, name in re.findall(rb"(?<![\w:>.])([a-z_]\w*)::([a-z_]\w*)\s*\(", text) if space not in _OF_OTHERS}
+    taken = {m[1] for listed in re.findall(rb"__global__[^;{}]*?\w\s*\(([^;{}]*)\)\s*\{", text) for m in _TAKEN.finditer(listed)}
+    taken = {x for x in taken if named_type(x.decode()) is None and not x.lower().startswith((b"cu", b"__"))}
+    if not called and not taken:
+        return False
+    texts = [path.read_bytes() for path in units]
+    plain = {word for each in texts for word in _PLAIN.findall(each)} if called else set()
+    declared = {word for each in texts for word in _DECLARED.findall(each)}
+    return any(space not in declared or name not in plain for space, name in called) or not taken <= declared
+
+
+_TAKEN = re.compile(rb"(?:^|[,(])\s*(?:(?:const|struct|__grid_constant__|typename)\s+)*([A-Za-z_]\w*)\s*(?:const\b\s*)?[\s*&]\s*(?:const\b|__restrict__\b|\s)*"
+                    rb"\w+\s*(?=,|$)")
+"""A parameter of a plain type, by the name of that."""
+_PLAIN = re.compile(rb"(?<![\w:])[A-Za-z_]\w*")
+_DECLARED = re.compile(rb"\b(?:namespace|struct|class|union|enum|using|typename|typedef\s[^;{}]*?|#\s*define)\s+(?:\w+::)*(\w+)")
 
 
 _NAMED_IN = {
@@ -345,6 +361,7 @@ _NAMED_IN = {
     "cub.cuh": re.compile(rb"\bcub::|\bcuda::(?:max|min)imum\b"),
     "fp8.cuh": re.compile(rb"\b__nv_cvt_(?:float|halfraw|bfloat16raw)2?_to_fp8(?:x2)?\b|\b__nv_cvt_fp8(?:x2)?_to_halfraw2?\b"),
     "std.cuh": re.compile(rb"\bstd::(?:(?:unary|binary)_function|(?:make_)?pair|optional|array|nullopt)\b|\bfast_mod_div\b"),
+    "constants.cuh": re.compile(rb"\bstd::(?:true_type|false_type|(?:integral|bool)_constant\s*<[^;{}>]*>)\s*[{(]"),
     "pipeline.cuh": re.compile(rb"\bcuda::(?:pipeline|make_pipeline|memcpy_async|aligned_size_t)\b|\b(?:cg|cooperative_groups)::memcpy_async\b"),
     "curand.cuh": re.compile(rb"\bcurandState(?:_t|XORWOW(?:_t)?|Philox4_32_10(?:_t)?)?\b"),
     "tilelang.cuh": re.compile(rb"\btl::\w|#include <tl_templates/"),

@@ -21,6 +21,7 @@ DEEPEST = 4
 HIGHEST = 12
 """Folders above a file that are looked at."""
 _HEADERS = (".h", ".hh", ".hpp", ".cuh", ".inc", ".inl", ".cu", ".hxx")
+_INSTALLED = ("site-packages", "dist-packages")
 _BUILDS = ("", "build", "out", "cmake-build-release")
 
 
@@ -37,7 +38,7 @@ class Project:
         while parts[:1] in (("..",), (".",)):
             parts = parts[1:]
         found = [p for p in self.headers.get(Path(name).name, ()) if p.parts[-len(parts):] == parts]
-        return min(found, key=lambda p: (-_common(p, by), len(p.parts), str(p)), default=None)
+        return min(found, key=lambda p: (-common(p, by), len(p.parts), str(p)), default=None)
 
 
 def includer_of(header: Path, project: Project) -> Path | None:
@@ -47,7 +48,7 @@ def includer_of(header: Path, project: Project) -> Path | None:
     for _ in range(DEEPEST):
         names = [re.compile(rb'#\s*include\s*["<](?:[^">]*/)?' + re.escape(x.name.encode()) + rb'[">]') for x in found]
         found = []
-        for path in sorted((p for paths in project.headers.values() for p in paths), key=lambda p: (-_common(p, header), str(p))):
+        for path in sorted((p for paths in project.headers.values() for p in paths), key=lambda p: (-common(p, header), str(p))):
             if path not in texts:
                 try:
                     texts[path] = path.read_bytes()
@@ -64,8 +65,11 @@ def includer_of(header: Path, project: Project) -> Path | None:
 
 
 def root_of(source: Path) -> Path | None:
-    """The folder of the project around a file: the highest folder above it with one of `MARKS`, else the highest that is a Python package."""
-    above = [p for p in reversed(list(source.resolve().parents)[:HIGHEST]) if len(p.parts) > 2]
+    """The folder of the project around a file: the highest folder above it with one of `MARKS`, else the highest that is a Python package. What is
+    installed is a project of its own, whatever project the environment lies in."""
+    above = list(source.resolve().parents)[:HIGHEST]
+    installed = next((k for k, p in enumerate(above) if p.name in _INSTALLED), len(above))
+    above = [p for p in reversed(above[:installed]) if len(p.parts) > 2]
     return next((p for p in above if any((p / m).exists() for m in MARKS)), None) or next((p for p in above if (p / "__init__.py").exists()), None)
 
 
@@ -77,7 +81,7 @@ def project_of(source: Path) -> Project:
     headers: dict[str, list[Path]] = {}
     seen = 0
     for folder, inner, files in os.walk(root):
-        inner[:] = sorted(x for x in inner if not x.startswith(".") and x not in ("node_modules", "__pycache__", "site-packages"))
+        inner[:] = sorted(x for x in inner if not x.startswith(".") and x not in ("node_modules", "__pycache__", *_INSTALLED))
         seen += len(files) + len(inner)
         if seen > MOST_FILES:
             break
@@ -143,7 +147,8 @@ def _options(words: Sequence[str], names: Sequence[str]) -> list[str]:
     return out
 
 
-def _common(a: Path, b: Path) -> int:
+def common(a: Path, b: Path) -> int:
+    """How many folders two paths have in common."""
     return sum(1 for _ in _same(a.parts, b.parts))
 
 

@@ -9,10 +9,12 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import BOOL, I32, dtype_of
 
+from ..expressions.places import member
 from ..names.class_instances import using_enum
 from ..names.lookup import named_value
 from ..source.source import Node, fragment_declaration, fragment_type
 from ..source.syntax import contains, declared_name, text
+from ..symbols.classes import Rec
 from ..symbols.symbols import Enumerator, Function, Scope, Value
 from ..types.c_types import VOID, Auto, CType, Named, Prim, Ptr, usual
 from ..types.errors import NotUnderstood
@@ -183,6 +185,11 @@ def _statement(r: Reading, node: Node, scope: Scope, frame: Frame, rest: list[No
             return _switch(r, node, scope, frame, rest)
         case "using_declaration" if using_enum(r, node, scope):
             pass
+        case "union_specifier" if node.child_by_field_name("name") is None:
+            made_union = new_object(r, "value", r.types.base_type(node, scope))
+            if isinstance(made_union, Located) and isinstance(made_union.type, Rec):
+                for m in made_union.type.instance.members():
+                    scope.values[m.name] = member(r, made_union, m.name, node)
         case kind if kind in _DECLARING:
             r.index.one(node, scope, scope.unit, None)
         case "static_assert_declaration":

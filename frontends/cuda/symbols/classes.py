@@ -10,7 +10,7 @@ from kir.ir.types import U8, U16, U32, U64, DType
 
 from ..source.source import Node
 from ..source.syntax import text
-from ..types.c_types import Arr, CType, Prim, Ptr, Vec
+from ..types.c_types import Arr, CType, Named, Prim, Ptr, Vec
 from ..types.errors import NotUnderstood
 from .symbols import ClassTemplate, Decl, Function, Scope, Variable
 
@@ -235,7 +235,7 @@ def size_of(t: CType) -> int:
             return t.dtype.bytes
         case Vec():
             return t.dtype.bytes * t.n
-        case Ptr():
+        case Ptr() | Named("cudaStream_t") | Named("cudaEvent_t"):
             return 8
         case Arr():
             return t.n * size_of(t.of)
@@ -252,7 +252,7 @@ def align_of(t: CType) -> int:
             return t.dtype.bytes
         case Vec():
             return min(16, t.dtype.bytes * t.n) if t.n in (2, 4) else t.dtype.bytes
-        case Ptr():
+        case Ptr() | Named("cudaStream_t") | Named("cudaEvent_t"):
             return 8
         case Arr():
             return align_of(t.of)
@@ -279,7 +279,8 @@ def leaf(t: CType) -> tuple[DType, int] | None:
 
 
 def words(t: CType) -> tuple[DType, int] | None:
-    """(dtype, count) of the unsigned words that a record of several dtypes is made of: as wide as its narrowest number. None for one with pointers."""
+    """(dtype, count) of the unsigned words that a record of several dtypes is made of: as wide as its narrowest number. None for one of nothing but
+    pointers, or with something else."""
     numbers = _numbers(t)
     if not numbers:
         return None
@@ -292,10 +293,31 @@ def _numbers(t: CType) -> list[DType] | None:
     match t:
         case Prim() | Vec():
             return [t.dtype]
+        case Ptr():
+            return []
         case Arr():
             return _numbers(t.of)
         case Rec():
             parts = [None if m.reference else _numbers(m.type) for m in t.instance.members()]
-            return [d for p in parts if p is not None for d in p] if all(parts) else None
+            return None if any(p is None for p in parts) else [d for p in parts for d in p or ()]
         case _:
             return None
+
+
+def pointers_in(t: CType) -> list[tuple[int, Ptr, int]]:
+    """The pointers that a record holds: by the byte where each stands, its type, and of how many in a row it is the first."""
+    if not isinstance(t, Rec):
+        return []
+    out: list[tuple[int, Ptr, int]] = []
+    offsets = t.instance.layout().offsets
+    for m in t.instance.members():
+        match m.type:
+            case Ptr():
+                out.append((offsets[m.name], m.type, 1))
+            case Arr(of=Ptr() as kind):
+                out.append((offsets[m.name], kind, m.type.n))
+            case Rec():
+                out += [(offsets[m.name] + offset, kind, count) for offset, kind, count in pointers_in(m.type)]
+            case _:
+                pass
+    return out

@@ -12,7 +12,11 @@ from .symbols import Alias, ClassTemplate, Enumerator, EnumType, Function, Scope
 
 def template_params(node: Node) -> tuple[TParam, ...]:
     """The parameters of a `template <..>`."""
-    listed = node.child_by_field_name("parameters")
+    return listed_params(node.child_by_field_name("parameters"))
+
+
+def listed_params(listed: Node | None) -> tuple[TParam, ...]:
+    """Template parameters in their brackets."""
     out: list[TParam] = []
     for p in listed.named_children if listed is not None else ():
         match p.type:

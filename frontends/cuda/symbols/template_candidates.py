@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice, product
+from types import MappingProxyType
 
 from ..source.syntax import text
 from .symbols import Function, TParam
@@ -13,11 +14,11 @@ MAX_TRIED = 24
 """Combinations that are tried for one kernel."""
 
 
-def samples(fn: Function) -> Iterator[str]:
-    """Texts of template arguments for a kernel, likely ones first, then those that are another in one argument."""
+def samples(fn: Function, classes: Mapping[str, Sequence[str]] = MappingProxyType({})) -> Iterator[str]:
+    """Texts of template arguments for a kernel, likely ones first, then those that are another in one argument. `classes`: those that a parameter may be."""
     if not fn.params:
         return
-    listed = [choices(p) for p in fn.params if not p.pack]
+    listed = [list(classes.get(p.name, ())) or choices(p) for p in fn.params if not p.pack]
     first = [each[0] for each in listed]
     others = ([*first[:k], x, *first[k + 1:]] for nth in (1, 2, 3) for k, each in enumerate(listed) for x in each[nth:nth + 1])
     seen = set()
@@ -44,13 +45,17 @@ def choices(p: TParam) -> list[str]:
         if re.search(r"float|acc|compute|dtypeo32|prob", name):
             return ["float", "half"]
         if "fp8" in name or "quant" in name:
-            return ["__nv_fp8_e4m3"]
+            return ["__nv_fp8_e4m3", "int8_t"]
         return ["half", "float", "nv_bfloat16", "int32_t"]
     kind = text(p.type) if p.type is not None else "int"
+    if p.function:
+        return ["fabsf"] if kind == "float" else ["fabs"]
     if kind == "bool":
         return ["false", "true"]
-    if re.search(r"head_dim|dim|hidden", name):
+    if re.search(r"dim|hidden|dstate", name):
         return ["128", "64"]
+    if re.search(r"warps|rows_?per", name):
+        return ["4" if "warps" in name else "16", "1"]
     if re.search(r"vec|elts|ele|pack", name):
         return ["8", "4", "16"]
     if re.search(r"thread|block_?size|nthr", name):

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from math import gcd
 
-from kir.interp.numerics.number import storage
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import BF16, BOOL, F16, F32, F64, I32, I64, DType, TileType, dtype_of, rounded
@@ -86,7 +85,7 @@ def _rounded(value: float, to: DType, by_f32: bool) -> float:
         return rounded(rounded(value, F32) if by_f32 else value, to)
     import numpy as np
 
-
+    from kir.interp.numerics.number import storage
     with np.errstate(over="ignore"):
         return float(np.asarray(np.float32(value) if by_f32 else value).astype(storage(to)))
 

@@ -11,8 +11,9 @@ from ..symbols.classes import Rec, leaf, size_of
 from ..symbols.symbols import Value
 from ..types.c_types import Arr, CType, Named, Prim, Ptr
 from ..types.errors import NotUnderstood
+from ..types.number_conversions import divided, index64
 from .memory import Place
-from .pointers import Apart, ChoosingPointer, MovingPointer
+from .pointers import Apart, ChoosingPointer, MovingPointer, held_at
 from .reading import Reading
 from .values import Chosen, Located, Pointer, Record, Scalar, Wide
 
@@ -47,6 +48,12 @@ def load(r: Reading, at: Place, t: CType) -> Value:
             return Scalar(build.cast(n.Load(at.region(own, None), cache=at.policy), t.dtype, "bits"))
         case Prim():
             return Scalar(n.Load(at.region(t.dtype, None), cache=at.policy))
+        case Ptr() if at.store.rows:
+            return _row(at, t)
+        case Ptr() if (held := held_at(at, t)) is not None:
+            return held.variable.current()
+        case Arr(of=Ptr()) if at.store.rows:
+            return Located(at, t)  # no kernel sets them
         case Ptr() | Named():
             raise NotUnderstood(f"a {t} kept in memory")
     if isinstance(t, Rec) and leaf(t) is None:
@@ -59,3 +66,12 @@ def load(r: Reading, at: Place, t: CType) -> Value:
     dtype = at.store.moving(found[0], size)
     value: n.Expr = n.Load(at.region(dtype, size // dtype.bytes), cache=at.policy)
     return Wide(value if isinstance(value.type, TileType) else build.call("vec", value), t)
+
+
+def _row(at: Place, t: Ptr) -> Pointer:
+    """The pointer at a place, into the row that it is for. Raises NotUnderstood for a place between pointers."""
+    for rows in at.store.rows:
+        k = divided(build.sub(at.byte, rows.offset), rows.size)
+        if k is not None:
+            return Pointer(Place(rows.of, (), build.mul(build.mul(index64(k), rows.step), rows.of.unit), t.volatile), t)
+    raise NotUnderstood(f"a {t} in the middle of '{at.store.name}'")

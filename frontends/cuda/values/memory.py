@@ -26,6 +26,17 @@ from ..types.number_conversions import divided, index32, index64, shares
 from .emitter import Emitter
 
 
+@dataclass(frozen=True)
+class Rows:
+    """Where pointers that stand in memory point to: the one in every `size` bytes, from byte `offset` on, to a row of `of`, each `step` elements after the
+    one before."""
+
+    offset: int
+    size: int
+    of: Store
+    step: n.Expr
+
+
 @dataclass(eq=False)
 class Store:
     """One object in memory. `dims` are the leading extents of its declaration, `row` the bytes of the innermost one (an expression where
@@ -55,6 +66,10 @@ class Store:
     """The name of the view that shows it in every CTA of the cluster."""
     reach: int | None = 0
     """Bytes of a row that accesses are known to stay in; None when one is not known to."""
+    pointers: object = None
+    """The array of pointers (`PointerVariable`) whose offsets it holds."""
+    rows: tuple[Rows, ...] = ()
+    """What the pointers in it point to; one of nothing but pointers (`tensor` is None) is no memory of the program's."""
 
     @property
     def unit(self) -> int:
@@ -87,7 +102,9 @@ class Store:
         return n.Buffer(name, dtype, (*(build.const(d) for d in self.dims), extent), self.space, None, None, self.align)
 
     def used(self, dtype: DType) -> n.Buffer:
-        """`view`, noted."""
+        """`view`, noted. Raises NotUnderstood for the bits of pointers."""
+        if self.rows and self.tensor is None:
+            raise NotUnderstood(f"the bits of the pointers in '{self.name}'")
         self.uses[dtype] = self.uses.get(dtype, 0) + 1
         return self.view(dtype)
 
@@ -258,7 +275,7 @@ class Place:
         if s.logical:
             return s.split(buffer, byte, dtype, count)
         at = divided(byte, dtype.bytes)
-        if at is None and s.tensor is not None:
+        if at is None and (s.tensor is not None or s.space == "shared"):
             at = counted_in(byte, dtype.bytes, s.ranges)
         if at is None:
             raise NotUnderstood(f"an access to '{s.name}' at an address that is no multiple of {dtype.bytes} bytes")

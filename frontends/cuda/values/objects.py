@@ -20,7 +20,7 @@ from .conversions import convert
 from .emitter import lanes, reads_memory
 from .loads import load, rvalue
 from .memory import Place, declare, start
-from .pointers import Apart, ChoosingPointer, MovingPointer, PointerArray, PointerVariable
+from .pointers import Apart, ChoosingPointer, MovingPointer, PointerArray, PointerVariable, held_at
 from .reading import Reading
 from .values import Chosen, Located, Members, Null, Pointer, Record, Remote, Scalar, TypeName, Wide, Word, constant
 
@@ -132,6 +132,11 @@ def assign(r: Reading, to: Value, v: Value) -> None:
             r.m.emit(n.Store(to.place.region(own or kind.dtype, None), value, cache=to.place.policy))
         case MovingPointer():
             _set_pointer(r, to.variable, rvalue(r, v))
+        case PointerArray() if isinstance(v, Located) and isinstance(v.type, Arr):
+            for k in range(v.type.n):
+                _set_pointer(r, to.element(build.const(k)).variable, load(r, v.place.moved(8 * k), to.variable.type))
+        case Located(type=Ptr() as kind) if type(to) is Located and (held := held_at(to.place, kind)) is not None:
+            _set_pointer(r, held.variable, rvalue(r, v))
         case ChoosingPointer():
             given = rvalue(r, v)
             if not isinstance(given, Chosen) or given.cond != to.cond:
@@ -193,11 +198,13 @@ def _assign_members(r: Reading, to: Members, v: Value) -> None:
         held: dict[str, Value] = {}
         for name in places:
             each = v.fields[name]
-            each = load(r, each.place, each.type) if isinstance(each, Located) and isinstance(each.type, Arr) else each
+            if isinstance(each, Located) and isinstance(each.type, Arr) and not isinstance(each, PointerArray):
+                each = load(r, each.place, each.type)
             others = {x for other, place in places.items() if other != name for x in _stores(place)}
             held[name] = _kept(r, each, name) if _names_of(each) & others else each  # before any of them is written
         for name, place in places.items():
-            assign(r, place, held[name])
+            if not (isinstance(each := held[name], MovingPointer) and each.variable.base is None and each.variable.remote is None):  # one that was never set
+                assign(r, place, each)
         return
     raise NotUnderstood(f"a {to.type} from {type(v).__name__.lower()}")
 

@@ -8,7 +8,7 @@ from kir.ir.types import I32, I64
 
 from ..types.c_types import Arr, Prim, Ptr
 from ..types.errors import NotUnderstood
-from ..types.number_conversions import converted
+from ..types.number_conversions import converted, divided
 from .memory import Place, Store, start
 from .values import Located, Pointer, Remote
 
@@ -90,6 +90,7 @@ class PointerArray(Located):
         object.__setattr__(self, "variable", variable)
         object.__setattr__(self, "type", type)
         object.__setattr__(self, "place", start(variable.offset))
+        variable.offset.pointers = variable
 
     variable: PointerVariable
 
@@ -97,3 +98,11 @@ class PointerArray(Located):
         """One of the pointers."""
         of = self.variable
         return MovingPointer(PointerVariable(of.name, of.type, of.offset, of, index), of.type)
+
+
+def held_at(at: Place, t: Ptr) -> MovingPointer | None:
+    """The pointer of an array of pointers that a place is; None for other places."""
+    of, k = at.store.pointers, divided(at.byte, 8)
+    if not isinstance(of, PointerVariable) or k is None:
+        return None
+    return MovingPointer(PointerVariable(of.name, t, of.offset, of, k), t)

@@ -8,7 +8,6 @@ from kir.ir import nodes as n
 from ..state.layouts import SHARED
 from ..state.reader import Reader, Refused
 from ..values.values import LayoutOf, Memory, NotUnderstood, Place, Table, Value, describe
-from .fragment_layouts import fragment_layout
 
 
 def annotated_layouts(r: Reader, v: Value) -> None:
@@ -39,6 +38,8 @@ def _annotate(r: Reader, buffer: n.Buffer, layout: LayoutOf) -> None:
         return
     r.layouts[buffer.name] = layout
     if buffer.space == "fragment":
+        from .fragment_layouts import fragment_layout
+
         made = fragment_layout(r, buffer, layout)
         if made is not None:
             r.distributed[buffer.name] = made

@@ -35,7 +35,7 @@ def undo(r: Reader, mark: int) -> None:
         thing.become(state)
 
 
-def taken_back(r: Reader, mark: int) -> dict[int, tuple[Changing, State]]:
+def rolled_back(r: Reader, mark: int) -> dict[int, tuple[Changing, State]]:
     """What things have become since `mark`, by identity; they are put back."""
     found = {id(thing): (thing, thing.state) for thing, _ in r.changes[mark:]}
     undo(r, mark)

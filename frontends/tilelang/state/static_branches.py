@@ -44,7 +44,7 @@ def both_ways(r: Reader, f: Frame, cond: n.Expr, then: Way, orelse: Way, s: cst.
                 results.append(None)
                 raised.append(True)
         ends.append(dict(f.scope.names))
-        changed.append(mutable.taken_back(r, mark))
+        changed.append(mutable.rolled_back(r, mark))
         blocks.append(made)
         laid.append(r.layouts)
     if all(raised):

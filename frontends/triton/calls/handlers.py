@@ -27,6 +27,7 @@ from ..values.values import (
     Descriptor,
     Host,
     Items,
+    Mixed,
     ModuleValue,
     NotUnderstood,
     Pointer,
@@ -229,6 +230,8 @@ def _where(r: State, a: Arguments) -> Value:
         return Pointer(x.base, (build.select(c, build.cast(operators.flat(x), I64), build.cast(operators.flat(y), I64)),))
     if isinstance(x, Pointer) and isinstance(y, Pointer) and isinstance(cond, Run) and not cond.shape:
         return Choice(joins.condition_of(r, operators.as_bool(cond.expr)), x, y, False)
+    if isinstance(x, Pointer) and isinstance(y, Pointer) and isinstance(cond, Run):
+        return Mixed(r.out.let("cond", operators.as_bool(cond.expr)), x, y)
     if is_number(x) and is_number(y):
         dx, dy = operators.number_dtype(x), operators.number_dtype(y)
         dtype = join(dx, dy)

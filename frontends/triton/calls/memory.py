@@ -82,6 +82,13 @@ def _mask(v: Value, shape: Shape) -> tuple[n.Expr | None, Shape]:
     return e, both
 
 
+def _of_only(r: State, mask: Value) -> Value:
+    """A mask of those elements alone that are meant."""
+    if r.only is None or mask is None or mask is True:
+        return mask if r.only is None else Run(r.only)
+    return operators.logical("and", Run(operators.as_bool(operators.run(mask))), Run(r.only))
+
+
 def load(r: State, a: Arguments) -> Value:
     """`tl.load`."""
     p = a.need(0, "pointer")
@@ -91,7 +98,7 @@ def load(r: State, a: Arguments) -> Value:
     if not isinstance(p, Pointer):
         raise unfit(f"a load through {describe(p)}", p)
     shape = operators.pointer_shape(p)
-    mask, both = _mask(a.get(1, "mask"), shape)
+    mask, both = _mask(_of_only(r, a.get(1, "mask")), shape)
     other = a.get(2, "other")
     fill = None
     if other is not None and mask is not None:
@@ -110,7 +117,7 @@ def store(r: State, a: Arguments) -> Value:
     if not isinstance(p, Pointer):
         raise unfit(f"a store through {describe(p)}", p)
     shape = operators.pointer_shape(p)
-    mask, shape = _mask(a.get(2, "mask"), shape)
+    mask, shape = _mask(_of_only(r, a.get(2, "mask")), shape)
     e = operators.run(converted(value, p.base.dtype))
     both = broadcast_shapes(shape, shape_of(e.type))
     if both is None and may_stretch(shape_of(e.type), shape):
@@ -274,8 +281,8 @@ def descriptor_store(r: State, d: Descriptor, offsets: Value, value: Value) -> V
 def atomic(r: State, word: str, a: Arguments) -> Value:
     """Atomics through pointers; the old values."""
     p = a.need(0, "pointer")
-    if not isinstance(p, Pointer):
-        raise NotUnderstood(f"an atomic on {describe(p)}")
+    if not isinstance(p, Pointer) or r.only is not None:
+        raise NotUnderstood(f"an atomic on {describe(p) if r.only is None else 'a tile of pointers into several buffers'}")
     shape = operators.pointer_shape(p)
     options: dict[str, n.Attr] = {}
     for key in ("sem", "scope"):

@@ -12,12 +12,13 @@ from kir.ir.types import BOOL, I64, DType, TileType, dtype_of, shape_of, symboli
 from kir.ir.visit import walk
 
 from ..values.emitter import buffer_read, condition_text, mentions, whole
-from ..values.operators import common, flat, folded, literal_dtype, number, number_dtype, pointer_shape, run
+from ..values.operators import common, flat, folded, literal_dtype, number, number_dtype, pointer_shape, run, shapes
 from ..values.values import (
     BlockPointer,
     Choice,
     Descriptor,
     Items,
+    Mixed,
     NotUnderstood,
     Pointer,
     Refused,
@@ -113,6 +114,8 @@ def over(r: State, values: tuple[Value, ...], fn: Callable[..., Value]) -> Value
                 return lambda: over(r, (*values[:i], x, *values[i + 1 :]), fn)
 
             return static_branch(r, v.cond, arm(v.a), arm(v.b), static=v.static)
+        if isinstance(v, Mixed):
+            return _each(r, v, lambda x, i=i: over(r, (*values[:i], x, *values[i + 1 :]), fn))  # type: ignore[misc]
         if isinstance(v, Items) and any(isinstance(x, Choice) for x in v.items):
 
             def spread(*items: Value, i: int = i) -> Value:
@@ -120,6 +123,28 @@ def over(r: State, values: tuple[Value, ...], fn: Callable[..., Value]) -> Value
 
             return over(r, v.items, spread)
     return fn(*values)
+
+
+def _each(r: State, v: Mixed, fn: Callable[[Value], Value]) -> Value:
+    """What is made of a tile of pointers into two buffers: of those into each, for the elements that they are of."""
+    made, before = [], r.only
+    for cond, x in ((v.cond, v.a), (build.invert(v.cond), v.b)):
+        r.only = cond if before is None else build.logical_and(*shapes(before, cond))
+        try:
+            made.append(fn(x))
+        finally:
+            r.only = before
+    a, b = made
+    if a is None and b is None:
+        return None
+    if isinstance(a, (Pointer, Mixed)) and isinstance(b, (Pointer, Mixed)):
+        return Mixed(v.cond, a, b)
+    if isinstance(a, Run) and isinstance(b, Run):
+        c, ea = shapes(v.cond, a.expr)
+        ea, eb = shapes(ea, build.cast(b.expr, a.dtype))  # Triton takes only pointers of one type together
+        c, ea = shapes(c, ea)
+        return Run(build.select(c, ea, eb))
+    raise NotUnderstood(f"{describe(a)} or {describe(b)}, as the elements have it")
 
 
 def merge(r: State, cond: n.Expr, a: Arm, b: Arm, static: bool, name: str) -> Value:
@@ -297,6 +322,8 @@ def mapped(value: Value, expr: Callable[[n.Expr], n.Expr]) -> Value:
             return Descriptor(base, tuple(map(expr, value.shape)), tuple(map(expr, value.strides)), value.block)
         case Items():
             return Items(tuple(mapped(x, expr) for x in value.items))
+        case Mixed():
+            return Mixed(expr(value.cond), mapped(value.a, expr), mapped(value.b, expr))
         case Choice():
             return replace(value, cond=value.cond if value.static else expr(value.cond), a=mapped(value.a, expr), b=mapped(value.b, expr))
         case _:

@@ -61,6 +61,8 @@ class State:
     places: tuple[str, ...] = ()
     """What the place of a program along each axis of the grid is called, and in `extents` how many there are."""
     extents: tuple[str, ...] = ()
+    only: n.Expr | None = None
+    """The elements that are meant while pointers of a tile into several buffers are gone through, one buffer after the other."""
     returns: bool = False
     aliases: dict[str, str] = field(default_factory=dict)
     combines: dict[str, tuple[str | None, str]] = field(default_factory=dict)

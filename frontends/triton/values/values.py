@@ -179,6 +179,15 @@ class Choice:
 
 
 @dataclass(frozen=True)
+class Mixed:
+    """Pointers of which a tile of conditions chooses each among two buffers."""
+
+    cond: Expr
+    a: Value
+    b: Value
+
+
+@dataclass(frozen=True)
 class Unknown:
     """The value of something that was not understood."""
 
@@ -231,6 +240,7 @@ Value: TypeAlias = (
     | MetaFunction
     | Slice
     | Choice
+    | Mixed
     | Table
     | Configuration
     | HostLambda
@@ -260,6 +270,8 @@ def describe(v: Value) -> str:
             return "a pointer"
         case BlockPointer():
             return "a block pointer"
+        case Mixed():
+            return "a tile of pointers into several buffers"
         case Descriptor():
             return "a tensor descriptor"
         case TypeOf():

@@ -8,6 +8,7 @@ Hints (`multiple_of`, `max_contiguous`) leave, since they say nothing that facts
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import reduce
 from typing import Any
@@ -38,7 +39,8 @@ def raised(program: n.Program) -> n.Program:
     program = normalize(replace(program, kernels=tuple(in_turn(without_hints(k)) for k in program.kernels)))
     program = normalized_again(program, replace(program, kernels=tuple(counted(k, everywhere=False) for k in program.kernels)))
     for _ in range(ROUNDS):
-        before, program = program, normalized_again(program, narrowed_lets(signed(program)))
+        narrow = narrowed_lets(signed(program))
+        before, program = program, normalized_again(program, replace(narrow, kernels=tuple(_lets_of_rows(k) for k in narrow.kernels)))
         if program == before:
             break
     program = normalized_again(program, replace(program, kernels=tuple(_kernel(program, k) for k in program.kernels)))
@@ -324,8 +326,12 @@ class _Raiser:
             place, mask, clip = self.placed(at, scalar_mask, s.clip, known_axes(known, axes))
             if place is None:
                 side_by_side = tile_region(at, axes) if any(isinstance(i, n.Expr) and isinstance(i.type, TileType) for i in s.at.index) else None
-                return s if side_by_side is None or side_by_side[1] != list(range(len(axes))) else self.store(replace(s, at=side_by_side[0]), known)
+                if side_by_side is None or side_by_side[1] != list(range(len(axes))):
+                    return (None if side_by_side is None else _without_units(s, side_by_side, scalar_mask, s.clip, axes)) or s
+                return self.store(replace(s, at=side_by_side[0]), known)
             found = tile_region(place, axes)
+            if found is not None and (narrow := _without_units(s, found, mask, clip, axes)) is not None:
+                return narrow
             value = s.value if s.value.type == shape or not axes or isinstance(s.value, n.Const) else build.broadcast(s.value, shape)
             if found is not None and sorted(found[1]) == list(range(len(axes))):
                 region, own = found
@@ -383,6 +389,61 @@ class _Raiser:
             if atom not in said:
                 left = atom if left is None else build.logical_and(left, atom)
         return n.Region(base, index), left, clip or bool(said)
+
+
+def _of_units(e: n.Expr, axes: Sequence[tuple[n.Var, int | n.Expr]], longer: list[tuple[n.Var, int | n.Expr]]) -> n.Expr | None:
+    """A value without the axes of one element; None where that takes picking elements of it."""
+    with suppress(NotElementwise):
+        made = tile(element(e, _aligned(_positions(axes), e)), longer, keep_shape=False)
+        picks = [sum(isinstance(x, n.Call) and x.fn == "pick" for x in walk(of)) for of in (e, made)]
+        return made if picks[1] <= picks[0] and shape_of(made.type) in ((), tuple(d for _, d in longer)) else None
+    return None
+
+
+def _without_units(s: n.Store, found: tuple[n.Region, list[int]], mask: n.Expr | None, clip: bool,
+                   axes: Sequence[tuple[n.Var, int | n.Expr]]) -> n.Store | None:
+    """A store of a tile with axes of one element as that of a tile without them, at the place that was found; None where that takes picking elements."""
+    longer = [axis for axis in axes if axis[1] != 1]
+    if len(longer) == len(axes) or found[1] != [a for a, axis in enumerate(axes) if axis in longer]:
+        return None
+    value = _of_units(s.value, axes, longer)
+    return None if value is None else replace(s, at=found[0], value=value, mask=None if mask is None else tile(mask, longer, keep_shape=False), clip=clip)
+
+
+def _lets_of_rows(k: n.Kernel) -> n.Kernel:
+    """The kernel with values that have axes of one element, or are repeated along axes in front, so where they are read, not where they are named."""
+    told: dict[str, tuple[n.Let, n.Expr]] = {}
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        match new:
+            case n.Var() if new.name in told and new.type == told[new.name][0].value.type:
+                return told[new.name][1]
+            case n.Let(names=(name,)) if (found := _row(new.value)) is not None:
+                told[name] = new, _as_wide(n.Var(name, found.type), shape_of(new.value.type))
+                return replace(new, value=found)
+        return new
+    made: n.Kernel = transform(k, leave)
+    return made
+
+
+def _row(e: n.Expr) -> n.Expr | None:
+    """What a tile repeats along axes in front, or is but for axes of one element; None for others."""
+    shape = shape_of(e.type)
+    if isinstance(e, n.Call) and e.fn == "broadcast" and isinstance(e.args[0], n.Expr) and (own := shape_of(e.args[0].type)) and own == shape[-len(own):]:
+        return e.args[0]
+    axes = axes_of(e.type)
+    longer = [axis for axis in axes if axis[1] != 1]
+    made = _of_units(e, axes, longer) if longer and len(longer) < len(axes) else None
+    return made if made is not None and shape_of(made.type) else None
+
+
+def _as_wide(e: n.Expr, shape: Sequence[int | n.Expr]) -> n.Expr:
+    """A tile as one of this shape: repeated along axes in front, or with axes of one element."""
+    if shape_of(e.type) == tuple(shape[-len(shape_of(e.type)):]):
+        return build.broadcast(e, TileType(dtype_of(e.type), tuple(shape)))
+    for axis in [a for a, d in enumerate(shape) if d == 1]:
+        e = build.call("expand", e, axis=axis)
+    return e
 
 
 def is_box(r: n.Region) -> bool:

@@ -23,6 +23,8 @@ from kir.ir.types import TileType, dtype_of, shape_of
 from kir.ir.visit import names_read, once, substitute, substitute_buffers, transform, updated, walk
 
 COLLECTIVE = frozenset({"reduce", "scan", "sort"})
+ONE = frozenset({"sum", "prod", "max", "min", "max_nan", "min_nan", "and", "or", "xor"})
+"""Reductions of one value that are that value."""
 MOST_TERMS = 128
 """Terms of a sum that is written out where it is used: a longer one keeps its name, such as that of a loop that is written out."""
 DIVISIONS = frozenset({"floordiv", "mod", "tdiv", "trem", "ceildiv", "min", "max"})
@@ -275,13 +277,15 @@ def _exact_product(s: n.Mma) -> n.Mma:
 
 
 def _of_rows(e: n.Call) -> n.Expr | None:
-    """The reduction of one row that is repeated once, as that of the row, repeated; None for others."""
+    """The reduction of one row that is repeated once, as that of the row, repeated, and over what is repeated once as that; None for others."""
     rows, options = e.args[0], dict(e.attrs)
     if not (len(e.args) == 1 and isinstance(rows, n.Call) and rows.fn == "broadcast" and isinstance(rows.args[0], n.Expr) and not options.get("keep")):
         return None
     row = rows.args[0]
     whole, own = shape_of(rows.type), shape_of(row.type)
     axis = options["axis"]
+    if whole == (1, *own) and axis == 0 and row.type == e.type and options.get("op") in ONE:
+        return row
     if whole != (1, *own) or not own or not isinstance(axis, int) or axis < 1:
         return None
     inner = build.call_with("reduce", (row,), n.attrs(**{**options, "axis": axis - 1}))

@@ -1,12 +1,13 @@
 """Whether shared memory has been written wherever it is read, by what comes before in the text: by trying every thread and every trip of constant loops."""
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from kir.analysis.proof.asking.question import Ranging
+from kir.analysis.proof.indices.widths import conjuncts
 from kir.analysis.proof.sites import Access
 from kir.ir import build
 from kir.ir import nodes as n
@@ -60,7 +61,7 @@ def _reached(r: Access, sizes: Sequence[int], dims: tuple[int, ...]) -> Any | No
     if at is None:
         return None
     keep: Any = np.ones((1,) * len(axes), np.bool_)
-    for c in (x for each in (*(h for h in r.place.holding if not isinstance(h, Ranging)), r.mask) for x in _conjuncts(each)):
+    for c in (x for each in (*(h for h in r.place.holding if not isinstance(h, Ranging)), r.mask) for x in conjuncts(each)):
         if names_read(c) <= at.keys() and (found := numbers(c, at)) is not None:
             keep = keep & found
     where = [np.zeros((1,) * len(axes), np.int64) if k in dims else numbers(i, at) for k, i in enumerate(r.index)]
@@ -102,14 +103,6 @@ def _of_index(c: n.Expr, w: Access, r: Access, own: frozenset[str]) -> n.Expr | 
     return build.compare(c.op, *sides)
 
 
-def _conjuncts(e: n.Expr) -> Iterator[n.Expr]:
-    if isinstance(e, n.Binary) and e.op == "and" and dtype_of(e.type).is_bool:
-        yield from _conjuncts(e.a)
-        yield from _conjuncts(e.b)
-    else:
-        yield e
-
-
 def stands_before(w: Access, r: Access) -> bool:
     """Whether a store stands before an access in one of the blocks around it: roles run beside one another."""
     a, b = w.place.path, r.place.path
@@ -143,7 +136,7 @@ def _hits(w: Access, r: Access, sizes: Sequence[int], common: set[str],
         return None
     conditions = [*(h for h in w.place.holding if not isinstance(h, Ranging) and (h not in shared or names_read(h) & at.keys())), w.mask]
     keep: Any = np.ones((1,) * len(axes), np.bool_)
-    for c in (x for each in conditions for x in _conjuncts(each)):
+    for c in (x for each in conditions for x in conjuncts(each)):
         found = numbers(c, at)
         if found is not None:
             keep = keep & found

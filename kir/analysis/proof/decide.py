@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cached_property, partial
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from kir.analysis.proof.covered import covered
 from kir.analysis.proof.flight import troubles
 from kir.analysis.proof.indices.contents import inside, top_of_contents, where_parts_begin
 from kir.analysis.proof.indices.numbered import as_number, bare, equal_parts, in_turn, of_divisions
-from kir.analysis.proof.indices.widths import at_the_most, more_than, only_extents, overflows, polynomial_of, relevant
+from kir.analysis.proof.indices.widths import at_the_most, known_before, more_than, only_extents, overflows, polynomial_of, relevant, worked_out
 from kir.analysis.proof.intervals import Pair, Reached, accesses, apart_by, concurrent, every, has_barrier, leaving, other_threads
 from kir.analysis.proof.overlap import Overlap
 from kir.analysis.proof.sites import KINDS, Access, Barrier, Branch, Claim, Kind, Loop, Place, Split, of_one_kind
@@ -29,7 +29,7 @@ from kir.ir import nodes as n
 from kir.ir.build import const, int_value
 from kir.ir.printer import expr_text
 from kir.ir.types import BOOL, I64, DType, dtype_of
-from kir.ir.visit import names_read, substitute, walk
+from kir.ir.visit import names_read, statements, substitute, walk
 
 MOST_QUESTIONS = 600
 """Questions to the solver for one kernel; what is left is not decided."""
@@ -56,6 +56,8 @@ class Obligation:
     """What the contents of a tensor are taken to be: nothing says so."""
     parts: str = ""
     """A tensor that is taken to hold where parts begin, so that its contents never fall."""
+    exact: bool = False
+    """Of an access out of bounds: sizes, places and trips alone decide it, and worked out at `values` it is."""
 
 
 @dataclass(frozen=True)
@@ -280,7 +282,11 @@ class _Kernel:
         unknown = [x.partition(" ")[2] for x in sorted(names_read(c.condition)) if x.startswith("%defined ") and x.partition(" ")[2] not in self.defined]
         if reply.kind == "fails" and unknown:
             return Obligation(c.kind, "open", c.what, c.place.anchor, f"whether '{unknown[0]}' has been written there before", reply.values)
-        return self._told(c.kind, c.what, c.place, reply, condition)
+        said = self._told(c.kind, c.what, c.place, reply, condition)
+        if said.status == "refuted" and c.kind == "bounds" and not any(isinstance(s, (n.Jump, n.While)) for s in statements(self.kernel.body)):
+            exact = worked_out(condition, reply.values) is False and all(worked_out(h, reply.values) for h in (*self.base.holds, *holding))
+            return replace(said, exact=exact)
+        return said
 
     def _told(self, kind: Kind, what: str, place: Place, reply: Reply, claim: n.Expr, other: str = "") -> Obligation:
         if reply.kind == "proved":
@@ -490,7 +496,8 @@ class _Kernel:
         done: set[n.Expr] = set()
         while left := [e for e in self.wraps if e not in done]:
             done.add(e := left[0])
-            place, holding = self.wraps[e]
+            place, held = self.wraps[e]
+            holding = known_before(e, held)
             reply = self._fits(e, place, holding)
             told = self._told("overflow", f"{expr_text(e)[:60]} fits its 32 bits", place, reply, e)
             values = reply.values if told.status == "refuted" and overflows(e, holding, reply.values) else None

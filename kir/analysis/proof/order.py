@@ -218,7 +218,8 @@ class Order:
             together = family == "wgmma" and any(map(is_warpgroup, w.stack))
             if (late is None and not together) or (together and _of_some(w)):
                 continue
-            for m in self._nearby(w, a, b, together):
+            left = int_value(w.item.number) if late is not None and w.item.number is not None else None
+            for m in self._nearby(w, a, b, together, () if not left else (left + 1,)):
                 if late is None:
                     when = self.sequential(a, m)
                 else:
@@ -230,10 +231,11 @@ class Order:
                     out.append((m, both(m.holds(), when), together))
         return out
 
-    def _nearby(self, w: Site, a: Moment, b: Moment, together: bool) -> list[Moment]:
-        """Executions of a wait around two moments: in the trips of the one or of the other, one before or after, and the first or the last of other loops."""
+    def _nearby(self, w: Site, a: Moment, b: Moment, together: bool, later: tuple[int, ...]) -> list[Moment]:
+        """Executions of a wait around two moments: in the trips of the one or of the other, one before or after, so many `later` than the first, and the
+        first or the last of other loops."""
         out: dict[tuple[n.Expr, ...], Moment] = {}
-        for near, steps in ((a, (0, 1)), (b, (0, -1))):
+        for near, steps in ((a, (0, 1, *later)), (b, (0, -1))):
             common = list(_common(w, near.site))
             loops = [v for v in common if isinstance(v, Loop)]
             for step in steps if loops else (0,):

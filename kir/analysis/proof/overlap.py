@@ -192,7 +192,7 @@ class Overlap:
             ranged = [k for k, i in enumerate(w.index) if int_value(i) is None and _numeric(i, free)]
             guards = [h for h in (*w.place.holding, w.mask) if not isinstance(h, Ranging) and names_read(h) & free.keys()]
             if any(not _numeric(h, free) for h in guards):
-                return FALSE, []
+                continue
             if all(len(v) for v in free.values()) and _everything([w.index[k] for k in ranged], guards, [sizes[k] for k in ranged], free):
                 break
         else:

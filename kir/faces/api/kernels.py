@@ -308,7 +308,7 @@ def judge(kernel: Source, problem: str = "", against: Source | None = None, targ
     require_apart(held.program, held.joined)
     require_in_turn(held.program, held.surface)
     require_wide(held.as_written, beside.as_written if beside is not None else None)
-    return with_widths_said(gate_cpu(held.program, wanted, own, [named(t) for t in targets], other, algebra=True), held.as_written)
+    return with_widths_said(gate_cpu(held.program, wanted, own, [named(t) for t in targets], other, algebra=True, hazards=True), held.as_written)
 
 
 def nvcc_would(program: Program, surface: str) -> bool:

@@ -10,7 +10,7 @@ from kir.ir import nodes as n
 from kir.ir.printer import expr_text
 from kir.ir.rebuild.plans import has_dispatch, launches
 from kir.ir.types import DType
-from kir.surface import Emitted, Entry
+from kir.surface import Argument, Emitted, Entry
 
 TORCH = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8",
          "bool": "bool", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
@@ -41,13 +41,15 @@ def wrapper(program: n.Program, emitted: Emitted) -> str:
         body.append(f"return {', '.join(name for name, _ in made)}")
     named = public(program)
     names = {*arguments, *sizes, *(name for name, _ in made), *(w.buffer.name for w in program.workspaces)}
-    if taken := {"torch", "triton", "kernels", "ceildiv", named} & names:
+    if taken := {"torch", "triton", "kernels", "TensorDescriptor", "ceildiv", named} & names:
         raise error("KIR-C011", f"'{min(taken)}' is a name that the host code needs itself", needs="another name of that parameter")
     head = ['"""Written by KIR. `record/` says where it comes from and how it was judged."""', "import torch", "import triton", "",
             "from . import kernels", "", f'__all__ = ["{named}"]', "", "", "def ceildiv(a, b):", "    return -(-a // b)", "", ""]
     if "make_tensor_descriptor" in emitted.text:
         head += ["def _memory(size, alignment, stream):", '    return torch.empty(size, dtype=torch.int8, device="cuda")', "", ""]
         body.insert(0, "triton.set_allocator(_memory)")
+    if any(a.shown for entry in emitted.entries for a in entry.arguments):
+        head.insert(head.index("import triton") + 1, "from triton.tools.tensor_descriptor import TensorDescriptor")
     told = [f"{name}: {b.dtype}[{_shape(b)[1:-2]}]" for name, b in [*given, *made]]
     says = f'"""{", ".join(told)}."""'
     return "\n".join([*head, f"def {named}({', '.join(arguments)}):", f"    {says}", *(f"    {row}" for row in body), ""])
@@ -100,7 +102,11 @@ def _workspace(w: n.Workspace, like: str) -> str:
 def _launched(e: Entry) -> str:
     options = "".join(f", {name}={value!r}" for name, value in e.options if name in ("num_warps", "num_stages", "maxnreg"))
     grid = ", ".join(_python(extent) for extent in e.grid)
-    return f"kernels.{e.function}[({grid},)]({', '.join(a.source for a in e.arguments)}{options})"
+    return f"kernels.{e.function}[({grid},)]({', '.join(map(_passed, e.arguments))}{options})"
+
+
+def _passed(a: Argument) -> str:
+    return a.source if a.shown is None else f"TensorDescriptor.from_tensor({a.source}.view{_shape(a.shown)}, {list(a.box)})"
 
 
 def _shape(b: n.Buffer) -> str:

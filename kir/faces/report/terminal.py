@@ -195,7 +195,7 @@ def crossed_json(done: Crossed) -> dict[str, Any]:
     """What became of each step on another kernel, as JSON."""
     return {
         "meets": done.meets,
-        "taken_back": done.taken_back,
+        "taken_back": done.undone,
         "carried": sum(each.carried for each in done.steps),
         "steps": [
             {"number": each.number, "intent": each.step.intent, "stored": each.step.forward, "outcome": each.outcome, "step": each.text, "reason": each.reason,
@@ -212,7 +212,7 @@ def crossed_text(lineage: Lineage, done: Crossed, on: str, surface: str, accepte
     for each in done.steps:
         rows.append(f"{each.number:>3}  {each.step.intent:<{width}}  {each.outcome}")
         rows += [f"{'':>5}{each.reason}"] if each.reason else []
-    after = f" after {done.taken_back}" if done.taken_back else ""
+    after = f" after {done.undone}" if done.undone else ""
     where = ("its naive program in other words" if done.meets else "another program than the one it was learned on") + after
     carried = sum(each.carried for each in done.steps)
     judged = {None: "", True: "; the gate accepts the result", False: "; the gate refuses the result"}[accepted]

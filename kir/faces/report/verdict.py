@@ -45,7 +45,7 @@ def _correctness(record: Mapping[str, Any]) -> Iterator[Row]:
         shapes = "; ".join(dict.fromkeys(_sized(each["shape"], each["sizes"]) for each in runs))
         against = f"relative to {record.get('reference', '')}" if record.get("relative") else f"against {record.get('reference', '')} in float64"
         yield "correct", f"{sum(1 for each in runs if each['ok'])} of {len(runs)} runs {against}; shapes {shapes}"
-        place = f"{float(worst['worst']):.3g} of its bound, at {worst['where']} ({worst['shape']}, {worst['distribution']})"
+        place = f"{float(worst['worst']):.3g} of its bound{', at ' if worst['where'] else ''}{worst['where']} ({worst['shape']}, {worst['distribution']})"
         yield "largest error", place
         if covered := record.get("coverage"):
             yield "coverage", str(covered["line"]).removeprefix("coverage ")
@@ -59,7 +59,7 @@ def _correctness(record: Mapping[str, Any]) -> Iterator[Row]:
 
 def _sized(shape: str, sizes: Mapping[str, Any]) -> str:
     """The name of a shape with its sizes, once where they are its name."""
-    return shape if "=" in shape else f"{shape} ({', '.join(f'{k}={v}' for k, v in sizes.items())})"
+    return shape if "=" in shape or not sizes else f"{shape} ({', '.join(f'{k}={v}' for k, v in sizes.items())})"
 
 
 def _profile(rows: Any) -> Iterator[Row]:

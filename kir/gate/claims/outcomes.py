@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 import ml_dtypes
@@ -16,14 +17,30 @@ from kir.base.diagnostic import Diagnostic
 from kir.gate.cases import Case
 from kir.gate.claims.flow import Flow, branches_around
 from kir.gate.claims.reals import solvable
-from kir.gate.claims.ways import NOT_FINITE, SENTINEL, Way, bodies, body_of, fills_in, forced, guards, judged_on, keeps_off, possible, right_on, taken
+from kir.gate.claims.ways import (
+    NOT_FINITE,
+    SENTINEL,
+    Way,
+    bodies,
+    body_of,
+    fills_in,
+    forced,
+    guards,
+    judged_on,
+    keeps_off,
+    possible,
+    right_on,
+    right_smaller,
+    taken,
+    without_hazards,
+)
 from kir.gate.goals import predicted
 from kir.interp.state.coverage import MORE, ONE, SKIPPED, TAKEN, TWO, Place
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 from kir.ir.printer import expr_text
-from kir.ir.types import BF16, BOOL, F8E4M3, F8E5M2, F16, dtype_of
+from kir.ir.types import BF16, BOOL, F8E4M3, F8E5M2, F16, TileType, dtype_of
 from kir.ir.visit import children, own_nodes, transform, walk
 from kir.problem.draws import numpy_dtype
 
@@ -65,8 +82,15 @@ def unseen(program: n.Program, flow: Flow, names: Mapping[str, str], judges: Seq
 
     def doubtful(way: Way, so_many: int) -> bool:
         whole = _whole(way.cond, lets.get(way.kernel, {}))
-        return not (_harmless(program, flow, way) or _beyond_places(whole, counts) or way.holds not in _truths(whole, mine)) and not right_on(
-            forced(program, way), cases[:so_many])
+        if _harmless(program, flow, way, whole) or _beyond_places(whole, counts) or way.holds not in _truths(whole, mine):
+            return False
+        if flow.sources(way.cond, way.kernel) & tensors:
+            return not right_on(forced(program, way), cases[:so_many])
+        if not _is_rest(way.node) and not (isinstance(way.node, n.Binary) and way.node.op in ("min", "max")):
+            other = forced(program, way)
+            if right_on(other, cases[:so_many]) and (not _meets_others(way) or without_hazards(other, cases)):
+                return False
+        return not right_smaller(program, way, cases)
     left = [way for way in asked if id(way) in open_ids and doubtful(way, JUDGED)]
     of_data = [way for way, sign in signs[:MOST_FORCED] if id(way) not in open_ids and _by_number(sign)
                and (way.kernel in functions or flow.sources(way.cond, way.kernel) & tensors)]
@@ -138,8 +162,9 @@ def _outcomes(program: n.Program, flow: Flow, names: Mapping[str, str]) -> Itera
         inside = branches.get(id(s), ())
         for node, cond, choices, both in _decisions(s):
             tensors = frozenset(given) if kernel in functions else flow.sources(cond, kernel) & given
-            steps = isinstance(node, n.Binary) and node.op == "min"  # as far as a step goes: what is left out there is another refusal's
-            if not (tensors or (not steps and _of_large(cond, flow, kernel))) or cond.type is None or not dtype_of(cond.type).is_bool:
+            if tensors and _is_rest(node) and isinstance(cond, n.Binary) and cond.op != "ne":
+                continue  # of data any rest is taken
+            if not (tensors or _of_large(cond, flow, kernel)) or cond.type is None or not dtype_of(cond.type).is_bool:
                 continue
             if isinstance(node, n.Binary) and node.op == "mul" and not any(_is_truth(x, lets.get(kernel, {})) for x in (node.a, node.b)):
                 continue
@@ -156,8 +181,9 @@ def _outcomes(program: n.Program, flow: Flow, names: Mapping[str, str]) -> Itera
 
 def _of_large(cond: n.Expr, flow: Flow, kernel: str) -> bool:
     """Whether sizes and places decide it by a large number."""
-    return any(isinstance(x, n.Const) and x.dtype.is_integer and not x.dtype.is_bool and abs(x.value) >= LARGE for x in walk(cond)) and bool(
-        set(flow.names(cond, kernel)))
+    large = any((isinstance(x, n.Const) and x.dtype.is_integer and not x.dtype.is_bool and abs(x.value) >= LARGE - 1) or
+                (isinstance(x, n.Binary) and x.op == "shr" and isinstance(x.b, n.Const) and 2.0 ** x.b.value >= LARGE) for x in walk(cond))
+    return large and bool(set(flow.names(cond, kernel)))
 
 
 Choices = tuple[tuple[n.Select, bool], ...]
@@ -195,8 +221,11 @@ def _conditions(e: n.Node) -> Iterator[tuple[n.Expr, bool]]:
             yield build.compare("lt" if op == "min" else "gt", a, b), True
         case n.Load() if e.type is not None and dtype_of(e.type).is_bool:
             yield e, True
-        case n.Binary(op=op) if op in BITS and e.type is not None and dtype_of(e.type).is_integer:
-            yield build.compare("ne", e, 0), False
+        case n.Binary(op=op, a=a, b=b) if (op in BITS or _is_rest(e)) and e.type is not None and dtype_of(e.type).is_integer:
+            if op in BITS:
+                yield build.compare("ne", e, 0), False
+            if _is_rest(e):
+                yield build.compare("gt" if op == "and" else "ge", a, build.broadcast(b, a.type)), False
         case n.Binary(op="mul") if e.type is not None and not dtype_of(e.type).is_bool:
             yield build.compare("ne", e, build.const(0, dtype_of(e.type))), False
         case n.Cast(x=x, rounding=rounding) if rounding != "bits" and e.dtype.is_integer and dtype_of(x.type).is_float:
@@ -207,6 +236,13 @@ def _conditions(e: n.Node) -> Iterator[tuple[n.Expr, bool]]:
             yield from ((build.compare("ne", e, build.const(v, dtype_of(e.type))), False) for v in ENDS[fn])
         case _:
             pass
+
+
+def _is_rest(e: n.Node) -> bool:
+    """Whether it is the rest of a division by a large number, or the lower bits of one."""
+    if not isinstance(e, n.Binary) or not isinstance(e.b, n.Const) or not e.b.dtype.is_integer or e.b.dtype.is_bool or e.b.value < LARGE - 1:
+        return False
+    return e.op in ("mod", "trem") or (e.op == "and" and not int(e.b.value) & (int(e.b.value) + 1))
 
 
 def _is_truth(e: n.Expr, lets: Mapping[str, n.Expr]) -> bool:
@@ -241,10 +277,17 @@ def _value(node: n.Node, cond: n.Expr, holds: bool) -> n.Expr:
 
 # ------------------------------------------------------------------------------------------------------- what is none of these
 
-def _harmless(program: n.Program, flow: Flow, way: Way) -> bool:
-    """Whether nothing finite brings an outcome about, or it guards what has no answer."""
+def _meets_others(way: Way) -> bool:
+    """Whether a branch orders threads, or stores what they share."""
+    return isinstance(way.node, (n.If, n.While)) and any(
+        isinstance(x, n.Eval) or (isinstance(x, n.Store) and x.at.buffer.space in ("shared", "global")) for x in walk(way.node))
+
+
+def _harmless(program: n.Program, flow: Flow, way: Way, whole: n.Expr) -> bool:
+    """Whether nothing finite brings an outcome about, or it guards what has no answer; `whole` is its condition with names replaced."""
     launched = way.path[0] in {k.name for k in program.kernels}
-    if _not_finite(program, flow, way) or keeps_off(program, way) or (launched and not possible(program, flow, way, True)):
+    asked = replace(way, cond=whole) if isinstance(way.cond.type, TileType) else way
+    if _not_finite(program, flow, way) or keeps_off(program, way) or (launched and not possible(program, flow, asked, True)):
         return True
     at = [e for e in own_nodes(way.stmt) if isinstance(e, n.Select) and (e.cond is way.node or e.cond == way.node)]
     held = not (isinstance(way.value, n.Const) and way.value.value is False)

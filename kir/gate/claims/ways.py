@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice, product
 from typing import Any
@@ -40,12 +41,12 @@ ROOTS, NEXT_TO_ZERO = frozenset({"rcp", "rsqrt", "sqrt", "log", "log2"}), 1e-6
 """Calls that have no answer at zero, and up to which number one is a floor for what is divided by."""
 MULTIPLES = (1, 8, 16, 64, 128)
 """Of what sizes may have to be multiples."""
-MOST_SIZES, LARGE = 4096, 256
-"""Sizes that are tried for a condition; and a number from which on sizes below are usual."""
+MOST_SIZES, LARGE, MANY = 4096, 256, 32
+"""Sizes that are tried for a condition; a number from which on sizes below are usual; and one from which on grids may be capped."""
 SMALLER, MOST_SMALLER = (2, 5), 3
 """What stands in the place of large numbers, and cases that a program is run on with that."""
-MOST_CASES, MOST_STEPS = 12, 200_000
-"""Cases that are run again at most, to see which ways they take, and statements of a run of a program with a way by force."""
+MOST_CASES, MOST_SIZED, MOST_STEPS = 12, 24, 200_000
+"""Cases that are run again at most, to see which ways they take; sizes at which a program with other numbers is run; and statements of such a run."""
 
 
 @dataclass(frozen=True)
@@ -359,10 +360,61 @@ def _grids(program: n.Program, flow: Flow, cases: Sequence[Case]) -> Iterator[Di
                                  origin=kernel.origin, needs="a size in the problem at which it is so, or a grid that does not ask it")
 
 
+def without_hazards(program: n.Program, cases: Sequence[Case]) -> bool:
+    """Whether a run that checks threads against one another finds nothing, at the first of some cases that it has the steps for."""
+    wanted = {p.name for p in program.params}
+    for case in cases:
+        try:
+            with np.errstate(all="ignore"):
+                return not run(program, case.arrays, {k: v for k, v in case.scalars.items() if k in wanted}, mode="check", most_steps=MOST_STEPS).errors
+        except (KirError, ArithmeticError, MemoryError):
+            continue
+    return False
+
+
+def right_smaller(program: n.Program, way: Way, cases: Sequence[Case]) -> bool:
+    """Whether a program with small numbers in the place of the large ones of a way, wherever it has them, takes it, is right, and its threads do not meet. A
+    power of two, the bits below it and a shift by as many become those of a small one."""
+    read = [x for e in (way.node.cond if isinstance(way.node, (n.If, n.While)) else way.node, way.cond) for x in walk(e)]
+    numbers = {int(x.value) for x in read if isinstance(x, n.Const) and x.dtype.is_integer and not x.dtype.is_bool and abs(x.value) >= LARGE - 1}
+    shifts = {int(x.b.value) for x in read if isinstance(x, n.Binary) and x.op == "shr" and isinstance(x.b, n.Const)}
+    powers = {2 ** bits for bits in shifts if 2 ** bits >= LARGE} | {v for v in (*numbers, *(v + 1 for v in numbers)) if v >= LARGE and not v & (v - 1)}
+    for small in SMALLER if numbers or powers else ():
+        bits = small.bit_length() - 1
+        values = dict.fromkeys(numbers, small) | dict.fromkeys(powers, 2 ** bits) | {v - 1: 2 ** bits - 1 for v in powers}
+        amounts = {v.bit_length() - 1: bits for v in powers}
+
+        def less(old: n.Node, new: n.Node, values: Mapping[int, int] = values, amounts: Mapping[int, int] = amounts) -> Any:
+            if isinstance(old, n.Binary) and isinstance(new, n.Binary) and old.op in ("shl", "shr") and isinstance(old.b, n.Const):
+                return replace(new, b=build.const(amounts[int(old.b.value)], old.b.dtype)) if old.b.value in amounts else new
+            whole = isinstance(old, n.Const) and old.dtype.is_integer and not old.dtype.is_bool
+            return build.const(values[int(old.value)], old.dtype) if whole and isinstance(old, n.Const) and old.value in values else new
+        made, cond = transform(program, less), transform(way.cond, less)
+        assert isinstance(made, n.Program) and isinstance(cond, n.Expr)
+        stmt = next((s for text, _, s in anchors(made) if text == way.anchor), None)
+        if stmt is not None and _right_there(made, replace(way, stmt=stmt, cond=cond), cases):
+            return True
+    return False
+
+
+def _right_there(program: n.Program, way: Way, cases: Sequence[Case]) -> bool:
+    """Whether some cases take a way, all are right, and at the least of those that take it no threads meet; of each sizes one is run."""
+    went = list[Case]()
+    each = {tuple(sorted(c.sizes.items())): c for c in reversed(cases)}
+    for case in sorted(each.values(), key=lambda c: math.prod(c.sizes.values()))[:MOST_SIZED]:
+        faults: list[str] = []
+        if _taken(program, [way], case, faults) and not faults:
+            went.append(case)
+        if faults:
+            return False
+    return bool(went) and right_on(program, went[:MOST_SMALLER], clean=True) and without_hazards(program, went)
+
+
 def _right_smaller(program: n.Program, cond: n.Expr, shapes: Sequence[Mapping[str, int]], cases: Sequence[Case]) -> bool:
     """Whether a program with small numbers in the place of the large ones of a condition, wherever it has them, is right on cases at which the condition
-    holds then."""
-    large = {int(x.value) for x in walk(cond) if isinstance(x, n.Const) and x.dtype.is_integer and not x.dtype.is_bool and abs(x.value) >= LARGE}
+    holds then. What sizes are divided by stays: those are extents of tiles."""
+    divisors = {x.b.value for x in walk(cond) if isinstance(x, n.Binary) and x.op in build.DIVISIONS and isinstance(x.b, n.Const)}
+    large = {int(x.value) for x in walk(cond) if isinstance(x, n.Const) and x.dtype.is_integer and not x.dtype.is_bool and abs(x.value) >= MANY} - divisors
     if not large:
         return False
 
@@ -371,8 +423,9 @@ def _right_smaller(program: n.Program, cond: n.Expr, shapes: Sequence[Mapping[st
                          if isinstance(old, n.Const) and old.dtype.is_integer and not old.dtype.is_bool and old.value in large else new)
     for by in SMALLER:
         there = [c for c, held in zip(cases, holding(program, shapes, [less(cond, by)]), strict=True) if held][:MOST_SMALLER]
-        if there and right_on(less(program, by), there, clean=True):
-            return True
+        with suppress(KirError):  # elsewhere the number is an extent of tiles, which no other can be
+            if there and right_on(less(program, by), there, clean=True):
+                return True
     return False
 
 
@@ -437,7 +490,7 @@ def _taken(program: n.Program, watched: Sequence[Way], case: Case, wrong: list[s
     try:
         with np.errstate(all="ignore"):
             result = run(noted, case.arrays, {k: v for k, v in case.scalars.items() if k in wanted}, cover=True)
-    except KirError:
+    except (KirError, MemoryError):
         half = len(watched) // 2
         return _taken(program, watched[:half], case, wrong) | _taken(program, watched[half:], case, wrong) if half else {id(way) for way in watched}
     if wrong is not None and not (judged := case.compare(result.outputs)).ok:
@@ -467,7 +520,7 @@ def ran(program: n.Program, case: Case, clean: bool = False) -> Mapping[str, NDA
         with np.errstate(all="ignore"):
             found = run(program, case.arrays, {k: v for k, v in case.scalars.items() if k in wanted}, most_steps=MOST_STEPS)
             return None if clean and found.errors else found.outputs
-    except (KirError, ArithmeticError):
+    except (KirError, ArithmeticError, MemoryError):
         return None
 
 
@@ -509,4 +562,4 @@ def _arms(program: n.Program, reached: Mapping[Place, int], lost: Lost) -> Itera
 
 
 __all__ = ["NOT_FINITE", "SENTINEL", "LeftOut", "Way", "bodies", "body_of", "endless", "fills_in", "forced", "guards", "judged_on",
-           "keeps_off", "possible", "ran", "right_on", "taken", "untaken", "watching", "ways"]
+           "keeps_off", "possible", "ran", "right_on", "right_smaller", "taken", "untaken", "watching", "ways", "without_hazards"]

@@ -53,10 +53,11 @@ def _attention(backend: str) -> Reference:
         import torch
         from torch.nn.attention import SDPBackend, sdpa_kernel
         which = getattr(SDPBackend, backend)
+        k, w = (x if x.dim() == 4 else x[:, None].expand_as(t["Q"]).contiguous() for x in (t["K"], t["V"]))
 
         def call() -> dict[str, Any]:
             with sdpa_kernel(which):
-                return {"O": torch.nn.functional.scaled_dot_product_attention(t["Q"], t["K"], t["V"], is_causal=bool(v["causal"]))}
+                return {"O": torch.nn.functional.scaled_dot_product_attention(t["Q"], k, w, is_causal=bool(v["causal"]))}
         return call
     return build
 

@@ -24,7 +24,7 @@ from kir.ir.parser import parse_program
 from kir.ir.printer import expr_text
 from kir.ir.types import BOOL, I64, DType, TileType, dtype_of, shape_of
 from kir.ir.visit import children, names_read, once, statements, transform, walk
-from kir.problem.draws import AROUND, AT, generator, numpy_dtype
+from kir.problem.draws import AROUND, AT, TIMES, generator, numpy_dtype
 
 Array = NDArray[Any]
 ROUNDINGS = frozenset({"floor", "ceil", "trunc", "round_even", "round_away"})
@@ -32,6 +32,8 @@ MOST_ATOMS, MOST_NODES, MOST_NUMBERS, MOST_VALUES = 16, 120, 12, 24
 """Comparisons that are looked at, nodes of one, numbers of a program that are put together, and values for one input."""
 MOST_AROUND = 4
 """Numbers of a program about which inputs are drawn."""
+LEAST_THRESHOLD, MOST_THRESHOLD = 1e-36, 2.0**-8
+"""Between which a number that elements are compared with is one below which whole inputs are drawn."""
 LANES, RANDOM, USUAL = 64, 4096, 4096
 """Threads of a probe, values of each random kind in a bank, and usual ones at its beginning."""
 SELDOM = 0.02
@@ -105,7 +107,15 @@ def _seldom(values: Array, outcomes: Array, atoms: Sequence[Atom]) -> list[float
 def about(program: n.Program, *others: n.Program) -> list[str]:
     """Distributions about numbers that a program has: what it compares with, or begins a search from. Those first that no other program has."""
     found, known = numbers_of(program), set().union(*map(numbers_of, others))
-    return [f"{AROUND}{c!r}" for c in sorted(found, key=lambda c: (c in known, -abs(c)))[:MOST_AROUND]]
+    return [f"{AROUND}{c!r}" for c in sorted(found, key=lambda c: (c in known, -abs(c)))[:MOST_AROUND]] + _below_thresholds(program, others)
+
+
+def _below_thresholds(program: n.Program, others: Sequence[n.Program]) -> list[str]:
+    """Inputs that are all smaller than a small number that an element is compared with: beside others it is lost whether they count."""
+    def small(of: n.Program) -> set[float]:
+        return {abs(float(x.value)) for atom in _atoms(of) for x in walk(atom.cond) if isinstance(x, n.Const) and x.dtype.is_float
+                and LEAST_THRESHOLD < abs(float(x.value)) < MOST_THRESHOLD}
+    return [f"{TIMES}{c / 8!r}" for c in sorted(small(program) - set().union(*map(small, others)))[:1]]
 
 
 def numbers_of(program: n.Program) -> set[float]:

@@ -19,12 +19,13 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 from kir.ir.types import TileType, dtype_of
-from kir.ir.visit import children, own_nodes, transform, walk
+from kir.ir.visit import children, names_read, own_nodes, transform, walk
 
 MOST_WAYS, MOST_SOLVED, FAR = 64, 4, 256
 """Ways of a program that are looked at, and sizes that are added for them; and a number from which on a lesser of two is a way."""
-MOST_TRIED, MOST_DIVISOR = 4096, 1 << 12
-"""Sizes that are tried for a condition of which the solver says nothing, and the largest divisor that is looked for of its numbers."""
+MOST_TRIED, MOST_DIVISOR, SMALL = 4096, 1 << 12, 1 << 11
+"""Sizes that are tried for a condition of which the solver says nothing, the largest divisor that is looked for of its numbers, and up to which size each
+is tried where a condition speaks of one."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,8 @@ def with_ways(program: n.Program, space: Space, plan: Plan) -> Plan:
             continue
         for at in sizes_for(program, ways[i].cond, ways[i].path, space, plan):
             found = predicted(program, [space.own(at)])
-            if found.seconds[0] <= WAY_SECONDS and i not in _untaken(noted, ways, space, (at,)) and not space.endless([at], found.most)[0]:
+            placed = bool(names_read(ways[i].cond) - set(space.names))  # of places only the first and the last are foreseen: the solver names another
+            if found.seconds[0] <= WAY_SECONDS and (placed or i not in _untaken(noted, ways, space, (at,))) and not space.endless([at], found.most)[0]:
                 added.append(at)
                 break
     return replace(plan, edges=(*plan.edges, *added)) if added else plan
@@ -125,7 +127,8 @@ def sizes_for(program: n.Program, cond: n.Expr, path: Sequence[int | str], space
     try:
         answer = decide(build.invert(cond), Facts.at(program, tuple(path)))
         told = {name: value for name, value in answer.witness if name in space.names} if answer.kind in ("sometimes", "never") else {}
-        tried = [told] if told else _tried(program, cond, space, plan) if answer.kind == "unknown" else []
+        large = max(told.values(), default=0) > SMALL  # another one of the kind may be quicker to run
+        tried = [*([told] if told else []), *(_tried(program, cond, space, plan) if large or answer.kind == "unknown" else [])]
     except KirError:  # of floats, say
         tried = _tried(program, cond, space, plan)
     pool = [{**at, **one} for one in tried for at in (*plan.shapes, *plan.edges)]
@@ -143,6 +146,7 @@ def _tried(program: n.Program, cond: n.Expr, space: Space, plan: Plan) -> list[S
     for c in numbers:
         root = math.isqrt(c)
         values |= {c - 1, c, c + 1, root, root + 1, *(d for k in range(1, min(root, MOST_DIVISOR) + 1) if c % k == 0 for d in (k, c // k))}
+    values |= set(range(1, SMALL)) if len(names) == 1 else {1 << k for k in range(SMALL.bit_length())}
     few = sorted(v for v in values if v >= 1)[:math.ceil(MOST_TRIED ** (1 / len(names)))]
     pool = [dict(zip(names, some, strict=True)) for some in product(few, repeat=len(names))]
     out = [at for at, held in zip(pool, holding(program, pool, [cond]), strict=True) if held]

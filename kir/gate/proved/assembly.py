@@ -8,12 +8,12 @@ from kir.surface import Argument, Artifact, Emitted, Entry, Passed, Translated
 
 def assembled(emitted: Emitted, made: Artifact) -> tuple[Translated, ...]:
     """The PTX of each kernel: its function there, threads, dynamic shared memory. Parameters, which PTX numbers, are called as the program calls them,
-    where PTX has such names."""
+    where PTX has such names. Kernels that take descriptors with what they describe are not among them."""
     out = []
     entries = {e.kernel: e for e in reversed(emitted.entries)}
     for k in made.kernels:
         text = k.texts.get("ptx", "")
-        if not text or k.image is None:
+        if not text or k.image is None or any(a.shown is not None for a in entries[k.kernel].arguments):
             continue
         names = _parameters(entries[k.kernel], k.image.arguments)
         out.append(named(k.kernel, k.image.function, text, k.threads, k.image.dynamic_shared, names))

@@ -48,6 +48,8 @@ LEFT_OUT = "store of other elements"
 """How a run reports an element of an output that is not written: some kernels mean to, and what is missing is for an oracle to say."""
 END = "read by the caller"
 """How a run says that an element of an output is undefined when the program ends."""
+OUTSIDE = "outside of the memory, as its place is worked out"
+"""How a counterexample to a bound is shown whose tensors are too large to be run."""
 OF_RUN: Mapping[str, Kind] = {
     "bounds": "bounds", "race": "race", "divergence": "barrier", "deadlock": "barrier", "barrier": "barrier", "poison": "undefined",
     "alignment": "alignment", "async": "wait", "proxy": "wait", "stale": "race", "early load": "race", "mbarrier": "ring", "box": "ring", "lanes": "barrier",
@@ -203,7 +205,7 @@ def _joined(program: n.Program, proofs: Iterable[KernelProof], ran: list[tuple[S
         for o in p.obligations:
             if o.status == "proved":
                 continue
-            made = _finding(p.kernel, o, seen, used, places)
+            made = _finding(program, p.kernel, o, seen, used, places)
             key = (made.kernel, made.kind, made.status, made.what, made.anchor, made.other)
             findings[key] = replace(made, count=findings[key].count + 1) if key in findings else made
     told = {(x.kernel, x.kind, _numberless(x.shown)) for x in findings.values() if x.status == "refuted"}
@@ -236,7 +238,7 @@ def _at_end(f: Seen) -> bool:
     return any(a.verb == END for a in f.accesses)
 
 
-def _finding(kernel: str, o: Obligation, seen: list[tuple[Sizes, Seen]], used: set[int], places: Mapping[str, Origin | None]) -> Finding:
+def _finding(program: n.Program, kernel: str, o: Obligation, seen: list[tuple[Sizes, Seen]], used: set[int], places: Mapping[str, Origin | None]) -> Finding:
     made = Finding(kernel, o.kind, "undecided", o.what, o.anchor, o.other, o.why, origin=places.get(o.anchor))
     if o.kind == "overflow" and o.status == "refuted":
         return replace(made, status="refuted", sizes=dict(o.values), shown="worked out, not run")
@@ -245,6 +247,8 @@ def _finding(kernel: str, o: Obligation, seen: list[tuple[Sizes, Seen]], used: s
         if OF_RUN.get(f.kind) == o.kind and f.kernel in ("", kernel) and (not at or o.anchor in at or o.other in at):
             used.add(k)
             return replace(made, status="refuted", sizes=sizes, shown=f.message)
+    if o.exact and (given := _given(program, o.values)) and not fits(program, given):
+        return replace(made, status="refuted", sizes=given, shown=OUTSIDE)
     if o.status == "refuted":
         values = ", ".join(f"{k} = {v}" for k, v in o.values.items() if "." not in k)
         return replace(made, why=f"a counterexample{f' ({values})' if values else ''} that no run showed" + (f"; {o.why}" if o.why else ""))

@@ -15,7 +15,7 @@ import numpy as np
 from kir.base.dataclass import dataclass
 from kir.interp.checking import exit_checks, quiet_loops
 from kir.interp.checking.access_counters import count_traffic
-from kir.interp.checking.happens_before import Happened
+from kir.interp.checking.happens_before import HappensBefore
 from kir.interp.checking.program_facts import SYNCHRONIZING, multiplies, needs_layers, written
 from kir.interp.numerics.number import Array, every, some, storage
 from kir.interp.numerics.values import Mask, Val, lift, spread
@@ -27,7 +27,7 @@ from kir.interp.state.shadow import EARLIER, LEAST_RUN, UNAWAITED, Conflict, Run
 from kir.ir import nodes as n
 
 
-class Checker(Happened):
+class Checker(HappensBefore):
     """Attached to a machine; told of every access and every synchronization."""
 
     # --------------------------------------------------------------------------------------------------- launches and memory

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kir.interp.checking.happens_before import Happened
+from kir.interp.checking.happens_before import HappensBefore
 from kir.interp.numerics.number import storage
 from kir.interp.numerics.values import Mask
 from kir.interp.scheduling import async_operations
@@ -14,7 +14,7 @@ from kir.ir import nodes as n
 from kir.ir.visit import statements
 
 
-def in_flight(c: Happened, queue: Queue, f: Frame) -> None:
+def in_flight(c: HappensBefore, queue: Queue, f: Frame) -> None:
     """Reports operations that nobody waited for (KIR-I017): the shared memory that they read or write may be another CTA's by then."""
     kernel = c.m.kernel.name if c.m.kernel is not None else ""
     for o, why in async_operations.unfinished(queue):
@@ -25,7 +25,7 @@ def in_flight(c: Happened, queue: Queue, f: Frame) -> None:
                    verb="issue", accesses=(end,))
 
 
-def undefined(c: Happened, handle: Handle, ok: Mask) -> None:
+def undefined(c: HappensBefore, handle: Handle, ok: Mask) -> None:
     """Reports an output element that is undefined when the program ends (KIR-I012: where `ok` says so), at the first statement that writes the output."""
     name = handle.buffer.name
     if ok is None:
@@ -39,7 +39,7 @@ def undefined(c: Happened, handle: Handle, ok: Mask) -> None:
                accesses=(reads,))
 
 
-def _store_to(c: Happened, name: str) -> n.Stmt | None:
+def _store_to(c: HappensBefore, name: str) -> n.Stmt | None:
     for k in c.m.program.kernels:
         for s in statements(k.body):
             if (isinstance(s, n.Store) and s.at.buffer.name == name) or (isinstance(s, n.Copy) and s.dst.buffer.name == name):
@@ -47,7 +47,7 @@ def _store_to(c: Happened, name: str) -> n.Stmt | None:
     return None
 
 
-def writer(c: Happened, handle: Handle, index: tuple[int, ...]) -> Access | None:
+def writer(c: HappensBefore, handle: Handle, index: tuple[int, ...]) -> Access | None:
     """Who wrote an element of global memory last, at `index` of its buffer."""
     memory, shadow = handle.memory, handle.memory.shadow
     if shadow is None or len(index) != len(handle.shape):

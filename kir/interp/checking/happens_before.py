@@ -23,7 +23,7 @@ ENOUGH_BYTES, MOST_BYTES = 1 << 29, 1 << 34
 """Of what agents know of one another, from where on operations that are in flight are followed no longer: where errors have been found, and at all."""
 
 
-class Happened:
+class HappensBefore:
     """Who knows what. Agents are threads and what acts for them; clocks count the steps of each."""
 
     def __init__(self, m: Machine) -> None:

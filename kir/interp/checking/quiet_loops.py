@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kir.interp.checking.happens_before import Happened
+from kir.interp.checking.happens_before import HappensBefore
 from kir.interp.numerics.number import Array, every, storage
 from kir.interp.state.frame import Frame
 from kir.interp.state.memory import Handle
@@ -17,14 +17,14 @@ from kir.interp.state.shadow import NOBODY
 PRIVATE = ("register", "fragment")
 
 
-def quiet(c: Happened, f: Frame, reads: list[Handle], writes: list[Handle]) -> bool:
+def quiet(c: HappensBefore, f: Frame, reads: list[Handle], writes: list[Handle]) -> bool:
     """Whether nothing can be found where a frame reads and writes these buffers, but for writes to tensors, which `untouched` judges."""
     if not _together(c, f) or f.proxy or f.since is not None or c.multiplies or c.lookahead.busy:
         return False
     return all(_private(h, f) for h in writes if h.memory.space != "global") and all(_readable(c, h, f) for h in reads)
 
 
-def _together(c: Happened, f: Frame) -> bool:
+def _together(c: HappensBefore, f: Frame) -> bool:
     """Whether a frame is CTAs, or their threads side by side where nobody asks how a warp's accesses lie."""
     above = f.parent
     if above is None:
@@ -37,7 +37,7 @@ def _private(h: Handle, f: Frame) -> bool:
     return memory.space in PRIVATE and memory.owner is f and memory.shadow is None and not memory.pending and not memory.read_by and _defined(h, f)
 
 
-def _readable(c: Happened, h: Handle, f: Frame) -> bool:
+def _readable(c: HappensBefore, h: Handle, f: Frame) -> bool:
     if h.memory.space in PRIVATE:
         return _private(h, f)
     return h.memory.space == "global" and h.memory.owner is None and h.memory.name in c.read_only and _defined(h, f)

@@ -12,10 +12,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from kir.base.diagnostic import KirError, Origin, error
 from kir.lineage.records.record import schema_fault
+from kir.rewrite.options import current_name
 
 SCHEMA: Literal["kir.card/3"] = "kir.card/3"
 OLDER = "kir.card/2"
@@ -66,6 +67,13 @@ class Move(Part):
     step: str
     parameters: tuple[Parameter, ...] = ()
     ways: tuple[tuple[Value, ...], ...] = ()
+
+    @field_validator("parameters")
+    @classmethod
+    def _called_as_today(cls, read: tuple[Parameter, ...], info: ValidationInfo) -> tuple[Parameter, ...]:
+        """Cards from before a parameter was renamed are read."""
+        of = str(info.data.get("step", ""))
+        return tuple(p.model_copy(update={"name": name}) if (name := current_name(of, p.name)) != p.name else p for p in read)
 
 
 class Relation(Part):

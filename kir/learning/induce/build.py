@@ -27,7 +27,7 @@ from kir.learning.induce.transfers import families, transferred
 from kir.learning.induce.trials import LEAST_TRIALS, decided, tried
 from kir.learning.induce.uses import distinct, uses
 
-NO_CODE = ("faces", "skills/bindings", "skills/cards", "skills/evidence", "skills/lineages", "skills/packages")
+NO_CODE = ("docs", "faces", "skills/bindings", "skills/cards", "skills/evidence", "skills/lineages", "skills/packages")
 """Folders that no card of given evidence depends on."""
 NO_TRIAL = (*NO_CODE, "learning/induce/prose.py", "learning/induce/excerpt.py", "learning/induce/mechanism.py")
 """The same, and what only tells a card: a trial does not depend on it."""
@@ -118,10 +118,19 @@ def _finished(each: Hypothesis, walks: Sequence[Walked]) -> Card:
     """The card with its trials on some walks (none: no trial): on kernels that use it, and where these are too few on others."""
     card = each.card
     if walks:
-        trials = tried(each.lift, each.uses, each.composite)
-        more = transferred(card, walks, Analytic()) if len(trials) < LEAST_TRIALS else ()
-        card = decided(card, (*trials, *more), families(walks) if more else None)
+        try:
+            card = _judged(each, walks)
+        except Exception as fault:  # a defect of KIR in what was run: the other cards are made, and this one says so
+            why = f"a trial of it raised {type(fault).__name__}, a defect of KIR; nothing is known of it"
+            card = card.model_copy(update={"state": "hypothesis", "why": why})
     return _told_of(card, each)
+
+
+def _judged(each: Hypothesis, walks: Sequence[Walked]) -> Card:
+    """The card with its trials, and the state that follows from them."""
+    trials = tried(each.lift, each.uses, each.composite)
+    more = transferred(each.card, walks, Analytic()) if len(trials) < LEAST_TRIALS else ()
+    return decided(each.card, (*trials, *more), families(walks) if more else None)
 
 
 def _told_of(card: Card, each: Hypothesis) -> Card:

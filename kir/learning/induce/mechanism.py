@@ -10,8 +10,8 @@ from kir.ir.nodes import Program
 from kir.learning.cards.card import Card
 from kir.learning.forecast import Analytic, Forecast, Pair
 from kir.learning.forecast.shown import RESOURCES
-from kir.learning.induce.transfers import FASTER, FAULTS
-from kir.learning.induce.trials import factor, sizes_of
+from kir.learning.induce.transfers import FASTER
+from kir.learning.induce.trials import FAULTS, factor, sizes_of
 from kir.learning.induce.uses import Use
 
 NOTED, MOST = 0.02, 3

@@ -138,7 +138,7 @@ def _about(name: str) -> tuple[tuple[str, ...], str]:
     """What a pass does, by the paragraphs of its page before the example, and why that helps, by its claim."""
     entry = next((each for each in registry("kir.passes") if each.name == name), None)
     said = described(entry).about.split("\n\n") if entry is not None else []
-    told_ = tuple(" ".join(each.split()) for each in takewhile(lambda each: not each.startswith("before:"), said))
+    told_ = tuple(" ".join(each.split()) for each in takewhile(lambda each: not each.startswith(("before:", "pipeline:")), said))
     with suppress(KirError):
         return told_, pass_class(name).claim
     return told_, ""
@@ -420,7 +420,7 @@ def _beside(card: Card, group: Sequence[Use]) -> Iterator[str]:
         own = [use.transition.number for use in some]
         for found, at in ((earlier, min(own) - 1), (later, max(own) + 1)):
             found.update([names[at]] if at in names else [])
-    nothing = not any(spread.median > 1.0 for found in (card.effect.forecast, card.effect.measured) for spread in found.values())
+    nothing = not any(spread.median >= 1.005 for found in (card.effect.forecast, card.effect.measured) for spread in found.values())
     said = [f"{how} {_and([f'`{name}` ({_times(count)})' for name, count in sorted(found.items(), key=lambda row: (-row[1], row[0]))[:3]])}"
             for how, found in (("it mostly follows", earlier), ("what mostly follows it is", later)) if found]
     mostly = "mostly " if any(ratio >= FASTER for ratio, _ in _ratios(card, group)[1]) else ""
@@ -433,7 +433,7 @@ def _beside(card: Card, group: Sequence[Use]) -> Iterator[str]:
                          f"(median of {len(ratios)} uses).")
     led = sorted(entry.speedup[0] for entry in card.log if entry.skill and entry.speedup and LED in entry.outcome)
     if nothing and led:
-        times = factor(led[0]) if len(led) == 1 else f"{factor(led[0])} to {factor(led[-1])}"
+        times = " to ".join(dict.fromkeys((factor(led[0]), factor(led[-1]))))
         yield _paragraph("What it makes way for pays: where a plan led another kernel to it, the steps after it are forecast to make that kernel "
                          f"{times} times as fast as they do without it{f' ({len(led)} kernels)' if len(led) > 1 else ''}.")
 
@@ -572,7 +572,7 @@ def _some(rows: Sequence[str]) -> str:
 
 
 def _few(families: Sequence[str]) -> str:
-    named = [each for each in families if each != "other"] + ["no named kind"] * ("other" in families)
+    named = [each for each in families if each != "other"] + ["kinds without a name"] * ("other" in families)
     return _and(named) if len(named) <= MOST_NAMED else f"{len(named)} families, among them {_and(named[:FEW])}"
 
 

@@ -30,7 +30,7 @@ from kir.learning.corpus.family import family_of
 from kir.learning.corpus.lineages import TARGET
 from kir.learning.evidence.walked import Walked, parsed
 from kir.learning.forecast import Forecast, Forecaster, Pair
-from kir.learning.induce.trials import AS_FAST, LEAST_SHARE, LED, OWN_STATE, REFUSED, TRIES, UNSAID, Made, by_hash, carried_out, factor, sizes_of
+from kir.learning.induce.trials import AS_FAST, FAULTS, LEAST_SHARE, LED, OWN_STATE, REFUSED, TRIES, UNSAID, Made, by_hash, carried_out, factor, sizes_of
 from kir.learning.optimize.lift import Prefixes, lifted
 from kir.learning.optimize.plan import Plan
 from kir.learning.optimize.words import InWords, in_factors_of, in_words_of, renamed
@@ -49,6 +49,8 @@ MOST_ALIKE = 12
 """States at which the skill was used that others are compared with."""
 MOST_LED = 60
 """Kernels on which a plan is taken until the skill applies, those most like the one that it was written for first."""
+MOST_BESIDE = 12
+"""Of the kernels beyond these, which other families have, the likest: what a kernel is called says little of what it computes."""
 MOST_HOMES, MOST_PLANS = 8, 3
 """Kernels whose steps may lead others, and how many of them are tried on one."""
 LEAST_ALIKE = 0.6
@@ -65,8 +67,6 @@ MOST_UNFIT = 8
 LEAST_LED = 0.5
 """Of all steps before the skill, and of their first half, the same: a kernel that takes fewer is another kind of kernel, and no further step is tried on it.
 Of the steps after a skill that does not pay by itself, those that an arm must take, with it or without: where neither does, what follows says nothing of it."""
-FAULTS = (KirError, KeyError, IndexError, ValueError, StopIteration, AttributeError, TypeError, AssertionError)
-"""What a pass may raise on a form that its author did not foresee."""
 
 
 @dataclass(frozen=True)
@@ -177,14 +177,15 @@ def _makes(card: Card, program: Program, context: Context) -> Iterator[Program]:
 def led(card: Card, walks: Sequence[Walked]) -> Iterator[Transfer]:
     """States to which the steps before a card's, in a kernel that it was lifted from, lead another kernel, one a kernel, where the card applies there: the
     steps of the kernels that are most like it, since a product of transposed operands is tiled otherwise. Kernels of the plans' families (of other packages)
-    come first, then those most like them. Of a skill that comes first that is the kernel's
-    simplest program."""
+    come first, then those most like them; where those families are large, the likest of the others are asked, too. Of a skill that comes first that is the
+    kernel's simplest program."""
     plans = [(home, *parts(card, home)) for home in _longest(card, walks)]
     own = [_contained(simplest(home)) for home, _, _ in plans]
     hosts = _others(card, [*walks, *problems({w.problem for w in walks}), *operators()]) if plans else []
     alike = {id(host): [max(_likeness(each, some) for some in _by_kernel(simplest(host))) for each in own] for host in hosts}
     families, unfit = {home.family for home, _, _ in plans}, 0
-    for host in sorted(hosts, key=lambda host: (host.family not in families, -max(alike[id(host)])))[:MOST_LED]:
+    hosts.sort(key=lambda host: (host.family not in families, -max(alike[id(host)])))
+    for host in (*hosts[:MOST_LED], *sorted(hosts[MOST_LED:], key=lambda host: -max(alike[id(host)]))[:MOST_BESIDE]):
         program, likeness = simplest(host), alike[id(host)]
         best: tuple[float, Transfer | None] | None = None
         for k in _by_surface(sorted(range(len(plans)), key=lambda k: -likeness[k]), [home.surface for home, _, _ in plans])[:MOST_PLANS]:

@@ -45,6 +45,8 @@ LED = "led there by the steps of"
 """How a transfer trial begins that starts where a plan leads."""
 OWN_STATE = "at a state of a kernel that is not known to use it"
 """How one begins that starts at a state of the kernel's own walk."""
+FAULTS = (KirError, KeyError, IndexError, ValueError, StopIteration, AttributeError, TypeError, AssertionError)
+"""What a pass may raise on a form that its author did not foresee: a try by it is refused."""
 UNKNOWN = frozenset({"", OTHER})
 """What a kernel's family is called whose name says none."""
 AS_FAST = 0.98
@@ -148,16 +150,21 @@ Made = tuple[Program, tuple[Step, ...]]
 
 def carried_out(found: Iterable[Application], before: Program, context: Context) -> Iterator[Made]:
     """What a card's applications make of a program, with every check; those that a check refuses are left out."""
-    for each in found:
-        with suppress(KirError):
+    for each in _before_a_fault(found):
+        with suppress(*FAULTS):
             yield run(before, Pipeline(each.steps), context=context).program, each.steps
+
+
+def _before_a_fault(found: Iterable[Application]) -> Iterator[Application]:
+    with suppress(*FAULTS):
+        yield from found
 
 
 def by_hash(before: Program, context: Context, but: Collection[str] = ()) -> Iterator[Made]:
     """A forward step of one pass after the other, in the order of the hash of program and pass, all `but` some; of several places the one that a hash picks."""
     key = content_hash(before)
     for cls in sorted((cls for cls in passes() if cls.name not in but), key=lambda cls: hashlib.sha256(f"{key} {cls.name}".encode()).hexdigest()):
-        with suppress(KirError):
+        with suppress(*FAULTS):
             found = sites(cls.with_options({}), before)
             if found:
                 site = min(found, key=lambda site: hashlib.sha256(f"{key} {site.params} {site.path}".encode()).hexdigest())

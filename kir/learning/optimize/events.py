@@ -5,8 +5,9 @@ included, and goes on by itself where the log ends: so a killed search resumes, 
 """
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ class Recorder:
     _end: Mapping[str, Any] = field(default_factory=dict)
     _begun: float = field(default_factory=time.monotonic)
     _spent: float = 0.0
+    judged: float = 0.0
+    """Seconds of this run that compilers, the gate and the device took."""
 
     @classmethod
     def over(cls, path: Path | None, only: bool = False) -> Recorder:
@@ -68,6 +71,15 @@ class Recorder:
         if self.replaying:
             return float(self.events[-1]["clock"]) if self.events else 0.0
         return self._spent + time.monotonic() - self._begun
+
+    @contextlib.contextmanager
+    def judging(self) -> Iterator[None]:
+        """A block that is not the search's own time."""
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            self.judged += time.monotonic() - begun
 
     def ended(self, budget: Mapping[str, Any]) -> str:
         """Why the search ended by the log, under the same budget; "" where it did not, or has more to spend now."""
@@ -128,7 +140,8 @@ class Recorder:
             return self._taken(stored)
         if self.only and stored is None:
             raise LogEnds
-        said = dict(judge())
+        with self.judging():
+            said = dict(judge())
         self.add("gate", candidate=key, **said)
         return said
 
@@ -143,6 +156,7 @@ class Recorder:
             return known
         if self.only:
             raise LogEnds
-        said = dict(judge())
+        with self.judging():
+            said = dict(judge())
         self.add("again", candidate=key, **said)
         return said

@@ -295,14 +295,14 @@ def shape_for(one: Subject, text: str, on: Literal["cpu", "gpu"] = "cpu") -> Sha
 
 def _as_called(one: Subject, on: Literal["cpu", "gpu"]) -> Shape | None:
     """The sizes that host code calls a kernel with, where it says all of them, the kernel takes them, and there is something to do at them. On a device they
-    are halved until the interpreter, which says there what is right, has the time for them; on the CPU nothing is interpreted at them."""
+    are halved until tensors are not too large; where the interpreter has not the time for them, the kernel is judged elsewhere (`judged_for`)."""
     names, called = [p.name for p in one.program.params if p.role == "size" and p.value is None], one.called or {}
     smaller = [{x: called[x] for x in names if x in called}]
     if not names or len(smaller[0]) < len(names):
         return None
     while on == "gpu" and len(smaller) < HALVINGS and any(x % 2 == 0 and x >= HALVED for x in smaller[-1].values()):
         smaller.append({name: x // 2 if x % 2 == 0 and x >= HALVED else x for name, x in smaller[-1].items()})
-    found = _taken(one.program, one.problem, smaller, on) if on == "gpu" else next((s for _, s in _allowed(one.program, one.problem, smaller)), None)
+    found = next((s for _, s in (_small if on == "gpu" else _allowed)(one.program, one.problem, smaller)), None)
     return found if found is not None and elements_of(one.problem, found) >= LEAST else None
 
 

@@ -2,30 +2,34 @@
 
 A step names its place by an anchor and by texts over the other kernel's names (`value`, `when`, `sizes`). Where these are not found, the pass is
 asked for its places with those texts left open, and the one whose anchor and texts come nearest is taken. What does not apply is left out, and told.
+
+A refusal says what it needs; where a pass brings just that, it is taken before the step, as a person would (`REPAIRS`).
 """
 from __future__ import annotations
 
 import contextlib
 import difflib
+import math
 import re
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import lru_cache
 from types import MappingProxyType
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
+from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import content_hash
-from kir.ir.printer import program_text
+from kir.ir.printer import expr_text, program_text
+from kir.ir.visit import statements, walk
 from kir.learning.optimize.plan import Plan
-from kir.learning.optimize.repairs import REPAIRS
 from kir.learning.optimize.words import in_factors_of
 from kir.rewrite import Context, Pass, Site, Step, apply, pass_class
 from kir.rewrite.anchor import anchor_text
 from kir.rewrite.driver import Applied, forward_site
-from kir.rewrite.edit import enclosing, places
+from kir.rewrite.edit import enclosing, node_at, places
 from kir.rewrite.options import Option
 from kir.rewrite.pipelines.pipeline import find_site, meant, pass_of
 
@@ -271,5 +275,37 @@ def said_of(bad: BaseException) -> str:
     where = re.findall(r'File "(?:[^"]*/)?([^"/]+)", line (\d+)', str(bad.__cause__ or "") or "".join(traceback.format_tb(bad.__traceback__)))
     return f"{type(bad).__name__}{' ({}:{})'.format(*where[-1]) if where else ''}"
 
+
+Repair = Callable[[n.Program, Site], Iterator[Step]]
+
+
+def guarded_folds(program: n.Program, site: Site) -> Iterator[Step]:
+    """What a loop folds into a register, put under the condition that the loop has not ended, with what changes nothing otherwise: a loop that then
+    runs on past its end folds nothing in there."""
+    loop = node_at(program, site.path)
+    if not isinstance(loop, n.For):
+        return
+    inside = {id(s) for s in statements(loop.body)}
+    ended = build.compare("lt", loop.var, loop.hi)
+    when = expr_text(ended)
+    for path, s in places(program):
+        if not (isinstance(s, n.Store) and id(s) in inside and isinstance(s.value, n.Binary) and s.at.buffer.space == "register"):
+            continue
+        held = n.Load(s.at)
+        value = s.value.b if s.value.a == held else s.value.a if s.value.b == held else None
+        if value is None or any(isinstance(x, n.Select) and x.cond == ended for x in walk(value)):
+            continue
+        neutral = {"add": 0.0, "max": -math.inf, "min": math.inf}.get(s.value.op)
+        if neutral is None:
+            continue
+        dtype = s.at.buffer.dtype
+        if not dtype.is_float and neutral:
+            continue
+        other = expr_text(build.const(neutral if dtype.is_float else int(neutral), dtype))
+        yield Step("guard-value", {"value": expr_text(value), "when": when, "other": other}, anchor_text(program, path))
+
+
+REPAIRS: Mapping[str, Repair] = {"KIR-P541": guarded_folds}
+"""By the id of a precondition: what may be done first."""
 
 __all__: Sequence[str] = ("Left", "Lifted", "Prefixes", "alike", "lifted", "names_things", "taken", "taken_everywhere")

@@ -4,13 +4,15 @@ A contextual bandit in its plainest form: ridge regression of the reward on feat
 which gates the best of each family before the second of any. The reward of a gated plan is the logarithm of its speed over the best of its search:
 0 for the best, less for others, `REFUSED` for one that the gate refuses.
 
-Beside it stands what forecasts of measured candidates were wrong by, carried to those that were not measured: the more two have in common, the more.
+Beside it stands what forecasts of measured candidates were wrong by, carried to those that were not measured: the more two have in common, the more. What
+they were wrong by elsewhere, on a device that was measured, is kept with the policy (`off`): of each family of plans, and of all of a kind of operator.
 """
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import field
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -41,10 +43,17 @@ Features = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Policy:
-    """Weights by feature; `searches` is how many it was trained on."""
+    """Weights by feature; `searches` is how many it was trained on. `off` is by device and by family or kind of operator with its surface: the logarithm of
+    measured times over forecasts, from other kernels and sizes."""
 
     weights: Mapping[str, float]
     searches: int = 0
+    off: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+    def known_off(self, device: str, operator: str, family: str, surface: str) -> float | None:
+        """What forecasts of a family are wrong by on a device, as a logarithm; else what those of plans for the operator are; None where neither is known."""
+        there = self.off.get(device, {})
+        return there.get(f"{family} {surface}", there.get(f"operator={operator} {surface}"))
 
     def score(self, features: Features) -> float:
         """The reward that is expected of a plan with these features, 0 for the best there could be."""
@@ -101,7 +110,8 @@ def _rewards(events: Iterable[Mapping[str, Any]]) -> Iterable[tuple[Features, fl
 
 def save(policy: Policy, path: Path) -> None:
     """Write a policy."""
-    write_atomic(path, json.dumps({"schema": SCHEMA, "searches": policy.searches, "weights": dict(policy.weights)}, indent=1, sort_keys=True) + "\n")
+    said = {"schema": SCHEMA, "searches": policy.searches, "weights": dict(policy.weights), "off": {k: dict(v) for k, v in policy.off.items()}}
+    write_atomic(path, json.dumps(said, indent=1, sort_keys=True) + "\n")
 
 
 def load(path: Path | None = None) -> Policy:
@@ -118,9 +128,10 @@ def load(path: Path | None = None) -> Policy:
             raise error("KIR-U023", f"{file} is a policy of the form '{held.get('schema', 'unknown')}'", needs=f"one of the form '{SCHEMA}': train it again",
                         attempt=f"kir optimize --learn LOG -o {file}")
         weights = {str(k): float(v) for k, v in dict(held.get("weights", {})).items()}
-        if not all(map(math.isfinite, weights.values())):
+        off = {str(k): {str(f): float(x) for f, x in dict(v).items()} for k, v in dict(held.get("off", {})).items()}
+        if not all(map(math.isfinite, (*weights.values(), *(x for v in off.values() for x in v.values())))):
             raise ValueError("a weight is no number")
-        return Policy(weights, int(held["searches"]))
+        return Policy(weights, int(held["searches"]), off)
     except (OSError, ValueError, KeyError, TypeError) as bad:
         raise error("KIR-U023", f"{file} is no policy: {bad}", attempt=f"kir optimize --learn LOG -o {file}") from bad
 

@@ -141,7 +141,7 @@ def data(found: Found) -> dict[str, Any]:
     out: dict[str, Any] = {
         "problem": f"what {found.baseline.program.name} computes" if isinstance(setting.problem, ProgramProblem) else setting.problem.name,
         "sizes": dict(setting.shape.sizes), "target": setting.target.name, "ended": found.ended,
-        "built": found.built, "forecasts": found.spent.to_json(),
+        "built": found.built, "forecasts": found.spent.to_json(), "took": {"seconds": round(found.took[0], 1), "judging": round(found.took[1], 1)},
         "baseline": {"seconds": base, "kind": "measured" if found.measures and found.baseline.measured is not None else "modelled"},
         "limit": {"seconds": near.seconds, "share": min(1.0, near.seconds / shown), "bound_by": near.bound_by, "products": near.products},
         "speedup": found.speedup, "best": None, "tried": [_row(c) for c in found.tried], "pruned": dict(found.pruned)}
@@ -204,6 +204,13 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
             yield f"  tried {c['plan']} from {_start(report, c)}: {_time(c['seconds']) if c['accepted'] else c['refusal']}"
     built = "" if str(report["ended"]).endswith("plans were built") else f", {report['built']} plans built"
     yield f"{len(report['tried'])} candidate{'s' * (len(report['tried']) != 1)} gated{built}; {report['ended']}"
+
+
+def spent(report: Mapping[str, Any]) -> str:
+    """What the search itself took of the seconds, in words; "" of one that was replayed."""
+    took = report["took"]
+    part = f"{1 - took['judging'] / took['seconds']:.0%} of {took['seconds']:.0f} s" if took["judging"] else ""
+    return part and f"{part} went into the search itself, the rest into compiling and gating"
 
 
 def _start(report: Mapping[str, Any], row: Mapping[str, Any]) -> str:

@@ -18,29 +18,31 @@ from kir.analysis import normalize
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.base.working import doing, ending, late
+from kir.ir.build import int_value
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
 from kir.learning.forecast import Analytic, Forecast, Forecaster, Pair
 from kir.learning.forecast.choosing import Counted, Spent
+from kir.learning.optimize.candidates import Candidate, Found, seeming
 from kir.learning.optimize.events import LogEnds, Recorder
 from kir.learning.optimize.judge import LAST, RECORDED, SURELY, UNPRICED, WORTH, CpuJudge, Judge, at_best, least, modelled, not_right, nvccs_own, refusal
-from kir.learning.optimize.lift import FAULTS, Left, Lifted, Prefixes, said_of
+from kir.learning.optimize.lift import FAULTS, Lifted, Prefixes, said_of
 from kir.learning.optimize.plan import INTERRUPTED, OTHERS, Budget, Plan, PlanSource, Setting, streams_of
-from kir.learning.optimize.policy import NO_POLICY, Known, Policy, estimated, features_of, promise, untried
+from kir.learning.optimize.policy import NO_POLICY, Known, Policy, estimated, features_of, untried
 from kir.learning.optimize.schedules.usual import sources as usual_sources
 from kir.learning.optimize.several import alone, narrowed, taken, together
-from kir.learning.optimize.sources import multiplies
+from kir.learning.optimize.sources import IDLE, multiplies
 from kir.learning.optimize.starts import Start, kept, left_to_nvcc, starts, told
 from kir.learning.tune.search import Measured
-from kir.rewrite import Step
 from kir.rewrite.pipelines.pipeline import pass_of
 
 SURFACES = ("cuda", "triton", "tilelang")
 """Surfaces that a search without one of its own writes."""
 ROUND, BATCH = 8, 4
 """Plans of the best family that are built between two gated candidates; candidates that are prepared (compiled) together where times are measured."""
-EARLY, EARLY_GATED = 12, 2
-"""Plans of the first round after which a candidate may be gated already, and candidates that are before every family has been built once."""
+EARLY, EARLY_GATED, ENOUGH = 12, 2, 40
+"""Plans of the first round after which a candidate may be gated already; candidates that are before every family has been built once; and candidates of
+which none is built then but of families for this operator or form: the others wait until nothing else is left."""
 FAILURES, HOPELESS, LATE = 2, 2.5, 6
 """Plans of a family in a row that come to nothing before it is given up on a start; how many times slower than the best what is not gated seems; the part
 of the seconds after which a candidate is gated all the same, where building takes long."""
@@ -61,63 +63,8 @@ SAME, DEAR, SHORTENED = 1e-3, 0.02, " shortened"
 """Modelled times whose logarithms differ by less are the same, or no reason against a step that is not priced; a plan without steps that bring nothing."""
 MEANT = 0.9
 """The part of a plan's steps that is taken where it is what was meant."""
-WIDTH = 2
-"""Gated states that single passes are tried on."""
-
-
-@dataclass
-class Candidate:
-    """A program that a plan gave. `forecast` is over the kernel as given; `left` are the steps that could not be taken."""
-
-    key: str
-    program: Program
-    surface: str
-    start: Start
-    plan: Plan
-    steps: tuple[Step, ...]
-    left: tuple[Left, ...]
-    seconds: float
-    forecast: Forecast
-    features: Mapping[str, float]
-    number: int = 0
-    measured: Measured | None = None
-    parent: str = ""
-
-    @property
-    def share(self) -> float:
-        """The part of the plan's steps that was taken, 0 to 1."""
-        return len(self.steps) / max(1, len(self.steps) + len(self.left))
-
-    @property
-    def time(self) -> float:
-        """Seconds as they were gated, else as they are forecast."""
-        return self.measured.seconds if self.measured is not None else self.seconds
-
-
-@dataclass
-class Found:
-    """What a search came to: the baseline, the best (None where nothing is faster), every candidate that was gated, and why it ended."""
-
-    setting: Setting
-    baseline: Candidate
-    best: Candidate | None
-    tried: list[Candidate] = field(default_factory=list)
-    built: int = 0
-    pruned: Mapping[str, int] = field(default_factory=dict)
-    ended: str = ""
-    events: Sequence[Mapping[str, Any]] = ()
-    spent: Spent = field(default_factory=Spent)
-    measures: bool = False
-    """Whether times were measured, and not modelled."""
-    unjudged: Candidate | None = None
-    """Where nothing is known to be faster: what would have been judged next, and seems to be."""
-    slight: Candidate | None = None
-    """Where nothing is faster by as much as a modelled time may err: what was right, and is faster by less."""
-
-    @property
-    def speedup(self) -> float:
-        """Seconds of the kernel as given over those of the best; 1 where nothing is faster."""
-        return self.baseline.time / self.best.measured.seconds if self.best is not None and self.best.measured is not None else 1.0
+WIDTH, CARDS = 2, 0.5
+"""Gated states that single passes are tried on; what is thought of cards on a kernel with threads, where a family for the operator has 1."""
 
 
 class _Over(Exception):
@@ -158,6 +105,7 @@ class Search:
     def run(self) -> Found:
         """Search until the budget is used up or nothing is left to try. Raises KirError KIR-U025 where the kernel as given is not right by the problem,
         and what the recorder raises."""
+        begun = time.monotonic()
         self._begin()
         self.recorder.add("begin", **self._subject())
         self.baseline = self._baseline()
@@ -183,9 +131,10 @@ class Search:
         if ended != INTERRUPTED:
             self.recorder.add("end", best=best.key if best else "", reason=ended, built=self.count, gated=len(self.gated), forecasts=spent.forecasts,
                               budget=asdict(self.budget))
-        seeming, slight = (min(self._seeming(), key=_promise, default=None), self._best()) if best is None else (None, None)
-        return Found(self.setting, self.baseline, best, self.gated, self.count, self.pruned, ended, self.recorder.events, spent, self.judge.measures, seeming,
-                     slight if slight is not None and not self.judge.measures and slight.time < GAIN * self.baseline.time else None)
+        next_best, slight = (min(self._seeming(), key=seeming, default=None), self._best()) if best is None else (None, None)
+        return Found(self.setting, self.baseline, best, self.gated, self.count, self.pruned, ended, self.recorder.events, spent, self.judge.measures, next_best,
+                     slight if slight is not None and not self.judge.measures and slight.time < GAIN * self.baseline.time else None,
+                     (time.monotonic() - begun, self.recorder.judged))
 
     def _seeming(self) -> list[Candidate]:  # not judged, and faster than the kernel as given
         return [c for c in self.known.values() if c.measured is None and c.seconds < GAIN * self.baseline.seconds]
@@ -197,7 +146,7 @@ class Search:
         self.streams: dict[tuple[str, str, str], tuple[Start, Iterator[Plan]]] = {}
         self.failures: dict[tuple[str, str, str], int] = {}
         self.multiplying: dict[int, tuple[Program, bool]] = {}
-        self.foreign, self.kin, self.count, self.gating = set[tuple[str, str, str]](), set[str](), 0, 0.0
+        self.foreign, self.kin, self.cards, self.count, self.gating = set[tuple[str, str, str]](), set[str](), set[str](), 0, 0.0
 
     def _right_again(self) -> Candidate | None:
         """The best that is faster than the kernel as given and right on inputs that it has not seen: of many one may have been right by luck, and the one
@@ -257,11 +206,11 @@ class Search:
             self._first()
         self.budget = replace(self.budget, plans=max(self.budget.plans, self.count + GROWN))
         with contextlib.suppress(_BuiltOut):
-            best = sorted(self.known.values(), key=_promise)
+            best = sorted(self.known.values(), key=seeming)
             for key in dict.fromkeys((c.start.name, c.plan.family, c.surface) for c in best if c.seconds < HOPELESS * best[0].seconds or self.meant(c)):
                 self._grow(key, ROUND)
         families: dict[tuple[str, str], list[Candidate]] = {}
-        for c in sorted(self.known.values(), key=_promise):
+        for c in sorted(self.known.values(), key=seeming):
             families.setdefault((c.plan.family, c.surface), []).append(c)
         least = min((c.seconds for c in self.known.values()), default=math.inf)
         rows = itertools.zip_longest(*families.values())
@@ -269,8 +218,12 @@ class Search:
 
     def meant(self, c: Candidate) -> bool:
         """Whether it is a plan learned on the same operator, taken nearly whole, of a family of which nothing was gated on its surface: a forecast alone
-        does not make it hopeless, for what is wrong with the forecasts of a family is found out by gating one."""
-        return c.plan.family in self.kin and c.share >= MEANT and not any((g.plan.family, g.surface) == (c.plan.family, c.surface) for g in self.gated)
+        does not make it hopeless, for what is wrong with the forecasts of a family is found out by gating one, unless the policy knows it."""
+        return (c.plan.family in self.kin and c.share >= MEANT and self._off(c.plan.family, c.surface) is None
+                and not any((g.plan.family, g.surface) == (c.plan.family, c.surface) for g in self.gated))
+
+    def _off(self, family: str, surface: str) -> float | None:
+        return self.policy.known_off(self.setting.target.name, self.setting.problem.spec.operator, family, surface)
 
     def _subject(self) -> dict[str, Any]:
         s = self.setting
@@ -322,13 +275,15 @@ class Search:
         for key in sorted(self.streams.keys() - self.foreign, key=lambda key: (-self._prior(key), order[key])):
             if early and self.recorder.due(lambda: self.recorder.clock > self.since + self.budget.seconds / LATE):
                 self._gate_first()
+            if len(self.known) >= ENOUGH and not self._near(key[1]):
+                continue
             before = self.count // EARLY
             self._grow(key, 1)
             if early and self.count // EARLY > before and len(self.gated) < EARLY_GATED:
                 self._gate_first()
 
     def _gate_first(self) -> None:
-        list(map(self._gate, self._next()[:1]))
+        list(map(self._gate, [c for c in self._next()[:1] if c.seconds < self.baseline.seconds or not self.judge.measures]))
         self.since = self.recorder.clock
 
     def _search(self) -> None:
@@ -338,7 +293,8 @@ class Search:
             batch = self._next()
             if batch:
                 if len(batch) > 1:
-                    self.judge.prepare([(c.program, c.surface) for c in batch])
+                    with self.recorder.judging():
+                        self.judge.prepare([(c.program, c.surface) for c in batch])
                 for c in batch:
                     self._gate(c)
             best = self._best()
@@ -365,11 +321,14 @@ class Search:
             for surface in surfaces:
                 for family, operator, plans in streams_of(source, start.program, replace(self.setting, surface=surface)):
                     key = start.name, family, surface
-                    if source.name in HOMES and not products:
-                        first = next(plans, None)
-                        plans = itertools.chain([] if first is None else [first], plans)
-                        if first is not None and (home := first.home) is not None and self.multiplying.setdefault(id(home), (home, multiplies(home)))[1]:
-                            self.foreign.add(key)
+                    if operator == IDLE and not self.judge.measures:
+                        continue
+                    waits = False
+                    if source.name in HOMES and not products and (first := next(plans, None)) is not None:
+                        plans, home = itertools.chain([first], plans), first.home
+                        waits = home is not None and self.multiplying.setdefault(id(home), (home, multiplies(home)))[1]
+                    self.foreign |= {key} if waits else set()
+                    self.cards |= {family} if source.name == "card" else set()
                     self.streams.setdefault(key, (start, plans))
                     if operator == self.setting.problem.spec.operator:
                         self.kin.add(family)
@@ -382,7 +341,7 @@ class Search:
             inner = Search(one, replace(self.setting, surface=surface), self.judge, [s for s in self.sources if s.name != "pass"], self.forecaster,
                            self.policy, replace(self.budget, seconds=math.inf, plans=EACH), given_surface=surface, from_starts=[Start(k.name, one)],
                            within=self._check)
-            found = sorted(inner.proposals(EACH_KEPT), key=_promise)
+            found = sorted(inner.proposals(EACH_KEPT), key=seeming)
             ranked[k.name] = [*((c.seconds, c.plan) for c in found), (inner.baseline.seconds, None)]
         for chosen in together(ranked):
             parts = tuple((name, plan) for name, plan in chosen.items() if plan is not None)
@@ -390,9 +349,14 @@ class Search:
                        parts=parts)
 
     def _prior(self, key: tuple[str, str, str]) -> float:
-        """What is thought of a family on a start before a plan of it is built: the policy's word, and more for what has this operator or form."""
+        """What is thought of a family on a start before a plan of it is built: the policy's word, and more for what has this operator or form, and for cards
+        on a kernel that somebody gave threads to: they are what such kernels lack."""
         (start, family, surface), operator = key, self.setting.problem.spec.operator
-        return self.policy.score(features_of(operator, start, "", family, surface, 1.0)) + (family in self.kin or family.startswith(FORMED))
+        has_threads = family in self.cards and any(int_value(k.threads) != 1 for k in self.streams[key][0].program.kernels)
+        return self.policy.score(features_of(operator, start, "", family, surface, 1.0)) + self._near(family) + CARDS * has_threads
+
+    def _near(self, family: str) -> bool:
+        return family in self.kin or family.startswith(FORMED)
 
     def _grow(self, key: tuple[str, str, str], count: int) -> int:
         """Build some more plans of a stream; how many there were."""
@@ -459,9 +423,10 @@ class Search:
             self._prune(start, plan, surface, why, key)
             return None
         features = features_of(self.setting.problem.spec.operator, start.name, plan.source.split(" ")[0], plan.family, surface, done.share)
+        off = parent.off if parent else math.exp(self._off(plan.family, surface) or 0.0) if self.judge.measures else 1.0
         made = Candidate(key, done.program, surface, start, plan, (*(parent.steps if parent else ()), *done.steps),
-                         (*(parent.left if parent else ()), *done.left), self._seconds(done.program, surface, forecast), forecast, features, self.count,
-                         parent=parent.key if parent else "")
+                         (*(parent.left if parent else ()), *done.left), off * self._seconds(done.program, surface, forecast), forecast, features,
+                         self.count, parent=parent.key if parent else "", off=off)
         if parent is not None and made.seconds >= GAIN * parent.seconds:
             self._prune(start, plan, surface, "it does not seem to help", key)
             return None
@@ -534,12 +499,12 @@ class Search:
         rest, left = [c for c in self.known.values() if c.measured is None], self.budget.candidates - len(self.gated)
         if not left:
             raise _Over(self.budget.all_gated)
-        best = self._best()
+        best, given = self._best(), self.baseline.measured
         if best is not None and best.measured is not None:
-            limit = HOPELESS * best.measured.seconds if self.judge.measures else GAIN * best.measured.seconds
+            limit = HOPELESS * min(best.measured.seconds, given.seconds if given else math.inf) if self.judge.measures else GAIN * best.measured.seconds
             rest = [c for c in rest if self._estimate(c) < limit or c.plan.source.endswith(SHORTENED) or (self.judge.measures and self.meant(c))]
-        elif not self.judge.measures:
-            rest = self._seeming()
+        else:
+            rest = self._seeming() if not self.judge.measures else [c for c in rest if c.seconds < HOPELESS * self.baseline.seconds or self.meant(c)]
         seen, measured = {c.plan.family for c in self.gated}, [*self._measured()] if self.judge.measures else []
         fresh = {c.plan.family for c in rest} - seen if self.judge.measures else set[str]()
         order = sorted(rest, key=lambda c: (self._estimate(c) * (UNSEEN ** (OWN if self.meant(c) else 1) if c.plan.family in fresh else 1.0)
@@ -591,10 +556,6 @@ class Search:
 
     def _key(self, program: Program, surface: str) -> str:
         return content_hash(normalize(program))[:32] + f" {surface}"
-
-
-def _promise(c: Candidate) -> tuple[int, int]:
-    return promise(c.seconds, c.share, c.number)
 
 
 __all__ = ["Budget", "Candidate", "Found", "Search"]

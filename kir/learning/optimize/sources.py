@@ -238,6 +238,10 @@ def _stored(root: Path) -> tuple[tuple[str, Lineage, n.Program], ...]:
     return tuple(out)
 
 
+IDLE, NOTHING_WON = "nothing by itself", 1.02
+"""In the place of an operator, of a card no use of which is forecast to win by itself: no upper quartile is above this."""
+
+
 @dataclass(frozen=True)
 class CardSource:
     """Cards of skills, wherever they hold: those that the library admits."""
@@ -250,8 +254,10 @@ class CardSource:
         return _in_turns(self.streams(program, setting))
 
     def streams(self, program: n.Program, setting: Setting) -> Iterator[tuple[str, str, Iterator[Plan]]]:
-        """A stream for each card."""
-        yield from ((card.name, "", self._of(card, program, setting)) for card in self.cards)
+        """A stream for each card, those that won most elsewhere first."""
+        best = {card.name: max((x.high for x in (*card.effect.forecast.values(), *card.effect.measured.values())), default=math.inf) for card in self.cards}
+        for card in sorted(self.cards, key=lambda card: -best[card.name]):
+            yield card.name, IDLE if best[card.name] <= NOTHING_WON else "", self._of(card, program, setting)
 
     def _of(self, card: Card, program: n.Program, setting: Setting) -> Iterator[Plan]:
         for number, found in enumerate(applications(card, program, setting.context)):
@@ -537,9 +543,14 @@ def _depths(folds: Sequence[n.For]) -> tuple[int, ...]:
     tensors."""
     last = folds[-1]
     adds = (all(f is last or f.body == (folds[i + 1],) for i, f in enumerate(folds))
-            and any(isinstance(s, n.Store) and any(isinstance(x, n.Binary) and x.op == "mul" for x in walk(s.value)) for s in last.body))
+            and any(isinstance(s, n.Store) and any(isinstance(x, n.Binary) and x.op == "mul" and _reads(x.a) == _reads(x.b) == 1 for x in walk(s.value))
+                    for s in last.body))
     most = int_value(last.hi) or 32
     return (*(x for x in (32, 16) if x <= most), 0) if adds else (0,)
+
+
+def _reads(e: n.Expr) -> int:
+    return sum(isinstance(x, n.Load) and x.at.buffer.space == "global" for x in walk(e))
 
 
 def _wide(loop: n.For) -> bool:

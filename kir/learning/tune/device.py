@@ -16,6 +16,7 @@ from kir.problem import Problem, Shape
 if TYPE_CHECKING:
     from kir.gate import Verdict
     from kir.gate.gpu import Gpu
+    from kir.gate.gpu.oracle import Shared
 
 BUDGET = 0.3
 """Seconds for the samples of one candidate; the winner is measured again, longer, with the panel beside it."""
@@ -34,6 +35,8 @@ class DeviceMeasurer:
     """Where the oracle cannot compute `shape`: the shape at which the winner is gated in its place; at `shape` candidates are timed alone."""
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     """What the whole gate said at `judged`, by the hash of the program: measurers of several shapes may have it in common."""
+    shared: Shared | None = None
+    """What the gates of one search have in common; the winner's stands alone."""
 
     @property
     def device(self) -> str:
@@ -56,7 +59,8 @@ class DeviceMeasurer:
         """The gate's word: correctness at secret shapes, then time at the shape."""
         from kir.gate.gpu import Options, gate_gpu
 
-        options = Options(shapes=(self.shape.name,), panel=False, sanitize=False, budget=self.budget, interpret=False, replay=self.judged is None)
+        options = Options(shapes=(self.shape.name,), panel=False, sanitize=False, budget=self.budget, interpret=False, replay=self.judged is None,
+                          shared=self.shared, reuse=self.shared is not None)
         return told(gate_gpu(self.gpu, candidate.program, self.problem, self.surface, options=options), self.shape)
 
     def gated(self, candidate: Candidate) -> Verdict:

@@ -1,6 +1,6 @@
 """A lineage's folder on disk: ``lineage.json``, the journal of a walk in progress, the program store, emitted code.
 
-Everything goes through :mod:`kir.base.store`, so that a killed walk leaves a journal that the next run takes up, and never half a file.
+Everything goes through :mod:`kir.base.store`, so that a killed walk leaves a journal that the next run resumes, and never half a file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The before/after box of a pass: two fenced `kir` programs and a pipeline in its module's docstring, parsed and run as a test."""
+"""The before/after box of a pass: a pipeline and what it changes, in its module's docstring, parsed and run as a test.
+
+Both programs stand in one fence marked `diff`, each line behind a space (both have it), `-` (before) or `+` (after); or in two fences marked `kir`.
+"""
 from __future__ import annotations
 
 import re
@@ -12,6 +15,7 @@ from kir.ir.printer import program_text
 from kir.rewrite.pipelines.pipeline import run
 
 _FENCE = re.compile(r"```kir\n(.*?)```", re.DOTALL)
+_CHANGE = re.compile(r"```diff\n(.*?)```", re.DOTALL)
 _PIPELINE = re.compile(r"^pipeline: `(.*)`$", re.MULTILINE)
 
 
@@ -33,7 +37,10 @@ class Box:
 def box_of(docstring: str, name: str) -> Box:
     """The box of a docstring. Raises KirError KIR-R010 when there is none."""
     programs, pipeline = _FENCE.findall(docstring), _PIPELINE.search(docstring)
+    if change := _CHANGE.search(docstring):
+        lines = change.group(1).splitlines(keepends=True)
+        programs += ("".join(x[1:] for x in lines if x[0] in kept) for kept in (" -", " +"))
     if len(programs) != 2 or pipeline is None:
-        raise error("KIR-R010", f"'{name}' has no before/after box", needs="two ```kir fences and a line: pipeline: `..`")
+        raise error("KIR-R010", f"'{name}' has no before/after box", needs="a ```diff fence, or two ```kir fences, and a line: pipeline: `..`")
     before, after = (parse_program(text, f"{name}:{which}") for text, which in zip(programs, ("before", "after"), strict=True))
     return Box(before, pipeline.group(1), after)

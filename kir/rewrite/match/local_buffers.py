@@ -15,9 +15,11 @@ from kir.ir.build import int_value
 from kir.ir.printer import region_text
 from kir.ir.types import DType, Space, TileType
 from kir.ir.visit import blocks_of, buffers_named, children, statements, substitute_buffers, walk
-from kir.rewrite.base import Path
+from kir.rewrite.base import Path, Site
 from kir.rewrite.edit import enclosing, kernel_of, node_at, replace_kernel
+from kir.rewrite.match.cursor import node_as
 from kir.rewrite.precondition import Verdict, proved, refuted
+from kir.rewrite.verdict import Context
 
 MATRIX_ROW = 16
 """Bytes of a row of the 8 x 8 matrices of b16 that ldmatrix and stmatrix move (PTX ISA, ldmatrix)."""
@@ -126,6 +128,11 @@ def goes_through_its_name(kernel: n.Kernel, name: str) -> Verdict:
         if name in buffers_named(s) and any(isinstance(x, n.Address) and x.at.buffer.name == name for e in own_parts(s) for x in walk(e)):
             return refuted(f"the address of '{name}' is taken", s.label or "", needs=f"accesses to '{name}' by its own name")
     return proved("every access goes through the buffer's name, and so through its layout")
+
+
+def adopts_layout(program: n.Program, site: Site, context: Context) -> Verdict:
+    """A precondition: a change of the layout of the array that is declared at a site reaches every access."""
+    return goes_through_its_name(kernel_of(program, site.path), node_as(program, site.path, n.Alloc).buffer.name)
 
 
 def own_parts(s: n.Stmt) -> Iterator[n.Node]:

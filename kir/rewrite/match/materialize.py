@@ -20,7 +20,7 @@ from kir.ir.printer import expr_text
 from kir.ir.types import TileType
 from kir.ir.visit import blocks_of, children, names_mentioned, names_read, once, own_nodes, transform, walk
 from kir.rewrite.base import Context, Miss, Pass, Path, Place, Rewritten, Site, found_sites
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at, places
+from kir.rewrite.edit import block_at, edit_block, enclosing, fresh, kernel_of, names_in, node_at, places
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown
 
 MOST_WRITTEN = 600
@@ -147,9 +147,12 @@ def writes_before_last_use(program: n.Program, site: Site, context: Context) -> 
     written = buffers_written(block[i:last + (0 if isinstance(block[last], n.Store) else 1)])
     memory = Aliases(program)
     clash = sorted(name for name in buffers_read(value) if any(memory.may_be_one(name, other) for other in written - {"*"}))
+    first = next(k for k in range(i, last + 1) if evaluates(block[k], value))
     if any(a.sync for s in block[i:last] for a in accesses(s)):
         others = buffers_written(kernel_of(program, site.path).body)
-        changed = sorted(name for name in buffers_read(value) if any(memory.may_be_one(name, other) for other in others))
+        done = any(isinstance(x, n.Call) and x.fn == "wgmma_wait" for s in block[i:first + 1] for x in walk(s))  # before it a product may not be there
+        kept = _of_its_team(program, site.path, value) if not done else frozenset[str]()
+        changed = sorted(name for name in buffers_read(value) - kept if any(memory.may_be_one(name, other) for other in others))
         if changed and not clash and "*" not in written:
             return unknown(f"'{changed[0]}' is written by other threads too, before or after what they wait at between the uses of {expr_text(value)}",
                            needs="memory that the kernel only reads, or no barrier between the uses")
@@ -158,6 +161,17 @@ def writes_before_last_use(program: n.Program, site: Site, context: Context) -> 
     if clash:
         return refuted(f"'{clash[0]}' is written between the uses of {expr_text(value)}", f"a later use sees the old '{clash[0]}'")
     return proved("nothing that the value reads is written while it is kept")
+
+
+def _of_its_team(program: n.Program, path: Path, value: n.Expr) -> frozenset[str]:
+    """Registers and fragments that a value reads, and that the innermost team around a place declares: no other thread writes them."""
+    names = frozenset(x.at.buffer.name for x in walk(value) if isinstance(x, n.Load) and x.at.buffer.space in ("register", "fragment"))
+    for at, s in enclosing(program, path):
+        if isinstance(s, n.Roles):
+            names &= frozenset(bound_names(s.roles[int(path[len(at) + 1])].body))
+        elif isinstance(s, n.For) and s.kind in ("warpgroup", "warp", "thread"):
+            names &= _bound(s)
+    return names
 
 
 def inside_where_it_is_read(program: n.Program, site: Site, context: Context) -> Verdict:

@@ -10,6 +10,7 @@ from lark.exceptions import UnexpectedInput
 
 from kir.base.diagnostic import Origin, usage
 from kir.ir.grammar.tables import parser
+from kir.rewrite.options import current_name
 from kir.rewrite.residue import Residue
 from kir.rewrite.step import Direction, Step
 
@@ -50,8 +51,9 @@ def _step(t: Tree[Token], file: str) -> Step:
         assert isinstance(o, Tree)
         key = o.children[0]
         assert isinstance(key, Token)
-        found[str(key)] = _value(o.children[1])
-        places[str(key)] = _place(file, key, [*o.scan_values(lambda v: isinstance(v, Token))][-1])
+        called = current_name(str(name), str(key))
+        found[called] = _value(o.children[1])
+        places[called] = _place(file, key, [*o.scan_values(lambda v: isinstance(v, Token))][-1])
     direction: Direction = "backward" if back is not None else "forward"
     return Step(str(name), MappingProxyType(found), "" if at is None else str(at)[1:], direction, **more, places=MappingProxyType(places))
 

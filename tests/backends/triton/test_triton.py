@@ -2,12 +2,16 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kir.analysis import normalize
 from kir.base.diagnostic import KirError
+from kir.faces.hub.wrapper import wrapper
+from kir.gate.gpu.images.executable import Executable, bound
+from kir.gate.proved.assembly import assembled
 from kir.gate.proved.drawn import random_inputs
 from kir.interp import run
 from kir.ir.anchors import at
@@ -17,7 +21,7 @@ from kir.ir.nodes import For, Mma, Store
 from kir.ir.parser import parse_program
 from kir.learning.optimize.hosts.read_back import for_readers
 from kir.rewrite.meaning import difference
-from kir.surface import Backend, ShowingBackend, backend
+from kir.surface import Artifact, Backend, CompiledKernel, Image, ShowingBackend, backend
 from kir.surface.reading import load_expert
 from tests.backends.conftest import program
 from tests.round_trips import ROUND_TRIPS
@@ -207,6 +211,44 @@ def test_a_generic_program_and_an_odd_launch_are_refused(triton: Backend) -> Non
 def test_a_descriptor_through_another_shape_is_one_of_the_tensor(triton: Backend) -> None:
     lines = "view global V: f16[32, 128] at H\nfragment f: f16[16, 64]\ncopy V[0 +: 16, 0 +: 64] -> f via tma"
     assert "tl.make_tensor_descriptor(H, shape=[32, 128], strides=[128, 1], block_shape=[16, 64])" in triton.emit(parse_program(body(lines), "p.kir")).text
+
+
+BOXES = """kir 1
+program p
+  size N: i32
+  in X: f16[N, 64] align 16
+  in H: f16[64, 64] align 16
+  out Y: f16[N, 64] align 16
+kernel main grid (i: ceildiv(N, 16)) threads 128 {host_descriptors=1}
+  view global V: f16[32, 128] at H
+  fragment x: f16[16, 64]
+  fragment f: f16[16, 64]
+  copy load(X[i * 16 +: 16, 0 +: 64] else 0.0:f16 clip) -> x via tma
+  copy V[0 +: 16, 0 +: 64] -> f via tma
+  fragment y: f16[16, 64] = x + f
+  copy y -> Y[i * 16 +: 16, 0 +: 64] via tma clip
+"""
+
+
+def test_descriptors_that_the_host_makes_are_parameters(triton: Backend) -> None:
+    """As what they show the tensor; one that the kernel also touches otherwise, or by boxes of another shape, it describes itself."""
+    emitted = triton.emit(p := parse_program(BOXES, "p.kir"))
+    (entry,) = emitted.entries
+    assert "def main(N, X_desc, V_desc, Y_desc):" in emitted.text and "make_tensor_descriptor" not in emitted.text
+    assert [(a.kind, a.source, a.box) for a in entry.arguments[1:]] == [("map", "X", (16, 64)), ("map", "H", (16, 64)), ("map", "Y", (16, 64))]
+    made = CompiledKernel("main", 0, 0, 0, 128, {}, {}, (), Image(b"", "main", boxes=(((16, 64), 128), ((16, 64), 0), ((16, 64), 128))))
+    executable = Executable(p, emitted, {Executable.variant(emitted): Artifact("triton", "sm_90a", (made,), ())})
+    (launch,) = executable.launches(emitted, bound(p, {"N": 40}, {}))
+    first = {"of": "H", "dtype": "f16", "extents": [128, 32], "swizzle": 0, "strides": [256], "box": [64, 16]}
+    assert launch["arguments"][6:11] == [["map", first], *(["scalar", "i32", x] for x in (32, 128)), *(["scalar", "i64", x] for x in (128, 1))]
+    assert assembled(emitted, Artifact("triton", "sm_90a", (replace(made, texts={"ptx": ".entry main()"}),), ())) == ()
+    assert executable.alignment("H") == 16 and "TensorDescriptor.from_tensor(H.view(32, 128,), [16, 64])" in wrapper(p, emitted)
+    binding = emitted.bindings[0][1]
+    assert "X_desc_block_0 = 16" in binding and 'shape = ["32", "128"]' in binding
+    other = "fragment s: f16[8, 64]\n  copy load(X[i * 16 +: 8, 0 +: 64] else 0.0:f16 clip) -> s via tma"
+    for more in ("let one = load(X[0, 0])\n  Y[i * 16, 0] = one", other):
+        own = triton.emit(parse_program(BOXES + f"  {more}\n", "p.kir"))
+        assert "tl.make_tensor_descriptor(X," in own.text and ("pointer", "X") in [(a.kind, a.source) for a in own.entries[0].arguments]
 
 
 def test_a_product_on_the_scalar_units_is_one_of_f32(triton: Backend) -> None:

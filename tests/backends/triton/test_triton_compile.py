@@ -8,7 +8,7 @@ import pytest
 from kir.base.diagnostic import KirError
 from kir.gate import realized
 from kir.hardware.target import target
-from kir.ir.nodes import For
+from kir.ir.nodes import For, Kernel
 from kir.ir.visit import transform
 from kir.learning.tune.rank import built, given_of
 from kir.learning.tune.space import find_space
@@ -63,6 +63,8 @@ def test_warps_that_the_compiler_adds_to_a_specialized_loop_are_launched(triton:
     point = {name: values[0] for name, values in space.parameters.items()} | {"threads": 128}
     p = built(space, space.values(point, given_of(space, problem, problem.shapes[0], device)), problem, device)
     def specialized(old: object, new: object) -> object:
+        if isinstance(new, Kernel):
+            return replace(new, attrs=())  # Triton 3.6 refuses such loops beside descriptors that the host makes
         return replace(new, attrs=(*new.attrs, ("warp_specialize", True))) if asked and isinstance(new, For) and new.kind == "pipelined" else new
     (kernel,) = triton.compile(triton.emit(transform(p, specialized)), target("sm_90a")).kernels
     assert kernel.threads == launched and kernel.image is not None and (kernel.image.threads or kernel.threads) == launched

@@ -21,7 +21,7 @@ WALKS = {
 }
 
 
-def taken_back(program: n.Program, name: str) -> n.Program:
+def undone(program: n.Program, name: str) -> n.Program:
     """The first step of a pass that lowers the measure, undone: `backward` refuses what `forward` does not restore."""
     for site in pass_class(name)().inverse_sites(program):
         made, _ = site.params.backward(program, site)
@@ -36,7 +36,7 @@ def test_flashinfer_becomes_naive(name: str) -> None:
     problem = load_problem(CUDA[name]["problem"])
     program = normal(name)
     for step in WALKS[name]:
-        program = taken_back(program, step)
+        program = undone(program, step)
     assert is_naive(program, problem.work_item, problem.state) == ()
     shape = next(s for s in problem.shapes if s.name == "tail")
     inputs = problem.inputs(shape, seed=0, distribution="normal")

@@ -270,7 +270,7 @@ def test_pixels_that_are_waited_for_are_a_copy_of_a_view_or_text(old: str, new: 
     assert ("view global" in text) == (not why)
 
 
-def test_panels_of_ctas_are_taken_back_where_the_launch_has_no_word_for_them(tmp_path: Path) -> None:
+def test_panels_of_ctas_are_undone_where_the_launch_cannot_say_them(tmp_path: Path) -> None:
     program = loaded(tmp_path, SPLIT_K.source, SPLIT_K.binding)
     assert dict(program.kernels[0].attrs)["raster_panel"] == 4
     assert "T.use_swizzle(4)" in backend("tilelang").emit(program).text

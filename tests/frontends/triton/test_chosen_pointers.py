@@ -38,7 +38,33 @@ def test_pointers_that_a_value_chooses(tmp_path: Path) -> None:
     np.testing.assert_array_equal(out["z"], z)
     assert "if " in written_back(tmp_path, CHOSEN)
     by_tile = CHOSEN.replace("tl.where(pid == 0,", "tl.where(tl.arange(0, B) == 0,")
-    assert any("where of a pointer and a pointer" in s for s in opaque(read(tmp_path, by_tile)))
+    assert any("'src' is a tile of pointers into several buffers, and changes in a loop" in s for s in opaque(read(tmp_path, by_tile)))
+
+
+BY_ROW = """
+@triton.jit
+def kernel(a, b, which, y, N, D, B: tl.constexpr):
+    rows = tl.program_id(0) * B + tl.arange(0, B)
+    cols = tl.arange(0, B)
+    w = tl.load(which + rows, mask=rows < N, other=0)[:, None]
+    keep = (rows < N)[:, None] & (cols < D)[None, :]
+    v = tl.load(tl.multiple_of(tl.where(w == 1, a + rows[:, None] * D, b + rows[:, None] * D), (8, 8)) + cols[None, :], mask=keep, other=0.0)
+    at = rows[:, None] * D + cols[None, :]
+    p = tl.where(w == 1, b + at, tl.where(w == 2, a + at, y + at))
+    tl.store(p, v * 2, mask=keep)
+"""
+
+
+def test_pointers_that_each_element_chooses(tmp_path: Path) -> None:
+    a, b, which = np.arange(1, 36, dtype=np.float32).reshape(7, 5), np.arange(100, 135, dtype=np.float32).reshape(7, 5), np.arange(7, dtype=np.int32) % 3
+    out = execute(tmp_path, BY_ROW, {"a": a, "b": b, "which": which, "y": np.zeros((7, 5), np.float32)}, grid=2, metas={"B": 8}, scalars={"N": 7, "D": 5})
+    w = which[:, None]
+    np.testing.assert_array_equal(out["a"], np.where(w == 2, b * 2, a))
+    np.testing.assert_array_equal(out["b"], np.where(w == 1, a * 2, b))
+    np.testing.assert_array_equal(out["y"], np.where(w == 0, b * 2, 0))
+    assert "~cond" in written_back(tmp_path, BY_ROW)
+    atomic = BY_ROW.replace("tl.store(p, v * 2, mask=keep)", "tl.atomic_add(p, v, mask=keep)")
+    assert any("an atomic on a tile of pointers into several buffers" in s for s in opaque(read(tmp_path, atomic)))
 
 
 HELPERS = """

@@ -51,6 +51,36 @@ def test_a_transposed_access_has_the_axes_of_its_tensor() -> None:
     assert made == ["C[i * 16 +: 16, j * 32 +: 32] = A[i * 16 +: 16, j * 32 +: 32] * 2.0"]
 
 
+@pytest.mark.parametrize(("text", "made"), [
+    ("""  let x = broadcast(load(A_flat[i * N + cols] where i < M & cols < N else 0.0), 1, 32)
+  let y = select(i <= cols, x, 1.0)
+  C_flat[broadcast(i * N, 1, 32) + cols] = y where broadcast(i < M, 1, 32) & cols < N
+""", ["let x = load(A[i, j * 32 +: 32] else 0.0 clip)", "let y = select(i <= iota(32) + j * 32, x, 1.0)", "C[i, j * 32 +: 32] = y clip"]),
+    ("""  let x = expand(load(A_flat[rows * N] where rows < M else 0.0), axis=1)
+  let y = x * 2.0 + x
+  C_flat[expand(rows, axis=1) * N] = y where expand(rows, axis=1) < M
+""", ["let x = load(A[i * 16 +: 16, 0] else 0.0 clip)", "let y = x * 2.0 + x", "C[i * 16 +: 16, 0] = y clip"]),
+    ("""  let x = broadcast(load(A_flat[i * N + cols] where i < M & cols < N else 0.0) * 2.0, 16, 32)
+  let at = expand(rows, axis=1) * N + expand(cols, axis=0)
+  C_flat[at] = x where expand(rows < M, axis=1) & expand(cols < N, axis=0)
+""", ["let x = load(A[i, j * 32 +: 32] else 0.0 clip) * 2.0", "C[i * 16 +: 16, j * 32 +: 32] = broadcast(x, 16, 32) clip"]),
+    ("""  let x = broadcast(load(A_flat[i * N] where i < M else 0.0), 1)
+  C_flat[broadcast(i * N, 1)] = broadcast(reduce(x, axis=0, op=max), 1) where broadcast(i < M, 1)
+""", ["let x = load(A[i, 0] else 0.0 clip)", "C[i, 0] = x clip"]),
+])
+def test_a_row_or_a_column_has_one_axis(text: str, made: list[str]) -> None:
+    assert body(text) == made
+
+
+def test_a_tile_that_is_reduced_or_picked_from_keeps_its_axes() -> None:
+    made = body("""  let at = expand(rows, axis=1) * N + expand(cols, axis=0)
+  let x = load(A_flat[at] where expand(rows < M, axis=1) & expand(cols < N, axis=0) else 0.0)
+  let at_most = reduce(x, axis=1, op=argmax)
+  C_flat[expand(rows, axis=1) * N] = cast(expand(at_most, axis=1), f32) where expand(rows < M, axis=1)
+""")
+    assert made[-1] == "C[i * 16 +: 16, 0] = cast(at_most, f32) clip" and "axis=1, op=argmax" in made[-2]
+
+
 def test_the_rest_of_a_mask_stays() -> None:
     made = body("""  let at = expand(rows, axis=1) * N + expand(cols, axis=0)
   C_flat[at] = A_flat[at] where expand(rows < M, axis=1) & expand(cols < N, axis=0) & expand(rows, axis=1) >= expand(cols, axis=0)

@@ -59,6 +59,8 @@ CAPPED = {
     "a loop": (ROWS + EACH).replace("0..N", "0..min(N, 6000000)"),
     "rounds of CTAs": ROWS.replace("(i: M)", "(b: min(M, 64))") + "  for i in b..min(M, 5000000) step 64\n"
                       + EACH.replace("  for", "    for").replace("    Y", "      Y"),
+    "powers of two": (ROWS + EACH).replace("0..N", "0..N - select((N > 64) & ((N & (N - 1)) == 0), 1, 0)"),
+    "one CTA of one grid": (ROWS + EACH).replace("0..N", "0..N - select((i == 5) & (M - i == 9) & (N == 31), 1, 0)"),
     "one size": (ROWS + EACH).replace("0..N", "0..N - select(N == 5999999, 1, 0)")}
 
 
@@ -66,6 +68,73 @@ CAPPED = {
 def test_work_that_ends_at_a_size_is_refused_where_no_test_gets_there(name: str) -> None:
     said = _said(CAPPED[name], ROWS + EACH)
     assert said.startswith(("KIR-G134", "KIR-G146")) or "the reference program says" in said  # or it is run there, and wrong
+
+
+EACH_ALONE = "kir 1\nprogram e\n  size N: i32\n  in X: f32[N]\n  out Y: f32[N]\nkernel main grid (i: N) threads 1\n  Y[i] = X[i] * 2.0\n"
+AT = """kir 1
+program e
+  size N: i32
+  in X: f32[N]
+  out Y: f32[N]
+kernel main grid (b: ceildiv(N, 64)) threads 64
+  for t in 0..64 parallel thread
+    let i = b * 64 + t
+"""
+PLACED = AT + """    let q = {place}
+    if i < N
+      Y[i] = X[q] * 2.0
+"""
+TILED = """kir 1
+program e
+  size N: i32
+  in X: f32[N]
+  out Y: f32[N]
+kernel main grid (b: ceildiv(N, 64)) threads 64
+  let i = iota(64) + b * 64
+  let x = load(X[i] where i < N else 0.0)
+  Y[i] = x * 2.0 where {mask}
+"""
+HELD = """kir 1
+program e
+  size M: i32
+  size K: i32
+  in X: f32[M, K, 64]
+  out Y: f32[M, 64]
+{memory}kernel main grid (i: M) threads 64
+{shared}  for t in 0..64 parallel thread
+    register sum: f32 = 0.0
+    for k in 0..K
+      {at}[t] = X[i, k, t]
+      {wait}barrier()
+      sum = sum + {at}[63 - t]
+      barrier()
+    Y[i, t] = sum
+"""
+PLAIN = HELD.format(memory="", shared="  shared s: f32[1, 64]\n", at="s[0, ", wait="").replace("[0, [", "[0, ")
+PARTS = HELD.format(memory="  workspace S: f32[{many}, 64]\n", shared="", at="S[{part}, ", wait="").replace(", [", ", ")
+TURNED = {
+    "a mask of a tile": (TILED.format(mask="(i < N) & (i < 5000000)"), TILED.format(mask="(i < N) & (i >= 0)")),
+    "a mask written the other way": (TILED.format(mask="~((i >= N) | (i >= 5000000))"), ""),
+    "a mask by the lesser of two": (TILED.format(mask="i < min(N, 5000000)"), TILED.format(mask="i < min(N, b * 64 + 64)")),
+    "a mask by bits": (TILED.format(mask="(i < N) & (i // 4194304 == 0)"), ""),
+    "a rest": (PLACED.format(place="i % 16777215"), PLACED.format(place="(i // 100000) * 100000 + i % 100000")),
+    "the lower bits": (PLACED.format(place="i & 16777215"), PLACED.format(place="(i >> 16) * 65536 + (i & 65535)")),
+    "a barrier": (PLAIN.replace("      barrier()\n      sum", "      if k != 100000\n        barrier()\n      sum"),
+                  PLAIN.replace("      barrier()\n      sum", "      if k < 100000\n        barrier()\n      else\n        barrier()\n      sum")),
+    "memory that CTAs share after many": (PARTS.format(part="i % 65536", many=65536), PARTS.format(part="i", many="M")),
+    "memory for fewer": (EACH_ALONE.replace("kernel", "  workspace S: f32[8388608]\nkernel").replace("Y[i] = X[i] * 2.0",
+                         "S[i] = X[i] * 2.0\n  Y[i] = S[i]"), "")}
+
+
+@pytest.mark.parametrize("name", TURNED)
+def test_what_turns_at_a_number_that_no_test_comes_to_is_judged_with_a_small_one(name: str) -> None:
+    """No branch is left out, or what it leaves out is a barrier; threads meet only beyond the number. Beside it what asks the same, and is right."""
+    wrong, right = TURNED[name]
+    own = EACH_ALONE if "X: f32[N]" in wrong else PLAIN
+    against = parse_program(own, "q.kir")
+    said = [gate_cpu(parse_program(text, "p.kir"), None, "kir", [], against=against, hazards=True) for text in (wrong, right) if text]
+    assert not said[0].accepted and said[0].reason.startswith("KIR-G148" if "fewer" in name else ("KIR-G134", "KIR-G146")), said[0].reason
+    assert all(v.accepted and v.correctness is not None and v.correctness.hazards is not None for v in said[1:]), said[-1].reason
 
 
 def test_the_rest_of_a_division_is_a_size_to_try_however_it_is_written() -> None:
@@ -84,13 +153,20 @@ kernel main grid (b: min(ceildiv(N, 256), {most})) threads 256
     for i in b * 256 + t..N step {step}
       Y[i] = X[i] * 2.0
 """
-EACH_ALONE = "kir 1\nprogram e\n  size N: i32\n  in X: f32[N]\n  out Y: f32[N]\nkernel main grid (i: N) threads 1\n  Y[i] = X[i] * 2.0\n"
 
 
-@pytest.mark.parametrize(("step", "right"), [("min(ceildiv(N, 256), 65536) * 256", True), ("65536 * 256 + 256", False)])
-def test_a_grid_that_is_cut_off_is_right_where_its_ctas_go_on(step: str, right: bool) -> None:
-    said = _said(STRIDED.format(most=65536, step=step), EACH_ALONE)
-    assert (said == "") == right and (right or said.startswith("KIR-G134: no test has a grid along 'b'"))
+TILES = STRIDED[:STRIDED.index("  for t")] + """  for i in b..ceildiv(N, 256) step {step}
+    Y[i * 256 +: 256] = load(X[i * 256 +: 256] else 0.0 clip) * 2.0 clip
+"""
+
+
+@pytest.mark.parametrize(("text", "most", "step", "right"), [
+    (STRIDED, 65536, "min(ceildiv(N, 256), 65536) * 256", True), (STRIDED, 65536, "65536 * 256 + 256", False),
+    (TILES, 66, "min(ceildiv(N, 256), 66)", True), (TILES, 66, "66 + 1", False)])
+def test_a_grid_that_is_cut_off_is_right_where_its_ctas_go_on(text: str, most: int, step: str, right: bool) -> None:
+    """Also one of tiles of 256, which is an extent that no other number can stand for, and as many CTAs as a device has SMs."""
+    said = _said(text.format(most=most, step=step), EACH_ALONE)
+    assert (said == "") == right and (right or said.startswith("KIR-G134: no test has a grid along 'b'") or "is nan, the reference program says" in said)
 
 
 @pytest.mark.parametrize(("given", "refused"), [("select(K < 1000000, s, 0.0)", True), ("select(K < 1000000, s, s + 0.0)", False)])

@@ -77,6 +77,11 @@ kernel main grid (b: N) threads 1
 """)
 
 
+def sums_of_floats(value: str) -> Program:
+    text = "kir 1\nprogram p\n  size N: i32\n  in X: f32[N, 9]\n  out Y: f32[N]\nkernel main grid (b: N) threads 1\n  register s: f32 = 0.0\n  for k in 0..9\n"
+    return parse_program(f"{text}    let x = X[b, k]\n    s = s + {value}\n  Y[b] = s\n")
+
+
 FLOATS = [
     ("x * 2.0", "select(b * 64 + t > 0 & x + X[0] == 1.25, 0.0, x * 2.0)", "select(x + X[0] == 1.25, x + x, x * 2.0)"),
     ("x * 2.0", "select(cast(x, i32, bits) == 1078530011, 0.0, x * 2.0)", "x + x"),
@@ -93,6 +98,7 @@ WHOLE = [
 
 @pytest.mark.parametrize(("made", "right", "wrong", "other"), [*((floats, *x) for x in FLOATS), *((whole, *x) for x in WHOLE),
                                                                (tiles, *FLOATS[2]), (tiles, *FLOATS[5]),
+                                                               (sums_of_floats, "x", "select(abs(x) > 1e-20, x, 0.0)", "select(abs(x) > 1e-20, x, x * 1.0)"),
                                                                *((sums, "cast(x, i64) * cast(x, i64)", wrong, "cast(abs(x), i64) * cast(abs(x), i64)")
                                                                  for wrong in ("cast(x * x, i64)", "cast(cast(x, f32) * cast(x, f32), i64)",
                                                                                "cast(cast(x, i16), i64) * cast(x, i64)"))])

@@ -1,7 +1,6 @@
 """Predicate N, the measure of law 9, and state features."""
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from kir.ir.measures.naive import is_naive, is_row_major
 from kir.ir.parser import parse_program
 from kir.ir.visit import walk
 from kir.problem import load_problem, problem_names
+from kir.rewrite.conformance.box import box_of
 
 ROOT = Path(__file__).parents[3]
 EXPERTS = sorted((ROOT / "skills" / "experts").rglob("*.kir"))
@@ -214,13 +214,12 @@ def test_experts_measure_more_than_the_naive_program(name: str) -> None:
 def test_going_back_over_the_example_of_a_pass_decreases_the_measure_or_adds_a_kernel(file: Path) -> None:
     """A step back that splits a kernel, or that moves memory of a CTA to a workspace, is no step of a lineage: naive programs have as many
     kernels and workspaces as the expert."""
-    boxes = re.findall(r"^(?:before|after):\n\n```kir\n(.*?)```", file.read_text(), re.DOTALL | re.MULTILINE)
-    if len(boxes) == 2:
-        before, after = map(parse_program, boxes)
-        if any(isinstance(x, n.Hole) for k in after.kernels for x in walk(k)):
-            assert not any(isinstance(x, n.Hole) for k in before.kernels for x in walk(k))  # the filled program is what a lineage undoes
-            return
-        assert decreases(after, before) == (len(before.kernels) <= len(after.kernels) and len(before.workspaces) <= len(after.workspaces))
+    box = box_of(file.read_text(), file.stem)
+    before, after = box.before, box.after
+    if any(isinstance(x, n.Hole) for k in after.kernels for x in walk(k)):
+        assert not any(isinstance(x, n.Hole) for k in before.kernels for x in walk(k))  # the filled program is what a lineage undoes
+        return
+    assert decreases(after, before) == (len(before.kernels) <= len(after.kernels) and len(before.workspaces) <= len(after.workspaces))
 
 
 # ----------------------------------------------------------------------------------------------------------------- features

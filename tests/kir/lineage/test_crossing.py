@@ -52,14 +52,14 @@ def test_on_its_own_naive_program_a_lineage_leads_to_its_expert(learned: tuple[L
     assert content_hash(done.program) == lineage.start.content
 
 
-@pytest.mark.parametrize(("file", "binding", "taken_back"), [
+@pytest.mark.parametrize(("file", "binding", "undone"), [
     ("naive.kir", None, False), ("naive.cu", "gemm_naive_cuda.toml", False), ("naive_triton.py", "gemm_naive_triton.toml", True),
 ])
-def test_every_step_is_carried_to_the_naive_kernel_of_each_surface(learned: tuple[Lineage, Folder], file: str, binding: str | None, taken_back: bool) -> None:
+def test_every_step_is_carried_to_the_naive_kernel_of_each_surface(learned: tuple[Lineage, Folder], file: str, binding: str | None, undone: bool) -> None:
     lineage, folder = learned
     target = load_expert(str(NAIVE.with_name(file)), BINDINGS / binding if binding else None).program
     done = cross(lineage, folder, target, backend("cuda").accepts)
-    assert done.meets and bool(done.taken_back) == taken_back
+    assert done.meets and bool(done.undone) == undone
     assert all(each.outcome == "carried" for each in done.steps)
     assert common_form(done.program) == common_form(folder.program(lineage.start))
     assert [p.name for p in done.program.params] == [p.name for p in target.params] and done.program.facts == target.facts
@@ -76,7 +76,7 @@ __global__ void product(const __half* left, const __half* right, __half* result,
 """
 
 
-def test_a_first_version_in_blocks_of_threads_is_taken_back_before_it_is_crossed_to(learned: tuple[Lineage, Folder], tmp_path: Path) -> None:
+def test_a_first_version_in_blocks_of_threads_is_undone_before_it_is_crossed_to(learned: tuple[Lineage, Folder], tmp_path: Path) -> None:
     """Other names, blocks in two dimensions, a guard with an early return: what people write first is one thread an element, spread already."""
     lineage, folder = learned
     (tmp_path / "p.cu").write_text(BLOCKS)
@@ -87,8 +87,8 @@ def test_a_first_version_in_blocks_of_threads_is_taken_back_before_it_is_crossed
                                facts=[f for x in ("rows", "cols", "inner") for f in (f"{x} >= 1", f"{x} <= 16384")]).text())
     done = cross(lineage, folder, load_expert(f"{tmp_path / 'p.cu'}::product", binding).program, backend("cuda").accepts)
     assert done.meets and all(each.carried for each in done.steps)
-    assert [x in done.taken_back for x in ("~early-exit", "~spread-threads", "~coarsen-grid")] == [True] * 3
-    assert f"carried to p.cu, its naive program in other words after {done.taken_back}" in crossed_text(lineage, done, "p.cu", "cuda", None)
+    assert [x in done.undone for x in ("~early-exit", "~spread-threads", "~coarsen-grid")] == [True] * 3
+    assert f"carried to p.cu, its naive program in other words after {done.undone}" in crossed_text(lineage, done, "p.cu", "cuda", None)
 
 
 NUMBERED = """#include <cuda_fp16.h>
@@ -112,8 +112,8 @@ def test_a_first_version_with_one_number_for_each_element_gets_its_rows_and_colu
                                tensors={k: Tensor(shape=list(v), dtype="f16") for k, v in shapes.items()},
                                facts=[f for x in ("rows", "cols", "inner") for f in (f"{x} >= 1", f"{x} <= 16384")]).text())
     done = cross(lineage, folder, load_expert(f"{tmp_path / 'p.cu'}::product", binding).program, backend("cuda").accepts)
-    assert done.meets and all(each.carried for each in done.steps), (done.taken_back, [(each.text, each.reason) for each in done.steps])
-    assert "~linear-grid{" in done.taken_back and "named=false" in done.taken_back
+    assert done.meets and all(each.carried for each in done.steps), (done.undone, [(each.text, each.reason) for each in done.steps])
+    assert "~linear-grid{" in done.undone and "named=false" in done.undone
 
 
 def test_what_a_surface_cannot_say_is_left_out_or_adapted_with_the_reason(learned: tuple[Lineage, Folder]) -> None:

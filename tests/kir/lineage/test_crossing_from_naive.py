@@ -24,7 +24,7 @@ def tuned() -> n.Program:
 def test_the_hopper_lineage_is_carried_whole_to_a_tuned_gemm_in_tilelang() -> None:
     folder = Folder(SKILLS / "lineages" / "gemm_sm90")
     done = cross(folder.read(), folder, tuned())
-    assert done.meets and done.taken_back.count("~") == 11
+    assert done.meets and done.undone.count("~") == 11
     assert len(done.steps) == 27 and all(each.carried for each in done.steps)
     assert {s.via for k in done.program.kernels for s in statements(k.body) if isinstance(s, n.Mma)} == {"wgmma"}
 

@@ -45,7 +45,7 @@ kernel main grid (m: ceildiv(M, 64), n: ceildiv(N, 64)) threads 128
 """
 
 
-def test_what_a_surface_decides_itself_is_taken_back_and_nothing_else() -> None:
+def test_what_a_surface_decides_itself_is_undone_and_nothing_else() -> None:
     p, triton = normalize(parse_program(STAGED, "p.kir")), backend("triton")
     assert triton.accepts(p)
     done, notes = brought(Trace(p), triton)
@@ -161,7 +161,7 @@ kernel main grid (row: N) threads 64
     assert any("is no ~element-per-thread: 'ballot' has no form for all threads at once" in line for line in said)
 
 
-def test_how_many_steps_are_taken_back_is_an_option_of_emitting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_how_many_steps_are_undone_is_an_option_of_emitting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "p.kir").write_text(STAGED)
     assert kir(["opt", str(tmp_path / "p.kir"), "--emit", "triton", "--max-undo", "1"]) == 0
     assert kir(["opt", str(tmp_path / "p.kir"), "--emit", "triton", "--max-undo", "0"]) == 1

@@ -54,7 +54,7 @@ class Either(ToyEngine):
         return super().backward(program, candidate)
 
 
-def test_of_two_that_would_do_what_is_taken_back_last_is_put_off() -> None:
+def test_of_two_that_would_do_what_is_undone_last_is_put_off() -> None:
     assert plan(expert(), Either()).delayed == ("b",)
 
 

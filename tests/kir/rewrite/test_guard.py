@@ -34,7 +34,7 @@ def test_a_guarded_step_keeps_both_versions_and_the_launch_chooses() -> None:
         assert difference(interpreted(BASE, {"N": size}), interpreted(trace.program, {"N": size})) == ""
 
 
-def test_a_guarded_step_is_taken_back_and_restored() -> None:
+def test_a_guarded_step_is_undone_and_restored() -> None:
     trace = run(BASE, "unroll{factor=2}@main/loop guard KIR-P520")
     back = run(trace.program, "~unroll{factor=2}@main/loop")
     assert back.program == BASE

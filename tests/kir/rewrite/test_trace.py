@@ -10,6 +10,8 @@ from kir.ir.canonical import content_hash
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.rewrite import Pipeline, Step, Trace, pass_class, run
+from kir.rewrite.base import parameter_types
+from kir.rewrite.options import RENAMED
 from kir.rewrite.residue import Residue, residue, restore
 
 TEXT = """kir 1
@@ -40,6 +42,17 @@ def test_a_pipeline_is_text_json_and_python_at_once() -> None:
     exact = run(BASE, pipeline).pipeline
     assert Pipeline.parse(str(exact)) == exact
     assert Pipeline.from_json(exact.to_json()) == exact
+
+
+def test_a_parameter_by_its_old_name_is_read_as_that_of_today_and_nothing_else_is() -> None:
+    for of, names in RENAMED.items():
+        assert all(new in parameter_types(pass_class(of)) and old not in parameter_types(pass_class(of)) for old, new in names.items())
+    now = Pipeline.parse("partition-reduction{fresh=true distribution=turn}@main/t/total")
+    text = str(now).replace("distribution", "dealt")
+    assert Pipeline.parse(text) == now == Pipeline.from_json([{**now.to_json()[0], "options": {"fresh": True, "dealt": "turn"}}])
+    assert str(Pipeline.parse(text).steps[0].places["distribution"]) == "<pipeline>:1:32"
+    with pytest.raises(UsageError, match="no parameter 'dealt'"):
+        run(BASE, "unroll{dealt=turn}")
 
 
 def test_undo_takes_steps_back_and_replay_repeats_them() -> None:

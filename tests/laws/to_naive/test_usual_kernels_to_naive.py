@@ -310,7 +310,7 @@ kernel transpose_tiled grid (block_x: ceildiv(w, 32), block_y: ceildiv(h, 32)) t
 """The transposition as every course teaches it: a padded tile of shared memory, eight of its rows at once."""
 
 
-def test_a_tile_that_is_padded_and_filled_under_a_mask_is_taken_back() -> None:
+def test_a_tile_that_is_padded_and_filled_under_a_mask_is_undone() -> None:
     expert = parse_program(TILED, "tiled.kir")
     found = walked(PassEngine(), expert, ())
     assert is_naive(found.program) == () and {"pad-shared", "promote-scratch", "partition-rows"} <= set(found.intents)

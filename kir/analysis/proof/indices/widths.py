@@ -1,12 +1,12 @@
 """Numbers of 32 bits: what a sum is at given values, and which sums the statements of a program compute."""
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import TypeGuard
 
 from kir.analysis.proof.asking.question import Holding, Ranging
-from kir.analysis.proof.values import both, compared, wide
+from kir.analysis.proof.values import both, compared, either, wide
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
@@ -14,6 +14,8 @@ from kir.ir.types import DType, dtype_of
 from kir.ir.visit import children, names_read, statements, substitute, walk
 
 LARGEST = tuple((1 << 31) - d for d in (1, 8, 64, 512)) + tuple((1 << 31) // d // 64 * 64 for d in (3, 9))
+ROUND = "round."
+"""How the names of variables begin that count the rounds of a `while`."""
 SMALLEST = (1, 8, 64, 1 << 16)
 """Sizes that are tried for sums that the solver says nothing of."""
 
@@ -45,29 +47,74 @@ def polynomial_of(e: n.Expr) -> tuple[object, ...]:
     return tuple(sorted(((tuple(sorted(map(repr, atoms))), c) for atoms, c in build.polynomial(e).items()), key=repr))
 
 
+def _at(e: n.Expr, values: Mapping[str, int]) -> n.Expr:
+    """An expression with values for its names."""
+    own = {v.name: v for v in walk(e) if isinstance(v, n.Var) and v.name in values}
+    made: n.Expr = substitute(e, {k: const(values[k], dtype_of(v.of)) for k, v in own.items()})
+    return made
+
+
+def worked_out(h: Holding, values: Mapping[str, int]) -> bool | None:
+    """Whether something holds at given values; None where they do not say."""
+    found = _at(both(compared("le", h.lo, h.var), compared("lt", h.var, h.hi)) if isinstance(h, Ranging) else h, values)
+    return bool(found.value) if isinstance(found, n.Const) else None
+
+
 def overflows(e: n.Expr, holding: Iterable[Holding], values: Mapping[str, int]) -> bool:
-    """Whether at some values, at which all holds that must, a sum is not what a machine makes of it."""
-    def at(x: n.Expr) -> n.Expr:
-        own = {v.name: v for v in walk(x) if isinstance(v, n.Var) and v.name in values}
-        made: n.Expr = substitute(x, {k: const(values[k], dtype_of(v.of)) for k, v in own.items()})
-        return made
-    for h in holding:
-        if any(x == e for part in ((h.lo, h.hi) if isinstance(h, Ranging) else (h,)) for x in walk(part)):
-            continue  # there the machine already has another value
-        claim = both(compared("le", h.lo, h.var), compared("lt", h.var, h.hi)) if isinstance(h, Ranging) else h
-        if not (isinstance(found := at(claim), n.Const) and found.value):
-            return False
+    """Whether at some values, at which all holds that is known before it (`known_before`), a sum is not what a machine makes of it."""
+    if not all(worked_out(h, values) for h in holding):
+        return False
     exact = 0
     for atoms, c in build.polynomial(e).items():
         product = c
         for atom in atoms:
-            found = at(atom)
+            found = _at(atom, values)
             if atom is e or not isinstance(found, n.Const):
                 return False
             product *= int(found.value)
         exact += product
     low, high = dtype_of(e.type).range
     return not low <= exact <= high
+
+
+def known_before(e: n.Expr, holding: Sequence[Holding]) -> tuple[Holding, ...]:
+    """Of what holds at a place, what is known before a sum is computed there for the first time: conditions in front of the one that it is a part of, and
+    ranges that it is none of. What follows from a condition that was decided with the sum says nothing of the sum. How far a loop's own variable goes is a
+    range; a `while` asks in each trip what the one before it left."""
+    out: list[Holding] = []
+    decided = False
+    for k, h in enumerate(holding):
+        if isinstance(h, Ranging):
+            if not any(x == e for end in (h.lo, h.hi) for x in walk(end)):
+                out.append(h)
+        elif (count := _counter(holding[k - 1]) if k else None) is not None and count.name in names_read(h):
+            if not count.name.startswith(ROUND):
+                out.append(h)
+            elif not decided:
+                before = substitute(h, {count.name: build.sub(count, const(1, dtype_of(count.of)))})
+                out.append(either(compared("eq", count, const(0, dtype_of(count.of))), before))
+        else:
+            for part in conjuncts(h) if not decided else ():
+                decided = decided or any(x == e for x in walk(part))
+                if not decided:
+                    out.append(part)
+    return tuple(out)
+
+
+def _counter(h: Holding) -> n.Var | None:
+    """The variable that counts the trips of a loop, of which it is said that it is not negative; names of a program have no points."""
+    if isinstance(h, n.Binary) and h.op == "ge" and isinstance(h.a, n.Var) and "." in h.a.name and int_value(h.b) == 0:
+        return h.a
+    return None
+
+
+def conjuncts(e: n.Expr) -> Iterator[n.Expr]:
+    """The conditions that hold together where one does, as they stand in it."""
+    if isinstance(e, n.Binary) and e.op == "and" and dtype_of(e.type).is_bool:
+        yield from conjuncts(e.a)
+        yield from conjuncts(e.b)
+    else:
+        yield e
 
 
 def relevant(holding: Iterable[Holding], claim: n.Expr, sizes: set[str]) -> tuple[Holding, ...]:
@@ -121,4 +168,4 @@ def at_the_most(program: n.Program, e: n.Expr, holding: tuple[Holding, ...]) -> 
     return None
 
 
-__all__ = ["at_the_most", "more_than", "only_extents", "overflows", "polynomial_of", "relevant"]
+__all__ = ["at_the_most", "conjuncts", "known_before", "more_than", "only_extents", "overflows", "polynomial_of", "relevant", "worked_out"]

@@ -99,7 +99,7 @@ def command(
         verdict = _on_gpu(kernel, wanted, surface or own, other, cache, tuple(shape or ()), panel is not False, sanitize is not False)
         targets = [named(verdict.artifacts[0].target)] if verdict.artifacts else targets
     else:
-        verdict = gate_cpu(kernel, wanted, surface or own, targets, other, cache=cache, algebra=True)
+        verdict = gate_cpu(kernel, wanted, surface or own, targets, other, cache=cache, algebra=True, hazards=True)
     verdict = with_widths_said(verdict, text)
     if emit is not None and verdict.emitted is not None:
         write_atomic(emit, verdict.emitted.text)
@@ -179,6 +179,8 @@ def _shown(name: str, verdict: Verdict, reached: Realized | None) -> Group:
             parts.append(Text(right.coverage.line))
         if right.algebra is not None:
             parts.append(Text(right.algebra.line))
+        if right.hazards is not None:
+            parts.append(Text(right.hazards.line))
     if modelled := [row for row in verdict.profile if row.kind == "modelled"]:
         table = Table("modelled", "shape", "time", "bound by", box=None, header_style="dim")
         for row in modelled:

@@ -180,7 +180,7 @@ def _told(found: Sequence[Found], one: Subject, output: Path | None, in_place: b
     from kir.base.store import write_atomic
     from kir.learning.optimize.outputs import edited, told_of
     from kir.learning.optimize.plan import INTERRUPTED
-    from kir.learning.optimize.report import data, lines
+    from kir.learning.optimize.report import data, lines, spent
 
     reports = [{**data(f), "assumed": list(one.assumed)} for f in found]
     report: dict[str, Any] = reports[0] if len(found) == 1 else {"table": {f.setting.shape.name: r for f, r in zip(found, reports, strict=True)}}
@@ -219,5 +219,5 @@ def _told(found: Sequence[Found], one: Subject, output: Path | None, in_place: b
     for f, r in zip(found, reports, strict=True):
         if len(found) > 1:
             shown.append(f"at {f.setting.shape.name} ({', '.join(f'{k}={v}' for k, v in f.setting.shape.sizes.items())}):")
-        shown += lines(r)
+        shown += [*lines(r), *filter(None, [spent(r)])]
     return Result(report, "\n".join([*shown, *(f"written: {name}" for name in files)]), INTERRUPTION if interrupted else 0, tuple(notes))

@@ -8,6 +8,7 @@ search go on. On the CPU nothing is measured: the cost model's ranking is shown,
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Group
 
     from kir.gate import Verdict
+    from kir.gate.gpu.oracle import Shared
     from kir.learning.tune import Candidate, Measured, Outcome, Pruned, Space, Tuned
     from kir.problem import Problem, Shape
 
@@ -57,6 +59,7 @@ def command(
 
     if on == "gpu":
         from kir.gate.gpu.machine import require_device
+        from kir.gate.gpu.oracle import sharing
         require_device()
     space, device = find_space(subject), named(target)
     if not (problem or space.home):
@@ -70,22 +73,24 @@ def command(
     shown: list[Any] = []
     last = None
     ask, known = forecaster(model), dict[tuple[str, ...], Any]()
-    for each in shapes:
-        candidates, pruned = ranked(space, wanted, each, device, known=known, ask=ask)
-        if not candidates:
-            raise error("KIR-U006", f"no point of '{space.name}' can run at {each.name} on {device.name}", subject=space.name,
-                        witness=tuple(f"{count} points: {why}" for why, count in sorted(pruned.reasons.items(), key=lambda kv: -kv[1])[:5]))
-        if on == "cpu":
-            best = candidates[0]
-            outcome, verdict = None, None
-            results.append(_tuned(wanted, each, device.device.name, "modelled", best, best.seconds, len(candidates)))
-        else:
-            name, outcome, verdict, found = _measured(space, wanted, each, candidates, left_after(budget, ask.spent), log, cache, judged, verdicts)
-            best = found[0]
-            results.append(_with_panel(_tuned(wanted, each, name, "measured", best, found[1].seconds, len(outcome.taken)), verdict))
-        last = best
-        rows.append(_row(each, candidates, pruned, outcome, results[-1], verdict))
-        shown.append(_shown(space, each, candidates, pruned, outcome, results[-1]))
+    with sharing() if on == "gpu" else nullcontext() as shared:
+        for each in shapes:
+            candidates, pruned = ranked(space, wanted, each, device, known=known, ask=ask)
+            if not candidates:
+                raise error("KIR-U006", f"no point of '{space.name}' can run at {each.name} on {device.name}", subject=space.name,
+                            witness=tuple(f"{count} points: {why}" for why, count in sorted(pruned.reasons.items(), key=lambda kv: -kv[1])[:5]))
+            if shared is None:
+                best = candidates[0]
+                outcome, verdict = None, None
+                results.append(_tuned(wanted, each, device.device.name, "modelled", best, best.seconds, len(candidates)))
+            else:
+                left = left_after(budget, ask.spent)
+                name, outcome, verdict, found = _measured(space, wanted, each, candidates, left, log, cache, judged, verdicts, shared)
+                best = found[0]
+                results.append(_with_panel(_tuned(wanted, each, name, "measured", best, found[1].seconds, len(outcome.taken)), verdict))
+            last = best
+            rows.append(_row(each, candidates, pruned, outcome, results[-1], verdict))
+            shown.append(_shown(space, each, candidates, pruned, outcome, results[-1]))
     if emit is not None and last is not None:
         write_atomic(emit, program_text(last.program))
     files = kept(space.name, results, into) if save else []
@@ -102,7 +107,8 @@ def _shapes(problem: Problem, names: list[str]) -> list[Shape]:
 
 
 def _measured(space: Space, problem: Problem, shape: Shape, candidates: list[Candidate], budget: int, log: Path | None,
-              cache: Path | None, judged: Shape | None, verdicts: dict[str, Verdict]) -> tuple[str, Outcome, Verdict, tuple[Candidate, Measured]]:
+              cache: Path | None, judged: Shape | None, verdicts: dict[str, Verdict],
+              shared: Shared) -> tuple[str, Outcome, Verdict, tuple[Candidate, Measured]]:
     """Search on the device, then gate the winner in full, at `judged` where that is given; the next one where the gate refuses it."""
     import sys
 
@@ -113,7 +119,7 @@ def _measured(space: Space, problem: Problem, shape: Shape, candidates: list[Can
     from kir.learning.tune.device import DeviceMeasurer, told, with_shape
 
     with Gpu.open(cache) as gpu:
-        measurer = DeviceMeasurer(gpu, with_shape(problem, shape), shape, space.surface, judged=judged, verdicts=verdicts)
+        measurer = DeviceMeasurer(gpu, with_shape(problem, shape), shape, space.surface, judged=judged, verdicts=verdicts, shared=shared)
         about = {"subject": space.name, "problem": problem.name, "sizes": dict(shape.sizes), "surface": space.surface}
         outcome = search(candidates, measurer, budget, Log(log) if log is not None else None, about, batch=4,
                          told=lambda c, m: print(f"  {_point(c.point)}: {_time(m.seconds) if m.accepted else m.reason}", file=sys.stderr))

@@ -154,7 +154,7 @@ class Executable:
         wanted = [1] if b is None else [numpy_dtype(b.dtype.name).itemsize, b.align or 1]
         for emitted, artifact in ((self.emitted, None), *((None, x) for x in self.artifacts.values())):
             for e in emitted.entries if emitted is not None else ():
-                wanted += [a.divisor for a in e.arguments if a.source == name and a.kind == "pointer"]
+                wanted += [LAID_OUT if a.shown else a.divisor for a in e.arguments if a.source == name and (a.shown or a.kind == "pointer")]
             for k in artifact.kernels if artifact is not None else ():
                 laid_out = k.image.arguments if k.image is not None else None
                 wanted += [32 if a.interleave else LAID_OUT for a in laid_out or () if a.of == name and a.kind != "scalar"]
@@ -190,7 +190,9 @@ class Executable:
             grid[0] *= int(dict(e.options).get("num_ctas", 1))
             pdl = bool(dict(step.attrs).get("pdl"))
             image = self.images[first + order.index(e.function)]
-            passed = [self._argument(a, at) for a in e.arguments] if image.arguments is None else [_passed(a, at) for a in image.arguments]
+            boxes = iter(image.boxes)
+            passed = ([x for a in e.arguments for x in (self._tensor_map(a, known, *next(boxes)) if a.shown is not None else (self._argument(a, at),))]
+                      if image.arguments is None else [_passed(a, at) for a in image.arguments])
             out.append({"image": first + order.index(e.function), "grid": grid, "threads": image.threads or e.threads, "dependent": pdl and bool(out),
                         "arguments": passed})
         return [x for x in out if all(extent > 0 for extent in x["grid"])]
@@ -200,6 +202,13 @@ class Executable:
             found = next(m for m in self.program.tensor_maps if m.name == a.source)
             return ["map", descriptor(found, at.layouts[found.of])]
         return ["buffer", a.source, a.divisor] if a.kind == "pointer" else ["scalar", a.dtype, at.values[a.source]]
+
+    def _tensor_map(self, a: Argument, known: Mapping[str, n.Expr], box: tuple[int, ...], swizzle: int) -> list[list[Any]]:
+        """A map of a tensor with what the surface's compiler takes behind it."""
+        assert a.shown is not None
+        layout = _layout(self.program, a.shown, known)
+        row = descriptor(n.TensorMap(a.name, a.source, box, n.attrs(swizzle=swizzle)), layout)
+        return [["map", row], *(["scalar", "i32", extent] for extent in layout.shape), *(["scalar", "i64", stride] for stride in layout.strides)]
 
     def memsets(self, at: Bound) -> list[dict[str, Any]]:
         """Initial values of workspaces, which are part of the call. Raises KirError KIR-G103 for one that is no repeated pattern."""

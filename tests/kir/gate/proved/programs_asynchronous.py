@@ -64,6 +64,27 @@ kernel main grid (b: N) threads 32
       sum = sum + v
     Y[b, t * 4 +: 4] = sum
 """,
+    "groups that begin under a condition": """  size N: i32
+  size K: i32
+  in X: f32[N, K, 64]
+  out Y: f32[N, 64]
+kernel main grid (b: N) threads 64
+  shared s: f32[4, 64]
+  @t for t in 0..64 parallel thread
+    register sum: f32 = 0.0
+    for p in 0..3 unroll {factor=3}
+      if p < K
+        copy X[b, p, t +: 1] -> s[p, t +: 1] via cp_async grouped
+      async_commit()
+    @k for k in 0..K
+      async_wait(2)
+      barrier()
+      sum = sum + s[k % 4, 63 - t]
+      if k + 3 < K
+        copy X[b, k + 3, t +: 1] -> s[(k + 3) % 4, t +: 1] via cp_async grouped
+      async_commit()
+    Y[b, t] = sum
+""",
     "groups of threads": """  size N: i32
   size K: i32
   in X: f32[N, K, 128]
@@ -283,6 +304,9 @@ WRONG = {
                                                    "via cp_async grouped\n        async_commit()", "race"),
     "empty groups: no wait in the last trip": ("empty groups at the end", "      async_wait(1)\n", "      if k + 1 < K\n        async_wait(1)\n", "race"),
     "empty groups: another thread's elements": ("empty groups at the end", "s[k % 2, t * 4 +: 4]", "s[k % 2, 124 - t * 4 +: 4]", "race"),
+    "conditional groups: none closed without a copy": ("groups that begin under a condition", "      async_commit()\n    Y",
+                                                          "        async_commit()\n    Y", "race"),
+    "conditional groups: four ahead": ("groups that begin under a condition", "(k + 3) % 4", "(k + 4) % 4", "race"),
     "turns: nobody begins": ("turns", "    if wg == 0\n      named_barrier_arrive(1, 256)\n", "", "barrier"),
     "turns: too many are counted": ("turns", "sync(wg + 1, 256)\n      sum", "sync(wg + 1, 384)\n      sum", "barrier"),
     "turns: nobody ends": ("turns", "    if wg != 1\n      named_barrier_arrive(wg + 2, 256)\n", "", "barrier"),

@@ -242,6 +242,20 @@ def test_sums_of_a_claim_that_is_proved_of_a_number_must_fit_too() -> None:
     assert any(f.kind == "overflow" and "4096" in f.what and f.status == "refuted" for f in done.findings)
 
 
+@pytest.mark.parametrize(("threads", "fits"), [(48, "refuted"), (64, "proved")])
+def test_a_condition_on_a_sum_does_not_show_that_the_sum_fits(threads: int, fits: str) -> None:
+    """The last CTA of 48 threads has places beyond 2^31 - 1, which the machine takes for negative ones, below N: it was proved by that condition itself."""
+    done = proved(parse_program(f"""{HEAD}  size N: i32
+  in X: f32[N]
+  out Y: f32[N]
+kernel main grid (b: ceildiv(N, {threads})) threads {threads}
+  for t in 0..{threads} parallel thread
+    if b >= 0 & b * {threads} + t < N
+      Y[b * {threads} + t] = X[b * {threads} + t]
+"""), 0)
+    assert done.verdict == "proved" and done.status("overflow") == fits, done.findings
+
+
 def test_a_kernel_has_so_many_steps_for_all_its_questions(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is decided depends on steps of the solver, never on time: of few steps a hard question gets a part, and the easy ones are answered still."""
     taken: list[question.Steps] = []

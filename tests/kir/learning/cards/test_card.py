@@ -75,6 +75,13 @@ def test_a_card_reads_back(card: Card) -> None:
     assert card_text(parse_card(text, "x.md")) == text
 
 
+def test_a_card_of_before_a_parameter_was_renamed_is_read() -> None:
+    card = a_card(carrier=Carrier(kind="pass", steps=(Move(step="partition-reduction", parameters=(
+        Parameter(name="distribution", role="fixed", values=("every",)),)), Move(step="unroll", parameters=(Parameter(name="dealt", role="found"),)))))
+    text = card_text(card)
+    assert parse_card(text.replace('"distribution"', '"dealt"'), "x.md") == card and '"dealt"' in text
+
+
 @pytest.mark.parametrize(("old", "new", "message", "line"), [
     ('"intent": "unroll"', '"intnt": "unroll"', "there is no field 'intnt'; did you mean 'intent'?", '"intnt"'),
     ('"node": "for"', '"node": "for", "patern": 1', "there is no field 'anchor.patern'; did you mean 'pattern'?", "1"),
@@ -98,7 +105,7 @@ def test_a_wrong_card_is_one_located_error(old: str, new: str, message: str, lin
         assert line in broken.split("\n")[found.origin.line - 1]
 
 
-def test_the_users_shelf_hides_the_shipped_one(tmp_path: Path) -> None:
+def test_the_users_library_hides_the_shipped_one(tmp_path: Path) -> None:
     own, shipped = CardStore(tmp_path / "own"), CardStore(tmp_path / "shipped")
     shipped.put(a_card())
     shipped.put(a_card("tile.kernel"))

@@ -13,13 +13,15 @@ import numpy as np
 import pytest
 
 from kir.base.diagnostic import UsageError
+from kir.learning.cards.card import Entry
 from kir.learning.cards.search import RANK, WEIGHTS, Rank, rank_of
 from kir.learning.evidence.walked import Walked
 from kir.learning.evidence.walks import finished
 from kir.learning.induce import build as build_
 from kir.learning.induce.build import build, write_cards
-from kir.learning.induce.hypotheses import Hypothesis
+from kir.learning.induce.hypotheses import Hypothesis, hypotheses
 from kir.learning.induce.rank import SELDOM, _in_the_mean
+from kir.learning.induce.uses import Use, uses
 from tests.kir.learning.induce.conftest import NAMES
 
 ROW = Path(str(resources.files("kir.skills") / "lineages" / "softmax_tilelang"))
@@ -57,6 +59,16 @@ def test_a_killed_run_goes_on_with_the_cards_that_were_tried(tmp_path: Path, mon
     assert all(card.prose == f"# {card.name} told otherwise\n" for card in other)
     monkeypatch.setattr(build_, "code", lambda without=(): "another")
     assert build(some, kept=tmp_path) == other and len(again) == 2 * len(fresh) - 2, "by other code all are tried again"
+
+    def raises(lift: object, group: Sequence[Use], composite: bool) -> tuple[Entry, ...]:
+        if group == first.uses:
+            raise RecursionError
+        return ()
+    first = hypotheses(some, uses(some))[0]
+    monkeypatch.setattr(build_, "tried", raises)
+    said = {card.name: card for card in build(some)}
+    assert "raised RecursionError" in said[first.card.name].why and said[first.card.name].state == "hypothesis"
+    assert [card.why for card in said.values() if "raised" in card.why] == [said[first.card.name].why], "the others are made"
 
 
 def test_what_tells_a_card_is_no_part_of_what_a_trial_depends_on() -> None:

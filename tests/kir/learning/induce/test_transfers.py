@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 import pytest
 
@@ -62,7 +63,7 @@ def with_fact(program: Program, size: str, value: int) -> Program:
 def test_a_trial_that_a_plan_led_to_knows_what_its_host_calls_its_sizes() -> None:
     walk = forward(find_space("gemm_tilelang"))
     card = next(each.card for each in hypotheses((walk,), uses((walk,))) if each.card.name == "tile.kernel")
-    others = [each for _, each in zip(range(4), led(card, (walk,)), strict=False)]
+    others = list(islice((each for each in led(card, (walk,)) if each.walked.problem), 4))
     assert others
     for each in others:
         words = _in_words_of(walk.program(walk.transitions[0].before_text), load_problem(each.walked.problem).naive)

@@ -29,7 +29,7 @@ from kir.learning.optimize.events import Recorder
 from kir.learning.optimize.judge import CpuJudge, Judge, nvccs_own
 from kir.learning.optimize.plan import Plan, Setting
 from kir.learning.optimize.policy import NO_POLICY, Policy, load, save, trained
-from kir.learning.optimize.report import data, lines
+from kir.learning.optimize.report import data, lines, spent
 from kir.learning.optimize.search import Budget, Candidate, Found, Search
 from kir.learning.optimize.several import taken
 from kir.learning.optimize.sources import CardSource, LineageSource, PassSource, TileSource, contiguous_axis, stored_lineages
@@ -119,6 +119,7 @@ def test_a_finished_search_ends_as_it_ended_and_what_is_replayed_takes_nothing_o
     told = [*lines(report)]
     assert told[told.index("  walked back by ~tile") + 1] == "     1.000 ms  1 steps back", "where the steps begin"
     assert again.ended == first.ended and [*lines(data(again))] == [*lines(data(first))] and log.read_bytes() == text
+    assert spent(data(first)).startswith("0% of 120 s went into the search itself") and not spent(data(again))
     more = searched(Stopwatch(), log, "candidates=9,seconds=360")
     assert len(more.tried) > len(first.tried), "what it took to come there again is not counted"
 
@@ -273,11 +274,21 @@ def test_cards_are_one_more_source(monkeypatch: pytest.MonkeyPatch) -> None:
     import kir.learning.optimize.sources as sources
 
     step = Step("multi-threaded-block", {"threads": 128}, "main")
-    card = SimpleNamespace(name="threads-for-a-row")
-    monkeypatch.setattr(sources, "applications", lambda card, program, context: (SimpleNamespace(steps=(step,), reason="a row has many elements"),))
-    done = Search(PROBLEM.naive, SETTING, Stopwatch(), (CardSource((card,)),), budget=Budget.parse("candidates=2,seconds=500"),  # type: ignore[arg-type]  # its name
+    other = Step("multi-threaded-block", {"threads": 64}, "main")
+
+    def card(name: str, **best: float) -> SimpleNamespace:
+        return SimpleNamespace(name=name, effect=SimpleNamespace(forecast={k: SimpleNamespace(high=x) for k, x in best.items()}, measured={}))
+
+    monkeypatch.setattr(sources, "applications", lambda card, program, context: (
+        SimpleNamespace(steps=(step if card.name == "threads-for-a-row" else other,), reason="a row has many elements"),))
+    cards = CardSource((card("wins-nothing", sm_90a=1.0), card("threads-for-a-row"))),  # type: ignore[arg-type]  # their names and effects
+    done = Search(PROBLEM.naive, SETTING, Stopwatch(), cards, budget=Budget.parse("candidates=2,seconds=500"),
                   given_surface="cuda", measure_baseline=False, from_starts=[Start("as it is", PROBLEM.naive)]).run()
-    assert [c.plan.source for c in done.tried] == ["card threads-for-a-row"] and done.tried[0].plan.reason == "a row has many elements"
+    assert {c.plan.source for c in done.tried} >= {"card threads-for-a-row"} and done.tried[0].plan.reason == "a row has many elements"
+    modelled = Search(PROBLEM.naive, SETTING, CpuJudge(SETTING, compiles=False), cards, budget=Budget.parse("candidates=2,seconds=500"),
+                      given_surface="cuda", from_starts=[Start("as it is", PROBLEM.naive)]).run()
+    told = [row["plan"].split(" ")[1] for row in modelled.events if row["event"] in ("plan", "pruned")]
+    assert set(told) == {"threads-for-a-row"}, "what no use is forecast to win by is not built where forecasts are all there is"
     assert done.spent.forecasts >= 2, "forecasts are charged"
 
 
@@ -354,8 +365,12 @@ def test_a_policy_learns_what_won_and_is_asked_first(tmp_path: Path) -> None:
     assert policy.searches == 1 and done.best is not None
     worst = max((c for c in done.tried if c.measured is not None and c.measured.accepted), key=lambda c: c.measured.seconds if c.measured else 0.0)
     assert policy.score(done.best.features) >= policy.score(worst.features)
+    policy = replace(policy, off={"h200": {"softmax_triton triton": -0.5, "operator=row statistic triton": 0.25}})
     save(policy, tmp_path / "policy.json")
     assert load(tmp_path / "policy.json") == policy
+    known = [policy.known_off(device, "row statistic", family, surface) for device, family, surface in
+             (("h200", "softmax_triton", "triton"), ("h200", "another", "triton"), ("h200", "another", "cuda"), ("h100", "softmax_triton", "triton"))]
+    assert known == [-0.5, 0.25, None, None], "what forecasts of a family were wrong by elsewhere, else what those of the operator were, on that device"
     second = searched(Stopwatch(), budget="candidates=6,seconds=500", policy=policy)
     assert second.best is not None and second.best.measured is not None and done.best.measured is not None
     assert second.best.measured.seconds <= done.best.measured.seconds

@@ -201,6 +201,18 @@ def test_a_flat_tensor_that_is_turned_goes_through_shared_memory_by_tiles() -> N
     assert not found.left and "view global x_rows: f32[M, N] at x" in program_text(found.program) and 20 * after < before
 
 
+def test_squared_differences_are_no_products_of_panels_and_get_tiles_without() -> None:
+    """Distances of all pairs: what is added up is no product of what one side reads with what the other reads."""
+    program = parse_program(f"{HEAD}  in A: f32[N, M]\n  in B: f32[N, M]\n  out Y: f32[N, N]\nkernel p grid (j: N, i: N) threads 1\n  register acc: f32 = 0.0\n"
+                            "  for k in 0..M\n    acc = acc + (A[i, k] - B[j, k]) * (A[i, k] - B[j, k])\n  Y[i, j] = acc\n")
+    at = Setting(program_problem(program, program), SimpleNamespace(sizes={"N": 4096, "M": 128}), target("h200"), "cuda")  # type: ignore[arg-type]
+    streams = {family: plans for family, _, plans in TileSource().streams(program, at)}
+    plan = next(streams["tiles both"])
+    assert "tiles cores" not in streams and plan.point["depth"] == 0
+    found = lifted(program, plan, at.context)
+    assert not found.left and sum(c.seconds for c in modelled(found.program, at, "cuda")) < 1e-3
+
+
 @pytest.mark.parametrize("columns", [64, 512])
 def test_short_rows_that_nothing_is_folded_of_stay_with_the_threads_that_they_have(columns: int) -> None:
     program = parse_program(f"{HEAD}  inout y: f32[N, {2 * columns}]\nkernel p grid (r: N) threads 1\n  for j in 0..{columns}\n"

@@ -14,6 +14,7 @@ from kir.base.diagnostic import KirError
 from kir.base.store import Log
 from kir.faces.cli._main import run as kir
 from kir.gate.gpu import Options
+from kir.gate.gpu.oracle import Shared
 from kir.gate.verdict import CompileRecord, DeviceRecord, ProfileRecord, Verdict
 from kir.hardware.target import target
 from kir.ir.canonical import content_hash
@@ -26,6 +27,7 @@ from kir.learning.tune.device import DeviceMeasurer, told, with_shape
 from kir.learning.tune.results import file_of, found, stored
 from kir.learning.tune.search import left_after
 from kir.problem import Problem, load_problem
+from kir.problem.answers import Answers
 from kir.problem.problem import shape_of
 
 SPACE = """
@@ -218,11 +220,11 @@ def test_the_command_gates_the_winner_in_full_and_goes_on_to_the_next(tmp_path: 
     assert json.loads(capsys.readouterr().out)["shapes"][0]["resumed"] == 3
 
 
-def test_a_winner_is_gated_once_at_the_shape_that_the_oracle_can_compute(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[tuple[str, ...], bool, bool, bool]] = []
+def test_a_winner_is_gated_once_at_the_shape_that_the_oracle_can_compute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[tuple[str, ...], bool, bool, bool, bool]] = []
 
     def gate(gpu: object, program: Program, problem: Problem, surface: str, *, options: Options) -> Verdict:
-        asked.append((options.shapes, options.interpret, options.sanitize, options.replay))
+        asked.append((options.shapes, options.interpret, options.sanitize, options.replay, options.shared is not None))
         return verdict(one, options.shapes[0], 1e-5)
 
     monkeypatch.setattr("kir.gate.gpu.gate_gpu", gate)
@@ -230,10 +232,11 @@ def test_a_winner_is_gated_once_at_the_shape_that_the_oracle_can_compute(monkeyp
     judged, large = problem.shape("cube"), [shape_of(problem, f"M={m},N=4096,K=4096") for m in (4096, 8192)]
     one = Candidate({}, problem.naive, 1e-5)
     verdicts: dict[str, Verdict] = {}
+    shared = Shared(1, Answers(tmp_path))
     for shape in large:
-        device = DeviceMeasurer(None, with_shape(problem, shape), shape, "cuda", judged=judged, verdicts=verdicts)  # type: ignore[arg-type]  # no device is asked
+        device = DeviceMeasurer(None, with_shape(problem, shape), shape, "cuda", judged=judged, verdicts=verdicts, shared=shared)  # type: ignore[arg-type]  # no device is asked
         assert device.measure(one).accepted and told(device.gated(one), judged).accepted
-    timed, whole = (False, False, False), (True, True, True)
+    timed, whole = (False, False, False, True), (True, True, True, False)
     assert asked == [((large[0].name,), *timed), (("cube",), *whole), ((large[1].name,), *timed)]
 
 

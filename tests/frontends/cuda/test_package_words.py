@@ -1,0 +1,137 @@
+"""Pointers that stand in memory as rows of a tensor, forms and words that packages use, and classes that a template's parameters may be."""
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kir.interp import run
+from kir.ir import nodes as n
+from kir.learning.corpus.roundtrip.one import examine
+from kir.surface import frontend
+from tests.frontends.cuda.reading import read
+from tests.frontends.reading import opaque_statements
+
+X = np.random.default_rng(5).integers(-9, 9, (4, 64)).astype(np.float32)
+T = np.arange(64)
+SUM = ("template <typename P, int N> __device__ P sum(const P* from[], int at) {\n  P s = from[0][at];\n#pragma unroll\n"
+       "  for (int i = 1; i < N; ++i) s += from[i][at];\n  return s;\n}\n")
+RECORDS = "struct Arg { const float* rows[4]; float* out; cudaStream_t stream; int n; };\nstruct Table { void* at[4]; };\n"
+ROWS = {
+    "an array of pointers": ("const float* const* p, float* y", "  y[t] = p[2][t] + *(p[1] + t) - (*p)[t];\n", "p_rows", "y", X[2] + X[1] - X[0]),
+    "an array of them in a record, beside what only the host uses": (
+        "Arg a", "  float s = 0;\n  for (int k = 0; k < 4; ++k) s += a.rows[k][t];\n"
+        "  a.n -= 1;\n  if (t <= a.n) a.out[t] = s;\n", "a_rows_rows", "a_out", X.sum(axis=0)),
+    "a record of nothing but pointers, copied, and handed on as what they are cast to": (
+        "Table* p, float* y", "  auto own = *p;\n  y[t] = sum<float, 4>((const float**)&own.at[0], t);\n", "p_rows", "y", X.sum(axis=0)),
+    "an array of the thread's own, filled in another order": (
+        "Table* p, float* y", "  const float* own[3];\n#pragma unroll\n  for (int k = 0; k < 3; ++k) own[k] = (const float*)p->at[(k + 2) % 4];\n"
+        "  y[t] = sum<float, 3>(own, t);\n", "p_rows", "y", X[2] + X[3] + X[0])}
+
+
+@pytest.mark.parametrize("what", ROWS)
+def test_pointers_in_memory_are_rows_of_one_tensor(tmp_path: Path, what: str) -> None:
+    parameters, body, rows, out, wanted = ROWS[what]
+    file = tmp_path / "k.cu"
+    file.write_text(f"{RECORDS}{SUM}__global__ void k({parameters}) {{\n  const int t = threadIdx.x;\n{body}}}\n")
+    generic = frontend("cuda").parse(file, "k")
+    dtype = next(p.of.dtype for p in generic.params if p.name == rows and isinstance(p.of, n.Buffer))
+    each = 4 // dtype.bytes
+    given = {f"{rows}_step": 64 * each, **({"a_n": 64} if "a_n" in {p.name for p in generic.params} else {})}
+    lines = ['kernel = "k"', "grid = [1]", "[metas]", "threads_x = 64", "[scalars]", *(f'{k} = "{v}"' for k, v in given.items()), "[tensors]",
+             f'{rows} = {{shape = [{256 * each}], dtype = "{dtype.name}"}}', f'{out} = {{shape = [64], dtype = "f32", role = "out"}}']
+    program = read(file, "k", "\n".join(lines))
+    assert not opaque_statements(program)
+    found = run(program, {rows: X.reshape(-1).view(np.uint8) if each > 1 else X.reshape(-1)}, {}, mode="check")
+    assert found.errors == () and np.array_equal(np.asarray(found.outputs[out]).reshape(-1), wanted)
+
+
+def test_the_bits_of_pointers_stay_text(tmp_path: Path) -> None:
+    file = tmp_path / "k.cu"
+    file.write_text("__global__ void k(float** p, unsigned long long* y) {\n  y[threadIdx.x] = reinterpret_cast<unsigned long long*>(p)[threadIdx.x];\n}\n")
+    assert "the bits of the pointers in 'p'" in opaque_statements(frontend("cuda").parse(file, "k"))[0].reason
+
+
+ONE = X.reshape(-1)
+ORDER = np.argsort(-ONE[:64], kind="stable")
+FORMS = {
+    "a sort of CUB's, of keys with numbers": (
+        "using Sort = cub::BlockRadixSort<int, 64, 1, int>;\n",
+        "  __shared__ Sort::TempStorage s;\n  int key[1] = {int(x[t])}, from[1] = {t};\n  Sort(s).SortDescending(key, from);\n"
+        "  y[t] = 1000 * key[0] + from[0];\n",
+        1000 * ONE[ORDER] + ORDER),
+    "a sort of some of the bits, two to a thread": (
+        "using Sort = cub::BlockRadixSort<unsigned, 32, 2>;\n",
+        "  __shared__ Sort::TempStorage s;\n  if (blockDim.x == 32) {\n    unsigned keys[2] = {16 * t + unsigned(x[2 * t] + 9) % 16, 16 * t + 7};\n"
+        "    Sort(s).Sort(keys, 0, 4);\n    y[2 * t] = keys[0] % 16;\n    y[2 * t + 1] = keys[1] % 16;\n  }\n", None),
+    "types as tags": (
+        "template <typename F> __device__ float twice(F f, float v) { return f(f(v, std::true_type{}), std::false_type{}); }\n",
+        "  auto f = [&](float v, auto tag) { constexpr bool ADD = decltype(tag)::value; if constexpr (ADD) return v + 1; else return v * 2; };\n"
+        "  y[t] = twice(f, x[t]);\n", 2 * (ONE[:64] + 1)),
+    "a lambda with template parameters of its own": (
+        "", "  auto f = [&]<int N, typename V>(int at) { return V(x[at] * N); };\n  y[t] = f.template operator()<3, float>(t);\n", 3 * ONE[:64]),
+    "a union without a name": (
+        "__device__ int low(int v) { union { short h[2]; int w; }; w = v; return h[0]; }\n", "  y[t] = low(65536 * 7 + int(x[t]));\n", ONE[:64]),
+    "a union from its second member by name": (
+        "union P { int w; float f; };\n", "  P p{.f = x[t]};\n  y[t] = p.f;\n", ONE[:64]),
+    "a variable template as an argument": (
+        "template <typename T> constexpr bool small = sizeof(T) < 4;\ntemplate <bool B> __device__ int word() { return B ? 1 : 2; }\n",
+        "  y[t] = x[t] + word<small<float>>();\n", ONE[:64] + 2),
+    "the bits of an eight-bit float": (
+        "", "  __nv_fp8_e4m3 v = __nv_fp8_e4m3(x[t] > 0 ? 1.f : -1.f);\n  unsigned char bits = v.__x;\n  y[t] = bits;\n", np.where(ONE[:64] > 0, 0x38, 0xB8)),
+    "what CUDA's words stand for": (
+        "__attribute__((device)) float one(float v) { return v + 1; }\n",
+        "  __attribute__((shared)) float s[64];\n  s[t] = one(x[t]);\n  __syncthreads();\n  y[t] = s[63 - t];\n", (ONE[:64] + 1)[::-1]),
+    "a parameter that is an array": (
+        "__device__ float of(const float row[64], int at) { return row[at]; }\n", "  y[t] = of(x + 64, t);\n", ONE[64:128])}
+
+
+@pytest.mark.parametrize("what", FORMS)
+def test_forms_compute_what_c_says(tmp_path: Path, what: str) -> None:
+    before, body, wanted = FORMS[what]
+    threads = 64 if wanted is not None else 32
+    if wanted is None:
+        keys = (ONE[:64:2] + 9) % 16
+        wanted = np.sort(np.stack([keys, np.full(32, 7)], 1).reshape(-1))
+    file = tmp_path / "k.cu"
+    file.write_text(f"{before}__global__ void k(const float* x, float* y) {{\n  const int t = threadIdx.x;\n{body}}}\n")
+    program = read(file, "k", f'kernel = "k"\ngrid = [1]\n[metas]\nthreads_x = {threads}\n[tensors]\nx = {{shape = [256], dtype = "f32"}}\n'
+                              'y = {shape = [64], dtype = "f32", role = "out"}\n')
+    assert not opaque_statements(program)
+    found = run(program, {"x": ONE}, {}, mode="check")
+    assert found.errors == () and np.array_equal(np.asarray(found.outputs["y"]), wanted)
+
+
+PARAMS = ("#pragma once\ntemplate <typename D_, int WIDTH> struct Params { using D = D_; D* q; D* o; int stride; int rows; };\n"
+          "template <typename D_> struct Other { using D = D_; D* q; int rows; };\n")
+KERNEL = ("template <typename P> __global__ void k(const P params) {\n  using D = typename P::D;\n  D* o = params.o;\n"
+          "  if (blockIdx.x < params.rows) o[blockIdx.x * params.stride + threadIdx.x] = params.q[threadIdx.x];\n}\n")
+
+
+def test_a_class_of_the_project_that_has_what_a_kernel_asks_is_guessed(tmp_path: Path) -> None:
+    (tmp_path / "setup.py").touch()
+    (tmp_path / "params.cuh").write_text(PARAMS)
+    (tmp_path / "k.cuh").write_text(KERNEL)
+    (made,) = examine(tmp_path / "k.cuh", frozenset(), lambda name: None)
+    assert made["state"] == "equal" and made["kernel"].startswith("k<Params<half, ") and "template arguments" in made["guessed"]
+
+
+def _alone(tmp_path: Path, header: Path) -> Path:
+    (tmp_path / "alone").mkdir()
+    (tmp_path / "alone" / header.name).write_text(header.read_text())
+    return tmp_path / "alone" / header.name
+
+
+def test_a_header_is_read_in_the_unit_that_brings_its_kernels_types(tmp_path: Path) -> None:
+    """What is installed is a project of its own, be it inside another one."""
+    (tmp_path / "pyproject.toml").touch()
+    inside = tmp_path / "site-packages" / "p"
+    inside.mkdir(parents=True)
+    (inside / "__init__.py").touch()
+    (inside / "word.cuh").write_text("#pragma once\nnamespace own { __device__ float one(float x) { return x; } }\n")
+    (inside / "k.cuh").write_text('#include "word.cuh"\n__global__ void k(Args args) { args.x[threadIdx.x] = own::twice(own::one(args.y)); }\n')
+    (inside / "k.cu").write_text("struct Args { float* x; float y; };\nnamespace own { __device__ float twice(float x) { return x + x; } }\n"
+                                 '#include "word.cuh"\n#include "k.cuh"\n')
+    assert not opaque_statements(frontend("cuda").parse(inside / "k.cuh", "k"))
+    assert opaque_statements(read(_alone(tmp_path, inside / "k.cuh"), "k"))
