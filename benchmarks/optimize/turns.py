@@ -9,7 +9,7 @@ import json
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ def turns(out: Path, seconds: float = 1e9, workers: int = 1) -> int:
     if len(logs) < len(LEARNED_ON):
         print(f"{len(logs)} of {len(LEARNED_ON)} searches to learn from")
         return 1
-    save(trained([log["events"] for log in logs.values()]), policy)
+    save(replace(trained([log["events"] for log in logs.values()]), off=load().off), policy)
     made = _made([(name, "", asdict(TURN), which) for name in TESTED_ON for which in ("", str(policy))], kept, workers, until)
     rows = [
         {"problem": name, "given": a["given"], "first": a["seconds"] or a["given"], "second": b["seconds"] or b["given"]}

@@ -1,4 +1,4 @@
-"""Kernels launched as their host code says: which are found, with what they are launched, and what counts on the page."""
+"""Kernels of packages: which are launched, with what, as their host code says; what counts on the pages of bound kernels and of packages as first seen."""
 from __future__ import annotations
 
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.packages import unseen
 from benchmarks.packages.bound.alone import Source
 from benchmarks.packages.bound.interpreter import backwards
 from benchmarks.packages.bound.listed import kernels_of
@@ -106,3 +107,20 @@ def test_the_programs_of_a_grid_can_be_taken_last_first() -> None:
         assert of.grid_idx == (2, 0, 0)
     of.set_grid_idx(0, 1, 0)
     assert of.grid_idx == (0, 1, 0)
+
+
+def test_files_for_other_vendors_devices_are_counted_apart_and_the_last_row_of_a_package_is_todays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def records(*states: tuple[str, str]) -> list[dict[str, Any]]:
+        return [{"file": str(tmp_path / file), "kernel": f"k{i}", "state": state, "role": "kernel", "seconds": 0.1,
+                 **({"opaque": [{"reason": "r", "line": 1}]} if state == "parsed" else {"emit": state})} for i, (file, state) in enumerate(states)]
+    first = records(("ops/a.py", "parsed"), ("ops/amd/b.py", "parsed"), ("ops/scramble.py", "equal"), ("models/attn_gfx950.py", "equal"))
+    rows = []
+    for stage, found in (("first", first), ("after", [{**first[0], "state": "equal", "emit": "equal", "opaque": []}, *first[1:]])):
+        monkeypatch.setattr(unseen, "run", lambda *_, found=found: [{"records": [{k: v for k, v in r.items() if v != []} for r in found], "state": "read",
+                                                                    "lossless": True, "untouched": True, "surface": "triton"}])
+        rows.append(unseen.row("p", "1", str(tmp_path), "triton", stage, commit="c"))
+    assert rows[0]["elsewhere"] == {"found": 2, "clean": 1, "equal": 1}
+    text = unseen.page(rows)
+    assert "| triton | 1 | as first seen | 4 | 2 (50.0 %) | 2 (50.0 %) | 0 | 0 | 2 | 1 (50.0 %) | 1 (50.0 %) |" in text
+    assert "| triton | 1 | today | 4 | 3 (75.0 %) | 3 (75.0 %) | 0 | 0 | 2 | 2 (100.0 %) | 2 (100.0 %) |" in text
+    assert "all packages of triton together\n\n| reason | kernels | packages |\n| --- | ---: | ---: |\n| r | 1 | 1 |" in text

@@ -34,6 +34,7 @@ from benchmarks.gpu_workloads import (
     tuned,
 )
 from benchmarks.gpu_workloads.running import asking, launching, replaying, watched
+from benchmarks.surfaces import case_study
 from kir.base.diagnostic import Diagnostic, KirError
 from kir.hardware.target import Target
 from kir.interp import run
@@ -405,3 +406,15 @@ def test_candidates_of_a_gemm_that_other_code_compiled_are_made_again(monkeypatc
     (tmp_path / "candidates.pickle").write_bytes(pickle.dumps((("another", "compilers"), {"a row": []})))
     assert gemm.prepared(tmp_path, of_any_code=True) == {"a row": []}
     assert gemm.prepared(tmp_path) == {} == gemm.prepared(tmp_path, of_any_code=True)
+
+
+def test_skills_of_another_package_are_used_where_nobody_has_gone(capsys: pytest.CaptureFixture[str]) -> None:
+    """One of them on a linear attention that no expert computes; a card that gains nothing there takes no step."""
+    cards = {card.name: card for card in case_study.lifted()}
+    assert "chunk-inverse.kernel" in cards and case_study.main(["all"]) == 2 and "[--write]" in capsys.readouterr().err
+    (_, (program, shape)) = list(case_study.hosts().items())[1]
+    (step, made), = case_study.climbed(program, shape, [cards["cache-converted-value.store"], cards["chunk-inverse.kernel"]])
+    assert step.before / step.after > case_study.LEAST and made != program and step.card == "cache-converted-value.store"
+    page = case_study.page([cards["mma.mma"]], {"a": ([step], "right", ["mma.mma"]), "b": ([], "right", [])})
+    assert "1 steps, 1." in page and "No step pays here by itself; the gate: right." in page
+    assert not [line for line in case_study.PAGE.read_text().splitlines() if "the gate:" in line and "the gate: right" not in line]

@@ -115,7 +115,7 @@ def over(r: State, values: tuple[Value, ...], fn: Callable[..., Value]) -> Value
 
             return static_branch(r, v.cond, arm(v.a), arm(v.b), static=v.static)
         if isinstance(v, Mixed):
-            return _each(r, v, lambda x, i=i: over(r, (*values[:i], x, *values[i + 1 :]), fn))  # type: ignore[misc]
+            return _each(r, v, lambda x, i=i: over(r, (*values[:i], x, *values[i + 1 :]), fn))  # type: ignore[misc]  # the default binds i
         if isinstance(v, Items) and any(isinstance(x, Choice) for x in v.items):
 
             def spread(*items: Value, i: int = i) -> Value:

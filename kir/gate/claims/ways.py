@@ -45,7 +45,7 @@ MOST_SIZES, LARGE, MANY = 4096, 256, 32
 """Sizes that are tried for a condition; a number from which on sizes below are usual; and one from which on grids may be capped."""
 SMALLER, MOST_SMALLER = (2, 5), 3
 """What stands in the place of large numbers, and cases that a program is run on with that."""
-MOST_CASES, MOST_SIZED, MOST_STEPS = 12, 24, 200_000
+MOST_CASES, MOST_SIZED, MOST_STEPS = 12, 16, 200_000
 """Cases that are run again at most, to see which ways they take; sizes at which a program with other numbers is run; and statements of such a run."""
 
 

@@ -42,7 +42,8 @@ class Options:
     """What is measured: names of timed shapes (none: all of the problem's that the program allows), the panel, compute-sanitizer, seconds
     for the samples of a kernel at a shape, `interpret`, whether the CPU gate's interpreter runs first, and `replay`, whether timed calls are made again and
     compared. A verdict without one of these only orders candidates. `shared` is what the gates of
-    one search have in common, none for one that stands alone; with `reuse` the process of a candidate that was right serves the next that is asked about so."""
+    one search have in common, none for one that stands alone; with `reuse` the process of a candidate that was right serves the next that is asked about so;
+    with `hazards` they are decided for every size, too."""
 
     shapes: tuple[str, ...] = ()
     panel: bool = True
@@ -53,6 +54,7 @@ class Options:
     replay: bool = True
     shared: Shared | None = None
     reuse: bool = False
+    hazards: bool = False
 
 
 @dataclass
@@ -118,7 +120,7 @@ def _gated(gpu: Gpu, program: Program, problem: Problem, surface: str, against: 
         making.append(ahead.begun(lambda: _prepared(gpu, by, text, program, problem, names, chosen, seen.secret)))
     with seen.spending("cpu gate"):
         first = first or gate_cpu(program, problem, surface, [gpu.target], against, names=names, cache=gpu.cache, interpret=chosen.interpret,
-                                  runner=spread(lambda: gpu.interpreters, problem), written=written)
+                                  runner=spread(lambda: gpu.interpreters, problem), written=written, hazards=chosen.hazards)
     if not first.accepted:
         return replace(first, device=seen.record(gpu))
     if first.emitted is None:

@@ -45,10 +45,11 @@ def precise(got: Array, exact: Array) -> bool:
 
 
 def beyond(got: Array, exact: Array, also: Array | None, true: Array) -> Array:
-    """The other side of what is right beside what a program gives: its value without rounding, or its second reading where what is judged lies on the side
-    of that, and that is further. Where it gives nothing finite, just that."""
+    """The other side of what is right beside what a program gives: as far from its value without rounding, on the other side of that (who is no farther from
+    it than the program itself is no less right); or, with a second reading, its value without rounding, or that reading where what is judged lies on the side
+    of it, and it is further. Where it gives nothing finite, just that."""
     a, b = got.astype(np.float64), exact.astype(np.float64)
-    other = true
+    other = true if also is not None else 2 * true - b
     if also is not None:
         c = also.astype(np.float64)
         other = np.where(((a - b) * (c - b) > 0) & (np.abs(true - b) <= np.abs(c - b)), c, true)

@@ -37,7 +37,8 @@ def test_a_naive_program_becomes_a_kernel_with_its_report_and_a_log(tmp_path: Pa
 
     policy = tmp_path / "policy.json"
     code, said, _ = called(capsys, "optimize", "--learn", str(log), "-o", str(policy))
-    assert code == 0 and "from 1 searches" in said and json.loads(policy.read_text())["schema"] == "kir.policy/1"
+    learned = json.loads(policy.read_text())
+    assert code == 0 and "from 1 searches" in said and learned["schema"] == "kir.policy/1" and learned["off"]["h200"], "what is known of devices stays"
 
 
 def test_an_interrupted_search_writes_what_it_has(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

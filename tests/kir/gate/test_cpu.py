@@ -98,11 +98,12 @@ kernel main grid (b: 1) threads 1
     ("    s = s + X[k]", "    s = s + X[N - 1 - k]", "proved"), ("  Y[0] = s", "  Y[0] = sqrt(s * s) * select(s < 0.0, -1.0, 1.0)", "not decided")])
 def test_the_record_says_what_the_algebra_knows_where_it_is_asked_for(old: str, new: str, status: str) -> None:
     against, candidate = parse_program(SUM, "sum.kir"), parse_program(SUM.replace(old, new), "sum.kir")
-    verdict = gate_cpu(candidate, None, "kir", [], against, algebra=True)
+    verdict = gate_cpu(candidate, None, "kir", [], against, algebra=True, hazards=True)
     assert verdict.accepted and verdict.correctness is not None and verdict.correctness.algebra is not None, verdict.reason
+    assert verdict.record["correctness"]["hazards"]["status"] == "proved" and "races" in verdict.record["correctness"]["hazards"]["kinds"]
     said = verdict.record["correctness"]["algebra"]
     assert said["status"] == status and said["sizes"]["N"] > 1 and bool(said["why"]) is (status != "proved")
-    assert "algebra" not in gate_cpu(candidate, None, "kir", [], against).record["correctness"]
+    assert not {"algebra", "hazards"} & gate_cpu(candidate, None, "kir", [], against).record["correctness"].keys()
 
 
 def test_the_algebra_knows_tensors_by_what_the_problem_calls_them() -> None:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from kir.ir.nodes import Program
 from kir.lineage.records.record import Realization
@@ -23,11 +24,15 @@ kernel main grid (row: M) threads 128
 """
 
 
+@dataclass
 class PaperJudge:
-    """A gate that accepts everything without compiling; ``after`` is called before each word."""
+    """A gate that accepts everything without compiling; ``before`` is called before each word."""
 
-    def __init__(self, before: Callable[[int], None] = lambda number: None, refuse: bool = False) -> None:
-        self.before, self.refuse, self.calls = before, refuse, 0
+    before: Callable[[int], None] = lambda number: None
+    refuse: bool = False
+    calls: int = 0
+    copies: object = None
+    """Not asked."""
 
     def gate(self, program: Program) -> Judgement:
         self.calls += 1

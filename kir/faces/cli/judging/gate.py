@@ -136,7 +136,7 @@ def _on_gpu(kernel: Program, problem: Problem | None, surface: str, other: Progr
 
     with Gpu.open(cache) as gpu:
         judged_by = problem if problem is not None else program_problem(other, kernel)
-        return gate_gpu(gpu, kernel, judged_by, surface, other, options=Options(shapes, panel, sanitize))
+        return gate_gpu(gpu, kernel, judged_by, surface, other, options=Options(shapes, panel, sanitize, hazards=True))
 
 
 def _read(file: str, bind: Path | Binding | None, problem: str = "") -> tuple[Program, str, frozenset[str], frozenset[tuple[str, ...]], Program]:

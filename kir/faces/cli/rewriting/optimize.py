@@ -137,15 +137,15 @@ def _surface(wanted: str, one: Subject) -> str:
 
 
 def _learned(logs: list[Path], output: Path | None) -> Result:
-    """The policy that is trained from logs, written where it was asked for."""
+    """The policy that is trained from logs, written where it was asked for; what forecasts were wrong by on devices stays as it comes with KIR."""
     from kir.base.diagnostic import usage
     from kir.learning.optimize.events import Recorder
-    from kir.learning.optimize.policy import save, trained
+    from kir.learning.optimize.policy import load, save, trained
 
     if output is None:
         raise usage("KIR-C002", "--learn needs a file to write the policy to", needs="-o POLICY.json")
     held = [list(Recorder.over(each).stored) for each in logs]
-    made = trained(held)
+    made = replace(trained(held), off=load().off)
     save(made, output)
     data = {"searches": made.searches, "weights": len(made.weights), "file": str(output)}
     return Result(data, f"{len(made.weights)} weights from {made.searches} searches, in {output}")
