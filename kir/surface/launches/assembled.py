@@ -151,7 +151,7 @@ class _Assembly:
         names = {v: k for k, v in self.sizes.items()}
         held = {**self.launch.seen, **{x: e for x, e in self.known.examples.items() if x not in self.known.assumed}}
         examples = {name: held[x] for name in sizes if (x := names.get(name, "")) in held}
-        self.assumed += [Assumed(f"{k} is {' x '.join(map(str, tensors[k].shape))}, {AS_SEEN}") for k in alike if k in tensors]
+        self.assumed += [Assumed(f"{k} has {' x '.join(map(str, tensors[k].shape))} elements, {AS_SEEN}") for k in alike if k in tensors]
         self.assumed += [Assumed(f"{k} is false, as nothing promises {self._text(e)}", ("metas", k)) for k, e in self.open_conditions.items()]
         self.assumed += [Assumed(x) for x in dict.fromkeys(self.known.remarks)]
         self.assumed += [Assumed(f"{self.sizes[x]} up to {self.known.examples[x]}") for x in self.known.assumed if x in self.sizes]
