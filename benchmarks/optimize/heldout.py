@@ -210,17 +210,21 @@ def some_candidates(task: Some) -> dict[str, Any]:
 
 def joined(given: Path, out: Path) -> int:
     """Rows with a time that another folder has, beside those of `out`: of two of an instance the better one stays, with the candidates of both, as if the one
-    run had gone on with the other's row; 1 where it has none."""
+    run had gone on with the other's row, and the times of libraries; 1 where it has none."""
     theirs, mine = Rows(given), Rows(out)
     about = json.loads(theirs.file.read_text(encoding="utf-8"))["about"] if theirs.file.is_file() else {}
     timed = [row for row in theirs.rows.values() if row.get("seconds") and row.get("rival_seconds")]
+    for row in (row for row in theirs.rows.values() if row.get("library_seconds") and row["instance"] in mine.rows):
+        library = {"library_when": about["when"], **{k: v for k, v in row.items() if k.startswith("library")}}
+        mine.keep({**mine.rows[row["instance"]], **library}, about)
     for row in timed:
         before = mine.rows.get(row["instance"], row)
         known = {t["candidate"] for t in row["tried"]}
         tried = [*(t for t in before["tried"] if t["candidate"] not in known), *row["tried"]]
         better, other = sorted((row, before), key=lambda r: r.get("times_faster") or 0.0, reverse=True)
         rival = better if other is better else other
-        mine.keep({**better, "when": better.get("when", about["when"]), "tried": tried, "rival_other": rival.get("rival_seconds")}, about)
+        library = {k: v for k, v in before.items() if k.startswith("library")}
+        mine.keep({**library, **better, "when": better.get("when", about["when"]), "tried": tried, "rival_other": rival.get("rival_seconds")}, about)
     return 0 if timed else 1
 
 
@@ -247,7 +251,7 @@ class _Panel:
     def library(self, one: Instance, secret: random.Random) -> dict[str, Any]:
         """The fastest kernel of the maker's libraries and torch's at the instance; nothing where none is there."""
         found = [(row.estimate.median, name) for name in one.library if isinstance(row := self._timed(one, name, secret), Timed)]
-        return {"library_seconds": min(found)[0], "library": min(found)[1]} if found else {}
+        return {"library_seconds": min(found)[0], "library": min(found)[1], "library_when": time.strftime("%Y-%m-%d")} if found else {}
 
     def _timed(self, one: Instance, name: str, secret: random.Random) -> Timed | str:
         problem = one.posed()
@@ -401,7 +405,8 @@ def _libraries(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         theirs, ours = (_mean(r["rival_seconds"] / r[k] for r in rows) for k in ("library_seconds", "seconds"))
         both = _mean(r["rival_seconds"] / min(r["library_seconds"], r["seconds"]) for r in rows)
         yield (f"- `library`: how many times as fast as FlagGems' the fastest of cuBLAS, cuDNN and torch's own kernels is: {theirs:.3f} together over "
-               f"{len(rows)} rows, at which ours are at {ours:.3f}; the faster of both in each row is at {both:.3f}.")
+               f"{len(rows)} rows, at which ours are at {ours:.3f}; the faster of both in each row is at {both:.3f}. They were timed in the same way, last on "
+               f"{max(r.get('library_when', '') for r in rows)}, not always in a row's own run.")
 
 
 def _table(rows: list[dict[str, Any]], about: Mapping[str, Any]) -> Iterator[str]:

@@ -285,7 +285,7 @@ def test_cards_are_one_more_source(monkeypatch: pytest.MonkeyPatch) -> None:
     done = Search(PROBLEM.naive, SETTING, Stopwatch(), cards, budget=Budget.parse("candidates=2,seconds=500"),
                   given_surface="cuda", measure_baseline=False, from_starts=[Start("as it is", PROBLEM.naive)]).run()
     assert {c.plan.source for c in done.tried} >= {"card threads-for-a-row"} and done.tried[0].plan.reason == "a row has many elements"
-    modelled = Search(PROBLEM.naive, SETTING, CpuJudge(SETTING, compiles=False), cards, budget=Budget.parse("candidates=2,seconds=500"),
+    modelled = Search(PROBLEM.naive, SETTING, Stopwatch(measures=False), cards, budget=Budget.parse("candidates=2,seconds=500"),
                       given_surface="cuda", from_starts=[Start("as it is", PROBLEM.naive)]).run()
     told = [row["plan"].split(" ")[1] for row in modelled.events if row["event"] in ("plan", "pruned")]
     assert set(told) == {"threads-for-a-row"}, "what no use is forecast to win by is not built where forecasts are all there is"
