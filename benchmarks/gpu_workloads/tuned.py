@@ -104,11 +104,22 @@ def _found(what: dict[str, Any], until: float) -> list[dict[str, Any]]:
     except subprocess.TimeoutExpired:
         why = "its gate did not end in time"
     except (ValueError, KeyError, IndexError):
-        why = (done.stderr.strip().splitlines() or ["it said nothing"])[-1][:200]
+        said = [f"{d.get('id')}: {d.get('message')}" for d in _diagnostics(done.stdout)]
+        why = (said or done.stderr.strip().splitlines() or ["it said nothing"])[-1][:200]
+        write_atomic(LOGS / f"{what['space']}.failed", done.stdout + done.stderr)
     if not log.exists():
         print(f"{what['space']}: {why}", file=sys.stderr)
     return [{**about, "row": row, "point": best["point"], "verdict": why, "seconds": best["seconds"], "took": time.monotonic() - begun}
             for row, sizes in what["rows"].items() if (best := _best(log, sizes))]
+
+
+def _diagnostics(text: str) -> list[dict[str, Any]]:
+    """What a command said in JSON against what it was asked for."""
+    try:
+        found: list[dict[str, Any]] = json.loads(text)["diagnostics"]
+        return found
+    except (ValueError, KeyError, TypeError):
+        return []
 
 
 def _best(log: Any, sizes: Sizes) -> dict[str, Any]:
