@@ -22,7 +22,7 @@ from typing import Any
 
 from kir.base.diagnostic import KirError
 from kir.learning.corpus import counted, files_of, mentions, of_surface, place, run
-from kir.surface import backend, frontend
+from kir.surface import EditableFrontend, backend, frontend
 
 ROOT = Path(__file__).parents[2]
 ROWS = ROOT / "benchmarks" / "data" / "unseen"
@@ -49,7 +49,7 @@ def row(name: str, version: str, folder: str, surface: str, stage: str, without:
     records = [r for r in count.records if r.get("kernel")]
     states: dict[tuple[str, str], set[str]] = {}
     for r in records:
-        states.setdefault((r["file"], r.get("function", r["kernel"])), set()).add(r["state"])
+        states.setdefault((str(r["file"]), str(r.get("function", r["kernel"]))), set()).add(r["state"])
     reasons = count.opaque + count.unequal + Counter(f"{r.get('id', '')} {r.get('message', '')}".strip()[:120] for r in count.failed)
     return {
         "package": name, "version": version, "surface": surface, "stage": stage, "without": list(without), "commit": commit, "files": len(files),
@@ -57,7 +57,7 @@ def row(name: str, version: str, folder: str, surface: str, stage: str, without:
         "found": count.found, "kernels": len({(r["file"], r["kernel"]) for r in records}), "clean": count.clean, "equal": count.equal,
         "internal": sum(r["state"] == "crashed" for r in count.failed),
         "slow": sum(r.get("seconds", 0.0) > SLOW and _processor_time(r) > SLOW for r in records),
-        "reasons": reasons.most_common(), "elsewhere": _elsewhere(records, where),
+        "reasons": reasons.most_common(), "elsewhere": _elsewhere(records, where.folder),
     }
 
 
@@ -65,9 +65,10 @@ def _processor_time(r: Row) -> float:
     """Seconds of processor time for reading a kernel once more, and for writing it back and reading that where it came so far: other work delays none."""
     begun, of = time.process_time(), r.get("surface", "triton")
     with suppress(KirError, OSError):
-        program = frontend(of).parse(Path(r["file"]), r["kernel"])
-        if r.get("emit"):
-            frontend(of).parse_text(Path(r["file"]).with_name("written_back.py"), backend(of).emit(program).text, r["kernel"])
+        reader = frontend(of)
+        program = reader.parse(Path(r["file"]), r["kernel"])
+        if r.get("emit") and isinstance(reader, EditableFrontend):
+            reader.parse_text(Path(r["file"]).with_name("written_back.py"), backend(of).emit(program).text, r["kernel"])
     return time.process_time() - begun
 
 
