@@ -11,6 +11,8 @@ from kir.base.registry import registry
 from kir.faces.cli._main import run
 from kir.hardware.target import target
 from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
+from kir.rewrite.conformance.box import box_of
 from tests.programs import EXPERTS
 
 CASES = Path(__file__).parents[1] / "passes" / "cases"
@@ -72,6 +74,6 @@ def test_a_cluster_that_does_not_divide_the_grid(tmp_path: Path, capsys: pytest.
 
 
 def test_a_tensor_that_no_descriptor_may_begin_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = next(x for x in registry("kir.passes").entry("tma-load").file.read_text(encoding="utf-8").split("```") if x.startswith("kir\n"))
-    said = refused(["opt", written(tmp_path, text.removeprefix("kir\n").replace("align 16", "align 2")), "-p", "tma-load"], capsys)
+    text = program_text(box_of(registry("kir.passes").entry("tma-load").file.read_text(encoding="utf-8"), "tma-load").before)
+    said = refused(["opt", written(tmp_path, text.replace("align 16", "align 2")), "-p", "tma-load"], capsys)
     assert "KIR-P202" in said and "'X' is aligned to 2 bytes" in said and "witness:" in said
