@@ -18,8 +18,8 @@ DEMO ?= { { $(LINEAGE) skills/experts/gemm/gemm_sm80.cu --bind skills/bindings/g
 	nice $(DEMO_OPTIMIZE) & fourth=$$!; \
 	wait $$first && wait $$second && wait $$third && wait $$fourth; } && \
 	$(BIN)/kir report demo-out/gemm demo-out/gemm-cuda demo-out/gemm-tilelang -o demo-out/report.html
-# A naive LayerNorm, which no stored pipeline or lineage is of, made fast on the modelled gate with the steps of another kernel.
-DEMO_OPTIMIZE ?= $(BIN)/kir optimize --problem layernorm --shape long --surface cuda --no-compile --budget candidates=2,seconds=60 -o demo-out/layernorm.cu
+# A naive product with a bias, which no stored pipeline is of, made fast on the modelled gate with the steps of another kernel.
+DEMO_OPTIMIZE ?= $(BIN)/kir optimize --problem addmm:bf16 --surface cuda --no-compile --budget candidates=1,seconds=120 -o demo-out/addmm.cu
 DEMO_FULL ?= $(DEMO) && \
 	$(LINEAGE) liger_kernel:ops/rms_norm.py::_rms_norm_forward_kernel --bind skills/bindings/liger_rms_norm.toml --problem rmsnorm -o demo-out/rmsnorm && \
 	$(LINEAGE) liger_kernel:ops/softmax.py::_softmax_single_block_forward_kernel --bind skills/bindings/liger_softmax.toml --problem softmax -o demo-out/softmax && \
