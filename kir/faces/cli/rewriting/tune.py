@@ -124,12 +124,14 @@ def _measured(space: Space, problem: Problem, shape: Shape, candidates: list[Can
         outcome = search(candidates, measurer, budget, Log(log) if log is not None else None, about, batch=4,
                          told=lambda c, m: print(f"  {_point(c.point)}: {_time(m.seconds) if m.accepted else m.reason}", file=sys.stderr))
         order = sorted((x for x in outcome.taken if x[1].accepted), key=lambda x: x[1].seconds)
+        whole: dict[str, str] = {}
         for candidate, measured in order:
             verdict = measurer.gated(candidate)
             found = told(verdict, judged or shape)
             if found.accepted:
                 return measurer.device, outcome, verdict, (candidate, measured if judged else found)
-    said = tuple(f"{_point(c.point)}: {m.reason}" for c, m in outcome.taken[:5])
+            whole[candidate.key] = found.reason
+    said = tuple(f"{_point(c.point)}: {m.reason or whole.get(c.key, '')}" for c, m in outcome.taken[:5])
     raise error("KIR-U007", f"the gate accepts none of {len(outcome.taken)} candidates of '{space.name}' at {shape.name}", subject=space.name, witness=said)
 
 
