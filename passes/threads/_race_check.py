@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TypeVar
 
+from kir.analysis import Aliases
 from kir.analysis.facts import Facts
 from kir.analysis.solver import decide
 from kir.base.dataclass import dataclass
@@ -38,10 +39,14 @@ class Touch:
     value: n.Expr | None = None
 
 
-def ordered(team: n.For, known: Facts) -> Verdict:
-    """Whether all threads of a loop over them meet at a barrier before one touches what another has written, or writes what it has read."""
+def ordered(team: n.For, known: Facts, aliases: Aliases) -> Verdict:
+    """Whether all threads of a loop over them meet at a barrier before one touches what another has written, or writes what it has read. Of a tensor that is
+    written and has two names nothing is said."""
     written = {x.at.buffer.name for x in walk(team) if isinstance(x, n.Store)} | {
         a.buffer.name for x in walk(team) if isinstance(x, n.Call) for a in x.args if isinstance(a, n.Region)}
+    named = {x.buffer.name for x in walk(team) if isinstance(x, n.Region) and x.buffer.space == "global"}
+    if two := next(((a, b) for a in sorted(named & written) for b in sorted(named) if a != b and aliases.may_be_one(a, b)), None):
+        return unknown(f"'{two[0]}' is written, and '{two[1]}' may be the same memory", needs="one name for memory that is written")
     try:
         _Phases(team, known, written - {x.buffer.name for x in walk(team) if isinstance(x, n.Alloc)}).run()
     except _Races as found:

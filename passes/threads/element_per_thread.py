@@ -33,6 +33,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
+from kir.analysis import Aliases
 from kir.analysis.facts import Facts
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
@@ -55,7 +56,7 @@ def _ordered(program: n.Program, site: Site, context: Context) -> Verdict:
     kernel = item.optimize(program, site).program.kernels
     made = next(k for k in kernel if k.name == site.path[0])
     team = matched_as(made.body[-1], n.For)
-    return ordered(team, Facts.at(program, site.path[:1]))
+    return ordered(team, Facts.at(program, site.path[:1]), Aliases(program))
 
 
 def _whole_warps(program: n.Program, site: Site, context: Context) -> Verdict:
