@@ -107,7 +107,7 @@ def test_a_kernel_that_no_problem_is_named_for_must_compute_what_it_computes(tmp
     assert code == 0 and "times as fast" in said and "columns=8192" in said and "what weighted_rows computes" in said, err
     assert "KIR-S060" in err and "__global__" in out.read_text()
     report = json.loads((tmp_path / "rows.cu.json").read_text())
-    assert "x is f32" in report["assumed"] and "  taken for granted, as nothing says it: x is f32; " in said
+    assert "x and w are f32" in report["assumed"] and "  taken for granted, as nothing says it: x and w are f32; " in said
     assert report["limit"]["seconds"] > 4 * 8192 * 8192 / 5e12, "every tensor is moved once"
     assert report["limit"]["share"] == pytest.approx(report["limit"]["seconds"] / report["best"]["seconds"]), "of the time that is told"
     one = subject(str(file))
