@@ -234,11 +234,11 @@ def _leaves(body: n.Block) -> bool:
     return any(isinstance(x, n.Jump) and x.kind != "continue" for s in body for x in walk(s))
 
 
-def _held(k: n.Kernel) -> tuple[int, bool]:
-    """Elements of the largest value of a CTA, whose threads are run side by side; and whether it may wait."""
-    inside = list(walk(k))
+def _held(k: n.Kernel) -> tuple[int, int, bool]:
+    """Elements of the largest value of a CTA, and with its threads, which are run side by side; and whether it may wait."""
+    inside, most = list(walk(k)), min(MOST_HELD, largest_value(k))
     threads = int_value(k.threads) or 1 if any(isinstance(x, n.For) and x.kind in TEAMS for x in inside) else 1
-    return max(threads, min(MOST_HELD, largest_value(k))), any(map(may_block, inside))
+    return most, max(threads, most), any(map(may_block, inside))
 
 
 class _Walker:
@@ -290,12 +290,12 @@ class _Walker:
                 total = total * count
         self.owners, self.saved = np.zeros(len(index)), np.zeros(len(index))
         self.block(k.body, lanes)
-        alone, (most, waits) = self.owners.reshape(len(corners), -1).max(0), once(k, "_held", lambda: _held(k))
+        alone, (most, wide, waits) = self.owners.reshape(len(corners), -1).max(0), once(k, "_held", lambda: _held(k))
         quick = (self.owners - self.saved).reshape(len(corners), -1).max(0)
         turns = total if waits else np.ones(len(total))  # CTAs that may wait take turns
         np.add.at(self.out.stepped, host.shape, alone * total)
         np.add.at(self.out.seconds, host.shape, quick * turns + alone / STATEMENT_SECONDS * total * most * ELEMENT_SECONDS)
-        np.add.at(self.out.most, host.shape, quick * turns + alone / STATEMENT_SECONDS * total * most * FAR_ELEMENT_SECONDS)
+        np.add.at(self.out.most, host.shape, quick * turns + alone / STATEMENT_SECONDS * total * wide * FAR_ELEMENT_SECONDS)
 
     def note(self, kind: Kind, anchor: str, bit: int, shapes: Array) -> None:
         """Sizes at which a goal is reached."""

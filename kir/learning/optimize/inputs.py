@@ -16,7 +16,7 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error, usage
 from kir.base.notices import notices, tell
 from kir.gate.cases import elements_of
-from kir.gate.goals import predicted, promised
+from kir.gate.goals import ELEMENT_SECONDS, STATEMENT_SECONDS, predicted, promised
 from kir.gate.gpu.relative import ProgramProblem, program_problem
 from kir.gate.inputs.sets import size_sets, wholes, windows
 from kir.gate.proved.unsaid import require_own
@@ -338,8 +338,10 @@ def _taken(program: Program, problem: Problem, some: Iterable[Mapping[str, int]]
 
 
 def foreseen(program: Program, some: Sequence[Mapping[str, int]]) -> list[float]:
-    """Seconds that the interpreter needs at each of some sizes."""
-    return [float(each) for each in predicted(program, some).seconds]
+    """Seconds that the interpreter needs at each of some sizes: what is predicted of a CTA's values, and no less than an element of each statement of each
+    of its threads takes."""
+    of, threads = predicted(program, some), max((int_value(k.threads) or 1 for k in program.kernels), default=1)
+    return [max(float(a), float(b) / STATEMENT_SECONDS * threads * ELEMENT_SECONDS) for a, b in zip(of.seconds, of.stepped, strict=True)]
 
 
 def judged_for(one: Subject, shape: Shape) -> Shape | None:
