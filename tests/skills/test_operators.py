@@ -25,12 +25,12 @@ Array = NDArray[Any]
 Inputs = Mapping[str, Array]
 HOME = Path(__file__).parents[2] / "skills" / "operators"
 MULTIPLES = {"fp8": {"M": 128, "N": 128, "K": 128}, "grouped": {"G": 2, "T": 16, "N": 128, "K": 64}, "inverse": {"B": 1, "L": 9, "H": 2, "G": 1},
-             "mm": {"M": 3, "N": 128, "K": 64}}
+             "few": {"M": 3, "N": 128, "K": 64}}
 """Sizes of operators that ask for whole tiles, by how their names begin."""
 SIZES = {"R": 2, "T": 3, "N": 21, "E": 9, "C": 3, "K": 4, "L": 5, "S": 11, "H": 2, "B": 2, "W": 2, "M": 7}
 ANSWERS = ("radix-select", "blocked-solve", "warp-sort", "chunk-recurrence", "chunk-recurrence-d128", "chunk-inverse")
 TYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f8e4m3": ml_dtypes.float8_e4m3fn, "u8": np.uint8, "i32": np.int32}
-PARTS = {"fp8": "tile", "grouped": "tile", "eights": "jam-loop", "mm": "tile"}
+PARTS = {"fp8": "tile", "grouped": "tile", "eights": "jam-loop", "few": "tile"}
 """What an operator has a place for that is no host of an algorithm, by how its name begins."""
 
 
@@ -109,9 +109,9 @@ ORACLES: dict[str, Callable[[Inputs], dict[str, Array]]] = {
     "fp8_half": lambda x: {"C": fp8(x)},
     "fp8_relu": lambda x: {"C": squared(fp8(x))},
     "fp8_residual": lambda x: {"C": fp8(x) + x["R"]},
-    "mm_few_relu2": lambda x: {"C": squared(x["A"] @ x["B"].T)},
-    "mm_few_scaled": lambda x: {"C": 1.25 * (x["A"] @ x["B"].T)},
-    "mm_few_softcap": lambda x: {"C": 30 * np.tanh(x["A"] @ x["B"].T / 30)},
+    "few_rows_layer": lambda x: {"C": x["A"] @ x["B"].T},
+    "few_rows_logits": lambda x: {"C": x["A"] @ x["B"].T},
+    "few_rows_scaled": lambda x: {"C": 1.25 * (x["A"] @ x["B"].T)},
     "grouped_bias": lambda x: grouped(x, lambda found, g, _: found + x["bias"][g]),
     "grouped_relu": partial(grouped, end=squared),
     "grouped_weighted": lambda x: grouped(x, lambda found, _, rows: found * x["W"][rows, None]),

@@ -224,7 +224,7 @@ def _sites(card: Card, move: Move, program: Program, context: Context) -> Iterat
     for item, path in _asked(cls, move, card, program):
         for site in _matched(item, path, program):
             key = (site.path, str(site.params))
-            if key in seen or not _fits(move, site.params, own):
+            if key in seen or not _fits(move, site.params, own, item):
                 continue
             seen.add(key)
             if own and not _related(own, site, program):
@@ -413,10 +413,17 @@ def _given(parameter: Parameter, card: Card, program: Program) -> Iterator[int]:
                     yield value
 
 
-def _fits(move: Move, params: Pass, own: Sequence[Relation] = ()) -> bool:
-    """Whether parameters that a place decided are those of the card; one that a relation of the card gives may lie outside what was seen."""
+def _fits(move: Move, params: Pass, own: Sequence[Relation] = (), asked: Pass | None = None) -> bool:
+    """Whether parameters that a place decided are those of the card; one that a relation of the card gives may lie outside what was seen, and one that
+    was `asked` for and that the place left empty has no use there (the order of three axes, where there are two)."""
     given = {each.text.split()[0] for each in own if " == " in each.text and " % " not in each.text and not each.of}
-    return all(each.name in given or _allowed(each, getattr(params, each.name, None)) for each in move.parameters if each.role in ("fixed", "chosen"))
+    return all(each.name in given or _allowed(each, getattr(params, each.name, None)) or (asked is not None and _left_out(each, params, asked))
+               for each in move.parameters if each.role in ("fixed", "chosen"))
+
+
+def _left_out(parameter: Parameter, params: Pass, asked: Pass) -> bool:
+    value = getattr(params, parameter.name, None)
+    return isinstance(value, tuple) and not value and _allowed(parameter, getattr(asked, parameter.name, None))
 
 
 def is_of(card: Card, step: Step) -> bool:

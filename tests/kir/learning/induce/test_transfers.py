@@ -14,6 +14,7 @@ from kir.ir.types import DType
 from kir.learning.cards.card import FAMILY, Entry, Parameter
 from kir.learning.cards.search import Index, Query, _reasons
 from kir.learning.cards.use import Application, NearMiss, looked
+from kir.learning.evidence.answers import remember
 from kir.learning.evidence.archive import read_archive, shipped
 from kir.learning.evidence.forwards import forward
 from kir.learning.evidence.walked import Walked
@@ -121,6 +122,11 @@ def test_an_algorithm_of_one_family_is_tried_where_it_is_a_part_of_more() -> Non
     walk = next(each for each in read_archive(shipped()) if each.kernel == "pipelines/trisolve_cuda")
     card = next(each.card for each in hypotheses((walk,), uses((walk,))) if each.card.name.startswith("blocked-solve"))
     assert {each.walked.kernel for each in led(card, (walk,))} == {"operators/solve_heads", "operators/solve_scaled", "operators/delta_values"}
+    walk = next(each for each in read_archive(shipped()) if "kkt_solve" in each.kernel and each.transitions)
+    remember((walk,))
+    card = next(each.card for each in hypotheses((walk,), uses((walk,))) if each.card.name == "chunk-inverse.kernel")
+    assert any(each.name == "order" and each.role == "chosen" for each in card.carrier.steps[0].parameters), "of three axes; a host of two has no use for it"
+    assert {each.walked.kernel for each in led(card, (walk,))} == {"operators/inverse_heads", "operators/inverse_sequences", "operators/inverse_shared"}
 
 
 def test_an_axis_by_which_a_loop_is_as_long_as_it_is_goes_with_its_like_in_another_kernel() -> None:
