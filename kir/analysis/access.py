@@ -166,7 +166,7 @@ class Aliases:
         """Whether two buffer names may share memory."""
         return a == b or ANYWHERE in (self._find(a), self._find(b)) or self._find(a) == self._find(b)
 
-    def meeting(self, read: Iterable[str], written: Iterable[str]) -> set[str]:
+    def aliased(self, read: Iterable[str], written: Iterable[str]) -> set[str]:
         """Those names of what is read that may mean memory that is written, under whatever name; what opaque text may write is left out."""
         changed = [b for b in written if b != ANYWHERE]
         return {a for a in read if any(self.may_be_one(a, b) for b in changed)}

@@ -236,7 +236,7 @@ def _begins_at_zero(e: n.Expr, x: n.Load, loop: n.For, known: Facts) -> bool:
 def _private(program: n.Program, site: Site, context: Context) -> Verdict:
     loops = _loops(program, site)
     read = {b for s in loops.first.body for x in walk(s) if isinstance(x, n.Expr) for b in buffers_read(x)}
-    clash = Aliases(program).meeting(read, buffers_written((loops.second,)))
+    clash = Aliases(program).aliased(read, buffers_written((loops.second,)))
     if clash:
         return refuted(f"the first loop reads '{sorted(clash)[0]}', which the second writes", "iteration 1 of the maximum")
     return proved("the maximum does not depend on the sums")

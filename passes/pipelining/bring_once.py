@@ -80,7 +80,7 @@ def _unchanged(program: n.Program, site: Site, context: Context) -> Verdict:
     kernel, roles, at, i = matched_as(_roles(program, site.path), tuple)
     s = roles.roles[at].body[i]
     read = {x for c in _copies(s) for x in buffers_read(c.src) | {c.src.at.buffer.name}}
-    clash = Aliases(program).meeting(read, buffers_written(kernel.body))
+    clash = Aliases(program).aliased(read, buffers_written(kernel.body))
     if clash:
         return refuted(f"'{min(clash)}' is written by the kernel, and the producer may read it before that or after", min(clash),
                        needs="a copy of what the kernel does not change")

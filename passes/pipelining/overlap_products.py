@@ -84,7 +84,7 @@ def _untouched(program: n.Program, site: Site, context: Context) -> Verdict:
             return refuted(f"'{s.acc.buffer.name}' is used while the product adds to it", x.label or type(x).__name__.lower(),
                            needs="a product whose result is used after the loop")
     read = {y.buffer.name for e in (s.a, s.b) for y in _regions(e)} - set(Rings.of(kernel_of(program, site.path)).filled)
-    clash = Aliases(program).meeting(read, buffers_written(loop.body))
+    clash = Aliases(program).aliased(read, buffers_written(loop.body))
     if clash:
         return refuted(f"'{min(clash)}' is written in the loop while a product reads it", "iteration 1 writes what iteration 0's product reads")
     return proved("the result is used after the loop, and what is read stays until it is given back")

@@ -135,7 +135,7 @@ def same_shares(program: n.Program, site: Site, context: Context) -> Verdict:
             return refuted("the threads find different shares", f"the loop depends on {', '.join(which)}", needs="a loop that every thread runs alike")
     written = buffers_written(kernel_of(program, site.path).body)
     read = {x.at.buffer for s in made.found for x in walk(s) if isinstance(x, n.Load) and x.at.buffer.space in ("shared", "global")}
-    changed = Aliases(program).meeting((b.name for b in read), written)
+    changed = Aliases(program).aliased((b.name for b in read), written)
     bad = sorted(b.name for b in read if b.space == "shared" or b.name in changed or ANYWHERE in written)
     if bad:
         return unknown(f"a share reads '{bad[0]}', which the kernel writes", needs="shares of what the kernel only reads")

@@ -40,7 +40,7 @@ def _around(program: n.Program, path: Path) -> n.For:
 def _unwritten(program: n.Program, site: Site, context: Context) -> Verdict:
     let, loop = node_as(program, site.path, n.Let), _around(program, site.path)
     written = buffers_written(loop.body)
-    clash = sorted(Aliases(program).meeting(buffers_read(let.value), written))
+    clash = sorted(Aliases(program).aliased(buffers_read(let.value), written))
     if clash:
         return refuted(f"the loop writes '{clash[0]}', which the value reads", f"iteration 1 reads what iteration 0 wrote to '{clash[0]}'")
     if "*" in written:
@@ -101,7 +101,7 @@ class InvariantHoist(Pass):
             return None
         if set(node.names) & (names_read(loop.lo) | names_read(loop.hi) | names_read(loop.step)):
             return Miss("the loop's bounds depend on the value")
-        if Aliases(program).meeting(buffers_read(node.value), buffers_written(block[i + 1:users[0]])):
+        if Aliases(program).aliased(buffers_read(node.value), buffers_written(block[i + 1:users[0]])):
             return Miss("what the value reads is written before the loop")
         return Site(path, self, {"loop": users[0]})
 

@@ -95,7 +95,7 @@ def _changes(program: n.Program, path: Path, cond: n.Expr) -> str:
     """Memory that a condition depends on and that is no tensor which is only read, or nothing."""
     kernel = kernel_of(program, path)
     given = {p.name for p in program.params}
-    fixed = given - Aliases(program).meeting(given, buffers_written(kernel.body))
+    fixed = given - Aliases(program).aliased(given, buffers_written(kernel.body))
     lets = {name: s.value for s in kernel.body if isinstance(s, n.Let) for name in s.names}
     parts, seen = [cond], set[str]()
     while parts:

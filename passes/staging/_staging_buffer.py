@@ -31,12 +31,12 @@ def unchanged_meanwhile(program: n.Program, site: Site, context: Context) -> Ver
     last = max(k for k in range(i, len(block)) if reads(block[k], value))
     # A store has worked out what it writes before it writes: its own use sees the old contents anyhow.
     written = buffers_written(block[i:last + (0 if isinstance(block[last], n.Store) else 1)])
-    clash = sorted(Aliases(program).meeting(buffers_read(value), written))
+    clash = sorted(Aliases(program).aliased(buffers_read(value), written))
     if "*" in written:
         return refuted("opaque text between the uses may write anything", expr_text(value))
     if clash:
         return refuted(f"'{clash[0]}' is written between the uses of {expr_text(value)}", f"a later use sees the old '{clash[0]}'")
-    beside = sorted(Aliases(program).meeting(buffers_read(value), _written_beside(kernel_of(program, site.path), block[i])))
+    beside = sorted(Aliases(program).aliased(buffers_read(value), _written_beside(kernel_of(program, site.path), block[i])))
     if beside and any(_waits(s) for s in block[i:last]):
         return refuted(f"another role writes '{beside[0]}', and what is waited for between the uses of {expr_text(value)} may be that",
                        f"a later use sees the old '{beside[0]}'")

@@ -36,7 +36,7 @@ ASYNCHRONOUS: tuple[Kind, ...] = ("race", "wait", "ring", "undefined", "barrier"
 
 
 @dataclass(frozen=True, eq=False)
-class Meeting:
+class OrderedPair:
     """Two executions of accesses that are to be in an order, and under which conditions: `claim` is to follow from `holding`."""
 
     first: Access
@@ -114,7 +114,7 @@ class Overlap:
 
     # ---------------------------------------------------------------------------------------------------------------- pairs
     def pairs(self, may_meet: Callable[[Access, Access], bool], same_place: Callable[[Access, Access, Any], n.Expr],
-                 same_value: Callable[[Access, Access, Any], n.Expr]) -> Iterator[Meeting]:
+                 same_value: Callable[[Access, Access, Any], n.Expr]) -> Iterator[OrderedPair]:
         """Every two accesses of one CTA that are to be in an order."""
         accesses = [s for s in self.order.sites if isinstance(s.item, Access)]
         for k, x in enumerate(accesses):
@@ -126,11 +126,11 @@ class Overlap:
                 first, second = self.order.first(x), self.order.second(y)
                 holding = (*self._holding(x, lambda e: e), *self._holding(y, second.named))
                 if a.buffer != b.buffer:
-                    yield Meeting(a, b, holding, FALSE, FALSE, second.named)
+                    yield OrderedPair(a, b, holding, FALSE, FALSE, second.named)
                     continue
                 told = either(self.order.ordered(first, second), self.order.ordered(second, first))
                 told = either(told, self._one(first, second))
-                yield Meeting(a, b, holding, either(opposite(same_place(a, b, second.named)), same_value(a, b, second.named)), told, second.named)
+                yield OrderedPair(a, b, holding, either(opposite(same_place(a, b, second.named)), same_value(a, b, second.named)), told, second.named)
 
     def _one(self, a: Moment, b: Moment) -> n.Expr:
         """That both are of one execution of a statement, which reads before it writes."""
@@ -331,4 +331,4 @@ def _statements(body: n.Block) -> Iterator[n.Stmt]:
 
 
 Status = Literal["proved", "open"]
-__all__ = ["Meeting", "Overlap", "substitute"]
+__all__ = ["OrderedPair", "Overlap", "substitute"]

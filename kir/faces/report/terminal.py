@@ -195,7 +195,7 @@ def crossed_json(done: Crossed) -> dict[str, Any]:
     """What became of each step on another kernel, as JSON."""
     return {
         "meets": done.meets,
-        "taken_back": done.undone,
+        "undone": done.undone,
         "carried": sum(each.carried for each in done.steps),
         "steps": [
             {"number": each.number, "intent": each.step.intent, "stored": each.step.forward, "outcome": each.outcome, "step": each.text, "reason": each.reason,
