@@ -23,6 +23,8 @@ from kir.gate.claims.ways import (
     Way,
     bodies,
     body_of,
+    counts_tiles,
+    extents,
     fills_in,
     forced,
     guards,
@@ -181,7 +183,9 @@ def _outcomes(program: n.Program, flow: Flow, names: Mapping[str, str]) -> Itera
 
 def _of_large(cond: n.Expr, flow: Flow, kernel: str) -> bool:
     """Whether sizes and places decide it by a large number."""
-    large = any((isinstance(x, n.Const) and x.dtype.is_integer and not x.dtype.is_bool and abs(x.value) >= LARGE - 1) or
+    tiles = extents(flow.program)
+    stay = [id(x.b) for x in walk(cond) if isinstance(x, n.Binary) and counts_tiles(x, tiles)]
+    large = any((isinstance(x, n.Const) and x.dtype.is_integer and not x.dtype.is_bool and abs(x.value) >= LARGE - 1 and id(x) not in stay) or
                 (isinstance(x, n.Binary) and x.op == "shr" and isinstance(x.b, n.Const) and 2.0 ** x.b.value >= LARGE) for x in walk(cond))
     return large and bool(set(flow.names(cond, kernel)))
 

@@ -30,8 +30,9 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 from kir.ir.printer import expr_text
+from kir.ir.rules.verify import verify
 from kir.ir.types import BOOL, I32, DType, TileType, shape_of
-from kir.ir.visit import names_read, own_nodes, transform, walk
+from kir.ir.visit import names_read, once, own_nodes, transform, walk
 
 SENTINEL = 1e9
 """A magnitude from which on a number that a program fills in stands for infinity."""
@@ -372,11 +373,29 @@ def without_hazards(program: n.Program, cases: Sequence[Case]) -> bool:
     return False
 
 
+def extents(program: n.Program) -> frozenset[int]:
+    """The numbers of elements that a program's tiles have along their axes. Sizes are divided by these to count tiles; that decides nothing by itself."""
+    return once(program, "_extents_of_tiles", lambda: frozenset(d for k in program.kernels for x in walk(k) for d in _extents(x)))
+
+
+def _extents(x: n.Node) -> Iterator[int]:
+    if isinstance(x, n.Span) and isinstance(x.extent, int):
+        yield x.extent
+    elif isinstance(x, n.Buffer) and x.space != "global":
+        yield from (v for v in map(build.int_value, x.shape) if v is not None)
+
+
+def counts_tiles(e: n.Node, of: frozenset[int]) -> bool:
+    """Whether something is divided by an extent of tiles."""
+    return isinstance(e, n.Binary) and e.op in ("floordiv", "ceildiv", "tdiv") and isinstance(e.b, n.Const) and e.b.value in of
+
+
 def right_smaller(program: n.Program, way: Way, cases: Sequence[Case]) -> bool:
     """Whether a program with small numbers in the place of the large ones of a way, wherever it has them, takes it, is right, and its threads do not meet. A
-    power of two, the bits below it and a shift by as many become those of a small one."""
+    power of two, the bits below it and a shift by as many become those of a small one. Extents of tiles, by which sizes are divided, stay."""
     read = [x for e in (way.node.cond if isinstance(way.node, (n.If, n.While)) else way.node, way.cond) for x in walk(e)]
-    numbers = {int(x.value) for x in read if isinstance(x, n.Const) and x.dtype.is_integer and not x.dtype.is_bool and abs(x.value) >= LARGE - 1}
+    stay = {x.b.value for x in read if counts_tiles(x, extents(program)) and isinstance(x, n.Binary) and isinstance(x.b, n.Const)}
+    numbers = {int(x.value) for x in read if isinstance(x, n.Const) and x.dtype.is_integer and not x.dtype.is_bool and abs(x.value) >= LARGE - 1} - stay
     shifts = {int(x.b.value) for x in read if isinstance(x, n.Binary) and x.op == "shr" and isinstance(x.b, n.Const)}
     powers = {2 ** bits for bits in shifts if 2 ** bits >= LARGE} | {v for v in (*numbers, *(v + 1 for v in numbers)) if v >= LARGE and not v & (v - 1)}
     for small in SMALLER if numbers or powers else ():
@@ -392,7 +411,7 @@ def right_smaller(program: n.Program, way: Way, cases: Sequence[Case]) -> bool:
         made, cond = transform(program, less), transform(way.cond, less)
         assert isinstance(made, n.Program) and isinstance(cond, n.Expr)
         stmt = next((s for text, _, s in anchors(made) if text == way.anchor), None)
-        if stmt is not None and _right_there(made, replace(way, stmt=stmt, cond=cond), cases):
+        if stmt is not None and not verify(made) and _right_there(made, replace(way, stmt=stmt, cond=cond), cases):
             return True
     return False
 
@@ -561,5 +580,28 @@ def _arms(program: n.Program, reached: Mapping[Place, int], lost: Lost) -> Itera
                                  needs="a size in the problem at which it is taken, or the work done there too")
 
 
-__all__ = ["NOT_FINITE", "SENTINEL", "LeftOut", "Way", "bodies", "body_of", "endless", "fills_in", "forced", "guards", "judged_on",
-           "keeps_off", "possible", "ran", "right_on", "right_smaller", "taken", "untaken", "watching", "ways", "without_hazards"]
+__all__ = [
+    "NOT_FINITE",
+    "SENTINEL",
+    "LeftOut",
+    "Way",
+    "bodies",
+    "body_of",
+    "counts_tiles",
+    "endless",
+    "extents",
+    "fills_in",
+    "forced",
+    "guards",
+    "judged_on",
+    "keeps_off",
+    "possible",
+    "ran",
+    "right_on",
+    "right_smaller",
+    "taken",
+    "untaken",
+    "watching",
+    "ways",
+    "without_hazards",
+]
