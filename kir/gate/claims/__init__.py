@@ -4,7 +4,7 @@
 
 A problem states claims (`kir.problem.schema.Claims`); that its inputs arrive at its outputs, and that no untested way leaves work out, is derived.
 
-Order: flow, compensation, arithmetic, ways, elsewhere, untested_barriers, searched, reals, outcomes.
+Order: flow, tiles, compensation, arithmetic, ways, elsewhere, untested_barriers, searched, reals, outcomes.
 """
 from __future__ import annotations
 

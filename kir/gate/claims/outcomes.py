@@ -17,14 +17,13 @@ from kir.base.diagnostic import Diagnostic
 from kir.gate.cases import Case
 from kir.gate.claims.flow import Flow, branches_around
 from kir.gate.claims.reals import solvable
+from kir.gate.claims.tiles import counts_tiles, extents
 from kir.gate.claims.ways import (
     NOT_FINITE,
     SENTINEL,
     Way,
     bodies,
     body_of,
-    counts_tiles,
-    extents,
     fills_in,
     forced,
     guards,

@@ -22,6 +22,7 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import Diagnostic, KirError
 from kir.gate.cases import Case
 from kir.gate.claims.flow import Flow, branches_around, launched
+from kir.gate.claims.tiles import counts_tiles, extents
 from kir.gate.goals import holding
 from kir.gate.inputs.sets import size_sets
 from kir.interp import run
@@ -32,7 +33,7 @@ from kir.ir.anchors import anchors
 from kir.ir.printer import expr_text
 from kir.ir.rules.verify import verify
 from kir.ir.types import BOOL, I32, DType, TileType, shape_of
-from kir.ir.visit import names_read, once, own_nodes, transform, walk
+from kir.ir.visit import names_read, own_nodes, transform, walk
 
 SENTINEL = 1e9
 """A magnitude from which on a number that a program fills in stands for infinity."""
@@ -371,23 +372,6 @@ def without_hazards(program: n.Program, cases: Sequence[Case]) -> bool:
         except (KirError, ArithmeticError, MemoryError):
             continue
     return False
-
-
-def extents(program: n.Program) -> frozenset[int]:
-    """The numbers of elements that a program's tiles have along their axes. Sizes are divided by these to count tiles; that decides nothing by itself."""
-    return once(program, "_extents_of_tiles", lambda: frozenset(d for k in program.kernels for x in walk(k) for d in _extents(x)))
-
-
-def _extents(x: n.Node) -> Iterator[int]:
-    if isinstance(x, n.Span) and isinstance(x.extent, int):
-        yield x.extent
-    elif isinstance(x, n.Buffer) and x.space != "global":
-        yield from (v for v in map(build.int_value, x.shape) if v is not None)
-
-
-def counts_tiles(e: n.Node, of: frozenset[int]) -> bool:
-    """Whether something is divided by an extent of tiles."""
-    return isinstance(e, n.Binary) and e.op in ("floordiv", "ceildiv", "tdiv") and isinstance(e.b, n.Const) and e.b.value in of
 
 
 def right_smaller(program: n.Program, way: Way, cases: Sequence[Case]) -> bool:
