@@ -40,29 +40,33 @@ def owners(program: n.Program, marks: Mapping[str, Array]) -> Picks:
     for kernel, first in zip(program.kernels, ends(program), strict=True):
         extents, found = _extents(kernel), [set(x) for x in first]
         order = {axis.name: k for k, axis in enumerate(kernel.grid)}
-        for index, buffer in _stores(kernel):
-            mark = marks.get(buffer.name)
+        for name, index, buffer in _stores(kernel):
+            mark = marks.get(name)
             shape = tuple(build.int_value(d) or 0 for d in buffer.shape)
             if mark is None or not mark.any() or int(np.prod(shape)) != mark.size:
                 continue
             for at, place in zip(np.unravel_index(np.flatnonzero(mark), shape), index, strict=True):
-                for name, values in _solved(place, at, {s.var.name: s for s in statements(kernel.body) if isinstance(s, n.For)}, set(order)).items():
-                    found[order[name]] |= {x for x in np.unique(values).tolist() if 0 <= x < extents[order[name]]}
+                for axis, values in _solved(place, at, {s.var.name: s for s in statements(kernel.body) if isinstance(s, n.For)}, set(order)).items():
+                    found[order[axis]] |= {x for x in np.unique(values).tolist() if 0 <= x < extents[order[axis]]}
         if any(len(x) > MOST_PLACES for x in found) or int(np.prod([len(x) for x in found])) > MOST_CTAS:
             raise ValueError("too many of its CTAs write what a few of the kernel as given do")
         out.append(tuple(tuple(sorted(x)) for x in found))
     return tuple(out)
 
 
-def _stores(kernel: n.Kernel) -> list[tuple[list[n.Expr], n.Buffer]]:
-    """Where a kernel stores to memory that others see, without the names of its own values: where each index begins."""
-    known: dict[str, n.Expr] = {}
-    out = list[tuple[list[n.Expr], n.Buffer]]()
+def _stores(kernel: n.Kernel) -> list[tuple[str, list[n.Expr], n.Buffer]]:
+    """The tensors that a kernel stores to, where each index begins, without the names of its own values, and by which shape it counts: another name for the
+    same elements may have its own."""
+    known, named = dict[str, n.Expr](), dict[str, str]()
+    out = list[tuple[str, list[n.Expr], n.Buffer]]()
     for s in statements(kernel.body):
         if isinstance(s, n.Let) and len(s.names) == 1 and isinstance(s.value.type, DType) and s.value.type.is_integer:
             known[s.names[0]] = substitute(s.value, known)
+        elif isinstance(s, n.View) and not s.axes and s.buffer.dtype == s.at.buffer.dtype:
+            named[s.buffer.name] = named.get(s.at.buffer.name, s.at.buffer.name)
         elif isinstance(s, n.Store) and s.at.buffer.space == "global" and len(s.at.index) == len(s.at.buffer.shape):
-            out.append(([substitute(i if isinstance(i, n.Expr) else i.lo, known) for i in s.at.index], s.at.buffer))
+            index = [substitute(i if isinstance(i, n.Expr) else i.lo, known) for i in s.at.index]
+            out.append((named.get(s.at.buffer.name, s.at.buffer.name), index, s.at.buffer))
     return out
 
 

@@ -56,7 +56,7 @@ def sampled(program: n.Program, picks: Picks | None = None) -> n.Program:
 def _fewer(kernel: n.Kernel, picks: Sequence[Sequence[int]]) -> n.Kernel:
     if any(isinstance(x, n.While) and polls(x) for x in walk(kernel)) or kernel.cluster:
         raise ValueError("its CTAs wait for one another")
-    grid, moved = [], {}
+    grid, moved = [], dict[str, n.Expr]()
     for axis, values in zip(kernel.grid, picks, strict=True):
         kind = axis.extent.type
         assert isinstance(kind, DType)

@@ -311,6 +311,7 @@ STAYING = "  for row in p..5000 step 132\n    Y[row, 0 +: 64] = {value}"
     (132, STAYING.format(value="X[row, 0 +: 64] * 2.0"), ""),
     (1250, FOURS.format(value="select(row == 4, X[row +: 4, 0 +: 64], X[row +: 4, 0 +: 64] * 2.0)"), "Y[4, "),
     (132, STAYING.format(value="select(row >= 4800, X[row, 0 +: 64], X[row, 0 +: 64] * 2.0)"), "Y[4"),
+    (1250, "  view global Z: f32[1250, 256] at Y[0, 0]\n  view global W: f32[1250, 256] at X[0, 0]\n  Z[p, 0 +: 256] = W[p, 0 +: 256] * 2.0", ""),
     (1249, FOURS.format(value="X[row +: 4, 0 +: 64] * 2.0"), "leave some of it out"),
     (132, "  for row in p..4999 step 132\n    Y[row, 0 +: 64] = X[row, 0 +: 64] * 2.0", "leave some of it out"),
     (2, "  for row in p..5000 step 2\n    Y[row, 0 +: 64] = X[row, 0 +: 64] * 2.0", "too many"),
