@@ -118,7 +118,7 @@ def _own(step: Step, words: InWords | None) -> str:
 def _seconds(program: Program, setting: Setting) -> float:
     try:
         return sum(c.seconds for c in program_cost(evenly_cut(program, setting.shape.sizes), setting.shape.sizes, setting.target, None, setting.surface))
-    except (KirError, *FAULTS, ZeroDivisionError):
+    except (KirError, *FAULTS):
         return math.nan  # a state in between that has no launch of its own
 
 

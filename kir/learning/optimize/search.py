@@ -319,12 +319,12 @@ class Search:
             if source.name == "pass":
                 continue
             for surface in surfaces:
-                for family, operator, plans in streams_of(source, start.program, replace(self.setting, surface=surface)):
+                for family, operator, plans in self._families(source, start, surface):
                     key = start.name, family, surface
                     if operator == IDLE and not self.judge.measures:
                         continue
                     waits = False
-                    if source.name in HOMES and not products and (first := next(plans, None)) is not None:
+                    if source.name in HOMES and not products and (first := next(plans := self._foreseen(start, key, plans), None)) is not None:
                         plans, home = itertools.chain([first], plans), first.home
                         waits = home is not None and self.multiplying.setdefault(id(home), (home, multiplies(home)))[1]
                     self.foreign |= {key} if waits else set()
@@ -332,6 +332,13 @@ class Search:
                     self.streams.setdefault(key, (start, plans))
                     if operator == self.setting.problem.spec.operator:
                         self.kin.add(family)
+
+    def _families(self, source: PlanSource, start: Start, surface: str) -> Iterator[tuple[str, str, Iterator[Plan]]]:
+        """The families of a source on a start, until it fails: see `_foreseen`."""
+        try:
+            yield from streams_of(source, start.program, replace(self.setting, surface=surface))
+        except (KirError, *FAULTS) as bad:
+            self._prune(start, Plan(source.name, ()), surface, f"its source fails: {said_of(bad)}")
 
     def _kernel_by_kernel(self, start: Start, surface: str) -> Iterator[Plan]:
         """Plans for all kernels of a program: what is best for each alone, then what is next best for one."""
@@ -364,7 +371,7 @@ class Search:
             return 0
         start, plans = self.streams[key]
         done = 0
-        for done, plan in enumerate(plans, 1):
+        for done, plan in enumerate(self._foreseen(start, key, plans), 1):
             made = self._build(start, plan, key[2])
             self.failures[key] = 0 if made is not None else self.failures.get(key, 0) + 1
             if self.failures[key] >= FAILURES:
@@ -373,6 +380,14 @@ class Search:
             if done >= count:
                 break
         return done
+
+    def _foreseen(self, start: Start, key: tuple[str, str, str], plans: Iterator[Plan]) -> Iterator[Plan]:
+        """Plans until their source fails on a form that its author did not foresee, which is told as that of a pass is: the others go on."""
+        try:
+            while (plan := next(plans, None)) is not None:  # not delegated: who ends early leaves the others
+                yield plan
+        except (KirError, *FAULTS) as bad:
+            self._prune(start, Plan(key[1], ()), key[2], f"its source fails: {said_of(bad)}")
 
     def _on_top(self, grown: set[str]) -> int:
         """Single passes on the best gated states, each state once."""
@@ -456,7 +471,7 @@ class Search:
             if not self.judge.measures and self._seconds(done.program, surface, forecast) < BELIEVED * least(self.program, self.setting, self.baseline.surface):
                 return key, None, None, "the cost model does not see all that it moves"
             return key, done, forecast, ""
-        except (KirError, *FAULTS, ZeroDivisionError) as bad:
+        except (KirError, *FAULTS) as bad:
             return key, None, None, f"no forecast: {said_of(bad)}"
 
     def _taken(self, program: Program, plan: Plan) -> Lifted:

@@ -21,6 +21,7 @@ from kir.learning.cards.card import Card
 from kir.learning.cards.library import library
 from kir.learning.cards.use import applications
 from kir.learning.optimize.forms.apart import apart, by_rows, masked
+from kir.learning.optimize.lift import FAULTS
 from kir.learning.optimize.plan import Plan, Setting
 from kir.learning.tune.space import Point, Space, Value, shipped_spaces
 from kir.lineage.records.folder import Folder
@@ -292,7 +293,7 @@ class PassSource:
                 options = dict(zip(domains, values, strict=True))
                 try:
                     found = sites(cls.with_options(options), program)
-                except (KirError, KeyError, IndexError, ValueError, AssertionError):
+                except (KirError, *FAULTS):
                     continue
                 for site in found:
                     step = Step.of(site.params, anchor_text(program, site.path))

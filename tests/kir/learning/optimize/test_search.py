@@ -198,11 +198,25 @@ def test_a_gate_that_outlasts_the_budget_is_broken_off_and_says_nothing_of_its_c
     assert none.best is None and none.unjudged is not None and f"not judged any more: {none.unjudged.plan.key} from " in "\n".join(lines(data(none)))
 
 
-def test_what_the_gate_refuses_does_not_count() -> None:
+@dataclass
+class Failing:
+    """A source that does not foresee a form, after one plan."""
+
+    name: str = "failing"
+
+    def plans(self, program: Program, setting: Setting) -> Iterator[Plan]:
+        yield Plan("failing", (Step("tile", {"extent": 4}, "main"),))
+        yield Plan("failing", (next(Step(x.name) for x in program.params if x.name == "nothing"),))
+
+
+def test_what_the_gate_refuses_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = searched(Stopwatch(refuses="reduce("))
     assert any(c.measured is not None and not c.measured.accepted for c in done.tried)
     assert done.best is None or "reduce(" not in str(done.best.program)
-    failed = searched(Stopwatch(fails="reduce("))
+    log = tmp_path / "fails.jsonl"
+    monkeypatch.setitem(globals(), "SOURCES", (Failing(), *SOURCES))
+    failed = searched(Stopwatch(fails="reduce("), log)
+    assert "its source fails: StopIteration (test_search.py:" in log.read_text(), "where it was raised, and the others go on"
     assert any(c.measured is not None and c.measured.reason.startswith("StopIteration (test_search.py:") for c in failed.tried), "and the search goes on"
 
 
