@@ -150,8 +150,8 @@ def varied(one: Subject, setting: Setting) -> Iterator[tuple[Start, Plan]]:
     own: dict[str, tuple[int, ...]] = {}
     axes = dict[str, list[int]]()
     threads = False
-    for name, value, read in numbered(one.file, one.program):
-        for v in (2 * value, value // 2, 4 * value, value // 4):
+    for name, now, read in numbered(one.file, one.program):
+        for v in (2 * now, now // 2, 4 * now, now // 4):
             if TILE[0] <= v <= TILE[1] and (made := read(v)) is not None and not refusal(made, setting, one.surface):
                 threads |= [k.threads for k in made.kernels] != [k.threads for k in one.program.kernels]
                 yield Start("as it is", left_to_nvcc(made)), Plan(OWN, (), WHY, point={name: v}, family=OWN, surface=one.surface)

@@ -132,9 +132,11 @@ class Search:
             self.recorder.add("end", best=best.key if best else "", reason=ended, built=self.count, gated=len(self.gated), forecasts=spent.forecasts,
                               budget=asdict(self.budget))
         next_best, slight = (min(self._seeming(), key=seeming, default=None), self._best()) if best is None else (None, None)
+        shown = best or slight
         return Found(self.setting, self.baseline, best, self.gated, self.count, self.pruned, ended, self.recorder.events, spent, self.judge.measures, next_best,
                      slight if slight is not None and not self.judge.measures and slight.time < GAIN * self.baseline.time else None,
-                     (time.monotonic() - begun, self.recorder.judged))
+                     (time.monotonic() - begun, self.recorder.judged),
+                     self.policy.trust(self.setting.target.name, shown.plan.family, shown.surface) if shown is not None and not self.judge.measures else None)
 
     def _seeming(self) -> list[Candidate]:  # not judged, and faster than the kernel as given
         return [c for c in self.known.values() if c.measured is None and c.seconds < GAIN * self.baseline.seconds]
@@ -191,9 +193,16 @@ class Search:
         """Whether the best is faster than the kernel as given, by a time of the same kind where there is one."""
         seconds = best.measured.seconds if best.measured is not None else math.inf
         if not self.judge.measures:
-            return not nvccs_own(best.steps, best.surface) and seconds < (WORTH if self.as_given is None else RECORDED) * self.baseline.time
+            doubt = self._doubt(best)
+            return not nvccs_own(best.steps, best.surface) and seconds * doubt < (WORTH if self.as_given is None else RECORDED) * self.baseline.time
         known, most = self.baseline.measured, 1.0 if self.as_given is not None else SURELY  # one that could not be timed has its modelled time
         return seconds < most * known.seconds if known is not None else not self.measure_baseline or seconds < WORTH * self.baseline.seconds
+
+    def _doubt(self, best: Candidate) -> float:
+        """How many times as long as others, over what was modelled, kernels of such a family took on a device; 1 of one that is not known to take longer."""
+        device = self.setting.target.name
+        own, every = self.policy.trust(device, best.plan.family, best.surface), self.policy.trust(device, "", "")
+        return max(1.0, own.middle / every.middle) if own is not None and every is not None else 1.0
 
     def proposals(self, count: int) -> list[Candidate]:
         """What the search would gate first, without gating anything: the best of each family by forecast in turn, then their neighbors."""
@@ -446,9 +455,10 @@ class Search:
             self._prune(start, plan, surface, "it does not seem to help", key)
             return None
         self.known[key, surface] = made
-        self.recorder.add("plan", candidate=key, surface=surface, start=start.name, plan=plan.key, taken=len(done.steps), left=len(done.left),
-                          forecast=float(f"{made.seconds:.6g}"), speedup=float(f"{forecast.median:.4g}"), fails=float(f"{forecast.fails:.4g}"),
-                          unproved=list(done.unproved), features=features)
+        self.recorder.add("plan", candidate=key, surface=surface, start=start.name, plan=plan.key, family=plan.family, taken=len(done.steps),
+                          left=len(done.left), forecast=float(f"{made.seconds:.6g}"), speedup=float(f"{forecast.median:.4g}"),
+                          fails=float(f"{forecast.fails:.4g}"),
+                          unproved=list(done.unproved), features=features, **({"off": round(off, 4)} if off != 1.0 else {}))
         return made
 
     def _formed(self, start: Start, plan: Plan, surface: str) -> tuple[str, Lifted | None, Forecast | None, str]:
