@@ -128,10 +128,12 @@ def taken_everywhere(program: n.Program, step: Step, context: Context) -> tuple[
     if isinstance(done, Left) or any(map(names_things, step.options.values())):
         return done
     applied = list(done)
+    seen = {content_hash(x) for x in (program, *(each.program for each in applied))}
     while len(applied) < MOST_PLACES:
         more = taken(applied[-1].program, replace(step, at="", path=None, hash=""), context, exact=False)
-        if isinstance(more, Left) or content_hash(more[-1].program) == content_hash(applied[-1].program):
+        if isinstance(more, Left) or content_hash(more[-1].program) in seen:
             break
+        seen.add(content_hash(more[-1].program))
         if more[-1].record.step.at in {k.name for k in program.kernels} & {each.record.step.at for each in applied}:
             break  # a kernel is not tiled twice
         if step.name in ONCE and more[-1].record.step.at in {each.record.step.at for each in applied}:
