@@ -235,7 +235,7 @@ def not_right(program: Program, setting: Setting, reason: str) -> KirError:
     from kir.gate.gpu.relative import ProgramProblem
 
     if not isinstance(setting.problem, ProgramProblem) and reason == NO_SHAPE:
-        return error("KIR-U025", f"the kernel as given cannot be tried: at no shape of '{setting.problem.name}' do its facts hold and can it be interpreted in time",
+        return error("KIR-U025", f"the kernel as given cannot be tried: at no shape of '{setting.problem.name}' do its facts hold and is it interpreted in time",
                      needs="smaller sizes: of a model's file, whole numbers that get_inputs is made of")
     if not isinstance(setting.problem, ProgramProblem):
         return error("KIR-U025", f"the kernel as given does not compute '{setting.problem.name}': {reason}", needs="the problem that it solves")
