@@ -1,4 +1,4 @@
-"""Lets one iteration of a loop work on a tile of neighbors, one element after another no longer.
+"""Lets one iteration of a loop work on a tile of neighbors instead of on one element.
 
 pipeline: `tile-loop{extent=256}@main/columns`
 

@@ -1,4 +1,4 @@
-"""All threads of the CTA work side by side on what a loop does with one element after the other: several statements, locals among them.
+"""Lets all threads of the CTA work side by side on what a loop does with one element after the other: several statements, locals among them.
 
 pipeline: `partition-block@main/each`
 
