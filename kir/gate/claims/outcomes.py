@@ -83,7 +83,7 @@ def unseen(program: n.Program, flow: Flow, names: Mapping[str, str], judges: Seq
 
     def doubtful(way: Way, so_many: int) -> bool:
         whole = _whole(way.cond, lets.get(way.kernel, {}))
-        if _harmless(program, flow, way, whole) or _beyond_places(whole, counts) or way.holds not in _truths(whole, mine):
+        if _harmless(program, flow, way, whole) or _beyond_places(whole, counts) or _of_no_element(program, way, whole) or way.holds not in _truths(whole, mine):
             return False
         if flow.sources(way.cond, way.kernel) & tensors:
             return not right_on(forced(program, way), cases[:so_many])
@@ -93,6 +93,8 @@ def unseen(program: n.Program, flow: Flow, names: Mapping[str, str], judges: Seq
                 return False
         return not right_smaller(program, way, cases)
     left = [way for way in asked if id(way) in open_ids and doubtful(way, JUDGED)]
+    open_ids -= taken(program, left, cases[CASES:], most=len(cases))  # where something would be refused, all that was run counts
+    left = [way for way in left if id(way) in open_ids]
     of_data = [way for way, sign in signs[:MOST_FORCED] if id(way) not in open_ids and _by_number(sign)
                and (way.kernel in functions or flow.sources(way.cond, way.kernel) & tensors)]
     told = None if left else next((way for way in of_data if doubtful(way, 1)), None)
@@ -356,6 +358,24 @@ def _beyond_places(cond: n.Expr, placing: Collection[str]) -> bool:
     other = [side for side in (cond.a, cond.b) if not any(isinstance(x, n.Load) for x in walk(side))]
     numbers = [x.value for side in other for x in walk(side) if isinstance(x, n.Const)]
     return bool(other) and (all(x <= 0 for x in numbers) if all(isinstance(side, n.Const) for side in other) else all(abs(x) <= 1 for x in numbers))
+
+
+def _of_no_element(program: n.Program, way: Way, whole: n.Expr) -> bool:
+    """Whether it asks something of places behind the edge of a tile that is loaded, where there is no element, and of nothing that is loaded."""
+    edges = {edge for x in walk(body_of(program, way)) if isinstance(x, n.Load) and x.clip for edge in _edges(x.at)}
+    for at, beside in ((whole.a, whole.b), (whole.b, whole.a)) if isinstance(whole, n.Binary) and whole.op == "and" else ():
+        inside = build.invert(at)
+        if inside in edges:
+            there = transform(beside, lambda old, new, inside=inside: new.b if isinstance(new, n.Select) and new.cond == inside else new)
+            return not any(isinstance(x, n.Load) and isinstance(x.type, TileType) for x in walk(there))
+    return False
+
+
+def _edges(at: n.Region) -> Iterator[n.Expr]:
+    """Where a tile lies inside of its buffer, by axis."""
+    for span, length in zip(at.index, at.buffer.shape, strict=False):
+        if isinstance(span, n.Span) and span.step == 1 and isinstance(span.extent, int):
+            yield build.compare("lt", build.add(span.lo, build.iota(span.extent)), length)
 
 
 def _sign(node: n.Node, cond: n.Expr, lets: Mapping[str, n.Expr], tensors: frozenset[str]) -> Sign:
