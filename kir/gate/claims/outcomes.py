@@ -14,7 +14,7 @@ from types import MappingProxyType
 import ml_dtypes
 
 from kir.base.diagnostic import Diagnostic
-from kir.gate.cases import Case
+from kir.gate.cases import Case, ProblemCase
 from kir.gate.claims.flow import Flow, branches_around
 from kir.gate.claims.reals import solvable
 from kir.gate.claims.tiles import counts_tiles, extents
@@ -93,7 +93,7 @@ def unseen(program: n.Program, flow: Flow, names: Mapping[str, str], judges: Seq
                 return False
         return not right_smaller(program, way, cases)
     left = [way for way in asked if id(way) in open_ids and doubtful(way, JUDGED)]
-    open_ids -= taken(program, left, cases[CASES:], most=len(cases))  # where something would be refused, all that was run counts
+    open_ids -= _told(program, left, cases[CASES:])  # where something would be refused, all tests count that would tell
     left = [way for way in left if id(way) in open_ids]
     of_data = [way for way, sign in signs[:MOST_FORCED] if id(way) not in open_ids and _by_number(sign)
                and (way.kernel in functions or flow.sources(way.cond, way.kernel) & tensors)]
@@ -120,6 +120,28 @@ def unseen(program: n.Program, flow: Flow, names: Mapping[str, str], judges: Seq
     if elsewhere and not found:
         way = told or left[0]
         yield _refused(way, f"what it is judged by does not ask whether {_words(way)}; with {elsewhere}")
+
+
+def _told(program: n.Program, left: Sequence[Way], cases: Sequence[Case]) -> set[int]:
+    """The ways (by identity) that a case takes of inputs as the problem has them, or on which the program is wrong where it comes out otherwise: of zeros and
+    the like, which the gate makes, much comes out right whatever is done."""
+    found = set[int]()
+    for case in cases:
+        went = taken(program, [way for way in left if id(way) not in found], [case])
+        own = isinstance(case, ProblemCase) and case.distribution.partition(",")[0] in case.problem.distributions
+        found |= {id(way) for way in left if id(way) in went
+                  and (own or ((other := _otherwise(way)) is not None and not right_on(forced(program, other), [case])))}
+    return found
+
+
+def _otherwise(way: Way) -> Way | None:
+    """The other outcome of a truth value."""
+    if way.value is None:
+        return replace(way, holds=not way.holds)
+    if isinstance(way.node, n.Binary) and way.node.op in ("min", "max"):
+        return replace(way, value=way.node.b if way.value == way.node.a else way.node.a)
+    values = [x.value for x in walk(way.value) if isinstance(x, n.Const) and isinstance(x.value, bool)]
+    return replace(way, value=build.broadcast(n.Const(not values[0], BOOL), way.value.type)) if len(values) == 1 and dtype_of(way.value.type).is_bool else None
 
 
 def _by_number(sign: Sign) -> bool:
@@ -385,8 +407,9 @@ def _sign(node: n.Node, cond: n.Expr, lets: Mapping[str, n.Expr], tensors: froze
     match e:
         case n.Binary(op=op):
             kind = "ordered" if op in ORDERED else "equal" if op in ("eq", "ne") else op
-            if op in ("min", "max"):  # of the scale nothing depends
-                numbers = sorted({float(x.value) for x in _summed(_whole(cond, lets)) if isinstance(x, n.Const) and not isinstance(x.value, bool)})
+            if op in ("min", "max"):  # of the scale nothing depends, nor of what fills in
+                numbers = sorted({float(x.value) for x in _summed(_whole(cond, lets))
+                                  if isinstance(x, n.Const) and not isinstance(x.value, bool) and math.isfinite(x.value)})
         case n.Call(fn=fn):
             kind = "exp" if fn == "exp2" else fn
         case _:
@@ -405,9 +428,11 @@ def _alike(sign: Sign) -> Iterator[Sign]:
 
 
 def _summed(e: n.Node) -> Iterator[n.Node]:
-    """An expression and those below it, but for places and factors."""
+    """An expression and those below it, but for places, factors, and what of places alone chooses."""
     yield e
-    if isinstance(e, n.Binary) and e.op in ("mul", "div"):
+    if isinstance(e, n.Select) and not any(isinstance(x, (n.Load, n.Var)) and dtype_of(x.type).is_float for x in walk(e.cond)):
+        yield from (x for side in (e.a, e.b) for x in _summed(side))
+    elif isinstance(e, n.Binary) and e.op in ("mul", "div"):
         yield from (x for side in (e.a, e.b) if not isinstance(side, n.Const) for x in _summed(side))
     else:
         yield from (x for side in (() if isinstance(e, n.Load) else children(e)) for x in _summed(side))
