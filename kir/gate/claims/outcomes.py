@@ -83,7 +83,9 @@ def unseen(program: n.Program, flow: Flow, names: Mapping[str, str], judges: Seq
 
     def doubtful(way: Way, so_many: int) -> bool:
         whole = _whole(way.cond, lets.get(way.kernel, {}))
-        if _harmless(program, flow, way, whole) or _beyond_places(whole, counts) or _of_no_element(program, way, whole) or way.holds not in _truths(whole, mine):
+        if _harmless(program, flow, way, whole) or _beyond_places(whole, counts) or _of_no_element(program, way, whole):
+            return False
+        if way.holds not in _truths(whole, mine):
             return False
         if flow.sources(way.cond, way.kernel) & tensors:
             return not right_on(forced(program, way), cases[:so_many])
