@@ -114,8 +114,9 @@ def page(cards: Sequence[Card], found: dict[str, tuple[list[Step], str, list[str
     """The page."""
     out = ["# Skills of FlashQLA's kernels on other programs", "",
            f"Written by `python -m benchmarks.surfaces.case_study --write`. {len(cards)} cards have a use in a kernel of FlashQLA: "
-           f"{', '.join(f'`{card.name}`' for card in cards)}. From each naive program the applications are followed after which the cost model has it "
-           f"fastest on an H200, {BREADTH} ways at a time, and those to the fastest are told; a step is worth it from {LEAST - 1:.0%} on. Nothing was measured.", ""]
+           f"{', '.join(f'`{card.name}`' for card in cards)}.", "",
+           "From each naive program the applications are followed after which the cost model has it fastest on an "
+           f"H200, {BREADTH} ways at a time, and those to the fastest are told; a step is worth it from {LEAST - 1:.0%} on. Nothing was measured.", ""]
     for name, (steps, said, apply) in found.items():
         out += [f"## On {name}", "", f"{len(apply)} of them apply to the naive program: {', '.join(f'`{x}`' for x in apply)}.", "",
                 "| step | card | modelled before | after | times as fast |", "| --- | --- | ---: | ---: | ---: |"]
