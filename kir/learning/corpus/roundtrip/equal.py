@@ -338,6 +338,8 @@ def _decided(block: n.Block, known: tuple[tuple[n.Expr, bool], ...]) -> n.Block:
         if isinstance(new, n.Call) and new.fn == "broadcast" and isinstance(new.args[0], n.Expr) and shape_of(new.type) == shape_of(
                 new.args[0].type):
             return new.args[0]
+        if isinstance(new, n.Call) and new.fn == "broadcast" and isinstance(new.args[0], n.Expr):
+            return replace(new, args=(_without_leading(new.args[0])[0], *new.args[1:]))
         if isinstance(new, n.Cast) and new.rounding == "rn" and new.dtype.is_symbolic and isinstance(x := new.x, n.Const) and x.dtype.is_integer and (
                 not x.dtype.is_bool and I32.wrap(int(x.value)) == x.value):  # a number that is converted has no width
             return replace(new, x=n.Const(x.value, I32))
@@ -410,6 +412,15 @@ def _stretching(e: n.Expr, *beside: n.Expr) -> n.Expr:
             for b in beside):
         e = e.args[0]
     return e
+
+
+def _without_leading(e: n.Expr) -> tuple[n.Expr, int]:
+    """A tile without the axes of one element before all others, which a broadcast to more axes gives it anyway, and how many they are."""
+    if isinstance(e, n.Call) and e.fn == "expand" and isinstance(e.args[0], n.Expr):
+        inner, leading = _without_leading(e.args[0])
+        if int(dict(e.attrs)["axis"]) <= leading:
+            return inner, leading + 1
+    return e, 0
 
 
 def _stores_sorted(block: n.Block, nameless: dict[str, str]) -> n.Block:
