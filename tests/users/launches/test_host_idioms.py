@@ -277,12 +277,6 @@ def test_a_number_of_the_command_line_is_a_size_and_a_pool_may_stand_outside_of_
     assert code == 1 and "outside its shape [16]" in err
 
 
-def test_cuda_in_a_string_is_asked_for_as_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (file := tmp_path / "inline.py").write_text(f'SOURCE = """{POOLED}"""', encoding="utf-8")
-    code, _, err = called(capsys, "check", str(file))
-    assert code == 2 and "KIR-S018" in err and "the CUDA text of its string as a file of its own" in err and "inline.cu" in err
-
-
 def test_the_length_of_a_container_is_a_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (file := tmp_path / "squares.cu").write_text("""#include <vector>
 __shared__ float last;
