@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -326,20 +326,42 @@ def read_generic(text: str, binding: Path | None = None) -> tuple[Program, str, 
     return found.program, found.surface, found.kernel
 
 
+def each_kernel(text: str) -> tuple[str, ...]:
+    """``FILE::KERNEL`` for each kernel of a source FILE, where it has several and ``text`` names none; else ``text`` itself. Raises what
+    :func:`kernel_of` does for a file without any."""
+    path, kernel = located(text)
+    if kernel or path.suffix == ".kir":
+        return (text,)
+    names: list[str] = []
+    for reader in _readers(path):
+        try:
+            refs = reader.kernels(path)
+        except KirError:
+            if names:
+                continue
+            raise
+        names += [_told_apart(ref, refs) for ref in refs]
+    return tuple(f"{text}::{name}" for name in names) if len(names) > 1 else (text,)
+
+
+def _readers(path: Path) -> Iterator[Frontend]:
+    """The frontends that read a file: those of its language first, then such as read strings in it."""
+    entries = [*registry("kir.frontends")]
+    own = [entry for entry in entries if reads(entry.name, path.suffix)]
+    yield from (frontend(entry.name) for entry in (*own, *(e for e in entries if e not in own and held_within(e.name, path))))
+
+
 def kernel_of(path: Path, kernel: str) -> tuple[Frontend, KernelRef]:
     """The frontend that finds the kernel in a file, and where. Raises :class:`UsageError` (KIR-S018) with the nearest names."""
     names: list[str] = []
     wanted: list[str] = []
-    entries = [*registry("kir.frontends")]
-    own = [entry for entry in entries if reads(entry.name, path.suffix)]
     plain = kernel.partition("<")[0].strip().split("::")[-1]
-    for entry in (*own, *(e for e in entries if e not in own and held_within(e.name, path))):
-        reader = frontend(entry.name)
-        wanted.append(f"{getattr(reader, 'finds', 'a kernel')} ({entry.name})")
+    for reader in _readers(path):
+        wanted.append(f"{getattr(reader, 'finds', 'a kernel')} ({reader.surface})")
         try:
             refs = reader.kernels(path)
         except KirError:
-            if names and entry not in own:  # the file's own kernels are others
+            if names:  # the file's own kernels are others
                 continue
             raise
         names += [_told_apart(ref, refs) for ref in refs]
