@@ -127,8 +127,8 @@ def _table(rows: Sequence[dict[str, Any]], times: Measured) -> Iterator[str]:
     think, gate = statistics.mean(times.search), statistics.mean(times.gate)
     yield "# Toward a thousand GPUs"
     yield ""
-    yield (f"Made by `python -m benchmarks.optimize thousand` on {len(os.sched_getaffinity(0))} cores, {made()['when']}, code {made()['code']}: a package run of "
-           f"{CALLS} calls with {CANDIDATES} candidates each, simulated. Measured: a "
+    yield (f"Made by `python -m benchmarks.optimize thousand` on {len(os.sched_getaffinity(0))} cores, {made()['when']}, code {made()['code']}: a package run "
+           f"of {CALLS} calls with {CANDIDATES} candidates each, simulated. Measured: a "
            f"search spends {think * 1e3:.0f} ms of a core on a candidate before it is gated ({', '.join(PROBLEMS)}, here), a gate takes {gate:.1f} s "
            f"({len(times.gate)} held-out rows, on the device). Assumed: {AT_ONCE} candidates of a call under way at once, a worker lost every "
            f"{1 / LOSS:.0f} hours and back after {BACK:.0f} s, one candidate of {1 / TAIL:.0f} taking {TAIL_TIMES:.0f} times as long. A candidate is ended "
