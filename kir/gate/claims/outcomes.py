@@ -390,7 +390,9 @@ def _of_no_element(program: n.Program, way: Way, whole: n.Expr) -> bool:
     for at, beside in ((whole.a, whole.b), (whole.b, whole.a)) if isinstance(whole, n.Binary) and whole.op == "and" else ():
         inside = build.invert(at)
         if inside in edges:
-            there = transform(beside, lambda old, new, inside=inside: new.b if isinstance(new, n.Select) and new.cond == inside else new)
+            def outside(old: n.Node, new: n.Node, inside: n.Expr = inside) -> n.Node:
+                return new.b if isinstance(new, n.Select) and new.cond == inside else new
+            there = transform(beside, outside)
             return not any(isinstance(x, n.Load) and isinstance(x.type, TileType) for x in walk(there))
     return False
 
