@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from kir.ir import build
 from kir.ir import nodes as n
@@ -79,25 +80,20 @@ def with_quotients(block: n.Block) -> n.Block:
         first, second = rest.pop(0), rest[0] if rest else None
         if isinstance(first, n.Alloc) and isinstance(second, n.Store) and _holds_quotient(first, second) and not any(
                 isinstance(x, n.Opaque) or (isinstance(x, n.Store) and x.at.buffer.name == first.buffer.name) for x in statements(tuple(rest[1:]))):
-            name, at = n.Var(first.buffer.name, first.buffer.dtype), n.Region(first.buffer)
-            rest = [_under_a_name(s, at, name) for s in rest[1:]]
-            first = n.Let((name.name,), second.value, origin=second.origin)
+            rest = [transform(s, partial(_by_name, first.buffer)) for s in rest[1:]]
+            first = n.Let((first.buffer.name,), second.value, origin=second.origin)
         out.append(first)
     return tuple(out)
 
 
-def _under_a_name(stmt: n.Stmt, at: n.Region, name: n.Var) -> n.Stmt:
-    """The statement with a name where the element was loaded."""
-    def put(old: n.Node, new: n.Node) -> n.Node:
-        return name if isinstance(new, n.Load) and new.at == at else new
-    kept: n.Stmt = transform(stmt, put)
-    return kept
+def _by_name(b: n.Buffer, old: n.Node, new: n.Node) -> n.Node:
+    return n.Var(b.name, b.dtype) if isinstance(new, n.Load) and new.at == n.Region(b) else new
 
 
 def _holds_quotient(first: n.Alloc, second: n.Store) -> bool:
     b, value = first.buffer, second.value
-    return b.space == "register" and not b.shape and b.dtype == I32 and first.init is not None and is_const(first.init, 0) and second.at == n.Region(b) and second.mask is None and (
-        divides(value) and b.name not in seen(second.value).buffers)
+    plain = b.space == "register" and not b.shape and b.dtype == I32 and first.init is not None and is_const(first.init, 0)
+    return plain and second.at == n.Region(b) and second.mask is None and divides(value) and b.name not in seen(value).buffers
 
 
 def _told(first: n.Stmt, second: n.Stmt, branch: n.If) -> n.Expr | None:

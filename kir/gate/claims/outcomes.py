@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 
 import ml_dtypes
@@ -390,11 +391,13 @@ def _of_no_element(program: n.Program, way: Way, whole: n.Expr) -> bool:
     for at, beside in ((whole.a, whole.b), (whole.b, whole.a)) if isinstance(whole, n.Binary) and whole.op == "and" else ():
         inside = build.invert(at)
         if inside in edges:
-            def outside(old: n.Node, new: n.Node, inside: n.Expr = inside) -> n.Node:
-                return new.b if isinstance(new, n.Select) and new.cond == inside else new
-            there = transform(beside, outside)
+            there = transform(beside, partial(_outside, inside))
             return not any(isinstance(x, n.Load) and isinstance(x.type, TileType) for x in walk(there))
     return False
+
+
+def _outside(inside: n.Expr, old: n.Node, new: n.Node) -> n.Node:
+    return new.b if isinstance(new, n.Select) and new.cond == inside else new
 
 
 def _edges(at: n.Region) -> Iterator[n.Expr]:
