@@ -31,8 +31,8 @@ Result = dict[str, Any]
 @cache
 def tool_digest() -> str:
     """A digest of KIR's own source: another KIR, other results."""
-    total = hashlib.sha256()
-    for path in sorted(Path(kir.__file__).parent.rglob("*")):
+    total, home = hashlib.sha256(), Path(kir.__file__).parent
+    for path in sorted({p for folder in (home, *home.iterdir()) if folder.is_dir() for p in folder.rglob("*")}):  # a link among them is not followed below it
         if path.suffix in (".py", ".toml", ".lark") and path.is_file() and "/cli/" not in str(path):
             total.update(f"{path.name}{digest(path)}".encode())
     return total.hexdigest()[:24]
