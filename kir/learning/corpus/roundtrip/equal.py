@@ -354,6 +354,9 @@ def _decided(block: n.Block, known: tuple[tuple[n.Expr, bool], ...]) -> n.Block:
             return new.args[0]
         if isinstance(new, n.Call) and new.fn == "broadcast" and isinstance(new.args[0], n.Expr):
             return replace(new, args=(_without_leading(new.args[0])[0], *new.args[1:]))
+        if isinstance(new, n.Cast) and new.rounding == "rn" and isinstance(new.x, n.Const) and new.x.value != new.x.value and new.dtype.is_float and (
+                not new.dtype.is_symbolic):  # one NaN of each dtype
+            return n.Const(new.x.value, new.dtype)
         if isinstance(new, n.Cast) and new.rounding == "rn" and new.dtype.is_symbolic and isinstance(x := new.x, n.Const) and x.dtype.is_integer and (
                 not x.dtype.is_bool and I32.wrap(int(x.value)) == x.value):  # a number that is converted has no width
             return replace(new, x=n.Const(x.value, I32))
