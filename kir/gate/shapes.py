@@ -51,6 +51,8 @@ LONGEST = 20.0
 RESTS = (0, 1, -1)
 """What a size may have beyond full tiles: nothing, one element, all but one."""
 MOST_TILE = 512
+PRODUCT_BITS = 7
+"""Of the largest whole numbers of eight bits."""
 MOST_PARTS = 8
 MOST_EDGES, EDGE_SECONDS = 4, 0.3
 """Shapes at edges, and the interpreted time that they may take together."""
@@ -296,8 +298,17 @@ def _far(program: n.Program, space: Space, chosen: Sequence[Sizes], values: Mapp
 
 
 def _narrow(program: n.Program) -> set[int]:
-    """Sizes beyond which a count of half of what there is does not fit where a program may count."""
-    return {2 << bits for k in program.kernels for x in walk(k) if (bits := _counts(x))}
+    """Sizes beyond which a count of half of what there is does not fit where a program may count, nor a sum of products of eight bits in a float where one
+    may come from that."""
+    whole = any(isinstance(p.of, n.Buffer) and p.role != "in" and p.of.dtype.is_integer and p.of.dtype.bits > 16 for p in program.params)
+    return {2 << bits for k in program.kernels for x in walk(k) if (bits := _counts(x) or (_adds(x) if whole else 0))}
+
+
+def _adds(x: n.Node) -> int:
+    """The bits of how many products of eight bits a float that whole numbers become can add up."""
+    if isinstance(x, n.Cast) and x.dtype.is_float and dtype_of(x.x.type).is_integer and any(isinstance(y, (n.Load, n.Var)) for y in walk(x.x)):
+        return max({16: 11, 32: 24}.get(x.dtype.bits, 53) - 2 * PRODUCT_BITS - 1, 1)
+    return 0
 
 
 def _counts(x: n.Node) -> int:
