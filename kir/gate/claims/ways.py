@@ -535,8 +535,9 @@ def ran_on(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str
 
 
 def watching(program: n.Program, watched: Sequence[Way]) -> tuple[n.Program, dict[str, Way]]:
-    """The program with a branch in front of each statement with a watched way, taken where the way is; and the ways by the branches' labels."""
-    at: dict[int, list[n.Stmt]] = {}
+    """The program with a branch in front of each statement with a watched way, taken where the way is; and the ways by the branches' labels. What a `while`
+    asks is asked again behind each round."""
+    at: dict[int, list[n.If]] = {}
     labels: dict[str, Way] = {}
     for i, way in enumerate(watched):
         cond = way.cond if way.holds else build.invert(way.cond)
@@ -547,7 +548,13 @@ def watching(program: n.Program, watched: Sequence[Way]) -> tuple[n.Program, dic
         at.setdefault(id(way.stmt), []).append(n.If(cond, (), label=label))
 
     def leave(old: n.Node, new: n.Node) -> Any:
-        return (*at[id(old)], new) if id(old) in at else new
+        if id(old) not in at:
+            return new
+        if isinstance(new, n.While) and not isinstance(new.body[-1] if new.body else None, n.Jump):
+            again = [replace(branch, label=f"{branch.label}_again") for branch in at[id(old)]]
+            labels.update((str(a.label), labels[str(b.label)]) for a, b in zip(again, at[id(old)], strict=True))
+            new = replace(new, body=(*new.body, *again))
+        return (*at[id(old)], new)
     made = transform(program, leave)
     assert isinstance(made, n.Program)
     return made, labels
