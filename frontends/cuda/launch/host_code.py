@@ -34,6 +34,7 @@ from .host_parts import (
     parameters,
     template_names,
     template_of,
+    worked_out,
 )
 from .host_values import SCALARS, TYPES, Extents, Memory, Pointed, Sizes, allocated, asked_for, bytes_of, method, named_types, torch_made, width_of
 from .records import Record, begun, passed
@@ -247,7 +248,8 @@ class Follower:
                 v = declared(self.known, kind, text(name), [self.value(init, scope)])
             fixed = self.concrete or self.headers.enumerates(init) or (scope is self.globals and text(name) in self.compiled) or (
                 "const" in text(s).split("=")[0] and (self.every or (self.given and scope is not self.globals)))
-            if not fixed and isinstance(v, n.Const) and kind not in ("dim3", "bool") and type(v.value) is int and v.value > 1:
+            if not fixed and isinstance(v, n.Const) and kind not in ("dim3", "bool") and type(v.value) is int and v.value > 1 and not (
+                    scope is not self.globals and init is not None and worked_out(init, scope)):
                 v = self._named(text(name), int(v.value))
             v = self._number(kind, v)
             if isinstance(v, Array) and pointer and not v.dtype:

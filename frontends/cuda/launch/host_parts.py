@@ -9,7 +9,7 @@ from pathlib import Path
 from kir.base.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.surface.launches.values import Array, Dtype, Either, Known, Quotient, Unknown, Value, floored, is_condition, is_number
+from kir.surface.launches.values import Array, Dtype, Either, Known, Quotient, Unknown, Value, floored, is_condition, is_number, rounded_up
 
 from ..source.source import Node, Sources, Unit
 from ..source.syntax import declared_name, function_declarator, text
@@ -236,6 +236,13 @@ def defines(unit: Unit, kernel: str) -> bool:
     return re.search(rb"\b__thread\b[^;{}]*?\b" + re.escape(kernel.encode()) + rb"\s*\([^;{}]*\{", unit.text) is not None
 
 
+def worked_out(e: Node, scope: Mapping[str, Value]) -> bool:
+    """Whether an expression rests on a number that is fixed in this function: what is worked out of it (`block_size / 32`) is no size of its own."""
+    if e.type == "identifier":
+        return isinstance(held := scope.get(text(e)), n.Const) and type(held.value) is int and held.value > 1
+    return any(worked_out(x, scope) for x in e.named_children)
+
+
 def combined(known: Known, op: str, a: Value, b: Value) -> Value:
     """What an operator of two operands gives."""
     if isinstance(a, Rank) and isinstance(b, n.Const) and op in ("==", "!="):
@@ -285,7 +292,7 @@ def _one_more(known: Known, a: Value, b: Value) -> Value | None:
         return None
     match known.resolved(a), known.resolved(b):
         case n.Binary(op="floordiv") as q, n.Binary(op="gt" | "ne", a=n.Binary(op="mod") as left, b=n.Const(value=0)) if (q.a, q.b) == (left.a, left.b):
-            return build.ceildiv(q.a, q.b)
+            return rounded_up(q.a, q.b)
         case _:
             return None
 
@@ -294,14 +301,14 @@ def arithmetic(known: Known, name: str, args: Sequence[Value]) -> Value | None:
     """What a function of whole numbers gives, by its name; None for another one."""
     numbers = [a for a in args if isinstance(a, n.Expr) and is_number(a)]
     if name in ("ceil", "ceilf", "floor", "floorf") and len(args) == 1 and isinstance(args[0], Quotient):
-        return (build.ceildiv if name.startswith("ceil") else floored)(args[0].over, args[0].under)
+        return (rounded_up if name.startswith("ceil") else floored)(args[0].over, args[0].under)
     if name in _PARSED:
         return known.fresh()
     if name == "gcd" and len(args) == 2:
         return divisor(known, args)
     if len(numbers) != 2 or len(args) != 2:
         return None
-    return build.minimum(*numbers) if name == "min" else build.maximum(*numbers) if name == "max" else build.ceildiv(*numbers) if (
+    return build.minimum(*numbers) if name == "min" else build.maximum(*numbers) if name == "max" else rounded_up(*numbers) if (
         name.lower() in _ROUNDED_UP) else None
 
 

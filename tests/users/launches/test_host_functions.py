@@ -61,3 +61,25 @@ def test_a_logarithm_goes_with_the_number_that_it_is_of(said: str, tmp_path: Pat
     file.write_text(HEAD + STARRED.replace("triton.next_power_of_2(D)", said), encoding="utf-8")
     binding = called_binding(file)
     assert (binding.metas["D"], binding.metas["BD"]) == (64, 6)
+
+
+def test_what_is_worked_out_of_a_fixed_number_is_none_of_its_own(tmp_path: Path) -> None:
+    """Rows a CTA follow from its threads, and whole numbers of the host's do not wrap: `rows * 32` threads by 256 are an eighth of the rows."""
+    file = tmp_path / "rows.cu"
+    file.write_text("""
+__global__ void rows_of_ones(float* x, int n) {
+  int i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+  if (i < n) x[i] = 1.0f;
+}
+void run(float* x, int n, int block) {
+  int per = block / 32;
+  GRID
+  rows_of_ones<<<grid, block>>>(x, n);
+}
+int main() { float* x; int n = 1000; cudaMalloc(&x, n * sizeof(float)); run(x, n, 256); }
+""")
+    text = file.read_text()
+    for grid in ("int grid = (n + per - 1) / per;", "int grid = ceil_div(n * 32, block);", "int grid = (n * 32 + block - 1) / block;"):
+        file.write_text(text.replace("GRID", grid))
+        binding, _ = launched(str(file))
+        assert binding is not None and (binding.sizes, binding.grid) == (["n"], ["ceildiv(n, 8)"]), grid
