@@ -137,3 +137,21 @@ def kernel(a, b, y, BLOCK: tl.constexpr):
     a, b = np.array([1, -2, 3, -4], np.float32), np.array([2, 1, -5, -1], np.float32)
     made = execute(tmp_path, source, {"a": a, "b": b, "y": np.zeros(4, np.float32)}, metas={"BLOCK": 4})
     assert made["y"].tolist() == [2, -2, -5, 4]
+
+
+def test_tiles_of_two_arms_that_only_run_tells_apart_have_one_shape(tmp_path: Path) -> None:
+    source = """
+@triton.jit
+def kernel(x, y, N, M: tl.constexpr, SIDE: tl.constexpr):
+    if N > 3:
+        tile = tl.zeros((SIDE,), tl.float32)
+    else:
+        tile = tl.load(x + tl.arange(0, M))
+    tl.store(y + tl.arange(0, M), tile)
+"""
+    x = np.arange(8, dtype=np.float32)
+    for many in (2, 4):
+        made = execute(tmp_path, source, {"x": x, "y": x + 1}, metas={"M": 8, "SIDE": 8}, scalars={"N": many})
+        assert (made["y"] == (0 if many > 3 else x)).all()
+    written_back(tmp_path, source)
+    assert opaque(read(tmp_path, source.replace("(SIDE,)", "(4,)").replace("tl.arange(0, M))\n    tl", "tl.arange(0, 8))\n    tl"))) != []
