@@ -573,7 +573,11 @@ class Follower:
             elif d is not None and usual is not None:
                 fixed = self.headers.constant(unit, text(usual)) if usual.type == "identifier" else None
                 scope[text(d)] = self.value(fixed or usual, scope)
-        return self.body(unit, node, scope)
+        outer, self.given = self.given, self.given or bool(parameters(node))
+        try:
+            return self.body(unit, node, scope)
+        finally:
+            self.given = outer
 
     def _launched(self, name: str, e: Node, words: str, templates: list[Value], args: list[Value], scope: dict[str, Value]) -> None:
         try:

@@ -83,3 +83,33 @@ int main() { float* x; int n = 1000; cudaMalloc(&x, n * sizeof(float)); run(x, n
         file.write_text(text.replace("GRID", grid))
         binding, _ = launched(str(file))
         assert binding is not None and (binding.sizes, binding.grid) == (["n"], ["ceildiv(n, 8)"]), grid
+
+
+def test_arguments_that_are_handed_over_as_one_are_what_their_use_says(tmp_path: Path) -> None:
+    """As the host function of a contest takes them."""
+    file = tmp_path / "k.py"
+    file.write_text(HEAD + """def custom_kernel(data):
+    x, y, rows = data
+    T, D = x.shape
+    copied[(triton.cdiv(T, rows),)](x, y, T, D, 16, triton.next_power_of_2(D))
+    return y
+""", encoding="utf-8")
+    binding = called_binding(file)
+    assert (binding.grid, binding.tensors["x"].shape, binding.tensors["y"].shape) == (["ceildiv(T, rows)"], ["T", 1024], ["T", 1024])
+
+
+def test_a_constant_of_a_function_that_is_called_is_no_size(tmp_path: Path) -> None:
+    file = tmp_path / "sums.cu"
+    file.write_text("""
+__global__ void whole(float* out, const float* parts, int count) {
+  if (threadIdx.x < count) atomicAdd(out, parts[threadIdx.x]);
+}
+void sum(float* out, float* parts) {
+  const int blocks = 264;
+  whole<<<1, 512>>>(out, parts, blocks);
+}
+int main() { float *parts, *out; cudaMalloc(&parts, 264 * sizeof(float)); cudaMalloc(&out, sizeof(float)); sum(out, parts); }
+""")
+    binding, _ = launched(str(file))
+    assert binding is not None and (binding.sizes, binding.scalars["count"], binding.tensors["parts"].shape) == ([], 264, [264])
+    assert binding is not None and (binding.sizes, binding.scalars["count"], binding.tensors["parts"].shape) == ([], 264, [264])
