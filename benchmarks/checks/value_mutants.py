@@ -4,6 +4,7 @@ float64 over large shapes tells apart, and what the gate refuses.
     python -m benchmarks.checks.value_mutants                   # everything that is not known yet; writes its part of docs/tables/mutants.md
     python -m benchmarks.checks.value_mutants --only softmax    # programs with this word in their names
     python -m benchmarks.checks.value_mutants --list            # the mutants, not run
+    python -m benchmarks.checks.value_mutants --jobs 6 --limit 400  # in six processes, what comes to an end within 400 seconds
 
 What came out is kept in build/value-mutants, so that a run that was cut short goes on: a truth by mutant and by `kir.gate.mutants.truth.VERSION`, a
 verdict by mutant and by the text of the gate and of the problems.
@@ -20,8 +21,10 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -279,6 +282,12 @@ def _unreached(s: Subject, m: Mutant) -> str:
     return "shape never reached"
 
 
+def _program_rows(only: str, until: float, count: int, number: int) -> None:
+    """Run what is not known of one program; results are kept."""
+    if time.monotonic() < until:
+        list(rows(only, until - time.monotonic(), lambda text: print(text, flush=True), (number, count)))
+
+
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -286,6 +295,7 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="name the mutants, run nothing")
     parser.add_argument("--limit", type=float, default=float("inf"), help="seconds after which nothing new is run")
     parser.add_argument("--part", default="0/1", help="I/N: every N-th program from the I-th on, for several machines or processes")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
     given = parser.parse_args()
     if given.list:
         for s in subjects():
@@ -293,7 +303,11 @@ def main() -> int:
                 print(*(f"{s.name}: {m.name}" for m in s.mutants()), sep="\n")
         return 0
     which, of = map(int, given.part.split("/"))
-    found = list(rows(given.only, given.limit, lambda text: print(text, flush=True), (which, of)))
+    if given.jobs > 1:  # a program each, whoever is done takes the next; what they keep is put together below
+        until, count = time.monotonic() + given.limit, sum(1 for _ in subjects())
+        with ProcessPoolExecutor(given.jobs, get_context("fork")) as pool:
+            list(pool.map(partial(_program_rows, given.only, until, count), range(count)))
+    found = list(rows(given.only, 0 if given.jobs > 1 else given.limit, lambda text: print(text, flush=True), (which, of)))
     if not given.only and of == 1:
         PAGE.write_text(with_values(PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
     print(summary(found))

@@ -73,16 +73,19 @@ def searches() -> list[dict[str, Any]]:
 
 
 def find(seconds: float = SECONDS, only: Collection[str] = ()) -> None:
-    """Ask for all that was not found yet, as many at a time as there are processors; what is found is kept as it comes. Of a search that did not end in time
-    the fastest candidate that it had measured is kept, and that no gate judged it whole."""
+    """Ask for all that was not found yet, first where nothing is known, as many at a time as there are processors; what is found is kept as it comes. Of a
+    search that did not end in time the fastest candidate that it had measured is kept, and that no gate judged it whole."""
     until = time.monotonic() + seconds
-    known = [f for f in json.loads(FOUND.read_text()) if f.get("verdict") == "accepted"] if FOUND.exists() else []
+    known = json.loads(FOUND.read_text()) if FOUND.exists() else []
     asked = [s for s in searches() if not only or s["workload"] in only]
-    left = [s for s in asked if not all(any((f["space"], f["row"]) == (s["space"], row) for f in known) for row in s["rows"])]
+    accepted = {(f["space"], f["row"]) for f in known if f["verdict"] == "accepted"}
+    left = [s for s in asked if not all((s["space"], row) in accepted for row in s["rows"])]
+    left.sort(key=lambda s: any(f["space"] == s["space"] for f in known))
     LOGS.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         for done in as_completed([pool.submit(_found, what, until) for what in left]):
-            known += done.result()
+            ended = {(f["space"], f["row"]) for f in done.result()}
+            known = [f for f in known if (f["space"], f["row"]) not in ended] + done.result()
             write_atomic(FOUND, json.dumps(known))
             print(*(f"{f['space']} at {f['row']}: {f['point']} after {f['took']:.0f} s, {f['verdict']}" for f in done.result()), sep="\n", flush=True)
 
@@ -104,7 +107,7 @@ def _found(what: dict[str, Any], until: float) -> list[dict[str, Any]]:
     except subprocess.TimeoutExpired:
         why = "its gate did not end in time"
     except (ValueError, KeyError, IndexError):
-        said = [f"{d.get('id')}: {d.get('message')}" for d in _diagnostics(done.stdout)]
+        said = [f"{d.get('id')}: {(d.get('witness') or [d.get('message')])[0]}" for d in _diagnostics(done.stdout)]
         why = (said or done.stderr.strip().splitlines() or ["it said nothing"])[-1][:200]
         write_atomic(LOGS / f"{what['space']}.failed", done.stdout + done.stderr)
     if not log.exists():

@@ -2,8 +2,8 @@
 ``join --from FOLDER`` (held-out rows that were measured elsewhere), ``recovery`` (``--from FOLDER`` takes rows that were made elsewhere, ``--arms WORD``
 runs some arms), ``transfer``,
 ``turns``, ``thousand`` (a pool, simulated),
-``packages`` (recorded calls; ``--keep FOLDER`` for patches and overlay), ``offs`` (into the policy what forecasts were wrong by on the device), or
-``ahead``, which prints what would be measured.
+``packages`` (recorded calls; ``--keep FOLDER`` for patches and overlay), ``offs`` (into the policy what forecasts were wrong by on the device; ``--from
+FOLDER``: how far apart they were alone, with what logs of ``kir optimize --on gpu`` say), or ``ahead``, which prints what would be measured.
 
 ``--only WORD,WORD`` takes what has a word in its name, ``--out FOLDER`` writes elsewhere than into benchmarks/results, ``--surface triton`` writes models on
 that surface alone, or recovers on it alone. Rows are kept as they come: a run that was cut short goes on where it was, and a row that has been measured gets
@@ -63,7 +63,8 @@ def main(words: list[str]) -> int:
     if part == "offs":
         from benchmarks.optimize.offs import offs
 
-        return offs(Path(given["--out"]) if "--out" in words else Path(__file__).parents[2] / "skills")
+        logs = sorted(Path(given["--from"]).glob("*.jsonl")) if given["--from"] else ()
+        return offs(Path(given["--out"]) if "--out" in words else Path(__file__).parents[2] / "skills", logs)
     if part == "thousand":
         from benchmarks.optimize.pool import thousand
 

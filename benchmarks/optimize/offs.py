@@ -1,5 +1,8 @@
 """What forecasts were wrong by on a device: measured times of stored pipelines, all that the repository ever kept of the workloads' benchmarks, over what the
-search forecasts of the same kernels at the same sizes. `python -m benchmarks.optimize offs` puts it into the policy that comes with KIR."""
+search forecasts of the same kernels at the same sizes. `python -m benchmarks.optimize offs` puts it into the policy that comes with KIR.
+
+Beside it, how far apart both were of the candidates of whole searches on a device, which orders nothing: those of the KernelBench page, and of logs of `kir
+optimize --on gpu` (`offs --from FOLDER` keeps what they say of it in optimize-apart.jsonl). A report of modelled times says it."""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import importlib
 import json
 import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -15,9 +18,10 @@ from statistics import fmean
 from benchmarks.gpu_workloads.history import kept
 from benchmarks.optimize.instances import INSTANCES
 from kir.base.diagnostic import KirError
+from kir.base.store import write_atomic
 from kir.hardware.target import target
 from kir.learning.forecast import Analytic, Pair
-from kir.learning.optimize.policy import load, save
+from kir.learning.optimize.policy import apart, load, quartiles, save
 from kir.learning.tune.rank import Prefixes, built, given_of
 from kir.learning.tune.space import Point, Space, find_space, space_names
 from kir.problem import Problem, load_problem
@@ -28,8 +32,45 @@ FEW, LEFT_OUT, FASTEST = 1.0, 0.25, 1
 own: the benchmarks measure what was not far from the fastest before; and how many kernels of a family count at each shape, the fastest of them."""
 
 
-def offs(out: Path) -> int:
-    """Write the policy anew, with what forecasts of each family, and of each kind of operator on a surface, were wrong by."""
+RESULTS = Path(__file__).parents[1] / "results"
+"""Where measured candidates are kept."""
+
+
+def offs(out: Path, logs: Sequence[Path] = ()) -> int:
+    """Write the policy anew, with what forecasts of each family, and of each kind of operator on a surface, were wrong by; with logs only how far measured
+    and forecast times of candidates were apart, with what these say of it."""
+    if logs:
+        _keep(logs)
+    save(replace(load(), known={DEVICE: quartiles(_candidates())}), out / "policy.json")
+    return 0 if logs else _offs(out)
+
+
+def _candidates() -> Iterator[tuple[str, str, float]]:
+    """Candidates that were measured: family, surface, and the logarithm of the time over the forecast."""
+    kernelbench = json.loads((RESULTS / "optimize-kernelbench.json").read_text(encoding="utf-8"))
+    for one in (one for row in kernelbench["rows"] for one in row["tried"]):
+        if one.get("seconds") and one.get("forecast") and one.get("accepted"):
+            yield one["family"], one["surface"], math.log(one["seconds"] / one["forecast"])
+    if (file := RESULTS / "optimize-apart.jsonl").is_file():
+        for row in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
+            yield row["family"], row["surface"], row["off"]
+
+
+def _keep(logs: Sequence[Path]) -> None:
+    """Put what logs say of measured candidates into the file of those, in the place of what is there of the same kernels."""
+    file, made = RESULTS / "optimize-apart.jsonl", dict[str, list[str]]()
+    for line in file.read_text(encoding="utf-8").splitlines() if file.is_file() else ():
+        made.setdefault(json.loads(line)["program"], []).append(line)
+    for log in logs:
+        events = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+        begin = next((e for e in events if e["event"] == "begin" and e["target"] == DEVICE), None)
+        if begin is not None and (found := [*apart([events])]):
+            made[begin["program"]] = [json.dumps({"program": begin["program"], "kernel": begin["problem"], "sizes": begin["sizes"], "family": family,
+                                                  "surface": surface, "off": round(off, 4)}) for family, surface, off in found]
+    write_atomic(file, "".join(f"{line}\n" for each in made.values() for line in each))
+
+
+def _offs(out: Path) -> int:
     found = dict[tuple[str, str, str], list[float]]()
     for key, off in sorted(_measured()):
         found.setdefault(key, []).append(off)
@@ -40,7 +81,7 @@ def offs(out: Path) -> int:
     said = {f"operator={operator} {surface}": round(mean + LEFT_OUT, 3) for (operator, surface), mean in means.items()}
     for (operator, family, surface), each in found.items():
         said[f"{family} {surface}"] = round((sum(each) + FEW * means[operator, surface]) / (len(each) + FEW), 3)
-    policy = load()
+    policy = load(out / "policy.json")
     save(replace(policy, off={**policy.off, DEVICE: said}), out / "policy.json")
     print(f"{sum(map(len, found.values()))} kernels of {len(found)} families:", json.dumps(said, indent=1))
     return 0

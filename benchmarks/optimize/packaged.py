@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.optimize.calls import CALLS, bare
+from benchmarks.optimize.running import ages, made
 from kir.base.diagnostic import KirError
 from kir.base.store import write_atomic
 from kir.hardware import machine
@@ -114,7 +115,10 @@ def _table(out: Path, found: Path, seconds: float, left: int = 0) -> int:
     results = [json.loads(file.read_text(encoding="utf-8")) for file in sorted((found / "results").glob("*.json"))]
     file, report = out / "optimize-packages.json", found / "report.json"
     before = _known(file) or {"about": {}, "rows": []}
-    rows = {(r["kernel"], r["call"]): r for r in [*before["rows"], *map(_row, results)]}
+    rows = {(r["kernel"], r["call"]): r for r in before["rows"]}
+    for row in map(_row, results):
+        was = rows.get((row["kernel"], row["call"]), {})
+        rows[row["kernel"], row["call"]] = was if row.items() <= was.items() else {**row, **made()}
     if not rows:
         return 1
     order = json.loads((found / "order.json").read_text(encoding="utf-8"))["calls"] if (found / "order.json").is_file() else []
@@ -164,9 +168,12 @@ def page(rows: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> Iterato
         "`kir optimize --package` found for it: medians of many launches in a row, in turns; all outputs compared on random tensors, those of what is "
         "given once more on others, whose time "
         f"it is. {len(rows)} calls of {len(kernels)} kernels were searched with {sum(r['gated'] for r in rows)} candidates: {sum(x >= ENOUGH for x in faster)} "
-        f"calls of {len(enough)} kernels are at least {ENOUGH:g} times as fast, {len(faster)} faster at all (geometric mean {mean:.3f}); where nothing is "
-        "faster, the overlay leaves the kernel alone."
+        f"calls of {len(enough)} kernels are at least {ENOUGH:g} times as fast, {len(faster)} faster at all (geometric mean {mean:.3f}). Only what is faster "
+        "in the whole interval of the ratio of both, timed in turns, counts as faster, and only once that was seen on two draws of the tensors; where "
+        "nothing is, the overlay leaves the kernel alone, so that none is slower."
     )
+    yield ""
+    yield ages(rows)
     for run in about.get("earlier", ()):
         yield ""
         yield f"Rows of an earlier run stay: `{run['command']}` on {run['device']}, {run['when']}. {_recording(run)}"

@@ -72,7 +72,7 @@ def read_kernel(project: Project, module: Module, node: cst.FunctionDef, given: 
     extents: list[n.Param] = []
     r.returns = not is_kernel(fn, inference) or bool(called.tiles) or any(annotation_text(p).startswith("tile[") for p in parameters(node))
     for p in parameters(node):
-        if r.returns and tiles.get(p.name.value) and not is_constexpr(p) and p.name.value not in facts.pointers:
+        if r.returns and tiles.get(p.name.value) and (not is_constexpr(p) or p.name.value in called.tiles) and p.name.value not in facts.pointers:
             _tile(r, p.name.value, tiles[p.name.value], frame, metas, params)
         elif p.name.value in called.metas:
             _meta(p, facts, scope, frame, metas)

@@ -19,13 +19,16 @@ PEAKED = {f"{far!r} below a peak": Draw(kind="special", every=4096, values=("-0.
 """Far below a largest one, all alike: exponentials of which each is little, and all together are not."""
 FEW = {"few": Draw(kind="integers", low=-1, high=2)}
 """Three values: what is computed from several inputs is often the same twice, its largest too."""
-KINDS = {**OTHER, **APART, **NOTHING, **BESIDE, **FEW}
+BELOW = {"below": Draw(kind="log_uniform", low=-9, high=0)}
+"""For what is too large with wide ones: of several magnitudes, little among them."""
+KINDS = {**BELOW, **OTHER, **APART, **NOTHING, **BESIDE, **FEW}
 BLOCKS = Ordering((("*", 32),))
 """By blocks that are smaller than most tiles: what is left out of a tile stands there too."""
-WHOLE = {"whole": Draw(kind="integers", low=-200, high=400), "counts": Draw(kind="integers", low=0, high=400), "alike": Draw(kind="constant", low=1)}
+WHOLE = {"whole": Draw(kind="integers", low=-200, high=400), "counts": Draw(kind="integers", low=0, high=400), "alike": Draw(kind="constant", low=1),
+         "most": Draw(kind="integers", low=112, high=128)}
 """Whole numbers, beside none."""
 STRANGE_STEPS, PLACED_STEPS = 1 << 20, 1 << 22
 """Statements of a run with numbers that a reference may not be meant for: bounds of loops among them may be anything; and of one with places."""
 
 
-__all__ = ["APART", "BESIDE", "BLOCKS", "FEW", "KINDS", "NOTHING", "OTHER", "PEAKED", "PLACED_STEPS", "QUARTERS", "STRANGE_STEPS", "WHOLE"]
+__all__ = ["APART", "BELOW", "BESIDE", "BLOCKS", "FEW", "KINDS", "NOTHING", "OTHER", "PEAKED", "PLACED_STEPS", "QUARTERS", "STRANGE_STEPS", "WHOLE"]

@@ -11,7 +11,7 @@ from kir.learning.forecast import Forecast
 from kir.learning.forecast.choosing import Spent
 from kir.learning.optimize.lift import Left
 from kir.learning.optimize.plan import Plan, Setting
-from kir.learning.optimize.policy import promise
+from kir.learning.optimize.policy import Trust, promise
 from kir.learning.optimize.starts import Start
 from kir.learning.tune.search import Measured
 from kir.rewrite import Step
@@ -69,6 +69,8 @@ class Found:
 
     took: tuple[float, float] = (0.0, 0.0)
     """Seconds of this run, and those of them that compilers, the gate and the device took."""
+    trust: Trust | None = None
+    """Where times were modelled: how long kernels by plans like that of the best took on a device."""
 
     @property
     def speedup(self) -> float:

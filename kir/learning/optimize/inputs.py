@@ -26,7 +26,7 @@ from kir.ir.build import int_value, polynomial
 from kir.ir.nodes import Binary, Buffer, Program, Var
 from kir.ir.types import I32
 from kir.ir.visit import walk
-from kir.learning.optimize.forms.sized import sized
+from kir.learning.optimize.forms.sized import TILE, numbered, sized
 from kir.learning.optimize.judge import modelled, refusal
 from kir.learning.optimize.lift import FAULTS
 from kir.learning.optimize.plan import Plan, Setting
@@ -149,8 +149,15 @@ def varied(one: Subject, setting: Setting) -> Iterator[tuple[Start, Plan]]:
         return
     own: dict[str, tuple[int, ...]] = {}
     axes = dict[str, list[int]]()
+    threads = False
+    for name, now, read in numbered(one.file, one.program):
+        for v in (2 * now, now // 2, 4 * now, now // 4):
+            if TILE[0] <= v <= TILE[1] and (made := read(v)) is not None and not refusal(made, setting, one.surface):
+                threads |= [k.threads for k in made.kernels] != [k.threads for k in one.program.kernels]
+                yield Start("as it is", left_to_nvcc(made)), Plan(OWN, (), WHY, point={name: v}, family=OWN, surface=one.surface)
     for name, value in binding.metas.items():
-        if type(value) is int and LEAST_TILE <= value <= MOST_TILE and value & (value - 1) == 0 and not name.startswith(("threads_y", "threads_z")):
+        if type(value) is int and LEAST_TILE <= value <= MOST_TILE and value & (value - 1) == 0 and not name.startswith(("threads_y", "threads_z")) \
+                and not (threads and name.startswith("threads")):
             twice = _read_with(one, binding.changed(metas={**binding.metas, name: 2 * value}))
             if twice is not None and twice.params == one.program.params:
                 own[name] = tuple(v for v in (value, 2 * value, 4 * value, value // 2) if v <= MOST_TILE)

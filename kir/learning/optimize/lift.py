@@ -47,8 +47,9 @@ KEPT = 1 << 14
 """What first steps of plans came to: as many are known at once."""
 LEAST_LIKE = 0.25
 """Texts and anchors less alike than this mean another thing."""
-FAULTS = (KeyError, IndexError, ValueError, StopIteration, AttributeError, TypeError, AssertionError)
-"""What a pass may raise on a form that its author did not foresee: the step is left out, as one that refuses."""
+FAULTS = (LookupError, ValueError, ArithmeticError, StopIteration, RuntimeError, AttributeError, TypeError, AssertionError)
+"""What a pass may raise on a form that its author did not foresee: the step is left out, as one that refuses. (A StopIteration that leaves a generator is a
+RuntimeError: so was every one of a pass that was asked for its places.)"""
 
 
 @dataclass(frozen=True)
@@ -127,10 +128,12 @@ def taken_everywhere(program: n.Program, step: Step, context: Context) -> tuple[
     if isinstance(done, Left) or any(map(names_things, step.options.values())):
         return done
     applied = list(done)
+    seen = {content_hash(x) for x in (program, *(each.program for each in applied))}
     while len(applied) < MOST_PLACES:
         more = taken(applied[-1].program, replace(step, at="", path=None, hash=""), context, exact=False)
-        if isinstance(more, Left) or content_hash(more[-1].program) == content_hash(applied[-1].program):
+        if isinstance(more, Left) or content_hash(more[-1].program) in seen:
             break
+        seen.add(content_hash(more[-1].program))
         if more[-1].record.step.at in {k.name for k in program.kernels} & {each.record.step.at for each in applied}:
             break  # a kernel is not tiled twice
         if step.name in ONCE and more[-1].record.step.at in {each.record.step.at for each in applied}:
@@ -152,7 +155,7 @@ def taken(program: n.Program, step: Step, context: Context, exact: bool = True, 
         except KirError as bad:
             said = _said(bad)
         except FAULTS as fault:
-            said = f"the pass fails here: {type(fault).__name__}"
+            said = f"the pass fails here: {said_of(fault)}"
     if step.direction == "backward":
         return Left(str(step), said)
     for first, now in ((), program), *_written_out(program, step, context):
@@ -163,7 +166,7 @@ def taken(program: n.Program, step: Step, context: Context, exact: bool = True, 
                 except KirError as bad:
                     said = _said(bad)
                 except FAULTS as fault:
-                    said = f"the pass fails here: {type(fault).__name__}"
+                    said = f"the pass fails here: {said_of(fault)}"
     return Left(str(step), said or "no place is like the one it means")
 
 
@@ -272,6 +275,8 @@ def said_of(bad: BaseException) -> str:
     """A refusal, or another fault of a pass or a gate with its place, in a line."""
     if isinstance(bad, KirError):
         return f"{bad.diagnostics[0].id}: {bad.diagnostics[0].message}"
+    if isinstance(bad, RuntimeError) and isinstance(bad.__cause__, StopIteration):  # where it was raised, not where a generator ended with it
+        bad = bad.__cause__
     where = re.findall(r'File "(?:[^"]*/)?([^"/]+)", line (\d+)', str(bad.__cause__ or "") or "".join(traceback.format_tb(bad.__traceback__)))
     return f"{type(bad).__name__}{' ({}:{})'.format(*where[-1]) if where else ''}"
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+import statistics
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from importlib import resources
 from pathlib import Path
@@ -41,14 +42,43 @@ ALIKE = 0.02
 Features = Mapping[str, float]
 
 
+ALL, FEW_KNOWN = "all", 4
+"""Under which name stands what is known of all families together; kernels of a family that must have been measured to say something of it."""
+
+
+@dataclass(frozen=True)
+class Trust:
+    """How long kernels took on a device that plans like these gave, over what was forecast: quartiles of so many (`count`) by `whose` plans."""
+
+    count: int
+    low: float
+    middle: float
+    high: float
+    whose: str = ""
+
+
 @dataclass(frozen=True)
 class Policy:
     """Weights by feature; `searches` is how many it was trained on. `off` is by device and by family or kind of operator with its surface: the logarithm of
-    measured times over forecasts, from other kernels and sizes."""
+    measured times over forecasts, from other kernels and sizes. `known` is by device and by family with its surface how far they were apart in all: how many
+    kernels, and the quartiles of these logarithms."""
 
     weights: Mapping[str, float]
     searches: int = 0
     off: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    known: Mapping[str, Mapping[str, tuple[int, float, float, float]]] = field(default_factory=dict)
+    """By device and by family with its surface (`all`: of all together) how far measured times were from forecasts: of how many kernels, and the quartiles of
+    those logarithms."""
+
+    def trust(self, device: str, family: str, surface: str) -> Trust | None:
+        """What is known of kernels by plans of a family; else of all that were measured; None where none was."""
+        there = self.known.get(device, {})
+        for name, whose in ((f"{family} {surface}", family), (ALL, "")):
+            if name in there and there[name][0] >= FEW_KNOWN:
+                count, *quartiles = there[name]
+                low, middle, high = map(math.exp, quartiles)
+                return Trust(count, low, middle, high, whose)
+        return None
 
     def known_off(self, device: str, operator: str, family: str, surface: str) -> float | None:
         """What forecasts of a family are wrong by on a device, as a logarithm; else what those of plans for the operator are; None where neither is known."""
@@ -94,6 +124,34 @@ def trained(logs: Iterable[Iterable[Mapping[str, Any]]]) -> Policy:
     return Policy({name: round(float(w), 6) for name, w in zip(names, weights, strict=True)}, count)
 
 
+def apart(logs: Iterable[Iterable[Mapping[str, Any]]]) -> Iterator[tuple[str, str, float]]:
+    """Of each candidate that a device measured and took, its family, its surface, and the logarithm of its time over its forecast."""
+    for events in logs:
+        built: dict[str, tuple[str, str, float]] = {}
+        measures = False
+        for row in events:
+            if row["event"] == "begin":
+                measures = "gpu" in str(row.get("judge"))
+            elif row["event"] == "plan" and "family" in row:
+                built.setdefault(row["candidate"], (row["family"], row["surface"], row["forecast"] / row.get("off", 1.0)))
+            elif row["event"] == "gate" and measures and row["accepted"] and row["candidate"] in built:
+                family, surface, forecast = built[row["candidate"]]
+                yield family, surface, math.log(row["seconds"] / forecast)
+
+
+def quartiles(found: Iterable[tuple[str, str, float]]) -> dict[str, tuple[int, float, float, float]]:
+    """By family with its surface, and of all, how many there are and their quartiles."""
+    groups: dict[str, list[float]] = {}
+    for family, surface, off in found:
+        for name in (f"{family} {surface}", ALL):
+            groups.setdefault(name, []).append(off)
+    out = dict[str, tuple[int, float, float, float]]()
+    for name, each in sorted(groups.items()):
+        low, middle, high = statistics.quantiles(each, n=4, method="inclusive") if len(each) > 1 else each * 3
+        out[name] = len(each), round(low, 3), round(middle, 3), round(high, 3)
+    return out
+
+
 def _rewards(events: Iterable[Mapping[str, Any]]) -> Iterable[tuple[Features, float]]:
     built: dict[str, Features] = {}
     gated: dict[str, float | None] = {}
@@ -110,7 +168,8 @@ def _rewards(events: Iterable[Mapping[str, Any]]) -> Iterable[tuple[Features, fl
 
 def save(policy: Policy, path: Path) -> None:
     """Write a policy."""
-    said = {"schema": SCHEMA, "searches": policy.searches, "weights": dict(policy.weights), "off": {k: dict(v) for k, v in policy.off.items()}}
+    said = {"schema": SCHEMA, "searches": policy.searches, "weights": dict(policy.weights), "off": {k: dict(v) for k, v in policy.off.items()},
+            "known": {k: {f: list(x) for f, x in v.items()} for k, v in policy.known.items()}}
     write_atomic(path, json.dumps(said, indent=1, sort_keys=True) + "\n")
 
 
@@ -129,9 +188,12 @@ def load(path: Path | None = None) -> Policy:
                         attempt=f"kir optimize --learn LOG -o {file}")
         weights = {str(k): float(v) for k, v in dict(held.get("weights", {})).items()}
         off = {str(k): {str(f): float(x) for f, x in dict(v).items()} for k, v in dict(held.get("off", {})).items()}
-        if not all(map(math.isfinite, (*weights.values(), *(x for v in off.values() for x in v.values())))):
+        known = {str(k): {str(f): (int(n), float(a), float(b), float(c)) for f, (n, a, b, c) in dict(v).items()}
+                 for k, v in dict(held.get("known", {})).items()}
+        numbers = (*weights.values(), *(x for v in off.values() for x in v.values()), *(x for v in known.values() for four in v.values() for x in four))
+        if not all(map(math.isfinite, numbers)):
             raise ValueError("a weight is no number")
-        return Policy(weights, int(held["searches"]), off)
+        return Policy(weights, int(held["searches"]), off, known)
     except (OSError, ValueError, KeyError, TypeError) as bad:
         raise error("KIR-U023", f"{file} is no policy: {bad}", attempt=f"kir optimize --learn LOG -o {file}") from bad
 

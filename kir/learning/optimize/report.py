@@ -118,7 +118,7 @@ def _own(step: Step, words: InWords | None) -> str:
 def _seconds(program: Program, setting: Setting) -> float:
     try:
         return sum(c.seconds for c in program_cost(evenly_cut(program, setting.shape.sizes), setting.shape.sizes, setting.target, None, setting.surface))
-    except (KirError, *FAULTS, ZeroDivisionError):
+    except (KirError, *FAULTS):
         return math.nan  # a state in between that has no launch of its own
 
 
@@ -149,6 +149,8 @@ def data(found: Found) -> dict[str, Any]:
         out["unjudged"] = _row(found.unjudged)
     if found.slight is not None:
         out["slight"] = _row(found.slight)
+    if (trust := found.trust) is not None:
+        out["trust"] = {"measured": trust.count, "quartiles": [round(x, 3) for x in (trust.low, trust.middle, trust.high)], "plans": trust.whose}
     if best is not None and best.measured is not None:
         start = _chain(found, best)[0].start
         begins = Effect(start.name, _seconds(start.program, replace(setting, surface=best.surface)))
@@ -196,6 +198,10 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
             unfit = " that do not fit this kernel" if len(lost) <= TOLD else ""
             yield f"  left out {further}{' further' if lost else ''} of its steps{unfit}, which the report as JSON tells"
         yield from (f"  {text}" for text in best["losses"] if text not in left)
+    if (trust := report.get("trust")) is not None:
+        of = f"by plans of {trust['plans']} " if trust["plans"] else ""
+        low, _, high = trust["quartiles"]
+        yield f"  of {trust['measured']} kernels {of}that were measured on {report['target']}, half took {low:.2g} to {high:.2g} times as long as modelled"
     near = report["limit"]
     allows = "what the device allows by the cost model" if near.get("products", True) else "what moving its tensors once allows, its products not counted"
     yield f"{near['share']:.0%} of {allows} ({_time(near['seconds'])}); it is bound by {near['bound_by']}"

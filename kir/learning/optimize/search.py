@@ -132,9 +132,11 @@ class Search:
             self.recorder.add("end", best=best.key if best else "", reason=ended, built=self.count, gated=len(self.gated), forecasts=spent.forecasts,
                               budget=asdict(self.budget))
         next_best, slight = (min(self._seeming(), key=seeming, default=None), self._best()) if best is None else (None, None)
+        shown = best or slight
         return Found(self.setting, self.baseline, best, self.gated, self.count, self.pruned, ended, self.recorder.events, spent, self.judge.measures, next_best,
                      slight if slight is not None and not self.judge.measures and slight.time < GAIN * self.baseline.time else None,
-                     (time.monotonic() - begun, self.recorder.judged))
+                     (time.monotonic() - begun, self.recorder.judged),
+                     self.policy.trust(self.setting.target.name, shown.plan.family, shown.surface) if shown is not None and not self.judge.measures else None)
 
     def _seeming(self) -> list[Candidate]:  # not judged, and faster than the kernel as given
         return [c for c in self.known.values() if c.measured is None and c.seconds < GAIN * self.baseline.seconds]
@@ -191,9 +193,16 @@ class Search:
         """Whether the best is faster than the kernel as given, by a time of the same kind where there is one."""
         seconds = best.measured.seconds if best.measured is not None else math.inf
         if not self.judge.measures:
-            return not nvccs_own(best.steps, best.surface) and seconds < (WORTH if self.as_given is None else RECORDED) * self.baseline.time
+            doubt = self._doubt(best)
+            return not nvccs_own(best.steps, best.surface) and seconds * doubt < (WORTH if self.as_given is None else RECORDED) * self.baseline.time
         known, most = self.baseline.measured, 1.0 if self.as_given is not None else SURELY  # one that could not be timed has its modelled time
         return seconds < most * known.seconds if known is not None else not self.measure_baseline or seconds < WORTH * self.baseline.seconds
+
+    def _doubt(self, best: Candidate) -> float:
+        """How many times as long as others, over what was modelled, kernels of such a family took on a device; 1 of one that is not known to take longer."""
+        device = self.setting.target.name
+        own, every = self.policy.trust(device, best.plan.family, best.surface), self.policy.trust(device, "", "")
+        return max(1.0, own.middle / every.middle) if own is not None and every is not None else 1.0
 
     def proposals(self, count: int) -> list[Candidate]:
         """What the search would gate first, without gating anything: the best of each family by forecast in turn, then their neighbors."""
@@ -319,12 +328,12 @@ class Search:
             if source.name == "pass":
                 continue
             for surface in surfaces:
-                for family, operator, plans in streams_of(source, start.program, replace(self.setting, surface=surface)):
+                for family, operator, plans in self._families(source, start, surface):
                     key = start.name, family, surface
                     if operator == IDLE and not self.judge.measures:
                         continue
                     waits = False
-                    if source.name in HOMES and not products and (first := next(plans, None)) is not None:
+                    if source.name in HOMES and not products and (first := next(plans := self._foreseen(start, key, plans), None)) is not None:
                         plans, home = itertools.chain([first], plans), first.home
                         waits = home is not None and self.multiplying.setdefault(id(home), (home, multiplies(home)))[1]
                     self.foreign |= {key} if waits else set()
@@ -333,8 +342,16 @@ class Search:
                     if operator == self.setting.problem.spec.operator:
                         self.kin.add(family)
 
+    def _families(self, source: PlanSource, start: Start, surface: str) -> Iterator[tuple[str, str, Iterator[Plan]]]:
+        """The families of a source on a start, until it fails: see `_foreseen`."""
+        try:
+            yield from streams_of(source, start.program, replace(self.setting, surface=surface))
+        except (KirError, *FAULTS) as bad:
+            self._prune(start, Plan(source.name, ()), surface, f"its source fails: {said_of(bad)}")
+
     def _kernel_by_kernel(self, start: Start, surface: str) -> Iterator[Plan]:
-        """Plans for all kernels of a program: what is best for each alone, then what is next best for one."""
+        """Plans for all kernels of a program: what is best for each alone, then what is next best for one. A kernel of one thread is left as it is only where
+        nothing else is known of it: forecasts of such a loop are too short."""
         ranked: dict[str, list[tuple[float, Plan | None]]] = {}
         for k in start.program.kernels:
             one = alone(start.program, k.name)
@@ -342,7 +359,8 @@ class Search:
                            self.policy, replace(self.budget, seconds=math.inf, plans=EACH), given_surface=surface, from_starts=[Start(k.name, one)],
                            within=self._check)
             found = sorted(inner.proposals(EACH_KEPT), key=seeming)
-            ranked[k.name] = [*((c.seconds, c.plan) for c in found), (inner.baseline.seconds, None)]
+            idle = found and int_value(k.threads) == 1
+            ranked[k.name] = [*((c.seconds, c.plan) for c in found), *(() if idle else ((inner.baseline.seconds, None),))]
         for chosen in together(ranked):
             parts = tuple((name, plan) for name, plan in chosen.items() if plan is not None)
             yield Plan("each kernel", (), "each kernel by what makes it fast", point={name: plan.key for name, plan in parts}, family=KERNELS, surface=surface,
@@ -364,7 +382,7 @@ class Search:
             return 0
         start, plans = self.streams[key]
         done = 0
-        for done, plan in enumerate(plans, 1):
+        for done, plan in enumerate(self._foreseen(start, key, plans), 1):
             made = self._build(start, plan, key[2])
             self.failures[key] = 0 if made is not None else self.failures.get(key, 0) + 1
             if self.failures[key] >= FAILURES:
@@ -373,6 +391,14 @@ class Search:
             if done >= count:
                 break
         return done
+
+    def _foreseen(self, start: Start, key: tuple[str, str, str], plans: Iterator[Plan]) -> Iterator[Plan]:
+        """Plans until their source fails on a form that its author did not foresee, which is told as that of a pass is: the others go on."""
+        try:
+            while (plan := next(plans, None)) is not None:  # not delegated: who ends early leaves the others
+                yield plan
+        except (KirError, *FAULTS) as bad:
+            self._prune(start, Plan(key[1], ()), key[2], f"its source fails: {said_of(bad)}")
 
     def _on_top(self, grown: set[str]) -> int:
         """Single passes on the best gated states, each state once."""
@@ -431,9 +457,10 @@ class Search:
             self._prune(start, plan, surface, "it does not seem to help", key)
             return None
         self.known[key, surface] = made
-        self.recorder.add("plan", candidate=key, surface=surface, start=start.name, plan=plan.key, taken=len(done.steps), left=len(done.left),
-                          forecast=float(f"{made.seconds:.6g}"), speedup=float(f"{forecast.median:.4g}"), fails=float(f"{forecast.fails:.4g}"),
-                          unproved=list(done.unproved), features=features)
+        self.recorder.add("plan", candidate=key, surface=surface, start=start.name, plan=plan.key, family=plan.family, taken=len(done.steps),
+                          left=len(done.left), forecast=float(f"{made.seconds:.6g}"), speedup=float(f"{forecast.median:.4g}"),
+                          fails=float(f"{forecast.fails:.4g}"),
+                          unproved=list(done.unproved), features=features, **({"off": round(off, 4)} if off != 1.0 else {}))
         return made
 
     def _formed(self, start: Start, plan: Plan, surface: str) -> tuple[str, Lifted | None, Forecast | None, str]:
@@ -456,7 +483,7 @@ class Search:
             if not self.judge.measures and self._seconds(done.program, surface, forecast) < BELIEVED * least(self.program, self.setting, self.baseline.surface):
                 return key, None, None, "the cost model does not see all that it moves"
             return key, done, forecast, ""
-        except (KirError, *FAULTS, ZeroDivisionError) as bad:
+        except (KirError, *FAULTS) as bad:
             return key, None, None, f"no forecast: {said_of(bad)}"
 
     def _taken(self, program: Program, plan: Plan) -> Lifted:

@@ -1,11 +1,13 @@
 """A recorded call on the CPU: the first two CTAs and the last of each axis of the grid, by the kernel as given and by a candidate, on the same inputs.
 
-Recorded calls have the sizes of real use, which no interpreter runs whole. CTAs that do not wait for one another do the same alone as among all.
+Recorded calls have the sizes of real use, which no interpreter runs whole. CTAs that do not wait for one another do the same alone as among all. Of a candidate
+with another grid those are run that write what the CTAs of the kernel as given do (`kir.learning.packages.owners`), and of the kernel as given again those that
+write all that they write: what no CTA of both has written is compared with nothing, and a candidate that leaves out an element is refused.
 """
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -30,42 +32,41 @@ from kir.ir.canonical import content_hash
 from kir.ir.parser import parse_program
 from kir.ir.types import DType
 from kir.ir.visit import substitute, walk
+from kir.learning.packages.owners import Picks, ends, owners
 from kir.learning.tune.search import Measured
+from kir.problem import Comparison
 from kir.problem.draws import draw, generator
 from kir.problem.schema import Draw
 
 LARGEST = 1 << 26
 """Elements of the largest tensor of a call that is interpreted."""
-MOST_CTAS = 3
-"""CTAs of each axis of the grid that are run."""
 DISTRIBUTIONS = ("normal", "positive", "sparse")
 """How the inputs of the cases are drawn."""
 Array = NDArray[Any]
 
 
-def sampled(program: n.Program) -> n.Program:
-    """The program with at most `MOST_CTAS` CTAs along each axis of every grid, the last of them where the last was. Raises ValueError for a grid that is
+def sampled(program: n.Program, picks: Picks | None = None) -> n.Program:
+    """The program with some of its CTAs: along each axis of every grid those of `picks`, or the first two and the last. Raises ValueError for a grid that is
     not known, and for CTAs that wait for one another. Outputs hold something before, since most of them is written by no CTA that is left."""
     params = tuple(replace(p, role="inout") if p.role == "out" else p for p in program.params)
-    return replace(program, params=params, kernels=tuple(map(_fewer, program.kernels)))
+    some = ends(program) if picks is None else picks
+    return replace(program, params=params, kernels=tuple(_fewer(k, axes) for k, axes in zip(program.kernels, some, strict=True)))
 
 
-def _fewer(kernel: n.Kernel) -> n.Kernel:
+def _fewer(kernel: n.Kernel, picks: Sequence[Sequence[int]]) -> n.Kernel:
     if any(isinstance(x, n.While) and polls(x) for x in walk(kernel)) or kernel.cluster:
         raise ValueError("its CTAs wait for one another")
-    grid, moved = [], {}
-    for axis in kernel.grid:
-        extent = build.int_value(axis.extent)
-        if extent is None:
-            raise ValueError("its grid is not known")
-        if extent > MOST_CTAS:
-            kind = axis.extent.type
-            assert isinstance(kind, DType)
-            at = n.Var(axis.name, kind)
-            last = build.compare("eq", at, build.const(MOST_CTAS - 1, kind))
-            moved[axis.name] = build.select(last, build.const(extent - 1, kind), at)
-            axis = replace(axis, extent=build.const(MOST_CTAS, kind))
-        grid.append(axis)
+    grid, moved = [], dict[str, n.Expr]()
+    for axis, values in zip(kernel.grid, picks, strict=True):
+        kind = axis.extent.type
+        assert isinstance(kind, DType)
+        at = n.Var(axis.name, kind)
+        runs = [k for k, v in enumerate(values) if not k or v != values[k - 1] + 1]  # where a row of neighbors begins
+        place: n.Expr = build.add(at, build.const(values[runs[-1]] - runs[-1], kind))
+        for k, after in zip(reversed(runs[:-1]), reversed(runs[1:]), strict=True):
+            place = build.select(build.compare("lt", at, build.const(after, kind)), build.add(at, build.const(values[k] - k, kind)), place)
+        moved |= {axis.name: place} if place != at else {}
+        grid.append(replace(axis, extent=build.const(len(values), kind)))
     return replace(kernel, grid=tuple(grid), body=tuple(substitute(s, moved) for s in kernel.body))
 
 
@@ -110,10 +111,27 @@ class CallJudge:
     def _wrong(self, program: n.Program, drawn: list[RelativeCase], fresh: int) -> str:
         try:
             drawn += [] if drawn else cases(self.given, fresh)
-            right = check(sampled(program), Tests(tuple(drawn), (drawn[0],)), f"program {content_hash(self.given)[:12]}", relative=True)
+            some, small = (drawn, sampled(program)) if ends(program) == ends(self.given) else self._both(program, drawn)
+            right = check(small, Tests(tuple(some), (some[0],)), f"program {content_hash(self.given)[:12]}", relative=True)
         except (KirError, ValueError) as bad:
             return f"it cannot be run: {bad}" if isinstance(bad, ValueError) else f"{bad.diagnostics[0].id}: {bad.diagnostics[0].message}"
         return "" if right.ok else right.reason
+
+    def _both(self, program: n.Program, drawn: Sequence[RelativeCase]) -> tuple[list[RelativeCase], n.Program]:
+        """Cases for a program with another grid, and it with those of its CTAs that write what the sampled ones of the kernel as given do: what is compared is
+        what they write. Raises ValueError where that is not all, or more than CTAs of the kernel as given write that can be told."""
+        first = drawn[0]
+        wanted = _written(sampled(self.given), self.given, first)
+        small = sampled(program, owners(program, wanted))
+        marks = _written(small, self.given, first)
+        if any((wanted[name] & ~mark).any() for name, mark in marks.items()):
+            raise ValueError("its CTAs that can be told to write what those of the kernel as given do leave some of it out")
+        more = sampled(self.given, owners(self.given, marks))
+        if any((mark & ~also).any() for (_, mark), also in zip(marks.items(), _written(more, self.given, first).values(), strict=True)):
+            raise ValueError("its CTAs write what those of the kernel as given are not known to")
+        with np.errstate(all="ignore"):
+            made = [(x, *expected_of(more, x.inputs, x.scalars)) for x in drawn]
+        return [PartCase("recorded", {}, x.seed, x.inputs, x.scalars, expected, x.distribution, also, written=marks) for x, expected, also in made], small
 
     @property
     def ctas(self) -> int:
@@ -148,6 +166,37 @@ def judged_call(task: CallTask) -> dict[str, Any]:
 @lru_cache(maxsize=4)
 def _judge(given: str, device: str, compiles: bool, folder: str) -> CallJudge:
     return CallJudge(parse_program(given), target(device), ArtifactCache(Path(folder)) if folder else None, compiles)
+
+
+@dataclass(frozen=True)
+class PartCase(RelativeCase):
+    """A case of which only what a program's CTAs wrote is compared."""
+
+    written: Mapping[str, Array] = field(default_factory=dict)
+
+    def compare(self, outputs: Mapping[str, Array]) -> Comparison:
+        """As another case compares, with the expected elements where none was written."""
+        return RelativeCase.compare(self, {k: np.where(self.written[k], v, self.expected[k]) if k in self.written and v.shape == self.expected[k].shape else v
+                                           for k, v in outputs.items()})
+
+
+def _written(small: n.Program, given: n.Program, case: RelativeCase) -> dict[str, Array]:
+    """Which elements of each output a program's CTAs write: those that do not keep what they were given, whatever that is; of a tensor that is read, too,
+    those that are others afterwards."""
+    kept = {p.name for p in given.params if p.role == "out"}
+    turned = {k: _other(v) if k in kept else v for k, v in case.inputs.items()}
+    with np.errstate(all="ignore"):
+        one, two = (expected_of(small, arrays, case.scalars)[0] for arrays in (case.inputs, turned))
+    return {k: _bits(v) == _bits(two[k]) if k in kept else _bits(v) != _bits(case.inputs[k]) for k, v in one.items()}
+
+
+def _bits(x: Array) -> Array:
+    return x if x.dtype == np.bool_ else np.ascontiguousarray(x).view(f"u{x.dtype.itemsize}")
+
+
+def _other(x: Array) -> Array:
+    """An array that differs in each element."""
+    return ~x if x.dtype == np.bool_ else (_bits(x) ^ 1).view(x.dtype)
 
 
 def cases(given: n.Program, fresh: int = 0) -> list[RelativeCase]:

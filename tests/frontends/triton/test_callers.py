@@ -25,18 +25,33 @@ def scale(x, FACTOR: tl.constexpr):
     return x[None, :] * FACTOR
 
 @triton.jit
+def below(total, x_ptr, N, cols: tl.constexpr, FAR: tl.constexpr):
+    if FAR == 1:
+        lo = 8
+        x_ptr += lo
+    elif FAR == 2:
+        lo = 16
+        x_ptr += lo
+    for i in range(lo, N, 8):
+        total += tl.sum(tl.where(cols[None, :] < N - i, tl.load(x_ptr), 0.0), 1)
+        x_ptr += 8
+    return total
+
+@triton.jit
 def kernel(x_ptr, y_ptr, N, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + at, mask=at < N, other=0.0)
     rows(y_ptr + BLOCK, BLOCK, mean_square(x, x + 1))
-    tl.store(y_ptr + at, x)
+    total = below(tl.zeros((1,), tl.float32), x_ptr, N, at, 3 - BLOCK)
+    tl.store(y_ptr + at, x + below(total, x_ptr, N, at, 2))
 """
 
 
 def test_a_helper_is_read_as_its_callers_give_it(tmp_path: Path) -> None:
     assert written_back(tmp_path, HELPERS, "mean_square").count("tile[1]") == 2
     assert "count: \"constexpr" in written_back(tmp_path, HELPERS, "rows")
-    assert "tl.sum" in written_back(tmp_path, HELPERS, "kernel")
+    assert "tl.sum" in written_back(tmp_path, HELPERS, "kernel")  # the pointers that loops advance are not looked at after them
+    assert '"tile[1]"' in written_back(tmp_path, HELPERS, "below")  # a tile, though its parameter says that it is known when it is compiled
     alone = HELPERS[: HELPERS.index("@triton.jit\ndef kernel")]
     assert opaque(read(tmp_path, alone, "rows")) != []  # nobody says that the count is known when it is compiled
 

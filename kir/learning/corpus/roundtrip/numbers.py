@@ -3,10 +3,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
 
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import int_value
+from kir.ir.printer import expr_text
 from kir.ir.types import I32, I64, DType, TileType, dtype_of, shape_of
 
 
@@ -22,6 +24,8 @@ def of_value(old: n.Node, new: n.Node) -> n.Node:
             return build.binary(new.op, own, build.const(c.value, dtype_of(own.type)))
         case n.Cast():
             return _cast(new)
+        case n.Binary(op="and", type=t) if dtype_of(t).is_bool:
+            return _each_once(new)
         case n.Call(of=None, fn="vec") if isinstance(new.args[0], n.Const) and all(a == new.args[0] for a in new.args):
             return build.call("broadcast", new.args[0], build.const(len(new.args)))
         case n.Call(of=None, fn="vec"):
@@ -43,6 +47,20 @@ def _cast(e: n.Cast) -> n.Expr:
     if not isinstance(e.dtype, DType) or not (e.rounding == "rn" or (e.rounding == "bits" and e.dtype.is_integer and dtype_of(x.type).is_integer)):
         return e
     return _converted(x, e.dtype)
+
+
+def _each_once(e: n.Binary) -> n.Expr:
+    """Conditions that hold together, each named once, in one order."""
+    terms: list[n.Expr] = []
+    rest: list[n.Expr] = [e]
+    while rest:
+        x = rest.pop()
+        if isinstance(x, n.Binary) and x.op == "and":
+            rest += [x.b, x.a]
+        elif x not in terms:
+            terms.append(x)
+    first, *others = sorted(terms, key=expr_text)
+    return reduce(build.logical_and, others, first)
 
 
 def _part(held: n.Expr, at: n.Const) -> n.Expr | None:
@@ -107,5 +125,6 @@ def _converted(x: n.Expr, to: DType) -> n.Expr:
             return _converted(x.x, to) if inner != to else x.x
         if isinstance(x, n.Binary) and x.op in _RING and not isinstance(x.type, TileType):
             return _RING[x.op](_converted(x.a, to), _converted(x.b, to))
-    wider = isinstance(x, n.Cast) and x.rounding == "rn" and dtype_of(x.x.type).name in ("f16", "bf16") and own.name == "f32" and to.name == "f64"
+    wider = isinstance(x, n.Cast) and x.rounding == "rn" and dtype_of(x.x.type).name in ("f16", "bf16") and own.name == "f32" and (
+        to.name == "f64" or to.name.startswith("f8"))
     return build.cast(x.x if wider and isinstance(x, n.Cast) else x, to)

@@ -23,6 +23,9 @@ from kir.learning.corpus.roundtrip.equal import same_program, settled
 from kir.learning.corpus.roundtrip.masked_rows import by_elements
 from kir.learning.corpus.roundtrip.numbers import of_value
 
+WRITTEN = 16
+"""Bytes at a multiple of which each array of shared memory that the backend writes begins, be less asked of it or not."""
+
 
 def same_thread(a: n.Program, b: n.Program) -> bool:
     """Whether two programs of threads are one, up to what a language must name and another need not; the second may have zeros where the first says nothing."""
@@ -120,6 +123,8 @@ def _rows(body: n.Block) -> n.Block:
             index = (build.const(0) if build.is_const(d, 1) and isinstance(i, n.Expr) and not isinstance(i.type, TileType) else i
                      for i, d in zip(new.index, new.buffer.shape, strict=True))
             return replace(new, index=tuple(index))
+        if isinstance(new, n.Buffer) and new.space == "shared" and new.align <= WRITTEN:
+            new = replace(new, align=0)
         if not isinstance(new, n.Buffer) or new.space != "shared" or (shape := with_padding(new)) == tuple(int_value(d) for d in new.shape):
             return new
         return replace(new, shape=tuple(build.const(d) for d in shape), strides=None, layout=None)

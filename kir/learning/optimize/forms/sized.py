@@ -2,9 +2,10 @@
 so that it can be tried at smaller sizes, and be made faster at its own."""
 from __future__ import annotations
 
+import contextlib
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,10 @@ PARTS = (2, 4, 8)
 """What it is divided by to read the kernel again."""
 
 
+NUMBERS, TILE = 3, (16, 1024)
+"""Numbers of a file that are looked at as parameters of a kernel's own, and what such a number is at least and at most."""
+
+
 class _Apart(Exception):
     """The kernel is another one with another number."""
 
@@ -50,6 +55,28 @@ def sized(file: str, program: n.Program) -> tuple[n.Program, Mapping[str, int]] 
         if content_hash(at_its_own(made, sizes)) == content_hash(normalize(program)):
             return made, sizes
     return None
+
+
+def numbered(file: str, program: n.Program) -> Iterator[tuple[str, int, Callable[[int], n.Program | None]]]:
+    """Numbers of a CUDA file that say how a kernel is cut, and nothing of its tensors (threads of a CTA, a tile): each with its value, and the kernel with
+    another in its place (None where it is then none, or has other tensors)."""
+    place, kernel = located(file)
+    if place.suffix not in (".cu", ".cuh"):
+        return
+    text = read_text(place)
+
+    def other(m: re.Match[str]) -> Callable[[int], n.Program | None]:
+        def read(value: int) -> n.Program | None:
+            with contextlib.suppress(KirError, *FAULTS):
+                made = _read(text, m, value, place, kernel)
+                return made if made.params == program.params and made.facts == program.facts else None
+            return None
+        return read
+    for m in [m for m in NUMBER.finditer(text) if TILE[0] <= (v := int(m["value"])) <= TILE[1] and v & (v - 1) == 0][:NUMBERS]:
+        value, read = int(m["value"]), other(m)
+        twice = read(2 * value if value < TILE[1] else value // 2)
+        if twice is not None and content_hash(twice) != content_hash(program) and read(value) == program:
+            yield m["name"], value, read
 
 
 def at_its_own(program: n.Program, sizes: Mapping[str, int]) -> n.Program:
@@ -123,4 +150,4 @@ def _formulas(numbers: Sequence[int], values: Sequence[int], size: n.Var, facts:
         yield build.add(size, c - v)
 
 
-__all__ = ["at_its_own", "sized"]
+__all__ = ["at_its_own", "numbered", "sized"]

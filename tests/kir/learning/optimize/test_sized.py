@@ -16,7 +16,7 @@ from kir.ir.parser import parse_program
 from kir.ir.printer import expr_text, program_text
 from kir.ir.types import I32
 from kir.learning.optimize.forms.sized import NUMBER, _Apart, _with_size, at_its_own
-from kir.learning.optimize.inputs import judged_for, shape_for, subject, with_sizes
+from kir.learning.optimize.inputs import judged_for, shape_for, subject, varied, with_sizes
 from kir.learning.optimize.judge import GpuJudge
 from kir.learning.optimize.plan import Setting
 from kir.problem.problem import shape_of
@@ -87,3 +87,32 @@ def test_a_number_of_a_file_is_a_size_and_what_is_too_large_to_be_interpreted_is
     assert judge.again(one.program, "cuda").reason == "C[0] is nan" and len(asked) == 4, "what is wrong is not timed"
     usual = replace(judge, setting=replace(judge.setting, judged=None))
     assert not usual.again(one.program, "cuda").accepted and asked[-1] == (at.name, True, True)
+
+TEAM = """
+#define WIDTH 64
+#define THREADS 128
+__global__ void sums(const float* X, float* Y, int rows) {
+    __shared__ float part[THREADS];
+    float s = 0.f;
+    for (int i = threadIdx.x; i < WIDTH; i += THREADS) s += X[blockIdx.x * WIDTH + i];
+    part[threadIdx.x] = s;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        float total = 0.f;
+        for (int k = 0; k < THREADS; k++) total += part[k];
+        Y[blockIdx.x] = total;
+    }
+}
+void launch(const float* X, float* Y, int rows) { sums<<<rows, THREADS>>>(X, Y, rows); }
+"""
+
+
+def test_a_number_of_a_file_that_says_how_many_threads_there_are_is_one_of_its_own_parameters(tmp_path: Path) -> None:
+    """The launch follows it. Other threads than the loops count with would leave elements out: the launch alone is not changed then. What a tensor is wide is
+    no such number."""
+    file = tmp_path / "team.cu"
+    file.write_text(TEAM)
+    one = subject(f"{file}::sums")
+    found = [*varied(one, Setting(one.problem, shape_for(one, ""), target("h200"), "cuda"))]
+    assert [plan.point for _, plan in found] == [{"THREADS": v} for v in (256, 64, 512, 32)]
+    assert [expr_text(start.program.kernels[0].threads) for start, _ in found] == ["256", "64", "512", "32"]

@@ -295,6 +295,34 @@ def test_ctas_in_place_of_a_grid_judge_a_program() -> None:
     assert judged_call(CallTask(text, "kir", ROWS.format(value="v * 2.0"), "h200", False, ""))["accepted"]
 
 
+TILED = """kir 1
+program rows
+  in X: f32[5000, 64]
+  out Y: f32[5000, 64]
+kernel main grid (p: {ctas}) threads 64
+{body}
+"""
+FOURS = "  let row = p * 4\n  Y[row +: 4, 0 +: 64] = {value}"
+STAYING = "  for row in p..5000 step 132\n    Y[row, 0 +: 64] = {value}"
+
+
+@pytest.mark.parametrize(("ctas", "body", "why"), [
+    (1250, FOURS.format(value="X[row +: 4, 0 +: 64] * 2.0"), ""),
+    (132, STAYING.format(value="X[row, 0 +: 64] * 2.0"), ""),
+    (1250, FOURS.format(value="select(row == 4, X[row +: 4, 0 +: 64], X[row +: 4, 0 +: 64] * 2.0)"), "Y[4, "),
+    (132, STAYING.format(value="select(row >= 4800, X[row, 0 +: 64], X[row, 0 +: 64] * 2.0)"), "Y[4"),
+    (1250, "  view global Z: f32[1250, 256] at Y[0, 0]\n  view global W: f32[1250, 256] at X[0, 0]\n  Z[p, 0 +: 256] = W[p, 0 +: 256] * 2.0", ""),
+    (1249, FOURS.format(value="X[row +: 4, 0 +: 64] * 2.0"), "leave some of it out"),
+    (132, "  for row in p..4999 step 132\n    Y[row, 0 +: 64] = X[row, 0 +: 64] * 2.0", "leave some of it out"),
+    (2, "  for row in p..5000 step 2\n    Y[row, 0 +: 64] = X[row, 0 +: 64] * 2.0", "too many"),
+])
+def test_a_program_with_another_grid_is_judged_by_what_its_own_ctas_write(ctas: int, body: str, why: str) -> None:
+    """Four rows a CTA, CTAs that stay: right ones are taken; what is wrong in a row that only they take, or leaves the last rows out, is refused."""
+    said = CallJudge(parse_program(ROWS.format(value="v * 2.0"), "rows.kir"), H200, compiles=False).judge(
+        parse_program(TILED.format(ctas=ctas, body=body), "tiled.kir"), "kir")
+    assert said.accepted == (not why) and why in said.reason, said.reason
+
+
 WAITS = """kir 1
 program waits
   inout F: i32[64]
