@@ -113,3 +113,28 @@ int main() { float *parts, *out; cudaMalloc(&parts, 264 * sizeof(float)); cudaMa
     binding, _ = launched(str(file))
     assert binding is not None and (binding.sizes, binding.scalars["count"], binding.tensors["parts"].shape) == ([], 264, [264])
     assert binding is not None and (binding.sizes, binding.scalars["count"], binding.tensors["parts"].shape) == ([], 264, [264])
+
+
+def test_a_constant_of_a_class_template_is_known_to_host_code(tmp_path: Path) -> None:
+    """`x128::size`, of a pack of 16 bytes, by names that stand for other names."""
+    file = tmp_path / "packs.cu"
+    file.write_text("""
+#include <cuda_bf16.h>
+template <class T> struct alignas(16) Pack {
+  __device__ T& operator[](int k) { return of[k]; }
+  static constexpr int size = sizeof(int4) / sizeof(T);
+  T of[size];
+};
+typedef __nv_bfloat16 floatX;
+using x128 = Pack<floatX>;
+__global__ void ones(floatX* out, int n) {
+  int i = (blockIdx.x * blockDim.x + threadIdx.x) * x128::size;
+  for (int k = 0; k < x128::size; ++k) if (i + k < n) out[i + k] = (floatX)1.0f;
+}
+void run(floatX* out, int n) {
+  const int block = 128;
+  ones<<<(n + block * x128::size - 1) / (block * x128::size), block>>>(out, n);
+}
+""")
+    binding, _ = launched(str(file))
+    assert binding is not None and (binding.sizes, binding.grid, binding.tensors["out"].dtype) == (["n"], ["ceildiv(n, 1024)"], "bf16")
