@@ -124,6 +124,7 @@ READ: list[tuple[str, tuple[AsmOperand, ...], list[str]]] = [
     ("shfl.sync.bfly.b32 %0, %1, 4, 0x1f, -1;", (FOUT, r(X, "f")), ["let x0 = shfl_xor(x, 4)", "= x0"]),
     ("shfl.sync.down.b32 %0, %1, 4, 0x181f, 0xffff;", (FOUT, r(X, "f")), ["let x0 = shfl_down(x, 4, mask=65535, width=8)", "= x0"]),
     ("redux.sync.max.u32 %0, %1, 0xffffffff;", (OUT, r(U)), ["let x0 = warp_reduce(u, op=max)", "= x0"]),
+    ("and.b32 %0, %1, 0b1010U;", (OUT, r(U)), ["= u & 10:u32"]),
     ("bar.sync 0;", (), ["barrier()"]),
     ("barrier.sync %0, %1;", (r(ROW), r(ROW)), ["named_barrier_sync(i, i)"]),
     ("fence.proxy.async.shared::cta;", (), ["fence_async()"]),
