@@ -244,6 +244,8 @@ class Follower:
             return [v] * len(into)
         if isinstance(v, Saved):
             return [Array(self.known, t.id if isinstance(t, ast.Name) else "") for t in into]
+        if isinstance(v, Lazy) and v.array_ is None and v.number_ is None and v.default is None:  # several arguments that are handed over as one
+            return [Lazy(self.known, t.id) if isinstance(t, ast.Name) else Unknown("a part of what is not known") for t in into]
         return [Unknown("a part of what is not known")] * len(into)
 
     def _branch(self, file: HostFile, s: ast.If, scope: dict[str, Value]) -> None:

@@ -25,6 +25,7 @@ from .host_parts import (
     Around,
     Headers,
     arithmetic,
+    class_constant,
     combined,
     function_name,
     is_integer,
@@ -272,7 +273,8 @@ class Follower:
         if name in self.globals:
             return self.globals[name]
         number = self.headers.enumerator(name)
-        return build.const(number) if number is not None else Dtype(SCALARS[last]) if (last := name.rpartition("::")[2]) in SCALARS else Unknown(name)
+        return build.const(number) if number is not None else Dtype(SCALARS[last]) if (last := name.rpartition("::")[2]) in SCALARS else (
+            class_constant(self.units, name, self.value) if "::" in name else Unknown(name))
 
     # -------------------------------------------------------------------------------------------------------------- expressions
     def value(self, e: Node, scope: dict[str, Value]) -> Value:
@@ -573,7 +575,9 @@ class Follower:
             elif d is not None and usual is not None:
                 fixed = self.headers.constant(unit, text(usual)) if usual.type == "identifier" else None
                 scope[text(d)] = self.value(fixed or usual, scope)
-        return self.body(unit, node, scope)
+        outer, self.given = self.given, self.given or bool(parameters(node))
+        made, self.given = self.body(unit, node, scope), outer
+        return made
 
     def _launched(self, name: str, e: Node, words: str, templates: list[Value], args: list[Value], scope: dict[str, Value]) -> None:
         try:

@@ -11,7 +11,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.surface.launches.values import Array, Dtype, Either, Known, Quotient, Unknown, Value, floored, is_condition, is_number, rounded_up
 
-from ..source.source import Node, Sources, Unit
+from ..source.source import Node, Sources, Unit, fragment
 from ..source.syntax import declared_name, function_declarator, text
 from ..symbols.index import template_params
 from ..symbols.symbols import TParam
@@ -241,6 +241,32 @@ def worked_out(e: Node, scope: Mapping[str, Value]) -> bool:
     if e.type == "identifier":
         return isinstance(held := scope.get(text(e)), n.Const) and type(held.value) is int and held.value > 1
     return any(worked_out(x, scope) for x in e.named_children)
+
+
+def class_constant(units: Sequence[Unit], name: str, value: Callable[[Node, dict[str, Value]], Value]) -> Value:
+    """A constant of a class, `wide::size`, where the file says `typedef Packed<float> wide;` and the class `static constexpr int size = 16 / sizeof(T);`."""
+    owner, _, member = name.rpartition("::")
+    words = "\n".join(unit.text.decode(errors="replace") for unit in units)
+    kind = _alias(words, owner) if re.fullmatch(r"\w+", owner) else owner
+    plain, _, given = kind.rstrip("> ").partition("<")
+    head = re.search(rf"(?:template\s*<([^<>]*)>\s*)?(?:struct|class)\s+(?:alignas\s*\([^()]*\)\s*)?{re.escape(plain.strip())}\b[^;{{}}]*\{{", words)
+    said = re.search(rf"static\s+constexpr\s+[\w:\s]*?\b{re.escape(member)}\s*=\s*([^;{{}}]+);", words[head.end():]) if head is not None and member else None
+    if head is None or said is None:
+        return Unknown(name)
+    params = [x.split("=")[0].split()[-1] for x in (head[1] or "").split(",") if x.strip()]
+    scope: dict[str, Value] = {}
+    for p, x in zip(params, given.split(",")):
+        scope[p] = build.const(int(x)) if x.strip().isdigit() else Dtype(TYPES[at]) if (at := _alias(words, x.strip())) in TYPES else Unknown(x)
+    try:
+        return value(fragment(said[1]), scope)
+    except NotUnderstood:
+        return Unknown(name)
+
+
+def _alias(words: str, name: str, deep: int = 4) -> str:
+    """The type that a name stands for."""
+    found = re.search(rf"typedef\s+([^;{{}}]+?)\s+{re.escape(name)}\s*;|using\s+{re.escape(name)}\s*=\s*([^;{{}}]+);", words) if deep and name else None
+    return _alias(words, (found[1] or found[2]).strip(), deep - 1) if found is not None else name
 
 
 def combined(known: Known, op: str, a: Value, b: Value) -> Value:

@@ -74,6 +74,8 @@ class Subject:
     """What was taken for granted of the kernel's arguments, as nothing says it: dtypes above all."""
     called: Mapping[str, int] | None = None
     """Sizes that host code calls it with, where it does with numbers."""
+    call: bool = False
+    """Whether it is a recorded call with numbers for sizes that is too large to be interpreted whole: some of its CTAs are judged, as of a package's calls."""
 
 
 def subject(file: str, bind: Path | None = None, problem: str = "") -> Subject:
@@ -108,12 +110,17 @@ def subject(file: str, bind: Path | None = None, problem: str = "") -> Subject:
 def with_sizes(one: Subject) -> Subject:
     """The subject with a number of its file as a size, where nothing is one and its tensors are too large to be interpreted; `sizes` says what that is.
     Another subject is as it is."""
-    large = any(math.prod(int_value(d) or 1 for d in p.of.shape) > MOST_ELEMENTS for p in one.program.params if isinstance(p.of, Buffer))
-    fixed = isinstance(one.problem, ProgramProblem) and not any(p.role == "size" for p in one.program.params)
-    if not one.file or not fixed or not (large or foreseen(one.program, [{}])[0] > SECONDS) or (found := sized(one.file, one.program)) is None:
+    if not one.file or one.call or not _too_large(one) or (found := sized(one.file, one.program)) is None:
         return one
     said = f"{', '.join(f'{k} = {v}' for k, v in found[1].items())} is tried at other values, and made faster at this one"
     return replace(one, program=found[0], problem=program_problem(found[0], found[0]), sizes=found[1], binding=None, assumed=(said, *one.assumed))
+
+
+def _too_large(one: Subject) -> bool:
+    """Whether nothing of a kernel that is its own problem is a size, and it is too large to be interpreted."""
+    large = any(math.prod(int_value(d) or 1 for d in p.of.shape) > MOST_ELEMENTS for p in one.program.params if isinstance(p.of, Buffer))
+    fixed = isinstance(one.problem, ProgramProblem) and not any(p.role == "size" for p in one.program.params)
+    return fixed and (large or foreseen(one.program, [{}])[0] > SECONDS)
 
 
 def as_tuned(one: Subject, setting: Setting) -> Subject:
@@ -241,7 +248,8 @@ def captured(path: Path, problem: str) -> Subject:
         raise usage("KIR-U026", f"{path} does not name the kernel that it was recorded of", needs="a first line `# FILE::KERNEL`, as `kir capture` writes")
     located(place)
     made = subject(place, path, problem)
-    return Subject(made.program, made.problem, made.surface, place, path, assumed=made.assumed)
+    one = Subject(made.program, made.problem, made.surface, place, path, assumed=made.assumed)
+    return replace(one, call=_too_large(one))
 
 
 def definition(path: Path) -> Subject:

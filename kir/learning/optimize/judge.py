@@ -234,6 +234,9 @@ def not_right(program: Program, setting: Setting, reason: str) -> KirError:
     from kir.gate.correctness import NO_SHAPE
     from kir.gate.gpu.relative import ProgramProblem
 
+    if not isinstance(setting.problem, ProgramProblem) and reason == NO_SHAPE:
+        return error("KIR-U025", f"the kernel as given cannot be tried: at no shape of '{setting.problem.name}' do its facts hold and is it interpreted in time",
+                     needs="smaller sizes: of a model's file, whole numbers that get_inputs is made of")
     if not isinstance(setting.problem, ProgramProblem):
         return error("KIR-U025", f"the kernel as given does not compute '{setting.problem.name}': {reason}", needs="the problem that it solves")
     if reason == NO_SHAPE and not any(p.role == "size" for p in program.params):

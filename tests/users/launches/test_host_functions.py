@@ -83,3 +83,58 @@ int main() { float* x; int n = 1000; cudaMalloc(&x, n * sizeof(float)); run(x, n
         file.write_text(text.replace("GRID", grid))
         binding, _ = launched(str(file))
         assert binding is not None and (binding.sizes, binding.grid) == (["n"], ["ceildiv(n, 8)"]), grid
+
+
+def test_arguments_that_are_handed_over_as_one_are_what_their_use_says(tmp_path: Path) -> None:
+    """As the host function of a contest takes them."""
+    file = tmp_path / "k.py"
+    file.write_text(HEAD + """def custom_kernel(data):
+    x, y, rows = data
+    T, D = x.shape
+    copied[(triton.cdiv(T, rows),)](x, y, T, D, 16, triton.next_power_of_2(D))
+    return y
+""", encoding="utf-8")
+    binding = called_binding(file)
+    assert (binding.grid, binding.tensors["x"].shape, binding.tensors["y"].shape) == (["ceildiv(T, rows)"], ["T", 1024], ["T", 1024])
+
+
+def test_a_constant_of_a_function_that_is_called_is_no_size(tmp_path: Path) -> None:
+    file = tmp_path / "sums.cu"
+    file.write_text("""
+__global__ void whole(float* out, const float* parts, int count) {
+  if (threadIdx.x < count) atomicAdd(out, parts[threadIdx.x]);
+}
+void sum(float* out, float* parts) {
+  const int blocks = 264;
+  whole<<<1, 512>>>(out, parts, blocks);
+}
+int main() { float *parts, *out; cudaMalloc(&parts, 264 * sizeof(float)); cudaMalloc(&out, sizeof(float)); sum(out, parts); }
+""")
+    binding, _ = launched(str(file))
+    assert binding is not None and (binding.sizes, binding.scalars["count"], binding.tensors["parts"].shape) == ([], 264, [264])
+    assert binding is not None and (binding.sizes, binding.scalars["count"], binding.tensors["parts"].shape) == ([], 264, [264])
+
+
+def test_a_constant_of_a_class_template_is_known_to_host_code(tmp_path: Path) -> None:
+    """`x128::size`, of a pack of 16 bytes, by names that stand for other names."""
+    file = tmp_path / "packs.cu"
+    file.write_text("""
+#include <cuda_bf16.h>
+template <class T> struct alignas(16) Pack {
+  __device__ T& operator[](int k) { return of[k]; }
+  static constexpr int size = sizeof(int4) / sizeof(T);
+  T of[size];
+};
+typedef __nv_bfloat16 floatX;
+using x128 = Pack<floatX>;
+__global__ void ones(floatX* out, int n) {
+  int i = (blockIdx.x * blockDim.x + threadIdx.x) * x128::size;
+  for (int k = 0; k < x128::size; ++k) if (i + k < n) out[i + k] = (floatX)1.0f;
+}
+void run(floatX* out, int n) {
+  const int block = 128;
+  ones<<<(n + block * x128::size - 1) / (block * x128::size), block>>>(out, n);
+}
+""")
+    binding, _ = launched(str(file))
+    assert binding is not None and (binding.sizes, binding.grid, binding.tensors["out"].dtype) == (["n"], ["ceildiv(n, 1024)"], "bf16")

@@ -112,7 +112,7 @@ def converted(r: Reader, x: n.Expr, to: DType, rounding: str, whole: str, sat: b
         if not whole:
             raise r.fail("KIR-F302", "a conversion to an integer takes .rni, .rzi, .rmi or .rpi")
         fits = x if whole == "rzi" else build.call(_INTEGER_ROUNDINGS[whole], x)
-        return build.cast(fits, to)
+        return build.cast(fits, to, "sat" if to.bits < 32 else "rn")  # PTX clamps to the range of the type that it names
     if whole:
         if own != to or not own.is_float:
             raise r.fail("KIR-F302", f"'.{whole}' rounds to whole numbers: both types must be one float, or the first an integer")
