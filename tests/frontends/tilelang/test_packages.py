@@ -39,6 +39,7 @@ def test_kernels_of_a_package_read_into_programs(package: str) -> None:
             assert parse_program(program_text(program)) == program, ref
             assert verify(program) == (), ref
             read, clean = read + 1, clean + (whole := opaque(program) == [])
-            assert number % 3 or not whole or same_program(program, reader.parse_text(file.with_stem(f"{file.stem}_again"), BACKEND.emit(program).text, ref.name)), ref
+            if whole and number % 3 == 0:
+                assert same_program(program, reader.parse_text(file.with_stem(f"{file.stem}_again"), BACKEND.emit(program).text, ref.name)), ref
     assert read > 1
     assert clean >= 0.85 * read
