@@ -3,7 +3,7 @@
 Parts: ``probe`` (what this host has, and where time goes), ``smoke`` (kernels of each surface, end to end), ``conformance``, ``red-team``,
 ``ahead`` (compiles what ``honest`` will judge), ``honest``, ``panel``, ``lineage``, ``speed``, ``again`` (the same kernels ten minutes apart),
 ``gemm`` (tuned, beside cuBLAS), ``uneven`` (sizes that tiles do not divide), ``recovery``
-(experts rebuilt from their lineages, with and without residues), ``tests`` (``pytest tests -m gpu``, file by file).
+(experts rebuilt from their lineages, with and without residues), ``tests`` (``pytest tests -m gpu``, file by file; ``tests:4`` in four processes).
 ``honest:WORD``, ``panel:WORD`` and ``lineage:WORD`` take what has WORD in its name (or one of ``A,B``), ``honest:zoo`` all kernels of sources. Tables go to
 ``benchmarks/results/gpu-PART.md``, or under the folder that ``--out`` names; raw records beside them as JSON lines. One part that fails
 harms no other; ``--seconds N`` begins no part, and no row of a part, after N seconds; ``--gpus N`` deals the parts to so many GPUs, one at a

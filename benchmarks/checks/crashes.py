@@ -26,6 +26,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,8 @@ KERNELS = tuple(ROOT / "skills" / "experts" / path for path in ("softmax/softmax
 """What `corpus` counts."""
 LONGEST, TOGETHER = 600.0, 0.25
 """Seconds that a command may take to its end; and how often a second process works on the same store."""
+SOURCES = ("kir", "passes", "frontends", "backends", "skills", "grammars", "docs")
+"""What a copy of the code takes."""
 SOON = 0.01
 """Seconds between two looks for a first write."""
 
@@ -104,10 +107,11 @@ JOBS = (
 )
 
 
-def started(arguments: Sequence[str], before: Callable[[], None] | None = None) -> subprocess.Popen[bytes]:
-    """The command in a process group of its own; `before` is called in it first."""
-    return subprocess.Popen([sys.executable, "-W", "ignore", "-c", "from kir.faces.cli import main; main()", *arguments], cwd=ROOT, stdout=subprocess.DEVNULL,
-                            stderr=subprocess.PIPE, start_new_session=True, preexec_fn=before)
+def started(arguments: Sequence[str], before: Callable[[], None] | None = None, root: Path = ROOT) -> subprocess.Popen[bytes]:
+    """The command in a process group of its own, of the code at `root`; `before` is called in it first."""
+    return subprocess.Popen([sys.executable, "-W", "ignore", "-c", "from kir.faces.cli import main; main()", *arguments], cwd=root, stdout=subprocess.DEVNULL,
+                            stderr=subprocess.PIPE, start_new_session=True, preexec_fn=before,
+                            env={**os.environ, "PYTHONPATH": os.pathsep.join((str(root), os.environ.get("PYTHONPATH", "")))})
 
 
 def ended(child: subprocess.Popen[bytes], seconds: float) -> str | None:
@@ -246,9 +250,16 @@ def accidents(at: Path) -> list[tuple[str, str, bool]]:
     """What is tried, what came of it, and whether that is right: a refusal (exit code 1 or 2) without a traceback, and nothing damaged."""
     rows = []
     for name, how in (("full disk: no file longer than 4 KiB", _small_files), ("full disk: no file longer than 64 bytes", _tiny_files),
-                      ("a file where the folder should be", _read_only), ("clock set back by ten years", _old_clock), ("a store of a later version", _later)):
+                      ("full disk: a file system of 16 KiB", partial(_mounted, how=FULL, room="16k")),
+                      ("full disk: a file system of 48 KiB", partial(_mounted, how=FULL, room="48k")),
+                      ("a folder that can only be read", partial(_mounted, how=READ_ONLY)), ("a file where the folder should be", _no_folder),
+                      ("clock set back by ten years", _old_clock), ("a store of a later version", _later),
+                      ("begun by another version of KIR", _other_version)):
         prepared(at)
-        said, right = how(at)
+        try:
+            said, right = how(at)
+        except PermissionError:  # no file system may be mounted here
+            continue
         bad = damaged(at)
         said = said.replace(str(at), "FOLDER")
         rows.append((name, said + (f"; damaged: {bad[0]}" if bad else ""), right and not bad))
@@ -273,6 +284,44 @@ def _limited(at: Path, most: int) -> tuple[str, bool]:
     return f"exit code {code}, then {again} with room: {_first(text)}", _well(text) and code in (1, 2) and again == 0
 
 
+FULL = 'mount -t tmpfs -o size="$2" tmpfs "$1" || exit 99', 'mount -o remount,size=256m "$1"'
+READ_ONLY = 'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" || exit 99', 'mount -o remount,rw,bind "$1"'
+"""What makes a folder so in a namespace of its own, and what makes it well again."""
+
+
+def _mounted(at: Path, how: tuple[str, str], room: str = "") -> tuple[str, bool]:
+    """The command on such a folder, and again once it is well; what it holds then stays. Raises PermissionError where nothing may be mounted."""
+    folder = at / "walk"
+    folder.mkdir()
+    script = f'{how[0]}; f="$1"; k="$3"; set -- "$1" "$2" "${{@:4}}"; "${{@:3}}"; a=$?; {how[1]}; "${{@:3}}"; b=$?; cp -r "$f" "$k"; echo "codes $a $b" >&2'
+    command = (sys.executable, "-W", "ignore", "-c", "from kir.faces.cli import main; main()", *JOBS[0].arguments(at))
+    child = subprocess.Popen(["unshare", "-rm", "bash", "-c", script, "bash", str(folder), room, str(at / "kept"), *command], cwd=ROOT,
+                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    _, text = _answer(child)
+    told = text.rstrip().rpartition("codes ")[2].split()
+    if child.returncode == 99 or len(told) != 2:
+        raise PermissionError(text)
+    return f"exit code {told[0]}, then {told[1]} once it is well: {_first(text)}", _well(text) and told[0] in ("1", "2") and told[1] == "0"
+
+
+def _other_version(at: Path) -> tuple[str, bool]:
+    """A walk that another version began and that was killed is gone on with, and the other one goes on with what this one made."""
+    other = at / "other"
+    shutil.copytree(ROOT, other, symlinks=True, ignore=lambda folder, names: [x for x in names if Path(folder) == ROOT and x not in SOURCES])
+    with (other / "kir" / "rewrite" / "driver.py").open("a") as file:
+        file.write("\n# of another version\n")
+    child, start = started(JOBS[0].arguments(at), root=other), time.monotonic()
+    while child.poll() is None and not whole_lines(at / JOBS[0].accepted) and time.monotonic() - start < LONGEST:
+        time.sleep(SOON)
+    ended(child, 0.0)
+    before = whole_lines(at / JOBS[0].accepted)
+    code, text = _answer(started(JOBS[0].arguments(at)))
+    again, more = _answer(started(JOBS[0].arguments(at), root=other))
+    kept = whole_lines(at / JOBS[0].accepted)[:len(before)] == before
+    shutil.rmtree(other)
+    return f"exit code {code}, then {again} with the other: {_first(text) or 'nothing said'}", _well(text + more) and code == again == 0 and kept
+
+
 def _small_files(at: Path) -> tuple[str, bool]:
     return _limited(at, 4096)
 
@@ -281,7 +330,7 @@ def _tiny_files(at: Path) -> tuple[str, bool]:
     return _limited(at, 64)
 
 
-def _read_only(at: Path) -> tuple[str, bool]:
+def _no_folder(at: Path) -> tuple[str, bool]:
     (at / "walk").write_text("a file where a folder should be\n")
     code, text = _answer(started(JOBS[0].arguments(at)))
     return f"exit code {code}: {_first(text)}", _well(text) and code in (1, 2)

@@ -4,6 +4,7 @@ float64 over large shapes tells apart, and what the gate refuses.
     python -m benchmarks.checks.value_mutants                   # everything that is not known yet; writes its part of docs/tables/mutants.md
     python -m benchmarks.checks.value_mutants --only softmax    # programs with this word in their names
     python -m benchmarks.checks.value_mutants --list            # the mutants, not run
+    python -m benchmarks.checks.value_mutants --jobs 6 --limit 400  # in six processes, what comes to an end within 400 seconds
 
 What came out is kept in build/value-mutants, so that a run that was cut short goes on: a truth by mutant and by `kir.gate.mutants.truth.VERSION`, a
 verdict by mutant and by the text of the gate and of the problems.
@@ -20,8 +21,10 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +61,9 @@ STAGE = ("cases", "correctness", "covered", "goals", "operands", "shapes", "verd
 LEAST = 0.99
 """The share of what is told apart that the gate must refuse."""
 SLOW = 60
-"""Seconds after which a verdict is given up."""
+"""Seconds of processor time after which a verdict is given up."""
+ROUNDS = 5
+"""Into how many rounds the mutants of each program are dealt for several processes, so that a run that is cut short has some of each."""
 
 
 @dataclass(frozen=True)
@@ -173,8 +178,8 @@ def _limited(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     def stop(*_: object) -> None:
         raise TimeoutError(f"it took more than {SLOW} seconds")
     begun = time.perf_counter()
-    signal.signal(signal.SIGALRM, stop)
-    signal.alarm(SLOW)
+    signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, SLOW)
     try:
         out = work()
     except TimeoutError as late:
@@ -182,13 +187,14 @@ def _limited(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     except Exception as fault:  # what breaks on a mutant is a finding of its own, listed on the page
         out = {"broken": f"{type(fault).__name__}: {fault}"[:200]}
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
     return {**out, "seconds": round(time.perf_counter() - begun, 2)}
 
 
 def rows(only: str = "", limit: float = float("inf"), said: Callable[[str], None] = lambda text: None,
-         part: tuple[int, int] = (0, 1)) -> Iterator[Row]:
-    """Every mutant with its truth and verdict, of every N-th program from the I-th on. After `limit` seconds only what is known is given."""
+         part: tuple[int, int] = (0, 1), turn: tuple[int, int] = (0, 1)) -> Iterator[Row]:
+    """Every mutant with its truth and verdict, of every N-th program from the I-th on, and of each every so-manieth. After `limit` seconds only what is known
+    is given."""
     truths, verdicts, causes = Kept("truth"), Kept("gate"), Kept("cause")
     begun = time.perf_counter()
     for number, s in enumerate(subjects()):
@@ -205,7 +211,7 @@ def rows(only: str = "", limit: float = float("inf"), said: Callable[[str], None
         if time.perf_counter() - begun > limit and own not in verdicts.rows:
             continue
         itself = verdicts.get(own, partial(_limited, partial(_verdict, s.program, s)))
-        for m in mutants:
+        for m in mutants[turn[0]::turn[1]]:
             assert m.program is not None
             pair = f"{first[:16]}-{content_hash(m.program)[:16]}-{'problem' if s.problem else 'relative'}"
             keys = f"{pair}-{truth_version()}", f"{pair}-{gate_version()}"
@@ -279,6 +285,12 @@ def _unreached(s: Subject, m: Mutant) -> str:
     return "shape never reached"
 
 
+def _program_rows(only: str, until: float, count: int, number: int) -> None:
+    """Run what is not known of one program in one round; results are kept."""
+    if time.monotonic() < until:
+        list(rows(only, until - time.monotonic(), lambda text: print(text, flush=True), (number % count, count), (number // count, ROUNDS)))
+
+
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -286,6 +298,7 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="name the mutants, run nothing")
     parser.add_argument("--limit", type=float, default=float("inf"), help="seconds after which nothing new is run")
     parser.add_argument("--part", default="0/1", help="I/N: every N-th program from the I-th on, for several machines or processes")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
     given = parser.parse_args()
     if given.list:
         for s in subjects():
@@ -293,7 +306,11 @@ def main() -> int:
                 print(*(f"{s.name}: {m.name}" for m in s.mutants()), sep="\n")
         return 0
     which, of = map(int, given.part.split("/"))
-    found = list(rows(given.only, given.limit, lambda text: print(text, flush=True), (which, of)))
+    if given.jobs > 1:  # a program each, whoever is done takes the next; what they keep is put together below
+        until, count = time.monotonic() + given.limit, sum(1 for _ in subjects())
+        with ProcessPoolExecutor(given.jobs, get_context("fork")) as pool:
+            list(pool.map(partial(_program_rows, given.only, until, count), range(count * ROUNDS)))
+    found = list(rows(given.only, 0 if given.jobs > 1 else given.limit, lambda text: print(text, flush=True), (which, of)))
     if not given.only and of == 1:
         PAGE.write_text(with_values(PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
     print(summary(found))

@@ -73,16 +73,19 @@ def searches() -> list[dict[str, Any]]:
 
 
 def find(seconds: float = SECONDS, only: Collection[str] = ()) -> None:
-    """Ask for all that was not found yet, as many at a time as there are processors; what is found is kept as it comes. Of a search that did not end in time
-    the fastest candidate that it had measured is kept, and that no gate judged it whole."""
+    """Ask for all that was not found yet, first where nothing is known, as many at a time as there are processors; what is found is kept as it comes. Of a
+    search that did not end in time the fastest candidate that it had measured is kept, and that no gate judged it whole."""
     until = time.monotonic() + seconds
-    known = [f for f in json.loads(FOUND.read_text()) if f.get("verdict") == "accepted"] if FOUND.exists() else []
+    known = json.loads(FOUND.read_text()) if FOUND.exists() else []
     asked = [s for s in searches() if not only or s["workload"] in only]
-    left = [s for s in asked if not all(any((f["space"], f["row"]) == (s["space"], row) for f in known) for row in s["rows"])]
+    accepted = {(f["space"], f["row"]) for f in known if f["verdict"] == "accepted"}
+    left = [s for s in asked if not all((s["space"], row) in accepted for row in s["rows"])]
+    left.sort(key=lambda s: any(f["space"] == s["space"] for f in known))
     LOGS.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         for done in as_completed([pool.submit(_found, what, until) for what in left]):
-            known += done.result()
+            ended = {(f["space"], f["row"]) for f in done.result()}
+            known = [f for f in known if (f["space"], f["row"]) not in ended] + done.result()
             write_atomic(FOUND, json.dumps(known))
             print(*(f"{f['space']} at {f['row']}: {f['point']} after {f['took']:.0f} s, {f['verdict']}" for f in done.result()), sep="\n", flush=True)
 
@@ -100,16 +103,16 @@ def _found(what: dict[str, Any], until: float) -> list[dict[str, Any]]:
         shapes_found = json.loads(done.stdout)["shapes"]
         write_atomic(LOGS / f"{what['space']}.json", done.stdout)
         return [{**about, "row": row, "point": shape["best"]["parameters"], "verdict": "accepted", "seconds": shape["best"]["seconds"],
-                 "took": time.monotonic() - begun} for row, shape in zip(what["rows"], shapes_found, strict=True)]
+                 "took": time.monotonic() - begun, "when": _now()} for row, shape in zip(what["rows"], shapes_found, strict=True)]
     except subprocess.TimeoutExpired:
         why = "its gate did not end in time"
     except (ValueError, KeyError, IndexError):
-        said = [f"{d.get('id')}: {d.get('message')}" for d in _diagnostics(done.stdout)]
+        said = [f"{d.get('id')}: {(d.get('witness') or [d.get('message')])[0]}" for d in _diagnostics(done.stdout)]
         why = (said or done.stderr.strip().splitlines() or ["it said nothing"])[-1][:200]
         write_atomic(LOGS / f"{what['space']}.failed", done.stdout + done.stderr)
     if not log.exists():
         print(f"{what['space']}: {why}", file=sys.stderr)
-    return [{**about, "row": row, "point": best["point"], "verdict": why, "seconds": best["seconds"], "took": time.monotonic() - begun}
+    return [{**about, "row": row, "point": best["point"], "verdict": why, "seconds": best["seconds"], "took": time.monotonic() - begun, "when": _now()}
             for row, sizes in what["rows"].items() if (best := _best(log, sizes))]
 
 
@@ -129,13 +132,16 @@ def _best(log: Any, sizes: Sizes) -> dict[str, Any]:
 
 
 def measure() -> None:
-    """Each row with what was found for it, beside its references, and the page."""
-    found = json.loads(FOUND.read_text())
+    """Each row of which something was found since it was measured, beside its references, and the page."""
     kept = {(r["row"], r["way"]): r for r in map(json.loads, KEPT.read_text().splitlines() if KEPT.exists() else [])}
+    every = json.loads(FOUND.read_text())
+    known = {(row, way): (r["when"], r["verdict"]) for (row, way), r in kept.items()}
+    fresh = {f["row"] for f in every if known.get((f["row"], _title(f)), ("", ""))[1] != f["verdict"] or known[f["row"], _title(f)][0] < f.get("when", "")}
+    found = [f for f in every if f["row"] in fresh]
     made = replaying.kept("tuned", [_key(f) for f in found], program, executable)
     for name in dict.fromkeys(f["row"] for f in found):
         for row in _row([f for f in found if f["row"] == name], made):
-            kept[row["row"], row["way"]] = row
+            kept = {k: r for k, r in kept.items() if k[0] != name or k[1].split()[0] != row["way"].split()[0]} | {(name, row["way"]): row}
         write_atomic(KEPT, "".join(json.dumps(r) + "\n" for r in kept.values()))
         write_atomic(PAGE, page(list(kept.values())))
 
@@ -146,6 +152,10 @@ Key = tuple[str, str, tuple[tuple[str, Any], ...], str]
 
 def _key(found: dict[str, Any]) -> Key:
     return found["workload"], found["space"], tuple(found["point"].items()), found["row"]
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.gmtime())
 
 
 def _title(found: dict[str, Any]) -> str:
@@ -208,7 +218,7 @@ def _row(found: list[dict[str, Any]], made: dict[Key, Any]) -> list[dict[str, An
     mine = [(next((x for x in titles if x in t.way), ""), t) for t in taken if t.ours]
     return [{"workload": workload, "row": name, "way": title, "verdict": titles[title]["verdict"], "median": t.median, "fault": t.fault,
              "reference": reference.way, "its": reference.median,
-             "device": torch.cuda.get_device_name(), "when": time.strftime("%Y-%m-%d %H:%M", time.gmtime())} for title, t in mine if title]
+             "device": torch.cuda.get_device_name(), "when": _now()} for title, t in mine if title]
 
 
 def page(rows: list[dict[str, Any]]) -> str:

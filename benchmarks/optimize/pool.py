@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import json
+import os
 import random
 import statistics
 import time
@@ -15,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.optimize.running import made
 from kir.base.dataclass import dataclass
 from kir.base.store import write_atomic
 from kir.hardware.target import target
@@ -53,8 +55,8 @@ def measured(out: Path) -> Measured:
         setting = Setting(problem, problem.tagged("timed")[0], target("h200"), "triton")
         one = Search(problem.naive, setting, CpuJudge(setting), budget=Budget(seconds=1e4))
         begun = time.process_time()
-        made = one.proposals(CANDIDATES)
-        search.append((time.process_time() - begun) / max(1, len(made)))
+        found = one.proposals(CANDIDATES)
+        search.append((time.process_time() - begun) / max(1, len(found)))
     rows = json.loads((out / "optimize-heldout.json").read_text(encoding="utf-8"))["rows"]
     return Measured(tuple(search), tuple(r["took"] / len(r["tried"]) for r in rows if r.get("took") and r["tried"]))
 
@@ -111,7 +113,7 @@ def thousand(out: Path) -> int:
     rows = [{"workers": n, **{f"{'apart' if apart else 'one'} {patience:g}": vars_of(simulated(n, times, apart, patience))
                               for apart in (False, True) for patience in (1e9, 4.0)}} for n in WORKERS]
     text = "\n".join(_table(rows, times)) + "\n"
-    write_atomic(out / "optimize-thousand.json", json.dumps({"search": times.search, "gate": times.gate, "rows": rows}, indent=1) + "\n")
+    write_atomic(out / "optimize-thousand.json", json.dumps({**made(), "search": times.search, "gate": times.gate, "rows": rows}, indent=1) + "\n")
     write_atomic(out / "optimize-thousand.md", text)
     print(text)
     return 0
@@ -125,7 +127,8 @@ def _table(rows: Sequence[dict[str, Any]], times: Measured) -> Iterator[str]:
     think, gate = statistics.mean(times.search), statistics.mean(times.gate)
     yield "# Toward a thousand GPUs"
     yield ""
-    yield (f"Made by `python -m benchmarks.optimize thousand`: a package run of {CALLS} calls with {CANDIDATES} candidates each, simulated. Measured: a "
+    yield (f"Made by `python -m benchmarks.optimize thousand` on {len(os.sched_getaffinity(0))} cores, {made()['when']}, code {made()['code']}: a package run "
+           f"of {CALLS} calls with {CANDIDATES} candidates each, simulated. Measured: a "
            f"search spends {think * 1e3:.0f} ms of a core on a candidate before it is gated ({', '.join(PROBLEMS)}, here), a gate takes {gate:.1f} s "
            f"({len(times.gate)} held-out rows, on the device). Assumed: {AT_ONCE} candidates of a call under way at once, a worker lost every "
            f"{1 / LOSS:.0f} hours and back after {BACK:.0f} s, one candidate of {1 / TAIL:.0f} taking {TAIL_TIMES:.0f} times as long. A candidate is ended "

@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.optimize.running import each, search
+from benchmarks.optimize.running import ages, each, made, search
 from kir.base.store import write_atomic
 from kir.learning.optimize.policy import NO_POLICY, load, save, trained
 from kir.learning.optimize.search import Budget
@@ -22,8 +22,8 @@ from kir.learning.optimize.sources import LineageSource, PipelineSource
 LEARNED_ON = ("softmax", "rmsnorm", "gemm", "fmha", "gemm_tn", "topk")
 TESTED_ON = ("layernorm", "addmm", "bmm", "fmha_gqa", "fmha_causal", "gemm_nt", "fused_add_rmsnorm")
 """Problems that are in no training. Two have stored pipelines of their own."""
-TRAINING = Budget(candidates=5, seconds=600.0, plans=48)
-TURN = Budget(candidates=2, seconds=600.0, plans=6)
+TRAINING = Budget(candidates=5, seconds=3600.0, plans=48)
+TURN = Budget(candidates=2, seconds=3600.0, plans=6)
 
 
 def turns(out: Path, seconds: float = 1e9, workers: int = 1) -> int:
@@ -35,11 +35,11 @@ def turns(out: Path, seconds: float = 1e9, workers: int = 1) -> int:
         print(f"{len(logs)} of {len(LEARNED_ON)} searches to learn from")
         return 1
     save(replace(trained([log["events"] for log in logs.values()]), off=load().off), policy)
-    made = _made([(name, "", asdict(TURN), which) for name in TESTED_ON for which in ("", str(policy))], kept, workers, until)
+    tried = _made([(name, "", asdict(TURN), which) for name in TESTED_ON for which in ("", str(policy))], kept, workers, until)
     rows = [
-        {"problem": name, "given": a["given"], "first": a["seconds"] or a["given"], "second": b["seconds"] or b["given"]}
+        {"problem": name, "given": a["given"], "first": a["seconds"] or a["given"], "second": b["seconds"] or b["given"], **{k: b[k] for k in made() if k in b}}
         for name in TESTED_ON
-        if "given" in (a := made.get((name, ""), {})) and "given" in (b := made.get((name, str(policy)), {}))
+        if "given" in (a := tried.get((name, ""), {})) and "given" in (b := tried.get((name, str(policy)), {}))
     ]
     write_atomic(out / "optimize-turns.json", json.dumps({"rows": rows}, indent=1) + "\n")
     write_atomic(out / "optimize-turns.md", "\n".join(_table(rows)) + "\n")
@@ -63,7 +63,7 @@ def _made(tasks: Sequence[tuple[Any, ...]], kept: Path, workers: int, until: flo
 def one(name: str, surface: str, budget: Mapping[str, Any], policy: str) -> dict[str, Any]:
     """The row of a search with a policy ("": none), and its events."""
     found, row = search(name, surface, (PipelineSource(), LineageSource()), Budget(**budget), policy=load(Path(policy)) if policy else NO_POLICY)
-    return {**row, "events": [dict(e) for e in found.events] if found is not None else []}
+    return {**row, **made(), "events": [dict(e) for e in found.events] if found is not None else []}
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -81,3 +81,5 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if rows:
         yield ""
         yield f"Geometric mean: {math.exp(sum(math.log(r['first'] / r['second']) for r in rows) / len(rows)):.2f}."
+        yield ""
+        yield ages(rows)

@@ -56,6 +56,10 @@ class Kernel:
     name: str
     grid: object = None
     given: Mapping[str, object] | None = None
+    warm: bool = False
+    """Whether it is called to be compiled only."""
+    warmed: object = None
+    """The record of the call that compiled it."""
 
 
 class Names(dict[str, Value]):

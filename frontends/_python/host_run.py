@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -243,6 +244,8 @@ class Follower:
             return [v] * len(into)
         if isinstance(v, Saved):
             return [Array(self.known, t.id if isinstance(t, ast.Name) else "") for t in into]
+        if isinstance(v, Lazy) and v.array_ is None and v.number_ is None and v.default is None:  # several arguments that are handed over as one
+            return [Lazy(self.known, t.id) if isinstance(t, ast.Name) else Unknown("a part of what is not known") for t in into]
         return [Unknown("a part of what is not known")] * len(into)
 
     def _branch(self, file: HostFile, s: ast.If, scope: dict[str, Value]) -> None:
@@ -425,7 +428,7 @@ class Follower:
                 return Called(next(h for h in self.files.values() if method_ in h.functions.values()), method_, bound=attr == "apply")
             return external(f"{owner.dotted}.{attr}")
         if isinstance(owner, Kernel):
-            return owner if attr in ("run", "kernel", "fn", "warmup") else Unknown(attr)
+            return replace(owner, warm=attr == "warmup") if attr in ("run", "kernel", "fn", "warmup") else Unknown(attr)
         if isinstance(owner, Lazy) and attr in OF_NUMBERS and owner.array_ is None:
             owner.number()
             return Unknown(attr)
@@ -451,7 +454,7 @@ class Follower:
             return part_of(owner, first, last, index.upper is None)
         at = self.value(file, index, scope)
         if isinstance(owner, Kernel):
-            return Kernel(owner.name, at, owner.given)
+            return replace(owner, grid=at)
         if isinstance(at, str) and isinstance(scope, dict) and (isinstance(owner, (Unknown, Lazy, Array)) or entry_name(name, at) in scope):
             return scope.setdefault(entry_name(name, at), Lazy(self.known, at))  # an entry of a dictionary: what its use says that it is
         if isinstance(owner, Shape) and isinstance(e := number(at), n.Const):

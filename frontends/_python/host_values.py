@@ -10,7 +10,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import BOOL
 from kir.ir.types import DTYPES as IR_DTYPES
-from kir.surface.launches.values import Array, Bits, Dtype, Known, Quotient, Unknown, Value, floored, is_number
+from kir.surface.launches.values import Array, Bits, Dtype, Known, Quotient, Unknown, Value, floored, is_number, rounded_up
 
 DTYPES = {
     "float16": "f16", "half": "f16", "bfloat16": "bf16", "float32": "f32", "float": "f32", "float64": "f64", "double": "f64", "int8": "i8", "int16": "i16",
@@ -184,11 +184,13 @@ def called(known: Known, f: External, args: Sequence[Value], named: Mapping[str,
         return method(of, word, args[1:], named) if word in FOLDS else Array(known, "", of.shape, of.dtype)
     if word in ("cdiv", "ceil_div", "ceildiv", "div_up", "cdiv_fn") and len(args) == 2:
         a, b = number(args[0]), number(args[1])
-        return build.ceildiv(a, b) if a is not None and b is not None else Unknown(word)
+        return rounded_up(a, b) if a is not None and b is not None else Unknown(word)
     if word in ("next_power_of_2", "next_pow2", "next_power_of_two") and args and (e := number(args[0])) is not None:
         return known.power_of_two(e)
     if word in ("sqrt", "isqrt") and f.dotted.split(".")[0] in ("math", "np", "numpy") and args and (e := number(args[0])) is not None:
         return known.root(e)
+    if word == "divmod" and len(args) == 2 and (a := number(args[0])) is not None and (b := number(args[1])) is not None:
+        return [floored(known.resolved(a), known.resolved(b)), build.mod(known.resolved(a), known.resolved(b))]
     if word in ("min", "max") and len(args) >= 2 and all(number(a) is not None for a in args):
         return _extreme(known, word, [e for a in args if (e := number(a)) is not None])
     if word in ("ceil", "int", "floor", "round") and len(args) == 1 and isinstance(args[0], Unknown) and args[0].reason == REAL:
@@ -198,7 +200,7 @@ def called(known: Known, f: External, args: Sequence[Value], named: Mapping[str,
     if word in ("ceil", "int", "round") and len(args) == 1 and isinstance(args[0], Bits):
         return args[0] if word == "ceil" else known.bits(args[0])
     if word == "ceil" and args:
-        return build.ceildiv(args[0].over, args[0].under) if isinstance(args[0], Quotient) else args[0]
+        return rounded_up(args[0].over, args[0].under) if isinstance(args[0], Quotient) else args[0]
     if word in ("int", "floor") and args:
         return floored(args[0].over, args[0].under) if isinstance(args[0], Quotient) else args[0]
     if word == "len" and args and isinstance(args[0], (list, tuple)):
@@ -263,7 +265,7 @@ def _made(known: Known, word: str, args: Sequence[Value], named: Mapping[str, Va
         if len(ends) > 1:
             length = build.sub(known.resolved(ends[1]), known.resolved(ends[0])) if ends[0] is not None and ends[1] is not None else None
             step = known.resolved(ends[2]) if len(ends) > 2 and ends[2] is not None else None
-            args = [] if length is None or (len(ends) > 2 and step is None) else [length if step is None else build.ceildiv(length, step)]
+            args = [] if length is None or (len(ends) > 2 and step is None) else [length if step is None else rounded_up(length, step)]
     if "size" in named and not args:
         args = [named["size"]]
     shape = _dims(known, args)
@@ -390,6 +392,8 @@ def method(a: Array, name: str, args: Sequence[Value], named: Mapping[str, Value
         return a.part([*shape[:at], build.const(1), *shape[at:]], hint=a.hint)
     if name == "flatten" and len(args) == 2 and isinstance(args[0], n.Const) and isinstance(args[1], n.Const):
         return _flattened(a, int(args[0].value), int(args[1].value))
+    if name == "view" and len(args) == 1 and isinstance(kind := args[0], Dtype) and a.shape is not None and a.strides is None:
+        return Array(a.known, a.hint, a.shape, kind.name)  # the same bytes by another name, of elements as wide
     if name in ("view", "reshape", "flatten"):
         return _viewed(a, [] if name == "flatten" and args == [build.const(0)] else args)
     if name in FOLDS and (axis := next((int(e.value) for e in map(number, (*args, named.get("dim"))) if isinstance(e, n.Const)), None)) is not None:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .suffixes import SUFFIXES
+from .suffixes import SUFFIXES, WITHIN
 
 if TYPE_CHECKING:
     from .frontend import FRONTEND
 
-__all__ = ["FRONTEND", "SUFFIXES"]
+__all__ = ["FRONTEND", "SUFFIXES", "WITHIN"]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,3 +2,5 @@
 from __future__ import annotations
 
 SUFFIXES = (".cu", ".cuh", ".cuda", ".h", ".hpp", ".cpp", ".cc", ".inl")
+WITHIN = {".py": "__global__"}
+"""Other files that have text of the surface in their strings, each with a word of a kernel in it."""

@@ -51,6 +51,8 @@ LONGEST = 20.0
 RESTS = (0, 1, -1)
 """What a size may have beyond full tiles: nothing, one element, all but one."""
 MOST_TILE = 512
+PRODUCT_BITS = 7
+"""Of the largest whole numbers of eight bits."""
 MOST_PARTS = 8
 MOST_EDGES, EDGE_SECONDS = 4, 0.3
 """Shapes at edges, and the interpreted time that they may take together."""
@@ -261,6 +263,7 @@ def solved(program: n.Program, space: Space, also: Sequence[n.Program] = ()) -> 
     shapes = (_widened(program, space, pool[chosen[0]], seconds[0]), *(pool[i] for i in chosen[1:]))
     far = _far(program, space, shapes, values, moduli)
     edges = _edges(program, space, [*shapes, *far], values)
+    edges = (*edges, *_orders(program, space, [*shapes, *far, *edges], values))
     counting = tuple(at for at in far if any(v > c for v in at.values() for c in _narrow(program)))
     return Plan(shapes, _ordering(found, pool, space.names), frozenset(found[0].reached), frozenset(found[0].unsure), far, edges, counting)
 
@@ -295,8 +298,17 @@ def _far(program: n.Program, space: Space, chosen: Sequence[Sizes], values: Mapp
 
 
 def _narrow(program: n.Program) -> set[int]:
-    """Sizes beyond which a count of half of what there is does not fit where a program may count."""
-    return {2 << bits for k in program.kernels for x in walk(k) if (bits := _counts(x))}
+    """Sizes beyond which a count of half of what there is does not fit where a program may count, nor a sum of products of eight bits in a float where one
+    may come from that."""
+    whole = any(isinstance(p.of, n.Buffer) and p.role != "in" and p.of.dtype.is_integer and p.of.dtype.bits > 16 for p in program.params)
+    return {2 << bits for k in program.kernels for x in walk(k) if (bits := _counts(x) or (_adds(x) if whole else 0))}
+
+
+def _adds(x: n.Node) -> int:
+    """The bits of how many products of eight bits a float that whole numbers become can add up."""
+    if isinstance(x, n.Cast) and x.dtype.is_float and dtype_of(x.x.type).is_integer and any(isinstance(y, (n.Load, n.Var)) for y in walk(x.x)):
+        return max({16: 11, 32: 24}.get(x.dtype.bits, 53) - 2 * PRODUCT_BITS - 1, 1)
+    return 0
 
 
 def _counts(x: n.Node) -> int:
@@ -330,6 +342,21 @@ def _edges(program: n.Program, space: Space, chosen: Sequence[Sizes], values: Ma
         rests = {(PAST, name, c, r): ((column - r) % c == 0) & (column >= c + r) for c, r in product(tiles, RESTS)}
         rests |= {(BEYOND, name, c, 0): column > c for c in wholes}
         wanted |= {what: where for what, where in rests.items() if where.any() and not where[near].any()}
+    return tuple(pool[i] for i in _few(wanted, found.seconds, near, MOST_EDGES, EDGE_SECONDS, lambda i: bool(space.endless([pool[i]], found.most[i:i + 1])[0])))
+
+
+def _orders(program: n.Program, space: Space, chosen: Sequence[Sizes], values: Mapping[str, Sequence[int]]) -> tuple[Sizes, ...]:
+    """Sizes one of which takes more tiles than another, where none of the chosen ones has the two in this order: a loop may go as far as the wrong one."""
+    if len(space.names) < 2 or not all(values.values()):
+        return ()
+    tile = max((c for c in constants((program,)) if c <= MOST_TILE), default=1)
+    base = {name: next((v for v in of if v >= 3), of[-1]) for name, of in values.items()}
+    pool = [*chosen, *_allowed(space, [{**base, name: v} for name, of in values.items() for v in of if v > tile])]
+    found = predicted(program, [space.own(at) for at in pool])
+    near = np.arange(len(pool)) < len(chosen)
+    tiles = {name: -(-np.array([at[name] for at in pool]) // tile) for name in space.names}
+    wanted: dict[tuple[object, ...], Array] = {(PAST, a, ">", b): more for a, b in product(space.names, repeat=2)
+                                               if (more := tiles[a] > tiles[b]).any() and not more[near].any()}
     return tuple(pool[i] for i in _few(wanted, found.seconds, near, MOST_EDGES, EDGE_SECONDS, lambda i: bool(space.endless([pool[i]], found.most[i:i + 1])[0])))
 
 

@@ -256,6 +256,8 @@ def _bind_sizes(m: Machine, arrays: Mapping[str, Array], scalars: Mapping[str, i
 def _global(m: Machine, b: n.Buffer, host: Frame, given: bool = False) -> Handle:
     """A buffer in memory of its own: undefined, unless all of it is `given` next."""
     shape = tuple(m.size(d, host) for d in b.shape)
+    if min(shape, default=0) < 0:
+        raise error("KIR-I008", f"'{b.name}' has {min(shape)} elements along an axis at these sizes", needs="sizes at which every extent is 0 or more")
     strides, swizzles = layout_of(m, b, shape, host)
     memory = Memory(b.name, b.space, 1, bytes_needed(shape, strides, swizzles, storage(b.dtype).itemsize), None)
     handle = Handle(b, memory, shape, strides, swizzles)

@@ -13,6 +13,7 @@ from kir.ir.nodes import (
     Block,
     Buffer,
     Cast,
+    Const,
     Expr,
     For,
     If,
@@ -349,6 +350,11 @@ def _names(n: Node, kept: str, own: Callable[[Node], tuple[str, ...]]) -> frozen
 def regions(n: Node) -> Iterator[Region]:
     """All places mentioned below `n`."""
     return (m for m in walk(n) if isinstance(m, Region))
+
+
+def divides(e: Node) -> bool:
+    """Whether a quotient or a rest stands in it by what is no literal."""
+    return any(isinstance(x, Binary) and x.op in build.DIVISIONS and not isinstance(x.b, Const) for x in walk(e))
 
 
 def unshared(n: N) -> N:

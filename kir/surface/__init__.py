@@ -403,6 +403,13 @@ def reads(surface: str, suffix: str) -> bool:
     return not suffixes or suffix in suffixes
 
 
+def held_within(surface: str, path: Path) -> bool:
+    """Whether a file of another language may have kernels of a surface in its strings: what a package offers as WITHIN names the suffixes and a word of such
+    kernels."""
+    words = getattr(registry("kir.frontends").load(surface), "WITHIN", {})
+    return path.suffix in words and words[path.suffix].encode() in path.read_bytes()
+
+
 def backend(surface: str) -> Backend:
     """The backend of a surface. Raises KirError as `kir.base.registry` does, and KIR-X005 for a module that offers none."""
     found = getattr(registry("kir.backends").load(surface), "BACKEND", None)

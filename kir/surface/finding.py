@@ -71,7 +71,7 @@ def _whole(reader: Frontend, path: Path, kernel: str, found: Found) -> Found:
     wanted, made = open_shapes(found.binding), under(reader, path, kernel)
     if len(found.open) > len(wanted):
         return found
-    given, found = found, _aligned(found, made)
+    given, found = found, _aligned(_stepped(found, made), made)
     examples = found.examples or {}
     binding = with_shapes(found.binding, made, found.guessed)
     said = [Assumed(f"{_has(name, binding)}: all that the kernel reaches", ("tensors", name, "shape")) for name in wanted
@@ -97,6 +97,18 @@ def _whole(reader: Frontend, path: Path, kernel: str, found: Found) -> Found:
     binding = _padded(binding)
     unsaid = frozenset(fact for fact in binding.facts if fact not in given.binding.facts and not re.fullmatch(r"\w+ >= \d+", fact))
     return flattened(replace(found, binding=binding.changed().assuming(unsaid), assumed=(*found.assumed, *said)))
+
+
+def _stepped(found: Found, made: Callable[[Binding], Program]) -> Found:
+    """With a step for each tensor of rows whose pointers stand in memory (`p_rows`, `p_rows_step`): all of a row that the kernel reaches."""
+    binding, names = found.binding, [name for name in open_shapes(found.binding) if f"{name}_step" not in found.binding.scalars and name.endswith("_rows")]
+    if not names:
+        return found
+    alone = with_shapes(binding.changed(scalars={**binding.scalars, **{f"{name}_step": 0 for name in names}}), made)
+    shapes = {name: [str(d) for d in alone.tensors[name].shape] for name in names if "?" not in alone.tensors[name].shape}
+    steps = {f"{name}_step": " * ".join(d if re.fullmatch(r"[\w *]+", d) else f"({d})" for d in shape) for name, shape in shapes.items()}
+    said = [Assumed(f"{name} is {text}: all of a row that the kernel reaches") for name, text in steps.items()]
+    return replace(found, binding=binding.changed(scalars={**binding.scalars, **steps}), assumed=(*found.assumed, *said)) if steps else found
 
 
 def _aligned(found: Found, made: Callable[[Binding], Program]) -> Found:

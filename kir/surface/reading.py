@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, overload
 
 import kir.skills
 from kir.base.dataclass import dataclass
-from kir.base.diagnostic import Diagnostic, did_you_mean, error, usage
+from kir.base.diagnostic import Diagnostic, KirError, did_you_mean, error, usage
 from kir.base.notices import tell
 from kir.base.registry import registry
 from kir.hardware import machine
@@ -25,7 +25,7 @@ from kir.ir.rules.generic import is_generic
 from kir.ir.rules.verify import check
 from kir.ir.types import DType
 from kir.ir.visit import statements
-from kir.surface import Frontend, KernelRef, frontend, reads
+from kir.surface import Frontend, KernelRef, frontend, held_within, reads
 
 if TYPE_CHECKING:
     from kir.ir.binding import Binding
@@ -326,18 +326,45 @@ def read_generic(text: str, binding: Path | None = None) -> tuple[Program, str, 
     return found.program, found.surface, found.kernel
 
 
+def each_kernel(text: str) -> tuple[str, ...]:
+    """``FILE::KERNEL`` for each kernel of a source FILE, where it has several and ``text`` names none; else ``text`` itself. Raises what
+    :func:`kernel_of` does for a file without any."""
+    path, kernel = located(text)
+    if kernel or path.suffix == ".kir":
+        return (text,)
+    names: list[str] = []
+    for reader in _readers(path):
+        try:
+            refs = reader.kernels(path)
+        except KirError:
+            if names:
+                continue
+            raise
+        names += [_told_apart(ref, refs) for ref in refs]
+    return tuple(f"{text}::{name}" for name in names) if len(names) > 1 else (text,)
+
+
+def _readers(path: Path) -> Iterator[Frontend]:
+    """The frontends that read a file: those of its language first, then such as read strings in it."""
+    entries = [*registry("kir.frontends")]
+    own = [entry for entry in entries if reads(entry.name, path.suffix)]
+    yield from (frontend(entry.name) for entry in (*own, *(e for e in entries if e not in own and held_within(e.name, path))))
+
+
 def kernel_of(path: Path, kernel: str) -> tuple[Frontend, KernelRef]:
     """The frontend that finds the kernel in a file, and where. Raises :class:`UsageError` (KIR-S018) with the nearest names."""
     names: list[str] = []
     wanted: list[str] = []
-    for entry in registry("kir.frontends"):
-        if not reads(entry.name, path.suffix):
-            continue
-        reader = frontend(entry.name)
-        wanted.append(f"{getattr(reader, 'finds', 'a kernel')} ({entry.name})")
-        refs = reader.kernels(path)
+    plain = kernel.partition("<")[0].strip().split("::")[-1]
+    for reader in _readers(path):
+        wanted.append(f"{getattr(reader, 'finds', 'a kernel')} ({reader.surface})")
+        try:
+            refs = reader.kernels(path)
+        except KirError:
+            if names:  # the file's own kernels are others
+                continue
+            raise
         names += [_told_apart(ref, refs) for ref in refs]
-        plain = kernel.partition("<")[0].strip().split("::")[-1]
         for ref in refs:
             if ref.name == plain or plain in ref.makers or (not kernel and len(refs) == 1):
                 return reader, ref
@@ -347,8 +374,7 @@ def kernel_of(path: Path, kernel: str) -> tuple[Frontend, KernelRef]:
         if not wanted:
             raise usage("KIR-S018", f"no frontend reads {f'files that end in {path.suffix}' if path.suffix else 'files without an ending'}: {path}",
                         needs="IR text (.kir), or a source file of one of them", attempt="kir plugins")
-        inline = f"the CUDA text of its string as a file of its own, such as {path.with_suffix('.cu')}" if "__global__" in read_text(path) else ""
-        raise usage("KIR-S018", f"no frontend finds a kernel in {path}", needs=" or ".join(wanted), attempt=inline)
+        raise usage("KIR-S018", f"no frontend finds a kernel in {path}", needs=" or ".join(wanted))
     hint = (did_you_mean(kernel, names) or f"it has {_some(names)}") if kernel else f"name one: {_some(names)}"
     raise usage(
         "KIR-S018",

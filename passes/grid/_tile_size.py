@@ -31,7 +31,7 @@ def resized(kernel: n.Kernel, axes: TileAxes, axis: int, now: int, then: n.Expr)
         if isinstance(s, n.Mma) and s.via == "wgmma":
             raise CannotResize("wgmma has rows of its own number")
     lo = build.mul(build.var(number.name), now)
-    found = [c for c in axes.classes() if c.extent == now and c.sweeps and not c.reduced and all(x == lo and step == 1 for x, step in c.sweeps)]
+    found = axes.over(lambda c: c.extent == now and bool(c.sweeps) and not c.reduced and all(x == lo and step == 1 for x, step in c.sweeps))
     if len(found) != 1:
         raise CannotResize(f"{len(found)} axes run over the tiles of '{number.name}'")
     try:

@@ -275,13 +275,7 @@ class Tile(Pass):
     def inverse_sites_of(self, program: n.Program, kernel: n.Kernel) -> list[tuple[int, AxisClass]]:
         """Grid axes that number tiles, with the class of axes inside the tile."""
         axes = TileAxes(kernel)
-        out = []
-        for position, axis in enumerate(kernel.grid):
-            for c in axes.classes():
-                if isinstance(c.extent, int) and c.sweeps and not c.reduced and all(is_tile_of(lo, step, axis.name, c.extent)
-                                                                                     for lo, step in c.sweeps):
-                    out.append((position, c))
-        return out
+        return [(position, c) for position, axis in enumerate(kernel.grid) for c in _numbered_by(axes, axis.name)]
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a kernel with a grid axis that only numbers the tiles of one axis class."""
@@ -321,8 +315,7 @@ class Tile(Pass):
         tile = kernel.grid[self.axis]
         row = build.var(fresh(element_name(tile.name), names_in(program, kernel)))
         lo = build.mul(build.var(tile.name), self.extent)
-        found = [c for c in axes.classes() if c.extent == self.extent and c.sweeps and not c.reduced
-                 and all(is_tile_of(x, step, tile.name, self.extent) for x, step in c.sweeps)]
+        found = [c for c in _numbered_by(axes, tile.name) if c.extent == self.extent]
         if len(found) != 1:
             raise CannotRetile(f"{len(found)} axes run over the tiles of '{tile.name}'")
         body = Narrow(axes, found[0], lo, row).block(kernel.body)
@@ -411,6 +404,12 @@ def of_tile(body: n.Block, at: n.Var, lo: n.Expr, extent: int) -> n.Block:
     (tile,) = (v for v in walk(lo) if isinstance(v, n.Var))
     quotient = build.floordiv(at, extent)
     return tuple(transform(s, lambda _, x: tile if x == quotient else x) for s in body)
+
+
+def _numbered_by(axes: TileAxes, name: str) -> list[AxisClass]:
+    """The classes of axes inside the tiles that an axis of the grid numbers."""
+    return axes.over(lambda c: isinstance(c.extent, int) and bool(c.sweeps) and not c.reduced
+                     and all(is_tile_of(lo, step, name, c.extent) for lo, step in c.sweeps))
 
 
 def is_tile_of(lo: n.Expr, step: int | n.Expr, name: str, extent: int | n.Expr) -> bool:

@@ -1,4 +1,4 @@
-"""Lets one iteration of a loop work on a tile of neighbors, one element after another no longer.
+"""Lets one iteration of a loop work on a tile of neighbors instead of on one element.
 
 pipeline: `tile-loop{extent=256}@main/columns`
 
@@ -24,6 +24,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
+from kir.analysis.access import Aliases
 from kir.analysis.clipping import divides, settle_clips
 from kir.analysis.facts import Facts
 from kir.analysis.solver import decide, multiple
@@ -38,6 +39,7 @@ from kir.ir.visit import names_read, once, statements, walk
 from kir.rewrite.base import Context, Effect, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import element_name, kernel_of, names_in, replace_kernel, replace_stmts, tile_name
 from kir.rewrite.match import fresh_var, is_counted, matched, node_as, params_as
+from kir.rewrite.match.independence import last_write
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown, unless
 
 from ..grid.tile import counted, decides_nothing, in_tiles, is_tile_of, left_over, undefined_loads
@@ -80,13 +82,14 @@ def _is_past(r: n.Region, loop: n.For, beyond: Facts) -> bool:
 
 
 def _independent(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop, _ = _loop(program, site)
-    writes = {s.at for s in statements(loop.body) if isinstance(s, n.Store) and s.at.buffer.space == "global"}
+    (loop, _), aliases = _loop(program, site), Aliases(program)
+    writes = tuple(dict.fromkeys(s.at for s in statements(loop.body) if isinstance(s, n.Store) and s.at.buffer.space == "global"))
     for x in walk(loop):
-        if isinstance(x, n.Load) and x.at not in writes and x.at.buffer.name in {w.buffer.name for w in writes}:
+        if isinstance(x, n.Load) and x.at not in writes and any(aliases.may_be_one(x.at.buffer.name, w.buffer.name) for w in writes):
             return unknown(f"'{x.at.buffer.name}' is read and written at different places, so one iteration may read what another wrote",
                            needs="iterations that are independent")
-    return proved("no iteration reads what another writes")
+    disputed = last_write(program, site.path, loop)
+    return disputed if disputed is not None else proved("no iteration touches what another writes")
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,7 @@ class TileLoop(Pass):
     least: ClassVar[Mapping[str, int]] = {"extent": 1}
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P918", "validity", "shape", "what lies past the last iteration is never stored, and where it is undefined decides nothing", _tails),
-        Precondition("KIR-P919", "validity", "aliasing", "no iteration reads what another writes", _independent),
+        Precondition("KIR-P919", "validity", "aliasing", "no iteration touches what another writes", _independent),
     )
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -196,5 +199,5 @@ def _counts(node: Place) -> bool:
 
 def _numbering(axes: TileAxes, loop: n.For) -> list[AxisClass]:
     """The classes of axes that number the elements of a loop's tiles."""
-    return [c for c in axes.classes() if isinstance(c.extent, int) and c.sweeps and not c.reduced
-            and all(loop.var.name in names_read(lo) and is_tile_of(lo, step, loop.var.name, c.extent) for lo, step in c.sweeps)]
+    return axes.over(lambda c: isinstance(c.extent, int) and bool(c.sweeps) and not c.reduced
+                     and all(loop.var.name in names_read(lo) and is_tile_of(lo, step, loop.var.name, c.extent) for lo, step in c.sweeps))

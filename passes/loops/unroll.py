@@ -1,4 +1,4 @@
-"""Unroll a loop: several iterations side by side in one, or a hint to the compiler to do so.
+"""Unrolls a loop: several iterations side by side in one, or a hint to the compiler to do so.
 
 pipeline: `unroll{factor=2}@main/loop`
 

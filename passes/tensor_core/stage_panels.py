@@ -45,6 +45,7 @@ from kir.ir.visit import names_read, walk
 from kir.rewrite.base import Context, Effect, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, replace_kernel, replace_stmts, tile_name
 from kir.rewrite.match import fresh_var, is_counted, node_as, params_as
+from kir.rewrite.match.independence import last_write
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown, unless
 
 from ..grid.tile import covered, left_over, tiled
@@ -127,7 +128,8 @@ def _immutable(program: n.Program, site: Site, context: Context) -> Verdict:
     if read & written:
         name = sorted(read & written)[0]
         return refuted(f"'{name}' is written in the loop that stages it", f"an iteration writes '{name}' after the panel was staged")
-    return proved("nothing that is staged is written in the loop")
+    disputed = last_write(program, site.path, loop)
+    return disputed if disputed is not None else proved("nothing that is staged is written in the loop")
 
 
 @dataclass(frozen=True)
@@ -209,8 +211,8 @@ class StagePanels(Pass):
         axes = TileAxes(kernel)
         row = fresh_var(element_name(loop.var.name), names_in(program, kernel), loop.var.of)
         lo = build.mul(loop.var, self.extent)
-        found = [c for c in axes.classes() if c.extent == self.extent and c.reduced and c.sweeps
-                 and all(x == lo and step in (1, build.const(1)) for x, step in c.sweeps)]
+        found = [c for c in axes.over(lambda c: c.extent == self.extent and bool(c.sweeps) and all(
+            x == lo and step in (1, build.const(1)) for x, step in c.sweeps)) if c.reduced]
         if len(found) != 1:
             raise CannotRetile(f"{len(found)} axes run over the panels of '{loop.var.name}'")
         hi = covered(loop.hi, self.extent, program.facts)

@@ -1,4 +1,4 @@
-"""All threads of the CTA work side by side on what a loop does with one element after the other: several statements, locals among them.
+"""Lets all threads of the CTA work side by side on what a loop does with one element after the other: several statements, locals among them.
 
 pipeline: `partition-block@main/each`
 
@@ -35,7 +35,7 @@ from kir.base.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, dtype_of, shape_of
-from kir.ir.visit import names_read, statements, walk
+from kir.ir.visit import blocks_of, children, names_read, statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import edit_block, kernel_of, names_in
 from kir.rewrite.match import block_and_index, counting, edited, fresh_var, is_counted, matched, node_as
@@ -55,7 +55,10 @@ def _apart(program: n.Program, site: Site, context: Context) -> Verdict:
     loop = node_as(program, site.path, n.For)
     aliases, own = Aliases(program), _own(loop.body)
     found = [a for s in loop.body for a in accesses(s) if a.buffer not in own]
+    alike = _alike(loop)
     for a in found:
+        if a.at in alike and not any(not b.writes and aliases.may_be_one(a.buffer, b.buffer) for b in found):
+            continue  # written once instead, with what every iteration writes there
         if a.writes and (a.at is None or not own_place(program, (*site.path, "body", 0), a.at, loop)):
             return unknown(f"several iterations may write one place of '{a.buffer}', and only their order says what stays",
                            needs="a place that moves with each iteration")
@@ -65,6 +68,22 @@ def _apart(program: n.Program, site: Site, context: Context) -> Verdict:
                 return refuted(f"an iteration touches '{b.buffer}' where another writes '{a.buffer}'", f"{loop.var.name} = 1 may touch what 0 has written",
                                needs="one place for each iteration, the same in every statement")
     return proved("each iteration touches what it writes at a place of its own")
+
+
+def _alike(loop: n.For) -> set[n.Region]:
+    """The places of global memory in which every iteration stores, whatever its number, and the same value as any other if none reads what they store."""
+    wide = Widen.of(loop.body, loop.var, build.const(0, dtype_of(loop.var.of)), matched(build.int_value(loop.hi)))
+    every, some = set[n.Region](), set[n.Region]()
+
+    def look(block: n.Block, always: bool) -> None:
+        for s in block:
+            inner = blocks_of(s)
+            if isinstance(s, n.Store):
+                (every if always and not wide.depends(s) else some).add(s.at)
+            for each in inner:
+                look(each, always and not any(wide.depends(x) for x in children(s) if isinstance(x, n.Expr)))
+    look(loop.body, True)
+    return every - some
 
 
 def _always_apart(program: n.Program, path: Path, a: Access, b: Access) -> bool:

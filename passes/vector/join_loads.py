@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import takewhile
 from typing import ClassVar
 
 from kir.analysis import Aliases
@@ -88,7 +89,7 @@ class JoinLoads(Pass):
         return build.cast(e, DTYPES[self.dtype]) if self.dtype else e
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a statement of a thread that reads every element of the vector, or some where all are there."""
+        """At a statement of a thread that, with those that are carried out right after it, reads every element of the vector, or some where all are there."""
         if not self.value or self.dtype not in ("", *DTYPES) or not isinstance(node, n.Stmt) or not (
                 team_level(program, path) == "thread" or build.is_const(kernel_of(program, path).threads, 1)):
             return None
@@ -98,10 +99,13 @@ class JoinLoads(Pass):
         if self.counted:
             over = _is_over(node, vector) and any(x in self.elements(vector, node) for x in walk(node))
             return Site(path, self) if over else Miss("it is no loop over the elements")
-        read = {x for x in _evaluated(node) if x in self.elements(vector)}
-        missing = len(self.elements(vector)) - len(read)
+        elements = self.elements(vector)
+        if not any(x in elements for x in _evaluated(node)):
+            return Miss("the statement reads none of its elements")
+        read = {x for s in _straight(block_at(program, path)[int(path[-1]):]) for x in _evaluated(s) if x in elements}
+        missing = len(elements) - len(read)
         if missing and not (read and _is_there(vector)):
-            return Miss("the statement does not read each of its elements, and the others may not be there")
+            return Miss("the statement and those right after it do not read each of its elements, and the others may not be there")
         return Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
@@ -192,6 +196,12 @@ def _is_over(s: Place, vector: n.Load) -> bool:
     last = vector.at.index[-1]
     return isinstance(s, n.For) and s.kind == "serial" and isinstance(last, n.Span) and build.is_const(s.lo, 0) and build.is_const(s.step, 1) and (
         build.int_value(s.hi) == last.extent and s.var.name not in names_read(vector))
+
+
+def _straight(block: n.Block) -> Iterator[n.Stmt]:
+    """The first statement of a block, and those that are carried out after it whatever happens."""
+    yield block[0]
+    yield from takewhile(lambda s: isinstance(s, (n.Let, n.Alloc)) or (isinstance(s, n.Store) and s.mask is None), block[1:])
 
 
 def _evaluated(s: n.Stmt) -> list[n.Expr]:

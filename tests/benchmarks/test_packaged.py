@@ -56,9 +56,13 @@ def test_the_page_is_made_of_what_a_run_that_was_cut_off_has_left_beside_what_an
         (tmp_path / "state" / "found" / "results").mkdir(parents=True, exist_ok=True)
         (tmp_path / "state" / "found" / "results" / f"{name}.json").write_text(json.dumps({**row, "speedup": 1.5}))
     about = {"command": "python -m benchmarks.optimize packages --seconds 9", "device": "a device", "when": "w", "calls": 3, "skipped": 1}
-    (tmp_path / "optimize-packages.json").write_text(json.dumps({"about": about, "rows": [_row(ROW), _row({**ROW, "binding": "liger_kernel-k-2"})]}))
-    assert packages(tmp_path, "", 0.0, 1, str(tmp_path / "state")) == 0
-    rows = json.loads((tmp_path / "optimize-packages.json").read_text())["rows"]
+    known = [_row(ROW), {**_row({**ROW, "binding": "liger_kernel-k-2"}), "code": "c", "when": "w"}]
+    (tmp_path / "optimize-packages.json").write_text(json.dumps({"about": about, "rows": known}))
+    for _ in range(2):
+        assert packages(tmp_path, "", 0.0, 1, str(tmp_path / "state")) == 0
+        rows = json.loads((tmp_path / "optimize-packages.json").read_text())["rows"]
+        (tmp_path / "state" / "found" / "results" / "0003-again.json").write_text(json.dumps({**ROW, "binding": "liger_kernel-k-2"}))
+        assert rows[1] == known[1], "of its run, also where its result lies there still"
     assert [(r["call"], r["speedup"]) for r in rows] == [("liger_kernel-k-1", 1.5), ("liger_kernel-k-2", 1.25), ("liger_kernel-j-1", 1.5)]
     assert "3 calls of 2 kernels were searched with 6 candidates" in (tmp_path / "optimize-packages.md").read_text()
     assert packages(tmp_path / "none", "", 0.0, 1, str(tmp_path / "nothing")) == 1
@@ -75,3 +79,7 @@ def test_what_has_a_row_is_not_searched_again_and_kernels_without_one_come_first
     assert [f.stem for f in asked.iterdir()] == ["liger_kernel-j-1"]
     packaged._waiting(calls_, asked, [*rows, {**rows[0], "kernel": rows[0]["kernel"].replace("::k", "::j"), "call": "liger_kernel-j-1"}])
     assert sorted(f.stem for f in asked.iterdir()) == ["liger_kernel-j-1", "liger_kernel-k-2"]
+    every = [{**rows[0], "kernel": rows[0]["kernel"].replace("::k", f"::{k}"), "call": call, "speedup": x, "gated": n}
+             for k, call, x, n in (("k", "liger_kernel-k-1", 1.0, 2), ("k", "liger_kernel-k-2", 1.0, 60), ("j", "liger_kernel-j-1", 1.2, 2))]
+    packaged._waiting(calls_, tmp_path / "again", every)
+    assert [f.stem for f in (tmp_path / "again").iterdir()] == ["liger_kernel-k-1"], "few candidates found little"

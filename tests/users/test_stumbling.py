@@ -311,3 +311,29 @@ def test_the_paths_of_the_readme_are_there_without_a_checkout(tmp_path: Path, ca
     assert code == 0 and "program" in out, err
     code, _, err = called(capsys, "parse", "skills/no_such.kir")
     assert code == 2 and "there is no file skills/no_such.kir" in err
+
+
+def test_a_file_of_several_kernels_is_checked_kernel_by_kernel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "several.cu"
+    file.write_text("""
+__global__ void doubled(const float* x, float* y, int n) {
+    int i = blockIdx.x * 128 + threadIdx.x;
+    if (i < n) y[i] = 2.0f * x[i];
+}
+__global__ void shifted(float* y, int n) {
+    int i = blockIdx.x * 128 + threadIdx.x;
+    if (i < n) y[i] = y[i] + y[0];
+}
+__global__ void launched_elsewhere(float* y) { y[threadIdx.x] = 0.0f; }
+void run(const float* x, float* y, int n) {
+    doubled<<<(n + 127) / 128, 128>>>(x, y, n);
+    shifted<<<(n + 127) / 128, 128>>>(y, n);
+}
+""", encoding="utf-8")
+    code, out, err = called(capsys, "check", str(file))
+    assert code == 1 and "doubled proved for all sizes" in out and "shifted a counterexample" in out and "KIR-Y002" in err
+    assert "KIR-S016" in err and "launched_elsewhere is generic" in err
+    code, out, _ = called(capsys, "check", f"{file}::doubled", "--json")
+    assert code == 0 and json.loads(out)["verdict"] == "proved"
+    code, out, _ = called(capsys, "check", str(file), "--json")
+    assert code == 1 and [each["verdict"] for each in json.loads(out)["programs"]] == ["proved", "refuted"]

@@ -489,3 +489,17 @@ def scale(x, s, y, D: tl.constexpr, BLOCK: tl.constexpr):
 def run(x, s, y):
     scale[(7,)](x, s, y, D=50, BLOCK=64)
 """, {"x": [350], "s": [50], "y": [350]}, {"D": 50}, grid=[7]), "scale")
+CUDA["pointers in memory: a product for each of a batch"] = Unseen("""
+__global__ void each(const float** A, const float** B, float** C, int M, int N, int K) {
+  const float* a = A[blockIdx.z]; const float* b = B[blockIdx.z]; float* c = C[blockIdx.z];
+  int row = blockIdx.y * blockDim.y + threadIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row >= M || col >= N) return;
+  float sum = 0.f;
+  for (int k = 0; k < K; ++k) sum += a[row * K + k] * b[k * N + col];
+  c[row * N + col] = sum;
+}
+void run(const float** A, const float** B, float** C, int batch, int M, int N, int K) {
+  each<<<dim3((N + 15) / 16, (M + 15) / 16, batch), dim3(16, 16)>>>(A, B, C, M, N, K);
+}
+""", {"A_rows": ["batch", "M", "K"], "B_rows": ["batch", "K", "N"], "C_rows": ["batch", "M", "N"]}, {"threads_x": 16},
+    scalars={"A_rows_step": "M * K", "B_rows_step": "N * K", "C_rows_step": "M * N"})

@@ -44,6 +44,8 @@ _FROM_WHOLE = {("i32", "f16"): "__int2half", ("u32", "f16"): "__uint2half", ("i6
                ("u64", "bf16"): "__ull2bfloat16", ("f64", "f16"): "__double2half", ("f64", "bf16"): "__double2bfloat16"}
 """Conversions that round once (CUDA Math API, half and bfloat16 conversions); from f64 to nearest only, without a suffix."""
 FULL_WARP = "0xffffffffu"
+MOST_ROUNDS, SOME_ROUNDS = 256, 32
+"""Rounds of a loop over elements that are written out whole, and how many at once of a longer one: a compiler takes minutes over thousands."""
 
 
 def lane_mask(attrs: Mapping[str, n.Attr]) -> str:
@@ -54,6 +56,11 @@ def lane_mask(attrs: Mapping[str, n.Attr]) -> str:
     return f"0x{int(attrs['mask']):x}u" if "mask" in attrs else FULL_WARP
 
 
+
+
+def unrolled(rounds: int) -> str:
+    """The line before a loop over elements."""
+    return "#pragma unroll" if rounds <= MOST_ROUNDS else f"#pragma unroll {SOME_ROUNDS}"
 
 
 @dataclass
@@ -81,7 +88,7 @@ class Writer:
         names = []
         for extent in shape:
             name = self.fresh("e")
-            self.put("#pragma unroll")
+            self.put(unrolled(extent))
             self.put(f"for (int {name} = 0; {name} < {extent}; ++{name}) {{")
             self.depth += 1
             names.append(name)
@@ -431,7 +438,7 @@ class Expressions:
         place = f"{name}[{flat(at, out)}]"
         self.writer.put(f"{place} = {self.element(x, (*at[:axis], '0', *at[axis:]))};")
         step = self.writer.fresh("e")
-        self.writer.put("#pragma unroll")
+        self.writer.put(unrolled(int(shape[axis])))
         self.writer.put(f"for (int {step} = 1; {step} < {shape[axis]}; ++{step}) {{")
         self.writer.depth += 1
         value = self.element(x, (*at[:axis], step, *at[axis:]), UNARY)

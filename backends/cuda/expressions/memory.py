@@ -13,7 +13,7 @@ from kir.ir.visit import walk
 
 from ..spelling import ptx_functions
 from ..spelling.literals import c_type, flat, of_type, offset_of, refuse, row_major, sizes_of
-from .expressions import COMPARE, PRODUCT, SUM, Expressions, Places
+from .expressions import COMPARE, PRODUCT, SUM, Expressions, Places, unrolled
 
 UNIT = 16
 """Bytes of a unit in which matrix descriptors count."""
@@ -166,7 +166,7 @@ class Memory(Places):
         count, name = width // dtype.bytes, w.fresh("v")
         w.put(f"alignas({width}) {c_type(dtype)} {name}[{shape[-1]}];")
         step = w.fresh("e")
-        w.put("#pragma unroll")
+        w.put(unrolled(shape[-1] // count))
         w.put(f"for (int {step} = 0; {step} < {shape[-1]}; {step} += {count}) {{")
         w.depth += 1
         at = (*("0",) * (len(shape) - 1), step)
@@ -194,7 +194,7 @@ class Memory(Places):
         """An array into a region, `width` bytes at a time."""
         w, shape = to.writer, sizes_of(r.type)
         count, step = width // r.buffer.dtype.bytes, w.fresh("e")
-        w.put("#pragma unroll")
+        w.put(unrolled(shape[-1] // count))
         w.put(f"for (int {step} = 0; {step} < {shape[-1]}; {step} += {count}) {{")
         w.depth += 1
         at = (*("0",) * (len(shape) - 1), step)

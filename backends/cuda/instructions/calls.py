@@ -153,12 +153,11 @@ class InstructionCalls:
             return
         region, operands = e.args[0], [a for a in e.args[1:] if isinstance(a, n.Expr)]
         assert isinstance(region, n.Region)
-        if str(attrs.get("order", "relaxed")) != "relaxed" or str(attrs.get("scope", "gpu")) not in ("gpu", "cta"):
-            raise refuse("KIR-B008", f"the CUDA backend writes relaxed atomics, not {attrs.get('order')} ones")
+        plain = str(attrs.get("order", "relaxed")) == "relaxed" and str(attrs.get("scope", "gpu")) in ("gpu", "cta")
         sizes = sizes_of(region.type)
         whole = e.fn == "atomic_add" and not result and len(operands) == 1 and len(sizes) == 1
         vector = _VECTORS.get((dtype_of(region.type).name, int(sizes[0]))) if whole else None
-        if vector is not None:
+        if vector is not None and plain:
             name, count = w.fresh("m"), sizes[0]
             w.put(f"alignas(16) {c_type(region.buffer.dtype)} {name}[{count}];")
             to.fill(name, operands[0], (count,))
@@ -167,14 +166,16 @@ class InstructionCalls:
         if sizes_of(region.type) or isinstance(e.type, TileType):
             raise refuse("KIR-B002", "an atomic operation on a tile", "a loop over its elements")
         tried = e.fn in ("atomic_max", "atomic_min") and dtype_of(region.type).is_float
-        if tried and dtype_of(region.type).name != "f32":
+        if tried and plain and dtype_of(region.type).name != "f32":
             raise refuse("KIR-B008", f"CUDA has no {ATOMICS[e.fn]} of {dtype_of(region.type)}", "the atomic on f32 or on integers")
         wanted = 2 if e.fn == "atomic_cas" else 1
         place, given = f"&{self.memory.element(to, region, ())}", list(map(to.scalar, operands[:wanted]))
-        other = dtype_of(region.type).name == "i64" and e.fn not in ("atomic_max", "atomic_min")
+        other = plain and dtype_of(region.type).name == "i64" and e.fn not in ("atomic_max", "atomic_min")
         if other:  # CUDA has these for unsigned 64-bit numbers only, whose bits are the same
             place, given = f"reinterpret_cast<unsigned long long*>({place})", [f"static_cast<unsigned long long>({x})" for x in given]
-        call = f"{to.header(e.fn) if tried else ATOMICS[e.fn]}({place}, {', '.join(given)})"
+        function = to.header(e.fn) if plain and tried else ATOMICS[e.fn] if plain else to.function(
+            ptx_functions.atomic(e.fn, dtype_of(region.type), attrs, bool(result)))
+        call = f"{function}({place}, {', '.join(given)})"
         if len(operands) > wanted:
             if result:
                 raise refuse("KIR-B002", "an atomic operation with a mask has no result where the mask is false", "a branch around it")

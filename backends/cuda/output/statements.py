@@ -16,6 +16,7 @@ from kir.ir.visit import children, walk
 from kir.surface import StatementPath
 
 from ..expressions import roles
+from ..expressions.expressions import unrolled
 from ..expressions.memory import bytes_of, strides_of
 from ..instructions import hopper
 from ..instructions.calls import ATOMICS, LOWERED, InstructionCalls, Team
@@ -318,7 +319,7 @@ class Statements(InstructionCalls):
                 to.header("shared_address")
             name, count = to.function(ptx_functions.copy_async(s.src.cache)) if s.src.cache else to.header("copy_async"), width // size
             at = w.fresh("e")
-            w.put("#pragma unroll")
+            w.put(unrolled(shape[-1] // count))
             w.put(f"for (int {at} = 0; {at} < {shape[-1]}; {at} += {count}) {{")
             w.depth += 1
             where = (*("0",) * (len(shape) - 1), at)

@@ -108,6 +108,25 @@ def ordered(fn: str, d: DType, attrs: Mapping[str, n.Attr]) -> Function:
                   f'  asm volatile("st.{order}.{scope}.{ptx} [%0], %1;" ::"l"(p), "{letter}"(x) : "memory");\n}}\n')
 
 
+def atomic(fn: str, d: DType, attrs: Mapping[str, n.Attr], result: bool) -> Function:
+    """An atomic operation on one element whose order is not relaxed, or whose scope CUDA has no function for."""
+    order, scope, op = str(attrs.get("order", "relaxed")), str(attrs.get("scope", "gpu")), fn.removeprefix("atomic_")
+    if d.bits < 32 or (d.is_float and op not in ("add", "exch", "cas")):
+        raise refuse("KIR-B008", f"there is no {fn} of {d} with order {order}")
+    kind, bits, letter = word(d)
+    typed = f"{'f' if d.is_float else 's' if d.name == 'i32' else 'u'}{d.bits}" if op == "add" else f"{'s' if d.kind == 'int' else 'u'}{d.bits}"
+    ptx = typed if op in ("add", "min", "max") else f"b{bits[1:]}"
+    opcode = "atom" if result or order not in ("relaxed", "release") else "red"
+    operands = ("x", "y") if op == "cas" else ("x",)
+    name = f"{fn}_{order}_{scope}_{d.name}{'' if result else '_unit'}"
+    given = ", ".join(f'"{letter}"({x})' for x in operands)
+    places = ", ".join(f"%{k + (2 if opcode == 'atom' else 1)}" for k, _ in enumerate(operands))
+    out, named, back = (f"  {kind} out;\n", f'"={letter}"(out)', "  return out;\n" if result else "") if opcode == "atom" else ("", "", "")
+    at = "%0, [%1]" if opcode == "atom" else "[%0]"
+    return name, (f"__device__ __forceinline__ {kind if result else 'void'} {name}(void* p, {', '.join(f'{kind} {x}' for x in operands)}) {{\n{out}"
+                  f'  asm volatile("{opcode}.{order}.{scope}.{op}.{ptx} {at}, {places};" : {named} : "l"(p), {given} : "memory");\n{back}}}\n')
+
+
 def product(shape: str, operand: DType, result: DType) -> Function | None:
     """mma.sync of a shape that the device header has no function for; None for one that there is not (PTX ISA, mma)."""
     words = {"f16": "f16", "bf16": "bf16", "i8": "s8", "u8": "u8"}.get(operand.name)

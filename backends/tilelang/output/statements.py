@@ -11,7 +11,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import int_value, is_const, region
 from kir.ir.types import I32, TileType
-from kir.ir.visit import blocks_of, names_read, statements, walk
+from kir.ir.visit import blocks_of, divides, names_read, statements, walk
 from kir.surface import StatementPath
 
 from ..._wrap import wrapped
@@ -191,6 +191,8 @@ class Statements:
             case n.Let():
                 if len(s.names) != 1:
                     raise refuse("KIR-B002", "TileLang gives one value a name at a time")
+                if self.warps is not None and not self.in_thread and s.value.type == I32 and divides(s.value):  # else it stands wherever the name is read
+                    self.put(f'{to.names[s.names[0]]} = T.alloc_var("int32", init=0)', depth, path)
                 self.put(f"{to.names[s.names[0]]} = {self._value(s.value)}", depth, path)
             case n.Alloc():
                 self._alloc(s, path, depth)

@@ -35,6 +35,7 @@ DTYPES: Mapping[str, str] = {
     "bool": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8", "u16": "uint16", "u32": "uint32",
     "u64": "uint64", "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "f8e4m3": "float8_e4m3fn",
     "f8e5m2": "float8_e5m2", "i4": "int4", "e8m0": "float8_e8m0fnu", "f4e2m1": "float4_e2m1fn",
+    "f8e4m3fnuz": "float8_e4m3fnuz",
 }
 """IR dtype to its name in TileLang."""
 _EXTERNAL: Mapping[str, str] = {"ffs": "__ffs", "brev": "__brev", "div_approx": "__fdividef", "rcp": "__frcp_rn"}

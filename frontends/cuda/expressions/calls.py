@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kir.ir import build
+from kir.ir import nodes as n
 from kir.ir.types import I32
 
 from ..intrinsics import cuda_calls, cuda_math
@@ -259,7 +260,7 @@ def invoke(r: Reading, c: Candidate, args: list[Value], this: Value | None, node
         return instruction
     if r.depth >= MAX_CALLS:
         raise endless(f"the calls of '{f.name}'", f.unit.origin(f.node))
-    scope = Scope(f.scope, f.unit, f.name, values=dict(c.bindings))
+    scope = Scope(f.scope, f.unit, f.name, values=dict(c.bindings), templates=tuple(map(_argument, c.bindings.values())))
     if this is not None and not f.static:
         this = objects.spilled(r, this) if isinstance(this, Wide) else this
         scope.this = this
@@ -272,6 +273,25 @@ def invoke(r: Reading, c: Candidate, args: list[Value], this: Value | None, node
         raise endless(f"the calls of '{f.name}'", f.unit.origin(f.node)) from None
     finally:
         r.depth -= 1
+
+
+def _argument(v: Value) -> object:
+    """What tells a template argument from another one."""
+    match v:
+        case Scalar(expr=n.Const(value=value)):
+            return value
+        case TypeName(type=kind):
+            return str(kind)
+        case Overloads(functions=functions):
+            return tuple(f.node.id for f in functions)
+        case Builtin(name=name):
+            return name
+        case Lambda(node=node):
+            return node.id
+        case Pack(items=items):
+            return tuple(map(_argument, items))
+        case _:
+            return None
 
 
 def _bit_cast(r: Reading, f: Function, bindings: Bindings) -> Prim | None:

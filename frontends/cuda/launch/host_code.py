@@ -25,6 +25,7 @@ from .host_parts import (
     Around,
     Headers,
     arithmetic,
+    class_constant,
     combined,
     function_name,
     is_integer,
@@ -34,6 +35,7 @@ from .host_parts import (
     parameters,
     template_names,
     template_of,
+    worked_out,
 )
 from .host_values import SCALARS, TYPES, Extents, Memory, Pointed, Sizes, allocated, asked_for, bytes_of, method, named_types, torch_made, width_of
 from .records import Record, begun, passed
@@ -247,7 +249,8 @@ class Follower:
                 v = declared(self.known, kind, text(name), [self.value(init, scope)])
             fixed = self.concrete or self.headers.enumerates(init) or (scope is self.globals and text(name) in self.compiled) or (
                 "const" in text(s).split("=")[0] and (self.every or (self.given and scope is not self.globals)))
-            if not fixed and isinstance(v, n.Const) and kind not in ("dim3", "bool") and type(v.value) is int and v.value > 1:
+            if not fixed and isinstance(v, n.Const) and kind not in ("dim3", "bool") and type(v.value) is int and v.value > 1 and not (
+                    scope is not self.globals and init is not None and worked_out(init, scope)):
                 v = self._named(text(name), int(v.value))
             v = self._number(kind, v)
             if isinstance(v, Array) and pointer and not v.dtype:
@@ -270,7 +273,8 @@ class Follower:
         if name in self.globals:
             return self.globals[name]
         number = self.headers.enumerator(name)
-        return build.const(number) if number is not None else Dtype(SCALARS[last]) if (last := name.rpartition("::")[2]) in SCALARS else Unknown(name)
+        return build.const(number) if number is not None else Dtype(SCALARS[last]) if (last := name.rpartition("::")[2]) in SCALARS else (
+            class_constant(self.units, name, self.value) if "::" in name else Unknown(name))
 
     # -------------------------------------------------------------------------------------------------------------- expressions
     def value(self, e: Node, scope: dict[str, Value]) -> Value:
@@ -571,7 +575,9 @@ class Follower:
             elif d is not None and usual is not None:
                 fixed = self.headers.constant(unit, text(usual)) if usual.type == "identifier" else None
                 scope[text(d)] = self.value(fixed or usual, scope)
-        return self.body(unit, node, scope)
+        outer, self.given = self.given, self.given or bool(parameters(node))
+        made, self.given = self.body(unit, node, scope), outer
+        return made
 
     def _launched(self, name: str, e: Node, words: str, templates: list[Value], args: list[Value], scope: dict[str, Value]) -> None:
         try:

@@ -9,9 +9,9 @@ from pathlib import Path
 from kir.base.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.surface.launches.values import Array, Dtype, Either, Known, Quotient, Unknown, Value, floored, is_condition, is_number
+from kir.surface.launches.values import Array, Dtype, Either, Known, Quotient, Unknown, Value, floored, is_number, one_more, rounded_up
 
-from ..source.source import Node, Sources, Unit
+from ..source.source import Node, Sources, Unit, fragment
 from ..source.syntax import declared_name, function_declarator, text
 from ..symbols.index import template_params
 from ..symbols.symbols import TParam
@@ -236,6 +236,39 @@ def defines(unit: Unit, kernel: str) -> bool:
     return re.search(rb"\b__thread\b[^;{}]*?\b" + re.escape(kernel.encode()) + rb"\s*\([^;{}]*\{", unit.text) is not None
 
 
+def worked_out(e: Node, scope: Mapping[str, Value]) -> bool:
+    """Whether an expression rests on a number that is fixed in this function: what is worked out of it (`block_size / 32`) is no size of its own."""
+    if e.type == "identifier":
+        return isinstance(held := scope.get(text(e)), n.Const) and type(held.value) is int and held.value > 1
+    return any(worked_out(x, scope) for x in e.named_children)
+
+
+def class_constant(units: Sequence[Unit], name: str, value: Callable[[Node, dict[str, Value]], Value]) -> Value:
+    """A constant of a class, `wide::size`, where the file says `typedef Packed<float> wide;` and the class `static constexpr int size = 16 / sizeof(T);`."""
+    owner, _, member = name.rpartition("::")
+    words = "\n".join(unit.text.decode(errors="replace") for unit in units)
+    kind = _alias(words, owner) if re.fullmatch(r"\w+", owner) else owner
+    plain, _, given = kind.rstrip("> ").partition("<")
+    head = re.search(rf"(?:template\s*<([^<>]*)>\s*)?(?:struct|class)\s+(?:alignas\s*\([^()]*\)\s*)?{re.escape(plain.strip())}\b[^;{{}}]*\{{", words)
+    said = re.search(rf"static\s+constexpr\s+[\w:\s]*?\b{re.escape(member)}\s*=\s*([^;{{}}]+);", words[head.end():]) if head is not None and member else None
+    if head is None or said is None:
+        return Unknown(name)
+    params = [x.split("=")[0].split()[-1] for x in (head[1] or "").split(",") if x.strip()]
+    scope: dict[str, Value] = {}
+    for p, x in zip(params, given.split(",")):
+        scope[p] = build.const(int(x)) if x.strip().isdigit() else Dtype(TYPES[at]) if (at := _alias(words, x.strip())) in TYPES else Unknown(x)
+    try:
+        return value(fragment(said[1]), scope)
+    except NotUnderstood:
+        return Unknown(name)
+
+
+def _alias(words: str, name: str, deep: int = 4) -> str:
+    """The type that a name stands for."""
+    found = re.search(rf"typedef\s+([^;{{}}]+?)\s+{re.escape(name)}\s*;|using\s+{re.escape(name)}\s*=\s*([^;{{}}]+);", words) if deep and name else None
+    return _alias(words, (found[1] or found[2]).strip(), deep - 1) if found is not None else name
+
+
 def combined(known: Known, op: str, a: Value, b: Value) -> Value:
     """What an operator of two operands gives."""
     if isinstance(a, Rank) and isinstance(b, n.Const) and op in ("==", "!="):
@@ -256,7 +289,7 @@ def combined(known: Known, op: str, a: Value, b: Value) -> Value:
         return a.part(begins=known.resolved(whole) if whole is not None and op == "+" else None)
     if op == "/" and (isinstance(a, Quotient) or isinstance(b, Quotient)):
         return unrounded(known, a, b)
-    if op == "+" and (up := _one_more(known, a, b) or _one_more(known, b, a)) is not None:
+    if op == "+" and (up := one_more(known, a, b) or one_more(known, b, a)) is not None:
         return up
     if not (isinstance(a, n.Expr) and isinstance(b, n.Expr) and is_number(a) and is_number(b)):
         return Unknown("arithmetic on what is not known")
@@ -279,29 +312,18 @@ def unrounded(known: Known, a: Value, b: Value) -> Value:
     return Quotient(known.resolved(over), known.resolved(under))
 
 
-def _one_more(known: Known, a: Value, b: Value) -> Value | None:
-    """`x / n + (x % n > 0)` and `.. != 0`: a quotient rounded up; None for other sums."""
-    if not (isinstance(a, n.Expr) and isinstance(b, n.Expr) and is_number(a) and is_condition(b)):
-        return None
-    match known.resolved(a), known.resolved(b):
-        case n.Binary(op="floordiv") as q, n.Binary(op="gt" | "ne", a=n.Binary(op="mod") as left, b=n.Const(value=0)) if (q.a, q.b) == (left.a, left.b):
-            return build.ceildiv(q.a, q.b)
-        case _:
-            return None
-
-
 def arithmetic(known: Known, name: str, args: Sequence[Value]) -> Value | None:
     """What a function of whole numbers gives, by its name; None for another one."""
     numbers = [a for a in args if isinstance(a, n.Expr) and is_number(a)]
     if name in ("ceil", "ceilf", "floor", "floorf") and len(args) == 1 and isinstance(args[0], Quotient):
-        return (build.ceildiv if name.startswith("ceil") else floored)(args[0].over, args[0].under)
+        return (rounded_up if name.startswith("ceil") else floored)(args[0].over, args[0].under)
     if name in _PARSED:
         return known.fresh()
     if name == "gcd" and len(args) == 2:
         return divisor(known, args)
     if len(numbers) != 2 or len(args) != 2:
         return None
-    return build.minimum(*numbers) if name == "min" else build.maximum(*numbers) if name == "max" else build.ceildiv(*numbers) if (
+    return build.minimum(*numbers) if name == "min" else build.maximum(*numbers) if name == "max" else rounded_up(*numbers) if (
         name.lower() in _ROUNDED_UP) else None
 
 

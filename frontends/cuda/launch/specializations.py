@@ -30,7 +30,7 @@ from .launch_bounds import bounds_of
 MOST_EACH = 8
 """Specializations of one kernel that are offered; how many more there are is said."""
 MOST_FILES, MOST_BYTES = 6, 400_000
-GUESSED_THREADS, GUESSED_SHARED, MOST_THREADS = 256, 48 << 10, 1024
+GUESSED_THREADS, GUESSED_SHARED, MOST_THREADS = 256, 96 << 10, 1024
 _POOL = re.compile(rb"\bextern\s+register\b")
 """`extern __shared__`, as the grammar is given it."""
 Means = Callable[[Function, TParam, str], bool]

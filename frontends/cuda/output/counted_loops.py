@@ -196,6 +196,8 @@ def _power(e: n.Expr) -> tuple[int, n.Expr] | None:
     value = build.int_value(e)
     if value is not None:
         return (value.bit_length() - 1, build.const(value.bit_length() - 1)) if value > 0 and not value & (value - 1) else None
+    if isinstance(e, n.Cast) and e.rounding == "rn" and dtype_of(e.x.type).is_integer and e.dtype.is_integer and e.dtype.bits >= 32:
+        return _power(e.x)
     if not isinstance(e, n.Binary):
         return None
     by = build.int_value(e.b)

@@ -9,10 +9,14 @@ from kir.base.diagnostic import KirError
 from kir.base.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32, TileType, dtype_of, shape_of
+from kir.ir.types import I32, I64, TileType, dtype_of, shape_of
 from kir.ir.visit import children, names_read, statements, substitute, transform, walk
 
 FOLDS = {"add": "sum", "mul": "prod", "min": "min", "max": "max", "and": "and", "or": "or", "xor": "xor"}
+
+
+MOST_ROUNDS, SOME_ROUNDS = 256, 32
+"""A loop over more elements than this, so many at once, is one over a vector: the backend writes it so, for compilers take minutes over thousands."""
 
 
 def vectorized(body: n.Block) -> n.Block:
@@ -68,7 +72,7 @@ def trips(s: n.For) -> int | None:
     if s.kind != "unroll" or lo is None or hi is None or not build.is_const(s.step, 1) or hi <= lo:
         return None
     factor = dict(s.attrs).get("factor")
-    return hi - lo if factor is None else None
+    return hi - lo if factor is None or (factor == SOME_ROUNDS and hi - lo > MOST_ROUNDS) else None
 
 
 def inlined(body: n.Block) -> n.Store | None:
@@ -139,7 +143,7 @@ def elementwise(s: n.For) -> n.Store | None:
     store = inlined(s.body)
     if store is None or not store.at.index:
         return None
-    store = _counted_once(store, s.var, count)
+    store = _counted_apart(_counted_once(store, s.var, count), s.var)
     store, wholes = _whole(store, s.var, count)
     if waits(store.value):
         return None
@@ -188,6 +192,24 @@ def _counted_once(store: n.Store, var: n.Var, count: int) -> n.Store:
             return e
         return build.cast(var, e.dtype)
     made: n.Store = transform(store, leave)
+    return made
+
+
+def _counted_apart(store: n.Store, var: n.Var) -> n.Store:
+    """A store whose places in memory add a loop's counter outside the sum of 32 bits that named it: C++'s signed sums do not overflow."""
+    def leave(_: n.Node, e: n.Node) -> n.Node:
+        if not isinstance(e, n.Cast) or e.dtype != I64 or e.rounding != "rn" or e.x.type != I32 or isinstance(e.x, n.Var) or not uses(e.x, var):
+            return e
+        parts = build.polynomial(e.x)
+        own = {m: c for m, c in parts.items() if any(uses(x, var) for x in m)}
+        if list(own) != [(var,)]:
+            return e
+        rest = build.sub(e.x, build.mul(var, own[var,]))
+        return e if uses(rest, var) else build.add(build.cast(rest, I64), build.mul(build.cast(var, I64), own[var,]))
+
+    def placed(_: n.Node, r: n.Node) -> n.Node:
+        return replace(r, index=tuple(transform(i, leave) for i in r.index)) if isinstance(r, n.Region) and r.buffer.space == "global" else r
+    made: n.Store = transform(store, placed)
     return made
 
 

@@ -19,8 +19,10 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, Origin, error
 from kir.hardware.target import target as known_target
 
+from ..suffixes import WITHIN
 from ..types.c_types import named_type
 from ..types.errors import NotUnderstood
+from .in_strings import only_strings
 from .lambdas import with_classes
 from .preprocessor import Macro, Mapped, Preprocessor
 from .stated_macros import stated_macros
@@ -262,6 +264,7 @@ class Sources:
         except UnicodeDecodeError:
             source = data.decode("latin-1")
         source = source.replace("\r\n", "\n").replace("\r", "\n")
+        source = only_strings(source) if path.suffix in WITHIN else source
         self.seen.add(path.resolve())
         missing: list[tuple[str, Origin]] = []
 

@@ -50,14 +50,25 @@ def _known(e: n.Expr, lets: Mapping[str, n.Expr]) -> n.Expr:
 
 def _inexact(cond: n.Expr, a: n.Expr, b: n.Expr, lets: Mapping[str, n.Expr]) -> bool | None:
     """Whether a condition says that a / b leaves a remainder and the signs are the same (True) or differ (False)."""
-    if not isinstance(cond, n.Binary) or cond.op != "and":
+    if not isinstance(cond, n.Binary):
+        return None
+    if dtype_of(a.type).kind == "uint" and _leaves(cond, a, b, lets):
+        return True
+    if cond.op != "and":
         return None
     for left, right in ((cond.a, cond.b), (cond.b, cond.a)):
-        if isinstance(left, n.Binary) and left.op == "ne" and build.is_const(left.b, 0):
-            r = _known(left.a, lets)
-            if isinstance(r, n.Binary) and r.op in REMAINDERS and (r.a, r.b) == (a, b):
-                return _signs(right, a, b)
+        if _leaves(left, a, b, lets):
+            return _signs(right, a, b)
     return None
+
+
+def _leaves(cond: n.Expr, a: n.Expr, b: n.Expr, lets: Mapping[str, n.Expr]) -> bool:
+    """Whether a condition says that a / b leaves a remainder."""
+    if not isinstance(cond, n.Binary) or cond.op != "ne" or not build.is_const(cond.b, 0):
+        return False
+    r = _known(cond.a, lets)
+    r = _known(r.x, lets) if isinstance(r, n.Cast) and r.rounding == "rn" and dtype_of(r.x.type).is_integer else r
+    return isinstance(r, n.Binary) and r.op in REMAINDERS and (r.a, r.b) == (a, b)
 
 
 def _signs(e: n.Expr, a: n.Expr, b: n.Expr) -> bool | None:

@@ -50,6 +50,8 @@ class Scope:
     using: list[Scope] = field(default_factory=list)
     this: Value | None = None
     instance: Instance | None = None
+    templates: tuple[object, ...] = ()
+    """What stands for the template arguments of a function whose body this is: each instantiation has shared variables of its own."""
 
     def declare(self, name: str, what: Decl) -> None:
         """Add a declaration."""

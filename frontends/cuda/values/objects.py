@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from math import prod
 
@@ -172,8 +173,13 @@ def _store_wide(r: Reading, to: Located, v: Value) -> None:
     size = size_of(to.type)
     at = to.place.region(dtype, size // dtype.bytes)
     value = v.tile
-    if not at.buffer.shape and lanes(value.type) == 1:
-        value = build.call("pick", value, build.const(0))
+    if lanes(value.type) == 1:
+        last = at.index[-1] if at.index else None
+        single = isinstance(last, n.Span) and last.extent == 1 and not any(isinstance(i, n.Span) for i in at.index[:-1])
+        if not at.buffer.shape or single:
+            value = _only(value)
+        if single and isinstance(last, n.Span):
+            at = build.region(at.buffer, *at.index[:-1], last.lo)
     shape, own = shape_of(at.type), shape_of(value.type)
     if len(shape) > 1 and own != shape and len(own) == 1:
         call = value if isinstance(value, n.Call) and value.of is None else None
@@ -189,6 +195,17 @@ def _store_wide(r: Reading, to: Located, v: Value) -> None:
             r.m.emit(n.Store(build.region(at.buffer, *here), build.call("pick", value, build.const(k))))
         return
     r.m.emit(n.Store(at, value, cache=to.place.policy))
+
+
+def _only(e: n.Expr) -> n.Expr:
+    """The number that a vector of one holds."""
+    if isinstance(e, n.Cast) and lanes(e.x.type) == 1 and shape_of(e.x.type):
+        return build.cast(_only(e.x), e.dtype, e.rounding)
+    if isinstance(e, n.Load) and e.mask is None and not e.clip and len(e.at.buffer.shape) == 1 and (not e.at.index or isinstance(e.at.index[0], n.Span)):
+        at = e.at.index[0].lo if e.at.index and isinstance(e.at.index[0], n.Span) else build.const(0)
+        return replace(e, at=build.region(e.at.buffer, at))
+    first = e.args[0] if isinstance(e, n.Call) and e.of is None and e.fn in ("vec", "broadcast") else None
+    return first if isinstance(first, n.Expr) and not shape_of(first.type) else build.call("pick", e, build.const(0))
 
 
 def _assign_members(r: Reading, to: Members, v: Value) -> None:

@@ -19,13 +19,13 @@ POOL_ALIGN = 1024
 
 
 def shared_array(r: Reading, node: Node, d: Node, name: str, extern: bool, scope: Scope) -> Value:
-    """A shared array: declared once, however often the function around it is read."""
+    """A shared array: declared once for each instantiation of the function around it, however often that is read."""
     kind, _ = r.types.declared_type(node, d, scope)
     if extern:
         if not isinstance(kind, Arr):
             raise NotUnderstood("dynamic shared memory that is no array", node)
         return dynamic_shared(r, name, kind)
-    key = hash((node.id, d.id, str(kind), size_of(kind)))
+    key = hash((node.id, d.id, str(kind), size_of(kind), *(s.templates for s in scope.around())))
     if key not in r.static_shared:
         made = r.static_shared[key] = new_object(r, name, kind, "shared")
         said = _alignment(r, node, d, scope)

@@ -95,12 +95,16 @@ def in_pool(size: int) -> str:
 
 
 def settle(r: Reading) -> None:
-    """The pool is gone where all of it that is used are its parts. Raises NotUnderstood where it is used beside them."""
-    if r.pool is None or not r.parts.by_start:
+    """The pool is gone where all of it that is used are its parts. Raises NotUnderstood where it is used beside them, or ends before they do."""
+    if r.pool is None:
+        return
+    size, furthest = build.int_value(r.pool_bytes), max(r.parts.reaching, default=-1)
+    if size is not None and size <= furthest:
+        raise NotUnderstood(f"arrays that begin at byte {furthest} {in_pool(size)}")
+    if not r.parts.by_start:
         return
     if any(r.pool.uses.values()):
         raise NotUnderstood(f"the pool '{r.pool.name}', used by bytes and as arrays of its own")
-    size = build.int_value(r.pool_bytes)
     last = max(begin + part[0] for begin, part in r.parts.by_start.items())
     if size is not None and size < last:
         raise NotUnderstood(f"arrays of {last} bytes {in_pool(size)}")

@@ -25,6 +25,7 @@ from ..values.values import (
     Signature,
     Slice,
     Table,
+    TypeOf,
     Unknown,
     Value,
     describe,
@@ -226,9 +227,17 @@ def _product(r: Reader, given: Signature) -> Value:
     if math.prod(len(x) for x in lists) > MOST_COMBINATIONS:
         raise NotUnderstood("more combinations than anybody tries")
     return Items(tuple(Items(tuple(t)) for t in itertools.product(*lists)))
+
+
+def _data_type(r: Reader, given: Signature) -> Value:
+    """`tvm.DataType(dtype)`, of which the width is asked."""
+    return TypeOf(r.dtype(given.args[0]))
+
+
 LIBRARY: Mapping[str, Callable[[Reader, Signature], Value]] = {
     "functools.partial": _partial,
     "dataclasses.replace": _replaced,
     "math.gcd": _gcd,
     "itertools.product": _product,
+    **dict.fromkeys(("tvm.DataType", "tvm.runtime.DataType", "tilelang.tvm.DataType"), _data_type),
 }

@@ -15,7 +15,15 @@ from ..state.guards import guarded
 from ..state.layouts import laid_out
 from ..state.reader import Reader
 from ..state.reading_state import Part
-from ..teams.declaration_cleanup import in_their_branch, with_conditions, with_fills, with_known_effects, with_ready_barriers, without_unread
+from ..teams.declaration_cleanup import (
+    in_their_branch,
+    with_conditions,
+    with_fills,
+    with_known_effects,
+    with_quotients,
+    with_ready_barriers,
+    without_unread,
+)
 from ..teams.placement import Placing
 from ..teams.thread_variables import accessed
 
@@ -28,7 +36,7 @@ def program(r: Reader, module: Module, node: cst.FunctionDef, name: str) -> n.Pr
     kernels = []
     for k, part in enumerate(r.parts or (Part(r.grid, r.threads, r.cluster, r.attrs, ()),)):
         block = (*r.out.block, *part.block)
-        body = laid_out(r, in_their_branch(with_conditions(without_unread(block, frozenset(r.joined))), frozenset(r.hoisted)))
+        body = laid_out(r, in_their_branch(with_quotients(with_conditions(without_unread(block, frozenset(r.joined)))), frozenset(r.hoisted)))
         placing = Placing(part.threads, r.thread, r.thread_name, frozenset(r.reducers), r.out.fresh, opaque, lambda e, where: guarded(r, e, where),
                           part.attrs.get("tl_disable_thread_storage_sync") is not True)
         body = with_known_effects(with_ready_barriers(with_fills(placing.body(body))), frozenset(q.name for q in r.params))

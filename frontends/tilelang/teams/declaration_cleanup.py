@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import is_const
-from kir.ir.visit import blocks_of, statements, walk
+from kir.ir.types import I32
+from kir.ir.visit import blocks_of, divides, statements, transform, walk
 
 from .mentions import seen
 
@@ -68,6 +70,30 @@ def with_conditions(block: n.Block) -> n.Block:
             s = replace(s, cond=told)
         out.append(s)
     return tuple(out)
+
+
+def with_quotients(block: n.Block) -> n.Block:
+    """The block with names for quotients and rests that a variable holds which is declared right before and not written again."""
+    out: list[n.Stmt] = []
+    rest = [_each(s, with_quotients) for s in block]
+    while rest:
+        first, second = rest.pop(0), rest[0] if rest else None
+        if isinstance(first, n.Alloc) and isinstance(second, n.Store) and _holds_quotient(first, second) and not any(
+                isinstance(x, n.Opaque) or (isinstance(x, n.Store) and x.at.buffer.name == first.buffer.name) for x in statements(tuple(rest[1:]))):
+            rest = [transform(s, partial(_by_name, first.buffer)) for s in rest[1:]]
+            first = n.Let((first.buffer.name,), second.value, origin=second.origin)
+        out.append(first)
+    return tuple(out)
+
+
+def _by_name(b: n.Buffer, old: n.Node, new: n.Node) -> n.Node:
+    return n.Var(b.name, b.dtype) if isinstance(new, n.Load) and new.at == n.Region(b) else new
+
+
+def _holds_quotient(first: n.Alloc, second: n.Store) -> bool:
+    b, value = first.buffer, second.value
+    plain = b.space == "register" and not b.shape and b.dtype == I32 and first.init is not None and is_const(first.init, 0)
+    return plain and second.at == n.Region(b) and second.mask is None and divides(value) and b.name not in seen(value).buffers
 
 
 def _told(first: n.Stmt, second: n.Stmt, branch: n.If) -> n.Expr | None:

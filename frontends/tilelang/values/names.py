@@ -11,6 +11,7 @@ from kir.ir.types import (
     E8M0,
     F4E2M1,
     F8E4M3,
+    F8E4M3FNUZ,
     F8E5M2,
     F16,
     F32,
@@ -32,9 +33,9 @@ DTYPES: Mapping[str, DType] = {
     "uint8": U8, "uint16": U16, "uint32": U32, "uint64": U64, "uint": U32,
     "float16": F16, "half": F16, "bfloat16": BF16, "float32": F32, "float": F32, "float64": F64, "double": F64,
     "float8_e4m3fn": F8E4M3, "float8_e4m3": F8E4M3, "e4m3_float8": F8E4M3, "float8_e5m2": F8E5M2, "e5m2_float8": F8E5M2,
-    "float4_e2m1fn": F4E2M1, "float8_e8m0fnu": E8M0,
+    "float4_e2m1fn": F4E2M1, "float8_e8m0fnu": E8M0, "float8_e4m3fnuz": F8E4M3FNUZ, "e4m3fnuz_float8": F8E4M3FNUZ,
     "f16": F16, "bf16": BF16, "f32": F32, "f64": F64, "i8": I8, "i16": I16, "i32": I32, "i64": I64, "u8": U8, "u16": U16, "u32": U32, "u64": U64,
-    "f8e4m3": F8E4M3, "f8e5m2": F8E5M2, "f4e2m1": F4E2M1, "e8m0": E8M0,
+    "f8e4m3": F8E4M3, "f8e5m2": F8E5M2, "f4e2m1": F4E2M1, "e8m0": E8M0, "f8e4m3fnuz": F8E4M3FNUZ,
 }  # fmt: skip
 """Names of dtypes, in TileLang, torch, texts and bindings."""
 

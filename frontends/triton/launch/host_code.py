@@ -21,6 +21,7 @@ JIT = frozenset({"jit", "autotune", "heuristics"})
 def triton_launches(source: Path, node: cst.FunctionDef) -> list[HostLaunch]:
     """Every launch of a kernel that its own file and its folder show, with arguments by name."""
     names = [p.name.value for p in parameters(node)]
+    persistent = "num_programs(" in cst.Module([]).code_for_node(node)
 
     def on_call(follower: Follower, file: HostFile, kernel: Kernel, e: ast.Call, args: list[Value], named: dict[str, Value]) -> Value:
         grid = named.pop("grid", kernel.grid)
@@ -34,6 +35,9 @@ def triton_launches(source: Path, node: cst.FunctionDef) -> list[HostLaunch]:
         if isinstance(grid, Called):
             grid = follower.call(grid, [{"": "metas", **given}], {})
         extents = tuple(grid) if isinstance(grid, (list, tuple)) else (grid,)
-        follower.launches.append(HostLaunch(kernel.name, str(file.path), e.lineno, follower.known, (), given, extents))
-        return Unknown("what a launch returns")
+        if persistent:  # as many as the host finds: the kernel asks how many there are
+            extents = tuple(follower.known.fresh("programs") if isinstance(x, Unknown) else x for x in extents)
+        made = HostLaunch(kernel.name, str(file.path), e.lineno, follower.known, (), given, extents)
+        follower.launches = [x for x in follower.launches if x is not kernel.warmed] + [made]
+        return Kernel(kernel.name, given=given, warmed=made) if kernel.warm else Unknown("what a launch returns")
     return host_launches(source, node.name.value, lambda f: decorated(f, JIT), on_call)

@@ -33,9 +33,9 @@ def stable(e: n.Expr) -> bool:
     return not any(isinstance(x, n.Load) for x in walk(e))
 
 
-def carried(r: State, s: cst.For | cst.While, head: Any, test: cst.BaseExpression | None) -> tuple[list[n.Stmt], set[str]]:
-    """Read the body of a loop with the names that it carries in buffers, and which buffers those are. The loop is read
-    again when a name turns out to have another
+def carried(r: State, s: cst.For | cst.While, head: Any, test: cst.BaseExpression | None) -> tuple[list[n.Stmt], set[str], set[str]]:
+    """Read the body of a loop with the names that it carries in buffers, which buffers those are, and which of them names hold that are read after it. The
+    loop is read again when a name turns out to have another
     type than before the loop, or to be bound only in it."""
     live = r.live[-1]
     assigned = assigned_in_order(s.body.body)
@@ -77,12 +77,14 @@ def carried(r: State, s: cst.For | cst.While, head: Any, test: cst.BaseExpressio
                 raise NotUnderstood(f"'{x}' is {describe(old)}, and changes in a loop")
         for x in late:
             r.frame.env[x] = Unknown(f"'{x}' is bound only inside a loop")
-        buffers = {b.name for x in opened if x in r.frame.cells for e in _cell_reads(r.frame.cells[x]) if (b := buffer_read(e)) is not None}
+        held = {x: {b.name for e in _cell_reads(r.frame.cells[x]) if (b := buffer_read(e)) is not None} for x in names if x in r.frame.cells}
+        buffers = set[str]().union(*(held[x] for x in opened if x in held))
+        lasting = set[str]().union(*(held[x] for x in held if x in after))
         _close(r, opened)
         for x in (x for x in assigned if x not in names and x not in loop_name):
             if x not in r.frame.cells:
                 r.frame.env.pop(x, None)
-        return body, buffers
+        return body, buffers, lasting
     raise NotUnderstood("the types of this loop's names do not settle")
 
 

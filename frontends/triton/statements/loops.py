@@ -109,11 +109,10 @@ def counted(r: State, s: cst.For, args: Arguments, static: bool) -> Flow:
         r.frame.cells.pop(name, None)
         r.frame.env[name] = Static(value) if kind == "static" else Run(value)
 
-    body, buffers = carried(r, s, head, None)
+    body, buffers, lasting = carried(r, s, head, None)
     made, finals = closed_forms(var, bounds[0], bounds[1], bounds[2], body, buffers, r.counts)
     r.out.emit(n.For(var, *bounds, tuple(made), kind, attrs))
-    for buffer, final in finals.items():
-        # The buffer gets its value after the loop, for the rare reader there; an unused one is dropped with the dead code.
+    for buffer, final in ((x, finals[x]) for x in finals if x in lasting):  # its value after the loop, for the rare reader there
         r.out.emit(n.Store(n.Region(_buffer(r, buffer)), final))
     if name in r.live[-1].after.get(id(s), frozenset()):
         last = (
@@ -174,7 +173,7 @@ def while_loop(r: State, s: cst.While) -> Flow:
             value = condition(r, s.test)
         tests.append((value, list(emitted)))
 
-    body, _ = carried(r, s, head, s.test)
+    body, _, _ = carried(r, s, head, s.test)
     value, emitted = tests[0]
     if is_known(value):
         cond: n.Expr = build.const(bool(value), BOOL)

@@ -15,7 +15,7 @@ from ..values import operators
 from ..values.emitter import buffer_read, mentions
 from ..values.values import BlockPointer, Choice, Items, NotUnderstood, Pointer, Run, Value, is_number
 
-MOST_ARMS = 4
+MOST_ARMS = 12
 """Tiles of other extents that a name may be given in a loop, by static conditions: each is stored under its own."""
 
 

@@ -15,7 +15,7 @@ from kir.analysis.proof.flight import troubles
 from kir.analysis.proof.indices.contents import inside, top_of_contents, where_parts_begin
 from kir.analysis.proof.indices.numbered import as_number, bare, equal_parts, in_turn, of_divisions
 from kir.analysis.proof.indices.widths import at_the_most, known_before, more_than, only_extents, overflows, polynomial_of, relevant, worked_out
-from kir.analysis.proof.intervals import Pair, Reached, accesses, apart_by, concurrent, every, has_barrier, leaving, other_threads
+from kir.analysis.proof.intervals import Pair, Reached, accesses, apart_by, concurrent, every, exits, has_barrier, leaving, other_threads
 from kir.analysis.proof.overlap import Overlap
 from kir.analysis.proof.sites import KINDS, Access, Barrier, Branch, Claim, Kind, Loop, Place, Split, of_one_kind
 from kir.analysis.proof.stored import before, filled, reached
@@ -38,6 +38,7 @@ MOST_CTAS = (2**31 - 1, 65535, 65535)
 Status = Literal["proved", "refuted", "open"]
 ORDERED: tuple[Kind, ...] = ("race", "undefined", "wait", "ring")
 """What depends on the order of accesses."""
+EXIT = "a branch that leaves before a barrier"
 
 
 @dataclass(frozen=True)
@@ -323,11 +324,14 @@ class _Kernel:
             for kind in ("race", "barrier"):
                 yield Obligation(kind, "open", "not followed", split.place.anchor, "a team splits again around a barrier")
             return
-        if has_barrier(split.items):
-            yield from self._meetings(split)
+        left = False
+        for o in self._meetings(split) if has_barrier(split.items) else ():
+            if o.what == EXIT and o.status != "proved":
+                left, o = True, Obligation(o.kind, "proved", o.what, o.anchor)
+            yield o
         shared = self.params | set(self.axes) | {v.name for v in split.place.scope}
         seen = set[Any]()
-        for pair in concurrent(split.items):
+        for pair in concurrent(split.items, left):
             a, b = pair.first.access, pair.second.access
             key = (id(a), id(b), pair.first.shuffled, pair.first.synced, pair.among, tuple(sorted(pair.trips.items())))
             if key in seen or of_one_kind(a, b) or not self._may_meet(a, b):
@@ -463,7 +467,7 @@ class _Kernel:
         for item in leaving(split.items):
             cond = item.place.stmt.cond if isinstance(item.place.stmt, n.If) else None
             if cond is None or depends(cond, differs[item.place.path[start:]]):
-                yield self._alike(item.place, item.cond, split, "a branch that leaves before a barrier")
+                yield self._alike(item.place, item.cond, split, EXIT if exits(split.items, item) else "a branch past a barrier")
         for item in every(split.items):
             if isinstance(item, Barrier):
                 yield Obligation("barrier", "proved", "a barrier", item.place.anchor)

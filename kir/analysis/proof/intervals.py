@@ -1,6 +1,7 @@
 """Which accesses of two threads of a team may come at the same time: those between which there is a way without a barrier.
 
-Every thread passes the same barriers in the same order (a claim of its own), so two threads are always in the same trip of a loop that holds one.
+Every thread that has not left the kernel passes the same barriers in the same order (a claim of its own), so two threads are always in the same trip of a
+loop that holds one. Those that have left are waited for by none: what they did since their last barrier is ordered before nothing.
 """
 from __future__ import annotations
 
@@ -117,15 +118,22 @@ def _own_jumps(s: n.Node) -> Iterator[n.Jump]:
                 yield from (y for y in walk(x) if isinstance(y, n.Jump) and y.kind == "return")
 
 
+def exits(items: tuple[Item, ...], i: Branch) -> bool:
+    """Whether a branch, one of these items, does nothing else with threads than end them, so that what follows is known to be done by the others alone."""
+    s = i.place.stmt
+    ends = {id(block[-1]) for block in (s.then, s.orelse) if block} if isinstance(s, n.If) else set[int]()
+    return any(x is i for x in items) and all(id(x) in ends and x.kind == "return" for x in walk(s) if isinstance(x, n.Jump))
+
+
 def accesses(items: tuple[Item, ...]) -> Iterator[Access]:
     """All accesses, in reading order."""
     return (i for i in every(items) if isinstance(i, Access))
 
 
-def concurrent(items: tuple[Item, ...]) -> list[Pair]:
-    """The pairs of accesses inside a loop over threads that may come at the same time."""
+def concurrent(items: tuple[Item, ...], left: bool = False) -> list[Pair]:
+    """The pairs of accesses inside a loop over threads that may come at the same time; `left`: some threads may end at one of the items, others not."""
     out: list[Pair] = []
-    _ends(items, {}, out)
+    _ends(items, {}, out, left)
     return out
 
 
@@ -134,7 +142,7 @@ def _further(reached: Iterable[Reached], when: n.Expr) -> list[Reached]:
     return [] if when == FALSE else [r if when == TRUE else replace(r, when=(*r.when, when)) for r in reached]
 
 
-def _ends(items: tuple[Item, ...], trips: Trips, out: list[Pair]) -> Ends:
+def _ends(items: tuple[Item, ...], trips: Trips, out: list[Pair], left: bool = False) -> Ends:
     first: list[Reached] = []
     last: list[Reached] = []
     leaps: list[Leap] = []
@@ -148,6 +156,7 @@ def _ends(items: tuple[Item, ...], trips: Trips, out: list[Pair]) -> Ends:
             continue
         part = _part(i, trips, out)
         out += [Pair(a, b, trips) for a in last for b in part.first]
+        out += [Pair(a, Reached(b), trips) for x in leaps if left and x.kind == "return" for a in x.last for b in accesses((i,))]
         first += _further(part.first, is_open)
         leaps += [Leap(x.kind, (*_further(last, x.open), *x.last), both(is_open, x.open)) for x in part.leaps]
         last = [*_further(last, part.open), *part.last]

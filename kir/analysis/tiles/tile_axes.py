@@ -62,6 +62,15 @@ class TileAxes:
             seen.setdefault(root, self._classes[root])
         return list(seen.values())
 
+    def over(self, runs: Callable[[AxisClass], bool]) -> list[AxisClass]:
+        """The classes that run over the same elements, those of one extent as one: two statements that compute a value of the same places, each for
+        itself, have an axis each, of which one is not to be had without the other."""
+        first: dict[int | n.Expr, int] = {}
+        for k in range(len(self._parent)):
+            if self._find(k) == k and runs(self._classes[k]):
+                self._join(first.setdefault(self._classes[k].extent, k), k)
+        return [self._classes[k] for k in first.values()]
+
     def of_expr(self, e: n.Expr) -> tuple[AxisClass | None, ...]:
         """The classes of the axes of an expression of the kernel."""
         return tuple(None if a is None else self._classes[self._find(a)] for a in self._expr(e))

@@ -4,7 +4,7 @@
 
 A problem states claims (`kir.problem.schema.Claims`); that its inputs arrive at its outputs, and that no untested way leaves work out, is derived.
 
-Order: flow, tiles, compensation, arithmetic, ways, elsewhere, untested_barriers, searched, reals, outcomes.
+Order: flow, tiles, compensation, arithmetic, ways, not_finite, elsewhere, untested_barriers, searched, reals, outcomes.
 """
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from kir.gate.cases import Case, naive_of, tensor_names
 from kir.gate.claims.arithmetic import last, sums, unkept
 from kir.gate.claims.elsewhere import elsewhere
 from kir.gate.claims.flow import Flow, Key, is_tensor
+from kir.gate.claims.not_finite import dropped_beside, dropped_of
 from kir.gate.claims.outcomes import JUDGED, unseen
 from kir.gate.claims.searched import beside_problem, beside_program, beside_sizes, beside_ways, ranges_of, special_cases
 from kir.gate.claims.untested_barriers import untested_barriers
@@ -30,7 +31,8 @@ def refusals(program: n.Program, problem: Problem, given: Mapping[str, str], cas
              reached: Mapping[Place, int] | None = None) -> tuple[Diagnostic, ...]:
     """What a program does not do that its problem says: KIR-G130 an input that does not arrive at an output, KIR-G131 to KIR-G133 arithmetic, and, where
     it was run (`reached` by `cases`), KIR-G134 a way that no case takes and that leaves work out, KIR-G143 an input that tests hold at one value and that is
-    not taken in as the problem has it, KIR-G146 an outcome that data decide and no case brings about. Of text that is not understood nothing is said."""
+    not taken in as the problem has it, KIR-G149 NaN and infinities that are asked for and dropped, KIR-G146 an outcome that data decide and no case brings
+    about. Of text that is not understood nothing is said."""
     names = tensor_names(program, problem, given)
     found = broken(program, problem, names)
     if found or reached is None:
@@ -52,6 +54,8 @@ def refusals(program: n.Program, problem: Problem, given: Mapping[str, str], cas
         return left_out
     if found := list(elsewhere(program, problem, names, cases, lambda out: last(flow, flow.live(mine[out]), mine[out]) if out in mine else "")):
         return tuple(found)
+    if found := list(dropped_of(program, flow, problem, cases)):
+        return tuple(found)
     judges = [(own, _flow(own), tensor_names(own, problem, {})) for own in naive_of(problem)]
     return tuple(unseen(program, flow, names, judges, cases, reached, lambda: beside_problem(program, problem, cases), ranges_of(problem)))
 
@@ -59,7 +63,8 @@ def refusals(program: n.Program, problem: Problem, given: Mapping[str, str], cas
 def unshown(program: n.Program, against: n.Program, cases: Sequence[Case], reached: Mapping[Place, int], whole: bool = True) -> tuple[Diagnostic, ...]:
     """Of a program that is right by what another one makes of the cases: ways that sizes decide, that no case takes, and that leave out what arrives at the
     outputs elsewhere (KIR-G134; where the cases are not the `whole` of them, what was left out for its time may take the way: some of it is run then, and a way
-    that is right by force at the sizes of the cases is none), and outcomes that data decide and that no case brought about (KIR-G146)."""
+    that is right by force at the sizes of the cases is none), NaN and infinities that are asked for and dropped (KIR-G149), and outcomes that data decide and
+    that no case brought about (KIR-G146)."""
     flow = _flow(program)
     same = {p.name: p.name for p in program.params}
     if flow.opaque:
@@ -74,7 +79,8 @@ def unshown(program: n.Program, against: n.Program, cases: Sequence[Case], reach
                   if loops.get(key, frozenset()) - own)]
     of_sizes = list({tuple(sorted(c.sizes.items())): c for c in reversed(cases)}.values())
     missing = None if whole else LeftOut(lambda ways: beside_ways(program, against, ways, cases), lambda other: right_on(other, of_sizes[:JUDGED], clean=True))
-    return tuple(untaken(program, flow, of_sizes, reached, lost, None, len(of_sizes), missing)) or tuple(unseen(
+    found = tuple(untaken(program, flow, of_sizes, reached, lost, None, len(of_sizes), missing)) or tuple(dropped_beside(program, flow, against, cases))
+    return found or tuple(unseen(
         program, flow, same, [(against, _flow(against), same)], cases, reached,
         lambda: chain(beside_sizes(program, against), beside_program(program, against, cases))))
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 
 import ml_dtypes
 
 from kir.base.diagnostic import Diagnostic
-from kir.gate.cases import Case
+from kir.gate.cases import Case, ProblemCase
 from kir.gate.claims.flow import Flow, branches_around
 from kir.gate.claims.reals import solvable
 from kir.gate.claims.tiles import counts_tiles, extents
@@ -83,7 +84,9 @@ def unseen(program: n.Program, flow: Flow, names: Mapping[str, str], judges: Seq
 
     def doubtful(way: Way, so_many: int) -> bool:
         whole = _whole(way.cond, lets.get(way.kernel, {}))
-        if _harmless(program, flow, way, whole) or _beyond_places(whole, counts) or way.holds not in _truths(whole, mine):
+        if _harmless(program, flow, way, whole) or _beyond_places(whole, counts) or _of_no_element(program, way, whole):
+            return False
+        if way.holds not in _truths(whole, mine):
             return False
         if flow.sources(way.cond, way.kernel) & tensors:
             return not right_on(forced(program, way), cases[:so_many])
@@ -93,6 +96,8 @@ def unseen(program: n.Program, flow: Flow, names: Mapping[str, str], judges: Seq
                 return False
         return not right_smaller(program, way, cases)
     left = [way for way in asked if id(way) in open_ids and doubtful(way, JUDGED)]
+    open_ids -= _told(program, left, cases[CASES:])  # where something would be refused, all tests count that would tell
+    left = [way for way in left if id(way) in open_ids]
     of_data = [way for way, sign in signs[:MOST_FORCED] if id(way) not in open_ids and _by_number(sign)
                and (way.kernel in functions or flow.sources(way.cond, way.kernel) & tensors)]
     told = None if left else next((way for way in of_data if doubtful(way, 1)), None)
@@ -118,6 +123,28 @@ def unseen(program: n.Program, flow: Flow, names: Mapping[str, str], judges: Seq
     if elsewhere and not found:
         way = told or left[0]
         yield _refused(way, f"what it is judged by does not ask whether {_words(way)}; with {elsewhere}")
+
+
+def _told(program: n.Program, left: Sequence[Way], cases: Sequence[Case]) -> set[int]:
+    """The ways (by identity) that a case takes of inputs as the problem has them, or on which the program is wrong where it comes out otherwise: of zeros and
+    the like, which the gate makes, much comes out right whatever is done."""
+    found = set[int]()
+    for case in cases:
+        went = taken(program, [way for way in left if id(way) not in found], [case])
+        own = isinstance(case, ProblemCase) and case.distribution.partition(",")[0] in case.problem.distributions
+        found |= {id(way) for way in left if id(way) in went
+                  and (own or ((other := _otherwise(way)) is not None and not right_on(forced(program, other), [case])))}
+    return found
+
+
+def _otherwise(way: Way) -> Way | None:
+    """The other outcome of a truth value."""
+    if way.value is None:
+        return replace(way, holds=not way.holds)
+    if isinstance(way.node, n.Binary) and way.node.op in ("min", "max"):
+        return replace(way, value=way.node.b if way.value == way.node.a else way.node.a)
+    values = [x.value for x in walk(way.value) if isinstance(x, n.Const) and isinstance(x.value, bool)]
+    return replace(way, value=build.broadcast(n.Const(not values[0], BOOL), way.value.type)) if len(values) == 1 and dtype_of(way.value.type).is_bool else None
 
 
 def _by_number(sign: Sign) -> bool:
@@ -358,6 +385,28 @@ def _beyond_places(cond: n.Expr, placing: Collection[str]) -> bool:
     return bool(other) and (all(x <= 0 for x in numbers) if all(isinstance(side, n.Const) for side in other) else all(abs(x) <= 1 for x in numbers))
 
 
+def _of_no_element(program: n.Program, way: Way, whole: n.Expr) -> bool:
+    """Whether it asks something of places behind the edge of a tile that is loaded, where there is no element, and of nothing that is loaded."""
+    edges = {edge for x in walk(body_of(program, way)) if isinstance(x, n.Load) and x.clip for edge in _edges(x.at)}
+    for at, beside in ((whole.a, whole.b), (whole.b, whole.a)) if isinstance(whole, n.Binary) and whole.op == "and" else ():
+        inside = build.invert(at)
+        if inside in edges:
+            there = transform(beside, partial(_outside, inside))
+            return not any(isinstance(x, n.Load) and isinstance(x.type, TileType) for x in walk(there))
+    return False
+
+
+def _outside(inside: n.Expr, old: n.Node, new: n.Node) -> n.Node:
+    return new.b if isinstance(new, n.Select) and new.cond == inside else new
+
+
+def _edges(at: n.Region) -> Iterator[n.Expr]:
+    """Where a tile lies inside of its buffer, by axis."""
+    for span, length in zip(at.index, at.buffer.shape, strict=False):
+        if isinstance(span, n.Span) and span.step == 1 and isinstance(span.extent, int):
+            yield build.compare("lt", build.add(span.lo, build.iota(span.extent)), length)
+
+
 def _sign(node: n.Node, cond: n.Expr, lets: Mapping[str, n.Expr], tensors: frozenset[str]) -> Sign:
     """What an outcome is of, whatever it is called and however it is written."""
     e = node.cond if isinstance(node, (n.If, n.While)) else node
@@ -365,8 +414,9 @@ def _sign(node: n.Node, cond: n.Expr, lets: Mapping[str, n.Expr], tensors: froze
     match e:
         case n.Binary(op=op):
             kind = "ordered" if op in ORDERED else "equal" if op in ("eq", "ne") else op
-            if op in ("min", "max"):  # of the scale nothing depends
-                numbers = sorted({float(x.value) for x in _summed(_whole(cond, lets)) if isinstance(x, n.Const) and not isinstance(x.value, bool)})
+            if op in ("min", "max"):  # of the scale nothing depends, nor of what fills in
+                numbers = sorted({float(x.value) for x in _summed(_whole(cond, lets))
+                                  if isinstance(x, n.Const) and not isinstance(x.value, bool) and math.isfinite(x.value)})
         case n.Call(fn=fn):
             kind = "exp" if fn == "exp2" else fn
         case _:
@@ -385,9 +435,11 @@ def _alike(sign: Sign) -> Iterator[Sign]:
 
 
 def _summed(e: n.Node) -> Iterator[n.Node]:
-    """An expression and those below it, but for places and factors."""
+    """An expression and those below it, but for places, factors, and what of places alone chooses."""
     yield e
-    if isinstance(e, n.Binary) and e.op in ("mul", "div"):
+    if isinstance(e, n.Select) and not any(isinstance(x, (n.Load, n.Var)) and dtype_of(x.type).is_float for x in walk(e.cond)):
+        yield from (x for side in (e.a, e.b) for x in _summed(side))
+    elif isinstance(e, n.Binary) and e.op in ("mul", "div"):
         yield from (x for side in (e.a, e.b) if not isinstance(side, n.Const) for x in _summed(side))
     else:
         yield from (x for side in (() if isinstance(e, n.Load) else children(e)) for x in _summed(side))

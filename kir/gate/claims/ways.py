@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from itertools import islice, product
 from typing import Any
@@ -22,7 +21,7 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import Diagnostic, KirError
 from kir.gate.cases import Case
 from kir.gate.claims.flow import Flow, branches_around, launched
-from kir.gate.claims.tiles import counts_tiles, extents
+from kir.gate.claims.tiles import counts_tiles, element, extents
 from kir.gate.goals import holding
 from kir.gate.inputs.sets import size_sets
 from kir.interp import run
@@ -32,9 +31,10 @@ from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 from kir.ir.printer import expr_text
 from kir.ir.rules.verify import verify
-from kir.ir.types import BOOL, I32, DType, TileType, shape_of
+from kir.ir.types import BOOL, DType, TileType, shape_of
 from kir.ir.visit import names_read, own_nodes, transform, walk
 
+Array = NDArray[Any]
 SENTINEL = 1e9
 """A magnitude from which on a number that a program fills in stands for infinity."""
 NOT_FINITE = frozenset({"isinf", "isnan"})
@@ -357,9 +357,20 @@ def _grids(program: n.Program, flow: Flow, cases: Sequence[Case]) -> Iterator[Di
             way = Way(n.Eval(n.Call("barrier", ())), e, asked, True, kernel.name, (kernel.name,), kernel.name)
             if isinstance(asked, n.Const) or not names_read(asked) <= sizes or not shapes or holding(program, shapes, [asked]).any():
                 continue
-            if possible(program, flow, way) and not _right_smaller(program, asked, shapes, cases):
+            if possible(program, flow, way) and not _launched_smaller(program, asked, shapes, cases):
                 yield Diagnostic("KIR-G134", f"no test has a grid along '{axis.name}' where {expr_text(asked)}", anchor=kernel.name, subject=expr_text(asked),
                                  origin=kernel.origin, needs="a size in the problem at which it is so, or a grid that does not ask it")
+
+
+def _launched_smaller(program: n.Program, cond: n.Expr, shapes: Sequence[Mapping[str, int]], cases: Sequence[Case]) -> bool:
+    """Whether a program with small numbers in the place of the large ones of a condition (see `_smaller`) is right on cases at which that holds then. What
+    sizes are divided by stays: those are extents of tiles."""
+    divisors = {x.b.value for x in walk(cond) if isinstance(x, n.Binary) and x.op in build.DIVISIONS and isinstance(x.b, n.Const)}
+    for made, less in _smaller(program, list(walk(cond)), MANY, divisors):
+        there = [c for c, held in zip(cases, holding(program, shapes, [less(cond)]), strict=True) if held][:MOST_SMALLER]
+        if there and right_on(made, there, clean=True):
+            return True
+    return False
 
 
 def without_hazards(program: n.Program, cases: Sequence[Case]) -> bool:
@@ -375,29 +386,39 @@ def without_hazards(program: n.Program, cases: Sequence[Case]) -> bool:
 
 
 def right_smaller(program: n.Program, way: Way, cases: Sequence[Case]) -> bool:
-    """Whether a program with small numbers in the place of the large ones of a way, wherever it has them, takes it, is right, and its threads do not meet. A
-    power of two, the bits below it and a shift by as many become those of a small one. Extents of tiles, by which sizes are divided, stay."""
+    """Whether a program with small numbers in the place of the large ones of a way (see `_smaller`) takes it, is right, and its threads do not meet."""
     read = [x for e in (way.node.cond if isinstance(way.node, (n.If, n.While)) else way.node, way.cond) for x in walk(e)]
     stay = {x.b.value for x in read if counts_tiles(x, extents(program)) and isinstance(x, n.Binary) and isinstance(x.b, n.Const)}
-    numbers = {int(x.value) for x in read if isinstance(x, n.Const) and x.dtype.is_integer and not x.dtype.is_bool and abs(x.value) >= LARGE - 1} - stay
+    for made, less in _smaller(program, read, LARGE - 1, stay):
+        stmt = next((s for text, _, s in anchors(made) if text == way.anchor), None)
+        if stmt is not None and _right_there(made, replace(way, stmt=stmt, cond=less(way.cond)), cases):
+            return True
+    return False
+
+
+def _smaller(program: n.Program, read: Sequence[n.Node], least: int, stay: set[Any]) -> Iterator[tuple[n.Program, Callable[[Any], Any]]]:
+    """A program with each of a few small numbers in the place of the large ones of some expressions, wherever it has them, as far as it is well formed, and
+    what does the same to an expression. A power of two, the bits below it and a shift by as many become those of a small one. Extents of tiles, by which
+    sizes are divided, `stay`."""
+    numbers = {int(x.value) for x in read if isinstance(x, n.Const) and x.dtype.is_integer and not x.dtype.is_bool and abs(x.value) >= least} - stay
     shifts = {int(x.b.value) for x in read if isinstance(x, n.Binary) and x.op == "shr" and isinstance(x.b, n.Const)}
     powers = {2 ** bits for bits in shifts if 2 ** bits >= LARGE} | {v for v in (*numbers, *(v + 1 for v in numbers)) if v >= LARGE and not v & (v - 1)}
     for small in SMALLER if numbers or powers else ():
         bits = small.bit_length() - 1
-        values = dict.fromkeys(numbers, small) | dict.fromkeys(powers, 2 ** bits) | {v - 1: 2 ** bits - 1 for v in powers}
+        values = {v: small + (v - min(numbers)) % 2 for v in numbers} | dict.fromkeys(powers, 2 ** bits) | {v - 1: 2 ** bits - 1 for v in powers}
         amounts = {v.bit_length() - 1: bits for v in powers}
 
-        def less(old: n.Node, new: n.Node, values: Mapping[int, int] = values, amounts: Mapping[int, int] = amounts) -> Any:
+        def leave(old: n.Node, new: n.Node, values: Mapping[int, int] = values, amounts: Mapping[int, int] = amounts) -> Any:
             if isinstance(old, n.Binary) and isinstance(new, n.Binary) and old.op in ("shl", "shr") and isinstance(old.b, n.Const):
                 return replace(new, b=build.const(amounts[int(old.b.value)], old.b.dtype)) if old.b.value in amounts else new
             whole = isinstance(old, n.Const) and old.dtype.is_integer and not old.dtype.is_bool
             return build.const(values[int(old.value)], old.dtype) if whole and isinstance(old, n.Const) and old.value in values else new
-        made, cond = transform(program, less), transform(way.cond, less)
-        assert isinstance(made, n.Program) and isinstance(cond, n.Expr)
-        stmt = next((s for text, _, s in anchors(made) if text == way.anchor), None)
-        if stmt is not None and not verify(made) and _right_there(made, replace(way, stmt=stmt, cond=cond), cases):
-            return True
-    return False
+
+        def less(e: Any, leave: Callable[[n.Node, n.Node], Any] = leave) -> Any:
+            return transform(e, leave)
+        made = less(program)
+        if not verify(made):
+            yield made, less
 
 
 def _right_there(program: n.Program, way: Way, cases: Sequence[Case]) -> bool:
@@ -411,65 +432,6 @@ def _right_there(program: n.Program, way: Way, cases: Sequence[Case]) -> bool:
         if faults:
             return False
     return bool(went) and right_on(program, went[:MOST_SMALLER], clean=True) and without_hazards(program, went)
-
-
-def _right_smaller(program: n.Program, cond: n.Expr, shapes: Sequence[Mapping[str, int]], cases: Sequence[Case]) -> bool:
-    """Whether a program with small numbers in the place of the large ones of a condition, wherever it has them, is right on cases at which the condition
-    holds then. What sizes are divided by stays: those are extents of tiles."""
-    divisors = {x.b.value for x in walk(cond) if isinstance(x, n.Binary) and x.op in build.DIVISIONS and isinstance(x.b, n.Const)}
-    large = {int(x.value) for x in walk(cond) if isinstance(x, n.Const) and x.dtype.is_integer and not x.dtype.is_bool and abs(x.value) >= MANY} - divisors
-    if not large:
-        return False
-
-    def less(e: n.Node, by: int) -> Any:
-        return transform(e, lambda old, new: build.const(by + (int(old.value) - min(large)) % 2, old.dtype)
-                         if isinstance(old, n.Const) and old.dtype.is_integer and not old.dtype.is_bool and old.value in large else new)
-    for by in SMALLER:
-        there = [c for c, held in zip(cases, holding(program, shapes, [less(cond, by)]), strict=True) if held][:MOST_SMALLER]
-        with suppress(KirError):  # elsewhere the number is an extent of tiles, which no other can be
-            if there and right_on(less(program, by), there, clean=True):
-                return True
-    return False
-
-
-def element(e: n.Expr) -> n.Expr:
-    """A condition on a tile of places at one element, whose place along each axis is a variable of its own, with where that lies. Anything else as it is."""
-    ranges: dict[str, n.Expr] = {}
-
-    def at(x: n.Expr, axes: tuple[int, ...]) -> n.Expr:
-        rank = len(shape_of(x.type))
-        axes = axes[len(axes) - rank:]
-        match x:
-            case n.Call(fn="iota", type=TileType(shape=(int() as extent,))):
-                place = n.Var(f"element.{axes[0]}", I32)
-                ranges[f"{place.name} {extent}"] = build.logical_and(build.compare("ge", place, 0), build.compare("lt", place, extent))
-                return place
-            case n.Call(fn="expand" | "broadcast" as fn, args=(n.Expr() as inner, *_)):
-                if fn == "broadcast":
-                    return at(inner, axes)
-                axis = int(dict(x.attrs)["axis"])
-                return at(inner, axes[:axis % rank] + axes[axis % rank + 1:])
-            case n.Binary(op=op, a=a, b=b):
-                return build.compare(op, at(a, axes), at(b, axes)) if op in n.COMPARISONS else build.binary(op, at(a, axes), at(b, axes))
-            case n.Unary(op=op, x=inner):
-                return build.invert(at(inner, axes)) if op == "not" else build.unary(op, at(inner, axes))
-            case n.Cast(x=inner, dtype=to):
-                return build.cast(at(inner, axes), to)
-            case _ if rank == 0:
-                return x
-            case _:
-                raise _NoPlace
-    try:
-        made = at(e, tuple(range(len(shape_of(e.type)))))
-    except _NoPlace:
-        return e
-    for each in ranges.values():
-        made = build.logical_and(made, each)
-    return made
-
-
-class _NoPlace(Exception):
-    """A tile that is not made of places alone."""
 
 
 # --------------------------------------------------------------------------------------------------------- which ways cases take
@@ -516,20 +478,26 @@ def judged_on(program: n.Program, watched: Sequence[Way], case: Case) -> tuple[s
     return set(), "" if judged is not None and judged.ok else f"{case.distribution}, {judged.reason if judged is not None else 'it cannot be run'}"
 
 
-def ran(program: n.Program, case: Case, clean: bool = False) -> Mapping[str, NDArray[Any]] | None:
+def ran(program: n.Program, case: Case, clean: bool = False) -> Mapping[str, Array] | None:
     """What a program makes of a case; None where it cannot be run, or (`clean`) where something it does is an error."""
+    return ran_on(program, case.arrays, case.scalars, clean)
+
+
+def ran_on(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, int | float], clean: bool = False) -> Mapping[str, Array] | None:
+    """What a program makes of some inputs, as `ran` says."""
     wanted = {p.name for p in program.params}
     try:
         with np.errstate(all="ignore"):
-            found = run(program, case.arrays, {k: v for k, v in case.scalars.items() if k in wanted}, most_steps=MOST_STEPS)
+            found = run(program, {k: v.copy() for k, v in arrays.items()}, {k: v for k, v in scalars.items() if k in wanted}, most_steps=MOST_STEPS)
             return None if clean and found.errors else found.outputs
     except (KirError, ArithmeticError, MemoryError):
         return None
 
 
 def watching(program: n.Program, watched: Sequence[Way]) -> tuple[n.Program, dict[str, Way]]:
-    """The program with a branch in front of each statement with a watched way, taken where the way is; and the ways by the branches' labels."""
-    at: dict[int, list[n.Stmt]] = {}
+    """The program with a branch in front of each statement with a watched way, taken where the way is; and the ways by the branches' labels. What a `while`
+    asks is asked again behind each round."""
+    at: dict[int, list[n.If]] = {}
     labels: dict[str, Way] = {}
     for i, way in enumerate(watched):
         cond = way.cond if way.holds else build.invert(way.cond)
@@ -540,7 +508,13 @@ def watching(program: n.Program, watched: Sequence[Way]) -> tuple[n.Program, dic
         at.setdefault(id(way.stmt), []).append(n.If(cond, (), label=label))
 
     def leave(old: n.Node, new: n.Node) -> Any:
-        return (*at[id(old)], new) if id(old) in at else new
+        if id(old) not in at:
+            return new
+        if isinstance(new, n.While) and not isinstance(new.body[-1] if new.body else None, n.Jump):
+            again = [replace(branch, label=f"{branch.label}_again") for branch in at[id(old)]]
+            labels.update((str(a.label), labels[str(b.label)]) for a, b in zip(again, at[id(old)], strict=True))
+            new = replace(new, body=(*new.body, *again))
+        return (*at[id(old)], new)
     made = transform(program, leave)
     assert isinstance(made, n.Program)
     return made, labels
@@ -567,6 +541,7 @@ def _arms(program: n.Program, reached: Mapping[Place, int], lost: Lost) -> Itera
 __all__ = [
     "NOT_FINITE",
     "SENTINEL",
+    "Array",
     "LeftOut",
     "Way",
     "bodies",
@@ -581,6 +556,7 @@ __all__ = [
     "keeps_off",
     "possible",
     "ran",
+    "ran_on",
     "right_on",
     "right_smaller",
     "taken",

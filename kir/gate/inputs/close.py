@@ -83,14 +83,14 @@ def close(name: str, got: Array, exact: Array, also: Array | None = None, rounde
     return Comparison(worst <= 1, worst, where, float(bound[place]), reason)
 
 
-def ill_conditioned(name: str, got: Array, exact: Array, true: Array, moved: Sequence[Array], rounded: float | None) -> Comparison:
+def ill_conditioned(name: str, got: Array, exact: Array, true: Array, moved: Sequence[Array], rounded: float | None, precise: bool = False) -> Comparison:
     """`close`, and what the last bits of the inputs make of an element beside: `true` is it without rounding, `moved` are so for inputs that differ there.
     A sum whose terms nearly cancel is no better known than its terms are, and the largest element says nothing of these where there is but one."""
     wide = exact.astype(np.float64)
     with np.errstate(all="ignore"):
         room = np.minimum(SWAYED * np.max([np.abs(x - true) for x in (*moved, true)], axis=0), SWAYED_MOST * np.max(np.abs(true), initial=0.0))
     room = np.where(np.isfinite(room) & np.isfinite(wide), room, 0.0)
-    return close(name, got, wide - room, wide + room, rounded)
+    return close(name, got, wide - room, wide + room, rounded, precise)
 
 
 def _roundoff(of: Array) -> float:

@@ -13,6 +13,8 @@ from kir.learning.cards.card import SCHEMA, Card, digest
 MOST_NAME = 64
 MOST_DESCRIPTION = 1024
 """What the format allows (agentskills.io)."""
+ACTS = "It acts at "
+"""How the paragraph of a card begins that says where it acts; what stands before it says what it does."""
 
 
 def skill_name(card: Card) -> str:
@@ -21,12 +23,17 @@ def skill_name(card: Card) -> str:
 
 
 def description(card: Card) -> str:
-    """What the skill does and when to use it, in at most 1,024 characters."""
-    lead = next((line for line in card.prose.split("\n\n")[1:2]), card.title).replace("`", "")
+    """What the skill does and when to use it, in at most 1,024 characters: what the card says of it up to where it acts, then there, under which conditions,
+    and how it came out."""
+    paragraphs = [" ".join(each.split()).replace("`", "") for each in card.prose.split("\n\n")[1:]]
+    acts = next((k for k, each in enumerate(paragraphs) if each.startswith(ACTS)), 1)
+    place = re.split(r" of the form |\.", "".join(paragraphs[acts:acts + 1]))[0].removeprefix(ACTS) if len(paragraphs) > 1 else ""
+    does = [each for each in paragraphs[:acts] if not each.startswith("*")] or [f"{card.title}."]
+    came = [each.strip("*") for each in paragraphs[:acts] if each.startswith("*")] or [f"State: {card.state}."]
     asked = [p.sentence for p in card.preconditions if p.kind == "validity"]
-    said = f"{' '.join(lead.split())} Use it on GPU kernels ({', '.join(card.scope.surfaces)}) at {card.anchor.node}"
+    said = f"{' '.join(does)} Use it on GPU kernels ({', '.join(card.scope.surfaces)}) at {place or card.anchor.node}"
     said += f", where {'; '.join(asked)}." if asked else "."
-    said += f" State: {card.state}."
+    said += f" {' '.join(came)}"
     return said if len(said) <= MOST_DESCRIPTION else said[:MOST_DESCRIPTION - 1].rsplit(" ", 1)[0] + "…"
 
 

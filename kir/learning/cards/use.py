@@ -13,6 +13,7 @@ from itertools import islice, product
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error
+from kir.base.registry import registry
 from kir.ir.canonical import content_hash
 from kir.ir.measures.features import features, kinds
 from kir.ir.nodes import Binary, Call, Expr, For, If, Kernel, Let, Load, Program, Roles, Stmt, While
@@ -86,6 +87,10 @@ def applicable(card: Card, program: Program, context: Context = ANYWHERE) -> Ite
 
 def looked(card: Card, program: Program, context: Context = ANYWHERE) -> Iterator[Application | NearMiss]:
     """The applications of a card, and the near misses between them, as they are found."""
+    gone = [f"needs the pass '{name}', which is not installed" for name in card.passes if name not in registry("kir.passes")]
+    if gone:
+        yield NearMiss(card, "", tuple(gone))
+        return
     found = state_of(program)
     lacking = [f"lacks {each}" for each in card.scope.requires if each not in found]
     blocking = [f"has {each}" for each in card.scope.conflicts if each in found]

@@ -1,19 +1,26 @@
 """What came of cards where they were used: outcomes in SQLite, the cards that they change, and each change kept so that it can be undone."""
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from kir.base.dataclass import dataclass
-from kir.base.store import EvidenceTable
+from kir.base.diagnostic import usage
+from kir.base.store import EvidenceTable, Log
 from kir.learning.cards.card import Card, Entry, card_text, parse_card
 from kir.learning.cards.library import CardStore, Library
 
 FILE = "outcomes.sqlite"
 LEAST_USES = 5
 """Uses by which a card is judged."""
+TOLD = 1.02
+"""The forecast speedup from which a card is said to have helped, and its inverse from which it hurt."""
+BY_CARD = "card "
+"""How the plans of a search begin that are a card's."""
 HELPED = 0.25
 """The share of its uses in which a card must help to stay; below, it is retired."""
 Outcome = Literal["helped", "neutral", "hurt", "failed"]
@@ -37,6 +44,42 @@ def ledger(store: Path) -> Path:
 def used(table: EvidenceTable, card: str, kernel: str, outcome: Outcome, speedup: float | None = None, basis: str = "forecast") -> None:
     """Record what came of a card on a kernel; it is on disk when this returns."""
     table.add("outcome", card, outcome, {"kernel": kernel, **({"speedup": speedup, "basis": basis} if speedup is not None else {})})
+
+
+def of_search(rows: Iterable[Mapping[str, Any]]) -> Mapping[str, tuple[Outcome, float]]:
+    """What a log of `kir optimize` shows of each card that it tried: refused where every program made by it that went to the gate was, else by the best that
+    it was forecast to bring, beside the program that the search began with. A card that was left out before anything was made of it is not among them."""
+    made: dict[str, list[tuple[str, float]]] = defaultdict(list)
+    gated, seen = dict[str, bool](), set[tuple[str, str]]()
+    for row in rows:
+        if row.get("event") == "plan" and str(row["plan"]).startswith(BY_CARD) and (row["plan"], row["start"]) not in seen:
+            seen.add((row["plan"], row["start"]))  # a second time it goes on from what another plan made
+            made[str(row["plan"]).removeprefix(BY_CARD).partition(" ")[0]].append((str(row["candidate"]), float(row["speedup"])))
+        elif row.get("event") == "gate":
+            gated[str(row["candidate"])] = bool(row["accepted"])
+    out: dict[str, tuple[Outcome, float]] = {}
+    for card, tries in made.items():
+        right = [speedup for key, speedup in tries if gated.get(key, True)]
+        best = max(right, default=0.0)
+        out[card] = "failed" if not right else "helped" if best >= TOLD else "hurt" if best <= 1 / TOLD else "neutral", best
+    return out
+
+
+def record(table: EvidenceTable, log: Path, cards: Sequence[Card]) -> int:
+    """Record what a log of `kir optimize` shows of some cards, once for each log; how many outcomes that were. That one brought nothing counts against it only
+    if it says that it gains by itself: others make way for what follows. Raises UsageError KIR-S050 for a file that is none, and KirError as `Log.records`."""
+    rows = list(Log(log).records())
+    if not rows or rows[0].get("event") != "begin":
+        raise usage("KIR-S050", f"{log} is no log of a search", needs="a log that was written", attempt="kir optimize FILE --log search.jsonl")
+    name = hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
+    if table.find(kind="log", subject=name):
+        return 0
+    begun, by_itself = rows[0], {card.name: any(spread.median >= TOLD for spread in card.effect.forecast.values()) for card in cards}
+    found = {name: row for name, row in of_search(rows).items() if name in by_itself and (row[0] in ("helped", "failed") or by_itself[name])}
+    for card, (outcome, speedup) in found.items():
+        used(table, card, str(begun.get("problem") or str(begun.get("program", ""))[:16]), outcome, speedup or None)
+    table.add("log", name, "", {"outcomes": len(found)})
+    return len(found)
 
 
 def tallies(table: EvidenceTable) -> Mapping[str, Mapping[str, int]]:

@@ -18,6 +18,7 @@ from kir.ir.nodes import Program
 from kir.ir.printer import program_text
 from kir.learning.cards.card import FAMILY, Card, Counterexample, Move, Parameter, Relation, Spread
 from kir.learning.cards.facts import SAYS, words_of
+from kir.learning.evidence.answers import HASH
 from kir.learning.induce.excerpt import difference
 from kir.learning.induce.hypotheses import PLACES
 from kir.learning.induce.mechanism import moved
@@ -275,18 +276,17 @@ def _or(words: Sequence[str]) -> str:
 
 def _parameter(step: str, p: Parameter, kernels: int) -> str:
     name = f"`{step}` `{p.name}`" if step else f"`{p.name}`"
-    if p.name == "answer" and len(p.values) == 1 and re.fullmatch(r"[0-9a-f]{16}", str(p.values[0])):
+    if p.name == "answer" and len(p.values) == 1 and HASH.fullmatch(str(p.values[0])):
         return f"{name} was recognized in the kernel by what it computes; it is kept under its hash, `{p.values[0]}`."
     if p.role == "fixed":
         return f"{name} is always {f'`{_value(p.values[0])}`' if p.values[0] != '' else 'left empty'}."
-    if len(p.values) == 1 and p.kernels:
-        seen = p.kernels[0]
+    if len(p.values) == 1 and (seen := next(iter(p.kernels), 0)):
         return f"{name} is `{_value(p.values[0])}` in {_all(kernels) if seen == kernels > 1 else seen} kernel{_s(seen)}."
     shown = ", ".join(f"`{_value(v)}` in {f'{n} kernel{_s(n)}' if k == 0 else n}" for k, (v, n) in enumerate(zip(p.values[:FEW], p.kernels, strict=False)))
-    left = len(p.values) - FEW
-    more = f" and {left} other value{_s(left)}" if left > 0 else ""
+    more = f" and {left} other value{_s(left)}" if (left := len(p.values) - FEW) > 0 else ""
+    known = "; one under a hash was recognized in its kernel by what it computes" * (p.name == "answer" and any(HASH.fullmatch(str(v)) for v in p.values))
     span = f"; all lie between {p.low} and {p.high}" if left > 0 and p.low is not None and p.low != p.high else ""
-    return f"{name} is chosen for each kernel: {shown}{more}{span}."
+    return f"{name} is chosen for each kernel: {shown}{more}{span}{known}."
 
 
 def _s(count: int) -> str:

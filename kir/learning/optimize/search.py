@@ -353,7 +353,8 @@ class Search:
             self._prune(start, Plan(source.name, ()), surface, f"its source fails: {said_of(bad)}")
 
     def _kernel_by_kernel(self, start: Start, surface: str) -> Iterator[Plan]:
-        """Plans for all kernels of a program: what is best for each alone, then what is next best for one."""
+        """Plans for all kernels of a program: what is best for each alone, then what is next best for one. A kernel of one thread is left as it is only where
+        nothing else is known of it: forecasts of such a loop are too short."""
         ranked: dict[str, list[tuple[float, Plan | None]]] = {}
         for k in start.program.kernels:
             one = alone(start.program, k.name)
@@ -361,7 +362,8 @@ class Search:
                            self.policy, replace(self.budget, seconds=math.inf, plans=EACH), given_surface=surface, from_starts=[Start(k.name, one)],
                            within=self._check)
             found = sorted(inner.proposals(EACH_KEPT), key=seeming)
-            ranked[k.name] = [*((c.seconds, c.plan) for c in found), (inner.baseline.seconds, None)]
+            idle = found and int_value(k.threads) == 1
+            ranked[k.name] = [*((c.seconds, c.plan) for c in found), *(() if idle else ((inner.baseline.seconds, None),))]
         for chosen in together(ranked):
             parts = tuple((name, plan) for name, plan in chosen.items() if plan is not None)
             yield Plan("each kernel", (), "each kernel by what makes it fast", point={name: plan.key for name, plan in parts}, family=KERNELS, surface=surface,

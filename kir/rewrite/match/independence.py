@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from kir.analysis.access import Aliases
 from kir.analysis.elements import element_region
 from kir.analysis.facts import Facts
 from kir.analysis.order import at_most, less
@@ -93,6 +94,17 @@ def independent(program: n.Program, path: Path, loop: n.For, serial: bool = Fals
         if r.buffer.name in written or any(x.buffer.name == r.buffer.name for x in found.loads):
             return unknown(f"'{r.buffer.name}' is updated together, and read or written besides", needs="updates alone")
     return proved("each iteration writes places of its own")
+
+
+def last_write(program: n.Program, path: Path, loop: n.For) -> Verdict | None:
+    """Why it may depend on the order of a loop's iterations whose value stays in global memory: two statements write it at different places, in iterations
+    that are not known to be apart. None where no two do; what one statement writes twice is not looked for."""
+    aliases, places = Aliases(program), dict.fromkeys(s.at for s in statements(loop.body) if isinstance(s, n.Store) and s.at.buffer.space == "global")
+    one = [(a, b) for a, b in itertools.combinations(places, 2) if aliases.may_be_one(a.buffer.name, b.buffer.name)]
+    if not one or (all(a.buffer.name == b.buffer.name for a, b in one) and independent(program, path, loop)):
+        return None
+    return unknown(f"two statements write '{one[0][0].buffer.name}' at different places: whose value stays may depend on which iteration comes last",
+                   needs="iterations that are independent")
 
 
 def order_free(program: n.Program, path: Path, loop: n.For, rounded: bool = False) -> Verdict:

@@ -165,8 +165,8 @@ def _whole_parts(binding: Binding, runs: _Runs, names: Sequence[str]) -> _Fitted
 
 
 def _with_axis(binding: Binding, made: Callable[[Binding], n.Program], name: str) -> Binding:
-    """The binding with another axis for a tensor that a kernel leaves: as many elements as it reaches in each of its rows, or a size of rows. Unchanged
-    where it is neither."""
+    """The binding with another axis for a tensor that a kernel leaves: as many elements as it reaches in each of its rows, or a size of rows (of one axis and
+    that the product, since the axis that is stated may be either). Unchanged where it is neither."""
     tried = [sizes for primes in PRIMES if (sizes := small_sizes(binding, primes)) is not None]
     try:
         program = made(shaped(binding, {name: (ENDLESS,), **dict.fromkeys(open_shapes(binding), (ENDLESS,))}))
@@ -182,7 +182,7 @@ def _with_axis(binding: Binding, made: Callable[[Binding], n.Program], name: str
     if len(set(times)) == 1:
         return shaped(binding, {name: (*own.of, times[0][0])})
     rows = next((x for x in binding.sizes if [sizes[x] for sizes in tried] == [k for k, _ in times]), None)
-    return shaped(binding, {name: (rows, *own.of)}) if rows is not None else binding
+    return shaped(binding, {name: (" * ".join((rows, str(own.of[0]))),) if len(own.of) == 1 else (rows, *own.of)}) if rows is not None else binding
 
 
 def shaped(binding: Binding, shapes: Mapping[str, Sequence[str | int]]) -> Binding:

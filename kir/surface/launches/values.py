@@ -476,8 +476,20 @@ NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq
 
 
 def rounded_up(over: n.Expr, under: n.Expr) -> n.Expr:
-    """A quotient rounded up."""
-    return build.ceildiv(over, under)
+    """A quotient rounded up; whole numbers of the host's do not wrap, so that `n * 32` over 256 is `n` over 8."""
+    exact = _divided(over, under)
+    return exact if exact is not None else build.ceildiv(*_reduced(over, under))
+
+
+def one_more(known: Known, a: Value, b: Value) -> Value | None:
+    """`x / n + (x % n > 0)` and `.. != 0`: a quotient rounded up; None for other sums."""
+    if not (isinstance(a, n.Expr) and isinstance(b, n.Expr) and is_number(a) and is_condition(b)):
+        return None
+    match known.resolved(a), known.resolved(b):
+        case n.Binary(op="floordiv") as q, n.Binary(op="gt" | "ne", a=n.Binary(op="mod") as left, b=n.Const(value=0)) if (q.a, q.b) == (left.a, left.b):
+            return rounded_up(q.a, q.b)
+        case _:
+            return None
 
 
 def floored(over: n.Expr, under: n.Expr) -> n.Expr:
@@ -487,8 +499,19 @@ def floored(over: n.Expr, under: n.Expr) -> n.Expr:
         return exact
     less = build.sub(over, build.sub(under, 1))
     if len(build.polynomial(less)) < len(build.polynomial(over)):
-        return build.ceildiv(less, under)
-    return build.floordiv(over, under)
+        return rounded_up(less, under)
+    return build.floordiv(*_reduced(over, under))
+
+
+def _reduced(over: n.Expr, under: n.Expr) -> tuple[n.Expr, n.Expr]:
+    """A quotient without what divides all of its numbers."""
+    if not (isinstance(under, n.Const) and type(under.value) is int and under.value > 1 and over.type == I32):
+        return over, under
+    terms = build.polynomial(over)
+    common = math.gcd(under.value, *terms.values())
+    if common < 2:
+        return over, under
+    return build.from_polynomial({atoms: c // common for atoms, c in terms.items()}, I32), build.const(under.value // common)
 
 
 def _divided(over: n.Expr, under: n.Expr) -> n.Expr | None:
@@ -532,8 +555,8 @@ def _refolded(e: n.Expr) -> n.Expr:
     match e:
         case n.Binary(op=op, a=a, b=b) if op in (*_FOLDED, *_DECIDED):
             left, right = _refolded(a), _refolded(b)
-            if op == "floordiv":
-                return floored(left, right)
-            return build.ceildiv(left, right) if op == "ceildiv" else build.binary(op, left, right)
+            if op in ("floordiv", "ceildiv"):
+                return (floored if op == "floordiv" else rounded_up)(left, right)
+            return build.binary(op, left, right)
         case _:
             return e

@@ -9,12 +9,14 @@ import pytest
 from kir.analysis.normal.normal_form import normalize
 from kir.backends.tilelang.compile import translate
 from kir.backends.tilelang.form.form import form
-from kir.frontends.tilelang.teams.declaration_cleanup import with_conditions
+from kir.frontends.tilelang.teams.declaration_cleanup import with_conditions, with_quotients
 from kir.hardware.target import target
+from kir.ir import nodes as n
 from kir.ir.canonical import alpha_equal
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
+from kir.ir.visit import walk
 from kir.learning.tune.rank import built, given_of
 from kir.learning.tune.space import find_space
 from kir.problem import load_problem
@@ -28,7 +30,8 @@ SAID = {
     "fmha_d128_causal_roles_tilelang": ("elif tx < 256:", "T.sync_threads(9, 256)", "T.named_barrier_arrive(10, 256)", "clear_accum=True",
                                         "Qs_full = T.alloc_barrier(128)"),
     "gemm_fp8_tilelang_roles": ("T.alloc_barrier([256] * 6)", "clear_accum=True"),
-    "gemm_grouped_tilelang_roles": ('chosen_ = T.alloc_var("int32", init=0)', "if chosen == 1:", "if chosen_ == 1:"),
+    "gemm_grouped_tilelang_roles": ('chosen_ = T.alloc_var("int32", init=0)', "if chosen == 1:", "if chosen_ == 1:",
+                                    'i_tile = T.alloc_var("int32", init=0)'),  # else its quotient stands wherever it is read
 }
 
 
@@ -139,6 +142,22 @@ kernel main grid (i: 8) threads 1
     (kernel,) = p.kernels
     made = with_conditions(kernel.body)
     assert (len(made) == 1) == branches and (made == kernel.body) != branches
+
+
+@pytest.mark.parametrize(("more", "named"), [("", True), ("  q = 2", False), ("  Y[q] = q", True)])
+def test_a_quotient_that_a_variable_holds_from_its_start_is_a_name_for_it(more: str, named: bool) -> None:
+    (kernel,) = parse_program(f"""kir 1
+program p
+  out Y: i32[8]
+  size M: i32
+kernel main grid (i: 8) threads 1
+  register q: i32 = 0
+  q = i // M
+  Y[i] = q + 1
+{more}
+""", "p.kir").kernels
+    made = with_quotients(kernel.body)
+    assert (isinstance(made[0], n.Let) and not any(isinstance(x, n.Load) for s in made for x in walk(s))) == named and (made == kernel.body) != named
 
 
 def test_what_a_whole_cta_brings_and_multiplies_is_done_where_it_stands(tilelang: Backend, tmp_path: Path) -> None:

@@ -363,6 +363,10 @@ def test_outcomes_are_recorded_and_tended(drafted: Path, tmp_path: Path, capsys:
 
     given = ["--library", str(shutil.copytree(drafted, tmp_path / "cards"))]
     assert run(["skills", "outcome", "multi-threaded-block.kernel", "k.cu", "helped", "--speedup", "1.5", *given]) == 0
+    log = tmp_path / "search.jsonl"
+    log.write_text('{"event": "begin", "problem": "p"}\n'
+                   '{"event": "plan", "plan": "card multi-threaded-block.kernel cuda", "start": "", "candidate": "c", "speedup": 2}\n')
+    assert run(["skills", "tend", "--log", str(log), *given]) == 0 and "1 outcome recorded" in capsys.readouterr().out
     assert run(["skills", "tend", *given]) == 0 and run(["skills", "tend", "--undo", *given]) == 0
     assert "nothing" in capsys.readouterr().out
 

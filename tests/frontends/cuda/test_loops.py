@@ -44,6 +44,7 @@ def test_a_while_that_steps_by_all_threads_counts(step: str, counts: bool, tmp_p
     ("int i = 32; while (i != 0) BODY i /= 2; }", True),
     ("unsigned i = 32; while (i >= 1) BODY i >>= 1; }", True),
     ("for (int k = 2; k <= 64; k *= 2) for (int i = k / 2; i > 0; i >>= 1) BODY }", True),
+    ("for (unsigned k = 2; k <= 64; k *= 2) for (unsigned i = k / 2; i > 0; i /= 2) BODY }", True),
     ("int i = 24; while (i != 0) BODY i /= 2; }", False),             # no power of two
     ("int i = 32; while (i != 1) BODY i /= 2; }", False),
     ("int i = 32; while (i != 0) BODY i /= 2; } s[t] += i;", False),  # what is left is looked at

@@ -6,12 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kir.base.diagnostic import KirError
 from kir.interp import run
 from kir.ir import nodes as n
+from kir.ir.parser import parse_program
 from kir.learning.corpus.roundtrip.one import examine
-from kir.surface import frontend
+from kir.surface import backend, frontend
 from tests.frontends.cuda.reading import read
 from tests.frontends.reading import opaque_statements
+from tests.round_trips import CUDA
 
 X = np.random.default_rng(5).integers(-9, 9, (4, 64)).astype(np.float32)
 T = np.arange(64)
@@ -135,3 +138,64 @@ def test_a_header_is_read_in_the_unit_that_brings_its_kernels_types(tmp_path: Pa
                                  '#include "word.cuh"\n#include "k.cuh"\n')
     assert not opaque_statements(frontend("cuda").parse(inside / "k.cuh", "k"))
     assert opaque_statements(read(_alone(tmp_path, inside / "k.cuh"), "k"))
+
+
+WORDS = """struct Top { unsigned long long key; };
+template <typename T> __host__ __device__ T up(T a, T b) { return a / b + (a % b != 0); }
+__global__ void orders(int* flags, unsigned long long* sums, float* y, int n) {
+  if (threadIdx.x != 0) return;
+  asm volatile("red.release.gpu.global.add.u64 [%0], %1;" ::"l"(sums), "l"(1ull) : "memory");
+  int old, seen;
+  asm volatile("atom.add.acq_rel.sys.global.s32 %0, [%1], %2;" : "=r"(old) : "l"(flags), "r"(n) : "memory");
+  asm volatile("atom.acquire.gpu.global.cas.b32 %0, [%1], %2, %3;" : "=r"(seen) : "l"(flags + 1), "r"(0), "r"(old) : "memory");
+  y[0] = seen;
+}
+__global__ void rows(const float4* x, const float* s, float* y, int cols, unsigned n) {
+  Top top[4];
+  for (int i = 0; i < 4; ++i) top[i] = {i * 7ull + threadIdx.x};
+  const int t = threadIdx.x;
+  for (int i = 0; i < int(up(n, 64u)); ++i) {
+    float own[4];
+    *(float4*)own = x[(blockIdx.x * cols + i * cols) / 4 + t];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) y[blockIdx.x * cols + cols * i + t * 4 + e] = own[e] * s[t * 4 + e] + float(top[3 - e].key);
+  }
+}
+void go(int* flags, unsigned long long* sums, const float4* x, const float* s, float* y, int cols, unsigned n) {
+  orders<<<4, 32>>>(flags, sums, y, cols);
+  rows<<<4, 64>>>(x, s, y, cols, n);
+}
+"""
+LONG = """kir 1
+program k
+  size n: i32
+  in x: f32[n, 32, 1024]
+  out y: f32[n, 32]
+kernel k grid (b: n) threads 32
+  for t in 0..32 parallel thread
+    let r = reduce(x[b, t, 0 +: 1024], axis=0, op=sum)
+    y[b, t] = r
+"""
+
+
+def test_atomics_of_any_order_and_sums_of_32_bits_are_written_back(tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text(WORDS)
+    assert [r["state"] for r in examine(tmp_path / "k.cu", frozenset(), lambda name: None)] == ["equal", "equal"]
+    # a file that is worked out in parts: every second kernel
+    assert [r["kernel"].partition("[")[0] for r in examine(tmp_path / "k.cu", frozenset(), lambda name: None, (1, 2))] == ["rows"]
+
+
+def test_a_loop_over_a_thousand_elements_is_not_written_out_and_is_read_back(tmp_path: Path) -> None:
+    program = parse_program(LONG)
+    text = backend("cuda").emit(program).text
+    assert "#pragma unroll 32" in text and "#pragma unroll\n" not in text
+    CUDA.holds(program, tmp_path, 1)
+
+
+def test_a_pool_that_ends_before_its_arrays_is_refused_by_its_size(tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text("__global__ void k(const float* x, float* y) {\n  extern __shared__ unsigned char pool[];\n"
+                                   "  float* a = (float*)pool;\n  float* b = (float*)(pool + 4096);\n  a[threadIdx.x] = x[threadIdx.x];\n"
+                                   "  b[threadIdx.x] = a[threadIdx.x];\n  y[threadIdx.x] = b[threadIdx.x];\n}\n")
+    with pytest.raises(KirError, match="shared_bytes = 1024 is too small: arrays that begin at byte 4096"):
+        read(tmp_path / "k.cu", "k", 'kernel = "k"\ngrid = [1]\n[metas]\nthreads_x = 64\nshared_bytes = 1024\n'
+             '[tensors]\nx = {shape = [64], dtype = "f32"}\ny = {shape = [64], dtype = "f32", role = "out"}\n')

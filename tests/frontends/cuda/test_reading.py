@@ -138,6 +138,23 @@ def test_a_pool_that_is_cut_and_used_whole_has_views(tmp_path: Path) -> None:
     assert "  shared a: f32[128]" in whole and "view" not in whole
 
 
+def test_each_instantiation_of_a_template_has_shared_memory_of_its_own(tmp_path: Path) -> None:
+    """A sum over a CTA between two of another operator needs no barrier more: as one array their uses would race."""
+    source = """
+__device__ float plus(float a, float b) { return a + b; }
+__device__ float more(float a, float b) { return fmaxf(a, b); }
+template <float (*op)(float, float), typename T> __device__ T whole(T v) {
+  __shared__ T parts[32];
+  if (threadIdx.x < 32) parts[threadIdx.x] = v;
+  __syncthreads();
+  return op(parts[0], parts[1]);
+}
+__global__ void k(float* y) { y[threadIdx.x] = whole<plus>(1.0f) + whole<more>(2.0f) + whole<plus>(3.0f); }
+"""
+    text = text_of(tmp_path, source)
+    assert [line.split()[1] for line in text.splitlines() if line.startswith("  shared ")] == ["parts:", "parts_1:"]
+
+
 def test_a_number_is_no_argument_of_a_library_s_type(tmp_path: Path) -> None:
     source = """
 __device__ int f(cudaStream_t s, int x) { return x; }

@@ -447,6 +447,23 @@ def test_skeletons_ask_for_what_other_values_do_not_answer(tmp_path: Path) -> No
         assert f"* 3.0 + {step}" in program_text(program)
 
 
+def test_the_width_of_a_dtype_that_tvm_answers_is_no_question(tmp_path: Path) -> None:
+    file = written(tmp_path, """
+from tvm import DataType
+def factory(n, dtype="float16"):
+    wide = 128 // DataType(dtype).bits
+    @T.prim_func
+    def kernel(x: T.Tensor((n,), dtype), y: T.Tensor((n,), dtype)):
+        with T.Kernel(T.ceildiv(n, 32 * wide), threads=32) as b:
+            for i in T.Parallel(32 * wide):
+                y[b * 32 * wide + i] = x[b * 32 * wide + i]
+    return kernel
+""")
+    assert set(TileLangFrontend().skeleton(file, "kernel").metas) == {"n", "dtype"}
+    program = TileLangFrontend().instantiate(file, "kernel", Binding(metas={"n": 512, "dtype": "f16"}))
+    assert "ceildiv(512, 256)" in program_text(program) or "(b: 2)" in program_text(program)
+
+
 def test_a_function_of_another_package_answers_nothing_about_what_the_kernel_computes(tmp_path: Path) -> None:
     file = written(tmp_path, """
 from somewhere import decode

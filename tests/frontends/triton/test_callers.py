@@ -25,20 +25,58 @@ def scale(x, FACTOR: tl.constexpr):
     return x[None, :] * FACTOR
 
 @triton.jit
+def below(total, x_ptr, N, cols: tl.constexpr, FAR: tl.constexpr):
+    if FAR == 1:
+        lo = 8
+        x_ptr += lo
+    elif FAR == 2:
+        lo = 16
+        x_ptr += lo
+    for i in range(lo, N, 8):
+        total += tl.sum(tl.where(cols[None, :] < N - i, tl.load(x_ptr), 0.0), 1)
+        x_ptr += 8
+    return total
+
+@triton.jit
 def kernel(x_ptr, y_ptr, N, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + at, mask=at < N, other=0.0)
     rows(y_ptr + BLOCK, BLOCK, mean_square(x, x + 1))
-    tl.store(y_ptr + at, x)
+    total = below(tl.zeros((1,), tl.float32), x_ptr, N, at, 3 - BLOCK)
+    tl.store(y_ptr + at, x + below(total, x_ptr, N, at, 2))
 """
 
 
 def test_a_helper_is_read_as_its_callers_give_it(tmp_path: Path) -> None:
     assert written_back(tmp_path, HELPERS, "mean_square").count("tile[1]") == 2
     assert "count: \"constexpr" in written_back(tmp_path, HELPERS, "rows")
-    assert "tl.sum" in written_back(tmp_path, HELPERS, "kernel")
+    assert "tl.sum" in written_back(tmp_path, HELPERS, "kernel")  # the pointers that loops advance are not looked at after them
+    assert '"tile[1]"' in written_back(tmp_path, HELPERS, "below")  # a tile, though its parameter says that it is known when it is compiled
     alone = HELPERS[: HELPERS.index("@triton.jit\ndef kernel")]
     assert opaque(read(tmp_path, alone, "rows")) != []  # nobody says that the count is known when it is compiled
+
+
+def test_a_helper_of_an_axis_is_read_for_that_of_its_first_call(tmp_path: Path) -> None:
+    source = '''
+@triton.jit
+def largest(x, axis, EXACT: tl.constexpr):
+    top = tl.max(x, axis=axis)
+    if EXACT:
+        scale = top * 2.0
+    else:
+        scale = tl.exp2(top)[:, None]
+    return scale, top
+
+@triton.jit
+def kernel(x_ptr, y_ptr, EXACT: tl.constexpr, M: tl.constexpr, N: tl.constexpr):
+    x = tl.load(x_ptr + tl.arange(0, M * N)).reshape(M, N)
+    scale, top = largest(x, axis=1, EXACT=EXACT)
+    tl.store(y_ptr + tl.arange(0, M), top)
+'''
+    text = written_back(tmp_path, source, "largest")
+    assert '"tile[2]"' in text and "axis=1" in text and text.count("return") == 2
+    other = source + source[source.index("\n@triton.jit\ndef kernel"):].replace("def kernel", "def other").replace("axis=1", "axis=EXACT + 1")
+    assert opaque(read(tmp_path, other, "largest")) != []  # no number in one of the calls
 
 
 def test_a_static_arm_that_triton_refuses_is_never_taken(tmp_path: Path) -> None:
@@ -99,3 +137,21 @@ def kernel(a, b, y, BLOCK: tl.constexpr):
     a, b = np.array([1, -2, 3, -4], np.float32), np.array([2, 1, -5, -1], np.float32)
     made = execute(tmp_path, source, {"a": a, "b": b, "y": np.zeros(4, np.float32)}, metas={"BLOCK": 4})
     assert made["y"].tolist() == [2, -2, -5, 4]
+
+
+def test_tiles_of_two_arms_that_only_run_tells_apart_have_one_shape(tmp_path: Path) -> None:
+    source = """
+@triton.jit
+def kernel(x, y, N, M: tl.constexpr, SIDE: tl.constexpr):
+    if N > 3:
+        tile = tl.zeros((SIDE,), tl.float32)
+    else:
+        tile = tl.load(x + tl.arange(0, M))
+    tl.store(y + tl.arange(0, M), tile)
+"""
+    x = np.arange(8, dtype=np.float32)
+    for many in (2, 4):
+        made = execute(tmp_path, source, {"x": x, "y": x + 1}, metas={"M": 8, "SIDE": 8}, scalars={"N": many})
+        assert (made["y"] == (0 if many > 3 else x)).all()
+    written_back(tmp_path, source)
+    assert opaque(read(tmp_path, source.replace("(SIDE,)", "(4,)").replace("tl.arange(0, M))\n    tl", "tl.arange(0, 8))\n    tl"))) != []

@@ -265,13 +265,42 @@ def test_a_largest_that_begins_at_zero_is_wrong_far_below() -> None:
     assert gate_cpu(parse_program(SOFTMAX.format(first="-1.0e30")), None, "kir", [], against=against).accepted
 
 
-@pytest.mark.parametrize(("value", "said"), [("select(x != x, 0.0, x * 2.0)", "with NaN among the inputs Y["), ("x + x", ""),
-                                             ("select(x == x * 0.5 & x > 1.0, 0.0, x * 2.0)", "with infinities among the inputs Y[")])
-def test_what_is_not_finite_is_a_warning(value: str, said: str) -> None:
+@pytest.mark.parametrize(("value", "of", "said"), [
+    ("max(x, 0.5)", "select(x < 0.5, 0.5, x)", "with NaN among the inputs Y["), ("x + x", "x * 2.0", ""),
+    ("select(x == x * 0.5 & x > 1.0, 0.0, x * 2.0)", "x * 2.0", "with infinities among the inputs Y["),
+    ("select(x == x, max(x, 0.5), 0.5)", "max(x, 0.5)", ""), ("min(x * 2.0, 1.0e30)", "x * 2.0", "with ")])
+def test_what_is_not_finite_is_a_warning(value: str, of: str, said: str) -> None:
     """It refuses nothing, and nothing was said of it."""
-    found = gate_cpu(floats(value), None, "kir", [], against=floats("x * 2.0"), algebra=True)
+    found = gate_cpu(floats(value), None, "kir", [], against=floats(of), algebra=True)
     assert found.accepted and found.correctness is not None
-    assert [d.message.startswith(said) and d.id == "KIR-G144" for d in found.correctness.weak] == [True] * bool(said)
+    assert [d.message.startswith(said) and d.id == "KIR-G144" for d in found.correctness.weak] == [True] * (1 + ("e30" in value)) * bool(said)
+
+
+@pytest.mark.parametrize(("value", "kind"), [("select(x != x, 0.0, x * 2.0)", "NaN"), ("select(isinf(x), 0.0, x * 2.0)", "infinities"),
+                                             ("select(x > -inf, x * 2.0, -1.0)", "NaN")])
+def test_what_is_not_finite_is_not_asked_for_and_dropped(value: str, kind: str) -> None:
+    """Where each value of an element gives another result, and those that are no numbers are left out."""
+    found = gate_cpu(floats(value), None, "kir", [], against=floats("x * 2.0"))
+    assert not found.accepted and found.reason.startswith(f"KIR-G149: with {kind} among the elements of X ")
+
+
+def test_sizes_that_a_program_alone_does_not_take_are_said() -> None:
+    """Facts of its own, and CTAs along an axis that a launch takes no more of; nothing of those that the other program has too."""
+    text = """kir 1
+program p
+  size M: i32
+  size N: i32
+  in X: f32[M, N]
+  out Y: f32[M, N]
+{}kernel main grid ({}) threads 32
+  for j in 0..N
+    Y[row, j] = X[row, j] * 2.0
+"""
+    against = parse_program(text.format("  fact M >= 1\n", "row: M"))
+    for facts, grid, said in (("  fact M >= 1\n", "row: M", []), ("  fact M >= 2\n  fact N % 4 == 0\n", "row: M", ["M >= 2", "N % 4 == 0"]),
+                              ("  fact M >= 1\n", "q: 1, row: M", ["row"]), ("  fact M >= 1\n  fact M <= 65535\n", "q: 1, row: M", ["M <= 65535"])):
+        found = gate_cpu(parse_program(text.format(facts, grid)), None, "kir", [], against=against, algebra=True)
+        assert found.accepted and found.correctness is not None and [d.subject for d in found.correctness.weak if d.id == "KIR-G150"] == said
 
 
 def test_a_way_of_the_reference_that_no_size_takes_is_taken() -> None:

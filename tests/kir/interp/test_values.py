@@ -5,6 +5,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from kir.base.diagnostic import KirError
 from kir.interp import run
 from kir.ir.parser import parse_program
 
@@ -85,3 +86,18 @@ def test_tree_sum_in_the_thread_dialect(extent: int) -> None:
     padded = np.pad(x, (0, -extent % 128)).reshape(-1, 128)
     np.testing.assert_allclose(result.outputs["Y"], padded.sum(1), rtol=1e-5, atol=1e-5)
     assert not result.findings
+
+
+def test_a_tensor_of_fewer_elements_than_none_is_refused() -> None:
+    """A window that is larger than what it moves over leaves such an extent."""
+    program = parse_program("""kir 1
+program p
+  size n: i32
+  out y: f32[n - 3]
+kernel k grid (b: n) threads 1
+  if b < n - 3
+    y[b] = 1.0
+""")
+    assert run(program, {}, {"n": 3}).outputs["y"].shape == (0,)
+    with pytest.raises(KirError, match=r"KIR-I008.*'y' has -1 elements along an axis"):
+        run(program, {}, {"n": 2})

@@ -61,3 +61,96 @@ def test_a_logarithm_goes_with_the_number_that_it_is_of(said: str, tmp_path: Pat
     file.write_text(HEAD + STARRED.replace("triton.next_power_of_2(D)", said), encoding="utf-8")
     binding = called_binding(file)
     assert (binding.metas["D"], binding.metas["BD"]) == (64, 6)
+
+
+def test_what_is_worked_out_of_a_fixed_number_is_none_of_its_own(tmp_path: Path) -> None:
+    """Rows a CTA follow from its threads, and whole numbers of the host's do not wrap: `rows * 32` threads by 256 are an eighth of the rows."""
+    file = tmp_path / "rows.cu"
+    file.write_text("""
+__global__ void rows_of_ones(float* x, int n) {
+  int i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+  if (i < n) x[i] = 1.0f;
+}
+void run(float* x, int n, int block) {
+  int per = block / 32;
+  GRID
+  rows_of_ones<<<grid, block>>>(x, n);
+}
+int main() { float* x; int n = 1000; cudaMalloc(&x, n * sizeof(float)); run(x, n, 256); }
+""")
+    text = file.read_text()
+    for grid in ("int grid = (n + per - 1) / per;", "int grid = ceil_div(n * 32, block);", "int grid = (n * 32 + block - 1) / block;"):
+        file.write_text(text.replace("GRID", grid))
+        binding, _ = launched(str(file))
+        assert binding is not None and (binding.sizes, binding.grid) == (["n"], ["ceildiv(n, 8)"]), grid
+
+
+def test_arguments_that_are_handed_over_as_one_are_what_their_use_says(tmp_path: Path) -> None:
+    """As the host function of a contest takes them."""
+    file = tmp_path / "k.py"
+    file.write_text(HEAD + """def custom_kernel(data):
+    x, y, rows = data
+    T, D = x.shape
+    copied[(triton.cdiv(T, rows),)](x, y, T, D, 16, triton.next_power_of_2(D))
+    return y
+""", encoding="utf-8")
+    binding = called_binding(file)
+    assert (binding.grid, binding.tensors["x"].shape, binding.tensors["y"].shape) == (["ceildiv(T, rows)"], ["T", 1024], ["T", 1024])
+
+
+def test_a_constant_of_a_function_that_is_called_is_no_size(tmp_path: Path) -> None:
+    file = tmp_path / "sums.cu"
+    file.write_text("""
+__global__ void whole(float* out, const float* parts, int count) {
+  if (threadIdx.x < count) atomicAdd(out, parts[threadIdx.x]);
+}
+void sum(float* out, float* parts) {
+  const int blocks = 264;
+  whole<<<1, 512>>>(out, parts, blocks);
+}
+int main() { float *parts, *out; cudaMalloc(&parts, 264 * sizeof(float)); cudaMalloc(&out, sizeof(float)); sum(out, parts); }
+""")
+    binding, _ = launched(str(file))
+    assert binding is not None and (binding.sizes, binding.scalars["count"], binding.tensors["parts"].shape) == ([], 264, [264])
+    assert binding is not None and (binding.sizes, binding.scalars["count"], binding.tensors["parts"].shape) == ([], 264, [264])
+
+
+def test_a_constant_of_a_class_template_is_known_to_host_code(tmp_path: Path) -> None:
+    """`x128::size`, of a pack of 16 bytes, by names that stand for other names."""
+    file = tmp_path / "packs.cu"
+    file.write_text("""
+#include <cuda_bf16.h>
+template <class T> struct alignas(16) Pack {
+  __device__ T& operator[](int k) { return of[k]; }
+  static constexpr int size = sizeof(int4) / sizeof(T);
+  T of[size];
+};
+typedef __nv_bfloat16 floatX;
+using x128 = Pack<floatX>;
+__global__ void ones(floatX* out, int n) {
+  int i = (blockIdx.x * blockDim.x + threadIdx.x) * x128::size;
+  for (int k = 0; k < x128::size; ++k) if (i + k < n) out[i + k] = (floatX)1.0f;
+}
+void run(floatX* out, int n) {
+  const int block = 128;
+  ones<<<(n + block * x128::size - 1) / (block * x128::size), block>>>(out, n);
+}
+""")
+    binding, _ = launched(str(file))
+    assert binding is not None and (binding.sizes, binding.grid, binding.tensors["out"].dtype) == (["n"], ["ceildiv(n, 1024)"], "bf16")
+
+
+def test_a_quotient_and_its_rest_are_what_divmod_says(tmp_path: Path) -> None:
+    file = tmp_path / "k.py"
+    file.write_text(HEAD + """def run(x, y):
+    T, D = x.shape
+    tiles, rest = divmod(T, 16)
+    copied[(tiles + (rest != 0),)](x, y, T, D, 16, triton.next_power_of_2(D))
+
+
+def test():
+    x = torch.randint(20, 40, (100, 64), dtype=torch.uint8, device="cuda").view(torch.float8_e5m2)
+    run(x, torch.empty_like(x))
+""", encoding="utf-8")
+    binding = called_binding(file)
+    assert (binding.grid, binding.tensors["x"].shape, binding.tensors["x"].dtype) == (["ceildiv(T, 16)"], ["T", 64], "f8e5m2")

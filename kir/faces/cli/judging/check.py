@@ -1,6 +1,7 @@
 """decide races, bounds, barriers and undefined values for every size
 
-FILE is IR text (.kir), or FILE[::KERNEL] of a surface: under its binding, or as its launch in host code says. Every obligation is proved for all sizes,
+FILE is IR text (.kir), or FILE[::KERNEL] of a surface: under its binding, or as its launch in host code says; each kernel of a
+FILE that has several. Every obligation is proved for all sizes,
 refuted by sizes at which a run shows the hazard, or not decided, with why. `kir check --package NAME -o FOLDER` does so for every kernel of a package
 whose launch is found, and goes on where it was stopped. Exit code 1: a counterexample; with --strict also for what is not decided.
 """
@@ -18,6 +19,7 @@ from kir.faces.cli._result import Result
 if TYPE_CHECKING:
     from rich.console import Group
 
+    from kir.base.diagnostic import Diagnostic
     from kir.gate.proved import Proved
     from kir.gate.proved.verdict import Finding
 
@@ -33,8 +35,11 @@ def command(
     strict: Annotated[bool, typer.Option("--strict", help="exit 1 also for what is not decided, and for facts that nothing says")] = False,
 ) -> Result:
     """Decide races, bounds, barriers and undefined values for every size."""
-    from kir.base.diagnostic import usage
+    from rich.console import Group
+
+    from kir.base.diagnostic import KirError, usage
     from kir.gate.proved import proved
+    from kir.surface.reading import each_kernel
 
     if package:
         if file or bind is not None or output is None:
@@ -43,10 +48,22 @@ def command(
     belong("check", "--package", {"-o": output})
     if not file:
         raise usage("KIR-C002", "there is nothing to check", attempt="kir check FILE, or kir check --package NAME -o FOLDER")
-    program, unsaid, surface, written = read_written(file, bind)
-    done = proved(program, runs, unsaid, surface, written)
-    wrong = done.verdict == "refuted" or (strict and (done.verdict != "proved" or bool(done.unsaid)))
-    return Result(done.to_json(), _shown(done), int(wrong), tuple(f.diagnostic() for f in done.findings if f.status == "refuted"))
+    found: list[Proved] = []
+    told: list[Diagnostic] = []
+    refused = False
+    for each in each_kernel(file) if bind is None else (file,):
+        try:
+            program, unsaid, surface, written = read_written(each, bind)
+        except KirError as bad:
+            if each == file:
+                raise
+            told, refused = [*told, *bad.diagnostics], True
+            continue
+        found.append(proved(program, runs, unsaid, surface, written))
+        told += [f.diagnostic() for f in found[-1].findings if f.status == "refuted"]
+    wrong = refused or any(done.verdict == "refuted" or (strict and (done.verdict != "proved" or bool(done.unsaid))) for done in found)
+    answer = found[0].to_json() if each == file else {"programs": [done.to_json() for done in found]}
+    return Result(answer, Group(*map(_shown, found)), int(wrong), tuple(told))
 
 
 def _shown(done: Proved) -> Group:

@@ -321,19 +321,24 @@ def outcome(
 @app.command()
 def tend(
     library: Annotated[Path, typer.Option("--library", help="the folder of cards")],
+    log: Annotated[list[Path] | None, typer.Option(help="first record what this log of `kir optimize` shows of cards, once (may be repeated)")] = None,
     back: Annotated[bool, typer.Option("--undo", help="put back every card as it was before")] = False,
 ) -> Result:
     """Let recorded outcomes change the cards of a folder: deprecate and retire what does not help, merge what says the same."""
+    from kir.base.store import EvidenceTable
     from kir.learning.cards.library import CardStore, Library
+    from kir.learning.evidence.ledger import ledger, record, undo
     from kir.learning.evidence.ledger import tend as tended
-    from kir.learning.evidence.ledger import undo
 
     store = CardStore(library)
     if back:
         cards = undo(store)
         return Result({"restored": [card.name for card in cards]}, "\n".join(f"{card.name}: {card.state} again" for card in cards) or "nothing to undo")
     found = Library((store,))
+    with EvidenceTable(ledger(library)) as table:
+        recorded = sum(record(table, each, found.cards) for each in log or ())
     made = tended(found, store)
     rows = [{"name": each.before.name, "was": each.before.state, "is": each.after.state if each.after else "merged", "why": each.why} for each in made]
     said = "\n".join(f"{row['name']}: {row['was']} -> {row['is']}: {row['why']}" for row in rows)
-    return Result({"changes": rows}, said or "nothing changes", diagnostics=found.faults)
+    heard = [f"{counted(recorded, 'outcome')} recorded"] if log else []
+    return Result({"changes": rows, "recorded": recorded}, "\n".join([*heard, said or "nothing changes"]), diagnostics=found.faults)

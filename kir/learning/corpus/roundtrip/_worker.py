@@ -1,4 +1,4 @@
-"""A process that examines files: one JSON line in (a file, and kernels to leave out), JSON lines out, flushed one by one."""
+"""A process that examines files: one JSON line in (a file, which part of it, and kernels to leave out), JSON lines out, flushed one by one."""
 from __future__ import annotations
 
 import json
@@ -21,10 +21,10 @@ def main(megabytes: int) -> None:
     for line in sys.stdin:
         job = json.loads(line)
         path = Path(job["file"])
-        for record in examine(path, frozenset(job["skip"]), lambda name: say(started=name)):
+        for record in examine(path, frozenset(job["skip"]), lambda name: say(started=name), tuple(job["part"])):
             say(record=record)
         try:
-            same = untouched(path)
+            same = untouched(path) if job["part"][0] == 0 else None
         except Exception:  # what is wrong with the file is in its records
             same = None
         say(done=True, untouched=same, sources=sources(path))

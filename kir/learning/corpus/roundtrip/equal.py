@@ -207,12 +207,26 @@ def _fold_block(body: n.Block, uses: Counter[str]) -> n.Block:
 
 def _ordered(body: n.Block, metas: frozenset[str], by_content: bool) -> n.Block:
     """The body with choices settled where their branch is known, values folded, and what has no order of its own in a fixed one."""
-    folded = _widened(_folded(_truths(_started(_handed_on(_decided(_unnamed(body, metas), ()))))), metas)
+    folded = _widened(_folded(_truths(_started(_handed_on(_decided(_spans(_unnamed(body, metas)), ()))))), metas)
     nameless = _contents(folded)
     if by_content:
         names = _told_apart(nameless, bound_names(folded))
         folded, nameless = tuple(rename(s, names) for s in folded), {names.get(x, x): told for x, told in nameless.items()}
     return _sunk(_stores_sorted(folded, nameless))
+
+
+def _spans(block: n.Block) -> n.Block:
+    """The block with a vectorized loop that puts one value into a run of elements, and does nothing else, as that store."""
+    out: list[n.Stmt] = []
+    for s in (_with_blocks(s, _spans) for s in block):
+        match s:
+            case n.For(kind="vectorize", step=n.Const(value=1), attrs=(), body=(n.Store(mask=None) as inner,)) if s.var in inner.at.index and not any(
+                    x == s.var for i in (inner.value, *inner.at.index) if i != s.var for x in walk(i)) and sum(i == s.var for i in inner.at.index) == 1:
+                run = n.Span(s.lo, build.sub(s.hi, s.lo))
+                out.append(replace(inner, at=replace(inner.at, index=tuple(run if i == s.var else i for i in inner.at.index))))
+            case _:
+                out.append(s)
+    return tuple(out)
 
 
 def _truths(block: n.Block) -> n.Block:
@@ -333,11 +347,16 @@ def _decided(block: n.Block, known: tuple[tuple[n.Expr, bool], ...]) -> n.Block:
     def leave(old: n.Node, new: n.Node) -> n.Node:
         if isinstance(new, n.Select):
             outcome = _known(new.cond, known) if known else None
-            if outcome is not None:
-                return new.a if outcome else new.b
+            if outcome is not None or new.a == new.b:
+                return new.b if outcome is False else new.a
         if isinstance(new, n.Call) and new.fn == "broadcast" and isinstance(new.args[0], n.Expr) and shape_of(new.type) == shape_of(
                 new.args[0].type):
             return new.args[0]
+        if isinstance(new, n.Call) and new.fn == "broadcast" and isinstance(new.args[0], n.Expr):
+            return replace(new, args=(_without_leading(new.args[0])[0], *new.args[1:]))
+        if isinstance(new, n.Cast) and new.rounding == "rn" and isinstance(new.x, n.Const) and new.x.value != new.x.value and new.dtype.is_float and (
+                not new.dtype.is_symbolic):  # one NaN of each dtype
+            return n.Const(new.x.value, new.dtype)
         if isinstance(new, n.Cast) and new.rounding == "rn" and new.dtype.is_symbolic and isinstance(x := new.x, n.Const) and x.dtype.is_integer and (
                 not x.dtype.is_bool and I32.wrap(int(x.value)) == x.value):  # a number that is converted has no width
             return replace(new, x=n.Const(x.value, I32))
@@ -410,6 +429,15 @@ def _stretching(e: n.Expr, *beside: n.Expr) -> n.Expr:
             for b in beside):
         e = e.args[0]
     return e
+
+
+def _without_leading(e: n.Expr) -> tuple[n.Expr, int]:
+    """A tile without the axes of one element before all others, which a broadcast to more axes gives it anyway, and how many they are."""
+    if isinstance(e, n.Call) and e.fn == "expand" and isinstance(e.args[0], n.Expr):
+        inner, leading = _without_leading(e.args[0])
+        if int(dict(e.attrs)["axis"]) <= leading:
+            return inner, leading + 1
+    return e, 0
 
 
 def _stores_sorted(block: n.Block, nameless: dict[str, str]) -> n.Block:

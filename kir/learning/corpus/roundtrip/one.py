@@ -18,6 +18,7 @@ from kir.learning.corpus.roundtrip.specialized import as_read, through
 from kir.surface import EditableFrontend, Frontend, KernelRef, backend, frontend, reads
 
 Record = dict[str, Any]
+Part = tuple[int, int]
 
 
 def digest(path: Path) -> str:
@@ -57,18 +58,20 @@ def _mentions(path: Path, marks: tuple[str, ...]) -> bool:
     return any(mark.encode() in data for mark in marks)
 
 
-def examine(path: Path, skip: frozenset[str], started: Callable[[str], None]) -> Iterator[Record]:
-    """The records of a file's kernels, and of the file itself when it cannot be read. `skip` are kernels that are known already."""
+def examine(path: Path, skip: frozenset[str], started: Callable[[str], None], part: Part = (0, 1)) -> Iterator[Record]:
+    """The records of a file's kernels, and of the file itself when it cannot be read. `skip` are kernels that are known already; of part k of m those
+    of every m-th kernel from the k-th on."""
     before = digest(path)
     try:
         found = list(kernels_in(path))
     except KirError as bad:
-        yield {"file": str(path), "kernel": "", "state": "unreadable", **_words(bad.diagnostics[0])}
+        if part[0] == 0:
+            yield {"file": str(path), "kernel": "", "state": "unreadable", **_words(bad.diagnostics[0])}
         return
     special = {id(reader): reader for reader, _, _ in found if hasattr(reader, "specializations")}
     for reader in special.values():
-        yield from _specializations(reader, path, skip, started)
-    for reader, ref, role in found:
+        yield from _specializations(reader, path, skip, started, part)
+    for reader, ref, role in found[part[0]::part[1]]:
         if ref.name in skip or id(reader) in special:
             continue
         started(ref.name)
@@ -91,7 +94,7 @@ def _sides(reader: Frontend, ref: KernelRef, path: Path) -> list[tuple[str, n.Pr
 
 def _guarded(record: Record, made: Callable[[], Record]) -> Record:
     """The record with what comes of one kernel, whatever that raises."""
-    begun = time.perf_counter()
+    begun, spent = time.perf_counter(), time.process_time()
     try:
         record |= made()
     except KirError as bad:
@@ -102,17 +105,18 @@ def _guarded(record: Record, made: Callable[[], Record]) -> Record:
         record |= {"state": "refused", "id": "KIR-C111", "message": "it needs too much memory"}
     except Exception as fault:
         record |= {"state": "crashed", "id": "KIR-C003", "message": f"{type(fault).__name__}: {fault}"[:300]}
-    return record | {"seconds": round(time.perf_counter() - begun, 3)}
+    return record | {"seconds": round(time.perf_counter() - begun, 3), "processor_seconds": round(time.process_time() - spent, 3)}
 
 
-def _specializations(reader: Any, path: Path, skip: frozenset[str], started: Callable[[str], None]) -> Iterator[Record]:
+def _specializations(reader: Any, path: Path, skip: frozenset[str], started: Callable[[str], None], part: Part) -> Iterator[Record]:
     """The records of a file's kernels under each of the values that its package gives them."""
     try:
         found = reader.specializations(path)
     except KirError as bad:
-        yield {"file": str(path), "kernel": "", "state": "unreadable", **_words(bad.diagnostics[0])}
+        if part[0] == 0:
+            yield {"file": str(path), "kernel": "", "state": "unreadable", **_words(bad.diagnostics[0])}
         return
-    for each in found:
+    for each in found[part[0]::part[1]]:
         if each.label in skip:
             continue
         started(each.label)

@@ -18,13 +18,15 @@ from typing import Any
 import kir
 from kir.base.store import write_atomic
 from kir.learning.corpus.roundtrip.find import LARGEST
-from kir.learning.corpus.roundtrip.one import Record, digest
+from kir.learning.corpus.roundtrip.one import Part, Record, digest
 
 MEGABYTES = 2048
 SECONDS = 120.0
 """What a worker may use, and how long a kernel may take, of its process' own time: what else a machine does is no fault of a kernel's."""
 STARVED, POLL = 20.0, 1.0
 """How many times as long by the clock, for a process that waits and does nothing; how often its time is looked at, in seconds."""
+A_PART = 12 << 10
+"""Bytes of source that are worth a process of their own."""
 Result = dict[str, Any]
 
 
@@ -32,26 +34,29 @@ Result = dict[str, Any]
 def tool_digest() -> str:
     """A digest of KIR's own source: another KIR, other results."""
     total = hashlib.sha256()
-    for path in sorted(Path(kir.__file__).parent.rglob("*")):
-        if path.suffix in (".py", ".toml", ".lark") and path.is_file() and "/cli/" not in str(path):
-            total.update(f"{path.name}{digest(path)}".encode())
+    whole = Path(kir.__file__).parent
+    for folder in (whole, *(whole / name for name in ("frontends", "backends", "passes", "grammars") if (whole / name).is_symlink())):
+        for path in sorted(folder.resolve().rglob("*")):
+            if path.suffix in (".py", ".toml", ".lark", ".cuh") and path.is_file() and "/cli/" not in str(path):
+                total.update(f"{path.name}{digest(path)}".encode())
     return total.hexdigest()[:24]
 
 
 def run(files: Iterable[Path], jobs: int = 0, cache_folder: Path | None = None, seconds: float = SECONDS,
-        advance: Callable[[str], None] = lambda text: None) -> Iterator[Result]:
+        advance: Callable[[str], None] = lambda text: None, parts: int = 1) -> Iterator[Result]:
     """The result of each file, in order: `file`, `records`, `untouched`, `fresh` (whether it was worked out now). A file's results are
-    kept under `cache_folder` as soon as they are there, and hold while it and the files it needed are the same."""
-    paths = list(files)
-    results: dict[Path, Result] = {}
-    waiting: queue.Queue[Path] = queue.Queue()
-    for path in paths:
-        known = _recall(cache_folder, path)
+    kept under `cache_folder` as soon as they are there, and hold while it and the files it needed are the same. Of a long file `parts` are worked out at
+    once, and kept, each by itself: its results are one for each part."""
+    tasks = [(path, (k, of)) for path in files for of in [_parts(path, parts)] for k in range(of)]
+    results: dict[tuple[Path, Part], Result] = {}
+    waiting: queue.Queue[tuple[Path, Part]] = queue.Queue()
+    for path, part in sorted(tasks, key=lambda task: -task[1][1]):  # the long ones first, so that none is left at the end
+        known = _recall(cache_folder, path, part)
         if known is not None:
-            results[path] = known
+            results[path, part] = known
             advance(str(path.name))
         else:
-            waiting.put(path)
+            waiting.put((path, part))
     lock = threading.Lock()
 
     def work() -> None:
@@ -59,14 +64,14 @@ def run(files: Iterable[Path], jobs: int = 0, cache_folder: Path | None = None, 
         try:
             while True:
                 try:
-                    path = waiting.get_nowait()
+                    path, part = waiting.get_nowait()
                 except queue.Empty:
                     return
-                made = worker.examine(path)
+                made = worker.examine(path, part)
                 if cache_folder is not None:
-                    _remember(cache_folder, path, made)
+                    _remember(cache_folder, path, part, made)
                 with lock:
-                    results[path] = made
+                    results[path, part] = made
                     advance(str(path.name))
         finally:
             worker.close()
@@ -77,8 +82,12 @@ def run(files: Iterable[Path], jobs: int = 0, cache_folder: Path | None = None, 
         t.start()
     for t in threads:
         t.join()
-    for path in paths:
-        yield results[path]
+    for task in tasks:
+        yield results[task]
+
+
+def _parts(path: Path, most: int) -> int:
+    return max(1, min(most, path.stat().st_size // A_PART))
 
 
 class _Worker:
@@ -123,17 +132,17 @@ class _Worker:
         line, _, self.rest = self.rest.partition(b"\n")
         return line
 
-    def examine(self, path: Path) -> Result:
-        """All records of a file, whatever happens to the process on the way."""
+    def examine(self, path: Path, part: Part = (0, 1)) -> Result:
+        """All records of a file, or of one part of it, whatever happens to the process on the way."""
         records: list[Record] = []
         if path.stat().st_size > LARGEST:
-            return {"file": str(path), "untouched": None, "sources": {str(path): digest(path)}, "fresh": True, "records": [
+            return {"file": str(path), "untouched": None, "sources": {str(path): digest(path)}, "fresh": True, "records": [] if part[0] else [
                 {"file": str(path), "kernel": "", "state": "unreadable", "id": "KIR-C114", "message": "a generated file of over a megabyte"}]}
         while True:
             process, current = self._start(), ""
             assert process.stdin is not None
             try:
-                process.stdin.write(json.dumps({"file": str(path), "skip": [r["kernel"] for r in records]}).encode() + b"\n")
+                process.stdin.write(json.dumps({"file": str(path), "part": part, "skip": [r["kernel"] for r in records]}).encode() + b"\n")
                 process.stdin.flush()
             except OSError:
                 self.close()
@@ -171,15 +180,16 @@ def _spent(pid: int) -> float:
         return -1.0
 
 
-def _slot(folder: Path, path: Path) -> Path:
-    return folder / f"{hashlib.sha256(str(path).encode()).hexdigest()[:32]}.json"
+def _slot(folder: Path, path: Path, part: Part) -> Path:
+    whole = "" if part == (0, 1) else f"-{part[0]}-{part[1]}"
+    return folder / f"{hashlib.sha256(str(path).encode()).hexdigest()[:32]}{whole}.json"
 
 
-def _recall(folder: Path | None, path: Path) -> Result | None:
+def _recall(folder: Path | None, path: Path, part: Part) -> Result | None:
     if folder is None:
         return None
     try:
-        held = json.loads(_slot(folder, path).read_text(encoding="utf-8"))
+        held = json.loads(_slot(folder, path, part).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     if held.get("tool") != tool_digest() or any(digest(Path(p)) != d for p, d in held["sources"].items()):
@@ -187,5 +197,5 @@ def _recall(folder: Path | None, path: Path) -> Result | None:
     return {**held, "fresh": False}
 
 
-def _remember(folder: Path, path: Path, made: Result) -> None:
-    write_atomic(_slot(folder, path), json.dumps({**made, "tool": tool_digest()}))
+def _remember(folder: Path, path: Path, part: Part, made: Result) -> None:
+    write_atomic(_slot(folder, path, part), json.dumps({**made, "tool": tool_digest()}))

@@ -219,7 +219,22 @@ kernel second grid (b: M) threads 32
 plan
   launch first
   launch second
-"""}
+""",
+    "threads that have left": """  size N: i32
+  in X: f32[N]
+  out Y: f32[N]
+kernel main grid (b: ceildiv(N, 64)) threads 64
+  shared s: f32[64]
+  @t for t in 0..64 parallel thread
+    s[t] = 0.0
+    barrier()
+    if b * 64 + t >= N
+      return
+    s[t] = X[b * 64 + t]
+    barrier()
+    Y[b * 64 + t] = s[t] + s[t // 2]
+""",
+}
 """Programs all of which is proved."""
 
 WRONG = {
@@ -257,6 +272,8 @@ WRONG = {
     "two launches: a column less": ("two launches", "c * 64 + t < N\n", "c * 64 + t < N - 1\n", "undefined"),
     "two launches: half the tiles": ("two launches", "S[b, c * 64 +: 64] =", "S[b, c // 2 * 64 +: 64] =", "undefined"),
     "two launches: a row less": ("two launches", "grid (c: ceildiv(N, 64), b: M)", "grid (c: ceildiv(N, 64), b: M - 1)", "undefined"),
+    "threads that have left have read": ("threads that have left", "    if b * 64", "    let x = s[63 - t]\n    if b * 64", "race"),
+    "threads that have left have written": ("threads that have left", "    if b * 64", "    s[63 - t] = 1.0\n    if b * 64", "race"),
     "rows overlap": ("flat", "Y[b * N + j]", "Y[b + j]", "race"),
 }
 """What is changed of a right program, and the kind of hazard that comes of it."""

@@ -133,7 +133,7 @@ WRONG = {
     "written after the condition is read": ("a condition read once more", "    barrier()\n    if t == 0\n      s[0] = 9",
                                             "    if t == 0\n      s[0] = 9", "race"),
     "lanes leave before the barrier": ("lanes leave behind the last barrier", "    barrier()\n    if t >= T\n      return\n",
-                                       "    if X[m, 0, t] > 0\n      return\n    barrier()\n", "barrier"),
+                                       "    if X[m, 0, t] > 0\n      return\n    barrier()\n", "race"),
     "lanes leave a loop with a barrier": ("a search within a trip", "          break\n", "          return\n", "barrier"),
     "lanes of a warp leave": ("warps that leave", "      if row >= T\n", "      if row >= T | t % 32 > T\n", "barrier"),
     "lanes leave a loop early": ("warps that leave", "        a = a + o\n", "        a = a + o\n        if a > 300\n          break\n", "barrier"),
@@ -157,7 +157,7 @@ WRONG = {
     "a guard one too wide": ("an index with a guard", "< 64:u32", "<= 64:u32", "bounds"),
     "a guard of one side": ("an index with a guard", "cast(v, u32) < 64:u32", "v < 64", "bounds"),
 }
-ONLY_OPEN = frozenset({"a number counted by half the trips", "a number counted down", "lanes leave before the barrier", "lanes leave a loop with a barrier",
+ONLY_OPEN = frozenset({"a number counted by half the trips", "a number counted down", "lanes leave a loop with a barrier",
                        "lanes leave a loop early", "a guard one too wide", "a guard of one side"})
 """Depends on data that no run has, or is no hazard of a run, which does not wait for lanes that have left the kernel: not decided, and never proved."""
 

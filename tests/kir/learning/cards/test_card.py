@@ -144,6 +144,9 @@ def test_cards_are_exported_as_folders_and_as_one_object(tmp_path: Path) -> None
     assert path == tmp_path / "unroll-for" / "SKILL.md"
     front = path.read_text().split("---")[1]
     assert "name: unroll-for\n" in front and 'description: "A loop, unrolled. Use it on GPU kernels' in front
+    told = a_card(prose="# Unroll\n\n*Admitted: 3 of 3 trials\nsucceeded.*\n\nUnrolls `a` loop. Fewer tests.\n\nIt acts at a loop of the form `for`.\n")
+    assert description(told).startswith("Unrolls a loop. Fewer tests. Use it on GPU kernels (cuda) at a loop, where ")
+    assert description(told).endswith(". Admitted: 3 of 3 trials succeeded.")
     (only,) = library_json([a_card()])["cards"]
     assert only["name"] == "unroll.for" and len(only["digest"]) == 64 and only["prose"].startswith("# Unroll")
 

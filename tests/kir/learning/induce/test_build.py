@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 from kir.base.diagnostic import UsageError
-from kir.learning.cards.card import Entry
+from kir.base.store import EvidenceTable
+from kir.learning.cards.card import Effect, Entry, Spread
 from kir.learning.cards.search import RANK, WEIGHTS, Rank, rank_of
+from kir.learning.evidence.ledger import ledger, of_search, record, tallies
 from kir.learning.evidence.walked import Walked
 from kir.learning.evidence.walks import finished
 from kir.learning.induce import build as build_
@@ -22,6 +24,7 @@ from kir.learning.induce.build import build, write_cards
 from kir.learning.induce.hypotheses import Hypothesis, hypotheses
 from kir.learning.induce.rank import SELDOM, _in_the_mean
 from kir.learning.induce.uses import Use, uses
+from tests.kir.learning.cards.test_card import a_card
 from tests.kir.learning.induce.conftest import NAMES
 
 ROW = Path(str(resources.files("kir.skills") / "lineages" / "softmax_tilelang"))
@@ -114,3 +117,23 @@ def test_a_skill_that_hardly_any_state_shows_is_told_as_skills_are_in_the_mean()
     always, never, half = (np.array(row) for row in ([True] * 4, [False] * 4, [True, True, False, False]))
     assert _in_the_mean([(always, always), (always, never)]) == 0.0 and _in_the_mean([]) == SELDOM
     assert _in_the_mean([(always, half)]) == 0.0 < _in_the_mean([(always, always), (always, half), (never, never)]), "what never applies counts for nothing"
+
+
+def test_what_a_search_shows_of_cards_is_recorded_once(tmp_path: Path) -> None:
+    def plan(card: str, key: str, speedup: float, start: str = "as it is") -> dict[str, object]:
+        return {"event": "plan", "plan": f"card {card} cuda place=0", "start": start, "candidate": key, "speedup": speedup}
+    rows: list[dict[str, object]] = [
+        {"event": "begin", "problem": "rmsnorm"}, plan("gains", "a", 1.5), plan("gains", "a2", 9.0), plan("refused", "b", 2.0), plan("way", "c", 1.0),
+        plan("idle", "d", 1.0), {"event": "plan", "plan": "pass tile", "start": "", "candidate": "e", "speedup": 3.0},
+        {"event": "gate", "candidate": "b", "accepted": False}, plan("strange", "f", 2.0)]
+    assert of_search(rows) == {"gains": ("helped", 1.5), "refused": ("failed", 0.0), "way": ("neutral", 1.0), "idle": ("neutral", 1.0),
+                               "strange": ("helped", 2.0)}
+    log, cards = tmp_path / "search.jsonl", [a_card(name) for name in ("gains", "refused", "way", "idle")]
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    cards[2] = cards[2].model_copy(update={"effect": Effect(forecast={"sm_90a": Spread(median=1.0, low=0.9, high=1.4, uses=3)})})
+    with EvidenceTable(ledger(tmp_path)) as table:
+        assert record(table, log, cards) == 3 and record(table, log, cards) == 0, "a step that only makes way for others is not judged by itself"
+        assert tallies(table) == {"gains": {"helped": 1}, "refused": {"failed": 1}, "idle": {"neutral": 1}}
+        log.write_text("{}\n")
+        with pytest.raises(UsageError, match="is no log of a search"):
+            record(table, log, cards)

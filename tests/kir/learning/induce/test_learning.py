@@ -366,6 +366,9 @@ def test_near_misses_name_the_condition_that_fails() -> None:
     asks = a_card(scope=a_card().scope.model_copy(update={"requires": ("mma",)}))
     (lacking,) = looked(asks, program)
     assert isinstance(lacking, NearMiss) and lacking.conditions == ("lacks mma",)
+    gone = a_card(carrier=a_card().carrier.model_copy(update={"steps": (Move(step="of-a-plugin-that-is-gone"),)}))
+    (said,) = looked(gone, program)
+    assert isinstance(said, NearMiss) and said.conditions == ("needs the pass 'of-a-plugin-that-is-gone', which is not installed",)
 
 
 def test_a_card_is_applied_at_every_place_with_parameters_in_its_range() -> None:

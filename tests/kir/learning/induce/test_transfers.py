@@ -165,3 +165,6 @@ def test_how_a_skill_was_tried_is_said_once_and_not_in_each_row() -> None:
         "its one use", "both uses", "all 5 uses", "none of 3 uses", "1 of 3 uses"]
     answer = Parameter(name="answer", role="chosen", values=("e63841a12d6f42d3",), kernels=(1,))
     assert "was recognized in the kernel by what it computes" in _parameter("", answer, 1)
+    several = answer.model_copy(update={"values": ("bits", *answer.values), "kernels": (2, 1)})
+    assert _parameter("", several, 3) == ("`answer` is chosen for each kernel: `bits` in 2 kernels, `e63841a12d6f42d3` in 1; one under a hash was recognized "
+                                          "in its kernel by what it computes.")

@@ -1,0 +1,82 @@
+"""What tests bring about: what a `while` asks in later rounds, outcomes of tests that tell, places without an element, and what fills in behind an edge."""
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from kir.gate.cases import RelativeCase, relative_case
+from kir.gate.claims import outcomes
+from kir.gate.claims.flow import Flow
+from kir.gate.claims.ways import Way, taken
+from kir.ir.nodes import Program
+from kir.ir.parser import parse_program
+from kir.ir.printer import expr_text
+
+HALVED = """kir 1
+program halved
+  in X: f32[M]
+  out Y: f32[M]
+  size M: i32
+kernel main grid (i: M) threads 1
+  register t: f32 = abs(X[i])
+  register left: i32 = 3
+  while left > 0 & t > 0.01
+    t = t * 0.5
+    left = left - 1
+  Y[i] = t
+"""
+COUNTED = """kir 1
+program counted
+  in X: f32[M, N]
+  in T: f32[M]
+  out Y: i32[M]
+  size M: i32
+  size N: i32
+kernel main grid (i: M) threads 32
+  let x = select(iota(64) < N, load(X[i, 0 +: 64] else 0.0 clip), 0.0)
+  let same = iota(64) < {end} & x == T[i]
+  Y[i] = reduce(select(same, 1, 0), axis=0, op=sum)
+"""
+GREATEST = """kir 1
+program greatest
+  in X: f32[M, N]
+  out Y: f32[M]
+  size M: i32
+  size N: i32
+kernel main grid (i: M) threads 32
+  register top: f32 = -inf
+  for c in 0..N step 64
+    top = max(top, reduce(select(c + iota(64) < N, load(X[i, c +: 64] else 0.0 clip), -inf), axis=0, op=max))
+  Y[i] = top
+"""
+
+
+def ways(program: Program) -> dict[str, Way]:
+    """All outcomes, by their words."""
+    return {expr_text(way.cond): way for way, _ in outcomes._outcomes(program, Flow(program), {p.name: p.name for p in program.params})}
+
+
+def test_a_loop_asks_again_behind_each_round_and_a_test_counts_where_it_tells() -> None:
+    program = parse_program(HALVED, "halved.kir")
+    found = ways(program)
+    ended = found["t > 0.01 & ~(left > 0)"]
+    case = relative_case(program, {"M": 3}, "normal", 1)
+    assert isinstance(case, RelativeCase)
+    assert taken(program, [ended], [case]) == {id(ended)}
+    assert outcomes._told(program, [ended], [case]) == {id(ended)}  # a fourth half were another answer
+    assert taken(program, [ended], [replace(case, inputs={"X": np.zeros(3, np.float32)})]) == set()
+
+
+def test_places_behind_the_edge_of_what_is_loaded_hold_no_element() -> None:
+    for end, harmless in (("N", True), ("N - 1", False)):
+        program = parse_program(COUNTED.format(end=end), "counted.kir")
+        way = next(way for text, way in ways(program).items() if "& ~(iota" in text)
+        whole = outcomes._whole(way.cond, outcomes._lets(program)["main"])
+        assert outcomes._of_no_element(program, way, whole) is harmless
+
+
+def test_what_fills_in_behind_an_edge_is_no_number_of_a_greater_of_two() -> None:
+    program = parse_program(GREATEST, "greatest.kir")
+    signs = {sign for _, sign in outcomes._outcomes(program, Flow(program), {"X": "X", "Y": "Y"}) if sign[0] == "max"}
+    assert signs == {("max", (), frozenset({"X"}))}
