@@ -59,6 +59,7 @@ ENDS = {**dict.fromkeys(("floor", "ceil", "trunc", "round_even", "round_away"), 
 BITS = frozenset({"shr", "floordiv", "tdiv", "and"})
 MOST_NODES = 200
 """Nodes of an expression in which names are replaced by what they stand for."""
+EXTREMES = {"argmax": "max", "argmin": "min"}
 Sign = tuple[str, tuple[float, ...], frozenset[str]]
 """What an outcome is of: kind, numbers, and the tensors from which its sides come."""
 Range = tuple[float, float]
@@ -319,9 +320,40 @@ def _harmless(program: n.Program, flow: Flow, way: Way, whole: n.Expr) -> bool:
     asked = replace(way, cond=whole) if isinstance(way.cond.type, TileType) else way
     if _not_finite(program, flow, way) or keeps_off(program, way) or (launched and not possible(program, flow, asked, True)):
         return True
+    if _beside_extreme(program, way, whole):
+        return True
     at = [e for e in own_nodes(way.stmt) if isinstance(e, n.Select) and (e.cond is way.node or e.cond == way.node)]
     held = not (isinstance(way.value, n.Const) and way.value.value is False)
     return bool(at) and all(guards(flow, Way(way.stmt, e, e.cond, held, way.anchor, way.path, way.kernel)) for e in at)
+
+
+def _beside_extreme(program: n.Program, way: Way, whole: n.Expr) -> bool:
+    """Whether it asks for an element of a row at the place of its greatest (or least) that is not the greatest: there is none, where nothing is stored in the
+    row between the two."""
+    parts = [whole if way.holds else build.invert(whole)]
+    while (both := next((e for e in parts if isinstance(e, n.Binary) and e.op == "and"), None)) is not None:
+        parts = [x for e in parts for x in ((both.a, both.b) if e is both else (e,))]
+    pairs = [(_bare(e.a), _bare(e.b)) for e in parts if isinstance(e, n.Binary) and e.op == "eq"]
+    rows = {(x.args[0], str(dict(x.attrs)["op"])) for pair in pairs for x, other in (pair, pair[::-1])
+            if isinstance(x, n.Call) and x.fn == "reduce" and dict(x.attrs).get("op") in EXTREMES and isinstance(other, n.Call) and other.fn == "iota"}
+    for e in parts:
+        of = e.x if isinstance(e, n.Unary) and e.op == "not" else e
+        if not isinstance(of, n.Binary) or (of is not e and of.op != "eq") or (op := of.op if of is e else "ne") not in ("ne", "lt", "gt"):
+            continue
+        a, b = _bare(of.a), _bare(of.b)
+        for row, which in rows:
+            best = n.Call("reduce", (row,), (("axis", 0), ("op", EXTREMES[which])))
+            if (op == "ne" and {a, b} == {row, best}) or (a, b) == ((row, best) if (op == "lt") == (which == "argmax") else (best, row)):
+                named = {x.at.buffer.name for x in walk(row) if isinstance(x, n.Load)}
+                return all(s is way.stmt for s in walk(body_of(program, way)) if isinstance(s, n.Store) and s.at.buffer.name in named)
+    return False
+
+
+def _bare(e: n.Expr) -> n.Expr:
+    """What is repeated along new axes."""
+    while isinstance(e, n.Call) and e.fn in ("expand", "broadcast") and isinstance(e.args[0], n.Expr):
+        e = e.args[0]
+    return e
 
 
 def _not_finite(program: n.Program, flow: Flow, way: Way) -> bool:
