@@ -461,6 +461,7 @@ WRONG = (
     Changed("counts", "sixteen bits", "Y[row] = c", "Y[row] = cast(cast(c, u16), i32)", "the reference program says"),
     Changed("columns", "to the wrong size", "0..ceildiv(M, 32)", "0..ceildiv(N, 32)", "the reference program says"),
     Changed("picked", "the greatest at its place, where it is not large", "at == iota(256)", "at == iota(256) & x == best & x < 5000000.0", "KIR-G146"),
+    Changed("picked", "one that is loaded, but for the last of many", "at == iota(256)", "at == iota(256) & iota(256) < min(N, 255)", "KIR-G1"),
     Changed("cubes", "what is little is nothing", "cast(x * x * x, f16)", "cast(select(abs(x) < 0.02, 0.0, x * x * x), f16)", "the reference program says"),
     Changed("means", "by a large size in f16", "cast(N, f32)", "select(N > 60000, cast(cast(N, f16), f32), cast(N, f32))", "KIR-G1"),
     Changed("products", "added up in a float", "int c = 0", "float c = 0.f", "the reference program says"),
@@ -470,6 +471,7 @@ WRONG = (
 RIGHT = (
     Changed("columns", "to a size that is no less", "0..ceildiv(M, 32)", "0..ceildiv(max(M, 1), 32)"),
     Changed("picked", "the greatest at its place", "at == iota(256)", "at == iota(256) & x == best"),
+    Changed("picked", "one that is loaded", "at == iota(256)", "at == iota(256) & iota(256) < N"),
     Changed("cubes", "in another order", "x * x * x", "x * (x * x)"),
     Changed("products", "added up in 64 bits", "c += (int)a", "c += (int)(long long)a"),
     Changed("bytes", "by way of 32 bits", "(signed char)fminf(fmaxf(v, -128.f), 127.f)", "(signed char)(int)fminf(fmaxf(v, -128.f), 127.f)"),

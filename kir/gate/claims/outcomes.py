@@ -330,9 +330,7 @@ def _harmless(program: n.Program, flow: Flow, way: Way, whole: n.Expr) -> bool:
 def _beside_extreme(program: n.Program, way: Way, whole: n.Expr) -> bool:
     """Whether it asks for an element of a row at the place of its greatest (or least) that is not the greatest: there is none, where nothing is stored in the
     row between the two."""
-    parts = [whole if way.holds else build.invert(whole)]
-    while (both := next((e for e in parts if isinstance(e, n.Binary) and e.op == "and"), None)) is not None:
-        parts = [x for e in parts for x in ((both.a, both.b) if e is both else (e,))]
+    parts = _conjuncts(whole if way.holds else build.invert(whole))
     pairs = [(_bare(e.a), _bare(e.b)) for e in parts if isinstance(e, n.Binary) and e.op == "eq"]
     rows = {(x.args[0], str(dict(x.attrs)["op"])) for pair in pairs for x, other in (pair, pair[::-1])
             if isinstance(x, n.Call) and x.fn == "reduce" and dict(x.attrs).get("op") in EXTREMES and isinstance(other, n.Call) and other.fn == "iota"}
@@ -347,6 +345,10 @@ def _beside_extreme(program: n.Program, way: Way, whole: n.Expr) -> bool:
                 named = {x.at.buffer.name for x in walk(row) if isinstance(x, n.Load)}
                 return all(s is way.stmt for s in walk(body_of(program, way)) if isinstance(s, n.Store) and s.at.buffer.name in named)
     return False
+
+
+def _conjuncts(e: n.Expr) -> list[n.Expr]:
+    return [x for side in (e.a, e.b) for x in _conjuncts(side)] if isinstance(e, n.Binary) and e.op == "and" else [e]
 
 
 def _bare(e: n.Expr) -> n.Expr:
@@ -424,8 +426,46 @@ def _of_no_element(program: n.Program, way: Way, whole: n.Expr) -> bool:
         inside = build.invert(at)
         if inside in edges:
             there = transform(beside, partial(_outside, inside))
-            return not any(isinstance(x, n.Load) and isinstance(x.type, TileType) for x in walk(there))
+            loaded = any(isinstance(x, n.Load) and isinstance(x.type, TileType) for x in walk(there))
+            return not loaded or any(_of_fill(program, way, e) for e in _conjuncts(beside))
     return False
+
+
+def _of_fill(program: n.Program, way: Way, e: n.Expr) -> bool:
+    """Whether it says that what fills a row behind its end is the row's greatest (or least), or stands at its place: an infinity, which is so of none that are
+    finite."""
+    if not isinstance(e, n.Binary) or e.op not in ("eq", "le", "ge"):
+        return False
+    for x, y in ((_bare(e.a), _bare(e.b)), (_bare(e.b), _bare(e.a))):
+        if isinstance(y, n.Call) and y.fn == "reduce" and isinstance(y.args[0], n.Expr):
+            row, op = y.args[0], str(dict(y.attrs).get("op"))
+            found = _fill(program, way, row)
+            if found is not None and math.isinf(found) and (found < 0) == (op in ("max", "argmax")) and EXTREMES.get(op, op) in EXTREMES.values():
+                return x == row if op in ("max", "min") else e.op == "eq" and isinstance(x, n.Call) and x.fn == "iota"
+    return False
+
+
+def _fill(program: n.Program, way: Way, row: n.Expr, of: Mapping[str, float | None] = MappingProxyType({})) -> float | None:
+    """What a row holds behind the edge of what is loaded; `of` fragments that is taken to be known."""
+    match row:
+        case n.Load(at=n.Region(buffer=n.Buffer(name=name, space="fragment"))) if name in of:
+            return of[name]
+        case n.Load(at=n.Region(buffer=n.Buffer(name=name, space="fragment")), mask=None):
+            kernel = body_of(program, way)
+            lets, first = _lets(program).get(way.kernel, {}), next((x.init for x in walk(kernel) if isinstance(x, n.Alloc) and x.buffer.name == name), None)
+            begun = _fill(program, way, _whole(first, lets), of) if first is not None else None
+            stored = [x.value for x in walk(kernel) if isinstance(x, n.Store) and x.at.buffer.name == name]
+            return begun if all(_fill(program, way, _whole(e, lets), {**of, name: begun}) == begun for e in stored) else None
+        case n.Load(clip=True, other=n.Expr() as other):
+            return _fill(program, way, other, of)
+        case n.Const(value=float() as value):
+            return value
+        case n.Select(a=a, b=b):
+            sides = {_fill(program, way, x, of) for x in (a, b)}
+            return sides.pop() if len(sides) == 1 else None
+        case _:
+            bare = _bare(row)
+            return _fill(program, way, bare, of) if bare is not row else None
 
 
 def _outside(inside: n.Expr, old: n.Node, new: n.Node) -> n.Node:
