@@ -6,7 +6,7 @@ import ast
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.surface.launches.values import Array, Bits, Known, Quotient, Unknown, Value, floored
+from kir.surface.launches.values import Array, Bits, Known, Quotient, Unknown, Value, floored, one_more
 
 from .host_values import array, number, uncounted
 
@@ -15,6 +15,8 @@ def binary(known: Known, op: ast.operator, left: Value, right: Value) -> Value:
     """What an operator of two values gives, as far as it can be told."""
     if isinstance(op, ast.Add) and isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
         return [*left, *right]
+    if isinstance(op, ast.Add) and (up := one_more(known, left, right) or one_more(known, right, left)) is not None:
+        return up
     left = known.bits(left) if isinstance(left, Bits) else left
     if isinstance(right, Bits) and not isinstance(op, (ast.Pow, ast.LShift)):
         right = known.bits(right)

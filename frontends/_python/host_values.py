@@ -189,6 +189,8 @@ def called(known: Known, f: External, args: Sequence[Value], named: Mapping[str,
         return known.power_of_two(e)
     if word in ("sqrt", "isqrt") and f.dotted.split(".")[0] in ("math", "np", "numpy") and args and (e := number(args[0])) is not None:
         return known.root(e)
+    if word == "divmod" and len(args) == 2 and (a := number(args[0])) is not None and (b := number(args[1])) is not None:
+        return [floored(known.resolved(a), known.resolved(b)), build.mod(known.resolved(a), known.resolved(b))]
     if word in ("min", "max") and len(args) >= 2 and all(number(a) is not None for a in args):
         return _extreme(known, word, [e for a in args if (e := number(a)) is not None])
     if word in ("ceil", "int", "floor", "round") and len(args) == 1 and isinstance(args[0], Unknown) and args[0].reason == REAL:
@@ -390,6 +392,8 @@ def method(a: Array, name: str, args: Sequence[Value], named: Mapping[str, Value
         return a.part([*shape[:at], build.const(1), *shape[at:]], hint=a.hint)
     if name == "flatten" and len(args) == 2 and isinstance(args[0], n.Const) and isinstance(args[1], n.Const):
         return _flattened(a, int(args[0].value), int(args[1].value))
+    if name == "view" and len(args) == 1 and isinstance(kind := args[0], Dtype) and a.shape is not None and a.strides is None:
+        return Array(a.known, a.hint, a.shape, kind.name)  # the same bytes by another name, of elements as wide
     if name in ("view", "reshape", "flatten"):
         return _viewed(a, [] if name == "flatten" and args == [build.const(0)] else args)
     if name in FOLDS and (axis := next((int(e.value) for e in map(number, (*args, named.get("dim"))) if isinstance(e, n.Const)), None)) is not None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from kir.base.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.surface.launches.values import Array, Dtype, Either, Known, Quotient, Unknown, Value, floored, is_condition, is_number, rounded_up
+from kir.surface.launches.values import Array, Dtype, Either, Known, Quotient, Unknown, Value, floored, is_number, one_more, rounded_up
 
 from ..source.source import Node, Sources, Unit, fragment
 from ..source.syntax import declared_name, function_declarator, text
@@ -289,7 +289,7 @@ def combined(known: Known, op: str, a: Value, b: Value) -> Value:
         return a.part(begins=known.resolved(whole) if whole is not None and op == "+" else None)
     if op == "/" and (isinstance(a, Quotient) or isinstance(b, Quotient)):
         return unrounded(known, a, b)
-    if op == "+" and (up := _one_more(known, a, b) or _one_more(known, b, a)) is not None:
+    if op == "+" and (up := one_more(known, a, b) or one_more(known, b, a)) is not None:
         return up
     if not (isinstance(a, n.Expr) and isinstance(b, n.Expr) and is_number(a) and is_number(b)):
         return Unknown("arithmetic on what is not known")
@@ -310,17 +310,6 @@ def unrounded(known: Known, a: Value, b: Value) -> Value:
     if not (isinstance(over, n.Expr) and isinstance(under, n.Expr) and is_number(over) and is_number(under)) or build.is_const(under, 0):
         return Unknown("a division of what is not known")
     return Quotient(known.resolved(over), known.resolved(under))
-
-
-def _one_more(known: Known, a: Value, b: Value) -> Value | None:
-    """`x / n + (x % n > 0)` and `.. != 0`: a quotient rounded up; None for other sums."""
-    if not (isinstance(a, n.Expr) and isinstance(b, n.Expr) and is_number(a) and is_condition(b)):
-        return None
-    match known.resolved(a), known.resolved(b):
-        case n.Binary(op="floordiv") as q, n.Binary(op="gt" | "ne", a=n.Binary(op="mod") as left, b=n.Const(value=0)) if (q.a, q.b) == (left.a, left.b):
-            return rounded_up(q.a, q.b)
-        case _:
-            return None
 
 
 def arithmetic(known: Known, name: str, args: Sequence[Value]) -> Value | None:

@@ -93,6 +93,8 @@ class Search:
     """Who says whether the kernel as given is right, and its time; by default the CPU's gate, uncompiled, which says nothing of the time."""
     from_starts: Sequence[Start] | None = None
     varied: Iterable[tuple[Start, Plan]] = ()  # the kernel with other values of its own parameters
+    launched: Program | None = None
+    """The kernel as given as its own file has it compiled, where that is another text: what is timed where times are measured."""
     within: Callable[[], None] | None = None
     """Raises when a search that this one is a part of has used up its budget."""
     stoppable: bool = False
@@ -257,8 +259,9 @@ class Search:
         if self.as_given is not None or not self.judge.measures:
             base.measured = Measured.from_json(said)
         elif self.measure_baseline:
-            own = left_to_nvcc(self.program) if self.given_surface == "cuda" else self.program
-            timed = Measured.from_json(self.recorder.gated(key, partial(self._word, self.judge.judge, replace(base, program=own))))
+            own = left_to_nvcc(self.launched or self.program) if self.given_surface == "cuda" else self.program
+            name = f"{key} launched" if self.launched else key
+            timed = Measured.from_json(self.recorder.gated(name, partial(self._word, self.judge.judge, replace(base, program=own))))
             base.measured = timed if timed.accepted else None
         if self.as_given is None and not self.judge.measures and self.given_surface == "cuda" and (said_so := base.measured) is not None:
             base.measured = Measured.from_json(self.recorder.gated(f"{key} by nvcc", lambda: at_best(self.program, self.setting, said_so).to_json()))

@@ -481,6 +481,17 @@ def rounded_up(over: n.Expr, under: n.Expr) -> n.Expr:
     return exact if exact is not None else build.ceildiv(*_reduced(over, under))
 
 
+def one_more(known: Known, a: Value, b: Value) -> Value | None:
+    """`x / n + (x % n > 0)` and `.. != 0`: a quotient rounded up; None for other sums."""
+    if not (isinstance(a, n.Expr) and isinstance(b, n.Expr) and is_number(a) and is_condition(b)):
+        return None
+    match known.resolved(a), known.resolved(b):
+        case n.Binary(op="floordiv") as q, n.Binary(op="gt" | "ne", a=n.Binary(op="mod") as left, b=n.Const(value=0)) if (q.a, q.b) == (left.a, left.b):
+            return rounded_up(q.a, q.b)
+        case _:
+            return None
+
+
 def floored(over: n.Expr, under: n.Expr) -> n.Expr:
     """A quotient rounded down; `(n + b - 1) // b` is what everybody writes for one rounded up."""
     exact = _divided(over, under)

@@ -138,3 +138,19 @@ void run(floatX* out, int n) {
 """)
     binding, _ = launched(str(file))
     assert binding is not None and (binding.sizes, binding.grid, binding.tensors["out"].dtype) == (["n"], ["ceildiv(n, 1024)"], "bf16")
+
+
+def test_a_quotient_and_its_rest_are_what_divmod_says(tmp_path: Path) -> None:
+    file = tmp_path / "k.py"
+    file.write_text(HEAD + """def run(x, y):
+    T, D = x.shape
+    tiles, rest = divmod(T, 16)
+    copied[(tiles + (rest != 0),)](x, y, T, D, 16, triton.next_power_of_2(D))
+
+
+def test():
+    x = torch.randint(20, 40, (100, 64), dtype=torch.uint8, device="cuda").view(torch.float8_e5m2)
+    run(x, torch.empty_like(x))
+""", encoding="utf-8")
+    binding = called_binding(file)
+    assert (binding.grid, binding.tensors["x"].shape, binding.tensors["x"].dtype) == (["ceildiv(T, 16)"], ["T", 64], "f8e5m2")

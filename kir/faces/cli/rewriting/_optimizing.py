@@ -12,7 +12,7 @@ from kir.base.diagnostic import Diagnostic
 from kir.faces.cli._result import Result
 from kir.hardware.target import Target
 from kir.learning.optimize.events import Recorder
-from kir.learning.optimize.inputs import Subject, varied
+from kir.learning.optimize.inputs import Subject, launched, varied
 from kir.learning.optimize.judge import CpuJudge, Judge
 from kir.learning.optimize.plan import Setting
 from kir.learning.optimize.policy import Policy
@@ -70,7 +70,7 @@ def search_run(one: Subject, setting: Setting, allowed: Budget, policy: Policy, 
     """One search, gated where it was asked for."""
     def searching(judge: Judge, at: Setting, stoppable: bool = True) -> Found:
         return Search(one.program, at, judge, policy=policy, budget=allowed, recorder=Recorder.over(log), given_surface=one.surface, stoppable=stoppable,
-                      varied=varied(one, at), as_given=judge if one.call else None).run()
+                      varied=varied(one, at), as_given=judge if one.call else None, launched=launched(one)).run()
 
     with ExitStack() as held:
         engine = held.enter_context(where.engine())

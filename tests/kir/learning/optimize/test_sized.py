@@ -15,7 +15,7 @@ from kir.ir.parser import parse_program
 from kir.ir.printer import expr_text, program_text
 from kir.ir.types import I32
 from kir.learning.optimize.forms.sized import NUMBER, _Apart, _with_size, at_its_own
-from kir.learning.optimize.inputs import judged_for, shape_for, subject, varied, with_sizes
+from kir.learning.optimize.inputs import judged_for, launched, shape_for, subject, varied, with_sizes
 from kir.learning.optimize.judge import GpuJudge
 from kir.learning.optimize.plan import Setting
 from kir.problem.problem import shape_of
@@ -117,3 +117,16 @@ def test_a_number_of_a_file_that_says_how_many_threads_there_are_is_one_of_its_o
     found = [*varied(one, Setting(one.problem, shape_for(one, ""), target("h200"), "cuda"))]
     assert [plan.point for _, plan in found] == [{"THREADS": v} for v in (256, 64, 512, 32)]
     assert [expr_text(start.program.kernels[0].threads) for start, _ in found] == ["256", "64", "512", "32"]
+
+
+@pytest.mark.parametrize(("step", "rolled"), [("THREADS", False), ("blockDim.x", True), ("stride", True)])
+def test_a_loop_that_goes_on_by_the_threads_of_the_launch_is_timed_as_its_file_has_it(step: str, rolled: bool, tmp_path: Path) -> None:
+    """nvcc writes no rounds of it out; KIR's own text, with the number, is a candidate then."""
+    file = tmp_path / "team.cu"
+    file.write_text(TEAM.replace("float s = 0.f;", "float s = 0.f; int stride = blockDim.x;").replace("i += THREADS", f"i += {step}"))
+    one = subject(f"{file}::sums")
+    timed = launched(one)
+    assert (timed is not None) == rolled and (timed is None or program_text(timed).count("unroll {factor=1}") == 1)
+    points = [plan.point for _, plan in varied(one, Setting(one.problem, shape_for(one, ""), target("h200"), "cuda"))]
+    assert ({} in points) == rolled
+    assert not any(point.get("threads_x", 0) > 128 for point in points), "an array of 128 has no place for more threads"

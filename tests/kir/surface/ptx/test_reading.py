@@ -83,7 +83,7 @@ READ: list[tuple[str, tuple[AsmOperand, ...], list[str]]] = [
     ("cvt.rn.f16x2.f32 %0, %1, %2;", (OUT, r(X, "f"), r(n.Var("y", F32), "f")), ["= pack(cast(vec(y, x), f16), dtype=u32)"]),
     ("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %1;", (HALF, r(X, "f")), ["= pack(cast(vec(x, x), f8e4m3), dtype=u16)"]),
     ("cvt.rn.f16x2.e5m2x2 %0, %1;", (OUT, r(n.Var("h", DType("u16", "uint", 16)), "h")), ["= pack(cast(unpack(h, dtype=f8e5m2), f16), dtype=u32)"]),
-    ("cvt.rni.sat.s8.f32 %0, %1;", (OUT, r(X, "f")), ["= cast(cast(cast(round_even(x), i8), i32), u32, bits)"]),
+    ("cvt.rni.sat.s8.f32 %0, %1;", (OUT, r(X, "f")), ["= cast(cast(cast(min(max(cast(round_even(x), i32), -128), 127), i8), i32), u32, bits)"]),
     ("cvt.rna.tf32.f32 %0, %1;", (OUT, r(X, "f")), ["= to_tf32(x, rounding=rna)"]),
     ("mov.b32 {%0, %1}, %2;", (HALF, HALF, r(U)), ["= pick(unpack(u, dtype=u16), 0)", "= pick(unpack(u, dtype=u16), 1)"]),
     ("{.reg .b32 %%rx; mov.b32 %%rx, %1; add\n .u32 %0, %%rx, %%rx;}", (OUT, r(U)), ["= u * 2:u32"]),
