@@ -20,7 +20,7 @@ from kir.ir.binding import Binding, expressions, fact_expressions
 from kir.ir.build import compare, const, int_value, polynomial
 from kir.ir.types import I32, DType
 from kir.ir.visit import regions, substitute, walk
-from kir.surface.launches.values import decided, evaluated, none_false
+from kir.surface.launches.values import STRIDING, decided, evaluated, none_false
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 Kept = dict[tuple[str | int, ...], np.ndarray[Any, Any]]
@@ -43,8 +43,6 @@ STRIDES = (101, 211, 431, 863, 1733, 3467)
 """What strides are: each exceeds the extent that it strides over, and rows of one end beyond those of another."""
 FACTORS: Sequence[int] = (*(1 << k for k in range(10)), *range(3, 512), 1024, 2048, 4096)
 """By how much those sizes that facts and the grid speak of are enlarged until all hold; powers of two first, and at last what fills a CTA."""
-STRIDING = re.compile(r"stride|pitch|^ld[a-z]?$|^leading_dim", re.IGNORECASE)
-"""Names of sizes that are steps from one row to the next."""
 WINDOW = ("pad", "padding", "dilation", "kernel")
 """What stands beside the step of a window in the names of a convolution's sizes: `pad_h` beside `stride_h`."""
 WINDOWS: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
