@@ -61,7 +61,9 @@ STAGE = ("cases", "correctness", "covered", "goals", "operands", "shapes", "verd
 LEAST = 0.99
 """The share of what is told apart that the gate must refuse."""
 SLOW = 60
-"""Seconds after which a verdict is given up."""
+"""Seconds of processor time after which a verdict is given up."""
+ROUNDS = 5
+"""Into how many rounds the mutants of each program are dealt for several processes, so that a run that is cut short has some of each."""
 
 
 @dataclass(frozen=True)
@@ -176,8 +178,8 @@ def _limited(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     def stop(*_: object) -> None:
         raise TimeoutError(f"it took more than {SLOW} seconds")
     begun = time.perf_counter()
-    signal.signal(signal.SIGALRM, stop)
-    signal.alarm(SLOW)
+    signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, SLOW)
     try:
         out = work()
     except TimeoutError as late:
@@ -185,13 +187,14 @@ def _limited(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     except Exception as fault:  # what breaks on a mutant is a finding of its own, listed on the page
         out = {"broken": f"{type(fault).__name__}: {fault}"[:200]}
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
     return {**out, "seconds": round(time.perf_counter() - begun, 2)}
 
 
 def rows(only: str = "", limit: float = float("inf"), said: Callable[[str], None] = lambda text: None,
-         part: tuple[int, int] = (0, 1)) -> Iterator[Row]:
-    """Every mutant with its truth and verdict, of every N-th program from the I-th on. After `limit` seconds only what is known is given."""
+         part: tuple[int, int] = (0, 1), turn: tuple[int, int] = (0, 1)) -> Iterator[Row]:
+    """Every mutant with its truth and verdict, of every N-th program from the I-th on, and of each every so-manieth. After `limit` seconds only what is known
+    is given."""
     truths, verdicts, causes = Kept("truth"), Kept("gate"), Kept("cause")
     begun = time.perf_counter()
     for number, s in enumerate(subjects()):
@@ -208,7 +211,7 @@ def rows(only: str = "", limit: float = float("inf"), said: Callable[[str], None
         if time.perf_counter() - begun > limit and own not in verdicts.rows:
             continue
         itself = verdicts.get(own, partial(_limited, partial(_verdict, s.program, s)))
-        for m in mutants:
+        for m in mutants[turn[0]::turn[1]]:
             assert m.program is not None
             pair = f"{first[:16]}-{content_hash(m.program)[:16]}-{'problem' if s.problem else 'relative'}"
             keys = f"{pair}-{truth_version()}", f"{pair}-{gate_version()}"
@@ -283,9 +286,9 @@ def _unreached(s: Subject, m: Mutant) -> str:
 
 
 def _program_rows(only: str, until: float, count: int, number: int) -> None:
-    """Run what is not known of one program; results are kept."""
+    """Run what is not known of one program in one round; results are kept."""
     if time.monotonic() < until:
-        list(rows(only, until - time.monotonic(), lambda text: print(text, flush=True), (number, count)))
+        list(rows(only, until - time.monotonic(), lambda text: print(text, flush=True), (number % count, count), (number // count, ROUNDS)))
 
 
 def main() -> int:
@@ -306,7 +309,7 @@ def main() -> int:
     if given.jobs > 1:  # a program each, whoever is done takes the next; what they keep is put together below
         until, count = time.monotonic() + given.limit, sum(1 for _ in subjects())
         with ProcessPoolExecutor(given.jobs, get_context("fork")) as pool:
-            list(pool.map(partial(_program_rows, given.only, until, count), range(count)))
+            list(pool.map(partial(_program_rows, given.only, until, count), range(count * ROUNDS)))
     found = list(rows(given.only, 0 if given.jobs > 1 else given.limit, lambda text: print(text, flush=True), (which, of)))
     if not given.only and of == 1:
         PAGE.write_text(with_values(PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")

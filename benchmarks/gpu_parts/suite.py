@@ -30,7 +30,7 @@ def suite(s: Session) -> None:
 def _rows(s: Session) -> Iterator[Row]:
     begun, told = time.monotonic(), s.out / "gpu-tests.txt"
     told.parent.mkdir(parents=True, exist_ok=True)
-    finished = _run(told, max(LEAST_SECONDS, min(s.until - begun, 3600.0)), int(s.only or 1))
+    finished = _run(told, max(LEAST_SECONDS, min(s.until - begun - 2 * LAST_WORDS_SECONDS, 3600.0)), int(s.only or 1))
     text = told.read_text(errors="replace")
     yield from summed(text)
     last = next((line.strip("= ") for line in reversed(text.splitlines()) if line.strip("= ")), "nothing")

@@ -103,7 +103,7 @@ def _found(what: dict[str, Any], until: float) -> list[dict[str, Any]]:
         shapes_found = json.loads(done.stdout)["shapes"]
         write_atomic(LOGS / f"{what['space']}.json", done.stdout)
         return [{**about, "row": row, "point": shape["best"]["parameters"], "verdict": "accepted", "seconds": shape["best"]["seconds"],
-                 "took": time.monotonic() - begun} for row, shape in zip(what["rows"], shapes_found, strict=True)]
+                 "took": time.monotonic() - begun, "when": _now()} for row, shape in zip(what["rows"], shapes_found, strict=True)]
     except subprocess.TimeoutExpired:
         why = "its gate did not end in time"
     except (ValueError, KeyError, IndexError):
@@ -112,7 +112,7 @@ def _found(what: dict[str, Any], until: float) -> list[dict[str, Any]]:
         write_atomic(LOGS / f"{what['space']}.failed", done.stdout + done.stderr)
     if not log.exists():
         print(f"{what['space']}: {why}", file=sys.stderr)
-    return [{**about, "row": row, "point": best["point"], "verdict": why, "seconds": best["seconds"], "took": time.monotonic() - begun}
+    return [{**about, "row": row, "point": best["point"], "verdict": why, "seconds": best["seconds"], "took": time.monotonic() - begun, "when": _now()}
             for row, sizes in what["rows"].items() if (best := _best(log, sizes))]
 
 
@@ -132,13 +132,16 @@ def _best(log: Any, sizes: Sizes) -> dict[str, Any]:
 
 
 def measure() -> None:
-    """Each row with what was found for it, beside its references, and the page."""
-    found = json.loads(FOUND.read_text())
+    """Each row of which something was found since it was measured, beside its references, and the page."""
     kept = {(r["row"], r["way"]): r for r in map(json.loads, KEPT.read_text().splitlines() if KEPT.exists() else [])}
+    every = json.loads(FOUND.read_text())
+    known = {(row, way): (r["when"], r["verdict"]) for (row, way), r in kept.items()}
+    fresh = {f["row"] for f in every if known.get((f["row"], _title(f)), ("", ""))[1] != f["verdict"] or known[f["row"], _title(f)][0] < f.get("when", "")}
+    found = [f for f in every if f["row"] in fresh]
     made = replaying.kept("tuned", [_key(f) for f in found], program, executable)
     for name in dict.fromkeys(f["row"] for f in found):
         for row in _row([f for f in found if f["row"] == name], made):
-            kept[row["row"], row["way"]] = row
+            kept = {k: r for k, r in kept.items() if k[0] != name or k[1].split()[0] != row["way"].split()[0]} | {(name, row["way"]): row}
         write_atomic(KEPT, "".join(json.dumps(r) + "\n" for r in kept.values()))
         write_atomic(PAGE, page(list(kept.values())))
 
@@ -149,6 +152,10 @@ Key = tuple[str, str, tuple[tuple[str, Any], ...], str]
 
 def _key(found: dict[str, Any]) -> Key:
     return found["workload"], found["space"], tuple(found["point"].items()), found["row"]
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.gmtime())
 
 
 def _title(found: dict[str, Any]) -> str:
@@ -211,7 +218,7 @@ def _row(found: list[dict[str, Any]], made: dict[Key, Any]) -> list[dict[str, An
     mine = [(next((x for x in titles if x in t.way), ""), t) for t in taken if t.ours]
     return [{"workload": workload, "row": name, "way": title, "verdict": titles[title]["verdict"], "median": t.median, "fault": t.fault,
              "reference": reference.way, "its": reference.median,
-             "device": torch.cuda.get_device_name(), "when": time.strftime("%Y-%m-%d %H:%M", time.gmtime())} for title, t in mine if title]
+             "device": torch.cuda.get_device_name(), "when": _now()} for title, t in mine if title]
 
 
 def page(rows: list[dict[str, Any]]) -> str:

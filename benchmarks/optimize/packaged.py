@@ -35,22 +35,27 @@ LEFT = 12.0
 """Seconds that are left to end searches that are at a candidate."""
 ENOUGH = 1.1
 """How many times as fast counts."""
+BARELY = 12
+"""Candidates below which a call for which too little was found is searched once more."""
 RATE = 6
 """Candidates that one GPU judges a second, where a dozen searches share it: as many are allowed, so that every call has its part."""
 
 
 def packages(out: Path, only: str, seconds: float, workers: int = 0, keep: str = "") -> int:
     """Record the calls of each package, search all of them under one budget, and keep rows, patches, evidence and overlay in the folder `keep`, from which the
-    same command goes on: with the calls that lie there, behind those that were searched. What the page has a row of is not searched again: calls of kernels
-    without one come first, and once there are none the other calls. With 0 seconds only the page is made of them. 1 where there is nothing."""
+    same command goes on: with the calls that lie there and wait, and only once there are none with others that it records. What the page has a row of is not
+    searched again: calls of kernels without one come first, then the other calls, then those for which few candidates found little; of
+    both rows the better stays. With 0 seconds only the page is made of them. 1 where there is nothing."""
     until = time.monotonic() + seconds
     with contextlib.ExitStack() as held:
         state = Path(keep or held.enter_context(tempfile.TemporaryDirectory(prefix="kir-packages-")))
         calls, found, asked = state / "calls", state / "found", state / "asked"
         if seconds > 0:
             rows = [*_known(out / "optimize-packages.json").get("rows", ())]
-            _recorded(calls, [name for name in CALLS if any(word in name for word in only.split(","))], seconds, workers, rows)
             _waiting(calls, asked, rows)
+            if not [*asked.glob("*.toml")]:
+                _recorded(calls, [name for name in CALLS if any(word in name for word in only.split(","))], seconds, workers, rows)
+                _waiting(calls, asked, rows)
             left, gpus = max(10.0, until - time.monotonic() - LEFT), max(1, len(machine.gpus()))
             before = [json.loads(file.read_text(encoding="utf-8")) for file in (found / "results").glob("*.json")]  # which the budget of a run counts
             seconds_of_all = left + sum(r["took"] for r in before) / (gpus * workers_each(gpus, SEARCHING))
@@ -93,13 +98,16 @@ def _known(file: Path) -> dict[str, Any]:
 
 
 def _waiting(calls: Path, asked: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Put the calls that are to be searched beside those that already were in this folder: of kernels without a row, else without a row of their own."""
+    """Put the calls that are to be searched beside those that already were in this folder: of kernels without a row, else without a row of their own, else
+    with one of few candidates that found little."""
     asked.mkdir(parents=True, exist_ok=True)
     done, kernels = {(r["kernel"], r["call"]) for r in rows}, {r["kernel"] for r in rows}
     new = {file: named(file.read_text(encoding="utf-8").split("\n", 1)[0].removeprefix("#").strip()) for file in sorted(calls.glob("*.toml"))
            if not (asked / file.name).exists()}
+    barely = {(r["kernel"], r["call"]) for r in rows if r["speedup"] < ENOUGH and not r["remark"] and r["gated"] < BARELY}
     fresh = [file for file, kernel in new.items() if kernel not in kernels]
-    for file in fresh or [file for file, kernel in new.items() if (kernel, file.stem) not in done]:
+    others = fresh or [file for file, kernel in new.items() if (kernel, file.stem) not in done]
+    for file in others or [file for file, kernel in new.items() if (kernel, file.stem) in barely]:
         shutil.copyfile(file, asked / file.name)
 
 
@@ -111,14 +119,16 @@ def _located(binding: Path) -> bool:
 
 
 def _table(out: Path, found: Path, seconds: float, left: int = 0) -> int:
-    """The page, of the rows of a run, finished or not, beside those of other calls that an earlier page has."""
-    results = [json.loads(file.read_text(encoding="utf-8")) for file in sorted((found / "results").glob("*.json"))]
+    """The page, of the rows of a run, finished or not, beside those of other calls that an earlier page has. A call of which no candidate was gated in its
+    time has no row."""
+    results = [r for file in sorted((found / "results").glob("*.json")) if (r := json.loads(file.read_text(encoding="utf-8")))["tried"] or r["remark"]]
     file, report = out / "optimize-packages.json", found / "report.json"
     before = _known(file) or {"about": {}, "rows": []}
     rows = {(r["kernel"], r["call"]): r for r in before["rows"]}
     for row in map(_row, results):
         was = rows.get((row["kernel"], row["call"]), {})
-        rows[row["kernel"], row["call"]] = was if row.items() <= was.items() else {**row, **made()}
+        if row["speedup"] >= was.get("speedup", 0.0) and not row.items() <= was.items():
+            rows[row["kernel"], row["call"]] = {**row, **made()}
     if not rows:
         return 1
     order = json.loads((found / "order.json").read_text(encoding="utf-8"))["calls"] if (found / "order.json").is_file() else []

@@ -42,7 +42,8 @@ ORDER = (*TRIES, ARMS[0], "without forecasts", "without the policy", *RANDOM, "w
 """In which the arms are run: the tries, then each kind once, on the workloads first."""
 ENOUGH = 0.95
 """The part of the expert's speed that counts as recovered."""
-BUDGET = Budget(candidates=4, seconds=180.0, plans=48)
+BUDGET = Budget(candidates=4, seconds=3600.0, plans=48)
+"""Plans and candidates bind, so that what else a machine does changes no row; the seconds end what hangs."""
 
 
 class Blind:

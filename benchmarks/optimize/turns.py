@@ -22,8 +22,8 @@ from kir.learning.optimize.sources import LineageSource, PipelineSource
 LEARNED_ON = ("softmax", "rmsnorm", "gemm", "fmha", "gemm_tn", "topk")
 TESTED_ON = ("layernorm", "addmm", "bmm", "fmha_gqa", "fmha_causal", "gemm_nt", "fused_add_rmsnorm")
 """Problems that are in no training. Two have stored pipelines of their own."""
-TRAINING = Budget(candidates=5, seconds=600.0, plans=48)
-TURN = Budget(candidates=2, seconds=600.0, plans=6)
+TRAINING = Budget(candidates=5, seconds=3600.0, plans=48)
+TURN = Budget(candidates=2, seconds=3600.0, plans=6)
 
 
 def turns(out: Path, seconds: float = 1e9, workers: int = 1) -> int:

@@ -31,7 +31,7 @@ SYNTHETIC = 100_000
 TOP = 5
 
 ARMS = ("all facets", "no scope", "usual order", "no state", "text only")
-KNOWN, PARTS, HELD_OUT = "all facets, family seen", 5, 2
+KNOWN, PARTS, HELD_OUT = "all facets, family seen", 5, 3
 """The arm whose order was learned from all states but those of kernels in a part of the files: other kernels of the family are known, as to a user's kernel;
 parts; and the parts of the rest that are held out where it is learned from which score on a card is likely."""
 APART = "the same, each card a hit of its own"

@@ -128,10 +128,13 @@ class TritonFrontend:
             if len(self._lately) > MOST_KEPT:
                 self._lately.clear()
             made = read_kernel(self._project, module, node, dict(given))
-            if unread := _opaque(made):  # alone it may not show what it is given
+            if _opaque(made):  # alone it may not show what it is given
                 others = [f for f in module.functions if is_jit(f, module)]
-                again = read_kernel(self._project, module, node, dict(given), others)
-                made = again if _opaque(again) < unread else made
+                for numbers in (False, True) if others else ():
+                    again = read_kernel(self._project, module, node, dict(given), others, numbers)
+                    made = again if _opaque(again) < _opaque(made) else made
+                    if not _opaque(made):
+                        break
             self._lately[key] = node, made
         return self._lately[key][1]
 

@@ -79,7 +79,8 @@ def _element_of_call(e: n.Call, index: tuple[n.Expr, ...], defs: Mapping[str, n.
         case "vec" if isinstance(index[0], n.Const):
             return args[int(index[0].value)]
         case "pick":
-            return build.call("pick", args[0], *(element(a, _aligned(index, shape_of(a.type)), defs) for a in args[1:]))
+            picked = tuple(element(a, _aligned(index, shape_of(a.type)), defs) for a in args[1:])
+            return build.call("pick", args[0], *picked) if isinstance(args[0], n.Var) else element(args[0], picked, defs)
         case "multiple_of" | "max_contiguous" | "max_constancy":
             raise NotElementwise(e.fn)
     row = instruction(e.fn)

@@ -24,6 +24,7 @@ from kir.gate.inputs.nonfinite import nonfinite
 from kir.gate.inputs.places import taken_apart
 from kir.gate.inputs.sets import size_sets, unrolled_over
 from kir.gate.proved.beside import decided_beside
+from kir.gate.proved.fewer import fewer
 from kir.gate.shapes import ANY, of_problem, of_programs
 from kir.gate.verdict import AlgebraRecord, CompileRecord, CorrectnessRecord, ProfileRecord, Stage, Verdict
 from kir.gate.widths import narrow
@@ -226,7 +227,7 @@ def correctness(program: Program, problem: Problem | None, against: Program | No
             broken = unshown(program, against, tests.cases, right.reached, not right.left_out) if right.ok else ()
             right = replace(right, weak=(*right.weak, *taken_apart(against)))
             if told and right.ok and (usual := next((c for c in tests.cases if isinstance(c, RelativeCase)), None)) is not None:
-                right = replace(right, weak=(*right.weak, *nonfinite(program, against, usual.inputs, usual.scalars)))
+                right = replace(right, weak=(*right.weak, *nonfinite(program, against, usual.inputs, usual.scalars), *fewer(program, against)))
             space, judge = of_programs(program, against, ANY), against
         broken = broken or (apart(program, right.checked) if right.ok else ())
         if right.ok and not broken:

@@ -344,6 +344,8 @@ class _Walk:
                 return live
             for e in self.asked(s):
                 self.compare(e, s, env, live)
+            for e in _halves(s):
+                self.compare(e, s, env, live, infinite=True)
             match s:
                 case n.Let(names=(name,)):
                     value = _Worker(self.loaded).value(s.value, env) if isinstance(s.value.type, (DType, TileType)) else None
@@ -410,8 +412,8 @@ class _Walk:
                         elif isinstance(x, n.Load) and x.mask is not None:
                             yield x.mask
 
-    def compare(self, e: n.Expr, s: n.Stmt, env: Env, live: Array) -> None:
-        """Note an expression that has another value than it means where lanes come to it."""
+    def compare(self, e: n.Expr, s: n.Stmt, env: Env, live: Array, infinite: bool = False) -> None:
+        """Note an expression that has another value than it means where lanes come to it; or only one that is `infinite`."""
         if not isinstance(e.type, (DType, TileType)) or isinstance(e, n.Const):
             return
         value = _Worker(self.loaded).value(e, env)
@@ -419,7 +421,7 @@ class _Walk:
             return
         machine, exact = _over(value.machine, value.exact)
         with np.errstate(all="ignore"):
-            apart = (machine != exact) if exact.dtype == np.bool_ else (np.abs(machine - exact) > 0.5)
+            apart = np.isinf(machine) if infinite else (machine != exact) if exact.dtype == np.bool_ else (np.abs(machine - exact) > 0.5)
         rows = np.broadcast_to(apart.reshape(apart.shape[0], -1).any(1), live.shape) & live
         if rows.any():
             inner = e
@@ -438,6 +440,12 @@ class _Walk:
                 if (rows & live).any():
                     return x, v.machine, v.exact, rows & live
         return None
+
+
+def _halves(s: n.Stmt) -> Iterator[n.Expr]:
+    """Whole numbers that become an f16, which has none from 65,520 on."""
+    for e in (s.value if isinstance(s, (n.Let, n.Store)) else s.init if isinstance(s, n.Alloc) else None,):
+        yield from (x for x in walk(e) if isinstance(x, n.Cast) and x.dtype.name == "f16" and dtype_of(x.x.type).is_integer) if e is not None else ()
 
 
 def _indices(r: n.Region) -> Iterator[n.Expr]:

@@ -1,7 +1,8 @@
 """A file in the form of KernelBench as text: its parts, its sizes, places for diagnostics. Nothing of it is run here.
 
 Such a file defines a class `Model` with `forward`, `get_inputs()` and `get_init_inputs()`. Its sizes are the whole numbers written at module
-level that `get_inputs` needs and `get_init_inputs` does not: what only the inputs depend on may vary, what the model is made of may not.
+level that `get_inputs` needs and `get_init_inputs` does not: what only the inputs depend on may vary, what the model is made of may not. Where there are
+none, they are those that `get_inputs` itself calls with (`torch.randn(4096, 2048)`), equal ones one size.
 """
 from __future__ import annotations
 
@@ -9,12 +10,21 @@ import ast
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
+from typing import TypeGuard
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import Origin, error
 
 RANDOM = ("dropout", "rand", "bernoulli", "multinomial", "normal", "poisson", "exponential")
 """Parts of the names of calls that draw numbers."""
+
+
+LEAST = 8
+"""What a number that `get_inputs` calls with is at least to be taken for a size."""
+
+
+def _is_size(node: ast.expr, least: int) -> TypeGuard[ast.Constant]:
+    return isinstance(node, ast.Constant) and type(node.value) is int and node.value >= least
 
 
 @dataclass(frozen=True)
@@ -104,18 +114,28 @@ class ModelSource:
     # ---------------------------------------------------------------------------------------------------------------------- sizes
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """Whole numbers of the module that `get_inputs` needs and `get_init_inputs` does not, by name."""
-        values = {name: node.value for name, node in self._assigned.items() if isinstance(node, ast.Constant) and type(node.value) is int}
+        """Whole numbers of the module that `get_inputs` needs and `get_init_inputs` does not, by name; else those that it calls with (N0, N1, ..)."""
+        return {name: found[0].value for name, found in self._written.items()}  # type: ignore[misc]
+
+    @cached_property
+    def _written(self) -> dict[str, list[ast.Constant]]:
+        """Where each size is written."""
         free = self._needed("get_inputs") - self._needed("get_init_inputs")
-        return {name: int(value) for name, value in values.items() if name in free and isinstance(value, int) and value >= 1}
+        named = {name: [node] for name, node in self._assigned.items() if name in free and _is_size(node, 1)}
+        calls = [x for x in ast.walk(self._function("get_inputs") or ast.Module([], [])) if isinstance(x, ast.Call)]
+        literals = [x for call in calls for a in call.args for x in (a.elts if isinstance(a, (ast.Tuple, ast.List)) else [a]) if _is_size(x, LEAST)]
+        by_value: dict[object, list[ast.Constant]] = {}
+        for x in sorted(literals, key=lambda x: (x.lineno, x.col_offset)):
+            by_value.setdefault(x.value, []).append(x)
+        return named or {f"N{k}": found for k, found in enumerate(by_value.values())}
 
     def at(self, sizes: Mapping[str, int]) -> str:
         """The text with other values for some of its sizes; what is computed from them follows."""
         lines = self.text.split("\n")
-        for name in sorted(sizes, key=lambda x: -self._assigned[x].col_offset):  # several may stand in one line
-            node = self._assigned[name]
+        every = [(node, sizes[name]) for name in sizes for node in self._written[name]]
+        for node, value in sorted(every, key=lambda x: -x[0].col_offset):  # several may stand in one line
             row = lines[node.lineno - 1].encode()
-            lines[node.lineno - 1] = (row[: node.col_offset] + str(sizes[name]).encode() + row[node.end_col_offset:]).decode()
+            lines[node.lineno - 1] = (row[: node.col_offset] + str(value).encode() + row[node.end_col_offset:]).decode()
         return "\n".join(lines)
 
     @cached_property

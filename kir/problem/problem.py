@@ -402,6 +402,7 @@ def shape_of(problem: Problem, text: str) -> Shape:
     wrong = [f"'{name}' is no size of it" for name in parts if name not in wanted]
     wrong += [f"{name} is not given" for name in wanted if name not in parts]
     wrong += [f"{name} = '{value}'" for name, value in parts.items() if not value.isdigit() or not (int(value) or _may_be_none(problem, name))]
+    wrong += [f"'{fact}' does not hold" for fact in problem.spec.facts if not wrong and not evaluate(fact, {k: int(v) for k, v in parts.items()})]
     if wrong:
         raise usage("KIR-G902", f"'{text}' gives no sizes of problem '{problem.name}': {wrong[0]}", needs=f"a name, or {','.join(f'{w}=1' for w in wanted)}")
     sizes = {name: int(parts[name]) for name in wanted}

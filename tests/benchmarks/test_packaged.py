@@ -79,3 +79,7 @@ def test_what_has_a_row_is_not_searched_again_and_kernels_without_one_come_first
     assert [f.stem for f in asked.iterdir()] == ["liger_kernel-j-1"]
     packaged._waiting(calls_, asked, [*rows, {**rows[0], "kernel": rows[0]["kernel"].replace("::k", "::j"), "call": "liger_kernel-j-1"}])
     assert sorted(f.stem for f in asked.iterdir()) == ["liger_kernel-j-1", "liger_kernel-k-2"]
+    every = [{**rows[0], "kernel": rows[0]["kernel"].replace("::k", f"::{k}"), "call": call, "speedup": x, "gated": n}
+             for k, call, x, n in (("k", "liger_kernel-k-1", 1.0, 2), ("k", "liger_kernel-k-2", 1.0, 60), ("j", "liger_kernel-j-1", 1.2, 2))]
+    packaged._waiting(calls_, tmp_path / "again", every)
+    assert [f.stem for f in (tmp_path / "again").iterdir()] == ["liger_kernel-k-1"], "few candidates found little"

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.surface.reading import load_expert
+from tests.red_team.amounts import AMOUNTS
 from tests.red_team.places import PLACES
 
 SOFTMAX = """kir 1
@@ -332,7 +333,7 @@ SOURCES = {"softmax": (SOFTMAX, "", ""), "pieces": (PIECES, "", ""), "vectors": 
            "quarter": (QUARTER, "cu", ""), "histogram": (HISTOGRAM, "cu", HISTOGRAM_BINDING), "argmax": (ARGMAX, "cu", ""), "rounded": (ROUNDED, "cu", ""),
            "rows": (ROWS, "cu", ""), "batches": (BATCHES, "cu", BATCHES_BINDING), "outer": (OUTER, "cu", ""), "halo": (HALO, "cu", ""),
            "votes": (VOTES, "cu", ""), "last": (LAST, "", ""), "ring": (RING, "", ""), "one tile": (ONE_TILE, "py", ONE_TILE_BINDING),
-           "triton softmax": (TRITON, "py", TRITON_BINDING), **PLACES}
+           "triton softmax": (TRITON, "py", TRITON_BINDING), **PLACES, **AMOUNTS}
 
 
 @dataclass(frozen=True)
@@ -458,8 +459,22 @@ WRONG = (
     Changed("product", "clamped before the largest",
             "acc.to(tl.float16), mask", "tl.where(acc < 60000.0, acc, 60000.0).to(tl.float16), mask", "the reference program says"),
     Changed("counts", "sixteen bits", "Y[row] = c", "Y[row] = cast(cast(c, u16), i32)", "the reference program says"),
+    Changed("columns", "to the wrong size", "0..ceildiv(M, 32)", "0..ceildiv(N, 32)", "the reference program says"),
+    Changed("picked", "the greatest at its place, where it is not large", "at == iota(256)", "at == iota(256) & x == best & x < 5000000.0", "KIR-G146"),
+    Changed("picked", "one that is loaded, but for the last of many", "at == iota(256)", "at == iota(256) & iota(256) < min(N, 255)", "KIR-G1"),
+    Changed("cubes", "what is little is nothing", "cast(x * x * x, f16)", "cast(select(abs(x) < 0.02, 0.0, x * x * x), f16)", "the reference program says"),
+    Changed("means", "by a large size in f16", "cast(N, f32)", "select(N > 60000, cast(cast(N, f16), f32), cast(N, f32))", "KIR-G1"),
+    Changed("products", "added up in a float", "int c = 0", "float c = 0.f", "the reference program says"),
+    Changed("bytes", "ties away from zero", "rintf", "roundf", "the reference program says"),
+    Changed("bytes", "no upper end", "fminf(fmaxf(v, -128.f), 127.f)", "fmaxf(v, -128.f)", "the reference program says"),
 )
 RIGHT = (
+    Changed("columns", "to a size that is no less", "0..ceildiv(M, 32)", "0..ceildiv(max(M, 1), 32)"),
+    Changed("picked", "the greatest at its place", "at == iota(256)", "at == iota(256) & x == best"),
+    Changed("picked", "one that is loaded", "at == iota(256)", "at == iota(256) & iota(256) < N"),
+    Changed("cubes", "in another order", "x * x * x", "x * (x * x)"),
+    Changed("products", "added up in 64 bits", "c += (int)a", "c += (int)(long long)a"),
+    Changed("bytes", "by way of 32 bits", "(signed char)fminf(fmaxf(v, -128.f), 127.f)", "(signed char)(int)fminf(fmaxf(v, -128.f), 127.f)"),
     Changed("quarter", "shifted, and rounded to zero", "x[i] / 4", "((x[i] + ((x[i] >> 31) & 3)) >> 2)"),
     Changed("triton softmax", "terms left out that are nothing together", TERM, f"tl.where({EXPONENT} > -50.0, {TERM}, 0.0)"),
     Changed("softmax", "a maximum in two halves", "for k in 0..N", "for k3 in 0..min(N, 512)\n    top = max(top, X[row, k3])\n  for k in min(N, 512)..N"),

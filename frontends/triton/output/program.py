@@ -52,15 +52,16 @@ LAUNCH = ("num_warps", "num_stages")
 
 
 def read_kernel(project: Project, module: Module, node: cst.FunctionDef, given: Mapping[str, Setting] | None = None,
-                callers: Sequence[cst.FunctionDef] = ()) -> n.Program:
+                callers: Sequence[cst.FunctionDef] = (), numbers: bool = False) -> n.Program:
     """The generic program of a kernel; with what `given` metas have for their values, and as their defaults. Of a function that others call, its
-    parameters are as its `callers` give them. What is not understood is in it as `opaque` statements, each with its reason."""
+    parameters are as its `callers` give them; under `numbers`, those that each of them writes as a number (an axis) have that of the first. What is not
+    understood is in it as `opaque` statements, each with its reason."""
     scope = HostScope(project, module, module.owners.get(id(node), ()))
     inference = Inference(scope)
     fn = Jit(module, node)
     facts = inference.facts(fn)
     called = given_by(inference, fn, callers)
-    tiles = called.tiles | facts.tiles
+    tiles = called.tiles | {name: max(axes, called.tiles.get(name, 0)) for name, axes in facts.tiles.items()}  # what the body shows is the least
     r = State(scope, block)
     frame = Frame(fn, scope)
     r.frames.append(frame)
@@ -78,7 +79,7 @@ def read_kernel(project: Project, module: Module, node: cst.FunctionDef, given: 
             _meta(p, facts, scope, frame, metas)
         else:
             _parameter(r, p, facts, scope, frame, metas, params, extents)
-    for name, value in (given or {}).items():
+    for name, value in ((called.numbers if numbers else {}) | dict(given or {})).items():
         if (known := _known(scope, next((m.kind for m in metas if m.name == name), ""), value)) is not None:
             frame.env[name] = known[0]
             metas = [replace(m, default=value) if m.name == name else m for m in metas]
@@ -159,6 +160,10 @@ def _returned(r: State, value: Value, origin: Origin | None) -> n.Block:
     """What a helper returns; in the arms of a static branch where a meta decides."""
     if isinstance(value, Choice) and value.static:
         return (n.If(value.cond, _returned(r, value.a, origin), _returned(r, value.b, origin), True, origin=origin),)
+    chosen = next((v for v in value.items if isinstance(v, Choice) and v.static), None) if isinstance(value, Items) else None
+    if chosen is not None and isinstance(value, Items):
+        arms = [Items(tuple((v.a if k else v.b) if isinstance(v, Choice) and v.cond == chosen.cond else v for v in value.items)) for k in (True, False)]
+        return (n.If(chosen.cond, _returned(r, arms[0], origin), _returned(r, arms[1], origin), True, origin=origin),)
     results = tuple(_result(r, v) for v in (value.items if isinstance(value, Items) else (value,))) if value is not None else ()
     return (n.Jump("return", results, origin=origin),) if results else ()
 

@@ -11,7 +11,7 @@ from kir.ir.canonical import bound_names
 from kir.ir.types import BOOL, I64, DType, TileType, dtype_of, shape_of, symbolic
 from kir.ir.visit import walk
 
-from ..values.emitter import buffer_read, condition_text, mentions, whole
+from ..values.emitter import as_expr, buffer_read, condition_text, mentions, whole
 from ..values.operators import common, flat, folded, literal_dtype, number, number_dtype, pointer_shape, run, shapes
 from ..values.values import (
     BlockPointer,
@@ -243,9 +243,11 @@ def _numbers(r: State, cond: n.Expr, a: Arm, b: Arm, static: bool, name: str) ->
         else:
             dtype = chosen_dtype(r, cond, dtype_of(ea.type), dtype_of(eb.type))
     if sa != sb:
-        if not static:
+        if static:
+            return None
+        if any(isinstance(x, int) and isinstance(y, int) and x != y for x, y in zip(sa, sb, strict=True)):
             raise NotUnderstood(f"'{name}' has different shapes after a run-time branch")
-        return None
+        eb = build.call("broadcast", eb, *map(as_expr, sa))  # extents that the binding decides are equal here, or Triton refuses the kernel
     shape: Shape = sa
     buffer = r.out.buffer(name, dtype, shape)
     r.out.owners.setdefault(buffer.name, r.owner(name))

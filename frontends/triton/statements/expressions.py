@@ -23,6 +23,7 @@ from ..values.values import (
     Host,
     Items,
     Jit,
+    Member,
     MetaFunction,
     Method,
     ModuleValue,
@@ -196,7 +197,7 @@ def _comprehension(r: State, e: cst.ListComp | cst.GeneratorExp) -> Value:
 
 def _attribute(r: State, owner: Value, name: str) -> Value:
     """`owner.name`."""
-    if isinstance(owner, (Builtin, ModuleValue)):
+    if isinstance(owner, (Builtin, ModuleValue, Member)) or (isinstance(owner, Host) and isinstance(owner.node, cst.ClassDef)):
         return r.frame.scope.attribute(owner, name)
     return joins.over(r, (owner,), lambda v: attribute_of(v, name))
 

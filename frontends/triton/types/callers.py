@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import field
 
 import libcst as cst
 
@@ -15,16 +16,19 @@ from .inference import Inference
 
 @dataclass(frozen=True)
 class Given:
-    """Parameters for which all calls are alike: tiles by their axes, and values that are compile-time ones in the caller."""
+    """Parameters for which all calls are alike: tiles by their axes, and values that are compile-time ones in the caller. `numbers`: what those among them
+    that each call writes as a number are in the first."""
 
     tiles: dict[str, int]
     metas: frozenset[str]
+    numbers: dict[str, int] = field(default_factory=dict)
 
 
 def given_by(inference: Inference, fn: Jit, others: Iterable[cst.FunctionDef]) -> Given:
     """What the calls of a function in other functions of its file give it."""
     axes: dict[str, set[int]] = {}
     known: dict[str, set[bool]] = {}
+    numbers: dict[str, list[int | None]] = {}
     own = parameters(fn.node)
     names = [p.name.value for p in own]
     for other in others:
@@ -40,9 +44,11 @@ def given_by(inference: Inference, fn: Jit, others: Iterable[cst.FunctionDef]) -
             for name, value in [*zip(names, places), *((a.keyword.value, a.value) for a in call.args if a.keyword is not None)]:
                 axes.setdefault(name, set()).add(reading.axes(value))
                 known.setdefault(name, set()).add(_compiled(value, reading.params))
+                numbers.setdefault(name, []).append(value.evaluated_value if isinstance(value, cst.Integer) else None)
     tiles = {name: next(iter(n)) for name, n in axes.items() if len(n) == 1 and n != {0}}
     open_ = {p.name.value for p in own if p.annotation is None and p.default is None}
-    return Given(tiles, frozenset(name for name, k in known.items() if k == {True} and name in open_))
+    metas = frozenset(name for name, k in known.items() if k == {True} and name in open_)
+    return Given(tiles, metas, {name: v[0] for name, v in numbers.items() if name in metas and v[0] is not None and None not in v})
 
 
 def _compiled(e: cst.BaseExpression, params: dict[str, cst.Param]) -> bool:

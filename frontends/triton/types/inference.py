@@ -26,6 +26,7 @@ INTEGER_CALLS = frozenset({"arange", "cdiv", "range", "static_range", "program_i
 THROUGH_CALLS = frozenset({"multiple_of", "max_contiguous", "max_constancy", "minimum", "maximum", "min", "max", "broadcast_to", "where"})
 ELEMENTWISE = frozenset({"where", "maximum", "minimum", "abs", "exp", "exp2", "log", "log2", "cast", "sqrt", "rsqrt", "sigmoid", "fma", "trans", "cumsum",
                          "clamp", "sin", "cos", "floor", "ceil", "div_rn", "fdiv", "multiple_of", "max_contiguous"})
+_SHAPED = ("reshape", "view", "broadcast_to")
 INTEGER_OPERATORS = (cst.FloorDivide, cst.Modulo, cst.LeftShift, cst.RightShift)
 INTEGER_AUGMENTED = (cst.FloorDivideAssign, cst.ModuloAssign, cst.LeftShiftAssign, cst.RightShiftAssign)
 
@@ -453,8 +454,10 @@ class Reading:
         args = [a.value for a in e.args if a.keyword is None]
         if word is None and isinstance(e.func, cst.Attribute) and e.func.attr.value in ("to", "cast"):
             return self._axes(e.func.value, seen)
-        if isinstance(word, Jit) or not args or (isinstance(word, str) and word in ("reshape", "view", "broadcast_to")):
-            return 0
+        if word is None and isinstance(e.func, cst.Attribute) and e.func.attr.value in _SHAPED:
+            return _extents(args)
+        if isinstance(word, Jit) or not args or word in _SHAPED:
+            return _extents(args[1:]) if word in _SHAPED else 0
         if word == "dot":
             return 2
         if word in ("zeros", "full") and isinstance(args[0], (cst.Tuple, cst.List)):
@@ -590,3 +593,8 @@ def _first(e: cst.BaseExpression) -> str:
     while isinstance(e, cst.BinaryOperation) and isinstance(e.operator, (cst.Add, cst.Subtract)):
         e = e.left
     return e.value if isinstance(e, cst.Name) else ""
+
+
+def _extents(args: list[cst.BaseExpression]) -> int:
+    """How many extents a shape has that is given as a tuple or one argument each; 0 for one in a name."""
+    return len(args[0].elements) if len(args) == 1 and isinstance(args[0], (cst.Tuple, cst.List)) else len(args) if len(args) > 1 else 0

@@ -59,6 +59,7 @@ ENDS = {**dict.fromkeys(("floor", "ceil", "trunc", "round_even", "round_away"), 
 BITS = frozenset({"shr", "floordiv", "tdiv", "and"})
 MOST_NODES = 200
 """Nodes of an expression in which names are replaced by what they stand for."""
+EXTREMES = {"argmax": "max", "argmin": "min"}
 Sign = tuple[str, tuple[float, ...], frozenset[str]]
 """What an outcome is of: kind, numbers, and the tensors from which its sides come."""
 Range = tuple[float, float]
@@ -319,9 +320,42 @@ def _harmless(program: n.Program, flow: Flow, way: Way, whole: n.Expr) -> bool:
     asked = replace(way, cond=whole) if isinstance(way.cond.type, TileType) else way
     if _not_finite(program, flow, way) or keeps_off(program, way) or (launched and not possible(program, flow, asked, True)):
         return True
+    if _beside_extreme(program, way, whole):
+        return True
     at = [e for e in own_nodes(way.stmt) if isinstance(e, n.Select) and (e.cond is way.node or e.cond == way.node)]
     held = not (isinstance(way.value, n.Const) and way.value.value is False)
     return bool(at) and all(guards(flow, Way(way.stmt, e, e.cond, held, way.anchor, way.path, way.kernel)) for e in at)
+
+
+def _beside_extreme(program: n.Program, way: Way, whole: n.Expr) -> bool:
+    """Whether it asks for an element of a row at the place of its greatest (or least) that is not the greatest: there is none, where nothing is stored in the
+    row between the two."""
+    parts = _conjuncts(whole if way.holds else build.invert(whole))
+    pairs = [(_bare(e.a), _bare(e.b)) for e in parts if isinstance(e, n.Binary) and e.op == "eq"]
+    rows = {(x.args[0], str(dict(x.attrs)["op"])) for pair in pairs for x, other in (pair, pair[::-1])
+            if isinstance(x, n.Call) and x.fn == "reduce" and dict(x.attrs).get("op") in EXTREMES and isinstance(other, n.Call) and other.fn == "iota"}
+    for e in parts:
+        of = e.x if isinstance(e, n.Unary) and e.op == "not" else e
+        if not isinstance(of, n.Binary) or (of is not e and of.op != "eq") or (op := of.op if of is e else "ne") not in ("ne", "lt", "gt"):
+            continue
+        a, b = _bare(of.a), _bare(of.b)
+        for row, which in rows:
+            best = n.Call("reduce", (row,), (("axis", 0), ("op", EXTREMES[which])))
+            if (op == "ne" and {a, b} == {row, best}) or (a, b) == ((row, best) if (op == "lt") == (which == "argmax") else (best, row)):
+                named = {x.at.buffer.name for x in walk(row) if isinstance(x, n.Load)}
+                return all(s is way.stmt for s in walk(body_of(program, way)) if isinstance(s, n.Store) and s.at.buffer.name in named)
+    return False
+
+
+def _conjuncts(e: n.Expr) -> list[n.Expr]:
+    return [x for side in (e.a, e.b) for x in _conjuncts(side)] if isinstance(e, n.Binary) and e.op == "and" else [e]
+
+
+def _bare(e: n.Expr) -> n.Expr:
+    """What is repeated along new axes."""
+    while isinstance(e, n.Call) and e.fn in ("expand", "broadcast") and isinstance(e.args[0], n.Expr):
+        e = e.args[0]
+    return e
 
 
 def _not_finite(program: n.Program, flow: Flow, way: Way) -> bool:
@@ -392,8 +426,46 @@ def _of_no_element(program: n.Program, way: Way, whole: n.Expr) -> bool:
         inside = build.invert(at)
         if inside in edges:
             there = transform(beside, partial(_outside, inside))
-            return not any(isinstance(x, n.Load) and isinstance(x.type, TileType) for x in walk(there))
+            loaded = any(isinstance(x, n.Load) and isinstance(x.type, TileType) for x in walk(there))
+            return not loaded or any(_of_fill(program, way, e) for e in _conjuncts(beside))
     return False
+
+
+def _of_fill(program: n.Program, way: Way, e: n.Expr) -> bool:
+    """Whether it says that what fills a row behind its end is the row's greatest (or least), or stands at its place: an infinity, which is so of none that are
+    finite."""
+    if not isinstance(e, n.Binary) or e.op not in ("eq", "le", "ge"):
+        return False
+    for x, y in ((_bare(e.a), _bare(e.b)), (_bare(e.b), _bare(e.a))):
+        if isinstance(y, n.Call) and y.fn == "reduce" and isinstance(y.args[0], n.Expr):
+            row, op = y.args[0], str(dict(y.attrs).get("op"))
+            found = _fill(program, way, row)
+            if found is not None and math.isinf(found) and (found < 0) == (op in ("max", "argmax")) and EXTREMES.get(op, op) in EXTREMES.values():
+                return x == row if op in ("max", "min") else e.op == "eq" and isinstance(x, n.Call) and x.fn == "iota"
+    return False
+
+
+def _fill(program: n.Program, way: Way, row: n.Expr, of: Mapping[str, float | None] = MappingProxyType({})) -> float | None:
+    """What a row holds behind the edge of what is loaded; `of` fragments that is taken to be known."""
+    match row:
+        case n.Load(at=n.Region(buffer=n.Buffer(name=name, space="fragment"))) if name in of:
+            return of[name]
+        case n.Load(at=n.Region(buffer=n.Buffer(name=name, space="fragment")), mask=None):
+            kernel = body_of(program, way)
+            lets, first = _lets(program).get(way.kernel, {}), next((x.init for x in walk(kernel) if isinstance(x, n.Alloc) and x.buffer.name == name), None)
+            begun = _fill(program, way, _whole(first, lets), of) if first is not None else None
+            stored = [x.value for x in walk(kernel) if isinstance(x, n.Store) and x.at.buffer.name == name]
+            return begun if all(_fill(program, way, _whole(e, lets), {**of, name: begun}) == begun for e in stored) else None
+        case n.Load(clip=True, other=n.Expr() as other):
+            return _fill(program, way, other, of)
+        case n.Const(value=float() as value):
+            return value
+        case n.Select(a=a, b=b):
+            sides = {_fill(program, way, x, of) for x in (a, b)}
+            return sides.pop() if len(sides) == 1 else None
+        case _:
+            bare = _bare(row)
+            return _fill(program, way, bare, of) if bare is not row else None
 
 
 def _outside(inside: n.Expr, old: n.Node, new: n.Node) -> n.Node:

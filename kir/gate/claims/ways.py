@@ -21,7 +21,7 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import Diagnostic, KirError
 from kir.gate.cases import Case
 from kir.gate.claims.flow import Flow, branches_around, launched
-from kir.gate.claims.tiles import counts_tiles, extents
+from kir.gate.claims.tiles import counts_tiles, element, extents
 from kir.gate.goals import holding
 from kir.gate.inputs.sets import size_sets
 from kir.interp import run
@@ -31,7 +31,7 @@ from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 from kir.ir.printer import expr_text
 from kir.ir.rules.verify import verify
-from kir.ir.types import BOOL, I32, DType, TileType, shape_of
+from kir.ir.types import BOOL, DType, TileType, shape_of
 from kir.ir.visit import names_read, own_nodes, transform, walk
 
 Array = NDArray[Any]
@@ -432,46 +432,6 @@ def _right_there(program: n.Program, way: Way, cases: Sequence[Case]) -> bool:
         if faults:
             return False
     return bool(went) and right_on(program, went[:MOST_SMALLER], clean=True) and without_hazards(program, went)
-
-
-def element(e: n.Expr) -> n.Expr:
-    """A condition on a tile of places at one element, whose place along each axis is a variable of its own, with where that lies. Anything else as it is."""
-    ranges: dict[str, n.Expr] = {}
-
-    def at(x: n.Expr, axes: tuple[int, ...]) -> n.Expr:
-        rank = len(shape_of(x.type))
-        axes = axes[len(axes) - rank:]
-        match x:
-            case n.Call(fn="iota", type=TileType(shape=(int() as extent,))):
-                place = n.Var(f"element.{axes[0]}", I32)
-                ranges[f"{place.name} {extent}"] = build.logical_and(build.compare("ge", place, 0), build.compare("lt", place, extent))
-                return place
-            case n.Call(fn="expand" | "broadcast" as fn, args=(n.Expr() as inner, *_)):
-                if fn == "broadcast":
-                    return at(inner, axes)
-                axis = int(dict(x.attrs)["axis"])
-                return at(inner, axes[:axis % rank] + axes[axis % rank + 1:])
-            case n.Binary(op=op, a=a, b=b):
-                return build.compare(op, at(a, axes), at(b, axes)) if op in n.COMPARISONS else build.binary(op, at(a, axes), at(b, axes))
-            case n.Unary(op=op, x=inner):
-                return build.invert(at(inner, axes)) if op == "not" else build.unary(op, at(inner, axes))
-            case n.Cast(x=inner, dtype=to):
-                return build.cast(at(inner, axes), to)
-            case _ if rank == 0:
-                return x
-            case _:
-                raise _NoPlace
-    try:
-        made = at(e, tuple(range(len(shape_of(e.type)))))
-    except _NoPlace:
-        return e
-    for each in ranges.values():
-        made = build.logical_and(made, each)
-    return made
-
-
-class _NoPlace(Exception):
-    """A tile that is not made of places alone."""
 
 
 # --------------------------------------------------------------------------------------------------------- which ways cases take

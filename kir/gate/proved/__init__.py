@@ -3,7 +3,7 @@
     done = proved(program)
     done.ok, done.decided, done.findings
 
-Order: drawn, verdict, whole, widths, in_turn, confirm, beside, unsaid, assembly, compiled.
+Order: drawn, verdict, whole, widths, in_turn, confirm, beside, unsaid, assembly, compiled, fewer.
 """
 from kir.gate.proved.confirm import proved
 from kir.gate.proved.verdict import Finding, Proved

@@ -8,7 +8,7 @@ from typing import Any
 
 from kir.interp.numerics import number
 from kir.ir import nodes as n
-from kir.ir.types import BF16, BOOL, F16, F32, F64, DType, dtype_of
+from kir.ir.types import BF16, BOOL, F16, F32, F64, I32, U32, DType, dtype_of
 
 Value = Any
 """An LLVM value (`llvmlite.ir.Value`)."""
@@ -252,8 +252,8 @@ class Scalars:
         return self.rounded(b, target, x)
 
     def _truncated(self, b: Any, target: DType, x: Value) -> Value:
-        """An f64 cut off to an integer of less than 64 bits, clamped to its range; NaN gives 0."""
-        low, high = (self.ir.Constant(x.type, float(v)) for v in target.range)
+        """An f64 cut off to an integer of less than 64 bits, clamped to the range of 32 bits, of which a narrower one has the low ones; NaN gives 0."""
+        low, high = (self.ir.Constant(x.type, float(v)) for v in (I32 if target.kind == "int" else U32).range)
         x = b.select(b.fcmp_unordered("uno", x, x), self.ir.Constant(x.type, 0.0), x)
         x = b.select(b.fcmp_ordered("<", x, low), low, x)
         x = b.select(b.fcmp_ordered(">", x, high), high, x)

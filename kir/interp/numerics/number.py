@@ -15,7 +15,7 @@ from numpy._core.multiarray import count_nonzero  # without what asks other libr
 from numpy.typing import NDArray
 
 from kir.base.diagnostic import error
-from kir.ir.types import FP8, DType
+from kir.ir.types import FP8, I32, U32, DType
 
 Array = NDArray[Any]
 
@@ -224,6 +224,8 @@ def _stored(kind: np.dtype[Any], x: Array) -> Array:
 
 
 def _to_integer(x: Array, source: DType, target: DType, rounding: str) -> Array:
+    """A number cut off to an integer, clamped to its range from 32 bits on (`sat`: always). A narrower one has the low bits of that of 32: compilers convert to
+    32 bits and store a part."""
     kind = storage(target)
     low, high = target.range
     if not source.is_float:
@@ -234,9 +236,11 @@ def _to_integer(x: Array, source: DType, target: DType, rounding: str) -> Array:
     wide = x.astype(np.float64)
     whole = {"ru": np.ceil, "rd": np.floor}.get(rounding, np.trunc)(wide)
     whole = np.where(np.isnan(whole), 0.0, whole)
+    if rounding != "sat" and target.bits < 32:
+        low, high = (I32 if target.kind == "int" else U32).range
     safe = np.clip(whole, float(low), float(high))
     if target.bits < 64:
-        return safe.astype(np.int64).astype(kind)
+        return wrap(safe.astype(np.int64).astype(kind), target)
     edge = float(high)
     inside = np.where(safe >= edge, 0.0, safe).astype(kind)
     return np.where(safe >= edge, kind.type(high), inside).astype(kind)

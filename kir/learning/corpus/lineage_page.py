@@ -2,10 +2,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from math import sqrt
 from typing import Any
 
-from kir.learning.corpus.lineages import stop_of
+from kir.learning.corpus.lineages import SEED, stop_of
 
 Row = dict[str, Any]
 CHECKED = "## Checked"
@@ -13,8 +14,9 @@ CHECKED = "## Checked"
 _LINE = re.compile(r"\| `([^`]+)` \| [\w-]+ \| ([^|]+) \| \d+ \|.*\| ([0-9a-f]{8}) \| [0-9a-f]{8} \|")
 
 
-def page(rows: list[Row], total: Row, command: str) -> str:
-    """docs/tables/package-lineages.md: how many ended naive by family, each of them, and what stopped the others."""
+def page(rows: list[Row], total: Row, command: str, sample: Collection[str] = ()) -> str:
+    """docs/tables/package-lineages.md: how many ended naive by family, of a random `sample` (paths of bindings) where there is one, each of them, and
+    what stopped the others."""
     naive = [r for r in rows if r["ended"] == "naive"]
     walked = [r for r in rows if r["ended"] != "left"]
     left = f" {total['left']} more recorded kernels were not walked." if total["left"] else ""
@@ -24,6 +26,7 @@ def page(rows: list[Row], total: Row, command: str) -> str:
         f"**{len(naive)} kernels of {total['families']} families of operators end in N** on the CPU gate (each state compiled for sm_90a, interpreted and",
         f"modelled; rebuilt to the same hashes), of {len(walked)} that were walked.{left} A family is what the words in the names of file, kernel and",
         "folder say, by the table `grammars/families.toml`. `kir replay OUT/PACKAGE/KERNEL` rebuilds one.", "",
+        *(_of_sample([r for r in rows if r["path"] in sample], sum(not r["read_as"].startswith("shipped") for r in rows)) if sample else []),
         "| family | walked | end in N |", "| --- | ---: | ---: |"]
     for family in sorted({r["family"] for r in walked}, key=lambda f: (-total["by_family"].get(f, 0), f)):
         lines.append(f"| {family} | {sum(r['family'] == family for r in walked)} | {total['by_family'].get(family, 0)} |")
@@ -41,6 +44,17 @@ def page(rows: list[Row], total: Row, command: str) -> str:
         example = next(r["kernel"] for r in walked if r["ended"] != "naive" and stop_of(r["reason"]) == each["reason"])
         lines.append(f"| {each['reason'].replace('|', chr(92) + '|')} | {each['kernels']} | `{example}` |")
     return "\n".join(lines) + "\n"
+
+
+def _of_sample(rows: Sequence[Row], of: int) -> list[str]:
+    """What became of kernels that were drawn at random of so many, with the 95 % interval of the share by Wilson's score."""
+    naive, walked, n = (sum(r["ended"] in ended for r in rows) for ended in (("naive",), {r["ended"] for r in rows} - {"left"}, {r["ended"] for r in rows}))
+    share, z = naive / n, 1.96
+    middle, half = share + z * z / (2 * n), z * sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    low, high = ((middle + sign * half) / (1 + z * z / n) for sign in (-1, 1))
+    return [f"Which kernels were walked is no random choice. Of {n} that were drawn at random from the {of} recorded ones (seed {SEED}), **{naive} end in N: "
+            f"{100 * share:.0f} %**", f"(of all recorded ones {100 * low:.0f} to {100 * high:.0f} %, 19 times of 20); {n - walked} of them were not walked and "
+            "count as if they did not.", ""]
 
 
 def named(text: str) -> list[tuple[str, str, str]]:

@@ -19,6 +19,7 @@ from dataclasses import replace
 from functools import cache
 from math import prod
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import kir
@@ -44,6 +45,8 @@ READINGS = (("KIR-I010", "flat"), ("is a view of", "flat"), (") // ", "flat"), (
 """How a recorded launch is read after an expert did not pass the gate, by what the checker said (places outside a shape, undefined
 outputs), and after a walk that was left with a flat view of a tensor, or with its rows
 and columns worked out from flat places."""
+SEED = 26
+"""What a sample of the recorded kernels is drawn with."""
 Row = dict[str, Any]
 
 
@@ -58,13 +61,15 @@ class Job:
 
 
 def walk_all(bindings: Path, output: Path, seconds: float, jobs: int, advance: Callable[[str], None] = lambda text: None,
-             fresh: bool = False) -> list[Row]:
+             fresh: bool = False, sample: frozenset[str] | None = None) -> list[Row]:
     """One row a binding: `kernel`, `binding`, `family`, `ended` (`naive`, or what ended the walk), `reason`, `steps`, `realized`,
     `intents`, `seconds`. Short kernels are walked first. A walk that was begun in the output folder goes on
-    where it was. Raises UsageError KIR-C118 when nothing is recorded."""
+    where it was. Of a `sample` (paths of bindings) the others are not walked: what is known of them is taken. Raises UsageError KIR-C118 when nothing
+    is recorded."""
     def one(job: tuple[str, Path]) -> Row:
         place, binding = job
-        row = _row(place, binding, walked_result(Job(place, binding, binding.stem), output / binding.stem, seconds, fresh))
+        given = seconds if sample is None or str(binding) in sample else 0.0
+        row = _row(place, binding, walked_result(Job(place, binding, binding.stem), output / binding.stem, given, fresh and given > 0.0))
         advance(f"{binding.stem}: {row['ended']}")
         return row
     jobs_of = recorded(bindings)
@@ -86,6 +91,12 @@ def shipped(folder: Path) -> list[Row]:
                      "realized": done.realized, "intents": intents, "seconds": 0.0, "read_as": f"shipped: {file.parent.name}",
                      "expert": record.start.content[:16], "naive": record.states[-1].content[:16]})
     return rows
+
+
+def drawn(bindings: Iterable[Path], number: int) -> frozenset[str]:
+    """The paths of so many of all recorded kernels, drawn at random, the same each time; all of them where they are fewer."""
+    every = sorted((place, path.name, str(path)) for each in bindings for place, path in recorded(each))
+    return frozenset(path for _, _, path in Random(SEED).sample(every, min(number, len(every))))
 
 
 def in_turn(found: list[tuple[str, Path]]) -> list[tuple[str, Path]]:

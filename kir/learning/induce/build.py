@@ -150,7 +150,7 @@ def write_cards(folder: Path, cards: Sequence[Card], walks: Sequence[Walked] = (
     for path in set(store.files()) - kept:
         path.unlink()
     admitted = [card for card in cards if card.state == "admitted"]
-    _write_rank(folder, learned(admitted, seen(admitted, distinct(walks), workers)))
+    _write_rank(folder, learned(admitted, seen(admitted, distinct(walks), workers), workers=workers))
     return tuple(sorted(kept))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import field, replace
 from functools import partial
 from itertools import count
@@ -31,7 +31,7 @@ DRAWN, NEWTON, NEAR = 3.0, 8, 1e-3
 """How strongly what a feature adds to a card's log odds is drawn to nothing, and steps of Newton's method that find it: so many, or until one is so small."""
 LEAST_SEEN, LEAST_ADDED = 8, 0.01
 """A feature that fewer states have, or lack, teaches nothing; and what adds less is left out."""
-MOST_TELLING = 150
+MOST_TELLING = 400
 """Features that a card's log odds are learned from, those that tell most by themselves."""
 LEAST = 20
 """States from which an order is learned."""
@@ -42,7 +42,9 @@ LEAST_APPLIED = 5
 SELDOM = 0.0
 """Those of a card of which, or of all, nothing is known: as often used where it applies as not, which is what skills are in the mean."""
 PARTS = 5
-"""Parts of the families, and of the files, that are held out in turn where the weights and the score from which a card is likely are looked for."""
+"""Parts of the files that are held out in turn where the weights and the score from which a card is likely are looked for."""
+FAMILY_PARTS = 2
+"""Parts of the families. Of one family in many parts relatives are among the rest, which a kernel of a new family has not."""
 MOST = 3000
 """States that are looked at, evenly spread over all."""
 
@@ -98,20 +100,20 @@ def _seen(cards: Sequence[Card], walk: Walked, k: int) -> Seen:
     return Seen(query, applies, used, walk.family, walk.kernel.partition("::")[0])
 
 
-def learned(cards: Sequence[Card], states: Sequence[Seen], held_out: int = PARTS) -> Rank:
+def learned(cards: Sequence[Card], states: Sequence[Seen], held_out: int = PARTS, workers: int = 1) -> Rank:
     """The order of cards by states: what each feature adds to the log odds that a card which applies is used (a logistic regression for the cards of the
     same steps), then the weights by another one over all cards, none below 0. The usual order where there are too few states. Words are not asked for in
     a lineage, so that their weight stays. The weights, and the score from which a card is likely, are those by which states come out best of whose files (or,
     for kernels of other families, of whose families) neither the odds nor what the cards say of themselves know: what is known is told apart better than what
-    comes will be."""
+    comes will be. Skills are learned side by side in so many threads."""
     if len(states) < LEAST:
         return Rank()
-    found = _odds(cards, states)
-    others = _rows(cards, states, held_out, lambda each: each.family, lambda use: use.family)
+    found = _odds(cards, states, workers)
+    others = _rows(cards, states, min(held_out, FAMILY_PARTS), lambda each: each.family, lambda use: use.family, workers)
     if len({each.file for each in states}) < LEAST_FILES or not others:
         weights, least = _weighed(cards, list(zip(states, _columns(cards, states, found), strict=True)))
         return Rank(weights, found, _least(_scored(cards, weights, others)) if others else least)
-    weights, least = _weighed(cards, _rows(cards, states, held_out, lambda each: each.file, lambda use: use.kernel.partition("::")[0]))
+    weights, least = _weighed(cards, _rows(cards, states, held_out, lambda each: each.file, lambda use: use.kernel.partition("::")[0], workers))
     elsewhere, least_elsewhere = _weighed(cards, others)
     return Rank(weights, found, least, elsewhere, least_elsewhere, frozenset({each.query.case for each in states} - UNKNOWN))
 
@@ -120,7 +122,8 @@ Row = tuple[Seen, np.ndarray[Any, Any]]
 """A state, and the columns of all cards there."""
 
 
-def _rows(cards: Sequence[Card], states: Sequence[Seen], held_out: int, of_state: Callable[[Seen], str], of_use: Callable[[Use], str]) -> list[Row]:
+def _rows(cards: Sequence[Card], states: Sequence[Seen], held_out: int, of_state: Callable[[Seen], str], of_use: Callable[[Use], str],
+          workers: int) -> list[Row]:
     """The states in so many parts (of families, or of files), each with the columns that the cards have there without a part's uses and states."""
     by_size = sorted({of_state(each) for each in states}, key=lambda name: (-sum(of_state(each) == name for each in states), name))
     out = list[Row]()
@@ -128,7 +131,7 @@ def _rows(cards: Sequence[Card], states: Sequence[Seen], held_out: int, of_state
         part = set(by_size[k::held_out])
         rest, own = ([each for each in states if (of_state(each) in part) == within] for within in (False, True))
         if len(rest) >= LEAST:
-            out += zip(own, _columns([outside(card, partial(_is_of, of_use, part)) for card in cards], own, _odds(cards, rest)), strict=True)
+            out += zip(own, _columns([outside(card, partial(_is_of, of_use, part)) for card in cards], own, _odds(cards, rest, workers)), strict=True)
     return out
 
 
@@ -210,7 +213,7 @@ def _least(rows: Sequence[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]) ->
     return float(f"{max(np.quantile(every, np.linspace(0, 1, 41)), key=poorer):.3g}")
 
 
-def _odds(cards: Sequence[Card], states: Sequence[Seen]) -> Mapping[str, tuple[float, Mapping[str, float]]]:
+def _odds(cards: Sequence[Card], states: Sequence[Seen], workers: int) -> Mapping[str, tuple[float, Mapping[str, float]]]:
     """Of each card what states say of it: of all cards of its steps together, since what is named in a store and in a value is named for one reason."""
     counts = Counter(name for each in states for name in each.query.state)
     names = sorted(name for name, count in counts.items() if LEAST_SEEN <= count <= len(states) - LEAST_SEEN)
@@ -219,17 +222,18 @@ def _odds(cards: Sequence[Card], states: Sequence[Seen]) -> Mapping[str, tuple[f
     together: dict[str, list[int]] = {}
     for k, card in enumerate(cards):
         together.setdefault(skill(card), []).append(k)
-    out: dict[str, tuple[float, dict[str, float]]] = {}
     seldom = _in_the_mean([(np.asarray(applies[:, some].any(axis=1)), np.asarray(used[:, some].any(axis=1))) for some in together.values()])
-    for some in together.values():
+
+    def of_skill(some: Sequence[int]) -> tuple[float, Mapping[str, float]]:
         own = applies[:, some].any(axis=1)
-        found: tuple[float, dict[str, float]] = (seldom, {})
-        if own.sum() >= LEAST_APPLIED:
-            x, y = has[own], np.asarray(used[own][:, some].any(axis=1), np.float64)
-            telling = _telling(x, y)
-            added, bias = _regression(x[:, telling], y)
-            found = (float(f"{bias:.3g}"), {names[n]: float(f"{value:.3g}") for n, value in zip(telling, added, strict=True) if abs(value) >= LEAST_ADDED})
-        out |= {cards[k].name: found for k in some}
+        if own.sum() < LEAST_APPLIED:
+            return seldom, {}
+        x, y = has[own], np.asarray(used[own][:, some].any(axis=1), np.float64)
+        telling = _telling(x, y)
+        added, bias = _regression(x[:, telling], y)
+        return float(f"{bias:.3g}"), {names[n]: float(f"{value:.3g}") for n, value in zip(telling, added, strict=True) if abs(value) >= LEAST_ADDED}
+    with ThreadPoolExecutor(workers) as pool:
+        out = {cards[k].name: found for some, found in zip(together.values(), pool.map(of_skill, together.values()), strict=True) for k in some}
     return {card.name: out[card.name] for card in cards}
 
 

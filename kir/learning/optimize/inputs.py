@@ -23,14 +23,14 @@ from kir.gate.proved.unsaid import require_own
 from kir.gate.shapes import MOST_ELEMENTS
 from kir.ir.binding import Binding
 from kir.ir.build import int_value, polynomial
-from kir.ir.nodes import Binary, Buffer, Program, Var
+from kir.ir.nodes import Binary, Buffer, For, Program, Var
 from kir.ir.types import I32
-from kir.ir.visit import walk
+from kir.ir.visit import regions, statements, walk
 from kir.learning.optimize.forms.sized import TILE, numbered, sized
 from kir.learning.optimize.judge import modelled, refusal
 from kir.learning.optimize.lift import FAULTS
 from kir.learning.optimize.plan import Plan, Setting
-from kir.learning.optimize.starts import Start, left_to_nvcc
+from kir.learning.optimize.starts import Start, as_launched, left_to_nvcc
 from kir.learning.tune.device import with_shape
 from kir.problem import Problem, Shape, load_problem
 from kir.problem.load import problem_names
@@ -53,6 +53,8 @@ CONFIGURATIONS = 32
 """Configurations of a tuner that are looked at, the first of them."""
 OWN, WHY = "its own parameters", "tiles, warps and stages are chosen for a device and sizes, and these are others"
 """The family of such plans, and the reason for one."""
+KNOWN = "nvcc knows how far a loop goes each round, and asks for several rounds' values at once"
+"""Why a kernel whose loops go on by the threads of the launch may be faster with their number."""
 VARIED, LEAST_TILE, MOST_TILE = 60, 8, 1024
 """Other values of a kernel's own parameters that are looked at; what a parameter is at least and at most that says how large a tile is."""
 LARGEST, SECONDS = 1 << 26, 10.0
@@ -74,6 +76,8 @@ class Subject:
     """What was taken for granted of the kernel's arguments, as nothing says it: dtypes above all."""
     called: Mapping[str, int] | None = None
     """Sizes that host code calls it with, where it does with numbers."""
+    call: bool = False
+    """Whether it is a recorded call with numbers for sizes that is too large to be interpreted whole: some of its CTAs are judged, as of a package's calls."""
 
 
 def subject(file: str, bind: Path | None = None, problem: str = "") -> Subject:
@@ -108,12 +112,17 @@ def subject(file: str, bind: Path | None = None, problem: str = "") -> Subject:
 def with_sizes(one: Subject) -> Subject:
     """The subject with a number of its file as a size, where nothing is one and its tensors are too large to be interpreted; `sizes` says what that is.
     Another subject is as it is."""
-    large = any(math.prod(int_value(d) or 1 for d in p.of.shape) > MOST_ELEMENTS for p in one.program.params if isinstance(p.of, Buffer))
-    fixed = isinstance(one.problem, ProgramProblem) and not any(p.role == "size" for p in one.program.params)
-    if not one.file or not fixed or not (large or foreseen(one.program, [{}])[0] > SECONDS) or (found := sized(one.file, one.program)) is None:
+    if not one.file or one.call or not _too_large(one) or (found := sized(one.file, one.program)) is None:
         return one
     said = f"{', '.join(f'{k} = {v}' for k, v in found[1].items())} is tried at other values, and made faster at this one"
     return replace(one, program=found[0], problem=program_problem(found[0], found[0]), sizes=found[1], binding=None, assumed=(said, *one.assumed))
+
+
+def _too_large(one: Subject) -> bool:
+    """Whether nothing of a kernel that is its own problem is a size, and it is too large to be interpreted."""
+    large = any(math.prod(int_value(d) or 1 for d in p.of.shape) > MOST_ELEMENTS for p in one.program.params if isinstance(p.of, Buffer))
+    fixed = isinstance(one.problem, ProgramProblem) and not any(p.role == "size" for p in one.program.params)
+    return fixed and (large or foreseen(one.program, [{}])[0] > SECONDS)
 
 
 def as_tuned(one: Subject, setting: Setting) -> Subject:
@@ -149,6 +158,8 @@ def varied(one: Subject, setting: Setting) -> Iterator[tuple[Start, Plan]]:
         return
     own: dict[str, tuple[int, ...]] = {}
     axes = dict[str, list[int]]()
+    if launched(one) is not None:
+        yield Start("as it is", left_to_nvcc(one.program)), Plan(OWN, (), KNOWN, family=OWN, surface=one.surface)
     threads = False
     for name, now, read in numbered(one.file, one.program):
         for v in (2 * now, now // 2, 4 * now, now // 4):
@@ -177,7 +188,7 @@ def varied(one: Subject, setting: Setting) -> Iterator[tuple[Start, Plan]]:
         grid = [_counted_by(d, {int(str(binding.metas[m])): values[m] for m in own if k in axes[m]}) for k, d in enumerate(binding.grid)]
         made = _read_with(one, binding.changed(metas={**binding.metas, **{k: values[k] for k in own}}, grid=grid,
                                                options={**binding.options, **{k: values[k] for k in launch if values[k] != launch[k][0]}}))
-        if made is not None and made.params == one.program.params and not refusal(made, setting, one.surface):
+        if made is not None and made.params == one.program.params and not _leaves_arrays(made) and not refusal(made, setting, one.surface):
             with contextlib.suppress(KirError, *FAULTS):
                 seen[chosen] = sum(c.seconds for c in modelled(made, setting, one.surface))
             start = Start("as it is", left_to_nvcc(made) if one.surface == "cuda" else made)
@@ -188,6 +199,21 @@ def varied(one: Subject, setting: Setting) -> Iterator[tuple[Start, Plan]]:
     best = min(seen, key=lambda c: (seen[c], c), default=())
     for chosen in sorted(points, key=lambda c: (sum(a != b for a, b in zip(c, best)), c)):
         yield from look(chosen)
+
+
+def _leaves_arrays(program: Program) -> bool:
+    """Whether threads name places of a shared array by their own number that it does not have: it was declared for fewer."""
+    teams = [s for k in program.kernels for s in statements(k.body) if isinstance(s, For) and s.kind == "thread"]
+    return any(i == s.var and (int_value(d) or 0) < (int_value(s.hi) or 0) for s in teams for r in regions(s) if r.buffer.space == "shared"
+               for i, d in zip(r.index, r.buffer.shape, strict=False))
+
+
+def launched(one: Subject) -> Program | None:
+    """The kernel of a CUDA file as that has it compiled, where it is another text than KIR's of it."""
+    if one.surface != "cuda" or not one.file:
+        return None
+    made = as_launched(one.program, read_text(located(one.file)[0]))
+    return made if made != one.program else None
 
 
 def _read_with(one: Subject, binding: Binding) -> Program | None:
@@ -241,7 +267,8 @@ def captured(path: Path, problem: str) -> Subject:
         raise usage("KIR-U026", f"{path} does not name the kernel that it was recorded of", needs="a first line `# FILE::KERNEL`, as `kir capture` writes")
     located(place)
     made = subject(place, path, problem)
-    return Subject(made.program, made.problem, made.surface, place, path, assumed=made.assumed)
+    one = Subject(made.program, made.problem, made.surface, place, path, assumed=made.assumed)
+    return replace(one, call=_too_large(one))
 
 
 def definition(path: Path) -> Subject:

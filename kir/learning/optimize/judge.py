@@ -38,6 +38,10 @@ WORTH, RECORDED = 0.8, 0.95
 as fast, as many became slower on an H200 as faster. Of a recorded call, which is launched as it was recorded alone, the other part."""
 
 
+HELD_UP = "the host waited "
+"""How it is said that a call took the host longer than the device says that it ran."""
+
+
 SURELY = 0.99
 """The same of a measured time: two of one kernel differ by less than the rest."""
 
@@ -187,6 +191,8 @@ class GpuJudge:
         chosen = Options(shapes=(shape.name,), panel=False, budget=self.seconds, **options)
         waited, had = turns.waited, turns.had
         verdict = gate_gpu(self.gpu, program, problem, surface, options=chosen)
+        if not verdict.accepted and HELD_UP in verdict.reason:  # whoever shares the processors held the host up: no word on the kernel
+            verdict = gate_gpu(self.gpu, program, problem, surface, options=chosen)
         self.spent = {**(verdict.device.seconds if verdict.device else {}), "turn": turns.waited - waited, "alone": turns.had - had}
         return told(verdict, shape)
 
@@ -234,6 +240,9 @@ def not_right(program: Program, setting: Setting, reason: str) -> KirError:
     from kir.gate.correctness import NO_SHAPE
     from kir.gate.gpu.relative import ProgramProblem
 
+    if not isinstance(setting.problem, ProgramProblem) and reason == NO_SHAPE:
+        return error("KIR-U025", f"the kernel as given cannot be tried: at no shape of '{setting.problem.name}' do its facts hold and is it interpreted",
+                     needs="smaller sizes: of a model's file, whole numbers that get_inputs is made of")
     if not isinstance(setting.problem, ProgramProblem):
         return error("KIR-U025", f"the kernel as given does not compute '{setting.problem.name}': {reason}", needs="the problem that it solves")
     if reason == NO_SHAPE and not any(p.role == "size" for p in program.params):

@@ -93,6 +93,8 @@ class Search:
     """Who says whether the kernel as given is right, and its time; by default the CPU's gate, uncompiled, which says nothing of the time."""
     from_starts: Sequence[Start] | None = None
     varied: Iterable[tuple[Start, Plan]] = ()  # the kernel with other values of its own parameters
+    launched: Program | None = None
+    """The kernel as given as its own file has it compiled, where that is another text: what is timed where times are measured."""
     within: Callable[[], None] | None = None
     """Raises when a search that this one is a part of has used up its budget."""
     stoppable: bool = False
@@ -257,8 +259,9 @@ class Search:
         if self.as_given is not None or not self.judge.measures:
             base.measured = Measured.from_json(said)
         elif self.measure_baseline:
-            own = left_to_nvcc(self.program) if self.given_surface == "cuda" else self.program
-            timed = Measured.from_json(self.recorder.gated(key, partial(self._word, self.judge.judge, replace(base, program=own))))
+            own = left_to_nvcc(self.launched or self.program) if self.given_surface == "cuda" else self.program
+            name = f"{key} launched" if self.launched else key
+            timed = Measured.from_json(self.recorder.gated(name, partial(self._word, self.judge.judge, replace(base, program=own))))
             base.measured = timed if timed.accepted else None
         if self.as_given is None and not self.judge.measures and self.given_surface == "cuda" and (said_so := base.measured) is not None:
             base.measured = Measured.from_json(self.recorder.gated(f"{key} by nvcc", lambda: at_best(self.program, self.setting, said_so).to_json()))
@@ -457,10 +460,9 @@ class Search:
             self._prune(start, plan, surface, "it does not seem to help", key)
             return None
         self.known[key, surface] = made
-        self.recorder.add("plan", candidate=key, surface=surface, start=start.name, plan=plan.key, family=plan.family, taken=len(done.steps),
-                          left=len(done.left), forecast=float(f"{made.seconds:.6g}"), speedup=float(f"{forecast.median:.4g}"),
-                          fails=float(f"{forecast.fails:.4g}"),
-                          unproved=list(done.unproved), features=features, **({"off": round(off, 4)} if off != 1.0 else {}))
+        self.recorder.add("plan", candidate=key, surface=surface, start=start.name, plan=plan.key, taken=len(done.steps), left=len(done.left),
+                          forecast=float(f"{made.seconds:.6g}"), speedup=float(f"{forecast.median:.4g}"), fails=float(f"{forecast.fails:.4g}"),
+                          unproved=list(done.unproved), features=features)
         return made
 
     def _formed(self, start: Start, plan: Plan, surface: str) -> tuple[str, Lifted | None, Forecast | None, str]:
@@ -501,6 +503,10 @@ class Search:
             raise _Over(self.budget.all_gated)
         begun, before = self.recorder.clock, self._best()
         doing(f"gating a candidate for {self.setting.problem.name}", len(self.gated), self.budget.candidates)
+        if self.judge.measures:  # what a search without a device would have said of it
+            with contextlib.suppress(KirError, *FAULTS):
+                seconds = sum(x.seconds for x in modelled(c.program, self.setting, c.surface))
+                self.recorder.add("modelled", candidate=c.key, family=c.plan.family, surface=c.surface, seconds=float(f"{seconds:.4g}"))
         with ending(time.monotonic() + max(0.0, self.budget.seconds - self.recorder.clock)):
             c.measured = Measured.from_json(self.recorder.gated(c.key, partial(self._word, self.judge.judge, c)))
         self.gated.append(c)

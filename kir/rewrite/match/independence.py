@@ -100,11 +100,11 @@ def last_write(program: n.Program, path: Path, loop: n.For) -> Verdict | None:
     """Why it may depend on the order of a loop's iterations whose value stays in global memory: two statements write it at different places, in iterations
     that are not known to be apart. None where no two do; what one statement writes twice is not looked for."""
     aliases, places = Aliases(program), dict.fromkeys(s.at for s in statements(loop.body) if isinstance(s, n.Store) and s.at.buffer.space == "global")
-    for a, b in itertools.combinations(places, 2):
-        if aliases.may_be_one(a.buffer.name, b.buffer.name) and not (a.buffer.name == b.buffer.name and independent(program, path, loop)):
-            return unknown(f"two statements write '{a.buffer.name}' at different places: whose value stays may depend on which iteration comes last",
-                           needs="iterations that are independent")
-    return None
+    one = [(a, b) for a, b in itertools.combinations(places, 2) if aliases.may_be_one(a.buffer.name, b.buffer.name)]
+    if not one or (all(a.buffer.name == b.buffer.name for a, b in one) and independent(program, path, loop)):
+        return None
+    return unknown(f"two statements write '{one[0][0].buffer.name}' at different places: whose value stays may depend on which iteration comes last",
+                   needs="iterations that are independent")
 
 
 def order_free(program: n.Program, path: Path, loop: n.For, rounded: bool = False) -> Verdict:

@@ -232,11 +232,23 @@ def _ends(k: n.Kernel, sizes: Sequence[str]) -> dict[str, int]:
 
 def divisions(binding: Binding, program: n.Program) -> Iterator[str]:
     """That a size which is taken in tiles is a multiple of the tile, as facts that the binding does not have. Not of a size that the kernel compares places
-    with: it is made for those that are none, and where it leaves a tensor all the same it is wrong."""
+    with: it is made for those that are none, and where it leaves a tensor all the same it is wrong. Where tiles begin (`16 * warp >= M`) is no such place."""
     steps = {s.var.name: int(s.step.value) for k in program.kernels for s in walk(k) if isinstance(s, n.For) and isinstance(s.step, n.Const)}
-    ragged = {v.name for k in program.kernels for x in walk(k) if isinstance(x, n.Binary) and x.op in ("lt", "le", "gt", "ge")
-              and not any(isinstance(side, n.Const) or _whole_steps(side, steps) for side in (x.a, x.b)) for v in walk(x) if isinstance(v, n.Var)}
-    yield from (fact for x, by in tiles(program, binding.sizes) if x not in ragged and (fact := f"{x} % {by} == 0") not in binding.facts)
+    compared = [x for k in program.kernels for x in walk(k) if isinstance(x, n.Binary) and x.op in ("lt", "le", "gt", "ge")]
+    named = {s.names[0]: s.value for k in program.kernels for s in walk(k) if isinstance(s, n.Let) and len(s.names) == 1}
+    begun = [(size.name, by) for x in compared for side, size in ((x.a, x.b), (x.b, x.a)) if isinstance(size, n.Var) and (by := _tile_before(side, named)) > 1]
+    ragged = {v.name for x in compared
+              if not any(isinstance(side, n.Const) or _whole_steps(side, steps) or _tile_before(side, named) > 1 for side in (x.a, x.b))
+              for v in walk(x) if isinstance(v, n.Var)}
+    taken = dict.fromkeys([*tiles(program, binding.sizes), *(each for each in begun if each[0] in binding.sizes)])
+    yield from (fact for x, by in taken if x not in ragged and (fact := f"{x} % {by} == 0") not in binding.facts)
+
+
+def _tile_before(e: n.Expr, named: Mapping[str, n.Expr]) -> int:
+    """Of what the number of a place is a multiple, where it is one of some tile's; 1 for any other place."""
+    e = named.get(e.name, e) if isinstance(e, n.Var) else e
+    terms = polynomial(e) if isinstance(e, n.Binary) and isinstance(e.type, DType) and e.type.is_integer else {}
+    return math.gcd(*terms.values()) if terms and () not in terms else 1
 
 
 def _whole_steps(e: n.Expr, steps: Mapping[str, int]) -> bool:

@@ -56,6 +56,29 @@ def test_a_helper_is_read_as_its_callers_give_it(tmp_path: Path) -> None:
     assert opaque(read(tmp_path, alone, "rows")) != []  # nobody says that the count is known when it is compiled
 
 
+def test_a_helper_of_an_axis_is_read_for_that_of_its_first_call(tmp_path: Path) -> None:
+    source = '''
+@triton.jit
+def largest(x, axis, EXACT: tl.constexpr):
+    top = tl.max(x, axis=axis)
+    if EXACT:
+        scale = top * 2.0
+    else:
+        scale = tl.exp2(top)[:, None]
+    return scale, top
+
+@triton.jit
+def kernel(x_ptr, y_ptr, EXACT: tl.constexpr, M: tl.constexpr, N: tl.constexpr):
+    x = tl.load(x_ptr + tl.arange(0, M * N)).reshape(M, N)
+    scale, top = largest(x, axis=1, EXACT=EXACT)
+    tl.store(y_ptr + tl.arange(0, M), top)
+'''
+    text = written_back(tmp_path, source, "largest")
+    assert '"tile[2]"' in text and "axis=1" in text and text.count("return") == 2
+    other = source + source[source.index("\n@triton.jit\ndef kernel"):].replace("def kernel", "def other").replace("axis=1", "axis=EXACT + 1")
+    assert opaque(read(tmp_path, other, "largest")) != []  # no number in one of the calls
+
+
 def test_a_static_arm_that_triton_refuses_is_never_taken(tmp_path: Path) -> None:
     source = """
 @triton.jit
@@ -114,3 +137,21 @@ def kernel(a, b, y, BLOCK: tl.constexpr):
     a, b = np.array([1, -2, 3, -4], np.float32), np.array([2, 1, -5, -1], np.float32)
     made = execute(tmp_path, source, {"a": a, "b": b, "y": np.zeros(4, np.float32)}, metas={"BLOCK": 4})
     assert made["y"].tolist() == [2, -2, -5, 4]
+
+
+def test_tiles_of_two_arms_that_only_run_tells_apart_have_one_shape(tmp_path: Path) -> None:
+    source = """
+@triton.jit
+def kernel(x, y, N, M: tl.constexpr, SIDE: tl.constexpr):
+    if N > 3:
+        tile = tl.zeros((SIDE,), tl.float32)
+    else:
+        tile = tl.load(x + tl.arange(0, M))
+    tl.store(y + tl.arange(0, M), tile)
+"""
+    x = np.arange(8, dtype=np.float32)
+    for many in (2, 4):
+        made = execute(tmp_path, source, {"x": x, "y": x + 1}, metas={"M": 8, "SIDE": 8}, scalars={"N": many})
+        assert (made["y"] == (0 if many > 3 else x)).all()
+    written_back(tmp_path, source)
+    assert opaque(read(tmp_path, source.replace("(SIDE,)", "(4,)").replace("tl.arange(0, M))\n    tl", "tl.arange(0, 8))\n    tl"))) != []

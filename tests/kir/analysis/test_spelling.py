@@ -41,6 +41,12 @@ def test_axes_of_extent_1_do_not_take_a_tile_apart() -> None:
   Y[0 +: 8, 0 +: 64] = pick(s, expand(iota(8), axis=1), 0) * 2.0 + X[0 +: 8, 0 +: 64]
 """)
     assert "pick" not in text and "s * 2.0" in text
+    text = body("""  for j in 0..8
+    let x = X[j, 0 +: 64] * 2.0
+    let z = abs(pick(broadcast(x, 1, 64), 0, iota(64)))
+    Y[j, 0 +: 64] = z * x
+""")
+    assert "let z = abs(x)\n" in text, "what is picked of a tile that is no name is that of its elements"
 
 
 def test_a_loop_downwards_counts_its_steps() -> None:

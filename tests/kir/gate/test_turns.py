@@ -284,6 +284,25 @@ def test_what_is_not_finite_is_not_asked_for_and_dropped(value: str, kind: str) 
     assert not found.accepted and found.reason.startswith(f"KIR-G149: with {kind} among the elements of X ")
 
 
+def test_sizes_that_a_program_alone_does_not_take_are_said() -> None:
+    """Facts of its own, and CTAs along an axis that a launch takes no more of; nothing of those that the other program has too."""
+    text = """kir 1
+program p
+  size M: i32
+  size N: i32
+  in X: f32[M, N]
+  out Y: f32[M, N]
+{}kernel main grid ({}) threads 32
+  for j in 0..N
+    Y[row, j] = X[row, j] * 2.0
+"""
+    against = parse_program(text.format("  fact M >= 1\n", "row: M"))
+    for facts, grid, said in (("  fact M >= 1\n", "row: M", []), ("  fact M >= 2\n  fact N % 4 == 0\n", "row: M", ["M >= 2", "N % 4 == 0"]),
+                              ("  fact M >= 1\n", "q: 1, row: M", ["row"]), ("  fact M >= 1\n  fact M <= 65535\n", "q: 1, row: M", ["M <= 65535"])):
+        found = gate_cpu(parse_program(text.format(facts, grid)), None, "kir", [], against=against, algebra=True)
+        assert found.accepted and found.correctness is not None and [d.subject for d in found.correctness.weak if d.id == "KIR-G150"] == said
+
+
 def test_a_way_of_the_reference_that_no_size_takes_is_taken() -> None:
     """A number that only chooses is a size of the one and nothing of the other, whose sizes are all above zero."""
     text = SCALARS.replace("  scalar flag: i32\n", "  size flag: i32\n").format(value="select(flag != 0, max(x, 0.0), x * alpha)")

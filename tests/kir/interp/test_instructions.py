@@ -89,6 +89,16 @@ def test_saturating_and_bit_casts() -> None:
     assert number.cast(np.array([1.0], np.float32), F32, U32, "bits").tolist() == [0x3F800000]
 
 
+def test_a_narrow_integer_has_the_low_bits_of_what_a_float_is_cut_off_to() -> None:
+    """As `cvt.rzi.s32.f32` and a store of a byte do, which is what compilers make of it; PTX that names the narrow type clamps to that."""
+    text = "kir 1\nprogram p\n  in X: f32[6]\n  out Y: {}[6]\nkernel main grid (i: {}) threads 1\n{}"
+    x = np.array([300.0, -300.0, 70000.0, np.nan, np.inf, -3e9], np.float32)
+    for dtype, expected in (("i8", [44, -44, 112, 0, -1, 0]), ("u8", [44, 0, 112, 0, 255, 0]), ("i16", [300, -300, 4464, 0, -1, 0])):
+        for grid, body in ((6, f"  Y[i] = cast(X[i], {dtype})\n"), (1, f"  for k in 0..6\n    Y[k] = cast(X[k], {dtype})\n")):
+            assert run(parse_program(text.format(dtype, grid, body)), {"X": x}, {}).outputs["Y"].tolist() == expected
+    assert number.cast(x, F32, U8, "sat").tolist() == [255, 0, 255, 0, 255, 0]
+
+
 def test_tf32_keeps_ten_bits() -> None:
     x = np.array([1 + 2**-10, 1 + 2**-11, 1 + 3 * 2**-12, np.inf, -1 - 2**-10], np.float32)
     assert number.to_tf32(x).tolist() == [1 + 2**-10, 1.0, 1 + 2**-10, np.inf, -1 - 2**-10]

@@ -113,6 +113,10 @@ def test_sizes_are_what_only_the_inputs_need(tmp_path: Path) -> None:
     assert source.sizes == {"M": 48, "K": 40}
     assert "M = 7\n" in source.at({"M": 7}) and source.at({}) == source.text
     assert ModelSource.read(made(tmp_path, LAYER)).sizes == {"batch": 24}, "the model is made of the width"
+    literal = ModelSource("m.py", "def get_inputs():\n    return [torch.randn(64, 32), torch.randn((64, 3)), torch.randint(0, 5, (32,), device='cpu')]\n"
+                                  "def get_init_inputs():\n    return []\n")
+    assert literal.sizes == {"N0": 64, "N1": 32}, "of a file that names none, what it calls with"
+    assert "[torch.randn(5, 7), torch.randn((5, 3)), torch.randint(0, 5, (7,), device='cpu')]" in literal.at({"N0": 5, "N1": 7})
 
 
 @pytest.mark.parametrize(("extents", "expected"), [

@@ -18,7 +18,7 @@ from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.problem import Problem, Shape, load_problem, problem_names, schema
 from kir.problem.comparison import Comparison, elementwise
-from kir.problem.problem import widened
+from kir.problem.problem import shape_of, widened
 
 VARIANTS = [f"{name}:{dtype}" if dtype else name for name in problem_names() for dtype in load_problem(name).spec.dtypes or ("",)]
 
@@ -131,6 +131,8 @@ def test_an_unknown_problem_or_dtype_names_the_nearest(name: str, id: str, says:
 
 def test_an_unknown_shape_or_distribution_is_refused() -> None:
     problem = load_problem("gemm")
+    with pytest.raises(KirError, match=r"KIR-G902.*'K <= N' does not hold"):
+        shape_of(load_problem("topk"), "R=2,N=8,K=9")
     with pytest.raises(KirError, match="KIR-G902"):
         problem.inputs("smal")
     with pytest.raises(KirError, match="KIR-G903"):

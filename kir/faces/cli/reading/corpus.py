@@ -39,14 +39,15 @@ def command(
     strict: Annotated[bool, typer.Option("--strict", help="exit 1 when a file or kernel could not be read")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="print the tables of docs/tables/packages.md, or of docs/tables/package-lineages.md")] = False,
     check: Annotated[Path | None, typer.Option(help="with --lineages: say on this page of them which of its experts are other programs today")] = None,
+    sample: Annotated[int, typer.Option(min=0, help="with --lineages: walk only so many of them, drawn at random, and say what became of those")] = 0,
     kernels: Annotated[bool, typer.Option("--kernels", help="with --json: the record of every kernel")] = False,
 ) -> Result:
     """Count what becomes of every kernel of a package."""
     if lineages and check is not None:
         return _checked(lineages, output, check)
-    belong("corpus", "--lineages", {"--check": check})
     if lineages:
-        return _lineages(lineages, output, seconds, jobs, fresh, markdown)
+        return _lineages(lineages, output, seconds, jobs, fresh, markdown, sample)
+    belong("corpus", "--lineages", {"--check": check, "--sample": sample})
     if swap:
         return _swapped(packages or [], swap, output, measure, tune)
     if not packages:
@@ -124,21 +125,22 @@ def _checked(bindings: list[Path], output: Path, file: Path) -> Result:
     return Result({"page": str(file), "rows": len(rows), "stale": stale}, "\n".join(said), 1 if stale else 0)
 
 
-def _lineages(bindings: list[Path], output: Path, seconds: float, jobs: int, fresh: bool, markdown: bool) -> Result:
-    """Walk every recorded kernel back, and count what stopped the others."""
+def _lineages(bindings: list[Path], output: Path, seconds: float, jobs: int, fresh: bool, markdown: bool, sample: int) -> Result:
+    """Walk every recorded kernel back, or a random sample of them, and count what stopped the others."""
     from kir.learning.corpus.lineage_page import page
-    from kir.learning.corpus.lineages import shipped, summary, walk_all
+    from kir.learning.corpus.lineages import drawn, shipped, summary, walk_all
     from kir.learning.corpus.rank import recorded
 
     rows = []
+    chosen = drawn([each for each in bindings if not shipped(each)], sample) if sample else None
     for each in bindings:
         if finished := shipped(each):
             rows += finished
             continue
         with bar(f"lineages of {each.stem}", len(recorded(each))) as advance:
-            rows += walk_all(each, output / each.stem, seconds, jobs or 1, advance, fresh)
+            rows += walk_all(each, output / each.stem, seconds, jobs or 1, advance, fresh, chosen)
     total = summary(rows)
     lines = [f"{r['binding']}: {r['ended']}, {r['steps']} steps{': ' + r['reason'] if r['reason'] else ''}" for r in rows]
     lines.append(f"{total['naive']} of {total['walked']} ended naive, of {total['families']} families of operators")
-    command = f"kir corpus {' '.join(f'--lineages {each}' for each in bindings)} -o OUT"
-    return Result({**total, "kernels": rows}, page(rows, total, command) if markdown else "\n".join(lines), 0)
+    command = f"kir corpus {' '.join(f'--lineages {each}' for each in bindings)}{f' --sample {sample}' if sample else ''} -o OUT"
+    return Result({**total, "kernels": rows}, page(rows, total, command, chosen or ()) if markdown else "\n".join(lines), 0)

@@ -12,7 +12,7 @@ from kir.base.diagnostic import Diagnostic
 from kir.faces.cli._result import Result
 from kir.hardware.target import Target
 from kir.learning.optimize.events import Recorder
-from kir.learning.optimize.inputs import Subject, varied
+from kir.learning.optimize.inputs import Subject, launched, varied
 from kir.learning.optimize.judge import CpuJudge, Judge
 from kir.learning.optimize.plan import Setting
 from kir.learning.optimize.policy import Policy
@@ -70,10 +70,12 @@ def search_run(one: Subject, setting: Setting, allowed: Budget, policy: Policy, 
     """One search, gated where it was asked for."""
     def searching(judge: Judge, at: Setting, stoppable: bool = True) -> Found:
         return Search(one.program, at, judge, policy=policy, budget=allowed, recorder=Recorder.over(log), given_surface=one.surface, stoppable=stoppable,
-                      varied=varied(one, at)).run()
+                      varied=varied(one, at), as_given=judge if one.call else None, launched=launched(one)).run()
 
     with ExitStack() as held:
         engine = held.enter_context(where.engine())
+        if one.call:
+            return searching(_of_call(one, setting, where, engine), setting, stoppable=not where.cluster)
         if engine is not None:
             gpu = where.on == "gpu"
             here, shared = setting, None
@@ -97,6 +99,19 @@ def search_run(one: Subject, setting: Setting, allowed: Budget, policy: Policy, 
         from kir.gate.artifacts import ArtifactCache
 
         return searching(CpuJudge(setting, ArtifactCache(where.cache) if where.cache else None, where.compiles), setting)
+
+
+def _of_call(one: Subject, setting: Setting, where: Where, engine: Engine | None) -> Judge:
+    """Who judges a recorded call that is too large to be interpreted whole, as a package's calls are judged."""
+    from kir.gate.artifacts import ArtifactCache
+    from kir.learning.packages.calls import Call, Ranked
+    from kir.learning.packages.sample import CallJudge
+
+    assert isinstance(one.binding, Path)
+    judges = _judges(where, engine, setting.target)
+    made: Judge = judges(Ranked(Call(one.file, one.binding, 1), 0.0, 0.0)) if judges is not None else CallJudge(
+        one.program, setting.target, ArtifactCache(where.cache) if where.cache else None, where.compiles)
+    return made
 
 
 def package_run(bindings: str, package: str, target: Target, allowed: Budget, output: Path | None, where: Where) -> Result:

@@ -5,11 +5,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 
+from kir.base.diagnostic import KirError
+from kir.base.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.printer import expr_text
+from kir.ir.rebuild.promote import pure
 from kir.ir.types import I32, I64, DType, TileType, dtype_of, shape_of
+from kir.ir.visit import walk
 
 
 def of_value(old: n.Node, new: n.Node) -> n.Node:
@@ -22,19 +26,38 @@ def of_value(old: n.Node, new: n.Node) -> n.Node:
             return other
         case n.Binary(b=n.Const() as c) if new.op in n.COMPARISONS and (own := _exactly_widened(new.a, c.value)) is not None:
             return build.binary(new.op, own, build.const(c.value, dtype_of(own.type)))
+        case n.Binary() if (bare := _of_one_number(new)) is not None:
+            return bare
         case n.Cast():
             return _cast(new)
         case n.Binary(op="and", type=t) if dtype_of(t).is_bool:
             return _each_once(new)
-        case n.Call(of=None, fn="vec") if isinstance(new.args[0], n.Const) and all(a == new.args[0] for a in new.args):
+        case n.Call(of=None, fn="vec") if _repeated(new):
             return build.call("broadcast", new.args[0], build.const(len(new.args)))
         case n.Call(of=None, fn="vec"):
-            return _all_of(new.args) or new
-        case n.Call(of=None, fn="pick", args=(n.Call(of=None, fn="broadcast", args=(n.Const() as one, *_)), n.Expr() as at)):
+            return _all_of(new.args) or _each_alike(new) or new
+        case n.Call(of=None, fn="pick", args=(n.Call(of=None, fn="broadcast", args=(n.Expr(type=DType()) as one, *_)), n.Expr() as at)):
             return one if not shape_of(at.type) else build.call("broadcast", one, *(build.const(d) for d in shape_of(at.type) if isinstance(d, int)))
         case n.Call(of=None, fn="pick", args=(n.Expr() as held, n.Const() as at)):
             return _part(held, at) or new
     return new
+
+
+def _of_one_number(e: n.Binary) -> n.Expr | None:
+    """An operation of a vector and a number that is repeated for each of its elements, with the number itself."""
+    for x, other in ((e.a, e.b), (e.b, e.a)):
+        one = x.args[0] if isinstance(x, n.Call) and x.of is None and x.fn == "broadcast" and isinstance(other.type, TileType) else None
+        if isinstance(one, n.Expr) and not shape_of(one.type) and shape_of(x.type) == shape_of(other.type) and not (
+                isinstance(other, n.Call) and other.fn == "broadcast"):
+            return replace(e, a=one) if x is e.a else replace(e, b=one)
+    return None
+
+
+def _repeated(e: n.Call) -> bool:
+    """Whether all elements that a vector is made of are one number, which is the same however often it is worked out."""
+    first = e.args[0]
+    plain = isinstance(first, n.Expr) and not shape_of(first.type) and pure(first) and not any(isinstance(x, n.Call) and x.of is not None for x in walk(first))
+    return plain and all(a == first for a in e.args)
 
 
 def _cast(e: n.Cast) -> n.Expr:
@@ -107,6 +130,44 @@ def _all_of(parts: Sequence[n.Expr | n.Region]) -> n.Expr | None:
     return build.call("pick", held, build.add(build.iota(len(parts)), lo) if lo else build.iota(len(parts))) if len(parts) > 1 else None
 
 
+def _each_alike(e: n.Call) -> n.Expr | None:
+    """The vector whose elements are worked out alike, as one value; None for another."""
+    try:
+        made = _lifted([a for a in e.args if isinstance(a, n.Expr)])
+    except KirError:
+        return None
+    return made if made is not None and made.type == e.type else None
+
+
+def _lifted(parts: Sequence[n.Expr]) -> n.Expr | None:
+    """What computes these numbers as the elements of a vector, or the one number that all of them are."""
+    first = parts[0]
+    if isinstance(first.type, TileType) or not pure(first):
+        return None
+    if all(x == first for x in parts):
+        return first
+    if (whole := _all_of(parts)) is not None:
+        return whole
+    match first:
+        case n.Load() if len(first.at.index) == 1 and first.mask is None and not first.clip and isinstance(at := first.at.index[0], n.Expr):
+            run = all(isinstance(x, n.Load) and x == replace(first, at=n.Region(first.at.buffer, (build.add(at, k),))) for k, x in enumerate(parts))
+            return replace(first, at=n.Region(first.at.buffer, (build.span(at, len(parts)),))) if run else None
+        case n.Cast() if all(isinstance(x, n.Cast) and (x.dtype, x.rounding) == (first.dtype, first.rounding) for x in parts):
+            inner = _lifted([x.x for x in parts if isinstance(x, n.Cast)])
+            return None if inner is None else build.cast(inner, first.dtype, first.rounding)
+        case n.Binary() if all(isinstance(x, n.Binary) and x.op == first.op for x in parts):
+            a, b = (_lifted([getattr(x, side) for x in parts]) for side in ("a", "b"))
+            return None if a is None or b is None else n.Binary(first.op, a, b)
+        case n.Unary() if all(isinstance(x, n.Unary) and x.op == first.op for x in parts):
+            inner = _lifted([x.x for x in parts if isinstance(x, n.Unary)])
+            return None if inner is None else replace(first, x=inner)
+        case n.Call(of=None) if table()[first.fn].level == "element" and first.fn not in ("vec", "cat", "pick") and all(
+                isinstance(x, n.Call) and (x.fn, x.attrs, len(x.args)) == (first.fn, first.attrs, len(first.args)) for x in parts):
+            args = [_lifted([y for y in column if isinstance(y, n.Expr)]) for column in zip(*(x.args for x in parts if isinstance(x, n.Call)), strict=True)]
+            return None if None in args or not args else replace(first, args=tuple(a for a in args if a is not None))
+    return None
+
+
 def _wide(e: n.Expr) -> n.Expr:
     """A place in memory worked out in 64 bits, as C++ may: its signed sums do not overflow."""
     if e.type == I32:
@@ -125,6 +186,7 @@ def _converted(x: n.Expr, to: DType) -> n.Expr:
             return _converted(x.x, to) if inner != to else x.x
         if isinstance(x, n.Binary) and x.op in _RING and not isinstance(x.type, TileType):
             return _RING[x.op](_converted(x.a, to), _converted(x.b, to))
-    wider = isinstance(x, n.Cast) and x.rounding == "rn" and dtype_of(x.x.type).name in ("f16", "bf16") and own.name == "f32" and (
-        to.name == "f64" or to.name.startswith("f8"))
+    of = dtype_of(x.x.type) if isinstance(x, n.Cast) and x.rounding == "rn" and own.name == "f32" else None
+    exact = of is not None and not of.is_symbolic and (of.is_float or of.is_integer) and of.bits <= 16 and of != to
+    wider = exact and of is not None and (to.is_float or (of.is_float and to.is_integer))
     return build.cast(x.x if wider and isinstance(x, n.Cast) else x, to)

@@ -25,7 +25,7 @@ SECONDS = 120.0
 """What a worker may use, and how long a kernel may take, of its process' own time: what else a machine does is no fault of a kernel's."""
 STARVED, POLL = 20.0, 1.0
 """How many times as long by the clock, for a process that waits and does nothing; how often its time is looked at, in seconds."""
-A_PART = 8 << 10
+A_PART = 12 << 10
 """Bytes of source that are worth a process of their own."""
 Result = dict[str, Any]
 

@@ -41,6 +41,8 @@ def table(counts: Sequence[Count]) -> Table:
         for kind, reasons in (("opaque", c.opaque), ("not equal", c.unequal)):
             for reason, number in reasons.most_common(SHOWN):
                 out.add_row(f"  {kind}: {reason}", *(str(number) if d is c else "" for d in counts))
+        for r in [r for r in c.records if r.get("more")][:SHOWN]:
+            out.add_row(f"  not counted: {r['more']:,} further specializations of {r['file']}::{r.get('function', r['kernel'])}")
         for r in c.failed[:SHOWN]:
             out.add_row(f"  {r['state']}: {r['file']}{'::' + r['kernel'] if r['kernel'] else ''}: {r.get('message', '')}")
     return out

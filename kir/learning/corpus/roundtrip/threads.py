@@ -29,7 +29,18 @@ WRITTEN = 16
 
 def same_thread(a: n.Program, b: n.Program) -> bool:
     """Whether two programs of threads are one, up to what a language must name and another need not; the second may have zeros where the first says nothing."""
+    b = _aligned_as(a, b)
     return any(_same_in(partial(thread_form, further=further), a, b) for further in (False, True))
+
+
+def _aligned_as(a: n.Program, b: n.Program) -> n.Program:
+    """The second program with shared arrays that begin at multiples of what those of the first, in their order, do, where it promises more."""
+    first, second = ([x.buffer for k in p.kernels for s in k.body for x in walk(s) if isinstance(x, n.Alloc) and x.buffer.space == "shared"] for p in (a, b))
+    if len(first) != len(second) or any(max(y.align, WRITTEN) < x.align for x, y in zip(first, second, strict=True)):
+        return b
+    held = {y: replace(y, align=x.align) for x, y in zip(first, second, strict=True) if x.align != y.align}
+    made: n.Program = transform(b, lambda _, x: held.get(x, x) if isinstance(x, n.Buffer) else x) if held else b
+    return made
 
 
 def _same_in(form: Callable[[n.Program], n.Program], a: n.Program, b: n.Program) -> bool:
@@ -123,8 +134,6 @@ def _rows(body: n.Block) -> n.Block:
             index = (build.const(0) if build.is_const(d, 1) and isinstance(i, n.Expr) and not isinstance(i.type, TileType) else i
                      for i, d in zip(new.index, new.buffer.shape, strict=True))
             return replace(new, index=tuple(index))
-        if isinstance(new, n.Buffer) and new.space == "shared" and new.align <= WRITTEN:
-            new = replace(new, align=0)
         if not isinstance(new, n.Buffer) or new.space != "shared" or (shape := with_padding(new)) == tuple(int_value(d) for d in new.shape):
             return new
         return replace(new, shape=tuple(build.const(d) for d in shape), strides=None, layout=None)
@@ -173,6 +182,10 @@ def _loaded(body: n.Block) -> n.Block:
         elif isinstance(s, n.Let) and len(s.names) == 1 and _constant(s.value):
             rest = [substitute(t, {s.names[0]: s.value}) for t in rest]
             continue
+        elif isinstance(s, n.Let) and len(s.names) == 1 and isinstance(v := s.value, n.Call) and v.of is None and v.fn == "broadcast" and (
+                isinstance(one := v.args[0], n.Expr) and not shape_of(one.type)):
+            rest = [substitute(t, {s.names[0]: replace(v, args=(n.Var(s.names[0], one.type), *v.args[1:]))}) for t in rest]
+            s = replace(s, value=one)
         elif isinstance(s, n.Let) and len(s.names) == 1 and (alone := _of_one_load(s.value)) is not None and _times(s.names[0], rest) == 1:
             (name,) = s.names
             used: n.Expr = transform(s.value, partial(_renamed, alone, n.Var(name, alone.type)))

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from kir.analysis import normalize
+from kir.analysis.facts import Facts
+from kir.analysis.normal.flat_index import split_index
 from kir.base.dataclass import replace
 from kir.base.diagnostic import KirError
 from kir.base.notices import notices
@@ -17,8 +19,9 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import content_hash
 from kir.ir.types import I32
-from kir.ir.visit import rebuild, substitute
+from kir.ir.visit import own_nodes, rebuild, substitute, transform
 from kir.learning.optimize.lift import FAULTS
+from kir.rewrite.edit import places
 from kir.surface.reading import load_expert, located, read_text
 
 NUMBER = re.compile(r"^([ \t]*#[ \t]*define[ \t]+|[ \t]*(?:static[ \t]+)?(?:constexpr|const)[ \t]+(?:static[ \t]+)?(?:int|unsigned|size_t|int32_t)[ \t]+)"
@@ -53,8 +56,39 @@ def sized(file: str, program: n.Program) -> tuple[n.Program, Mapping[str, int]] 
             continue
         made, sizes = normalize(made), {m["name"]: values[0]}
         if content_hash(at_its_own(made, sizes)) == content_hash(normalize(program)):
-            return made, sizes
+            return in_rows(made, m["name"]), sizes
     return None
+
+
+def in_rows(program: n.Program, size: str) -> n.Program:
+    """A program whose flat tensors are rows of that size, or so many rows, as far as each place is proved to keep to its row."""
+    now, of = program, n.Var(size, I32)
+    for p in program.params:
+        if not (isinstance(p.of, n.Buffer) and len(p.of.shape) == 1):
+            continue
+        terms = build.polynomial(p.of.shape[0])
+        times = build.const(next(iter(terms.values()))) if len(terms) == 1 else build.const(1)
+        shapes = [(build.mul(of, times), of)] if set(terms) == {(of, of)} else [(of, times), (times, of)] if set(terms) == {(of,)} else []
+        for rows in (replace(p.of, shape=shape) for shape in shapes if times != build.const(1) or len(shapes) == 1):
+            index = dict[n.Expr | n.Span | None, tuple[n.Expr, ...] | None]()
+            for path, s in places(now):
+                for r in (r for r in (own_nodes(s) if isinstance(s, n.Stmt) else ()) if isinstance(r, n.Region) and r.buffer == p.of):
+                    at = r.index[0] if len(r.index) == 1 else None
+                    index[at] = split_index(at, rows, Facts.at(now, path)) if isinstance(at, n.Expr) else None
+            if index and None not in index.values():
+                now = _renamed(now, p.of, rows, {at: split for at, split in index.items() if split is not None})
+                break
+    return normalize(now)
+
+
+def _renamed(program: n.Program, old: n.Buffer, new: n.Buffer, index: Mapping[Any, tuple[n.Expr, ...]]) -> n.Program:
+    """A program in which a tensor has another shape, and other indices name its places."""
+    def leave(before: n.Node, x: n.Node) -> n.Node:
+        if isinstance(before, n.Region) and before.buffer == old and isinstance(x, n.Region):
+            return replace(x, buffer=new, index=index[before.index[0]])
+        return new if before == old else x
+    made: n.Program = transform(program, leave)
+    return made
 
 
 def numbered(file: str, program: n.Program) -> Iterator[tuple[str, int, Callable[[int], n.Program | None]]]:

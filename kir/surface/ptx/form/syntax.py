@@ -296,6 +296,8 @@ def _literal(text: str) -> Number:
     low = text.lower()
     if low.startswith("0x"):
         return Number(int(low.rstrip("u"), 16))
+    if low.startswith("0b"):
+        return Number(int(low.rstrip("u"), 2))
     if low.startswith("0f"):
         bits = int(low[2:], 16)
         return Number(struct.unpack("<f", struct.pack("<I", bits))[0], bits)

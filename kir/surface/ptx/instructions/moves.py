@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import DType, dtype_of
+from kir.ir.types import I32, U32, DType, dtype_of
 from kir.surface.ptx.form.bits import KINDS, UNSIGNED, Kind, called, joined, pack, piece, reinterpret, unpack, vector
 from kir.surface.ptx.form.operands import Pointer
 from kir.surface.ptx.form.syntax import Instruction, Name, Operand, Place, Vector
@@ -112,7 +112,12 @@ def converted(r: Reader, x: n.Expr, to: DType, rounding: str, whole: str, sat: b
         if not whole:
             raise r.fail("KIR-F302", "a conversion to an integer takes .rni, .rzi, .rmi or .rpi")
         fits = x if whole == "rzi" else build.call(_INTEGER_ROUNDINGS[whole], x)
-        return build.cast(fits, to)
+        if to.bits >= 32:
+            return build.cast(fits, to)
+        wide, (low, high) = I32 if to.kind == "int" else U32, to.range  # PTX clamps to the range of the type that it names
+        within = build.cast(fits, wide)
+        within = build.binary("max", within, build.broadcast(build.const(low, wide), within.type)) if low else within
+        return build.cast(build.binary("min", within, build.broadcast(build.const(high, wide), within.type)), to)
     if whole:
         if own != to or not own.is_float:
             raise r.fail("KIR-F302", f"'.{whole}' rounds to whole numbers: both types must be one float, or the first an integer")

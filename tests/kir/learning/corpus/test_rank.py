@@ -177,6 +177,10 @@ def test_lineages_are_counted_with_what_stopped_the_others(
     assert run(["corpus", "--lineages", str(folder), "-o", str(tmp_path / "out"), "--seconds", "0", "--markdown"]) == 0
     shown = capsys.readouterr().out
     assert "**1 kernels of 1 families of operators end in N**" in shown and "1 more recorded kernels were not walked" in shown
+    (folder / "third-1.toml").write_text((folder / "doubled-1.toml").read_text())
+    for count, said in ((2, "Of 2 that were drawn at random from the 4 recorded ones (seed 26)"), (9, "Of 4 that were drawn")):
+        assert run(["corpus", "--lineages", str(folder), "--sample", str(count), "-o", str(tmp_path / "out"), "--seconds", "0", "--markdown"]) == 0
+        assert said in capsys.readouterr().out
     assert "doubled.py::doubled` | other | flat | 4 | 2 | tile |" in shown and "| KIR-S018 there is no file '..' | 1 |" in shown
 
 
@@ -198,6 +202,7 @@ def test_a_page_of_lineages_says_which_of_its_experts_are_other_programs_today(
     (tmp_path / "doubled.py").write_text("")
     assert run(ask) == 1 and f"| `{place}` | {flat[:8]} | not read |" in file.read_text()
     capsys.readouterr()
-    assert run(["corpus", "triton", "--check", str(file)]) == 2 and "needs --lineages" in capsys.readouterr().err
+    for option in (["--check", str(file)], ["--sample", "3"]):
+        assert run(["corpus", "triton", *option]) == 2 and "needs --lineages" in capsys.readouterr().err
     (tmp_path / "bare.md").write_text("# nothing\n")
     assert run([*ask[:-1], str(tmp_path / "bare.md")]) == 2
