@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error
-from kir.gate.goals import predicted
+from kir.gate.goals import WRAP, predicted
 from kir.gate.inputs.close import beyond, close, ill_conditioned, precise, rounded_to
 from kir.gate.inputs.extremes import extremes
 from kir.gate.inputs.kinds import APART, BELOW, BESIDE, BLOCKS, KINDS, NOTHING, OTHER, PARTS, PEAKED, PLACED_STEPS, ROUNDINGS, STRANGE_STEPS, TIES, WHOLE
@@ -340,8 +340,8 @@ def _checked(program: n.Program, cases: Sequence[Case], own: Any, longest: bool 
         chosen.append(best)
         left -= float(cost[best])
     for g, where in found.reached.items():  # what a loop carries is checked, if it takes longer
-        if g.kind == "loop" and g.bit in (TWO, MORE) and not where[chosen].any() and (again := int(np.argmin(np.where(where, cost, np.inf)))) not in chosen:
-            chosen += [again] if cost[again] <= 2 * CHECKED_SECONDS else []
+        if g.kind == "loop" and g.bit in (TWO, MORE, WRAP) and not where[chosen].any() and (i := int(np.argmin(np.where(where, cost, np.inf)))) not in chosen:
+            chosen += [i] if cost[i] <= 2 * CHECKED_SECONDS else []
     within = np.where(cost <= LONGEST_SECONDS, found.seconds, 0.0)
     if longest and within.max() > found.seconds[chosen].max():
         chosen.append(int(np.argmax(within)))
