@@ -1,8 +1,8 @@
 """What forecasts were wrong by on a device: measured times of stored pipelines, all that the repository ever kept of the workloads' benchmarks, over what the
 search forecasts of the same kernels at the same sizes. `python -m benchmarks.optimize offs` puts it into the policy that comes with KIR.
 
-Beside it, how far apart both were of the candidates of whole searches on a device, which orders nothing: those of the KernelBench page, and of logs of `kir
-optimize --on gpu` (`offs --from FOLDER` keeps what they say of it in optimize-apart.jsonl). A report of modelled times says it."""
+Beside it, how far measured times were from modelled ones, of the candidates of `kir optimize --on gpu`, which orders nothing: `offs --from FOLDER` keeps what
+its logs say of it in optimize-apart.jsonl. A report of modelled times says it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ RESULTS = Path(__file__).parents[1] / "results"
 
 def offs(out: Path, logs: Sequence[Path] = ()) -> int:
     """Write the policy anew, with what forecasts of each family, and of each kind of operator on a surface, were wrong by; with logs only how far measured
-    and forecast times of candidates were apart, with what these say of it."""
+    and modelled times of candidates were apart, with what these say of it."""
     if logs:
         _keep(logs)
     save(replace(load(), known={DEVICE: quartiles(_candidates())}), out / "policy.json")
@@ -46,11 +46,7 @@ def offs(out: Path, logs: Sequence[Path] = ()) -> int:
 
 
 def _candidates() -> Iterator[tuple[str, str, float]]:
-    """Candidates that were measured: family, surface, and the logarithm of the time over the forecast."""
-    kernelbench = json.loads((RESULTS / "optimize-kernelbench.json").read_text(encoding="utf-8"))
-    for one in (one for row in kernelbench["rows"] for one in row["tried"]):
-        if one.get("seconds") and one.get("forecast") and one.get("accepted"):
-            yield one["family"], one["surface"], math.log(one["seconds"] / one["forecast"])
+    """Candidates that were measured: family, surface, and the logarithm of the time over the modelled one."""
     if (file := RESULTS / "optimize-apart.jsonl").is_file():
         for row in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
             yield row["family"], row["surface"], row["off"]

@@ -26,8 +26,11 @@ ROWS = ROOT / "benchmarks" / "data" / "unseen"
 PAGE = ROOT / "docs" / "tables" / "packages-unseen.md"
 _LAYERED = re.compile(r"#\s*include\s*[<\"](?:[\w/]*/)?(?:cute|cutlass\w*)/|\b(?:cute|cutlass)::")
 STAGES = {"first": "as first seen", "after": "after"}
-PARTS = 16
-"""Parts of a long file that are worked out at once."""
+PARTS = 4
+"""Parts of a long file that are worked out at once: each finds the file's specializations for itself."""
+GUESSED = ("under what host code says alone", "with a block or bytes of shared memory that are guessed", "with types or values of a launch that are",
+           "with template arguments that nothing names")
+"""How much is guessed of the specializations of a kernel."""
 REASONS = 12
 """Reasons that are shown of a row."""
 SLOW = 10.0
@@ -47,17 +50,27 @@ def row(name: str, version: str, folder: str, surface: str, stage: str, without:
     count = counted(name, (of_surface(r, surface) for r in run(files, jobs, state, seconds, parts=PARTS)))
     records = [r for r in count.records if r.get("kernel")]
     states: dict[tuple[str, str], set[str]] = {}
+    guessed: dict[tuple[str, str], int] = {}
     for r in records:
-        states.setdefault((str(r["file"]), str(r.get("function", r["kernel"]))), set()).add(r["state"])
+        function = str(r["file"]), str(r.get("function", r["kernel"]))
+        states.setdefault(function, set()).add(r["state"])
+        guessed[function] = max(guessed.get(function, 0), _guessed(r.get("guessed", ())))
+    whole = [k for k, found in states.items() if found <= {"clean", "equal"}]
     reasons = count.opaque + count.unequal + Counter(f"{r.get('id', '')} {r.get('message', '')}".strip()[:120] for r in count.failed)
     return {
         "package": name, "version": version, "surface": surface, "stage": stage, "without": list(without), "commit": commit, "files": len(files),
-        **({"plain": True} if plain else {}), "functions": len(states), "whole": sum(states[k] <= {"clean", "equal"} for k in states),
+        **({"plain": True} if plain else {}), "functions": len(states), "whole": len(whole),
+        "guessed": [sum(guessed[k] == n for k in whole) for n in range(len(GUESSED))],
         "found": count.found, "kernels": len({(r["file"], r["kernel"]) for r in records}), "clean": count.clean, "equal": count.equal,
         "internal": sum(r["state"] == "crashed" for r in count.failed),
         "slow": sum(r.get("processor_seconds", 0.0) > SLOW for r in records),
         "reasons": reasons.most_common(), "elsewhere": _elsewhere(records, where.folder),
     }
+
+
+def _guessed(what: Sequence[str]) -> int:
+    """How much of a specialization is guessed: the last of `GUESSED` that applies."""
+    return 3 if "template arguments" in what else 2 if {*what} - {"threads", "bytes of shared memory"} else 1 if what else 0
 
 
 def _elsewhere(records: Iterable[Row], where: Path) -> Row:
@@ -106,7 +119,9 @@ def page(rows: Iterable[Row]) -> str:
         lines += ["", f"## {r['package']} {r['version']}, {r['surface']}, {STAGES[r['stage']]}", ""]
         if "functions" in r:
             where = " in files without CUTLASS and CuTe" if r.get("plain") else ""
-            lines += [f"{r['functions']} kernels{where}, of which {r['whole']} have no opaque node under any of the arguments counted.", ""]
+            how = [f"{number} {said}" for said, number in zip(GUESSED, r.get("guessed", ()), strict=False) if number]
+            lines += [f"{r['functions']} kernels{where}, of which {r['whole']} have no opaque node under any of the arguments counted"
+                      f"{' (' + ', '.join(how) + ')' if how else ''}.", ""]
         if r["without"]:
             lines += [f"Without {', '.join(f'`{w}`' for w in r['without'])}.", ""]
         lines += ["| reason | kernels |", "| --- | ---: |"]

@@ -11,6 +11,7 @@ import sys
 import tomllib
 import weakref
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -34,14 +35,14 @@ from benchmarks.gpu_workloads import (
     tuned,
 )
 from benchmarks.gpu_workloads.running import asking, launching, replaying, watched
-from benchmarks.surfaces import case_study
+from benchmarks.surfaces import case_study, measured_steps
 from kir.base.diagnostic import Diagnostic, KirError
 from kir.hardware.target import Target
 from kir.interp import run
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.learning.tune.space import find_space
-from kir.problem import load_problem
+from kir.problem import Problem, load_problem
 from kir.problem.problem import shape_of
 from kir.surface import Artifact, Emitted, backend
 
@@ -406,6 +407,27 @@ def test_candidates_of_a_gemm_that_other_code_compiled_are_made_again(monkeypatc
     (tmp_path / "candidates.pickle").write_bytes(pickle.dumps((("another", "compilers"), {"a row": []})))
     assert gemm.prepared(tmp_path, of_any_code=True) == {"a row": []}
     assert gemm.prepared(tmp_path) == {} == gemm.prepared(tmp_path, of_any_code=True)
+
+
+def test_each_state_of_a_lineage_is_judged_once_and_its_step_has_a_factor() -> None:
+    """States that are refused in their surface's words are judged in CUDA's; what is right already is not asked again."""
+    folder = next(f for f in measured_steps.of_workloads() if f.root.name == "topk_rows_tilelang")
+    found, asked = list[measured_steps.Judged](), list[str]()
+
+    def judge(program: Program, problem: Problem, surface: str, shape: str) -> tuple[bool, str, tuple[float, float, float], str]:
+        asked.append(surface)
+        refused = surface == "tilelang" and len(asked) == 1
+        return not refused, "KIR-B002: no such thing" if refused else "", (1e-6 * 2 ** len(asked), 0.0, 0.0), "NVIDIA H200"
+
+    measured_steps.measured(folder, judge, frozenset(), found.append)
+    assert asked == ["tilelang", "cuda", "tilelang", "tilelang"] and [r.state for r in found] == [0, 1, 2] and all(r.accepted for r in found)
+    measured_steps.measured(folder, judge, {(r.lineage, r.state, r.program) for r in found}, found.append)
+    assert len(found) == 3
+    page = measured_steps.page(found)
+    assert "| `topk_rows_tilelang` | topk | tilelang | indexer | 3 | 3 | 16.0 us | 4.0 us (written as CUDA) | 4 | H200, " in page
+    assert page.count(" | 2 |\n") == 2 and measured_steps.main(["other"]) == 2
+    refused = [*found[:2], replace(found[2], accepted=False, reason="KIR-G102: not here")]
+    assert "KIR-G102: not here |" in measured_steps.page(refused)
 
 
 def test_skills_of_another_package_are_used_where_nobody_has_gone(capsys: pytest.CaptureFixture[str]) -> None:

@@ -503,3 +503,16 @@ void run(const float** A, const float** B, float** C, int batch, int M, int N, i
 }
 """, {"A_rows": ["batch", "M", "K"], "B_rows": ["batch", "K", "N"], "C_rows": ["batch", "M", "N"]}, {"threads_x": 16},
     scalars={"A_rows_step": "M * K", "B_rows_step": "N * K", "C_rows_step": "M * N"})
+CUDA["tiles of rows, whose first row alone is compared with a size"] = Unseen("""
+__global__ void twice(const float* x, float* y, int M, int N) {
+  int row = blockIdx.x * 4;
+  if (row >= M) return;
+  for (int r = 0; r < 4; ++r)
+    for (int i = threadIdx.x; i < N; i += blockDim.x) y[(row + r) * N + i] = 2.f * x[(row + r) * N + i];
+}
+int main() {
+  int M = 512, N = 100; float *x, *y;
+  cudaMalloc(&x, M * N * sizeof(float)); cudaMalloc(&y, M * N * sizeof(float));
+  twice<<<(M + 3) / 4, 32>>>(x, y, M, N);
+}
+""", {"x": ["M", "N"], "y": ["M", "N"]}, {"threads_x": 32}, ("M % 4 == 0",))

@@ -51,6 +51,8 @@ class Shown:
     emitted: str
     gate: tuple[Row, ...]
     residue: float
+    languages: tuple[str, ...] = ()
+    """What the two sides are written in where that differs: a surface that has no words for a program leaves it to another."""
 
     @property
     def realized(self) -> bool:
@@ -125,6 +127,7 @@ def _shown(lineage: Lineage, number: int, step: Step, programs: Mapping[str, Pro
            forecast: Mapping[str, Forecast]) -> Shown:
     assert step.after is not None
     optimized = _emitted_of(lineage, step.before)
+    languages = () if (one := language(step.emitted)) == (other := language(optimized)) or not (one and other) else (one, other)
     return Shown(
         number=number,
         step=step,
@@ -134,11 +137,17 @@ def _shown(lineage: Lineage, number: int, step: Step, programs: Mapping[str, Pro
         measured=measured_speedups(step),
         forecast=forecast,
         diff=Markup(diff_html(programs[step.after.text], programs[step.before.text])),
-        code=lines(step.emitted.splitlines(), optimized.splitlines()),
+        code=lines(step.emitted.splitlines(), optimized.splitlines()) if not languages else (),
         emitted=optimized,
         gate=verdict_rows(step.gate),
         residue=step.residue_bytes,
+        languages=languages,
     )
+
+
+def language(text: str) -> str:
+    """What emitted source is written in; "" where it does not show."""
+    return next((name for mark, name in (("@triton.jit", "Triton"), ("@T.prim_func", "TileLang"), ("__global__", "CUDA C++")) if mark in text), "")
 
 
 def _emitted_of(lineage: Lineage, state: State) -> str:

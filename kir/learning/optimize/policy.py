@@ -48,7 +48,7 @@ ALL, FEW_KNOWN = "all", 4
 
 @dataclass(frozen=True)
 class Trust:
-    """How long kernels took on a device that plans like these gave, over what was forecast: quartiles of so many (`count`) by `whose` plans."""
+    """How long kernels took on a device that plans like these gave, over what was modelled: quartiles of so many (`count`) by `whose` plans."""
 
     count: int
     low: float
@@ -67,8 +67,8 @@ class Policy:
     searches: int = 0
     off: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     known: Mapping[str, Mapping[str, tuple[int, float, float, float]]] = field(default_factory=dict)
-    """By device and by family with its surface (`all`: of all together) how far measured times were from forecasts: of how many kernels, and the quartiles of
-    those logarithms."""
+    """By device and by family with its surface (`all`: of all together) how far measured times were from modelled ones: of how many kernels, and the quartiles
+    of those logarithms."""
 
     def trust(self, device: str, family: str, surface: str) -> Trust | None:
         """What is known of kernels by plans of a family; else of all that were measured; None where none was."""
@@ -125,18 +125,15 @@ def trained(logs: Iterable[Iterable[Mapping[str, Any]]]) -> Policy:
 
 
 def apart(logs: Iterable[Iterable[Mapping[str, Any]]]) -> Iterator[tuple[str, str, float]]:
-    """Of each candidate that a device measured and took, its family, its surface, and the logarithm of its time over its forecast."""
+    """Of each candidate that a device measured and took, its family, its surface, and the logarithm of its time over the modelled one."""
     for events in logs:
         built: dict[str, tuple[str, str, float]] = {}
-        measures = False
         for row in events:
-            if row["event"] == "begin":
-                measures = "gpu" in str(row.get("judge"))
-            elif row["event"] == "plan" and "family" in row:
-                built.setdefault(row["candidate"], (row["family"], row["surface"], row["forecast"] / row.get("off", 1.0)))
-            elif row["event"] == "gate" and measures and row["accepted"] and row["candidate"] in built:
-                family, surface, forecast = built[row["candidate"]]
-                yield family, surface, math.log(row["seconds"] / forecast)
+            if row["event"] == "modelled":
+                built[row["candidate"]] = row["family"], row["surface"], row["seconds"]
+            elif row["event"] == "gate" and row["accepted"] and row["candidate"] in built:
+                family, surface, seconds = built[row["candidate"]]
+                yield family, surface, math.log(row["seconds"] / seconds)
 
 
 def quartiles(found: Iterable[tuple[str, str, float]]) -> dict[str, tuple[int, float, float, float]]:

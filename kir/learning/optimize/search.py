@@ -460,10 +460,9 @@ class Search:
             self._prune(start, plan, surface, "it does not seem to help", key)
             return None
         self.known[key, surface] = made
-        self.recorder.add("plan", candidate=key, surface=surface, start=start.name, plan=plan.key, family=plan.family, taken=len(done.steps),
-                          left=len(done.left), forecast=float(f"{made.seconds:.6g}"), speedup=float(f"{forecast.median:.4g}"),
-                          fails=float(f"{forecast.fails:.4g}"),
-                          unproved=list(done.unproved), features=features, **({"off": round(off, 4)} if off != 1.0 else {}))
+        self.recorder.add("plan", candidate=key, surface=surface, start=start.name, plan=plan.key, taken=len(done.steps), left=len(done.left),
+                          forecast=float(f"{made.seconds:.6g}"), speedup=float(f"{forecast.median:.4g}"), fails=float(f"{forecast.fails:.4g}"),
+                          unproved=list(done.unproved), features=features)
         return made
 
     def _formed(self, start: Start, plan: Plan, surface: str) -> tuple[str, Lifted | None, Forecast | None, str]:
@@ -504,6 +503,10 @@ class Search:
             raise _Over(self.budget.all_gated)
         begun, before = self.recorder.clock, self._best()
         doing(f"gating a candidate for {self.setting.problem.name}", len(self.gated), self.budget.candidates)
+        if self.judge.measures:  # what a search without a device would have said of it
+            with contextlib.suppress(KirError, *FAULTS):
+                seconds = sum(x.seconds for x in modelled(c.program, self.setting, c.surface))
+                self.recorder.add("modelled", candidate=c.key, family=c.plan.family, surface=c.surface, seconds=float(f"{seconds:.4g}"))
         with ending(time.monotonic() + max(0.0, self.budget.seconds - self.recorder.clock)):
             c.measured = Measured.from_json(self.recorder.gated(c.key, partial(self._word, self.judge.judge, c)))
         self.gated.append(c)

@@ -16,7 +16,7 @@ from kir.ir.types import BOOL, DTYPES, I32
 from kir.ir.visit import names_read, substitute
 from kir.surface.launches.alike import AS_SEEN, as_the_call_has_them, shared_out
 from kir.surface.launches.record import HostLaunch
-from kir.surface.launches.values import Array, Dtype, Known, Unknown, Value, is_number, variables
+from kir.surface.launches.values import STRIDING, Array, Dtype, Known, Unknown, Value, is_number, variables
 
 UNKNOWN = "?"
 LONG = 16
@@ -130,6 +130,7 @@ class _Assembly:
     def found(self) -> Found:
         """The binding, with its sizes named."""
         arrays = {k: v for k, v in self.named.items() if isinstance(v, Array)}
+        self._dense_rows(arrays)
         for a in arrays.values():
             a.settle()
         alike = as_the_call_has_them(self.known, arrays, self.named.values(), self.launch.grid)
@@ -158,21 +159,35 @@ class _Assembly:
         return Found(binding, self.launch.place, tuple(self.assumed), examples, {k: v for k, v in self.named.items() if isinstance(v, float)},
                      tuple(k for k in self.skeleton.metas if k not in self.given), tuple(k for k, a in arrays.items() if a.guessed))
 
+    def _dense_rows(self, arrays: Mapping[str, Array]) -> None:
+        """A step that is passed unseen and bears a tensor's name (`cos_row_stride`) is the length of that tensor's rows."""
+        for name in self.skeleton.scalars:
+            of = next((k for k in arrays if re.fullmatch(rf"{re.escape(k)}_?(row_)?stride(_row)?", name, re.IGNORECASE)), None)
+            if of is not None and isinstance(self.named.get(name), Unknown) and arrays[of].shape is None and arrays[of].turned is None:
+                self.named[name] = arrays[of].stride(0)
+                self.assumed.append(Assumed(f"{name} is the length of a row of {of}", ("scalars", name)))
+
     def _written_twice(self, arrays: Mapping[str, Array]) -> None:
         """A length that a call writes out, which nothing else that is passed tells, and that is a number which the kernel is passed, stays that number: as a
         size of its own it would be another one than the kernel's. So does, where no call of the launching function is shown, one that is a compile-time
-        value, one more, or so many times as much; and one that is written beside a tensor which a caller hands in: it is so in every call."""
-        told = [self.known.resolved(e) for e in (*self.named.values(), *self.launch.grid) if isinstance(e, n.Expr)]
+        value, one more, or so many times as much; and one that is written beside a tensor which a caller hands in: it is so in every call. Where all that the
+        kernel is passed are written numbers, every length is."""
+        steps = [e for k, e in self.named.items() if STRIDING.search(k) and isinstance(e, n.Var)]  # of a row: that it is as long says the length itself
+        told = [e for e in (*self.named.values(), *self.launch.grid) if isinstance(e, n.Expr)]
         given = {k: self.known.resolved(v) for k, v in self.given.items() if isinstance(v, n.Expr)}
         numbers = {int(e.value) for k in self.skeleton.scalars if isinstance(e := given.get(k), n.Const) and isinstance(e.value, int)}
         shown = any(rank == 0 and x in self.known.examples and x not in self.known.assumed for x, (rank, _) in self.known.names.items())
         metas = [e.value for k in self.skeleton.metas if isinstance(e := given.get(k), n.Const) and type(e.value) is int and e.value >= 8] if not shown else []
-        used = set().union(*map(names_read, told)) if told else set()
+        apart = frozenset[str]().union(*(names_read(self.known.resolved(e)) for e in told if not any(e is x for x in steps)))
+        used = apart.union(*(names_read(self.known.resolved(e)) for e in steps))
         handed = any(not a.memory.begun and a.memory.like is None and a.memory.turned is None for a in arrays.values())
         for d in [self.known.resolved(d) for a in arrays.values() for d in a.shape or ()]:
-            value = self.known.examples.get(d.name) if isinstance(d, n.Var) and d.name not in used else None
-            beside = handed and isinstance(d, n.Var) and d.name not in self.known.names
-            if value is not None and (beside or value in numbers or any(value in (m, m + 1) or (m >= LONG and value % m == 0) for m in metas)):
+            value = self.known.examples.get(d.name) if isinstance(d, n.Var) and d.name not in apart else None
+            if value is None or not isinstance(d, n.Var):
+                continue
+            stays = not apart or value in numbers or (d.name not in used and (
+                (handed and d.name not in self.known.names) or any(value in (m, m + 1) or (m >= LONG and value % m == 0) for m in metas)))
+            if stays:
                 self.known.same(d, build.const(value))
 
     def _shared(self, arrays: Mapping[str, Array], a: str, b: str, tensors: Mapping[str, Tensor]) -> tuple[str, ...]:

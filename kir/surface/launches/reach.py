@@ -20,7 +20,7 @@ from kir.ir.binding import Binding, expressions, fact_expressions
 from kir.ir.build import compare, const, int_value, polynomial
 from kir.ir.types import I32, DType
 from kir.ir.visit import regions, substitute, walk
-from kir.surface.launches.values import decided, evaluated, none_false
+from kir.surface.launches.values import STRIDING, decided, evaluated, none_false
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 Kept = dict[tuple[str | int, ...], np.ndarray[Any, Any]]
@@ -43,8 +43,6 @@ STRIDES = (101, 211, 431, 863, 1733, 3467)
 """What strides are: each exceeds the extent that it strides over, and rows of one end beyond those of another."""
 FACTORS: Sequence[int] = (*(1 << k for k in range(10)), *range(3, 512), 1024, 2048, 4096)
 """By how much those sizes that facts and the grid speak of are enlarged until all hold; powers of two first, and at last what fills a CTA."""
-STRIDING = re.compile(r"stride|pitch|^ld[a-z]?$|^leading_dim", re.IGNORECASE)
-"""Names of sizes that are steps from one row to the next."""
 WINDOW = ("pad", "padding", "dilation", "kernel")
 """What stands beside the step of a window in the names of a convolution's sizes: `pad_h` beside `stride_h`."""
 WINDOWS: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
@@ -234,11 +232,23 @@ def _ends(k: n.Kernel, sizes: Sequence[str]) -> dict[str, int]:
 
 def divisions(binding: Binding, program: n.Program) -> Iterator[str]:
     """That a size which is taken in tiles is a multiple of the tile, as facts that the binding does not have. Not of a size that the kernel compares places
-    with: it is made for those that are none, and where it leaves a tensor all the same it is wrong."""
+    with: it is made for those that are none, and where it leaves a tensor all the same it is wrong. Where tiles begin (`16 * warp >= M`) is no such place."""
     steps = {s.var.name: int(s.step.value) for k in program.kernels for s in walk(k) if isinstance(s, n.For) and isinstance(s.step, n.Const)}
-    ragged = {v.name for k in program.kernels for x in walk(k) if isinstance(x, n.Binary) and x.op in ("lt", "le", "gt", "ge")
-              and not any(isinstance(side, n.Const) or _whole_steps(side, steps) for side in (x.a, x.b)) for v in walk(x) if isinstance(v, n.Var)}
-    yield from (fact for x, by in tiles(program, binding.sizes) if x not in ragged and (fact := f"{x} % {by} == 0") not in binding.facts)
+    compared = [x for k in program.kernels for x in walk(k) if isinstance(x, n.Binary) and x.op in ("lt", "le", "gt", "ge")]
+    named = {s.names[0]: s.value for k in program.kernels for s in walk(k) if isinstance(s, n.Let) and len(s.names) == 1}
+    begun = [(size.name, by) for x in compared for side, size in ((x.a, x.b), (x.b, x.a)) if isinstance(size, n.Var) and (by := _tile_before(side, named)) > 1]
+    ragged = {v.name for x in compared
+              if not any(isinstance(side, n.Const) or _whole_steps(side, steps) or _tile_before(side, named) > 1 for side in (x.a, x.b))
+              for v in walk(x) if isinstance(v, n.Var)}
+    taken = dict.fromkeys([*tiles(program, binding.sizes), *(each for each in begun if each[0] in binding.sizes)])
+    yield from (fact for x, by in taken if x not in ragged and (fact := f"{x} % {by} == 0") not in binding.facts)
+
+
+def _tile_before(e: n.Expr, named: Mapping[str, n.Expr]) -> int:
+    """Of what the number of a place is a multiple, where it is one of some tile's; 1 for any other place."""
+    e = named.get(e.name, e) if isinstance(e, n.Var) else e
+    terms = polynomial(e) if isinstance(e, n.Binary) and isinstance(e.type, DType) and e.type.is_integer else {}
+    return math.gcd(*terms.values()) if terms and () not in terms else 1
 
 
 def _whole_steps(e: n.Expr, steps: Mapping[str, int]) -> bool:

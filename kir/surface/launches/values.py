@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 
@@ -14,6 +15,8 @@ from kir.ir.visit import substitute, walk
 
 ASSUMED = (1024, 64, 32)
 """What sizes are taken for where compile-time values follow from them and nobody says how large they are: one alone, each of two, each of more."""
+STRIDING = re.compile(r"stride|pitch|^ld[a-z]?$|^leading_dim", re.IGNORECASE)
+"""Names of sizes that are steps from one row to the next."""
 FEW = 8
 """What one is taken for of which each step has an instruction, or each element a register, of its own."""
 
@@ -498,7 +501,8 @@ def floored(over: n.Expr, under: n.Expr) -> n.Expr:
     if exact is not None:
         return exact
     less = build.sub(over, build.sub(under, 1))
-    if len(build.polynomial(less)) < len(build.polynomial(over)):
+    terms = build.polynomial(less)
+    if len(terms) < len(build.polynomial(over)) or (terms.get(()) == 1 and isinstance(under, n.Const)):  # of `(h - 3) // 2 + 1` rows, say
         return rounded_up(less, under)
     return build.floordiv(*_reduced(over, under))
 

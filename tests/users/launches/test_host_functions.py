@@ -154,3 +154,33 @@ def test():
 """, encoding="utf-8")
     binding = called_binding(file)
     assert (binding.grid, binding.tensors["x"].shape, binding.tensors["x"].dtype) == (["ceildiv(T, 16)"], ["T", 64], "f8e5m2")
+
+
+def test_a_call_that_only_compiles_is_no_launch_and_a_grid_that_the_kernel_asks_for_is_a_size(tmp_path: Path) -> None:
+    """As many programs as fit the device by what the compiled kernel says of itself: any number is right, as the kernel steps by it."""
+    file = tmp_path / "k.py"
+    file.write_text("""import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def doubled(x, y, T, BLOCK: tl.constexpr):
+    for k in range(tl.program_id(0), tl.cdiv(T, BLOCK), tl.num_programs(0)):
+        t = k * BLOCK + tl.arange(0, BLOCK)
+        tl.store(y + t, 2 * tl.load(x + t, mask=t < T), mask=t < T)
+
+
+def run(x):
+    y = torch.empty_like(x)
+    T = x.numel()
+    kernel = doubled.warmup(x, y, T, BLOCK=128, num_warps=8, grid=(1,))
+    kernel._init_handles()
+    kernel[(min(T, 132 * (65536 // kernel.n_regs)), 1, 1)](x, y, T)
+    return y
+
+
+run(torch.randn(1000, device="cuda"))
+""", encoding="utf-8")
+    binding = called_binding(file)
+    assert (binding.grid, binding.metas, binding.options) == (["programs"], {"BLOCK": 128}, {"num_warps": 8}) and "programs >= 1" in binding.facts

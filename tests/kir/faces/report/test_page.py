@@ -84,6 +84,14 @@ def test_the_page_is_whole_and_fetches_nothing(lineage: Lineage, tmp_path: Path)
     assert "aive to expert" not in html and "the naive program" not in html, "what is no naive program is not called so"
 
 
+def test_emitted_code_of_two_languages_is_not_compared_line_by_line(lineage: Lineage, tmp_path: Path) -> None:
+    texts = iter(["@triton.jit\ndef kernel(): pass\n", "__global__ void kernel() {}\n"] * len(lineage.steps))
+    steps = tuple(step.model_copy(update={"emitted": next(texts)}) for step in lineage.steps)
+    html = page(lineage.model_copy(update={"steps": steps}), Folder(tmp_path), plain_diff)
+    assert " before and " in html and "has no words for a program leaves it to another" in html
+    assert "leaves it to another" not in page(lineage, Folder(tmp_path), plain_diff)
+
+
 def test_text_from_outside_is_escaped(lineage: Lineage, tmp_path: Path) -> None:
     evil = "<script>alert(1)</script>"
     header = lineage.header.model_copy(update={"expert": evil, "source": evil, "tools": {evil: evil}})

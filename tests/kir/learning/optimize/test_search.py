@@ -402,10 +402,9 @@ def test_a_modelled_time_is_told_with_what_such_times_were_worth_on_a_device() -
     found = {(family, ms): search._gains(replace(base, plan=Plan(family, (), family=family), measured=Measured(ms * 1e-3)))
              for family in ("wordy", "unheard") for ms in (0.35, 0.6)}
     assert found == {("wordy", 0.35): True, ("wordy", 0.6): False, ("unheard", 0.35): True, ("unheard", 0.6): True}
-    begin = {"event": "begin", "judge": "gpu"}
-    plan = {"event": "plan", "candidate": "a", "family": "tiles", "surface": "cuda", "forecast": 2e-6, "off": 2.0}
+    told = {"event": "modelled", "candidate": "a", "family": "tiles", "surface": "cuda", "seconds": 1e-6}
     gates = [{"event": "gate", "candidate": "a", "accepted": True, "seconds": 2e-6}, {"event": "gate", "candidate": "a", "accepted": False, "seconds": None}]
-    assert [*apart([[begin, plan, *gates], [{**begin, "judge": "cpu"}, plan, *gates]])] == [("tiles", "cuda", math.log(2))]
+    assert [*apart([[told, *gates], gates])] == [("tiles", "cuda", math.log(2))]
     assert quartiles([("tiles", "cuda", 0.0), ("tiles", "cuda", 1.0)])["tiles cuda"] == (2, 0.25, 0.5, 0.75)
     said = "\n".join(lines({**data(Found(SETTING, search.baseline, None)), "trust": {"measured": 4, "quartiles": [1.6, 2.0, 2.2], "plans": "wordy"}}))
     assert "of 4 kernels by plans of wordy that were measured on h200, half took 1.6 to 2.2 times as long as modelled" in said

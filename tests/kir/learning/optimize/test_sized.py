@@ -129,4 +129,4 @@ def test_a_loop_that_goes_on_by_the_threads_of_the_launch_is_timed_as_its_file_h
     assert (timed is not None) == rolled and (timed is None or program_text(timed).count("unroll {factor=1}") == 1)
     points = [plan.point for _, plan in varied(one, Setting(one.problem, shape_for(one, ""), target("h200"), "cuda"))]
     assert ({} in points) == rolled
-    assert not any(point.get("threads_x", 0) > 128 for point in points), "an array of 128 has no place for more threads"
+    assert not any(int(point.get("threads_x", 0)) > 128 for point in points), "an array of 128 has no place for more threads"
