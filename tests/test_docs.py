@@ -69,6 +69,32 @@ def test_the_readme_takes_a_screen_and_a_half_with_two_commands_and_a_picture_fi
     assert [line.split()[:2] for line in lines[3:5]] == [["make", "demo"], ["make", "test"]] and any(line.startswith("![") for line in lines[:20])
 
 
+def test_commands_that_the_pages_show_exist_with_their_options_and_files() -> None:
+    """`kir`, `python -m` and `make`, of blocks and in the text; what stands for a file of the reader's is no path of ours."""
+    texts = {file.stem: file.read_text(encoding="utf-8") for file in (ROOT / "kir/faces/cli").glob("*/[a-z]*.py")}
+    made, seen, wrong = _page("Makefile"), 0, []
+    for page in (file for glob in ("*.md", "docs/using/*.md", "docs/extending/*.md", "docs/decisions/*.md") for file in ROOT.glob(glob)):
+        text = page.read_text(encoding="utf-8")
+        lines = [line.strip().removeprefix("$ ") for block in re.findall(r"```(?:sh|console)?[^\n]*\n(.*?)```", text, re.S) for line in block.split("\n")]
+        for line in (each.partition(" #")[0] for each in (*lines, *re.findall(r"`((?:kir|python -m|make) [^`\n]+)`", text))):
+            bad = [path for path in re.findall(r"(?<![\w/.-])((?:skills|benchmarks|grammars|tests)/[\w/-]+(?:\.\w+)*)", line) if not (ROOT / path).exists()]
+            for words in (command.split() for command in re.split(r"\s*(?:\|\||&&|[;|])\s*", line) if command and page.name != "CHANGELOG.md"):
+                if words[0].endswith("kir") and len(words) > 1 and re.fullmatch(r"[a-z]+", words[1]):
+                    options = [x[2:].replace("-", "_") for x in " ".join(words).partition(" -- ")[0].split() if re.fullmatch(r"--[a-z-]+", x)]
+                    known = (*texts.get(words[1], "").split('"'), "--json", "--debug", "--help", "--version")
+                    bad += [] if words[1] in texts else words[:2]
+                    bad += [x for x in options if f"--{x.replace('_', '-')}" not in known and not re.search(
+                        rf"\b({x}|{x.removeprefix('no_')}): ", texts.get(words[1], ""))]
+                elif words[:2] == ["python", "-m"] and words[2].startswith(("benchmarks", "kir")):
+                    at = ROOT / words[2].replace(".", "/")
+                    bad += [] if at.with_suffix(".py").exists() or (at / "__main__.py").exists() else [words[2]]
+                elif words[0] == "make":
+                    bad += [x for x in words[1:] if re.fullmatch(r"[a-z-]+", x) and not re.search(rf"^{x}:", made, re.M)]
+                seen += words[0].endswith(("kir", "python", "make"))
+            wrong += [f"{page.name}: {line}: {bad}"] if bad else []
+    assert seen > 200 and wrong == []
+
+
 def test_functions_that_a_text_passes_exist() -> None:
     """Those of the short list, and of the long one, which is written by a run."""
     short = re.findall(r"^\| .* \| `(kir\.[\w.]+)` \|$", _page("ARCHITECTURE.md"), re.M)

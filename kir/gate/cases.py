@@ -425,6 +425,7 @@ def relative_tests(program: n.Program, against: n.Program, also: Sequence[n.Prog
     scaled = _scaled(program, (against,), lambda seed, by: _outputs(against, first, by, seed))
     if not any(of.is_float for of in inputs):
         apart, adverse = [], whole[:1] or ["normal"]
+    usual = [{**first, **some} for some in size_sets(program)]
     must = [*((at, f"normal{by_size}", TURNS[0]) for at in shapes), (first, f"normal{along}", TURNS[1]), (first, adverse[0], 0),
             *((first, name, 0) for name in turns_of_scalars(against)),
             *((at, f"normal{by_size}", TURNS[0]) for at in plan.edges), *((at, name, 0) for at in plan.counting for name in whole[1:] or ["positive"])]
@@ -436,7 +437,7 @@ def relative_tests(program: n.Program, against: n.Program, also: Sequence[n.Prog
            *((at, f"{name}{by_size}", TURNS[1]) for name, at in _turns(adverse, plan.far)),
            *((first, f"normal{(along, by_size)[seed % 2]}", seed) for seed in LATER_TURNS),
            *((at, f"normal{by_size}", TURNS[0]) for at in plan.shapes if at not in shapes),
-           *((at, "normal", 1) for some in size_sets(program) if (at := {**first, **some}) not in plan.shapes)]
+           *((at, "normal", 1) for at, fine in zip(usual, space.allowed(usual), strict=True) if fine and at not in plan.shapes)]
     kept, left = _affordable(program, [at for at, _, _ in must], [at for at, _, _ in may], lambda at: at, TIMES_RUN)
     cases = [made for at, distribution, seed in [*must, *(may[i] for i in kept)]
              if (made := relative_case(against, at, distribution, seed + fresh)) is not None]

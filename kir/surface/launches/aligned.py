@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 
 from kir.base.diagnostic import KirError
-from kir.interp.state.result import Result
 from kir.ir import nodes as n
 from kir.ir.binding import Binding, fact_expressions
 from kir.ir.build import int_value
@@ -31,13 +30,30 @@ def with_whole_vectors(binding: Binding, made: Callable[[Binding], n.Program], e
     except KirError:
         return binding
     lengths = sorted({length for k in program.kernels for r in regions(k) for length in _lengths(r)})
-    if not lengths or _aligned(program, binding, lengths[-1]) is not False:
+    runs = _Runs(program)
+    if not lengths or _aligned(runs, binding, lengths[-1]) is not False:
         return binding
     for wanted in [*_facts(binding.sizes, lengths, examples)][:MOST_RUNS // len(PRIMES)]:
         tried = binding.changed(facts=[*binding.facts, *(f for f in wanted if f not in binding.facts)])
-        if _aligned(program, tried, lengths[-1]):
+        if _aligned(runs, tried, lengths[-1]):
             return tried
     return binding
+
+
+class _Runs:
+    """What runs of a program at some sizes show, each made once: facts that are tried one after the other leave most sizes as they are."""
+
+    def __init__(self, program: n.Program) -> None:
+        self.program = program
+        self.made: dict[tuple[tuple[str, int], ...], bool | None] = {}
+
+    def split(self, sizes: Mapping[str, int]) -> bool | None:
+        """Whether a run moves a vector that is not aligned; None where it cannot be made."""
+        key = tuple(sorted(sizes.items()))
+        if key not in self.made:
+            run = ran(self.program, sizes, mode="check")
+            self.made[key] = None if run is None else any(f.kind == "alignment" for f in run.findings)
+        return self.made[key]
 
 
 def _lengths(r: n.Region) -> Iterator[int]:
@@ -56,26 +72,20 @@ def _facts(sizes: Sequence[str], lengths: Sequence[int], examples: Mapping[str, 
                 yield tuple(f"{x} % {by} == 0" for x in some)
 
 
-def _aligned(program: n.Program, binding: Binding, longest: int) -> bool | None:
+def _aligned(runs: _Runs, binding: Binding, longest: int) -> bool | None:
     """Whether all vectors are aligned in runs at some small sizes, and at those where one size after the other is odd and larger than a few vectors; None where
     one that cannot be made leaves that open."""
     tried = [sizes for primes in PRIMES if (sizes := small_sizes(binding, primes)) is not None]
-    found = [ran(program, sizes, mode="check") for sizes in tried]
-    if any(map(_is_split, found)):
+    if any(runs.split(sizes) for sizes in tried):
         return False
     try:
         holds = none_false(fact_expressions(binding.facts, {x: n.Var(x, I32) for x in binding.sizes}), binding.sizes)
     except KirError:
         return None
     odd = ({**tried[0], x: max(tried[0][x], 4 * longest) | 1} for x in tried[0]) if tried else ()
-    if any(_is_split(ran(program, sizes, mode="check")) for sizes in odd if holds(sizes) and sizes not in tried):
+    if any(runs.split(sizes) for sizes in odd if holds(sizes) and sizes not in tried):
         return False
-    return True if found and None not in found else None
-
-
-def _is_split(run: Result | None) -> bool:
-    """Whether a run moved a vector that is not aligned."""
-    return run is not None and any(f.kind == "alignment" for f in run.findings)
+    return True if tried and all(runs.split(sizes) is not None for sizes in tried) else None
 
 
 __all__ = ["with_whole_vectors"]

@@ -130,6 +130,7 @@ class _Assembly:
     def found(self) -> Found:
         """The binding, with its sizes named."""
         arrays = {k: v for k, v in self.named.items() if isinstance(v, Array)}
+        self._dense_rows(arrays)
         for a in arrays.values():
             a.settle()
         alike = as_the_call_has_them(self.known, arrays, self.named.values(), self.launch.grid)
@@ -157,6 +158,14 @@ class _Assembly:
         self.assumed += [Assumed(f"{self.sizes[x]} up to {self.known.examples[x]}") for x in self.known.assumed if x in self.sizes]
         return Found(binding, self.launch.place, tuple(self.assumed), examples, {k: v for k, v in self.named.items() if isinstance(v, float)},
                      tuple(k for k in self.skeleton.metas if k not in self.given), tuple(k for k, a in arrays.items() if a.guessed))
+
+    def _dense_rows(self, arrays: Mapping[str, Array]) -> None:
+        """A step that is passed unseen and bears a tensor's name (`cos_row_stride`) is the length of that tensor's rows."""
+        for name in self.skeleton.scalars:
+            of = next((k for k in arrays if re.fullmatch(rf"{re.escape(k)}_?(row_)?stride(_row)?", name, re.IGNORECASE)), None)
+            if of is not None and isinstance(self.named.get(name), Unknown) and arrays[of].shape is None and arrays[of].turned is None:
+                self.named[name] = arrays[of].stride(0)
+                self.assumed.append(Assumed(f"{name} is the length of a row of {of}", ("scalars", name)))
 
     def _written_twice(self, arrays: Mapping[str, Array]) -> None:
         """A length that a call writes out, which nothing else that is passed tells, and that is a number which the kernel is passed, stays that number: as a

@@ -501,7 +501,8 @@ def floored(over: n.Expr, under: n.Expr) -> n.Expr:
     if exact is not None:
         return exact
     less = build.sub(over, build.sub(under, 1))
-    if len(build.polynomial(less)) < len(build.polynomial(over)):
+    terms = build.polynomial(less)
+    if len(terms) < len(build.polynomial(over)) or (terms.get(()) == 1 and isinstance(under, n.Const)):  # of `(h - 3) // 2 + 1` rows, say
         return rounded_up(less, under)
     return build.floordiv(*_reduced(over, under))
 

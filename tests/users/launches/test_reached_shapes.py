@@ -378,3 +378,30 @@ if __name__ == "__main__":
     run(torch.ones(8, 16, 16), torch.zeros(4, dtype=torch.int32))
 """, encoding="utf-8")
     assert called_binding(tmp_path / "k.py").tensors["blocks"].shape == ["n", 16, 16]
+
+
+def test_a_step_that_bears_a_tensor_s_name_is_the_length_of_its_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As a number of its own it was any, and the check showed a read beyond the table."""
+    (tmp_path / "k.py").write_text("""import torch, triton
+import triton.language as tl
+
+
+@triton.jit
+def turned(q, table, table_row_stride, T, half, D: tl.constexpr):
+    t, d = tl.program_id(0), tl.arange(0, D)
+    by = tl.load(table + t % half * table_row_stride + d)
+    tl.store(q + t * D + d, by * tl.load(q + t * D + d))
+
+
+def run(q, table, half):
+    table = table.squeeze()
+    T, D = q.shape
+    turned[(T,)](q, table, table.stride(0), T, half, D)
+
+
+run(torch.randn(128, 64, device="cuda"), torch.randn(1, 32, 64, device="cuda"), 32)
+""", encoding="utf-8")
+    binding = called_binding(tmp_path / "k.py")
+    assert binding.scalars["table_row_stride"] == "table_row_stride" and binding.tensors["table"].shape[1] == "table_row_stride"
+    code, out, err = called(capsys, "check", str(tmp_path / "k.py"))
+    assert code == 0 and "a counterexample" not in out.split("indices within 32 bits")[0] and "the length of a row of table" in err, out + err
