@@ -15,7 +15,8 @@ TITLE = "# What the gate says of mutants that compute the wrong thing"
 
 @dataclass(frozen=True)
 class Row:
-    """One mutant as it came out. `truth` has `trial` ("" where nothing tells it apart), `why`, `factor`; `gate` has `ok`, `reason`, `worst`; either may be
+    """One mutant as it came out. `truth` has `trial` ("" where nothing tells it apart), `why`, `factor`, or is `unasked`;
+    `gate` has `ok`, `reason`, `worst`; either may be
     `broken` instead. `cause` says why a mutant that is told apart was not refused: `cause`, and `bound`, its error as a multiple of the gate's bound."""
 
     program: str
@@ -33,6 +34,11 @@ class Row:
         return bool(self.truth.get("trial")) and not self.is_broken
 
     @property
+    def is_unasked(self) -> bool:
+        """Whether nothing was run to tell it apart, as the gate refuses it."""
+        return bool(self.truth.get("unasked"))
+
+    @property
     def is_refused(self) -> bool:
         """Whether the gate refuses it."""
         return self.gate.get("ok") is False
@@ -45,7 +51,9 @@ class Row:
     @property
     def said(self) -> str:
         """The outcome in a few words."""
-        truth = self.truth.get("broken") or (f"told apart at {self.truth['trial']}, {self.truth['factor']:.3g}" if self.is_told else "equivalent")
+        truth = self.truth.get("broken") or ("not asked" if self.is_unasked else "equivalent")
+        if self.is_told:
+            truth = f"told apart at {self.truth['trial']}, {self.truth['factor']:.3g}"
         gate = self.gate.get("broken") or ("refused" if self.is_refused else f"ACCEPTED, {self.gate['worst']:.2g} of its bound")
         return f"{truth}; {gate} ({self.truth['seconds']} + {self.gate['seconds']} s)"
 
@@ -56,13 +64,22 @@ def share(rows: Sequence[Row]) -> float:
     return sum(r.is_refused for r in told) / len(told) if told else 1.0
 
 
+def _equivalent(r: Row) -> bool:
+    return not r.is_told and not r.is_broken and not r.is_unasked
+
+
+def _unasked(r: Row) -> bool:
+    return r.is_unasked and r.is_refused
+
+
 def summary(rows: Sequence[Row]) -> str:
     """The counts in a sentence."""
     told = [r for r in rows if r.is_told]
     return (f"{len(rows)} mutants of {len({r.program for r in rows})} programs by {len({r.rule for r in rows})} rules: {len(told)} are told apart by a run in "
             f"float64 over large shapes, {sum(r.is_refused for r in told)} of them ({100 * share(rows):.1f} %) are refused by the gate's correctness stage; "
-            f"{sum(not r.is_told and not r.is_broken for r in rows)} are equivalent as far as those runs show "
-            f"({sum(not r.is_told and not r.is_broken and r.is_refused for r in rows)} of these are refused all the same); of {sum(r.is_broken for r in rows)} "
+            f"{sum(_equivalent(r) for r in rows)} are equivalent as far as those runs show "
+            f"({sum(_equivalent(r) and r.is_refused for r in rows)} of these are refused all the same); "
+            f"{sum(_unasked(r) for r in rows)} are refused, and were not run beyond that; of {sum(r.is_broken for r in rows)} "
             "one of the two is not known.")
 
 
@@ -96,10 +113,12 @@ def _table(what: str, rows: Iterable[Row], key: Callable[[Row], str]) -> Iterato
     groups: dict[str, list[Row]] = {}
     for r in rows:
         groups.setdefault(key(r), []).append(r)
-    yield from (f"| {what} | mutants | told apart | refused of these | equivalent |", "| --- | ---: | ---: | ---: | ---: |")
+    yield from (f"| {what} | mutants | told apart | refused of these | equivalent | refused, no more run |",
+                "| --- | ---: | ---: | ---: | ---: | ---: |")
     for name, some in groups.items():
         told = [r for r in some if r.is_told]
-        yield _row(name, str(len(some)), str(len(told)), str(sum(r.is_refused for r in told)), str(sum(not r.is_told and not r.is_broken for r in some)))
+        yield _row(name, str(len(some)), str(len(told)), str(sum(r.is_refused for r in told)), str(sum(_equivalent(r) for r in some)),
+                   str(sum(_unasked(r) for r in some)))
 
 
 def _row(*cells: str) -> str:

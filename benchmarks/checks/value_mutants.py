@@ -192,9 +192,9 @@ def _limited(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def rows(only: str = "", limit: float = float("inf"), said: Callable[[str], None] = lambda text: None,
-         part: tuple[int, int] = (0, 1), turn: tuple[int, int] = (0, 1)) -> Iterator[Row]:
-    """Every mutant with its truth and verdict, of every N-th program from the I-th on, and of each every so-manieth. After `limit` seconds only what is known
-    is given."""
+         part: tuple[int, int] = (0, 1), turn: tuple[int, int] = (0, 1), quick: bool = False) -> Iterator[Row]:
+    """Every mutant with its verdict and truth, of every N-th program from the I-th on, and of each every so-manieth. After `limit` seconds only what is known
+    is given. `quick`: the truth is not asked of what the gate refuses."""
     truths, verdicts, causes = Kept("truth"), Kept("gate"), Kept("cause")
     begun = time.perf_counter()
     for number, s in enumerate(subjects()):
@@ -216,13 +216,17 @@ def rows(only: str = "", limit: float = float("inf"), said: Callable[[str], None
             pair = f"{first[:16]}-{content_hash(m.program)[:16]}-{'problem' if s.problem else 'relative'}"
             keys = f"{pair}-{truth_version()}", f"{pair}-{gate_version()}"
             late = time.perf_counter() - begun > limit
-            if late and (keys[0] not in truths.rows or (keys[1] not in verdicts.rows and itself.get("ok"))):
+            known = keys[1] in verdicts.rows or not itself.get("ok")
+            if late and not (known and (keys[0] in truths.rows or (quick and not verdicts.rows.get(keys[1], {}).get("ok")))):
                 continue
-            if keys[0] not in truths.rows and not trials:
-                trials = s.trials()
-            truth = truths.get(keys[0], partial(_limited, partial(_truth, m, trials)))
             gate = verdicts.get(keys[1], partial(_limited, partial(_verdict, m.program, s))) if itself.get("ok") else {
                 "broken": f"the gate refuses the original: {itself.get('broken') or itself['reason']}", "seconds": 0}
+            if quick and keys[0] not in truths.rows and (gate.get("ok") is False or "broken" in gate):
+                truth = {"unasked": True, "seconds": 0}
+            else:
+                if keys[0] not in truths.rows and not trials:
+                    trials = s.trials()
+                truth = truths.get(keys[0], partial(_limited, partial(_truth, m, trials)))
             row = Row(s.name, s.kind, m.rule, m.anchor, m.how, truth, gate, {})
             if row.is_told and not row.is_refused and (not late or "-".join(keys) in causes.rows):
                 if not trials and "-".join(keys) not in causes.rows:
@@ -285,10 +289,11 @@ def _unreached(s: Subject, m: Mutant) -> str:
     return "shape never reached"
 
 
-def _program_rows(only: str, until: float, count: int, number: int) -> None:
+def _program_rows(only: str, until: float, count: int, quick: bool, number: int) -> None:
     """Run what is not known of one program in one round; results are kept."""
     if time.monotonic() < until:
-        list(rows(only, until - time.monotonic(), lambda text: print(text, flush=True), (number % count, count), (number // count, ROUNDS)))
+        list(rows(only, until - time.monotonic(), lambda text: print(text, flush=True), (number % count, count),
+                  (number // count, ROUNDS), quick))
 
 
 def main() -> int:
@@ -299,6 +304,7 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=float("inf"), help="seconds after which nothing new is run")
     parser.add_argument("--part", default="0/1", help="I/N: every N-th program from the I-th on, for several machines or processes")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--quick", action="store_true", help="no truth of what the gate refuses: only what it accepts is looked at")
     given = parser.parse_args()
     if given.list:
         for s in subjects():
@@ -309,8 +315,8 @@ def main() -> int:
     if given.jobs > 1:  # a program each, whoever is done takes the next; what they keep is put together below
         until, count = time.monotonic() + given.limit, sum(1 for _ in subjects())
         with ProcessPoolExecutor(given.jobs, get_context("fork")) as pool:
-            list(pool.map(partial(_program_rows, given.only, until, count), range(count * ROUNDS)))
-    found = list(rows(given.only, 0 if given.jobs > 1 else given.limit, lambda text: print(text, flush=True), (which, of)))
+            list(pool.map(partial(_program_rows, given.only, until, count, given.quick), range(count * ROUNDS)))
+    found = list(rows(given.only, 0 if given.jobs > 1 else given.limit, lambda text: print(text, flush=True), (which, of), quick=given.quick))
     if not given.only and of == 1:
         PAGE.write_text(with_values(PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
     print(summary(found))

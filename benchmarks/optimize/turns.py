@@ -76,10 +76,14 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield ""
     yield "| problem | naive | first turn | second turn | times as fast |"
     yield "| --- | --- | --- | --- | --- |"
+    both = [r for r in rows if r["first"] < r["given"]]
     for r in rows:
-        yield f"| {r['problem']} | {r['given'] * 1e6:.1f} us | {r['first'] * 1e6:.1f} us | {r['second'] * 1e6:.1f} us | {r['first'] / r['second']:.2f} |"
-    if rows:
+        first, times = (f"{r['first'] * 1e6:.1f} us", f"{r['first'] / r['second']:.2f}") if r in both else ("none", "")
+        yield f"| {r['problem']} | {r['given'] * 1e6:.1f} us | {first} | {r['second'] * 1e6:.1f} us | {times} |"
+    if both:
+        won = sum(r["second"] < r["given"] for r in rows if r not in both)
         yield ""
-        yield f"Geometric mean: {math.exp(sum(math.log(r['first'] / r['second']) for r in rows) / len(rows)):.2f}."
+        yield (f"Geometric mean: {math.exp(sum(math.log(r['first'] / r['second']) for r in both) / len(both)):.2f} over the {len(both)} where the first turn "
+               f"found something faster than the naive program{f'; the second found something for {won} of the others' if len(both) < len(rows) else ''}.")
         yield ""
         yield ages(rows)

@@ -26,8 +26,8 @@ ROWS = ROOT / "benchmarks" / "data" / "unseen"
 PAGE = ROOT / "docs" / "tables" / "packages-unseen.md"
 _LAYERED = re.compile(r"#\s*include\s*[<\"](?:[\w/]*/)?(?:cute|cutlass\w*)/|\b(?:cute|cutlass)::")
 STAGES = {"first": "as first seen", "after": "after"}
-PARTS = 16
-"""Parts of a long file that are worked out at once."""
+PARTS = 4
+"""Parts of a long file that are worked out at once: each finds the file's specializations for itself."""
 GUESSED = ("under what host code says alone", "with a block or bytes of shared memory that are guessed", "with types or values of a launch that are",
            "with template arguments that nothing names")
 """How much is guessed of the specializations of a kernel."""

@@ -121,10 +121,10 @@ def _one(root: str, done: frozenset[tuple[str, int, str]], until: float) -> list
 
 
 def measure(names: Collection[str], seconds: float) -> None:
-    """All lineages, or those named, as many at a time as there are processors for two each; what is found is kept as each ends."""
+    """All lineages, or those named, as many at a time as there are processors; what is found is kept as each ends."""
     until = time.monotonic() + seconds
     done = frozenset((r.lineage, r.state, r.program) for r in kept() if r.accepted)
-    with ProcessPoolExecutor(max(1, len(os.sched_getaffinity(0)) // 2), mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=get_context("spawn")) as pool:
         asked = [pool.submit(_one, str(f.root), done, until) for f in of_workloads() if not names or f.root.name in names]
         for one in as_completed(asked):
             found = one.result()

@@ -115,7 +115,7 @@ class ModelSource:
     @cached_property
     def sizes(self) -> dict[str, int]:
         """Whole numbers of the module that `get_inputs` needs and `get_init_inputs` does not, by name; else those that it calls with (N0, N1, ..)."""
-        return {name: found[0].value for name, found in self._written.items()}  # type: ignore[misc]
+        return {name: value for name, found in self._written.items() if isinstance(value := found[0].value, int)}
 
     @cached_property
     def _written(self) -> dict[str, list[ast.Constant]]:

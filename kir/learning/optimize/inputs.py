@@ -27,6 +27,7 @@ from kir.ir.nodes import Binary, Buffer, For, Program, Var
 from kir.ir.types import I32
 from kir.ir.visit import regions, statements, walk
 from kir.learning.optimize.forms.sized import TILE, numbered, sized
+from kir.learning.optimize.hosts.in_a_row import in_a_row
 from kir.learning.optimize.judge import modelled, refusal
 from kir.learning.optimize.lift import FAULTS
 from kir.learning.optimize.plan import Plan, Setting
@@ -94,6 +95,8 @@ def subject(file: str, bind: Path | None = None, problem: str = "") -> Subject:
         return captured(Path(file), problem)
     named = load_problem(problem) if problem else None
     binding: Path | Binding | None = bind if bind is not None or named is None else named_for(file, problem)[1]
+    if binding is None and named is None and (row := in_a_row(file)) is not None:
+        return Subject(row, program_problem(row, row), "cuda", called=called_with(f"{file.partition('::')[0]}::{row.kernels[0].name}"))
     with notices() as said:
         expert = load_expert(file, binding)
     for each in said:
@@ -171,7 +174,7 @@ def varied(one: Subject, setting: Setting) -> Iterator[tuple[Start, Plan]]:
                 and not (threads and name.startswith("threads")):
             twice = _read_with(one, binding.changed(metas={**binding.metas, name: 2 * value}))
             if twice is not None and twice.params == one.program.params:
-                own[name] = tuple(v for v in (value, 2 * value, 4 * value, value // 2) if v <= MOST_TILE)
+                own[name] = tuple(v for v in (value, 2 * value, value // 2, 4 * value, value // 4) if LEAST_TILE <= v <= MOST_TILE)
                 axes[name] = [k for k, (a, b) in enumerate(zip(_steps(one.program), _steps(twice))) if a != b]
                 if binding.grid and any(_counted_by(binding.grid[k], {value: 0}) == binding.grid[k] and name not in str(binding.grid[k]) for k in axes[name]):
                     del own[name]  # a row of what it moves over, and no tile

@@ -7,14 +7,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 from numpy.random import default_rng
 
+from kir.base.diagnostic import KirError
 from kir.gate.cost import program_cost
 from kir.gate.gpu.relative import program_problem
 from kir.gate.inputs.places import Places, places
 from kir.gate.inputs.sets import size_sets, stretched
 from kir.hardware.target import target
+from kir.interp import run
 from kir.ir.build import const
 from kir.ir.parser import parse_program
 from kir.ir.printer import expr_text, program_text
@@ -289,3 +292,40 @@ def test_rows_that_no_cache_holds_are_moved_again_and_one_loop_cannot_go_along_b
     assert short.work is not None and short.work.dram < 1.01 * short.compulsory
     triton, tilelang = (program_cost(parse_program(TURNED), {"M": 8192}, target("h200"), None, s)[0].seconds for s in ("triton", "tilelang"))
     assert tilelang > 3 * triton
+
+
+TWO = """
+__global__ void sums(const float* a, float* s, int n) {
+    float total = 0.f;
+    for (int i = 0; i < n; i++) total += a[blockIdx.x * n + i];
+    s[blockIdx.x] = total;
+}
+__global__ void shifted(const float* a, const float* by, float* b, int count, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < count) b[i] = a[i] - by[i / n];
+}
+void centered(const float* x, float* means, float* y, int rows, int n) {
+    sums<<<rows, 1>>>(x, means, n);
+    shifted<<<(rows * n + 255) / 256, 256>>>(x, GIVEN, y, rows * n, n);
+}
+"""
+
+
+def test_kernels_that_a_function_launches_in_a_row_are_one_program(tmp_path: Path) -> None:
+    """By the names of the function; what the first leaves the second reads, and a tensor that has another shape there has another name for it."""
+    file = tmp_path / "two.cu"
+    file.write_text(TWO.replace("GIVEN", "means"))
+    made = subject(f"{file}::centered").program
+    assert {p.name: p.role for p in made.params} == {"rows": "size", "n": "size", "x": "in", "means": "out", "y": "out"}
+    assert [k.name for k in made.kernels] == ["sums", "shifted"] and "view global x_flat: f32[n * rows] at x" in program_text(made)
+    x = np.arange(12, dtype=np.float32).reshape(3, 4) ** 2
+    out = run(made, {"x": x}, {"rows": 3, "n": 4}).outputs
+    assert np.array_equal(out["means"], x.sum(1)) and np.array_equal(out["y"].reshape(3, 4), x - x.sum(1, keepdims=True))
+    file.write_text(TWO.replace("GIVEN", "means + 1"))
+    with pytest.raises(KirError) as refused:
+        subject(f"{file}::centered")
+    assert refused.value.diagnostics[0].id == "KIR-U039" and "'means + 1' is no name" in refused.value.diagnostics[0].message
+    file.write_text(TWO.replace("GIVEN", "means").replace("shifted<<<(rows", "sums<<<(rows"))
+    with pytest.raises(KirError) as other:
+        subject(f"{file}::centered")
+    assert other.value.diagnostics[0].id == "KIR-S018", "the same kernel twice is no row of kernels"
