@@ -64,6 +64,8 @@ class Job:
     accepted: str = ""
     kept: str = ""
     """A folder whose files, once written, stay as they are."""
+    begun: bytes = b""
+    """What stands in lines that say no more than that something was begun: while there are no others, it is begun anew."""
 
 
 @dataclass
@@ -100,7 +102,8 @@ JOBS = (
         "walk/journal.jsonl"),
     Job("learn", lambda at: ("learn", str(at / "walked"), "-o", str(at / "learned"), "--no-trials")),
     Job("optimize", lambda at: ("optimize", str(at / "rows.kir"), "--problem", PROBLEM, "--shape", "long", "--surface", "any", "--no-compile", "--budget",
-                                "candidates=1,seconds=3", "--log", str(at / "search.jsonl"), "-o", str(at / "faster.kir")), "search.jsonl"),
+                                "candidates=1,seconds=3", "--log", str(at / "search.jsonl"), "-o", str(at / "faster.kir")), "search.jsonl",
+        begun=b'"event": "begin"'),
     Job("tune", lambda at: ("tune", "gemm_sm90", "--problem", "gemm:bf16", "--shape", "cube", "--budget", "1", "--log", str(at / "tuned.jsonl"), "--into",
                             str(at / "tuned")), "tuned.jsonl"),
     Job("corpus", lambda at: ("corpus", str(at / "kernels"), "--cache", str(at / "counted"), "-j", "1"), kept="counted"),
@@ -201,6 +204,8 @@ def point(job: Job, at: Path, r: random.Random, row: Row, clock: Clock) -> None:
         row.counts["killed"] += ended(second, r.uniform(0.0, clock.begins)) is None
     row.counts["killed"] += not done
     row.faults += [f"{job.name}: {x}" for x in damaged(at)]
+    if job.begun and all(job.begun in line for line in before):
+        before = []
     if job.accepted and not done and whole_lines(at / job.accepted)[:len(before)] != before:
         row.faults.append(f"{job.name}: {len(before)} accepted lines were there, and are not the first ones now")
     if job.kept and not done and any(files_of(at / job.kept).get(name) != text for name, text in held.items()):

@@ -85,7 +85,8 @@ def summary(rows: Sequence[Row]) -> str:
 
 def values(rows: Sequence[Row]) -> str:
     """The whole part: counts by program and by rule, what was not refused and why, and what the rules do."""
-    lines = [TITLE, "", "Written by `python -m benchmarks.checks.value_mutants`. Each mutant is one change of a program's IR by a rule of `kir.gate.mutants`;",
+    lines = [TITLE, "", "Written by `python -m benchmarks.checks.value_mutants` (with `--quick`, what the gate refuses is run no further; a run that was cut",
+             "short has some of each program). Each mutant is one change of a program's IR by a rule of `kir.gate.mutants`;",
              "`kir/gate/mutants/truth.py` says when a mutant is told apart. The kernels of packages have the sizes of their recordings; those of",
              "`benchmarks/beside` and those with a changed meta have wider tiles than the experts.", "", summary(rows), "", "## By program", ""]
     lines += _table("program", rows, lambda r: r.program if r.kind != "package" else f"{r.program.partition(':')[0]} (kernels of the package)")

@@ -2,7 +2,7 @@
 
 ``count NAME VERSION FOLDER --surface S --stage first|after`` runs `kir corpus` on a source distribution (fetched by ``pip download --no-deps
 --no-binary :all: NAME==VERSION`` and unpacked) or on an installed package, and keeps the row of that stage in ``benchmarks/data/unseen/NAME-S.json``.
-Long files are worked out in parts; with ``--state FOLDER`` each part is kept as it ends, and a run that was cut short goes on where it was.
+With ``--state FOLDER`` each file, or part of one (``--parts``), is kept as it ends, and a run that was cut short goes on where it was.
 ``page`` writes docs/tables/packages-unseen.md from all rows. A row as first seen is never written over unless ``--again`` is said: run it at the commit
 that it names to see it again.
 """
@@ -26,8 +26,6 @@ ROWS = ROOT / "benchmarks" / "data" / "unseen"
 PAGE = ROOT / "docs" / "tables" / "packages-unseen.md"
 _LAYERED = re.compile(r"#\s*include\s*[<\"](?:[\w/]*/)?(?:cute|cutlass\w*)/|\b(?:cute|cutlass)::")
 STAGES = {"first": "as first seen", "after": "after"}
-PARTS = 4
-"""Parts of a long file that are worked out at once: each finds the file's specializations for itself."""
 GUESSED = ("under what host code says alone", "with a block or bytes of shared memory that are guessed", "with types or values of a launch that are",
            "with template arguments that nothing names")
 """How much is guessed of the specializations of a kernel."""
@@ -41,13 +39,13 @@ Row = dict[str, Any]
 
 
 def row(name: str, version: str, folder: str, surface: str, stage: str, without: Sequence[str] = (), seconds: float = 60.0,
-        jobs: int = 1, commit: str = "", plain: bool = False, state: Path | None = None) -> Row:
+        jobs: int = 1, commit: str = "", plain: bool = False, state: Path | None = None, parts: int = 1) -> Row:
     """What `kir corpus` says of one package today, of its files without CUTLASS and CuTe alone under `plain`. Raises UsageError KIR-C110 for a folder that
     is not there."""
     where, commit = place(folder), commit or _commit()
     files = [path for path, _ in files_of(where, (), tuple(without)) if mentions(surface, path)]
     files = [path for path in files if not plain or _LAYERED.search(path.read_text(encoding="utf-8", errors="replace")) is None]
-    count = counted(name, (of_surface(r, surface) for r in run(files, jobs, state, seconds, parts=PARTS)))
+    count = counted(name, (of_surface(r, surface) for r in run(files, jobs, state, seconds, parts=parts)))
     records = [r for r in count.records if r.get("kernel")]
     states: dict[tuple[str, str], set[str]] = {}
     guessed: dict[tuple[str, str], int] = {}
@@ -186,6 +184,7 @@ def main(words: Sequence[str]) -> int:
     one.add_argument("--seconds", type=float, default=60.0)
     one.add_argument("--jobs", type=int, default=1, help="files at once")
     one.add_argument("--state", type=Path, help="a folder of results that hold while KIR and the files they need are the same")
+    one.add_argument("--parts", type=int, default=1, help="parts of a long file at once; each finds the file's specializations for itself")
     one.add_argument("--again", action="store_true")
     one.add_argument("--plain", action="store_true", help="leave out files that include CUTLASS or CuTe")
     one.add_argument("--commit", default="", help="the commit of this tree, where it is no checkout")
@@ -195,7 +194,7 @@ def main(words: Sequence[str]) -> int:
         PAGE.write_text(page(stored()), encoding="utf-8")
         return 0
     made = row(given.name, given.version, given.folder, given.surface, given.stage, given.without, given.seconds, given.jobs, given.commit, given.plain,
-               given.state)
+               given.state, given.parts)
     print(keep(made, given.again))
     return 0
 

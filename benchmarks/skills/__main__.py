@@ -17,6 +17,7 @@ also --kept FILE, in which outcomes are kept: a run that was ended goes on from 
 from __future__ import annotations
 
 import argparse
+import random
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -72,7 +73,9 @@ def main() -> None:
 
 def both(given: Given) -> Iterator[tuple[str, str]]:
     """The pages of round trips and retrieval."""
-    found = states([(w.key, k) for w in given.walks for k in range(len(w.transitions))], given)
+    cases = [(w.key, k) for w in given.walks for k in range(len(w.transitions))]
+    random.Random(given.seed).shuffle(cases)  # so that what there is time for is of all packages
+    found = states(cases, given)
     given = replace(ranked(given, found.values()), within=0.0)
     yield "round-trips", round_trips(given)
     yield "retrieval", retrieval(given)

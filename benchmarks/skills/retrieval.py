@@ -66,7 +66,7 @@ def retrieval(given: Given) -> str:
         f"{TOP} hits that apply those are listed that recorded outcomes speak for (at least one). The order of cards, and whether outcomes speak for one, is "
         f"learned without a fifth of the families, that of the state's kernel among them, and the cards' own scope and trials are without them; in *{KNOWN}* "
         "without a fifth of all files, the kernel's among them. "
-        f"It is learned from the {len(found)} states that were looked at. Precision is of those listed, recall of the relevant ones, at most "
+        f"It is learned from the {len(given.seen)} states that were looked at. Precision is of those listed, recall of the relevant ones, at most "
         f"{TOP}; precision at R is of as many as are relevant. *right too where it is forecast to gain*: what is listed and was not used counts as right "
         f"where it is forecast to be {100 * FASTER - 100:.0f} % faster or more, carried out wherever it applies. *of what is forecast to change the time "
         f"there*: without the hits, used or not, that are forecast to leave the kernel there as fast as it is, within {100 * MOVED - 100:.0f} %: they name "

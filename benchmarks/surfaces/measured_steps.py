@@ -143,11 +143,12 @@ def page(rows: Sequence[Judged]) -> str:
     """The page: a table of lineages, and one of steps for each."""
     head = ["| lineage | of | surface | at | states | right on the device | the naive program | the expert | times as fast | measured |",
             "| --- | --- | --- | --- | ---: | ---: | ---: | ---: | ---: | --- |"]
-    steps: list[str] = []
+    steps, left = list[str](), list[str]()
     for folder in of_workloads():
         record, name = folder.read(), folder.root.name
         own = {r.state: r for r in rows if r.lineage == name and r.program == record.states[r.state].content}
         if not own:
+            left.append(f"`{name}`")
             continue
         right = {number: r for number, r in own.items() if r.accepted}
         first, last = right.get(len(record.states) - 1), right.get(0)
@@ -161,7 +162,8 @@ def page(rows: Sequence[Judged]) -> str:
             before, after = right.get(state), right.get(state - 1)
             factor = f"{before.seconds / after.seconds:.3g}" if before is not None and after is not None else _why(own, state, state - 1)
             steps.append(f"| `{step.forward}` | {step.intent} | {_time(before)} | {_time(after)} | {factor} |")
-    return "\n".join([HEAD + head[0], *head[1:], *steps, ""])
+    missing = ["", f"Not measured there: {', '.join(left)}."] if left else []
+    return "\n".join([HEAD + head[0], *head[1:], *missing, *steps, ""])
 
 
 def _time(r: Judged | None) -> str:

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error
-from kir.gate.goals import predicted
-from kir.gate.inputs.close import beyond, close, ill_conditioned, precise, rounded_to
+from kir.gate.goals import WRAP, predicted
+from kir.gate.inputs.close import beyond, close, ill_conditioned, precise, rounded_to, rounds
 from kir.gate.inputs.extremes import extremes
-from kir.gate.inputs.kinds import APART, BELOW, BESIDE, BLOCKS, KINDS, NOTHING, OTHER, PARTS, PEAKED, PLACED_STEPS, ROUNDINGS, STRANGE_STEPS, TIES, WHOLE
+from kir.gate.inputs.kinds import APART, BELOW, BESIDE, BLOCKS, KINDS, NOTHING, OTHER, PARTS, PEAKED, PLACED_STEPS, STRANGE_STEPS, TIES, WHOLE
 from kir.gate.inputs.magnitudes import MOST_ELEMENTS_BITS, magnitudes
 from kir.gate.inputs.offsets import first_of, offsets, short_rows
 from kir.gate.inputs.places import places, taken_apart
@@ -33,7 +33,7 @@ from kir.ir.build import const, int_value
 from kir.ir.canonical import content_hash
 from kir.ir.printer import expr_text
 from kir.ir.types import DType
-from kir.ir.visit import substitute, walk
+from kir.ir.visit import substitute
 from kir.problem import Comparison, Problem, Shape
 from kir.problem.draws import AROUND, AT, OFFSET, TIMES, around, draw, generator, offset, placed, times, unit_roundoff
 from kir.problem.ordering import TOGETHER, Ordering, ordered, split
@@ -340,8 +340,8 @@ def _checked(program: n.Program, cases: Sequence[Case], own: Any, longest: bool 
         chosen.append(best)
         left -= float(cost[best])
     for g, where in found.reached.items():  # what a loop carries is checked, if it takes longer
-        if g.kind == "loop" and g.bit in (TWO, MORE) and not where[chosen].any() and (again := int(np.argmin(np.where(where, cost, np.inf)))) not in chosen:
-            chosen += [again] if cost[again] <= 2 * CHECKED_SECONDS else []
+        if g.kind == "loop" and g.bit in (TWO, MORE, WRAP) and not where[chosen].any() and (i := int(np.argmin(np.where(where, cost, np.inf)))) not in chosen:
+            chosen += [i] if cost[i] <= 2 * CHECKED_SECONDS else []
     within = np.where(cost <= LONGEST_SECONDS, found.seconds, 0.0)
     if longest and within.max() > found.seconds[chosen].max():
         chosen.append(int(np.argmax(within)))
@@ -420,7 +420,7 @@ def relative_tests(program: n.Program, against: n.Program, also: Sequence[n.Prog
     shapes, apart = _needed(program, plan), list(APART)
     inputs = [p.of.dtype for p in program.params if isinstance(p.of, n.Buffer) and p.role != "out"]
     whole = [name for name in WHOLE if any(of.is_integer for of in inputs)]
-    numbers = [*turns(program), *(TIES if _rounds(program) or _rounds(against) else ()), *extremes(against), *whole, *about(program, against)]
+    numbers = [*turns(program), *(TIES if rounds(program) or rounds(against) else ()), *extremes(against), *whole, *about(program, against)]
     held = magnitudes(against) if not extremes(against) and math.prod(first.values()) <= 1 << MOST_ELEMENTS_BITS else []
     scaled = _scaled(program, (against,), lambda seed, by: _outputs(against, first, by, seed))
     if not any(of.is_float for of in inputs):
@@ -443,10 +443,6 @@ def relative_tests(program: n.Program, against: n.Program, also: Sequence[n.Prog
              if (made := relative_case(against, at, distribution, seed + fresh)) is not None]
     far = far_cases(program, against, space, plan, fresh)
     return Tests((*cases, *far), _checked(program, cases, lambda at: at), tuple(f"{_label(may[i][0])} {may[i][1]} {may[i][2]}" for i in left), plan)
-
-
-def _rounds(program: n.Program) -> bool:
-    return any(isinstance(x, n.Call) and x.fn in ROUNDINGS for k in program.kernels for x in walk(k))
 
 
 def far_cases(program: n.Program, against: n.Program, space: Space, plan: Plan, fresh: int = 0) -> list[RelativeCase]:

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kir.gate.inputs.kinds import ROUNDINGS
 from kir.ir import nodes as n
 from kir.ir.types import dtype_of
-from kir.ir.visit import statements
+from kir.ir.visit import statements, walk
 from kir.problem import Comparison
 
 Array = NDArray[Any]
@@ -31,6 +32,11 @@ def rounded_to(program: n.Program) -> Mapping[str, float]:
         narrow = dtype_of(s.value.x.type) if isinstance(s.value, n.Cast) and s.at.buffer.dtype.is_float else s.at.buffer.dtype
         stored.setdefault(s.at.buffer.name, []).append(ROUNDED.get(narrow.name) if narrow.bits < s.at.buffer.dtype.bits else None)
     return {name: max(found) for name, all_ in stored.items() if None not in all_ and (found := [x for x in all_ if x is not None])}
+
+
+def rounds(program: n.Program) -> bool:
+    """Whether a program makes whole numbers of floats."""
+    return any(isinstance(x, n.Call) and x.fn in ROUNDINGS for k in program.kernels for x in walk(k))
 
 
 def precise(got: Array, exact: Array) -> bool:

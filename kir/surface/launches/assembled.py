@@ -141,13 +141,15 @@ class _Assembly:
         metas, more = self._metas()
         tensors, absent = self._tensors(), [k for k in self.skeleton.tensors if k in self.named and self.named[k] is None]
         scalars = {k: s for k, v in self.skeleton.scalars.items() if (s := self._scalar(k, v)) is not None}
+        whole = {k: self._text(v) for k in self.skeleton.dtypes if is_number(v := self.named.get(k)) and isinstance(v, n.Expr) and not isinstance(v, n.Const)}
+        scalars |= whole  # a number of the host's is one of the kernel's, whose dtype the source leaves open
         options = {**self.skeleton.options, **{k: int(e.value) for k, v in self.named.items() if k in LAUNCH_OPTIONS and isinstance(e := v, n.Const)}}
         sizes = list(dict.fromkeys([*self.sizes.values(), *self.skeleton.sizes]))
         grid = self._grid()
         sizes = list(dict.fromkeys([*self.sizes.values(), *sizes]))
         binding = self.skeleton.changed(
             sizes=sizes, facts=self._facts(sizes), grid=grid, absent=[*self.skeleton.absent, *absent, *more], metas=metas, scalars=scalars, tensors=tensors,
-            options=options)
+            dtypes={k: v for k, v in self.skeleton.dtypes.items() if k not in whole}, options=options)
         binding = binding.joining(frozenset(self._shared(arrays, a, b, tensors) for a, b in combinations(arrays, 2) if arrays[a].memory is arrays[b].memory))
         names = {v: k for k, v in self.sizes.items()}
         held = {**self.launch.seen, **{x: e for x, e in self.known.examples.items() if x not in self.known.assumed}}

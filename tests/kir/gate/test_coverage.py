@@ -236,6 +236,12 @@ kernel main grid (row: B) threads 32
     assert check(p, tests, "itself", relative=True).ok
 
 
+def test_a_case_in_which_the_stages_of_a_ring_are_used_again_is_checked() -> None:
+    """An arrival too many in the first round lets a stage be filled while it is read, which values alone do not show."""
+    program = parsed(EXPERTS / "gemm" / "gemm_sm90_lanes.kir")
+    assert any(c.sizes["K"] > 4 * 64 for c in problem_tests(program, load_problem("gemm"), {}).checked)
+
+
 @pytest.mark.parametrize(("value", "ulps", "right"), [("cast(cast(X[i] * 3.0, f16), f32)", 1, True), ("cast(cast(X[i] * 3.0, f16), f32)", 4, False),
                                                       ("X[i] * 3.0", 1, False)])
 def test_what_a_program_rounds_before_it_stores_it_is_judged_by_that_rounding(value: str, ulps: int, right: bool) -> None:

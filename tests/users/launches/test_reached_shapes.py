@@ -405,3 +405,24 @@ run(torch.randn(128, 64, device="cuda"), torch.randn(1, 32, 64, device="cuda"), 
     assert binding.scalars["table_row_stride"] == "table_row_stride" and binding.tensors["table"].shape[1] == "table_row_stride"
     code, out, err = called(capsys, "check", str(tmp_path / "k.py"))
     assert code == 0 and "a counterexample" not in out.split("indices within 32 bits")[0] and "the length of a row of table" in err, out + err
+
+
+def test_a_stride_that_is_widened_before_it_is_used_is_the_host_s(tmp_path: Path) -> None:
+    """As a number of its own, whose dtype alone was known, it could be less than a row."""
+    (tmp_path / "k.py").write_text("""import torch, triton
+import triton.language as tl
+
+
+@triton.jit
+def halved(x, x_row_stride, N, BLOCK: tl.constexpr):
+    x += tl.program_id(0) * tl.cast(x_row_stride, tl.int64)
+    n = tl.arange(0, BLOCK)
+    tl.store(x + n, 0.5 * tl.load(x + n, mask=n < N), mask=n < N)
+
+
+def run(x):
+    T, N = x.shape
+    halved[(T,)](x, x.stride(0), N, triton.next_power_of_2(N))
+""", encoding="utf-8")
+    binding = called_binding(tmp_path / "k.py")
+    assert (binding.scalars["x_row_stride"], binding.dtypes) == ("N", {})

@@ -16,14 +16,17 @@ from typing import Any, cast
 import pytest
 
 from kir.base.diagnostic import KirError
+from kir.faces.cli.rewriting._optimizing import Where, search_run
 from kir.gate.cases import FRESH
 from kir.gate.gpu.statistics import Estimate
 from kir.hardware.target import target
 from kir.ir.build import int_value
 from kir.ir.parser import parse_program
 from kir.learning.corpus.measured import copied, difference
+from kir.learning.optimize.inputs import captured, shape_for, with_sizes
 from kir.learning.optimize.lift import lifted
 from kir.learning.optimize.plan import Setting
+from kir.learning.optimize.policy import NO_POLICY
 from kir.learning.optimize.pool.engines import Processes
 from kir.learning.optimize.search import Budget
 from kir.learning.optimize.sources import ThreadsSource
@@ -293,6 +296,16 @@ def test_ctas_in_place_of_a_grid_judge_a_program() -> None:
     assert judge.judge(lucky, "kir").accepted and not judge.again(lucky, "kir").accepted and judge.again(given, "kir").accepted
     text = ROWS.format(value="v + v")
     assert judged_call(CallTask(text, "kir", ROWS.format(value="v * 2.0"), "h200", False, ""))["accepted"]
+
+
+def test_a_recorded_call_by_itself_that_is_too_large_is_judged_as_a_packages_are(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By some of its CTAs, and not refused."""
+    monkeypatch.setattr("kir.learning.optimize.inputs.SECONDS", -1.0)
+    one = captured(call_of(package).binding, "")
+    assert one.call and with_sizes(one) is one
+    setting, where = Setting(one.problem, shape_for(one, ""), H200, one.surface), Where("cpu", 1, "", False, None)
+    found = search_run(one, setting, Budget(candidates=1, seconds=500, plans=2), NO_POLICY, None, where)
+    assert found.baseline.measured is not None and found.baseline.measured.accepted and found.built
 
 
 TILED = """kir 1
