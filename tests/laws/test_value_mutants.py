@@ -243,5 +243,4 @@ def test_the_page_has_both_kinds() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert page.index("## gemm_sm90") < page.index(TITLE) < page.index("## By program")
     figures = re.search(r"(\d+) mutants of (\d+) programs by (\d+) rules: (\d+) are told apart", page)
-    more = re.search(r"(\d+) are refused, and were not run beyond", page)
-    assert figures is not None and int(figures[4]) + int(more[1] if more else 0) >= 300 and int(figures[3]) == len(RULES)
+    assert figures is not None and int(figures[4]) >= 300 and int(figures[3]) == len(RULES)
