@@ -187,6 +187,31 @@ _UNREAD = re.compile(r"\0|[\d_]{4000,}")
 """What the parser of files takes and Python's own does not."""
 
 
+_BRACKETS = re.compile(r"[][(){}]")
+MOST_NESTED = 250
+"""Levels of nesting from which a text is refused: parsers and what walks their trees recurse, and one of them ends the process."""
+
+
+def _refuse_deep(text: str) -> None:
+    """Raises SyntaxError for a text nested too deeply; its tree is made only where the text looks as if it could be."""
+    depth = most = 0
+    for found in _BRACKETS.finditer(text):  # those in texts and comments are counted too
+        depth = depth + 1 if found[0] in "([{" else max(0, depth - 1)
+        most = max(most, depth)
+    if most < MOST_NESTED and text.count("elif") < MOST_NESTED and max(map(len, text.splitlines()), default=0) < MOST_NESTED:
+        return
+    try:
+        level: list[ast.AST] = [ast.parse(text)]
+    except (MemoryError, RecursionError):
+        raise SyntaxError("it is nested too deeply") from None
+    for _ in range(MOST_NESTED):
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+        if not level:
+            return
+    found_at = next((x for x in level if hasattr(x, "lineno")), None)
+    raise SyntaxError("it is nested too deeply", (None, getattr(found_at, "lineno", 1), 1, None))
+
+
 def parse_module(path: Path, name: str = "", text: str | None = None) -> Module:
     """Read a file, or `text` in its place. Raises KirError KIR-F001 (no such file) and KIR-F002 (it does not parse)."""
     text = source_text(path) if text is None else text
@@ -195,7 +220,11 @@ def parse_module(path: Path, name: str = "", text: str | None = None) -> Module:
         said = "a byte 0 stands in it" if found[0] == "\0" else "a number of more than 4,000 digits stands in it"
         raise error("KIR-F002", f"this file is no Python: {said}", origin=Origin(str(path), line, column, line, column + 1))
     try:
+        _refuse_deep(text)
         tree = cst.parse_module(text)
+    except SyntaxError as bad:
+        line = bad.lineno or 1
+        raise error("KIR-F002", f"this file is no Python: {bad.msg}", origin=Origin(str(path), line, 1, line, 2)) from bad
     except cst.ParserSyntaxError as bad:
         line, column, said = max(bad.raw_line, 1), max(bad.raw_column, 0) + 1, bad.message.splitlines()[0]
         try:

@@ -42,6 +42,22 @@ def test_half_a_file(tmp_path: Path, reader: type[TritonFrontend] | type[TileLan
         reader().parse(file, "kernel")
 
 
+@pytest.mark.parametrize("value", ["(" * 3000 + "1" + ")" * 3000, "not " * 20000 + "1", "-" * 700 + "1", "lambda: " * 5000 + "1", "1" + " + 1" * 400])
+def test_a_text_nested_too_deeply(tmp_path: Path, value: str) -> None:
+    file = tmp_path / "deep.py"
+    file.write_text(TRITON.format(before=f"WIDE = {value}", value="WIDE"))
+    with pytest.raises(KirError, match=r"KIR-F002.*nested"):
+        TritonFrontend().parse(file, "kernel")
+
+
+@pytest.mark.parametrize("count", [20, 100])
+def test_long_sums_and_branches_are_read(tmp_path: Path, count: int) -> None:
+    file = tmp_path / "long.py"
+    branches = "".join(f"elif SIZE == {i}:\n    WIDE = {i}.0\n" for i in range(count))
+    file.write_text(TRITON.format(before=f"SIZE = 1{' + 1' * count}\nif SIZE == 0:\n    WIDE = 0.0\n{branches}else:\n    WIDE = 4.0", value="WIDE"))
+    assert not any("F002" in s for s in opaque(TritonFrontend().parse(file, "kernel")))
+
+
 @pytest.mark.parametrize(("reader", "text"), [(TritonFrontend, TRITON), (TileLangFrontend, TILELANG)])
 @pytest.mark.parametrize("before", ["from loop import WIDE", "from loop import *\nfrom again import WIDE"])
 def test_a_module_that_imports_itself(tmp_path: Path, reader: type[TritonFrontend] | type[TileLangFrontend], text: str, before: str) -> None:
