@@ -146,3 +146,9 @@ def test_a_sample_of_odd_calls(tmp_path: Path, surface: str) -> None:
     chosen = list(odd_calls.attempts(surface, 3))[:: 41 if surface == "cuda" else 29]
     assert len(chosen) > 18
     assert [(call, wrong) for call, text in chosen if (wrong := mutilated.fault(source, text, tmp_path))] == []
+
+
+@pytest.mark.parametrize("body", ["v = " + "(" * 1500 + "1" + ")" * 1500 + ";", "v = " + "- " * 1500 + "1;", "{" * 1500 + "}" * 1500])
+def test_a_text_nested_too_deeply(tmp_path: Path, capsys: pytest.CaptureFixture[str], body: str) -> None:
+    code, shown = said(tmp_path, capsys, "cuda", body, bound=False)
+    assert code == 1 and "KIR-C012" in shown and "Traceback" not in shown, shown

@@ -257,7 +257,9 @@ _FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
 def _of_the_machine(fault: Exception) -> Diagnostic | None:
-    """What files and memory refuse, which is no fault of KIR's own: in words."""
+    """What files, memory and the stack refuse, which is no fault of KIR's own: in words."""
+    if isinstance(fault, RecursionError):
+        return Diagnostic("KIR-C012", "something in it is nested more deeply than KIR follows; --debug says where", needs="fewer levels within one another")
     if isinstance(fault, OSError) and fault.filename is not None and fault.strerror:
         place = fault.filename2 or fault.filename
         return Diagnostic("KIR-C006", f"{place if isinstance(place, str) else os.fsdecode(place)}: {fault.strerror[:1].lower()}{fault.strerror[1:]}",
