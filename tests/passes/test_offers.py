@@ -238,27 +238,3 @@ def test_a_tile_whose_size_stands_beside_other_axes_has_no_other_size() -> None:
     """FlashQLA's kkt-solve: a product of a tile with itself, of whose two sides one counts tokens of the tile and one does not."""
     item = next(p for p in passes() if p.name == "grow-tile").with_options({})
     assert any("spelled out where it is not known" in said for _, said in misses(item, parse_program(SQUARE, "p.kir"), "backward"))
-
-
-NEST = """kir 1
-program p
-  size M: i32
-  in X: f32[M, 8, 8]
-  out Y: f32[M]
-  out Z: f32[M, 8]
-kernel main grid (m: M) threads 1
-  register acc: f32 = 0.0
-  for i in 0..8
-    for j in 0..{end}
-      {body}
-  Y[m] = acc
-"""
-
-
-def test_two_loops_change_places_where_they_do_nothing_but_fold_values() -> None:
-    """Running sums, a triangle, and a sum that is looked at on the way do not."""
-    item = next(p for p in passes() if p.name == "interchange-loops").with_options({})
-    said = {(end, body): [why for _, why in misses(item, parse_program(NEST.format(end=end, body=body), "p.kir"))]
-            for end, body in (("8", "acc = acc + X[m, i, j]"), ("i + 1", "acc = acc + X[m, i, j]"), ("8", "acc = acc * 0.5 + X[m, i, j]"),
-                              ("8", "acc = acc + X[m, i, j]\n      Z[m, i] = acc"))}
-    assert [*said.values()] == [[], ["how often the inner loop runs depends on the outer one"], *[["the loops do more than fold values into one scalar"]] * 2]

@@ -20,7 +20,7 @@ from kir.ir.visit import regions, statements, substitute, walk
 from kir.learning.cards.card import Card
 from kir.learning.cards.library import library
 from kir.learning.cards.use import applications
-from kir.learning.optimize.forms.apart import apart, by_rows, masked, turned
+from kir.learning.optimize.forms.apart import apart, by_rows, masked
 from kir.learning.optimize.lift import FAULTS
 from kir.learning.optimize.plan import Plan, Setting
 from kir.learning.tune.space import Point, Space, Value, shipped_spaces
@@ -359,12 +359,11 @@ class TileSource:
 
     def streams(self, program: n.Program, setting: Setting) -> Iterator[tuple[str, str, Iterator[Plan]]]:
         """A stream for each form that the kernel has room for; also with coordinates and loops over results that need nothing of one another as axes of the
-        grid, with masks in the place of branches, and with the long one of two nested loops inside."""
+        grid, and with masks in the place of branches."""
         axes, wide = apart(program, setting)
         rows, seen = by_rows(wide, setting)
         masks, bare = masked(seen, setting)
-        turns, bare = turned(bare, setting)
-        first = (*axes, *rows, *masks, *turns)
+        first = (*axes, *rows, *masks)
         spread = ((family.replace("tiles", SPREAD, 1), operator, (
             replace(p, source=p.source.replace("tiles", SPREAD, 1), family=p.family.replace("tiles", SPREAD, 1), steps=(*first, *p.steps)) for p in plans))
             for family, operator, plans in (self._forms(bare, setting) if first else ()))
@@ -455,12 +454,12 @@ class TileSource:
         shared = () if surface == "triton" else (Step("stage-shared", at=f"{at}/mma"), Step("swizzle-shared"))
         forms, most = ((3, 32), (2, 32), (0, 32), (3, 16)) if wide else itertools.product((0, 3, 1), (32, 64)), int_value(loop.hi) or 64
         turns = (True, False) if wide and surface == "triton" and _contiguous_along(loop, kernel.grid[column].name) else (False,)
-        for (stages, depth), (m, c), swapped in itertools.product(
+        for (stages, depth), (m, c), turned in itertools.product(
                 dict.fromkeys((s, min(d, most)) for s, d in forms),
                 _fitting(kernel, rows, column, ((64, 128), (128, 128), (64, 64), (128, 64), (16, 64), (32, 128), (32, 64))), turns):
-            steps = (*_product(kernel, rows, column, m, c, depth, 256 if m * c > 8192 else 128), *cores, *((Step("swap-operands", at=f"{at}/mma"),) * swapped))
+            steps = (*_product(kernel, rows, column, m, c, depth, 256 if m * c > 8192 else 128), *cores, *((Step("swap-operands", at=f"{at}/mma"),) * turned))
             pipelined = (*(shared if stages else ()), *((Step("pipeline", {"stages": stages}, at),) if stages > 1 else ()))
-            yield {"rows": m, "columns": c, "depth": depth, "stages": stages, **({"turned": swapped} if len(turns) > 1 else {})}, (*steps, *pipelined)
+            yield {"rows": m, "columns": c, "depth": depth, "stages": stages, **({"turned": turned} if len(turns) > 1 else {})}, (*steps, *pipelined)
 
     def _across(self, kernel: n.Kernel, rows: int, column: int, surface: str) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:
         """Tiles of results that are read along another axis than they are written: through shared memory (Triton's own), so that both are contiguous."""

@@ -2,17 +2,10 @@
 from __future__ import annotations
 
 from kir.ir import nodes as n
-from kir.ir.build import const, int_value
-from kir.ir.types import I32
-from kir.ir.visit import statements, substitute
+from kir.ir.visit import statements
 from kir.learning.optimize.lift import Left, taken
 from kir.learning.optimize.plan import Setting
 from kir.rewrite import Step, pass_class
-from kir.rewrite.anchor import anchor_text
-from kir.rewrite.edit import places
-
-FEW, MOST_TURNS = 32, 6
-"""Rounds of a loop that is put around a longer one, at most; and how often that is done."""
 
 
 def apart(program: n.Program, setting: Setting) -> tuple[tuple[Step, ...], n.Program]:
@@ -54,20 +47,4 @@ def masked(program: n.Program, setting: Setting) -> tuple[tuple[Step, ...], n.Pr
     return tuple(steps), now
 
 
-def turned(program: n.Program, setting: Setting) -> tuple[tuple[Step, ...], n.Program]:
-    """Steps that put a loop of a few rounds (the taps of a filter) around the long one in which it stands, where both fold into one sum, and what they come to:
-    panels are made of the innermost."""
-    steps, now = list[Step](), program
-    sizes = {name: const(value, I32) for name, value in setting.shape.sizes.items()}
-    for _ in range(MOST_TURNS if len(program.kernels) == 1 else 0):
-        nests = [(path, s, s.body[0]) for path, s in places(now) if isinstance(s, n.For) and len(s.body) == 1 and isinstance(s.body[0], n.For)]
-        short = [anchor_text(now, path) for path, outer, inner in nests
-                 if (int_value(substitute(inner.hi, sizes)) or FEW + 1) <= FEW < (int_value(substitute(outer.hi, sizes)) or 0)]
-        tried = (taken(now, Step("interchange-loops", {}, at), setting.context) for at in short)
-        if (done := next((x for x in tried if not isinstance(x, Left)), None)) is None:
-            break
-        steps, now = [*steps, *(each.record.step for each in done)], done[-1].program
-    return tuple(steps), now
-
-
-__all__ = ["apart", "by_rows", "masked", "turned"]
+__all__ = ["apart", "by_rows", "masked"]
