@@ -174,8 +174,9 @@ def as_posed(program: n.Program, problem: Problem, given: Mapping[str, str]) -> 
 def problem_tests(program: n.Program, problem: Problem, given: Mapping[str, str], also: Sequence[n.Program] = (), fresh: int = 0) -> Tests:
     """The cases of a problem for a program, at sizes at which the program and those of `also` do all that they can do, and at the problem's own.
 
-    Never left out: each solved shape, the first of them in two turns of the orders; the problem's first uneven shape; one distribution that is
-    adversarial, by turns of the program's hash. The others as long as there is time. `fresh` is added to all seeds."""
+    Never left out: each solved shape, the first of them in two turns of the orders; the problem's first uneven shape, and there distributions of other whole
+    numbers (lengths that end within it, say); one distribution that is adversarial, by turns of the program's hash. The others as long as there is time.
+    `fresh` is added to all seeds."""
     names = tensor_names(program, problem, given)
     plan = problem_plan(program, problem, given, also)
     own = [s for s in problem.shapes_for(program) if "timed" not in s.tags and elements_of(problem, s) <= MOST_ELEMENTS]
@@ -193,7 +194,7 @@ def problem_tests(program: n.Program, problem: Problem, given: Mapping[str, str]
     must += [(s, in_order, TURNS[i % 2]) for i, s in enumerate((*far, *edges))]
     if uneven not in shapes or in_order != "normal":
         must.append((uneven, "normal", 0))
-    must += [(uneven, d, 0) for d in problem.always]
+    must += [(uneven, d, 0) for d in (*problem.always, *problem.lengths)]
     away = offsets(program, *naive_of(problem), names=names)
     must += [(s, d, 0) for s in short_rows([*shapes, *edges, *own], lambda s: s.sizes) for d in first_of(d for d in away if _fair(problem, s, d, fresh))]
     places = [shapes[0], uneven] if shapes else [uneven]

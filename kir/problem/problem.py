@@ -150,6 +150,12 @@ class Problem:
         return ()
 
     @property
+    def lengths(self) -> tuple[str, ...]:
+        """Distributions that draw whole numbers of an input in a way of their own: lengths that end within what is padded to the longest, say."""
+        whole = {t.name for t in self.spec.tensors if t.role == "in" and DTYPES[self.tensor_dtype(t)].is_integer}
+        return tuple(d for d in self.distributions if d != "normal" and d not in self.always and not whole.isdisjoint(self.spec.distributions[d]))
+
+    @property
     def drawn_by_host(self) -> bool:
         """Whether no device can draw the inputs: each of their elements depends on others."""
         return any(d.kind == "partition" for d in self.spec.distributions["normal"].values())

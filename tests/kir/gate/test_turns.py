@@ -16,6 +16,7 @@ from kir.gate.inputs.extremes import extremes
 from kir.gate.inputs.turns import turning
 from kir.ir.nodes import Program, Select
 from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
 from kir.problem import load_problem
 from kir.problem.draws import generator, placed
 
@@ -176,6 +177,12 @@ def test_inputs_of_one_value_come_at_a_size_at_which_data_lie_below_it() -> None
     cases = sorted(problem_tests(problem.naive, problem, {}).cases, key=lambda case: case.sizes["L"])
     assert cases[0].sizes["L"] == 1
     assert any(case.sizes["L"] > max(1, int(case.arrays["lengths"].max())) for case in special_cases(problem, cases))
+    short = [case for case in cases if case.distribution == "short"]  # a last row of each sequence that is 0 was accepted: all lengths lay far beyond
+    assert problem.lengths == ("short",) and any(1 < length < case.sizes["L"] for case in short for length in case.arrays["lengths"])
+    text = program_text(problem.naive)
+    assert "select(i < length," in text
+    early = parse_program(text.replace("select(i < length,", "select(i < length - 1,"))
+    assert not gate_cpu(early, problem, "kir", []).accepted
 
 
 SIZED = """kir 1
