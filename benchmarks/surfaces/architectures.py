@@ -1,7 +1,7 @@
 """Which stored pipelines for CUDA and Triton are programs of other architectures than Hopper's: compiled for them, interpreted and modelled, as
 `docs/tables/architectures.md`. TileLang's, whose compiler takes minutes for some, are asked by name.
 
-    python -m benchmarks.surfaces.architectures [NAME ..]     # prints the rows of some pipelines
+    python -m benchmarks.surfaces.architectures [NAME ..]     # prints the rows of some pipelines, each as it is done
     python -m benchmarks.surfaces.architectures --write [NAME ..]   # writes the rows of all, or of some, into the page
 """
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -106,7 +106,8 @@ def main(words: Iterable[str]) -> int:
         return 2
     names = [w for w in words if w != "--write"] or every
     with ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=get_context("spawn")) as pool:
-        for one in pool.map(row, names):
+        for made in as_completed([pool.submit(row, name) for name in names]):
+            one = made.result()
             print(one, flush=True)
             if "--write" in words:
                 write_atomic(PAGE, written([one], every, PAGE.read_text(encoding="utf-8")))
