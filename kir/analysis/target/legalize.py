@@ -62,7 +62,7 @@ def _kernel(k: n.Kernel, a: Architecture, gathering: Collection[str]) -> Iterato
         if isinstance(s, n.Alloc) and (reason := layout_refusal(s.buffer)):
             yield Diagnostic("KIR-V035", reason, s.origin, k.name)
         if isinstance(s, (n.Let, n.Eval)) and (missing := _missing(s, a)):
-            yield Diagnostic("KIR-V036" if missing == "setmaxnreg" else "KIR-V032" if missing in ("wgmma", "stmatrix") else "KIR-V034",
+            yield Diagnostic("KIR-V036" if missing == "setmaxnreg" else "KIR-V032" if missing in ("wgmma", "stmatrix", "tcgen05") else "KIR-V034",
                              f"{a.name} has no {missing}", s.origin, k.name, needs=_with(missing))
     for s, team in _teams(k.body, threads):
         if isinstance(s, n.Mma) and s.via == "wgmma" and (reason := _wgmma_refusal(k, s, a, team)):
@@ -93,7 +93,9 @@ FAMILIES: Mapping[str, Family] = MappingProxyType({
     "set_registers": "setmaxnreg", "stmatrix": "stmatrix", "fence_async": "fence_proxy_async", "mbar_expect": "mbarrier_transaction",
     "mbar_arrive_expect": "mbarrier_transaction", "cluster_arrive": "cluster", "cluster_wait": "cluster",
     "bulk_commit": "cp_async_bulk", "bulk_wait": "cp_async_bulk",
-    **dict.fromkeys(("wgmma", "wgmma_fence", "wgmma_commit", "wgmma_wait"), "wgmma")})
+    **dict.fromkeys(("wgmma", "wgmma_fence", "wgmma_commit", "wgmma_wait"), "wgmma"),
+    **dict.fromkeys(("tcgen05_alloc", "tcgen05_dealloc", "tcgen05_relinquish", "tcgen05_mma", "tcgen05_commit", "tcgen05_ld", "tcgen05_wait_ld",
+                     "tcgen05_fence_before", "tcgen05_fence_after"), "tcgen05")})
 """Families of instructions by the rows of the table that need them."""
 
 
