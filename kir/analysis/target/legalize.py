@@ -9,6 +9,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 
+from kir.analysis.target import tensor_memory
 from kir.analysis.target.metas import at_defaults
 from kir.analysis.target.warpgroup import operand_refusal, product_refusal
 from kir.analysis.tiles.mapped_views import view_of
@@ -67,6 +68,21 @@ def _kernel(k: n.Kernel, a: Architecture, gathering: Collection[str]) -> Iterato
     for s, team in _teams(k.body, threads):
         if isinstance(s, n.Mma) and s.via == "wgmma" and (reason := _wgmma_refusal(k, s, a, team)):
             yield Diagnostic("KIR-V032", reason, s.origin, k.name, needs="" if a.has("wgmma") else _with("wgmma"))
+
+
+    yield from _tensor_memory(k, a, threads)
+
+
+def _tensor_memory(k: n.Kernel, a: Architecture, threads: int | None) -> Iterator[Diagnostic]:
+    """What is wrong with products into tensor memory: of a kind that there is not, or more columns than a CTA has."""
+    for s in walk(k):
+        if isinstance(s, n.Mma) and s.via == tensor_memory.VIA:
+            reason = f"{a.name} has no tcgen05" if not a.has("tcgen05") else tensor_memory.product_refusal(s, threads)
+            if reason := reason or operand_refusal(k, s.a, True) or operand_refusal(k, s.b, False) or tensor_memory.accumulator_refusal(k, s.acc.buffer):
+                yield Diagnostic("KIR-V032", reason, s.origin, k.name, needs="" if a.has("tcgen05") else _with("tcgen05"))
+                return
+    if (columns := tensor_memory.allocated(k)) > tensor_memory.COLUMNS:
+        yield Diagnostic("KIR-V032", f"the kernel holds {columns} columns in tensor memory; a CTA of {a.name} has {tensor_memory.COLUMNS}", k.origin, k.name)
 
 
 def unlaunchable(program: n.Program, architecture: Architecture) -> bool:
