@@ -20,9 +20,8 @@ from kir.surface.lowering.roles import axis_of_k, placed, stepped
 WARP = 32
 
 
-def place(b: n.Buffer) -> n.Region:
-    """What stands for a fragment in tensor memory where touches are compared."""
-    return n.Region(n.Buffer(f"tensor memory of {b.name}", I32, (), "shared"))
+TOUCHED = n.Region(n.Buffer("tensor memory", I32, (), "shared"))
+"""What stands for all of it where touches are compared: threads meet between any two products, so that none waits for a phase that is two behind."""
 
 
 def alloc(state: State, s: n.Alloc) -> None:
@@ -60,9 +59,9 @@ def product(state: State, s: n.Mma) -> None:
     once = (n.Eval(build.call("tcgen05_fence_after")), loop, n.Eval(build.call("tcgen05_commit", build.region(bar, 0))))
     for r in (a, b):
         state.touch(r, "read")
-    state.touch(place(s.acc.buffer), "write")
+    state.touch(TOUCHED, "write")
     state.put(n.If(build.compare("eq", state.thread, 0), once), n.Eval(build.call("mbar_wait", build.region(bar, 0), now)),
-              n.Store(n.Region(phase), build.binary("xor", now, const(1))), n.Store(begun, const(1)), n.Eval(build.call("tcgen05_fence_after")), settled=True)
+              n.Store(n.Region(phase), build.binary("xor", now, const(1))), n.Store(begun, const(1)), n.Eval(build.call("tcgen05_fence_after")))
     state.forget(name)
 
 
@@ -84,7 +83,7 @@ def read(state: State, s: n.Stmt) -> None:
         i = n.Var(state.fresh("i"), I32)
         zeros = n.For(i, const(0), const(columns), const(1), (n.Store(build.region(held.buffer, i), build.const(0.0, held.buffer.dtype)),), "unroll",
                       n.attrs(factor=columns))
-        state.touch(place(state.fragments[name]), "read")
+        state.touch(TOUCHED, "read")
         state.put(n.If(build.compare("eq", build.load(n.Region(state.begun[name])), 1), (*loads, n.Eval(build.call("tcgen05_wait_ld"))), (zeros,)),
                   n.Eval(build.call("tcgen05_fence_before")))
 
