@@ -181,8 +181,8 @@ def _issued(m: Machine, f: Frame) -> Array | None:
 def _commit(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
     if not isinstance(e.args[0], Region):
         raise error("KIR-I002", f"'{e.fn}' acts on an mbarrier (&bar[i])")
-    signaled = barriers(m, e.args[0], f, "commits to")
     agents = _issued(m, f)
+    signaled = barriers(m, e.args[0], f, "commits to", 1, agents)
     made = async_operations.taken_up(f, "tcgen05")
     if f.queue is not None and (kept := f.queue.slots.pop("tcgen05", None)) is not None:
         f.queue.slots["tcgen05 before"] = kept
