@@ -314,7 +314,7 @@ __device__ __forceinline__ unsigned long long matrix_descriptor(const void* arra
   return low | static_cast<unsigned long long>(Group >> 4) << 32 | static_cast<unsigned long long>(Swizzle) << 62;
 }
 
-//@ tensor_descriptor needs matrix_descriptor
+//@ tensor_descriptor needs shared_address matrix_descriptor
 // As above, of the version that products of tensor memory read (PTX ISA, "Shared memory descriptor": bits 46 to 48 are 1).
 template <unsigned Panel, unsigned Group, unsigned Swizzle>
 __device__ __forceinline__ unsigned long long tensor_descriptor(const void* array, unsigned units = 0) {

@@ -235,6 +235,10 @@ def _tcgen05(r: Reader, i: Instruction) -> None:
         raise r.refuse("an instruction of tensor memory that the table has no row for", "products, loads and allocations of one CTA")
     for part in ("cta_group::1", "sync", "aligned"):
         m.flag(part)
+    if how == "mma" and len(i.operands) != 5:
+        raise r.refuse("a product of tensor memory with lanes left out, or without its descriptor and predicate")
+    if len(i.operands) != (count := {"mma": 5, "alloc": 2, "dealloc": 2, "ld": 2, "commit": 1}.get(how, 0)):
+        raise r.fail("KIR-F302", f"'{i.opcode}' takes {count} operands, not {len(i.operands)}")
     if how == "mma":
         _tensor_product(r, i)
         return
@@ -273,17 +277,24 @@ def _address(r: Reader, o: Operand) -> n.Expr:
 
 def _tensor_product(r: Reader, i: Instruction) -> None:
     """tcgen05.mma of 16-bit operands into f32, by what its instruction descriptor says (PTX ISA, "Instruction descriptor")."""
-    if "kind::f16" not in i.parts or len(i.operands) != 5:
-        raise r.refuse("a product of tensor memory of another kind than f16, or with lanes left out")
+    if "kind::f16" not in i.parts or any(x not in ("kind::f16", "mma", "cta_group::1", "tcgen05") for x in i.parts):
+        raise r.refuse("a product of tensor memory of another kind than f16")
     code = r.constant(i.operands[3])
     kinds, columns, rows = [code >> 7 & 7, code >> 10 & 7], (code >> 17 & 0x3F) << 3, (code >> 24 & 0x1F) << 4
-    if kinds[0] != kinds[1] or kinds[0] > 1 or code & ~0x1F7FFF90 or code >> 4 & 3 != 1 or rows != 128 or columns % 16 or not 16 <= columns <= 256:
+    if kinds[0] != kinds[1] or kinds[0] > 1 or code & ~0x1F7F9FB0 or code >> 4 & 3 != 1 or rows != 128 or columns % 16 or not 16 <= columns <= 256:
         raise r.refuse(f"a product of tensor memory of descriptor {code:#x}", "f16 or bf16 into f32, 128 rows, 16 to 256 columns by 16")
     of, minor_a, minor_b = DTYPES[("f16", "bf16")[kinds[0]]], bool(code >> 15 & 1), bool(code >> 16 & 1)
     left, right = _described(r, i.operands[1], of, 16, rows, minor_a, 1), _described(r, i.operands[2], of, 16, columns, minor_b, 1)
     options: dict[str, n.Attr] = {"shape": f"m128n{columns}k16"} | ({"trans_a": True} if minor_a else {}) | ({} if minor_b else {"trans_b": True})
-    add = build.cast(r.value(i.operands[4], PREDICATE), DTYPES["i32"])
-    r.effect(n.Eval(n.Call("tcgen05_mma", (_address(r, i.operands[0]), left, right, add), n.attrs(**options))))
+    r.effect(n.Eval(n.Call("tcgen05_mma", (_address(r, i.operands[0]), left, right, _number(r, r.value(i.operands[4], PREDICATE))), n.attrs(**options))))
+
+
+def _number(r: Reader, e: n.Expr) -> n.Expr:
+    """A predicate as the number that it asks of whether it is zero, or as 0 or 1."""
+    e = next((s.value for s in r.steps if isinstance(s, n.Let) and isinstance(e, n.Var) and s.names == (e.name,)), e)
+    if isinstance(e, n.Binary) and e.op == "ne" and build.is_const(e.b, 0):
+        return e.a.x if isinstance(e.a, n.Cast) and e.a.rounding == "bits" and e.a.x.type == DTYPES["i32"] else e.a
+    return build.cast(e, DTYPES["i32"])
 
 
 HANDLERS: dict[str, Handler] = {"ldmatrix": _ldmatrix, "stmatrix": _stmatrix, "mma": _mma, "wgmma": _wgmma, "tcgen05": _tcgen05}
