@@ -151,7 +151,8 @@ def _without_meaning(program: n.Program) -> n.Opaque | n.Hole | None:
 @once_for_each
 def _has_choice(program: n.Program) -> bool:
     return any((isinstance(x, n.Copy) and (x.grouped or x.signal is not None)) or (isinstance(x, n.Mma) and x.pending)
-               or isinstance(x, n.Roles) or (isinstance(x, n.Call) and (x.fn in _WAITS or x.fn in ("wgmma", "tcgen05_mma", "tcgen05_ld"))) for k in program.kernels for x in walk(k))
+               or isinstance(x, n.Roles) or (isinstance(x, n.Call) and (x.fn in _WAITS or x.fn in ("wgmma", "tcgen05_mma", "tcgen05_ld")))
+               for k in program.kernels for x in walk(k))
 
 
 @once_for_each

@@ -23,7 +23,8 @@ ROWS = 128
 
 
 def instruction_descriptor(dtype: str, columns: int, turned_a: int, turned_b: int) -> int:
-    """Sums in f32 of products of a dtype, 128 rows by some columns; `turned`: the axis of the sums is not the contiguous one (PTX ISA, "Instruction descriptor")."""
+    """Sums in f32 of products of a dtype, 128 rows by some columns; `turned`: the axis of the sums is not the contiguous one (PTX ISA, section
+    "Instruction descriptor")."""
     return 1 << 4 | KINDS[dtype] << 7 | KINDS[dtype] << 10 | turned_a << 15 | turned_b << 16 | columns >> 3 << 17 | ROWS >> 4 << 24
 
 

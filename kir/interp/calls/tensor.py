@@ -28,7 +28,7 @@ from kir.interp.state.machine import Machine, Semantics
 from kir.interp.state.tensor_memory import COLUMNS, LANES, LEAST, QUARTER, Allocation, TensorMemory, granules
 from kir.ir.build import int_value
 from kir.ir.nodes import Call, Expr, Load, Region
-from kir.ir.types import BF16, F16, F32, dtype_of, shape_of
+from kir.ir.types import BF16, F16, dtype_of, shape_of
 
 NOTHING: tuple[Val, ...] = ()
 QUARTERS = np.arange(LANES // QUARTER)
@@ -226,7 +226,8 @@ def _ld(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
             bits[lane:lane + WARP_SIZE] = here.cells[rows, column:column + count]
             ok[lane:lane + WARP_SIZE] = here.valid[rows, column:column + count]
         shape = (f.lanes, *(d or 0 for d in extents))
-        load_store.write(m, resolve(m, acc, acting), acting, Val(bits.view(storage(acc.buffer.dtype)).reshape(shape), ok.reshape(shape) if m.checking else None))
+        value = Val(bits.view(storage(acc.buffer.dtype)).reshape(shape), ok.reshape(shape) if m.checking else None)
+        load_store.write(m, resolve(m, acc, acting), acting, value)
     async_operations.issue(m, acc, (), f, act, "tcgen05_ld")
     return NOTHING
 

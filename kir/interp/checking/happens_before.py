@@ -16,7 +16,8 @@ from kir.interp.state.shadow import EARLIER
 from kir.ir import nodes as n
 
 WARP = 32
-GROUPS = {**dict.fromkeys(("mma_sync", "ldmatrix", "stmatrix", "tcgen05_alloc", "tcgen05_dealloc", "tcgen05_relinquish", "tcgen05_ld", "tcgen05_wait_ld"), WARP),
+GROUPS = {**dict.fromkeys(("mma_sync", "ldmatrix", "stmatrix", "tcgen05_alloc", "tcgen05_dealloc", "tcgen05_relinquish", "tcgen05_ld",
+                           "tcgen05_wait_ld"), WARP),
           **dict.fromkeys(("wgmma", "wgmma_fence", "wgmma_commit", "wgmma_wait", "set_registers"), 4 * WARP)}
 """Instructions that neighboring threads execute together (PTX ISA: those with `.sync.aligned`), with how many these are."""
 ENOUGH_BYTES, MOST_BYTES = 1 << 29, 1 << 34
