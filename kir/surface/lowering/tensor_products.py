@@ -45,7 +45,8 @@ def product(state: State, s: n.Mma) -> None:
         raise refuse(reason if name in state.begun else f"'{name}' is declared where products by tcgen05 do not add to it")
     (a, trans_a), (b, trans_b) = placed(state, s.a, rows=True), placed(state, s.b, rows=False)
     depth, columns = (int(str(shape_of(x.type)[-1])) for x in (s.a, s.b))
-    options: dict[str, n.Attr] = {"shape": f"m{THREADS}n{columns}k{DEPTH}"} | ({"trans_a": True} if trans_a else {}) | ({"trans_b": True} if trans_b else {})
+    options: dict[str, n.Attr] = {"shape": f"m{THREADS}n{columns}k{DEPTH}"}
+    options |= {name: True for name, turned in (("trans_a", trans_a), ("trans_b", trans_b)) if turned}
     if not state.committed:
         state.committed = n.Buffer(state.fresh("committed"), MBARRIER, (const(1),), "shared"), n.Buffer(state.fresh("phase"), I32, (), "register")
         state.boxes.append(state.committed)
@@ -77,7 +78,7 @@ def read(state: State, s: n.Stmt) -> None:
         columns = shape_known(n.Region(state.fragments[name]))[1]
         loads = []
         for at, count in _pieces(columns):
-            to = n.Region(held.buffer, (n.Span(const(at), count),))
+            to = build.region(held.buffer, build.span(const(at), count))
             row = build.cast(build.binary("shl", build.mul(build.floordiv(state.thread, WARP), WARP), const(16)), U32)
             loads.append(n.Eval(build.call("tcgen05_ld", to, build.add(_address(state, name, row), build.const(at, U32)))))
         i = n.Var(state.fresh("i"), I32)

@@ -285,7 +285,9 @@ def _tensor_product(r: Reader, i: Instruction) -> None:
         raise r.refuse(f"a product of tensor memory of descriptor {code:#x}", "f16 or bf16 into f32, 128 rows, 16 to 256 columns by 16")
     of, minor_a, minor_b = DTYPES[("f16", "bf16")[kinds[0]]], bool(code >> 15 & 1), bool(code >> 16 & 1)
     left, right = _described(r, i.operands[1], of, 16, rows, minor_a, 1), _described(r, i.operands[2], of, 16, columns, minor_b, 1)
-    options: dict[str, n.Attr] = {"shape": f"m128n{columns}k16"} | ({"trans_a": True} if minor_a else {}) | ({} if minor_b else {"trans_b": True})
+    options: dict[str, n.Attr] = {"shape": f"m128n{columns}k16"}
+    options |= {"trans_a": True} if minor_a else {}
+    options |= {} if minor_b else {"trans_b": True}
     r.effect(n.Eval(n.Call("tcgen05_mma", (_address(r, i.operands[0]), left, right, _number(r, r.value(i.operands[4], PREDICATE))), n.attrs(**options))))
 
 
