@@ -79,7 +79,7 @@ class Tcgen05(Pass):
     """No parameters: each thread of the CTA reads a row of the result."""
 
     intent: ClassVar[str] = "tcgen05"
-    catalogue: ClassVar[tuple[int, ...]] = ()
+    catalogue: ClassVar[tuple[int, ...]] = (38,)
     claim: ClassVar[str] = "One thread starts a product of the whole CTA, and its accumulators take no registers."
     numerics: ClassVar[str] = "reassociated(k)"
     requires: ClassVar[tuple[str, ...]] = ("mma", "shared", "swizzle")
