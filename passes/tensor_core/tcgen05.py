@@ -85,10 +85,10 @@ class Tcgen05(Pass):
     requires: ClassVar[tuple[str, ...]] = ("mma", "shared", "swizzle")
     provides: ClassVar[tuple[str, ...]] = ("tcgen05",)
     preconditions: ClassVar[tuple[Precondition, ...]] = (
-        Precondition("KIR-P701", "validity", "hardware", "the target has tensor memory", _hardware),
-        Precondition("KIR-P702", "validity", "shape", "the product is made of whole instructions of these dtypes, and its rows are the threads", _shape),
-        Precondition("KIR-P703", "validity", "layout", "a descriptor describes how each operand lies in shared memory", _descriptors),
-        Precondition("KIR-P704", "validity", "storage", "tensor memory has room for an accumulator that only its products write", _accumulator),
+        Precondition("KIR-P723", "validity", "hardware", "the target has tensor memory", _hardware),
+        Precondition("KIR-P724", "validity", "shape", "the product is made of whole instructions of these dtypes, and its rows are the threads", _shape),
+        Precondition("KIR-P725", "validity", "layout", "a descriptor describes how each operand lies in shared memory", _descriptors),
+        Precondition("KIR-P726", "validity", "storage", "tensor memory has room for an accumulator that only its products write", _accumulator),
     )
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
