@@ -16,8 +16,8 @@ import numpy as np
 from kir.base.dataclass import dataclass
 from kir.interp.checking import exit_checks, quiet_loops
 from kir.interp.checking.access_counters import count_traffic
-from kir.interp.checking.happens_before import HappensBefore
-from kir.interp.checking.program_facts import BEYOND_FIRST, SYNCHRONIZING, multiplies, needs_layers, written
+from kir.interp.checking.program_facts import BEYOND_FIRST, SYNCHRONIZING, has_tensor_memory, multiplies, needs_layers, written
+from kir.interp.checking.tensor_order import TensorOrder
 from kir.interp.numerics.number import Array, every, some, storage
 from kir.interp.numerics.values import Mask, Val, lift, spread
 from kir.interp.state.clocks import FENCED
@@ -28,7 +28,7 @@ from kir.interp.state.shadow import EARLIER, LEAST_RUN, UNAWAITED, Conflict, Run
 from kir.ir import nodes as n
 
 
-class Checker(HappensBefore):
+class Checker(TensorOrder):
     """Attached to a machine; told of every access and every synchronization."""
 
     # --------------------------------------------------------------------------------------------------- launches and memory
@@ -41,7 +41,7 @@ class Checker(HappensBefore):
                 memory.shadow.forget(self.overlapping, chained)
         self.roots, self.released = {}, {}
         changed = written(self.m.program, k)
-        self.layers = 4 if needs_layers(self.m.program, k) else 2
+        self.layers = 6 if has_tensor_memory(self.m.program, k) else 4 if needs_layers(self.m.program, k) else 2
         self.multiplies, self.dirty = multiplies(self.m.program, k), []
         self.read_only = {p.name for p in self.m.program.params if p.role == "in" and p.name not in changed}
 
@@ -271,6 +271,16 @@ class Checker(HappensBefore):
         else:
             self._write(place.memory, g, lanes[:: g.shape[-1]], f, None)
 
+    def on_tensor(self, memory: Memory, g: Array, lane: int, f: Frame, verb: str, fenced: bool) -> None:
+        """An access to granules of tensor memory by a lane; one that is `fenced` needs fences between it and those of other threads."""
+        if fenced:
+            self.unheard(memory, g, lane, f, verb)
+        lanes = np.full(len(g), lane)
+        if verb == "read":
+            self._read(memory, g, lanes, f)
+        else:
+            self._write(memory, g[:, None], lanes, f, None)
+
     def on_barrier_object(self, place: Place, f: Frame, verb: str, proxy: int, agents: Array | None) -> None:
         """An mbarrier is initialized, or used: the use must know of the initialization."""
         memory = place.memory
@@ -299,7 +309,7 @@ class Checker(HappensBefore):
             o = flying[0]
             origin = o.site.origin if o.site is not None else None
             other = Access.at("pending product", self.m.anchor(o.site), self.m.thread_name(f, 0), origin)
-            self.m.report("async", "error", f"{verb} of '{memory.name}' while a wgmma on it is pending", f, id="KIR-I016",
+            self.m.report("async", "error", f"{verb} of '{memory.name}' while a {o.family} on it is pending", f, id="KIR-I016",
                           buffer=memory.name, verb=verb, accesses=(other,))
 
     def on_wgmma(self, registers: Memory, f: Frame) -> None:

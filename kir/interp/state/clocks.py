@@ -3,7 +3,8 @@
 An agent is a thread, a team that runs as one, or the reading or writing part of an asynchronous operation. `know[layer, row, a, b]`
 is the clock of agent b up to which a knows its accesses, within the CTA of `row`. Layers: `ORDERED` by barriers, waits and fences;
 `SHUFFLED` the same plus orders that only a shuffle or vote gives; `PROXIED` up to a proxy fence on the way; `FENCED` up to a memory
-fence, which is what a relaxed atomic publishes. The diagonal of `ORDERED` is an agent's own clock.
+fence, which is what a relaxed atomic publishes; `TOLD` of tensor memory what a fence before a meeting (or a commit) has covered, and
+`HEARD` that which a fence after it has taken in, which no meeting passes on. The diagonal of `ORDERED` is an agent's own clock.
 """
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ import numpy as np
 
 from kir.interp.numerics.number import Array, every, some
 
-ORDERED, SHUFFLED, PROXIED, FENCED = range(4)
-EVERY = slice(0, 4)
+ORDERED, SHUFFLED, PROXIED, FENCED, TOLD, HEARD = range(6)
+EVERY = slice(0, HEARD)
 Knowledge = dict[int, Array]
 """What was published, by CTA: [layer, agent]."""
 
@@ -26,7 +27,7 @@ class Clocks:
         """`capacity`: agents to leave room for; there may come to be more."""
         self.numbers = numbers
         self.layers = layers
-        """Layers kept: 2 for a kernel with neither an async proxy nor atomics."""
+        """Layers kept: 2 for a kernel with neither an async proxy nor atomics, all for one with tensor memory."""
         self.count = 1
         self.version = 0
         """Changes whenever an agent learns from another."""
@@ -169,6 +170,14 @@ class Clocks:
                     for cta, of in known.items():
                         _join(self.foreign[row], cta, of)
 
+    def hear(self, rows: Array, agents: Array) -> None:
+        """What was told of tensor memory, the agents have heard."""
+        self.know[HEARD, rows, agents] = np.maximum(self.know[HEARD, rows, agents], self.know[TOLD, rows, agents])
+
+    def follow_on(self, rows: Array, agents: Array, of: Array) -> None:
+        """What the agents do with tensor memory comes after what those of `of` did, of the same threads, without a fence."""
+        self.know[HEARD, rows, agents, of] = self.know[ORDERED, rows, of, of]
+
     def publish(self, rows: Array, agents: Array, into: Knowledge | None, layer: int | None = None, ended: bool = False) -> Knowledge:
         """What the agents know, joined into `into`; with `layer`, only what they know in that sense. Those that have `ended` do nothing later,
         so who knows this knows all of them, and they may stand for other operations."""
@@ -196,8 +205,8 @@ class Clocks:
             for cta, known in published.items():
                 if cta == int(self.numbers[row]):
                     width = min(known.shape[1], self.count)
-                    own = self.know[:, row, :, :width]
-                    own[:, mine] = np.maximum(own[:, mine], known[:, None, :width])
+                    own = self.know[:HEARD, row, :, :width]
+                    own[:, mine] = np.maximum(own[:, mine], known[:HEARD, None, :width])
                     continue
                 _join(self.told[row], cta, known)
                 for agent in agents[rows == row].tolist() if relaxed else ():
