@@ -32,6 +32,9 @@ def of_value(old: n.Node, new: n.Node) -> n.Node:
             return _cast(new)
         case n.Binary(op="and", type=t) if dtype_of(t).is_bool:
             return _each_once(new)
+        case n.Call(of=None) if isinstance(new.type, TileType) and any(_is_repeated(a) for a in new.args) and table()[new.fn].level == "element" and any(
+                not _is_repeated(a) and isinstance(a, n.Expr) and a.type == new.type for a in new.args):
+            return replace(new, args=tuple(a.args[0] if _is_repeated(a) and isinstance(a, n.Call) else a for a in new.args))
         case n.Call(of=None, fn="vec") if _repeated(new):
             return build.call("broadcast", new.args[0], build.const(len(new.args)))
         case n.Call(of=None, fn="vec"):
@@ -51,6 +54,12 @@ def _of_one_number(e: n.Binary) -> n.Expr | None:
                 isinstance(other, n.Call) and other.fn == "broadcast"):
             return replace(e, a=one) if x is e.a else replace(e, b=one)
     return None
+
+
+def _is_repeated(e: n.Expr | n.Region) -> bool:
+    """Whether it is one number for each element of a vector."""
+    return isinstance(e, n.Call) and e.of is None and e.fn == "broadcast" and isinstance(e.args[0], n.Expr) and not shape_of(e.args[0].type) and (
+        len(shape_of(e.type)) == 1)
 
 
 def _repeated(e: n.Call) -> bool:
@@ -88,9 +97,10 @@ def _each_once(e: n.Binary) -> n.Expr:
 
 def _part(held: n.Expr, at: n.Const) -> n.Expr | None:
     """An element of a vector as an element of what the vector is loaded from, or made of."""
-    place = held.at.index[0] if isinstance(held, n.Load) and len(held.at.index) == 1 and held.mask is None and not held.clip else None
-    if isinstance(held, n.Load) and isinstance(place, n.Span) and place.step == 1:
-        return replace(held, at=n.Region(held.at.buffer, (build.add(place.lo, build.const(at.value, dtype_of(place.lo.type))),)))
+    if isinstance(held, n.Load) and held.mask is None and not held.clip and [i.step for i in held.at.index if isinstance(i, n.Span)] == [1] and (
+            len(shape_of(held.type)) == 1):
+        return replace(held, at=n.Region(held.at.buffer, tuple(
+            build.add(i.lo, build.const(at.value, dtype_of(i.lo.type))) if isinstance(i, n.Span) else i for i in held.at.index)))
     if isinstance(held, n.Load) and held == n.Load(n.Region(held.at.buffer)) and held.at.buffer.space == "register" and len(held.at.buffer.shape) == 1:
         return n.Load(n.Region(held.at.buffer, (at,)))
     if isinstance(held, n.Cast) and shape_of(held.x.type) == shape_of(held.type):

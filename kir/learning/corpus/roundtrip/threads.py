@@ -22,7 +22,10 @@ from kir.ir.visit import substitute, transform, walk
 from kir.learning.corpus.roundtrip.equal import same_program, settled
 from kir.learning.corpus.roundtrip.masked_rows import by_elements
 from kir.learning.corpus.roundtrip.numbers import of_value
+from kir.learning.corpus.roundtrip.places import as_bits, of_place, without_idle
 
+SMALL = 16
+"""Parts, beside the load, of a value that is worked out of one, however often it is used."""
 WRITTEN = 16
 """Bytes at a multiple of which each array of shared memory that the backend writes begins, be less asked of it or not."""
 
@@ -56,9 +59,10 @@ def thread_form(p: n.Program, further: bool = True) -> n.Program:
 
 
 def _of_thread(body: n.Block, further: bool) -> n.Block:
-    begun = _loaded(_numbers(_single(_rows(_small(by_elements(_bytes(body)) if further else body)))))
+    named = as_bits(tuple(transform(s, of_place) for s in without_idle(body)))
+    begun = _loaded(_numbers(_single(_rows(_small(by_elements(_bytes(named)) if further else named)))))
     made = _valued(_branched(_joined_up(_numbers(without_snapshots(_at_once(begun) if further else begun)))))
-    return _numbers(_at_once(made, values=True)) if further else made
+    return _numbers(_at_once(_loaded(_numbers(made)), values=True)) if further else made
 
 
 def _small(body: n.Block) -> n.Block:
@@ -186,7 +190,8 @@ def _loaded(body: n.Block) -> n.Block:
                 isinstance(one := v.args[0], n.Expr) and not shape_of(one.type)):
             rest = [substitute(t, {s.names[0]: replace(v, args=(n.Var(s.names[0], one.type), *v.args[1:]))}) for t in rest]
             s = replace(s, value=one)
-        elif isinstance(s, n.Let) and len(s.names) == 1 and (alone := _of_one_load(s.value)) is not None and _times(s.names[0], rest) == 1:
+        elif isinstance(s, n.Let) and len(s.names) == 1 and (alone := _of_one_load(s.value)) is not None and (
+                _times(s.names[0], rest) == 1 or sum(1 for _ in walk(s.value)) - sum(1 for _ in walk(alone)) <= SMALL):
             (name,) = s.names
             used: n.Expr = transform(s.value, partial(_renamed, alone, n.Var(name, alone.type)))
             rest = [substitute(t, {name: used}) for t in rest]
@@ -230,7 +235,8 @@ def _renamed(load: n.Load, name: n.Var, old: n.Node, new: n.Node) -> n.Node:
 def _of_one_load(e: n.Expr) -> n.Load | None:
     """The load that a value is computed from, where that is the only thing in memory that it reads."""
     found = [x for x in walk(e) if isinstance(x, n.Load)]
-    return found[0] if len(found) == 1 and found[0] != e and _own(e) and pure(e) else None
+    own = all(x.of is None and (x.fn in ("pack", "unpack") or table()[x.fn].level == "element") for x in walk(e) if isinstance(x, n.Call))
+    return found[0] if len(found) == 1 and found[0] != e and own and pure(e) else None
 
 
 def _times(name: str, body: Sequence[n.Stmt]) -> int:
