@@ -273,7 +273,8 @@ def _said_of(sources: tuple[bytes, ...], name: str) -> tuple[str, tuple[tuple[st
     words = _joined(sources)
     kind = _alias(words, owner) if re.fullmatch(r"\w+", owner) else owner
     plain, _, given = kind.rstrip("> ").partition("<")
-    begins = re.compile(rf"{re.escape(plain.strip())}\b[^;{{}}]*\{{") if plain.strip() else None
+    plain = plain.strip().rpartition("::")[2]
+    begins = re.compile(rf"{re.escape(plain)}\b[^;{{}}]*\{{") if plain else None
     head, body = next(((head, m.end()) for m in begins.finditer(words) if (head := _HEAD.search(words, max(0, m.start() - LONGEST_HEAD), m.start()))),
                       (None, 0)) if begins is not None else (None, 0)
     said = re.compile(rf"static\s+constexpr\s+[\w:\s]*?\b{re.escape(member)}\s*=\s*([^;{{}}]+);").search(words, body) if head is not None and member else None

@@ -71,6 +71,9 @@ def _repeated(e: n.Call) -> bool:
 
 def _cast(e: n.Cast) -> n.Expr:
     x = e.x
+    own = dtype_of(x.type)
+    if e.rounding == "sat" and isinstance(e.dtype, DType) and e.dtype.is_integer and e.dtype.bits < 32 and own.name in ("i32", "u32", "f32", "f16", "bf16"):
+        return _converted(_within(x if own.is_integer else _converted(x, I32), *e.dtype.range), e.dtype)
     if e.rounding == "bits" and isinstance(x, n.Cast) and x.rounding == "bits" and dtype_of(x.x.type) == e.dtype:
         return x.x
     if isinstance(x, n.Call) and x.fn == "broadcast" and x.of is None and isinstance(x.args[0], n.Expr) and (
@@ -79,6 +82,13 @@ def _cast(e: n.Cast) -> n.Expr:
     if not isinstance(e.dtype, DType) or not (e.rounding == "rn" or (e.rounding == "bits" and e.dtype.is_integer and dtype_of(x.type).is_integer)):
         return e
     return _converted(x, e.dtype)
+
+
+def _within(x: n.Expr, lo: int, hi: int) -> n.Expr:
+    """An integer of 32 bits held to a range."""
+    own = dtype_of(x.type)
+    most = build.binary("min", x, build.const(hi, own))
+    return most if own.kind == "uint" else build.binary("max", most, build.const(lo, own))
 
 
 def _each_once(e: n.Binary) -> n.Expr:
@@ -196,6 +206,8 @@ def _converted(x: n.Expr, to: DType) -> n.Expr:
             return _converted(x.x, to) if inner != to else x.x
         if isinstance(x, n.Binary) and x.op in _RING and not isinstance(x.type, TileType):
             return _RING[x.op](_converted(x.a, to), _converted(x.b, to))
+        if isinstance(x, n.Unary) and x.op == "neg" and not isinstance(x.type, TileType):
+            return build.negate(_converted(x.x, to))
     of = dtype_of(x.x.type) if isinstance(x, n.Cast) and x.rounding == "rn" and own.name == "f32" else None
     exact = of is not None and not of.is_symbolic and (of.is_float or of.is_integer) and of.bits <= 16 and of != to
     wider = exact and of is not None and (to.is_float or (of.is_float and to.is_integer))

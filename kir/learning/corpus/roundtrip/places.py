@@ -8,6 +8,7 @@ from functools import partial
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import int_value
+from kir.ir.canonical import rename
 from kir.ir.types import TileType, dtype_of
 from kir.ir.visit import transform, walk
 
@@ -82,3 +83,20 @@ def _bits_of(b: n.Buffer, pool: n.Buffer, old: n.Node, new: n.Node) -> n.Node:
         return replace(new, at=at, value=build.cast(new.value, pool.dtype, "bits"))
     other = None if new.other is None else build.cast(new.other, pool.dtype, "bits")
     return build.cast(replace(new, at=at, other=other), dtype_of(new.type), "bits")
+
+
+def renewed(b: n.Buffer, rest: list[n.Stmt]) -> list[n.Stmt]:
+    """What follows the declaration of a private array, with one of its own for what is put into all of it and never changed again."""
+    at = next((k for k in reversed(range(len(rest))) if _changes(rest[k], b)), None)
+    s = rest[at] if at is not None else None
+    if at is None or not isinstance(s, n.Store) or s.mask is not None or s.clip or s.cache or s.at != n.Region(b) or not any(
+            isinstance(x, n.Region) and x.buffer == b for t in rest[:at] for x in walk(t)):
+        return rest
+    new = replace(b, name=f"{b.name}%")
+    return renewed(b, [*rest[:at], n.Alloc(new, s.value, origin=s.origin), *(rename(t, {b.name: new.name}) for t in rest[at + 1:])])
+
+
+def _changes(s: n.Stmt, b: n.Buffer) -> bool:
+    """Whether a statement may change an array: anything but a load of it does."""
+    loads = sum(isinstance(x, n.Load) and x.at.buffer == b for x in walk(s))
+    return sum(isinstance(x, n.Region) and x.buffer == b for x in walk(s)) != loads
