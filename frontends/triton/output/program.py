@@ -13,7 +13,7 @@ from kir.ir import nodes as n
 from kir.ir.binding import Setting
 from kir.ir.rebuild.promote import promoted
 from kir.ir.types import BOOL, DTYPES, F32, I32, I64, DType, variable
-from kir.ir.visit import names_read, statements, transform
+from kir.ir.visit import names_read, statements, transform, walk
 
 from ..._python.project import Module, Project
 from ..._python.signature import annotation_text, is_constexpr, nodes_below, parameters, stated_kind
@@ -85,6 +85,13 @@ def read_kernel(project: Project, module: Module, node: cst.FunctionDef, given: 
             metas = [replace(m, default=value) if m.name == name else m for m in metas]
     r.metas = {q.name for q in params}
     _read_body(r, node)
+    mentioned = {x.name for s in r.out.block for x in walk(s) if isinstance(x, n.Buffer)}
+    r.out.block[:0] = [n.View(b, n.Region(r.memory)) for b in r.views.values() if r.memory is not None and b.name in mentioned]
+    if r.memory is not None and {r.memory.name, *(b.name for b in r.views.values())} & mentioned:
+        params = [replace(q, attrs=n.attrs(**dict(q.attrs), alias=r.memory.name)) if isinstance(q.of, n.Buffer) and q.of.space == "global" else q
+                  for q in params]
+        params.append(n.Param(r.memory.name, "in", r.memory, attrs=n.attrs(addressed=True)))
+        extents.extend(n.Param(d.name, "size", I64, attrs=n.attrs(implicit=True)) for d in r.memory.shape if isinstance(d, n.Var))
     body = ordered(promoted(tuple(r.out.block)))
     grid_sizes = [n.Param(r.extents[k], "size", I32, attrs=n.attrs(implicit=True)) for k in range(max(facts.axes, r.axes))]
     written, read = {r.aliases.get(x, x) for x in r.written}, {r.aliases.get(x, x) for x in r.read}
