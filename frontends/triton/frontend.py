@@ -23,7 +23,7 @@ from .._python.signature import sizes_of_calls
 from .host.scope import HostScope
 from .launch.binding import skeleton
 from .launch.host_code import triton_launches
-from .output.program import is_kernel, read_kernel
+from .output.program import given_by_all, is_kernel, read_kernel
 from .suffixes import SUFFIXES
 from .types.inference import Inference
 from .values.values import Jit, NotUnderstood
@@ -135,6 +135,12 @@ class TritonFrontend:
                     made = again if _opaque(again) < _opaque(made) else made
                     if not _opaque(made):
                         break
+                if _opaque(made) and (values := given_by_all(self._project, module, others, node)) is not None:
+                    try:
+                        again = read_kernel(self._project, module, node, dict(given), values=values)
+                        made = again if _opaque(again) < _opaque(made) else made
+                    except NotUnderstood:
+                        pass
             self._lately[key] = node, made
         return self._lately[key][1]
 

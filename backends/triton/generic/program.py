@@ -72,7 +72,7 @@ def write_generic(p: n.Program) -> tuple[Emitted | None, tuple[Diagnostic, ...]]
         return None, tuple(refusals)
     libdevice = libdevice or body.expressions.uses_libdevice
     combines |= set(body.open.combines.values())
-    mathematics = any("math.log2(" in line for chunk in (*chunks, body.lines) for line, _ in chunk)
+    mathematics = any("math.log2(" in line or "math.sqrt(" in line for chunk in (*chunks, body.lines) for line, _ in chunk)
     used = {x.name for s in k.body for x in walk(s) if isinstance(x, n.Buffer)}
     signature = [*(_parameter(q, q.name in used) for q in p.params if not dict(q.attrs).get("implicit") and not is_all_memory(q)), *metas]
     head: list[Line] = [("@triton.jit", None), (f"def {top[k.name]}(", None), *((f"    {x},", None) for x in signature), ("):", None)]

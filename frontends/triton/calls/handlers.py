@@ -115,8 +115,8 @@ def _python(r: State, name: str, word: str, a: Arguments) -> Value:
         return out
     if word in ("log2", "sqrt", "exp", "log", "floor", "ceil") and len(a.args) == 1 and isinstance(a.args[0], Run):
         return elementwise(r, {"sqrt": "sqrt_approx"}.get(word, word), a.args)
-    if word == "log2" and isinstance(a.args[0], Static):
-        return Static(build.call("log2", operators.number(a.args[0], F32)))
+    if word in ("log2", "sqrt") and isinstance(a.args[0], Static):
+        return Static(build.call(word, operators.number(a.args[0], F32)))
     if word == "isinstance":
         kind = a.args[1] if len(a.args) > 1 else None
         if isinstance(kind, Builtin) and kind.name.endswith(".constexpr"):

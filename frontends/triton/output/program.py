@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from kir.base.diagnostic import Origin
+from kir.base.diagnostic import KirError, Origin
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.binding import Setting
@@ -20,7 +20,7 @@ from ..._python.signature import annotation_text, is_constexpr, nodes_below, par
 from ..calls.memory import place
 from ..host.known_packages import DTYPES as TRITON_DTYPES
 from ..host.scope import HostScope
-from ..state.inlining import run_function
+from ..state.inlining import Seen, run_function
 from ..state.state import Frame, State
 from ..statements.statements import block
 from ..types.callers import given_by
@@ -44,6 +44,7 @@ from ..values.values import (
     describe,
     is_known,
 )
+from .as_given import Taken, kind_of
 
 GRID = ("pid_0", "pid_1", "pid_2")
 EXTENTS = ("grid_0", "grid_1", "grid_2")
@@ -52,17 +53,19 @@ LAUNCH = ("num_warps", "num_stages")
 
 
 def read_kernel(project: Project, module: Module, node: cst.FunctionDef, given: Mapping[str, Setting] | None = None,
-                callers: Sequence[cst.FunctionDef] = (), numbers: bool = False) -> n.Program:
+                callers: Sequence[cst.FunctionDef] = (), numbers: bool = False, values: Mapping[str, Value] | None = None,
+                watched: cst.FunctionDef | None = None) -> n.Program:
     """The generic program of a kernel; with what `given` metas have for their values, and as their defaults. Of a function that others call, its
-    parameters are as its `callers` give them; under `numbers`, those that each of them writes as a number (an axis) have that of the first. What is not
-    understood is in it as `opaque` statements, each with its reason."""
+    parameters are as its `callers` give them; under `numbers`, those that each of them writes as a number (an axis) have that of the first; where `values` are
+    given, they are like those. What is not understood is in it as `opaque` statements, each with its reason. Raises Seen for the first call of what is
+    `watched`, and NotUnderstood for `values` that no parameter holds."""
     scope = HostScope(project, module, module.owners.get(id(node), ()))
     inference = Inference(scope)
     fn = Jit(module, node)
     facts = inference.facts(fn)
     called = given_by(inference, fn, callers)
     tiles = called.tiles | {name: max(axes, called.tiles.get(name, 0)) for name, axes in facts.tiles.items()}  # what the body shows is the least
-    r = State(scope, block)
+    r = State(scope, block, watched=watched)
     frame = Frame(fn, scope)
     r.frames.append(frame)
     r.out.reserve(p.name.value for p in parameters(node))
@@ -72,8 +75,11 @@ def read_kernel(project: Project, module: Module, node: cst.FunctionDef, given: 
     params: list[n.Param] = []
     extents: list[n.Param] = []
     r.returns = not is_kernel(fn, inference) or bool(called.tiles) or any(annotation_text(p).startswith("tile[") for p in parameters(node))
+    taken = Taken(r, metas, params, extents)
     for p in parameters(node):
-        if r.returns and tiles.get(p.name.value) and (not is_constexpr(p) or p.name.value in called.tiles) and p.name.value not in facts.pointers:
+        if values is not None:
+            frame.env[p.name.value] = taken.value(p.name.value, values[p.name.value])
+        elif r.returns and tiles.get(p.name.value) and (not is_constexpr(p) or p.name.value in called.tiles) and p.name.value not in facts.pointers:
             _tile(r, p.name.value, tiles[p.name.value], frame, metas, params)
         elif p.name.value in called.metas:
             _meta(p, facts, scope, frame, metas)
@@ -111,6 +117,26 @@ def read_kernel(project: Project, module: Module, node: cst.FunctionDef, given: 
         origin=module.origin(node),
     )
     return n.Program(node.name.value, tuple(metas), (*settled, *extents, *grid_sizes), functions=functions, kernels=(kernel,))
+
+
+def given_by_all(project: Project, module: Module, callers: Sequence[cst.FunctionDef], node: cst.FunctionDef) -> dict[str, Value] | None:
+    """What other functions of the file give a function, as the reading of each comes to its first call; of what is not understood nothing is said. None where
+    none is found, or two give values of other kinds."""
+    first: dict[str, Value] | None = None
+    for caller in callers:
+        if caller is node or node.name.value not in module.code(caller):
+            continue
+        try:
+            read_kernel(project, module, caller, watched=node)
+        except Seen as found:
+            if any(isinstance(v, Unknown) for v in found.values.values()):
+                continue
+            first = found.values if first is None else first
+            if any(kind_of(v) != kind_of(first[name]) for name, v in found.values.items()):
+                return None
+        except KirError:
+            continue
+    return first
 
 
 def _known(scope: HostScope, kind: str, value: Setting) -> tuple[Value] | None:

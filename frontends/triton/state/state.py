@@ -65,6 +65,8 @@ class State:
     only: n.Expr | None = None
     """The elements that are meant while pointers of a tile into several buffers are gone through, one buffer after the other."""
     returns: bool = False
+    watched: cst.FunctionDef | None = None
+    """The function whose first call alone is of interest."""
     memory: n.Buffer | None = None
     """All memory as bytes, where an address is made of an integer: its elements are at the addresses that are their places."""
     views: dict[DType, n.Buffer] = field(default_factory=dict)
