@@ -101,7 +101,9 @@ def _callable(p: n.Program) -> n.Program:
 def _parameter(q: n.Param, used: bool) -> str:
     """A run-time parameter. What Triton's own types do not say is said in words that it passes over: `integer`, of whatever width."""
     if isinstance(q.of, n.Buffer) and q.of.space == "fragment":
-        return f'{q.name}: "tile[{len(q.of.shape)}]"'
+        extents = block_of(q)
+        usual = all(x == f"{q.name}_shape_{k}" for k, x in enumerate(extents))
+        return f'{q.name}: "tile[{len(extents) if usual else ", ".join(extents)}]"'
     if isinstance(q.of, n.Buffer):
         return q.name if used or is_descriptor(q.of) else f'{q.name}: "pointer"'
     if q.of.is_symbolic:

@@ -1,6 +1,7 @@
 """The parameters of a function as a caller gives them: what no caller says by its form, its reading does."""
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
 
 from kir.base.dataclass import dataclass
@@ -10,7 +11,7 @@ from kir.ir.types import BOOL, F32, I32, I64, variable
 from ..state.state import State
 from ..values.emitter import whole
 from ..values.operators import pointer_shape
-from ..values.values import BlockPointer, Choice, Descriptor, Items, Jit, NotUnderstood, Pointer, Run, Static, TypeOf, Unknown, Value, describe, is_known
+from ..values.values import BlockPointer, Choice, Descriptor, Items, Jit, NotUnderstood, Pointer, Run, Shape, Static, TypeOf, Unknown, Value, describe, is_known
 
 
 @dataclass
@@ -21,21 +22,27 @@ class Taken:
     metas: list[n.Meta] = field(default_factory=list)
     params: list[n.Param] = field(default_factory=list)
     extents: list[n.Param] = field(default_factory=list)
+    dims: dict[n.Expr, n.Var] = field(default_factory=dict)
+    """What the extents that a caller names are here, which tiles may share."""
+
+    def all(self, given: Mapping[str, Value]) -> dict[str, Value]:
+        """What each parameter stands for. Raises NotUnderstood for what no parameter holds."""
+        self.dims |= {v.expr: n.Var(name, I32) for name, v in given.items() if isinstance(v, Static) and v.expr.type == I32 and isinstance(v.expr, n.Var)}
+        return {name: self.value(name, v) for name, v in given.items()}
 
     def value(self, name: str, v: Value) -> Value:
         """What a parameter stands for that is given a value like `v`: run-time values under names of their own, what is known when the caller is compiled
         as it is. Raises NotUnderstood for what no parameter holds."""
         match v:
             case Run() if v.shape:
-                return Run(whole(self._tile(name, len(v.shape))))
+                return Run(whole(self._tile(name, v.shape)))
             case Run():
                 dtype = v.dtype if v.dtype in (I32, I64) or v.dtype.is_bool else variable(name)
                 self.params.append(n.Param(name, "scalar", dtype))
                 return Run(n.Var(name, dtype))
             case Pointer():
-                axes = len(pointer_shape(v))
-                base = self._buffer(name)
-                return Pointer(base, (whole(self._tile(self.r.out.own(f"{name}.at"), axes)),)) if axes else Pointer(base)
+                shape, base = pointer_shape(v), self._buffer(name)
+                return Pointer(base, (whole(self._tile(self.r.out.own(f"{name}.at"), shape)),)) if shape else Pointer(base)
             case BlockPointer():
                 base = self._buffer(name)
                 parts = [tuple(n.Var(self.r.out.own(f"{name}.{part}_{k}"), I64) for k in range(len(v.block))) for part in ("shape", "stride", "offset")]
@@ -56,8 +63,8 @@ class Taken:
             case Static():
                 dtype = v.expr.type
                 kind = "bool" if dtype == BOOL else "float" if dtype == F32 else "int"
-                self.metas.append(n.Meta(name, kind))
-                return Static(n.Var(name, n.meta_type(self.metas[-1])))
+                self._meta(n.Meta(name, kind))
+                return Static(n.Var(name, n.meta_type(n.Meta(name, kind))))
             case Items():
                 return Items(tuple(self.value(self.r.out.own(f"{name}.{k}"), x) for k, x in enumerate(v.items)))
             case Choice():  # the other arm is for other settings of what is under the same name
@@ -83,10 +90,23 @@ class Taken:
         self.metas.extend(n.Meta(x.name, "int") for x in made)
         return made
 
-    def _tile(self, name: str, axes: int) -> n.Buffer:
-        buffer = n.Buffer(name, variable(name), self._metas(f"{name}.shape", axes), "fragment")
+    def _tile(self, name: str, shape: Shape) -> n.Buffer:
+        extents: list[n.Var] = []
+        for k, d in enumerate(shape):
+            here = self.dims.get(d) if isinstance(d, n.Expr) else None
+            if here is None or here in extents:
+                here = n.Var(self.r.out.own(f"{name}.shape_{k}"), I32)
+                if isinstance(d, n.Expr):
+                    self.dims.setdefault(d, here)
+            self._meta(n.Meta(here.name, "int"))
+            extents.append(here)
+        buffer = n.Buffer(name, variable(name), tuple(extents), "fragment")
         self.params.append(n.Param(name, "in", buffer))
         return buffer
+
+    def _meta(self, m: n.Meta) -> None:
+        if m.name not in {x.name for x in self.metas}:
+            self.metas.append(m)
 
 
 def kind_of(v: Value) -> object:

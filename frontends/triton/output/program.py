@@ -16,7 +16,7 @@ from kir.ir.types import BOOL, DTYPES, F32, I32, I64, DType, variable
 from kir.ir.visit import names_read, statements, transform, walk
 
 from ..._python.project import Module, Project
-from ..._python.signature import annotation_text, is_constexpr, nodes_below, parameters, stated_kind
+from ..._python.signature import annotation_text, is_constexpr, nodes_below, parameters, stated_kind, tile_extents
 from ..calls.memory import place
 from ..host.known_packages import DTYPES as TRITON_DTYPES
 from ..host.scope import HostScope
@@ -68,19 +68,18 @@ def read_kernel(project: Project, module: Module, node: cst.FunctionDef, given: 
     r = State(scope, block, watched=watched)
     frame = Frame(fn, scope)
     r.frames.append(frame)
-    r.out.reserve(p.name.value for p in parameters(node))
+    r.out.reserve(x for p in parameters(node) for x in (p.name.value, *filter(None, tile_extents(p))))
     r.places, r.extents = tuple(map(r.out.own, GRID)), tuple(map(r.out.own, EXTENTS))
     options = {x: x if any(p.name.value == x and is_constexpr(p) for p in parameters(node)) else r.out.own(x) for x in LAUNCH}
     metas: list[n.Meta] = []
     params: list[n.Param] = []
     extents: list[n.Param] = []
-    r.returns = not is_kernel(fn, inference) or bool(called.tiles) or any(annotation_text(p).startswith("tile[") for p in parameters(node))
-    taken = Taken(r, metas, params, extents)
-    for p in parameters(node):
-        if values is not None:
-            frame.env[p.name.value] = taken.value(p.name.value, values[p.name.value])
-        elif r.returns and tiles.get(p.name.value) and (not is_constexpr(p) or p.name.value in called.tiles) and p.name.value not in facts.pointers:
-            _tile(r, p.name.value, tiles[p.name.value], frame, metas, params)
+    r.returns = not is_kernel(fn, inference) or bool(called.tiles) or any(map(tile_extents, parameters(node)))
+    if values is not None:
+        frame.env.update(Taken(r, metas, params, extents).all(values))
+    for p in parameters(node) if values is None else ():
+        if r.returns and tiles.get(p.name.value) and (not is_constexpr(p) or p.name.value in called.tiles) and p.name.value not in facts.pointers:
+            _tile(r, p.name.value, tile_extents(p) or ("",) * tiles[p.name.value], frame, metas, params)
         elif p.name.value in called.metas:
             _meta(p, facts, scope, frame, metas)
         else:
@@ -298,12 +297,13 @@ def _block_pointer(
     frame.env[name] = BlockPointer(Pointer(buffer), parts[0], parts[1], parts[2], block)
 
 
-def _tile(r: State, name: str, axes: int, frame: Frame, metas: list[n.Meta], params: list[n.Param]) -> None:
-    """A tile that a helper is given: its extents are metas, which its caller decides."""
-    shape = tuple(n.Var(r.out.own(f"{name}.shape_{k}"), I32) for k in range(axes))
+def _tile(r: State, name: str, extents: Sequence[str], frame: Frame, metas: list[n.Meta], params: list[n.Param]) -> None:
+    """A tile that a helper is given: its extents are metas, which its caller decides; one that has a name may be that of several tiles."""
+    shape = tuple(n.Var(x or r.out.own(f"{name}.shape_{k}"), I32) for k, x in enumerate(extents))
     buffer = n.Buffer(name, variable(name), shape, "fragment")
     params.append(n.Param(name, "in", buffer))
-    metas.extend(n.Meta(v.name, "int") for v in shape)
+    have = {m.name for m in metas}
+    metas.extend(n.Meta(v.name, "int") for v in shape if v.name not in have)
     frame.env[name] = Run(whole(buffer))
 
 
