@@ -395,6 +395,8 @@ HANDLERS: Mapping[str, Handler] = {
     "max_constancy": partial(hint, "max_constancy"),
     "assume": assume,
     "debug_barrier": barrier,
+    "num_warps": lambda r, a: Static(n.Var(r.warps, I32)),
+    "num_threads": lambda r, a: Static(build.mul(n.Var(r.warps, I32), 32)),
     "gdc_wait": partial(dependency, "grid_dependency_wait"),
     "gdc_launch_dependents": partial(dependency, "grid_dependency_launch"),
     "static_assert": nothing,

@@ -71,6 +71,7 @@ def read_kernel(project: Project, module: Module, node: cst.FunctionDef, given: 
     r.out.reserve(x for p in parameters(node) for x in (p.name.value, *filter(None, tile_extents(p))))
     r.places, r.extents = tuple(map(r.out.own, GRID)), tuple(map(r.out.own, EXTENTS))
     options = {x: x if any(p.name.value == x and is_constexpr(p) for p in parameters(node)) else r.out.own(x) for x in LAUNCH}
+    r.warps = options["num_warps"]
     metas: list[n.Meta] = []
     params: list[n.Param] = []
     extents: list[n.Param] = []
@@ -118,13 +119,12 @@ def read_kernel(project: Project, module: Module, node: cst.FunctionDef, given: 
     return n.Program(node.name.value, tuple(metas), (*settled, *extents, *grid_sizes), functions=functions, kernels=(kernel,))
 
 
-def given_by_all(project: Project, module: Module, callers: Sequence[cst.FunctionDef], node: cst.FunctionDef) -> dict[str, Value] | None:
-    """What other functions of the file give a function, as the reading of each comes to its first call; of what is not understood nothing is said. None where
-    none is found, or two give values of other kinds."""
+def given_by_all(project: Project, callers: Sequence[tuple[Module, cst.FunctionDef]], node: cst.FunctionDef) -> dict[str, Value] | None:
+    """What other functions give a function, as the reading of each comes to its first call; of what is not understood nothing is said. None where none is
+    found, or two give values of other kinds."""
     first: dict[str, Value] | None = None
-    for caller in callers:
-        if caller is node or node.name.value not in module.code(caller):
-            continue
+    direct = [(module, f) for module, f in callers if node.name.value in module.code(f)]
+    for module, caller in direct:
         try:
             read_kernel(project, module, caller, watched=node)
         except Seen as found:

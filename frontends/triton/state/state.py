@@ -65,6 +65,8 @@ class State:
     only: n.Expr | None = None
     """The elements that are meant while pointers of a tile into several buffers are gone through, one buffer after the other."""
     returns: bool = False
+    warps: str = "num_warps"
+    """The meta that says how many warps a program has."""
     watched: cst.FunctionDef | None = None
     """The function whose first call alone is of interest."""
     memory: n.Buffer | None = None

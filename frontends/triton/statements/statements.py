@@ -16,7 +16,7 @@ from ..state.arithmetic import arithmetic
 from ..state.naming import named
 from ..state.state import State
 from ..values.control_flow import NEXT, STOP, Flow, Returned, contains_return, orelse_of
-from ..values.values import Choice, Items, NotUnderstood, Run, Static, Undefined, Unknown, Value, describe, is_known, items_of
+from ..values.values import Choice, Items, NotUnderstood, Refused, Run, Static, Undefined, Unknown, Value, describe, is_known, items_of
 from .expressions import condition, evaluate
 from .loops import loop
 from .mutable_names import Retyped, accumulate_in_place, store_cell
@@ -75,6 +75,8 @@ def _guarded_parts(r: State, parts: Sequence[cst.CSTNode]) -> Flow:
             del r.out.blocks[saved[3] :]
             del r.out.block[mark:]
             frame.env, frame.cells, r.paths.known = saved[0], saved[1], saved[2]
+            if isinstance(bad, Refused) and r.paths.known:
+                raise  # of two static arms the one that leads here is never taken
             opaque(r, part, reason)
         if flow is not NEXT:
             return flow
@@ -131,6 +133,8 @@ def statement(r: State, s: cst.CSTNode) -> Flow:
             return STOP
         case cst.Pass() | cst.Assert() | cst.Import() | cst.ImportFrom() | cst.Global() | cst.EmptyLine():
             return NEXT
+        case cst.Raise():
+            raise Refused("statement Raise")
         case _:
             raise NotUnderstood(f"statement {type(s).__name__}")
     return NEXT
