@@ -208,19 +208,29 @@ def branch(r: State, s: cst.If) -> Flow:
 
 
 def arms(r: State, s: cst.If, cond: n.Expr, static: bool) -> Flow:
-    """Both arms of an if, and the names after it."""
+    """Both arms of an if, and the names after it. Of two static arms one that Triton refuses is never taken."""
     frame = r.frame
     before, cells = dict(frame.env), dict(frame.cells)
     results = []
     for outcome, body in ((True, s.body.body), (False, orelse_of(s))):
         frame.env, frame.cells = dict(before), dict(cells)
-        with r.out.capture() as made:
-            if static:
-                with r.paths.under(cond, outcome):
+        try:
+            with r.out.capture() as made:
+                if static:
+                    with r.paths.under(cond, outcome):
+                        flow = block(r, body)
+                else:
                     flow = block(r, body)
-            else:
-                flow = block(r, body)
+        except Refused:
+            if not static or len(results) == outcome == 0:
+                raise
+            continue
         results.append((flow, frame.env, made))
+    if len(results) == 1:
+        ((flow, frame.env, made),), frame.cells = results, cells
+        for each in made:
+            r.out.emit(each)
+        return flow
     frame.env, frame.cells = dict(before), cells
     (flow_a, env_a, block_a), (flow_b, env_b, block_b) = results
     live = r.live[-1].after.get(id(s), frozenset())
