@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from kir.base.diagnostic import KirError
 from tests.frontends.reading import opaque
 from tests.frontends.triton.reading import execute, read, written_back
 
@@ -197,3 +199,21 @@ def test_a_helper_is_read_as_a_call_gives_it(tmp_path: Path) -> None:
     assert opaque(read(folder, head, "product"))
     (folder / "uses.py").write_text(f"import triton\nimport triton.language as tl\nfrom .source import product\n\n@triton.jit{kernel}")
     assert opaque(read(folder, head, "product")) == []
+
+
+ORDERED = """
+@triton.jit
+def kernel(x_ptr, y_ptr, MODE: tl.constexpr, KEPT: tl.constexpr):
+    i = tl.arange(0, 4)
+    tl.atomic_add(y_ptr + i, tl.load(x_ptr + i, eviction_policy=KEPT), sem=MODE, scope="gpu")
+"""
+
+
+def test_the_order_of_an_atomic_may_be_a_meta(tmp_path: Path) -> None:
+    x = np.arange(4, dtype=np.float32)
+    given = {"x_ptr": x, "y_ptr": np.ones(4, np.float32)}
+    np.testing.assert_array_equal(execute(tmp_path, ORDERED, given, metas={"MODE": "release", "KEPT": "evict_last"})["y_ptr"], x + 1)
+    text = written_back(tmp_path, ORDERED)
+    assert "sem=MODE" in text and "eviction_policy=KEPT" in text
+    with pytest.raises(KirError, match="'strong', and the order of an atomic is meant"):
+        execute(tmp_path, ORDERED, given, metas={"MODE": "strong", "KEPT": ""})
