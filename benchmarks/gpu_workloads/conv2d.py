@@ -247,7 +247,8 @@ def candidate(of: Key) -> Program:
     values = space.values(_settings(point), {"dtype": "f16", "sms": SMS, "shared": 232448})
     steps = "; ".join(x for x in (space.filled(values), point.partition(" then ")[2]) if x)
     even = ("H % 2 == 0", "W % 2 == 0") if "_boxes" in point and kind[1] > 1 else ()
-    return run(promised(parse_program(naive(kind)), (*space.facts, *even), space.align), Pipeline.parse(steps, str(space.file)), Context(target("sm_90a"))).program
+    told = promised(parse_program(naive(kind)), (*space.facts, *even), space.align)
+    return run(told, Pipeline.parse(steps, str(space.file)), Context(target("sm_90a"))).program
 
 
 def _cases(n: int, h: int, w: int, c: int, f: int, kind: Kind, made: dict[Key, Made]) -> Iterator[Case]:

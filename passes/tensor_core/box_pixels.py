@@ -56,7 +56,6 @@ from kir.rewrite.precondition import decided
 
 from .implicit_gemm import digits, product_of
 
-
 STEPS = (1, 2)
 """Pixels that a filter may move by."""
 
@@ -212,8 +211,10 @@ class _Tiled:
         """The kernel over such boxes."""
         image, p, q, name = (fresh(x, taken) for x in ("image", "p", "q", "box"))
         out, i, rows, wide = self.result.at.buffer, build.var(kernel.grid[0].name), box.rows, self.pixels // (box.rows * box.images)
-        count, high, across = (build.ceildiv(d, x) for d, x in zip(out.shape[:3], (box.images, rows, wide), strict=True))
-        lets = tuple(n.Let((x,), build.mul(at, by)) for x, at, by in zip((image, p, q), digits(i, (count, high, across)), (box.images, rows, wide), strict=True))
+        sides = (box.images, rows, wide)
+        count, high, across = (build.ceildiv(d, x) for d, x in zip(out.shape[:3], sides, strict=True))
+        firsts = zip((image, p, q), digits(i, (count, high, across)), sides, strict=True)
+        lets = tuple(n.Let((x,), build.mul(at, by)) for x, at, by in firsts)
         assert isinstance(self.load.value, n.Load)
         panel = self.load.value.at.index[1]
         assert isinstance(panel, n.Span)
@@ -237,7 +238,8 @@ class _Tiled:
         """What is seen of the images, and where in an image of it the box lies that begins at a place."""
         _, row, column, channel = at
         if self.step == 1:
-            return (), n.Region(self.view.at.buffer, (*(build.span(x, side) for x, side in zip((row, column), sides, strict=True)), build.span(channel, self.width)))
+            spans = (build.span(x, side) for x, side in zip((row, column), sides, strict=True))
+            return (), n.Region(self.view.at.buffer, (*spans, build.span(channel, self.width)))
         seen, places = self.parts(name), list[n.Expr | n.Span]()
         for x, first, side in zip((row, column), pixel, sides, strict=True):
             moved = build.sub(x, build.mul(build.var(first), self.step))
