@@ -54,7 +54,7 @@ class EnterLoop(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (17,)
     claim: ClassVar[str] = "Products of a round are begun one behind the other, and waited for together."
     requires: ClassVar[tuple[str, ...]] = ("mma",)
-    preconditions: ClassVar[tuple[Precondition, ...]] = (Precondition("KIR-P987", "validity", "bounds", "the loop runs at least once", _runs),)
+    preconditions: ClassVar[tuple[Precondition, ...]] = (Precondition("KIR-P987", "validity", "shape", "the loop runs at least once", _runs),)
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a counted loop over products whose end is no number."""
