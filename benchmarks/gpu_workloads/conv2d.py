@@ -78,6 +78,10 @@ TRIED = (
     "conv2d_sm90_once rows=64 columns=128 stages=8 rounds=1",
     "conv2d_sm90_once rows=64 columns=128 stages=4 rounds=2",
     "conv2d_sm90_once rows=64 columns=64 stages=6 rounds=1",
+    "conv2d_sm90_wide rows=96 columns=128 stages=6",
+    "conv2d_sm90_wide rows=96 columns=128 stages=7",
+    "conv2d_sm90_wide rows=208 columns=128 stages=4",
+    "conv2d_sm90_wide rows=112 columns=128 stages=6",
     "conv2d_sm80 rows=128 columns=128",
     "conv2d_sm80 rows=128 columns=64",
     "conv2d_sm80 rows=64 columns=64",
@@ -210,7 +214,7 @@ def suits(point: str, n: int, h: int, w: int, c: int, f: int, kind: Kind) -> boo
         return False
     tiles = -(-n * -(-h // stride) * -(-w // stride) // at["rows"]) * -(-f // at["columns"])
     steps, parts = taps * taps * c // 64, at.get("parts", 1)
-    few = "_multicast rows=64" in point or "_once" in point or (" then " in point and not flat and "_boxes" not in point and steps > LONG)
+    few = "_multicast rows=64" in point or "_once" in point or "_wide" in point or (" then " in point and not flat and "_boxes" not in point and steps > LONG)
     if at["columns"] > f or (few and tiles > 2 * SMS):
         return False
     return parts == 1 or (tiles * parts <= 2 * SMS and steps >= 4 * parts)
