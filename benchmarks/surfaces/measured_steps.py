@@ -8,7 +8,6 @@ shape, at which the naive program too is quick. What a surface does not say is s
 """
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
@@ -133,14 +132,12 @@ def on_device(gpu: Gpu, shared: Shared, program: Program, problem: Problem, surf
     return verdict.accepted and row is not None, verdict.reason, seconds, str(gpu.about["name"])
 
 
-def _ready() -> None:
-    """A worker has one device, and what its gates have in common, until it ends."""
+def _ready(shared: Shared) -> None:
+    """A worker has one device until it ends."""
     from kir.gate.gpu import Gpu
-    from kir.gate.gpu.oracle import sharing
 
-    held = contextlib.ExitStack()
-    Finalize(None, held.close, exitpriority=0)
-    shared, gpu = held.enter_context(sharing()), held.enter_context(Gpu.open(ROOT / "build" / "steps-cache"))
+    gpu = Gpu.open(ROOT / "build" / "steps-cache")
+    Finalize(None, gpu.close, exitpriority=0)
     _WORKER.append(partial(on_device, gpu, shared))
 
 
@@ -150,10 +147,12 @@ def _one(root: str, number: int, until: float) -> Judged | None:
 
 def measure(names: Collection[str], seconds: float) -> None:
     """All lineages, or those named, as many states at a time as there are processors; each is kept as it comes."""
+    from kir.gate.gpu.oracle import sharing
+
     until = time.monotonic() + seconds
     known = {(r.lineage, r.state): r for r in kept()}
     done, refused = ({r.key for r in known.values() if r.accepted is right} for right in (True, False))
-    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=get_context("spawn"), initializer=_ready) as pool:
+    with sharing() as shared, ProcessPoolExecutor(len(os.sched_getaffinity(0)), get_context("spawn"), _ready, (shared,)) as pool:
         asked = [pool.submit(_one, str(folder.root), number, until) for folder, number in waiting(done, refused, names)]
         for one in as_completed(asked):
             if (r := one.result()) is not None:
@@ -174,7 +173,8 @@ def page(rows: Sequence[Judged]) -> str:
     steps, left = list[str](), list[str]()
     for folder in of_workloads():
         record, name = folder.read(), folder.root.name
-        own = {r.state: r for r in rows if r.lineage == name and r.program == record.states[r.state].content}
+        at = _shape(record.header.problem)
+        own = {r.state: r for r in rows if (r.lineage, r.shape) == (name, at) and r.program == record.states[r.state].content}
         if not own:
             left.append(f"`{name}`")
             continue
