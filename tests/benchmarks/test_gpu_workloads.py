@@ -414,17 +414,17 @@ def test_candidates_of_a_gemm_that_other_code_compiled_are_made_again(monkeypatc
 def test_each_state_of_a_lineage_is_judged_once_and_its_step_has_a_factor() -> None:
     """States that are refused in their surface's words are judged in CUDA's; what is right already is not asked again."""
     folder = next(f for f in measured_steps.of_workloads() if f.root.name == "topk_rows_tilelang")
-    found, asked = list[measured_steps.Judged](), list[str]()
+    asked = list[str]()
 
     def judge(program: Program, problem: Problem, surface: str, shape: str) -> tuple[bool, str, tuple[float, float, float], str]:
         asked.append(surface)
         refused = surface == "tilelang" and len(asked) == 1
         return not refused, "KIR-B002: no such thing" if refused else "", (1e-6 * 2 ** len(asked), 0.0, 0.0), "NVIDIA H200"
 
-    measured_steps.measured(folder, judge, frozenset(), found.append)
+    found = [measured_steps.judged(folder, number, judge) for folder, number in measured_steps.waiting((), names=[folder.root.name])]
     assert asked == ["tilelang", "cuda", "tilelang", "tilelang"] and [r.state for r in found] == [0, 1, 2] and all(r.accepted for r in found)
-    measured_steps.measured(folder, judge, {(r.lineage, r.state, r.program) for r in found}, found.append)
-    assert len(found) == 3
+    left = measured_steps.waiting({r.key for r in found[1:]}, {found[0].key}, [folder.root.name, "topk_triton"])
+    assert [(f.root.name, number) for f, number in left] == [("topk_triton", 0), ("topk_triton", 1), (folder.root.name, 0)]
     page = measured_steps.page(found)
     assert "| `topk_rows_tilelang` | topk | tilelang | indexer | 3 | 3 | 16.0 us | 4.0 us (written as CUDA) | 4 | H200, " in page
     assert page.count(" | 2 |\n") == 2 and measured_steps.main(["other"]) == 2
