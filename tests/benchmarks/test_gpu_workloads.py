@@ -35,7 +35,7 @@ from benchmarks.gpu_workloads import (
     tuned,
 )
 from benchmarks.gpu_workloads.running import asking, launching, replaying, watched
-from benchmarks.surfaces import case_study, measured_steps
+from benchmarks.surfaces import measured_steps
 from kir.base.diagnostic import Diagnostic, KirError
 from kir.hardware.target import Target
 from kir.interp import run
@@ -430,15 +430,3 @@ def test_each_state_of_a_lineage_is_judged_once_and_its_step_has_a_factor() -> N
     assert page.count(" | 2 |\n") == 2 and measured_steps.main(["other"]) == 2
     refused = [*found[:2], replace(found[2], accepted=False, reason="KIR-G102: not here")]
     assert "KIR-G102: not here |" in measured_steps.page(refused)
-
-
-def test_skills_of_another_package_are_used_where_nobody_has_gone(capsys: pytest.CaptureFixture[str]) -> None:
-    """One of them on a linear attention that no expert computes; a card that gains nothing there takes no step."""
-    cards = {card.name: card for card in case_study.lifted()}
-    assert "chunk-inverse.kernel" in cards and case_study.main(["all"]) == 2 and "[--write]" in capsys.readouterr().err
-    (_, (program, shape)) = list(case_study.hosts().items())[1]
-    (step, made), = case_study.climbed(program, shape, [cards["cache-converted-value.store"], cards["chunk-inverse.kernel"]])
-    assert step.before / step.after > case_study.LEAST and made != program and step.card == "cache-converted-value.store"
-    page = case_study.page([cards["mma.mma"]], {"a": ([step], "right", ["mma.mma"]), "b": ([], "right", [])})
-    assert "1 steps, 1." in page and "No step pays here by itself; the gate: right." in page
-    assert not [line for line in case_study.PAGE.read_text().splitlines() if "the gate:" in line and "the gate: right" not in line]
