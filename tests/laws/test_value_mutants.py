@@ -237,7 +237,8 @@ def test_the_page_counts_what_is_told_apart_and_names_what_is_not_refused() -> N
     assert share(rows) == share(rows, True) == 0.5 and share([]) == 1.0
     within = {"cause": "within the bound", "bound": 0.5}
     allowed = [replace(r, cause=within) if r.is_told and not r.is_refused else r for r in rows]
-    assert share(allowed) == 0.5 and share(allowed, True) == 1.0 and "1 are within the bound that is stated for them, and 0 are wrong and accepted" in values(allowed)
+    assert share(allowed) == 0.5 and share(allowed, True) == 1.0
+    assert "1 are within the bound that is stated for them, and 0 are wrong and accepted" in values(allowed)
     assert all(f"- `{r.name}`: " in text for r in RULES)
     page = with_values("# First\n\nkept\n", rows)
     assert page.startswith("# First\n\nkept\n\n" + TITLE) and with_values(page, rows) == page
