@@ -39,6 +39,7 @@ from benchmarks.surfaces import case_study, measured_steps
 from kir.base.diagnostic import Diagnostic, KirError
 from kir.hardware.target import Target
 from kir.interp import run
+from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.learning.tune.space import find_space
@@ -433,10 +434,17 @@ def test_each_state_of_a_lineage_is_judged_once_and_its_step_has_a_factor() -> N
 def test_skills_of_another_package_are_used_where_nobody_has_gone(capsys: pytest.CaptureFixture[str]) -> None:
     """One of them on a linear attention that no expert computes; a card that gains nothing there takes no step."""
     cards = {card.name: card for card in case_study.lifted()}
-    assert "chunk-inverse.kernel" in cards and case_study.main(["all"]) == 2 and "[--write]" in capsys.readouterr().err
-    (_, (program, shape)) = list(case_study.hosts().items())[1]
-    (step, made), = case_study.climbed(program, shape, [cards["cache-converted-value.store"], cards["chunk-inverse.kernel"]])
-    assert step.before / step.after > case_study.LEAST and made != program and step.card == "cache-converted-value.store"
-    page = case_study.page([cards["mma.mma"]], {"a": ([step], "right", ["mma.mma"]), "b": ([], "right", [])})
-    assert "1 steps, 1." in page and "No step pays here by itself; the gate: right." in page
+    assert "chunk-inverse.kernel" in cards and case_study.main(["all"]) == 2 and "--measure" in capsys.readouterr().err
+    (_, (problem, shape)) = list(case_study.hosts().items())[1]
+    (step, made), = case_study.climbed(problem.naive, shape, [cards["cache-converted-value.store"], cards["chunk-inverse.kernel"]])
+    assert step.before / step.after > case_study.LEAST and made != problem.naive and step.card == "cache-converted-value.store"
+    whole = case_study.Study([step], [problem.naive, made], "right", ["mma.mma"])
+    page = case_study.page([cards["mma.mma"]], {"a": whole, "b": case_study.Study([], [made], "right", [])}, {})
+    assert "1 steps, 1." in page and "| not measured | not measured |  |" in page and "No step pays here by itself; the gate: right." in page
+    row = {"accepted": True, "reason": "", "device": "NVIDIA H200", "when": "today"}
+    by = {content_hash(p): {**row, "seconds": s} for p, s in ((problem.naive, 4e-3), (made, 1e-3))}
+    assert "| 4,000 us | 1,000 us | 4.00 |" in (page := case_study.page([], {"a": whole}, by)) and "by the model, 4.00 times as measured (H200, today)" in page
+    shape = problem.shape("odd")
+    inputs = problem.inputs(shape, seed=1)
+    assert problem.compare(run(problem.naive, inputs, problem.scalars(shape)).outputs, inputs, shape).ok
     assert not [line for line in case_study.PAGE.read_text().splitlines() if "the gate:" in line and "the gate: right" not in line]
