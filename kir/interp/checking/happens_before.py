@@ -168,7 +168,7 @@ class HappensBefore:
         clocks, rows, _ = self._who(f)
         self.awaited |= some(f.active())
         for row in np.unique(rows[f.active()]):
-            clocks.foreign[int(row)][EARLIER] = np.zeros((clocks.layers, 1), np.int32)
+            clocks.foreign[int(row)][EARLIER] = clocks.told[int(row)][EARLIER] = np.zeros((clocks.layers, 1), np.int32)
 
     def must_meet(self, f: Frame, what: str) -> None:
         """Reports a convergent instruction that only some of its threads reach (KIR-I023)."""

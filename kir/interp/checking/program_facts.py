@@ -6,7 +6,10 @@ from kir.interp.numerics.number import storage
 from kir.ir import nodes as n
 from kir.ir.visit import once_for_each, walk
 
-__all__ = ["SYNCHRONIZING", "finest_view", "has_tensor_memory", "multiplies", "needs_layers", "viewed_only", "written"]
+__all__ = ["BEYOND_FIRST", "SYNCHRONIZING", "finest_view", "has_tensor_memory", "multiplies", "needs_layers", "viewed_only", "written"]
+
+BEYOND_FIRST = frozenset({"cg", "cv"})
+"""Cache policies of reads that the first cache does not serve: they see what has arrived in the second, of which a relaxed atomic tells."""
 
 
 @once_for_each

@@ -38,6 +38,11 @@ class Clocks:
         """The first agents of the blocks for what the same lanes have issued, in the order in which these were made."""
         self.names: list[str] = [""]
         self.foreign: list[Knowledge] = [{} for _ in numbers]
+        """What the threads of each CTA know of other CTAs."""
+        self.told: list[Knowledge] = [{} for _ in numbers]
+        """The same, and what a relaxed atomic has told them: their plain reads may still see what was there before, until a fence comes behind it."""
+        self.heard: list[dict[int, tuple[int, Knowledge]]] = [{} for _ in numbers]
+        """By CTA and agent: when its last relaxed atomic was, and what it and those before it told, where no fence has come behind them."""
         self.fenced = False
         """Whether an agent has ordered what it did for those that read its flag."""
         self.leasts: dict[int, tuple[int, int, Array, Array]] = {}
@@ -151,7 +156,19 @@ class Clocks:
             return
         self.fenced |= layer == FENCED
         self.know[layer, rows, agents] = np.maximum(self.know[layer, rows, agents], self.know[ORDERED, rows, agents])
+        if layer == FENCED:
+            self._believe(rows, agents)
         self.tick(rows, agents)
+
+    def _believe(self, rows: Array, agents: Array) -> None:
+        """Fences of agents: what relaxed atomics of theirs, or of those of whom they know, have told is known."""
+        for row in self._rows(rows):
+            mine = agents[rows == row]
+            for agent, (clock, known) in list(self.heard[row].items()):
+                if some(mine == agent) or some(self.know[ORDERED, row, mine, agent] >= clock):
+                    del self.heard[row][agent]
+                    for cta, of in known.items():
+                        _join(self.foreign[row], cta, of)
 
     def hear(self, rows: Array, agents: Array) -> None:
         """What was told of tensor memory, the agents have heard."""
@@ -180,8 +197,8 @@ class Clocks:
         """Which rows there are, once each."""
         return [0] if len(self.numbers) == 1 and len(rows) else np.unique(rows).tolist()
 
-    def acquire(self, rows: Array, agents: Array, published: Knowledge) -> None:
-        """The agents learn what was published. What other CTAs did is known to the whole CTA from then on."""
+    def acquire(self, rows: Array, agents: Array, published: Knowledge, relaxed: bool = False) -> None:
+        """The agents learn what was published. What other CTAs did is known to the whole CTA from then on; `relaxed`: once a fence comes behind it."""
         self.version += 1
         for row in self._rows(rows):
             mine = _of_row(agents, rows, row)
@@ -190,12 +207,18 @@ class Clocks:
                     width = min(known.shape[1], self.count)
                     own = self.know[:HEARD, row, :, :width]
                     own[:, mine] = np.maximum(own[:, mine], known[:HEARD, None, :width])
-                else:
+                    continue
+                _join(self.told[row], cta, known)
+                for agent in agents[rows == row].tolist() if relaxed else ():
+                    before = self.heard[row].get(agent, (0, {}))[1]
+                    _join(before, cta, known)
+                    self.heard[row][agent] = int(self.know[ORDERED, row, agent, agent]), before
+                if not relaxed:
                     _join(self.foreign[row], cta, known)
 
-    def knows_foreign(self, row: int, cta: int, agent: Array, clock: Array) -> Array:
-        """Whether the CTA knows accesses of another CTA's agents."""
-        known = self.foreign[row].get(cta)
+    def knows_foreign(self, row: int, cta: int, agent: Array, clock: Array, plain: bool = False) -> Array:
+        """Whether the CTA knows accesses of another CTA's agents; `plain`: so that a plain read sees them."""
+        known = (self.foreign if plain else self.told)[row].get(cta)
         if known is None:
             return np.zeros(agent.shape, np.bool_)
         inside = agent < known.shape[1]
