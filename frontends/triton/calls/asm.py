@@ -14,7 +14,7 @@ from kir.analysis.elements import NotElementwise, element
 from kir.base.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import U32, DType, TileType, dtype_of
+from kir.ir.types import U8, U32, DType, TileType, dtype_of
 from kir.ir.visit import names_read, substitute, transform, walk
 from kir.surface.ptx import AsmOperand, Meaning, pack_bits, read_asm, unpack_bits
 from kir.surface.ptx.form.bits import UNSIGNED
@@ -86,7 +86,8 @@ def _operands(r: State, given: Value, results: Sequence[DType], constraints: str
     for e in runs:
         for other in runs:
             e, _ = operators.shapes(e, other)
-        out.append(r.out.let("x", e))
+        byte = isinstance(e, n.Cast) and e.rounding == "rn" and dtype_of(e.x.type) == U8 and e.dtype == U32
+        out.append(build.cast(r.out.let("x", e.x), e.dtype) if byte and isinstance(e, n.Cast) else r.out.let("x", e))  # a byte in a register
     return out
 
 
