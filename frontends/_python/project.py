@@ -190,6 +190,8 @@ _UNREAD = re.compile(r"\0|[\d_]{4000,}")
 _BRACKETS = re.compile(r"[][(){}]")
 MOST_NESTED = 250
 """Levels of nesting from which a text is refused: parsers and what walks their trees recurse, and one of them ends the process."""
+_IN_A_ROW = re.compile(rf"""(?:[rRbBfFuU]{{0,2}}(?:"[^"\n]*"|'[^'\n]*')[\s\\]*){{{2 * MOST_NESTED},}}""")
+"""Strings beside one another, each of which is a level of the tree of libcst, and none of Python's own."""
 
 
 def _refuse_deep(text: str) -> None:
@@ -200,6 +202,8 @@ def _refuse_deep(text: str) -> None:
         most = max(most, depth)
     if most < MOST_NESTED and text.count("elif") < MOST_NESTED and max(map(len, text.splitlines()), default=0) < MOST_NESTED:
         return
+    if found := _IN_A_ROW.search(text):
+        raise SyntaxError("it is nested too deeply", (None, text.count("\n", 0, found.start()) + 1, 1, None))
     try:
         level: list[ast.AST] = [ast.parse(text)]
     except (MemoryError, RecursionError):
@@ -208,6 +212,9 @@ def _refuse_deep(text: str) -> None:
         level = [child for node in level for child in ast.iter_child_nodes(node)]
         if not level:
             return
+        if long := [x for x in level if isinstance(x, ast.BoolOp) and len(x.values) > MOST_NESTED]:  # each `and` is a level of the tree of libcst
+            level = [*long]
+            break
     found_at = next((x for x in level if hasattr(x, "lineno")), None)
     raise SyntaxError("it is nested too deeply", (None, getattr(found_at, "lineno", 1), 1, None))
 

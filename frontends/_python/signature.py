@@ -31,7 +31,10 @@ def literal_value(e: cst.Integer | cst.Float | cst.SimpleString | cst.Concatenat
             parts += [part.left, part.right]
         elif not isinstance(part, (cst.Integer, cst.Float, cst.SimpleString)):
             return None
-    return e.evaluated_value
+    try:
+        return e.evaluated_value
+    except (SyntaxError, ValueError):  # an escape of no character: Python refuses the file
+        return None
 
 
 def annotation_text(p: cst.Param) -> str:
