@@ -128,8 +128,7 @@ class CarryDigits(Pass):
         found, taken = matched(_digits(loop)), names_in(program, kernel_of(program, site.path))
         registers = tuple(n.Buffer(fresh("digit", taken), I32, (), "register") for _ in found.each())
         at: dict[n.Node, n.Expr] = {e: n.Load(n.Region(b)) for e, b in zip(found.each(), registers, strict=True)}
-        body = tuple(transform(s, lambda old, new: at.get(old, new)) for s in loop.body)
-        made = replace(loop, body=(*body, *found.carried(registers)))
+        made = replace(loop, body=(*_put(loop.body, at), *found.carried(registers)))
         out = splice(program, site.path, (*(n.Alloc(b, build.const(0)) for b in reversed(registers)), made))
         return Rewritten(out, sibling(site.path, len(registers)))
 
@@ -193,8 +192,13 @@ def _carried(block: n.Block, i: int) -> tuple[n.For, int] | str | None:
         if any(isinstance(x, n.Region) and x.buffer in registers for s in (*block[:i - count], *block[i + 1:]) for x in walk(s)):
             return "a digit is used outside the loop"
         digits: dict[n.Node, n.Expr] = {n.Load(n.Region(b)): e for b, e in zip(registers, found.each(), strict=True)}
-        return replace(loop, body=tuple(transform(s, lambda old, new, digits=digits: digits.get(new, new)) for s in body)), count  # type: ignore[misc]
+        return replace(loop, body=_put(body, digits)), count
     return None
+
+
+def _put(body: n.Block, what: dict[n.Node, n.Expr]) -> n.Block:
+    """Statements with other expressions in the place of some."""
+    return tuple(transform(s, lambda old, new: what.get(new, new)) for s in body)
 
 
 def _told(loop: n.For, registers: tuple[n.Buffer, ...], stores: n.Block) -> Digits | None:
