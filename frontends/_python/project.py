@@ -202,8 +202,8 @@ def _refuse_deep(text: str) -> None:
         most = max(most, depth)
     if most < MOST_NESTED and text.count("elif") < MOST_NESTED and max(map(len, text.splitlines()), default=0) < MOST_NESTED:
         return
-    if found := _IN_A_ROW.search(text):
-        raise SyntaxError("it is nested too deeply", (None, text.count("\n", 0, found.start()) + 1, 1, None))
+    if row := _IN_A_ROW.search(text):
+        raise SyntaxError("it is nested too deeply", (None, text.count("\n", 0, row.start()) + 1, 1, None))
     try:
         level: list[ast.AST] = [ast.parse(text)]
     except (MemoryError, RecursionError):

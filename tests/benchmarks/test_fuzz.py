@@ -356,6 +356,31 @@ def test_a_loop_that_runs_on_reads_nothing_below_its_row(trips: str, at: str, cl
     assert made and all(("clip" in program_text(q)) is clips and not ran(q, lambda: dict(values), mode="check").errors for q in made)
 
 
+PRODUCT = """kir 1
+program p
+  in A: bf16[64, 64]
+  in B: bf16[64, 64]
+  out Y: f32[64, 64]
+kernel main grid (b: 1) threads 128
+  shared As: bf16[64, 64]
+  shared Bs: bf16[64, 64]
+  As = A
+  Bs = B
+  fence_async()
+  barrier()
+  fragment acc: f32[64, 64] = 0.0
+  mma acc += trans(As, 1, 0) * trans(Bs, 1, 0) via {}
+  Y = acc
+"""
+
+
+@pytest.mark.parametrize(("via", "found"), [("mma_sync", True), ("wgmma", False)])
+def test_what_a_product_reads_through_the_async_proxy_is_not_held(via: str, found: bool) -> None:
+    """gdn_d128_sm90_pair, turn 24: threads wrote what wgmma read, without a fence."""
+    p = parse_program(PRODUCT.format(via), "p.kir")
+    assert bool([s for s in sites(pass_class("hold-tile").with_options({}), p) if "trans" in str(s.params)]) is found
+
+
 SCATTERED = """kir 1
 program p
   in X: i32[64]
