@@ -157,8 +157,8 @@ def parse(text: Text) -> Form:
 def refuse_beyond(text: Text) -> None:
     """Raises KirError KIR-F302 for a number that no register holds, and for more registers than a text can use."""
     if found := _BEYOND.search(text.text):
-        raise text.fail("KIR-F302", "this is no whole number that a register holds" if found[1] is None else f"{found[1]} registers are more than any text uses",
-                        found.span())
+        said = "this is no whole number that a register holds" if found[1] is None else f"{found[1]} registers are more than any text uses"
+        raise text.fail("KIR-F302", said, found.span())
 
 
 def body(tree: Tree[Token], text: Text) -> Form:
