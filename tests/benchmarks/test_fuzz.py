@@ -459,6 +459,10 @@ MUCH = ("(1, 2) * (1 << 60)", "'ab' * (1 << 60)", "7 ** 7 ** 7 ** 7", "1 << (1 <
     ("cuda", "__global__ void k(int* y) { y[0] = 1; }\nvoid run(int* y) { k<<<1, 32>>>(>, y); }\n"),
     ("tilelang", "@T.prim_func\ndef k(x: T.Tensor((4,), 'float\0')):\n    with T.Kernel(1, threads=32) as b:\n        x[b] = 1.0\n"),
     ("triton", f"@triton.jit\ndef k(x):\n    tl.store(x, {'1' * 5000})\n"), ("tilelang", '""T""\n'), ("cuda", f"#include ({'c' * 300}\n"),
+    *(("ptx", f".version 8.0\n.target sm_90a\n.address_size 64\n.entry k(.param .u64 X)\n{tuning}{{\n.reg .b32 %r<9>; .reg .f32 %f<9>; .reg .b64 %rd<9>;\n"
+       f"{body}\nret;\n}}\n") for tuning, body in ((".maxntid 1e30, 1, 1 ", ""), ("", "shfl.sync.idx.b32 1;"), ("", "shfl.sync.idx.b32 1, 2;"),
+                                                  ("", ".reg .b32 %q<1e3>;"), ("", "ld.global.u32 %r2, [%rd1+0f7f800000];"), ("", "cvta.x2.up %r1;"),
+                                                  ("", "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16;"), ("", "wgmma.u64 ;"), ("", "tensormap -1, %r1;"))),
     ("tilelang", "@T.prim_func\ndef k(x: T.Tensor((4,), T'' '')):\n    with T.Kernel(1, threads=32) as b:\n        x[b] = 1.0\n"),
     ("triton", "N = t'' '64'\n@triton.jit\ndef k(x):\n    tl.store(x, N)\n"),
     *(("triton", f"N = {much}\n@triton.jit\ndef k(x):\n    n = {much}\n    tl.store(x, n)\n") for much in MUCH),
